@@ -1,0 +1,12 @@
+"""C declarations that Cython does not ship."""
+
+from libc.stddef cimport size_t
+
+cdef extern from "<stdlib.h>" nogil:
+    void* aligned_alloc(size_t alignment, size_t size)
+
+cdef extern from "<sys/uio.h>" nogil:
+    cdef struct iovec:
+        void* iov_base
+        size_t iov_len
+    ssize_t writev(int fd, const iovec* iov, int n)

@@ -1,0 +1,64 @@
+"""Memory that message bodies live in: reference-counted owners and the pool that recycles them.
+
+An `Owner` is a block with a reference count in front. Three kinds: SLAB (fixed size class, goes back
+to its pool), HEAP (exact size, freed) and PYOBJ (keeps a Python object alive; the last release puts
+it on the pool's release stack, which threads that hold the GIL drain - never an I/O thread).
+A `Pool` belongs to one context. Any thread may retain and release; the pool has a spin lock of its
+own, held for a few instructions and never across a system call other than malloc.
+"""
+
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libcpp.atomic cimport atomic, memory_order_acq_rel, memory_order_relaxed
+
+cdef enum OwnerKind:
+    OWNER_SLAB = 0
+    OWNER_HEAP = 1
+    OWNER_PYOBJ = 2
+
+cdef enum:
+    SLAB_CLASSES = 3          # payload capacities: 8 KiB, 64 KiB, 256 KiB (a little less: the header)
+
+cdef struct Pool:
+    atomic[uint32_t] lock
+    Owner* free[3]
+    uint32_t n_free[3]
+    atomic[int64_t] live          # owners in use (leak counter)
+    atomic[int64_t] live_bytes    # their capacity: what pinned_bytes shows
+    atomic[uint64_t] allocations  # malloc calls ever made: a steady stream must not move it
+    atomic[Owner*] released       # PYOBJ owners waiting for the GIL
+
+cdef struct Owner:
+    atomic[int64_t] refs
+    Pool* pool
+    Owner* next
+    void* obj                     # PYOBJ: the object
+    size_t capacity               # bytes of payload behind this header (0 for PYOBJ)
+    uint32_t kind
+    uint32_t klass
+    uint64_t pad[2]               # header is 64 bytes; the payload starts aligned
+
+# -- any thread -------------------------------------------------------------------------------
+cdef Pool* pool_new() noexcept nogil
+cdef void pool_free(Pool* pool) noexcept nogil            # all owners must be released
+cdef Owner* slab_new(Pool* pool, uint32_t klass) noexcept nogil   # refs = 1; NULL: out of memory
+cdef Owner* heap_new(Pool* pool, size_t size) noexcept nogil      # refs = 1; exact size
+cdef Owner* heap_grow(Owner* owner, size_t size) noexcept nogil   # sole holder; may move; NULL: unchanged
+cdef Owner* pyobj_new(Pool* pool, void* obj) noexcept nogil       # takes one reference of obj, refs = 1
+cdef void owner_free(Owner* owner) noexcept nogil         # called by owner_release at zero
+# -- with the GIL -----------------------------------------------------------------------------
+cdef int pool_drain_released(Pool* pool) except -1        # decref what waits; returns how many
+
+
+cdef inline uint8_t* owner_data(Owner* owner) noexcept nogil:
+    return <uint8_t*> owner + 64
+
+
+cdef inline void owner_retain(Owner* owner) noexcept nogil:
+    # SYNC: relaxed: a new reference is made from one that is already held
+    owner.refs.fetch_add(1, memory_order_relaxed)
+
+
+cdef inline void owner_release(Owner* owner) noexcept nogil:
+    # SYNC: acq_rel: the last releaser sees every write made through the other references
+    if owner.refs.fetch_sub(1, memory_order_acq_rel) == 1:
+        owner_free(owner)

@@ -1,0 +1,133 @@
+"""Owners and their pool: see slab.pxd for the contract."""
+
+from cpython.ref cimport Py_XDECREF, PyObject
+from libc.stdlib cimport free, malloc, realloc
+from libc.string cimport memset
+
+cdef size_t[3] CAPACITY = [8 * 1024 - 64, 64 * 1024 - 64, 256 * 1024 - 64]
+cdef uint32_t[3] KEEP = [64, 32, 16]        # freed slabs kept per class; the rest goes back to malloc
+
+
+cdef inline void _lock(Pool* pool) noexcept nogil:
+    # SYNC: acquire/release by exchange: guards the free lists
+    while pool.lock.exchange(1, memory_order_acq_rel):
+        pass
+
+
+cdef inline void _unlock(Pool* pool) noexcept nogil:
+    pool.lock.exchange(0, memory_order_acq_rel)  # SYNC: releases the free lists
+
+
+cdef Pool* pool_new() noexcept nogil:
+    cdef Pool* pool = <Pool*> malloc(sizeof(Pool))
+    if pool != NULL:
+        memset(<void*> pool, 0, sizeof(Pool))
+    return pool
+
+
+cdef void pool_free(Pool* pool) noexcept nogil:
+    cdef int klass
+    cdef Owner* owner
+    for klass in range(SLAB_CLASSES):
+        while pool.free[klass] != NULL:
+            owner = pool.free[klass]
+            pool.free[klass] = owner.next
+            free(owner)
+    free(pool)
+
+
+cdef Owner* _new(Pool* pool, size_t capacity, uint32_t kind, uint32_t klass) noexcept nogil:
+    cdef Owner* owner = <Owner*> malloc(sizeof(Owner) + capacity)
+    if owner == NULL:
+        return NULL
+    memset(<void*> owner, 0, sizeof(Owner))
+    owner.pool = pool
+    owner.capacity = capacity
+    owner.kind = kind
+    owner.klass = klass
+    pool.allocations.fetch_add(1)
+    return owner
+
+
+cdef inline void _count_in(Pool* pool, Owner* owner) noexcept nogil:
+    owner.refs.store(1)
+    pool.live.fetch_add(1)
+    pool.live_bytes.fetch_add(<int64_t> owner.capacity)
+
+
+cdef Owner* slab_new(Pool* pool, uint32_t klass) noexcept nogil:
+    cdef Owner* owner
+    _lock(pool)
+    owner = pool.free[klass]
+    if owner != NULL:
+        pool.free[klass] = owner.next
+        pool.n_free[klass] -= 1
+    _unlock(pool)
+    if owner == NULL:
+        owner = _new(pool, CAPACITY[klass], OWNER_SLAB, klass)
+        if owner == NULL:
+            return NULL
+    _count_in(pool, owner)
+    return owner
+
+
+cdef Owner* heap_new(Pool* pool, size_t size) noexcept nogil:
+    cdef Owner* owner = _new(pool, size, OWNER_HEAP, 0)
+    if owner != NULL:
+        _count_in(pool, owner)
+    return owner
+
+
+cdef Owner* heap_grow(Owner* owner, size_t size) noexcept nogil:
+    cdef size_t before = owner.capacity
+    cdef Owner* moved = <Owner*> realloc(<void*> owner, sizeof(Owner) + size)
+    if moved == NULL:
+        return NULL
+    moved.capacity = size
+    moved.pool.live_bytes.fetch_add(<int64_t> size - <int64_t> before)
+    return moved
+
+
+cdef Owner* pyobj_new(Pool* pool, void* obj) noexcept nogil:
+    cdef Owner* owner = _new(pool, 0, OWNER_PYOBJ, 0)
+    if owner != NULL:
+        owner.obj = obj
+        _count_in(pool, owner)
+    return owner
+
+
+cdef void owner_free(Owner* owner) noexcept nogil:
+    cdef Pool* pool = owner.pool
+    cdef uint32_t klass = owner.klass
+    cdef Owner* head
+    pool.live.fetch_sub(1)
+    pool.live_bytes.fetch_sub(<int64_t> owner.capacity)
+    if owner.kind == OWNER_PYOBJ:
+        head = pool.released.load()
+        while True:
+            owner.next = head
+            if pool.released.compare_exchange_weak(head, owner):
+                return
+    if owner.kind == OWNER_SLAB:
+        _lock(pool)
+        if pool.n_free[klass] < KEEP[klass]:
+            owner.next = pool.free[klass]
+            pool.free[klass] = owner
+            pool.n_free[klass] += 1
+            owner = NULL
+        _unlock(pool)
+    if owner != NULL:
+        free(owner)
+
+
+cdef int pool_drain_released(Pool* pool) except -1:
+    cdef Owner* owner = pool.released.exchange(NULL)
+    cdef Owner* following
+    cdef int count = 0
+    while owner != NULL:
+        following = owner.next
+        Py_XDECREF(<PyObject*> owner.obj)
+        free(owner)
+        owner = following
+        count += 1
+    return count

@@ -1,0 +1,16 @@
+"""Names of the reasons for which a message is dropped: `Drop` of pipe.pxd, same order, a closed list."""
+
+DROP_REASONS: tuple[tuple[str, str], ...] = (
+    ("full", "the peer's high-water mark was reached and the pattern drops there"),
+    ("no_peer", "nobody to give it to, and the pattern does not wait"),
+    ("peer_gone", "queued for a peer that left, and nobody else may have it"),
+    ("half_written", "the connection broke in the middle of it"),
+    ("closed", "our socket closed and its linger ended"),
+    ("conflated", "a newer message replaced it"),
+    ("late_answer", "an answer to an abandoned request"),
+    ("unexpected", "the pattern has no use for it (data sent to a PUSH or a PUB)"),
+    ("malformed", "it lacks the envelope that the pattern needs"),
+    ("unsubscribed", "it arrived, but its topic is no longer wanted"),
+    ("cancelled", "the sender withdrew it before it was written"),
+    ("hop_limit", "it passed more devices than max_hops allows"),
+)

@@ -1,0 +1,176 @@
+"""The contract of a wire codec: bytes in, messages out, and back. No I/O, no clock, no locks.
+
+A codec is one struct that starts with `Codec`, owned by one engine and called by whoever holds that
+engine's lease: nogil, never blocking. Local faults are MQ_NOMEM; remote faults are MQ_PROTOCOL with
+`reason` set to a static text that ends up in events(). Any chunking of the input gives the same
+frames (tests feed byte by byte).
+
+Life: `start` once; `feed` until it says MQ_DONE (the handshake); then `decode` and `encode`.
+"""
+
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc, realloc
+from libc.string cimport memcpy, memset
+
+from mqcore.base.includes cimport iovec
+from mqcore.base.message cimport Msg, msg_close
+from mqcore.base.slab cimport Owner, Pool, owner_release
+from mqcore.base.status cimport MQ_NOMEM, MQ_OK
+from mqcore.base.ypipe cimport YPipe
+
+cdef enum:
+    CODEC_ABI = 1
+    BATCH_IOV = 64            # gather list of one write
+    BATCH_REFS = 30           # large bodies sent by reference in one batch
+    BATCH_MAX = 256 * 1024    # bytes of one batch, bodies by reference not counted
+    BATCH_MSGS = 8192         # messages of one batch
+    BY_REFERENCE = 16 * 1024  # bodies from this size on are not copied into the batch
+    BATCH_FIRST = 4096        # the buffer starts small and grows under load
+
+cdef enum:
+    END_CONTROL = 0x80000000  # mark in Batch.ends: not an application message
+
+cdef struct Bytes:            # a growable byte string; zero-initialise
+    uint8_t* at
+    size_t n
+    size_t cap
+
+cdef struct Batch:            # what has been encoded and not yet wholly written
+    uint8_t* buf
+    size_t cap
+    size_t len                # bytes in buf
+    uint32_t* ends            # per message: total (all bytes up to its end); END_CONTROL as a flag
+    uint32_t n_ends
+    uint32_t cap_ends
+    size_t total              # bytes in all, references included
+    size_t sent               # bytes the kernel has taken
+    uint32_t n_msgs           # application messages in it
+    uint32_t done             # index in ends: messages before it are wholly sent
+    Msg[30] refs              # bodies by reference, released when the batch is wholly sent
+    uint32_t n_refs
+    uint32_t n_iov
+    # Gather list. iov_base of a piece of buf holds its offset in buf, since buf may move while it
+    # grows; ref_of[i] is -1 for those, else the index in refs.
+    iovec[64] iov
+    int[64] ref_of
+
+cdef struct HandshakeConfig:  # what we are; lives as long as the socket, read-only
+    const char* pattern       # "PUSH"
+    int number                # ZMTP socket type number
+    const char* peers         # accepted Socket-Type values, separated and surrounded by spaces: " PULL "
+    const uint8_t* routing_id
+    size_t routing_id_size
+    bint announce_id          # Identity is part of READY (REQ, DEALER, ROUTER)
+    const uint8_t* metadata   # further READY properties, already encoded
+    size_t metadata_size
+    int sp                    # SP protocol number, -1 none
+    bint publishes            # PUB, XPUB: an unversioned peer is subscribed to everything
+
+cdef struct HandshakeResult:  # owned by the codec, valid until fini
+    int major                 # 3, 2 or 1 (ZMTP); 0 for SP
+    int minor
+    char[24] pattern          # the peer's, as it says; "" if it did not
+    Bytes routing_id
+    Bytes metadata            # its READY properties as they came
+    char[21] mechanism
+
+cdef struct Codec:
+    const CodecOps* ops
+    Pool* pool
+    const HandshakeConfig* config
+    int64_t max_message_size  # of one message part as announced by its frame; -1: no limit
+    HandshakeResult peer
+    Bytes ctl                 # bytes to send before the next batch: greeting, READY, PING, PONG.
+                              # the engine takes them from the front and empties it
+    const char* reason        # why MQ_PROTOCOL
+    char[96] reason_text      # room for a composed reason
+    uint32_t pings            # PINGs seen, PONGs seen: for heartbeats and round trip times
+    uint32_t pongs
+    uint32_t peer_ttl         # milliseconds: the peer wants to be thought dead after that; 0 none
+
+cdef struct Input:            # bytes that the engine has read, in a slab
+    Owner* slab               # bodies may be slices of it: the codec retains it for each
+    uint8_t* pos              # moved by decode
+    uint8_t* end
+    bint copy                 # few bytes in a large slab: copy bodies out instead of slicing
+
+cdef struct CodecOps:
+    uint32_t abi
+    size_t size
+    const char* name          # "zmtp"
+    int (*init)(Codec* self) noexcept nogil                     # memory is zeroed, head filled in
+    void (*fini)(Codec* self) noexcept nogil
+    # Begin. `listening`: say nothing until the peer's first bytes are seen. `probe`: after a grace
+    # period the engine calls start again with listening = 0, and the codec speaks first after all.
+    int (*start)(Codec* self, bint listening) noexcept nogil
+    # Handshake input. Consumes what it needs (used), appends answers to ctl. MQ_NEED_DATA, MQ_DONE
+    # (bytes behind `used` are traffic), MQ_PROTOCOL, MQ_NOMEM.
+    int (*feed)(Codec* self, const uint8_t* data, size_t n, size_t* used) noexcept nogil
+    # Traffic in. Fills out[0..cap) with parts, complete or not; a part that is not the last of its
+    # message is flagged MSG_MORE; subscriptions get MSG_SUBSCRIBE or MSG_CANCEL and the bare topic;
+    # PING is answered through ctl. MQ_OK: out is full, call again; MQ_NEED_DATA: input used up
+    # (the codec keeps a cut-off header itself); MQ_PROTOCOL; MQ_NOMEM.
+    int (*decode)(Codec* self, Input* input, Msg* out, size_t cap, size_t* n) noexcept nogil
+    # A large body is under way: where its next bytes go, so that the engine reads them there
+    # directly; *room = 0 if there is none. `filled` reports them; the part comes with the next decode.
+    # MQ_OK, MQ_NOMEM.
+    int (*direct)(Codec* self, uint8_t** at, size_t* room) noexcept nogil
+    void (*filled)(Codec* self, size_t n) noexcept nogil
+    # Traffic out. Moves messages from src into the batch until src is empty or the batch is full,
+    # whole messages only unless one alone exceeds it (then it continues at the next call).
+    # *msgs and *body: application messages and control ones completed, and their body bytes.
+    # MQ_OK, MQ_NOMEM (what was moved is in the batch).
+    int (*encode)(Codec* self, Batch* batch, YPipe* src, int64_t* msgs, int64_t* body) noexcept nogil
+    # One part, the same way: for lanes that conflate. *done: it fitted (else the handle is untouched).
+    int (*encode_one)(Codec* self, Batch* batch, Msg* part, bint* done) noexcept nogil
+    # Append a PING to ctl. NULL if the wire has none. ttl in milliseconds.
+    int (*ping)(Codec* self, uint32_t ttl) noexcept nogil
+
+
+cdef inline int bytes_append(Bytes* b, const void* data, size_t n) noexcept nogil:
+    cdef size_t cap
+    cdef uint8_t* at
+    if b.n + n > b.cap:
+        cap = b.cap * 2 if b.cap else 64
+        while cap < b.n + n:
+            cap *= 2
+        at = <uint8_t*> realloc(b.at, cap)
+        if at == NULL:
+            return MQ_NOMEM
+        b.at = at
+        b.cap = cap
+    memcpy(b.at + b.n, data, n)
+    b.n += n
+    return MQ_OK
+
+
+cdef inline void bytes_fini(Bytes* b) noexcept nogil:
+    free(b.at)
+    b.at = NULL
+    b.n = 0
+    b.cap = 0
+
+
+cdef inline void batch_reset(Batch* b) noexcept nogil:
+    """Everything in it has been written (or given up): release the bodies, keep the memory."""
+    cdef uint32_t i
+    for i in range(b.n_refs):
+        msg_close(&b.refs[i])
+    b.len = 0
+    b.n_ends = 0
+    b.total = 0
+    b.sent = 0
+    b.n_msgs = 0
+    b.done = 0
+    b.n_refs = 0
+    b.n_iov = 0
+
+
+cdef inline void batch_fini(Batch* b) noexcept nogil:
+    batch_reset(b)
+    free(b.buf)
+    free(b.ends)
+    b.buf = NULL
+    b.ends = NULL
+    b.cap = 0
+    b.cap_ends = 0

@@ -1,0 +1,2 @@
+from mqcore.wire.codec cimport Codec, batch_fini
+from mqcore.spi.pattern cimport Pattern
