@@ -24,7 +24,10 @@ from mqcore.base.message cimport (
     msg_size, vec_clear, vec_fini, vec_push,
 )
 from mqcore.base.slab cimport Pool, pool_free, pool_new
-from mqcore.base.status cimport *
+from mqcore.base.status cimport (
+    MQ_AGAIN, MQ_DROPPED, MQ_FULL, MQ_GONE, MQ_INVALID, MQ_NO_PEER, MQ_NOMEM, MQ_OK, MQ_STATE,
+    MQ_UNSUPPORTED,
+)
 from mqcore.base.ypipe cimport YPipe, ypipe_fini, ypipe_flush, ypipe_init
 from mqcore.base.yqueue cimport Chunk, chunk_slots
 from mqcore.spi.drop import DROP_REASONS
