@@ -9,13 +9,11 @@ from libc.stdint cimport uint32_t
 from mqcore.base.message cimport Msg
 from mqcore.base.status cimport MQ_AGAIN, MQ_FULL, MQ_INVALID, MQ_OK
 from mqcore.protocols.routing.ring cimport (
-    Ring, ring_drop, ring_fini, ring_front, ring_join, ring_leave, ring_put, ring_take, ring_turn,
+    MARK_GONE, Ring, ring_drop, ring_fini, ring_front, ring_join, ring_leave, ring_put, ring_take,
+    ring_turn,
 )
 from mqcore.spi.pattern cimport EV_FAILED_BACK, EV_FAILED_OVER
 from mqcore.spi.pipe cimport Pipe, pipe_has_room, pipe_write
-
-cdef enum:
-    MARK_GONE = 0x80000000    # Pipe.mark: the far side is gone, write no more
 
 cdef struct LoadBalance:      # zero-initialise, then lb_init
     Ring[17] rings            # by priority; 0 is not used

@@ -12,6 +12,9 @@ from libc.stdlib cimport calloc, free
 from mqcore.base.status cimport MQ_NOMEM, MQ_OK
 from mqcore.spi.pipe cimport Pipe
 
+cdef enum:                    # bits of Pipe.mark that all patterns share
+    MARK_GONE = 0x80000000    # the far side is gone: write no more
+
 cdef struct Ring:             # zero-initialise, then set `out`
     Pipe** at
     uint32_t cap              # a power of two, 0 before the first member

@@ -2,10 +2,10 @@
 
 from libc.stdint cimport int64_t, uint8_t
 
-from mqcore.base.message cimport Msg, MsgVec
+from mqcore.base.message cimport Msg, MsgVec, msg_close, msg_init
 from mqcore.base.status cimport MQ_UNSUPPORTED
 from mqcore.spi.pattern cimport EV_REFUSED, Pattern
-from mqcore.spi.pipe cimport Pipe
+from mqcore.spi.pipe cimport Pipe, pipe_write_always
 
 
 cdef inline int no_option(Pattern* self, const char* name, int64_t number, const uint8_t* data,
@@ -28,3 +28,16 @@ cdef inline void no_event(Pattern* self, Pipe* pipe) noexcept nogil:
 cdef inline void tell_refused(Pipe* pipe, const char* why, size_t size) noexcept nogil:
     if pipe.host.watched.load():
         pipe.host.emit(pipe.host, EV_REFUSED, pipe, <const uint8_t*> why, size)
+
+
+cdef inline void probe(Pipe* pipe) noexcept nogil:
+    """The `probe` option: an empty message first, so that a ROUTER learns of us."""
+    cdef Msg m
+    msg_init(&m)
+    pipe_write_always(pipe, &m, 1)
+
+
+cdef inline void close_all(Msg* parts, size_t n) noexcept nogil:
+    cdef size_t i
+    for i in range(n):
+        msg_close(&parts[i])
