@@ -137,6 +137,7 @@ cdef Engine* engine_new(Plane* plane, IoThread* io, Watch* watch, Port* port, in
     e.pinged = 0
     e.task.run = _run_task
     e.arm.run = _arm_timer
+    e.arm.arg = e
     e.state = ENGINE_HANDSHAKE
     plane.engines.fetch_add(1)
     return e
@@ -313,7 +314,7 @@ cdef int64_t _period(Engine* e) noexcept nogil:
 
 
 cdef void _arm_timer(Task* task, IoThread* io) noexcept nogil:
-    cdef Engine* e = <Engine*> (<char*> task - sizeof(Task))
+    cdef Engine* e = <Engine*> task.arg
     if not e.timer_on and e.state != ENGINE_FREE:
         e.timer_on = io_timer(io, now_ns() + _period(e), _fire, e) == MQ_OK
 

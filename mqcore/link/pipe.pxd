@@ -19,6 +19,7 @@ cdef enum:                    # Pipe.state, the socket's own
     PIPE_ATTACHED = 1
     PIPE_HUNG = 2             # far side gone, inbound messages left
     PIPE_ENDED = 3
+    PIPE_REFUSED = 4          # by the pattern; the far side is about to let go
 
 cdef struct Marks:
     int64_t msgs              # INT64_MAX: no limit
@@ -38,7 +39,7 @@ cdef struct Traffic:          # what the far side counts; kept here since the en
     atomic[int64_t] rtt       # ns from PING to PONG, the last one; 0 unknown
 
 cdef struct Link:
-    atomic[int32_t] refs      # each end holds one; the last one frees
+    atomic[int32_t] refs      # each end holds one, each event under way one; the last one frees
     atomic[int64_t]* live     # leak counter of the plane
     Pool* pool
     Lane[2] lanes             # lanes[i]: written by end i
@@ -46,6 +47,8 @@ cdef struct Link:
     Traffic traffic
     int64_t since             # monotonic ns
     uint32_t engine           # slot, 0xffffffff for inproc
+    void (*freed)(Link* link) noexcept nogil   # inproc: tells both sockets
+    void* owners[2]
     MsgVec returned           # what a dying engine had encoded but not sent, for the socket to re-queue
 
 cdef Link* link_new(Pool* pool, atomic[int64_t]* live, const Marks* forth, const Marks* back) noexcept nogil

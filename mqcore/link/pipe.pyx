@@ -67,4 +67,6 @@ cdef void link_unref(Link* link) noexcept nogil:
     _lane_fini(&link.lanes[1])
     vec_fini(&link.returned)
     link.live.fetch_sub(1)
+    if link.freed != NULL:
+        link.freed(link)
     free(link)

@@ -15,23 +15,25 @@ cdef struct Task
 cdef struct Watch
 
 ctypedef void (*TaskRun)(Task* task, IoThread* io) noexcept nogil
-ctypedef bint (*TickRun)(Task* task, IoThread* io) noexcept nogil
 ctypedef void (*Harvest)(Watch* watch) noexcept nogil
 
 cdef struct Task:             # embedded in what is to be run; memory outlives the thread's interest
     Task* next
     atomic[uint32_t] queued
     TaskRun run               # on the I/O thread; may not block
+    void* arg
 
 cdef struct Tick:             # embedded; called about every millisecond while it returns True
     Tick* next
     uint32_t listed
     bint (*run)(Tick* tick, IoThread* io) noexcept nogil
+    void* arg
 
 cdef struct Watch:            # a nested set: its descriptors' events are harvested by whoever waits
     void* set
     IoThread* io
     Harvest harvest           # I/O thread: take every edge that waits and act on it
+    void* arg
 
 cdef struct Timer:
     int64_t when
