@@ -11,7 +11,7 @@ from libc.string cimport memset, strlen
 
 from mqcore.base.clock cimport now_ns
 from mqcore.base.includes cimport iovec, writev
-from mqcore.base.message cimport MSG_CONTROL, MSG_MORE, Msg, msg_close, msg_size
+from mqcore.base.message cimport MSG_CONTROL, MSG_MORE, Msg, MsgVec, msg_close, msg_size
 from mqcore.base.slab cimport owner_data, owner_release, slab_new
 from mqcore.base.status cimport MQ_DONE, MQ_NEED_DATA, MQ_NOMEM, MQ_OK, MQ_PROTOCOL
 from mqcore.base.ypipe cimport ypipe_flush, ypipe_unwrite, ypipe_write
@@ -25,7 +25,9 @@ from mqcore.reactor.io_thread cimport io_post, io_timer
 from mqcore.spi.pipe cimport (
     DIRTY_IN, DIRTY_OUT, DIRTY_RESET, FarOps, lane_read, lane_room, lane_show, lane_write_latest,
 )
-from mqcore.wire.batch cimport batch_advance, batch_gather, batch_half_sent, batch_unsent
+from mqcore.wire.batch cimport (
+    batch_advance, batch_gather, batch_half_sent, batch_msgs_done, batch_open, batch_unsent,
+)
 from mqcore.wire.codec cimport BATCH_IOV, CodecOps, batch_fini, batch_reset, bytes_fini
 from mqcore.wire.zmtp cimport zmtp_ops
 
@@ -242,18 +244,29 @@ cdef void _step(Engine* e, uint32_t notes) noexcept nogil:
 
 # -- the end ------------------------------------------------------------------------------------------
 
+cdef inline bint _continues(MsgVec* v) noexcept nogil:
+    return v.at[v.n - 1].flags & MSG_MORE
+
+
 cdef void _let_go_of_pipe(Engine* e) noexcept nogil:
     """Give the pipe back to the socket with all that was not sent, in order."""
     cdef Msg m
+    cdef bint more
     cdef Pipe* pipe = e.pipe
     if pipe == NULL:
         return
     while e.in_more and ypipe_unwrite(&e.inn.q, &m):   # half a message came: as if it never had
         msg_close(&m)
     _publish(e)
-    if batch_half_sent(&e.batch):
+    if batch_half_sent(&e.batch, e.codec):
         e.link.traffic.half_out.fetch_add(1)
     batch_unsent(&e.batch, e.codec, &e.link.returned)
+    if batch_open(e.codec) and not (e.link.returned.n and _continues(&e.link.returned)):
+        while lane_read(e.out, &m):          # the rest of a message whose head is on the wire
+            more = m.flags & MSG_MORE
+            msg_close(&m)
+            if not more:
+                break
     e.pipe = NULL
     e.port.ops.event(pipe, EVENT_TERM)
     link_unref(e.link)
@@ -648,7 +661,9 @@ cdef void _advance(Engine* e, size_t n) noexcept nogil:
         n -= ctl
         e.codec.ctl.n = 0
         e.ctl_sent = 0
-    written = batch_advance(&e.batch, n)
+    written = -batch_msgs_done(&e.batch)
+    batch_advance(&e.batch, n)
+    written += batch_msgs_done(&e.batch)
     if written:
         e.link.traffic.written.fetch_add(written)
     if e.batch.sent == e.batch.total:
