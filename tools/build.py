@@ -2,7 +2,7 @@
 
     python3 tools/build.py [--venv .venv] [--extra test] [--extra demo]
 
-Standard library only. Three steps, each left out if its stamp says that nothing changed, so a second
+Standard library only; the Makefile has run check.py before. Three steps, each left out if its stamp says that nothing changed, so a second
 run needs no network and takes a tenth of a second:
   requirements   what pyproject.toml asks for: to build, to run, and the extras named
   extensions     build_ext in place; incremental, compiles on every core
@@ -18,6 +18,7 @@ import subprocess
 import sys
 import sysconfig
 import time
+import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -64,10 +65,12 @@ class Stamp:
 
 def make_venv(venv: Path) -> Path:
     python = venv / "bin" / "python"
-    alive = python.exists() and not subprocess.run(
-        [python, "-c", "import pip"], stderr=subprocess.DEVNULL).returncode
-    if alive:
-        return python
+    if python.exists():
+        answer = subprocess.run(
+            [python, "-c", "import sysconfig, pip; print(sysconfig.get_config_var('EXT_SUFFIX'))"],
+            capture_output=True, text=True)
+        if answer.stdout.strip() == sysconfig.get_config_var("EXT_SUFFIX"):
+            return python
     shutil.rmtree(venv, ignore_errors=True)
     print(f"making {venv.name} with {sys.executable}", flush=True)
     try:
@@ -81,8 +84,6 @@ def make_venv(venv: Path) -> Path:
 
 
 def requirements(extras: list[str]) -> list[str]:
-    import tomllib  # here, so that an old interpreter gets the sentence of check.py
-
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     wanted = [*project["build-system"]["requires"], *project["project"]["dependencies"]]
     for extra in extras:
@@ -143,14 +144,7 @@ def main() -> None:
     parser.add_argument("--venv", default=".venv")
     parser.add_argument("--extra", action="append", default=[])
     options = parser.parse_args()
-    sys.path.insert(0, str(ROOT / "tools"))
-    import check
-
     venv = ROOT / options.venv
-    if not (venv / "bin" / "python").exists():  # a machine that has built once can build again
-        sentence = check.problem()
-        if sentence:
-            sys.exit(sentence)
     python = make_venv(venv)
     install_requirements(python, venv, options.extra)
     build_extensions(python)
