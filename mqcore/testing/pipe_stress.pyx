@@ -198,7 +198,8 @@ def stress(uint64_t parts, *, uint64_t seed=1, uint32_t batch=16, bint plain=Fal
     if s.pool == NULL or ypipe_init(&s.pipe) or sem_init(&s.wake, 0, 0):
         raise MemoryError
     s.parts = parts
-    s.random = seed * 0x9E3779B97F4A7C15 or 1
+    s.random = (seed + 1) * <uint64_t> 0x9E3779B97F4A7C15
+    s.random += s.random == 0     # xorshift stays at zero for ever
     s.batch = batch
     s.plain = plain
     s.plant = plant
