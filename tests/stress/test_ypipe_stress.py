@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from mqcore.testing.pipe_stress import stress
 
 ROOT = Path(__file__).parents[2]

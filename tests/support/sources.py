@@ -5,6 +5,7 @@ blanked (positions kept), a statement in parentheses or with a backslash joined 
 """
 
 import re
+import shutil
 import subprocess
 from pathlib import Path
 from typing import NamedTuple
@@ -18,15 +19,17 @@ CYTHON = {".pyx", ".pxd"}
 
 def tracked(root: Path = ROOT) -> list[Path]:
     """What is in the repository or about to be; without git (an sdist), what lies in our folders."""
-    answer = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
-        cwd=root, capture_output=True, text=True)
-    if answer.returncode == 0:
-        paths = [root / name for name in answer.stdout.split("\0") if name]
-        return [path for path in paths if path.is_file() and not path.is_symlink()]
+    if shutil.which("git"):
+        answer = subprocess.run(
+            ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
+            cwd=root, capture_output=True, text=True)
+        if answer.returncode == 0 and answer.stdout:
+            paths = [root / name for name in answer.stdout.split("\0") if name]
+            return sorted(path for path in paths if path.is_file() and not path.is_symlink())
     folders = (*FOLDERS, "tests", "tools", "perf", "examples")
-    return [path for folder in folders for path in (root / folder).rglob("*")
-            if path.is_file() and "__pycache__" not in path.parts]
+    paths = [*root.glob("*"), *(path for folder in folders for path in (root / folder).rglob("*"))]
+    return sorted(path for path in paths if path.is_file()
+                  and path.suffix not in {".so", ".pyc"} and "__pycache__" not in path.parts)
 
 
 def package_files(root: Path = ROOT, suffixes: set[str] = CODE) -> list[Path]:

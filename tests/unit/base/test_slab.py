@@ -4,7 +4,6 @@ import sys
 import threading
 
 import pytest
-
 from mqcore.testing.base_bench import SIZES, BasePool
 
 SLAB, HEAP, PYOBJ = range(3)
