@@ -1,0 +1,64 @@
+# mqcore's commands. `make help` lists them; tools/build.py does the work behind most.
+
+# The first python on PATH that is new enough; with none, python3, so that the check can say so.
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.14; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; exit; }; \
+	done; echo python3)
+VENV ?= .venv
+BUILD = $(PYTHON) tools/check.py && $(PYTHON) tools/build.py --venv $(VENV)
+# cython-lint calls pycodestyle by name, and subprocesses of tests call `mq`
+RUN = PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/python
+TESTS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help build test test-all demo tsan lint perf perf-quick sdist clean distclean
+
+help:  ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+
+build:  ## make .venv, build the extensions in place, install mqcore editable
+	@$(BUILD)
+
+test:  ## build, then run every test (TESTS="tests/unit -k ypipe" for some)
+	@$(BUILD) --extra test
+	@$(RUN) -m pytest $(TESTS)
+
+test-all:  ## the same with every Python 3.11+ of this machine, an environment each
+	@$(PYTHON) tools/check.py
+	@set -e; for python in $$($(PYTHON) tools/pythons.py); do \
+		version=$$($$python -c 'import sys, sysconfig; print("%d.%d" % sys.version_info[:2] + ("t" if sysconfig.get_config_var("Py_GIL_DISABLED") else ""))'); \
+		echo "== Python $$version ($$python)"; \
+		$(MAKE) --no-print-directory test PYTHON=$$python VENV=.venv-$$version; \
+	done
+
+demo:  ## build, then run the demonstration on real input
+	@$(BUILD) --extra demo
+	@$(RUN) examples/demo.py
+
+tsan:  ## two-thread stress of the queues under ThreadSanitizer, clean and with a planted race
+	@$(BUILD) --extra test
+	@$(RUN) tools/tsan.py
+
+lint:  ## ruff, cython-lint, mypy
+	@$(BUILD) --extra test
+	@$(RUN) tools/lint.py
+
+perf-quick:  ## benchmarks, short
+	@$(BUILD) --extra perf
+	@$(RUN) perf/run.py --quick
+
+perf:  ## benchmarks, in full
+	@$(BUILD) --extra perf
+	@$(RUN) perf/run.py
+
+sdist:  ## source distribution and wheel into dist/
+	@$(BUILD) --extra test
+	@$(RUN) -m build --no-isolation
+
+clean:  ## remove what was built, keep the environments
+	rm -rf build dist mqcore.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find mqcore transports protocols tests tools examples perf \( -name '*.so' -o -name '*.pyc' \) -delete 2>/dev/null || true
+	find . -name __pycache__ -not -path './.venv*' -type d -exec rm -rf {} + 2>/dev/null || true
+
+distclean: clean  ## and the environments
+	rm -rf .venv .venv-*

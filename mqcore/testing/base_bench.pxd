@@ -1,0 +1,20 @@
+"""The classes of base_bench.pyx that Cython code may share: thin owners of the structs of base."""
+
+from mqcore.base.message cimport Msg
+from mqcore.base.slab cimport Owner, Pool
+from mqcore.base.ypipe cimport YPipe
+
+cdef class BasePool:
+    cdef Pool* pool
+
+cdef class BaseOwner:
+    cdef BasePool keeper
+    cdef Owner* owner
+
+cdef class Handle:
+    cdef BasePool keeper
+    cdef Msg m
+
+cdef class BasePipe:
+    cdef BasePool keeper
+    cdef YPipe* pipe

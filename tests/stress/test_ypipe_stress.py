@@ -1,0 +1,87 @@
+"""Two real threads on one ypipe: order, bodies, wake-ups and memory, and the same under ThreadSanitizer."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from mqcore.testing.pipe_stress import stress
+
+ROOT = Path(__file__).parents[2]
+PARTS = int(os.environ.get("MQCORE_STRESS", "1000000"))
+
+
+def check(seen, parts):
+    assert seen["received"] == parts, seen
+    assert seen["wrong"] == 0 and seen["failed"] == 0, seen
+    assert seen["lost_wakeups"] == 0, seen
+    assert seen["posts"] == seen["sleeps"] + 1, f"a wake-up for each sleep, no more: {seen}"
+    assert seen["live"] == 0, seen
+
+
+@pytest.mark.parametrize("batch", [1, 2, 16, 300, 5000])
+def test_every_part_arrives_once_and_in_order(batch, seed):
+    seen = stress(PARTS, seed=seed, batch=batch)
+    check(seen, PARTS)
+    assert seen["unwritten"] > 0, "the taking back was not exercised"
+
+
+@pytest.mark.parametrize("parts", [1, 2, 7, 8, 9, 263, 264, 265])
+def test_short_runs_around_the_chunk_borders(parts, seed):
+    for i in range(50):
+        check(stress(parts, seed=seed + i, batch=1 + i % 5), parts)
+
+
+def test_plain_stream(seed):
+    check(stress(PARTS, seed=seed, batch=256, plain=True), PARTS)
+
+
+def test_the_stress_can_fail(seed):
+    """Publishing by a plain store loses wake-ups or messages sooner or later; the counters see it."""
+    for attempt in range(200):
+        seen = stress(200_000, seed=seed + attempt, batch=1, plant=True, wait=1)
+        if seen["lost_wakeups"]:
+            return
+        assert not seen["wrong"]
+    pytest.fail("the planted mistake was never noticed")
+
+
+def test_a_steady_stream_allocates_nothing(tmp_path):
+    """Counts every call of malloc and its kin in a process of its own."""
+    library = tmp_path / "malloc_count.so"
+    source = ROOT / "tests" / "data" / "malloc_count.c"
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, source], check=True)
+    program = """
+import ctypes
+from mqcore.testing.base_bench import BasePipe, BasePool
+count = ctypes.CDLL(None).malloc_count_calls
+count.restype = ctypes.c_uint64
+pipe = BasePipe(BasePool())
+assert pipe.spin(2000, 100)          # the spare chunk is there now
+def calls(rounds):
+    before = count()
+    assert pipe.spin(rounds, 100)
+    return count() - before
+calls(1)
+print(calls(1), calls(20000), count() > 1000)
+"""
+    out = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True,
+                         env={**os.environ, "LD_PRELOAD": str(library)}, timeout=60).stdout.split()
+    assert out[2] == "True", "the counter does not count"
+    assert out[1] == out[0], f"2,000,000 messages made {out[1]} calls, 100 made {out[0]}"
+
+
+@pytest.mark.tsan
+def test_thread_sanitizer():
+    spec = importlib.util.spec_from_file_location("tsan", ROOT / "tools" / "tsan.py")
+    tsan = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tsan)
+    library = tsan.runtime()
+    if library is None:
+        pytest.skip("this compiler has no ThreadSanitizer")
+    tsan.build(verbose=False)
+    clean = tsan.run(library, 100_000, plant=False)
+    planted = tsan.run(library, 20_000, plant=True)
+    assert tsan.verdict(clean, planted) is None

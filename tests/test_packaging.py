@@ -1,0 +1,202 @@
+"""The distribution: what sdist and wheel hold, that the wheel works alone, that others can compile on it.
+
+One build for the session: working tree -> sdist -> wheel, without optimising (it is about contents).
+The wheel goes into an environment of its own, without network and without mqcore's dependencies.
+Left out with `-m "not packaging"`.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+from sources import FOLDERS, ROOT, cython_functions, module_of, package_files, tracked
+
+pytestmark = [pytest.mark.packaging, pytest.mark.timeout(600)]
+SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")
+SITE = sysconfig.get_paths()["purelib"]
+SHIPPED = {".py", ".pyi", ".pyx", ".pxd", ".h", ".hpp"}
+LITTER = {".so", ".o", ".pyc", ".cpp", ".egg-info"}
+NOT_IN_SDIST = {".gitattributes", ".editorconfig"}
+
+
+def run(*command, **kw) -> str:
+    environment = {**os.environ, **kw.pop("env", {})}
+    answer = subprocess.run([str(word) for word in command], capture_output=True, text=True,
+                            stdin=subprocess.DEVNULL, env=environment, **kw)
+    assert answer.returncode == 0, answer.stdout[-4000:] + answer.stderr[-4000:]
+    return answer.stdout
+
+
+@pytest.fixture(scope="session")
+def dist(tmp_path_factory) -> Path:
+    """A folder with one sdist and the wheel that was made from it."""
+    out = tmp_path_factory.mktemp("dist")
+    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", out, ROOT, cwd=out,
+        env={"MQCORE_CFLAGS": "-O0 -g0", "MQCORE_ONLY": "", "MQCORE_IN_PLACE": ""})
+    return out
+
+
+@pytest.fixture(scope="session")
+def wheel(dist) -> Path:
+    [path] = dist.glob("mqcore-*.whl")
+    return path
+
+
+@pytest.fixture(scope="session")
+def clean(tmp_path_factory, wheel) -> Path:
+    """The python of an environment that holds the wheel and nothing else."""
+    folder = tmp_path_factory.mktemp("clean")
+    venv.create(folder, symlinks=True, with_pip=False)
+    python = folder / "bin" / "python"
+    run(sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-index",
+        "--no-deps", wheel)
+    return python
+
+
+def site(python: Path) -> Path:
+    [path] = python.parent.parent.glob("lib/python*/site-packages")
+    return path
+
+
+def ask(python: Path, program: str, **env):
+    """Run a program far from the tree; what it prints is JSON."""
+    return json.loads(run(python, "-c", program, cwd=python.parent, env=env))
+
+
+def modules() -> list[str]:
+    return [module_of(path) for path in package_files(suffixes={".pyx"})]
+
+
+def test_sdist_has_every_source(dist):
+    [path] = dist.glob("mqcore-*.tar.gz")
+    with tarfile.open(path) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    wanted = {path.relative_to(ROOT).as_posix() for path in tracked()} - NOT_IN_SDIST
+    assert not wanted - names, "missing"
+    litter = [name for name in names if Path(name).suffix in LITTER or "__pycache__" in name
+              or name.split("/")[0] in {"build", "dist", ".venv", ".git"}]
+    assert [name for name in litter if not name.startswith("mqcore.egg-info")] == []
+
+
+def test_wheel_has_every_module_and_declaration(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+    wanted = set()
+    for path in package_files(suffixes=SHIPPED):
+        where = module_of(path).replace(".", "/")
+        wanted.add(where + path.suffix)
+        if path.suffix == ".pyx":
+            wanted.add(where + SUFFIX)
+    wanted.add("mqcore/py.typed")
+    assert not wanted - names, "missing"
+    packed = {name for name in names if ".dist-info/" not in name}
+    assert not packed - wanted, "what is this?"
+    info = f"mqcore-{wheel.name.split('-')[1]}.dist-info"
+    assert f"{info}/licenses/LICENSE" in names
+
+
+def test_only_mqcore_lands_in_site_packages(clean):
+    tops = {path.name for path in site(clean).iterdir()}
+    assert {name for name in tops if not name.endswith(".dist-info")} == {"mqcore"}
+
+
+def test_every_compiled_module_imports(clean):
+    program = (f"import importlib, json\nnames = {modules()!r}\n"
+               "print(json.dumps([importlib.import_module(name).__file__ for name in names]))")
+    files = ask(clean, program)
+    assert files and all(Path(file).is_relative_to(site(clean)) for file in files)
+
+
+def test_declared_functions_are_exported(clean):
+    """A module that was compiled without its own .pxd imports well and exports nothing."""
+    wanted = {}
+    for path in package_files(suffixes={".pyx"}):
+        pxd = path.with_suffix(".pxd")
+        if pxd.exists():
+            wanted[module_of(path)] = [
+                function.name for function in cython_functions(pxd.read_text())
+                if not (function.has_body or function.in_class or "inline" in function.result.split())]
+    program = ("import importlib, json\n"
+               f"wanted = {wanted!r}\n"
+               "print(json.dumps({n: sorted(getattr(importlib.import_module(n), '__pyx_capi__', {}))"
+               " for n in wanted}))")
+    exported = ask(clean, program)
+    missing = {name: sorted(set(functions) - set(exported[name])) for name, functions in wanted.items()}
+    assert not {name: functions for name, functions in missing.items() if functions}
+    assert "pool_new" in exported["mqcore.base.slab"]
+
+
+def entry_points(python: Path) -> list[list[str]]:
+    program = ("import json\nfrom importlib.metadata import distribution\n"
+               "print(json.dumps([[e.group, e.name, e.value] for e in distribution('mqcore').entry_points]))")
+    return ask(python, program)
+
+
+def source_of(module: str) -> Path | None:
+    for path in package_files(suffixes={".py", ".pyx"}):
+        if module_of(path).removesuffix(".__init__") == module:
+            return path
+    return None
+
+
+def test_entry_points_resolve(clean):
+    found = entry_points(clean)
+    assert {group for group, _, _ in found} >= {"mqcore.transports", "mqcore.protocols", "console_scripts"}
+    absent = [value for _, _, value in found if source_of(value.split(":")[0]) is None]
+    for group, name, value in found:
+        if value in absent:
+            continue
+        # the command line needs click and rich: lend it the site-packages that runs the tests
+        lent = {"PYTHONPATH": SITE} if group == "console_scripts" else {}
+        module, attribute = value.split(":")
+        program = (f"import importlib, json; m = importlib.import_module({module!r});"
+                   f"print(json.dumps([m.__file__, hasattr(m, {attribute!r})]))")
+        file, there = ask(clean, program, **lent)
+        if group == "console_scripts" and not there and not Path(source_of(module)).stat().st_size:
+            absent.append(value)    # an empty room
+            continue
+        assert there, f"{group} {name}: {value} is not there"
+        assert Path(file).is_relative_to(site(clean))
+    if absent:
+        pytest.skip(f"no source yet for {absent}")
+
+
+def test_a_pattern_of_somebody_else_compiles_and_registers(clean, tmp_path):
+    project = tmp_path / "sample_plugin"
+    shutil.copytree(ROOT / "tests" / "data" / "sample_plugin", project)
+    # setuptools, Cython and pip are lent; mqcore's declarations are those of the installed wheel
+    run(clean, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--no-build-isolation",
+        project, cwd=project, env={"PYTHONPATH": SITE})
+    program = """
+import json
+from importlib.metadata import entry_points
+[found] = entry_points(group="mqcore.protocols", name="blackhole")
+plugin = found.load()
+import sample_blackhole
+print(json.dumps([found.dist.name, type(plugin).__module__, plugin.name, plugin.abi,
+                  sample_blackhole.swallow(b"x" * 56), sample_blackhole.swallow(b"x" * 57)]))
+"""
+    assert ask(clean, program) == ["mqcore-sample-plugin", "mqcore.spi.pattern", "blackhole", 1,
+                                   [56, False, 0], [57, True, 0]]
+    if source_of("mqcore.spi.registry"):
+        program = """
+import json
+from mqcore.spi import registry
+[row] = [row for row in registry.patterns() if row.name == "blackhole"]
+print(json.dumps([registry.pattern("blackhole").name, row.distribution, row.refused]))
+"""
+        assert ask(clean, program) == ["blackhole", "mqcore-sample-plugin", ""]
+
+
+def test_folders_are_not_importable_by_their_own_name(clean):
+    program = ("import importlib.util, json\n"
+               f"print(json.dumps([importlib.util.find_spec(n) is None for n in {list(FOLDERS)!r}]))")
+    assert ask(clean, program) == [name != "mqcore" for name in FOLDERS]
