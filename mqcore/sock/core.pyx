@@ -36,6 +36,7 @@ from mqcore.sock.sock cimport (
     sock_query, sock_recv, sock_recv_many, sock_send, sock_send_to, sock_subscribe, sock_watch,
 )
 from mqcore.sock.wait cimport sock_wait
+from mqcore.reactor.includes cimport close
 from mqcore.spi.pattern cimport (
     PAT_EXCHANGE, PAT_IDENTITY, PAT_RECV, PAT_SEND, Q_CAN_RECV, Q_CAN_SEND, Q_SUBSCRIBERS, Q_TOPICS,
     PatternPlugin,
@@ -853,6 +854,12 @@ cdef class SocketCore:
     def _drop_all(self):
         """Last step: what is left is counted as dropped, pipes and engines are told to end."""
         sock_drop_all(self.s)
+
+    def _close_descriptors(self):
+        """In a forked child: the poll set and its eventfd, untouched otherwise."""
+        if self.s != NULL and self.s.watching.load():
+            self.plane.plane.poller.close(self.s.watch.set)
+            close(self.s.wake)
 
     def _settled(self):
         """True when no engine, no link and no call is left inside."""
