@@ -34,7 +34,7 @@ EV_NAMES = {1: records.Subscribed, 2: records.Unsubscribed, 3: records.Dropped, 
 class Wire:
     """One engine, as the control plane remembers it."""
 
-    __slots__ = ("endpoint", "owner", "peer", "pid", "remote", "slot")
+    __slots__ = ("endpoint", "owner", "peer", "pid", "prio", "remote", "slot")
 
     def __init__(self, owner: Any, endpoint: Endpoint, remote: str, pid: int | None) -> None:
         self.owner = owner  # Connector, or None for an accepted one
@@ -42,6 +42,7 @@ class Wire:
         self.remote = remote
         self.pid = pid
         self.peer: Peer | None = None
+        self.prio = 8
         self.slot = -1
 
 
@@ -238,6 +239,7 @@ class SocketLinks:
                 -1 if size is None else size)
             sock.detach()
             wire.slot = slot
+            wire.prio = options["prio"]
             self.wires[slot] = wire
 
     def note(self, kind: int, slot: int, peer: int, code: int, fatal: bool, text: bytes) -> None:
@@ -260,7 +262,8 @@ class SocketLinks:
             id=number, address=wire.remote, endpoint=wire.endpoint.url,
             wire=f"zmtp/{facts['major']}.{facts['minor']}", pattern=facts["pattern"].lower(),
             routing_id=facts["routing_id"], pid=wire.pid,
-            metadata=decode_metadata(facts["metadata"]))
+            metadata={name: value for name, value in decode_metadata(facts["metadata"]).items()
+                      if name.lower() not in ("socket-type", "identity")}, prio=wire.prio)
         wire.peer = peer
         self.peers[number] = peer
         if wire.owner is not None:
