@@ -369,8 +369,9 @@ cdef class Bench:
                                                 len(data)))
 
     def attach(self, routing_id=None, *, int prio=8, bint connected=False, bint unversioned=False,
-               hwm=1000, hwm_bytes=None, bint conflate=False):
-        """A new peer: its far side. `hwm`, `hwm_bytes`: of the lane to it (None: no limit)."""
+               hwm=1000, hwm_bytes=None, bint conflate=False, conflate_in=None):
+        """A new peer: its far side. `hwm`, `hwm_bytes`: of the lane to it (None: no limit);
+        `conflate`: both lanes, unless `conflate_in` says otherwise for the one from it."""
         cdef Far far = Far.__new__(Far)
         cdef Pipe* p = <Pipe*> calloc(1, sizeof(Pipe))
         self.last_id += 1
@@ -380,7 +381,7 @@ cdef class Bench:
         p.id = self.last_id
         p.host = &self.host.host
         p.out = lane_new(hwm, hwm_bytes, conflate)
-        p.inn = lane_new(None, None, conflate)
+        p.inn = lane_new(None, None, conflate if conflate_in is None else conflate_in)
         p.prio = prio
         p.connected = connected
         p.unversioned = unversioned
