@@ -65,13 +65,20 @@ cdef bint batch_open(const Codec* codec) noexcept nogil:
 
 cdef bint batch_half_sent(const Batch* b, const Codec* codec) noexcept nogil:
     cdef const Zmtp* z = <const Zmtp*> codec
-    if b.total == 0:              # the batch before went out wholly, and ended in mid-message
-        return z.mid_out
+    if b.done < b.n_ends:
+        if b.ends[b.done] & <uint32_t> END_CONTROL:
+            return False
+    elif not z.mid_out:
+        return False
+    elif b.total == 0:            # the batch before went out wholly, and ended in mid-message
+        return True
     if b.done == 0:
         return b.sent > 0 or z.mid_batch
-    if b.done < b.n_ends:
-        return b.sent > b.ends[b.done - 1] & END_MASK
-    return z.mid_out and b.sent > b.ends[b.done - 1] & END_MASK
+    return b.sent > b.ends[b.done - 1] & END_MASK
+
+
+cdef bint batch_cut(const Batch* b, const Codec* codec) noexcept nogil:
+    return b.done == b.n_ends and batch_half_sent(b, codec)
 
 
 # -- taking back ------------------------------------------------------------------------------------

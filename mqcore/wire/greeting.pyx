@@ -291,11 +291,11 @@ cdef int _greeting_first(Zmtp* z) noexcept nogil:
 cdef int _old_greeting(Zmtp* z) noexcept nogil:
     """Twelve bytes are here, and the revision is 0 or 1."""
     cdef uint8_t number = z.seen[11]
-    cdef int rc = _say_identity(z)
+    cdef int rc = MQ_OK
+    if number < 12:                           # of another type we know no name: as if it said none
+        rc = _check_pattern(z, <const uint8_t*> NAMES[number], strlen(NAMES[number]))
     z.stage = STAGE_IDENTITY
-    if rc or number > 11:                     # a type we know no name of: as if it said none
-        return rc
-    return _check_pattern(z, <const uint8_t*> NAMES[number], strlen(NAMES[number]))
+    return rc if rc else _say_identity(z)
 
 
 cdef int _mechanism(Zmtp* z) noexcept nogil:

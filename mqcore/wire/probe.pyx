@@ -16,7 +16,8 @@ from mqcore.base.slab cimport Owner, Pool, heap_new, owner_data, owner_release, 
 from mqcore.base.status cimport MQ_DONE, MQ_NEED_DATA, MQ_NOMEM, MQ_OK, MQ_PROTOCOL
 from mqcore.base.ypipe cimport YPipe, ypipe_fini, ypipe_flush, ypipe_init, ypipe_write
 from mqcore.wire.batch cimport (
-    batch_advance, batch_gather, batch_half_sent, batch_msgs_done, batch_open, batch_unsent,
+    batch_advance, batch_cut, batch_gather, batch_half_sent, batch_msgs_done, batch_open,
+    batch_unsent,
 )
 from mqcore.wire.codec cimport (
     BATCH_IOV, Batch, Bytes, Codec, CodecOps, HandshakeConfig, Input, batch_fini, batch_reset,
@@ -234,6 +235,7 @@ cdef class Probe:
             "done": batch_msgs_done(&self.batch),
             "half": bool(batch_half_sent(&self.batch, self.codec)),
             "open": bool(batch_open(self.codec)),
+            "cut": bool(batch_cut(&self.batch, self.codec)),
             "buffer": self.batch.len, "references": self.batch.n_refs,
         }
 

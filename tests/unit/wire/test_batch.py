@@ -43,7 +43,8 @@ def test_account_at_every_offset(peer, version):
         sent = at
         gone = [flags for (_, flags), end in zip(MESSAGES, ends, strict=True) if end <= at]
         assert account["done"] == gone.count(0)
-        assert account["half"] == (at not in [0, *ends])
+        here = sum(end <= at for end in ends)
+        assert account["half"] == (at not in [0, *ends] and not MESSAGES[here][1])
         assert b"".join(ours.gather()) == text[at:]
         assert b"".join(ours.gather(cap=2)) == text[at:][:sum(map(len, ours.gather(cap=2)))]
         left = [row for row, start in zip(MESSAGES, [0, *ends], strict=False)
@@ -105,19 +106,20 @@ def test_message_over_two_batches(peer):
     ours.put(b"after")
     assert ours.encode() == (1, 6)
     account = ours.account
-    assert account["open"] and account["messages"] == 1 and not account["half"]
+    assert account["open"] and account["messages"] == 1
+    assert not account["half"] and not account["cut"]
     parts = ours.unsent()
     assert [flags for flags, _ in parts] == [0] + [1] * 30   # the rest in the pipe continues them
     assert ours.advance(8)["half"] is False and ours.account["done"] == 1
     assert ours.unsent() == parts[1:]
-    assert ours.advance(1)["half"] is True
+    assert ours.advance(1)["half"] is True and ours.account["cut"] is True
     assert ours.unsent() == []
     ours.advance(ours.account["total"] - 9)
     assert ours.account["half"] is True
     ours.reset()
-    assert ours.account["half"] is True        # nothing in the batch, but the wire is in mid-message
+    assert ours.account["half"] and ours.account["cut"]   # nothing in the batch, but the wire is in mid-message
     assert ours.encode() == (2, 40 * 20005 + 5)
-    assert ours.account["half"] is True and not ours.account["open"]
+    assert ours.account["half"] and not ours.account["open"] and not ours.account["cut"]
     assert ours.unsent() == [(0, b"after")]
     assert ours.advance(ours.account["total"] - 7) == ours.account
     assert ours.account["half"] is False and ours.account["done"] == 1
@@ -131,5 +133,5 @@ def test_reset_forgets(peer):
     ours.advance(10)
     ours.reset()
     assert ours.account == {"total": 0, "sent": 0, "messages": 0, "done": 0, "half": False,
-                            "open": False, "buffer": 0, "references": 0}
+                            "open": False, "cut": False, "buffer": 0, "references": 0}
     assert ours.gather() == [] and ours.unsent() == [] and ours.memory[0] == 0
