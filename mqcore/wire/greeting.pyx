@@ -202,28 +202,35 @@ cdef int _check_pattern(Zmtp* z, const uint8_t* name, size_t size) noexcept nogi
 
 
 cdef int _take_properties(Zmtp* z, const uint8_t* data, size_t size) noexcept nogil:
+    """All of them must be well-formed before any is believed. Of duplicates the first wins."""
     cdef Cursor c
     cdef const uint8_t* name
     cdef const uint8_t* value
+    cdef const uint8_t* pattern = NULL
+    cdef const uint8_t* identity = NULL
     cdef size_t name_size
     cdef size_t value_size
-    cdef bint typed = False
-    cdef bint named = False
+    cdef size_t pattern_size = 0
+    cdef size_t identity_size = 0
     cdef int rc = MQ_OK
     cursor_init(&c, data, size)
-    while rc == MQ_OK and cursor_left(&c):
+    while cursor_left(&c):
         name_size = cursor_u8(&c)
         name = cursor_bytes(&c, name_size)
         value_size = cursor_be32(&c)
         value = cursor_bytes(&c, value_size)
         if c.bad:
             return _refuse(z, "the peer's READY is malformed")
-        if not typed and _named(name, name_size, "socket-type"):   # of duplicates the first wins
-            typed = True
-            rc = _check_pattern(z, value, value_size)
-        elif not named and _named(name, name_size, "identity"):
-            named = True
-            rc = bytes_append(&z.head.peer.routing_id, value, value_size) if value_size else MQ_OK
+        if pattern == NULL and _named(name, name_size, "socket-type"):
+            pattern = value
+            pattern_size = value_size
+        elif identity == NULL and _named(name, name_size, "identity"):
+            identity = value
+            identity_size = value_size
+    if pattern != NULL:                       # a peer that does not say is believed to fit
+        rc = _check_pattern(z, pattern, pattern_size)
+    if rc == MQ_OK and identity_size:
+        rc = bytes_append(&z.head.peer.routing_id, identity, identity_size)
     if rc == MQ_OK and size:
         rc = bytes_append(&z.head.peer.metadata, data, size)
     return rc

@@ -18,7 +18,6 @@ def parts_of(messages):
 def filled(peer, version=(3, 1)):
     """A probe with MESSAGES in its batch, and the offset at which each of them ends."""
     ours = peer(version)
-    ours.control
     ends = []
     for parts, flags in MESSAGES:
         ours.put(*parts, flags=flags)

@@ -235,7 +235,6 @@ def test_ping_is_answered(peer, vectors):
                        ("zmtp31_ping", "zmtp31_pong_answer")):
         for chunks in ([vectors[ping]], [bytes([b]) for b in vectors[ping]]):
             ours = peer()
-            ours.control
             assert decode(ours, *chunks) == ("need_data", [])
             assert ours.control == vectors[pong]
             assert ours.heartbeats == (1, 0, 2500 if ping == "zmtp31_ping" else 0)
@@ -275,7 +274,6 @@ def test_who_does_not_read_its_pongs_gets_no_more(peer):
 def test_ignored_commands(peer, text):
     for at in range(min(len(text), 40)):
         ours = peer()
-        ours.control
         assert decode(ours, frame(b"a", 1) + text[:at], text[at:] + frame(b"ok")) == (
             "need_data", [(1, b"a"), (0, b"ok")])
         assert ours.control == b"" and ours.memory[0] == 0

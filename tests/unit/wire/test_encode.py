@@ -24,7 +24,6 @@ KIB = 1024
 ])
 def test_captured(peer, vectors, name, messages):
     ours = peer()
-    ours.control
     for parts in messages:
         ours.put(*parts)
     assert ours.encode() == (len(messages), sum(len(p) for m in messages for p in m))
@@ -38,7 +37,6 @@ def test_captured(peer, vectors, name, messages):
 ])
 def test_captured_of_old_peers(peer, vectors, version, name, messages):
     ours = peer(version)
-    ours.control
     for parts in messages:
         ours.put(*parts)
     assert ours.wire() == vectors[name]
@@ -55,7 +53,6 @@ def test_captured_of_old_peers(peer, vectors, version, name, messages):
 ])
 def test_subscriptions(peer, vectors, version, topic, flags, name):
     ours = peer(version)
-    ours.control
     ours.put(topic, flags=flags)
     assert ours.encode() == (1, len(topic))
     assert ours.account["messages"] == 0       # not an application message
@@ -67,14 +64,12 @@ def test_subscriptions(peer, vectors, version, topic, flags, name):
 def test_ping(peer, ttl, tenths):
     for version in VERSIONS:
         ours = peer(version)
-        ours.control
         text = b"\x04\x07\x04PING" + tenths.to_bytes(2, "big")
         assert ours.ping(ttl) == (text if version >= (3, 0) else b"")
 
 
 def test_captured_ping(peer, vectors):
     ours = peer()
-    ours.control
     assert ours.ping(2500) == vectors["zmtp31_ping"]
 
 
@@ -82,7 +77,6 @@ def test_captured_ping(peer, vectors):
 @pytest.mark.parametrize("size", [0, 1, 55, 56, 57, 253, 254, 255, 256, 300, 16383, 16384, 70000])
 def test_round_trip_of_sizes(peer, version, size):
     sender, receiver = peer(version), peer(version)
-    sender.control
     body = bytes(i % 253 for i in range(size))
     sender.put(body, b"mid", body)
     sender.put(body)
@@ -119,7 +113,6 @@ def pair_of():
         for side in sides:
             side.start()
             assert side.feed(text)[0] == "done"
-            side.control
         return sides
     return make
 
