@@ -81,7 +81,7 @@ cdef bint batch_cut(const Batch* b, const Codec* codec) noexcept nogil:
     return b.done == b.n_ends and batch_half_sent(b, codec)
 
 
-# -- taking back ------------------------------------------------------------------------------------
+# -- taking back ----------------------------------------------------------------------------------
 
 cdef struct Walk:                 # over the frames of a batch
     uint32_t piece                # of buf, in the gather list
@@ -89,7 +89,8 @@ cdef struct Walk:                 # over the frames of a batch
     size_t total                  # bytes walked over, references included
 
 
-cdef uint64_t _header(const Zmtp* z, const uint8_t* at, size_t* length, uint8_t* flags) noexcept nogil:
+cdef uint64_t _header(
+        const Zmtp* z, const uint8_t* at, size_t* length, uint8_t* flags) noexcept nogil:
     """A frame's header as our encoder writes it. The body's size."""
     if z.framing == FRAMING_V1:
         length[0] = 10 if at[0] == 0xff else 2
@@ -100,7 +101,9 @@ cdef uint64_t _header(const Zmtp* z, const uint8_t* at, size_t* length, uint8_t*
     return load_be64(at + 1) if at[0] & FRAME_LONG else at[1]
 
 
-cdef int _take(const Batch* b, const Zmtp* z, Walk* w, bint wanted, bint* more, MsgVec* out) noexcept nogil:
+cdef int _take(
+        const Batch* b, const Zmtp* z, Walk* w, bint wanted, bint* more,
+        MsgVec* out) noexcept nogil:
     """The next frame; `wanted`: as a part into out."""
     cdef size_t length = 0
     cdef uint8_t flags = 0
@@ -115,7 +118,7 @@ cdef int _take(const Batch* b, const Zmtp* z, Walk* w, bint wanted, bint* more, 
         if wanted:
             rc = msg_init_copy(&m, z.head.pool, b.buf + w.at + length, size)
         w.at += length + size
-    else:                         # a reference is behind the piece (all of it but a control's prefix)
+    else:                         # behind the piece, all of it but a control's prefix
         if wanted:
             msg_copy(&m, &b.refs[b.ref_of[w.piece + 1]])
         w.piece += 1

@@ -10,7 +10,7 @@ from libc.string cimport memcpy, memset
 
 from mqcore.base.includes cimport iovec
 from mqcore.base.message cimport (
-    MSG_INLINE, Msg, MsgVec, msg_close, msg_data, msg_init_copy, msg_size, vec_fini,
+    Msg, MsgVec, msg_close, msg_data, msg_init_copy, msg_init_ref, msg_size, vec_fini,
 )
 from mqcore.base.slab cimport Owner, Pool, heap_new, owner_data, owner_release, pool_free, pool_new
 from mqcore.base.status cimport MQ_DONE, MQ_NEED_DATA, MQ_NOMEM, MQ_OK, MQ_PROTOCOL
@@ -90,7 +90,7 @@ cdef class Probe:
         if self.pool != NULL:
             pool_free(self.pool)
 
-    # -- facts --------------------------------------------------------------------------------------
+    # -- facts ------------------------------------------------------------------------------------
 
     @property
     def reason(self) -> str | None:
@@ -125,7 +125,7 @@ cdef class Probe:
         """Bytes to be sent before the next batch; taken."""
         return _take_bytes(&self.codec.ctl)
 
-    # -- handshake ----------------------------------------------------------------------------------
+    # -- handshake --------------------------------------------------------------------------------
 
     def start(self, bint listening=False) -> bytes:
         """Begin; what the codec says at once."""
@@ -139,11 +139,11 @@ cdef class Probe:
         rc = self.ops.feed(self.codec, at, len(data), &used)
         return _STATUS[rc], used, self.control
 
-    # -- traffic in ---------------------------------------------------------------------------------
+    # -- traffic in -------------------------------------------------------------------------------
 
     def decode(self, bytes data=b"", *, bint copy=False, size_t cap=64) -> tuple:
-        """Traffic input, all of it: the last status and the parts. Memory of exactly its size stands
-        for the slab, so that a checker sees a read past the end."""
+        """Traffic input, all of it: the last status and the parts. Memory of exactly its size
+        stands for the slab, so that a checker sees a read past the end."""
         cdef Input source
         cdef Msg* out = <Msg*> malloc((cap if cap else 1) * sizeof(Msg))
         cdef size_t n = 0
@@ -188,7 +188,7 @@ cdef class Probe:
             self.ops.filled(self.codec, n)
         return n
 
-    # -- traffic out --------------------------------------------------------------------------------
+    # -- traffic out ------------------------------------------------------------------------------
 
     def put(self, *parts, int flags=0) -> None:
         """Queue one message, unencoded; flags: SUBSCRIBE or CANCEL."""
@@ -197,6 +197,17 @@ cdef class Probe:
             self._check(msg_init_copy(&m, self.pool, part, len(part)))
             m.flags = flags | (MORE if i < len(parts) - 1 else 0)
             self._check(ypipe_write(&self.pipe, &m, i == len(parts) - 1))
+        ypipe_flush(&self.pipe)
+
+    def put_hollow(self, size_t size) -> None:
+        """Queue a message by reference whose body is not there: for accounts of what no test could
+        hold in memory. It must not be gathered."""
+        cdef Owner* owner = heap_new(self.pool, 1)
+        cdef Msg m
+        if owner == NULL:
+            raise MemoryError
+        msg_init_ref(&m, owner, owner_data(owner), size)
+        self._check(ypipe_write(&self.pipe, &m, True))
         ypipe_flush(&self.pipe)
 
     def encode(self) -> tuple:

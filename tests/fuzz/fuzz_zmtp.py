@@ -1,14 +1,14 @@
-"""Fuzz targets of the ZMTP codec. Each takes any bytes and raises AssertionError if a rule is broken.
+"""Fuzz targets of the ZMTP codec. Each takes any bytes and raises AssertionError if a rule breaks.
 
 handshake    whole and in pieces: the same answers, status and reason; the Python handshake agrees
-traffic      whole, in pieces, copied, read directly: the same parts and answers; no memory left over;
-             memory never beyond what the bytes justify; what was decoded, encoded again, decodes alike
+traffic      whole, in pieces, copied, read directly: the same parts and answers; no memory left,
+             never more than the bytes justify; what was decoded, encoded again, decodes alike
 """
 
 from fuzz_mutate import main
+from mqcore.wire.probe import CANCEL, SUBSCRIBE, Probe
 
 from mqcore.wire.handshake import Handshake, Null, Refused, Us
-from mqcore.wire.probe import CANCEL, SUBSCRIBE, Probe
 
 SIGNATURE = bytes.fromhex("ff00000000000000017f")
 PEERS = ("REP", "DEALER", "ROUTER")
@@ -21,7 +21,7 @@ SAID = {
 LIMITS = [-1, -1, 0, 60, 1000]
 
 
-# -- handshake --------------------------------------------------------------------------------------
+# -- handshake ------------------------------------------------------------------------------------
 
 def shake_native(text, step, listening):
     probe = Probe("DEALER", PEERS, number=5, routing_id=b"me", announce_id=True)
@@ -58,7 +58,7 @@ def handshake(data):
     assert shake_python(text, listening) == whole[:4]
 
 
-# -- traffic ----------------------------------------------------------------------------------------
+# -- traffic --------------------------------------------------------------------------------------
 
 def peer(version, limit=-1):
     probe = Probe("DEALER", PEERS, number=5, max_message_size=limit)

@@ -1,8 +1,9 @@
 """ZMTP's greeting without I/O: what to say at which byte of the peer's, and which version it is.
 
-The same rules as the native codec's (`mqcore/wire/greeting.pyx`, which serves NULL); this one serves
-every other mechanism. The signature comes first, the major version when the peer's signature is
-here, the rest when its major version is. Peers of 2.0 say twelve bytes, those of 1.0 none at all.
+The same rules as the native codec's (`mqcore/wire/greeting.pyx`, which serves NULL); this one
+serves every other mechanism. The signature comes first, the major version when the peer's
+signature is here, the rest when its major version is. Peers of 2.0 say twelve bytes, those of 1.0
+none at all.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The account of a batch after partial writes, at every offset, and what is taken back."""
 
 import pytest
-
 from mqcore.wire.probe import CANCEL, SUBSCRIBE
 
 VERSIONS = [(3, 1), (3, 0), (2, 0), (1, 0)]
@@ -12,7 +11,8 @@ MESSAGES = [
 
 
 def parts_of(messages):
-    return [(int(i < len(parts) - 1), part) for parts, _ in messages for i, part in enumerate(parts)]
+    return [(int(i < len(parts) - 1), part)
+            for parts, _ in messages for i, part in enumerate(parts)]
 
 
 def filled(peer, version=(3, 1)):
@@ -27,7 +27,7 @@ def filled(peer, version=(3, 1)):
 
 
 def offsets(ends):
-    """All that matter: every one near a boundary or in a small frame, some inside the large bodies."""
+    """All that matter: every one near a boundary or in a small frame, some in the large bodies."""
     near = {e + d for e in [0, *ends] for d in range(-80, 330)}
     return [at for at in range(ends[-1] + 1) if at in near or at % 997 == 0]
 
@@ -115,8 +115,8 @@ def test_message_over_two_batches(peer):
     assert ours.unsent() == []
     ours.advance(ours.account["total"] - 9)
     assert ours.account["half"] is True
-    ours.reset()
-    assert ours.account["half"] and ours.account["cut"]   # nothing in the batch, but the wire is in mid-message
+    ours.reset()                               # nothing in it, but the wire is in mid-message
+    assert ours.account["half"] and ours.account["cut"]
     assert ours.encode() == (2, 40 * 20005 + 5)
     assert ours.account["half"] and not ours.account["open"] and not ours.account["cut"]
     assert ours.unsent() == [(0, b"after")]
@@ -134,3 +134,27 @@ def test_reset_forgets(peer):
     assert ours.account == {"total": 0, "sent": 0, "messages": 0, "done": 0, "half": False,
                             "open": False, "cut": False, "buffer": 0, "references": 0}
     assert ours.gather() == [] and ours.unsent() == [] and ours.memory[0] == 0
+
+
+def test_bodies_beyond_two_gigabytes(peer):
+    """Ends are 31 bits wide: the last one may be farther, and counts when all is sent."""
+    ours = peer()
+    sizes = [1 << 30, 900 << 20, 300 << 20, 5 << 30, 20000]
+    for size in sizes:
+        ours.put_hollow(size)
+    ours.encode()
+    first = sum(sizes[:3]) + 27
+    assert ours.account["total"] == first and ours.account["messages"] == 3
+    assert ours.advance(sizes[0] + 8)["done"] == 0
+    assert ours.advance(1)["done"] == 1
+    assert ours.advance(sizes[1] + 9)["done"] == 2
+    assert ours.advance(sizes[2] + 8)["done"] == 2 and ours.account["half"]
+    assert ours.advance(1)["done"] == 3 and not ours.account["half"]
+    ours.reset()
+    ours.encode()
+    assert ours.account["total"] == sizes[3] + 9 and ours.account["messages"] == 1
+    assert ours.advance(3 << 30)["done"] == 0 and ours.account["half"]
+    assert ours.advance((2 << 30) + 9)["done"] == 1
+    ours.reset()
+    ours.encode()
+    assert ours.account["messages"] == 1

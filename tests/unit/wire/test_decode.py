@@ -3,7 +3,6 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from mqcore.wire.probe import CANCEL, MORE, SUBSCRIBE
 
 VERSIONS = [(3, 1), (3, 0), (2, 0), (1, 0)]
@@ -139,7 +138,7 @@ def _make_peer(version):
     return ours
 
 
-# -- memory -----------------------------------------------------------------------------------------
+# -- memory ---------------------------------------------------------------------------------------
 
 def test_an_announced_gigabyte_costs_a_megabyte(peer):
     ours = peer()
@@ -190,7 +189,7 @@ def test_a_steady_stream_allocates_nothing(peer):
     assert ours.memory[2] - before == 20       # the probe's own two inputs, nothing else
 
 
-# -- limits -----------------------------------------------------------------------------------------
+# -- limits ---------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("limit", [0, 5, 100, 300])
@@ -227,7 +226,7 @@ def test_10_length_0(peer, text):
     assert ours.reason == "the peer sent a frame of length 0"
 
 
-# -- commands ---------------------------------------------------------------------------------------
+# -- commands -------------------------------------------------------------------------------------
 
 def test_ping_is_answered(peer, vectors):
     for ping, pong in (("zmtp31_ping_ctx", "zmtp31_pong_ctx"),

@@ -3,7 +3,6 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from mqcore.wire.probe import CANCEL, SUBSCRIBE
 
 VERSIONS = [(3, 1), (3, 0), (2, 0), (1, 0)]
@@ -117,7 +116,7 @@ def pair_of():
     return make
 
 
-# -- limits -----------------------------------------------------------------------------------------
+# -- limits ---------------------------------------------------------------------------------------
 
 def fill(ours, count, *parts):
     for _ in range(count):

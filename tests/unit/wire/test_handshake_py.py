@@ -1,8 +1,9 @@
-"""The Python handshake: the same answers as the native one, byte for byte, and a mechanism of one's own."""
+"""The Python handshake: the same answers as the native one, and a mechanism of one's own."""
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mqcore.wire.probe import Probe
 
 from mqcore.wire.handshake import Handshake, Mechanism, Null, Refused, Us
 from mqcore.wire.handshake.mechanism import (
@@ -11,7 +12,6 @@ from mqcore.wire.handshake.mechanism import (
     split_command,
     unpack_properties,
 )
-from mqcore.wire.probe import Probe
 
 SIGNATURE = bytes.fromhex("ff00000000000000017f")
 US = {"routing_id": b"me", "number": 5}
@@ -49,7 +49,8 @@ def run_python(shake, text, step, listening):
 
 def same(text, step=1, listening=False):
     native, python = both()
-    one, other = run_native(native, text, step, listening), run_python(python, text, step, listening)
+    one = run_native(native, text, step, listening)
+    other = run_python(python, text, step, listening)
     if one[0] == "protocol":                   # the Python one raises, and so drops its last answer
         assert one[4].startswith(other[4])
         one, other = one[:4], other[:4]
@@ -80,7 +81,8 @@ ROUTER = (b"Socket-Type", b"ROUTER")
     (new(mechanism=b"PLAIN"), "protocol"), (new(mechanism=b""), "protocol"),
     (new(mechanism=b"A\0B"), "protocol"), (new(tail=ready((b"Socket-Type", b"PUB"))), "protocol"),
     (new(tail=ready(ROUTER, name=b"ready")), "protocol"), (new(tail=b"\4\0"), "protocol"),
-    (new(tail=b"\4\x0a\5ERROR\x03400"), "protocol"), (new(tail=b"\6" + b"\0" * 5 + b"\7" * 3), "protocol"),
+    (new(tail=b"\4\x0a\5ERROR\x03400"), "protocol"),
+    (new(tail=b"\6" + b"\0" * 5 + b"\7" * 3), "protocol"),
     (new(tail=b"\4\x07\5READYx"), "protocol"), (SIGNATURE, "need_data"), (b"", "need_data"),
 ])
 @pytest.mark.parametrize("listening", [False, True])
