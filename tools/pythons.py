@@ -1,7 +1,7 @@
 """Print the interpreters of this machine that mqcore supports, one a line, one for each version.
 
-Looks on PATH and in pyenv's versions. A pyenv shim that stands for no active version fails when it is
-run, and is left out.
+Looks on PATH and in pyenv's versions. A pyenv shim that stands for no active version fails when
+it is run, and is left out.
 """
 
 import os
@@ -9,8 +9,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-ASK = ("import sys, sysconfig; print(sys.version_info >= (3, 11) and sys.implementation.name == 'cpython'"
-       " and sysconfig.get_config_var('EXT_SUFFIX') or '')")
+ASK = ("import sys, sysconfig; print(sys.version_info >= (3, 11)"
+       " and sys.implementation.name == 'cpython' and sysconfig.get_config_var('EXT_SUFFIX')"
+       " or '')")
 
 
 def candidates():

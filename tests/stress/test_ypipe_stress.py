@@ -1,4 +1,5 @@
-"""Two real threads on one ypipe: order, bodies, wake-ups and memory, and the same under ThreadSanitizer."""
+"""Two real threads on one ypipe: order, bodies, wake-ups and memory, and the same under
+ThreadSanitizer."""
 
 import importlib.util
 import os
@@ -39,7 +40,8 @@ def test_plain_stream(seed):
 
 
 def test_the_stress_can_fail(seed):
-    """Publishing by a plain store loses wake-ups or messages sooner or later; the counters see it."""
+    """Publishing by a plain store loses wake-ups or messages sooner or later; the counters see
+    it."""
     for attempt in range(200):
         seen = stress(200_000, seed=seed + attempt, batch=1, plant=True, wait=1)
         if seen["lost_wakeups"]:
@@ -67,8 +69,9 @@ def calls(rounds):
 calls(1)
 print(calls(1), calls(20000), count() > 1000)
 """
-    out = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True,
-                         env={**os.environ, "LD_PRELOAD": str(library)}, timeout=60).stdout.split()
+    out = subprocess.run([sys.executable, "-c", program], check=True,
+                         capture_output=True, text=True, timeout=60,
+                         env={**os.environ, "LD_PRELOAD": str(library)}).stdout.split()
     assert out[2] == "True", "the counter does not count"
     assert out[1] == out[0], f"2,000,000 messages made {out[1]} calls, 100 made {out[0]}"
 
