@@ -47,7 +47,8 @@ def test_a_running_thread_and_its_end(watch):
 def test_counters_of_the_library(watch, monkeypatch):
     testing = types.ModuleType("mqcore.testing")
     testing.leaks = lambda: {"handles": 0, "slabs": 2}
-    monkeypatch.setitem(sys.modules, "mqcore", sys.modules.get("mqcore", types.ModuleType("mqcore")))
+    package = sys.modules.get("mqcore", types.ModuleType("mqcore"))
+    monkeypatch.setitem(sys.modules, "mqcore", package)
     monkeypatch.setitem(sys.modules, "mqcore.testing", testing)
     assert watch.counters() == {"slabs": 2}
     lines = watch.wait_until_clean(watch.descriptors(), watch.threads(), grace=0.05)
