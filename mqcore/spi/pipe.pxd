@@ -72,13 +72,17 @@ cdef struct Host              # the socket, as patterns see it: spi/pattern.pxd
 cdef struct Pipe
 
 cdef struct FarOps:
-    # Called by the socket, never under its lock, from the thread that held it. May make system
-    # calls. what: bits of Dirty; DIRTY_OUT: messages were published while the far side slept;
-    # DIRTY_IN: there is room where it was blocked; DIRTY_RESET: drop the connection now, its
-    # session opens a new one.
-    void (*kick)(Pipe* pipe, uint32_t what) noexcept nogil
-    # Our end lets go of the pipe; the far side must not touch the socket afterwards.
-    void (*close)(Pipe* pipe) noexcept nogil
+    # Called by the socket with the pipe's `far`. `far` outlives the pipe (engine slots are never
+    # freed), or `counted` is set and the socket holds a reference of the link across the call.
+    uint32_t counted
+    # Never under the socket's lock, from the thread that held it; may make system calls.
+    # what: bits of Dirty; DIRTY_OUT: messages were published while the far side slept; DIRTY_IN:
+    # there is room where it was blocked; DIRTY_RESET: drop the connection, its session reopens.
+    void (*kick)(void* far, uint32_t what) noexcept nogil
+    # The same, but another thread does the work; may be called under the lock.
+    void (*kick_later)(void* far, uint32_t what) noexcept nogil
+    # Our end lets go of the pipe; the far side touches the socket no more once it has noticed.
+    void (*close)(void* far) noexcept nogil
 
 cdef struct Pipe:
     Lane* out

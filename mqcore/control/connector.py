@@ -1,0 +1,263 @@
+"""Connector: one address that a socket wants to be connected to, for as long as it lives.
+
+An attempt looks the name up (anew each time: hosts move), tries every address in turn, and ends
+with a descriptor for the owner, or with an error and a pause (link/backoff.py). The owner says what
+becomes of the descriptor: `handshaken()`, then one day `lost(...)`. All of it runs on the control
+thread; an attempt has a number, and what belongs to an older one is thrown away.
+
+    connecting -> handshaking -> connected -> (lost) waiting -> connecting ...
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import socket
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from mqcore.control.endpoint import Endpoint
+from mqcore.control.loop import ControlLoop, Timer
+from mqcore.errors import AddressError, ConnectTimeout, Error, PeerError, RemoteRefused
+from mqcore.link.backoff import Backoff
+from mqcore.spi.url import Url, parse, render
+
+REFUSED = {errno.ECONNREFUSED, errno.ENOENT}  # nobody listens; ENOENT: there is no ipc file
+LINKED = ("handshaking", "connected")
+
+
+class Connector:
+    """`on_connected(sock, remote)` on the control thread: sock is non-blocking and now the
+    callee's; if it raises, the socket is closed here and the attempt has failed. The callee
+    answers with handshaken() and, once, lost(). `on_state(state, error)` at each change of state;
+    while "waiting", `pause` is the length of the wait."""
+
+    def __init__(self, loop: ControlLoop, transport: Any, url: Url | str,
+                 options: Mapping[str, Any],
+                 on_connected: Callable[[socket.socket, str], Any],
+                 on_state: Callable[[str, Error | None], Any] | None = None, *,
+                 rng: Callable[[], float] = random.random) -> None:
+        url = parse(url) if isinstance(url, str) else url
+        try:
+            transport.check(url.address, "connect")
+        except AddressError as error:
+            raise url.locate(error) from None
+        self.loop = loop
+        self.transport = transport
+        self.options = options
+        self.address = url.address
+        self.attempts = 0
+        self.pause = 0.0
+        shown = render(transport.scheme, url.address, url.filters)
+        self.endpoint = Endpoint(shown, "connect", given=url.text, closer=self.stop)
+        self._on_connected = on_connected
+        if on_state is not None:
+            self.endpoint.observe(lambda _e, _old, new, error: on_state(new, error))
+        again = options.get("reconnect", 0.1)
+        self._backoff = None if again is None else Backoff(
+            again, options.get("reconnect_max", 10.0), rng)
+        self._number = 0  # of the attempt; what carries another number is stale
+        self._targets: list[Any] = []
+        self._sock: socket.socket | None = None
+        self._timer: Timer | None = None
+        self._failure: Error | None = None
+        self._at_once = False
+
+    # -- from any thread ---------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self.loop.call(self._attempt)
+
+    def handshaken(self) -> None:
+        """The peer fits: the pauses start over."""
+        self.loop.call(self._handshaken)
+
+    def lost(self, error: Error | None, fatal: bool = False) -> None:
+        """The link has ended, before or after the handshake. `fatal`: it will again (the peer does
+        not fit), which ends the attempts if reconnect_stop has "handshake"."""
+        self.loop.call(self._lost, error, fatal)
+
+    def reset(self) -> None:
+        """Connect without a pause: now, or as soon as the present link is lost. A stopped one
+        starts again."""
+        self.loop.call(self._reset)
+
+    def stop(self) -> None:
+        """From any thread; nothing of it runs when it returns. Idempotent. A link that was handed
+        over is its owner's to end."""
+        self.loop.call_wait(self._stop)
+
+    # -- an attempt --------------------------------------------------------------------------------
+
+    def _attempt(self) -> None:
+        if self.endpoint.state == "closed":
+            return
+        self._cancel()
+        self._at_once = False
+        self._failure = None
+        self.attempts += 1
+        number = self._number
+        self.endpoint.move("connecting")
+        self._limit("its name could not be looked up")
+        try:
+            blocks = self.transport.may_block(self.address)
+        except AddressError as error:
+            self._give_up(error)
+            return
+        if blocks:
+            self.loop.resolve(self._resolve, lambda found, error:
+                              self._resolved(number, found, error))
+            return
+        try:
+            found, failure = self._resolve(), None
+        except Exception as error:
+            found, failure = None, error
+        self._resolved(number, found, failure)
+
+    def _resolve(self) -> list[Any]:
+        return self.transport.resolve(self.address, self.options)
+
+    def _resolved(self, number: int, found: list[Any] | None, error: BaseException | None) -> None:
+        if number != self._number:
+            return
+        if error is not None:
+            self._failure = self._explain(error)
+        self._targets = list(found or ())
+        self._next()
+
+    def _next(self) -> None:
+        """Try the next address; with none left the attempt has failed."""
+        while self._targets:
+            target = self._targets.pop(0)
+            try:
+                self._sock = self.transport.connect(target, self.options)
+                self.loop.add_writer(self._sock.fileno(), self._writable)
+            except Exception as error:
+                self._failure = self._explain(error)
+                self._drop()
+                continue
+            self._limit("it does not answer")
+            return
+        self._cancel()
+        self._failed(self._failure or PeerError(f"{self.endpoint.url} has no address"))
+
+    def _writable(self) -> None:
+        sock = self._sock
+        if sock is None:
+            return
+        number = self.transport.finish(sock)
+        if number:
+            self._failure = self._explain(OSError(number, os.strerror(number)))
+            self._drop()
+            self._next()
+            return
+        self.loop.remove(sock.fileno())
+        self._sock = None  # the callee's from here
+        self._cancel()
+        remote = self.transport.names(sock)[1]
+        self.endpoint.move("handshaking")
+        try:
+            self._on_connected(sock, remote)
+        except BaseException as error:
+            sock.close()
+            self._failed(self._explain(error))
+            if not isinstance(error, (Error, OSError)):
+                raise
+
+    def _limit(self, what: str) -> None:
+        """connect_timeout, for the look-up and for each address."""
+        if self._timer is not None:
+            self._timer.cancel()
+        seconds = self.options.get("connect_timeout", 10.0)
+        self._timer = None if seconds is None else self.loop.call_at(
+            self.loop.clock() + seconds, self._too_late, seconds, what)
+
+    def _too_late(self, seconds: float, what: str) -> None:
+        self._failure = ConnectTimeout(
+            f"no connection to {self.endpoint.url} within {seconds:g} s: {what}",
+            last=self._failure)
+        self._drop()
+        self._next()
+
+    # -- what becomes of it ------------------------------------------------------------------------
+
+    def _handshaken(self) -> None:
+        if self.endpoint.state == "handshaking":
+            if self._backoff is not None:
+                self._backoff.reset()
+            self.endpoint.move("connected")
+
+    def _lost(self, error: Error | None, fatal: bool) -> None:
+        if self.endpoint.state not in LINKED:
+            return
+        if fatal and "handshake" in self.options.get("reconnect_stop", ()):
+            self._give_up(error)
+        elif self._at_once:
+            self._attempt()
+        else:
+            self._wait(error, fatal)
+
+    def _failed(self, error: Error) -> None:
+        refused = isinstance(error, RemoteRefused)
+        if isinstance(error, AddressError) or (
+                refused and "refused" in self.options.get("reconnect_stop", ())):
+            self._give_up(error)
+        else:
+            self._wait(error, False)
+
+    def _wait(self, error: Error | None, fatal: bool) -> None:
+        if self._backoff is None:
+            self._give_up(error)
+            return
+        self._cancel()
+        self.pause = self._backoff.next()
+        # The timer first: an observer of the state may ask for a reset or a stop.
+        self._timer = self.loop.call_at(self.loop.clock() + self.pause, self._attempt)
+        self.endpoint.move("waiting", error, fatal=fatal)
+
+    def _give_up(self, error: Error | None) -> None:
+        self._cancel()
+        self.endpoint.move("stopped", error, fatal=True)
+
+    def _reset(self) -> None:
+        state = self.endpoint.state
+        if state in LINKED:
+            self._at_once = True
+        elif state in ("waiting", "stopped"):
+            if self._backoff is not None:
+                self._backoff.reset()
+            self._attempt()
+
+    def _stop(self) -> None:
+        self._cancel()
+        self.endpoint.move("closed")
+
+    def _cancel(self) -> None:
+        """End what is under way; results still to come are stale."""
+        self._number += 1
+        self._targets = []
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._drop()
+
+    def _drop(self) -> None:
+        sock, self._sock = self._sock, None
+        if sock is not None:
+            self.loop.remove(sock.fileno())
+            sock.close()
+
+    def _explain(self, error: BaseException) -> Error:
+        """Whatever happened, as one of ours, with the address in it."""
+        url = self.endpoint.url
+        if isinstance(error, Error):
+            return error
+        if isinstance(error, socket.gaierror):
+            return PeerError(f"cannot look up {url}: {error.strerror}",
+                             hint="is the name right, and does the name server answer?")
+        if isinstance(error, OSError) and error.errno in REFUSED:
+            return RemoteRefused(f"nobody listens at {url} ({error.strerror})")
+        if isinstance(error, OSError):
+            return PeerError(f"cannot connect to {url}: {error.strerror or error}")
+        return PeerError(f"connecting to {url} failed: {type(error).__name__}: {error}")

@@ -1,0 +1,507 @@
+"""SocketLinks: everything about one socket that is rare. Its listeners and connectors, its engines and
+peers as the data plane's notes tell of them, its events, and its end.
+
+Runs on the control thread and on the caller's, under the hub's lock where it touches the tables.
+"""
+
+from __future__ import annotations
+
+import os
+import socket as pysocket
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from mqcore.control import records
+from mqcore.control.connector import Connector
+from mqcore.control.endpoint import Endpoint
+from mqcore.control.hub import NOTE_DOWN, NOTE_GONE, NOTE_PATTERN, NOTE_UP, Hub
+from mqcore.control.listener import Listener
+from mqcore.control.records import CloseReport, Peer, PeerStats, Stats, drops
+from mqcore.errors import (
+    AddressError, AddressInUse, HandshakeFailed, PeerError, SocketClosed, UsageError,
+)
+from mqcore.spi import registry, url
+
+DOWN_CLOSED, DOWN_PEER, DOWN_HANDSHAKE, DOWN_PROTOCOL, DOWN_TIMEOUT, DOWN_RESET, DOWN_REFUSED = range(7)
+GRACE = 0.2  # seconds a listener waits for the peer's first bytes before it speaks first
+GONE_KEPT = 1024  # peers that left, kept so that late messages find them
+EV_NAMES = {1: records.Subscribed, 2: records.Unsubscribed, 3: records.Dropped, 4: records.FailedOver,
+            5: records.FailedBack, 6: records.TooSlow, 7: records.Refused}
+
+
+class Wire:
+    """One engine, as the control plane remembers it."""
+
+    __slots__ = ("endpoint", "owner", "peer", "pid", "remote", "slot")
+
+    def __init__(self, owner: Any, endpoint: Endpoint, remote: str, pid: int | None) -> None:
+        self.owner = owner  # Connector, or None for an accepted one
+        self.endpoint = endpoint
+        self.remote = remote
+        self.pid = pid
+        self.peer: Peer | None = None
+        self.slot = -1
+
+
+def encode_metadata(metadata: Mapping[str, bytes]) -> bytes:
+    """READY properties: name length, name, value length (4 bytes), value (ZMTP 3.1, section 3.3)."""
+    out = bytearray()
+    for name, value in metadata.items():
+        raw = name.encode("ascii")
+        out += bytes((len(raw),)) + raw + len(value).to_bytes(4, "big") + value
+    return bytes(out)
+
+
+def decode_metadata(raw: bytes) -> dict[str, bytes]:
+    """The same read; the codec has checked the bounds. The first of a doubled name counts."""
+    out: dict[str, bytes] = {}
+    at = 0
+    while at < len(raw):
+        name = raw[at + 1:at + 1 + raw[at]].decode("latin-1")
+        at += 1 + raw[at]
+        size = int.from_bytes(raw[at:at + 4], "big")
+        out.setdefault(name, raw[at + 4:at + 4 + size])
+        at += 4 + size
+    return out
+
+
+class SocketLinks:
+    """`core` is the SocketCore; `options` the socket's validated options (a live mapping)."""
+
+    def __init__(self, hub: Hub, core: Any, plugin: Any, options: Mapping[str, Any]) -> None:
+        self.hub = hub
+        self.core = core
+        self.plugin = plugin
+        self.options = options
+        self.number = hub.register(self)
+        self.nodes: dict[Endpoint, Any] = {}      # endpoint: Listener, Connector or None (inproc)
+        self.wires: dict[int, Wire] = {}          # engine slot: Wire
+        self.peers: dict[int, Peer] = {}
+        self.gone: OrderedDict[int, Peer] = OrderedDict()
+        self.joined: dict[int, tuple[Endpoint, SocketLinks, int]] = {}  # inproc: peer id: endpoint, other, its id
+        self.watchers: list[Callable[[records.Event], None]] = []
+        self.reconnects = 0
+        self.report: CloseReport | None = None
+        self._handshaken: set[Endpoint] = set()
+        try:
+            core._open(hub.plane, plugin, self.number, self._shake(), self._marks())
+        except BaseException:
+            hub.forget(self.number)
+            raise
+
+    def _shake(self) -> dict[str, Any]:
+        names = [registry.pattern(name).zmtp for name in self.plugin.peers]
+        return {
+            "pattern": self.plugin.zmtp, "number": max(self.plugin.number, 0), "peers": names,
+            "routing_id": bytes(self.options.get("routing_id", b"")), "sp": self.plugin.sp,
+            "metadata": encode_metadata(self.options.get("metadata", {})),
+            "publishes": self.plugin.name in ("pub", "xpub"),
+        }
+
+    def _marks(self) -> dict[str, Any]:
+        names = ("send_hwm", "recv_hwm", "send_hwm_bytes", "recv_hwm_bytes")
+        conflate = bool(self.options.get("conflate"))
+        return {**{name: self.options[name] for name in names},
+                "send_conflate": conflate and self.plugin.name in ("push", "pub", "dealer"),
+                "recv_conflate": conflate and self.plugin.name in ("pull", "sub", "dealer")}
+
+    # -- endpoints ---------------------------------------------------------------------------------
+
+    @property
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        return tuple(self.nodes)
+
+    def _prepare(self, text: str, given: Mapping[str, Any]) -> tuple[url.Url, Any, dict[str, Any]]:
+        from mqcore import options as table
+
+        if self.core.closed:
+            raise SocketClosed("the socket is closed")
+        parsed = url.parse(str(text))
+        transport = registry.transport(parsed.transport)
+        if parsed.filters:
+            raise AddressError(f"no filter {parsed.filters[0]!r} is installed", position=0)
+        rows = registry.transport_options(parsed.transport)
+        chosen = table.validate_all(given, extra=rows, scope="endpoint")
+        query = table.parse_query(parsed.query, extra=rows)
+        return parsed, transport, {**table.defaults(rows), **self.options, **query, **chosen}
+
+    def bind(self, text: str, **given: Any) -> Endpoint:
+        parsed, transport, options = self._prepare(text, given)
+        if transport.kind == "inproc":
+            return self._bind_inproc(parsed, transport)
+        listener: Any = None
+
+        def accepted(sock: pysocket.socket, remote: str) -> None:
+            self.emit(records.Accepted, listener.endpoint, None, remote)
+            self._adopt(sock, transport, None, listener.endpoint, remote, options)
+
+        def event(what: str, error: BaseException | None) -> None:
+            if what == "accept_paused":
+                self.emit(records.AcceptPaused, listener.endpoint, None, str(error))
+
+        with self.hub.lock:
+            listener = Listener(self.hub.loop, transport, parsed, options, accepted, event)
+            endpoint = listener.endpoint
+            self.nodes[endpoint] = listener
+        endpoint.set_closer(lambda: self.unbind(endpoint))
+        self.emit(records.Listening, endpoint, None, "")
+        return endpoint
+
+    def connect(self, text: str, **given: Any) -> Endpoint:
+        parsed, transport, options = self._prepare(text, given)
+        if transport.kind == "inproc":
+            return self._connect_inproc(parsed, transport, options["prio"])
+        connector: Any = None
+
+        def connected(sock: pysocket.socket, remote: str) -> None:
+            self._adopt(sock, transport, connector, connector.endpoint, remote, options)
+
+        def state(what: str, error: Any) -> None:
+            kinds = {"connecting": records.Connecting, "waiting": records.Retrying,
+                     "stopped": records.Stopped}
+            if what in kinds:
+                self.emit(kinds[what], connector.endpoint, None, str(error) if error else "")
+            if what == "stopped":
+                self.core._connects(-1)
+            if what == "connecting" and connector.attempts > 1:
+                self.reconnects += 1
+
+        connector = Connector(self.hub.loop, transport, parsed, options, connected, state)
+        endpoint = connector.endpoint
+        with self.hub.lock:
+            self.nodes[endpoint] = connector
+        endpoint.set_closer(lambda: self.disconnect(endpoint))
+        self.core._connects(1)
+        connector.start()
+        return endpoint
+
+    def find(self, at: Any, kind: str) -> Endpoint:
+        for endpoint in self.nodes:
+            if endpoint.kind == kind and (endpoint is at or str(at) in (endpoint.url, endpoint.given)):
+                return endpoint
+        raise AddressError(f"nothing is {'bound' if kind == 'bind' else 'connected'} at {at}",
+                           hint=f"endpoints: {', '.join(map(str, self.nodes)) or 'none'}")
+
+    def unbind(self, at: Any) -> None:
+        """Stop listening; connections that came in through it end. Complete on return."""
+        self._end_endpoint(self.find(at, "bind"))
+
+    def disconnect(self, at: Any) -> None:
+        self._end_endpoint(self.find(at, "connect"))
+
+    def _end_endpoint(self, endpoint: Endpoint) -> None:
+        with self.hub.lock:
+            node = self.nodes.pop(endpoint, None)
+            slots = [slot for slot, wire in self.wires.items() if wire.endpoint is endpoint]
+            joined = [peer for peer, (ep, _, _) in self.joined.items() if ep is endpoint]
+            self._forget_inproc(endpoint)
+        if endpoint.kind == "connect" and endpoint.state != "stopped":
+            self.core._connects(-1)
+        if node is not None:
+            node.stop()
+        for slot in slots:
+            self.core._end_engine(slot)
+        for peer in joined:
+            self.core._end_pipe(peer)
+        self._wait_for(lambda: not any(slot in self.wires and self.wires[slot].endpoint is endpoint
+                                       for slot in slots))
+        endpoint.move("closed")
+        self.emit(records.Closed, endpoint, None, "")
+
+    def _wait_for(self, done: Callable[[], bool], limit: float = 5.0) -> bool:
+        """Pump notes until done(), for things that the I/O threads do promptly."""
+        end = time.monotonic() + limit
+        while not done():
+            seen = self.core._change()
+            self.hub.pump()
+            if done():
+                break
+            if time.monotonic() >= end:
+                return False
+            self.core._wait(seen, 0.001)
+        return True
+
+    # -- engines -----------------------------------------------------------------------------------
+
+    def _adopt(self, sock: pysocket.socket, transport: Any, connector: Any, endpoint: Endpoint,
+               remote: str, options: Mapping[str, Any]) -> None:
+        """Give a connected descriptor to the data plane."""
+        wire = Wire(connector, endpoint, remote, transport.pid(sock))
+        size = options["max_message_size"]
+        with self.hub.lock:
+            slot = self.core._adopt(
+                sock.fileno(), connector is not None, options["prio"],
+                options["handshake_timeout"] or 0.0, GRACE, options["heartbeat"] or 0.0,
+                options["heartbeat_timeout"] or 0.0, options["heartbeat_ttl"],
+                -1 if size is None else size)
+            sock.detach()
+            wire.slot = slot
+            self.wires[slot] = wire
+
+    def note(self, kind: int, slot: int, peer: int, code: int, fatal: bool, text: bytes) -> None:
+        """One note of the data plane; the hub's lock is held."""
+        if kind == NOTE_UP:
+            self._up(self.wires[slot], slot, peer)
+        elif kind == NOTE_DOWN:
+            self._down(self.wires.pop(slot, None), code, fatal, text.decode("utf-8", "replace"))
+        elif kind == NOTE_GONE:
+            self._pipe_gone(peer)
+        elif kind == NOTE_PATTERN and self.watchers:
+            reason = (records.REASONS[text[0]] if code == 3 and text
+                      else text.decode("utf-8", "backslashreplace"))
+            who = self.peer(peer)
+            self.emit(EV_NAMES[code], None, who, reason, who.endpoint if who else "")
+
+    def _up(self, wire: Wire, slot: int, number: int) -> None:
+        facts = self.hub.plane.facts(slot)
+        peer = Peer(
+            id=number, address=wire.remote, endpoint=wire.endpoint.url,
+            wire=f"zmtp/{facts['major']}.{facts['minor']}", pattern=facts["pattern"].lower(),
+            routing_id=facts["routing_id"], pid=wire.pid,
+            metadata=decode_metadata(facts["metadata"]))
+        wire.peer = peer
+        self.peers[number] = peer
+        if wire.owner is not None:
+            wire.owner.handshaken()
+        self.emit(records.Connected, wire.endpoint, peer, "")
+
+    def _down(self, wire: Wire | None, code: int, fatal: bool, text: str) -> None:
+        if wire is None:
+            return
+        where = wire.remote or wire.endpoint.url
+        if wire.peer is None:
+            reason = text or "the connection ended before the handshake was complete"
+            error: Any = HandshakeFailed(f"the handshake with {where} failed: {reason}", reason=reason)
+            if code != DOWN_CLOSED:
+                self.emit(records.HandshakeFailedEvent, wire.endpoint, None, reason)
+        else:
+            reason = text or ("the link was reset by the pattern" if code == DOWN_RESET else "closed by us")
+            error = PeerError(f"the connection to {where} ended: {reason}")
+            self._forget_peer(wire.peer.id)
+            self.emit(records.Disconnected, wire.endpoint, wire.peer, reason)
+        if wire.owner is not None and wire.endpoint in self.nodes:
+            if code == DOWN_RESET:
+                wire.owner.reset()
+            wire.owner.lost(error, fatal)
+
+    def _forget_peer(self, number: int) -> None:
+        peer = self.peers.pop(number, None)
+        if peer is not None:
+            self.gone[number] = peer
+            while len(self.gone) > GONE_KEPT:
+                self.gone.popitem(last=False)
+
+    def peer(self, number: int) -> Peer | None:
+        found = self.peers.get(number) or self.gone.get(number)
+        if found is None and number:
+            self.hub.pump()
+            found = self.peers.get(number) or self.gone.get(number)
+        return found
+
+    # -- inproc ------------------------------------------------------------------------------------
+
+    def _bind_inproc(self, parsed: url.Url, transport: Any) -> Endpoint:
+        name = parsed.address
+        transport.check(name, "bind")
+        with self.hub.lock:
+            if name in self.hub.inproc:
+                raise AddressInUse(98, f"inproc://{name} is bound already in this context")
+            endpoint = Endpoint(url.render("inproc", name), "bind", given=parsed.text)
+            endpoint.set_closer(lambda: self.unbind(endpoint))
+            self.hub.inproc[name] = (self, endpoint)
+            self.nodes[endpoint] = None
+            suitors = self.hub.suitors.pop(name, [])
+            for other, theirs, prio in suitors:
+                other._marry(theirs, self, endpoint, prio)
+        self.emit(records.Listening, endpoint, None, "")
+        return endpoint
+
+    def _connect_inproc(self, parsed: url.Url, transport: Any, prio: int) -> Endpoint:
+        name = parsed.address
+        transport.check(name, "connect")
+        endpoint = Endpoint(url.render("inproc", name), "connect", given=parsed.text)
+        endpoint.set_closer(lambda: self.disconnect(endpoint))
+        with self.hub.lock:
+            self.nodes[endpoint] = None
+            self.core._connects(1)
+            self._court(endpoint, name, prio)
+        return endpoint
+
+    def _court(self, endpoint: Endpoint, name: str, prio: int) -> None:
+        found = self.hub.inproc.get(name)
+        if found is None:
+            self.hub.suitors.setdefault(name, []).append((self, endpoint, prio))
+        else:
+            self._marry(endpoint, found[0], found[1], prio)
+
+    def _marry(self, mine: Endpoint, other: SocketLinks, theirs: Endpoint, prio: int) -> None:
+        """Join two sockets of one context; the hub's lock is held."""
+        if other.plugin.name not in self.plugin.peers:
+            reason = f"a {self.plugin.name} cannot talk to a {other.plugin.name}"
+            mine.move("stopped", HandshakeFailed(f"{mine.url}: {reason}", reason=reason), fatal=True)
+            self.core._connects(-1)
+            self.emit(records.HandshakeFailedEvent, mine, None, reason)
+            return
+        my_peer, its_peer = self.core._join(other.core, prio, 8)
+        self.joined[my_peer] = (mine, other, prio)
+        other.joined[its_peer] = (theirs, self, 8)
+        self.peers[my_peer] = Peer(my_peer, theirs.url, mine.url, "inproc", other.plugin.name,
+                                   bytes(other.options.get("routing_id", b"")), None, os.getpid(),
+                                   dict(other.options.get("metadata", {})), prio)
+        other.peers[its_peer] = Peer(its_peer, mine.url, theirs.url, "inproc", self.plugin.name,
+                                     bytes(self.options.get("routing_id", b"")), None, os.getpid(),
+                                     dict(self.options.get("metadata", {})), 8)
+        mine.move("connected")
+        self.emit(records.Connected, mine, self.peers[my_peer], "")
+        other.emit(records.Accepted, theirs, other.peers[its_peer], "")
+        other.emit(records.Connected, theirs, other.peers[its_peer], "")
+
+    def _pipe_gone(self, number: int) -> None:
+        """A pipe has ended and its messages are dealt with."""
+        joined = self.joined.pop(number, None)
+        if joined is None:
+            return
+        endpoint, _, prio = joined
+        peer = self.peers.get(number)
+        self._forget_peer(number)
+        self.emit(records.Disconnected, endpoint, peer, "the other end closed")
+        if endpoint.kind == "connect" and endpoint in self.nodes and not self.core.closed:
+            endpoint.move("waiting", PeerError(f"{endpoint.url}: the other end closed"))
+            self._court(endpoint, endpoint.url.removeprefix("inproc://"), prio)
+
+    def _forget_inproc(self, endpoint: Endpoint) -> None:
+        name = endpoint.url.removeprefix("inproc://")
+        bound = self.hub.inproc.get(name)
+        if bound is not None and bound[1] is endpoint:
+            del self.hub.inproc[name]
+        waiting = self.hub.suitors.get(name)
+        if waiting:
+            waiting[:] = [suitor for suitor in waiting if suitor[1] is not endpoint]
+            if not waiting:
+                del self.hub.suitors[name]
+
+    # -- events and accounts -----------------------------------------------------------------------
+
+    def emit(self, kind: Any, endpoint: Endpoint | None, peer: Peer | None, reason: str,
+             where: str = "") -> None:
+        if self.watchers:
+            event = kind(time.time(), self.core, endpoint.url if endpoint is not None else where, peer, reason)
+            for watcher in tuple(self.watchers):
+                watcher(event)
+
+    def peer_stats(self, accounts: Mapping[str, Any]) -> dict[Peer, PeerStats]:
+        out: dict[Peer, PeerStats] = {}
+        for number, facts in (*accounts["live"], *accounts["ended"]):
+            peer = self.peer(number)
+            if peer is not None:
+                out[peer] = PeerStats.of(facts)
+        return out
+
+    def stats(self) -> Stats:
+        accounts = self.core._accounts()
+        return Stats(
+            sent=accounts["sent"], received=accounts["received"], waiting=accounts["waiting"],
+            unmatched=accounts["unmatched"], dropped=drops(accounts["dropped"]),
+            pinned_bytes=self.hub.plane.counters()["slab_bytes"], reconnects=self.reconnects,
+            peers=self.peer_stats(accounts), total=PeerStats.of(accounts["total"]))
+
+    # -- the end -----------------------------------------------------------------------------------
+
+    def close(self, linger: Any = ...) -> CloseReport:
+        """Stop the input, drain the output for at most `linger` seconds, end everything below.
+        Complete on return; a second call returns the same report, waiting for the first."""
+        started = time.monotonic()
+        if linger is ...:
+            linger = self.options["linger"]
+        if linger is not None and linger < 0:
+            raise UsageError(f"linger must not be negative, got {linger!r}")
+        deadline = None if linger is None else started + linger
+        if self.core.closed and self.report is not None:
+            return self.report
+        if not self.core._close_input():
+            while self.report is None:
+                time.sleep(0.001)
+            return self.report
+        with self.hub.lock:
+            listeners = [node for node in self.nodes.values() if isinstance(node, Listener)]
+            for endpoint in tuple(self.nodes):
+                if endpoint.kind == "bind":
+                    self._forget_inproc(endpoint)
+        for listener in listeners:
+            listener.stop()
+        if linger != 0:
+            self._drain(deadline)
+        unacked = self._await_acks(deadline) if linger != 0 else self._unacked()
+        with self.hub.lock:
+            connectors = [node for node in self.nodes.values() if isinstance(node, Connector)]
+            for endpoint in tuple(self.nodes):
+                self._forget_inproc(endpoint)
+        for connector in connectors:
+            connector.stop()
+        self._end_all()
+        accounts = self.core._accounts()
+        self.report = self._closing_report(accounts, unacked, started)
+        for endpoint in self.nodes:
+            endpoint.move("closed")
+        self.emit(records.Closed, None, None, "")
+        self.hub.forget(self.number)
+        return self.report
+
+    def _drain(self, deadline: float | None) -> None:
+        pause = 0.0005
+        while self.core._outstanding() > 0:
+            if deadline is not None and time.monotonic() >= deadline:
+                return
+            self.core._wait(self.core._change(), pause)
+            pause = min(pause * 1.5, 0.01)
+
+    def _unacked(self) -> int:
+        with self.hub.lock:
+            return sum(self.core._unacked(slot) for slot in self.wires)
+
+    def _await_acks(self, deadline: float | None) -> int:
+        pause = 0.0002
+        while True:
+            unacked = self._unacked()
+            if unacked == 0 or (deadline is not None and time.monotonic() >= deadline):
+                return unacked
+            time.sleep(pause)
+            pause = min(pause * 1.5, 0.01)
+
+    def _end_all(self) -> None:
+        self.core._drop_all()
+        with self.hub.lock:
+            for slot in self.wires:
+                self.core._end_engine(slot)
+        while not (self._settled()):
+            pass
+
+    def _settled(self) -> bool:
+        """The I/O threads end engines promptly; nothing here has a limit of its own."""
+        seen = self.core._change()
+        self.hub.pump()
+        self.core._drop_all()
+        if self.core._settled() and not self.wires:
+            return True
+        self.core._wait(seen, 0.0005)
+        return False
+
+    def _closing_report(self, accounts: Mapping[str, Any], unacked: int, started: float) -> CloseReport:
+        total = PeerStats.of(accounts["total"])
+        lost = dict(drops(accounts["dropped"]))
+        for reason, count in total.dropped_out.items():
+            lost[reason] = lost.get(reason, 0) + count
+        undelivered = sum(lost.get(reason, 0) for reason in ("closed", "peer_gone", "half_written"))
+        return CloseReport(
+            written=total.written, undelivered=undelivered, dropped=lost, unacked=unacked,
+            elapsed=time.monotonic() - started, peers=self.peer_stats(accounts))
+
+    def abandon(self) -> None:
+        """In a forked child: close the inherited listening and connecting sockets."""
+        for node in self.nodes.values():
+            for sock in getattr(node, "_sockets", None) or [getattr(node, "_sock", None)]:
+                if sock is not None:
+                    sock.close()
+        self.core._close_descriptors()

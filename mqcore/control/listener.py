@@ -1,0 +1,134 @@
+"""Listener: one bound address of a socket.
+
+Binding happens in the caller's thread, so that bind() can raise and peers can connect when it
+returns. Accepting happens on the control thread, until the queue is empty or 64 are in, then others
+have their turn. When the process is out of descriptors the listener pauses for 100 ms and says so:
+the waiting connections stay in the kernel's queue, and nothing spins or dies.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from mqcore.control.endpoint import Endpoint
+from mqcore.control.loop import ControlLoop, Timer
+from mqcore.errors import AddressError
+from mqcore.spi.url import Url, parse, render
+
+TURN = 64  # accepts before others have their turn
+PAUSE = 0.1  # seconds
+# The kernel passes on what became of one connection before we took it: it is gone, the next waits.
+GONE = {errno.ECONNABORTED, errno.EPERM, errno.EPROTO, errno.ENETDOWN, errno.ENOPROTOOPT,
+        errno.EHOSTDOWN, errno.ENONET, errno.EHOSTUNREACH, errno.EOPNOTSUPP, errno.ENETUNREACH,
+        errno.EINTR}
+
+
+class Listener:
+    """`on_accept(sock, remote)` on the control thread: sock is non-blocking and now the callee's;
+    if it raises, the socket is closed here. `on_event(what, error)`: "listening",
+    "accept_paused", "accept_failed", "closed"."""
+
+    def __init__(self, loop: ControlLoop, transport: Any, url: Url | str,
+                 options: Mapping[str, Any],
+                 on_accept: Callable[[socket.socket, str], Any],
+                 on_event: Callable[[str, BaseException | None], Any] | None = None) -> None:
+        self.loop = loop
+        self.transport = transport
+        self.options = options
+        self.accepted = 0
+        self.paused = 0  # how often descriptors ran out
+        self._on_accept = on_accept
+        self._on_event = on_event
+        self._timers: dict[int, Timer] = {}
+        self._stopped = False
+        url = parse(url) if isinstance(url, str) else url
+        try:
+            transport.check(url.address, "bind")
+            self._listening = transport.listen(url.address, options)
+        except AddressError as error:
+            raise url.locate(error) from None
+        self._sockets = list(self._listening.sockets)
+        real = render(transport.scheme, self._listening.address, url.filters)
+        self.endpoint = Endpoint(real, "bind", given=url.text, closer=self.stop)
+        self._event("listening", None)
+        try:
+            loop.call_wait(self._start)
+        except BaseException:
+            self._stop()
+            raise
+
+    def stop(self) -> None:
+        """From any thread; the address is free when it returns. Idempotent."""
+        self.loop.call_wait(self._stop)
+
+    # -- on the control thread ---------------------------------------------------------------------
+
+    def _start(self) -> None:
+        for sock in self._sockets:
+            self._resume(sock)
+
+    def _resume(self, sock: socket.socket) -> None:
+        self._timers.pop(sock.fileno(), None)
+        if not self._stopped:
+            self.loop.add_reader(sock.fileno(), lambda: self._accept(sock))
+
+    def _accept(self, sock: socket.socket) -> None:
+        for _ in range(TURN):
+            if self._stopped:  # on_accept may close us
+                return
+            try:
+                peer, _ = sock.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno in GONE:
+                    continue
+                self._pause(sock, error)
+                return
+            self._welcome(peer)
+
+    def _welcome(self, peer: socket.socket) -> None:
+        try:
+            peer.setblocking(False)
+            self.transport.tune(peer, self.options)
+            remote = self.transport.names(peer)[1]
+        except OSError as error:  # reset before we could look at it
+            peer.close()
+            self._event("accept_failed", error)
+            return
+        self.accepted += 1
+        try:
+            self._on_accept(peer, remote)
+        except BaseException:
+            peer.close()
+            raise
+
+    def _pause(self, sock: socket.socket, error: OSError) -> None:
+        """Out of descriptors or memory. The descriptor stays readable, so watching it would spin."""
+        fd = sock.fileno()
+        self.paused += 1
+        self.loop.remove(fd)
+        self._timers[fd] = self.loop.call_at(self.loop.clock() + PAUSE, self._resume, sock)
+        self._event("accept_paused", error)
+
+    def _stop(self) -> None:
+        if self._stopped:
+            return
+        self._stopped = True
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        if self._listening.release is not None:
+            self._listening.release()
+        for sock in self._sockets:
+            self.loop.remove(sock.fileno())
+            sock.close()
+        self.endpoint.move("closed")
+        self._event("closed", None)
+
+    def _event(self, what: str, error: BaseException | None) -> None:
+        if self._on_event is not None:
+            self._on_event(what, error)

@@ -1,0 +1,154 @@
+"""What a program sees of peers, counters and events: frozen records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from mqcore.spi.drop import DROP_REASONS
+
+REASONS = tuple(name for name, _ in DROP_REASONS)
+
+
+def drops(counts: list[int]) -> dict[str, int]:
+    """The data plane's array by reason -> only what is not zero, by name."""
+    return {REASONS[i]: n for i, n in enumerate(counts) if n}
+
+
+@dataclass(frozen=True)
+class Peer:
+    """One connected socket at the other end, or one that was: it stays valid after the link is gone."""
+
+    id: int
+    address: str
+    endpoint: str
+    wire: str
+    pattern: str
+    routing_id: bytes = b""
+    user: str | None = None
+    pid: int | None = None
+    metadata: Mapping[str, bytes] = field(default_factory=dict, hash=False, compare=False)
+    prio: int = 8
+
+    def __str__(self) -> str:
+        return f"{self.pattern or 'peer'} {self.id} at {self.address or self.endpoint}"
+
+
+@dataclass(frozen=True)
+class PeerStats:
+    """Accounts of one peer. offered == written + queued_out + dropped going out, read == delivered +
+    queued_in + dropped coming in; `dropped` is both directions together."""
+
+    offered: int = 0
+    written: int = 0
+    queued_out: int = 0
+    read: int = 0
+    delivered: int = 0
+    queued_in: int = 0
+    bytes_out: int = 0
+    bytes_in: int = 0
+    dropped: dict[str, int] = field(default_factory=dict)
+    dropped_out: dict[str, int] = field(default_factory=dict)
+    dropped_in: dict[str, int] = field(default_factory=dict)
+    rtt: float | None = None
+    since: float = 0.0
+    writes: int = 0
+    reads: int = 0
+
+    @classmethod
+    def of(cls, facts: dict[str, Any]) -> PeerStats:
+        out, inn = drops(facts["out_dropped"]), drops(facts["in_dropped"])
+        both = {name: out.get(name, 0) + inn.get(name, 0) for name in {**out, **inn}}
+        return cls(
+            offered=facts["offered"], written=facts["written"],
+            queued_out=facts["offered"] - facts["written"] - sum(out.values()),
+            read=facts["read"], delivered=facts["delivered"],
+            queued_in=facts["read"] - facts["delivered"] - sum(inn.values()),
+            bytes_out=facts["bytes_out"], bytes_in=facts["bytes_in"], dropped=both,
+            dropped_out=out, dropped_in=inn, rtt=facts.get("rtt"), since=facts["since"],
+            writes=facts.get("writes", 0), reads=facts.get("reads", 0))
+
+
+@dataclass(frozen=True)
+class Stats:
+    """Accounts of a socket. For one-to-one patterns sent == sum(offered) + waiting + dropped; for
+    fan-out `unmatched` counts messages nobody wanted. `peers` has the live ones and the latest
+    that left; `total` is the sum over all that left, forgotten ones too."""
+
+    sent: int = 0
+    received: int = 0
+    waiting: int = 0
+    unmatched: int = 0
+    dropped: dict[str, int] = field(default_factory=dict)
+    pinned_bytes: int = 0
+    reconnects: int = 0
+    peers: dict[Peer, PeerStats] = field(default_factory=dict)
+    total: PeerStats = field(default_factory=PeerStats)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain types, fit for JSON; peers by their text."""
+        out = asdict(self, dict_factory=dict) if not self.peers else {
+            name: getattr(self, name) for name in self.__dataclass_fields__ if name != "peers"}
+        out["total"] = asdict(self.total)
+        out["peers"] = {str(peer): asdict(stats) for peer, stats in self.peers.items()}
+        return out
+
+
+@dataclass(frozen=True)
+class CloseReport:
+    """What close() did. True: nothing is undelivered. `written`: with the kernel or an inproc peer;
+    `unacked`: bytes that the peer's kernel had not confirmed when linger ended (tcp)."""
+
+    written: int = 0
+    undelivered: int = 0
+    dropped: dict[str, int] = field(default_factory=dict)
+    unacked: int = 0
+    elapsed: float = 0.0
+    peers: dict[Peer, PeerStats] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return self.undelivered == 0 and self.unacked == 0
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened to a socket's connections."""
+
+    at: float
+    socket: Any
+    endpoint: str
+    peer: Peer | None
+    reason: str
+
+    @property
+    def kind(self) -> str:
+        return type(self).__name__
+
+    def __str__(self) -> str:
+        who = f" {self.peer}" if self.peer is not None else f" {self.endpoint}" if self.endpoint else ""
+        return f"{self.kind}{who}{': ' + self.reason if self.reason else ''}"
+
+
+class Listening(Event): ...
+class Accepted(Event): ...
+class Connecting(Event): ...
+class Connected(Event): ...
+class HandshakeFailedEvent(Event):
+    @property
+    def kind(self) -> str:
+        return "HandshakeFailed"
+
+
+class Disconnected(Event): ...
+class Retrying(Event): ...
+class Stopped(Event): ...
+class Dropped(Event): ...
+class Subscribed(Event): ...
+class Unsubscribed(Event): ...
+class FailedOver(Event): ...
+class FailedBack(Event): ...
+class TooSlow(Event): ...
+class Refused(Event): ...
+class AcceptPaused(Event): ...
+class Closed(Event): ...

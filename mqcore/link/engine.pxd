@@ -1,0 +1,121 @@
+"""The engine: pumps bytes of one connection into messages and back, run by one thread at a time.
+
+The lease is one atomic word: HELD and the notes. Leave a fact with `engine_kick`: whoever finds HELD
+clear runs the engine, whoever finds it set leaves the note to the holder. The holder takes notes,
+acts, and lets go with a CAS that fails if a note came meanwhile. Nobody waits for a lease.
+Slots are type-stable while the plane lives, so a stale fact is at worst one wasted read.
+"""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libcpp.atomic cimport atomic
+
+from mqcore.base.slab cimport Owner
+from mqcore.link.pipe cimport Link, Marks
+from mqcore.link.plane cimport Plane
+from mqcore.reactor.io_thread cimport IoThread, Task, Watch
+from mqcore.spi.pipe cimport Lane, Pipe
+from mqcore.wire.codec cimport Batch, Codec, HandshakeConfig, Input
+
+cdef enum:                    # the lease word
+    E_HELD = 1
+    E_IN = 2                  # bytes may be readable, or there is room for messages held back
+    E_OUT = 4                 # messages or control bytes may be written
+    E_HUP = 8                 # the poller saw a hang-up: read to the end
+    E_START = 16
+    E_TIMER = 32
+    E_RESET = 64              # the pattern wants this link closed and opened anew
+    E_TERM = 128              # the socket lets go
+    E_ROOM = 256              # the kernel has room again
+
+cdef enum:                    # Engine.state, the lease holder's
+    ENGINE_FREE = 0
+    ENGINE_HANDSHAKE = 1
+    ENGINE_ACTIVE = 2
+    ENGINE_DRAINING = 3       # pipe given back, our FIN is out, waiting for the peer's
+    ENGINE_DEAD = 4           # descriptor closed; the slot waits for engine_release
+
+cdef enum:                    # NOTE_DOWN codes
+    DOWN_CLOSED = 0           # by us
+    DOWN_PEER = 1             # the peer closed, or the connection broke
+    DOWN_HANDSHAKE = 2        # refused, incompatible, malformed greeting
+    DOWN_PROTOCOL = 3         # malformed traffic
+    DOWN_TIMEOUT = 4          # handshake or heartbeat
+    DOWN_RESET = 5            # the pattern asked for a new link
+    DOWN_REFUSED = 6          # our pattern refused this peer
+    DOWN_MEMORY = 7
+
+cdef struct Port              # the socket, as its engines see it
+
+cdef struct PortOps:
+    # Lock-free, any thread: note `what` (EVENT_*) on the pipe, wake whoever waits. `serve`: somebody
+    # must act on it even if the application does not call (attach, term, room for waiting messages).
+    void (*event)(Pipe* pipe, uint32_t what) noexcept nogil
+    # The engine touches the socket no more.
+    void (*ended)(Port* port) noexcept nogil
+
+cdef struct Port:
+    const PortOps* ops
+    HandshakeConfig shake
+    Marks send                # marks of the lane to the peer
+    Marks recv
+    atomic[uint32_t] next_peer
+    uint32_t number           # the socket's number in the context
+
+cdef struct EngineConfig:     # of one connection; copied at adoption
+    bint connected            # by our connect()
+    int32_t prio
+    int64_t handshake_timeout # ns; 0 none
+    int64_t grace             # ns a listener waits for the peer's first bytes
+    int64_t heartbeat         # ns; 0 none
+    int64_t heartbeat_timeout
+    int64_t heartbeat_ttl
+    int64_t max_message_size  # bytes; -1 no limit
+
+cdef struct Engine:
+    Task task                 # posted: run with every right
+    Task arm                  # posted once: start the timer on the I/O thread
+    atomic[uint32_t] word
+    uint32_t state
+    uint32_t slot
+    uint32_t timer_on
+    Engine* free_next
+    int fd
+    uint32_t hup
+    Plane* plane
+    IoThread* io
+    Watch* watch
+    Port* port
+    Codec* codec
+    Link* link
+    Pipe* pipe
+    Lane* inn                 # we write: messages from the peer
+    Lane* out                 # we read: messages to the peer
+    EngineConfig config
+    # input
+    Owner* slab
+    Input input
+    uint32_t klass            # size class of the next slab
+    uint32_t in_blocked       # at a mark: not reading until the socket makes room
+    int64_t in_size           # bytes of the message under way
+    uint32_t in_more          # parts of an incomplete message are in the lane
+    uint32_t in_skip          # a multipart message on a conflating lane is thrown away
+    # output
+    Batch batch
+    size_t ctl_sent
+    uint32_t out_blocked
+    # stamps, ns
+    int64_t born
+    int64_t heard
+    int64_t said
+    int64_t pinged
+    uint32_t pongs_seen
+
+cdef Engine* engine_new(Plane* plane, IoThread* io, Watch* watch, Port* port, int fd,
+                        const EngineConfig* config) noexcept nogil      # takes fd; NULL: errno, fd stays
+cdef void engine_start(Engine* e) noexcept nogil          # register and go
+cdef void engine_kick(Engine* e, uint32_t facts) noexcept nogil         # run here if the lease is free
+cdef void engine_kick_out(Engine* e) noexcept nogil       # the same for OUT alone; other notes are posted
+cdef void engine_post(Engine* e, uint32_t facts) noexcept nogil         # leave facts, the I/O thread runs it
+cdef void engine_release(Engine* e) noexcept nogil        # control thread, after NOTE_DOWN: slot is free
+cdef Engine* engine_at(Plane* plane, uint32_t slot) noexcept nogil
+cdef int64_t engine_pending(Engine* e) noexcept nogil     # bytes the kernel has not had acknowledged

@@ -1,0 +1,55 @@
+"""Links: the two lanes and two ends that a pipe is made of, and the events that travel along it."""
+
+from libc.stdint cimport int32_t, int64_t, uint32_t
+from libcpp.atomic cimport atomic
+
+from mqcore.base.message cimport MsgVec
+from mqcore.base.slab cimport Pool
+from mqcore.spi.pipe cimport Lane, Pipe
+
+cdef enum:                    # Pipe.events: what the far side tells the socket
+    EVENT_READ = 1            # messages were published while the socket's end slept
+    EVENT_WRITE = 2           # room where the socket was blocked
+    EVENT_ATTACH = 4          # handshake done: a new peer
+    EVENT_TERM = 8            # the far side has let go; what it published may still be read
+    EVENT_LISTED = 16
+
+cdef enum:                    # Pipe.state, the socket's own
+    PIPE_NEW = 0
+    PIPE_ATTACHED = 1
+    PIPE_HUNG = 2             # far side gone, inbound messages left
+    PIPE_ENDED = 3
+    PIPE_REFUSED = 4          # by the pattern; the far side is about to let go
+
+cdef struct Marks:
+    int64_t msgs              # INT64_MAX: no limit
+    int64_t bytes
+    bint conflate
+
+cdef struct Traffic:          # what the far side counts; kept here since the engine goes first
+    atomic[int64_t] written   # messages the kernel has whole
+    atomic[int64_t] read      # messages taken whole from the wire
+    atomic[int64_t] half_out  # broken off in the middle of being written
+    atomic[int64_t] conflated_in
+    atomic[int64_t] malformed_in
+    atomic[int64_t] bytes_out
+    atomic[int64_t] bytes_in
+    atomic[int64_t] writes    # system calls
+    atomic[int64_t] reads
+    atomic[int64_t] rtt       # ns from PING to PONG, the last one; 0 unknown
+
+cdef struct Link:
+    atomic[int32_t] refs      # each end holds one, each event under way one; the last one frees
+    atomic[int64_t]* live     # leak counter of the plane
+    Pool* pool
+    Lane[2] lanes             # lanes[i]: written by end i
+    Pipe[2] ends
+    Traffic traffic
+    int64_t since             # monotonic ns
+    uint32_t engine           # slot, 0xffffffff for inproc
+    void (*freed)(Link* link) noexcept nogil   # inproc: tells both sockets
+    void* owners[2]
+    MsgVec returned           # what a dying engine had encoded but not sent, for the socket to re-queue
+
+cdef Link* link_new(Pool* pool, atomic[int64_t]* live, const Marks* forth, const Marks* back) noexcept nogil
+cdef void link_unref(Link* link) noexcept nogil

@@ -1,0 +1,72 @@
+"""Links: see pipe.pxd."""
+
+from libc.stdlib cimport free
+from libc.string cimport memset
+
+from mqcore.base.includes cimport aligned_alloc
+from mqcore.base.message cimport Msg, msg_close, vec_fini
+from mqcore.base.ypipe cimport ypipe_fini, ypipe_init
+from mqcore.spi.pipe cimport lane_read
+
+cdef enum:
+    SHOW_EVERY = 128          # a reader publishes its count this often (and when it finds nothing)
+
+
+cdef int _lane_init(Lane* lane, const Marks* marks) noexcept nogil:
+    cdef int rc = ypipe_init(&lane.q)
+    if rc:
+        return rc
+    lane.hwm_msgs = marks.msgs
+    lane.hwm_bytes = marks.bytes
+    lane.conflate = marks.conflate
+    lane.step = SHOW_EVERY
+    if marks.msgs // 2 < SHOW_EVERY:
+        lane.step = marks.msgs // 2 + 1
+    return 0
+
+
+cdef void _lane_fini(Lane* lane) noexcept nogil:
+    cdef Msg m
+    if lane.conflate:
+        while lane_read(lane, &m):
+            msg_close(&m)
+    ypipe_fini(&lane.q)
+
+
+cdef Link* link_new(Pool* pool, atomic[int64_t]* live, const Marks* forth, const Marks* back) noexcept nogil:
+    cdef Link* link = <Link*> aligned_alloc(64, (sizeof(Link) + 63) // 64 * 64)
+    cdef int i
+    if link == NULL:
+        return NULL
+    memset(<void*> link, 0, sizeof(Link))
+    if _lane_init(&link.lanes[0], forth):
+        free(link)
+        return NULL
+    if _lane_init(&link.lanes[1], back):
+        _lane_fini(&link.lanes[0])
+        free(link)
+        return NULL
+    link.refs.store(2)
+    link.live = live
+    link.pool = pool
+    live.fetch_add(1)
+    for i in range(2):
+        link.ends[i].out = &link.lanes[i]
+        link.ends[i].inn = &link.lanes[1 - i]
+        link.ends[i].link = link
+        link.ends[i].in_at = -1
+        link.ends[i].out_at = -1
+        link.ends[i].prio = 8
+    return link
+
+
+cdef void link_unref(Link* link) noexcept nogil:
+    if link.refs.fetch_sub(1) != 1:
+        return
+    _lane_fini(&link.lanes[0])
+    _lane_fini(&link.lanes[1])
+    vec_fini(&link.returned)
+    link.live.fetch_sub(1)
+    if link.freed != NULL:
+        link.freed(link)
+    free(link)

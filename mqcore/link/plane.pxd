@@ -1,0 +1,51 @@
+"""The data plane of one context: pool, I/O threads, engine slots, and the mailbox to the control plane."""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libcpp.atomic cimport atomic
+
+from mqcore.base.slab cimport Pool
+from mqcore.reactor.io_thread cimport IoThread
+from mqcore.reactor.mailbox cimport Mailbox, Note
+from mqcore.reactor.poller cimport PollerOps
+
+cdef enum:                    # Note.kind
+    NOTE_UP = 1               # handshake done; the engine's facts can be read
+    NOTE_DOWN = 2             # engine ended: code, fatal, text; its slot waits for release
+    NOTE_PATTERN = 3          # a pattern's event: code is PatternEvent, data in text
+    NOTE_SERVICE = 4          # a socket with a Python pattern wants to be looked at
+    NOTE_GONE = 5             # a pipe has ended and its messages are dealt with: final counters
+
+cdef struct ControlNote:
+    Note head
+    uint32_t sock             # the socket's number in the context
+    uint32_t engine           # slot, or 0xffffffff
+    uint32_t peer             # Pipe.id, or 0
+    int32_t code
+    uint32_t fatal            # reconnecting would not help
+    uint32_t size             # bytes of text
+    char[236] text
+
+cdef struct Plane:
+    Pool* pool
+    const PollerOps* poller
+    IoThread** ios
+    int n_ios
+    atomic[uint32_t] next_io
+    Mailbox notes
+    atomic[uint32_t] watched  # somebody reads events() somewhere
+    # leak counters
+    atomic[int64_t] links
+    atomic[int64_t] engines
+    atomic[int64_t] socks
+    atomic[uint32_t] slots_lock
+    void* free_engines        # type-stable slots: reused, freed with the plane
+    void** blocks
+    uint32_t n_blocks
+    uint32_t n_slots
+
+cdef Plane* plane_new(const PollerOps* poller, int io_threads) noexcept nogil   # NULL: errno
+cdef void plane_stop(Plane* plane) noexcept nogil          # joins the I/O threads
+cdef void plane_free(Plane* plane) noexcept nogil          # after plane_stop; frees every slot
+cdef void plane_abandon(Plane* plane) noexcept nogil       # forked child: close descriptors, leak the rest
+cdef void plane_note(Plane* plane, uint32_t kind, uint32_t sock, uint32_t engine, uint32_t peer,
+                     int32_t code, uint32_t fatal, const void* text, size_t size) noexcept nogil

@@ -1,0 +1,85 @@
+"""The data plane of one context: see plane.pxd."""
+
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memcpy, memset
+
+from mqcore.base.slab cimport pool_free, pool_new
+from mqcore.reactor.includes cimport close
+from mqcore.reactor.io_thread cimport io_abandon, io_free, io_new, io_start, io_stop
+from mqcore.reactor.mailbox cimport mailbox_init, mailbox_put, mailbox_take
+
+
+cdef Plane* plane_new(const PollerOps* poller, int io_threads) noexcept nogil:
+    cdef Plane* plane = <Plane*> calloc(1, sizeof(Plane))
+    cdef int i
+    if plane == NULL:
+        return NULL
+    plane.poller = poller
+    plane.notes.fd = -1
+    plane.pool = pool_new()
+    plane.ios = <IoThread**> calloc(io_threads, sizeof(IoThread*))
+    if plane.pool == NULL or plane.ios == NULL or mailbox_init(&plane.notes) < 0:
+        plane_free(plane)
+        return NULL
+    for i in range(io_threads):
+        plane.ios[i] = io_new(poller)
+        if plane.ios[i] == NULL or io_start(plane.ios[i]):
+            plane_stop(plane)
+            plane_free(plane)
+            return NULL
+        plane.n_ios += 1
+    return plane
+
+
+cdef void plane_stop(Plane* plane) noexcept nogil:
+    cdef int i
+    for i in range(plane.n_ios):
+        io_stop(plane.ios[i])
+
+
+cdef void plane_free(Plane* plane) noexcept nogil:
+    cdef Note* note
+    cdef Note* following
+    cdef uint32_t b
+    cdef int i
+    for i in range(plane.n_ios):
+        io_free(plane.ios[i])
+    if plane.notes.fd >= 0:
+        note = mailbox_take(&plane.notes)
+        while note != NULL:
+            following = note.next
+            free(note)
+            note = following
+        close(plane.notes.fd)
+    for b in range(plane.n_blocks):
+        free(plane.blocks[b])
+    free(plane.blocks)
+    free(plane.ios)
+    if plane.pool != NULL:
+        pool_free(plane.pool)
+    free(plane)
+
+
+cdef void plane_abandon(Plane* plane) noexcept nogil:
+    cdef int i
+    for i in range(plane.n_ios):
+        io_abandon(plane.ios[i])
+    close(plane.notes.fd)
+
+
+cdef void plane_note(Plane* plane, uint32_t kind, uint32_t sock, uint32_t engine, uint32_t peer,
+                     int32_t code, uint32_t fatal, const void* text, size_t size) noexcept nogil:
+    cdef ControlNote* note = <ControlNote*> malloc(sizeof(ControlNote))
+    if note == NULL:
+        return                # an event less; nothing of the data plane depends on it
+    memset(note, 0, sizeof(ControlNote) - sizeof(note.text))
+    note.head.kind = kind
+    note.sock = sock
+    note.engine = engine
+    note.peer = peer
+    note.code = code
+    note.fatal = fatal
+    note.size = <uint32_t> (size if size < sizeof(note.text) else sizeof(note.text))
+    if note.size:
+        memcpy(note.text, text, note.size)
+    mailbox_put(&plane.notes, &note.head)

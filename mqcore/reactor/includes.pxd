@@ -1,0 +1,58 @@
+"""System calls of the reactor that Cython does not ship."""
+
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
+from posix.signal cimport sigset_t
+from posix.time cimport timespec
+
+cdef extern from "<sys/epoll.h>" nogil:
+    cdef union epoll_data_t:
+        void* ptr
+    cdef struct epoll_event:
+        uint32_t events
+        epoll_data_t data
+    int EPOLL_CLOEXEC, EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD
+    uint32_t EPOLLIN, EPOLLOUT, EPOLLRDHUP, EPOLLHUP, EPOLLERR, EPOLLET
+    int epoll_create1(int flags)
+    int epoll_ctl(int epfd, int op, int fd, epoll_event* event)
+    int epoll_pwait(int epfd, epoll_event* events, int maxevents, int timeout, const sigset_t* mask)
+
+cdef extern from "<sys/eventfd.h>" nogil:
+    int EFD_CLOEXEC, EFD_NONBLOCK
+    int eventfd(unsigned int initval, int flags)
+
+cdef extern from "<poll.h>" nogil:
+    cdef struct pollfd:
+        int fd
+        short events
+        short revents
+    short POLLIN, POLLOUT, POLLRDHUP, POLLHUP, POLLERR, POLLNVAL
+    int ppoll(pollfd* fds, unsigned long nfds, const timespec* timeout, const sigset_t* mask)
+
+cdef extern from "<unistd.h>" nogil:
+    ssize_t read(int fd, void* buf, size_t count)
+    ssize_t write(int fd, const void* buf, size_t count)
+    int close(int fd)
+    long syscall(long number, ...)
+
+cdef extern from "<sys/syscall.h>" nogil:
+    long SYS_futex
+
+cdef extern from "<linux/futex.h>" nogil:
+    int FUTEX_WAIT_PRIVATE, FUTEX_WAKE_PRIVATE
+
+cdef extern from "<errno.h>" nogil:
+    int errno
+    int EAGAIN, EINTR, ETIMEDOUT, ECONNRESET, EPIPE
+
+cdef extern from "<pthread.h>" nogil:
+    ctypedef unsigned long pthread_t
+    int pthread_create(pthread_t* thread, void* attr, void* (*start)(void*) noexcept nogil, void* arg)
+    int pthread_join(pthread_t thread, void** result)
+    int pthread_setname_np(pthread_t thread, const char* name)
+    pthread_t pthread_self()
+
+cdef extern from "<signal.h>" nogil:
+    int sigfillset(sigset_t* set)
+    int sigemptyset(sigset_t* set)
+    int pthread_sigmask(int how, const sigset_t* set, sigset_t* old)
+    int SIG_SETMASK, SIG_BLOCK

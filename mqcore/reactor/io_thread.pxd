@@ -1,0 +1,70 @@
+"""The I/O thread: one native thread that runs posted tasks, harvests sockets' sets and fires timers.
+
+Others talk to it by `io_post` (lock-free stack; an eventfd is written only if the thread sleeps).
+Timers and ticks belong to the thread itself and are armed only on it.
+"""
+
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libcpp.atomic cimport atomic
+
+from mqcore.reactor.includes cimport pthread_t
+from mqcore.reactor.poller cimport PollerOps, Ready
+
+cdef struct IoThread
+cdef struct Task
+cdef struct Watch
+
+ctypedef void (*TaskRun)(Task* task, IoThread* io) noexcept nogil
+ctypedef void (*Harvest)(Watch* watch) noexcept nogil
+
+cdef struct Task:             # embedded in what is to be run; memory outlives the thread's interest
+    Task* next
+    atomic[uint32_t] queued
+    TaskRun run               # on the I/O thread; may not block
+    void* arg
+
+cdef struct Tick:             # embedded; called about every millisecond while it returns True
+    Tick* next
+    uint32_t listed
+    bint (*run)(Tick* tick, IoThread* io) noexcept nogil
+    void* arg
+
+cdef struct Watch:            # a nested set: its descriptors' events are harvested by whoever waits
+    void* set
+    IoThread* io
+    Harvest harvest           # I/O thread: take every edge that waits and act on it
+    void* arg
+
+cdef struct Timer:
+    int64_t when
+    void* arg
+    void (*fire)(void* arg, IoThread* io) noexcept nogil
+
+cdef struct IoThread:
+    const PollerOps* poller
+    void* set
+    int wake
+    int started
+    pthread_t thread
+    atomic[uint32_t] asleep
+    atomic[uint32_t] stopping
+    atomic[Task*] posted
+    Timer* timers             # binary heap
+    size_t n_timers
+    size_t cap_timers
+    Tick* ticks
+    int64_t tick_ns
+    atomic[uint64_t] loops    # times it woke, for tests
+
+cdef IoThread* io_new(const PollerOps* poller) noexcept nogil           # NULL: errno
+cdef int io_start(IoThread* io) noexcept nogil                          # 0, or an errno
+cdef void io_stop(IoThread* io) noexcept nogil                          # joins; idempotent
+cdef void io_free(IoThread* io) noexcept nogil
+cdef void io_abandon(IoThread* io) noexcept nogil                       # forked child: close descriptors only
+cdef void io_post(IoThread* io, Task* task) noexcept nogil              # any thread
+cdef int io_watch(IoThread* io, Watch* watch) noexcept nogil            # any thread; 0 or -1
+cdef void io_wake(IoThread* io) noexcept nogil                          # any thread
+# on the I/O thread only
+cdef int io_timer(IoThread* io, int64_t when, void (*fire)(void*, IoThread*) noexcept nogil,
+                  void* arg) noexcept nogil                             # Status
+cdef void io_tick(IoThread* io, Tick* tick) noexcept nogil

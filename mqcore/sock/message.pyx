@@ -1,0 +1,202 @@
+"""From handles to Python objects and back, and the Message that recv_msg() gives."""
+
+from cpython.buffer cimport (
+    PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer,
+)
+from cpython.bytes cimport (
+    PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE,
+)
+from cpython.ref cimport Py_DECREF, Py_INCREF
+from libc.string cimport memcpy
+
+from mqcore.base.message cimport (
+    MSG_ENVELOPE, MSG_INLINE_MAX, MSG_MORE, MSG_ROUTING_ID, msg_close, msg_copy, msg_data, msg_init,
+    msg_init_copy, msg_init_inline, msg_init_ref, msg_size, vec_fini, vec_push,
+)
+from mqcore.base.slab cimport Owner, pyobj_new
+
+from mqcore.errors import StateError, UsageError
+
+cdef enum:
+    BY_REFERENCE = 4096           # `bytes` from this size on are sent without a copy
+    VIEW_FROM = 4096              # received parts from this size on are views of their slab
+
+
+cdef int part_from(Msg* m, Pool* pool, object data, bint reference, bint* pinned) except -1:
+    cdef Py_buffer view
+    cdef Py_ssize_t size
+    cdef Owner* owner
+    cdef int rc
+    if PyBytes_CheckExact(data):
+        size = PyBytes_GET_SIZE(data)
+        if size <= MSG_INLINE_MAX:
+            msg_init_inline(m, <uint8_t*> PyBytes_AS_STRING(data), size)
+            return 0
+        if size >= BY_REFERENCE:
+            Py_INCREF(data)
+            owner = pyobj_new(pool, <void*> data)
+            if owner == NULL:
+                Py_DECREF(data)
+                raise MemoryError()
+            msg_init_ref(m, owner, <uint8_t*> PyBytes_AS_STRING(data), size)
+            pinned[0] = True
+            return 0
+        if msg_init_copy(m, pool, <uint8_t*> PyBytes_AS_STRING(data), size):
+            raise MemoryError()
+        return 0
+    if isinstance(data, str):
+        raise UsageError("a message is bytes, not str", hint="send text.encode()")
+    try:
+        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    except (TypeError, BufferError) as error:
+        raise UsageError(f"cannot send {type(data).__name__}: {error}",
+                         hint="send bytes or another C-contiguous buffer") from None
+    rc = msg_init_copy(m, pool, <uint8_t*> view.buf, view.len)
+    PyBuffer_Release(&view)
+    if rc:
+        raise MemoryError()
+    return 0
+
+
+cdef size_t message_end(MsgVec* v, size_t start) noexcept nogil:
+    while v.at[start].flags & MSG_MORE:
+        start += 1
+    return start + 1
+
+
+cdef size_t skip_envelope(MsgVec* v, size_t start) noexcept nogil:
+    while v.at[start].flags & MSG_ENVELOPE:
+        start += 1
+    return start
+
+
+cdef bytes joined(MsgVec* v, size_t start, size_t end):
+    cdef size_t i
+    cdef Py_ssize_t size = 0
+    cdef bytes out
+    cdef char* at
+    if end - start == 1:
+        return PyBytes_FromStringAndSize(<char*> msg_data(&v.at[start]), msg_size(&v.at[start]))
+    for i in range(start, end):
+        size += msg_size(&v.at[i])
+    out = PyBytes_FromStringAndSize(NULL, size)
+    at = PyBytes_AS_STRING(out)
+    for i in range(start, end):
+        memcpy(at, msg_data(&v.at[i]), msg_size(&v.at[i]))
+        at += msg_size(&v.at[i])
+    return out
+
+
+cdef list parts_list(MsgVec* v, size_t start, size_t end):
+    cdef list out = []
+    cdef size_t i
+    for i in range(start, end):
+        out.append(PyBytes_FromStringAndSize(<char*> msg_data(&v.at[i]), msg_size(&v.at[i])))
+    return out
+
+
+cdef class Body:
+    """Keeps a received body alive for the views of it."""
+
+    def __cinit__(self):
+        msg_init(&self.m)
+
+    def __dealloc__(self):
+        msg_close(&self.m)
+
+    def __getbuffer__(self, Py_buffer* view, int flags):
+        PyBuffer_FillInfo(view, self, msg_data(&self.m), msg_size(&self.m), 1, flags)
+
+    def __releasebuffer__(self, Py_buffer* view):
+        pass
+
+
+cdef object part_view(Msg* m):
+    cdef Body body
+    if msg_size(m) < VIEW_FROM:
+        return PyBytes_FromStringAndSize(<char*> msg_data(m), msg_size(m))
+    body = Body.__new__(Body)
+    msg_copy(&body.m, m)
+    return memoryview(body)
+
+
+cdef class Message:
+    """One received message: parts, where it came from, and how to answer it. Read-only."""
+
+    def __init__(self):
+        raise UsageError("a Message comes from recv_msg()", hint="send bytes, not a Message")
+
+    def __dealloc__(self):
+        vec_fini(&self.envelope)
+
+    @property
+    def body(self):
+        """The last part, as bytes."""
+        return bytes(self.parts[len(self.parts) - 1])
+
+    @property
+    def topic(self):
+        """The first part if there are several, else None."""
+        return bytes(self.parts[0]) if len(self.parts) > 1 else None
+
+    @property
+    def peer(self):
+        """The Peer it came from; valid after the link is gone."""
+        if self._peer is None:
+            self._peer = self.core._peer(self.peer_id)
+        return self._peer
+
+    @property
+    def group(self):
+        return None
+
+    def __bytes__(self):
+        return b"".join(self.parts)
+
+    def __len__(self):
+        return sum(len(part) for part in self.parts)
+
+    def __getbuffer__(self, Py_buffer* view, int flags):
+        if len(self.parts) != 1:
+            raise BufferError("a message of several parts has no one buffer; use .parts or bytes(m)")
+        PyObject_GetBuffer(self.parts[0], view, flags)
+
+    def __repr__(self):
+        sizes = ", ".join(str(len(part)) for part in self.parts)
+        return f"<Message of {len(self.parts)} part(s) ({sizes} B) from peer {self.peer_id}>"
+
+    def reply(self, *parts, timeout=...):
+        """Answer it, from any thread, once. Its socket puts the envelope back. StateError if it was
+        answered or its pattern has no answers; NoSuchPeer if the peer has left."""
+        if not parts:
+            raise UsageError("reply() needs at least one part", hint="reply(b'') is an empty answer")
+        self.core._reply(self, parts, timeout)
+
+    async def areply(self, *parts, timeout=...):
+        """reply(), awaitable."""
+        if not parts:
+            raise UsageError("areply() needs at least one part", hint="areply(b'') is an empty answer")
+        await self.core._areply(self, parts, timeout)
+
+
+cdef Message message_new(object core, MsgVec* v, size_t start, size_t end, double now):
+    cdef Message message = Message.__new__(Message)
+    cdef list parts = []
+    cdef size_t i
+    cdef Msg m
+    message.core = core
+    message.received_at = now
+    message.peer_id = v.at[start].peer
+    for i in range(start, end):
+        if v.at[i].flags & MSG_ENVELOPE:
+            msg_copy(&m, &v.at[i])
+            if vec_push(&message.envelope, &m):
+                msg_close(&m)
+                raise MemoryError()
+        elif v.at[i].flags & MSG_ROUTING_ID:
+            message.routing_id = PyBytes_FromStringAndSize(
+                <char*> msg_data(&v.at[i]), msg_size(&v.at[i]))
+        else:
+            parts.append(part_view(&v.at[i]))
+    message.parts = tuple(parts)
+    return message

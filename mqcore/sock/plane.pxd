@@ -1,0 +1,10 @@
+"""PlaneCore: the data plane of a context as Python holds it."""
+
+from mqcore.link.plane cimport Plane
+
+
+cdef class PlaneCore:
+    cdef Plane* plane
+    cdef public bint forked
+    cdef public object on_pins    # called when a Python object is sent by reference: let go of it soon
+    cdef object __weakref__

@@ -1,0 +1,101 @@
+"""PlaneCore: the data plane of a context as Python holds it."""
+
+from libc.stdint cimport uint32_t
+from libc.stdlib cimport free
+
+from mqcore.base.slab cimport pool_drain_released
+from mqcore.link.engine cimport Engine, engine_at, engine_release
+from mqcore.link.plane cimport ControlNote, plane_abandon, plane_free, plane_new, plane_stop
+from mqcore.reactor.epoll cimport epoll_ops
+from mqcore.reactor.mailbox cimport Note, mailbox_take
+
+import os
+
+
+cdef class PlaneCore:
+    """Pool, I/O threads and engine slots. Owned by a Context; ended by stop(), freed with the object."""
+
+    def __cinit__(self, int io_threads=1):
+        self.plane = plane_new(epoll_ops(), io_threads)
+        if self.plane == NULL:
+            raise OSError("cannot start the I/O threads: descriptors or memory are short")
+
+    def __dealloc__(self):
+        if self.plane != NULL and not self.forked:
+            plane_stop(self.plane)
+            pool_drain_released(self.plane.pool)
+            plane_free(self.plane)
+
+    def stop(self):
+        """Join the I/O threads. Every socket is closed by now. Idempotent."""
+        with nogil:
+            plane_stop(self.plane)
+        pool_drain_released(self.plane.pool)
+
+    def abandon(self):
+        """In a forked child: close the inherited descriptors, touch nothing else."""
+        cdef uint32_t slot
+        cdef Engine* e
+        self.forked = True
+        for slot in range(self.plane.n_slots):
+            e = engine_at(self.plane, slot)
+            if e.fd >= 0:
+                os.close(e.fd)
+        plane_abandon(self.plane)
+
+    def notes_fileno(self) -> int:
+        return self.plane.notes.fd
+
+    def take_notes(self) -> list:
+        """[(kind, socket, engine, peer, code, fatal, text)], oldest first."""
+        cdef Note* note = mailbox_take(&self.plane.notes)
+        cdef Note* following
+        cdef ControlNote* c
+        cdef list out = []
+        while note != NULL:
+            following = note.next
+            c = <ControlNote*> note
+            out.append((note.kind, c.sock, c.engine, c.peer, c.code, bool(c.fatal),
+                        (<char*> &c.text[0])[:c.size]))
+            free(note)
+            note = following
+        return out
+
+    def facts(self, uint32_t slot) -> dict:
+        """What an engine's peer said of itself; between its UP and DOWN notes and release()."""
+        cdef Engine* e = engine_at(self.plane, slot)
+        if e == NULL or e.codec == NULL:
+            return {}
+        peer = &e.codec.peer
+        return {
+            "major": peer.major, "minor": peer.minor,
+            "pattern": (<char*> &peer.pattern[0]).decode("latin-1"),
+            "routing_id": (<char*> peer.routing_id.at)[:peer.routing_id.n] if peer.routing_id.n else b"",
+            "metadata": (<char*> peer.metadata.at)[:peer.metadata.n] if peer.metadata.n else b"",
+        }
+
+    def release(self, uint32_t slot) -> None:
+        """The engine's slot may be used again; after its DOWN note."""
+        engine_release(engine_at(self.plane, slot))
+
+    def drain(self) -> int:
+        """Let go of Python objects whose bytes have been sent. How many."""
+        return pool_drain_released(self.plane.pool)
+
+    def set_watched(self, bint on) -> None:
+        self.plane.watched.store(on)
+
+    def counters(self) -> dict:
+        """Leak counters: what is alive now."""
+        return {
+            "slabs": self.plane.pool.live.load(),
+            "slab_bytes": self.plane.pool.live_bytes.load(),
+            "links": self.plane.links.load(),
+            "engines": self.plane.engines.load(),
+            "sockets": self.plane.socks.load(),
+        }
+
+    @property
+    def allocations(self) -> int:
+        """Blocks ever allocated for message bodies: a steady stream does not move it."""
+        return self.plane.pool.allocations.load()

@@ -1,0 +1,118 @@
+"""The socket of the data plane: one lock, one pattern, its pipes, and whoever waits.
+
+Everything inside the lock is C: no Python, no reference counting of objects, no system call. Engines
+and other sockets never take the lock to tell us something: they put the pipe on the ready stack
+(lock-free) and wake whoever sleeps; the stack is drained under the lock by the next one who takes it,
+and, for what cannot wait (attach, end, subscriptions), by the teller itself if the lock is free.
+"""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libcpp.atomic cimport atomic
+
+from mqcore.base.message cimport Msg, MsgVec
+from mqcore.link.engine cimport Port
+from mqcore.link.pipe cimport Traffic
+from mqcore.link.plane cimport Plane
+from mqcore.reactor.io_thread cimport Task, Tick, Watch
+from mqcore.reactor.poller cimport Ready
+from mqcore.spi.pattern cimport Pattern, PatternOps
+from mqcore.spi.pipe cimport Host, Pipe
+
+cdef enum:
+    NOTIFIERS = 16            # loops and pollers that may wait on one socket at a time
+
+cdef enum:                    # Sock.on_full
+    FULL_PATTERN = 0
+    FULL_BLOCK = 1
+    FULL_DROP_NEW = 2
+    FULL_DROP_OLD = 3
+    FULL_DISCONNECT = 4
+
+cdef enum:                    # how sock_wait ended
+    WAIT_CHANGED = 0
+    WAIT_TIMEOUT = 1
+    WAIT_LOOK = 2             # look for signals, then go on waiting
+
+cdef struct Notifier:         # an eventfd of a loop or poller, written once per arming
+    int fd
+    atomic[uint32_t] armed
+
+cdef struct Ended:            # final accounts of a peer that has left
+    Ended* next
+    uint32_t id
+    int64_t offered, written, delivered, read, bytes_out, bytes_in, since
+    int64_t[12] out_dropped
+    int64_t[12] in_dropped
+
+cdef struct Sock:
+    Port port                 # first: what engines know us by
+    Host host                 # second: what the pattern knows us by
+    Plane* plane
+    Pattern* pattern
+    const PatternOps* ops
+    uint32_t flags            # of the pattern
+    uint32_t on_full
+    uint32_t immediate
+    uint32_t strict_order     # plain recv() gave a request that has not been answered
+    atomic[uint32_t] closing
+    atomic[uint32_t] connects # endpoints of our own that may bring a peer
+    # -- lock and wake-ups ---------------------------------------------------------------------
+    atomic[uint32_t] lock     # 0 free, 1 taken, 2 taken and somebody parks
+    atomic[uint32_t] change   # grows whenever a waiter should look again
+    atomic[uint32_t] service  # somebody must drain, caller or not
+    atomic[uint32_t] lead
+    atomic[uint32_t] lead_asleep
+    atomic[uint32_t] followers
+    atomic[uint32_t] users    # calls inside
+    atomic[Pipe*] ready
+    atomic[int64_t] engines   # not yet ended
+    Watch watch               # the socket's own set, nested in its I/O thread's; made with the first engine
+    int wake                  # eventfd in that set, edge-triggered, never read
+    atomic[uint32_t] watching
+    Notifier[16] notifiers
+    # -- under the lock --------------------------------------------------------------------------
+    Pipe* all                 # attached pipes
+    Pipe* hung                # far side gone, inbound messages left
+    uint32_t n_pipes
+    MsgVec waiting            # unrouted messages, from `waiting_at` on
+    size_t waiting_at
+    atomic[int64_t] n_waiting
+    int64_t waiting_bytes
+    int64_t sent              # messages taken from the application
+    int64_t received          # messages given to it
+    Ended* ended
+    uint32_t n_ended
+    Ended total               # sums over all that ended
+    # -- batching ----------------------------------------------------------------------------------
+    uint32_t batching
+    int64_t debt              # ns
+    int64_t last_write        # ns, end of the last inline write
+    int64_t owed              # bytes published to nobody yet
+    uint32_t sends            # since the last tick
+    uint32_t calm             # ticks in a row that found little
+    Tick tick
+    Task start_tick
+    atomic[uint32_t] ticking
+
+cdef Sock* sock_new(Plane* plane, const PatternOps* ops, uint32_t number) noexcept nogil
+cdef void sock_free(Sock* s) noexcept nogil               # no engine, no pipe, no call inside
+cdef int sock_watch(Sock* s) noexcept nogil               # make the set; 0 or -1 with errno
+# -- under no lock; any thread ----------------------------------------------------------------------
+cdef void sock_enter(Sock* s) noexcept nogil              # lock and drain
+cdef bint sock_try_enter(Sock* s) noexcept nogil
+cdef void sock_leave(Sock* s, bint flush) noexcept nogil  # unlock, then wake and write what is owed
+cdef int sock_send(Sock* s, Msg* parts, size_t n) noexcept nogil          # Status; takes parts on MQ_OK
+cdef int sock_send_to(Sock* s, uint32_t peer, Msg* parts, size_t n) noexcept nogil
+cdef int sock_recv(Sock* s, MsgVec* out) noexcept nogil                   # Status; appends one message
+cdef int sock_recv_many(Sock* s, MsgVec* out, size_t max, int64_t max_bytes, size_t* count) noexcept nogil
+cdef int sock_subscribe(Sock* s, const uint8_t* topic, size_t size, int on) noexcept nogil
+cdef void sock_abandon(Sock* s) noexcept nogil
+cdef int64_t sock_query(Sock* s, uint32_t what, const uint8_t* data, size_t size) noexcept nogil
+cdef int64_t sock_outstanding(Sock* s) noexcept nogil     # messages not yet with the kernel or a peer
+cdef void sock_changed(Sock* s) noexcept nogil            # make every waiter look again
+cdef void sock_close_input(Sock* s) noexcept nogil        # calls fail from now on
+cdef void sock_drop_all(Sock* s) noexcept nogil           # linger is over: count what is left, end all pipes
+cdef int sock_join(Sock* a, Sock* b, uint32_t* id_a, uint32_t* id_b,
+                   int32_t prio_a, int32_t prio_b) noexcept nogil         # inproc link; Status
+cdef void sock_act(Sock* s, Ready* found, int n) noexcept nogil           # kick every harvested engine
+cdef void account(Pipe* pipe, Ended* out) noexcept nogil  # under the lock; out is zeroed

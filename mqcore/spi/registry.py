@@ -1,0 +1,235 @@
+"""Finds transports by URL scheme and patterns by name, through entry points.
+
+The groups are `mqcore.transports` and `mqcore.protocols`; the built-in ones take the same road. A
+plug-in is imported when its name is first used, once. A bad one (does not import, lacks an
+attribute, was made for another ABI, claims a taken name) is refused with a PluginError that names
+its distribution and the remedy, and harms no other.
+
+No lock is held while a plug-in is imported (importing has locks of its own): two threads may both
+look, and both get what was stored first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from mqcore.errors import Error, PluginError, UnknownTransport, UsageError
+from mqcore.options import CORE, Option, rows_of
+from mqcore.spi.transport import KINDS, TRANSPORT_ABI
+
+PATTERN_ABI = 1  # of spi/pattern.pxd; a test compares them
+
+STREAM = ("resolve", "may_block", "check", "listen", "connect", "finish", "tune", "names", "pid")
+
+
+class PluginInfo(NamedTuple):
+    """One line of `mq info`. `refused` is the reason, "" for a plug-in that works."""
+
+    kind: str  # "transport" or "pattern"
+    name: str
+    distribution: str
+    version: str
+    target: str  # "package.module:attribute"
+    refused: str
+    doc: str
+
+
+class _Found(NamedTuple):
+    """An entry point, and who brought it."""
+
+    name: str
+    target: str
+    distribution: str
+    version: str
+    load: Any
+
+
+class _Refusal(NamedTuple):
+    """A PluginError in waiting: raised anew for each caller, so that tracebacks do not grow."""
+
+    text: str
+    remedy: str
+    distribution: str
+    cause: BaseException | None
+
+    def error(self) -> PluginError:
+        error = PluginError(self.text, hint=self.remedy, distribution=self.distribution,
+                            remedy=self.remedy)
+        error.__cause__ = self.cause
+        return error
+
+
+class Registry:
+    """One group. `abi` is the number that plug-ins must carry."""
+
+    def __init__(self, kind: str, group: str, abi: int) -> None:
+        self.kind = kind
+        self.group = group
+        self.abi = abi
+        self._found: dict[str, list[_Found]] | None = None
+        self._loaded: dict[str, Any] = {}  # name: plug-in or _Refusal
+        self._rows: dict[str, tuple[Option, ...]] = {}
+        self._claims: dict[str, tuple[Option, str]] = {}  # option: row, who said so first
+
+    # -- looking up --------------------------------------------------------------------------------
+
+    def known(self) -> tuple[str, ...]:
+        """The names that entry points claim, good or bad."""
+        return tuple(sorted(self._scan()))
+
+    def find(self, name: str) -> Any:
+        """The plug-in, KeyError if nobody claims the name, PluginError if it is refused."""
+        result = self._loaded.get(name)
+        if result is None:
+            result = self._loaded.setdefault(name, self._load(name, self._scan()[name]))
+        if isinstance(result, _Refusal):
+            raise result.error()
+        return result
+
+    def options(self, name: str) -> tuple[Option, ...]:
+        """The plug-in's own option rows."""
+        self.find(name)
+        return self._rows.get(name, ())
+
+    def infos(self) -> list[PluginInfo]:
+        """Every claim, each loaded to see whether it works."""
+        result = []
+        for name in self.known():
+            refused = doc = ""
+            try:
+                doc = getattr(self.find(name), "doc", "")
+            except PluginError as error:
+                refused = str(error)
+            result += [PluginInfo(self.kind, name, found.distribution, found.version,
+                                  found.target, refused, doc) for found in self._scan()[name]]
+        return result
+
+    # -- loading -----------------------------------------------------------------------------------
+
+    def _scan(self) -> dict[str, list[_Found]]:
+        if self._found is None:
+            found: dict[str, list[_Found]] = {}
+            for point in _entry_points(self.group):
+                dist = point.dist
+                item = _Found(point.name, point.value, dist.name if dist else "(unknown)",
+                              dist.version if dist else "", point.load)
+                others = found.setdefault(point.name, [])
+                if not any(o.target == item.target and o.distribution == item.distribution
+                           for o in others):
+                    others.append(item)
+            self._found = found
+        return self._found
+
+    def _load(self, name: str, found: list[_Found]) -> Any:
+        who = " and ".join(f"{f.distribution} {f.version}".strip() for f in found)
+        if len(found) > 1:
+            return _Refusal(f"the {self.kind} {name!r} is claimed by {who}",
+                            "uninstall one of them", who, None)
+        try:
+            plugin = found[0].load()
+        except Exception as cause:  # whatever a foreign module raises at import
+            return self._refuse(name, who, f"does not import ({type(cause).__name__}: {cause})",
+                                f"reinstall or update {found[0].distribution}", cause)
+        return self._judge(name, who, found[0].distribution, plugin)
+
+    def _judge(self, name: str, who: str, distribution: str, plugin: Any) -> Any:
+        abi = getattr(plugin, "abi", None)
+        if abi is None:
+            return self._refuse(name, who, "has no attribute 'abi'",
+                                f"{distribution} is no mqcore plug-in, or an unfinished one")
+        if abi != self.abi:
+            older = "mqcore" if isinstance(abi, int) and abi > self.abi else distribution
+            return self._refuse(name, who, f"was made for ABI {abi!r}, this mqcore has {self.abi}",
+                                f"update {older}")
+        missing = [a for a in self._wanted(plugin) if not hasattr(plugin, a)]
+        if missing:
+            return self._refuse(name, who, f"lacks {', '.join(missing)}", f"update {distribution}")
+        own = plugin.scheme if self.kind == "transport" else plugin.name
+        if own != name:
+            return self._refuse(name, who, f"calls itself {own!r}", f"update {distribution}")
+        try:
+            self._rows[name] = self._merge(name, who, plugin)
+        except Error as cause:
+            return self._refuse(name, who, cause.text, f"update {distribution}")
+        except Exception as cause:
+            return self._refuse(name, who, f"has malformed option rows ({cause})",
+                                f"update {distribution}", cause)
+        return plugin
+
+    def _wanted(self, plugin: Any) -> tuple[str, ...]:
+        if self.kind == "pattern":
+            return ("name", "peers", "options")
+        kind = getattr(plugin, "kind", None)
+        if kind not in KINDS:
+            return (f"a kind of {', '.join(KINDS)} (it has {kind!r})",)
+        return ("scheme", *STREAM) if kind == "stream" else ("scheme", "check")
+
+    def _refuse(self, name: str, who: str, what: str, remedy: str,
+                cause: BaseException | None = None) -> _Refusal:
+        return _Refusal(f"the {self.kind} {name!r} of {who} {what}", remedy, who, cause)
+
+    def _merge(self, name: str, who: str, plugin: Any) -> tuple[Option, ...]:
+        """The plug-in's option rows, none of which may mean something else elsewhere."""
+        rows = rows_of(getattr(plugin, "options", ()), name if self.kind == "pattern" else "")
+        for row in rows:
+            first, owner = (CORE[row.name], "mqcore") if row.name in CORE else \
+                self._claims.get(row.name, (row, who))
+            core = row.name in CORE and name in first.patterns  # the core's row speaks of it
+            same = first.type == row.type and (core or first.default == row.default)
+            if not same:
+                raise UsageError(f"and {owner} both claim the option {row.name!r}, as "
+                                 f"{row.type} {row.default!r} and {first.type} {first.default!r}")
+        for row in rows:
+            self._claims.setdefault(row.name, (row, who))
+        return rows
+
+
+def _entry_points(group: str) -> Iterable[Any]:
+    from importlib.metadata import entry_points  # slow to import, and only the first look-up needs it
+
+    return entry_points(group=group)
+
+
+_transports = Registry("transport", "mqcore.transports", TRANSPORT_ABI)
+_patterns = Registry("pattern", "mqcore.protocols", PATTERN_ABI)
+
+
+def transport(scheme: str) -> Any:
+    """The transport for this URL scheme."""
+    try:
+        return _transports.find(scheme)
+    except KeyError:
+        known = _transports.known()
+        raise UnknownTransport(f"no transport {scheme!r} is installed", known=known,
+                               hint=f"installed: {', '.join(known)}") from None
+
+
+def pattern(name: str) -> Any:
+    """The pattern of this name ("push")."""
+    try:
+        return _patterns.find(name)
+    except KeyError:
+        known = _patterns.known()
+        raise UsageError(f"no pattern {name!r} is installed",
+                         hint=f"installed: {', '.join(known)}") from None
+
+
+def transport_options(scheme: str) -> tuple[Option, ...]:
+    transport(scheme)
+    return _transports.options(scheme)
+
+
+def pattern_options(name: str) -> tuple[Option, ...]:
+    pattern(name)
+    return _patterns.options(name)
+
+
+def transports() -> list[PluginInfo]:
+    """What is installed and what was refused, for `mq info`."""
+    return _transports.infos()
+
+
+def patterns() -> list[PluginInfo]:
+    """What is installed and what was refused, for `mq info`."""
+    return _patterns.infos()

@@ -1,0 +1,128 @@
+"""The first door for a transport: a stream by descriptor.
+
+A transport of this kind knows addresses and makes descriptors; everything that happens on a
+descriptor afterwards is native and the same for all. `transports/tcp.py` and `transports/ipc.py`
+are the models, `transports/README.md` walks through one.
+
+An entry point of the group `mqcore.transports` names an object with the attributes below; deriving
+from `StreamTransport` is the easy way, and gives the defaults. The object is shared by all
+contexts and threads: it keeps no state of its own.
+
+Who calls what, on which thread, may it block:
+
+    check      the caller of bind() and connect(); never blocks, touches no network
+    listen     the caller of bind(); may block for a name look-up, no longer
+    may_block  the control thread; never blocks
+    resolve    a short-lived worker if may_block() said so, else the control thread
+    connect    the control thread, once per target and attempt; must never block
+    finish     the control thread, when the connecting descriptor became writable; never blocks
+    tune       the control thread, for each accepted descriptor; never blocks
+    names, pid the control thread or an application's; never blocks
+
+`address` is the decoded text between "://" and "?"; `options` maps every option's name to its clean
+value (endpoint over socket over default). `socket.socket` objects are always non-blocking and
+close-on-exec, and belong to the caller once they are returned; on an exception the transport has
+closed what it opened. Errors: AddressError (position within `address`) from check, listen and
+resolve; BindError and its kinds (errno kept) from listen; OSError from resolve, connect and tune.
+No other exception is expected; one is reported and treated as a failed attempt.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, NamedTuple
+
+TRANSPORT_ABI = 1
+
+KINDS = {
+    "stream": "makes descriptors that carry a byte stream; this file",
+    "inproc": "two pipes within a context; the core does it, nothing to call but check()",
+}
+
+CAPABILITIES = {
+    "wildcard": "bind to a wildcard gives the real address back",
+    "names": "addresses hold names that are looked up anew at every attempt",
+    "network": "peers may be on other machines",
+    "pid": "the peer's process id is known",
+    "unacked": "the kernel tells how much the peer has not acknowledged (SIOCOUTQ)",
+}
+
+Options = Mapping[str, Any]
+
+
+class Listening(NamedTuple):
+    """What listen() gives. `sockets` are bound and listening. `address` is the real one: with the
+    port that was chosen, fit for connect(). `release`, if any, is called once, before the sockets
+    are closed, and takes away what is not a descriptor (a socket file); it may not raise."""
+
+    sockets: tuple[socket.socket, ...]
+    address: str
+    release: Callable[[], None] | None = None
+
+
+class StreamTransport:
+    abi: ClassVar[int] = TRANSPORT_ABI
+    kind: ClassVar[str] = "stream"
+    scheme: ClassVar[str] = ""  # must be the entry point's name
+    doc: ClassVar[str] = ""  # one line for `mq info`
+    capabilities: ClassVar[frozenset[str]] = frozenset()  # of CAPABILITIES
+    options: ClassVar[tuple[tuple[str, str, Any, str], ...]] = ()  # rows: (name, type, default, doc)
+
+    # -- addresses ---------------------------------------------------------------------------------
+
+    def check(self, address: str, role: str) -> None:
+        """Is the address well formed for this role, "bind" or "connect"? AddressError if not."""
+
+    def may_block(self, address: str) -> bool:
+        """Must resolve() leave the control thread, because it may wait for a name server?"""
+        return False
+
+    def resolve(self, address: str, options: Options) -> list[Any]:
+        """All targets that the address stands for now, best first; each is given to connect().
+        Called again for every attempt. An empty list or OSError: the attempt failed."""
+        return [address]
+
+    # -- descriptors -------------------------------------------------------------------------------
+
+    def listen(self, address: str, options: Options) -> Listening:
+        """Bind and listen. When it returns, peers can connect."""
+        raise NotImplementedError
+
+    def connect(self, target: Any, options: Options) -> socket.socket:
+        """A socket whose connect is in progress or done; OSError if it failed at once."""
+        raise NotImplementedError
+
+    def finish(self, sock: socket.socket) -> int:
+        """The connecting socket is writable: 0 if it is connected, else the errno."""
+        return sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+
+    def tune(self, sock: socket.socket, options: Options) -> None:
+        """Set the options on an accepted socket (connect() sets them on its own)."""
+
+    # -- names -------------------------------------------------------------------------------------
+
+    def names(self, sock: socket.socket) -> tuple[str, str]:
+        """(ours, the peer's) as URLs, for people and for Peer.address. "" if unknown; no raise."""
+        return "", ""
+
+    def pid(self, sock: socket.socket) -> int | None:
+        """The peer's process, where the kernel vouches for it."""
+        return None
+
+
+def set_buffers(sock: socket.socket, options: Options) -> None:
+    """send_buffer and recv_buffer. Before listen() or connect(), or TCP's window cannot follow."""
+    for name, number in (("send_buffer", socket.SO_SNDBUF), ("recv_buffer", socket.SO_RCVBUF)):
+        if options.get(name):
+            sock.setsockopt(socket.SOL_SOCKET, number, options[name])
+
+
+def start_connect(sock: socket.socket, sockaddr: Any) -> None:
+    """connect() that does not wait; OSError if it failed at once."""
+    try:
+        sock.connect(sockaddr)
+    except BlockingIOError as error:
+        if error.errno != errno.EINPROGRESS:  # EAGAIN: a unix listener's backlog is full
+            raise

@@ -1,0 +1,151 @@
+"""A batch on its way to the kernel, and back: see batch.pxd.
+
+Taking back walks the encoded frames instead of keeping the handles: a link dies rarely, and handles
+kept for it would cost every message. A body by reference is shared, a copied one is copied again.
+"""
+
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+
+from mqcore.base.cursor cimport load_be64
+from mqcore.base.message cimport MSG_MORE, Msg, msg_close, msg_copy, msg_init_copy, vec_push
+from mqcore.base.status cimport MQ_OK
+from mqcore.wire.codec cimport END_CONTROL
+from mqcore.wire.greeting cimport FRAME_LONG, FRAME_MORE, FRAMING_V1, Zmtp
+
+cdef enum:
+    END_MASK = 0x7fffffff         # an end of just that is 2 GiB or more, and the batch's last
+
+
+cdef int batch_gather(const Batch* b, iovec* out, int cap) noexcept nogil:
+    cdef size_t skip = b.sent
+    cdef int n = 0
+    cdef uint32_t i
+    cdef uint8_t* at
+    for i in range(b.n_iov):
+        if skip >= b.iov[i].iov_len:
+            skip -= b.iov[i].iov_len
+            continue
+        if n == cap:
+            break
+        at = <uint8_t*> b.iov[i].iov_base
+        if b.ref_of[i] < 0:
+            at = b.buf + <size_t> b.iov[i].iov_base
+        out[n].iov_base = at + skip
+        out[n].iov_len = b.iov[i].iov_len - skip
+        skip = 0
+        n += 1
+    return n
+
+
+cdef inline bint _reached(const Batch* b, uint32_t i) noexcept nogil:
+    cdef uint32_t end = b.ends[i] & END_MASK
+    return b.sent == b.total if end == END_MASK else b.sent >= end
+
+
+cdef void batch_advance(Batch* b, size_t n) noexcept nogil:
+    b.sent += n
+    while b.done < b.n_ends and _reached(b, b.done):
+        b.done += 1
+
+
+cdef int64_t batch_msgs_done(const Batch* b) noexcept nogil:
+    cdef int64_t count = 0
+    cdef uint32_t i
+    if b.n_msgs == b.n_ends:      # no control messages among them
+        return b.done
+    for i in range(b.done):
+        if not b.ends[i] & <uint32_t> END_CONTROL:
+            count += 1
+    return count
+
+
+cdef bint batch_open(const Codec* codec) noexcept nogil:
+    return (<const Zmtp*> codec).mid_out
+
+
+cdef bint batch_half_sent(const Batch* b, const Codec* codec) noexcept nogil:
+    cdef const Zmtp* z = <const Zmtp*> codec
+    if b.total == 0:              # the batch before went out wholly, and ended in mid-message
+        return z.mid_out
+    if b.done == 0:
+        return b.sent > 0 or z.mid_batch
+    if b.done < b.n_ends:
+        return b.sent > b.ends[b.done - 1] & END_MASK
+    return z.mid_out and b.sent > b.ends[b.done - 1] & END_MASK
+
+
+# -- taking back ------------------------------------------------------------------------------------
+
+cdef struct Walk:                 # over the frames of a batch
+    uint32_t piece                # of buf, in the gather list
+    size_t at                     # offset in buf
+    size_t total                  # bytes walked over, references included
+
+
+cdef uint64_t _header(const Zmtp* z, const uint8_t* at, size_t* length, uint8_t* flags) noexcept nogil:
+    """A frame's header as our encoder writes it. The body's size."""
+    if z.framing == FRAMING_V1:
+        length[0] = 10 if at[0] == 0xff else 2
+        flags[0] = at[length[0] - 1]
+        return (load_be64(at + 1) if at[0] == 0xff else at[0]) - 1
+    flags[0] = at[0]
+    length[0] = 9 if at[0] & FRAME_LONG else 2
+    return load_be64(at + 1) if at[0] & FRAME_LONG else at[1]
+
+
+cdef int _take(const Batch* b, const Zmtp* z, Walk* w, bint wanted, bint* more, MsgVec* out) noexcept nogil:
+    """The next frame; `wanted`: as a part into out."""
+    cdef size_t length = 0
+    cdef uint8_t flags = 0
+    cdef uint64_t size = _header(z, b.buf + w.at, &length, &flags)
+    cdef size_t piece_end = <size_t> b.iov[w.piece].iov_base + b.iov[w.piece].iov_len
+    cdef size_t copied = piece_end - w.at - length    # of the body at most so much is in buf
+    cdef Msg m
+    cdef int rc = MQ_OK
+    more[0] = flags & FRAME_MORE
+    w.total += length + size
+    if size <= copied:
+        if wanted:
+            rc = msg_init_copy(&m, z.head.pool, b.buf + w.at + length, size)
+        w.at += length + size
+    else:                         # a reference is behind the piece (all of it but a control's prefix)
+        if wanted:
+            msg_copy(&m, &b.refs[b.ref_of[w.piece + 1]])
+        w.piece += 1
+        w.at = piece_end
+    if w.at == piece_end:
+        w.piece += 1              # pieces of buf follow each other without a gap
+    if rc or not wanted:
+        return rc
+    m.flags = MSG_MORE if more[0] else 0
+    rc = vec_push(out, &m)
+    if rc:
+        msg_close(&m)
+    return rc
+
+
+cdef int batch_unsent(const Batch* b, const Codec* codec, MsgVec* out) noexcept nogil:
+    cdef const Zmtp* z = <const Zmtp*> codec
+    cdef size_t before = out.n
+    cdef uint32_t message = 0     # index in ends
+    cdef bint begun = z.mid_batch or b.sent > 0
+    cdef bint more = False
+    cdef bint wanted
+    cdef Walk w
+    cdef int rc
+    w.piece = 0
+    w.at = 0
+    w.total = 0
+    while w.total < b.total:
+        wanted = not begun and not (
+            message < b.n_ends and b.ends[message] & <uint32_t> END_CONTROL)
+        rc = _take(b, z, &w, wanted, &more, out)
+        if rc:
+            while out.n > before:
+                out.n -= 1
+                msg_close(&out.at[out.n])
+            return rc
+        if not more:
+            message += 1
+            begun = w.total < b.sent
+    return MQ_OK

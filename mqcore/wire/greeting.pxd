@@ -1,0 +1,54 @@
+"""The state of one ZMTP codec, and its handshake (greeting, version fallback, NULL's READY).
+
+`Zmtp` is shared by the modules of the codec: greeting.pyx fills the first part, zmtp.pyx (decoder)
+and encode.pyx the others. Nobody else looks inside.
+"""
+
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+
+from mqcore.base.message cimport Msg
+from mqcore.wire.codec cimport Bytes, Codec
+
+cdef enum:
+    FRAMING_V1 = 1            # length flags body: 1.0 peers
+    FRAMING_V2 = 2            # flags length body, no commands: 2.0 peers
+    FRAMING_V3 = 3            # the same with commands: 3.x peers
+
+cdef enum:
+    FRAME_MORE = 1
+    FRAME_LONG = 2
+    FRAME_COMMAND = 4
+    HEADER_MAX = 10           # of any framing
+    GREETING_SIZE = 64
+    HANDSHAKE_MAX = 64 * 1024 # a longer READY or identity is refused
+
+cdef struct Zmtp:
+    Codec head
+    # -- handshake: greeting.pyx
+    int stage                 # STAGE_* of greeting.pyx
+    int said                  # bytes of the greeting that are in ctl: 0, 10, 11, 12 or 64
+    uint32_t n_seen
+    uint8_t[64] seen          # the peer's greeting
+    Bytes frame               # its READY or identity frame, header included, as far as it is here
+    # -- what was agreed
+    int framing
+    bint subscribes           # it understands SUBSCRIBE and CANCEL commands: 3.1
+    bint phantom              # an unversioned peer of a publisher: one empty subscription is due
+    # -- decoder: zmtp.pyx
+    bint mid_in               # the last frame had MORE: a message is under way
+    uint32_t n_hold
+    uint8_t[16] hold          # a cut-off frame header
+    bint busy                 # a body is under way: part, flags, size, got
+    uint8_t flags             # of its frame
+    uint64_t size
+    uint64_t got
+    uint64_t room             # bytes that fit behind part's start without growing
+    Msg part                  # inline, or sole holder of its owner
+    # -- encoder: encode.pyx
+    bint mid_out              # the last part encoded had MORE: the rest is still in the pipe
+    bint mid_batch            # the batch begins in the middle of a message
+    uint64_t body_out         # body bytes of the message under way
+
+# Any thread that holds the engine's lease. See CodecOps for what they return.
+cdef int greeting_start(Codec* self, bint listening) noexcept nogil
+cdef int greeting_feed(Codec* self, const uint8_t* data, size_t n, size_t* used) noexcept nogil

@@ -1,0 +1,184 @@
+"""ipc://path, ipc://@name and ipc://*: Unix domain sockets between processes of one machine.
+
+`@name` lives in Linux's abstract namespace: no file, and it ends with its owner. `*` (bind only)
+makes a fresh path in a private temporary folder, which goes when the socket is closed.
+
+A socket file left by a dead process is taken over; a live one never. A file is stale if connecting
+to it is refused. Looking, removing and binding happen under a lock on the folder (flock), so that
+two processes that start at once cannot remove each other's new file; the lock leaves no file. On
+close the file is removed if it still is the one that we made, while we still listen: until then
+others leave it alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import socket
+import stat
+import struct
+import tempfile
+import time
+from collections.abc import Iterator
+
+from mqcore.errors import AddressError, BindError
+from mqcore.spi.transport import Listening, Options, StreamTransport, set_buffers, start_connect
+
+PATH_MAX = 107  # bytes; sun_path has 108 with the final zero byte
+LOCK_PATIENCE = 0.5  # seconds; a folder locked for longer is used without the lock
+
+
+def _sockaddr(address: str) -> bytes:
+    raw = os.fsencode(address)
+    return b"\0" + raw[1:] if raw[:1] == b"@" else raw
+
+
+def _new(options: Options) -> socket.socket:
+    sock = socket.socket(socket.AF_UNIX,
+                         socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+    set_buffers(sock, options)
+    return sock
+
+
+@contextlib.contextmanager
+def _folder_locked(path: bytes) -> Iterator[None]:
+    try:
+        folder = os.open(os.path.dirname(path) or b".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:  # not readable: bind() will say what is wrong, if anything is
+        yield
+        return
+    try:
+        deadline = time.monotonic() + LOCK_PATIENCE
+        while time.monotonic() < deadline:
+            try:
+                fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError:
+                time.sleep(0.005)
+        yield
+    finally:
+        os.close(folder)  # lets the lock go
+
+
+def _remove_stale(path: bytes) -> None:
+    """Remove a socket file that nobody serves. Anything else stays, and bind() will refuse."""
+    try:
+        if not stat.S_ISSOCK(os.lstat(path).st_mode):
+            return
+    except OSError:
+        return
+    probe = _new({})
+    try:
+        probe.connect(path)
+    except ConnectionRefusedError:
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+    except OSError:  # a full backlog, another socket type, no permission: not proven stale
+        pass
+    finally:
+        probe.close()
+
+
+class Ipc(StreamTransport):
+    scheme = "ipc"
+    doc = "Unix domain sockets, by path or abstract name"
+    capabilities = frozenset({"wildcard", "pid"})
+
+    def check(self, address: str, role: str) -> None:
+        if address == "*" and role == "connect":
+            raise AddressError("* is a new path, none to connect to",
+                               hint="use the URL that bind() returned")
+        size = len(os.fsencode(address))
+        if address == "@" or not size:
+            raise AddressError("a name is missing", position=len(address))
+        if size > PATH_MAX:
+            raise AddressError(f"the path has {size} bytes, the system allows {PATH_MAX}",
+                               hint="use a shorter path, a relative one, or an abstract @name")
+
+    def listen(self, address: str, options: Options) -> Listening:
+        self.check(address, "bind")
+        if address == "*":
+            folder = tempfile.mkdtemp(prefix="mq-")
+            try:
+                return self._listen(os.path.join(folder, "socket"), options, folder)
+            except BaseException:
+                os.rmdir(folder)
+                raise
+        return self._listen(address, options, None)
+
+    def _listen(self, address: str, options: Options, folder: str | None) -> Listening:
+        path = _sockaddr(address)
+        sock = _new(options)
+        try:
+            if path[:1] == b"\0":
+                sock.bind(path)
+                sock.listen(options.get("backlog", 1024))
+                return Listening((sock,), address)
+            with _folder_locked(path):
+                _remove_stale(path)
+                sock.bind(path)
+                mine = os.lstat(path)
+                sock.listen(options.get("backlog", 1024))  # or it would look stale to others
+        except OSError as error:
+            sock.close()
+            hint = f"is its folder there? {os.path.dirname(address)}" \
+                if error.errno == errno.ENOENT else None
+            raise BindError.of(error.errno or errno.EINVAL, f"cannot listen on ipc://{address}",
+                               hint) from None
+        full = os.path.abspath(path)  # the working directory may change before release()
+        owner = os.getpid()
+
+        def release() -> None:
+            if os.getpid() != owner:
+                return  # a forked child closes its copy; the file is its parent's
+            with contextlib.suppress(OSError):
+                now = os.lstat(full)
+                if (now.st_dev, now.st_ino) == (mine.st_dev, mine.st_ino):
+                    os.unlink(full)
+                if folder is not None:
+                    os.rmdir(folder)
+
+        return Listening((sock,), address, release)
+
+    def connect(self, target: str, options: Options) -> socket.socket:
+        sock = _new(options)
+        try:
+            start_connect(sock, _sockaddr(target))
+        except OSError:
+            sock.close()
+            raise
+        return sock
+
+    def tune(self, sock: socket.socket, options: Options) -> None:
+        set_buffers(sock, options)
+
+    def names(self, sock: socket.socket) -> tuple[str, str]:
+        """A connecting socket has no name of its own: it goes by the path it connected to."""
+        try:
+            ours = _text(sock.getsockname())
+        except OSError:
+            return "", ""
+        try:
+            theirs = _text(sock.getpeername())
+        except OSError:
+            theirs = ""
+        return ours or theirs, theirs or ours
+
+    def pid(self, sock: socket.socket) -> int | None:
+        try:
+            data = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        except OSError:
+            return None
+        return struct.unpack("3i", data)[0] or None
+
+
+def _text(name: str | bytes) -> str:
+    if not name:
+        return ""
+    raw = os.fsencode(name)
+    return "ipc://" + os.fsdecode(b"@" + raw[1:] if raw[:1] == b"\0" else raw)
+
+
+transport = Ipc()
