@@ -18,12 +18,17 @@ def descriptors():
     return len(os.listdir("/proc/self/fd"))
 
 
-def eventually(condition, what="condition", seconds=10.0):
+def _eventually(condition, what="condition", seconds=10.0):
     """Poll for something that another thread does on its own, such as a thread's end."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"never came true: {what}"
         time.sleep(0.001)
+
+
+@pytest.fixture
+def eventually():
+    return _eventually
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +39,7 @@ def leaves_nothing():
     before, threads = descriptors(), set(threading.enumerate())
     yield
     gc.collect()
-    eventually(lambda: set(threading.enumerate()) <= threads, "threads ended")
+    _eventually(lambda: set(threading.enumerate()) <= threads, "threads ended")
     assert descriptors() == before
 
 
