@@ -370,7 +370,8 @@ def _default_word(row: Option) -> str:
 
 def render_table(extra: Iterable[Option] = ()) -> str:
     """The table as Markdown, for the README. A star: also per endpoint and in the URL."""
-    lines = ["| option | type | default | range | patterns | meaning |", "|---|---|---|---|---|---|"]
+    lines = ["| option | type | default | range | patterns | meaning |",
+             "|---|---|---|---|---|---|"]
     for row in table(extra).values():
         numeric = row.type in ("seconds", "int", "size") and abs(row.range[1]) < 1 << 62
         span = f"{row.range[0]:g} to {row.range[1]:g}" if numeric else ""

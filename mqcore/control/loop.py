@@ -41,7 +41,7 @@ class Timer:
         self._loop, self.when, self.fn, self.args = loop, when, fn, args
 
     def cancel(self) -> None:
-        """From any thread; idempotent. On the control thread it is certain not to run afterwards."""
+        """From any thread; idempotent. On the control thread: it will not run afterwards."""
         if self.fn is not None:
             self.fn, self.args = None, ()
             self._loop._cancelled += 1
@@ -311,7 +311,7 @@ class ControlLoop:
 
     def _dispatch(self, fd: int, events: int) -> None:
         for event in (selectors.EVENT_READ, selectors.EVENT_WRITE):
-            handler = self._handlers.get(fd, {}).get(event)  # an earlier handler may have removed it
+            handler = self._handlers.get(fd, {}).get(event)  # an earlier one may have removed it
             if events & event and handler is not None:
                 self._guard(handler, ())
 

@@ -3,9 +3,10 @@
     URL = [filter "+"]* transport "://" address ["?" name=value ("&" name=value)*]
 
 "%41" is a character anywhere behind the "://", so an ipc path may hold a "?" (written "%3F").
-Inside square brackets a percent sign starts an IPv6 zone ("[fe80::1%eth0]"; "%25eth0" is taken
-too). What the address means is the transport's business. Text that is no UTF-8 comes through as
-surrogate escapes, as file names do. Every mistake is an AddressError with its position.
+In square brackets at the start of a host a percent sign starts an IPv6 zone ("[fe80::1%eth0]";
+"%25eth0" is taken too). What the address means is the transport's business. Text that is no UTF-8
+comes through as surrogate escapes, as file names do. Every mistake is an AddressError with its
+position.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from mqcore.errors import AddressError, UsageError
 
 SCHEME = frozenset("abcdefghijklmnopqrstuvwxyz0123456789.-_")
 HEX = frozenset("0123456789abcdefABCDEF")
-QUOTED = frozenset("%?")  # written as %xx in an address, beside controls and spaces
 
 
 class Url(NamedTuple):
@@ -61,9 +61,11 @@ def parse(text: str) -> Url:
 def render(transport: str, address: str, filters: tuple[str, ...] = ()) -> str:
     """The URL of a decoded address: the reverse of parse, without a query."""
     body, bracket = [], False
-    for char in address:
-        bracket = char == "[" or (bracket and char != "]")
-        if char in QUOTED and not (char == "%" and bracket) or not char.isprintable() or char == " ":
+    for i, char in enumerate(address):
+        bracket = _in_brackets(bracket, address[:i], char)
+        if char == "%" and bracket:
+            char = "%25" if address[i + 1 : i + 3] == "25" else "%"
+        elif char in "%? " or not char.isprintable():
             char = "".join(f"%{byte:02X}" for byte in char.encode("utf-8", "surrogateescape"))
         body.append(char)
     return "+".join((*filters, transport)) + "://" + "".join(body)
@@ -71,6 +73,12 @@ def render(transport: str, address: str, filters: tuple[str, ...] = ()) -> str:
 
 def _error(text: str, at: int, what: str, hint: str | None = None) -> AddressError:
     return AddressError(f"{text!r}, position {at}: {what}", hint=hint, position=at)
+
+
+def _in_brackets(bracket: bool, before: str, char: str) -> bool:
+    if char == "[" and before[-1:] in ("", ";"):
+        return True
+    return bracket and char != "]"
 
 
 def _schemes(text: str, head: str) -> tuple[str, ...]:
@@ -104,7 +112,7 @@ def _unquote(text: str, start: int, end: int, *, zone: bool = False) -> tuple[st
                 raise _error(text, at, "a percent sign needs two hexadecimal digits",
                              "write %25 for the percent sign itself")
             width, raw = 3, bytes.fromhex(digits)
-        bracket = char == "[" or (bracket and char != "]")
+        bracket = zone and _in_brackets(bracket, text[start:at], char)
         if raw == b"\0":
             raise _error(text, at, "a zero byte cannot be part of an address")
         data += raw

@@ -297,7 +297,7 @@ def test_pauses_follow_the_clock(closed_port, tcp, opts, states, sink):
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         server.listen()
-        connector.address = "127.0.0.1:%d" % server.getsockname()[1]
+        connector.address = f"127.0.0.1:{server.getsockname()[1]}"
         now[0] += 10
         loop.wake()
         sink.get()

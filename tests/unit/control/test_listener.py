@@ -12,6 +12,10 @@ from mqcore.errors import AddressError, AddressInUse, BindError
 from mqcore.spi.url import parse
 
 
+def tcp_name(sockaddr):
+    return f"tcp://{sockaddr[0]}:{sockaddr[1]}"
+
+
 def port_of(listener):
     return int(listener.endpoint.url.rpartition(":")[2])
 
@@ -22,7 +26,7 @@ def test_it_listens_when_it_returns(loop, tcp, opts, sink):
     listener.endpoint.wait(0)
     with socket.create_connection(("127.0.0.1", port_of(listener))) as peer:
         sock, remote = sink.get()
-        assert remote == "tcp://%s:%d" % peer.getsockname()
+        assert remote == tcp_name(peer.getsockname())
         assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
     listener.stop()
 
@@ -64,7 +68,7 @@ def test_a_storm_of_connects(loop, tcp, opts, sink):
     n = 3 * TURN + 5
     peers = [socket.create_connection(("127.0.0.1", port_of(listener))) for _ in range(n)]
     remotes = {sink.get()[1] for _ in range(n)}
-    assert remotes == {"tcp://%s:%d" % p.getsockname() for p in peers}
+    assert remotes == {tcp_name(p.getsockname()) for p in peers}
     assert listener.accepted == n
     listener.stop()
     for peer in peers:
@@ -149,7 +153,7 @@ def test_ipc_file_goes_with_stop(loop, ipc, opts, sink, tmp_path):
 
 
 def test_out_of_descriptors_pauses_and_recovers():
-    """In a process of its own with few descriptors: no spinning, no dying, all served in the end."""
+    """In a process of its own with few descriptors: no spinning, no dying, all are served."""
     script = textwrap.dedent("""
         import os, queue, resource, socket, threading
         from mqcore import options
@@ -188,5 +192,6 @@ def test_out_of_descriptors_pauses_and_recovers():
         loop.stop()
         print("served", listener.accepted)
     """)
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True,
+                          timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (0, "served 8\n", "")

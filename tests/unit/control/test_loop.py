@@ -131,8 +131,13 @@ def test_reader_and_writer_on_one_descriptor(loop):
     a.setblocking(False)
     got, wrote = threading.Event(), threading.Event()
     loop.add_reader(a.fileno(), lambda: (a.recv(1), got.set()))
-    loop.add_writer(a.fileno(), lambda: (wrote.set(), loop.remove(a.fileno()),
-                                         loop.add_reader(a.fileno(), lambda: (a.recv(9), got.set()))))
+
+    def writable():
+        wrote.set()
+        loop.remove(a.fileno())
+        loop.add_reader(a.fileno(), lambda: (a.recv(9), got.set()))
+
+    loop.add_writer(a.fileno(), writable)
     assert wrote.wait(10)
     b.send(b"x")
     assert got.wait(10)
@@ -310,5 +315,6 @@ def test_leaving_the_interpreter_with_a_running_loop():
         late = Late()
         print(loop.call_wait(lambda: "ok"))
     """)
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True,
+                          timeout=30)
     assert (done.returncode, done.stdout, done.stderr) == (0, "ok\n", "")
