@@ -4,9 +4,8 @@
 
 "%41" is a character anywhere behind the "://", so an ipc path may hold a "?" (written "%3F").
 After "[" and an IPv6 address a percent sign starts a zone ("[fe80::1%eth0]"; "%25eth0" is taken
-too). What the address means is the transport's business. Text that is no UTF-8
-comes through as surrogate escapes, as file names do. Every mistake is an AddressError with its
-position.
+too). What the address means is the transport's business. Text that is no UTF-8 comes
+through as surrogate escapes, as file names do. Every mistake is an AddressError with its position.
 """
 
 from __future__ import annotations

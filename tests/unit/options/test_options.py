@@ -108,7 +108,8 @@ def test_numpy_scalars_are_numbers():
 
 
 def test_unknown_names_get_the_nearest_known_one():
-    for wrong, right in (("snd_hwm", "send_hwm"), ("lingr", "linger"), ("sndtimeo", None)):
+    for wrong, right in (("snd_hwm", "send_hwm"), ("lingr", "linger"),
+                         ("sndtimeo", "send_timeout"), ("xyzzy", None)):
         with pytest.raises(OptionError, match="unknown option") as caught:
             validate(wrong, 1)
         assert (f"did you mean '{right}'?" if right else "known ones: ") in str(caught.value)

@@ -144,6 +144,12 @@ def test_source_of_another_family_or_machine(opts):
     assert caught.value.errno == errno.EADDRNOTAVAIL
 
 
+def test_a_name_that_no_name_can_be(opts):
+    for call in (tcp.listen, tcp.resolve):
+        with pytest.raises(AddressError, match="no host name"):
+            call("x" * 64 + "\u00fc.example:5", opts)
+
+
 def test_only_names_may_block():
     assert not tcp.may_block("127.0.0.1:5") and not tcp.may_block("[::1]:5")
     assert not tcp.may_block("127.0.0.1;127.0.0.1:5")
