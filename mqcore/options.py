@@ -348,6 +348,16 @@ def parse_query(pairs: Iterable[tuple[str, str]], *, extra: Iterable[Option] = (
     return {name: from_text(name, text, extra=extra) for name, text in pairs}
 
 
+def for_link(socket_values: Mapping[str, Any], query: Iterable[tuple[str, str]],
+             keywords: Mapping[str, Any], *, extra: Iterable[Option] = (),
+             pattern: str = "") -> dict[str, Any]:
+    """What holds for one endpoint: its keywords over its URL's query over the socket's clean
+    values over the defaults. `extra`: the rows of its transport."""
+    extra = tuple(extra)
+    return {**defaults(extra), **socket_values, **parse_query(query, extra=extra),
+            **validate_all(keywords, extra=extra, scope="endpoint", pattern=pattern)}
+
+
 # -- what is rendered from the table ---------------------------------------------------------------
 
 

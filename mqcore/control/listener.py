@@ -56,8 +56,8 @@ class Listener:
         self._event("listening", None)
         try:
             loop.call_wait(self._start)
-        except BaseException:
-            self._stop()
+        except BaseException:  # Ctrl-C while we waited, too
+            self.stop()
             raise
 
     def stop(self) -> None:

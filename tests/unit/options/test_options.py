@@ -160,6 +160,18 @@ def test_any_query_text_is_a_value_or_an_option_error(name, text):
         pass
 
 
+def test_the_nearest_value_holds():
+    rows = rows_of([("colour", "int", 3, "")])
+    values = options.for_link({"prio": 2, "tos": 4, "backlog": 9, "linger": 5.0},
+                              [("prio", "3"), ("tos", "8")], {"prio": 4}, extra=rows)
+    assert [values[n] for n in ("prio", "tos", "backlog", "linger", "keepalive", "colour")] == \
+        [4, 8, 9, 5.0, False, 3]
+    with pytest.raises(OptionError, match="per endpoint"):
+        options.for_link({}, [], {"linger": 1})
+    with pytest.raises(OptionError, match="per url"):
+        options.for_link({}, [("linger", "1")], {})
+
+
 def test_rows_of_plugins():
     rows = rows_of([("retain", "int", 0, "n"), ("welcome", "bytes", None, "w"),
                     ("deadline", "seconds", 1.0, "d")], "pub")
