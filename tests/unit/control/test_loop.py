@@ -281,11 +281,13 @@ def test_a_forked_child_leaves_the_parents_loop_alone(loop):
     a, b = socket.socketpair()
     got = threading.Event()
     loop.add_reader(a.fileno(), lambda: (a.recv(1), got.set()))
+    idle = ControlLoop()  # without a thread, so that a wake-up would stay to be seen
     pid = os.fork()
     if pid == 0:
         status = 1
         try:
             loop.call(os._exit, 3)
+            idle.call(os._exit, 3)
             loop.remove(a.fileno())
             loop.abandon()
             loop.stop()
@@ -296,6 +298,9 @@ def test_a_forked_child_leaves_the_parents_loop_alone(loop):
         finally:
             os._exit(status)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    with pytest.raises(BlockingIOError):
+        os.eventfd_read(idle._wakeup)
+    idle.stop()
     b.send(b"x")
     assert got.wait(10)
     loop.remove(a.fileno())
