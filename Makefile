@@ -25,11 +25,12 @@ test:  ## build, then run every test (TESTS="tests/unit -k ypipe" for some)
 
 test-all:  ## the same with every Python 3.11+ of this machine, an environment each
 	@$(PYTHON) tools/check.py
-	@set -e; for python in $$($(PYTHON) tools/pythons.py); do \
-		version=$$($$python -c 'import sys, sysconfig; print("%d.%d" % sys.version_info[:2] + ("t" if sysconfig.get_config_var("Py_GIL_DISABLED") else ""))'); \
+	@failed=; for python in $$($(PYTHON) tools/pythons.py); do \
+		version=$$($$python tools/pythons.py --version); \
 		echo "== Python $$version ($$python)"; \
-		$(MAKE) --no-print-directory test PYTHON=$$python VENV=.venv-$$version; \
-	done
+		$(MAKE) --no-print-directory test PYTHON=$$python VENV=.venv-$$version \
+			|| failed="$$failed $$version"; \
+	done; test -z "$$failed" || { echo "failed with Python$$failed"; exit 1; }
 
 demo:  ## build, then run the demonstration on real input
 	@$(BUILD) --extra demo

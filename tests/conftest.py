@@ -6,7 +6,8 @@ moment in other threads, so it polls for up to two seconds, and passes as soon a
 A test that must leave something says so: `@pytest.mark.keeps(fds=1, threads=1, why="...")`.
 
 Hangs: pytest-timeout interrupts a test at 120 s; if that does not help (a call that cannot be
-interrupted), faulthandler prints every thread's stack and ends the run. `kill -USR1` prints them too.
+interrupted), faulthandler prints every thread's stack and ends the run. `kill -USR1` prints them
+too.
 """
 
 import faulthandler
@@ -106,7 +107,8 @@ def nothing_left(request):
 
 @pytest.fixture
 def seed():
-    """A new number each run, printed (pytest shows it when the test fails); MQCORE_SEED repeats one."""
+    """A new number each run, printed (pytest shows it when the test fails); MQCORE_SEED repeats
+    one."""
     value = int(os.environ.get("MQCORE_SEED") or random.SystemRandom().getrandbits(31))
     print(f"MQCORE_SEED={value}")
     return value

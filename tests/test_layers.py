@@ -1,7 +1,8 @@
-"""A room imports only rooms below it: every import and cimport of the package is held against a table.
+"""A room imports only rooms below it: every import and cimport is held against a table.
 
-Read are .py and .pyi (by their syntax tree, imports inside functions and under TYPE_CHECKING too) and
-.pyx and .pxd (by their logical lines). Plug-ins are in nobody's row: they are found by entry points.
+Read are .py and .pyi (by their syntax tree, imports inside functions and under TYPE_CHECKING too)
+and .pyx and .pxd (by their logical lines). Plug-ins are in nobody's row: they are found by entry
+points.
 """
 
 import ast
@@ -44,7 +45,8 @@ MAY_IMPORT = {
     "base": set(),
     "errors": set(),
 }
-CIMPORT = re.compile(r"^from\s+(?P<base>[.\w]+)\s+c?import\s+\(?(?P<names>[^)]*)|^c?import\s+(?P<whole>.+)")
+CIMPORT = re.compile(r"^from\s+(?P<base>[.\w]+)\s+c?import\s+\(?(?P<names>[^)]*)"
+                     r"|^c?import\s+(?P<whole>.+)")
 LOOKED_UP = {"import_module", "__import__"}
 
 
@@ -71,7 +73,7 @@ def targets(base: str, names: list[str], module: str) -> list[str]:
     """What `from base import names` reaches: a name may be a module of a package."""
     base = absolute(base, module)
     if base == "mqcore":
-        return [f"mqcore.{name}" if name in MAY_IMPORT or name == "*" else "mqcore" for name in names]
+        return [f"mqcore.{name}" if name in {*MAY_IMPORT, "*"} else "mqcore" for name in names]
     return [base]
 
 
@@ -156,18 +158,18 @@ PLANTED = [
     ("transports/tcp.py", "from ..link import session", "may not import link"),
     ("transports/sub/deep.py", "from ...wire import zmtp", "may not import wire"),
     ("protocols/routing/fair.pxd", "from ...wire.codec cimport Codec", "may not import wire"),
-    ("protocols/push.pyx", "cimport mqcore.base.message, mqcore.reactor.timers as t", "import reactor"),
+    ("protocols/push.pyx", "cimport mqcore.base.message, mqcore.reactor.timers as t", "reactor"),
     ("protocols/push.pyx", "def f():\n    import os, mqcore.sock.core", "may not import sock"),
-    ("protocols/push.pyx", "from mqcore.link.pipe \\\n    cimport (a,\n    b)", "may not import link"),
+    ("protocols/push.pyx", "from mqcore.link.pipe \\\n    cimport (a,\n    b)", "import link"),
     ("mqcore/base/slab.pxd", "from mqcore.errors cimport x", "may not import errors"),
     ("mqcore/base/slab.py", "from . import yqueue\nfrom .. import errors", "may not import errors"),
     ("mqcore/wire/zmtp.pyx", "from mqcore.spi.pattern cimport Pattern", "may not import spi"),
-    ("mqcore/wire/a.py", "if TYPE_CHECKING:\n    from mqcore.reactor import epoll", "import reactor"),
+    ("mqcore/wire/a.py", "if TYPE_CHECKING:\n    from mqcore.reactor import epoll", "reactor"),
     ("mqcore/link/a.py", "def f():\n    from mqcore import sock", "may not import sock"),
     ("mqcore/link/a.py", "from mqcore import Socket", "may not import mqcore itself"),
-    ("mqcore/sock/core.pyx", "from mqcore.control.context import Context", "may not import control"),
+    ("mqcore/sock/core.pyx", "from mqcore.control.context import Context", "import control"),
     ("mqcore/control/a.pyi", "from mqcore.api.socket import Socket", "may not import api"),
-    ("mqcore/api/a.py", "import importlib\nimportlib.import_module('mqcore.transports.tcp')", "transports"),
+    ("mqcore/api/a.py", "import importlib as i\ni.import_module('mqcore.transports.t')", "transp"),
     ("mqcore/api/a.py", "import transports.tcp", "may not import /transports"),
     ("mqcore/testing/a.py", "from protocols import push", "may not import /protocols"),
     ("mqcore/cli/__init__.py", "from ..control import links", "may not import control"),
@@ -187,10 +189,10 @@ def test_a_planted_violation_is_caught(tmp_path, path, text, expected):
 
 ALLOWED = [
     ("protocols/push.pyx", "from mqcore.spi.pipe cimport Pipe\nfrom libc.stdint cimport uint8_t"),
-    ("protocols/push.pyx", "from .routing.fair cimport Fair\nfrom mqcore.protocols.routing cimport fair"),
+    ("protocols/push.pyx", "from .routing.fair cimport A\nfrom mqcore.protocols.routing cimport b"),
     ("transports/tcp.py", "from mqcore import errors\nimport socket, mqcore.reactor.epoll"),
     ("mqcore/control/links.py", "from mqcore.sock.core import SocketCore\nfrom . import context"),
-    ("mqcore/testing/bench.pyx", "from mqcore.protocols.push cimport x\nfrom mqcore.base.slab cimport y"),
+    ("mqcore/testing/bench.pyx", "from mqcore.protocols.push cimport x\nimport mqcore.base.slab"),
     ("mqcore/cli/__init__.py", "import mqcore as mq\nfrom mqcore import Socket"),
     ("mqcore/base/slab.pyx", '"""\nfrom mqcore.api import x\n"""\n# from mqcore.api import x'),
 ]

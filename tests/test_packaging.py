@@ -1,8 +1,8 @@
-"""The distribution: what sdist and wheel hold, that the wheel works alone, that others can compile on it.
+"""The distribution: what sdist and wheel hold, the wheel works alone, others can compile on it.
 
-One build for the session: working tree -> sdist -> wheel, without optimising (it is about contents).
-The wheel goes into an environment of its own, without network and without mqcore's dependencies.
-Left out with `-m "not packaging"`.
+One build for the session: working tree -> sdist -> wheel, without optimising (it is about
+contents). The wheel goes into an environment of its own, without network and without mqcore's
+dependencies. Left out with `-m "not packaging"`.
 """
 
 import json
@@ -123,20 +123,23 @@ def test_declared_functions_are_exported(clean):
         if pxd.exists():
             wanted[module_of(path)] = [
                 function.name for function in cython_functions(pxd.read_text())
-                if not (function.has_body or function.in_class or "inline" in function.result.split())]
+                if not (function.has_body or function.in_class
+                        or "inline" in function.result.split())]
     program = ("import importlib, json\n"
                f"wanted = {wanted!r}\n"
-               "print(json.dumps({n: sorted(getattr(importlib.import_module(n), '__pyx_capi__', {}))"
+               "print(json.dumps({n: list(getattr(importlib.import_module(n), '__pyx_capi__', {}))"
                " for n in wanted}))")
     exported = ask(clean, program)
-    missing = {name: sorted(set(functions) - set(exported[name])) for name, functions in wanted.items()}
+    missing = {name: sorted(set(functions) - set(exported[name]))
+               for name, functions in wanted.items()}
     assert not {name: functions for name, functions in missing.items() if functions}
     assert "pool_new" in exported["mqcore.base.slab"]
 
 
 def entry_points(python: Path) -> list[list[str]]:
     program = ("import json\nfrom importlib.metadata import distribution\n"
-               "print(json.dumps([[e.group, e.name, e.value] for e in distribution('mqcore').entry_points]))")
+               "found = distribution('mqcore').entry_points\n"
+               "print(json.dumps([[e.group, e.name, e.value] for e in found]))")
     return ask(python, program)
 
 
@@ -149,7 +152,8 @@ def source_of(module: str) -> Path | None:
 
 def test_entry_points_resolve(clean):
     found = entry_points(clean)
-    assert {group for group, _, _ in found} >= {"mqcore.transports", "mqcore.protocols", "console_scripts"}
+    groups = {group for group, _, _ in found}
+    assert groups >= {"mqcore.transports", "mqcore.protocols", "console_scripts"}
     absent = [value for _, _, value in found if source_of(value.split(":")[0]) is None]
     for group, name, value in found:
         if value in absent:
@@ -198,5 +202,6 @@ print(json.dumps([registry.pattern("blackhole").name, row.distribution, row.refu
 
 def test_folders_are_not_importable_by_their_own_name(clean):
     program = ("import importlib.util, json\n"
-               f"print(json.dumps([importlib.util.find_spec(n) is None for n in {list(FOLDERS)!r}]))")
+               f"names = {list(FOLDERS)!r}\n"
+               "print(json.dumps([importlib.util.find_spec(n) is None for n in names]))")
     assert ask(clean, program) == [name != "mqcore" for name in FOLDERS]

@@ -2,11 +2,12 @@
 
     python3 tools/build.py [--venv .venv] [--extra test] [--extra demo]
 
-Standard library only; the Makefile has run check.py before. Three steps, each left out if its stamp says that nothing changed, so a second
-run needs no network and takes a tenth of a second:
+Standard library only; the Makefile has run check.py before. Three steps, each left out if its
+stamp says that nothing changed, so a second run needs no network and takes a tenth of a second:
   requirements   what pyproject.toml asks for: to build, to run, and the extras named
   extensions     build_ext in place; incremental, compiles on every core
-  installation   an editable one, for the entry points and for the mapping of transports/ and protocols/
+  installation   an editable one, for the entry points and for the mapping of transports/ and
+  protocols/
                  into mqcore; it has nothing to compile, the extensions are there already
 """
 

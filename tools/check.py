@@ -1,4 +1,4 @@
-"""Can this machine build mqcore? Silent if so; else one plain sentence on stderr, and exit status 1.
+"""Can this machine build mqcore? Silent if so; else one plain sentence on stderr, exit status 1.
 
 Run by `make` with the system's python3 before anything is built, so the syntax here is that of very
 old interpreters: a Python 3.6 must reach the sentence that says it is too old.
@@ -58,8 +58,9 @@ def problem():
     """The sentence, or None."""
     if sys.version_info[:2] < OLDEST:
         return ("mqcore needs Python 3.11 or newer and %s is Python %s: install one "
-                "(Debian, Ubuntu: apt-get install python3 python3-venv python3-dev; or pyenv install "
-                "3.11), or name it with make PYTHON=/path/to/python3.11." % (sys.executable, version()))
+                "(Debian, Ubuntu: apt-get install python3 python3-venv python3-dev; or pyenv "
+                "install 3.11), or name it with make PYTHON=/path/to/python3.11."
+                % (sys.executable, version()))
     if platform.system() != "Linux":
         return "mqcore runs on Linux so far, and this is %s." % platform.system()
     have = {}
@@ -79,11 +80,11 @@ def problem():
                 % (version(), include, version()))
     found = [command for command in compiler() if answers(command)]
     if not found:
-        return ("no C++ compiler was found: install one (Debian, Ubuntu: apt-get install g++; Fedora: "
-                "dnf install gcc-c++), or name it in the environment variable CXX.")
+        return ("no C++ compiler was found: install one (Debian, Ubuntu: apt-get install g++; "
+                "Fedora: dnf install gcc-c++), or name it in the environment variable CXX.")
     if not compiles(found[0], include):
-        return ("the C++ compiler %s cannot compile C++20 against Python %s: install GCC 10 or newer "
-                "with its C++ library (Debian, Ubuntu: apt-get install g++)."
+        return ("the C++ compiler %s cannot compile C++20 against Python %s: install GCC 10 or "
+                "newer with its C++ library (Debian, Ubuntu: apt-get install g++)."
                 % (found[0][0], version()))
     return None
 

@@ -1,16 +1,18 @@
 """Print the interpreters of this machine that mqcore supports, one a line, one for each version.
 
-Looks on PATH and in pyenv's versions. A pyenv shim that stands for no active version fails when it is
-run, and is left out.
+Looks on PATH and in pyenv's versions. A pyenv shim that stands for no active version fails when
+it is run, and is left out.
 """
 
 import os
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
-ASK = ("import sys, sysconfig; print(sys.version_info >= (3, 11) and sys.implementation.name == 'cpython'"
-       " and sysconfig.get_config_var('EXT_SUFFIX') or '')")
+ASK = ("import sys, sysconfig; print(sys.version_info >= (3, 11)"
+       " and sys.implementation.name == 'cpython' and sysconfig.get_config_var('EXT_SUFFIX')"
+       " or '')")
 
 
 def candidates():
@@ -38,7 +40,15 @@ def found() -> dict[str, str]:
     return result
 
 
+def version() -> str:
+    """3.13, or 3.13t for a free-threaded one."""
+    free = "t" if sysconfig.get_config_var("Py_GIL_DISABLED") else ""
+    return f"{sys.version_info.major}.{sys.version_info.minor}{free}"
+
+
 if __name__ == "__main__":
+    if "--version" in sys.argv:
+        sys.exit(print(version()))
     interpreters = found()
     if not interpreters:
         sys.exit("no Python 3.11 or newer was found on PATH or under pyenv.")

@@ -35,7 +35,8 @@ def runtime() -> str | None:
     compiler = os.environ.get("CXX", "g++").split()[0]
     if not shutil.which(compiler):
         return None
-    answer = subprocess.run([compiler, "-print-file-name=libtsan.so"], capture_output=True, text=True)
+    answer = subprocess.run([compiler, "-print-file-name=libtsan.so"], capture_output=True,
+                            text=True)
     path = answer.stdout.strip()
     return os.path.realpath(path) if os.path.isabs(path) else None
 
@@ -55,7 +56,8 @@ def build(verbose: bool = True) -> None:
 
 def run(library: str, parts: int, *, plant: bool) -> subprocess.CompletedProcess:
     program = PROGRAM.format(parts=parts, plant=plant, wait=1 if plant else 20)
-    # the package is loaded by path alone: an editable install or mqcore/__init__.py is not wanted here
+    # the package is loaded by path alone: an editable install or mqcore/__init__.py is not wanted
+    # here
     stub = ("import sys, types; sys.modules['mqcore'] = mq = types.ModuleType('mqcore');"
             f"mq.__path__ = [{str(TREE / 'lib' / 'mqcore')!r}]\n")
     command = [sys.executable, "-X", "faulthandler", "-c", stub + program]
@@ -85,7 +87,7 @@ def main() -> None:
     options = parser.parse_args()
     library = runtime()
     if library is None:
-        sys.exit("ThreadSanitizer's runtime (libtsan) was not found: install GCC with its sanitizers.")
+        sys.exit("ThreadSanitizer's runtime (libtsan) was not found: install GCC's sanitizers.")
     build()
     wrong = verdict(run(library, options.parts, plant=False), run(library, 20_000, plant=True))
     if wrong:

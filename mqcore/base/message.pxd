@@ -48,9 +48,9 @@ cdef struct MsgVec:           # a growable run of handles; zero-initialise; owns
     size_t n
     size_t cap
 
-# -- any thread, message.pyx ------------------------------------------------------------------
-cdef int msg_init_copy(Msg* m, Pool* pool, const uint8_t* data, size_t size) noexcept nogil   # Status
-cdef int vec_grow(MsgVec* v, size_t want) noexcept nogil                                      # Status
+# -- any thread, message.pyx; both return a Status ----------------------------------------------
+cdef int msg_init_copy(Msg* m, Pool* pool, const uint8_t* data, size_t size) noexcept nogil
+cdef int vec_grow(MsgVec* v, size_t want) noexcept nogil
 cdef void vec_clear(MsgVec* v) noexcept nogil       # closes the handles, keeps the memory
 cdef void vec_fini(MsgVec* v) noexcept nogil        # closes the handles, frees the memory
 

@@ -1,10 +1,10 @@
 """Memory that message bodies live in: reference-counted owners and the pool that recycles them.
 
-An `Owner` is a block with a reference count in front. Three kinds: SLAB (fixed size class, goes back
-to its pool), HEAP (exact size, freed) and PYOBJ (keeps a Python object alive; the last release puts
-it on the pool's release stack, which threads that hold the GIL drain - never an I/O thread).
-A `Pool` belongs to one context. Any thread may retain and release; the pool has a spin lock of its
-own, held for a few instructions and never across a system call other than malloc.
+An `Owner` is a block with a reference count in front. Three kinds: SLAB (fixed size class, goes
+back to its pool), HEAP (exact size, freed) and PYOBJ (keeps a Python object alive; the last
+release puts it on the pool's release stack, which threads that hold the GIL drain - never an I/O
+thread). A `Pool` belongs to one context. Any thread may retain and release; the pool has a spin
+lock of its own, held for a few instructions and never across a system call other than malloc.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
@@ -16,7 +16,7 @@ cdef enum OwnerKind:
     OWNER_PYOBJ = 2
 
 cdef enum:
-    SLAB_CLASSES = 3          # payload capacities: 8 KiB, 64 KiB, 256 KiB (a little less: the header)
+    SLAB_CLASSES = 3          # payload capacities: 8, 64, 256 KiB (a little less: the header)
 
 cdef struct Pool:
     atomic[uint32_t] lock
@@ -42,8 +42,8 @@ cdef Pool* pool_new() noexcept nogil
 cdef void pool_free(Pool* pool) noexcept nogil            # all owners must be released
 cdef Owner* slab_new(Pool* pool, uint32_t klass) noexcept nogil   # refs = 1; NULL: out of memory
 cdef Owner* heap_new(Pool* pool, size_t size) noexcept nogil      # refs = 1; exact size
-cdef Owner* heap_grow(Owner* owner, size_t size) noexcept nogil   # sole holder; may move; NULL: unchanged
-cdef Owner* pyobj_new(Pool* pool, void* obj) noexcept nogil       # takes one reference of obj, refs = 1
+cdef Owner* heap_grow(Owner* owner, size_t size) noexcept nogil  # sole holder; may move; NULL: same
+cdef Owner* pyobj_new(Pool* pool, void* obj) noexcept nogil      # takes one reference of obj
 cdef void owner_free(Owner* owner) noexcept nogil         # called by owner_release at zero
 # -- with the GIL -----------------------------------------------------------------------------
 cdef int pool_drain_released(Pool* pool) except -1        # decref what waits; returns how many

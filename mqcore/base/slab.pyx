@@ -5,7 +5,7 @@ from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memset
 
 cdef size_t[3] CAPACITY = [8 * 1024 - 64, 64 * 1024 - 64, 256 * 1024 - 64]
-cdef uint32_t[3] KEEP = [64, 32, 16]        # freed slabs kept per class; the rest goes back to malloc
+cdef uint32_t[3] KEEP = [64, 32, 16]        # freed slabs kept per class; malloc gets the rest
 
 
 cdef inline void _lock(Pool* pool) noexcept nogil:

@@ -10,7 +10,9 @@ from libc.stdint cimport uint64_t
 from libcpp.atomic cimport atomic, memory_order_acq_rel, memory_order_acquire
 
 from mqcore.base.message cimport Msg
-from mqcore.base.yqueue cimport YQueue, yqueue_back, yqueue_front, yqueue_pop, yqueue_push, yqueue_unpush
+from mqcore.base.yqueue cimport (
+    YQueue, yqueue_back, yqueue_front, yqueue_pop, yqueue_push, yqueue_unpush,
+)
 
 cdef struct YPipe:
     YQueue q
@@ -25,11 +27,12 @@ cdef struct YPipe:
     uint64_t pad2[7]
 
 cdef int ypipe_init(YPipe* p) noexcept nogil               # Status. The reader starts asleep.
-cdef void ypipe_fini(YPipe* p) noexcept nogil              # closes what is inside; nobody else is in
+cdef void ypipe_fini(YPipe* p) noexcept nogil              # closes what is inside; nobody is in
 
 
 cdef inline int ypipe_write(YPipe* p, const Msg* m, bint complete) noexcept nogil:
-    """Writer. Moves m in; invisible until `complete` and flush. MQ_OK, or MQ_NOMEM with m untouched."""
+    """Writer. Moves m in; invisible until `complete` and flush. MQ_OK, or MQ_NOMEM with m
+    untouched."""
     cdef Msg* slot = yqueue_back(&p.q)
     cdef int rc = yqueue_push(&p.q)
     if rc:

@@ -1,8 +1,8 @@
 """yqueue: an unbounded queue of message handles in chunks of 256, one writer and one reader.
 
 Not synchronised by itself: `ypipe` publishes positions between the two threads. The chunk that the
-reader has emptied is kept as a spare for the writer, so a steady stream allocates nothing. The first
-chunk is small and made on the first push, so an idle connection costs next to nothing.
+reader has emptied is kept as a spare for the writer, so a steady stream allocates nothing. The
+first chunk is small and made on the first push, so an idle connection costs next to nothing.
 Writer: push, back, unpush. Reader: front, pop.
 """
 
@@ -60,7 +60,8 @@ cdef inline Msg* yqueue_back(YQueue* q) noexcept nogil:
 
 
 cdef inline int yqueue_push(YQueue* q) noexcept nogil:
-    """Writer: make room behind back; back moves to the new slot. Status; on MQ_NOMEM nothing moved."""
+    """Writer: make room behind back; back moves to the new slot. Status; on MQ_NOMEM nothing
+    moved."""
     cdef Chunk* fresh
     if q.end_pos == q.end_chunk.cap:
         # SYNC: acq_rel: takes the spare with everything its former reader wrote to it

@@ -1,4 +1,5 @@
-"""Names of the reasons for which a message is dropped: `Drop` of pipe.pxd, same order, a closed list."""
+"""Names of the reasons for which a message is dropped: `Drop` of pipe.pxd, same order, a closed
+list."""
 
 DROP_REASONS: tuple[tuple[str, str], ...] = (
     ("full", "the peer's high-water mark was reached and the pattern drops there"),

@@ -3,8 +3,8 @@
 A pattern decides which pipe a message goes to and comes from. All operations are called by the
 socket with its lock held, on whatever thread that is (the application's, an I/O thread, the control
 thread): nogil, no Python, no system call, no blocking, no lock of their own. They are short.
-An operation that takes a message owns it when it returns MQ_OK or MQ_DROPPED, and has not touched it
-otherwise. State is one struct that starts with `Pattern`.
+An operation that takes a message owns it when it returns MQ_OK or MQ_DROPPED, and has not touched
+it otherwise. State is one struct that starts with `Pattern`.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
@@ -24,7 +24,7 @@ cdef enum PatternFlag:
     PAT_FANOUT = 32           # one send reaches many peers; `unmatched` counts
     PAT_EXCHANGE = 64         # strict order of send and recv (REQ, REP)
     PAT_CONFLATE = 128        # the conflate option means something
-    PAT_SERVICE = 256         # wants its inbound pipes looked at even if the application does not call
+    PAT_SERVICE = 256         # its inbound pipes want looking at even if the application calls not
                               # (subscriptions arriving at a publisher)
 
 cdef enum PatternEvent:       # for Host.emit
@@ -34,7 +34,7 @@ cdef enum PatternEvent:       # for Host.emit
     EV_FAILED_OVER = 4
     EV_FAILED_BACK = 5
     EV_TOO_SLOW = 6
-    EV_REFUSED = 7            # a second peer for PAIR, a doubled routing id: data is the reason as text
+    EV_REFUSED = 7            # a second peer for PAIR, a doubled routing id: data is the reason
 
 cdef enum PatternQuery:
     Q_SUBSCRIBERS = 1         # data: topic; how many peers would get a message starting so
@@ -70,7 +70,8 @@ cdef struct PatternOps:
     # -- messages --------------------------------------------------------------------------------
     # parts[0..n): a whole message, MSG_MORE set on all but the last. MQ_OK; MQ_AGAIN (no peer) or
     # MQ_FULL (peers, all at their mark): nothing taken, try after `writable` or `attach`;
-    # MQ_DROPPED: taken and counted; MQ_NO_PEER, MQ_STATE, MQ_INVALID, MQ_UNSUPPORTED: nothing taken.
+    # MQ_DROPPED: taken and counted; MQ_NO_PEER, MQ_STATE, MQ_INVALID, MQ_UNSUPPORTED: nothing
+    # taken.
     int (*send)(Pattern* self, Msg* parts, size_t n) noexcept nogil
     # Appends one whole message to out. MQ_OK, MQ_AGAIN, MQ_STATE, MQ_GONE (REQ: the peer that owed
     # the answer left), MQ_UNSUPPORTED. Envelope parts come first, flagged MSG_ENVELOPE.
@@ -78,7 +79,8 @@ cdef struct PatternOps:
     # The same to one peer (Pipe.id): REP and RESPONDENT answers (parts start with the envelope that
     # recv gave), ROUTER by peer. NULL: not supported.
     int (*send_to)(Pattern* self, uint32_t peer, Msg* parts, size_t n) noexcept nogil
-    # SUB and XSUB: on = 1 subscribe, 0 unsubscribe; XPUB manual: acts on the last notifier. May be NULL.
+    # SUB and XSUB: on = 1 subscribe, 0 unsubscribe; XPUB manual: acts on the last notifier. May
+    # be NULL.
     int (*subscribe)(Pattern* self, const uint8_t* topic, size_t size, int on) noexcept nogil
     # REQ, SURVEYOR: give up what is outstanding. May be NULL.
     void (*abandon)(Pattern* self) noexcept nogil

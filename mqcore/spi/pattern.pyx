@@ -3,7 +3,7 @@
 
 cdef class PatternPlugin:
     def __init__(self):
-        raise TypeError("a PatternPlugin is made by plugin_new() in Cython, see mqcore/spi/pattern.pxd")
+        raise TypeError("a PatternPlugin is made by plugin_new(), see mqcore/spi/pattern.pxd")
 
     @property
     def abi(self) -> int:

@@ -5,8 +5,8 @@ A pipe end belongs to one socket and is touched only under that socket's lock. E
 engine (tcp, ipc) or the pipe end of another socket (inproc); a pattern cannot tell and need not.
 
 What a pattern does with a pipe: `pipe_write`, `pipe_write_always`, `pipe_read`, `pipe_drop_out`,
-`pipe_drop_in`. It never flushes and never wakes anybody: a written or read pipe is put on the host's
-dirty list, and the socket does both once it has let go of the lock.
+`pipe_drop_in`. It never flushes and never wakes anybody: a written or read pipe is put on the
+host's dirty list, and the socket does both once it has let go of the lock.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
@@ -76,8 +76,8 @@ cdef struct FarOps:
     # freed), or `counted` is set and the socket holds a reference of the link across the call.
     uint32_t counted
     # Never under the socket's lock, from the thread that held it; may make system calls.
-    # what: bits of Dirty; DIRTY_OUT: messages were published while the far side slept; DIRTY_IN: there
-    # is room where it was blocked; DIRTY_RESET: drop the connection now, its session opens a new one.
+    # what: bits of Dirty; DIRTY_OUT: messages were published while the far side slept; DIRTY_IN:
+    # there is room where it was blocked; DIRTY_RESET: drop the connection, its session reopens.
     void (*kick)(void* far, uint32_t what) noexcept nogil
     # The same, but another thread does the work; may be called under the lock.
     void (*kick_later)(void* far, uint32_t what) noexcept nogil
@@ -98,7 +98,7 @@ cdef struct Pipe:
     uint32_t mark             # scratch bits of the pattern
     void* data                # the pattern's own
     # -- facts about the peer, fixed while attached -------------------------------------------
-    const uint8_t* routing_id # as announced by the peer; NULL if it gave none
+    const uint8_t* routing_id  # as announced by the peer; NULL if it gave none
     uint32_t routing_id_size
     uint32_t connected        # 1: our connect(), 0: came in through our bind()
     uint32_t unversioned      # 1: a ZMTP 1.0 peer, which never sends subscriptions before data
@@ -124,7 +124,8 @@ cdef struct Host:
     int64_t unmatched         # fan-out: messages that no peer wanted
     int64_t dropped[12]       # counted by the socket, not by a peer
     atomic[uint32_t] watched  # somebody reads events(): emit is worth its cost
-    void (*emit)(Host* host, uint32_t what, Pipe* pipe, const uint8_t* data, size_t size) noexcept nogil
+    void (*emit)(Host* host, uint32_t what, Pipe* pipe, const uint8_t* data,
+                 size_t size) noexcept nogil
 
 
 cdef inline void pipe_touch(Pipe* p, uint32_t what) noexcept nogil:
@@ -135,7 +136,7 @@ cdef inline void pipe_touch(Pipe* p, uint32_t what) noexcept nogil:
     p.dirty |= what
 
 
-# -- lanes: the writer's side -----------------------------------------------------------------------
+# -- lanes: the writer's side --------------------------------------------------------------------
 
 cdef inline bint _lane_fits(Lane* lane, int64_t size) noexcept nogil:
     cdef int64_t waiting = lane.w_msgs - lane.seen_msgs
@@ -198,7 +199,7 @@ cdef inline int lane_write_latest(Lane* lane, Msg* part, bint* replaced) noexcep
     return MQ_OK
 
 
-# -- lanes: the reader's side -----------------------------------------------------------------------
+# -- lanes: the reader's side --------------------------------------------------------------------
 
 cdef inline bint lane_show(Lane* lane) noexcept nogil:
     """Reader. Publish what was read. True: the writer was blocked and must be told of the room."""
@@ -232,7 +233,7 @@ cdef inline bint lane_readable(Lane* lane) noexcept nogil:
     return lane.latest.load(memory_order_acquire) != NULL  # SYNC: acquire: sees the node's body
 
 
-# -- pipes: what patterns call ----------------------------------------------------------------------
+# -- pipes: what patterns call -------------------------------------------------------------------
 
 cdef inline int64_t parts_size(const Msg* parts, size_t n) noexcept nogil:
     cdef int64_t size = 0
@@ -279,7 +280,8 @@ cdef inline bint pipe_has_room(Pipe* p, int64_t size) noexcept nogil:
 
 cdef inline int pipe_read(Pipe* p, MsgVec* out) noexcept nogil:
     """Appends the parts of the next message to out, each marked with the peer's id. MQ_OK, MQ_AGAIN
-    (empty: `readable` will be called when that changes), MQ_NOMEM (the message is lost, counted)."""
+    (empty: `readable` will be called when that changes), MQ_NOMEM (the message is lost,
+    counted)."""
     cdef Lane* lane = p.inn
     cdef Msg m
     cdef int64_t size = 0

@@ -186,7 +186,8 @@ class Registry:
 
 
 def _entry_points(group: str) -> Iterable[Any]:
-    from importlib.metadata import entry_points  # slow to import, and only the first look-up needs it
+    # Slow to import, and only the first look-up needs it.
+    from importlib.metadata import entry_points
 
     return entry_points(group=group)
 

@@ -13,16 +13,16 @@ from libc.string cimport memcpy
 
 from mqcore.base.includes cimport aligned_alloc
 from mqcore.base.message cimport (
-    MSG_INLINE_MAX, MSG_MORE, MSG_REF, Msg, MsgRef, MsgVec, msg_close, msg_copy, msg_data, msg_init,
+    MSG_INLINE_MAX, MSG_MORE, MSG_REF, Msg, MsgVec, msg_close, msg_copy, msg_data, msg_init,
     msg_init_copy, msg_init_inline, msg_init_ref, msg_size, vec_clear, vec_fini, vec_push,
 )
 from mqcore.base.slab cimport (
-    SLAB_CLASSES, Owner, Pool, heap_grow, heap_new, owner_data, owner_release, owner_retain,
+    SLAB_CLASSES, Owner, heap_grow, heap_new, owner_data, owner_release, owner_retain,
     pool_drain_released, pool_free, pool_new, pyobj_new, slab_new,
 )
 from mqcore.base.ypipe cimport (
-    YPipe, ypipe_check_read, ypipe_fini, ypipe_flush, ypipe_init, ypipe_peek, ypipe_read, ypipe_unwrite,
-    ypipe_write,
+    YPipe, ypipe_check_read, ypipe_fini, ypipe_flush, ypipe_init, ypipe_peek, ypipe_read,
+    ypipe_unwrite, ypipe_write,
 )
 from mqcore.base.yqueue cimport CHUNK, CHUNK_FIRST, Chunk, YQueue
 
@@ -132,6 +132,17 @@ cdef class BaseOwner:
         return handle
 
 
+cdef bytes _body(Msg* m):
+    return PyBytes_FromStringAndSize(<char*> msg_data(m), msg_size(m))
+
+
+cdef int _init_copy(Msg* m, BasePool keeper, bytes body) except -1:
+    cdef const uint8_t* data = <const uint8_t*> PyBytes_AS_STRING(body)
+    if msg_init_copy(m, keeper.pool, data, PyBytes_GET_SIZE(body)):
+        raise MemoryError
+    return 0
+
+
 cdef class Handle:
     """A message handle. What it holds must be closed, moved or given away by the test."""
 
@@ -146,8 +157,8 @@ cdef class Handle:
             if len(body) > MSG_INLINE_MAX:
                 raise ValueError("too long to be inline")
             msg_init_inline(&self.m, <const uint8_t*> PyBytes_AS_STRING(body), len(body))
-        elif msg_init_copy(&self.m, keeper.pool, <const uint8_t*> PyBytes_AS_STRING(body), len(body)):
-            raise MemoryError
+        else:
+            _init_copy(&self.m, keeper, body)
         if more:
             self.m.flags |= MSG_MORE
 
@@ -179,7 +190,7 @@ cdef class Handle:
         return msg_size(&self.m)
 
     def __bytes__(self):
-        return PyBytes_FromStringAndSize(<char*> msg_data(&self.m), msg_size(&self.m))
+        return _body(&self.m)
 
     def copy(self):
         cdef Handle other = Handle(self.keeper)
@@ -212,12 +223,11 @@ def vector_roundtrip(BasePool keeper, list bodies, int rounds=1):
         for _ in range(rounds):
             out = []
             for body in bodies:
-                if msg_init_copy(&m, keeper.pool, <const uint8_t*> PyBytes_AS_STRING(body), len(body)):
-                    raise MemoryError
+                _init_copy(&m, keeper, body)
                 if vec_push(&v, &m):
                     raise MemoryError
             for i in range(v.n):
-                out.append(PyBytes_FromStringAndSize(<char*> msg_data(&v.at[i]), msg_size(&v.at[i])))
+                out.append(_body(&v.at[i]))
             vec_clear(&v)
             if v.n:
                 raise AssertionError("vec_clear left handles")
@@ -265,7 +275,7 @@ cdef class BasePipe:
         cdef Msg* m = ypipe_peek(self.pipe)
         if m == NULL:
             return None
-        return PyBytes_FromStringAndSize(<char*> msg_data(m), msg_size(m))
+        return _body(m)
 
     def chunks(self) -> list:
         """Capacities of the chunks in use, oldest first, and of the spare one (0: none)."""
@@ -278,7 +288,8 @@ cdef class BasePipe:
         return [caps, 0 if spare == NULL else spare.cap]
 
     def spin(self, uint64_t rounds, uint64_t batch):
-        """`rounds` times: write `batch` empty messages, flush, read them. False: one was missing."""
+        """`rounds` times: write `batch` empty messages, flush, read them. False: one was
+        missing."""
         cdef uint64_t i, j
         cdef Msg m
         cdef Msg out

@@ -1,10 +1,11 @@
 """Two real threads on one ypipe, without Python: every message is checked, every wake-up counted.
 
 The writer makes messages of one to four parts with consecutive numbers; it takes some back and
-writes them again, flushes in batches of random size, and posts a semaphore when `flush` says that the
-reader sleeps. The reader sleeps on the semaphore only when `read` says False. Then, by the pipe's
-contract, posts == sleeps + 1 (the reader starts asleep), and no wait ever runs into its limit.
-ThreadSanitizer runs this too; with `plant` the writer publishes by a plain store, which it must find.
+writes them again, flushes in batches of random size, and posts a semaphore when `flush` says that
+the reader sleeps. The reader sleeps on the semaphore only when `read` says False. Then, by the
+pipe's contract, posts == sleeps + 1 (the reader starts asleep), and no wait ever runs into its
+limit. ThreadSanitizer runs this too; with `plant` the writer publishes by a plain store, which it
+must find.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
@@ -60,7 +61,8 @@ cdef inline uint64_t _random(Stress* s) noexcept nogil:
 
 
 cdef inline bint _flush_planted(YPipe* p) noexcept nogil:
-    """ypipe_flush as somebody would break it: the word that both touch is swapped by plain accesses."""
+    """ypipe_flush as somebody would break it: the word that both touch is swapped by plain
+    accesses."""
     cdef Msg** c = <Msg**> <void*> &p.c
     cdef Msg* old
     if p.w == p.f:
@@ -109,7 +111,8 @@ cdef bint _right(Stress* s, Msg* m, uint64_t number) noexcept nogil:
 
 
 cdef void _write_message(Stress* s, uint64_t first, uint64_t n) noexcept nogil:
-    """Parts first .. first + n - 1, the last one completes the message; some are taken back first."""
+    """Parts first .. first + n - 1, the last one completes the message; some are taken back
+    first."""
     cdef uint64_t number = first
     cdef Msg m
     while number < first + n:
@@ -161,7 +164,9 @@ cdef bint _sleep(Stress* s) noexcept nogil:
 cdef bint _past(const timespec* until) noexcept nogil:
     cdef timespec now
     clock_gettime(CLOCK_REALTIME, &now)
-    return now.tv_sec > until.tv_sec or (now.tv_sec == until.tv_sec and now.tv_nsec >= until.tv_nsec)
+    if now.tv_sec != until.tv_sec:
+        return now.tv_sec > until.tv_sec
+    return now.tv_nsec >= until.tv_nsec
 
 
 cdef void* _reader(void* argument) noexcept nogil:
@@ -184,9 +189,10 @@ cdef void* _reader(void* argument) noexcept nogil:
     return NULL
 
 
-def stress(uint64_t parts, *, uint64_t seed=1, uint32_t batch=16, bint plain=False, bint plant=False,
-           double wait=10.0):
-    """Run it; a dictionary of what was counted. Blocks without the GIL until both threads are done."""
+def stress(uint64_t parts, *, uint64_t seed=1, uint32_t batch=16, bint plain=False,
+           bint plant=False, double wait=10.0):
+    """Run it; a dictionary of what was counted. Blocks without the GIL until both threads are
+    done."""
     cdef pthread_t writer
     cdef pthread_t reader
     cdef int64_t started

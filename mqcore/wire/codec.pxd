@@ -57,7 +57,7 @@ cdef struct Batch:            # what has been encoded and not yet wholly written
 cdef struct HandshakeConfig:  # what we are; lives as long as the socket, read-only
     const char* pattern       # "PUSH"
     int number                # ZMTP socket type number
-    const char* peers         # accepted Socket-Type values, separated and surrounded by spaces: " PULL "
+    const char* peers         # accepted Socket-Type values, spaces between and around: " PULL "
     const uint8_t* routing_id
     size_t routing_id_size
     bint announce_id          # Identity is part of READY (REQ, DEALER, ROUTER)
@@ -112,16 +112,18 @@ cdef struct CodecOps:
     # (the codec keeps a cut-off header itself); MQ_PROTOCOL; MQ_NOMEM.
     int (*decode)(Codec* self, Input* input, Msg* out, size_t cap, size_t* n) noexcept nogil
     # A large body is under way: where its next bytes go, so that the engine reads them there
-    # directly; *room = 0 if there is none. `filled` reports them; the part comes with the next decode.
-    # MQ_OK, MQ_NOMEM.
+    # directly; *room = 0 if there is none. `filled` reports them; the part comes with the next
+    # decode. MQ_OK, MQ_NOMEM.
     int (*direct)(Codec* self, uint8_t** at, size_t* room) noexcept nogil
     void (*filled)(Codec* self, size_t n) noexcept nogil
     # Traffic out. Moves messages from src into the batch until src is empty or the batch is full,
     # whole messages only unless one alone exceeds it (then it continues at the next call).
     # *msgs and *body: application messages and control ones completed, and their body bytes.
     # MQ_OK, MQ_NOMEM (what was moved is in the batch).
-    int (*encode)(Codec* self, Batch* batch, YPipe* src, int64_t* msgs, int64_t* body) noexcept nogil
-    # One part, the same way: for lanes that conflate. *done: it fitted (else the handle is untouched).
+    int (*encode)(Codec* self, Batch* batch, YPipe* src, int64_t* msgs,
+                  int64_t* body) noexcept nogil
+    # One part, the same way: for lanes that conflate. *done: it fitted (else the handle is
+    # untouched).
     int (*encode_one)(Codec* self, Batch* batch, Msg* part, bint* done) noexcept nogil
     # Append a PING to ctl. NULL if the wire has none. ttl in milliseconds.
     int (*ping)(Codec* self, uint32_t ttl) noexcept nogil

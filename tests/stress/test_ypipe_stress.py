@@ -1,7 +1,9 @@
-"""Two real threads on one ypipe: order, bodies, wake-ups and memory, and the same under ThreadSanitizer."""
+"""Two real threads on one ypipe: order, bodies, wake-ups and memory, and the same under
+ThreadSanitizer."""
 
 import importlib.util
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -39,7 +41,8 @@ def test_plain_stream(seed):
 
 
 def test_the_stress_can_fail(seed):
-    """Publishing by a plain store loses wake-ups or messages sooner or later; the counters see it."""
+    """Publishing by a plain store loses wake-ups or messages sooner or later; the counters see
+    it."""
     for attempt in range(200):
         seen = stress(200_000, seed=seed + attempt, batch=1, plant=True, wait=1)
         if seen["lost_wakeups"]:
@@ -48,29 +51,64 @@ def test_the_stress_can_fail(seed):
     pytest.fail("the planted mistake was never noticed")
 
 
-def test_a_steady_stream_allocates_nothing(tmp_path):
-    """Counts every call of malloc and its kin in a process of its own."""
-    library = tmp_path / "malloc_count.so"
+@pytest.fixture(scope="module")
+def counted(tmp_path_factory):
+    """Runs a program in a process of its own whose mallocs are counted; what it prints, split."""
+    library = tmp_path_factory.mktemp("malloc") / "malloc_count.so"
+    compiler = shutil.which("cc") or "gcc"
     source = ROOT / "tests" / "data" / "malloc_count.c"
-    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, source], check=True)
-    program = """
+    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", library, source], check=True)
+
+    def run(program: str) -> list[str]:
+        return subprocess.run([sys.executable, "-c", COUNTERS + program], check=True, timeout=60,
+                              capture_output=True, text=True,
+                              env={**os.environ, "LD_PRELOAD": str(library)}).stdout.split()
+    return run
+
+
+COUNTERS = """
 import ctypes
-from mqcore.testing.base_bench import BasePipe, BasePool
-count = ctypes.CDLL(None).malloc_count_calls
-count.restype = ctypes.c_uint64
+from mqcore.testing.base_bench import BasePipe, BasePool, SIZES
+calls = ctypes.CDLL(None).malloc_count_calls
+live = ctypes.CDLL(None).malloc_count_live
+calls.restype, live.restype = ctypes.c_uint64, ctypes.c_int64
+"""
+
+
+def test_a_steady_stream_allocates_nothing(counted):
+    few, many, counts = counted("""
 pipe = BasePipe(BasePool())
 assert pipe.spin(2000, 100)          # the spare chunk is there now
-def calls(rounds):
-    before = count()
+def during(rounds):
+    before = calls()
     assert pipe.spin(rounds, 100)
-    return count() - before
-calls(1)
-print(calls(1), calls(20000), count() > 1000)
-"""
-    out = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True,
-                         env={**os.environ, "LD_PRELOAD": str(library)}, timeout=60).stdout.split()
-    assert out[2] == "True", "the counter does not count"
-    assert out[1] == out[0], f"2,000,000 messages made {out[1]} calls, 100 made {out[0]}"
+    return calls() - before
+during(1)
+print(during(1), during(20000), calls() > 1000)
+""")
+    assert counts == "True", "the counter does not count"
+    assert many == few, f"2,000,000 messages made {many} calls of malloc, 100 made {few}"
+
+
+def test_chunks_taken_back_are_freed(counted):
+    """Unwriting over the border of a chunk gives the chunk back, and so does the end of a pipe."""
+    [grown] = counted("""
+def round():
+    pipe = BasePipe(BasePool())
+    for _ in range(20):
+        for i in range(SIZES["CHUNK"] + SIZES["CHUNK_FIRST"] + 1):
+            pipe.write(b"", complete=False)
+        while pipe.unwrite() is not None:
+            pass
+def growth(rounds):
+    before = live()
+    for _ in range(rounds):
+        round()
+    return live() - before
+growth(5)
+print(growth(50))
+""")
+    assert int(grown) < 50, f"{grown} blocks more are alive after 1000 times of taking back"
 
 
 @pytest.mark.tsan

@@ -1,4 +1,4 @@
-"""Reading our own sources for test_layers and test_source: which files, their modules, Cython as text.
+"""Reading our own sources for the tests of the house: which files, their modules, Cython as text.
 
 Nothing off the shelf reads cimports, so Cython is read here as logical lines: comments and strings
 blanked (positions kept), a statement in parentheses or with a backslash joined to one line.
@@ -18,7 +18,7 @@ CYTHON = {".pyx", ".pxd"}
 
 
 def tracked(root: Path = ROOT) -> list[Path]:
-    """What is in the repository or about to be; without git (an sdist), what lies in our folders."""
+    """What is in the repository or about to be; without git, what lies in our folders."""
     if shutil.which("git"):
         answer = subprocess.run(
             ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
@@ -39,12 +39,14 @@ def package_files(root: Path = ROOT, suffixes: set[str] = CODE) -> list[Path]:
 
 
 def module_of(path: Path, root: Path = ROOT) -> str:
-    """mqcore/link/pipe.pyx -> mqcore.link.pipe; an __init__ keeps its name, for relative imports."""
+    """mqcore/link/pipe.pyx -> mqcore.link.pipe; __init__ stays, for relative imports."""
     folder, *rest = path.relative_to(root).with_suffix("").parts
     return ".".join((FOLDERS[folder], *rest))
 
 
-STRING = re.compile(r'''("""|\'\'\')(?:\\.|.)*?\1|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|#[^\n]*''', re.S)
+STRING = re.compile(r'''("""|\'\'\')(?:\\.|.)*?\1'''                        # triple
+                    r'''|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*\''''      # plain
+                    r'''|#[^\n]*''', re.S)
 
 
 def blank(text: str) -> str:
@@ -90,11 +92,13 @@ class Function(NamedTuple):
 
 
 FUNCTION = re.compile(r"^(?P<result>(?:cdef|cpdef)\b[^=(]*?)\b(?P<name>\w+)\s*\((?!\s*\*)")
+FOREIGN_OR_STRUCT = re.compile(
+    r"^cdef\s+extern\b|^(cdef|ctypedef)\s+(public\s+)?(packed\s+)?(struct|union|enum)\b.*:$")
 NOT_FUNCTION = re.compile(r"^cdef\s+(?:extern|class|struct|enum|union|cppclass|packed|fused)\b")
 
 
 def cython_functions(text: str) -> list[Function]:
-    """The cdef and cpdef functions, defined or declared; what is inside `cdef extern` is not ours."""
+    """The cdef and cpdef functions, defined or declared; those in `cdef extern` are not ours."""
     found = []
     skip: int | None = None                     # inside a block deeper than this indentation
     classes: list[int] = []
@@ -104,8 +108,7 @@ def cython_functions(text: str) -> list[Function]:
                 continue
             skip = None
         classes = [indent for indent in classes if indent < line.indent]
-        if re.match(r"^cdef\s+extern\b|^(cdef|ctypedef)\s+(public\s+)?(packed\s+)?(struct|union|enum)\b"
-                    r".*:$", line.text):
+        if FOREIGN_OR_STRUCT.match(line.text):
             skip = line.indent
             continue
         if re.match(r"^(cdef\s+)?class\b", line.text):
@@ -117,8 +120,9 @@ def cython_functions(text: str) -> list[Function]:
         if match:
             close = _closing(line.text, match.end() - 1)
             tail = line.text[close + 1:].strip()
-            found.append(Function(match["name"], line, tail.removesuffix(":").strip(), bool(classes),
-                                  tail.endswith(":"), match["result"].strip()))
+            found.append(Function(
+                match["name"], line, tail.removesuffix(":").strip(), bool(classes),
+                tail.endswith(":"), match["result"].strip()))
     return found
 
 

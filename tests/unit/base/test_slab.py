@@ -1,4 +1,5 @@
-"""Owners and their pool: classes, recycling, counters, growth, and Python objects that wait for the GIL."""
+"""Owners and their pool: classes, recycling, counters, growth, and Python objects that wait for
+the GIL."""
 
 import sys
 import threading
