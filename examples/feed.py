@@ -2,10 +2,11 @@
 
     feed.py publish   bind URL [SUBSCRIBERS [TICKS]]       waits for so many subscribers, then starts
     feed.py subscribe URL [PAIR ...]                       prints; ends with the feed
-    feed.py forward   FRONT-URL BACK-URL                   stands between publishers and subscribers
+    feed.py forward   FRONT-URL BACK-URL [SUBSCRIBERS]     stands between publishers and subscribers
 
 Through a forwarder the publisher says `connect FRONT-URL` and subscribers take BACK-URL; neither
-program changes, and publishers may come and go.
+program changes, and publishers may come and go. To a publisher the forwarder is one subscriber,
+however many stand behind it, so it is the forwarder that waits for them.
 """
 
 import random
@@ -22,7 +23,6 @@ def publish(how: str, url: str, subscribers: int = 1, ticks: int = 1000) -> None
     prices = dict.fromkeys(PAIRS, 10000)
     with mq.Pub() as feed:
         print((feed.bind if how == "bind" else feed.connect)(url).url, flush=True)
-        # a forwarder is one subscriber, however many stand behind it: it asks for END when they do
         feed.wait_subscribers(END, n=subscribers, timeout=30.0)
         for _ in range(ticks):
             pair = dice.choice(PAIRS)
@@ -45,9 +45,10 @@ def subscribe(url: str, *pairs: str) -> None:
         print(f"{pair} {counts[pair]} ticks, last {last[pair]}")
 
 
-def forward(front_url: str, back_url: str) -> None:
+def forward(front_url: str, back_url: str, subscribers: int = 0) -> None:
     front, back = mq.XSub(bind=front_url), mq.XPub(bind=back_url)
     print(front.endpoints[0].url, back.endpoints[0].url, flush=True)
+    back.wait_subscribers(END, n=subscribers, timeout=30.0)
     with mq.device(front, back) as forwarder:
         forwarder.wait()
 
@@ -58,7 +59,7 @@ def main(role: str, *args: str) -> None:
     elif role == "subscribe":
         subscribe(*args)
     else:
-        forward(*args)
+        forward(args[0], args[1], *map(int, args[2:]))
 
 
 if __name__ == "__main__":
