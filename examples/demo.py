@@ -11,6 +11,7 @@ difference, and the exit status is 1.
 """
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -89,12 +90,6 @@ class Report:
         console.print(table)
 
 
-def own_pid() -> int:
-    import os
-
-    return os.getpid()
-
-
 # -- 1: publish and subscribe --------------------------------------------------------------------
 
 def publish(feed: demo_input.Feed, report: Report, progress: Progress) -> None:
@@ -116,7 +111,7 @@ def publish(feed: demo_input.Feed, report: Report, progress: Progress) -> None:
         stats = pub.stats()
     dropped = sum(stats.dropped.values()) + sum(
         sum(peer.dropped.values()) for peer in stats.peers.values())
-    report.row("publisher", "mqcore", own_pid(), stats.sent, dropped, demo_input.FLIGHTS / elapsed)
+    report.row("publisher", "mqcore", os.getpid(), stats.sent, dropped, demo_input.FLIGHTS / elapsed)
     for (_, *carriers), result in zip(SUBSCRIBERS, results, strict=True):
         want = {name: list(totals) for name, totals in feed.totals.items()
                 if not carriers or name in carriers}
@@ -175,7 +170,7 @@ def serve(feed: demo_input.Feed, report: Report, progress: Progress) -> None:
     for share, answer in zip(shares, answers, strict=True):
         report.compare("answers of the addition service", answer, [a + b for a, b in share])
     ordered = sorted(trips)
-    report.row(f"{CLIENTS} clients, through a queue", "mqcore", own_pid(), len(trips), 0, total / elapsed,
+    report.row(f"{CLIENTS} clients, through a queue", "mqcore", os.getpid(), len(trips), 0, total / elapsed,
                (ordered[len(ordered) // 2], ordered[len(ordered) * 99 // 100]))
     for result in results:
         report.row("addition worker", result["library"], result["pid"], result["messages"], result["drops"],
@@ -208,7 +203,7 @@ def pipeline(report: Report, progress: Progress) -> None:
             source.send_parts([b"", b""])
         results = peers.results()
         drops: Any = source.stats().dropped
-    report.row("ventilator and sink", "mqcore", own_pid(), len(paragraphs), sum(drops.values()),
+    report.row("ventilator and sink", "mqcore", os.getpid(), len(paragraphs), sum(drops.values()),
                len(paragraphs) / elapsed)
     for result in results:
         report.row("word counter", result["library"], result["pid"], result["messages"], result["drops"],
