@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import socket as pysocket
+import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
@@ -124,17 +125,17 @@ class SocketLinks:
         if parsed.filters:
             raise AddressError(f"no filter {parsed.filters[0]!r} is installed", position=0)
         rows = registry.transport_options(parsed.transport)
-        chosen = table.validate_all(given, extra=rows, scope="endpoint")
-        query = table.parse_query(parsed.query, extra=rows)
-        return parsed, transport, {**table.defaults(rows), **self.options, **query, **chosen}
+        return parsed, transport, table.for_link(self.options, parsed.query, given, extra=rows)
 
     def bind(self, text: str, **given: Any) -> Endpoint:
         parsed, transport, options = self._prepare(text, given)
         if transport.kind == "inproc":
             return self._bind_inproc(parsed, transport)
         listener: Any = None
+        ready = threading.Event()  # the control thread may accept before the constructor returns
 
         def accepted(sock: pysocket.socket, remote: str) -> None:
+            ready.wait()
             self.emit(records.Accepted, listener.endpoint, None, remote)
             self._adopt(sock, transport, None, listener.endpoint, remote, options)
 
@@ -142,10 +143,15 @@ class SocketLinks:
             if what == "accept_paused":
                 self.emit(records.AcceptPaused, listener.endpoint, None, str(error))
 
+            elif what == "accept_failed":
+                self.emit(records.HandshakeFailedEvent, None, None, str(error))
+
+        # not under the hub's lock: the listener waits for the control thread, which may want it
+        listener = Listener(self.hub.loop, transport, parsed, options, accepted, event)
+        endpoint = listener.endpoint
         with self.hub.lock:
-            listener = Listener(self.hub.loop, transport, parsed, options, accepted, event)
-            endpoint = listener.endpoint
             self.nodes[endpoint] = listener
+        ready.set()
         endpoint.set_closer(lambda: self.unbind(endpoint))
         self.emit(records.Listening, endpoint, None, "")
         return endpoint
