@@ -20,24 +20,24 @@ from libc.string cimport memset
 from enum import IntEnum
 
 from mqcore.base.message cimport (
-    MSG_CANCEL, MSG_CONTROL, MSG_MORE, MSG_SUBSCRIBE, Msg, MsgVec, msg_close, msg_data, msg_init_copy,
-    msg_size, vec_clear, vec_fini, vec_push,
+    MSG_CANCEL, MSG_CONTROL, MSG_MORE, MSG_SUBSCRIBE, Msg, MsgVec, msg_close, msg_data,
+    msg_init_copy, msg_size, vec_fini, vec_push,
 )
 from mqcore.base.slab cimport Pool, pool_free, pool_new
 from mqcore.base.status cimport (
     MQ_AGAIN, MQ_DROPPED, MQ_FULL, MQ_GONE, MQ_INVALID, MQ_NO_PEER, MQ_NOMEM, MQ_OK, MQ_STATE,
     MQ_UNSUPPORTED,
 )
-from mqcore.base.ypipe cimport YPipe, ypipe_fini, ypipe_flush, ypipe_init
+from mqcore.base.ypipe cimport ypipe_fini, ypipe_flush, ypipe_init
 from mqcore.base.yqueue cimport Chunk, chunk_slots
 from mqcore.spi.drop import DROP_REASONS
 from mqcore.spi.pattern cimport (
     EV_DROPPED, EV_FAILED_BACK, EV_FAILED_OVER, EV_REFUSED, EV_SUBSCRIBED, EV_TOO_SLOW,
-    EV_UNSUBSCRIBED, PAT_CONFLATE, Pattern, PatternPlugin, Q_CAN_RECV, Q_CAN_SEND, Q_SUBSCRIBERS,
+    EV_UNSUBSCRIBED, Pattern, PatternPlugin, Q_CAN_RECV, Q_CAN_SEND, Q_SUBSCRIBERS,
     Q_TOPICS,
 )
 from mqcore.spi.pipe cimport (
-    DIRTY_IN, DIRTY_OUT, DIRTY_RESET, DROP_CONFLATED, DROP_REASONS as N_REASONS, Host, Lane, Pipe,
+    DIRTY_OUT, DIRTY_RESET, DROP_CONFLATED, DROP_REASONS as N_REASONS, Host, Lane, Pipe,
     lane_read, lane_room, lane_show, lane_write, lane_write_latest, parts_size,
 )
 
@@ -90,6 +90,10 @@ cdef void bench_emit(Host* host, uint32_t what, Pipe* pipe, const uint8_t* data,
         bench.events.append((Event(what), pipe.id if pipe != NULL else 0, data[:size]))
 
 
+cdef inline const uint8_t* as_data(bytes data):
+    return <const uint8_t*> <char*> data
+
+
 cdef Lane* lane_new(msgs, bytes_, bint conflate) except NULL:
     cdef Lane* lane = <Lane*> calloc(1, sizeof(Lane))
     if lane == NULL or ypipe_init(&lane.q):
@@ -136,7 +140,7 @@ cdef class Far:
     cdef readonly object bench
     cdef bytes _routing_id
     cdef readonly int id
-    cdef readonly int resets              # how often the pattern wanted the link closed and reopened
+    cdef readonly int resets              # how often the pattern wanted the link reopened
     cdef readonly int64_t sent            # application messages put in
     cdef readonly int64_t taken           # application messages taken out
     cdef readonly bint hung_up
@@ -205,14 +209,14 @@ cdef class Far:
             (<Bench> self.bench).settle()
 
     def take(self):
-        """The next application message as a list of bytes, or None; control ones are passed over."""
+        """The next application message as a list of bytes, or None; control is passed over."""
         while (parts := self.take_flags()) is not None:
             if not parts[0][1] & MSG_CONTROL:
                 return [body for body, _ in parts]
         return None
 
     def take_control(self):
-        """The next control message as (\"subscribe\" or \"cancel\", topic), or None at anything else."""
+        """("subscribe" or "cancel", topic), or None; the flags of anything else."""
         parts = self.take_flags()
         if parts is None or not parts[0][1] & MSG_CONTROL:
             return parts
@@ -365,8 +369,7 @@ cdef class Bench:
         cdef bytes key = name.encode()
         cdef bytes data = value if isinstance(value, bytes) else b""
         number = 0 if isinstance(value, bytes) else int(value)
-        return Status(self.self_.ops.set_option(self.self_, key, number, <const uint8_t*> <char*> data,
-                                                len(data)))
+        return Status(self.self_.ops.set_option(self.self_, key, number, as_data(data), len(data)))
 
     def attach(self, routing_id=None, *, int prio=8, bint connected=False, bint unversioned=False,
                hwm=1000, hwm_bytes=None, bint conflate=False, conflate_in=None):
@@ -500,7 +503,7 @@ cdef class Bench:
         return out
 
     def subscribe(self, bytes topic, bint on=True):
-        rc = Status(self.self_.ops.subscribe(self.self_, <const uint8_t*> <char*> topic, len(topic), on))
+        rc = Status(self.self_.ops.subscribe(self.self_, as_data(topic), len(topic), on))
         self.settle()
         return rc
 
@@ -512,7 +515,7 @@ cdef class Bench:
         self.settle()
 
     def query(self, str what, bytes data=b""):
-        answer = self.self_.ops.query(self.self_, QUERIES[what], <const uint8_t*> <char*> data, len(data))
+        answer = self.self_.ops.query(self.self_, QUERIES[what], as_data(data), len(data))
         self.settle()
         return answer
 

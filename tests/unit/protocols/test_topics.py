@@ -3,7 +3,6 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-
 from mqcore.testing.topics_bench import TopicIndex
 
 # few letters and nested prefixes make splits and joins; the rest keeps it honest
