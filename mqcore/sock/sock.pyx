@@ -20,7 +20,7 @@ from mqcore.link.pipe cimport (
 )
 from mqcore.link.plane cimport NOTE_GONE, NOTE_PATTERN, plane_note
 from mqcore.reactor.includes cimport close
-from mqcore.reactor.io_thread cimport IoThread, io_post, io_tick, io_watch
+from mqcore.reactor.io_thread cimport IoThread, io_post, io_sync, io_tick, io_watch
 from mqcore.reactor.poller cimport READY_HUP, READY_IN, READY_OUT, Ready
 from mqcore.reactor.wakeup cimport eventfd_new, eventfd_signal, futex_wait, futex_wake
 from mqcore.spi.pattern cimport PAT_EXCHANGE, PAT_REROUTE, PAT_RECV, PAT_SERVICE, PAT_WAITS
@@ -94,6 +94,7 @@ cdef void sock_free(Sock* s) noexcept nogil:
     if s.watching.load():
         s.plane.poller.close(s.watch.set)
         close(s.wake)
+        io_sync(s.watch.io)   # it may have harvested this set just before
     while s.ended != NULL:
         ended = s.ended
         s.ended = ended.next
@@ -877,6 +878,9 @@ cdef void sock_drop_all(Sock* s) noexcept nogil:
 cdef void _far_kick(void* far, uint32_t what) noexcept nogil:
     cdef Pipe* other = <Pipe*> far
     cdef uint32_t events = 0
+    if what & DIRTY_RESET:
+        _far_close(far)
+        return
     if what & DIRTY_OUT:
         events |= EVENT_READ
     if what & DIRTY_IN:
