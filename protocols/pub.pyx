@@ -1,15 +1,15 @@
 """PUB: each message to all who subscribed to a prefix of its first part. Peers: SUB, XSUB.
 
 Never blocks: who is at its mark loses the message (counted), unless `nodrop`; what nobody wants is
-counted as `unmatched`. Subscriptions arrive as control handles or, from older peers, as messages that
-start with 01 or 00; they are applied as they arrive, whether or not anybody calls. Any other message
-from a peer is dropped, counted.
-"""
+counted as `unmatched`. Subscriptions arrive as control handles or, from older peers, as messages
+that start with 01 or 00; they are applied as they arrive, whether or not anybody calls. Any other
+message from a peer is dropped, counted."""
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 
-from mqcore.base.message cimport MSG_CONTROL, MSG_SUBSCRIBE, Msg, MsgVec, msg_data, msg_size, vec_clear
-from mqcore.base.message cimport vec_fini
+from mqcore.base.message cimport (
+    MSG_CONTROL, MSG_SUBSCRIBE, Msg, MsgVec, msg_data, msg_size, vec_clear, vec_fini,
+)
 from mqcore.base.status cimport MQ_AGAIN, MQ_OK
 from mqcore.protocols.routing.publish cimport (
     Publisher, SUB_NOTHING, pub_attach, pub_cancel, pub_detach, pub_fini, pub_send, pub_set_option,
@@ -21,7 +21,9 @@ from mqcore.spi.pattern cimport (
     PAT_CONFLATE, PAT_FANOUT, PAT_SEND, PAT_SERVICE, PATTERN_ABI, Q_CAN_RECV, Q_CAN_SEND,
     Q_SUBSCRIBERS, Pattern, PatternOps, plugin_new,
 )
-from mqcore.spi.pipe cimport DROP_FULL, DROP_UNEXPECTED, Pipe, pipe_delivered, pipe_drop_in, pipe_read
+from mqcore.spi.pipe cimport (
+    DROP_FULL, DROP_UNEXPECTED, Pipe, pipe_delivered, pipe_drop_in, pipe_read,
+)
 
 cdef struct Pub:
     Publisher base
@@ -128,7 +130,7 @@ cdef PatternOps OPS = PatternOps(
 pattern = plugin_new(
     &OPS, "pub", 1, "PUB", 0x20, ("sub", "xsub"),
     (
-        ("nodrop", "bool", False, "wait for subscribers at their mark instead of dropping for them"),
+        ("nodrop", "bool", False, "wait for subscribers at their mark, do not drop for them"),
         ("retain", "int", 0, "the last n messages per first part, sent to each new subscription"),
     ),
     "each message to all who subscribed to a prefix of its first part",

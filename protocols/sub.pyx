@@ -7,7 +7,7 @@ publisher that does not filter) is filtered again here and counted. Publishers a
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 
 from mqcore.base.message cimport Msg, MsgVec, msg_data, msg_size, vec_fini, vec_grow, vec_push
-from mqcore.base.status cimport MQ_AGAIN, MQ_OK
+from mqcore.base.status cimport MQ_NOMEM, MQ_OK
 from mqcore.protocols.routing.fair_queue cimport (
     FairQueue, fq_attach, fq_detach, fq_fini, fq_read, fq_readable, pipe_look, pipe_skip, vec_cut,
 )
@@ -27,7 +27,7 @@ cdef struct Sub:
     Pattern head
     FairQueue inn
     Interest it
-    MsgVec held               # from a conflating lane: read by a query, since it cannot be looked at
+    MsgVec held               # from a conflating lane: read by a query, it cannot be looked at
 
 
 cdef int sub_init(Pattern* self) noexcept nogil:
@@ -92,7 +92,7 @@ cdef int sub_recv(Pattern* self, MsgVec* out) noexcept nogil:
     if sub.held.n == 0:
         return sub_next(sub, out)
     if out.cap - out.n < sub.held.n and vec_grow(out, out.n + sub.held.n):
-        return MQ_AGAIN
+        return MQ_NOMEM
     for i in range(sub.held.n):
         vec_push(out, &sub.held.at[i])
     sub.held.n = 0
@@ -125,7 +125,8 @@ cdef int sub_subscribe(Pattern* self, const uint8_t* topic, size_t size, int on)
     return interest_set(&(<Sub*> self).it, topic, size, on != 0)
 
 
-cdef int64_t sub_query(Pattern* self, uint32_t what, const uint8_t* data, size_t size) noexcept nogil:
+cdef int64_t sub_query(Pattern* self, uint32_t what, const uint8_t* data,
+                       size_t size) noexcept nogil:
     if what == Q_CAN_RECV:
         return sub_can_recv(<Sub*> self)
     if what == Q_TOPICS:

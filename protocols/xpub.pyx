@@ -1,4 +1,5 @@
-"""XPUB: a PUB whose application sees the subscriptions, and hears what subscribers say. Peers: SUB, XSUB.
+"""XPUB: a PUB whose application sees the subscriptions, and hears what subscribers say. Peers: SUB,
+XSUB.
 
 `recv` gives 01 + topic for a topic's first subscriber and 00 + topic for its last that leaves;
 `verbose` adds every other subscribe, `verboser` every other cancel too. With `manual` nothing is
@@ -6,16 +7,16 @@ applied by itself: every notification is given, and `subscribe` acts on the peer
 last. Other messages of peers are delivered.
 
 Subscriptions are applied as they arrive, up to the first ordinary message of that peer: behind one
-that the application has not received they wait, so that a peer cannot fill our memory with messages.
-"""
+that the application has not received they wait, so that a peer cannot fill our memory with
+messages."""
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memmove, strcmp
 
 from mqcore.base.message cimport (
-    MSG_CONTROL, MSG_INLINE_MAX, MSG_MORE, MSG_SUBSCRIBE, Msg, MsgVec, msg_close, msg_data, msg_init,
-    msg_init_copy, msg_init_ref, msg_size, vec_clear, vec_fini, vec_push,
+    MSG_CONTROL, MSG_INLINE_MAX, MSG_MORE, MSG_SUBSCRIBE, Msg, MsgVec, msg_close, msg_data,
+    msg_init, msg_init_copy, msg_init_ref, msg_size, vec_clear, vec_fini, vec_push,
 )
 from mqcore.base.slab cimport Owner, heap_new, owner_data
 from mqcore.base.status cimport (
@@ -102,7 +103,7 @@ cdef int xpub_set_option(Pattern* self, const char* name, int64_t number, const 
     return MQ_OK
 
 
-# -- notifications ----------------------------------------------------------------------------------
+# -- notifications ---------------------------------------------------------------------------------
 
 cdef int note_init(Msg* m, XPub* x, uint8_t what, const uint8_t* topic, size_t size) noexcept nogil:
     cdef Owner* owner
@@ -120,7 +121,8 @@ cdef int note_init(Msg* m, XPub* x, uint8_t what, const uint8_t* topic, size_t s
     return MQ_OK
 
 
-cdef void xpub_note(XPub* x, Pipe* pipe, uint8_t what, const uint8_t* topic, size_t size) noexcept nogil:
+cdef void xpub_note(XPub* x, Pipe* pipe, uint8_t what, const uint8_t* topic,
+                    size_t size) noexcept nogil:
     """For lack of memory the application misses one; nothing else is wrong then."""
     cdef Msg m
     if x.note * 2 > x.notes.n:            # close up: each handle moves once at most
@@ -187,7 +189,7 @@ cdef bint xpub_service(XPub* x, Pipe* pipe) noexcept nogil:
         vec_clear(&x.scratch)
 
 
-# -- peers ------------------------------------------------------------------------------------------
+# -- peers -----------------------------------------------------------------------------------------
 
 cdef void xpub_welcome(XPub* x, Pipe* pipe) noexcept nogil:
     cdef Msg m
@@ -242,7 +244,7 @@ cdef void xpub_readable(Pattern* self, Pipe* pipe) noexcept nogil:
         ring_put(&x.talkers, pipe)
 
 
-# -- the application --------------------------------------------------------------------------------
+# -- the application -------------------------------------------------------------------------------
 
 cdef int xpub_recv(Pattern* self, MsgVec* out) noexcept nogil:
     cdef XPub* x = <XPub*> self
@@ -288,7 +290,8 @@ cdef int xpub_subscribe(Pattern* self, const uint8_t* topic, size_t size, int on
     return MQ_OK
 
 
-cdef int64_t xpub_query(Pattern* self, uint32_t what, const uint8_t* data, size_t size) noexcept nogil:
+cdef int64_t xpub_query(Pattern* self, uint32_t what, const uint8_t* data,
+                        size_t size) noexcept nogil:
     cdef XPub* x = <XPub*> self
     if what == Q_SUBSCRIBERS:
         return pub_subscribers(&x.base, data, size)
@@ -324,7 +327,7 @@ pattern = plugin_new(
         ("verboser", "bool", False, "notify of every subscribe and of every cancel"),
         ("manual", "bool", False, "apply a subscription only when the application says so"),
         ("welcome", "bytes", None, "a message that each new peer gets first"),
-        ("nodrop", "bool", False, "wait for subscribers at their mark instead of dropping for them"),
+        ("nodrop", "bool", False, "wait for subscribers at their mark, do not drop for them"),
         ("retain", "int", 0, "the last n messages per first part, sent to each new subscription"),
     ),
     "a PUB whose application sees the subscriptions",

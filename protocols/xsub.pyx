@@ -2,9 +2,8 @@
 
 A single-part message that starts with 01 or 00 subscribes or cancels the topic behind that byte; it
 travels as an ordinary message. Topics are kept and told to each new publisher, as control handles.
-Any other message goes up to all publishers; who is at its mark loses it, counted. What arrives is not
-filtered.
-"""
+Any other message goes up to all publishers; who is at its mark loses it, counted. What arrives is
+not filtered."""
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 
@@ -74,7 +73,7 @@ cdef int xsub_send(Pattern* self, Msg* parts, size_t n) noexcept nogil:
         rc = interest_change(&sub.it, data + 1, size - 1, data[0], &tell)
         if rc != MQ_OK and rc != MQ_INVALID:
             return rc
-        if rc == MQ_INVALID:  # to cancel what is not held changes nothing, as with a device in between
+        if rc == MQ_INVALID:  # to cancel what is not held changes nothing
             tell = False
     elif sub.it.peers.n == 0:
         self.host.unmatched += 1
@@ -92,7 +91,8 @@ cdef int xsub_subscribe(Pattern* self, const uint8_t* topic, size_t size, int on
     return interest_set(&(<XSub*> self).it, topic, size, on != 0)
 
 
-cdef int64_t xsub_query(Pattern* self, uint32_t what, const uint8_t* data, size_t size) noexcept nogil:
+cdef int64_t xsub_query(Pattern* self, uint32_t what, const uint8_t* data,
+                        size_t size) noexcept nogil:
     if what == Q_CAN_RECV:
         return fq_waiting(&(<XSub*> self).inn)
     if what == Q_TOPICS:

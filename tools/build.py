@@ -123,10 +123,14 @@ def build_extensions(python: Path) -> None:
 
 
 def remove_orphans() -> None:
-    """A module whose .pyx is gone must not live on as its old .so."""
-    for path in sources(".so"):
-        if not path.with_name(path.name.split(".")[0] + ".pyx").exists():
-            path.unlink()
+    """A module whose .pyx is gone must not live on as its old .so, here or in a wheel."""
+    orphans = [path for path in sources(".so")
+               if not path.with_name(path.name.split(".")[0] + ".pyx").exists()]
+    for path in orphans:
+        path.unlink()
+    if orphans:
+        for folder in (ROOT / "build").glob("lib*"):
+            shutil.rmtree(folder)
 
 
 def install(python: Path, venv: Path) -> None:

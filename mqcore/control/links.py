@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 import socket as pysocket
+import threading
 import time
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -73,7 +75,9 @@ class SocketLinks:
 
     def __init__(self, hub: Hub, core: Any, plugin: Any, options: Mapping[str, Any]) -> None:
         self.hub = hub
-        self.core = core
+        self._core = weakref.ref(core)  # weakly: a forgotten socket must be seen to be forgotten
+        self._held: Any = None
+        self._hurry = False
         self.plugin = plugin
         self.options = options
         self.number = hub.register(self)
@@ -91,6 +95,18 @@ class SocketLinks:
         except BaseException:
             hub.forget(self.number)
             raise
+
+    @property
+    def core(self) -> Any:
+        return self._held if self._held is not None else self._core()
+
+    def hold(self, core: Any) -> None:
+        """The socket has been forgotten unclosed: it lives on here until close() is done."""
+        self._held = core
+
+    def hurry(self) -> None:
+        """A close() that is under way stops waiting: linger 0."""
+        self._hurry = True
 
     def _shake(self) -> dict[str, Any]:
         names = [registry.pattern(name).zmtp for name in self.plugin.peers]
@@ -124,17 +140,17 @@ class SocketLinks:
         if parsed.filters:
             raise AddressError(f"no filter {parsed.filters[0]!r} is installed", position=0)
         rows = registry.transport_options(parsed.transport)
-        chosen = table.validate_all(given, extra=rows, scope="endpoint")
-        query = table.parse_query(parsed.query, extra=rows)
-        return parsed, transport, {**table.defaults(rows), **self.options, **query, **chosen}
+        return parsed, transport, table.for_link(self.options, parsed.query, given, extra=rows)
 
     def bind(self, text: str, **given: Any) -> Endpoint:
         parsed, transport, options = self._prepare(text, given)
         if transport.kind == "inproc":
             return self._bind_inproc(parsed, transport)
         listener: Any = None
+        ready = threading.Event()  # the control thread may accept before the constructor returns
 
         def accepted(sock: pysocket.socket, remote: str) -> None:
+            ready.wait()
             self.emit(records.Accepted, listener.endpoint, None, remote)
             self._adopt(sock, transport, None, listener.endpoint, remote, options)
 
@@ -142,10 +158,15 @@ class SocketLinks:
             if what == "accept_paused":
                 self.emit(records.AcceptPaused, listener.endpoint, None, str(error))
 
+            elif what == "accept_failed":
+                self.emit(records.HandshakeFailedEvent, None, None, str(error))
+
+        # not under the hub's lock: the listener waits for the control thread, which may want it
+        listener = Listener(self.hub.loop, transport, parsed, options, accepted, event)
+        endpoint = listener.endpoint
         with self.hub.lock:
-            listener = Listener(self.hub.loop, transport, parsed, options, accepted, event)
-            endpoint = listener.endpoint
             self.nodes[endpoint] = listener
+        ready.set()
         endpoint.set_closer(lambda: self.unbind(endpoint))
         self.emit(records.Listening, endpoint, None, "")
         return endpoint
@@ -303,6 +324,12 @@ class SocketLinks:
             found = self.peers.get(number) or self.gone.get(number)
         return found
 
+    def present(self) -> list[Peer]:
+        """The peers that are connected now."""
+        with self.hub.lock:
+            self.hub.pump()
+            return list(self.peers.values())
+
     # -- inproc ------------------------------------------------------------------------------------
 
     def _bind_inproc(self, parsed: url.Url, transport: Any) -> Endpoint:
@@ -432,11 +459,16 @@ class SocketLinks:
             for endpoint in tuple(self.nodes):
                 if endpoint.kind == "bind":
                     self._forget_inproc(endpoint)
-        for listener in listeners:
-            listener.stop()
-        if linger != 0:
-            self._drain(deadline)
-        unacked = self._await_acks(deadline) if linger != 0 else self._unacked()
+        interrupted: BaseException | None = None
+        try:
+            for listener in listeners:
+                listener.stop()
+            if linger != 0:
+                self._drain(deadline)
+            unacked = self._await_acks(deadline) if linger != 0 else self._unacked()
+        except BaseException as error:  # Ctrl-C: as if linger were over
+            interrupted = error
+            unacked = self._unacked()
         with self.hub.lock:
             connectors = [node for node in self.nodes.values() if isinstance(node, Connector)]
             for endpoint in tuple(self.nodes):
@@ -450,12 +482,14 @@ class SocketLinks:
             endpoint.move("closed")
         self.emit(records.Closed, None, None, "")
         self.hub.forget(self.number)
+        if interrupted is not None:
+            raise interrupted
         return self.report
 
     def _drain(self, deadline: float | None) -> None:
         pause = 0.0005
         while self.core._outstanding() > 0:
-            if deadline is not None and time.monotonic() >= deadline:
+            if self._hurry or (deadline is not None and time.monotonic() >= deadline):
                 return
             self.core._wait(self.core._change(), pause)
             pause = min(pause * 1.5, 0.01)
@@ -468,7 +502,8 @@ class SocketLinks:
         pause = 0.0002
         while True:
             unacked = self._unacked()
-            if unacked == 0 or (deadline is not None and time.monotonic() >= deadline):
+            if (unacked == 0 or self._hurry
+                    or (deadline is not None and time.monotonic() >= deadline)):
                 return unacked
             time.sleep(pause)
             pause = min(pause * 1.5, 0.01)

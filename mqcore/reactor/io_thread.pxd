@@ -64,6 +64,9 @@ cdef void io_abandon(IoThread* io) noexcept nogil                       # forked
 cdef void io_post(IoThread* io, Task* task) noexcept nogil              # any thread
 cdef int io_watch(IoThread* io, Watch* watch) noexcept nogil            # any thread; 0 or -1
 cdef void io_wake(IoThread* io) noexcept nogil                          # any thread
+# Any thread but the I/O thread: return when it has finished all that it had harvested before. What was
+# taken out of its set is in nobody's hands then. Returns at once if the thread does not run.
+cdef void io_sync(IoThread* io) noexcept nogil
 # on the I/O thread only
 cdef int io_timer(IoThread* io, int64_t when, void (*fire)(void*, IoThread*) noexcept nogil,
                   void* arg) noexcept nogil                             # Status

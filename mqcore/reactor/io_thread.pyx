@@ -13,11 +13,18 @@ from mqcore.base.status cimport MQ_NOMEM, MQ_OK
 from mqcore.reactor.includes cimport (
     SIG_SETMASK, close, pthread_create, pthread_join, pthread_self, pthread_setname_np, pthread_sigmask, sigfillset,
 )
-from mqcore.reactor.wakeup cimport eventfd_clear, eventfd_new, eventfd_signal
+from mqcore.reactor.wakeup cimport (
+    eventfd_clear, eventfd_new, eventfd_signal, futex_wait, futex_wake,
+)
 
 cdef enum:
     HARVEST = 64
     TICK_NS = 1000000
+
+
+cdef struct SyncPoint:
+    Task task
+    atomic[uint32_t] word
 
 
 cdef IoThread* io_new(const PollerOps* poller) noexcept nogil:
@@ -91,6 +98,29 @@ cdef void io_post(IoThread* io, Task* task) noexcept nogil:
         if io.posted.compare_exchange_weak(head, task):
             break
     io_wake(io)
+
+
+cdef void _synced(Task* task, IoThread* io) noexcept nogil:
+    cdef atomic[uint32_t]* word = <atomic[uint32_t]*> task.arg
+    word.exchange(1)
+    futex_wake(word, 1)
+
+
+cdef void io_sync(IoThread* io) noexcept nogil:
+    cdef SyncPoint* point
+    if not io.started:
+        return
+    point = <SyncPoint*> malloc(sizeof(SyncPoint))
+    if point == NULL:
+        return
+    memset(<void*> point, 0, sizeof(SyncPoint))
+    point.task.run = _synced
+    point.task.arg = &point.word
+    io_post(io, &point.task)
+    while point.word.load() == 0:
+        futex_wait(&point.word, 0, -1)
+    # the I/O thread may still be inside futex_wake, which only uses the address
+    free(point)
 
 
 cdef int io_watch(IoThread* io, Watch* watch) noexcept nogil:

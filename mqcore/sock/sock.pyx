@@ -20,7 +20,7 @@ from mqcore.link.pipe cimport (
 )
 from mqcore.link.plane cimport NOTE_GONE, NOTE_PATTERN, plane_note
 from mqcore.reactor.includes cimport close
-from mqcore.reactor.io_thread cimport IoThread, io_post, io_tick, io_watch
+from mqcore.reactor.io_thread cimport IoThread, io_post, io_sync, io_tick, io_watch
 from mqcore.reactor.poller cimport READY_HUP, READY_IN, READY_OUT, Ready
 from mqcore.reactor.wakeup cimport eventfd_new, eventfd_signal, futex_wait, futex_wake
 from mqcore.spi.pattern cimport PAT_EXCHANGE, PAT_REROUTE, PAT_RECV, PAT_SERVICE, PAT_WAITS
@@ -94,6 +94,7 @@ cdef void sock_free(Sock* s) noexcept nogil:
     if s.watching.load():
         s.plane.poller.close(s.watch.set)
         close(s.wake)
+        io_sync(s.watch.io)   # it may have harvested this set just before
     while s.ended != NULL:
         ended = s.ended
         s.ended = ended.next
@@ -698,6 +699,27 @@ cdef int sock_send(Sock* s, Msg* parts, size_t n) noexcept nogil:
     return rc
 
 
+cdef int sock_send_many(Sock* s, MsgVec* v, size_t start, size_t* done, size_t* count) noexcept nogil:
+    cdef size_t n
+    cdef int rc = MQ_OK
+    count[0] = 0
+    sock_enter(s)
+    while start < v.n:
+        n = 1
+        while v.at[start + n - 1].flags & MSG_MORE:
+            n += 1
+        rc = _send(s, &v.at[start], n)
+        if rc != MQ_OK and rc != MQ_DROPPED:
+            break
+        rc = MQ_OK
+        s.sent += 1
+        count[0] += 1
+        start += n
+    done[0] = start
+    sock_leave(s, True)       # one write for all of them
+    return rc
+
+
 cdef int sock_send_to(Sock* s, uint32_t peer, Msg* parts, size_t n) noexcept nogil:
     cdef int rc = MQ_UNSUPPORTED
     sock_enter(s)
@@ -856,6 +878,9 @@ cdef void sock_drop_all(Sock* s) noexcept nogil:
 cdef void _far_kick(void* far, uint32_t what) noexcept nogil:
     cdef Pipe* other = <Pipe*> far
     cdef uint32_t events = 0
+    if what & DIRTY_RESET:
+        _far_close(far)
+        return
     if what & DIRTY_OUT:
         events |= EVENT_READ
     if what & DIRTY_IN:

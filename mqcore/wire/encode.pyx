@@ -196,7 +196,7 @@ cdef int zmtp_encode(
     at = start = b.buf + b.len
     edge = at                 # the first message goes through _put, which makes room
     edge_ends = 0
-    lead = b.total - b.len
+    lead = 0
     while ypipe_check_read(src):
         m = yqueue_front(&src.q)
         flags = m.flags
@@ -223,7 +223,7 @@ cdef int zmtp_encode(
             edge = b.buf
             if plain and b.total < END_FAR - BATCH_HARD:
                 edge = b.buf + min(b.cap - SMALL, <size_t> BATCH_MAX)
-            edge_ends = min(b.cap_ends, <uint32_t> BATCH_MSGS)
+            edge_ends = b.cap_ends    # doubles up to BATCH_MSGS, never beyond
             if rc:
                 break
         bytes_open += size

@@ -10,7 +10,7 @@ Whatever cannot be one of these is refused at the first byte that proves it, wit
 the peer may be: a wrong port is the commonest fault, and the reason ends up before a user's eyes.
 """
 
-from libc.string cimport memcmp, memcpy, memset, strlen
+from libc.string cimport memcmp, memcpy, memset, strcmp, strlen
 
 from mqcore.base.cursor cimport load_be64
 from mqcore.base.status cimport MQ_DONE, MQ_NEED_DATA, MQ_OK
@@ -168,14 +168,12 @@ cdef int _mechanism(Zmtp* z) noexcept nogil:
         return refuse(z, "the peer's greeting is malformed: no mechanism's name")
     if z.n_seen < 32:
         return MQ_OK
-    printable(z.head.peer.mechanism, 21, z.seen + 12, 20)
-    z.head.peer.mechanism[20] = 0
-    if memcmp(z.seen + 12, b"NULL\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", 20) == 0:
-        memcpy(z.head.peer.mechanism, b"NULL", 5)
-        return MQ_OK
+    # nothing behind the name has come yet, so a zero follows it in any case
     printable(z.head.peer.mechanism, 21, z.seen + 12, strlen(<const char*> (z.seen + 12)))
+    if strcmp(z.head.peer.mechanism, "NULL") == 0:
+        return MQ_OK
     return refuse_with(z, "the peer wants mechanism %s, this socket uses %s",
-                        z.head.peer.mechanism, "NULL")
+                       z.head.peer.mechanism, "NULL")
 
 
 cdef int _greeting_byte(Zmtp* z) noexcept nogil:

@@ -113,7 +113,7 @@ cdef int check_pattern(Zmtp* z, const uint8_t* name, size_t size) noexcept nogil
         if strstr(z.head.config.peers, padded) != NULL:
             return MQ_OK
     return refuse_with(z, "the peer is a %s socket, which does not fit %s",
-                        z.head.peer.pattern, z.head.config.pattern)
+                       z.head.peer.pattern, z.head.config.pattern)
 
 
 cdef int _take_properties(Zmtp* z, const uint8_t* data, size_t size) noexcept nogil:

@@ -58,7 +58,8 @@ cdef inline void targets_fini(Targets* t) noexcept nogil:
     vec_fini(&t.copy)
 
 
-cdef inline int copy_write(MsgVec* scratch, Pipe* p, Msg* parts, size_t n, bint always) noexcept nogil:
+cdef inline int copy_write(MsgVec* scratch, Pipe* p, Msg* parts, size_t n,
+                           bint always) noexcept nogil:
     """A copy into one pipe. MQ_OK, MQ_FULL, MQ_NOMEM; at a mark nothing is counted."""
     cdef size_t i
     cdef int rc

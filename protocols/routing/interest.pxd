@@ -19,7 +19,7 @@ cdef struct Interest:         # zero-initialise
 # Status. attach tells the new publisher all topics; hangup may be called twice.
 cdef int interest_attach(Interest* it, Pipe* pipe) noexcept nogil
 cdef void interest_hangup(Interest* it, Pipe* pipe) noexcept nogil
-# MQ_OK; MQ_INVALID: a topic to give up that is not held; MQ_NOMEM. *tell: publishers must hear of it.
+# MQ_OK; MQ_INVALID: a topic to give up that is not held; MQ_NOMEM. *tell: publishers must hear.
 cdef int interest_change(Interest* it, const uint8_t* topic, size_t size, bint on,
                          bint* tell) noexcept nogil
 # The same, and tells them by a control handle.

@@ -39,7 +39,7 @@ cdef void pub_detach(Publisher* pub, Pipe* pipe) noexcept nogil
 # bits of SUB_; a new subscription gets what is retained for it. -1: no memory, nothing changed.
 cdef int pub_subscribe(Publisher* pub, Pipe* pipe, const uint8_t* topic, size_t size) noexcept nogil
 cdef int pub_cancel(Publisher* pub, Pipe* pipe, const uint8_t* topic, size_t size) noexcept nogil
-# Takes one subscription of a peer away, its topic in pub.path[0..*size): bits; SUB_NOTHING: no more.
+# Takes one subscription of a peer away, its topic in pub.path[0..*size): bits; SUB_NOTHING: none.
 cdef int pub_strip(Publisher* pub, Pipe* pipe, size_t* size) noexcept nogil
 cdef int pub_send(Pattern* self, Msg* parts, size_t n) noexcept nogil
 cdef int64_t pub_subscribers(Publisher* pub, const uint8_t* topic, size_t size) noexcept nogil

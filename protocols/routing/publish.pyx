@@ -11,8 +11,8 @@ from mqcore.protocols.routing.distribute cimport (
 )
 from mqcore.protocols.routing.stub cimport close_all
 from mqcore.protocols.routing.topics cimport (
-    Walk, topics_find, topics_fini, topics_first, topics_next, topics_pop, topics_put, topics_remove,
-    walk_next, walk_start,
+    Walk, topics_find, topics_fini, topics_first, topics_next, topics_pop, topics_put,
+    topics_remove, walk_next, walk_start,
 )
 from mqcore.spi.pattern cimport EV_SUBSCRIBED, EV_UNSUBSCRIBED
 from mqcore.spi.pipe cimport DROP_FULL, pipe_drop_out
@@ -28,7 +28,7 @@ cdef struct Retained:         # the last messages with one first part, oldest at
     MsgVec at[1]
 
 
-# -- sets of pipes as values of the index: a pipe, or a PipeSet with the low bit set ------------------
+# -- sets of pipes as values of the index: a pipe, or a PipeSet with the low bit set ---------------
 
 cdef inline bint is_set(uint64_t value) noexcept nogil:
     return value & 1
@@ -103,10 +103,10 @@ cdef void set_drop(uint64_t* value, Pipe* p) noexcept nogil:
         free(s)
 
 
-# -- subscriptions ----------------------------------------------------------------------------------
+# -- subscriptions ---------------------------------------------------------------------------------
 
 cdef int pub_path(Publisher* pub, size_t size) noexcept nogil:
-    """Room for a topic in `path`, before it goes into a tree: what is in can always be taken out."""
+    """Room for a topic in `path` before it goes into a tree: what is in can always get out."""
     cdef uint8_t* path
     if size < pub.path_cap:
         return MQ_OK
@@ -124,7 +124,8 @@ cdef inline void pub_tell(Publisher* pub, uint32_t what, Pipe* pipe, const uint8
         pub.head.host.emit(pub.head.host, what, pipe, topic, size)
 
 
-cdef int pub_subscribe(Publisher* pub, Pipe* pipe, const uint8_t* topic, size_t size) noexcept nogil:
+cdef int pub_subscribe(Publisher* pub, Pipe* pipe, const uint8_t* topic,
+                       size_t size) noexcept nogil:
     cdef Subscriber* peer = <Subscriber*> pipe.data
     cdef uint64_t* mine
     cdef uint64_t* all
@@ -185,7 +186,7 @@ cdef void pub_detach(Publisher* pub, Pipe* pipe) noexcept nogil:
     pipe.data = NULL
 
 
-# -- messages ---------------------------------------------------------------------------------------
+# -- messages --------------------------------------------------------------------------------------
 
 cdef inline int pub_hit(Publisher* pub, Pipe* pipe) noexcept nogil:
     cdef Subscriber* peer = <Subscriber*> pipe.data
@@ -248,7 +249,7 @@ cdef int64_t pub_subscribers(Publisher* pub, const uint8_t* topic, size_t size) 
     return pub.hits.n
 
 
-# -- retain -----------------------------------------------------------------------------------------
+# -- retain ----------------------------------------------------------------------------------------
 
 cdef int pub_keep(Publisher* pub, Msg* parts, size_t n) noexcept nogil:
     """Keeps a copy in place of the oldest with this first part. Status."""

@@ -1,10 +1,10 @@
 """Topics: byte strings to values, found by every prefix of a message. A radix tree.
 
-A node is one block: a head, its kids, the first byte that leads to each kid, and its label, the bytes
-that all below it share (without the byte that led to it). So a topic costs one block that is little
-longer than the topic, and matching a message costs one step per branch on its way, however many
-topics there are. Nothing here recurses: depth is in the hands of peers. The order of kids is the
-order of arrival; walking the tree visits a topic before its extensions, and all topics with one
+A node is one block: a head, its kids, the first byte that leads to each kid, and its label, the
+bytes that all below it share (without the byte that led to it). So a topic costs one block that is
+little longer than the topic, and matching a message costs one step per branch on its way, however
+many topics there are. Nothing here recurses: depth is in the hands of peers. The order of kids is
+the order of arrival; walking the tree visits a topic before its extensions, and all topics with one
 prefix together.
 
 A value is any number but 0. One owner at a time, under the socket's lock.
@@ -31,7 +31,8 @@ cdef struct Walk:             # through the topics that are a prefix of a messag
 
 # The place of a topic's value; NULL: not there.
 cdef uint64_t* topics_find(Topics* t, const uint8_t* topic, size_t size) noexcept nogil
-# The same, made if need be; the caller sets a new one (0) to something else at once. NULL: no memory.
+# The same, made if need be; the caller sets a new one, 0, to something else at once. NULL: no
+# memory.
 cdef uint64_t* topics_put(Topics* t, const uint8_t* topic, size_t size) noexcept nogil
 # Forgets a topic; False: it was not there.
 cdef bint topics_remove(Topics* t, const uint8_t* topic, size_t size) noexcept nogil

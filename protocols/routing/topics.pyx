@@ -174,7 +174,7 @@ cdef uint64_t* topics_put(Topics* t, const uint8_t* topic, size_t size) noexcept
 
 
 cdef void topics_join(Topics* t, Node** place) noexcept nogil:
-    """A node with one kid and no value becomes one with its kid; without memory it stays as it is."""
+    """A node with one kid and no value becomes one with its kid; without memory it stays."""
     cdef Node* high = place[0]
     cdef Node* low
     cdef Node* one
@@ -215,7 +215,7 @@ cdef bint topics_remove(Topics* t, const uint8_t* topic, size_t size) noexcept n
 
 
 cdef bint topics_prune(Topics* t, const uint8_t* topic, size_t* size) noexcept nogil:
-    """Tidies the node at a path where no topic ends. True: its parent, now at the path topic[0..*size),
+    """Tidies the node at a path where no topic ends. True: its parent, at topic[0..*size) now,
     is such a node without kids too (only after a join had failed for want of memory)."""
     cdef Node** place = &t.root
     cdef Node** above = NULL
@@ -244,7 +244,7 @@ cdef bint topics_prune(Topics* t, const uint8_t* topic, size_t* size) noexcept n
     return False
 
 
-# -- prefixes of a message --------------------------------------------------------------------------
+# -- prefixes of a message -------------------------------------------------------------------------
 
 cdef void walk_start(Walk* w, const Topics* t, const uint8_t* data, size_t size) noexcept nogil:
     w.node = t.root
@@ -273,7 +273,7 @@ cdef uint64_t walk_next(Walk* w) noexcept nogil:
     return 0
 
 
-# -- all topics -------------------------------------------------------------------------------------
+# -- all topics ------------------------------------------------------------------------------------
 
 cdef uint64_t topics_down(Node* node, uint8_t* buf, size_t* size) noexcept nogil:
     """From a node whose path is buf[0..*size), its label not yet in it: the first topic below."""

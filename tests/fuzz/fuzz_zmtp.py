@@ -6,9 +6,9 @@ traffic      whole, in pieces, copied, read directly: the same parts and answers
 """
 
 from fuzz_mutate import main
-from mqcore.wire.probe import CANCEL, SUBSCRIBE, Probe
 
 from mqcore.wire.handshake import Handshake, Null, Refused, Us
+from mqcore.wire.probe import CANCEL, SUBSCRIBE, Probe
 
 SIGNATURE = bytes.fromhex("ff00000000000000017f")
 PEERS = ("REP", "DEALER", "ROUTER")

@@ -4,14 +4,13 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-
 from mqcore.protocols import pub, sub, xpub, xsub
 from mqcore.testing.pattern_bench import Bench, Event, Status
 
 both = pytest.mark.parametrize("plugin", [pub.pattern, xpub.pattern])
 
 
-# -- publishers -------------------------------------------------------------------------------------
+# -- publishers ------------------------------------------------------------------------------------
 
 @both
 def test_topics_are_prefixes_of_the_first_part(plugin):
@@ -367,7 +366,7 @@ TestPub.settings = TestXPub.settings = settings(
     max_examples=50, stateful_step_count=50, deadline=None)
 
 
-# -- subscribers ------------------------------------------------------------------------------------
+# -- subscribers -----------------------------------------------------------------------------------
 
 def test_sub_tells_publishers():
     with Bench(sub.pattern) as b:

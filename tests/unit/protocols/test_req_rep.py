@@ -4,14 +4,13 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-
 from mqcore.protocols import dealer, rep, req
 from mqcore.testing.pattern_bench import Bench, Event, Status
 
 MORE, ENVELOPE = 1, 8
 
 
-# -- REQ --------------------------------------------------------------------------------------------
+# -- REQ -------------------------------------------------------------------------------------------
 
 def test_req_envelope_out_and_in():
     with Bench(req.pattern) as b:
@@ -130,7 +129,8 @@ def test_req_correlate_keeps_the_link():
         b.check()
 
 
-@pytest.mark.parametrize("bad", [[b"x"], [b""], [b"x", b""], [b"x", b"", b"y"], [b"1234", b"", b"y"]])
+@pytest.mark.parametrize(
+    "bad", [[b"x"], [b""], [b"x", b""], [b"x", b"", b"y"], [b"1234", b"", b"y"]])
 def test_req_malformed_answers_are_dropped(bad):
     with Bench(req.pattern) as b:
         a = b.attach()
@@ -207,8 +207,8 @@ def test_probe(plugin):
 
 
 class ReqMachine(RuleBasedStateMachine):
-    """Peers that answer what they were asked: late, twice, from the grave. The application must only
-    ever see the answer to its last request."""
+    """Peers that answer what they were asked: late, twice, from the grave. The application must
+    only ever see the answer to its last request."""
 
     correlate = False
 
@@ -309,7 +309,7 @@ TestReq.settings = TestReqCorrelate.settings = settings(
     max_examples=60, stateful_step_count=40, deadline=None)
 
 
-# -- REP --------------------------------------------------------------------------------------------
+# -- REP -------------------------------------------------------------------------------------------
 
 def test_rep_envelope():
     with Bench(rep.pattern) as b:
@@ -406,7 +406,7 @@ def test_rep_is_fair():
         assert [m[1] for m in b.recv_all()] == [b"a0", b"c0", b"a1", b"a2", b"a3"]
 
 
-# -- DEALER -----------------------------------------------------------------------------------------
+# -- DEALER ----------------------------------------------------------------------------------------
 
 def test_dealer_both_ways():
     with Bench(dealer.pattern) as b:

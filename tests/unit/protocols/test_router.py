@@ -1,10 +1,9 @@
-"""ROUTER on the bench: ids given and made, mandatory, handover, and a state machine against a dict."""
+"""ROUTER on the bench: ids given and made, mandatory, handover; a machine against a dict."""
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-
 from mqcore.protocols import router
 from mqcore.testing.pattern_bench import Bench, Event, Refused, Status
 

@@ -3,8 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-
-from mqcore.testing.topics_bench import TopicIndex
+from mqcore.protocols.routing.topic_index import TopicIndex
 
 # few letters and nested prefixes make splits and joins; the rest keeps it honest
 TOPICS = st.one_of(st.text("ab", max_size=6).map(str.encode), st.binary(max_size=8),

@@ -153,6 +153,17 @@ def test_a_pattern_may_restate_the_cores_row_about_it(install):
     assert patterns.find("req2")
 
 
+def test_a_row_that_patterns_share_names_them_all(install):
+    patterns = Registry("pattern", "mqcore.protocols.test", registry.PATTERN_ABI)
+    for name in ("one", "two", "bad"):
+        install(f"mq-{name}", name, f"class pattern:\n abi = {1 + (name == 'bad')}\n"
+                f" name = {name!r}\n peers = ()\n options = (('probe', 'bool', False, 'd'),)\n",
+                "mqcore.protocols.test", "pattern")
+    row, = patterns.all_options()
+    assert row.name == "probe" and row.patterns == ("one", "two")
+    assert "| one, two |" in options.render_table([row])
+
+
 def test_many_threads_get_one_object(install, transports):
     install("mq-slow", "slow", "import time\ntime.sleep(0.05)\n" + good("slow"))
     found, go = [], threading.Barrier(8)

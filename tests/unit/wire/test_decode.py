@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from mqcore.wire.probe import CANCEL, MORE, SUBSCRIBE
 
 VERSIONS = [(3, 1), (3, 0), (2, 0), (1, 0)]
@@ -217,6 +218,12 @@ def test_absurd_lengths(peer, size):
     ours = peer((1, 0))
     if size + 1 < 1 << 64:
         assert ours.decode(b"\xff" + (size + 1).to_bytes(8, "big") + b"\0")[0] == "protocol"
+
+
+def test_the_longest_length_is_believed_but_costs_little(peer):
+    ours = peer()
+    assert ours.decode(b"\x02" + ((1 << 63) - 1).to_bytes(8, "big") + b"x") == ("need_data", [])
+    assert ours.memory[:2] == (1, 1 << 20)
 
 
 @pytest.mark.parametrize("text", [b"\0\0", b"\xff" + bytes(9)])

@@ -3,7 +3,6 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mqcore.wire.probe import Probe
 
 from mqcore.wire.handshake import Handshake, Mechanism, Null, Refused, Us
 from mqcore.wire.handshake.mechanism import (
@@ -12,6 +11,7 @@ from mqcore.wire.handshake.mechanism import (
     split_command,
     unpack_properties,
 )
+from mqcore.wire.probe import Probe
 
 SIGNATURE = bytes.fromhex("ff00000000000000017f")
 US = {"routing_id": b"me", "number": 5}

@@ -4,6 +4,7 @@ import select
 import socket
 
 import pytest
+
 from mqcore.wire.probe import SUBSCRIBE
 
 zmq = pytest.importorskip("zmq")
