@@ -22,6 +22,7 @@ cdef class SocketCore:
     cdef readonly bint device_owned       # a device moves its messages: other use is refused
     cdef MsgVec held                      # a message that recv_into() had no room for
     cdef list _keep                       # bytes that the handshake configuration points to
+    cdef public object _level             # of fileno(): looks again after each receive; or None
     cdef object __weakref__
 
     cdef MsgVec* take_vec(self) except NULL

@@ -197,7 +197,7 @@ cdef class SocketCore:
         try:
             while True:
                 if deadline == 0 or late:
-                    self.send_timeout(rc, timeout)
+                    self._fail_send(rc, timeout)
                 late = self.wait(seen, deadline)
                 seen = self.s.change.load()
                 rc = self.attempt(parts, n, 0)
@@ -206,11 +206,13 @@ cdef class SocketCore:
         finally:
             self.s.users.fetch_sub(1)
 
-    def send_timeout(self, int rc, timeout, sent=0):
+    def _fail_send(self, int rc, timeout, sent=0):
         full = rc == MQ_FULL
         peers = self.s.n_pipes
-        text = (f"all {peers} peers are at their high-water mark" if full
-                else "no peer is connected")
+        text = ("no peer is connected" if not full else
+                f"all {peers} peers are at their high-water mark" if peers > 1 else
+                "the peer is at its high-water mark" if peers else
+                "no peer is connected, and as many messages wait as send_hwm allows")
         raise SendTimeout(
             f"the message could not be sent{self._span(timeout, self.send_ns)}: {text}",
             why="full" if full else "no_peer", peers=peers, sent=sent)
@@ -218,6 +220,8 @@ cdef class SocketCore:
     def _span(self, timeout, int64_t default):
         if timeout is ...:
             timeout = default / 1e9
+        if timeout is None:
+            return ""
         return " at once" if timeout == 0 else f" within {timeout:g} s"
 
     cdef int pull(self, MsgVec* v, object timeout) except -1:
@@ -228,12 +232,16 @@ cdef class SocketCore:
         cdef bint late = False
         if self.held.n:
             self.held, v[0] = v[0], self.held
+            if self._level is not None:
+                self._level.settle()
             return 0
         if self.s.lock.load():
             with nogil:
                 rc = sock_recv(self.s, v)
         else:
             rc = sock_recv(self.s, v)
+        if self._level is not None:
+            self._level.settle()
         if rc == MQ_OK:
             return 0
         if rc != MQ_AGAIN:
@@ -251,6 +259,8 @@ cdef class SocketCore:
                 seen = self.s.change.load()
                 with nogil:
                     rc = sock_recv(self.s, v)
+                if self._level is not None:
+                    self._level.settle()
                 if rc == MQ_OK:
                     return 0
                 if rc != MQ_AGAIN:
@@ -270,6 +280,8 @@ cdef class SocketCore:
             if most > 1 and not self.answers:
                 with nogil:
                     sock_recv_many(self.s, v, most - 1, most_bytes, &count)
+        if self._level is not None:
+            self._level.settle()
         return 0
 
     cdef int refuse_router(self) except -1:
@@ -498,6 +510,8 @@ cdef class SocketCore:
                 size += msg_size(&v.at[i])
             if <Py_ssize_t> size > view.len:
                 self.held, v[0] = v[0], self.held
+                if self._level is not None:
+                    self._level.settle()
                 raise MessageTooLarge(f"a message of {size} bytes does not fit in {view.len}",
                                       hint="give a larger buffer; the message is kept")
             self.owes = self.answers
@@ -640,7 +654,7 @@ cdef class SocketCore:
             if self._try_answer(message, parts):
                 return
             if deadline == 0 or late:
-                self.send_timeout(MQ_FULL, timeout)
+                self._fail_send(MQ_FULL, timeout)
             late = self.wait(seen, deadline)
 
     # -- for mqcore/api and mqcore/control ---------------------------------------------------------------
@@ -680,13 +694,22 @@ cdef class SocketCore:
         s.port.recv.conflate = marks["recv_conflate"]
 
     def _set(self, str name, value):
-        """send_timeout, recv_timeout (seconds or None), immediate, on_full (index), device."""
+        """send_timeout, recv_timeout (seconds or None), immediate, on_full (index), device; the four
+        marks, for peers that connect from now on."""
         if name == "send_timeout":
             self.send_ns = -1 if value is None else <int64_t> (value * 1e9)
         elif name == "recv_timeout":
             self.recv_ns = -1 if value is None else <int64_t> (value * 1e9)
         elif name == "immediate":
             self.s.immediate = value
+        elif name == "send_hwm":
+            self.s.port.send.msgs = limit(value)
+        elif name == "send_hwm_bytes":
+            self.s.port.send.bytes = limit(value)
+        elif name == "recv_hwm":
+            self.s.port.recv.msgs = limit(value)
+        elif name == "recv_hwm_bytes":
+            self.s.port.recv.bytes = limit(value)
         elif name == "on_full":
             self.s.on_full = value
         elif name == "device":
@@ -797,6 +820,10 @@ cdef class SocketCore:
             or (self.s.connects.load() > 0 and not self.s.immediate and self.s.n_pipes == 0
                 and self.s.n_waiting.load() < self.s.port.send.msgs))
         return readable, writable
+
+    def _attached(self):
+        """How many peers the pattern has now: handshaken and not refused."""
+        return 0 if self.s == NULL else self.s.n_pipes
 
     def _change(self):
         return self.s.change.load()
