@@ -348,6 +348,16 @@ def parse_query(pairs: Iterable[tuple[str, str]], *, extra: Iterable[Option] = (
     return {name: from_text(name, text, extra=extra) for name, text in pairs}
 
 
+def for_link(socket_values: Mapping[str, Any], query: Iterable[tuple[str, str]],
+             keywords: Mapping[str, Any], *, extra: Iterable[Option] = (),
+             pattern: str = "") -> dict[str, Any]:
+    """What holds for one endpoint: its keywords over its URL's query over the socket's clean
+    values over the defaults. `extra`: the rows of its transport."""
+    extra = tuple(extra)
+    return {**defaults(extra), **socket_values, **parse_query(query, extra=extra),
+            **validate_all(keywords, extra=extra, scope="endpoint", pattern=pattern)}
+
+
 # -- what is rendered from the table ---------------------------------------------------------------
 
 
@@ -370,7 +380,8 @@ def _default_word(row: Option) -> str:
 
 def render_table(extra: Iterable[Option] = ()) -> str:
     """The table as Markdown, for the README. A star: also per endpoint and in the URL."""
-    lines = ["| option | type | default | range | patterns | meaning |", "|---|---|---|---|---|---|"]
+    lines = ["| option | type | default | range | patterns | meaning |",
+             "|---|---|---|---|---|---|"]
     for row in table(extra).values():
         numeric = row.type in ("seconds", "int", "size") and abs(row.range[1]) < 1 << 62
         span = f"{row.range[0]:g} to {row.range[1]:g}" if numeric else ""

@@ -1,5 +1,5 @@
-"""DEALER: out to the peers in turn, in from the peers in turn; no envelope, no order between the two.
-Peers: REP (the application writes the empty delimiter itself), DEALER, ROUTER."""
+"""DEALER: out to the peers in turn, in from the peers in turn; no envelope, no order between the
+two. Peers: REP (the application writes the empty delimiter itself), DEALER, ROUTER."""
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.string cimport strcmp

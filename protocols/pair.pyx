@@ -67,7 +67,8 @@ cdef int pair_recv(Pattern* self, MsgVec* out) noexcept nogil:
     return fq_recv(&(<Pair*> self).inn, out)
 
 
-cdef int64_t pair_query(Pattern* self, uint32_t what, const uint8_t* data, size_t size) noexcept nogil:
+cdef int64_t pair_query(Pattern* self, uint32_t what, const uint8_t* data,
+                        size_t size) noexcept nogil:
     cdef Pair* pair = <Pair*> self
     if what == Q_CAN_SEND:
         return pair.peer != NULL and pipe_has_room(pair.peer, 0)

@@ -42,7 +42,8 @@ cdef int pull_recv(Pattern* self, MsgVec* out) noexcept nogil:
     return fq_recv(&(<Pull*> self).inn, out)
 
 
-cdef int64_t pull_query(Pattern* self, uint32_t what, const uint8_t* data, size_t size) noexcept nogil:
+cdef int64_t pull_query(Pattern* self, uint32_t what, const uint8_t* data,
+                        size_t size) noexcept nogil:
     if what == Q_CAN_RECV:
         return fq_waiting(&(<Pull*> self).inn)
     return 0 if what == Q_CAN_SEND else -1

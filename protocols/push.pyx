@@ -1,8 +1,7 @@
 """PUSH: each message to one of the peers, in turn. Peer: PULL.
 
-With no peer, or with all peers at their mark, nothing is taken (the socket waits). What a peer sends
-to a PUSH has no receiver: it is read and counted as dropped, so that it cannot pile up.
-"""
+With no peer, or with all peers at their mark, nothing is taken (the socket waits). What a peer
+sends to a PUSH has no receiver: it is read and counted as dropped, so that it cannot pile up."""
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 
@@ -61,7 +60,8 @@ cdef int push_send(Pattern* self, Msg* parts, size_t n) noexcept nogil:
     return lb_send(&(<Push*> self).out, parts, n, &taker)
 
 
-cdef int64_t push_query(Pattern* self, uint32_t what, const uint8_t* data, size_t size) noexcept nogil:
+cdef int64_t push_query(Pattern* self, uint32_t what, const uint8_t* data,
+                        size_t size) noexcept nogil:
     if what == Q_CAN_SEND:
         return lb_can_send(&(<Push*> self).out)
     return 0 if what == Q_CAN_RECV else -1

@@ -11,8 +11,8 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.string cimport memcmp
 
 from mqcore.base.message cimport (
-    MSG_ENVELOPE, MSG_MORE, Msg, MsgVec, msg_copy, msg_data, msg_size, vec_clear, vec_fini, vec_grow,
-    vec_push,
+    MSG_ENVELOPE, MSG_MORE, Msg, MsgVec, msg_copy, msg_data, msg_size, vec_clear, vec_fini,
+    vec_grow, vec_push,
 )
 from mqcore.base.status cimport MQ_DROPPED, MQ_FULL, MQ_NO_PEER, MQ_OK, MQ_STATE
 from mqcore.protocols.routing.fair_queue cimport (
@@ -78,7 +78,7 @@ cdef void rep_readable(Pattern* self, Pipe* pipe) noexcept nogil:
     fq_readable(&(<Rep*> self).inn, pipe)
 
 
-# -- requests ---------------------------------------------------------------------------------------
+# -- requests --------------------------------------------------------------------------------------
 
 cdef bint rep_mark_envelope(Msg* parts, size_t n) noexcept nogil:
     """Flags it; False if there is none or nothing behind it."""
@@ -141,7 +141,7 @@ cdef int rep_recv(Pattern* self, MsgVec* out) noexcept nogil:
     return rep_remember(rep, out.at + at, out.n - at)
 
 
-# -- answers ----------------------------------------------------------------------------------------
+# -- answers ---------------------------------------------------------------------------------------
 
 cdef int rep_write(Pipe* pipe, Msg* parts, size_t n) noexcept nogil:
     """MQ_OK, MQ_DROPPED (the parts are closed), MQ_NOMEM."""
@@ -213,7 +213,8 @@ cdef int rep_send_to(Pattern* self, uint32_t peer, Msg* parts, size_t n) noexcep
     return rc
 
 
-cdef int64_t rep_query(Pattern* self, uint32_t what, const uint8_t* data, size_t size) noexcept nogil:
+cdef int64_t rep_query(Pattern* self, uint32_t what, const uint8_t* data,
+                       size_t size) noexcept nogil:
     cdef Rep* rep = <Rep*> self
     if what == Q_CAN_SEND:
         return rep.asker != 0

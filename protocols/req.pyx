@@ -3,8 +3,8 @@
 On the wire a request is [id, 4 bytes, only with `correlate`], an empty part, the body; the answer
 looks the same. There is no state from which no call helps: a request is given up by `abandon` or by
 the next send (unless `strict`). What must not happen is that its late answer is taken for the next
-one's. With `correlate` the id tells them apart and the link stays. Without, the link that the request
-went out on is closed and reopened (DIRTY_RESET), and nothing more is sent on the old one.
+one's. With `correlate` the id tells them apart and the link stays. Without, the link that the
+request went out on is closed and reopened (DIRTY_RESET), and nothing more is sent on the old one.
 
     state      send           recv                         abandon    the peer leaves
     IDLE       -> ASKED       MQ_STATE                     -          -
@@ -29,7 +29,6 @@ from mqcore.protocols.routing.load_balance cimport (
     LoadBalance, lb_attach, lb_can_send, lb_detach, lb_fini, lb_hangup, lb_init, lb_send,
     lb_writable,
 )
-from mqcore.protocols.routing.ring cimport MARK_GONE
 from mqcore.protocols.routing.stub cimport probe
 from mqcore.spi.pattern cimport (
     PAT_EXCHANGE, PAT_IDENTITY, PAT_RECV, PAT_SEND, PATTERN_ABI, Q_CAN_RECV, Q_CAN_SEND, Pattern,
@@ -90,7 +89,7 @@ cdef int req_set_option(Pattern* self, const char* name, int64_t number, const u
     return MQ_OK
 
 
-# -- answers ----------------------------------------------------------------------------------------
+# -- answers ---------------------------------------------------------------------------------------
 
 cdef size_t req_envelope(Req* req, Msg* parts, size_t n) noexcept nogil:
     """Parts in front of the body; 0: malformed."""
@@ -100,7 +99,7 @@ cdef size_t req_envelope(Req* req, Msg* parts, size_t n) noexcept nogil:
 
 
 cdef bint req_take(Req* req, Pipe* p) noexcept nogil:
-    """Is what lies in `answer`, come from p, the answer? Strips the envelope, or counts the drop."""
+    """Is what lies in `answer`, from p, the answer? Strips the envelope, or counts the drop."""
     cdef Msg* parts = req.answer.at
     cdef size_t front = req_envelope(req, parts, req.answer.n)
     cdef size_t i
@@ -171,7 +170,7 @@ cdef int req_recv(Pattern* self, MsgVec* out) noexcept nogil:
     return MQ_OK
 
 
-# -- requests ---------------------------------------------------------------------------------------
+# -- requests --------------------------------------------------------------------------------------
 
 cdef int req_send(Pattern* self, Msg* parts, size_t n) noexcept nogil:
     cdef Req* req = <Req*> self
@@ -208,7 +207,7 @@ cdef void req_abandon(Pattern* self) noexcept nogil:
     req_forget(<Req*> self)
 
 
-# -- peers ------------------------------------------------------------------------------------------
+# -- peers -----------------------------------------------------------------------------------------
 
 cdef int req_attach(Pattern* self, Pipe* pipe) noexcept nogil:
     cdef Req* req = <Req*> self
@@ -248,11 +247,12 @@ cdef void req_writable(Pattern* self, Pipe* pipe) noexcept nogil:
     lb_writable(&(<Req*> self).out, pipe)
 
 
-cdef int64_t req_query(Pattern* self, uint32_t what, const uint8_t* data, size_t size) noexcept nogil:
+cdef int64_t req_query(Pattern* self, uint32_t what, const uint8_t* data,
+                       size_t size) noexcept nogil:
     cdef Req* req = <Req*> self
     if what == Q_CAN_SEND:
         return lb_can_send(&req.out) and not (req.strict and req.state == ASKED)
-    if what == Q_CAN_RECV:    # without a request there is nothing to wait for, so not readable either
+    if what == Q_CAN_RECV:    # without a request there is nothing to wait for: not readable
         if req.state == ASKED:
             req_pump(req)
         return req.state == LEFT or req.answer.n != 0

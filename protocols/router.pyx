@@ -1,9 +1,10 @@
 """ROUTER: each peer by its routing id. Peers: REQ, DEALER, ROUTER.
 
-`recv` puts the sender's id in front (flags MSG_ROUTING_ID | MSG_MORE), `send` takes it away again; it
-never travels. A peer that announces no id gets five bytes: 00 and a 32-bit counter with a random
+`recv` puts the sender's id in front (flags MSG_ROUTING_ID | MSG_MORE), `send` takes it away again;
+it never travels. A peer that announces no id gets five bytes: 00 and a 32-bit counter with a random
 start. If two peers announce the same id, the newer one takes it and the older one's link is closed
-(`handover`), or the newer one is refused. What a replaced or vanished peer had sent is still read.
+(`handover`), or the newer one is refused. What a replaced or vanished peer had sent is still
+read.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
@@ -31,7 +32,8 @@ from mqcore.spi.pattern cimport (
     plugin_new,
 )
 from mqcore.spi.pipe cimport (
-    DIRTY_RESET, DROP_FULL, DROP_NO_PEER, Pipe, pipe_delivered, pipe_drop_out, pipe_touch, pipe_write,
+    DIRTY_RESET, DROP_FULL, DROP_NO_PEER, Pipe, pipe_delivered, pipe_drop_out, pipe_touch,
+    pipe_write,
 )
 
 cdef struct Name:             # Pipe.data
@@ -51,7 +53,8 @@ cdef struct Router:
 cdef int router_init(Pattern* self) noexcept nogil:
     cdef Router* r = <Router*> self
     # the same table at the same nanosecond is not to be had twice; nothing secret hangs on it
-    r.seed = (<uint64_t> now_ns() ^ (<uint64_t> <size_t> self << 20)) * <uint64_t> 0x9e3779b97f4a7c15
+    r.seed = <uint64_t> now_ns() ^ (<uint64_t> <size_t> self << 20)
+    r.seed *= <uint64_t> 0x9e3779b97f4a7c15
     r.next_id = <uint32_t> (r.seed >> 32)
     r.mandatory = True
     r.handover = True
@@ -79,7 +82,7 @@ cdef int router_set_option(Pattern* self, const char* name, int64_t number, cons
     return MQ_OK
 
 
-# -- ids --------------------------------------------------------------------------------------------
+# -- ids -------------------------------------------------------------------------------------------
 
 cdef Pipe* router_by_name(Router* r, const uint8_t* id, size_t size, uint64_t hash) noexcept nogil:
     cdef size_t step = 0
@@ -134,7 +137,7 @@ cdef void router_unname(Router* r, Pipe* pipe) noexcept nogil:
         peers_remove(&r.names, (<Name*> pipe.data).hash, pipe)
 
 
-# -- peers ------------------------------------------------------------------------------------------
+# -- peers -----------------------------------------------------------------------------------------
 
 cdef int router_enter(Router* r, Pipe* pipe, Name* name) noexcept nogil:
     """Into both tables and the queue, or into none."""
@@ -197,7 +200,7 @@ cdef void router_readable(Pattern* self, Pipe* pipe) noexcept nogil:
     fq_readable(&(<Router*> self).inn, pipe)
 
 
-# -- messages ---------------------------------------------------------------------------------------
+# -- messages --------------------------------------------------------------------------------------
 
 cdef int router_write(Router* r, Pipe* pipe, Msg* parts, size_t n) noexcept nogil:
     """MQ_OK, MQ_DROPPED (the parts are closed), or what send returns."""
@@ -219,10 +222,12 @@ cdef int router_send(Pattern* self, Msg* parts, size_t n) noexcept nogil:
     cdef Router* r = <Router*> self
     cdef const uint8_t* id = msg_data(&parts[0])
     cdef size_t size = msg_size(&parts[0])
+    cdef Pipe* pipe
     cdef int rc
     if n < 2:
         return MQ_INVALID
-    rc = router_write(r, router_by_name(r, id, size, hash_bytes(id, size, r.seed)), parts + 1, n - 1)
+    pipe = router_by_name(r, id, size, hash_bytes(id, size, r.seed))
+    rc = router_write(r, pipe, parts + 1, n - 1)
     if rc == MQ_OK or rc == MQ_DROPPED:
         msg_close(&parts[0])
     return rc

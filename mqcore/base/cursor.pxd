@@ -1,7 +1,7 @@
 """A bounded reader for decoders: takes numbers and byte runs from a buffer, never past its end.
 
-A read that does not fit takes nothing, returns zero (or NULL) and marks the cursor `bad`; so a parser
-may read a whole record and ask once, at its end.
+A read that does not fit returns zero (or NULL), marks the cursor `bad` and leaves nothing to read;
+so a parser may read a whole record and ask once, at its end.
 """
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t

@@ -52,6 +52,7 @@ class Connector:
         shown = render(transport.scheme, url.address, url.filters)
         self.endpoint = Endpoint(shown, "connect", given=url.text, closer=self.stop)
         self._on_connected = on_connected
+        self._on_state = on_state
         if on_state is not None:
             self.endpoint.observe(lambda _e, _old, new, error: on_state(new, error))
         again = options.get("reconnect", 0.1)
@@ -67,7 +68,8 @@ class Connector:
     # -- from any thread ---------------------------------------------------------------------------
 
     def start(self) -> None:
-        self.loop.call(self._attempt)
+        """The first attempt begins. Once."""
+        self.loop.call(self._start)
 
     def handshaken(self) -> None:
         """The peer fits: the pauses start over."""
@@ -89,6 +91,12 @@ class Connector:
         self.loop.call_wait(self._stop)
 
     # -- an attempt --------------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        if self.attempts == 0 and self.endpoint.state == "connecting":
+            if self._on_state is not None:
+                self._on_state("connecting", None)  # the state it was born in: no move tells it
+            self._attempt()
 
     def _attempt(self) -> None:
         if self.endpoint.state == "closed":

@@ -85,10 +85,9 @@ class Endpoint:
                 self._raise_if_hopeless()
                 left = None if timeout is None else started + timeout - time.monotonic()
                 if left is not None and left <= 0:
-                    raise ConnectTimeout(
-                        f"no connection to {self.url} within {timeout:g} s ({self._state}"
-                        f"{f': {self._error.text}' if self._error is not None else ''})",
-                        last=self._error)
+                    why = f": {self._error.text}" if self._error is not None else ""
+                    raise ConnectTimeout(f"no connection to {self.url} within {timeout:g} s "
+                                         f"({self._state}{why})", last=self._error)
                 self._changed.wait(left)
 
     def _raise_if_hopeless(self) -> None:

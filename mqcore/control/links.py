@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import socket as pysocket
+import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
@@ -34,7 +35,7 @@ EV_NAMES = {1: records.Subscribed, 2: records.Unsubscribed, 3: records.Dropped, 
 class Wire:
     """One engine, as the control plane remembers it."""
 
-    __slots__ = ("endpoint", "owner", "peer", "pid", "remote", "slot")
+    __slots__ = ("endpoint", "owner", "peer", "pid", "prio", "remote", "slot")
 
     def __init__(self, owner: Any, endpoint: Endpoint, remote: str, pid: int | None) -> None:
         self.owner = owner  # Connector, or None for an accepted one
@@ -42,6 +43,7 @@ class Wire:
         self.remote = remote
         self.pid = pid
         self.peer: Peer | None = None
+        self.prio = 8
         self.slot = -1
 
 
@@ -123,17 +125,17 @@ class SocketLinks:
         if parsed.filters:
             raise AddressError(f"no filter {parsed.filters[0]!r} is installed", position=0)
         rows = registry.transport_options(parsed.transport)
-        chosen = table.validate_all(given, extra=rows, scope="endpoint")
-        query = table.parse_query(parsed.query, extra=rows)
-        return parsed, transport, {**table.defaults(rows), **self.options, **query, **chosen}
+        return parsed, transport, table.for_link(self.options, parsed.query, given, extra=rows)
 
     def bind(self, text: str, **given: Any) -> Endpoint:
         parsed, transport, options = self._prepare(text, given)
         if transport.kind == "inproc":
             return self._bind_inproc(parsed, transport)
         listener: Any = None
+        ready = threading.Event()  # the control thread may accept before the constructor returns
 
         def accepted(sock: pysocket.socket, remote: str) -> None:
+            ready.wait()
             self.emit(records.Accepted, listener.endpoint, None, remote)
             self._adopt(sock, transport, None, listener.endpoint, remote, options)
 
@@ -141,10 +143,15 @@ class SocketLinks:
             if what == "accept_paused":
                 self.emit(records.AcceptPaused, listener.endpoint, None, str(error))
 
+            elif what == "accept_failed":
+                self.emit(records.HandshakeFailedEvent, None, None, str(error))
+
+        # not under the hub's lock: the listener waits for the control thread, which may want it
+        listener = Listener(self.hub.loop, transport, parsed, options, accepted, event)
+        endpoint = listener.endpoint
         with self.hub.lock:
-            listener = Listener(self.hub.loop, transport, parsed, options, accepted, event)
-            endpoint = listener.endpoint
             self.nodes[endpoint] = listener
+        ready.set()
         endpoint.set_closer(lambda: self.unbind(endpoint))
         self.emit(records.Listening, endpoint, None, "")
         return endpoint
@@ -238,6 +245,7 @@ class SocketLinks:
                 -1 if size is None else size)
             sock.detach()
             wire.slot = slot
+            wire.prio = options["prio"]
             self.wires[slot] = wire
 
     def note(self, kind: int, slot: int, peer: int, code: int, fatal: bool, text: bytes) -> None:
@@ -260,7 +268,8 @@ class SocketLinks:
             id=number, address=wire.remote, endpoint=wire.endpoint.url,
             wire=f"zmtp/{facts['major']}.{facts['minor']}", pattern=facts["pattern"].lower(),
             routing_id=facts["routing_id"], pid=wire.pid,
-            metadata=decode_metadata(facts["metadata"]))
+            metadata={name: value for name, value in decode_metadata(facts["metadata"]).items()
+                      if name.lower() not in ("socket-type", "identity")}, prio=wire.prio)
         wire.peer = peer
         self.peers[number] = peer
         if wire.owner is not None:

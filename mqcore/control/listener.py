@@ -56,8 +56,8 @@ class Listener:
         self._event("listening", None)
         try:
             loop.call_wait(self._start)
-        except BaseException:
-            self._stop()
+        except BaseException:  # Ctrl-C while we waited, too
+            self.stop()
             raise
 
     def stop(self) -> None:
@@ -107,7 +107,7 @@ class Listener:
             raise
 
     def _pause(self, sock: socket.socket, error: OSError) -> None:
-        """Out of descriptors or memory. The descriptor stays readable, so watching it would spin."""
+        """Out of descriptors or memory. Watched, a descriptor that stays readable would spin."""
         fd = sock.fileno()
         self.paused += 1
         self.loop.remove(fd)

@@ -41,7 +41,7 @@ class Timer:
         self._loop, self.when, self.fn, self.args = loop, when, fn, args
 
     def cancel(self) -> None:
-        """From any thread; idempotent. On the control thread it is certain not to run afterwards."""
+        """From any thread; idempotent. On the control thread: it will not run afterwards."""
         if self.fn is not None:
             self.fn, self.args = None, ()
             self._loop._cancelled += 1
@@ -71,6 +71,8 @@ class ControlLoop:
         self._selector.register(self._wakeup, selectors.EVENT_READ)
         self._woken = False
         self._thread: threading.Thread | None = None
+        # Of that thread. Not current_thread(), which would adopt threads that are not Python's.
+        self._ident = 0
         self._stopping = False
         self._closed = False
         # Reentrant: a finaliser or a signal handler may call in while its thread is inside.
@@ -112,7 +114,7 @@ class ControlLoop:
             self._finish()
             return
         self._wake()
-        if thread is not threading.current_thread():
+        if not self.on_thread:
             thread.join()
 
     def abandon(self) -> None:
@@ -121,6 +123,7 @@ class ControlLoop:
         if not self._closed:
             self._closed = self._stopping = True
             self._thread = None
+            self._ident = 0
             self._handlers.clear()
             self._selector.close()
             os.close(self._wakeup)
@@ -131,7 +134,7 @@ class ControlLoop:
 
     @property
     def on_thread(self) -> bool:
-        return threading.current_thread() is self._thread
+        return threading.get_ident() == self._ident
 
     # -- calls -------------------------------------------------------------------------------------
 
@@ -270,9 +273,11 @@ class ControlLoop:
                 os.eventfd_write(self._wakeup, 1)
 
     def _run(self) -> None:
+        self._ident = threading.get_ident()
         while not self._stopping or self._calls:
             self._turn()
         self._finish()
+        self._ident = 0  # the number may be used again
 
     def _turn(self) -> None:
         try:
@@ -311,7 +316,7 @@ class ControlLoop:
 
     def _dispatch(self, fd: int, events: int) -> None:
         for event in (selectors.EVENT_READ, selectors.EVENT_WRITE):
-            handler = self._handlers.get(fd, {}).get(event)  # an earlier handler may have removed it
+            handler = self._handlers.get(fd, {}).get(event)  # an earlier one may have removed it
             if events & event and handler is not None:
                 self._guard(handler, ())
 

@@ -26,7 +26,7 @@ from mqcore.spi.pipe cimport (
     DIRTY_IN, DIRTY_OUT, DIRTY_RESET, FarOps, lane_read, lane_room, lane_show, lane_write_latest,
 )
 from mqcore.wire.batch cimport (
-    batch_advance, batch_gather, batch_half_sent, batch_msgs_done, batch_open, batch_unsent,
+    batch_advance, batch_cut, batch_gather, batch_half_sent, batch_msgs_done, batch_unsent,
 )
 from mqcore.wire.codec cimport BATCH_IOV, CodecOps, batch_fini, batch_reset, bytes_fini
 from mqcore.wire.zmtp cimport zmtp_ops
@@ -244,10 +244,6 @@ cdef void _step(Engine* e, uint32_t notes) noexcept nogil:
 
 # -- the end ------------------------------------------------------------------------------------------
 
-cdef inline bint _continues(MsgVec* v) noexcept nogil:
-    return v.at[v.n - 1].flags & MSG_MORE
-
-
 cdef void _let_go_of_pipe(Engine* e) noexcept nogil:
     """Give the pipe back to the socket with all that was not sent, in order."""
     cdef Msg m
@@ -261,8 +257,8 @@ cdef void _let_go_of_pipe(Engine* e) noexcept nogil:
     if batch_half_sent(&e.batch, e.codec):
         e.link.traffic.half_out.fetch_add(1)
     batch_unsent(&e.batch, e.codec, &e.link.returned)
-    if batch_open(e.codec) and not (e.link.returned.n and _continues(&e.link.returned)):
-        while lane_read(e.out, &m):          # the rest of a message whose head is on the wire
+    if batch_cut(&e.batch, e.codec):         # the rest of a message whose head is on the wire
+        while lane_read(e.out, &m):
             more = m.flags & MSG_MORE
             msg_close(&m)
             if not more:
@@ -483,6 +479,7 @@ cdef int _shake(Engine* e) noexcept nogil:
     if not _attach(e):
         _die(e, DOWN_MEMORY, b"out of memory", 0)
         return MQ_NOMEM
+    e.link.traffic.bytes_in.fetch_add(e.input.end - e.input.pos)  # came along with the handshake
     return MQ_OK
 
 

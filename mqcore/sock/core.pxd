@@ -19,7 +19,7 @@ cdef class SocketCore:
     cdef bint owes                        # REP: plain recv() gave a request not yet answered
     cdef bint answers                     # pattern with send_to and strict order
     cdef bint routes                      # ROUTER: recv() is refused
-    cdef readonly bint device_owned
+    cdef readonly bint device_owned       # a device moves its messages: other use is refused
     cdef MsgVec held                      # a message that recv_into() had no room for
     cdef list _keep                       # bytes that the handshake configuration points to
     cdef object __weakref__

@@ -6,6 +6,7 @@ far cheaper than getting the GIL back). Only a call that must wait lets go of it
 methods at the end.
 """
 
+cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.exc cimport PyErr_CheckSignals
@@ -59,6 +60,7 @@ cdef object MAIN = threading.main_thread().ident
 cdef object get_ident = threading.get_ident
 
 
+@cython.no_gc_clear  # __dealloc__ needs the plane: a collected cycle must not clear it first
 cdef class SocketCore:
     def __cinit__(self, *args, **kwargs):
         self.send_ns = -1

@@ -1,5 +1,6 @@
 """PlaneCore: the data plane of a context as Python holds it."""
 
+cimport cython
 from libc.stdint cimport uint32_t
 from libc.stdlib cimport free
 
@@ -12,6 +13,7 @@ from mqcore.reactor.mailbox cimport Note, mailbox_take
 import os
 
 
+@cython.no_gc_clear
 cdef class PlaneCore:
     """Pool, I/O threads and engine slots. Owned by a Context; ended by stop(), freed with the object."""
 

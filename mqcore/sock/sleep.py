@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 
 def running() -> str:
@@ -18,3 +19,12 @@ def running() -> str:
 
 async def sleep(seconds: float) -> None:
     await sys.modules[running()].sleep(seconds)
+
+
+async def in_thread(fn: Any, *args: Any) -> Any:
+    """fn(*args) on a thread, awaited; not abandoned when the waiting task is cancelled."""
+    library = running()
+    if library == "trio":
+        return await sys.modules["trio"].to_thread.run_sync(fn, *args)
+    asyncio = sys.modules["asyncio"]
+    return await asyncio.get_running_loop().run_in_executor(None, fn, *args)

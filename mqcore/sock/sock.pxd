@@ -102,6 +102,9 @@ cdef void sock_enter(Sock* s) noexcept nogil              # lock and drain
 cdef bint sock_try_enter(Sock* s) noexcept nogil
 cdef void sock_leave(Sock* s, bint flush) noexcept nogil  # unlock, then wake and write what is owed
 cdef int sock_send(Sock* s, Msg* parts, size_t n) noexcept nogil          # Status; takes parts on MQ_OK
+# Messages of v from part `start` on, one locking; *done: the part after the last one taken. MQ_OK: all
+# taken; MQ_AGAIN, MQ_FULL: the rest not now; else the message at *done is refused.
+cdef int sock_send_many(Sock* s, MsgVec* v, size_t start, size_t* done, size_t* count) noexcept nogil
 cdef int sock_send_to(Sock* s, uint32_t peer, Msg* parts, size_t n) noexcept nogil
 cdef int sock_recv(Sock* s, MsgVec* out) noexcept nogil                   # Status; appends one message
 cdef int sock_recv_many(Sock* s, MsgVec* out, size_t max, int64_t max_bytes, size_t* count) noexcept nogil

@@ -698,6 +698,27 @@ cdef int sock_send(Sock* s, Msg* parts, size_t n) noexcept nogil:
     return rc
 
 
+cdef int sock_send_many(Sock* s, MsgVec* v, size_t start, size_t* done, size_t* count) noexcept nogil:
+    cdef size_t n
+    cdef int rc = MQ_OK
+    count[0] = 0
+    sock_enter(s)
+    while start < v.n:
+        n = 1
+        while v.at[start + n - 1].flags & MSG_MORE:
+            n += 1
+        rc = _send(s, &v.at[start], n)
+        if rc != MQ_OK and rc != MQ_DROPPED:
+            break
+        rc = MQ_OK
+        s.sent += 1
+        count[0] += 1
+        start += n
+    done[0] = start
+    sock_leave(s, True)       # one write for all of them
+    return rc
+
+
 cdef int sock_send_to(Sock* s, uint32_t peer, Msg* parts, size_t n) noexcept nogil:
     cdef int rc = MQ_UNSUPPORTED
     sock_enter(s)

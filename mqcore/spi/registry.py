@@ -92,6 +92,19 @@ class Registry:
         self.find(name)
         return self._rows.get(name, ())
 
+    def all_options(self) -> tuple[Option, ...]:
+        """The rows of all plug-ins that work; one that several share names them all."""
+        merged: dict[str, Option] = {}
+        for name in self.known():
+            try:
+                rows = self.options(name)
+            except PluginError:
+                continue
+            for row in rows:
+                patterns = merged.get(row.name, row._replace(patterns=())).patterns + row.patterns
+                merged[row.name] = merged.get(row.name, row)._replace(patterns=patterns)
+        return tuple(merged.values())
+
     def infos(self) -> list[PluginInfo]:
         """Every claim, each loaded to see whether it works."""
         result = []
@@ -186,7 +199,8 @@ class Registry:
 
 
 def _entry_points(group: str) -> Iterable[Any]:
-    from importlib.metadata import entry_points  # slow to import, and only the first look-up needs it
+    # Slow to import, and only the first look-up needs it.
+    from importlib.metadata import entry_points
 
     return entry_points(group=group)
 
@@ -223,6 +237,11 @@ def transport_options(scheme: str) -> tuple[Option, ...]:
 def pattern_options(name: str) -> tuple[Option, ...]:
     pattern(name)
     return _patterns.options(name)
+
+
+def all_options() -> tuple[Option, ...]:
+    """The rows of every plug-in: with TABLE, what the README and the stubs are rendered from."""
+    return _transports.all_options() + _patterns.all_options()
 
 
 def transports() -> list[PluginInfo]:

@@ -68,7 +68,8 @@ class StreamTransport:
     scheme: ClassVar[str] = ""  # must be the entry point's name
     doc: ClassVar[str] = ""  # one line for `mq info`
     capabilities: ClassVar[frozenset[str]] = frozenset()  # of CAPABILITIES
-    options: ClassVar[tuple[tuple[str, str, Any, str], ...]] = ()  # rows: (name, type, default, doc)
+    #: rows of its own options: (name, type, default, doc); types: options.PLUGIN_TYPES
+    options: ClassVar[tuple[tuple[str, str, Any, str], ...]] = ()
 
     # -- addresses ---------------------------------------------------------------------------------
 

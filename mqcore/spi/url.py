@@ -3,20 +3,21 @@
     URL = [filter "+"]* transport "://" address ["?" name=value ("&" name=value)*]
 
 "%41" is a character anywhere behind the "://", so an ipc path may hold a "?" (written "%3F").
-Inside square brackets a percent sign starts an IPv6 zone ("[fe80::1%eth0]"; "%25eth0" is taken
-too). What the address means is the transport's business. Text that is no UTF-8 comes through as
-surrogate escapes, as file names do. Every mistake is an AddressError with its position.
+After "[" and an IPv6 address a percent sign starts a zone ("[fe80::1%eth0]"; "%25eth0" is taken
+too). What the address means is the transport's business. Text that is no UTF-8 comes
+through as surrogate escapes, as file names do. Every mistake is an AddressError with its position.
 """
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 from mqcore.errors import AddressError, UsageError
 
 SCHEME = frozenset("abcdefghijklmnopqrstuvwxyz0123456789.-_")
+ZONE = re.compile(r"(^|;)\[[0-9A-Fa-f:.]+\Z")  # what stands before a zone's percent sign
 HEX = frozenset("0123456789abcdefABCDEF")
-QUOTED = frozenset("%?")  # written as %xx in an address, beside controls and spaces
 
 
 class Url(NamedTuple):
@@ -60,10 +61,11 @@ def parse(text: str) -> Url:
 
 def render(transport: str, address: str, filters: tuple[str, ...] = ()) -> str:
     """The URL of a decoded address: the reverse of parse, without a query."""
-    body, bracket = [], False
-    for char in address:
-        bracket = char == "[" or (bracket and char != "]")
-        if char in QUOTED and not (char == "%" and bracket) or not char.isprintable() or char == " ":
+    body = []
+    for i, char in enumerate(address):
+        if char == "%" and ZONE.search(address[:i]):
+            char = "%25" if address[i + 1 : i + 3] == "25" else "%"
+        elif char in "%? " or not char.isprintable():
             char = "".join(f"%{byte:02X}" for byte in char.encode("utf-8", "surrogateescape"))
         body.append(char)
     return "+".join((*filters, transport)) + "://" + "".join(body)
@@ -91,12 +93,11 @@ def _unquote(text: str, start: int, end: int, *, zone: bool = False) -> tuple[st
     """Decode text[start:end]; also where each character came from, and the end."""
     data = bytearray()
     origin = []
-    bracket = False
     at = start
     while at < end:
         char = text[at]
         width, raw = 1, char.encode("utf-8", "surrogateescape")
-        if char == "%" and zone and bracket:
+        if char == "%" and zone and ZONE.search(text[start:at]):
             width = 3 if text[at + 1 : at + 3] == "25" else 1
         elif char == "%":
             digits = text[at + 1 : min(at + 3, end)]
@@ -104,7 +105,6 @@ def _unquote(text: str, start: int, end: int, *, zone: bool = False) -> tuple[st
                 raise _error(text, at, "a percent sign needs two hexadecimal digits",
                              "write %25 for the percent sign itself")
             width, raw = 3, bytes.fromhex(digits)
-        bracket = char == "[" or (bracket and char != "]")
         if raw == b"\0":
             raise _error(text, at, "a zero byte cannot be part of an address")
         data += raw

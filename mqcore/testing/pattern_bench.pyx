@@ -14,30 +14,30 @@ some time later (`quiet=True` holds them back until `wake`).
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t
-from libc.stdlib cimport calloc, free
-from libc.string cimport memset
+from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.string cimport memcpy, memset
 
 from enum import IntEnum
 
 from mqcore.base.message cimport (
-    MSG_CANCEL, MSG_CONTROL, MSG_MORE, MSG_SUBSCRIBE, Msg, MsgVec, msg_close, msg_data, msg_init_copy,
-    msg_size, vec_clear, vec_fini, vec_push,
+    MSG_CANCEL, MSG_CONTROL, MSG_MORE, MSG_SUBSCRIBE, Msg, MsgVec, msg_close, msg_data,
+    msg_init_copy, msg_size, vec_fini, vec_push,
 )
 from mqcore.base.slab cimport Pool, pool_free, pool_new
 from mqcore.base.status cimport (
     MQ_AGAIN, MQ_DROPPED, MQ_FULL, MQ_GONE, MQ_INVALID, MQ_NO_PEER, MQ_NOMEM, MQ_OK, MQ_STATE,
     MQ_UNSUPPORTED,
 )
-from mqcore.base.ypipe cimport YPipe, ypipe_fini, ypipe_flush, ypipe_init
+from mqcore.base.ypipe cimport ypipe_fini, ypipe_flush, ypipe_init
 from mqcore.base.yqueue cimport Chunk, chunk_slots
 from mqcore.spi.drop import DROP_REASONS
 from mqcore.spi.pattern cimport (
     EV_DROPPED, EV_FAILED_BACK, EV_FAILED_OVER, EV_REFUSED, EV_SUBSCRIBED, EV_TOO_SLOW,
-    EV_UNSUBSCRIBED, PAT_CONFLATE, Pattern, PatternPlugin, Q_CAN_RECV, Q_CAN_SEND, Q_SUBSCRIBERS,
+    EV_UNSUBSCRIBED, Pattern, PatternPlugin, Q_CAN_RECV, Q_CAN_SEND, Q_SUBSCRIBERS,
     Q_TOPICS,
 )
 from mqcore.spi.pipe cimport (
-    DIRTY_IN, DIRTY_OUT, DIRTY_RESET, DROP_CONFLATED, DROP_REASONS as N_REASONS, Host, Lane, Pipe,
+    DIRTY_OUT, DIRTY_RESET, DROP_CONFLATED, DROP_REASONS as N_REASONS, Host, Lane, Pipe,
     lane_read, lane_room, lane_show, lane_write, lane_write_latest, parts_size,
 )
 
@@ -78,16 +78,36 @@ QUERIES = {"subscribers": Q_SUBSCRIBERS, "can_send": Q_CAN_SEND, "can_recv": Q_C
 NO_LIMIT = 0x7fffffffffffffff
 
 
+cdef struct BenchEvent:
+    uint32_t what
+    uint32_t peer
+    uint8_t* data
+    size_t size
+
 cdef struct BenchHost:
     Host host
-    void* bench
+    BenchEvent* events
+    size_t n
 
 
 cdef void bench_emit(Host* host, uint32_t what, Pipe* pipe, const uint8_t* data,
                      size_t size) noexcept nogil:
-    with gil:
-        bench = <object> (<BenchHost*> host).bench
-        bench.events.append((Event(what), pipe.id if pipe != NULL else 0, data[:size]))
+    """As a socket's: no Python, and the data is the caller's once this returns."""
+    cdef BenchHost* bench = <BenchHost*> host
+    cdef BenchEvent* e
+    bench.events = <BenchEvent*> realloc(bench.events, (bench.n + 1) * sizeof(BenchEvent))
+    e = &bench.events[bench.n]
+    e.what = what
+    e.peer = pipe.id if pipe != NULL else 0
+    e.data = <uint8_t*> malloc(size + 1)
+    e.size = size
+    if size:
+        memcpy(e.data, data, size)
+    bench.n += 1
+
+
+cdef inline const uint8_t* as_data(bytes data):
+    return <const uint8_t*> <char*> data
 
 
 cdef Lane* lane_new(msgs, bytes_, bint conflate) except NULL:
@@ -136,7 +156,7 @@ cdef class Far:
     cdef readonly object bench
     cdef bytes _routing_id
     cdef readonly int id
-    cdef readonly int resets              # how often the pattern wanted the link closed and reopened
+    cdef readonly int resets              # how often the pattern wanted the link reopened
     cdef readonly int64_t sent            # application messages put in
     cdef readonly int64_t taken           # application messages taken out
     cdef readonly bint hung_up
@@ -205,14 +225,14 @@ cdef class Far:
             (<Bench> self.bench).settle()
 
     def take(self):
-        """The next application message as a list of bytes, or None; control ones are passed over."""
+        """The next application message as a list of bytes, or None; control is passed over."""
         while (parts := self.take_flags()) is not None:
             if not parts[0][1] & MSG_CONTROL:
                 return [body for body, _ in parts]
         return None
 
     def take_control(self):
-        """The next control message as (\"subscribe\" or \"cancel\", topic), or None at anything else."""
+        """("subscribe" or "cancel", topic), or None; the flags of anything else."""
         parts = self.take_flags()
         if parts is None or not parts[0][1] & MSG_CONTROL:
             return parts
@@ -307,7 +327,6 @@ cdef class Bench:
     cdef Pattern* self_
     cdef Pool* pool
     cdef readonly PatternPlugin plugin
-    cdef readonly list events             # (Event, pipe id, data)
     cdef readonly dict fars               # by id, attached ones
     cdef readonly int peer                # id in the parts of the last recv()
     cdef int last_id
@@ -316,13 +335,11 @@ cdef class Bench:
 
     def __init__(self, PatternPlugin plugin, *, bint watched=True, **options):
         self.plugin = plugin
-        self.events = []
         self.fars = {}
         self.pool = pool_new()
         self.host.host.pool = self.pool
         self.host.host.emit = bench_emit
         self.host.host.watched.store(watched)
-        self.host.bench = <void*> self
         self.self_ = <Pattern*> calloc(1, plugin.ops.size)
         self.self_.ops = plugin.ops
         self.self_.host = &self.host.host
@@ -334,6 +351,7 @@ cdef class Bench:
                 raise ValueError(f"{name}: {rc!r}")
 
     def __dealloc__(self):
+        cdef size_t i
         for far in (self.fars or {}).values():
             if (<Far> far).pipe != NULL:
                 self.self_.ops.detach(self.self_, (<Far> far).pipe)
@@ -341,8 +359,21 @@ cdef class Bench:
         if self.self_ != NULL:
             self.self_.ops.fini(self.self_)
             free(self.self_)
+        for i in range(self.host.n):
+            free(self.host.events[i].data)
+        free(self.host.events)
         if self.pool != NULL and self.pool.live.load() == 0:
             pool_free(self.pool)
+
+    @property
+    def events(self):
+        """What the pattern told its host: (Event, id of the peer, data)."""
+        cdef size_t i
+        out = []
+        for i in range(self.host.n):
+            e = &self.host.events[i]
+            out.append((Event(e.what), e.peer, e.data[:e.size]))
+        return out
 
     def close(self):
         """Everybody leaves, the pattern ends; raises if message bodies are still held."""
@@ -365,12 +396,12 @@ cdef class Bench:
         cdef bytes key = name.encode()
         cdef bytes data = value if isinstance(value, bytes) else b""
         number = 0 if isinstance(value, bytes) else int(value)
-        return Status(self.self_.ops.set_option(self.self_, key, number, <const uint8_t*> <char*> data,
-                                                len(data)))
+        return Status(self.self_.ops.set_option(self.self_, key, number, as_data(data), len(data)))
 
     def attach(self, routing_id=None, *, int prio=8, bint connected=False, bint unversioned=False,
-               hwm=1000, hwm_bytes=None, bint conflate=False):
-        """A new peer: its far side. `hwm`, `hwm_bytes`: of the lane to it (None: no limit)."""
+               hwm=1000, hwm_bytes=None, bint conflate=False, conflate_in=None):
+        """A new peer: its far side. `hwm`, `hwm_bytes`: of the lane to it (None: no limit);
+        `conflate`: both lanes, unless `conflate_in` says otherwise for the one from it."""
         cdef Far far = Far.__new__(Far)
         cdef Pipe* p = <Pipe*> calloc(1, sizeof(Pipe))
         self.last_id += 1
@@ -380,7 +411,7 @@ cdef class Bench:
         p.id = self.last_id
         p.host = &self.host.host
         p.out = lane_new(hwm, hwm_bytes, conflate)
-        p.inn = lane_new(None, None, conflate)
+        p.inn = lane_new(None, None, conflate if conflate_in is None else conflate_in)
         p.prio = prio
         p.connected = connected
         p.unversioned = unversioned
@@ -499,7 +530,7 @@ cdef class Bench:
         return out
 
     def subscribe(self, bytes topic, bint on=True):
-        rc = Status(self.self_.ops.subscribe(self.self_, <const uint8_t*> <char*> topic, len(topic), on))
+        rc = Status(self.self_.ops.subscribe(self.self_, as_data(topic), len(topic), on))
         self.settle()
         return rc
 
@@ -511,7 +542,7 @@ cdef class Bench:
         self.settle()
 
     def query(self, str what, bytes data=b""):
-        answer = self.self_.ops.query(self.self_, QUERIES[what], <const uint8_t*> <char*> data, len(data))
+        answer = self.self_.ops.query(self.self_, QUERIES[what], as_data(data), len(data))
         self.settle()
         return answer
 

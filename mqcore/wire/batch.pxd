@@ -16,14 +16,15 @@ cdef int batch_gather(const Batch* b, iovec* out, int cap) noexcept nogil
 cdef void batch_advance(Batch* b, size_t n) noexcept nogil
 # Application messages whose last byte was in this batch and has been taken.
 cdef int64_t batch_msgs_done(const Batch* b) noexcept nogil
-# A message was begun on the wire and is not wholly there, whether in this batch, or because it began
-# in an earlier one. If the link is dead, it is lost.
+# An application message was begun on the wire and is not wholly there, whether in this batch or
+# because it began in an earlier one. If the link is dead, it is lost.
 cdef bint batch_half_sent(const Batch* b, const Codec* codec) noexcept nogil
 # The encoder stopped in the middle of a message: the rest of its parts is still in the pipe. If the
-# link is dead and the message was begun (`batch_half_sent` and nothing unsent), the rest must be
-# thrown away, up to the part without MSG_MORE; if it was not begun, batch_unsent gives its first
-# parts, last of all, and the rest in the pipe continues them.
+# link dies now there are two cases. batch_cut: the message was begun on the wire, so that rest must
+# be thrown away, up to the part without MSG_MORE. Else batch_unsent gives its first parts, last of
+# all, and the rest in the pipe continues them.
 cdef bint batch_open(const Codec* codec) noexcept nogil
+cdef bint batch_cut(const Batch* b, const Codec* codec) noexcept nogil
 # Appends the parts of all messages that were not begun to out, in order, control ones left out. The
 # batch is unchanged: reset it afterwards. MQ_OK, or MQ_NOMEM with out as it was.
 cdef int batch_unsent(const Batch* b, const Codec* codec, MsgVec* out) noexcept nogil

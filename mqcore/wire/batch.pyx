@@ -65,16 +65,23 @@ cdef bint batch_open(const Codec* codec) noexcept nogil:
 
 cdef bint batch_half_sent(const Batch* b, const Codec* codec) noexcept nogil:
     cdef const Zmtp* z = <const Zmtp*> codec
-    if b.total == 0:              # the batch before went out wholly, and ended in mid-message
-        return z.mid_out
+    if b.done < b.n_ends:
+        if b.ends[b.done] & <uint32_t> END_CONTROL:
+            return False
+    elif not z.mid_out:
+        return False
+    elif b.total == 0:            # the batch before went out wholly, and ended in mid-message
+        return True
     if b.done == 0:
         return b.sent > 0 or z.mid_batch
-    if b.done < b.n_ends:
-        return b.sent > b.ends[b.done - 1] & END_MASK
-    return z.mid_out and b.sent > b.ends[b.done - 1] & END_MASK
+    return b.sent > b.ends[b.done - 1] & END_MASK
 
 
-# -- taking back ------------------------------------------------------------------------------------
+cdef bint batch_cut(const Batch* b, const Codec* codec) noexcept nogil:
+    return b.done == b.n_ends and batch_half_sent(b, codec)
+
+
+# -- taking back ----------------------------------------------------------------------------------
 
 cdef struct Walk:                 # over the frames of a batch
     uint32_t piece                # of buf, in the gather list
@@ -82,7 +89,8 @@ cdef struct Walk:                 # over the frames of a batch
     size_t total                  # bytes walked over, references included
 
 
-cdef uint64_t _header(const Zmtp* z, const uint8_t* at, size_t* length, uint8_t* flags) noexcept nogil:
+cdef uint64_t _header(
+        const Zmtp* z, const uint8_t* at, size_t* length, uint8_t* flags) noexcept nogil:
     """A frame's header as our encoder writes it. The body's size."""
     if z.framing == FRAMING_V1:
         length[0] = 10 if at[0] == 0xff else 2
@@ -93,7 +101,9 @@ cdef uint64_t _header(const Zmtp* z, const uint8_t* at, size_t* length, uint8_t*
     return load_be64(at + 1) if at[0] & FRAME_LONG else at[1]
 
 
-cdef int _take(const Batch* b, const Zmtp* z, Walk* w, bint wanted, bint* more, MsgVec* out) noexcept nogil:
+cdef int _take(
+        const Batch* b, const Zmtp* z, Walk* w, bint wanted, bint* more,
+        MsgVec* out) noexcept nogil:
     """The next frame; `wanted`: as a part into out."""
     cdef size_t length = 0
     cdef uint8_t flags = 0
@@ -108,7 +118,7 @@ cdef int _take(const Batch* b, const Zmtp* z, Walk* w, bint wanted, bint* more, 
         if wanted:
             rc = msg_init_copy(&m, z.head.pool, b.buf + w.at + length, size)
         w.at += length + size
-    else:                         # a reference is behind the piece (all of it but a control's prefix)
+    else:                         # behind the piece, all of it but a control's prefix
         if wanted:
             msg_copy(&m, &b.refs[b.ref_of[w.piece + 1]])
         w.piece += 1

@@ -2,22 +2,22 @@
 
 The loop in `zmtp_encode` is the hottest place of the library: one 16-byte message costs a few
 nanoseconds there. It handles what is common - an inline body, no control message, room in the
-buffer, framing of 2.0 and later - and leaves everything else to `_put`. Both write through the batch,
-so a message may start in one and end in the other.
+buffer, framing of 2.0 and later - and leaves everything else to `_put`. Both write to the same
+batch, so a message may start in one and end in the other.
 
-A message is begun only below the soft limits (BATCH_MAX, BATCH_MSGS); its further parts may go beyond,
-up to the hard ones (BATCH_HARD, BATCH_REFS), so only a message that is very long continues in the
-next batch.
+A message is begun only below the soft limits (BATCH_MAX, BATCH_MSGS); its further parts may go
+beyond, up to the hard ones (BATCH_HARD, BATCH_REFS). So only a very long message, or one of many
+large parts, continues in the next batch.
 """
 
-from libc.stdint cimport int32_t, uint32_t, uint64_t
+from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport realloc
 from libc.string cimport memcpy
 
 from mqcore.base.cursor cimport store_be64
 from mqcore.base.message cimport (
-    MSG_CANCEL, MSG_CONTROL, MSG_INLINE, MSG_INLINE_MAX, MSG_MORE, MSG_REF, MSG_SUBSCRIBE, msg_close,
-    msg_data, msg_init, msg_size,
+    MSG_CONTROL, MSG_INLINE, MSG_INLINE_MAX, MSG_MORE, MSG_REF, MSG_SUBSCRIBE, msg_close, msg_data,
+    msg_init, msg_size,
 )
 from mqcore.base.status cimport MQ_FULL, MQ_NOMEM, MQ_OK
 from mqcore.base.ypipe cimport ypipe_check_read
@@ -25,7 +25,7 @@ from mqcore.base.yqueue cimport yqueue_front, yqueue_pop
 from mqcore.wire.codec cimport (
     BATCH_FIRST, BATCH_IOV, BATCH_MAX, BATCH_MSGS, BATCH_REFS, BY_REFERENCE, END_CONTROL,
 )
-from mqcore.wire.greeting cimport FRAME_COMMAND, FRAME_LONG, FRAMING_V1, FRAMING_V3, Zmtp
+from mqcore.wire.greeting cimport FRAME_COMMAND, FRAME_LONG, FRAMING_V1, Zmtp
 
 cdef enum:
     BATCH_HARD = 2 * BATCH_MAX    # a message that was begun may fill the buffer up to here
@@ -79,11 +79,11 @@ cdef void _close_piece(Batch* b) noexcept nogil:
 
 
 cdef bint _full(Zmtp* z, Batch* b, bint by_reference) noexcept nogil:
-    """No room for one more part. One entry of the gather list stays free for the last piece of buf."""
+    """No room for one more part. One entry of the gather list is kept for the last piece of buf."""
     if by_reference and (b.n_refs == BATCH_REFS or b.n_iov > BATCH_IOV - 3):
         return True
     if z.mid_out:
-        return b.len > <size_t> BATCH_HARD - <size_t> (BY_REFERENCE + 20)
+        return b.len > <size_t> BATCH_HARD - <size_t> BY_REFERENCE - <size_t> HEAD_MAX
     return b.len >= BATCH_MAX or b.n_ends >= BATCH_MSGS or b.total >= END_FAR
 
 
@@ -174,7 +174,8 @@ cdef inline void _begin(Zmtp* z, Batch* b) noexcept nogil:
         z.mid_batch = z.mid_out
 
 
-cdef int zmtp_encode(Codec* self, Batch* batch, YPipe* src, int64_t* msgs, int64_t* body) noexcept nogil:
+cdef int zmtp_encode(
+        Codec* self, Batch* batch, YPipe* src, int64_t* msgs, int64_t* body) noexcept nogil:
     cdef Zmtp* z = <Zmtp*> self
     cdef Batch* b = batch
     cdef bint plain = z.framing != FRAMING_V1
@@ -195,7 +196,7 @@ cdef int zmtp_encode(Codec* self, Batch* batch, YPipe* src, int64_t* msgs, int64
     at = start = b.buf + b.len
     edge = at                 # the first message goes through _put, which makes room
     edge_ends = 0
-    lead = b.total - b.len
+    lead = 0
     while ypipe_check_read(src):
         m = yqueue_front(&src.q)
         flags = m.flags
@@ -203,7 +204,7 @@ cdef int zmtp_encode(Codec* self, Batch* batch, YPipe* src, int64_t* msgs, int64
             size = m.size8
             at[0] = flags & MSG_MORE
             at[1] = m.size8
-            memcpy(at + 2, m.u.inl, MSG_INLINE_MAX)  # a fixed size: the next frame covers the excess
+            memcpy(at + 2, m.u.inl, MSG_INLINE_MAX)  # a fixed size; what follows covers the excess
             at += 2 + size
             z.mid_out = flags & MSG_MORE
             if not flags & MSG_MORE:
@@ -222,7 +223,7 @@ cdef int zmtp_encode(Codec* self, Batch* batch, YPipe* src, int64_t* msgs, int64
             edge = b.buf
             if plain and b.total < END_FAR - BATCH_HARD:
                 edge = b.buf + min(b.cap - SMALL, <size_t> BATCH_MAX)
-            edge_ends = min(b.cap_ends, <uint32_t> BATCH_MSGS)
+            edge_ends = b.cap_ends    # doubles up to BATCH_MSGS, never beyond
             if rc:
                 break
         bytes_open += size

@@ -1,4 +1,4 @@
-"""ZMTP's handshake, native and without I/O: greeting, version fallback, NULL's READY.
+"""ZMTP's handshake, native and without I/O: greeting and version fallback; READY is in ready.pyx.
 
 The greeting is said in stages (signature; major; the rest), each when the peer's bytes allow it:
 peers exist that wait for ours, and older ones must be recognised before too much is said. A codec
@@ -10,14 +10,14 @@ Whatever cannot be one of these is refused at the first byte that proves it, wit
 the peer may be: a wrong port is the commonest fault, and the reason ends up before a user's eyes.
 """
 
-from libc.stdio cimport snprintf
-from libc.string cimport memcmp, memcpy, memset, strlen, strstr
+from libc.string cimport memcmp, memcpy, memset, strcmp, strlen
 
-from mqcore.base.cursor cimport (
-    Cursor, cursor_be32, cursor_bytes, cursor_init, cursor_left, cursor_u8, load_be64,
+from mqcore.base.cursor cimport load_be64
+from mqcore.base.status cimport MQ_DONE, MQ_NEED_DATA, MQ_OK
+from mqcore.wire.codec cimport HandshakeConfig, bytes_append, bytes_fini
+from mqcore.wire.ready cimport (
+    check_pattern, printable, refuse, refuse_with, say_ready, take_ready,
 )
-from mqcore.base.status cimport MQ_DONE, MQ_NEED_DATA, MQ_OK, MQ_PROTOCOL
-from mqcore.wire.codec cimport HandshakeConfig, bytes_append
 
 cdef enum:
     STAGE_GREETING = 0
@@ -28,55 +28,35 @@ cdef enum:
 ctypedef const char* Text
 
 cdef Text[12] NAMES = [
-    "PAIR", "PUB", "SUB", "REQ", "REP", "DEALER", "ROUTER", "PULL", "PUSH", "XPUB", "XSUB", "STREAM",
+    "PAIR", "PUB", "SUB", "REQ", "REP", "DEALER", "ROUTER", "PULL", "PUSH", "XPUB", "XSUB",
+    "STREAM",
 ]
 cdef Text[11] HTTP = [
     "GET ", "POST", "HEAD", "PUT ", "DELE", "OPTI", "PATC", "CONN", "TRAC", "PRI ", "HTTP",
 ]
 
 
-# -- reasons ----------------------------------------------------------------------------------------
-
-cdef int _refuse(Zmtp* z, const char* reason) noexcept nogil:
-    z.head.reason = reason
-    return MQ_PROTOCOL
-
-
-cdef int _refuse_with(Zmtp* z, const char* form, const char* a, const char* b) noexcept nogil:
-    """A reason composed of two texts."""
-    snprintf(z.head.reason_text, sizeof(z.head.reason_text), form, a, b)
-    z.head.reason = z.head.reason_text
-    return MQ_PROTOCOL
-
-
-cdef void _printable(char* out, size_t cap, const uint8_t* data, size_t size) noexcept nogil:
-    """A peer's bytes as text that is safe to show, cut to what fits."""
-    cdef size_t i
-    cdef size_t n = size if size < cap else cap - 1
-    for i in range(n):
-        out[i] = <char> data[i] if 32 <= data[i] < 127 else 63
-    out[n] = 0
-
+# -- strangers ------------------------------------------------------------------------------------
 
 cdef int _refuse_junk(Zmtp* z) noexcept nogil:
     """The first two bytes are no ZMTP. Whose are they?"""
     cdef size_t i
     cdef size_t n = z.n_seen if z.n_seen < 4 else 4
     if z.seen[0] == 0x16 and z.seen[1] == 0x03:
-        return _refuse(z, "the peer speaks TLS, not ZMTP")
+        return refuse(z, "the peer speaks TLS, not ZMTP")
     for i in range(11):
         if memcmp(z.seen, HTTP[i], n) == 0:
-            return _refuse(z, "the peer speaks HTTP, not ZMTP")
+            return refuse(z, "the peer speaks HTTP, not ZMTP")
     if memcmp(z.seen, b"SS", 2) == 0:
-        return _refuse(z, "the peer speaks SSH, not ZMTP")
-    return _refuse(z, "the peer does not speak ZMTP")
+        return refuse(z, "the peer speaks SSH, not ZMTP")
+    return refuse(z, "the peer does not speak ZMTP")
 
 
-# -- what we say ------------------------------------------------------------------------------------
+# -- what we say ----------------------------------------------------------------------------------
 
 cdef int _say(Zmtp* z, int upto) noexcept nogil:
-    """Append our greeting from what is said already up to `upto` bytes. Byte 11 differs for old peers:
-    12 stands for the whole 2.0 greeting, 64 for that of 3.x."""
+    """Append our greeting from what is said already up to `upto` bytes. Byte 11 differs for old
+    peers: 12 stands for the whole 2.0 greeting, 64 for that of 3.x."""
     cdef uint8_t[64] text
     cdef const HandshakeConfig* config = z.head.config
     cdef uint64_t length = config.routing_id_size + 1
@@ -124,127 +104,7 @@ cdef int _say_identity(Zmtp* z) noexcept nogil:
     return rc if rc else _say_routing_id(z)
 
 
-cdef int _say_property(Bytes* out, const char* name, const uint8_t* value, size_t n) noexcept nogil:
-    cdef uint8_t[4] number
-    cdef uint8_t name_size = <uint8_t> strlen(name)
-    cdef int rc = bytes_append(out, &name_size, 1)
-    number[0] = <uint8_t> (n >> 24)
-    number[1] = <uint8_t> (n >> 16)
-    number[2] = <uint8_t> (n >> 8)
-    number[3] = <uint8_t> n
-    if rc == MQ_OK:
-        rc = bytes_append(out, name, name_size)
-    if rc == MQ_OK:
-        rc = bytes_append(out, number, 4)
-    if rc == MQ_OK and n:
-        rc = bytes_append(out, value, n)
-    return rc
-
-
-cdef int _say_ready(Zmtp* z) noexcept nogil:
-    cdef const HandshakeConfig* config = z.head.config
-    cdef Bytes* ctl = &z.head.ctl
-    cdef uint64_t size = 6 + 16 + strlen(config.pattern) + config.metadata_size
-    cdef uint8_t[9] header
-    cdef int i
-    cdef int rc
-    if config.announce_id:
-        size += 13 + config.routing_id_size
-    if size <= 255:
-        header[0] = FRAME_COMMAND
-        header[1] = <uint8_t> size
-        rc = bytes_append(ctl, header, 2)
-    else:
-        header[0] = FRAME_COMMAND | FRAME_LONG
-        for i in range(8):
-            header[1 + i] = <uint8_t> (size >> (56 - 8 * i))
-        rc = bytes_append(ctl, header, 9)
-    if rc == MQ_OK:
-        rc = bytes_append(ctl, b"\x05READY", 6)
-    if rc == MQ_OK:
-        rc = _say_property(ctl, "Socket-Type", <const uint8_t*> config.pattern,
-                           strlen(config.pattern))
-    if rc == MQ_OK and config.announce_id:
-        rc = _say_property(ctl, "Identity", config.routing_id, config.routing_id_size)
-    if rc == MQ_OK and config.metadata_size:
-        rc = bytes_append(ctl, config.metadata, config.metadata_size)
-    return rc
-
-
-# -- the peer's READY -------------------------------------------------------------------------------
-
-cdef bint _named(const uint8_t* name, size_t size, const char* lower) noexcept nogil:
-    """Property names are compared without regard to case."""
-    cdef size_t i
-    if size != strlen(lower):
-        return False
-    for i in range(size):
-        if (name[i] | 0x20 if 65 <= name[i] <= 90 else name[i]) != <uint8_t> lower[i]:
-            return False
-    return True
-
-
-cdef int _check_pattern(Zmtp* z, const uint8_t* name, size_t size) noexcept nogil:
-    """May we talk to a socket of this type? Remembers it."""
-    cdef char[40] padded
-    cdef size_t i
-    cdef size_t cap = sizeof(z.head.peer.pattern)
-    cdef bint fits = 0 < size < cap
-    _printable(z.head.peer.pattern, cap, name, size)
-    for i in range(size if fits else 0):
-        fits = fits and 32 < name[i] < 127    # a space would match in the middle of the list
-    if fits:
-        snprintf(padded, sizeof(padded), " %s ", z.head.peer.pattern)
-        if strstr(z.head.config.peers, padded) != NULL:
-            return MQ_OK
-    return _refuse_with(z, "the peer is a %s socket, which does not fit %s",
-                        z.head.peer.pattern, z.head.config.pattern)
-
-
-cdef int _take_properties(Zmtp* z, const uint8_t* data, size_t size) noexcept nogil:
-    cdef Cursor c
-    cdef const uint8_t* name
-    cdef const uint8_t* value
-    cdef size_t name_size
-    cdef size_t value_size
-    cdef bint typed = False
-    cdef bint named = False
-    cdef int rc = MQ_OK
-    cursor_init(&c, data, size)
-    while rc == MQ_OK and cursor_left(&c):
-        name_size = cursor_u8(&c)
-        name = cursor_bytes(&c, name_size)
-        value_size = cursor_be32(&c)
-        value = cursor_bytes(&c, value_size)
-        if c.bad:
-            return _refuse(z, "the peer's READY is malformed")
-        if not typed and _named(name, name_size, "socket-type"):   # of duplicates the first wins
-            typed = True
-            rc = _check_pattern(z, value, value_size)
-        elif not named and _named(name, name_size, "identity"):
-            named = True
-            rc = bytes_append(&z.head.peer.routing_id, value, value_size) if value_size else MQ_OK
-    if rc == MQ_OK and size:
-        rc = bytes_append(&z.head.peer.metadata, data, size)
-    return rc
-
-
-cdef int _take_ready(Zmtp* z, const uint8_t* body, size_t size) noexcept nogil:
-    cdef char[64] text
-    cdef size_t n
-    if size >= 6 and memcmp(body, b"\x05READY", 6) == 0:
-        return _take_properties(z, body + 6, size - 6)
-    if size >= 7 and memcmp(body, b"\x05ERROR", 6) == 0 and body[6] == size - 7:
-        _printable(text, sizeof(text), body + 7, size - 7)
-        return _refuse_with(z, "the peer refused: %s%s", text, "")
-    n = body[0] if size and body[0] < size else 0
-    if n == 0:
-        return _refuse(z, "the peer sent something else than READY")
-    _printable(text, sizeof(text), body + 1, n)
-    return _refuse_with(z, "the peer sent %s%s instead of READY", text, "")
-
-
-# -- the peer's greeting ----------------------------------------------------------------------------
+# -- the peer's greeting --------------------------------------------------------------------------
 
 cdef int _unversioned(Zmtp* z) noexcept nogil:
     """A 1.0 peer: what we have seen of it is the header of its identity frame. Our signature is the
@@ -281,7 +141,7 @@ cdef int _greeting_first(Zmtp* z) noexcept nogil:
         if memcmp(z.seen, b"\x00SP\x00", n) != 0:
             return _refuse_junk(z)
         if n == 4:
-            return _refuse(z, "the peer speaks SP (nanomsg), which this socket does not")
+            return refuse(z, "the peer speaks SP (nanomsg), which this socket does not")
         return MQ_OK
     if z.seen[1] & 0xfe:                      # flags of its identity frame: only MORE is defined
         return _refuse_junk(z)
@@ -291,11 +151,11 @@ cdef int _greeting_first(Zmtp* z) noexcept nogil:
 cdef int _old_greeting(Zmtp* z) noexcept nogil:
     """Twelve bytes are here, and the revision is 0 or 1."""
     cdef uint8_t number = z.seen[11]
-    cdef int rc = _say_identity(z)
+    cdef int rc = MQ_OK
+    if number < 12:                           # of another type we know no name: as if it said none
+        rc = check_pattern(z, <const uint8_t*> NAMES[number], strlen(NAMES[number]))
     z.stage = STAGE_IDENTITY
-    if rc or number > 11:                     # a type we know no name of: as if it said none
-        return rc
-    return _check_pattern(z, <const uint8_t*> NAMES[number], strlen(NAMES[number]))
+    return rc if rc else _say_identity(z)
 
 
 cdef int _mechanism(Zmtp* z) noexcept nogil:
@@ -303,19 +163,17 @@ cdef int _mechanism(Zmtp* z) noexcept nogil:
     cdef uint8_t c = z.seen[z.n_seen - 1]
     if c == 0:
         if z.n_seen == 13:
-            return _refuse(z, "the peer's greeting names no mechanism")
+            return refuse(z, "the peer's greeting names no mechanism")
     elif z.n_seen > 13 and z.seen[z.n_seen - 2] == 0 or c <= 32 or c >= 127:
-        return _refuse(z, "the peer's greeting is malformed: no mechanism's name")
+        return refuse(z, "the peer's greeting is malformed: no mechanism's name")
     if z.n_seen < 32:
         return MQ_OK
-    _printable(z.head.peer.mechanism, 21, z.seen + 12, 20)
-    z.head.peer.mechanism[20] = 0
-    if memcmp(z.seen + 12, b"NULL\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", 20) == 0:
-        memcpy(z.head.peer.mechanism, b"NULL", 5)
+    # nothing behind the name has come yet, so a zero follows it in any case
+    printable(z.head.peer.mechanism, 21, z.seen + 12, strlen(<const char*> (z.seen + 12)))
+    if strcmp(z.head.peer.mechanism, "NULL") == 0:
         return MQ_OK
-    _printable(z.head.peer.mechanism, 21, z.seen + 12, strlen(<const char*> (z.seen + 12)))
-    return _refuse_with(z, "the peer wants mechanism %s, this socket uses %s",
-                        z.head.peer.mechanism, "NULL")
+    return refuse_with(z, "the peer wants mechanism %s, this socket uses %s",
+                       z.head.peer.mechanism, "NULL")
 
 
 cdef int _greeting_byte(Zmtp* z) noexcept nogil:
@@ -344,14 +202,14 @@ cdef int _greeting_byte(Zmtp* z) noexcept nogil:
         return _mechanism(z)
     if n == GREETING_SIZE:                    # as-server and filler are never looked at
         z.stage = STAGE_READY
-        return _say_ready(z)
+        return say_ready(z)
     return MQ_OK
 
 
-# -- frames of the handshake ------------------------------------------------------------------------
+# -- frames of the handshake ----------------------------------------------------------------------
 
 cdef int _frame_need(Zmtp* z, size_t* header, uint64_t* need) noexcept nogil:
-    """How many bytes the frame has in all, as far as is known; its header's size, 0: unknown yet."""
+    """How many bytes the frame has in all, as far as is known; its header's size, 0: unknown."""
     cdef const uint8_t* at = z.frame.at
     cdef size_t n = z.frame.n
     cdef uint64_t size
@@ -366,7 +224,7 @@ cdef int _frame_need(Zmtp* z, size_t* header, uint64_t* need) noexcept nogil:
             return MQ_OK
         size = load_be64(at + 1) if at[0] == 0xff else at[0]
         if size == 0:
-            return _refuse(z, "the peer sent a frame of length 0")
+            return refuse(z, "the peer sent a frame of length 0")
         size -= 1                             # it counts the flags
     else:
         header[0] = 9 if at[0] & FRAME_LONG else 2
@@ -375,7 +233,7 @@ cdef int _frame_need(Zmtp* z, size_t* header, uint64_t* need) noexcept nogil:
             return MQ_OK
         size = load_be64(at + 1) if at[0] & FRAME_LONG else at[1]
     if size > HANDSHAKE_MAX:
-        return _refuse(z, "the peer's handshake is longer than 64 KiB")
+        return refuse(z, "the peer's handshake is longer than 64 KiB")
     need[0] = header[0] + size
     return MQ_OK
 
@@ -402,13 +260,13 @@ cdef int _frame(Zmtp* z, const uint8_t* data, size_t n, size_t* used) noexcept n
             return rc
         used[0] += take
     if z.stage == STAGE_READY:
-        return _take_ready(z, z.frame.at + header, need - header)
+        return take_ready(z, z.frame.at + header, need - header)
     if need == header:
         return MQ_OK
     return bytes_append(&z.head.peer.routing_id, z.frame.at + header, need - header)
 
 
-# -- the contract -----------------------------------------------------------------------------------
+# -- the contract ---------------------------------------------------------------------------------
 
 cdef int greeting_start(Codec* self, bint listening) noexcept nogil:
     """Again with listening = 0, after a grace period, it speaks if it has not yet."""
@@ -433,4 +291,5 @@ cdef int greeting_feed(Codec* self, const uint8_t* data, size_t n, size_t* used)
         if rc:
             return rc
         z.stage = STAGE_DONE
+        bytes_fini(&z.frame)
     return MQ_DONE

@@ -9,27 +9,28 @@ Commands: SUBSCRIBE and CANCEL become control handles, PING is answered, PONG co
 (also a second READY, and ERROR) are ignored as every known peer does.
 """
 
-from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.string cimport memcmp, memcpy
 
 from mqcore.base.cursor cimport load_be16, load_be64
 from mqcore.base.message cimport (
-    MSG_CANCEL, MSG_INLINE_MAX, MSG_MORE, MSG_REF, MSG_SUBSCRIBE, Msg, msg_close, msg_data, msg_init,
+    MSG_CANCEL, MSG_INLINE_MAX, MSG_REF, MSG_SUBSCRIBE, Msg, msg_close, msg_data, msg_init,
     msg_init_copy, msg_init_inline, msg_init_ref,
 )
 from mqcore.base.slab cimport (
-    Owner, heap_grow, heap_new, owner_data, owner_release, owner_retain, slab_new,
+    Owner, heap_grow, heap_new, owner_data, owner_retain, slab_new,
 )
 from mqcore.base.status cimport MQ_NEED_DATA, MQ_NOMEM, MQ_OK, MQ_PROTOCOL
 from mqcore.wire.codec cimport CODEC_ABI, Codec, CodecOps, Input, bytes_append, bytes_fini
 from mqcore.wire.encode cimport zmtp_encode, zmtp_encode_one
 from mqcore.wire.greeting cimport (
-    FRAME_COMMAND, FRAME_LONG, FRAME_MORE, FRAMING_V1, FRAMING_V3, Zmtp, greeting_feed, greeting_start,
+    FRAME_COMMAND, FRAME_LONG, FRAME_MORE, FRAMING_V1, FRAMING_V3, Zmtp, greeting_feed,
+    greeting_start,
 )
 
 cdef enum:
-    BODY_FIRST = 1024 * 1024      # a cut-off body has at most this much memory before its bytes come
+    BODY_FIRST = 1024 * 1024      # a cut-off body has at most so much memory before its bytes come
     DIRECT_MIN = 8 * 1024         # a smaller rest is read together with what follows it
     COMMAND_MAX = 64 * 1024       # a command may be so long whatever max_message_size says
     CTL_MAX = 64 * 1024           # a peer that does not read its PONGs gets no more
@@ -40,7 +41,7 @@ cdef enum:
 cdef size_t[3] SLAB_CAPACITY = [8 * 1024 - 64, 64 * 1024 - 64, 256 * 1024 - 64]
 
 
-# -- commands ---------------------------------------------------------------------------------------
+# -- commands -------------------------------------------------------------------------------------
 
 cdef int _refuse(Zmtp* z, const char* reason) noexcept nogil:
     z.head.reason = reason
@@ -59,8 +60,9 @@ cdef int _pong(Zmtp* z, const uint8_t* context, size_t size) noexcept nogil:
     return bytes_append(&z.head.ctl, frame, 7 + size)
 
 
-cdef int _command(Zmtp* z, const uint8_t* at, size_t size, uint8_t* kind, size_t* skip) noexcept nogil:
-    """A whole command. *kind: MSG_SUBSCRIBE or MSG_CANCEL if it is one, its topic is behind *skip."""
+cdef int _command(
+        Zmtp* z, const uint8_t* at, size_t size, uint8_t* kind, size_t* skip) noexcept nogil:
+    """A whole command. *kind: MSG_SUBSCRIBE or MSG_CANCEL if it is one, the topic behind *skip."""
     kind[0] = 0
     if size >= 10 and memcmp(at, b"\x09SUBSCRIBE", 10) == 0:
         kind[0] = MSG_SUBSCRIBE
@@ -81,9 +83,10 @@ cdef int _command(Zmtp* z, const uint8_t* at, size_t size, uint8_t* kind, size_t
     return MQ_OK
 
 
-# -- frame headers ----------------------------------------------------------------------------------
+# -- frame headers --------------------------------------------------------------------------------
 
-cdef inline int _parse(Zmtp* z, const uint8_t* at, size_t n, uint8_t* flags, uint64_t* size) noexcept nogil:
+cdef inline int _parse(
+        Zmtp* z, const uint8_t* at, size_t n, uint8_t* flags, uint64_t* size) noexcept nogil:
     """A frame's header of n bytes so far. Its length; 0: cut off; -1: refused."""
     if z.framing != FRAMING_V1:
         if n < 2:
@@ -134,11 +137,11 @@ cdef int _check_size(Zmtp* z, uint8_t flags, uint64_t size) noexcept nogil:
     return MQ_PROTOCOL
 
 
-# -- a body that the input cuts off -----------------------------------------------------------------
+# -- a body that the input cuts off ---------------------------------------------------------------
 
 cdef int _open(Zmtp* z, uint8_t flags, uint64_t size, bint copy) noexcept nogil:
-    """A body is under way. Its memory: the handle, a pooled slab that it fills well, or a block of its
-    own that starts small."""
+    """A body is under way. Its memory: the handle, a pooled slab that it fills well, or a block
+    of its own that starts small."""
     cdef Owner* owner = NULL
     cdef uint32_t klass
     msg_init(&z.part)
@@ -219,7 +222,7 @@ cdef int _finish(Zmtp* z, Msg* out, size_t* n) noexcept nogil:
     return rc
 
 
-# -- whole frames -----------------------------------------------------------------------------------
+# -- whole frames ---------------------------------------------------------------------------------
 
 cdef int _body(Zmtp* z, Msg* out, uint8_t* at, size_t size, Owner* owner) noexcept nogil:
     """A body as a handle: inside it, or a slice of owner, or a copy if that is NULL."""
@@ -233,14 +236,16 @@ cdef int _body(Zmtp* z, Msg* out, uint8_t* at, size_t size, Owner* owner) noexce
     return MQ_OK
 
 
-cdef int _topic(Zmtp* z, Msg* out, uint8_t* at, size_t size, Owner* owner, uint8_t kind) noexcept nogil:
+cdef int _topic(
+        Zmtp* z, Msg* out, uint8_t* at, size_t size, Owner* owner, uint8_t kind) noexcept nogil:
     cdef int rc = _body(z, out, at, size, owner)
     if rc == MQ_OK:
         out.flags = kind
     return rc
 
 
-cdef int _frame(Zmtp* z, Input* input, uint8_t flags, uint64_t size, Msg* out, size_t* n) noexcept nogil:
+cdef int _frame(
+        Zmtp* z, Input* input, uint8_t flags, uint64_t size, Msg* out, size_t* n) noexcept nogil:
     """A frame whose header is behind us. Moves input past what there is of its body."""
     cdef uint8_t* at = input.pos
     cdef Owner* owner = <Owner*> NULL if input.copy else input.slab
@@ -367,7 +372,7 @@ cdef void _filled(Codec* self, size_t n) noexcept nogil:
     (<Zmtp*> self).got += n
 
 
-# -- the table --------------------------------------------------------------------------------------
+# -- the table ------------------------------------------------------------------------------------
 
 cdef int _init(Codec* self) noexcept nogil:
     return MQ_OK              # zeroed memory is a codec that has said and heard nothing

@@ -1,8 +1,8 @@
 """Load balancer: each message to one peer, in turn, best priority first.
 
-Sixteen rings, one a priority (1 is best), hold the pipes that may have room; one that turns out full
-leaves its ring and comes back with `writable`. The lowest number with a writable pipe gets all.
-"""
+Sixteen rings, one a priority (1 is best), hold the pipes that may have room; one that turns out
+full leaves its ring and comes back with `writable`. The lowest number with a writable pipe gets
+all."""
 
 from libc.stdint cimport uint32_t
 

@@ -1,10 +1,9 @@
 """Ring: the pipes that may be used now, in turn. Under the fair queue and the load balancer.
 
 A pipe is in a ring at most once; `Pipe.in_at` or `Pipe.out_at` (the ring's `out` says which) holds
-its slot, -1 outside. Every step is O(1): a pipe that leaves from the middle leaves a hole, holes are
-skipped at the front and squeezed out when the ring is full. A ring has twice as many slots as
-members, so that squeezing is rare and putting a pipe in cannot fail.
-"""
+its slot, -1 outside. Every step is O(1): a pipe that leaves from the middle leaves a hole, holes
+are skipped at the front and squeezed out when the ring is full. A ring has twice as many slots as
+members, so that squeezing is rare and putting a pipe in cannot fail."""
 
 from libc.stdint cimport int32_t, uint32_t
 from libc.stdlib cimport calloc, free

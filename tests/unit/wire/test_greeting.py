@@ -120,7 +120,7 @@ def test_two_of_us(probe, one, other, listening):
     assert (left.peer["pattern"], right.peer["pattern"]) == (other, one)
 
 
-# -- old peers --------------------------------------------------------------------------------------
+# -- old peers ------------------------------------------------------------------------------------
 
 def test_20_peer(probe, vectors):
     ours = probe("PUSH")
@@ -175,7 +175,7 @@ def test_revision_0(probe, vectors):
     assert ours.peer["version"] == (1, 0)
 
 
-# -- what is tolerated ------------------------------------------------------------------------------
+# -- what is tolerated ----------------------------------------------------------------------------
 
 @pytest.mark.parametrize("text", [
     "as_server", "filler", "no_type", "lower", "message_frame", "more_command", "empty_name",
@@ -199,7 +199,7 @@ def test_tolerated(probe, greeting, ready, text):
     assert ours.feed(body)[:2] == ("done", len(body)), ours.reason
 
 
-# -- what is refused --------------------------------------------------------------------------------
+# -- what is refused ------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("text,at,reason", [
     (b"\0SP\0\0\x50\0\0", 4, "the peer speaks SP"),
@@ -294,7 +294,7 @@ def test_10_frame_of_length_0(probe):
     assert ours.reason == "the peer sent a frame of length 0"
 
 
-# -- chunking ---------------------------------------------------------------------------------------
+# -- chunking -------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("kind", ["31", "30", "20", "10", "rev0", "refused"])
 def test_any_chunking(probe, greeting, ready, kind):

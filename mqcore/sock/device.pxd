@@ -1,0 +1,38 @@
+"""A device: messages of one socket go to another and back, without Python."""
+
+from libc.stdint cimport int64_t, uint32_t
+from libcpp.atomic cimport atomic
+
+from mqcore.base.message cimport MsgVec
+from mqcore.sock.core cimport SocketCore
+from mqcore.sock.sock cimport Sock
+from mqcore.spi.sink cimport Sink
+
+cdef struct Flow:             # one direction
+    Sock* source
+    Sink sink
+    MsgVec hand               # read, not yet taken by the sink
+    size_t at
+    bint open                 # this direction exists (PULL to PUSH has one)
+    atomic[int64_t] messages
+    atomic[int64_t] bytes_
+    atomic[int64_t] refused   # messages that the sink will never take
+
+cdef class DeviceCore:
+    cdef readonly SocketCore front
+    cdef readonly SocketCore back
+    cdef readonly SocketCore capture
+    cdef Flow forth
+    cdef Flow back_flow
+    cdef void* set            # our own poll set over both sockets' sets
+    cdef atomic[uint32_t] stopping
+    cdef atomic[uint32_t] paused
+    cdef atomic[int64_t] captured
+    cdef atomic[int64_t] missed
+    cdef bint leads
+
+    cdef void loop(self) noexcept nogil
+    cdef bint move(self, Flow* flow) noexcept nogil
+    cdef void tap(self, Flow* flow, size_t before) noexcept nogil
+    cdef void sleep(self, uint32_t seen_front, uint32_t seen_back) noexcept nogil
+    cdef void harvest(self, Sock* s) noexcept nogil

@@ -1,0 +1,285 @@
+"""A device: see device.pxd. Its thread leads both sockets for as long as it runs: it sleeps on a set over
+their two sets, runs their engines itself, and moves what they decoded in bursts, so a message crosses it
+without another thread and leaves in one write with its neighbours. It reads a source only while the sink
+has room, so back-pressure goes through it; at most one burst is in its hand.
+"""
+
+from libc.string cimport memset
+
+from mqcore.base.message cimport MSG_MORE, Msg, msg_close, msg_copy, msg_size, vec_clear, vec_fini, vec_push
+from mqcore.base.status cimport MQ_AGAIN, MQ_CLOSED, MQ_FULL, MQ_OK
+from mqcore.reactor.poller cimport PollerOps, Ready
+from mqcore.sock.sock cimport (
+    sock_act, sock_changed, sock_query, sock_recv_many, sock_send_many, sock_watch,
+)
+from mqcore.spi.pattern cimport PAT_EXCHANGE, PAT_RECV, PAT_SEND, Q_CAN_SEND
+from mqcore.spi.sink cimport SINK_ABI, SinkOps
+
+import time
+
+from mqcore.errors import UsageError
+
+cdef enum:
+    BURST = 256               # messages moved at a time in one direction
+    BURST_BYTES = 1 << 20
+    CHECK_NS = 1000000000     # longest sleep; nothing depends on it
+
+
+# -- a socket as a sink --------------------------------------------------------------------------------
+
+cdef int _take(void* self, MsgVec* v, size_t start, size_t* done) noexcept nogil:
+    cdef size_t count = 0
+    return sock_send_many(<Sock*> self, v, start, done, &count)
+
+
+cdef int _ready(void* self) noexcept nogil:
+    return sock_query(<Sock*> self, Q_CAN_SEND, NULL, 0) != 0
+
+
+cdef SinkOps SOCKET_SINK
+SOCKET_SINK.abi = SINK_ABI
+SOCKET_SINK.take = _take
+SOCKET_SINK.ready = _ready
+SOCKET_SINK.durable = NULL
+
+
+cdef bint _open(Flow* flow, Sock* source, Sock* target) noexcept nogil:
+    memset(&flow.hand, 0, sizeof(MsgVec))
+    flow.source = source
+    flow.sink.ops = &SOCKET_SINK
+    flow.sink.self = target
+    flow.open = source.flags & PAT_RECV != 0 and target.flags & PAT_SEND != 0
+    return flow.open
+
+
+cdef class DeviceCore:
+    """front and back belong to the device from here on. run() blocks until stop()."""
+
+    def __cinit__(self, SocketCore front, SocketCore back, SocketCore capture=None):
+        cdef SocketCore s
+        self.front = front
+        self.back = back
+        self.capture = capture
+        if front is back or capture is front or capture is back:
+            raise UsageError("a device needs different sockets at its ends")
+        for s in (front, back, *((capture,) if capture is not None else ())):
+            s.check()
+            if s.s.flags & PAT_EXCHANGE:
+                raise UsageError(f"a {s.plugin.name} socket cannot be the end of a device",
+                                 hint="use router where requests come in and dealer where they go out")
+        if front.plane is not back.plane:
+            raise UsageError("both sockets of a device belong to one context")
+        if capture is not None and not capture.s.flags & PAT_SEND:
+            raise UsageError(f"a {capture.plugin.name} socket cannot be the capture of a device",
+                             hint="use push, pub or pair")
+        forth = _open(&self.forth, front.s, back.s)
+        back_ = _open(&self.back_flow, back.s, front.s)
+        if not forth and not back_:
+            raise UsageError(f"nothing can flow between {front.plugin.name} and {back.plugin.name}")
+        if sock_watch(front.s) < 0 or sock_watch(back.s) < 0:
+            raise OSError("no descriptors left for the device")
+        for s in (front, back, *((capture,) if capture is not None else ())):
+            s.device_owned = True
+
+    def __dealloc__(self):
+        _close_hand(&self.forth)
+        _close_hand(&self.back_flow)
+        vec_fini(&self.forth.hand)
+        vec_fini(&self.back_flow.hand)
+
+    # -- on the device's thread ------------------------------------------------------------------------
+
+    def run(self):
+        """Move messages until stop()."""
+        cdef const PollerOps* ops = self.front.s.plane.poller
+        self.set = ops.open()
+        if self.set == NULL:
+            raise OSError("no descriptors left for the device")
+        ops.add_set(self.set, self.front.s.watch.set, self.front.s)
+        ops.add_set(self.set, self.back.s.watch.set, self.back.s)
+        try:
+            with nogil:
+                self.loop()
+        finally:
+            ops.close(self.set)
+
+    cdef void loop(self) noexcept nogil:
+        cdef uint32_t seen_front, seen_back
+        cdef bint moved
+        self.leads = _take_lead(self.front.s) and _take_lead(self.back.s)
+        while not self.stopping.load():
+            seen_front = self.front.s.change.load()
+            seen_back = self.back.s.change.load()
+            self.harvest(self.front.s)
+            self.harvest(self.back.s)
+            moved = False
+            if not self.paused.load():
+                moved = self.move(&self.forth)
+                moved = self.move(&self.back_flow) or moved
+            if not moved:
+                self.sleep(seen_front, seen_back)
+        _give_lead(self.front.s)
+        _give_lead(self.back.s)
+
+    cdef void harvest(self, Sock* s) noexcept nogil:
+        cdef Ready[16] found
+        cdef int n = s.plane.poller.wait(s.watch.set, found, 16, 0, NULL)
+        if n > 0:
+            sock_act(s, found, n)
+
+    cdef bint move(self, Flow* flow) noexcept nogil:
+        """One burst. True: something moved."""
+        cdef size_t count = 0, done = 0, before
+        cdef int rc
+        if not flow.open:
+            return False
+        if flow.at == flow.hand.n:
+            vec_clear(&flow.hand)
+            flow.at = 0
+            if not flow.sink.ops.ready(flow.sink.self):
+                return False
+            sock_recv_many(flow.source, &flow.hand, BURST, BURST_BYTES, &count)
+            if count == 0:
+                return False
+            if self.capture is not None:
+                self.tap(flow, 0)
+            _tally(flow, count)
+        before = flow.at
+        rc = flow.sink.ops.take(flow.sink.self, &flow.hand, flow.at, &done)
+        flow.at = done
+        if rc == MQ_OK:
+            flow.hand.n = 0   # every handle is the sink's now
+            flow.at = 0
+            return True
+        if rc != MQ_AGAIN and rc != MQ_FULL:
+            _skip(flow)
+            return True
+        return done != before
+
+    cdef void tap(self, Flow* flow, size_t before) noexcept nogil:
+        """A copy of what passes goes to the capture socket; what it cannot take is counted."""
+        cdef MsgVec copies
+        cdef Msg m
+        cdef size_t done = 0, taken = 0, i
+        cdef int64_t messages = 0
+        memset(&copies, 0, sizeof(MsgVec))
+        for i in range(before, flow.hand.n):
+            msg_copy(&m, &flow.hand.at[i])
+            vec_push(&copies, &m)
+            messages += not m.flags & MSG_MORE
+        sock_send_many(self.capture.s, &copies, 0, &done, &taken)
+        self.captured.fetch_add(<int64_t> taken)
+        self.missed.fetch_add(messages - <int64_t> taken)
+        for i in range(done, copies.n):
+            msg_close(&copies.at[i])
+        copies.n = 0
+        vec_fini(&copies)
+
+    cdef void sleep(self, uint32_t seen_front, uint32_t seen_back) noexcept nogil:
+        """Until either socket changes or one of their descriptors does."""
+        cdef Sock* a = self.front.s
+        cdef Sock* b = self.back.s
+        cdef Ready[2] found
+        a.lead_asleep.exchange(1)
+        b.lead_asleep.exchange(1)
+        if a.change.load() == seen_front and b.change.load() == seen_back and not self.stopping.load():
+            a.plane.poller.wait(self.set, found, 2, CHECK_NS, NULL)
+        a.lead_asleep.exchange(0)
+        b.lead_asleep.exchange(0)
+
+    # -- any thread --------------------------------------------------------------------------------------
+
+    def stop(self):
+        self.stopping.store(1)
+        sock_changed(self.front.s)
+        sock_changed(self.back.s)
+
+    def set_paused(self, bint on):
+        self.paused.store(on)
+        sock_changed(self.front.s)
+
+    def finish(self, double seconds):
+        """After run(): deliver what is in hand for at most so long. Returns how many were not."""
+        cdef Flow* flow
+        cdef double end = time.monotonic() + seconds
+        cdef size_t done = 0, left = 0
+        cdef int rc
+        cdef int i
+        for i in range(2):
+            flow = &self.forth if i == 0 else &self.back_flow
+            while flow.at < flow.hand.n:
+                rc = flow.sink.ops.take(flow.sink.self, &flow.hand, flow.at, &done)
+                flow.at = done
+                if rc == MQ_OK:
+                    flow.hand.n = 0
+                    flow.at = 0
+                elif rc != MQ_AGAIN and rc != MQ_FULL:
+                    _skip(flow)
+                elif time.monotonic() >= end:
+                    break
+                else:
+                    time.sleep(0.001)
+            left += _close_hand(flow)
+        return left
+
+    def release(self):
+        self.front.device_owned = False
+        self.back.device_owned = False
+        if self.capture is not None:
+            self.capture.device_owned = False
+
+    def counters(self):
+        """(messages forth, bytes forth, refused forth, messages back, bytes back, refused back,
+        captured, missed by the capture)"""
+        return (self.forth.messages.load(), self.forth.bytes_.load(), self.forth.refused.load(),
+                self.back_flow.messages.load(), self.back_flow.bytes_.load(), self.back_flow.refused.load(),
+                self.captured.load(), self.missed.load())
+
+
+cdef void _tally(Flow* flow, size_t count) noexcept nogil:
+    cdef int64_t size = 0
+    cdef size_t i
+    for i in range(flow.at, flow.hand.n):
+        size += <int64_t> msg_size(&flow.hand.at[i])
+    flow.messages.fetch_add(<int64_t> count)
+    flow.bytes_.fetch_add(size)
+
+
+cdef void _skip(Flow* flow) noexcept nogil:
+    """The message in front is refused for good: a reply to a peer that has left, say."""
+    cdef bint more = True
+    while more and flow.at < flow.hand.n:
+        more = flow.hand.at[flow.at].flags & MSG_MORE
+        msg_close(&flow.hand.at[flow.at])
+        flow.at += 1
+    flow.refused.fetch_add(1)
+    if flow.at == flow.hand.n:
+        flow.hand.n = 0
+        flow.at = 0
+
+
+cdef size_t _close_hand(Flow* flow) noexcept nogil:
+    cdef size_t left = 0
+    while flow.at < flow.hand.n:
+        left += not flow.hand.at[flow.at].flags & MSG_MORE
+        msg_close(&flow.hand.at[flow.at])
+        flow.at += 1
+    flow.hand.n = 0
+    flow.at = 0
+    return left
+
+
+cdef bint _take_lead(Sock* s) noexcept nogil:
+    """For as long as the device runs; the I/O thread does not watch meanwhile."""
+    cdef uint32_t nobody = 0
+    while not s.lead.compare_exchange_strong(nobody, 1):
+        nobody = 0
+        sock_changed(s)       # a leader in recv() notices and leaves
+    s.plane.poller.arm_set(s.watch.io.set, s.watch.set, &s.watch, False)
+    return True
+
+
+cdef void _give_lead(Sock* s) noexcept nogil:
+    s.lead.exchange(0)
+    s.plane.poller.arm_set(s.watch.io.set, s.watch.set, &s.watch, True)
+    sock_changed(s)

@@ -1,0 +1,171 @@
+"""host:port, for transports over IP: tcp now, others alike.
+
+host: an IPv4 address, an IPv6 address in brackets with an optional zone ([fe80::1%eth0]), a name,
+or the name of a network interface of this machine (its addresses, IPv4 first). To bind, also `*`:
+all IPv4 addresses; `[::]` is all of both families. port: 0 to 65535, written plainly; 0 or `*`
+binds a free one. To connect, "source;" in front says where to connect from: a host, and a port
+unless any will do.
+
+Text is checked without a look-up (parse); look_up may block.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import ipaddress
+import re
+import socket
+import struct
+from typing import NamedTuple
+
+from mqcore.errors import AddressError
+
+PORT = re.compile(r"0|[1-9][0-9]{0,4}", re.ASCII)
+NAME = re.compile(r"[\w]([\w.-]*[\w.])?")
+SIOCGIFADDR = 0x8915  # linux/sockios.h: an interface's first IPv4 address
+
+
+class Place(NamedTuple):
+    host: str  # without brackets; "*" for all
+    port: int
+    literal: bool  # an IP address, nothing to look up
+
+
+# -- text ------------------------------------------------------------------------------------------
+
+
+def parse(address: str, role: str) -> tuple[Place | None, Place]:
+    """(source, place), or AddressError."""
+    head, semicolon, tail = address.partition(";")
+    if not semicolon:
+        return None, _place(address, 0, role)
+    if role == "bind":
+        raise AddressError("a source address makes sense only for connect()", position=len(head))
+    return _place(head, 0, "source"), _place(tail, len(head) + 1, role)
+
+
+def _place(text: str, at: int, role: str) -> Place:
+    """One host:port. `at` is where it starts in the address."""
+    bracketed = text.startswith("[")
+    if bracketed:
+        host, bracket, rest = text[1:].partition("]")
+        if not bracket:
+            raise AddressError("the closing ] is missing", position=at)
+        if rest and not rest.startswith(":"):
+            raise AddressError("after the ] comes a colon and the port",
+                               position=at + len(host) + 2)
+        port = rest[1:]
+        bare = not rest
+    else:
+        host, colon, port = text.rpartition(":")
+        bare = not colon
+        host = host or (text if bare else "")
+    if bare and role != "source" or not bare and not port:
+        raise AddressError("a port is missing", position=at + len(text),
+                           hint="write host:port" + ", port 0 for any free one" * (role == "bind"))
+    literal = _check_host(host, at + bracketed, role, bracketed)
+    return Place(host, 0 if bare else _port(port, at + len(text) - len(port), role), literal)
+
+
+def _port(text: str, at: int, role: str) -> int:
+    if text == "*" and role != "connect":
+        return 0
+    if not PORT.fullmatch(text) or int(text) > 65535:
+        raise AddressError(f"{text!r} is no port (0 to 65535)", position=at)
+    if text == "0" and role == "connect":
+        raise AddressError("port 0 cannot be connected to", position=at,
+                           hint="use the URL that bind() returned")
+    return int(text)
+
+
+def _check_host(host: str, at: int, role: str, bracketed: bool) -> bool:
+    """True for an IP address, False for a name, AddressError for neither."""
+    if bracketed:
+        try:
+            ipaddress.IPv6Address(host)
+        except ValueError:
+            raise AddressError(f"{host!r} is no IPv6 address", position=at) from None
+        return True
+    if host == "*":
+        if role == "connect":
+            raise AddressError("* is every address of this machine, none to connect to",
+                               position=at, hint="name one host")
+        return True
+    if not host:
+        raise AddressError("a host is missing", position=at)
+    if ":" in host:
+        raise AddressError("an IPv6 address is written in brackets", position=at,
+                           hint="like [::1]:5555")
+    if re.fullmatch(r"[0-9.]+", host):  # getaddrinfo would read 127.1 and 256 in its own way
+        try:
+            ipaddress.IPv4Address(host)
+        except ValueError:
+            raise AddressError(f"{host!r} is no IPv4 address", position=at) from None
+        return True
+    if len(host) > 253 or not NAME.fullmatch(host):
+        raise AddressError(f"{host!r} is no host or interface name", position=at)
+    return False
+
+
+# -- look-up ---------------------------------------------------------------------------------------
+
+
+def _is_interface(name: str) -> bool:
+    try:
+        return bool(socket.if_nametoindex(name))
+    except OSError:
+        return False
+
+
+def _interface(name: str, port: int) -> list[tuple[int, tuple]]:
+    """(family, sockaddr) of an interface's addresses, IPv4 first."""
+    found: list[tuple[int, tuple]] = []
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        try:
+            reply = fcntl.ioctl(sock, SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
+            found.append((socket.AF_INET, (socket.inet_ntoa(reply[20:24]), port)))
+        except OSError:
+            pass  # an interface without IPv4
+    try:
+        with open("/proc/net/if_inet6", encoding="ascii") as lines:
+            for line in lines:
+                raw, index, _, scope, _, device = line.split()
+                if device == name:
+                    host = socket.inet_ntop(socket.AF_INET6, bytes.fromhex(raw))
+                    zone = int(index, 16) if scope == "20" else 0  # link-local needs its zone
+                    found.append((socket.AF_INET6, (host, port, 0, zone)))
+    except OSError:
+        pass  # a kernel without IPv6
+    return found
+
+
+def look_up(place: Place, flags: int = 0) -> list[tuple[int, tuple]]:
+    """(family, sockaddr) of a place, in the system's order. May block. OSError (socket.gaierror
+    among them) if there is none, AddressError if it cannot be a name."""
+    if place.host == "*":
+        return [(socket.AF_INET, ("0.0.0.0", place.port))]
+    if not place.literal and _is_interface(place.host):
+        found = _interface(place.host, place.port)
+        if not found:
+            raise OSError(errno.EADDRNOTAVAIL, f"interface {place.host} has no address")
+        return found
+    flags |= socket.AI_NUMERICHOST if place.literal else 0
+    try:
+        infos = socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM, flags=flags)
+    except UnicodeError as error:  # Python's IDNA: an empty or overlong label
+        raise AddressError(f"{place.host!r} is no host name ({error})") from None
+    return [(family, sockaddr) for family, _, _, _, sockaddr in infos
+            if family in (socket.AF_INET, socket.AF_INET6)]
+
+
+def host_port(sockaddr: tuple) -> str:
+    """A socket's address as text, fit for connecting to."""
+    host, port = sockaddr[:2]
+    if ":" not in host:
+        return f"{host}:{port}"
+    if host.lower().startswith("::ffff:") and "." in host:  # an IPv4 peer of a socket for both
+        return f"{host[7:]}:{port}"
+    if len(sockaddr) > 3 and sockaddr[3] and "%" not in host:
+        host += "%" + socket.if_indextoname(sockaddr[3])
+    return f"[{host}]:{port}"

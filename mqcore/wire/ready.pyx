@@ -1,0 +1,166 @@
+"""NULL's READY command: ours as bytes, the peer's checked and remembered. And texts for refusals.
+
+Nothing of the peer's is believed before all its properties have proved well-formed; its texts go
+into a reason only as printable characters.
+"""
+
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdio cimport snprintf
+from libc.string cimport memcmp, strlen, strstr
+
+from mqcore.base.cursor cimport (
+    Cursor, cursor_be32, cursor_bytes, cursor_init, cursor_left, cursor_u8, store_be64,
+)
+from mqcore.base.status cimport MQ_OK, MQ_PROTOCOL
+from mqcore.wire.codec cimport Bytes, HandshakeConfig, bytes_append
+from mqcore.wire.greeting cimport FRAME_COMMAND, FRAME_LONG
+
+
+# -- reasons --------------------------------------------------------------------------------------
+
+cdef int refuse(Zmtp* z, const char* reason) noexcept nogil:
+    z.head.reason = reason
+    return MQ_PROTOCOL
+
+
+cdef int refuse_with(Zmtp* z, const char* form, const char* a, const char* b) noexcept nogil:
+    """A reason composed of two texts."""
+    snprintf(z.head.reason_text, sizeof(z.head.reason_text), form, a, b)
+    z.head.reason = z.head.reason_text
+    return MQ_PROTOCOL
+
+
+cdef void printable(char* out, size_t cap, const uint8_t* data, size_t size) noexcept nogil:
+    """A peer's bytes as text that is safe to show, cut to what fits."""
+    cdef size_t i
+    cdef size_t n = size if size < cap else cap - 1
+    for i in range(n):
+        out[i] = <char> data[i] if 32 <= data[i] < 127 else 63
+    out[n] = 0
+
+
+# -- ours ------------------------------------------------------------------------------------------
+
+cdef int _say_property(Bytes* out, const char* name, const uint8_t* value, size_t n) noexcept nogil:
+    cdef uint8_t[4] number
+    cdef uint8_t name_size = <uint8_t> strlen(name)
+    cdef int rc = bytes_append(out, &name_size, 1)
+    number[0] = <uint8_t> (n >> 24)
+    number[1] = <uint8_t> (n >> 16)
+    number[2] = <uint8_t> (n >> 8)
+    number[3] = <uint8_t> n
+    if rc == MQ_OK:
+        rc = bytes_append(out, name, name_size)
+    if rc == MQ_OK:
+        rc = bytes_append(out, number, 4)
+    if rc == MQ_OK and n:
+        rc = bytes_append(out, value, n)
+    return rc
+
+
+cdef int say_ready(Zmtp* z) noexcept nogil:
+    cdef const HandshakeConfig* config = z.head.config
+    cdef Bytes* ctl = &z.head.ctl
+    cdef uint64_t size = 6 + 16 + strlen(config.pattern) + config.metadata_size
+    cdef uint8_t[9] header
+    cdef int rc
+    if config.announce_id:
+        size += 13 + config.routing_id_size
+    if size <= 255:
+        header[0] = FRAME_COMMAND
+        header[1] = <uint8_t> size
+        rc = bytes_append(ctl, header, 2)
+    else:
+        header[0] = FRAME_COMMAND | FRAME_LONG
+        store_be64(header + 1, size)
+        rc = bytes_append(ctl, header, 9)
+    if rc == MQ_OK:
+        rc = bytes_append(ctl, b"\x05READY", 6)
+    if rc == MQ_OK:
+        rc = _say_property(ctl, "Socket-Type", <const uint8_t*> config.pattern,
+                           strlen(config.pattern))
+    if rc == MQ_OK and config.announce_id:
+        rc = _say_property(ctl, "Identity", config.routing_id, config.routing_id_size)
+    if rc == MQ_OK and config.metadata_size:
+        rc = bytes_append(ctl, config.metadata, config.metadata_size)
+    return rc
+
+
+# -- the peer's READY -----------------------------------------------------------------------------
+
+cdef bint _named(const uint8_t* name, size_t size, const char* lower) noexcept nogil:
+    """Property names are compared without regard to case."""
+    cdef size_t i
+    if size != strlen(lower):
+        return False
+    for i in range(size):
+        if (name[i] | 0x20 if 65 <= name[i] <= 90 else name[i]) != <uint8_t> lower[i]:
+            return False
+    return True
+
+
+cdef int check_pattern(Zmtp* z, const uint8_t* name, size_t size) noexcept nogil:
+    """May we talk to a socket of this type? Remembers it."""
+    cdef char[40] padded
+    cdef size_t i
+    cdef size_t cap = sizeof(z.head.peer.pattern)
+    cdef bint fits = 0 < size < cap
+    printable(z.head.peer.pattern, cap, name, size)
+    for i in range(size if fits else 0):
+        fits = fits and 32 < name[i] < 127    # a space would match in the middle of the list
+    if fits:
+        snprintf(padded, sizeof(padded), " %s ", z.head.peer.pattern)
+        if strstr(z.head.config.peers, padded) != NULL:
+            return MQ_OK
+    return refuse_with(z, "the peer is a %s socket, which does not fit %s",
+                       z.head.peer.pattern, z.head.config.pattern)
+
+
+cdef int _take_properties(Zmtp* z, const uint8_t* data, size_t size) noexcept nogil:
+    """All of them must be well-formed before any is believed. Of duplicates the first wins."""
+    cdef Cursor c
+    cdef const uint8_t* name
+    cdef const uint8_t* value
+    cdef const uint8_t* pattern = NULL
+    cdef const uint8_t* identity = NULL
+    cdef size_t name_size
+    cdef size_t value_size
+    cdef size_t pattern_size = 0
+    cdef size_t identity_size = 0
+    cdef int rc = MQ_OK
+    cursor_init(&c, data, size)
+    while cursor_left(&c):
+        name_size = cursor_u8(&c)
+        name = cursor_bytes(&c, name_size)
+        value_size = cursor_be32(&c)
+        value = cursor_bytes(&c, value_size)
+        if c.bad:
+            return refuse(z, "the peer's READY is malformed")
+        if pattern == NULL and _named(name, name_size, "socket-type"):
+            pattern = value
+            pattern_size = value_size
+        elif identity == NULL and _named(name, name_size, "identity"):
+            identity = value
+            identity_size = value_size
+    if pattern != NULL:                       # a peer that does not say is believed to fit
+        rc = check_pattern(z, pattern, pattern_size)
+    if rc == MQ_OK and identity_size:
+        rc = bytes_append(&z.head.peer.routing_id, identity, identity_size)
+    if rc == MQ_OK and size:
+        rc = bytes_append(&z.head.peer.metadata, data, size)
+    return rc
+
+
+cdef int take_ready(Zmtp* z, const uint8_t* body, size_t size) noexcept nogil:
+    cdef char[64] text
+    cdef size_t n
+    if size >= 6 and memcmp(body, b"\x05READY", 6) == 0:
+        return _take_properties(z, body + 6, size - 6)
+    if size >= 7 and memcmp(body, b"\x05ERROR", 6) == 0 and body[6] == size - 7:
+        printable(text, sizeof(text), body + 7, size - 7)
+        return refuse_with(z, "the peer refused: %s%s", text, "")
+    n = body[0] if size and body[0] < size else 0
+    if n == 0:
+        return refuse(z, "the peer sent something else than READY")
+    printable(text, sizeof(text), body + 1, n)
+    return refuse_with(z, "the peer sent %s%s instead of READY", text, "")

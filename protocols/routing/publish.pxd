@@ -1,0 +1,47 @@
+"""What PUB and XPUB share: who subscribed to what, who gets a message, what is retained.
+
+Subscriptions are kept twice: per connection, as a set, and in one index over all of them that gives
+the subscribers of every prefix of a message. So a peer that leaves costs what it had subscribed to.
+The index's value is a pipe, or a list of pipes ordered by number if there are several.
+"""
+
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+
+from mqcore.base.message cimport Msg, MsgVec
+from mqcore.protocols.routing.distribute cimport Targets
+from mqcore.protocols.routing.topics cimport Topics
+from mqcore.spi.pattern cimport Pattern
+from mqcore.spi.pipe cimport Pipe
+
+cdef enum:                    # what a subscription or its end changed
+    SUB_NOTHING = 0
+    SUB_CHANGED = 1           # for this peer
+    SUB_EDGE = 2              # it is the topic's first subscriber, or was its last
+
+cdef struct Subscriber:       # Pipe.data
+    Topics topics
+    uint64_t round            # the last message it was a receiver of: once each
+
+cdef struct Publisher:        # a Pattern: the head of PUB's and XPUB's state
+    Pattern head
+    Topics index
+    Topics retained           # by first part
+    Targets hits
+    uint64_t round
+    uint8_t* path             # as long as the longest topic or retained first part
+    size_t path_cap
+    uint32_t retain
+    bint nodrop
+
+# Status. attach subscribes an unversioned peer to everything.
+cdef int pub_attach(Publisher* pub, Pipe* pipe) noexcept nogil
+cdef void pub_detach(Publisher* pub, Pipe* pipe) noexcept nogil
+# bits of SUB_; a new subscription gets what is retained for it. -1: no memory, nothing changed.
+cdef int pub_subscribe(Publisher* pub, Pipe* pipe, const uint8_t* topic, size_t size) noexcept nogil
+cdef int pub_cancel(Publisher* pub, Pipe* pipe, const uint8_t* topic, size_t size) noexcept nogil
+# Takes one subscription of a peer away, its topic in pub.path[0..*size): bits; SUB_NOTHING: none.
+cdef int pub_strip(Publisher* pub, Pipe* pipe, size_t* size) noexcept nogil
+cdef int pub_send(Pattern* self, Msg* parts, size_t n) noexcept nogil
+cdef int64_t pub_subscribers(Publisher* pub, const uint8_t* topic, size_t size) noexcept nogil
+cdef int pub_set_option(Publisher* pub, const char* name, int64_t number) noexcept nogil
+cdef void pub_fini(Publisher* pub) noexcept nogil

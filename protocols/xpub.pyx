@@ -1,0 +1,334 @@
+"""XPUB: a PUB whose application sees the subscriptions, and hears what subscribers say. Peers: SUB,
+XSUB.
+
+`recv` gives 01 + topic for a topic's first subscriber and 00 + topic for its last that leaves;
+`verbose` adds every other subscribe, `verboser` every other cancel too. With `manual` nothing is
+applied by itself: every notification is given, and `subscribe` acts on the peer of the one received
+last. Other messages of peers are delivered.
+
+Subscriptions are applied as they arrive, up to the first ordinary message of that peer: behind one
+that the application has not received they wait, so that a peer cannot fill our memory with
+messages."""
+
+from libc.stdint cimport int64_t, uint8_t, uint32_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy, memmove, strcmp
+
+from mqcore.base.message cimport (
+    MSG_CONTROL, MSG_INLINE_MAX, MSG_MORE, MSG_SUBSCRIBE, Msg, MsgVec, msg_close, msg_data,
+    msg_init, msg_init_copy, msg_init_ref, msg_size, vec_clear, vec_fini, vec_push,
+)
+from mqcore.base.slab cimport Owner, heap_new, owner_data
+from mqcore.base.status cimport (
+    MQ_AGAIN, MQ_NO_PEER, MQ_NOMEM, MQ_OK, MQ_STATE, MQ_UNSUPPORTED,
+)
+from mqcore.base.ypipe cimport ypipe_peek
+from mqcore.protocols.routing.fair_queue cimport vec_cut
+from mqcore.protocols.routing.peers cimport (
+    Peers, hash_number, peers_add, peers_fini, peers_number, peers_remove,
+)
+from mqcore.protocols.routing.publish cimport (
+    Publisher, SUB_EDGE, SUB_NOTHING, pub_attach, pub_cancel, pub_detach, pub_fini, pub_send,
+    pub_set_option, pub_strip, pub_subscribe, pub_subscribers,
+)
+from mqcore.protocols.routing.ring cimport (
+    MARK_GONE, Ring, ring_drop, ring_fini, ring_front, ring_join, ring_leave, ring_put, ring_turn,
+)
+from mqcore.protocols.routing.stub cimport no_event
+from mqcore.spi.pattern cimport (
+    PAT_FANOUT, PAT_RECV, PAT_SEND, PAT_SERVICE, PATTERN_ABI, Q_CAN_RECV, Q_CAN_SEND, Q_SUBSCRIBERS,
+    Pattern, PatternOps, plugin_new,
+)
+from mqcore.spi.pipe cimport (
+    DIRTY_IN, DROP_FULL, Pipe, lane_show, pipe_delivered, pipe_drop_in, pipe_read, pipe_touch,
+    pipe_write_always,
+)
+
+cdef struct XPub:
+    Publisher base
+    Ring talkers              # pipes with an ordinary message in front
+    Peers numbers             # who can still be subscribed, by Pipe.id
+    MsgVec notes              # notifications not yet received, from `note` on
+    size_t note
+    MsgVec scratch
+    uint32_t last             # Pipe.id of the notification received last
+    bint verbose, verboser, manual
+    uint8_t* welcome
+    size_t welcome_size
+
+
+cdef int xpub_init(Pattern* self) noexcept nogil:
+    return MQ_OK
+
+
+cdef void xpub_fini(Pattern* self) noexcept nogil:
+    cdef XPub* x = <XPub*> self
+    pub_fini(&x.base)
+    ring_fini(&x.talkers)
+    peers_fini(&x.numbers)
+    x.notes.n -= x.note       # those in front have been handed out
+    if x.note:
+        memmove(x.notes.at, x.notes.at + x.note, x.notes.n * sizeof(Msg))
+    vec_fini(&x.notes)
+    vec_fini(&x.scratch)
+    free(x.welcome)
+
+
+cdef int xpub_set_welcome(XPub* x, const uint8_t* data, size_t size) noexcept nogil:
+    cdef uint8_t* welcome = NULL
+    if size:
+        welcome = <uint8_t*> malloc(size)
+        if welcome == NULL:
+            return MQ_NOMEM
+        memcpy(welcome, data, size)
+    free(x.welcome)
+    x.welcome = welcome
+    x.welcome_size = size
+    return MQ_OK
+
+
+cdef int xpub_set_option(Pattern* self, const char* name, int64_t number, const uint8_t* data,
+                         size_t size) noexcept nogil:
+    cdef XPub* x = <XPub*> self
+    if strcmp(name, "welcome") == 0:
+        return xpub_set_welcome(x, data, size)
+    if strcmp(name, "verbose") == 0:
+        x.verbose = number != 0
+    elif strcmp(name, "verboser") == 0:
+        x.verboser = number != 0
+    elif strcmp(name, "manual") == 0:
+        x.manual = number != 0
+    else:
+        return pub_set_option(&x.base, name, number)
+    return MQ_OK
+
+
+# -- notifications ---------------------------------------------------------------------------------
+
+cdef int note_init(Msg* m, XPub* x, uint8_t what, const uint8_t* topic, size_t size) noexcept nogil:
+    cdef Owner* owner
+    msg_init(m)
+    if size < MSG_INLINE_MAX:
+        m.size8 = <uint8_t> (size + 1)
+    else:
+        owner = heap_new(x.base.head.host.pool, size + 1)
+        if owner == NULL:
+            return MQ_NOMEM
+        msg_init_ref(m, owner, owner_data(owner), size + 1)
+    msg_data(m)[0] = what
+    if size:
+        memcpy(msg_data(m) + 1, topic, size)
+    return MQ_OK
+
+
+cdef void xpub_note(XPub* x, Pipe* pipe, uint8_t what, const uint8_t* topic,
+                    size_t size) noexcept nogil:
+    """For lack of memory the application misses one; nothing else is wrong then."""
+    cdef Msg m
+    if x.note * 2 > x.notes.n:            # close up: each handle moves once at most
+        x.notes.n -= x.note
+        memmove(x.notes.at, x.notes.at + x.note, x.notes.n * sizeof(Msg))
+        x.note = 0
+    if note_init(&m, x, what, topic, size):
+        return
+    m.peer = pipe.id
+    if vec_push(&x.notes, &m):
+        msg_close(&m)
+
+
+cdef void xpub_subscribed(XPub* x, Pipe* pipe, const uint8_t* topic, size_t size) noexcept nogil:
+    cdef int change = pub_subscribe(&x.base, pipe, topic, size)
+    if change >= 0 and (change & SUB_EDGE or x.verbose or x.verboser):
+        xpub_note(x, pipe, 1, topic, size)
+
+
+cdef void xpub_take(XPub* x, Pipe* pipe, Msg* m) noexcept nogil:
+    """A peer's subscription or cancel, in either form."""
+    cdef uint8_t* topic = msg_data(m)
+    cdef size_t size = msg_size(m)
+    cdef bint on = m.flags & MSG_SUBSCRIBE
+    cdef int change
+    if not m.flags & MSG_CONTROL:
+        pipe_delivered(pipe)  # a message on the wire, and it has reached whom it was for
+        on = topic[0]
+        topic += 1
+        size -= 1
+    if pipe.mark & MARK_GONE:
+        return
+    if x.manual:
+        xpub_note(x, pipe, 1 if on else 0, topic, size)
+    elif on:
+        xpub_subscribed(x, pipe, topic, size)
+    else:
+        change = pub_cancel(&x.base, pipe, topic, size)
+        if change & SUB_EDGE or x.verboser:
+            xpub_note(x, pipe, 0, topic, size)
+
+
+cdef inline bint about_topics(Msg* m) noexcept nogil:
+    if m.flags & MSG_CONTROL:
+        return True
+    return not m.flags & MSG_MORE and msg_size(m) > 0 and msg_data(m)[0] <= 1
+
+
+cdef bint xpub_service(XPub* x, Pipe* pipe) noexcept nogil:
+    """Applies what is in front of a pipe's first ordinary message; True: there is one."""
+    cdef Msg* m
+    while True:
+        m = ypipe_peek(&pipe.inn.q)
+        if m == NULL:
+            if lane_show(pipe.inn):
+                pipe_touch(pipe, DIRTY_IN)
+            return False
+        if not about_topics(m):
+            return True
+        if pipe_read(pipe, &x.scratch) == MQ_OK:
+            xpub_take(x, pipe, &x.scratch.at[0])
+        elif not m.flags & MSG_CONTROL:
+            pipe_drop_in(pipe, DROP_FULL)
+        vec_clear(&x.scratch)
+
+
+# -- peers -----------------------------------------------------------------------------------------
+
+cdef void xpub_welcome(XPub* x, Pipe* pipe) noexcept nogil:
+    cdef Msg m
+    if x.welcome_size == 0 or msg_init_copy(&m, pipe.host.pool, x.welcome, x.welcome_size):
+        return
+    if pipe_write_always(pipe, &m, 1):
+        msg_close(&m)
+
+
+cdef int xpub_attach(Pattern* self, Pipe* pipe) noexcept nogil:
+    cdef XPub* x = <XPub*> self
+    cdef int rc = ring_join(&x.talkers, pipe)
+    if rc:
+        return rc
+    rc = peers_add(&x.numbers, hash_number(pipe.id), pipe)
+    if rc == MQ_OK:
+        rc = pub_attach(&x.base, pipe)
+        if rc:
+            peers_remove(&x.numbers, hash_number(pipe.id), pipe)
+    if rc:
+        ring_leave(&x.talkers, pipe)
+        return rc
+    xpub_welcome(x, pipe)
+    if pipe.unversioned:
+        xpub_subscribed(x, pipe, NULL, 0)
+    return MQ_OK
+
+
+cdef void xpub_hangup(Pattern* self, Pipe* pipe) noexcept nogil:
+    cdef XPub* x = <XPub*> self
+    cdef size_t size = 0
+    cdef int change
+    pipe.mark |= MARK_GONE
+    peers_remove(&x.numbers, hash_number(pipe.id), pipe)
+    while True:
+        change = pub_strip(&x.base, pipe, &size)
+        if change == SUB_NOTHING:
+            return
+        if change & SUB_EDGE or x.verboser:
+            xpub_note(x, pipe, 0, x.base.path, size)
+
+
+cdef void xpub_detach(Pattern* self, Pipe* pipe) noexcept nogil:
+    xpub_hangup(self, pipe)
+    ring_leave(&(<XPub*> self).talkers, pipe)
+    pub_detach(<Publisher*> self, pipe)
+
+
+cdef void xpub_readable(Pattern* self, Pipe* pipe) noexcept nogil:
+    cdef XPub* x = <XPub*> self
+    if xpub_service(x, pipe):
+        ring_put(&x.talkers, pipe)
+
+
+# -- the application -------------------------------------------------------------------------------
+
+cdef int xpub_recv(Pattern* self, MsgVec* out) noexcept nogil:
+    cdef XPub* x = <XPub*> self
+    cdef size_t at = out.n
+    cdef Pipe* p
+    cdef int rc
+    if x.note < x.notes.n:
+        rc = vec_push(out, &x.notes.at[x.note])
+        if rc == MQ_OK:
+            x.last = x.notes.at[x.note].peer
+            x.note += 1
+        return rc
+    p = ring_front(&x.talkers)
+    if p == NULL:
+        return MQ_AGAIN
+    rc = pipe_read(p, out)
+    if rc == MQ_OK:
+        pipe_delivered(p)
+    else:
+        vec_cut(out, at)
+        pipe_drop_in(p, DROP_FULL)
+    if xpub_service(x, p):
+        ring_turn(&x.talkers)
+    else:
+        ring_drop(&x.talkers)
+    return rc
+
+
+cdef int xpub_subscribe(Pattern* self, const uint8_t* topic, size_t size, int on) noexcept nogil:
+    cdef XPub* x = <XPub*> self
+    cdef Pipe* pipe
+    if not x.manual:
+        return MQ_UNSUPPORTED
+    if x.last == 0:
+        return MQ_STATE
+    pipe = peers_number(&x.numbers, x.last)
+    if pipe == NULL:
+        return MQ_NO_PEER
+    if not on:
+        pub_cancel(&x.base, pipe, topic, size)
+    elif pub_subscribe(&x.base, pipe, topic, size) < 0:
+        return MQ_NOMEM
+    return MQ_OK
+
+
+cdef int64_t xpub_query(Pattern* self, uint32_t what, const uint8_t* data,
+                        size_t size) noexcept nogil:
+    cdef XPub* x = <XPub*> self
+    if what == Q_SUBSCRIBERS:
+        return pub_subscribers(&x.base, data, size)
+    if what == Q_CAN_RECV:
+        return x.note < x.notes.n or ring_front(&x.talkers) != NULL
+    return 1 if what == Q_CAN_SEND else -1
+
+
+cdef PatternOps OPS = PatternOps(
+    abi=PATTERN_ABI,
+    flags=PAT_SEND | PAT_RECV | PAT_FANOUT | PAT_SERVICE,
+    size=sizeof(XPub),
+    init=xpub_init,
+    fini=xpub_fini,
+    set_option=xpub_set_option,
+    attach=xpub_attach,
+    detach=xpub_detach,
+    hangup=xpub_hangup,
+    readable=xpub_readable,
+    writable=no_event,
+    send=pub_send,
+    recv=xpub_recv,
+    send_to=NULL,
+    subscribe=xpub_subscribe,
+    abandon=NULL,
+    query=xpub_query,
+)
+
+pattern = plugin_new(
+    &OPS, "xpub", 9, "XPUB", 0x20, ("sub", "xsub"),
+    (
+        ("verbose", "bool", False, "notify of every subscribe, not only of a topic's first"),
+        ("verboser", "bool", False, "notify of every subscribe and of every cancel"),
+        ("manual", "bool", False, "apply a subscription only when the application says so"),
+        ("welcome", "bytes", None, "a message that each new peer gets first"),
+        ("nodrop", "bool", False, "wait for subscribers at their mark, do not drop for them"),
+        ("retain", "int", 0, "the last n messages per first part, sent to each new subscription"),
+    ),
+    "a PUB whose application sees the subscriptions",
+)

@@ -1,0 +1,89 @@
+"""The patterns as a table: numbers, names, who talks to whom, option rows, unused operations."""
+
+import importlib
+
+import pytest
+from mqcore.testing.pattern_bench import Bench, Refused, Status
+
+# name: ZMTP number, SP number, peers
+TABLE = {
+    "pair": (0, 0x10, {"pair"}),
+    "pub": (1, 0x20, {"sub", "xsub"}),
+    "sub": (2, 0x21, {"pub", "xpub"}),
+    "req": (3, 0x30, {"rep", "router"}),
+    "rep": (4, 0x31, {"req", "dealer"}),
+    "dealer": (5, -1, {"rep", "dealer", "router"}),
+    "router": (6, -1, {"req", "dealer", "router"}),
+    "pull": (7, 0x51, {"push"}),
+    "push": (8, 0x50, {"pull"}),
+    "xpub": (9, 0x20, {"sub", "xsub"}),
+    "xsub": (10, 0x21, {"pub", "xpub"}),
+}
+SEND, RECV = 1, 2
+
+
+def load(name):
+    return importlib.import_module(f"mqcore.protocols.{name}").pattern
+
+
+every = pytest.mark.parametrize("name", TABLE)
+
+
+@every
+def test_facts(name):
+    plugin = load(name)
+    number, sp, peers = TABLE[name]
+    assert (plugin.name, plugin.zmtp, plugin.number) == (name, name.upper(), number)
+    assert (plugin.sp, set(plugin.peers)) == (sp, peers)
+    assert plugin.abi == 1 and plugin.doc
+
+
+@every
+def test_peers_agree(name):
+    assert all(name in load(peer).peers for peer in load(name).peers)
+
+
+@every
+def test_option_rows_are_true(name):
+    plugin = load(name)
+    kinds = {"bool": bool, "int": int, "bytes": bytes}
+    with Bench(plugin) as b:
+        for option, kind, default, doc in plugin.options:
+            assert default is None or type(default) is kinds[kind]
+            assert doc
+            assert b.set_option(option, default or kinds[kind]()) is Status.OK
+        assert b.set_option("no_such_option", 1) is Status.UNSUPPORTED
+
+
+@every
+def test_flags_tell_what_is_supported(name):
+    plugin = load(name)
+    with Bench(plugin) as b:
+        assert (b.send(b"x", b"y") is Status.UNSUPPORTED) == (not plugin.flags & SEND)
+        assert (b.recv() is Status.UNSUPPORTED) == (not plugin.flags & RECV)
+        assert b.query_raw(12345) == -1
+        assert b.query("can_recv") == 0
+
+
+@every
+def test_peers_come_and_go_with_anything_in_their_pipes(name):
+    with Bench(load(name)) as b:
+        for i in range(12):
+            try:
+                far = b.attach(b"id%d" % (i % 3), hwm=2, unversioned=i % 2, prio=i % 4 + 1)
+            except Refused:
+                assert name == "pair"
+                continue
+            for m in ([b""], [b"", b"x" * 99], [b"\1t"], [b"a", b"b", b"c" * 99], [b"\0t"]):
+                far.put(*m)
+            far.put_subscribe(b"s")
+            far.put_cancel(b"other")
+            b.send(b"id0", b"", b"x" * 99)
+            b.send(b"solo")
+            b.check()
+            b.recv()
+            if i % 3 == 0:
+                far.hangup()
+            if i % 4 == 0:
+                far.detach()
+            b.check()

@@ -1,0 +1,187 @@
+"""Against real distributions: metadata folders on sys.path, as pip would leave them."""
+
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from mqcore import options
+from mqcore.errors import PluginError, UnknownTransport, UsageError
+from mqcore.spi import registry
+from mqcore.spi.registry import Registry
+from mqcore.spi.transport import TRANSPORT_ABI
+
+GOOD = """
+from mqcore.spi.transport import StreamTransport
+class T(StreamTransport):
+    scheme = "{name}"
+    doc = "a good one"
+    options = {rows}
+transport = T()
+"""
+
+
+@pytest.fixture
+def install(tmp_path, monkeypatch):
+    """install(distribution, entry, module text): a distribution with one entry point."""
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def install(distribution, entry, text, group="mqcore.transports", attribute="transport"):
+        module = f"plug_{tmp_path.name}_{distribution}_{entry}".replace("-", "_")
+        (tmp_path / f"{module}.py").write_text(text)
+        info = tmp_path / f"{distribution.replace('-', '_')}-2.5.dist-info"
+        info.mkdir(exist_ok=True)
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\n"
+                                       "Version: 2.5\n")
+        with open(info / "entry_points.txt", "a") as points:
+            points.write(f"[{group}]\n{entry} = {module}:{attribute}\n")
+        return module
+
+    return install
+
+
+@pytest.fixture
+def transports():
+    return Registry("transport", "mqcore.transports", TRANSPORT_ABI)
+
+
+def good(name, rows=()):
+    return GOOD.format(name=name, rows=repr(tuple(rows)))
+
+
+def test_the_builtin_ones_are_found_like_any_other():
+    assert registry.transport("tcp") is registry.transport("tcp")
+    infos = {i.name: i for i in registry.transports()}
+    assert {"tcp", "ipc", "inproc"} <= set(infos)
+    assert infos["tcp"].distribution == "mqcore" and infos["tcp"].refused == ""
+    assert infos["tcp"].target == "mqcore.transports.tcp:transport" and infos["tcp"].doc
+
+
+def test_unknown_names_list_the_known_ones():
+    with pytest.raises(UnknownTransport, match="installed: .*tcp") as caught:
+        registry.transport("tpc")
+    assert "tcp" in caught.value.known
+    with pytest.raises(UsageError, match="no pattern 'pusch' is installed; installed: .*push"):
+        registry.pattern("pusch")
+
+
+def test_a_plugin_of_another_distribution(install, transports):
+    install("mq-good", "good", good("good", [("colour", "int", 3, "a number")]))
+    plugin = transports.find("good")
+    assert plugin.scheme == "good" and transports.find("good") is plugin
+    row, = transports.options("good")
+    assert row.name == "colour" and "url" in row.scope
+    assert options.parse_query([("colour", "5")], extra=[row]) == {"colour": 5}
+
+
+BAD = {
+    "import": ("import no_such_module_here", "does not import .*no_such_module_here"),
+    "raise": ("raise SystemError('boom')", "does not import .*boom"),
+    "attribute": ("x = 1", "does not import .*transport"),
+    "abi-missing": ("transport = object()", "has no attribute 'abi'"),
+    "abi-new": (good("bad") + "T.abi = 99", "was made for ABI 99, this mqcore has 1; .*mqcore"),
+    "abi-old": (good("bad") + "T.abi = 0", "was made for ABI 0, this mqcore has 1; update mq-bad"),
+    "lacks": ("class transport:\n abi = 1\n kind = 'stream'\n scheme = 'bad'", "lacks resolve"),
+    "kind": ("class transport:\n abi = 1\n kind = 'magic'", "lacks a kind of stream, inproc"),
+    "name": (good("other"), "calls itself 'other'"),
+    "rows": (good("bad", [("colour",)]), "has malformed option rows"),
+    "row-type": (good("bad", [("colour", "float", 1, "")]), "unknown type 'float'"),
+    "row-core": (good("bad", [("prio", "bytes", b"", "")]),
+                 r"and mqcore both claim the option 'prio'"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_bad_plugin_is_refused_and_harms_no_other(install, transports, case):
+    text, message = BAD[case]
+    install("mq-bad", "bad", text)
+    install("mq-fine", "fine", good("fine"))
+    for _ in range(2):
+        with pytest.raises(PluginError, match=message) as caught:
+            transports.find("bad")
+        assert "mq-bad 2.5" in str(caught.value) and caught.value.distribution == "mq-bad 2.5"
+        assert caught.value.remedy and caught.value.remedy == caught.value.hint
+    assert transports.find("fine") and transports.find("tcp")
+    infos = {i.name: i for i in transports.infos()}
+    assert infos["bad"].refused and infos["bad"].distribution == "mq-bad"
+    assert not infos["fine"].refused and not infos["tcp"].refused
+
+
+def test_a_name_claimed_twice_is_refused_naming_both(install, transports):
+    install("mq-one", "twin", good("twin"))
+    install("mq-two", "twin", good("twin"))
+    with pytest.raises(PluginError) as caught:
+        transports.find("twin")
+    assert "mq-one" in str(caught.value) and "mq-two" in str(caught.value)
+    refused = [i for i in transports.infos() if i.name == "twin"]
+    assert {i.distribution for i in refused} == {"mq-one", "mq-two"}
+    assert all(i.refused for i in refused)
+
+
+def test_an_option_claimed_twice_is_refused_naming_both(install, transports):
+    install("mq-one", "one", good("one", [("colour", "int", 3, "")]))
+    install("mq-two", "two", good("two", [("colour", "bool", True, "")]))
+    install("mq-three", "three", good("three", [("colour", "int", 3, "the same")]))
+    transports.find("one")
+    with pytest.raises(PluginError, match="mq-two 2.5 and mq-one 2.5 both claim .*'colour'"):
+        transports.find("two")
+    transports.find("three")
+
+
+def test_patterns_carry_the_abi_of_their_header():
+    text = (registry.__file__.rsplit("/", 1)[0]) + "/pattern.pxd"
+    with open(text) as header:
+        assert f"PATTERN_ABI = {registry.PATTERN_ABI}\n" in header.read()
+
+
+def test_a_pattern_plugin(install):
+    patterns = Registry("pattern", "mqcore.protocols", registry.PATTERN_ABI)
+    install("mq-pat", "talk", "class pattern:\n abi = 1\n name = 'talk'\n peers = ('talk',)\n"
+            " options = (('loud', 'bool', True, 'shout'),)\n doc = 'd'\n",
+            "mqcore.protocols", "pattern")
+    assert patterns.find("talk").name == "talk"
+    row, = patterns.options("talk")
+    assert row.patterns == ("talk",) and row.scope == ("socket",)
+    assert options.validate("loud", False, extra=[row], pattern="talk") is False
+
+
+def test_a_pattern_may_restate_the_cores_row_about_it(install):
+    patterns = Registry("pattern", "mqcore.protocols", registry.PATTERN_ABI)
+    install("mq-req", "req2", "class pattern:\n abi = 1\n name = 'req2'\n peers = ()\n"
+            " options = (('strict', 'bool', False, 'the same'),)\n", "mqcore.protocols", "pattern")
+    assert patterns.find("req2")
+
+
+def test_a_row_that_patterns_share_names_them_all(install):
+    patterns = Registry("pattern", "mqcore.protocols.test", registry.PATTERN_ABI)
+    for name in ("one", "two", "bad"):
+        install(f"mq-{name}", name, f"class pattern:\n abi = {1 + (name == 'bad')}\n"
+                f" name = {name!r}\n peers = ()\n options = (('probe', 'bool', False, 'd'),)\n",
+                "mqcore.protocols.test", "pattern")
+    row, = patterns.all_options()
+    assert row.name == "probe" and row.patterns == ("one", "two")
+    assert "| one, two |" in options.render_table([row])
+
+
+def test_many_threads_get_one_object(install, transports):
+    install("mq-slow", "slow", "import time\ntime.sleep(0.05)\n" + good("slow"))
+    found, go = [], threading.Barrier(8)
+
+    def look():
+        go.wait()
+        found.append(transports.find("slow"))
+
+    threads = [threading.Thread(target=look) for _ in range(8)]
+    [t.start() for t in threads]
+    [t.join() for t in threads]
+    assert len(found) == 8 and len(set(map(id, found))) == 1
+
+
+def test_nothing_is_looked_up_before_it_is_needed():
+    script = ("import sys, mqcore.spi.registry as r; "
+              "assert 'mqcore.transports.tcp' not in sys.modules; r.transport('tcp'); "
+              "assert 'mqcore.transports.ipc' not in sys.modules; print('ok')")
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True,
+                          timeout=60)
+    assert (done.returncode, done.stdout) == (0, "ok\n"), done.stderr
