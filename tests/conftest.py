@@ -43,6 +43,12 @@ def pytest_configure(config):
     config.add_cleanup(undo)
 
 
+def pytest_collection_finish(session):
+    """What is imported by now is not garbage: the collection after each test need not look at it."""
+    gc.collect()
+    gc.freeze()
+
+
 def descriptors() -> dict[int, str]:
     found = {}
     for name in os.listdir("/proc/self/fd"):
