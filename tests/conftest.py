@@ -44,7 +44,7 @@ def pytest_configure(config):
 
 
 def pytest_collection_finish(session):
-    """What is imported by now is not garbage: the collection after each test need not look at it."""
+    """What is imported by now is no garbage: later collections need not look at it."""
     gc.collect()
     gc.freeze()
 
