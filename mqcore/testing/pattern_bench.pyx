@@ -20,7 +20,7 @@ from libc.string cimport memcpy, memset
 from enum import IntEnum
 
 from mqcore.base.message cimport (
-    MSG_CANCEL, MSG_CONTROL, MSG_MORE, MSG_SUBSCRIBE, Msg, MsgVec, msg_close, msg_data,
+    MSG_CANCEL, MSG_CONTROL, MSG_ENVELOPE, MSG_MORE, MSG_SUBSCRIBE, Msg, MsgVec, msg_close, msg_data,
     msg_init_copy, msg_size, vec_fini, vec_push,
 )
 from mqcore.base.slab cimport Pool, pool_free, pool_new
@@ -473,14 +473,17 @@ cdef class Bench:
     def send(self, *parts):
         return self._send(None, parts)
 
-    def send_to(self, int peer, *parts):
-        return self._send(peer, parts)
+    def send_to(self, int peer, *parts, int envelope=0):
+        """`envelope`: so many parts in front are flagged as recv() flagged them."""
+        return self._send(peer, parts, envelope)
 
-    def _send(self, peer, parts):
+    def _send(self, peer, parts, int envelope=0):
         cdef MsgVec v
-        cdef int rc
+        cdef int rc, i
         memset(&v, 0, sizeof(v))
         fill(&v, parts, self.pool)
+        for i in range(envelope):
+            v.at[i].flags |= MSG_ENVELOPE
         if peer is None:
             rc = self.self_.ops.send(self.self_, v.at, v.n)
         else:

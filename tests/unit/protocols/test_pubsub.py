@@ -203,6 +203,17 @@ def test_xpub_first_and_last():
         b.check()
 
 
+def test_xpub_one_of_two_vanishes():
+    with Bench(xpub.pattern) as b:
+        a, c = b.attach(), b.attach()
+        a.put_subscribe(b"t")
+        c.put_subscribe(b"t")
+        a.detach()
+        assert notes(b) == [b"\1t"]
+        c.detach()
+        assert notes(b) == [b"\0t"]
+
+
 def test_xpub_verbose():
     with Bench(xpub.pattern, verbose=True) as b:
         a, c = b.attach(), b.attach()
