@@ -457,7 +457,7 @@ cdef class Bench:
                 far.to_read = False
                 self.self_.ops.readable(self.self_, far.pipe)
                 some = True
-            if far.to_write and not far.hung_up:
+            if far.to_write:              # after hangup too: it may have been under way
                 far.to_write = False
                 self.self_.ops.writable(self.self_, far.pipe)
                 some = True
@@ -473,13 +473,14 @@ cdef class Bench:
     def send(self, *parts):
         return self._send(None, parts)
 
-    def send_to(self, int peer, *parts, int envelope=0):
+    def send_to(self, int peer, *parts, size_t envelope=0):
         """`envelope`: so many parts in front are flagged as recv() flagged them."""
         return self._send(peer, parts, envelope)
 
-    def _send(self, peer, parts, int envelope=0):
+    def _send(self, peer, parts, size_t envelope=0):
         cdef MsgVec v
-        cdef int rc, i
+        cdef int rc
+        cdef size_t i
         memset(&v, 0, sizeof(v))
         fill(&v, parts, self.pool)
         for i in range(envelope):
