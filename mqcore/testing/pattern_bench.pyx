@@ -20,8 +20,8 @@ from libc.string cimport memcpy, memset
 from enum import IntEnum
 
 from mqcore.base.message cimport (
-    MSG_CANCEL, MSG_CONTROL, MSG_ENVELOPE, MSG_MORE, MSG_SUBSCRIBE, Msg, MsgVec, msg_close, msg_data,
-    msg_init_copy, msg_size, vec_fini, vec_push,
+    MSG_CANCEL, MSG_CONTROL, MSG_ENVELOPE, MSG_MORE, MSG_SUBSCRIBE, Msg, MsgVec, msg_close,
+    msg_data, msg_init_copy, msg_size, vec_fini, vec_push,
 )
 from mqcore.base.slab cimport Pool, pool_free, pool_new
 from mqcore.base.status cimport (
@@ -163,7 +163,8 @@ cdef class Far:
     cdef bint to_read, to_write
 
     def put(self, *parts, int control=0):
-        """The peer sends a message; True if its lane had room (it goes in anyway)."""
+        """The peer sends a message, `control` among its first part's flags; True if its lane had
+        room (it goes in anyway)."""
         cdef MsgVec v
         cdef bint room, awake, replaced = False
         cdef Lane* lane = self._pipe().inn
@@ -182,7 +183,7 @@ cdef class Far:
             awake = ypipe_flush(&lane.q)
         v.n = 0
         vec_fini(&v)
-        if not control:
+        if not control & MSG_CONTROL:
             self.sent += 1
         if not awake:
             self.to_read = True
