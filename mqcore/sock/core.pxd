@@ -11,7 +11,7 @@ from mqcore.spi.pattern cimport PatternPlugin
 
 cdef class SocketCore:
     cdef Sock* s
-    cdef PlaneCore plane
+    cdef readonly PlaneCore plane
     cdef readonly PatternPlugin plugin
     cdef atomic[MsgVec*] spare            # a vector kept for the next receive
     cdef int64_t send_ns                  # default time-outs; -1 for ever
