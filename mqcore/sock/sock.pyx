@@ -352,7 +352,8 @@ cdef void _drain(Sock* s) noexcept nogil:
 
 cdef void _attach(Sock* s, Pipe* pipe) noexcept nogil:
     pipe.host = &s.host
-    if s.closing.load() or s.ops.attach(s.pattern, pipe):
+    # while it lingers, a socket still takes the peer that its waiting messages are for
+    if s.closing.load() and not s.n_waiting.load() or s.ops.attach(s.pattern, pipe):
         pipe.state = PIPE_REFUSED
         pipe.far_ops.close(pipe.far)
         return                # the far side lets go, then TERM comes and frees it
