@@ -41,10 +41,11 @@ class Peers:
 
     def __init__(self) -> None:
         self.processes: list[subprocess.Popen[str]] = []
+        self.alive = os.pipe()      # their standard input, which ends when this process does
 
     def start(self, *args: str) -> None:
         self.processes.append(subprocess.Popen(
-            [sys.executable, str(PEERS), *args], text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
+            [sys.executable, str(PEERS), *args], text=True, stdin=self.alive[0], stdout=subprocess.PIPE))
 
     def results(self) -> list[Result]:
         """One line of each, when it has ended."""
@@ -60,7 +61,9 @@ class Peers:
         for process in self.processes:
             if process.poll() is None:
                 process.kill()
-                process.wait()
+            process.communicate()
+        for end in self.alive:
+            os.close(end)
 
 
 class Report:

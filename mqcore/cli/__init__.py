@@ -29,7 +29,24 @@ from mqcore.errors import Error, Timeout
 FAILED, TIMED_OUT, INTERRUPTED, TERMINATED = 1, 3, 130, 143
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+class ReaderLeft(click.ClickException):
+    """Who read our output has gone (`mq cat ... | head`): nothing more to do, and no complaint."""
+
+    exit_code = 0
+
+    def show(self, file: object = None) -> None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+class Commands(click.Group):
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:  # click would end with 1
+            raise ReaderLeft("") from None
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name="mqcore", prog_name="mq")
 def cli() -> None:
     """Messages between programs, from the command line.
@@ -53,12 +70,6 @@ def _terminate(number: int, frame: FrameType | None) -> NoReturn:
     raise SystemExit(TERMINATED)
 
 
-def _reader_left() -> int:
-    """Who read our output has gone (`mq cat ... | head`): nothing more to do, and no complaint."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return 0
-
-
 def run(args: Sequence[str] | None = None) -> int:
     """The exit status of one command line."""
     try:
@@ -73,8 +84,6 @@ def run(args: Sequence[str] | None = None) -> int:
     except Error as error:
         click.echo(f"mq: {error}", err=True)
         return TIMED_OUT if isinstance(error, Timeout) else FAILED
-    except BrokenPipeError:
-        return _reader_left()
     except OSError as error:
         click.echo(f"mq: {error}", err=True)
         return FAILED

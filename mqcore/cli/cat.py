@@ -25,7 +25,7 @@ from mqcore.errors import RecvTimeout, SocketClosed, UsageError
 SENDS = {"push", "pub"}
 RECEIVES = {"pull", "sub"}
 PUBLISHES = {"pub", "xpub"}
-SLOW = 1.0  # seconds of waiting for peers after which the command says so
+SLOW = 1.0  # seconds of waiting for peers, after which the command says so
 
 
 class Job(NamedTuple):
@@ -196,12 +196,14 @@ def _read_file(path: str) -> list[Outgoing]:
 
 
 def open_socket(pattern: str, bind: tuple[str, ...], connect: tuple[str, ...],
-                topics: tuple[str, ...], options: dict[str, Any], quiet: bool) -> Any:
+                topics: tuple[str, ...], options: dict[str, Any], quiet: bool) -> tuple[Any, Any]:
+    """The socket; a publisher's events, too."""
     if pattern == "sub":
         options = {**options, "topics": topics or (b"",)}
     elif topics and pattern != "xsub":
         raise click.UsageError(f"--topic is for sub and xsub, not for {pattern}")
     socket = mq.socket(pattern, **options)
+    stream = socket.events() if pattern in PUBLISHES else None  # from before the first peer on
     try:
         for url in bind:
             endpoint = socket.bind(url)
@@ -215,23 +217,37 @@ def open_socket(pattern: str, bind: tuple[str, ...], connect: tuple[str, ...],
     except BaseException:
         socket.close(linger=0)
         raise
-    return socket
+    return socket, stream
 
 
-def wait_for_peers(socket: Any, pattern: str, wanted: int, timeout: float | None) -> None:
-    wait = socket.wait_subscribers if pattern in PUBLISHES else socket.wait_peers
-    patience = SLOW if timeout is None else min(SLOW, timeout)
+def subscribed(stream: Any, wanted: int, timeout: float | None) -> None:
+    """Until so many peers have subscribed, to whatever; WaitTimeout."""
+    end = None if timeout is None else time.monotonic() + timeout
+    peers = set()
+    while len(peers) < wanted:
+        event = stream.get(None if end is None else max(0.0, end - time.monotonic()))
+        if event.kind == "Subscribed":
+            peers.add(event.peer)
+    stream.close()
+
+
+def wait_for_peers(job: Job, wanted: int, stream: Any) -> None:
+    """Says what it waits for if that takes a while."""
+    what = "peer" if stream is None else "subscriber"
+    hint = threading.Timer(SLOW, note, [f"waiting for {wanted} {what}{'s' * (wanted > 1)} "
+                                        "(Ctrl-C ends this; --wait 0 does not wait)"])
+    hint.daemon = True
+    hint.start()
     try:
-        wait(n=wanted, timeout=patience)
-    except mq.WaitTimeout:
-        if patience == timeout:
-            raise
-        note(f"waiting for {wanted} {'subscriber' if pattern in PUBLISHES else 'peer'}"
-             f"{'s' * (wanted > 1)} (Ctrl-C ends this; --wait 0 does not wait)")
-        wait(n=wanted, timeout=None if timeout is None else timeout - patience)
+        if stream is None:
+            job.socket.wait_peers(wanted, timeout=job.timeout)
+        else:
+            subscribed(stream, wanted, job.timeout)
+    finally:
+        hint.cancel()
 
 
-def finish(socket: Any, quiet: bool) -> None:
+def finish(socket: Any) -> None:
     """Close, and make what could not be delivered an error."""
     report = socket.close()
     if report.undelivered:
@@ -306,13 +322,13 @@ def cat(pattern: str, urls: tuple[str, ...], bind: tuple[str, ...], connect: tup
     if pattern == "rep" and (data or files):
         answer = next(read_input(data, files, True, reads, False)).parts
     wanted = wanted if wanted is not None else int(pattern in PUBLISHES)
-    socket = open_socket(pattern, bind, connect + urls, topics, options, quiet=not verbose and not bind)
+    socket, stream = open_socket(pattern, bind, connect + urls, topics, options, quiet=not verbose and not bind)
     try:
         job = Job(socket, pattern, messages, answer, reads, FORMATS[shown], count, pause, timeout, quiet)
         if wanted:
-            wait_for_peers(socket, pattern, wanted, timeout)
+            wait_for_peers(job, wanted, stream)
         sums = way_of(pattern)(job)
-        finish(socket, quiet)
+        finish(socket)
         if verbose or quiet:
             note(sums)
     except UsageError as error:
