@@ -3,7 +3,7 @@
 from mqcore.control.endpoint import Endpoint
 from mqcore.control.records import CloseReport, Event, Peer, PeerStats, Stats
 from mqcore.sock.batch import Batch
-from mqcore.sock.core import Pinned
+from mqcore.sock.pinned import Pinned
 from mqcore.sock.message import Message
 from mqcore.spi.registry import PluginInfo, patterns, transports
 
