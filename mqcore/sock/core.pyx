@@ -856,6 +856,8 @@ cdef class SocketCore:
         raise UsageError(f"more than {NOTIFIERS} loops and pollers wait on one socket")
 
     def _remove_notifier(self, int place):
+        if self.plane.forked:
+            return
         sock_enter(self.s)
         self.s.notifiers[place].armed.store(0)
         self.s.notifiers[place].fd = -1
