@@ -8,11 +8,24 @@ import trio
 import mqcore as mq
 
 
+class Keeper(mq.Context):
+    """Holds its sockets, so that a test need not."""
+
+    def __init__(self, **kw):
+        super().__init__(**kw)
+        self.kept = []
+
+    def socket(self, pattern, **kw):
+        self.kept.append(super().socket(pattern, **kw))
+        return self.kept[-1]
+
+
 @pytest.fixture
 def ctx():
-    context = mq.Context(linger=0.2)
+    context = Keeper(linger=0.2)
     yield context
     context.close(0)
+    context.kept.clear()
 
 
 @pytest.fixture(params=["inproc", "tcp"])
