@@ -23,6 +23,7 @@ from typing import Any
 
 import demo_input
 from demo_peers import END, Result
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
@@ -85,7 +86,7 @@ class Report:
             self.wrong.append(f"{what}: {got} instead of {want}"[:200])
 
     def show(self, console: Console) -> None:
-        table = Table("what", "library", "process")
+        table = Table("what", "library", "process", box=SIMPLE_HEAD, pad_edge=False)
         for name in ("messages", "drops", "msg/s", "p50 us", "p99 us"):
             table.add_column(name, justify="right")
         for row in self.rows:
@@ -120,7 +121,7 @@ def publish(feed: demo_input.Feed, report: Report, progress: Progress) -> None:
                 if not carriers or name in carriers}
         report.compare(f"flights of subscriber {result['pid']}", result["totals"], want)
         got = sum(totals[0] for totals in result["totals"].values())
-        report.row(f"subscriber to {', '.join(carriers) or 'everything'}", result["library"], result["pid"],
+        report.row(f"subscriber, {' '.join(carriers) or 'all'}", result["library"], result["pid"],
                    got, result["drops"], got / result["seconds"])
     report.compare("messages that the publisher dropped", dropped, 0)
 
@@ -173,7 +174,7 @@ def serve(feed: demo_input.Feed, report: Report, progress: Progress) -> None:
     for share, answer in zip(shares, answers, strict=True):
         report.compare("answers of the addition service", answer, [a + b for a, b in share])
     ordered = sorted(trips)
-    report.row(f"{CLIENTS} clients, through a queue", "mqcore", os.getpid(), len(trips), 0, total / elapsed,
+    report.row(f"{CLIENTS} clients, queue", "mqcore", os.getpid(), len(trips), 0, total / elapsed,
                (ordered[len(ordered) // 2], ordered[len(ordered) * 99 // 100]))
     for result in results:
         report.row("addition worker", result["library"], result["pid"], result["messages"], result["drops"],
@@ -206,7 +207,7 @@ def pipeline(report: Report, progress: Progress) -> None:
             source.send_parts([b"", b""])
         results = peers.results()
         drops: Any = source.stats().dropped
-    report.row("ventilator and sink", "mqcore", os.getpid(), len(paragraphs), sum(drops.values()),
+    report.row("source, sink", "mqcore", os.getpid(), len(paragraphs), sum(drops.values()),
                len(paragraphs) / elapsed)
     for result in results:
         report.row("word counter", result["library"], result["pid"], result["messages"], result["drops"],
