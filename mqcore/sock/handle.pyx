@@ -339,6 +339,8 @@ cdef class SocketHandle:
         raise UsageError(f"more than {NOTIFIERS} loops and pollers wait on one socket")
 
     def _remove_notifier(self, int place):
+        if self.plane.forked:
+            return
         sock_enter(self.s)
         self.s.notifiers[place].armed.store(0)
         self.s.notifiers[place].fd = -1

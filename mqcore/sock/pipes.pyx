@@ -45,6 +45,7 @@ cdef void drain(Sock* s) noexcept nogil:
         events = pipe.events.exchange(0)
         if events & EVENT_ATTACH and pipe.state == PIPE_NEW:
             _attach(s, pipe)
+            events |= EVENT_READ     # an inproc peer that attached first may have written already
         if pipe.state == PIPE_ATTACHED:
             if events & EVENT_WRITE:
                 s.ops.writable(s.pattern, pipe)
