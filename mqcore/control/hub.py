@@ -163,7 +163,8 @@ def _after_fork_in_child() -> None:
 
 
 def _at_exit() -> None:
-    """A script that simply ends delivers what it sent, within its linger, or says what it could not."""
+    """A script that simply ends delivers what it sent, within its linger, or says what it could
+    not."""
     for hub in list(HUBS):
         if hub.forked or hub.closed or hub._pid != os.getpid():
             continue

@@ -31,7 +31,8 @@ cdef struct PollerOps:
     void (*arm_set)(void* set, void* child, void* arg, bint on) noexcept nogil
     # Up to cap events. timeout in nanoseconds, -1 for ever, 0 look only (rounded up to what the
     # system can). mask: signals as for ppoll, or NULL. -1: interrupted by a signal.
-    int (*wait)(void* set, Ready* out, int cap, int64_t timeout, const sigset_t* mask) noexcept nogil
+    int (*wait)(void* set, Ready* out, int cap, int64_t timeout,
+                const sigset_t* mask) noexcept nogil
     # After EAGAIN: wanted again. NULL where edges come by themselves (epoll).
     void (*rearm)(void* set, int fd, uint32_t what) noexcept nogil
     int (*descriptor)(void* set) noexcept nogil           # to nest in a foreign loop; -1: none
