@@ -11,7 +11,7 @@ from setuptools import Extension, find_packages, setup
 ROOMS = {"mqcore": "mqcore", "mqcore.transports": "transports", "mqcore.protocols": "protocols"}
 LAYOUT = Path("build/layout")
 # MQCORE_CFLAGS / MQCORE_LDFLAGS: sanitizers, widened races (-DMQ_WIDEN=20), coverage
-# MQCORE_ONLY: rooms to build, as "mqcore.base mqcore.testing" (all of them if empty)
+# MQCORE_ONLY: rooms or modules to build, as "mqcore.base mqcore.sock.core" (empty: all)
 # MQCORE_IN_PLACE: `make` has built the extensions in place; an editable install compiles nothing
 CFLAGS = ["-std=c++20", "-O2", "-g1", "-fvisibility=hidden", "-fno-strict-aliasing",
           "-Wno-unused-function", *os.environ.get("MQCORE_CFLAGS", "").split()]
@@ -44,7 +44,7 @@ def extensions():
     for package, folder in ROOMS.items():
         for pyx in sorted(Path(folder).rglob("*.pyx")):
             name = ".".join((package, *pyx.relative_to(folder).with_suffix("").parts))
-            if not name.startswith(only):
+            if not f"{name}.".startswith(only):
                 continue
             yield Extension(
                 name,

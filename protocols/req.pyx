@@ -31,7 +31,7 @@ from mqcore.protocols.routing.load_balance cimport (
 )
 from mqcore.protocols.routing.stub cimport probe
 from mqcore.spi.pattern cimport (
-    PAT_EXCHANGE, PAT_IDENTITY, PAT_RECV, PAT_SEND, PATTERN_ABI, Q_CAN_RECV, Q_CAN_SEND, Pattern,
+    PAT_EXCHANGE, PAT_IDENTITY, PAT_RECV, PAT_SEND, PAT_WAITS, PATTERN_ABI, Q_CAN_RECV, Q_CAN_SEND, Pattern,
     PatternOps, plugin_new,
 )
 from mqcore.spi.pipe cimport (
@@ -261,7 +261,7 @@ cdef int64_t req_query(Pattern* self, uint32_t what, const uint8_t* data,
 
 cdef PatternOps OPS = PatternOps(
     abi=PATTERN_ABI,
-    flags=PAT_SEND | PAT_RECV | PAT_IDENTITY | PAT_EXCHANGE,
+    flags=PAT_SEND | PAT_RECV | PAT_IDENTITY | PAT_EXCHANGE | PAT_WAITS,
     size=sizeof(Req),
     init=req_init,
     fini=req_fini,

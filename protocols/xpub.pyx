@@ -23,7 +23,7 @@ from mqcore.base.status cimport (
     MQ_AGAIN, MQ_NO_PEER, MQ_NOMEM, MQ_OK, MQ_STATE, MQ_UNSUPPORTED,
 )
 from mqcore.base.ypipe cimport ypipe_peek
-from mqcore.protocols.routing.fair_queue cimport vec_cut
+from mqcore.protocols.routing.fair_queue cimport vec_cut, wash
 from mqcore.protocols.routing.peers cimport (
     Peers, hash_number, peers_add, peers_fini, peers_number, peers_remove,
 )
@@ -262,6 +262,7 @@ cdef int xpub_recv(Pattern* self, MsgVec* out) noexcept nogil:
         return MQ_AGAIN
     rc = pipe_read(p, out)
     if rc == MQ_OK:
+        wash(out.at + at, out.n - at)
         pipe_delivered(p)
     else:
         vec_cut(out, at)

@@ -34,7 +34,19 @@ hypothesis.settings.load_profile("mqcore")
 
 
 def pytest_configure(config):
-    faulthandler.register(signal.SIGUSR1, file=sys.__stderr__, all_threads=True)
+    stderr = os.fdopen(os.dup(sys.__stderr__.fileno()), "w")  # the real one: pytest takes over 2
+    faulthandler.register(signal.SIGUSR1, file=stderr, all_threads=True)
+
+    def undo():
+        faulthandler.unregister(signal.SIGUSR1)
+        stderr.close()
+    config.add_cleanup(undo)
+
+
+def pytest_collection_finish(session):
+    """What is imported by now is no garbage: later collections need not look at it."""
+    gc.collect()
+    gc.freeze()
 
 
 def descriptors() -> dict[int, str]:

@@ -2,6 +2,7 @@
 
 import ast
 import importlib.util
+import os
 import shutil
 import subprocess
 import sys
@@ -65,7 +66,8 @@ def test_make_says_it_before_anything_is_built(tmp_path):
     answer = subprocess.run(
         [shutil.which("make"), "--no-print-directory", "build", "PYTHON=tools/python",
          f"VENV={tmp_path / 'venv'}"],
-        cwd=copy_of_tools(tmp_path), capture_output=True, text=True)
+        cwd=copy_of_tools(tmp_path), capture_output=True, text=True,
+        env={name: value for name, value in os.environ.items() if not name.startswith("MAKE")})
     assert answer.returncode == 2 and answer.stdout == ""
     sentence, make = answer.stderr.splitlines()
     assert "needs Python 3.11 or newer" in one_sentence(sentence) and make.startswith("make:")

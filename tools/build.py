@@ -108,7 +108,8 @@ def build_extensions(python: Path) -> None:
     inputs = sources(".pyx", ".pxd", ".h", ".hpp", ".cpp")
     tag = sysconfig.get_config_var("SOABI") or "python"
     how = Stamp(ROOT / "build" / f"stamp-flags-{tag}", *made_by)
-    what = Stamp(ROOT / "build" / f"stamp-build-{tag}", *made_by, *(
+    names = [path.relative_to(ROOT) for path in sources(".py", ".pyi")]  # build/layout shows them
+    what = Stamp(ROOT / "build" / f"stamp-build-{tag}", *made_by, *names, *(
         part for path in inputs for part in (path.relative_to(ROOT), path.read_bytes())))
     if what.fresh:
         return

@@ -17,7 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 TREE = ROOT / "build" / "tsan"
-ROOMS = "mqcore.base mqcore.testing"
+ROOMS = "mqcore.base mqcore.testing.pipe_stress"
 PROGRAM = """
 import sys
 from mqcore.testing.pipe_stress import stress

@@ -1,21 +1,355 @@
-"""Socket: placeholder face used while the layers below come up."""
-from mqcore.control.hub import Hub
+"""Socket: what all patterns share. Sending and receiving are SocketCore's, in Cython; here are the
+options, endpoints, peers, iteration, closing; the async twins are in aio.py.
+"""
+
+from __future__ import annotations
+
+import threading
+import warnings
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from types import TracebackType
+from typing import Any, ClassVar, NoReturn
+
+from mqcore import options as table
+from mqcore.api.aio import AsyncFace, Stream
+from mqcore.api.context import Context
+from mqcore.api.timing import left_of, limit_of, passed, span
+from mqcore.control.endpoint import Endpoint
 from mqcore.control.links import SocketLinks
+from mqcore.control.records import CloseReport, Peer, Stats
+from mqcore.errors import OptionError, SocketClosed, UsageError, WaitTimeout
 from mqcore.sock.core import SocketCore
 from mqcore.spi import registry
-from mqcore import options as table
 
-class Socket(SocketCore):
-    def __init__(self, pattern, hub, **opts):
-        plugin = registry.pattern(pattern)
-        rows = registry.pattern_options(pattern)
-        o = {**table.defaults(rows, pattern), **table.validate_all(opts, extra=rows)}
-        self._links = SocketLinks(hub, self, plugin, o)
-        for n in ("send_timeout","recv_timeout","immediate"): self._set(n, o[n])
-        for row in rows:
-            if o.get(row.name) is not None: self._set_pattern_option(row.name, o[row.name])
-    def bind(self, u, **k): return self._links.bind(u, **k)
-    def connect(self, u, **k): return self._links.connect(u, **k)
-    def close(self, linger=...): return self._links.close(linger)
-    def stats(self): return self._links.stats()
-    def _peer(self, n): return self._links.peer(n)
+#: what peers were told in the handshake, or what the queues were made with
+FIXED = frozenset({"routing_id", "metadata", "conflate", "max_hops"})
+CORE = frozenset({"send_timeout", "recv_timeout", "immediate", "send_hwm", "recv_hwm",
+                  "send_hwm_bytes", "recv_hwm_bytes"})
+ON_FULL = ("pattern", "block", "drop_new", "drop_old", "disconnect")
+FANOUT = ("pub", "xpub")
+
+
+class OptionAttr:
+    """One option as an attribute: reads the present value, checks what is assigned."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, sock: Any, owner: Any = None) -> Any:
+        return self if sock is None else sock._options[self.name]
+
+    def __set__(self, sock: Any, value: Any) -> None:
+        sock._set_option(self.name, value)
+
+
+def on_full_number(pattern: str, value: str, sends: bool) -> int:
+    """What the core does at a full peer. OptionError for what means nothing for this pattern."""
+    if value == "pattern":
+        return 0
+    if not sends:
+        raise OptionError(f"on_full={value!r} means nothing for {pattern}, which does not send")
+    if value == "drop_old":
+        raise OptionError('on_full="drop_old" is not possible: what is queued for a peer may be on '
+                          "its way", hint="conflate=True keeps only the newest message per peer")
+    if value == "disconnect":
+        raise OptionError(f'on_full="disconnect" is not possible for {pattern}',
+                          hint="close slow peers yourself on a TooSlow or Dropped event")
+    if value == "drop_new" and pattern in ("req", "rep"):
+        raise OptionError(f'on_full="drop_new" means nothing for {pattern}: who asked would wait for ever')
+    if pattern in FANOUT:  # a fan-out pattern sees its full peers itself; it drops by its own rule
+        return 0
+    return ON_FULL.index(value)
+
+
+def _addresses(given: Any) -> tuple[Any, ...]:
+    return (given,) if isinstance(given, (str, Endpoint)) else tuple(given)
+
+
+class Socket(AsyncFace, SocketCore):
+    """Base of the pattern classes. Any thread may use it: a message is sent and received whole.
+    `with` closes it."""
+
+    __slots__ = ("_context", "_links", "_options", "_wakers", "_where")
+    _pattern: ClassVar[str] = ""
+
+    def __init__(self, *, bind: Any = (), connect: Any = (), context: Context | None = None,
+                 **options: Any) -> None:
+        self._links: Any = None
+        name = self._pattern
+        if not name:
+            raise UsageError("Socket is the base of the patterns", hint='socket("push") makes a Push')
+        plugin = registry.pattern(name)
+        rows = registry.pattern_options(name)
+        self._where = f"{type(self).__module__}.{type(self).__name__}"
+        self._context = context if context is not None else Context.default()
+        self._wakers: Any = weakref.WeakValueDictionary()
+        known = table.defaults(rows, name)
+        shared = {k: v for k, v in self._context._defaults.items() if k in known}
+        given = table.validate_all(options, extra=rows, pattern=name)
+        self._options: dict[str, Any] = {**known, **shared, **given}
+        self._check(plugin)
+        self._links = SocketLinks(self._context._hub, self, plugin, self._options)
+        try:
+            for option in CORE:
+                self._set(option, self._options[option])
+            self._full(self._options["on_full"])
+            for row in rows:
+                value = self._options[row.name]
+                if value is not None and value != row.default:
+                    self._set_pattern_option(row.name, value)
+            for url in _addresses(bind):
+                self.bind(url)
+            for url in _addresses(connect):
+                self.connect(url)
+        except BaseException:
+            self.close(0)
+            raise
+
+    # -- options -----------------------------------------------------------------------------------
+
+    def _check(self, plugin: Any) -> None:
+        """Options that mean nothing together or for this pattern."""
+        name, options = self._pattern, self._options
+        if options["conflate"] and name not in ("push", "pull", "pub", "sub", "dealer"):
+            raise OptionError(f"conflate means nothing for {name}",
+                              hint="it is for push, pull, pub, sub and dealer")
+        on_full_number(name, options["on_full"], name not in ("pull", "sub"))
+
+    def _full(self, value: str) -> None:
+        self._set("on_full", on_full_number(self._pattern, value, self._pattern not in ("pull", "sub")))
+        if self._pattern in FANOUT:
+            self._set_pattern_option("nodrop", value == "block" or bool(self._options.get("nodrop")))
+
+    def _set_option(self, name: str, value: Any) -> None:
+        if self.closed:
+            raise SocketClosed("the socket is closed")
+        if name not in self._options:
+            raise OptionError(f"option {name!r} does not apply to {self._pattern}")
+        rows = registry.pattern_options(self._pattern)
+        value = table.validate(name, value, extra=rows, pattern=self._pattern)
+        if name in FIXED:
+            raise OptionError(f"option {name!r} cannot change any more, the socket is open",
+                              hint=f"give it when the socket is made: {type(self).__name__}({name}=...)")
+        if name in CORE:
+            self._set(name, value)
+        elif name == "on_full":
+            self._full(value)
+        elif any(row.name == name for row in rows) and value is not None:
+            if not self._set_pattern_option(name, value):
+                raise OptionError(f"option {name!r} cannot change any more, the socket is open")
+        self._options[name] = value
+
+    # -- endpoints ---------------------------------------------------------------------------------
+
+    @property
+    def pattern(self) -> str:
+        """"push", "pull", ..."""
+        return self._pattern
+
+    @property
+    def context(self) -> Context:
+        return self._context
+
+    @property
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        """What bind() and connect() made, in order."""
+        return tuple(self._links.endpoints)
+
+    def bind(self, url: Any, **endpoint: Any) -> Endpoint:
+        """Listen at url; peers can connect when it returns. `.url` of what it returns is the real
+        address (a port 0 has become a number)."""
+        self._usable()
+        return self._links.bind(str(url), **endpoint)  # type: ignore[no-any-return]
+
+    def connect(self, url: Any, *, prio: int = ..., wait: Any = 0,  # type: ignore[assignment]
+                **endpoint: Any) -> Endpoint:
+        """Keep a connection to url, now and again after each loss. wait: so many seconds until the
+        peer is there and fits, else ConnectTimeout or HandshakeFailed, and nothing stays behind."""
+        self._usable()
+        limit_of(wait)
+        if prio is not ...:
+            endpoint["prio"] = prio
+        made: Endpoint = self._links.connect(str(url), **endpoint)
+        if wait != 0:
+            try:
+                made.wait(wait)
+            except BaseException:
+                made.close()
+                raise
+        return made
+
+    def unbind(self, at: Any) -> None:
+        """Stop listening there; peers that came that way are gone when it returns."""
+        self._usable()
+        self._links.unbind(at)
+
+    def disconnect(self, at: Any) -> None:
+        """End a connection. What waits for that peer goes back to the socket, or is counted."""
+        self._usable()
+        self._links.disconnect(at)
+
+    def _usable(self) -> None:
+        """Raise what a call on this socket would: SocketClosed, Forked, a device's UsageError."""
+        self._can()
+
+    # -- peers -------------------------------------------------------------------------------------
+
+    def _peer(self, number: int) -> Peer | None:
+        return self._links.peer(number)  # type: ignore[no-any-return]
+
+    def peers(self) -> list[Peer]:
+        """Those that are connected now and fit."""
+        self._usable()
+        return self._links.present()  # type: ignore[no-any-return]
+
+    def wait_peers(self, n: int = 1, timeout: Any = None) -> None:
+        """Until n peers are connected and have shaken hands. WaitTimeout says how many and why."""
+        self._wait_count(n, timeout, self._attached, "peers")
+
+    def _enough(self, n: int, count: Callable[[], int]) -> bool | None:
+        self._usable()
+        return True if count() >= n else None
+
+    def _wait_count(self, n: int, timeout: Any, count: Callable[[], int], what: str) -> None:
+        if isinstance(n, bool) or not isinstance(n, int) or n < 0:
+            raise UsageError(f"n must be a whole number of {what}, not {n!r}")
+        limit = limit_of(timeout)
+        while True:
+            seen = self._change()
+            if self._enough(n, count):
+                return
+            if limit == 0 or passed(limit):
+                self._fail_wait(count(), n, what, timeout)
+            self._wait(seen, left_of(limit))
+
+    def _fail_wait(self, have: int, want: int, what: str, timeout: Any) -> NoReturn:
+        from mqcore.api.explain import why_no_peers
+
+        why = why_no_peers(self)
+        raise WaitTimeout(f"{have} of {want} {what}{span(timeout)}: {why}", have=have, want=want,
+                          why=why)
+
+    # -- looking -----------------------------------------------------------------------------------
+
+    def stats(self) -> Stats:
+        """Exact accounts of the socket and of each peer, at this moment."""
+        self._usable()
+        return self._links.stats()  # type: ignore[no-any-return]
+
+    def events(self, *, backlog: int = 1000) -> Any:
+        """What happens to the connections from now on: iterable, `for` and `async for`. Keeps up to
+        `backlog` events that nobody has read; more are counted in .lost."""
+        from mqcore.api.events import EventStream
+
+        self._usable()
+        return EventStream(self, backlog)
+
+    def explain(self) -> str:
+        """Plain words: what each endpoint and peer is doing, and why messages do not flow."""
+        from mqcore.api.explain import explain
+
+        return explain(self)
+
+    def fileno(self) -> int:
+        """A descriptor that is readable as long as recv() would not wait. Never read, write or close
+        it. It lives until the socket is closed."""
+        from mqcore.api.poll import Level
+
+        self._usable()
+        with self._context._hub.lock:
+            if self._level is None:
+                self._level = Level(self)
+        return int(self._level.fd)
+
+    # -- iterating ---------------------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[Any]:
+        return Stream(self.recv, self.arecv)
+
+    def __aiter__(self) -> Any:
+        return Stream(self.recv, self.arecv)
+
+    def messages(self) -> Stream:
+        """recv_msg() until we close the socket; `for` and `async for`."""
+        return Stream(self.recv_msg, self.arecv_msg)
+
+    def batches(self, max: int = 65536) -> Stream:
+        """recv_batch() until we close the socket; `for` and `async for`."""
+        return Stream(lambda: self.recv_batch(max), lambda: self.arecv_batch(max))
+
+    # -- the end -----------------------------------------------------------------------------------
+
+    def close(self, linger: Any = ...) -> CloseReport:
+        """Go on delivering what was sent for up to `linger` seconds, then end everything. Complete
+        on return; a second call gives the same report."""
+        links = self._links
+        if links is None or links.hub.forked:
+            return CloseReport()
+        if linger is not ...:
+            limit_of(linger)
+        try:
+            return links.close(linger)  # type: ignore[no-any-return]
+        finally:
+            if links.report is not None:
+                level, self._level = self._level, None
+                if level is not None:
+                    level.close()
+
+    def __enter__(self) -> Any:
+        self._usable()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        links = getattr(self, "_links", None)
+        if links is None or links.hub.forked or links.report is not None or self.closed:
+            return
+        links.hold(self)
+        try:
+            warnings.warn(f"unclosed {self!r}: it goes on delivering in the background; use `with`",
+                          ResourceWarning, source=self, stacklevel=2)
+        finally:
+            _close_behind(links)
+
+    def __reduce__(self) -> Any:
+        raise UsageError("a socket cannot be pickled or copied",
+                         hint="pass the URL, and open a socket where it is used")
+
+    def __repr__(self) -> str:
+        links = self._links
+        if links is None:
+            return f"<mqcore.{type(self).__name__} never opened>"
+        if links.hub.forked:
+            return f"<mqcore.{type(self).__name__} of the parent process>"
+        if self.closed:
+            return f"<mqcore.{type(self).__name__} closed>"
+        where = ", ".join(f"{e.kind} {e.url}" for e in links.endpoints) or "no endpoints"
+        n = self._attached()
+        return f"<mqcore.{type(self).__name__} {where}; {n} peer{'' if n == 1 else 's'}>"
+
+
+def _close_behind(links: Any) -> None:
+    """Close a forgotten socket within its own linger, on a thread that the program's end waits for."""
+
+    def body() -> None:
+        try:
+            links.core.close()
+        finally:
+            links.hold(None)
+
+    try:
+        threading.Thread(target=body, name="mqcore-close").start()
+    except RuntimeError:  # the interpreter ends: there are no new threads
+        body()
+
+
+def _add_options(cls: type, names: Iterable[str]) -> None:
+    for name in names:
+        setattr(cls, name, OptionAttr(name))
+
+
+_add_options(Socket, (row.name for row in table.TABLE if not row.patterns))

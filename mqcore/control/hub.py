@@ -43,6 +43,7 @@ class Hub:
         self._plane: PlaneCore | None = None
         self._loop: ControlLoop | None = None
         self._pins = False
+        self._watchers = 0
         self._pid = os.getpid()
         HUBS.add(self)
 
@@ -61,6 +62,10 @@ class Hub:
             loop.start()
             loop.add_reader(plane.notes_fileno(), self.pump)
             self._plane, self._loop = plane, loop
+
+    @property
+    def started(self) -> bool:
+        return self._plane is not None
 
     @property
     def plane(self) -> PlaneCore:
@@ -101,6 +106,13 @@ class Hub:
             loop.stop()
             plane.stop()
             self.pump()
+
+    def watched(self, delta: int) -> None:
+        """So many more event streams: patterns tell what happens only while there are any."""
+        with self.lock:
+            self._watchers += delta
+            if self._plane is not None and not self.closed:
+                self._plane.set_watched(self._watchers > 0)
 
     # -- notes -------------------------------------------------------------------------------------
 

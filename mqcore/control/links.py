@@ -10,6 +10,7 @@ import os
 import socket as pysocket
 import threading
 import time
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -74,7 +75,9 @@ class SocketLinks:
 
     def __init__(self, hub: Hub, core: Any, plugin: Any, options: Mapping[str, Any]) -> None:
         self.hub = hub
-        self.core = core
+        self._core = weakref.ref(core)  # weakly: a forgotten socket must be seen to be forgotten
+        self._held: Any = None
+        self._hurry = False
         self.plugin = plugin
         self.options = options
         self.number = hub.register(self)
@@ -92,6 +95,18 @@ class SocketLinks:
         except BaseException:
             hub.forget(self.number)
             raise
+
+    @property
+    def core(self) -> Any:
+        return self._held if self._held is not None else self._core()
+
+    def hold(self, core: Any) -> None:
+        """The socket has been forgotten unclosed: it lives on here until close() is done."""
+        self._held = core
+
+    def hurry(self) -> None:
+        """A close() that is under way stops waiting: linger 0."""
+        self._hurry = True
 
     def _shake(self) -> dict[str, Any]:
         names = [registry.pattern(name).zmtp for name in self.plugin.peers]
@@ -309,6 +324,12 @@ class SocketLinks:
             found = self.peers.get(number) or self.gone.get(number)
         return found
 
+    def present(self) -> list[Peer]:
+        """The peers that are connected now."""
+        with self.hub.lock:
+            self.hub.pump()
+            return list(self.peers.values())
+
     # -- inproc ------------------------------------------------------------------------------------
 
     def _bind_inproc(self, parsed: url.Url, transport: Any) -> Endpoint:
@@ -438,11 +459,16 @@ class SocketLinks:
             for endpoint in tuple(self.nodes):
                 if endpoint.kind == "bind":
                     self._forget_inproc(endpoint)
-        for listener in listeners:
-            listener.stop()
-        if linger != 0:
-            self._drain(deadline)
-        unacked = self._await_acks(deadline) if linger != 0 else self._unacked()
+        interrupted: BaseException | None = None
+        try:
+            for listener in listeners:
+                listener.stop()
+            if linger != 0:
+                self._drain(deadline)
+            unacked = self._await_acks(deadline) if linger != 0 else self._unacked()
+        except BaseException as error:  # Ctrl-C: as if linger were over
+            interrupted = error
+            unacked = self._unacked()
         with self.hub.lock:
             connectors = [node for node in self.nodes.values() if isinstance(node, Connector)]
             for endpoint in tuple(self.nodes):
@@ -456,12 +482,14 @@ class SocketLinks:
             endpoint.move("closed")
         self.emit(records.Closed, None, None, "")
         self.hub.forget(self.number)
+        if interrupted is not None:
+            raise interrupted
         return self.report
 
     def _drain(self, deadline: float | None) -> None:
         pause = 0.0005
         while self.core._outstanding() > 0:
-            if deadline is not None and time.monotonic() >= deadline:
+            if self._hurry or (deadline is not None and time.monotonic() >= deadline):
                 return
             self.core._wait(self.core._change(), pause)
             pause = min(pause * 1.5, 0.01)
@@ -474,7 +502,8 @@ class SocketLinks:
         pause = 0.0002
         while True:
             unacked = self._unacked()
-            if unacked == 0 or (deadline is not None and time.monotonic() >= deadline):
+            if (unacked == 0 or self._hurry
+                    or (deadline is not None and time.monotonic() >= deadline)):
                 return unacked
             time.sleep(pause)
             pause = min(pause * 1.5, 0.01)

@@ -115,7 +115,7 @@ cdef int64_t sock_outstanding(Sock* s) noexcept nogil     # messages not yet wit
 cdef void sock_changed(Sock* s) noexcept nogil            # make every waiter look again
 cdef void sock_close_input(Sock* s) noexcept nogil        # calls fail from now on
 cdef void sock_drop_all(Sock* s) noexcept nogil           # linger is over: count what is left, end all pipes
-cdef int sock_join(Sock* a, Sock* b, uint32_t* id_a, uint32_t* id_b,
-                   int32_t prio_a, int32_t prio_b) noexcept nogil         # inproc link; Status
 cdef void sock_act(Sock* s, Ready* found, int n) noexcept nogil           # kick every harvested engine
-cdef void account(Pipe* pipe, Ended* out) noexcept nogil  # under the lock; out is zeroed
+# -- how engines and inproc peers reach the socket; lock-free, any thread
+cdef void sock_event(Pipe* pipe, uint32_t what) noexcept nogil
+cdef void sock_ended(Port* port) noexcept nogil

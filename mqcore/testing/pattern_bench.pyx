@@ -20,8 +20,8 @@ from libc.string cimport memcpy, memset
 from enum import IntEnum
 
 from mqcore.base.message cimport (
-    MSG_CANCEL, MSG_CONTROL, MSG_MORE, MSG_SUBSCRIBE, Msg, MsgVec, msg_close, msg_data,
-    msg_init_copy, msg_size, vec_fini, vec_push,
+    MSG_CANCEL, MSG_CONTROL, MSG_ENVELOPE, MSG_MORE, MSG_SUBSCRIBE, Msg, MsgVec, msg_close,
+    msg_data, msg_init_copy, msg_size, vec_fini, vec_push,
 )
 from mqcore.base.slab cimport Pool, pool_free, pool_new
 from mqcore.base.status cimport (
@@ -163,7 +163,8 @@ cdef class Far:
     cdef bint to_read, to_write
 
     def put(self, *parts, int control=0):
-        """The peer sends a message; True if its lane had room (it goes in anyway)."""
+        """The peer sends a message, `control` among its first part's flags; True if its lane had
+        room (it goes in anyway)."""
         cdef MsgVec v
         cdef bint room, awake, replaced = False
         cdef Lane* lane = self._pipe().inn
@@ -182,7 +183,7 @@ cdef class Far:
             awake = ypipe_flush(&lane.q)
         v.n = 0
         vec_fini(&v)
-        if not control:
+        if not control & MSG_CONTROL:
             self.sent += 1
         if not awake:
             self.to_read = True
@@ -457,7 +458,7 @@ cdef class Bench:
                 far.to_read = False
                 self.self_.ops.readable(self.self_, far.pipe)
                 some = True
-            if far.to_write and not far.hung_up:
+            if far.to_write:              # after hangup too: it may have been under way
                 far.to_write = False
                 self.self_.ops.writable(self.self_, far.pipe)
                 some = True
@@ -473,14 +474,18 @@ cdef class Bench:
     def send(self, *parts):
         return self._send(None, parts)
 
-    def send_to(self, int peer, *parts):
-        return self._send(peer, parts)
+    def send_to(self, int peer, *parts, size_t envelope=0):
+        """`envelope`: so many parts in front are flagged as recv() flagged them."""
+        return self._send(peer, parts, envelope)
 
-    def _send(self, peer, parts):
+    def _send(self, peer, parts, size_t envelope=0):
         cdef MsgVec v
         cdef int rc
+        cdef size_t i
         memset(&v, 0, sizeof(v))
         fill(&v, parts, self.pool)
+        for i in range(envelope):
+            v.at[i].flags |= MSG_ENVELOPE
         if peer is None:
             rc = self.self_.ops.send(self.self_, v.at, v.n)
         else:

@@ -48,6 +48,14 @@ cdef inline void fq_fini(FairQueue* fq) noexcept nogil:
     vec_fini(&fq.scratch)
 
 
+cdef inline void wash(Msg* parts, size_t n) noexcept nogil:
+    """Envelope and routing-id flags are this side's: a peer in this process may have forwarded a
+    message with its own still on."""
+    cdef size_t i
+    for i in range(n):
+        parts[i].flags &= MSG_MORE
+
+
 cdef inline int pipe_take(Pipe* p, MsgVec* out) noexcept nogil:
     """The next message of one pipe, uncounted, control skipped. MQ_OK, MQ_AGAIN, MQ_NOMEM (the
     message is gone, counted)."""
@@ -62,6 +70,7 @@ cdef inline int pipe_take(Pipe* p, MsgVec* out) noexcept nogil:
             pipe_drop_in(p, DROP_FULL)
             return rc
         if not out.at[n].flags & MSG_CONTROL:
+            wash(out.at + n, out.n - n)
             return MQ_OK
         vec_cut(out, n)
 

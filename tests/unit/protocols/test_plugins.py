@@ -87,3 +87,15 @@ def test_peers_come_and_go_with_anything_in_their_pipes(name):
             if i % 4 == 0:
                 far.detach()
             b.check()
+
+
+@pytest.mark.parametrize("name", ["pair", "pull", "dealer", "sub", "xsub", "xpub"])
+@pytest.mark.parametrize("flag", [8, 16])
+def test_flags_of_the_sender_do_not_reach_us(name, flag):
+    """A message forwarded inside one process may still carry the forwarder's envelope flags."""
+    with Bench(load(name)) as b:
+        if name == "sub":
+            b.subscribe(b"")
+        b.attach().put(b"id", b"body", control=flag)
+        assert b.recv_flags() == [(b"id", 1), (b"body", 0)]
+        b.check()

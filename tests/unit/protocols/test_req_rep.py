@@ -338,8 +338,8 @@ def test_rep_answers_the_last_recv():
         assert b.recv() == [b"", b"2"]
         assert b.send(b"two") is Status.OK
         assert c.take() == [b"", b"two"] and a.take() is None
-        assert b.send_to(a.id, b"", b"one") is Status.OK
-        assert a.take() == [b"", b"one"]
+        assert b.send_to(a.id, b"", b"one", envelope=1) is Status.OK
+        assert a.take_flags() == [(b"", MORE), (b"one", 0)]   # the flag is ours alone
 
 
 def test_rep_send_to_settles_the_plain_one():

@@ -85,6 +85,19 @@ def test_nothing_is_left_behind(topics, random):
     assert index.memory <= 16 + 256 * 9
 
 
+def test_a_node_that_is_no_fork_any_more_is_joined():
+    one, two = TopicIndex(), TopicIndex()
+    one.put(b"abc1", 1)
+    two.put(b"abc1", 1)
+    for others in ([b"abc2"], [b"abc"], [b"ab", b"abc2", b"abc"], [b"abc", b"abc2", b"ab"]):
+        for topic in others:
+            two.put(topic, 1)
+        for topic in others:
+            assert two.remove(topic)
+        assert two.memory == one.memory
+        assert two.match(b"abc1") == [1]
+
+
 def test_all_256_bytes_lead_somewhere():
     index = TopicIndex()
     for i in range(256):

@@ -1,0 +1,77 @@
+"""Messaging sockets: ZeroMQ's patterns and wire, for threads, asyncio and trio alike.
+
+    import mqcore as mq
+
+    with mq.Pull(bind="tcp://*:5555") as jobs:
+        for job in jobs: ...
+"""
+
+from mqcore.api.context import Context
+from mqcore.api.device import Device, DeviceStats, device
+from mqcore.api.empty import empty
+from mqcore.api.events import EventStream
+from mqcore.api.patterns import (
+    Dealer,
+    Pair,
+    Pub,
+    Pull,
+    Push,
+    Rep,
+    Req,
+    Router,
+    Sub,
+    XPub,
+    XSub,
+    socket,
+)
+from mqcore.api.poll import Ready, apoll, poll
+from mqcore.api.public import (
+    Batch,
+    CloseReport,
+    Endpoint,
+    Event,
+    Message,
+    Peer,
+    PeerStats,
+    Pinned,
+    PluginInfo,
+    Stats,
+    patterns,
+    transports,
+)
+from mqcore.api.public import version as _version
+from mqcore.api.socket import Socket
+from mqcore.errors import (
+    AddressDenied,
+    AddressError,
+    AddressInUse,
+    AddressNotAvailable,
+    BindError,
+    ConnectTimeout,
+    ContextClosed,
+    Error,
+    Forked,
+    HandshakeFailed,
+    MessageTooLarge,
+    NoSuchPeer,
+    NotSubscribed,
+    NotSupported,
+    OptionError,
+    PeerError,
+    PeerGone,
+    PluginError,
+    RecvTimeout,
+    RemoteRefused,
+    SendTimeout,
+    SocketClosed,
+    StateError,
+    Timeout,
+    UnknownTransport,
+    UsageError,
+    WaitTimeout,
+)
+
+__version__ = _version
+_ROOMS = ("api", "base", "control", "errors", "link", "options", "reactor", "sock", "spi", "wire")
+__all__ = [name for name in dict(globals()) if name[0] != "_" and name not in _ROOMS]
+__all__.append("__version__")

@@ -1,0 +1,167 @@
+"""Context: the I/O threads, the inproc names and the default options that a group of sockets shares."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any
+
+from mqcore import options as table
+from mqcore.control.hub import Hub
+from mqcore.control.records import CloseReport, Peer, PeerStats
+from mqcore.errors import ContextClosed, Forked, UsageError
+
+_lock = threading.Lock()
+_default: Context | None = None
+
+
+def _after_fork() -> None:
+    """A child makes its own default when it first needs one."""
+    global _default, _lock
+    _default = None
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def merged(reports: Mapping[Any, CloseReport], elapsed: float) -> CloseReport:
+    """The reports of several sockets as one."""
+    dropped: dict[str, int] = {}
+    peers: dict[Peer, PeerStats] = {}
+    for report in reports.values():
+        peers.update(report.peers)
+        for reason, count in report.dropped.items():
+            dropped[reason] = dropped.get(reason, 0) + count
+    return CloseReport(
+        written=sum(r.written for r in reports.values()),
+        undelivered=sum(r.undelivered for r in reports.values()), dropped=dropped,
+        unacked=sum(r.unacked for r in reports.values()), elapsed=elapsed, peers=peers)
+
+
+class Context:
+    """Keyword arguments besides the two are default options of its sockets. Thread-safe. Its
+    threads start with the first socket."""
+
+    def __init__(self, *, io_threads: int = 1, max_sockets: int = 65536, **defaults: Any) -> None:
+        if not 1 <= io_threads <= 64:
+            raise UsageError(f"io_threads must be 1 to 64, not {io_threads!r}")
+        if max_sockets < 1:
+            raise UsageError(f"max_sockets must be at least 1, not {max_sockets!r}")
+        self._defaults = _validated(defaults)
+        self._hub = Hub(io_threads, max_sockets)
+        self._report: CloseReport | None = None
+        self._closing = threading.Lock()
+
+    @staticmethod
+    def default() -> Context:
+        """The process's own, made on first use; a new one after it was closed, and in a child."""
+        global _default
+        with _lock:
+            if _default is None or _default.closed:
+                _default = Context()
+            return _default
+
+    def socket(self, pattern: str, **kw: Any) -> Any:
+        """A new socket of this context."""
+        from mqcore.api.patterns import socket
+
+        return socket(pattern, context=self, **kw)
+
+    @property
+    def sockets(self) -> tuple[Any, ...]:
+        """Those that are open."""
+        hub = self._hub
+        if hub.forked:
+            return ()
+        with hub.lock:
+            found = [links.core for links in hub.sockets.values()]
+        return tuple(core for core in found if core is not None)
+
+    @property
+    def closed(self) -> bool:
+        return self._hub.closed
+
+    def close(self, linger: Any = ...) -> CloseReport:
+        """Close all sockets side by side, each within `linger` seconds (left out: its own), then end
+        the threads. Idempotent."""
+        if self._hub.forked:
+            raise Forked("this context belongs to the parent process", hint="make a new one in the child")
+        started = time.monotonic()
+        with self._closing:
+            if self._report is None:
+                reports = close_all(self.sockets, linger)
+                self._hub.stop()
+                self._report = merged(reports, time.monotonic() - started)
+            return self._report
+
+    async def aclose(self, linger: Any = ...) -> CloseReport:
+        """close(), awaitable. Cancelled: linger 0."""
+        from mqcore.api.aio import in_thread
+
+        def hurry() -> None:
+            for sock in self.sockets:
+                sock._links.hurry()
+
+        return await in_thread(lambda: self.close(linger), hurry)
+
+    def __enter__(self) -> Context:
+        if self._hub.closed:
+            raise ContextClosed("the context is closed", hint="make a new one")
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Context:
+        return self.__enter__()
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                        trace: TracebackType | None) -> None:
+        await self.aclose()
+
+    def __reduce__(self) -> Any:
+        raise UsageError("a Context cannot be pickled", hint="make one in each process, pass URLs")
+
+    def __del__(self) -> None:
+        hub = getattr(self, "_hub", None)
+        if hub is None or hub.closed or hub.forked or hub.sockets or not hub.started:
+            return
+        try:  # not here: this may be one of the threads that end
+            threading.Thread(target=hub.stop, name="mqcore-stop").start()
+        except RuntimeError:  # the interpreter ends
+            pass
+
+    def __repr__(self) -> str:
+        state = "closed" if self._hub.closed else f"{len(self.sockets)} sockets"
+        return f"<mqcore.Context {state}>"
+
+
+def _validated(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Defaults may name options of any pattern; which sockets they reach is seen when one is made."""
+    from mqcore.spi import registry
+
+    rows = [row for info in registry.patterns() if not info.refused and set(values) - set(table.CORE)
+            for row in registry.pattern_options(info.name)] if set(values) - set(table.CORE) else []
+    return table.validate_all(values, extra=rows)
+
+
+def close_all(sockets: tuple[Any, ...], linger: Any) -> dict[Any, CloseReport]:
+    """Side by side: the longest linger counts, not the sum."""
+    reports: dict[Any, CloseReport] = {}
+
+    def one(sock: Any) -> None:
+        reports[sock] = sock.close(linger)
+
+    threads = [threading.Thread(target=one, args=(sock,), daemon=True) for sock in sockets[1:]]
+    for thread in threads:
+        thread.start()
+    if sockets:
+        one(sockets[0])
+    for thread in threads:
+        thread.join()
+    return reports

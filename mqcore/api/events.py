@@ -1,0 +1,151 @@
+"""EventStream: what happens to a socket's connections, as something to iterate."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from mqcore.api.timing import left_of, limit_of, passed, span
+from mqcore.control.records import Closed, Event
+from mqcore.errors import SocketClosed, UsageError, WaitTimeout
+
+
+class EventStream:
+    """Events from its making on, oldest first; `for` and `async for`. It ends when the socket, or it
+    itself, is closed. `lost` counts events that found the backlog full (the newest are lost)."""
+
+    def __init__(self, sock: Any, backlog: int) -> None:
+        if isinstance(backlog, bool) or not isinstance(backlog, int) or backlog < 1:
+            raise UsageError(f"backlog must be a whole number from 1 on, not {backlog!r}")
+        self.backlog = backlog
+        self.lost = 0
+        self._links = sock._links
+        self._queue: deque[Event] = deque()
+        self._changed = threading.Condition()
+        self._bells: set[Callable[[], Any]] = set()
+        self._ended = False
+        with self._links.hub.lock:
+            self._links.watchers.append(self._add)
+            self._links.hub.watched(1)
+
+    # -- from the control plane ------------------------------------------------------------------------
+
+    def _add(self, event: Event) -> None:
+        last = isinstance(event, Closed) and not event.endpoint
+        with self._changed:
+            if self._ended:
+                return
+            if len(self._queue) >= self.backlog and not last:
+                self.lost += 1
+                return
+            self._queue.append(event)
+            if last:
+                self._stop()
+            self._tell()
+
+    def _tell(self) -> None:
+        self._changed.notify_all()
+        bells, self._bells = self._bells, set()
+        for ring in bells:
+            ring()
+
+    def _stop(self) -> None:
+        if not self._ended:
+            self._ended = True
+            if self._add in self._links.watchers:
+                self._links.watchers.remove(self._add)
+                self._links.hub.watched(-1)
+
+    # -- reading -----------------------------------------------------------------------------------------
+
+    def get(self, timeout: Any = None) -> Event:
+        """The next event. WaitTimeout; SocketClosed once the socket or the stream is closed."""
+        event = self._get(timeout)
+        if event is None:
+            raise SocketClosed("the event stream has ended", hint="")
+        return event
+
+    def _get(self, timeout: Any) -> Event | None:
+        limit = limit_of(timeout)
+        with self._changed:
+            while True:
+                if self._queue:
+                    return self._queue.popleft()
+                if self._ended:
+                    return None
+                if limit == 0 or passed(limit):
+                    raise WaitTimeout(f"nothing happened{span(timeout)}")
+                self._changed.wait(left_of(limit))
+
+    async def aget(self, timeout: Any = None) -> Event:
+        """get(), awaitable."""
+        event = await self._aget(timeout)
+        if event is None:
+            raise SocketClosed("the event stream has ended", hint="")
+        return event
+
+    async def _aget(self, timeout: Any) -> Event | None:
+        from mqcore.api.aio import due, turn
+        from mqcore.sock.sleep import Bell
+
+        limit = limit_of(timeout)
+        if due():
+            await turn()
+        while True:
+            with self._changed:
+                if self._queue:
+                    return self._queue.popleft()
+                if self._ended:
+                    return None
+                if limit == 0 or passed(limit):
+                    raise WaitTimeout(f"nothing happened{span(timeout)}")
+                bell = Bell()
+                self._bells.add(bell.ring)
+                ring = bell.ring
+            try:
+                await bell.wait(limit)
+            finally:
+                with self._changed:
+                    self._bells.discard(ring)
+
+    def close(self) -> None:
+        """Stop collecting; iteration ends after what is queued. Idempotent."""
+        with self._links.hub.lock, self._changed:
+            self._stop()
+            self._tell()
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __iter__(self) -> EventStream:
+        return self
+
+    def __next__(self) -> Event:
+        event = self._get(None)
+        if event is None:
+            raise StopIteration
+        return event
+
+    def __aiter__(self) -> EventStream:
+        return self
+
+    async def __anext__(self) -> Event:
+        event = await self._aget(None)
+        if event is None:
+            raise StopAsyncIteration
+        return event
+
+    def __enter__(self) -> EventStream:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = " ended" if self._ended else ""
+        return f"<EventStream {len(self._queue)} waiting, {self.lost} lost{state}>"

@@ -1,0 +1,100 @@
+"""explain(): a socket's situation in plain words, and the shorter `why` of a WaitTimeout."""
+
+from __future__ import annotations
+
+from typing import Any
+
+SUBSCRIBERS, TOPICS = 1, 4
+FINE = {"pull", "sub"}  # these do not send
+
+
+def _endpoint(endpoint: Any, peers: list[Any]) -> str:
+    here = [peer for peer in peers if peer.endpoint == endpoint.url]
+    state = endpoint.state
+    if state == "listening":
+        text = f"listening at {endpoint.url}: " + (
+            f"{len(here)} connected" if here else "nobody has connected yet")
+    elif state == "connected":
+        text = f"connected to {endpoint.url}"
+    elif state == "handshaking":
+        text = f"reached {endpoint.url}, which has not finished the handshake"
+    elif state == "waiting":
+        text = f"not connected to {endpoint.url}, trying again soon"
+    elif state == "stopped":
+        text = f"given up on {endpoint.url}"
+    elif state == "closed":
+        text = f"{endpoint.url} is closed"
+    elif endpoint.url.startswith("inproc://"):
+        text = f"nothing in this context is bound to {endpoint.url}"
+    else:
+        text = f"connecting to {endpoint.url}"
+    return text + (f" ({endpoint.error.text})" if endpoint.error is not None else "")
+
+
+def why_no_peers(sock: Any) -> str:
+    """One line: what keeps peers away."""
+    endpoints = sock.endpoints
+    if not endpoints:
+        return "the socket is neither bound nor connected anywhere"
+    peers = sock._links.present()
+    return "; ".join(_endpoint(endpoint, peers) for endpoint in endpoints)
+
+
+def _of_peer(peer: Any, stats: Any, options: Any) -> str:
+    text = f"  {peer}"
+    if stats is None:
+        return text
+    text += f": {stats.offered} out, {stats.read} in"
+    if stats.queued_out:
+        text += f", {stats.queued_out} on their way"
+        most = options["send_hwm"]
+        if most is not None and stats.queued_out >= most:
+            text += " (at its high-water mark: it takes them too slowly)"
+    if stats.queued_in:
+        text += f", {stats.queued_in} not yet received by this program"
+    for reason, count in stats.dropped.items():
+        text += f", {count} dropped ({reason})"
+    return text
+
+
+def _state(sock: Any, stats: Any) -> list[str]:
+    out = []
+    name = sock.pattern
+    if name == "sub" and not sock.topics:
+        out.append('It is subscribed to nothing, so nothing can arrive: subscribe(b"") is everything.')
+    if stats.waiting:
+        out.append(f"{stats.waiting} message(s) wait in the socket for a peer that can take them.")
+    if name in ("pub", "xpub"):
+        out.append(f"{sock._query(SUBSCRIBERS, b'')} peer(s) want everything; {stats.unmatched} "
+                   "message(s) were wanted by nobody.")
+    for reason, count in stats.dropped.items():
+        out.append(f"{count} message(s) were dropped ({reason}).")
+    readable, writable = sock._can()
+    if name not in ("push", "pub"):
+        out.append("recv() would " + ("not wait." if readable else "wait: no message is here."))
+    if name not in FINE and not writable:
+        out.append("send() would wait: " + ("every peer is at its high-water mark, or the pattern "
+                   "wants a recv() first." if sock._attached() else "no peer is connected."))
+    return out
+
+
+def explain(sock: Any) -> str:
+    """See Socket.explain()."""
+    links = sock._links
+    if links is None:
+        return "This socket was never opened."
+    if links.hub.forked:
+        return "This socket belongs to the parent process; open a new one in this process."
+    if sock.closed:
+        return "This socket is closed."
+    stats = links.stats()
+    peers = links.present()
+    lines = [f"A {sock.pattern} socket: {stats.sent} sent, {stats.received} received."]
+    if not sock.endpoints:
+        lines.append("It is neither bound nor connected anywhere.")
+    for endpoint in sock.endpoints:
+        lines.append(_endpoint(endpoint, peers) + ".")
+    if peers:
+        lines.append(f"{len(peers)} peer(s):")
+        lines += [_of_peer(peer, stats.peers.get(peer), sock._options) for peer in peers]
+    return "\n".join(lines + _state(sock, stats))

@@ -1,0 +1,13 @@
+"""What the public face takes from the rooms below as it is."""
+
+from mqcore.control.endpoint import Endpoint
+from mqcore.control.records import CloseReport, Event, Peer, PeerStats, Stats
+from mqcore.sock.batch import Batch
+from mqcore.sock.pinned import Pinned
+from mqcore.sock.message import Message
+from mqcore.spi.registry import PluginInfo, patterns, transports
+
+version = "0.1.0"
+
+__all__ = ["Batch", "CloseReport", "Endpoint", "Event", "Message", "Peer", "PeerStats", "Pinned",
+           "PluginInfo", "Stats", "patterns", "transports", "version"]
