@@ -22,6 +22,7 @@ from mqcore.link.pipe cimport (
 from mqcore.link.plane cimport NOTE_DOWN, NOTE_UP, plane_note
 from mqcore.reactor.includes cimport EAGAIN, EINTR, close, errno, read
 from mqcore.reactor.io_thread cimport io_post, io_timer
+from mqcore.reactor.poller cimport READY_IN, READY_OUT
 from mqcore.spi.pipe cimport (
     DIRTY_IN, DIRTY_OUT, DIRTY_RESET, FarOps, lane_read, lane_room, lane_show, lane_write_latest,
 )
@@ -214,6 +215,12 @@ cdef void engine_post(Engine* e, uint32_t facts) noexcept nogil:
 
 cdef void _run_task(Task* task, IoThread* io) noexcept nogil:
     engine_kick(<Engine*> task, 0)
+
+
+cdef inline void _rearm(Engine* e, uint32_t what) noexcept nogil:
+    """The kernel has no more (READY_IN) or takes no more (READY_OUT): the next time gives an edge."""
+    if e.plane.poller.rearm != NULL:
+        e.plane.poller.rearm(e.watch.set, e.fd, what)
 
 
 cdef void _step(Engine* e, uint32_t notes) noexcept nogil:
@@ -588,6 +595,7 @@ cdef void _read(Engine* e) noexcept nogil:
                 continue
             if n < 0 and errno == EAGAIN:
                 _spare_slab(e)
+                _rearm(e, READY_IN)
             elif n == 0:
                 _die(e, DOWN_PEER, b"the peer closed the connection", 0)
             else:
@@ -605,6 +613,7 @@ cdef void _read(Engine* e) noexcept nogil:
             return
         if <size_t> n < room and not e.hup:
             _spare_slab(e)
+            _rearm(e, READY_IN)
             return            # short read: the kernel has no more, the next byte gives an edge
         if budget < <size_t> n:
             e.word.fetch_or(E_IN)
@@ -688,6 +697,7 @@ cdef void _write(Engine* e) noexcept nogil:
                 continue
             if errno == EAGAIN:
                 e.out_blocked = 1
+                _rearm(e, READY_OUT)
             else:
                 _die_errno(e, b"the connection broke")
             return

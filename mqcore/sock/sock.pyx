@@ -90,9 +90,11 @@ cdef void sock_free(Sock* s) noexcept nogil:
     free(s.pattern)
     vec_fini(&s.waiting)
     if s.watching.load():
+        # the I/O thread may have found this set ready just before: it looks at it once more at most
+        s.plane.poller.arm_set(s.watch.io.set, s.watch.set, &s.watch, False)
+        io_sync(s.watch.io)
         s.plane.poller.close(s.watch.set)
         close(s.wake)
-        io_sync(s.watch.io)   # it may have harvested this set just before
     while s.ended != NULL:
         ended = s.ended
         s.ended = ended.next
