@@ -106,6 +106,7 @@ class Hub:
             loop.stop()
             plane.stop()
             self.pump()
+            self._plane = self._loop = None  # their descriptors end with the last socket object
 
     def watched(self, delta: int) -> None:
         """So many more event streams: patterns tell what happens only while there are any."""

@@ -6,6 +6,7 @@ Runs on the control thread and on the caller's, under the hub's lock where it to
 
 from __future__ import annotations
 
+import errno
 import os
 import socket as pysocket
 import threading
@@ -348,7 +349,8 @@ class SocketLinks:
         transport.check(name, "bind")
         with self.hub.lock:
             if name in self.hub.inproc:
-                raise AddressInUse(98, f"inproc://{name} is bound already in this context")
+                raise AddressInUse(f"inproc://{name} is bound already in this context",
+                                   errno=errno.EADDRINUSE)
             endpoint = Endpoint(url.render("inproc", name), "bind", given=parsed.text)
             endpoint.set_closer(lambda: self.unbind(endpoint))
             self.hub.inproc[name] = (self, endpoint)
