@@ -369,7 +369,8 @@ def test_not_picklable(ctx):
 
 
 def test_factory(ctx):
-    assert type(mq.socket("push", context=ctx)) is mq.Push
+    with mq.socket("push", context=ctx) as push:
+        assert type(push) is mq.Push
     with pytest.raises(mq.UsageError, match="installed"):
         ctx.socket("nosuch")
     with pytest.raises(mq.UsageError, match="base"):
