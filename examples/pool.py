@@ -2,8 +2,8 @@
 
     pool.py [THREADS [CLIENTS [REQUESTS]]]
 
-`recv_msg()` gives a thread a request of its own, and `reply()` answers just that one, so threads may
-finish in any order. (With plain `recv` and `send` a REP socket serves one thread.)
+A thread gets a request of its own, and `reply()` answers just that one, so threads may finish in
+any order. (With plain `recv` and `send` a REP socket serves one thread.)
 """
 
 import sys
@@ -35,14 +35,16 @@ def main(threads: int = 4, clients: int = 8, requests: int = 100) -> None:
     done: Counter[str] = Counter()
     with mq.Rep(bind="tcp://127.0.0.1:0") as server:
         url = server.endpoints[0].url
-        pool = [threading.Thread(target=work, args=(server, done), name=f"thread {i}")
-                for i in range(threads)]
+        pool = [
+            threading.Thread(target=work, args=(server, done), name=f"thread {i}")
+            for i in range(threads)
+        ]
         for thread in pool:
             thread.start()
         with ThreadPoolExecutor(clients) as asking:
             ranges = [range(i * requests, (i + 1) * requests) for i in range(clients)]
             primes = sum(asking.map(ask, [url] * clients, ranges))
-    for thread in pool:     # closing the socket has ended their loops
+    for thread in pool:  # closing the socket has ended their loops
         thread.join()
     for name in sorted(done):
         print(f"{name}: {done[name]} answers")

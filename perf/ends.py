@@ -2,9 +2,9 @@
 
     ends.py LIBRARY ROLE --url URL --size N --count N [--cpu N] [--many N]
 
-Roles: `echo` and `sink` listen, print their real URL as the first line, and `ask` and `source` connect
-to that. Each prints one line of JSON at its end: seconds and CPU seconds of the timed part, and what
-it did. Libraries: mqcore, pyzmq, and raw, plain blocking sockets: what the kernel alone costs.
+Roles: `echo` and `sink` listen, print their real URL as the first line, and `ask` and `source`
+connect to that. Each prints one line of JSON at its end: seconds and CPU seconds of the timed part,
+and what it did. Libraries: mqcore, pyzmq, and raw, plain blocking sockets: what the kernel alone costs.
 """
 
 import argparse
@@ -17,8 +17,8 @@ import sys
 import time
 
 WARM_LAT, WARM_THR = 200, 2000
-BODIES = 256        # different ones, sent in turn: nothing gains by seeing the same bytes again
-CHUNK = 256 << 10   # raw throughput: bytes a system call
+BODIES = 256  # different ones, sent in turn: nothing gains by seeing the same bytes again
+CHUNK = 256 << 10  # raw throughput: bytes a system call
 
 
 def bodies(size: int) -> list[bytes]:
@@ -35,7 +35,12 @@ class Timer:
 
     def stop(self, messages: int, **more) -> dict:
         seconds = time.perf_counter() - self.at
-        return {"seconds": seconds, "cpu": time.process_time() - self.cpu, "messages": messages, **more}
+        return {
+            "seconds": seconds,
+            "cpu": time.process_time() - self.cpu,
+            "messages": messages,
+            **more,
+        }
 
 
 def ready(url: str) -> None:
@@ -44,8 +49,10 @@ def ready(url: str) -> None:
 
 def percentiles(trips: list[float]) -> dict:
     trips.sort()
-    at = {name: trips[min(len(trips) - 1, int(len(trips) * part))]
-          for name, part in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99))}
+    at = {
+        name: trips[min(len(trips) - 1, int(len(trips) * part))]
+        for name, part in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99))
+    }
     return {"min": trips[0], **at}
 
 
@@ -65,6 +72,7 @@ def time_trips(trip, size: int, count: int) -> dict:
 
 
 # -- mqcore --------------------------------------------------------------------------------------
+
 
 class Mqcore:
     def __init__(self, options: argparse.Namespace):
@@ -123,6 +131,7 @@ class Mqcore:
 
 
 # -- pyzmq ---------------------------------------------------------------------------------------
+
 
 class Pyzmq:
     def __init__(self, options: argparse.Namespace):
@@ -184,11 +193,12 @@ class Pyzmq:
         for body in itertools.islice(texts, self.o.count):
             send(body)
         s.close()
-        self.context.term()     # waits until all is written, as our close() does
+        self.context.term()  # waits until all is written, as our close() does
         return timer.stop(self.o.count)
 
 
 # -- plain sockets -------------------------------------------------------------------------------
+
 
 class Raw:
     def __init__(self, options: argparse.Namespace):
@@ -241,6 +251,7 @@ class Raw:
 
     def ask(self) -> dict:
         with self.connect() as s:
+
             def trip(body):
                 s.sendall(body)
                 self.read(s, len(body))

@@ -52,8 +52,20 @@ def address(transport: str) -> Iterator[str]:
 
 
 def end(library: str, role: str, case: Case, url: str, cpu: int | None) -> subprocess.Popen:
-    command = [sys.executable, str(ENDS), library, role, "--url", url, "--size", str(case.size),
-               "--count", str(case.count), "--many", str(case.many)]
+    command = [
+        sys.executable,
+        str(ENDS),
+        library,
+        role,
+        "--url",
+        url,
+        "--size",
+        str(case.size),
+        "--count",
+        str(case.count),
+        "--many",
+        str(case.many),
+    ]
     if cpu is not None:
         command += ["--cpu", str(cpu)]
     return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
@@ -82,8 +94,10 @@ def run_pair(library: str, case: Case, cpus: tuple[int | None, int | None]) -> d
                 raise RuntimeError(f"{library} {listens} did not start")
             second = end(library, connects, case, real, cpus[1])
             with ending(second):
-                results = [json.loads(process.communicate(timeout=PATIENCE)[0] or "null")
-                           for process in (second, first)]
+                results = [
+                    json.loads(process.communicate(timeout=PATIENCE)[0] or "null")
+                    for process in (second, first)
+                ]
     if None in results:
         raise RuntimeError(f"{library}, {case.name}: an end failed")
     there, here = results[0], results[1]
@@ -120,8 +134,14 @@ def installed(name: str) -> str:
 def machine() -> dict:
     model = ""
     with contextlib.suppress(OSError), open("/proc/cpuinfo") as lines:
-        model = next((line.partition(":")[2].strip() for line in lines
-                      if line.startswith("model name")), "")
-    return {"cpu": model, "cores": len(cores()), "kernel": platform.release(),
-            "python": platform.python_version(), "load": os.getloadavg()[0],
-            "versions": {name: installed(name) for name in ("mqcore", "pyzmq", "numpy")}}
+        model = next(
+            (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), ""
+        )
+    return {
+        "cpu": model,
+        "cores": len(cores()),
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "load": os.getloadavg()[0],
+        "versions": {name: installed(name) for name in ("mqcore", "pyzmq", "numpy")},
+    }

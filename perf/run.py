@@ -7,8 +7,18 @@ import argparse
 import versus
 
 FULL = (
-    ["--name", "apart-awake", "--kind", "lat", "--transport", "tcp", "--transport", "ipc",
-     "--regime", "awake"],
+    [
+        "--name",
+        "apart-awake",
+        "--kind",
+        "lat",
+        "--transport",
+        "tcp",
+        "--transport",
+        "ipc",
+        "--regime",
+        "awake",
+    ],
     ["--name", "apart-idle", "--transport", "tcp", "--transport", "ipc"],
     ["--name", "together", "--kind", "lat", "--place", "together"],
     ["--name", "large", "--kind", "thr", "--size", "65536", "--size", "1048576"],

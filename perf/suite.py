@@ -7,7 +7,7 @@ import argparse
 import pyperf
 from pairs import Case, cores, run_pair
 
-LEAST = {"lat": 500, "thr": 20_000}     # messages in a run, so that starting it does not show
+LEAST = {"lat": 500, "thr": 20_000}  # messages in a run, so that starting it does not show
 
 
 def forward(command: list[str], options: argparse.Namespace) -> None:

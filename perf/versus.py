@@ -1,10 +1,11 @@
 """Side by side: alternating rounds of candidates, each end in a process of its own, pinned.
 
-    versus.py [--lib mqcore --lib pyzmq --lib raw] [--kind lat|thr] [--transport tcp|ipc] [--size N]
-              [--rounds N] [--scale X] [--place apart|together|free] [--regime awake|idle] [--name NAME]
+    versus.py [--lib mqcore --lib pyzmq --lib raw] [--kind lat|thr] [--transport tcp|ipc]
+              [--size N] [--rounds N] [--scale X] [--place apart|together|free]
+              [--regime awake|idle] [--name NAME]
 
-Prints a table and writes it to perf/results/NAME.md, with every single figure in NAME.json. The method
-and its pitfalls are in perf/README.md.
+Prints a table and writes it to perf/results/NAME.md, every single figure to NAME.json. The method and
+its pitfalls are in perf/README.md.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ RESULTS = Path(__file__).with_name("results")
 LIBRARIES = ("mqcore", "pyzmq", "raw")
 SIZES = (16, 1024)
 LAT_COUNT = 10_000
-THR_BYTES = 512 << 20           # at most so many a run
+THR_BYTES = 512 << 20  # at most so many a run
 THR_COUNT = 1_000_000
 MANY = 256
 
@@ -36,8 +37,11 @@ def cases(options: argparse.Namespace) -> list[Case]:
                 count = LAT_COUNT if kind == "lat" else min(THR_COUNT, THR_BYTES // max(size, 1))
                 found.append(Case(kind, transport, size, max(100, int(count * options.scale))))
     if "thr" in options.kind and "mqcore" in options.lib:
-        found += [case._replace(many=MANY, count=case.count * 3) for case in found
-                  if case.kind == "thr" and case.size < 1024]
+        found += [
+            case._replace(many=MANY, count=case.count * 3)
+            for case in found
+            if case.kind == "thr" and case.size < 1024
+        ]
     return found
 
 
@@ -58,16 +62,20 @@ def measure(case: Case, libraries: list[str], rounds: int, place: str) -> dict[s
     taking = [library for library in libraries if takes_part(library, case)]
     runs: dict[str, list[dict]] = {library: [] for library in taking}
     for i in range(rounds):
-        for library in taking[i % len(taking):] + taking[:i % len(taking)]:
+        for library in taking[i % len(taking) :] + taking[: i % len(taking)]:
             runs[library].append(run_pair(library, case, placement(place)))
     return runs
 
 
 def summary(runs: list[dict]) -> dict:
     values = [run["value"] for run in runs]
-    return {"median": statistics.median(values), "low": min(values), "high": max(values),
-            "cpu": statistics.median(run["cpu"] for run in runs),
-            **({"p99": statistics.median(run["p99"] for run in runs)} if "p99" in runs[0] else {})}
+    return {
+        "median": statistics.median(values),
+        "low": min(values),
+        "high": max(values),
+        "cpu": statistics.median(run["cpu"] for run in runs),
+        **({"p99": statistics.median(run["p99"] for run in runs)} if "p99" in runs[0] else {}),
+    }
 
 
 def shown(case: Case, value: float) -> str:
@@ -76,8 +84,11 @@ def shown(case: Case, value: float) -> str:
 
 def table(results: list[tuple[Case, dict[str, dict]]]) -> str:
     """Ratios are to pyzmq: below 1 is better for a round trip, above 1 for a rate."""
-    lines = ["| what | library | median | lowest to highest | p99 | CPU per message, both ends | ratio to pyzmq |",
-             "|---|---|--:|--:|--:|--:|--:|"]
+    lines = [
+        "| what | library | median | lowest to highest | p99 | CPU per message, both ends "
+        "| ratio to pyzmq |",
+        "|---|---|--:|--:|--:|--:|--:|",
+    ]
     plain = {}
     for case, found in results:
         base = found.get("pyzmq") or plain.get(case._replace(many=0, count=0))
@@ -86,8 +97,10 @@ def table(results: list[tuple[Case, dict[str, dict]]]) -> str:
         for library, s in found.items():
             ratio = f"{s['median'] / base['median']:.2f}" if base else ""
             p99 = shown(case, s["p99"]) if "p99" in s else ""
-            lines.append(f"| {case.name} | {library} | {shown(case, s['median'])} | {shown(case, s['low'])} "
-                         f"to {shown(case, s['high'])} | {p99} | {s['cpu'] * 1e6:.2f} us | {ratio} |")
+            lines.append(
+                f"| {case.name} | {library} | {shown(case, s['median'])} | {shown(case, s['low'])} "
+                f"to {shown(case, s['high'])} | {p99} | {s['cpu'] * 1e6:.2f} us | {ratio} |"
+            )
     return "\n".join(lines)
 
 
@@ -114,7 +127,12 @@ def main(args: list[str] | None = None) -> int:
     options = read_arguments(args)
     if options.place == "apart" and len(cores()) < 2:
         sys.exit("one core only: use --place together")
-    about = {**machine(), "place": options.place, "regime": options.regime, "rounds": options.rounds}
+    about = {
+        **machine(),
+        "place": options.place,
+        "regime": options.regime,
+        "rounds": options.rounds,
+    }
     results, raw = [], []
     with awake(cores()) if options.regime == "awake" else contextlib.nullcontext():
         for case in cases(options):
@@ -124,12 +142,16 @@ def main(args: list[str] | None = None) -> int:
             raw.append({"case": case._asdict(), "runs": runs})
     text = table(results)
     versions = ", ".join(f"{name} {number}" for name, number in about["versions"].items())
-    head = (f"{about['cpu']}, {about['cores']} cores, kernel {about['kernel']}, Python {about['python']}, "
-            f"{versions}; ends {options.place}, cores {options.regime}, {options.rounds} rounds, "
-            f"load at the start {about['load']:.1f}, {time.strftime('%Y-%m-%d')}")
+    head = (
+        f"{about['cpu']}, {about['cores']} cores, kernel {about['kernel']}, "
+        f"Python {about['python']}, {versions}; ends {options.place}, cores {options.regime}, {options.rounds} rounds, "
+        f"load at the start {about['load']:.1f}, {time.strftime('%Y-%m-%d')}"
+    )
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / f"{options.name}.md").write_text(f"{head}\n\n{text}\n")
-    (RESULTS / f"{options.name}.json").write_text(json.dumps({"about": about, "results": raw}, indent=1))
+    (RESULTS / f"{options.name}.json").write_text(
+        json.dumps({"about": about, "results": raw}, indent=1)
+    )
     print(f"{head}\n\n{text}")
     return 0
 

@@ -46,7 +46,9 @@ class Commands(click.Group):
             raise ReaderLeft("") from None
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(
+    cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
 @click.version_option(package_name="mqcore", prog_name="mq")
 def cli() -> None:
     """Messages between programs, from the command line.

@@ -1,176 +1,34 @@
 """`mq cat`: send what is given, print what comes, on any pattern.
 
-What a pattern does follows from its name: some only send, some only receive, REQ asks, REP answers,
-the others do both at once, a thread receiving while the command's own reads the input. A pattern
-that this file does not know (a plug-in's) is taken for one that does both.
+Here its arguments become a `Job`; what each pattern does with one is in `exchange`.
 """
 
 from __future__ import annotations
 
+import io
 import itertools
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import nullcontext
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any
 
 import click
 
 import mqcore as mq
 from mqcore.cli.common import OPTION, note
-from mqcore.cli.format import FORMATS, Format, Incoming, Outgoing
-from mqcore.errors import RecvTimeout, SocketClosed, UsageError
+from mqcore.cli.exchange import Job, way_of
+from mqcore.cli.format import FORMATS, Format, Outgoing
+from mqcore.errors import UsageError
 
-SENDS = {"push", "pub"}
-RECEIVES = {"pull", "sub"}
 PUBLISHES = {"pub", "xpub"}
 SLOW = 1.0  # seconds of waiting for peers, after which the command says so
 
 
-class Job(NamedTuple):
-    """What the arguments came to."""
-
-    socket: Any
-    pattern: str
-    messages: Iterator[Outgoing]
-    answer: list[bytes] | None  # REP: None echoes the question
-    reads: Format
-    shows: Format
-    count: int | None
-    pause: float
-    timeout: float | None
-    quiet: bool
-
-
-# -- out -----------------------------------------------------------------------------------------
-
-def paced(messages: Iterable[Outgoing], pause: float) -> Iterator[Outgoing]:
-    """One each `pause` seconds, on a fixed grid: a late one does not delay those after it."""
-    due = time.monotonic()
-    for message in messages:
-        if pause:
-            time.sleep(max(0.0, due - time.monotonic()))
-            due += pause
-        yield message
-
-
-def send(job: Job, message: Outgoing) -> None:
-    if message.to is not None:
-        job.socket.send_to(message.to, *message.parts, timeout=job.timeout)
-    else:
-        job.socket.send_parts(message.parts, timeout=job.timeout)
-
-
-def send_all(job: Job, limit: int | None) -> int:
-    sent = 0
-    for message in paced(itertools.islice(job.messages, limit), job.pause):
-        send(job, message)
-        sent += 1
-    return sent
-
-
-# -- in ------------------------------------------------------------------------------------------
-
-def incoming(message: mq.Message) -> Incoming:
-    return Incoming([bytes(part) for part in message.parts], message.peer.address,
-                    message.routing_id, message.received_at)
-
-
-def show(job: Job, message: Incoming, out: BinaryIO) -> None:
-    if not job.quiet:
-        out.write(job.shows.show(message))
-
-
-def receive_all(job: Job, use: Callable[[mq.Message], None]) -> int:
-    """Until --count, --timeout or the end of the socket. Output is flushed when nothing waits, so a
-    pipe gets each message at once and a flood in large pieces."""
-    got = 0
-    while job.count is None or got < job.count:
-        try:
-            message = job.socket.recv_msg(timeout=0)
-        except RecvTimeout:
-            sys.stdout.buffer.flush()
-            message = job.socket.recv_msg(timeout=job.timeout)
-        use(message)
-        got += 1
-    sys.stdout.buffer.flush()
-    return got
-
-
-# -- the four ways -------------------------------------------------------------------------------
-
-def run_sender(job: Job) -> str:
-    return f"sent {send_all(job, job.count)}"
-
-
-def run_receiver(job: Job) -> str:
-    out = sys.stdout.buffer
-    return f"received {receive_all(job, lambda message: show(job, incoming(message), out))}"
-
-
-def run_req(job: Job) -> str:
-    done = 0
-    for message in paced(itertools.islice(job.messages, job.count), job.pause):
-        answer = job.socket.request_msg(message.parts, timeout=job.timeout)
-        show(job, incoming(answer), sys.stdout.buffer)
-        sys.stdout.buffer.flush()
-        done += 1
-    return f"asked {done}"
-
-
-def run_rep(job: Job) -> str:
-    def serve(message: mq.Message) -> None:
-        seen = incoming(message)
-        show(job, seen, sys.stdout.buffer)
-        message.reply(*(seen.parts if job.answer is None else job.answer))
-
-    return f"answered {receive_all(job, serve)}"
-
-
-def run_both(job: Job) -> str:
-    """Receiving decides when it is over; input that ends before does not end it."""
-    failed: list[BaseException] = []
-    got = [0]
-
-    def use(message: mq.Message) -> None:
-        show(job, incoming(message), sys.stdout.buffer)
-        got[0] += 1
-
-    def receive() -> None:
-        try:
-            receive_all(job, use)
-        except SocketClosed:
-            pass
-        except BaseException as error:
-            failed.append(error)
-
-    receiver = threading.Thread(target=receive, daemon=True)
-    receiver.start()
-    sent = 0
-    for message in paced(job.messages, job.pause):
-        if not receiver.is_alive() or job.count is not None and sent >= job.count:
-            break
-        send(job, message)
-        sent += 1
-    receiver.join()
-    if failed:
-        raise failed[0]
-    return f"sent {sent}, received {got[0]}"
-
-
-def way_of(pattern: str) -> Callable[[Job], str]:
-    if pattern in SENDS:
-        return run_sender
-    if pattern in RECEIVES:
-        return run_receiver
-    return {"req": run_req, "rep": run_rep}.get(pattern, run_both)
-
-
-# -- from the arguments --------------------------------------------------------------------------
-
-def read_input(data: tuple[str, ...], files: tuple[str, ...], multipart: bool,
-               reads: Format, again: bool) -> Iterator[Outgoing]:
+def read_input(
+    data: tuple[str, ...], files: tuple[str, ...], multipart: bool, reads: Format, again: bool
+) -> Iterator[Outgoing]:
     """--data and --file as messages, over and over if `again`; without either, standard input."""
     if data or files:
         given = [part for text in data for part in _read_text(text, reads)]
@@ -183,8 +41,6 @@ def read_input(data: tuple[str, ...], files: tuple[str, ...], multipart: bool,
 
 
 def _read_text(text: str, reads: Format) -> list[Outgoing]:
-    import io
-
     if not text:
         return [Outgoing([b""])]
     return list(reads.read(io.BytesIO(text.encode("utf-8", "surrogateescape"))))
@@ -195,8 +51,14 @@ def _read_file(path: str) -> list[Outgoing]:
         return [Outgoing([stream.read()])]
 
 
-def open_socket(pattern: str, bind: tuple[str, ...], connect: tuple[str, ...],
-                topics: tuple[str, ...], options: dict[str, Any], quiet: bool) -> tuple[Any, Any]:
+def open_socket(
+    pattern: str,
+    bind: tuple[str, ...],
+    connect: tuple[str, ...],
+    topics: tuple[str, ...],
+    options: dict[str, Any],
+    quiet: bool,
+) -> tuple[Any, Any]:
     """The socket; a publisher's events, too."""
     if pattern == "sub":
         options = {**options, "topics": topics or (b"",)}
@@ -234,8 +96,14 @@ def subscribed(stream: Any, wanted: int, timeout: float | None) -> None:
 def wait_for_peers(job: Job, wanted: int, stream: Any) -> None:
     """Says what it waits for if that takes a while."""
     what = "peer" if stream is None else "subscriber"
-    hint = threading.Timer(SLOW, note, [f"waiting for {wanted} {what}{'s' * (wanted > 1)} "
-                                        "(Ctrl-C ends this; --wait 0 does not wait)"])
+    hint = threading.Timer(
+        SLOW,
+        note,
+        [
+            f"waiting for {wanted} {what}{'s' * (wanted > 1)} "
+            "(Ctrl-C ends this; --wait 0 does not wait)"
+        ],
+    )
     hint.daemon = True
     hint.start()
     try:
@@ -251,45 +119,118 @@ def finish(socket: Any) -> None:
     """Close, and make what could not be delivered an error."""
     report = socket.close()
     if report.undelivered:
-        raise click.ClickException(f"{report.undelivered} of the messages could not be delivered; "
-                                   "is anybody there? `mq doctor URL` looks")
+        raise click.ClickException(
+            f"{report.undelivered} of the messages could not be delivered; "
+            "is anybody there? `mq doctor URL` looks"
+        )
 
 
 @click.command()
 @click.argument("pattern")
 @click.argument("urls", nargs=-1, metavar="[URL]...")
-@click.option("-b", "--bind", multiple=True, metavar="URL", help="Listen here; others connect to us.")
-@click.option("-c", "--connect", multiple=True, metavar="URL",
-              help="Connect there. The same as URL without an option.")
-@click.option("-d", "--data", multiple=True, metavar="TEXT", help="A message, instead of standard input.")
-@click.option("-F", "--file", "files", multiple=True, metavar="PATH",
-              help="The content of a file as one message; - is standard input.")
-@click.option("-m", "--multipart", is_flag=True, help="All --data and --file are parts of one message.")
-@click.option("-f", "--format", "shown", type=click.Choice([*FORMATS]), default="ascii", show_default=True,
-              help="How messages look. ascii: a line each, odd bytes as \\x00, parts apart by tabs. "
-                   "raw: the bytes, nothing else. hex: a line each, parts apart by commas. json: an "
-                   "object a line.")
+@click.option(
+    "-b", "--bind", multiple=True, metavar="URL", help="Listen here; others connect to us."
+)
+@click.option(
+    "-c",
+    "--connect",
+    multiple=True,
+    metavar="URL",
+    help="Connect there. The same as URL without an option.",
+)
+@click.option(
+    "-d", "--data", multiple=True, metavar="TEXT", help="A message, instead of standard input."
+)
+@click.option(
+    "-F",
+    "--file",
+    "files",
+    multiple=True,
+    metavar="PATH",
+    help="The content of a file as one message; - is standard input.",
+)
+@click.option(
+    "-m", "--multipart", is_flag=True, help="All --data and --file are parts of one message."
+)
+@click.option(
+    "-f",
+    "--format",
+    "shown",
+    type=click.Choice([*FORMATS]),
+    default="ascii",
+    show_default=True,
+    help="How messages look. ascii: a line each, odd bytes as \\x00, parts apart by tabs. "
+    "raw: the bytes, nothing else. hex: a line each, parts apart by commas. json: an "
+    "object a line.",
+)
 @click.option("--input-format", type=click.Choice([*FORMATS]), help="For the input only.")
-@click.option("-s", "--topic", "topics", multiple=True, metavar="PREFIX",
-              help="sub: what to subscribe to.  [default: everything]")
-@click.option("-n", "--count", type=click.IntRange(1), metavar="N",
-              help="End after N messages (received, if the pattern receives). --data is sent N times.")
-@click.option("-i", "--interval", type=click.FloatRange(0, min_open=True), metavar="S",
-              help="Seconds between two messages sent. --data is sent again and again.")
-@click.option("-r", "--rate", type=click.FloatRange(0, min_open=True), metavar="N",
-              help="Messages sent per second; the same as --interval 1/N.")
-@click.option("-t", "--timeout", type=click.FloatRange(0), metavar="S",
-              help="Give up (status 3) after S seconds without a message, or without a peer to take one.")
-@click.option("-w", "--wait", "wanted", type=click.IntRange(0), metavar="N",
-              help="Send when N peers are there.  [default: 1 subscriber for pub and xpub, else 0]")
+@click.option(
+    "-s",
+    "--topic",
+    "topics",
+    multiple=True,
+    metavar="PREFIX",
+    help="sub: what to subscribe to.  [default: everything]",
+)
+@click.option(
+    "-n",
+    "--count",
+    type=click.IntRange(1),
+    metavar="N",
+    help="End after N messages (received, if the pattern receives). --data is sent N times.",
+)
+@click.option(
+    "-i",
+    "--interval",
+    type=click.FloatRange(0, min_open=True),
+    metavar="S",
+    help="Seconds between two messages sent. --data is sent again and again.",
+)
+@click.option(
+    "-r",
+    "--rate",
+    type=click.FloatRange(0, min_open=True),
+    metavar="N",
+    help="Messages sent per second; the same as --interval 1/N.",
+)
+@click.option(
+    "-t",
+    "--timeout",
+    type=click.FloatRange(0),
+    metavar="S",
+    help="Give up (status 3) after S seconds without a message, or without a peer to take one.",
+)
+@click.option(
+    "-w",
+    "--wait",
+    "wanted",
+    type=click.IntRange(0),
+    metavar="N",
+    help="Send when N peers are there.  [default: 1 subscriber for pub and xpub, else 0]",
+)
 @click.option("-q", "--quiet", is_flag=True, help="Do not print what is received, only the sums.")
 @click.option("-v", "--verbose", is_flag=True, help="Say the sums on stderr at the end.")
 @OPTION
-def cat(pattern: str, urls: tuple[str, ...], bind: tuple[str, ...], connect: tuple[str, ...],
-        data: tuple[str, ...], files: tuple[str, ...], multipart: bool, shown: str,
-        input_format: str | None, topics: tuple[str, ...], count: int | None, interval: float | None,
-        rate: float | None, timeout: float | None, wanted: int | None, quiet: bool, verbose: bool,
-        options: dict[str, Any]) -> None:
+def cat(
+    pattern: str,
+    urls: tuple[str, ...],
+    bind: tuple[str, ...],
+    connect: tuple[str, ...],
+    data: tuple[str, ...],
+    files: tuple[str, ...],
+    multipart: bool,
+    shown: str,
+    input_format: str | None,
+    topics: tuple[str, ...],
+    count: int | None,
+    interval: float | None,
+    rate: float | None,
+    timeout: float | None,
+    wanted: int | None,
+    quiet: bool,
+    verbose: bool,
+    options: dict[str, Any],
+) -> None:
     """Send and receive messages on any pattern: a netcat for messages.
 
     PATTERN is push, pull, pub, sub, req, rep, pair, dealer, router, xpub, xsub or one that a
@@ -322,9 +263,13 @@ def cat(pattern: str, urls: tuple[str, ...], bind: tuple[str, ...], connect: tup
     if pattern == "rep" and (data or files):
         answer = next(read_input(data, files, True, reads, False)).parts
     wanted = wanted if wanted is not None else int(pattern in PUBLISHES)
-    socket, stream = open_socket(pattern, bind, connect + urls, topics, options, quiet=not verbose and not bind)
+    socket, stream = open_socket(
+        pattern, bind, connect + urls, topics, options, quiet=not verbose and not bind
+    )
     try:
-        job = Job(socket, pattern, messages, answer, reads, FORMATS[shown], count, pause, timeout, quiet)
+        job = Job(
+            socket, pattern, messages, answer, reads, FORMATS[shown], count, pause, timeout, quiet
+        )
         if wanted:
             wait_for_peers(job, wanted, stream)
         sums = way_of(pattern)(job)

@@ -43,8 +43,14 @@ def socket_options(_: click.Context, __: click.Parameter, given: Sequence[str]) 
 
 
 OPTION: Callable[[Any], Any] = click.option(
-    "-o", "--option", "options", multiple=True, metavar="NAME=VALUE", callback=socket_options,
-    help="A socket option, like -o linger=5 or -o send_hwm=100. May be given again.")
+    "-o",
+    "--option",
+    "options",
+    multiple=True,
+    metavar="NAME=VALUE",
+    callback=socket_options,
+    help="A socket option, like -o linger=5 or -o send_hwm=100. May be given again.",
+)
 
 
 def columns(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
@@ -69,8 +75,20 @@ def columns(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
 def progress() -> Progress:
     """A bar on stderr if that is a terminal; the same object without a bar otherwise."""
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
 
     return Progress(
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
-        console=Console(stderr=True), transient=True, disable=not on_terminal())
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+        disable=not on_terminal(),
+    )

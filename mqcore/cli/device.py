@@ -16,8 +16,13 @@ KINDS = {"queue": ("router", "dealer"), "forwarder": ("xsub", "xpub"), "streamer
 EVERY = 1.0
 
 
-def open_side(name: str, pattern: str, bind: tuple[str, ...], connect: tuple[str, ...],
-              options: dict[str, Any]) -> Any:
+def open_side(
+    name: str,
+    pattern: str,
+    bind: tuple[str, ...],
+    connect: tuple[str, ...],
+    options: dict[str, Any],
+) -> Any:
     """The socket of one side; the real addresses go to standard output, a line each."""
     if not bind and not connect:
         raise click.UsageError(f"the {name} has no address; give --{name} URL")
@@ -46,13 +51,14 @@ def counters(stats: Any) -> dict[str, Any]:
 
 
 def say(counts: dict[str, Any]) -> str:
-    return "  ".join(f"{name} {n:,}" if isinstance(n, int) else f"{name} {n}"
-                     for name, n in counts.items())
+    return "  ".join(
+        f"{name} {n:,}" if isinstance(n, int) else f"{name} {n}" for name, n in counts.items()
+    )
 
 
 def watch(device: Any, every: float) -> None:
-    """A line of counters each `every` seconds: in place at a terminal, anew in a file. Then it waits
-    for the end of the device, which an error or Ctrl-C brings."""
+    """A line of counters each `every` seconds: in place at a terminal, anew in a file; until
+    the device ends, which takes an error or Ctrl-C."""
     live = on_terminal()
     last = ""
     while True:
@@ -71,20 +77,45 @@ def watch(device: Any, every: float) -> None:
 
 @click.command()
 @click.argument("kind", type=click.Choice([*KINDS]))
-@click.option("--front", multiple=True, metavar="URL",
-              help="Listen here for those who ask or send (queue: clients; forwarder: publishers; "
-                   "streamer: sources).")
-@click.option("--back", multiple=True, metavar="URL",
-              help="Listen here for those who answer or receive (workers; subscribers; sinks).")
-@click.option("--front-connect", multiple=True, metavar="URL", help="Connect the front there instead.")
-@click.option("--back-connect", multiple=True, metavar="URL", help="Connect the back there instead.")
+@click.option(
+    "--front",
+    multiple=True,
+    metavar="URL",
+    help="Listen here for those who ask or send (queue: clients; forwarder: publishers; "
+    "streamer: sources).",
+)
+@click.option(
+    "--back",
+    multiple=True,
+    metavar="URL",
+    help="Listen here for those who answer or receive (workers; subscribers; sinks).",
+)
+@click.option(
+    "--front-connect", multiple=True, metavar="URL", help="Connect the front there instead."
+)
+@click.option(
+    "--back-connect", multiple=True, metavar="URL", help="Connect the back there instead."
+)
 @click.option("--capture", metavar="URL", help="Publish a copy of every message here.")
-@click.option("--every", type=click.FloatRange(0), default=EVERY, show_default=True, metavar="S",
-              help="Seconds between two lines of counters on stderr; 0 for none.")
+@click.option(
+    "--every",
+    type=click.FloatRange(0),
+    default=EVERY,
+    show_default=True,
+    metavar="S",
+    help="Seconds between two lines of counters on stderr; 0 for none.",
+)
 @OPTION
-def device(kind: str, front: tuple[str, ...], back: tuple[str, ...], front_connect: tuple[str, ...],
-           back_connect: tuple[str, ...], capture: str | None, every: float,
-           options: dict[str, Any]) -> None:
+def device(
+    kind: str,
+    front: tuple[str, ...],
+    back: tuple[str, ...],
+    front_connect: tuple[str, ...],
+    back_connect: tuple[str, ...],
+    capture: str | None,
+    every: float,
+    options: dict[str, Any],
+) -> None:
     """Stand between two sides and pass messages on, until Ctrl-C.
 
     \b

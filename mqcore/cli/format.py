@@ -33,8 +33,10 @@ class Incoming(NamedTuple):
 
 
 PLAIN = frozenset(string.printable.encode()) - frozenset(b"\\\r\n\t\x0b\x0c")
-ASCII = [chr(byte) if byte in PLAIN else "\\\\" if byte == 0x5C else f"\\x{byte:02x}"
-         for byte in range(256)]
+ASCII = [
+    chr(byte) if byte in PLAIN else "\\\\" if byte == 0x5C else f"\\x{byte:02x}"
+    for byte in range(256)
+]
 
 
 def _wrong(number: int, why: object) -> click.ClickException:
@@ -42,6 +44,7 @@ def _wrong(number: int, why: object) -> click.ClickException:
 
 
 # -- raw -----------------------------------------------------------------------------------------
+
 
 def read_raw(stream: BinaryIO) -> Iterator[Outgoing]:
     """The whole input is one message."""
@@ -53,6 +56,7 @@ def show_raw(message: Incoming) -> bytes:
 
 
 # -- ascii ---------------------------------------------------------------------------------------
+
 
 def read_ascii(stream: BinaryIO) -> Iterator[Outgoing]:
     """A line is a message, as it stands."""
@@ -67,6 +71,7 @@ def show_ascii(message: Incoming) -> bytes:
 
 # -- hex -----------------------------------------------------------------------------------------
 
+
 def read_hex(stream: BinaryIO) -> Iterator[Outgoing]:
     for number, line in enumerate(stream, 1):
         try:
@@ -80,6 +85,7 @@ def show_hex(message: Incoming) -> bytes:
 
 
 # -- json lines ----------------------------------------------------------------------------------
+
 
 def _to_part(value: Any) -> bytes:
     if isinstance(value, str):

@@ -55,7 +55,9 @@ def info(as_json: bool) -> None:
     plugins = [*mq.transports(), *mq.patterns()]
     refused = [plugin for plugin in plugins if plugin.refused]
     if as_json:
-        click.echo(json.dumps({**about, "plugins": [plugin._asdict() for plugin in plugins]}, indent=2))
+        click.echo(
+            json.dumps({**about, "plugins": [plugin._asdict() for plugin in plugins]}, indent=2)
+        )
     else:
         show(about, plugins, refused)
     if refused:
@@ -68,11 +70,23 @@ def show(about: dict[str, Any], plugins: list[Any], refused: list[Any]) -> None:
         threads += " build, the GIL switched on"
     click.echo(f"mqcore {about['mqcore']}, {about['python']} ({threads}), {about['system']}")
     click.echo(f"poller {about['poller']}; async with {' and '.join(about['async'])}")
-    click.echo(", ".join(f"{name} {number or 'not installed'}"
-                         for name, number in about["libraries"].items()))
+    click.echo(
+        ", ".join(
+            f"{name} {number or 'not installed'}" for name, number in about["libraries"].items()
+        )
+    )
     click.echo()
-    columns(("kind", "name", "from", "what it is"), [
-        (plugin.kind, plugin.name, f"{plugin.distribution} {plugin.version}".strip(),
-         "REFUSED" if plugin.refused else plugin.doc) for plugin in plugins])
+    columns(
+        ("kind", "name", "from", "what it is"),
+        [
+            (
+                plugin.kind,
+                plugin.name,
+                f"{plugin.distribution} {plugin.version}".strip(),
+                "REFUSED" if plugin.refused else plugin.doc,
+            )
+            for plugin in plugins
+        ],
+    )
     for plugin in refused:
         click.echo(f"\nrefused: {plugin.refused}")

@@ -1,5 +1,7 @@
-"""`mq perf`: latency and throughput between two processes, with the arguments and the output lines of
-libzmq's local_lat, remote_lat, local_thr and remote_thr, so that either end may be one of those.
+"""`mq perf`: latency and throughput between two processes.
+
+Arguments and output lines are those of libzmq's local_lat, remote_lat, local_thr and remote_thr, so
+that either end may be one of those.
 
 Only the hot loops matter here: they run in pieces of a hundredth of the count, and between two
 pieces the progress bar moves.
@@ -34,11 +36,13 @@ def pieces(count: int) -> Iterator[int]:
 
 
 def wrong_size(got: int, want: int) -> click.ClickException:
-    return click.ClickException(f"a message of {got} bytes arrived, {want} expected: "
-                                "give both sides the same size")
+    return click.ClickException(
+        f"a message of {got} bytes arrived, {want} expected: give both sides the same size"
+    )
 
 
 # -- latency: REQ and REP ------------------------------------------------------------------------
+
 
 def local_lat(url: str, size: int, count: int, options: dict[str, Any]) -> None:
     with mq.Rep(bind=url, **options) as socket, bar("round trips", count) as done:
@@ -72,6 +76,7 @@ def remote_lat(url: str, size: int, count: int, options: dict[str, Any]) -> None
 
 # -- throughput: PUSH and PULL -------------------------------------------------------------------
 
+
 def local_thr(url: str, size: int, count: int, options: dict[str, Any], many: int) -> None:
     """Receives. The clock starts with the first message, so count - 1 are timed, as libzmq does."""
     with mq.Pull(bind=url, **options) as socket, bar("messages", count) as done:
@@ -98,7 +103,9 @@ def receive_one(socket: Any, size: int, count: int, _: int, done: Callable[[int]
         done(n)
 
 
-def receive_many(socket: Any, size: int, count: int, many: int, done: Callable[[int], None]) -> None:
+def receive_many(
+    socket: Any, size: int, count: int, many: int, done: Callable[[int], None]
+) -> None:
     left = count
     while left:
         messages = socket.recv_many(min(many, left))
@@ -110,7 +117,10 @@ def receive_many(socket: Any, size: int, count: int, many: int, done: Callable[[
 
 def remote_thr(url: str, size: int, count: int, options: dict[str, Any], many: int) -> None:
     body = bytes(size)
-    with mq.Push(connect=url, **{"linger": None, **options}) as socket, bar("messages", count) as done:
+    with (
+        mq.Push(connect=url, **{"linger": None, **options}) as socket,
+        bar("messages", count) as done,
+    ):
         socket.wait_peers()
         send = socket.send
         for n in pieces(count):
@@ -169,9 +179,15 @@ def lat(role: str, url: str, size: int, count: int, options: dict[str, Any]) -> 
 
 @perf.command()
 @takes_the_same
-@click.option("--many", type=click.IntRange(1), metavar="N",
-              help="Use send_many and recv_many with N messages a call.")
-def thr(role: str, url: str, size: int, count: int, options: dict[str, Any], many: int | None) -> None:
+@click.option(
+    "--many",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Use send_many and recv_many with N messages a call.",
+)
+def thr(
+    role: str, url: str, size: int, count: int, options: dict[str, Any], many: int | None
+) -> None:
     """Messages per second, as `local` receives them.
 
     \b

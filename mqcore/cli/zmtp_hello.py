@@ -17,8 +17,17 @@ TYPES_2_0 = ("PAIR", "PUB", "SUB", "REQ", "REP", "DEALER", "ROUTER", "PULL", "PU
 # what to be towards a peer, so that it talks to us; None: it might hand us a message that is meant
 # for somebody else, or give us its only place, so we leave after its READY
 HARMLESS = {
-    "REP": "REQ", "ROUTER": "REQ", "PULL": "PUSH", "PUB": "SUB", "XPUB": "SUB", "SUB": "PUB",
-    "XSUB": "PUB", "PUSH": None, "DEALER": None, "REQ": None, "PAIR": None,
+    "REP": "REQ",
+    "ROUTER": "REQ",
+    "PULL": "PUSH",
+    "PUB": "SUB",
+    "XPUB": "SUB",
+    "SUB": "PUB",
+    "XSUB": "PUB",
+    "PUSH": None,
+    "DEALER": None,
+    "REQ": None,
+    "PAIR": None,
 }
 
 
@@ -76,9 +85,14 @@ def read(sock: socket.socket, n: int, got: bytes = b"") -> bytes:
 
 def looks_like(got: bytes) -> str:
     """Other protocols that people meet on a wrong port."""
-    for start, name in ((b"HTTP/", "an HTTP server"), (b"SSH-", "an SSH server"),
-                        (b"\x00SP\x00", "an SP (nanomsg) socket"), (b"\x15\x03", "a TLS server"),
-                        (b"220 ", "a mail or FTP server"), (b"-ERR", "a Redis server")):
+    for start, name in (
+        (b"HTTP/", "an HTTP server"),
+        (b"SSH-", "an SSH server"),
+        (b"\x00SP\x00", "an SP (nanomsg) socket"),
+        (b"\x15\x03", "a TLS server"),
+        (b"220 ", "a mail or FTP server"),
+        (b"-ERR", "a Redis server"),
+    ):
         if got.startswith(start):
             return name
     return f"something that says {got[:16]!r}"
@@ -122,7 +136,7 @@ def command(name: bytes, data: bytes) -> bytes:
 
 
 def split(body: bytes) -> tuple[bytes, bytes]:
-    return body[1:1 + body[0]] if body else b"", body[1 + body[0]:] if body else b""
+    return body[1 : 1 + body[0]] if body else b"", body[1 + body[0] :] if body else b""
 
 
 def read_ready(sock: socket.socket) -> Ready:
@@ -134,10 +148,10 @@ def read_ready(sock: socket.socket) -> Ready:
         raise NotZmtp(f"a command {name!r} where READY belongs")
     properties: dict[str, bytes] = {}
     while data:
-        key, data = data[1:1 + data[0]].decode("latin-1"), data[1 + data[0]:]
+        key, data = data[1 : 1 + data[0]].decode("latin-1"), data[1 + data[0] :]
         size = int.from_bytes(data[:4], "big")
-        properties.setdefault(key, data[4:4 + size])
-        data = data[4 + size:]
+        properties.setdefault(key, data[4 : 4 + size])
+        data = data[4 + size :]
     return Ready(properties)
 
 

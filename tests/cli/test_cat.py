@@ -23,12 +23,15 @@ def test_lines_travel_from_one_end_to_the_other(start):
     assert pull.result()[:2] == (0, "one\ntwo\n\n")
 
 
-@pytest.mark.parametrize(("form", "given", "sent"), [
-    ("hex", b"00ff,61\n\n", [[b"\x00\xff", b"a"], [b""]]),
-    ("json", b'"a"\n["a", {"hex": "00"}]\n{"parts": ["x"]}\n', [[b"a"], [b"a", b"\0"], [b"x"]]),
-    ("raw", b"a\nb", [[b"a\nb"]]),
-    ("ascii", b"a\r\n\\x00\tb", [[b"a"], [b"\\x00\tb"]]),
-])
+@pytest.mark.parametrize(
+    ("form", "given", "sent"),
+    [
+        ("hex", b"00ff,61\n\n", [[b"\x00\xff", b"a"], [b""]]),
+        ("json", b'"a"\n["a", {"hex": "00"}]\n{"parts": ["x"]}\n', [[b"a"], [b"a", b"\0"], [b"x"]]),
+        ("raw", b"a\nb", [[b"a\nb"]]),
+        ("ascii", b"a\r\n\\x00\tb", [[b"a"], [b"\\x00\tb"]]),
+    ],
+)
 def test_formats_in(start, form, given, sent):
     with zmq.Context() as context, context.socket(zmq.PULL) as pull:
         pull.linger, pull.rcvtimeo = 0, 20000
@@ -37,11 +40,14 @@ def test_formats_in(start, form, given, sent):
         assert [pull.recv_multipart() for _ in sent] == sent
 
 
-@pytest.mark.parametrize(("form", "shown"), [
-    ("hex", b"00ff5c,61\n"),
-    ("ascii", b"\\x00\\xff\\\\\ta\n"),
-    ("raw", b"\x00\xff\\a"),
-])
+@pytest.mark.parametrize(
+    ("form", "shown"),
+    [
+        ("hex", b"00ff5c,61\n"),
+        ("ascii", b"\\x00\\xff\\\\\ta\n"),
+        ("raw", b"\x00\xff\\a"),
+    ],
+)
 def test_formats_out(start, url, form, shown):
     with zmq.Context() as context, context.socket(zmq.PUSH) as push:
         push.linger = 0
@@ -63,11 +69,19 @@ def test_json_reads_what_json_wrote(start, url):
     assert found["at"] > 0
 
 
-@pytest.mark.parametrize(("form", "given"), [
-    ("hex", b"00\nxy\n"), ("json", b'"a"\n[\n'), ("json", b'"a"\n[]\n'), ("json", b'"a"\n[1]\n'),
-])
+@pytest.mark.parametrize(
+    ("form", "given"),
+    [
+        ("hex", b"00\nxy\n"),
+        ("json", b'"a"\n[\n'),
+        ("json", b'"a"\n[]\n'),
+        ("json", b'"a"\n[1]\n'),
+    ],
+)
 def test_bad_input_names_its_line(url, form, given):
-    status, _, err = run(*mq("cat", "push", "-b", url, "-o", "linger=0", "-f", form, "-t", 0.01), stdin=given)
+    status, _, err = run(
+        *mq("cat", "push", "-b", url, "-o", "linger=0", "-f", form, "-t", 0.01), stdin=given
+    )
     # nobody takes the first line, or the second is found wrong: never a traceback
     assert status in (1, 3) and "Traceback" not in err
     status, _, err = run(*mq("cat", "push", url, "-o", "linger=0", "-f", form), stdin=given)
@@ -150,16 +164,19 @@ def test_undelivered_messages_are_an_error(url):
     assert status == 1 and "1 of the messages could not be delivered" in err
 
 
-@pytest.mark.parametrize(("args", "word"), [
-    (("cat", "push"), "URL"),
-    (("cat", "nonsense", "tcp://127.0.0.1:1"), "nonsense"),
-    (("cat", "push", "tcp://x", "-d", "1"), "port"),
-    (("cat", "push", "xyz://x", "-d", "1"), "xyz"),
-    (("cat", "push", "tcp://127.0.0.1:1", "-s", "a"), "--topic"),
-    (("cat", "push", "tcp://127.0.0.1:1", "-o", "linger"), "name=value"),
-    (("cat", "push", "tcp://127.0.0.1:1", "-o", "lingr=1"), "lingr"),
-    (("cat", "push", "tcp://127.0.0.1:1", "-i", 1, "-r", 1), "--rate"),
-])
+@pytest.mark.parametrize(
+    ("args", "word"),
+    [
+        (("cat", "push"), "URL"),
+        (("cat", "nonsense", "tcp://127.0.0.1:1"), "nonsense"),
+        (("cat", "push", "tcp://x", "-d", "1"), "port"),
+        (("cat", "push", "xyz://x", "-d", "1"), "xyz"),
+        (("cat", "push", "tcp://127.0.0.1:1", "-s", "a"), "--topic"),
+        (("cat", "push", "tcp://127.0.0.1:1", "-o", "linger"), "name=value"),
+        (("cat", "push", "tcp://127.0.0.1:1", "-o", "lingr=1"), "lingr"),
+        (("cat", "push", "tcp://127.0.0.1:1", "-i", 1, "-r", 1), "--rate"),
+    ],
+)
 def test_mistakes_are_one_sentence(args, word):
     status, _, err = run(*mq(*args))
     assert status in (1, 2) and word in err and "Traceback" not in err
@@ -180,8 +197,11 @@ def test_term_ends_it_cleanly(start):
 
 
 def test_a_reader_that_leaves_is_no_error(start, url):
-    with subprocess.Popen([sys.executable, *map(str, mq("cat", "pull", "-b", url))],
-                          stdout=subprocess.PIPE, stderr=subprocess.PIPE) as pull:
+    with subprocess.Popen(
+        [sys.executable, *map(str, mq("cat", "pull", "-b", url))],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as pull:
         try:
             assert pull.stderr.readline().startswith(b"listening")
             pull.stdout.close()

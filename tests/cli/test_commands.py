@@ -9,14 +9,25 @@ from programs import mq, run
 
 import mqcore
 
-COMMANDS = [(), ("cat",), ("device",), ("perf",), ("perf", "lat"), ("perf", "thr"), ("info",), ("doctor",)]
+COMMANDS = [
+    (),
+    ("cat",),
+    ("device",),
+    ("perf",),
+    ("perf", "lat"),
+    ("perf", "thr"),
+    ("info",),
+    ("doctor",),
+]
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_every_help_has_an_example(command):
     status, out, err = run(*mq(*command, "--help"))
     assert (status, err) == (0, "")
-    assert f"  mq {' '.join(command)}".rstrip() in out.decode().split("Options:")[0].split("\n", 1)[1]
+    assert (
+        f"  mq {' '.join(command)}".rstrip() in out.decode().split("Options:")[0].split("\n", 1)[1]
+    )
 
 
 def test_info_lists_what_is_installed():
@@ -24,7 +35,9 @@ def test_info_lists_what_is_installed():
     text = out.decode()
     assert status == 0 and f"mqcore {mqcore.__version__}" in text
     for plugin in [*mqcore.transports(), *mqcore.patterns()]:
-        assert any(line.split()[:3] == [plugin.kind, plugin.name, "mqcore"] for line in text.splitlines())
+        assert any(
+            line.split()[:3] == [plugin.kind, plugin.name, "mqcore"] for line in text.splitlines()
+        )
 
 
 def test_info_for_programs():
@@ -41,9 +54,13 @@ def test_a_refused_plugin_is_shown(tmp_path):
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text("[mqcore.protocols]\nbroken = no_such_module:pattern\n")
     code = f"import sys; sys.path.append({str(tmp_path)!r}); from mqcore.cli import main; main()"
-    done = subprocess.run([sys.executable, "-c", code, "info"], capture_output=True, text=True, timeout=30)
+    done = subprocess.run(
+        [sys.executable, "-c", code, "info"], capture_output=True, text=True, timeout=30
+    )
     assert done.returncode == 1
-    assert "REFUSED" in done.stdout and "broken 1.0" in done.stdout and "no_such_module" in done.stdout
+    assert (
+        "REFUSED" in done.stdout and "broken 1.0" in done.stdout and "no_such_module" in done.stdout
+    )
 
 
 def test_version():
@@ -52,5 +69,9 @@ def test_version():
 
 def test_importing_mqcore_imports_no_command_line():
     code = "import sys, mqcore; print([m for m in ('click', 'rich') if m in sys.modules])"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
-                          timeout=30).stdout == "[]\n"
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, timeout=30
+        ).stdout
+        == "[]\n"
+    )

@@ -14,7 +14,9 @@ def addresses(program, names=("front", "back")):
 
 
 def test_a_queue_between_request_and_reply(start):
-    device = start(*mq("device", "queue", "--front", "tcp://127.0.0.1:0", "--back", "tcp://127.0.0.1:*"))
+    device = start(
+        *mq("device", "queue", "--front", "tcp://127.0.0.1:0", "--back", "tcp://127.0.0.1:*")
+    )
     front, back = addresses(device)
     assert re.fullmatch(r"tcp://127\.0\.0\.1:[1-9]\d*", front)
     workers = [start(*mq("cat", "rep", back)) for _ in range(2)]
@@ -41,7 +43,9 @@ def test_a_streamer_deals_out(start, tmp_path):
 def test_a_forwarder_with_a_capture(start, tmp_path):
     names = ("front", "back", "capture")
     urls = [f"ipc://{tmp_path}/{name}" for name in names]
-    device = start(*mq("device", "forwarder", "--front", urls[0], "--back", urls[1], "--capture", urls[2]))
+    device = start(
+        *mq("device", "forwarder", "--front", urls[0], "--back", urls[1], "--capture", urls[2])
+    )
     assert addresses(device, names) == urls
     copies = start(*mq("cat", "sub", urls[2], "-s", "a"))
     pub = start(*mq("cat", "pub", urls[0]), stdin=True)
@@ -53,10 +57,13 @@ def test_a_forwarder_with_a_capture(start, tmp_path):
     device.kill()
 
 
-@pytest.mark.parametrize(("args", "word"), [
-    (("queue", "--front", "tcp://127.0.0.1:0"), "--back"),
-    (("mixer",), "mixer"),
-])
+@pytest.mark.parametrize(
+    ("args", "word"),
+    [
+        (("queue", "--front", "tcp://127.0.0.1:0"), "--back"),
+        (("mixer",), "mixer"),
+    ],
+)
 def test_mistakes(args, word):
     status, _, err = run(*mq("device", *args))
     assert status == 2 and word in err

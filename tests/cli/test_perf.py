@@ -6,9 +6,13 @@ import pytest
 import zmq
 from programs import mq, run
 
-LATENCY = re.compile(r"message size: 10 \[B\]\nroundtrip count: 200\naverage latency: \d+\.\d{3} \[us\]\n")
-RATE = re.compile(r"message size: 10 \[B\]\nmessage count: 1000\n"
-                  r"mean throughput: \d+ \[msg/s\]\nmean throughput: \d+\.\d{3} \[Mb/s\]\n")
+LATENCY = re.compile(
+    r"message size: 10 \[B\]\nroundtrip count: 200\naverage latency: \d+\.\d{3} \[us\]\n"
+)
+RATE = re.compile(
+    r"message size: 10 \[B\]\nmessage count: 1000\n"
+    r"mean throughput: \d+ \[msg/s\]\nmean throughput: \d+\.\d{3} \[Mb/s\]\n"
+)
 
 
 def test_latency(start, url):

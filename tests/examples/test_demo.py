@@ -11,9 +11,13 @@ PATIENCE = 90
 
 
 def demo(change=""):
-    code = (f"import sys; sys.path.insert(0, {str(EXAMPLES)!r})\nimport demo, demo_input\n"
-            f"{change}\nsys.exit(demo.main())")
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE)
+    code = (
+        f"import sys; sys.path.insert(0, {str(EXAMPLES)!r})\nimport demo, demo_input\n"
+        f"{change}\nsys.exit(demo.main())"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE
+    )
 
 
 @pytest.mark.slow
@@ -25,6 +29,8 @@ def test_it_runs():
 
 @pytest.mark.slow
 def test_one_word_too_many_is_found():
-    done = demo("counted = demo_input.expected_words()\ncounted['mq'] += 1\n"
-                "demo_input.expected_words = lambda: counted")
+    done = demo(
+        "counted = demo_input.expected_words()\ncounted['mq'] += 1\n"
+        "demo_input.expected_words = lambda: counted"
+    )
     assert done.returncode == 1 and "WRONG: words counted" in done.stdout, done.stdout + done.stderr

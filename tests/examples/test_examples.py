@@ -36,10 +36,11 @@ def test_the_same_two_through_a_queue(start, tmp_path):
 
 
 class Load:
-    """Clients that ask without a pause, each again when an answer does not come, like add_client."""
+    """Clients that ask without a pause, each again when no answer comes, like add_client."""
 
     def __init__(self, url, clients=3):
         self.url = url
+        self.context = mq.Context()
         self.stop = threading.Event()
         self.answered = [0] * clients
         self.asked_again = 0
@@ -47,7 +48,7 @@ class Load:
         self.threads = [threading.Thread(target=self.ask, args=(i,)) for i in range(clients)]
 
     def ask(self, i):
-        with mq.Req(connect=self.url) as client:
+        with mq.Req(connect=self.url, context=self.context) as client:
             while not self.stop.is_set():
                 n = self.answered[i]
                 try:
@@ -78,6 +79,7 @@ class Load:
         self.stop.set()
         for thread in self.threads:
             thread.join()
+        self.context.close()
 
 
 def test_workers_come_and_go_under_load(start, tmp_path):

@@ -19,9 +19,12 @@ class Program:
 
     def __init__(self, *command: object, stdin: bool = False) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, *map(str, command)], stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            env={**os.environ, "PYTHONWARNINGS": "", "COLUMNS": "200"})
+            [sys.executable, *map(str, command)],
+            stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "PYTHONWARNINGS": "", "COLUMNS": "200"},
+        )
         self.seen = {"out": b"", "err": b""}
 
     def line(self, stream: str = "out", patience: float = PATIENCE) -> str:
@@ -50,8 +53,11 @@ class Program:
     def result(self, patience: float = PATIENCE) -> tuple[int, str, str]:
         """(status, output, error output), when it has ended by itself."""
         out, err = self.process.communicate(timeout=patience)
-        return (self.process.returncode, (self.seen["out"] + out).decode(errors="replace"),
-                (self.seen["err"] + err).decode(errors="replace"))
+        return (
+            self.process.returncode,
+            (self.seen["out"] + out).decode(errors="replace"),
+            (self.seen["err"] + err).decode(errors="replace"),
+        )
 
     def kill(self) -> None:
         if self.process.poll() is None:
@@ -83,8 +89,13 @@ def starter() -> Iterator[object]:
 
 def run(*command: object, stdin: bytes = b"", patience: float = PATIENCE) -> tuple[int, bytes, str]:
     """(status, output, error output) of a program that ends by itself."""
-    done = subprocess.run([sys.executable, *map(str, command)], input=stdin, capture_output=True,
-                          timeout=patience, env={**os.environ, "PYTHONWARNINGS": "", "COLUMNS": "200"})
+    done = subprocess.run(
+        [sys.executable, *map(str, command)],
+        input=stdin,
+        capture_output=True,
+        timeout=patience,
+        env={**os.environ, "PYTHONWARNINGS": "", "COLUMNS": "200"},
+    )
     return done.returncode, done.stdout, done.stderr.decode(errors="replace")
 
 
