@@ -3,8 +3,9 @@
     ends.py LIBRARY ROLE --url URL --size N --count N [--cpu N] [--many N]
 
 Roles: `echo` and `sink` listen, print their real URL as the first line, and `ask` and `source`
-connect to that. Each prints one line of JSON at its end: seconds and CPU seconds of the timed part,
-and what it did. Libraries: mqcore, pyzmq, and raw, plain blocking sockets: what the kernel alone costs.
+connect to that. Each prints one line of JSON at its end: seconds and CPU seconds of the timed
+part, and what it did. Libraries: mqcore, pyzmq, and raw, plain blocking sockets: what the kernel
+alone costs.
 """
 
 import argparse

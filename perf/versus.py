@@ -4,8 +4,8 @@
               [--size N] [--rounds N] [--scale X] [--place apart|together|free]
               [--regime awake|idle] [--name NAME]
 
-Prints a table and writes it to perf/results/NAME.md, every single figure to NAME.json. The method and
-its pitfalls are in perf/README.md.
+Prints a table and writes it to perf/results/NAME.md, every single figure to NAME.json. The method
+and its pitfalls are in perf/README.md.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ RESULTS = Path(__file__).with_name("results")
 LIBRARIES = ("mqcore", "pyzmq", "raw")
 SIZES = (16, 1024)
 LAT_COUNT = 10_000
-THR_BYTES = 512 << 20  # at most so many a run
-THR_COUNT = 1_000_000
+THR_BYTES = 2 << 30  # at most so many a run
+THR_COUNT = 5_000_000
 MANY = 256
 
 
@@ -38,7 +38,7 @@ def cases(options: argparse.Namespace) -> list[Case]:
                 found.append(Case(kind, transport, size, max(100, int(count * options.scale))))
     if "thr" in options.kind and "mqcore" in options.lib:
         found += [
-            case._replace(many=MANY, count=case.count * 3)
+            case._replace(many=MANY, count=case.count * 2)
             for case in found
             if case.kind == "thr" and case.size < 1024
         ]
@@ -144,7 +144,8 @@ def main(args: list[str] | None = None) -> int:
     versions = ", ".join(f"{name} {number}" for name, number in about["versions"].items())
     head = (
         f"{about['cpu']}, {about['cores']} cores, kernel {about['kernel']}, "
-        f"Python {about['python']}, {versions}; ends {options.place}, cores {options.regime}, {options.rounds} rounds, "
+        f"Python {about['python']}, {versions}; "
+        f"ends {options.place}, cores {options.regime}, {options.rounds} rounds, "
         f"load at the start {about['load']:.1f}, {time.strftime('%Y-%m-%d')}"
     )
     RESULTS.mkdir(exist_ok=True)

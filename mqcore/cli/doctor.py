@@ -1,8 +1,8 @@
 """`mq doctor URL`: one step after another from the name to a round trip, a line each.
 
 Raw sockets and the first bytes of ZMTP by hand (`zmtp_hello`): the diagnosis does not depend on
-what it diagnoses. It takes nobody's messages: towards a PUSH, DEALER, REQ or PAIR, which might send us
-some, it leaves before the handshake is complete, and times the greeting instead.
+what it diagnoses. It takes nobody's messages: towards a PUSH, DEALER, REQ or PAIR, which might
+send us some, it leaves before the handshake is complete, and times the greeting instead.
 """
 
 from __future__ import annotations
