@@ -179,7 +179,7 @@ cdef class SocketHandle:
         s.port.recv.conflate = marks["recv_conflate"]
 
     def _set(self, str name, value):
-        """send_timeout, recv_timeout (seconds or None), immediate, on_full (index), device; the
+        """send_timeout, recv_timeout (seconds or None), immediate, on_full (index), device, watched; the
         four marks, for peers that connect from now on."""
         if name == "send_timeout":
             self.send_ns = -1 if value is None else <int64_t> (value * 1e9)
@@ -199,6 +199,8 @@ cdef class SocketHandle:
             self.s.on_full = value
         elif name == "device":
             self.device_owned = value
+        elif name == "watched":
+            self.s.host.watched.store(1 if value else 0)
         else:
             raise KeyError(name)
 
