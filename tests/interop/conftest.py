@@ -1,8 +1,6 @@
 import pytest
 import zmq
 
-import mqcore as mq
-
 
 @pytest.fixture
 def zctx():
@@ -10,25 +8,6 @@ def zctx():
     ctx = zmq.Context()
     yield ctx
     ctx.destroy(linger=0)
-
-
-@pytest.fixture
-def ctx():
-    with Holding(linger=0) as context:
-        yield context
-    context.held.clear()  # pytest holds the context until the leak watch has looked
-
-
-class Holding(mq.Context):
-    """Keeps its sockets: none is found unclosed before the context is."""
-
-    def __init__(self, **kw):
-        super().__init__(**kw)
-        self.held = []
-
-    def socket(self, pattern, **kw):
-        self.held.append(super().socket(pattern, **kw))
-        return self.held[-1]
 
 
 @pytest.fixture(params=["tcp", "ipc"])
