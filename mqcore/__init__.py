@@ -7,7 +7,7 @@
 """
 
 from mqcore.api.context import Context
-from mqcore.api.device import device
+from mqcore.api.device import Device, DeviceStats, device
 from mqcore.api.empty import empty
 from mqcore.api.events import EventStream
 from mqcore.api.patterns import (
@@ -72,6 +72,6 @@ from mqcore.errors import (
 )
 
 __version__ = _version
-__all__ = sorted(name for name in globals() if not name.startswith("_") and name not in (
-    "api", "base", "control", "errors", "link", "options", "reactor", "sock", "spi", "wire",
-    "transports_", "protocols")) + ["__version__"]
+_ROOMS = ("api", "base", "control", "errors", "link", "options", "reactor", "sock", "spi", "wire")
+__all__ = [name for name in dict(globals()) if name[0] != "_" and name not in _ROOMS]
+__all__.append("__version__")

@@ -22,7 +22,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from mqcore.api.timing import left_of, limit_of, span
-from mqcore.errors import RecvTimeout, SendTimeout, SocketClosed, UsageError
+from mqcore.errors import RecvTimeout, SendTimeout, SocketClosed
+from mqcore.sock.sleep import Bell, Nap, in_trio, running_loop, shielded
 
 TURNS = 64
 SLICE = 0.0005
@@ -36,19 +37,6 @@ class _Turns(threading.local):
 
 
 _turns = _Turns()
-
-
-def in_trio() -> bool:
-    trio = sys.modules.get("trio")
-    return trio is not None and trio.lowlevel.in_trio_run()
-
-
-def running_loop() -> Any:
-    asyncio: Any = sys.modules.get("asyncio")
-    if asyncio is None:
-        raise UsageError("neither asyncio nor trio runs here",
-                         hint="call this from a coroutine that one of them runs")
-    return asyncio.get_running_loop()
 
 
 def due() -> bool:
@@ -80,93 +68,7 @@ async def turn() -> None:
         await trio.lowlevel.checkpoint_if_cancelled()
 
 
-# -- one sleep, ended from anywhere ----------------------------------------------------------------
-
-
-class Nap:
-    """The present task's sleep; wake() on the loop's own thread ends it, or lets it not begin."""
-
-    __slots__ = ("_event", "_future", "_loop")
-
-    def __init__(self) -> None:
-        self._event: Any = None
-        self._future: Any = None
-        if in_trio():
-            import trio
-
-            self._event = trio.Event()
-            self._loop: Any = trio.lowlevel.current_trio_token()
-        else:
-            self._loop = running_loop()
-            self._future = self._loop.create_future()
-
-    def wake(self) -> None:
-        if self._event is not None:
-            self._event.set()
-        elif not self._future.done():
-            self._future.set_result(True)
-
-    async def wait(self, limit: float | None = None) -> bool:
-        """Until woken; False: time is up first."""
-        _turns.count = 0
-        if self._event is not None:
-            return await self._wait_trio(limit)
-        if limit is None:
-            await self._future
-            return True
-        timer = self._loop.call_later(left_of(limit), self._late)
-        try:
-            return bool(await self._future)
-        finally:
-            timer.cancel()
-
-    def _late(self) -> None:
-        if not self._future.done():
-            self._future.set_result(False)
-
-    async def _wait_trio(self, limit: float | None) -> bool:
-        import trio
-
-        if limit is None:
-            await self._event.wait()
-            return True
-        with trio.move_on_after(left_of(limit)):
-            await self._event.wait()
-        return bool(self._event.is_set())
-
-
-class Bell(Nap):
-    """A nap that any thread may end, by ring()."""
-
-    __slots__ = ()
-
-    def ring(self) -> None:
-        try:
-            if self._event is not None:
-                self._loop.run_sync_soon(self.wake)
-            else:
-                self._loop.call_soon_threadsafe(self.wake)
-        except RuntimeError:  # the loop has ended, and its tasks with it
-            pass
-
-
-async def shielded(bell: Bell) -> bool:
-    """Wait for the bell whatever is cancelled. True: somebody cancelled meanwhile (asyncio only: trio
-    raises at the next checkpoint anyway)."""
-    if bell._event is not None:
-        import trio
-
-        with trio.CancelScope(shield=True):
-            await bell._event.wait()
-        return False
-    asyncio: Any = sys.modules["asyncio"]
-    cancelled = False
-    while not bell._future.done():
-        try:
-            await asyncio.shield(bell._future)
-        except asyncio.CancelledError:
-            cancelled = True
-    return cancelled
+# -- work that blocks -------------------------------------------------------------------------------
 
 
 async def in_thread(fn: Callable[[], Any], hurry: Callable[[], Any] | None = None) -> Any:
@@ -224,6 +126,7 @@ class Waker:
 
     async def wait(self, seen: int, limit: float | None) -> bool:
         """Until something changed after `seen`; False: time is up."""
+        _turns.count = 0
         nap = Nap()
         self.naps.add(nap)
         self.core._arm(self.place)
@@ -252,8 +155,7 @@ class Waker:
         wakers = self.core._wakers
         if wakers.get(self.key) is self:
             del wakers[self.key]
-        if not self.core.plane.forked:
-            self.core._remove_notifier(self.place)
+        self.core._remove_notifier(self.place)
         os.close(fd)
 
     def __del__(self) -> None:

@@ -104,9 +104,9 @@ class Device:
 
     async def astop(self, linger: Any = ...) -> tuple[CloseReport, ...]:
         """stop(), awaitable."""
-        from mqcore.sock.sleep import in_thread
+        from mqcore.api.aio import in_thread
 
-        return await in_thread(self.stop, linger)
+        return await in_thread(lambda: self.stop(linger))
 
     def __enter__(self) -> Device:
         return self

@@ -87,7 +87,8 @@ class EventStream:
         return event
 
     async def _aget(self, timeout: Any) -> Event | None:
-        from mqcore.api.aio import Bell, due, turn
+        from mqcore.api.aio import due, turn
+        from mqcore.sock.sleep import Bell
 
         limit = limit_of(timeout)
         if due():

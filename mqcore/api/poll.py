@@ -209,7 +209,8 @@ def poll(objects: Iterable[Any], timeout: Any = None) -> list[tuple[Any, Ready]]
 
 async def apoll(objects: Iterable[Any], timeout: Any = None) -> list[tuple[Any, Ready]]:
     """poll(), awaitable."""
-    from mqcore.api.aio import Nap, due, in_trio, turn, waker_of
+    from mqcore.api.aio import due, turn, waker_of
+    from mqcore.sock.sleep import Nap, in_trio
 
     limit = limit_of(timeout)
     asked, ours, rest = _sort(objects)

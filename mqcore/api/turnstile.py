@@ -12,6 +12,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from mqcore.sock.sleep import Bell
+
 
 class Ticket:
     __slots__ = ("mine", "wake")
@@ -65,8 +67,6 @@ class Turnstile:
         return ticket.mine or self._leave_line(ticket)
 
     async def aacquire(self, limit: float | None) -> bool:
-        from mqcore.api.aio import Bell
-
         if limit == 0:
             return self._take(None) is None
         bell = Bell()

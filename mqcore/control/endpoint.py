@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mqcore.errors import ConnectTimeout, Error, HandshakeFailed, SocketClosed, StateError
+from mqcore.sock.sleep import Bell
 
 #: state: (meaning, the states that may follow)
 TRANSITIONS: dict[str, tuple[str, frozenset[str]]] = {
@@ -81,14 +82,38 @@ class Endpoint:
         what stopped the attempts."""
         started = time.monotonic()
         with self._changed:
-            while self._state not in READY:
-                self._raise_if_hopeless()
+            while not self._arrived():
                 left = None if timeout is None else started + timeout - time.monotonic()
                 if left is not None and left <= 0:
-                    why = f": {self._error.text}" if self._error is not None else ""
-                    raise ConnectTimeout(f"no connection to {self.url} within {timeout:g} s "
-                                         f"({self._state}{why})", last=self._error)
+                    self._fail_wait(timeout)
                 self._changed.wait(left)
+
+    async def await_(self, timeout: float | None = None) -> None:
+        """wait(), awaitable on asyncio and trio."""
+        limit = None if timeout is None else time.monotonic() + timeout
+        while True:
+            bell = Bell()
+            end = self.observe(lambda *_, ring=bell.ring: ring())
+            try:
+                if self._arrived():
+                    return
+                if limit is not None and time.monotonic() >= limit:
+                    self._fail_wait(timeout)
+                await bell.wait(limit)
+            finally:
+                end()
+
+    def _arrived(self) -> bool:
+        """Raises if it never will."""
+        if self._state in READY:
+            return True
+        self._raise_if_hopeless()
+        return False
+
+    def _fail_wait(self, timeout: float | None) -> None:
+        why = f": {self._error.text}" if self._error is not None else ""
+        raise ConnectTimeout(f"no connection to {self.url} within {timeout:g} s "
+                             f"({self._state}{why})", last=self._error)
 
     def _raise_if_hopeless(self) -> None:
         if self._state == "closed":

@@ -1,39 +1,19 @@
-"""SocketCore: a socket as Python holds it, the base class of mqcore.Socket."""
+"""SocketCore: sending and receiving for Python, the base class of mqcore.Socket."""
 
 from libc.stdint cimport int64_t, uint32_t
-from libcpp.atomic cimport atomic
 
 from mqcore.base.message cimport Msg, MsgVec
-from mqcore.sock.plane cimport PlaneCore
-from mqcore.sock.sock cimport Sock
-from mqcore.spi.pattern cimport PatternPlugin
+from mqcore.sock.handle cimport SocketHandle
 
 
-cdef class SocketCore:
-    cdef Sock* s
-    cdef readonly PlaneCore plane
-    cdef readonly PatternPlugin plugin
-    cdef atomic[MsgVec*] spare            # a vector kept for the next receive
-    cdef int64_t send_ns                  # default time-outs; -1 for ever
-    cdef int64_t recv_ns
-    cdef bint owes                        # REP: plain recv() gave a request not yet answered
-    cdef bint answers                     # pattern with send_to and strict order
-    cdef bint routes                      # ROUTER: recv() is refused
-    cdef readonly bint device_owned       # a device moves its messages: other use is refused
-    cdef MsgVec held                      # a message that recv_into() had no room for
-    cdef list _keep                       # bytes that the handshake configuration points to
-    cdef public object _level             # of fileno(): looks again after each receive; or None
-    cdef object __weakref__
-
+cdef class SocketCore(SocketHandle):
     cdef MsgVec* take_vec(self) except NULL
     cdef void give_vec(self, MsgVec* v) noexcept
-    cdef int check(self) except -1
-    cdef int64_t deadline(self, object timeout, int64_t default) except -2
     cdef int attempt(self, Msg* parts, size_t n, uint32_t peer) except -1
     cdef int push(self, Msg* parts, size_t n, object timeout) except -1
+    cdef int push_vec(self, MsgVec* v, int64_t deadline, object timeout, size_t* count) except -1
+    cdef int _gather(self, MsgVec* v, object data, bint* pinned) except -1
     cdef int pull(self, MsgVec* v, object timeout) except -1
-    cdef int wait(self, uint32_t seen, int64_t deadline) except -1
-    cdef int fail(self, int rc, bint sending) except -1
     cdef int pull_many(self, MsgVec* v, size_t most, int64_t most_bytes, object timeout) except -1
     cdef MsgVec* _parts(self, object parts) except NULL
     cdef int refuse_router(self) except -1

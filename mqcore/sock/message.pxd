@@ -1,20 +1,26 @@
 """From handles to Python objects and back."""
 
 from libc.stdint cimport uint8_t
+from libcpp.atomic cimport atomic
 
 from mqcore.base.message cimport Msg, MsgVec
-from mqcore.base.slab cimport Pool
+from mqcore.base.slab cimport Owner, Pool
 
 cdef class Body:                  # exports the buffer of one large part
     cdef Msg m
 
-# Make a handle of any bytes-like object: small ones inside, large `bytes` by reference, others copied.
-cdef int part_from(Msg* m, Pool* pool, object data, bint reference, bint* pinned) except -1
+# Make a handle of a copy of the bytes: inside, in the arena's slab (middle sizes; a slot that calls
+# take and give back), or in a block of its own. Status.
+cdef int part_copy(Msg* m, Pool* pool, atomic[Owner*]* arena, const uint8_t* data,
+                   size_t size) noexcept nogil
+# Make a handle of any bytes-like object: large `bytes` by reference (pinned), others copied.
+cdef int part_from(Msg* m, Pool* pool, atomic[Owner*]* arena, object data, bint* pinned) except -1
 # Parts from..to of v. joined: one bytes; list: one each. Envelope parts are left out by `first`.
 cdef bytes joined(MsgVec* v, size_t start, size_t end)
 cdef list parts_list(MsgVec* v, size_t start, size_t end)
 cdef object part_view(Msg* m)     # bytes, or above 4 KiB a memoryview that keeps the slab
-cdef size_t message_end(MsgVec* v, size_t start) noexcept nogil       # index after the message's last part
+# index after the message's last part
+cdef size_t message_end(MsgVec* v, size_t start) noexcept nogil
 cdef size_t skip_envelope(MsgVec* v, size_t start) noexcept nogil
 
 

@@ -13,25 +13,53 @@ from mqcore.base.message cimport (
     MSG_ENVELOPE, MSG_INLINE_MAX, MSG_MORE, MSG_ROUTING_ID, msg_close, msg_copy, msg_data, msg_init,
     msg_init_copy, msg_init_inline, msg_init_ref, msg_size, vec_fini, vec_push,
 )
-from mqcore.base.slab cimport Owner, pyobj_new
+from mqcore.base.slab cimport (
+    Owner, owner_data, owner_release, owner_retain, pyobj_new, slab_new,
+)
+from mqcore.base.status cimport MQ_NOMEM, MQ_OK
 
-from mqcore.errors import StateError, UsageError
+from mqcore.errors import UsageError
 
 cdef enum:
     BY_REFERENCE = 4096           # `bytes` from this size on are sent without a copy
     VIEW_FROM = 4096              # received parts from this size on are views of their slab
 
 
-cdef int part_from(Msg* m, Pool* pool, object data, bint reference, bint* pinned) except -1:
+cdef int part_copy(Msg* m, Pool* pool, atomic[Owner*]* arena, const uint8_t* data,
+                   size_t size) noexcept nogil:
+    cdef Owner* slab
+    cdef uint8_t* at
+    if size <= MSG_INLINE_MAX:
+        msg_init_inline(m, data, size)
+        return MQ_OK
+    if size >= BY_REFERENCE:
+        return msg_init_copy(m, pool, data, size)
+    slab = arena.exchange(NULL)       # nobody else copies into it now
+    if slab == NULL or slab.pad[0] + size > slab.capacity:
+        if slab != NULL:
+            owner_release(slab)
+        slab = slab_new(pool, 1)
+        if slab == NULL:
+            return MQ_NOMEM
+        slab.pad[0] = 0
+    at = owner_data(slab) + slab.pad[0]
+    memcpy(at, data, size)
+    slab.pad[0] += (size + 7) & ~(<size_t> 7)
+    owner_retain(slab)
+    msg_init_ref(m, slab, at, size)
+    slab = arena.exchange(slab)
+    if slab != NULL:
+        owner_release(slab)
+    return MQ_OK
+
+
+cdef int part_from(Msg* m, Pool* pool, atomic[Owner*]* arena, object data, bint* pinned) except -1:
     cdef Py_buffer view
     cdef Py_ssize_t size
     cdef Owner* owner
     cdef int rc
     if PyBytes_CheckExact(data):
         size = PyBytes_GET_SIZE(data)
-        if size <= MSG_INLINE_MAX:
-            msg_init_inline(m, <uint8_t*> PyBytes_AS_STRING(data), size)
-            return 0
         if size >= BY_REFERENCE:
             Py_INCREF(data)
             owner = pyobj_new(pool, <void*> data)
@@ -40,8 +68,7 @@ cdef int part_from(Msg* m, Pool* pool, object data, bint reference, bint* pinned
                 raise MemoryError()
             msg_init_ref(m, owner, <uint8_t*> PyBytes_AS_STRING(data), size)
             pinned[0] = True
-            return 0
-        if msg_init_copy(m, pool, <uint8_t*> PyBytes_AS_STRING(data), size):
+        elif part_copy(m, pool, arena, <uint8_t*> PyBytes_AS_STRING(data), size):
             raise MemoryError()
         return 0
     if isinstance(data, str):
@@ -51,7 +78,7 @@ cdef int part_from(Msg* m, Pool* pool, object data, bint reference, bint* pinned
     except (TypeError, BufferError) as error:
         raise UsageError(f"cannot send {type(data).__name__}: {error}",
                          hint="send bytes or another C-contiguous buffer") from None
-    rc = msg_init_copy(m, pool, <uint8_t*> view.buf, view.len)
+    rc = part_copy(m, pool, arena, <uint8_t*> view.buf, view.len)
     PyBuffer_Release(&view)
     if rc:
         raise MemoryError()
@@ -158,7 +185,7 @@ cdef class Message:
 
     def __getbuffer__(self, Py_buffer* view, int flags):
         if len(self.parts) != 1:
-            raise BufferError("a message of several parts has no one buffer; use .parts or bytes(m)")
+            raise BufferError("several parts have no one buffer; use .parts or bytes(m)")
         PyObject_GetBuffer(self.parts[0], view, flags)
 
     def __repr__(self):
@@ -169,13 +196,15 @@ cdef class Message:
         """Answer it, from any thread, once. Its socket puts the envelope back. StateError if it was
         answered or its pattern has no answers; NoSuchPeer if the peer has left."""
         if not parts:
-            raise UsageError("reply() needs at least one part", hint="reply(b'') is an empty answer")
+            raise UsageError("reply() needs at least one part",
+                             hint="reply(b'') is an empty answer")
         self.core._reply(self, parts, timeout)
 
     async def areply(self, *parts, timeout=...):
         """reply(), awaitable."""
         if not parts:
-            raise UsageError("areply() needs at least one part", hint="areply(b'') is an empty answer")
+            raise UsageError("areply() needs at least one part",
+                             hint="areply(b'') is an empty answer")
         await self.core._areply(self, parts, timeout)
 
 

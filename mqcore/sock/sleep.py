@@ -1,15 +1,19 @@
-"""Which async library runs us, and its sleep: asyncio or trio, neither imported before it is used."""
+"""Which async library runs us, its sleep, and sleeps that another thread can end: asyncio or trio,
+neither imported before it is used.
+"""
 
 from __future__ import annotations
 
 import sys
+import time
 from typing import Any
+
+from mqcore.errors import UsageError
 
 
 def running() -> str:
     """"asyncio", "trio", or "" when no loop runs in this thread."""
-    trio = sys.modules.get("trio")
-    if trio is not None and trio.lowlevel.in_trio_run():
+    if in_trio():
         return "trio"
     asyncio = sys.modules.get("asyncio")
     if asyncio is not None and asyncio._get_running_loop() is not None:
@@ -17,14 +21,103 @@ def running() -> str:
     return ""
 
 
+def in_trio() -> bool:
+    trio = sys.modules.get("trio")
+    return trio is not None and trio.lowlevel.in_trio_run()
+
+
+def running_loop() -> Any:
+    asyncio: Any = sys.modules.get("asyncio")
+    if asyncio is None:
+        raise UsageError("neither asyncio nor trio runs here",
+                         hint="call this from a coroutine that one of them runs")
+    return asyncio.get_running_loop()
+
+
 async def sleep(seconds: float) -> None:
     await sys.modules[running()].sleep(seconds)
 
 
-async def in_thread(fn: Any, *args: Any) -> Any:
-    """fn(*args) on a thread, awaited; not abandoned when the waiting task is cancelled."""
-    library = running()
-    if library == "trio":
-        return await sys.modules["trio"].to_thread.run_sync(fn, *args)
-    asyncio = sys.modules["asyncio"]
-    return await asyncio.get_running_loop().run_in_executor(None, fn, *args)
+class Nap:
+    """The present task's sleep; wake() on the loop's own thread ends it, or lets it not begin."""
+
+    __slots__ = ("_event", "_future", "_loop")
+
+    def __init__(self) -> None:
+        self._event: Any = None
+        self._future: Any = None
+        if in_trio():
+            import trio
+
+            self._event = trio.Event()
+            self._loop: Any = trio.lowlevel.current_trio_token()
+        else:
+            self._loop = running_loop()
+            self._future = self._loop.create_future()
+
+    def wake(self) -> None:
+        if self._event is not None:
+            self._event.set()
+        elif not self._future.done():
+            self._future.set_result(True)
+
+    async def wait(self, limit: float | None = None) -> bool:
+        """Until woken; False: time is up first."""
+        if self._event is not None:
+            return await self._wait_trio(limit)
+        if limit is None:
+            await self._future
+            return True
+        timer = self._loop.call_later(max(0.0, limit - time.monotonic()), self._late)
+        try:
+            return bool(await self._future)
+        finally:
+            timer.cancel()
+
+    def _late(self) -> None:
+        if not self._future.done():
+            self._future.set_result(False)
+
+    async def _wait_trio(self, limit: float | None) -> bool:
+        import trio
+
+        if limit is None:
+            await self._event.wait()
+            return True
+        with trio.move_on_after(max(0.0, limit - time.monotonic())):
+            await self._event.wait()
+        return bool(self._event.is_set())
+
+
+class Bell(Nap):
+    """A nap that any thread may end, by ring()."""
+
+    __slots__ = ()
+
+    def ring(self) -> None:
+        try:
+            if self._event is not None:
+                self._loop.run_sync_soon(self.wake)
+            else:
+                self._loop.call_soon_threadsafe(self.wake)
+        except RuntimeError:  # the loop has ended, and its tasks with it
+            pass
+
+
+async def shielded(bell: Bell) -> bool:
+    """Wait for the bell whatever is cancelled. True: somebody cancelled meanwhile (asyncio only:
+    trio raises at the next checkpoint anyway)."""
+    if bell._event is not None:
+        import trio
+
+        with trio.CancelScope(shield=True):
+            await bell._event.wait()
+        return False
+    asyncio: Any = sys.modules["asyncio"]
+    cancelled = False
+    while not bell._future.done():
+        try:
+            await asyncio.shield(bell._future)
+        except asyncio.CancelledError:
+            cancelled = True
+    return cancelled

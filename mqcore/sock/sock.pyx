@@ -1,33 +1,32 @@
-"""The socket of the data plane: see sock.pxd. Order in this file: life, lock, events, draining,
-accounts, sending, receiving, inproc. Waiting is in wait.pyx.
+"""The socket of the data plane: see sock.pxd. Order in this file: life, lock, events, accounts,
+sending, batching, receiving, closing. Pipes are in pipes.pyx, waiting in wait.pyx.
 """
 
-from libc.stdlib cimport calloc, free, malloc
-from libc.string cimport memcpy, memset
+from libc.stdlib cimport calloc, free
+from libc.string cimport memset
 
 from mqcore.base.clock cimport now_ns
-from mqcore.base.message cimport (
-    MSG_CONTROL, MSG_MORE, msg_close, msg_size, vec_clear, vec_fini, vec_push,
-)
+from mqcore.base.message cimport MSG_MORE, msg_close, msg_size, vec_fini
 from mqcore.base.status cimport (
-    MQ_AGAIN, MQ_CLOSED, MQ_DROPPED, MQ_FULL, MQ_NO_PEER, MQ_NOMEM, MQ_OK, MQ_STATE, MQ_UNSUPPORTED,
+    MQ_AGAIN, MQ_CLOSED, MQ_DROPPED, MQ_FULL, MQ_OK, MQ_STATE, MQ_UNSUPPORTED,
 )
 from mqcore.base.ypipe cimport ypipe_flush
-from mqcore.link.engine cimport E_HUP, E_IN, E_OUT, E_ROOM, Engine, PortOps, engine_kick
+from mqcore.link.engine cimport E_HUP, E_IN, E_ROOM, Engine, PortOps, engine_kick
 from mqcore.link.pipe cimport (
-    EVENT_ATTACH, EVENT_LISTED, EVENT_READ, EVENT_TERM, EVENT_WRITE, PIPE_ATTACHED, PIPE_ENDED, PIPE_HUNG,
-    PIPE_NEW, PIPE_REFUSED, Link, Marks, link_new, link_unref,
+    EVENT_ATTACH, EVENT_LISTED, EVENT_READ, EVENT_TERM, EVENT_WRITE, PIPE_ATTACHED, Link,
+    link_unref,
 )
-from mqcore.link.plane cimport NOTE_GONE, NOTE_PATTERN, plane_note
+from mqcore.link.plane cimport NOTE_PATTERN, plane_note
 from mqcore.reactor.includes cimport close
 from mqcore.reactor.io_thread cimport IoThread, io_post, io_sync, io_tick, io_watch
 from mqcore.reactor.poller cimport READY_HUP, READY_IN, READY_OUT, Ready
 from mqcore.reactor.wakeup cimport eventfd_new, eventfd_signal, futex_wait, futex_wake
-from mqcore.spi.pattern cimport PAT_EXCHANGE, PAT_REROUTE, PAT_RECV, PAT_SERVICE, PAT_WAITS
+from mqcore.sock.pipes cimport (
+    account, discard, drain, forget_waiting, pump, reap, wait_in_line,
+)
+from mqcore.spi.pattern cimport PAT_EXCHANGE, PAT_SERVICE, PAT_WAITS
 from mqcore.spi.pipe cimport (
-    DIRTY_IN, DIRTY_LISTED, DIRTY_OUT, DIRTY_RESET, DROP_CANCELLED, DROP_CLOSED, DROP_CONFLATED, DROP_FULL,
-    DROP_HALF_WRITTEN, DROP_MALFORMED, DROP_PEER_GONE, DROP_REASONS, DROP_UNEXPECTED, FarOps, Lane, lane_read,
-    lane_readable, pipe_read,
+    DIRTY_LISTED, DIRTY_OUT, DROP_CANCELLED, DROP_CLOSED, DROP_FULL, DROP_REASONS, FarOps,
 )
 
 cdef enum:
@@ -37,7 +36,6 @@ cdef enum:
     OWED_MAX = 64 * 1024      # whoever makes it so much writes it
     CALM_SENDS = 166          # fewer sends than this in a tick (1 ms / 6 us) is calm
     CALM_TICKS = 3
-    ENDED_KEPT = 1024
 
 cdef struct Kick:
     const FarOps* ops
@@ -46,7 +44,7 @@ cdef struct Kick:
     uint32_t what
 
 
-# -- life -----------------------------------------------------------------------------------------------
+# -- life ------------------------------------------------------------------------------------------
 
 cdef inline Sock* _of_host(Host* host) noexcept nogil:
     return <Sock*> (<char*> host - sizeof(Port))
@@ -92,9 +90,11 @@ cdef void sock_free(Sock* s) noexcept nogil:
     free(s.pattern)
     vec_fini(&s.waiting)
     if s.watching.load():
+        # the I/O thread may have found this set ready just before: it looks at it once more at most
+        s.plane.poller.arm_set(s.watch.io.set, s.watch.set, &s.watch, False)
+        io_sync(s.watch.io)
         s.plane.poller.close(s.watch.set)
         close(s.wake)
-        io_sync(s.watch.io)   # it may have harvested this set just before
     while s.ended != NULL:
         ended = s.ended
         s.ended = ended.next
@@ -113,7 +113,8 @@ cdef int sock_watch(Sock* s) noexcept nogil:
     s.wake = eventfd_new()
     io = s.plane.ios[s.plane.next_io.fetch_add(1) % <uint32_t> s.plane.n_ios]
     s.watch.harvest = _harvest
-    if (s.wake < 0 or s.plane.poller.add(s.watch.set, s.wake, NULL) < 0 or io_watch(io, &s.watch) < 0):
+    if (s.wake < 0 or s.plane.poller.add(s.watch.set, s.wake, NULL) < 0 or io_watch(io,
+                                                                                    &s.watch) < 0):
         s.plane.poller.close(s.watch.set)
         if s.wake >= 0:
             close(s.wake)
@@ -122,7 +123,7 @@ cdef int sock_watch(Sock* s) noexcept nogil:
     return 0
 
 
-# -- the lock ---------------------------------------------------------------------------------------------
+# -- the lock --------------------------------------------------------------------------------------
 
 cdef void _lock_slow(Sock* s) noexcept nogil:
     cdef int spin
@@ -151,20 +152,20 @@ cdef inline void _unlock(Sock* s) noexcept nogil:
 cdef void sock_enter(Sock* s) noexcept nogil:
     _lock(s)
     if s.ready.load() != NULL:
-        _drain(s)
+        drain(s)
 
 
 cdef bint sock_try_enter(Sock* s) noexcept nogil:
     if not _try_lock(s):
         return False
     if s.ready.load() != NULL:
-        _drain(s)
+        drain(s)
     return True
 
 
 cdef int _collect(Sock* s, Kick* kicks) noexcept nogil:
-    """Under the lock: publish what was written, say who must be told. What does not fit is told now,
-    by another thread's doing."""
+    """Under the lock: publish what was written, say who must be told. What does not fit is told
+    now, by another thread's doing."""
     cdef Pipe* pipe = s.host.dirty
     cdef Pipe* following
     cdef Link* link
@@ -217,25 +218,27 @@ cdef void sock_leave(Sock* s, bint flush) noexcept nogil:
         if n:
             _perform(s, kicks, n)
             n = 0
-        # SYNC: seq_cst pair with _serve: it says "service", then tries the lock; we unlock, then look
+        # SYNC: seq_cst pair with _serve: it says "service", then tries the lock; we unlock, then
+        # look
         if not s.service.load() or not _try_lock(s):
             return
         s.service.exchange(0)
         if s.ready.load() != NULL:
-            _drain(s)
+            drain(s)
 
 
 cdef void _serve(Sock* s) noexcept nogil:
-    """Something must be acted on even if the application never calls; if somebody is in, he will."""
+    """Something must be acted on even if the application never calls; if somebody is in, he
+    will."""
     s.service.exchange(1)
     if _try_lock(s):
         s.service.exchange(0)
         if s.ready.load() != NULL:
-            _drain(s)
+            drain(s)
         sock_leave(s, False)
 
 
-# -- events ----------------------------------------------------------------------------------------------
+# -- events ----------------------------------------------------------------------------------------
 
 cdef void _wake(Sock* s) noexcept nogil:
     cdef int i
@@ -253,7 +256,7 @@ cdef void sock_changed(Sock* s) noexcept nogil:
     _wake(s)
 
 
-cdef void _event(Pipe* pipe, uint32_t what) noexcept nogil:
+cdef void sock_event(Pipe* pipe, uint32_t what) noexcept nogil:
     """PortOps.event: any thread, no lock."""
     cdef Sock* s = <Sock*> pipe.sock
     cdef Pipe* head
@@ -271,7 +274,7 @@ cdef void _event(Pipe* pipe, uint32_t what) noexcept nogil:
     sock_changed(s)
 
 
-cdef void _ended(Port* port) noexcept nogil:
+cdef void sock_ended(Port* port) noexcept nogil:
     cdef Sock* s = <Sock*> port
     s.users.fetch_add(1)      # close() frees the socket when engines and users are both 0
     s.engines.fetch_sub(1)
@@ -279,14 +282,16 @@ cdef void _ended(Port* port) noexcept nogil:
     s.users.fetch_sub(1)
 
 
-cdef void _emit(Host* host, uint32_t what, Pipe* pipe, const uint8_t* data, size_t size) noexcept nogil:
+cdef void _emit(Host* host, uint32_t what, Pipe* pipe, const uint8_t* data,
+                size_t size) noexcept nogil:
     cdef Sock* s = _of_host(host)
     plane_note(s.plane, NOTE_PATTERN, s.port.number, 0xffffffff, pipe.id if pipe != NULL else 0,
                <int32_t> what, 0, data, size)
 
 
 cdef void _harvest(Watch* watch) noexcept nogil:
-    """The I/O thread takes the socket's edges. The wake-up of a leader is not ours: give it back."""
+    """The I/O thread takes the socket's edges. The wake-up of a leader is not ours: give it
+    back."""
     cdef Sock* s = <Sock*> watch.arg
     cdef Ready[64] found
     cdef int n = 64
@@ -315,253 +320,11 @@ cdef void sock_act(Sock* s, Ready* found, int n) noexcept nogil:
 
 
 cdef PortOps PORT
-PORT.event = _event
-PORT.ended = _ended
+PORT.event = sock_event
+PORT.ended = sock_ended
 
 
-# -- draining: what engines and other sockets told us --------------------------------------------------
-
-cdef void _drain(Sock* s) noexcept nogil:
-    cdef Pipe* stack = s.ready.exchange(NULL)
-    cdef Pipe* pipe = NULL
-    cdef Pipe* following
-    cdef uint32_t events
-    while stack != NULL:        # oldest first
-        following = stack.ready_next
-        stack.ready_next = pipe
-        pipe = stack
-        stack = following
-    while pipe != NULL:
-        following = pipe.ready_next
-        events = pipe.events.exchange(0)
-        if events & EVENT_ATTACH and pipe.state == PIPE_NEW:
-            _attach(s, pipe)
-        if pipe.state == PIPE_ATTACHED:
-            if events & EVENT_WRITE:
-                s.ops.writable(s.pattern, pipe)
-            if events & EVENT_READ:
-                s.ops.readable(s.pattern, pipe)
-        if events & EVENT_TERM:
-            _hangup(s, pipe)
-        link_unref(<Link*> pipe.link)
-        pipe = following
-    if s.n_waiting.load():
-        _pump(s)
-
-
-cdef void _attach(Sock* s, Pipe* pipe) noexcept nogil:
-    pipe.host = &s.host
-    if s.closing.load() or s.ops.attach(s.pattern, pipe):
-        pipe.state = PIPE_REFUSED
-        pipe.far_ops.close(pipe.far)
-        return                # the far side lets go, then TERM comes and frees it
-    pipe.state = PIPE_ATTACHED
-    pipe.all_prev = NULL
-    pipe.all_next = s.all
-    if s.all != NULL:
-        s.all.all_prev = pipe
-    s.all = pipe
-    s.n_pipes += 1
-
-
-cdef void _unlist(Pipe** head, Pipe* pipe) noexcept nogil:
-    if pipe.all_prev != NULL:
-        pipe.all_prev.all_next = pipe.all_next
-    else:
-        head[0] = pipe.all_next
-    if pipe.all_next != NULL:
-        pipe.all_next.all_prev = pipe.all_prev
-
-
-cdef void _undirty(Sock* s, Pipe* pipe) noexcept nogil:
-    cdef Pipe** at = &s.host.dirty
-    if not pipe.dirty & DIRTY_LISTED:
-        return
-    while at[0] != pipe:
-        at = &at[0].dirty_next
-    at[0] = pipe.dirty_next
-    pipe.dirty = 0
-
-
-cdef void _hangup(Sock* s, Pipe* pipe) noexcept nogil:
-    """The far side has let go. What it published can still be read, if anybody ever will."""
-    cdef Link* link = <Link*> pipe.link
-    if pipe.state != PIPE_ATTACHED:
-        if pipe.state == PIPE_NEW or pipe.state == PIPE_REFUSED:
-            pipe.state = PIPE_ENDED
-            link_unref(link)
-        return
-    pipe.state = PIPE_HUNG
-    _unlist(&s.all, pipe)
-    s.n_pipes -= 1
-    if s.ops.hangup != NULL:
-        s.ops.hangup(s.pattern, pipe)
-    _take_back(s, pipe)
-    pipe.all_prev = NULL
-    pipe.all_next = s.hung
-    if s.hung != NULL:
-        s.hung.all_prev = pipe
-    s.hung = pipe
-    if s.closing.load():
-        _discard(pipe, DROP_CLOSED)
-    elif not s.flags & PAT_RECV:
-        _discard(pipe, DROP_UNEXPECTED)
-    _reap(s)
-
-
-cdef void _discard(Pipe* pipe, uint32_t reason) noexcept nogil:
-    cdef Msg m
-    while lane_read(pipe.inn, &m):
-        if not m.flags & (MSG_CONTROL | MSG_MORE):
-            pipe.in_dropped[reason] += 1
-        msg_close(&m)
-
-
-cdef void _reap(Sock* s) noexcept nogil:
-    """End the hung pipes that have been read to the end."""
-    cdef Pipe* pipe = s.hung
-    cdef Pipe* following
-    while pipe != NULL:
-        following = pipe.all_next
-        if not lane_readable(pipe.inn):
-            _finish(s, pipe)
-        pipe = following
-
-
-cdef void _finish(Sock* s, Pipe* pipe) noexcept nogil:
-    s.ops.detach(s.pattern, pipe)
-    _unlist(&s.hung, pipe)
-    _undirty(s, pipe)
-    _settle(s, pipe)
-    pipe.state = PIPE_ENDED
-    link_unref(<Link*> pipe.link)
-
-
-cdef void _take_back(Sock* s, Pipe* pipe) noexcept nogil:
-    """Messages that the peer has not been sent go back to the socket, in order and in front, or are
-    counted as dropped."""
-    cdef Link* link = <Link*> pipe.link
-    cdef MsgVec back
-    cdef MsgVec old
-    cdef Msg m
-    cdef size_t i
-    cdef bint reroute = s.flags & PAT_REROUTE and not s.closing.load()
-    memset(&back, 0, sizeof(MsgVec))
-    if not pipe.far_ops.counted:     # inproc: what lies in the lane is the peer's already
-        _undirty_out(pipe)
-        for i in range(link.returned.n):
-            _keep_back(s, pipe, &back, &link.returned.at[i], reroute)
-        link.returned.n = 0
-        while lane_read(pipe.out, &m):
-            _keep_back(s, pipe, &back, &m, reroute)
-    if back.n == 0:
-        vec_fini(&back)
-        return
-    old = s.waiting
-    for i in range(s.waiting_at, old.n):
-        vec_push(&back, &old.at[i])
-    old.n = 0
-    vec_fini(&old)
-    s.waiting = back
-    s.waiting_at = 0
-
-
-cdef void _undirty_out(Pipe* pipe) noexcept nogil:
-    if not pipe.out.conflate:
-        ypipe_flush(&pipe.out.q)     # both ends are ours now
-    pipe.dirty &= ~(<uint32_t> DIRTY_OUT)
-
-
-cdef void _keep_back(Sock* s, Pipe* pipe, MsgVec* back, Msg* m, bint reroute) noexcept nogil:
-    cdef bint last = not m.flags & MSG_MORE
-    if m.flags & MSG_CONTROL:
-        msg_close(m)
-    elif reroute:
-        s.waiting_bytes += <int64_t> msg_size(m)
-        if last:
-            pipe.offered -= 1
-            s.n_waiting.fetch_add(1)
-        vec_push(back, m)
-    else:
-        if last:
-            pipe.out_dropped[DROP_CLOSED if s.closing.load() else DROP_PEER_GONE] += 1
-        msg_close(m)
-
-
-# -- accounts ---------------------------------------------------------------------------------------------
-
-cdef void _settle(Sock* s, Pipe* pipe) noexcept nogil:
-    """The pipe's final accounts."""
-    cdef Traffic* t = &(<Link*> pipe.link).traffic
-    cdef Ended* e = <Ended*> calloc(1, sizeof(Ended))
-    cdef Ended here
-    cdef Ended* oldest
-    cdef int i
-    memset(&here, 0, sizeof(Ended))
-    here.id = pipe.id
-    here.since = (<Link*> pipe.link).since
-    account(pipe, &here)
-    s.total.offered += here.offered
-    s.total.written += here.written
-    s.total.delivered += here.delivered
-    s.total.read += here.read
-    s.total.bytes_out += here.bytes_out
-    s.total.bytes_in += here.bytes_in
-    for i in range(DROP_REASONS):
-        s.total.out_dropped[i] += here.out_dropped[i]
-        s.total.in_dropped[i] += here.in_dropped[i]
-    plane_note(s.plane, NOTE_GONE, s.port.number, 0xffffffff, pipe.id, 0, 0, NULL, 0)
-    if e == NULL:
-        return
-    e[0] = here
-    e.next = s.ended
-    s.ended = e
-    s.n_ended += 1
-    if s.n_ended > 2 * ENDED_KEPT:       # forget the older half
-        oldest = s.ended
-        for i in range(ENDED_KEPT - 1):
-            oldest = oldest.next
-        e = oldest.next
-        oldest.next = NULL
-        s.n_ended = ENDED_KEPT
-        while e != NULL:
-            oldest = e.next
-            free(e)
-            e = oldest
-
-
-cdef void account(Pipe* pipe, Ended* out) noexcept nogil:
-    """Under the lock: the pipe's accounts as they are now. offered is read before written, read
-    before delivered would be wrong the other way round; the socket's own are stable here."""
-    cdef Link* link = <Link*> pipe.link
-    cdef Traffic* t = &link.traffic
-    cdef Pipe* other = &link.ends[1] if pipe == &link.ends[0] else &link.ends[0]
-    cdef int i
-    for i in range(DROP_REASONS):
-        out.out_dropped[i] = pipe.out_dropped[i]
-        out.in_dropped[i] = pipe.in_dropped[i]
-    out.offered = pipe.offered
-    out.delivered = pipe.delivered
-    if pipe.far_ops.counted:             # inproc: written means the peer has it
-        out.written = pipe.offered
-        for i in range(DROP_REASONS):
-            out.written -= pipe.out_dropped[i]
-        out.written += pipe.out_dropped[DROP_CONFLATED]
-        out.out_dropped[DROP_CONFLATED] = 0
-        out.in_dropped[DROP_CONFLATED] += other.out_dropped[DROP_CONFLATED]
-        out.read = other.offered
-        for i in range(DROP_REASONS):
-            if i != DROP_CONFLATED:
-                out.read -= other.out_dropped[i]
-        return
-    out.written = t.written.load()
-    out.read = t.read.load()
-    out.bytes_out = t.bytes_out.load()
-    out.bytes_in = t.bytes_in.load()
-    out.out_dropped[DROP_HALF_WRITTEN] += t.half_out.load()
-    out.in_dropped[DROP_CONFLATED] += t.conflated_in.load()
-    out.in_dropped[DROP_MALFORMED] += t.malformed_in.load()
-
+# -- accounts --------------------------------------------------------------------------------------
 
 cdef int64_t sock_outstanding(Sock* s) noexcept nogil:
     cdef int64_t sum = s.n_waiting.load()
@@ -581,66 +344,7 @@ cdef int64_t sock_outstanding(Sock* s) noexcept nogil:
     return sum
 
 
-# -- sending ----------------------------------------------------------------------------------------------
-
-cdef int _wait_in_line(Sock* s, Msg* parts, size_t n) noexcept nogil:
-    """No peer yet: the message waits in the socket. MQ_FULL at the mark."""
-    cdef size_t i
-    cdef int64_t size = 0
-    if s.n_waiting.load() >= s.port.send.msgs:
-        return MQ_FULL
-    for i in range(n):
-        size += <int64_t> msg_size(&parts[i])
-    if s.n_waiting.load() and s.waiting_bytes + size > s.port.send.bytes:
-        return MQ_FULL
-    if s.port.send.conflate:
-        _forget_waiting(s, DROP_CONFLATED)
-    for i in range(n):
-        if vec_push(&s.waiting, &parts[i]):
-            s.waiting.n -= i
-            return MQ_NOMEM
-    s.n_waiting.fetch_add(1)
-    s.waiting_bytes += size
-    return MQ_OK
-
-
-cdef void _forget_waiting(Sock* s, uint32_t reason) noexcept nogil:
-    cdef size_t i
-    for i in range(s.waiting_at, s.waiting.n):
-        msg_close(&s.waiting.at[i])
-    s.host.dropped[reason] += s.n_waiting.load()
-    s.n_waiting.store(0)
-    s.waiting_bytes = 0
-    s.waiting.n = 0
-    s.waiting_at = 0
-
-
-cdef void _pump(Sock* s) noexcept nogil:
-    """Peers came or have room: unrouted messages go to them, in order."""
-    cdef size_t n
-    cdef size_t i
-    cdef int64_t size
-    cdef int rc
-    while s.waiting_at < s.waiting.n:
-        n = 1
-        while s.waiting.at[s.waiting_at + n - 1].flags & MSG_MORE:
-            n += 1
-        size = 0
-        for i in range(n):
-            size += <int64_t> msg_size(&s.waiting.at[s.waiting_at + i])
-        rc = s.ops.send(s.pattern, &s.waiting.at[s.waiting_at], n)
-        if rc == MQ_AGAIN or rc == MQ_FULL or rc == MQ_NOMEM:
-            return
-        if rc != MQ_OK and rc != MQ_DROPPED:
-            for i in range(n):
-                msg_close(&s.waiting.at[s.waiting_at + i])
-            s.host.dropped[DROP_MALFORMED] += 1
-        s.waiting_at += n
-        s.n_waiting.fetch_sub(1)
-        s.waiting_bytes -= size
-    s.waiting.n = 0
-    s.waiting_at = 0
-
+# -- sending ---------------------------------------------------------------------------------------
 
 cdef int _send(Sock* s, Msg* parts, size_t n) noexcept nogil:
     """Under the lock."""
@@ -649,14 +353,14 @@ cdef int _send(Sock* s, Msg* parts, size_t n) noexcept nogil:
         return MQ_CLOSED
     if s.n_waiting.load():
         if s.flags & PAT_EXCHANGE:       # a new request supersedes the one nobody has taken yet
-            _forget_waiting(s, DROP_CANCELLED)
+            forget_waiting(s, DROP_CANCELLED)
         else:
-            _pump(s)
+            pump(s)
             if s.n_waiting.load():
-                return _wait_in_line(s, parts, n)
+                return wait_in_line(s, parts, n)
     rc = s.ops.send(s.pattern, parts, n)
     if rc == MQ_AGAIN and s.flags & PAT_WAITS and s.connects.load() and not s.immediate:
-        rc = _wait_in_line(s, parts, n)
+        rc = wait_in_line(s, parts, n)
     return rc
 
 
@@ -699,7 +403,8 @@ cdef int sock_send(Sock* s, Msg* parts, size_t n) noexcept nogil:
     return rc
 
 
-cdef int sock_send_many(Sock* s, MsgVec* v, size_t start, size_t* done, size_t* count) noexcept nogil:
+cdef int sock_send_many(Sock* s, MsgVec* v, size_t start, size_t* done,
+                        size_t* count) noexcept nogil:
     cdef size_t n
     cdef int rc = MQ_OK
     count[0] = 0
@@ -734,7 +439,7 @@ cdef int sock_send_to(Sock* s, uint32_t peer, Msg* parts, size_t n) noexcept nog
     return rc
 
 
-# -- batching: under load the caller corks, the I/O thread makes one pass a tick ----------------------------
+# -- batching: under load the caller corks, the I/O thread makes one pass a tick -------------------
 
 cdef void _start_batching(Sock* s) noexcept nogil:
     s.debt = 0
@@ -771,7 +476,7 @@ cdef bint _tick(Tick* tick, IoThread* io) noexcept nogil:
     return True
 
 
-# -- receiving ----------------------------------------------------------------------------------------------
+# -- receiving -------------------------------------------------------------------------------------
 
 cdef int _recv(Sock* s, MsgVec* out) noexcept nogil:
     cdef int rc
@@ -783,7 +488,7 @@ cdef int _recv(Sock* s, MsgVec* out) noexcept nogil:
     elif rc == MQ_STATE and s.n_waiting.load() and s.flags & PAT_EXCHANGE:
         rc = MQ_AGAIN         # the request still waits for its first peer
     if s.hung != NULL:
-        _reap(s)
+        reap(s)
     return rc
 
 
@@ -795,7 +500,8 @@ cdef int sock_recv(Sock* s, MsgVec* out) noexcept nogil:
     return rc
 
 
-cdef int sock_recv_many(Sock* s, MsgVec* out, size_t max, int64_t max_bytes, size_t* count) noexcept nogil:
+cdef int sock_recv_many(Sock* s, MsgVec* out, size_t max, int64_t max_bytes,
+                        size_t* count) noexcept nogil:
     cdef int rc = MQ_OK
     cdef int64_t bytes_ = 0
     cdef size_t before
@@ -814,7 +520,7 @@ cdef int sock_recv_many(Sock* s, MsgVec* out, size_t max, int64_t max_bytes, siz
     return MQ_OK if count[0] else rc
 
 
-# -- the rest of the pattern's face ---------------------------------------------------------------------
+# -- the rest of the pattern's face ----------------------------------------------------------------
 
 cdef int sock_subscribe(Sock* s, const uint8_t* topic, size_t size, int on) noexcept nogil:
     cdef int rc = MQ_UNSUPPORTED
@@ -830,7 +536,7 @@ cdef int sock_subscribe(Sock* s, const uint8_t* topic, size_t size, int on) noex
 cdef void sock_abandon(Sock* s) noexcept nogil:
     sock_enter(s)
     if s.flags & PAT_EXCHANGE and s.n_waiting.load():
-        _forget_waiting(s, DROP_CANCELLED)
+        forget_waiting(s, DROP_CANCELLED)
     if s.ops.abandon != NULL:
         s.ops.abandon(s.pattern)
     sock_leave(s, True)
@@ -841,12 +547,12 @@ cdef int64_t sock_query(Sock* s, uint32_t what, const uint8_t* data, size_t size
     sock_enter(s)
     answer = s.ops.query(s.pattern, what, data, size)
     if s.hung != NULL:
-        _reap(s)
+        reap(s)
     sock_leave(s, True)
     return answer
 
 
-# -- closing -----------------------------------------------------------------------------------------------
+# -- closing ---------------------------------------------------------------------------------------
 
 cdef void sock_close_input(Sock* s) noexcept nogil:
     s.closing.store(1)
@@ -860,95 +566,14 @@ cdef void sock_drop_all(Sock* s) noexcept nogil:
     nobody has read are dropped too."""
     cdef Pipe* pipe
     sock_enter(s)
-    _forget_waiting(s, DROP_CLOSED)
+    forget_waiting(s, DROP_CLOSED)
     pipe = s.all
     while pipe != NULL:
         pipe.far_ops.close(pipe.far)
         pipe = pipe.all_next
     pipe = s.hung
     while pipe != NULL:
-        _discard(pipe, DROP_CLOSED)
+        discard(pipe, DROP_CLOSED)
         pipe = pipe.all_next
-    _reap(s)
+    reap(s)
     sock_leave(s, True)
-
-
-# -- inproc: two sockets, two ends of one link ----------------------------------------------------------
-
-cdef void _far_kick(void* far, uint32_t what) noexcept nogil:
-    cdef Pipe* other = <Pipe*> far
-    cdef uint32_t events = 0
-    if what & DIRTY_RESET:
-        _far_close(far)
-        return
-    if what & DIRTY_OUT:
-        events |= EVENT_READ
-    if what & DIRTY_IN:
-        events |= EVENT_WRITE
-    if events:
-        _event(other, events)
-
-
-cdef void _far_close(void* far) noexcept nogil:
-    """There is no engine between them to answer: both ends end."""
-    cdef Pipe* other = <Pipe*> far
-    _event(<Pipe*> other.far, EVENT_TERM)
-    _event(other, EVENT_TERM)
-
-
-cdef void _link_freed(Link* link) noexcept nogil:
-    _ended(<Port*> link.owners[0])
-    _ended(<Port*> link.owners[1])
-
-
-cdef FarOps INPROC
-INPROC.counted = 1
-INPROC.kick = _far_kick
-INPROC.kick_later = _far_kick
-INPROC.close = _far_close
-
-
-cdef int64_t _add(int64_t a, int64_t b) noexcept nogil:
-    return a + b if a < (<int64_t> 1 << 62) and b < (<int64_t> 1 << 62) else <int64_t> 1 << 62
-
-
-cdef int sock_join(Sock* a, Sock* b, uint32_t* id_a, uint32_t* id_b,
-                   int32_t prio_a, int32_t prio_b) noexcept nogil:
-    """a connects to b. The one queue each way holds what both marks allow together."""
-    cdef Marks forth, back
-    cdef Link* link
-    forth.msgs = _add(a.port.send.msgs, b.port.recv.msgs)
-    forth.bytes = _add(a.port.send.bytes, b.port.recv.bytes)
-    forth.conflate = a.port.send.conflate or b.port.recv.conflate
-    back.msgs = _add(b.port.send.msgs, a.port.recv.msgs)
-    back.bytes = _add(b.port.send.bytes, a.port.recv.bytes)
-    back.conflate = b.port.send.conflate or a.port.recv.conflate
-    link = link_new(a.plane.pool, &a.plane.links, &forth, &back)
-    if link == NULL:
-        return MQ_NOMEM
-    link.since = now_ns()
-    link.engine = 0xffffffff
-    link.owners[0] = &a.port
-    link.owners[1] = &b.port
-    link.freed = _link_freed
-    a.engines.fetch_add(1)
-    b.engines.fetch_add(1)
-    _end(&link.ends[0], &link.ends[1], a, b, prio_a, 1)
-    _end(&link.ends[1], &link.ends[0], b, a, prio_b, 0)
-    id_a[0] = link.ends[0].id
-    id_b[0] = link.ends[1].id
-    # both ends exist before either socket can touch them
-    _event(&link.ends[0], EVENT_ATTACH)
-    _event(&link.ends[1], EVENT_ATTACH)
-    return MQ_OK
-
-
-cdef void _end(Pipe* pipe, Pipe* other, Sock* s, Sock* peer, int32_t prio, uint32_t connected) noexcept nogil:
-    pipe.id = s.port.next_peer.fetch_add(1) + 1
-    pipe.sock = &s.port
-    pipe.far_ops = &INPROC
-    pipe.far = other
-    pipe.prio = prio
-    pipe.connected = connected
-    pipe.routing_id = peer.port.shake.routing_id
-    pipe.routing_id_size = <uint32_t> peer.port.shake.routing_id_size

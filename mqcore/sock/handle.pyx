@@ -1,0 +1,481 @@
+"""SocketHandle: a socket's C half as Python holds it: its life, its options, its links, its
+counters.
+
+What applications call is in core.pyx, which derives from this. The underscored methods are for
+mqcore/api and mqcore/control.
+"""
+
+cimport cython
+from cpython.exc cimport PyErr_CheckSignals
+from libc.stdint cimport INT64_MAX, uint8_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memset
+
+from mqcore.base.clock cimport now_ns
+from mqcore.base.message cimport MsgVec, vec_fini
+from mqcore.base.slab cimport Owner, owner_release, pool_drain_released
+from mqcore.base.status cimport (
+    MQ_CLOSED, MQ_GONE, MQ_INVALID, MQ_NO_PEER, MQ_NOMEM, MQ_OK, MQ_STATE, MQ_UNSUPPORTED,
+)
+from mqcore.link.engine cimport (
+    E_TERM, Engine, EngineConfig, engine_at, engine_new, engine_pending, engine_post, engine_start,
+)
+from mqcore.link.pipe cimport Link
+from mqcore.reactor.includes cimport close
+from mqcore.sock.inproc cimport sock_join
+from mqcore.sock.pipes cimport account
+from mqcore.sock.sock cimport (
+    NOTIFIERS, WAIT_TIMEOUT, Ended, sock_abandon, sock_changed, sock_close_input, sock_drop_all,
+    sock_enter,
+    sock_free, sock_leave, sock_new, sock_outstanding, sock_query, sock_subscribe, sock_watch,
+)
+from mqcore.sock.wait cimport sock_wait
+from mqcore.spi.pattern cimport (
+    PAT_EXCHANGE, PAT_IDENTITY, PAT_RECV, PAT_SEND, Q_CAN_RECV, Q_CAN_SEND,
+)
+from mqcore.spi.pipe cimport DROP_REASONS, Pipe
+
+import threading
+
+from mqcore.errors import (
+    Forked, NoSuchPeer, OptionError, PeerGone, SocketClosed, StateError, UsageError,
+)
+
+cdef object MAIN = threading.main_thread().ident
+cdef object get_ident = threading.get_ident
+
+
+@cython.no_gc_clear  # __dealloc__ needs the plane: a collected cycle must not clear it first
+cdef class SocketHandle:
+    def __cinit__(self, *args, **kwargs):
+        self.send_ns = -1
+        self.recv_ns = -1
+
+    def __dealloc__(self):
+        if self.s == NULL or self.plane.forked:
+            return
+        self.let_go()
+        # an engine or a call inside means that close() never came: leak it rather than pull it away
+        if self.s.engines.load() == 0 and self.s.users.load() == 0:
+            sock_free(self.s)
+
+    cdef void let_go(self) noexcept:
+        """The memory that is only kept for speed, and a message that nobody came for."""
+        cdef MsgVec* v = self.spare.exchange(NULL)
+        cdef Owner* arena = self.arena.exchange(NULL)
+        if v != NULL:
+            vec_fini(v)
+            free(v)
+        if arena != NULL:
+            owner_release(arena)
+        vec_fini(&self.held)
+
+    cdef int check(self) except -1:
+        if self.plane is None or self.s == NULL:
+            raise SocketClosed("this socket was never opened")
+        if self.plane.forked:
+            raise Forked("this socket belongs to the parent process",
+                         hint="make a new socket in the child; pass URLs, not sockets")
+        if self.s.closing.load():
+            raise SocketClosed("the socket is closed")
+        if self.device_owned:
+            raise UsageError("a device owns this socket", hint="stop the device first")
+        if self.plane.plane.pool.released.load() != NULL:
+            pool_drain_released(self.plane.plane.pool)
+        return 0
+
+    cdef int64_t deadline(self, object timeout, int64_t default) except -2:
+        """Monotonic ns; -1 for ever; 0: do not wait."""
+        cdef double seconds
+        if timeout is ...:
+            if default <= 0:
+                return default
+            return now_ns() + default
+        if timeout is None:
+            return -1
+        if isinstance(timeout, str) or isinstance(timeout, bool):
+            raise UsageError(f"timeout must be seconds or None, not {timeout!r}")
+        seconds = timeout
+        if seconds < 0 or seconds != seconds:
+            raise UsageError(f"timeout must not be negative, got {timeout!r}",
+                             hint="0 does not wait, None waits for ever")
+        if seconds == 0:
+            return 0
+        if seconds > 4e9:
+            return -1
+        return now_ns() + <int64_t> (seconds * 1e9)
+
+    cdef int fail(self, int rc, bint sending) except -1:
+        """A Status that is no success and no reason to wait, as an exception."""
+        if rc == MQ_CLOSED:
+            raise SocketClosed("the socket is closed")
+        if rc == MQ_STATE:
+            if not sending:
+                raise StateError("there is no request to wait for", hint="send a request first")
+            if self.answers:
+                raise StateError("there is no request to answer", hint="recv() one first")
+            raise StateError("the last request has not been answered",
+                             hint="recv() first, or make the socket with strict=False")
+        if rc == MQ_NO_PEER:
+            raise NoSuchPeer("the peer that this message is for is not connected",
+                             hint="mandatory=False drops such messages instead, counted")
+        if rc == MQ_GONE:
+            raise PeerGone("the peer that owed the answer has left", hint="send the request again")
+        if rc == MQ_INVALID:
+            raise UsageError("the pattern cannot send this message",
+                             hint="ROUTER wants a routing id first; conflate takes one part")
+        if rc == MQ_UNSUPPORTED:
+            verb = "send" if sending else "recv"
+            raise UsageError(f"a {self.plugin.name} socket cannot {verb}()")
+        if rc == MQ_NOMEM:
+            raise MemoryError()
+        raise RuntimeError(f"status {rc}")
+
+    cdef int wait(self, uint32_t seen, int64_t deadline) except -1:
+        """Sleep without the GIL; 1: time is up."""
+        cdef int verdict
+        cdef bint slices = get_ident() == MAIN
+        with nogil:
+            verdict = sock_wait(self.s, seen, deadline, slices)
+        PyErr_CheckSignals()
+        if self.plane.forked:
+            self.check()
+        return verdict == WAIT_TIMEOUT
+
+    # -- for mqcore/api and mqcore/control ---------------------------------------------------------
+
+    def _open(self, PlaneCore plane, PatternPlugin plugin, uint32_t number, dict shake, dict marks):
+        """Make the socket. shake: pattern, number, peers, routing_id, metadata (encoded), sp,
+        publishes. marks: send_hwm, recv_hwm, send_hwm_bytes, recv_hwm_bytes (None: no limit),
+        send_conflate, recv_conflate."""
+        cdef Sock* s
+        if plane.forked:
+            raise Forked("this context belongs to the parent process",
+                         hint="make a new one in the child")
+        s = sock_new(plane.plane, plugin.ops, number)
+        if s == NULL:
+            raise MemoryError()
+        self.plane = plane
+        self.plugin = plugin
+        self.s = s
+        self.answers = (s.flags & PAT_EXCHANGE) and s.ops.send_to != NULL
+        self.routes = plugin.name == "router"
+        self._keep = [shake["pattern"].encode(), (" " + " ".join(shake["peers"]) + " ").encode(),
+                      shake["routing_id"], shake["metadata"]]
+        s.port.shake.pattern = <bytes> self._keep[0]
+        s.port.shake.peers = <bytes> self._keep[1]
+        s.port.shake.routing_id = <const uint8_t*> <char*> <bytes> self._keep[2]
+        s.port.shake.routing_id_size = len(self._keep[2])
+        s.port.shake.metadata = <const uint8_t*> <char*> <bytes> self._keep[3]
+        s.port.shake.metadata_size = len(self._keep[3])
+        s.port.shake.number = shake["number"]
+        s.port.shake.sp = shake["sp"]
+        s.port.shake.publishes = shake["publishes"]
+        s.port.shake.announce_id = s.flags & PAT_IDENTITY != 0
+        s.port.send.msgs = limit(marks["send_hwm"])
+        s.port.send.bytes = limit(marks["send_hwm_bytes"])
+        s.port.send.conflate = marks["send_conflate"]
+        s.port.recv.msgs = limit(marks["recv_hwm"])
+        s.port.recv.bytes = limit(marks["recv_hwm_bytes"])
+        s.port.recv.conflate = marks["recv_conflate"]
+
+    def _set(self, str name, value):
+        """send_timeout, recv_timeout (seconds or None), immediate, on_full (index), device; the
+        four marks, for peers that connect from now on."""
+        if name == "send_timeout":
+            self.send_ns = -1 if value is None else <int64_t> (value * 1e9)
+        elif name == "recv_timeout":
+            self.recv_ns = -1 if value is None else <int64_t> (value * 1e9)
+        elif name == "immediate":
+            self.s.immediate = value
+        elif name == "send_hwm":
+            self.s.port.send.msgs = limit(value)
+        elif name == "send_hwm_bytes":
+            self.s.port.send.bytes = limit(value)
+        elif name == "recv_hwm":
+            self.s.port.recv.msgs = limit(value)
+        elif name == "recv_hwm_bytes":
+            self.s.port.recv.bytes = limit(value)
+        elif name == "on_full":
+            self.s.on_full = value
+        elif name == "device":
+            self.device_owned = value
+        else:
+            raise KeyError(name)
+
+    def _set_pattern_option(self, str name, value):
+        """One of the pattern's own rows. False: it has no such option."""
+        cdef bytes raw = value if isinstance(value, bytes) else b""
+        cdef int64_t number = 0 if isinstance(value, bytes) else int(value)
+        cdef bytes key = name.encode()
+        cdef int rc
+        sock_enter(self.s)
+        rc = self.s.ops.set_option(self.s.pattern, key, number, <const uint8_t*> <char*> raw,
+                                   len(raw))
+        sock_leave(self.s, True)
+        if rc == MQ_INVALID:
+            raise OptionError(f"{name}={value!r} is not possible here")
+        return rc == MQ_OK
+
+    def _adopt(self, int fd, bint connected, int prio, double handshake_timeout, double grace,
+               double heartbeat, double heartbeat_timeout, double heartbeat_ttl,
+               int64_t max_message_size):
+        """Give a connected non-blocking descriptor to a new engine, which owns it now. Seconds; 0:
+        none. Returns the engine's slot; OSError or MemoryError leave the descriptor with the
+        caller."""
+        cdef EngineConfig config
+        cdef Engine* e
+        config.connected = connected
+        config.prio = prio
+        config.handshake_timeout = <int64_t> (handshake_timeout * 1e9)
+        config.grace = <int64_t> (grace * 1e9)
+        config.heartbeat = <int64_t> (heartbeat * 1e9)
+        config.heartbeat_timeout = <int64_t> (heartbeat_timeout * 1e9)
+        config.heartbeat_ttl = <int64_t> (heartbeat_ttl * 1e9)
+        config.max_message_size = max_message_size
+        if self.s.closing.load():
+            raise SocketClosed("the socket is closed")
+        if sock_watch(self.s) < 0:
+            raise OSError("no descriptors left for the socket's poll set")
+        self.s.engines.fetch_add(1)
+        e = engine_new(self.plane.plane, self.s.watch.io, &self.s.watch, &self.s.port, fd, &config)
+        if e == NULL:
+            self.s.engines.fetch_sub(1)
+            raise MemoryError()
+        slot = e.slot
+        engine_start(e)
+        return slot
+
+    def _end_engine(self, uint32_t slot):
+        """Tell an engine of this socket to close its connection."""
+        engine_post(engine_at(self.plane.plane, slot), E_TERM)
+
+    def _end_pipe(self, uint32_t peer):
+        """The same by peer; False if there is no such peer."""
+        cdef Pipe* pipe
+        cdef bint found = False
+        sock_enter(self.s)
+        pipe = self.s.all
+        while pipe != NULL:
+            if pipe.id == peer:
+                pipe.far_ops.close(pipe.far)
+                found = True
+                break
+            pipe = pipe.all_next
+        sock_leave(self.s, True)
+        return found
+
+    def _unacked(self, uint32_t slot):
+        return engine_pending(engine_at(self.plane.plane, slot))
+
+    def _join(self, SocketHandle other, int prio, int other_prio):
+        """inproc: connect to other. (our peer id, its peer id)"""
+        cdef uint32_t mine = 0, its = 0
+        cdef int rc = sock_join(self.s, other.s, &mine, &its, prio, other_prio)
+        if rc:
+            raise MemoryError()
+        return mine, its
+
+    def _connects(self, int delta):
+        """Endpoints of our own that may bring a peer: messages wait for them."""
+        self.s.connects.fetch_add(<uint32_t> delta)
+        sock_changed(self.s)
+
+    def _subscribe(self, bytes topic, int on):
+        cdef int rc
+        self.check()
+        rc = sock_subscribe(self.s, <const uint8_t*> <char*> topic, len(topic), on)
+        if rc != MQ_OK:
+            self.fail(rc, True)
+
+    def _abandon(self):
+        self.check()
+        sock_abandon(self.s)
+
+    def _query(self, int what, bytes data=b""):
+        cdef int64_t answer
+        if self.s == NULL or self.plane.forked:
+            self.check()
+        answer = sock_query(self.s, what, <const uint8_t*> <char*> data, len(data))
+        return answer
+
+    def _can(self):
+        """(recv would not wait, send would not wait), exact now."""
+        self.check()
+        readable = self.held.n > 0 or (
+            self.s.flags & PAT_RECV != 0 and sock_query(self.s, Q_CAN_RECV, NULL, 0) > 0)
+        writable = self.s.flags & PAT_SEND != 0 and (
+            sock_query(self.s, Q_CAN_SEND, NULL, 0) > 0
+            or (self.s.connects.load() > 0 and not self.s.immediate and self.s.n_pipes == 0
+                and self.s.n_waiting.load() < self.s.port.send.msgs))
+        return readable, writable
+
+    def _attached(self):
+        """How many peers the pattern has now: handshaken and not refused."""
+        return 0 if self.s == NULL else self.s.n_pipes
+
+    def _change(self):
+        return self.s.change.load()
+
+    def _wait(self, uint32_t seen, timeout):
+        """Sleep until something changes after `seen`. False: time is up."""
+        cdef int64_t deadline = self.deadline(timeout, -1)
+        if deadline == 0:
+            return self.s.change.load() != seen
+        self.s.users.fetch_add(1)
+        try:
+            return not self.wait(seen, deadline)
+        finally:
+            self.s.users.fetch_sub(1)
+
+    def _notify_changed(self):
+        sock_changed(self.s)
+
+    def _add_notifier(self, int fd):
+        """Watch this eventfd's arming; returns its place. It is written once per _arm()."""
+        cdef int i
+        sock_enter(self.s)
+        try:
+            for i in range(NOTIFIERS):
+                if self.s.notifiers[i].fd < 0:
+                    self.s.notifiers[i].fd = fd
+                    return i
+        finally:
+            sock_leave(self.s, True)
+        raise UsageError(f"more than {NOTIFIERS} loops and pollers wait on one socket")
+
+    def _remove_notifier(self, int place):
+        if self.plane.forked:
+            return
+        sock_enter(self.s)
+        self.s.notifiers[place].armed.store(0)
+        self.s.notifiers[place].fd = -1
+        sock_leave(self.s, True)
+
+    def _arm(self, int place):
+        """From now on the next change writes the eventfd. Look again after arming."""
+        self.s.notifiers[place].armed.exchange(1)
+
+    @property
+    def closed(self):
+        return self.s == NULL or self.plane.forked or self.s.closing.load() != 0
+
+    def _close_input(self):
+        """First step of closing: calls fail, waiters wake. False if it was done before."""
+        if self.s.closing.load():
+            return False
+        sock_close_input(self.s)
+        return True
+
+    def _outstanding(self):
+        """Messages taken from the application that no kernel or peer has yet."""
+        return sock_outstanding(self.s)
+
+    def _drop_all(self):
+        """Last step: what is left is counted as dropped, pipes and engines are told to end."""
+        sock_drop_all(self.s)
+        self.let_go()
+
+    def _close_descriptors(self):
+        """In a forked child: the poll set and its eventfd, untouched otherwise."""
+        if self.s != NULL and self.s.watching.load():
+            self.plane.plane.poller.close(self.s.watch.set)
+            close(self.s.wake)
+
+    def _settled(self):
+        """True when no engine, no link and no call is left inside."""
+        sock_enter(self.s)
+        sock_leave(self.s, True)
+        return self.s.engines.load() == 0 and self.s.users.load() == 0
+
+    def _accounts(self):
+        """Everything countable, in one look: dict(sent, received, waiting, unmatched, dropped,
+        live: [(peer, facts)], ended: [...], total). facts: see account_dict."""
+        cdef Snapshot shot
+        cdef size_t i
+        cdef int reason
+        with nogil:
+            take_snapshot(self.s, &shot)
+        try:
+            if shot.at == NULL and shot.n:
+                raise MemoryError()
+            return {
+                "sent": shot.sent, "received": shot.received, "waiting": shot.waiting,
+                "unmatched": shot.unmatched,
+                "dropped": [shot.dropped[reason] for reason in range(DROP_REASONS)],
+                "live": [(shot.at[i].id, account_dict(&shot.at[i])) for i in range(shot.live)],
+                "ended": [(shot.at[i].id, account_dict(&shot.at[i]))
+                          for i in range(shot.live, shot.n)],
+                "total": account_dict(&shot.total), "batching": shot.batching,
+            }
+        finally:
+            free(shot.at)
+
+
+cdef struct Snapshot:         # copied under the lock, made into objects after it
+    int64_t sent, received, waiting, unmatched
+    int64_t[12] dropped
+    Ended total
+    Ended* at                 # live peers first
+    size_t live
+    size_t n
+    uint32_t batching
+
+
+cdef void take_snapshot(Sock* s, Snapshot* shot) noexcept nogil:
+    cdef Pipe* pipe
+    cdef Ended* ended
+    cdef int i
+    memset(shot, 0, sizeof(Snapshot))
+    sock_enter(s)
+    shot.sent = s.sent
+    shot.received = s.received
+    shot.waiting = s.n_waiting.load()
+    shot.unmatched = s.host.unmatched
+    shot.dropped = s.host.dropped
+    shot.total = s.total
+    shot.batching = s.batching
+    shot.live = s.n_pipes
+    pipe = s.hung
+    while pipe != NULL:
+        shot.live += 1
+        pipe = pipe.all_next
+    shot.n = shot.live + s.n_ended
+    shot.at = <Ended*> calloc(shot.n + 1, sizeof(Ended))
+    if shot.at != NULL:
+        shot.live = 0
+        pipe = s.all
+        for i in range(2):
+            while pipe != NULL:
+                live_account(pipe, &shot.at[shot.live])
+                shot.live += 1
+                pipe = pipe.all_next
+            pipe = s.hung
+        shot.n = shot.live
+        ended = s.ended
+        while ended != NULL:
+            shot.at[shot.n] = ended[0]
+            shot.n += 1
+            ended = ended.next
+    sock_leave(s, True)
+
+
+cdef void live_account(Pipe* pipe, Ended* out) noexcept nogil:
+    cdef Link* link = <Link*> pipe.link
+    out.id = pipe.id
+    out.since = link.since
+    account(pipe, out)
+
+
+cdef int64_t limit(value):
+    return INT64_MAX if value is None else value
+
+
+cdef dict account_dict(Ended* e):
+    return {
+        "offered": e.offered, "written": e.written, "read": e.read, "delivered": e.delivered,
+        "bytes_out": e.bytes_out, "bytes_in": e.bytes_in, "since": e.since / 1e9,
+        "rtt": e.rtt / 1e9 or None, "writes": e.writes, "reads": e.reads,
+        "out_dropped": [e.out_dropped[i] for i in range(DROP_REASONS)],
+        "in_dropped": [e.in_dropped[i] for i in range(DROP_REASONS)],
+    }

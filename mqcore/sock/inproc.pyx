@@ -1,0 +1,96 @@
+"""inproc: two sockets of one context, two ends of one link, no codec and no engine.
+
+What one end owes the other is an event on the other's ready stack. A link holds both sockets until
+its last reference is gone, so an event under way never meets a socket that has been freed.
+"""
+
+from libc.stdint cimport int32_t, int64_t, uint32_t
+
+from mqcore.base.clock cimport now_ns
+from mqcore.base.status cimport MQ_NOMEM, MQ_OK
+from mqcore.link.engine cimport Port
+from mqcore.link.pipe cimport (
+    EVENT_ATTACH, EVENT_READ, EVENT_TERM, EVENT_WRITE, Link, Marks, link_new,
+)
+from mqcore.sock.sock cimport Sock, sock_ended, sock_event
+from mqcore.spi.pipe cimport DIRTY_IN, DIRTY_OUT, DIRTY_RESET, FarOps, Pipe
+
+
+cdef void _far_kick(void* far, uint32_t what) noexcept nogil:
+    cdef Pipe* other = <Pipe*> far
+    cdef uint32_t events = 0
+    if what & DIRTY_RESET:
+        _far_close(far)
+        return
+    if what & DIRTY_OUT:
+        events |= EVENT_READ
+    if what & DIRTY_IN:
+        events |= EVENT_WRITE
+    if events:
+        sock_event(other, events)
+
+
+cdef void _far_close(void* far) noexcept nogil:
+    """There is no engine between them to answer: both ends end."""
+    cdef Pipe* other = <Pipe*> far
+    sock_event(<Pipe*> other.far, EVENT_TERM)
+    sock_event(other, EVENT_TERM)
+
+
+cdef void _link_freed(Link* link) noexcept nogil:
+    sock_ended(<Port*> link.owners[0])
+    sock_ended(<Port*> link.owners[1])
+
+
+cdef FarOps INPROC
+INPROC.counted = 1
+INPROC.kick = _far_kick
+INPROC.kick_later = _far_kick
+INPROC.close = _far_close
+
+
+cdef int64_t _add(int64_t a, int64_t b) noexcept nogil:
+    return a + b if a < (<int64_t> 1 << 62) and b < (<int64_t> 1 << 62) else <int64_t> 1 << 62
+
+
+cdef int sock_join(Sock* a, Sock* b, uint32_t* id_a, uint32_t* id_b,
+                   int32_t prio_a, int32_t prio_b) noexcept nogil:
+    """a connects to b. The one queue each way holds what both marks allow together."""
+    cdef Marks forth, back
+    cdef Link* link
+    forth.msgs = _add(a.port.send.msgs, b.port.recv.msgs)
+    forth.bytes = _add(a.port.send.bytes, b.port.recv.bytes)
+    forth.conflate = a.port.send.conflate or b.port.recv.conflate
+    back.msgs = _add(b.port.send.msgs, a.port.recv.msgs)
+    back.bytes = _add(b.port.send.bytes, a.port.recv.bytes)
+    back.conflate = b.port.send.conflate or a.port.recv.conflate
+    link = link_new(a.plane.pool, &a.plane.links, &forth, &back)
+    if link == NULL:
+        return MQ_NOMEM
+    link.since = now_ns()
+    link.engine = 0xffffffff
+    link.owners[0] = &a.port
+    link.owners[1] = &b.port
+    link.freed = _link_freed
+    a.engines.fetch_add(1)
+    b.engines.fetch_add(1)
+    _end(&link.ends[0], &link.ends[1], a, b, prio_a, 1)
+    _end(&link.ends[1], &link.ends[0], b, a, prio_b, 0)
+    id_a[0] = link.ends[0].id
+    id_b[0] = link.ends[1].id
+    # both ends exist before either socket can touch them
+    sock_event(&link.ends[0], EVENT_ATTACH)
+    sock_event(&link.ends[1], EVENT_ATTACH)
+    return MQ_OK
+
+
+cdef void _end(Pipe* pipe, Pipe* other, Sock* s, Sock* peer, int32_t prio,
+               uint32_t connected) noexcept nogil:
+    pipe.id = s.port.next_peer.fetch_add(1) + 1
+    pipe.sock = &s.port
+    pipe.far_ops = &INPROC
+    pipe.far = other
+    pipe.prio = prio
+    pipe.connected = connected
+    pipe.routing_id = peer.port.shake.routing_id
+    pipe.routing_id_size = <uint32_t> peer.port.shake.routing_id_size

@@ -1,0 +1,338 @@
+"""The pipes of a socket: peers that come and go, unrouted messages that wait for one, and the
+accounts of those that left. Everything here runs under the socket's lock. See pipes.pxd.
+"""
+
+from libc.stdint cimport int64_t, uint32_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memset
+
+from mqcore.base.message cimport (
+    MSG_CONTROL, MSG_MORE, Msg, MsgVec, msg_close, msg_size, vec_fini, vec_push,
+)
+from mqcore.base.status cimport (
+    MQ_AGAIN, MQ_DROPPED, MQ_FULL, MQ_NOMEM, MQ_OK,
+)
+from mqcore.base.ypipe cimport ypipe_flush
+from mqcore.link.pipe cimport (
+    EVENT_ATTACH, EVENT_READ, EVENT_TERM, EVENT_WRITE, PIPE_ATTACHED, PIPE_ENDED, PIPE_HUNG,
+    PIPE_NEW,
+    PIPE_REFUSED, Link, Traffic, link_unref,
+)
+from mqcore.link.plane cimport NOTE_GONE, plane_note
+from mqcore.spi.pattern cimport PAT_RECV, PAT_REROUTE
+from mqcore.spi.pipe cimport (
+    DIRTY_LISTED, DIRTY_OUT, DROP_CLOSED, DROP_CONFLATED, DROP_HALF_WRITTEN, DROP_MALFORMED,
+    DROP_PEER_GONE,
+    DROP_REASONS, DROP_UNEXPECTED, Pipe, lane_read, lane_readable,
+)
+
+cdef enum:
+    ENDED_KEPT = 1024         # peers that left, with their accounts
+
+
+# -- what engines and other sockets told us --------------------------------------------------
+
+cdef void drain(Sock* s) noexcept nogil:
+    cdef Pipe* stack = s.ready.exchange(NULL)
+    cdef Pipe* pipe = NULL
+    cdef Pipe* following
+    cdef uint32_t events
+    while stack != NULL:        # oldest first
+        following = stack.ready_next
+        stack.ready_next = pipe
+        pipe = stack
+        stack = following
+    while pipe != NULL:
+        following = pipe.ready_next
+        events = pipe.events.exchange(0)
+        if events & EVENT_ATTACH and pipe.state == PIPE_NEW:
+            _attach(s, pipe)
+            events |= EVENT_READ     # an inproc peer that attached first may have written already
+        if pipe.state == PIPE_ATTACHED:
+            if events & EVENT_WRITE:
+                s.ops.writable(s.pattern, pipe)
+            if events & EVENT_READ:
+                s.ops.readable(s.pattern, pipe)
+        if events & EVENT_TERM:
+            _hangup(s, pipe)
+        link_unref(<Link*> pipe.link)
+        pipe = following
+    if s.n_waiting.load():
+        pump(s)
+
+
+cdef void _attach(Sock* s, Pipe* pipe) noexcept nogil:
+    pipe.host = &s.host
+    if s.closing.load() or s.ops.attach(s.pattern, pipe):
+        pipe.state = PIPE_REFUSED
+        pipe.far_ops.close(pipe.far)
+        return                # the far side lets go, then TERM comes and frees it
+    pipe.state = PIPE_ATTACHED
+    pipe.all_prev = NULL
+    pipe.all_next = s.all
+    if s.all != NULL:
+        s.all.all_prev = pipe
+    s.all = pipe
+    s.n_pipes += 1
+
+
+cdef void _unlist(Pipe** head, Pipe* pipe) noexcept nogil:
+    if pipe.all_prev != NULL:
+        pipe.all_prev.all_next = pipe.all_next
+    else:
+        head[0] = pipe.all_next
+    if pipe.all_next != NULL:
+        pipe.all_next.all_prev = pipe.all_prev
+
+
+cdef void _undirty(Sock* s, Pipe* pipe) noexcept nogil:
+    cdef Pipe** at = &s.host.dirty
+    if not pipe.dirty & DIRTY_LISTED:
+        return
+    while at[0] != pipe:
+        at = &at[0].dirty_next
+    at[0] = pipe.dirty_next
+    pipe.dirty = 0
+
+
+cdef void _hangup(Sock* s, Pipe* pipe) noexcept nogil:
+    """The far side has let go. What it published can still be read, if anybody ever will."""
+    cdef Link* link = <Link*> pipe.link
+    if pipe.state != PIPE_ATTACHED:
+        if pipe.state == PIPE_NEW or pipe.state == PIPE_REFUSED:
+            pipe.state = PIPE_ENDED
+            link_unref(link)
+        return
+    pipe.state = PIPE_HUNG
+    _unlist(&s.all, pipe)
+    s.n_pipes -= 1
+    if s.ops.hangup != NULL:
+        s.ops.hangup(s.pattern, pipe)
+    _take_back(s, pipe)
+    pipe.all_prev = NULL
+    pipe.all_next = s.hung
+    if s.hung != NULL:
+        s.hung.all_prev = pipe
+    s.hung = pipe
+    if s.closing.load():
+        discard(pipe, DROP_CLOSED)
+    elif not s.flags & PAT_RECV:
+        discard(pipe, DROP_UNEXPECTED)
+    reap(s)
+
+
+cdef void discard(Pipe* pipe, uint32_t reason) noexcept nogil:
+    cdef Msg m
+    while lane_read(pipe.inn, &m):
+        if not m.flags & (MSG_CONTROL | MSG_MORE):
+            pipe.in_dropped[reason] += 1
+        msg_close(&m)
+
+
+cdef void reap(Sock* s) noexcept nogil:
+    """End the hung pipes that have been read to the end."""
+    cdef Pipe* pipe = s.hung
+    cdef Pipe* following
+    while pipe != NULL:
+        following = pipe.all_next
+        if not lane_readable(pipe.inn):
+            _finish(s, pipe)
+        pipe = following
+
+
+cdef void _finish(Sock* s, Pipe* pipe) noexcept nogil:
+    s.ops.detach(s.pattern, pipe)
+    _unlist(&s.hung, pipe)
+    _undirty(s, pipe)
+    _settle(s, pipe)
+    pipe.state = PIPE_ENDED
+    link_unref(<Link*> pipe.link)
+
+
+cdef void _take_back(Sock* s, Pipe* pipe) noexcept nogil:
+    """Messages that the peer has not been sent go back to the socket, in order and in front, or are
+    counted as dropped."""
+    cdef Link* link = <Link*> pipe.link
+    cdef MsgVec back
+    cdef MsgVec old
+    cdef Msg m
+    cdef size_t i
+    cdef bint reroute = s.flags & PAT_REROUTE and not s.closing.load()
+    memset(&back, 0, sizeof(MsgVec))
+    if not pipe.far_ops.counted:     # inproc: what lies in the lane is the peer's already
+        _undirty_out(pipe)
+        for i in range(link.returned.n):
+            _keep_back(s, pipe, &back, &link.returned.at[i], reroute)
+        link.returned.n = 0
+        while lane_read(pipe.out, &m):
+            _keep_back(s, pipe, &back, &m, reroute)
+    if back.n == 0:
+        vec_fini(&back)
+        return
+    old = s.waiting
+    for i in range(s.waiting_at, old.n):
+        vec_push(&back, &old.at[i])
+    old.n = 0
+    vec_fini(&old)
+    s.waiting = back
+    s.waiting_at = 0
+
+
+cdef void _undirty_out(Pipe* pipe) noexcept nogil:
+    if not pipe.out.conflate:
+        ypipe_flush(&pipe.out.q)     # both ends are ours now
+    pipe.dirty &= ~(<uint32_t> DIRTY_OUT)
+
+
+cdef void _keep_back(Sock* s, Pipe* pipe, MsgVec* back, Msg* m, bint reroute) noexcept nogil:
+    cdef bint last = not m.flags & MSG_MORE
+    if m.flags & MSG_CONTROL:
+        msg_close(m)
+    elif reroute:
+        s.waiting_bytes += <int64_t> msg_size(m)
+        if last:
+            pipe.offered -= 1
+            s.n_waiting.fetch_add(1)
+        vec_push(back, m)
+    else:
+        if last:
+            pipe.out_dropped[DROP_CLOSED if s.closing.load() else DROP_PEER_GONE] += 1
+        msg_close(m)
+
+
+# -- accounts --------------------------------------------------------------------------------------
+
+cdef void _settle(Sock* s, Pipe* pipe) noexcept nogil:
+    """The pipe's final accounts."""
+    cdef Ended* e = <Ended*> calloc(1, sizeof(Ended))
+    cdef Ended here
+    cdef Ended* oldest
+    cdef int i
+    memset(&here, 0, sizeof(Ended))
+    here.id = pipe.id
+    here.since = (<Link*> pipe.link).since
+    account(pipe, &here)
+    s.total.offered += here.offered
+    s.total.written += here.written
+    s.total.delivered += here.delivered
+    s.total.read += here.read
+    s.total.bytes_out += here.bytes_out
+    s.total.bytes_in += here.bytes_in
+    for i in range(DROP_REASONS):
+        s.total.out_dropped[i] += here.out_dropped[i]
+        s.total.in_dropped[i] += here.in_dropped[i]
+    plane_note(s.plane, NOTE_GONE, s.port.number, 0xffffffff, pipe.id, 0, 0, NULL, 0)
+    if e == NULL:
+        return
+    e[0] = here
+    e.next = s.ended
+    s.ended = e
+    s.n_ended += 1
+    if s.n_ended > 2 * ENDED_KEPT:       # forget the older half
+        oldest = s.ended
+        for i in range(ENDED_KEPT - 1):
+            oldest = oldest.next
+        e = oldest.next
+        oldest.next = NULL
+        s.n_ended = ENDED_KEPT
+        while e != NULL:
+            oldest = e.next
+            free(e)
+            e = oldest
+
+
+cdef void account(Pipe* pipe, Ended* out) noexcept nogil:
+    """Under the lock: the pipe's accounts as they are now. offered is read before written, read
+    before delivered would be wrong the other way round; the socket's own are stable here."""
+    cdef Link* link = <Link*> pipe.link
+    cdef Traffic* t = &link.traffic
+    cdef Pipe* other = &link.ends[1] if pipe == &link.ends[0] else &link.ends[0]
+    cdef int i
+    for i in range(DROP_REASONS):
+        out.out_dropped[i] = pipe.out_dropped[i]
+        out.in_dropped[i] = pipe.in_dropped[i]
+    out.offered = pipe.offered
+    out.delivered = pipe.delivered
+    if pipe.far_ops.counted:             # inproc: written means the peer has it
+        out.written = pipe.offered
+        for i in range(DROP_REASONS):
+            out.written -= pipe.out_dropped[i]
+        out.written += pipe.out_dropped[DROP_CONFLATED]
+        out.out_dropped[DROP_CONFLATED] = 0
+        out.in_dropped[DROP_CONFLATED] += other.out_dropped[DROP_CONFLATED]
+        out.read = other.offered
+        for i in range(DROP_REASONS):
+            if i != DROP_CONFLATED:
+                out.read -= other.out_dropped[i]
+        return
+    out.written = t.written.load()
+    out.read = t.read.load()
+    out.bytes_out = t.bytes_out.load()
+    out.bytes_in = t.bytes_in.load()
+    out.writes = t.writes.load()
+    out.reads = t.reads.load()
+    out.rtt = t.rtt.load()
+    out.out_dropped[DROP_HALF_WRITTEN] += t.half_out.load()
+    out.in_dropped[DROP_CONFLATED] += t.conflated_in.load()
+    out.in_dropped[DROP_MALFORMED] += t.malformed_in.load()
+
+
+# -- unrouted messages -----------------------------------------------------------------------------
+
+cdef int wait_in_line(Sock* s, Msg* parts, size_t n) noexcept nogil:
+    """No peer yet: the message waits in the socket. MQ_FULL at the mark."""
+    cdef size_t i
+    cdef int64_t size = 0
+    if s.n_waiting.load() >= s.port.send.msgs:
+        return MQ_FULL
+    for i in range(n):
+        size += <int64_t> msg_size(&parts[i])
+    if s.n_waiting.load() and s.waiting_bytes + size > s.port.send.bytes:
+        return MQ_FULL
+    if s.port.send.conflate:
+        forget_waiting(s, DROP_CONFLATED)
+    for i in range(n):
+        if vec_push(&s.waiting, &parts[i]):
+            s.waiting.n -= i
+            return MQ_NOMEM
+    s.n_waiting.fetch_add(1)
+    s.waiting_bytes += size
+    return MQ_OK
+
+
+cdef void forget_waiting(Sock* s, uint32_t reason) noexcept nogil:
+    cdef size_t i
+    for i in range(s.waiting_at, s.waiting.n):
+        msg_close(&s.waiting.at[i])
+    s.host.dropped[reason] += s.n_waiting.load()
+    s.n_waiting.store(0)
+    s.waiting_bytes = 0
+    s.waiting.n = 0
+    s.waiting_at = 0
+
+
+cdef void pump(Sock* s) noexcept nogil:
+    """Peers came or have room: unrouted messages go to them, in order."""
+    cdef size_t n
+    cdef size_t i
+    cdef int64_t size
+    cdef int rc
+    while s.waiting_at < s.waiting.n:
+        n = 1
+        while s.waiting.at[s.waiting_at + n - 1].flags & MSG_MORE:
+            n += 1
+        size = 0
+        for i in range(n):
+            size += <int64_t> msg_size(&s.waiting.at[s.waiting_at + i])
+        rc = s.ops.send(s.pattern, &s.waiting.at[s.waiting_at], n)
+        if rc == MQ_AGAIN or rc == MQ_FULL or rc == MQ_NOMEM:
+            return
+        if rc != MQ_OK and rc != MQ_DROPPED:
+            for i in range(n):
+                msg_close(&s.waiting.at[s.waiting_at + i])
+            s.host.dropped[DROP_MALFORMED] += 1
+        s.waiting_at += n
+        s.n_waiting.fetch_sub(1)
+        s.waiting_bytes -= size
+    s.waiting.n = 0
+    s.waiting_at = 0
