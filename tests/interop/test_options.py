@@ -202,6 +202,38 @@ def test_xpub_verboser(bound, zsock):
         assert heard(s) == [b"\0t"]
 
 
+def test_xpub_manual(bound, zsock):
+    """Nothing is applied by itself; the application may give other topics than were asked for."""
+    s, url = bound("xpub", manual=True)
+    with pytest.raises(mq.StateError):
+        s.subscribe(b"x")                   # nobody has asked
+    a, b = (zsock("SUB", connect=url) for _ in range(2))
+    a.subscribe(b"a")
+    assert heard(s) == [b"\1a"]
+    s.subscribe(b"A", "AA")
+    b.subscribe(b"b")
+    assert heard(s) == [b"\1b"]
+    s.subscribe(b"b")
+    assert subscribers(s, b"a") == 0 and subscribers(s, b"A") == 1 == subscribers(s, b"b")
+    s.send(b"b1")
+    assert b.recv() == b"b1"
+    b.unsubscribe(b"b")
+    assert heard(s) == [b"\0b"]
+    assert subscribers(s, b"b") == 1        # not before we say so
+    s.unsubscribe(b"b")
+    assert subscribers(s, b"b") == 0
+    b.close()
+    until(lambda: len(s.peers()) == 1)
+    with pytest.raises(mq.NoSuchPeer):
+        s.subscribe(b"b")
+
+
+def test_subscribe_is_for_manual_ones(bound):
+    s, _ = bound("xpub")
+    with pytest.raises(mq.UsageError, match="manual"):
+        s.subscribe(b"x")
+
+
 def test_xpub_welcome(bound, zsock):
     s, url = bound("xpub", welcome=b"hello there")
     z = zsock("SUB")
