@@ -351,7 +351,7 @@ cdef int64_t _period(Engine* e) noexcept nogil:
             return e.config.grace
         if e.config.handshake_timeout and e.config.handshake_timeout < period:
             period = e.config.handshake_timeout
-    elif e.config.heartbeat and e.config.heartbeat < period:
+    if e.config.heartbeat and e.config.heartbeat < period:
         period = e.config.heartbeat
     return period if period > 1000000 else 1000000
 
