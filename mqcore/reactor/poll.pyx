@@ -32,7 +32,7 @@ from mqcore.reactor.wakeup cimport eventfd_clear, eventfd_new, eventfd_signal
 
 cdef enum:
     ALL = READY_IN | READY_OUT | READY_HUP
-    BLIND_NS = 10000000       # a thread that nobody can poke, for want of a descriptor, looks itself
+    BLIND_NS = 10000000       # how often a thread that nobody can poke, having no eventfd, looks
 
 cdef struct PollSet
 
@@ -77,7 +77,7 @@ cdef struct PollSet:
     int pid
 
 
-# -- who sleeps -------------------------------------------------------------------------------------
+# -- who sleeps ----------------------------------------------------------------------------------
 
 cdef Sleeper* _sleeper_new() noexcept nogil:
     cdef Sleeper* sleeper = <Sleeper*> calloc(1, sizeof(Sleeper))
@@ -188,7 +188,7 @@ cdef void _drop_above(PollSet* child, PollSet* s) noexcept nogil:
     pthread_mutex_unlock(&child.gate)
 
 
-# -- what is watched: under the set's lock ------------------------------------------------------------
+# -- what is watched: under the set's lock -------------------------------------------------------
 
 cdef Entry* _of_fd(PollSet* s, int fd) noexcept nogil:
     cdef size_t i
@@ -242,7 +242,7 @@ cdef void _entry_drop(PollSet* s, Entry* e) noexcept nogil:
     e[0] = s.entries[s.n]
 
 
-# -- the table's calls, all but wait --------------------------------------------------------------------
+# -- the table's calls, all but wait -------------------------------------------------------------
 
 cdef void* _open() noexcept nogil:
     cdef PollSet* s = <PollSet*> calloc(1, sizeof(PollSet))
@@ -387,7 +387,7 @@ cdef int _descriptor(void* set) noexcept nogil:
     return -1
 
 
-# -- waiting --------------------------------------------------------------------------------------------
+# -- waiting -------------------------------------------------------------------------------------
 
 cdef bint _note(Sleeper* sleeper, int fd, short events, uint64_t id, size_t at) noexcept nogil:
     cdef pollfd* fds
@@ -499,7 +499,8 @@ cdef int _harvest(PollSet* s, Sleeper* sleeper, Ready* out, int cap) noexcept no
     return found
 
 
-cdef int _wait(void* set, Ready* out, int cap, int64_t timeout, const sigset_t* mask) noexcept nogil:
+cdef int _wait(void* set, Ready* out, int cap, int64_t timeout,
+               const sigset_t* mask) noexcept nogil:
     cdef PollSet* s = <PollSet*> set
     cdef Sleeper* sleeper = _lie_down(s, timeout != 0)
     cdef int64_t left = timeout
