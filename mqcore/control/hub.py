@@ -106,6 +106,7 @@ class Hub:
             loop.stop()
             plane.stop()
             self.pump()
+            self._plane = self._loop = None  # their descriptors end with the last socket object
 
     def watched(self, delta: int) -> None:
         """So many more event streams: patterns tell what happens only while there are any."""
@@ -165,7 +166,8 @@ def _after_fork_in_child() -> None:
 
 
 def _at_exit() -> None:
-    """A script that simply ends delivers what it sent, within its linger, or says what it could not."""
+    """A script that simply ends delivers what it sent, within its linger, or says what it could
+    not."""
     for hub in list(HUBS):
         if hub.forked or hub.closed or hub._pid != os.getpid():
             continue

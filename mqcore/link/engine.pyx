@@ -1,17 +1,17 @@
 """The engine: see engine.pxd for the lease; this file runs it.
 
-Reading: decode what is held, then read, until the kernel has no more, the pipe is at its mark, or the
-turn is over (256 KiB). Writing: control bytes, then batches of what waits in the pipe, until the
-kernel takes no more. All of it under the lease, on whatever thread holds it.
+Reading: decode what is held, then read, until the kernel has no more, the pipe is at its mark, or
+the turn is over (256 KiB). Writing: control bytes, then batches of what waits in the pipe, until
+the kernel takes no more. All of it under the lease, on whatever thread holds it.
 """
 
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free, realloc
-from libc.string cimport memset, strlen
+from libc.string cimport strlen
 
 from mqcore.base.clock cimport now_ns
 from mqcore.base.includes cimport iovec, writev
-from mqcore.base.message cimport MSG_CONTROL, MSG_MORE, Msg, MsgVec, msg_close, msg_size
+from mqcore.base.message cimport MSG_CONTROL, MSG_MORE, Msg, msg_close, msg_size
 from mqcore.base.slab cimport owner_data, owner_release, slab_new
 from mqcore.base.status cimport MQ_DONE, MQ_NEED_DATA, MQ_NOMEM, MQ_OK, MQ_PROTOCOL
 from mqcore.base.ypipe cimport ypipe_flush, ypipe_unwrite, ypipe_write
@@ -40,7 +40,7 @@ cdef enum:
     DRAIN_NS = 1000000000     # how long a reset link waits for the peer's FIN
 
 
-# -- slots --------------------------------------------------------------------------------------------
+# -- slots -----------------------------------------------------------------------------------------
 
 cdef void _lock(Plane* plane) noexcept nogil:
     while plane.slots_lock.exchange(1):
@@ -176,7 +176,7 @@ cdef int64_t engine_pending(Engine* e) noexcept nogil:
     return pending
 
 
-# -- the lease ------------------------------------------------------------------------------------------
+# -- the lease -------------------------------------------------------------------------------------
 
 cdef void _run(Engine* e, uint32_t allowed) noexcept nogil:
     """Holds the lease on entry, not on return. Two rounds at most, then the I/O thread goes on."""
@@ -249,7 +249,7 @@ cdef void _step(Engine* e, uint32_t notes) noexcept nogil:
         _write(e)
 
 
-# -- the end ------------------------------------------------------------------------------------------
+# -- the end ---------------------------------------------------------------------------------------
 
 cdef void _let_go_of_pipe(Engine* e) noexcept nogil:
     """Give the pipe back to the socket with all that was not sent, in order."""
@@ -277,8 +277,8 @@ cdef void _let_go_of_pipe(Engine* e) noexcept nogil:
 
 
 cdef void _drain(Engine* e) noexcept nogil:
-    """The pattern wants a new link. Ours ends only when the peer has seen our FIN and sent its own: a
-    ROUTER without handover would leave a second link with the same routing id deaf for ever."""
+    """The pattern wants a new link. Ours ends only when the peer has seen our FIN and sent its own:
+    a ROUTER without handover would leave a second link with the same routing id deaf for ever."""
     _let_go_of_pipe(e)
     shutdown(e.fd, SHUT_WR)
     e.state = ENGINE_DRAINING
@@ -304,7 +304,8 @@ cdef void _die(Engine* e, int code, const char* text, uint32_t fatal) noexcept n
     batch_reset(&e.batch)
     # after this note the control thread may release the slot; after `ended` the socket may go
     port.ops.ended(port)
-    plane_note(plane, NOTE_DOWN, number, e.slot, 0, code, fatal, text, strlen(text) if text != NULL else 0)
+    plane_note(plane, NOTE_DOWN, number, e.slot, 0, code, fatal, text,
+               strlen(text) if text != NULL else 0)
 
 
 cdef void _die_errno(Engine* e, const char* doing) noexcept nogil:
@@ -314,7 +315,7 @@ cdef void _die_errno(Engine* e, const char* doing) noexcept nogil:
     _die(e, DOWN_PEER, text, 0)
 
 
-# -- time ---------------------------------------------------------------------------------------------
+# -- time ------------------------------------------------------------------------------------------
 
 cdef int64_t _period(Engine* e) noexcept nogil:
     """How often this engine looks at the clock."""
@@ -361,7 +362,8 @@ cdef void _look_at_clock(Engine* e) noexcept nogil:
             if e.codec.ops.start(e.codec, False) == MQ_OK:
                 e.word.fetch_or(E_OUT)
     elif e.codec.peer_ttl and silent > <int64_t> e.codec.peer_ttl * 1000000:
-        _die(e, DOWN_TIMEOUT, b"the peer was silent for longer than the time to live it announced", 0)
+        _die(e, DOWN_TIMEOUT, b"the peer was silent for longer than the time to live it announced",
+             0)
     elif e.config.heartbeat and e.codec.peer.major >= 3:
         if e.config.heartbeat_timeout and silent >= e.config.heartbeat_timeout + e.config.heartbeat:
             snprintf(text, sizeof(text), b"nothing was heard from the peer for %.3g s",
@@ -372,7 +374,7 @@ cdef void _look_at_clock(Engine* e) noexcept nogil:
             e.codec.ops.ping(e.codec, <uint32_t> (e.config.heartbeat_ttl // 1000000))
 
 
-# -- in -----------------------------------------------------------------------------------------------
+# -- in --------------------------------------------------------------------------------------------
 
 cdef void _publish(Engine* e) noexcept nogil:
     if not e.inn.conflate and not ypipe_flush(&e.inn.q):
@@ -619,7 +621,7 @@ cdef void _read(Engine* e) noexcept nogil:
         budget -= n
 
 
-# -- out ----------------------------------------------------------------------------------------------
+# -- out -------------------------------------------------------------------------------------------
 
 cdef bint _encode(Engine* e) noexcept nogil:
     """Fill an empty batch from the pipe. False: nothing there."""
@@ -710,7 +712,7 @@ cdef void _write(Engine* e) noexcept nogil:
         budget -= n
 
 
-# -- the far side of a pipe, called by the socket -------------------------------------------------------
+# -- the far side of a pipe, called by the socket --------------------------------------------------
 
 cdef void _kick(void* far, uint32_t what) noexcept nogil:
     cdef Engine* e = <Engine*> far

@@ -9,7 +9,8 @@ from libc.stdlib cimport free, malloc
 from posix.signal cimport sigset_t
 
 from mqcore.reactor.includes cimport (
-    EPOLL_CLOEXEC, EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLERR, EPOLLET, EPOLLHUP, EPOLLIN,
+    EPOLL_CLOEXEC, EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLERR, EPOLLET, EPOLLHUP,
+    EPOLLIN,
     EPOLLOUT, EPOLLRDHUP, close, epoll_create1, epoll_ctl, epoll_event, epoll_pwait,
 )
 from mqcore.reactor.poller cimport READY_HUP, READY_IN, READY_OUT, PollerOps, Ready
@@ -64,7 +65,8 @@ cdef void _arm_set(void* set, void* child, void* arg, bint on) noexcept nogil:
     epoll_ctl((<EpollSet*> set).fd, EPOLL_CTL_MOD, (<EpollSet*> child).fd, &ev)
 
 
-cdef int _wait(void* set, Ready* out, int cap, int64_t timeout, const sigset_t* mask) noexcept nogil:
+cdef int _wait(void* set, Ready* out, int cap, int64_t timeout,
+               const sigset_t* mask) noexcept nogil:
     cdef epoll_event[HARVEST] found
     cdef int n
     cdef int i

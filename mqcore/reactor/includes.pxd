@@ -47,7 +47,8 @@ cdef extern from "<errno.h>" nogil:
 
 cdef extern from "<pthread.h>" nogil:
     ctypedef unsigned long pthread_t
-    int pthread_create(pthread_t* thread, void* attr, void* (*start)(void*) noexcept nogil, void* arg)
+    int pthread_create(pthread_t* thread, void* attr, void* (*start)(void*) noexcept nogil,
+                       void* arg)
     int pthread_join(pthread_t thread, void** result)
     int pthread_setname_np(pthread_t thread, const char* name)
     pthread_t pthread_self()

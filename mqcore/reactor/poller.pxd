@@ -32,7 +32,8 @@ cdef struct PollerOps:
     void (*arm_set)(void* set, void* child, void* arg, bint on) noexcept nogil
     # Up to cap events. timeout in nanoseconds, -1 for ever, 0 look only (rounded up to what the
     # system can). mask: signals as for ppoll, or NULL. -1: interrupted by a signal.
-    int (*wait)(void* set, Ready* out, int cap, int64_t timeout, const sigset_t* mask) noexcept nogil
+    int (*wait)(void* set, Ready* out, int cap, int64_t timeout,
+                const sigset_t* mask) noexcept nogil
     # Read or write gave EAGAIN (or the next one surely would): report READY_IN or READY_OUT of fd
     # again. NULL where edges come by themselves (epoll).
     void (*rearm)(void* set, int fd, uint32_t what) noexcept nogil

@@ -17,7 +17,8 @@ import os
 
 @cython.no_gc_clear
 cdef class PlaneCore:
-    """Pool, I/O threads and engine slots. Owned by a Context; ended by stop(), freed with the object."""
+    """Pool, I/O threads and engine slots. Owned by a Context; ended by stop(), freed with the
+    object."""
 
     def __cinit__(self, int io_threads=1, str poller="epoll"):
         cdef const PollerOps* ops
@@ -81,8 +82,8 @@ cdef class PlaneCore:
         return {
             "major": peer.major, "minor": peer.minor,
             "pattern": (<char*> &peer.pattern[0]).decode("latin-1"),
-            "routing_id": (<char*> peer.routing_id.at)[:peer.routing_id.n] if peer.routing_id.n else b"",
-            "metadata": (<char*> peer.metadata.at)[:peer.metadata.n] if peer.metadata.n else b"",
+            "routing_id": (<char*> peer.routing_id.at)[:peer.routing_id.n],
+            "metadata": (<char*> peer.metadata.at)[:peer.metadata.n],
         }
 
     def release(self, uint32_t slot) -> None:

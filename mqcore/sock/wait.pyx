@@ -9,13 +9,13 @@ sleeps says so first and then looks at `change`.
 """
 
 from mqcore.base.clock cimport now_ns
-from mqcore.reactor.includes cimport EINTR, errno
 from mqcore.reactor.poller cimport Ready
 from mqcore.reactor.wakeup cimport futex_wait
 from mqcore.sock.sock cimport WAIT_CHANGED, WAIT_LOOK, WAIT_TIMEOUT, sock_act, sock_changed
 
 cdef enum:
-    SLICE_NS = 100000000      # how often a waiting main thread looks for signals that another thread took
+    # how often a waiting main thread looks for signals that another thread took
+    SLICE_NS = 100000000
     HARVEST = 16              # few, since each must be acted on before leaving
 
 
