@@ -21,12 +21,11 @@ from mqcore.link.engine cimport (
     E_TERM, Engine, EngineConfig, engine_at, engine_new, engine_pending, engine_post, engine_start,
 )
 from mqcore.link.pipe cimport Link
-from mqcore.reactor.includes cimport close
+from mqcore.reactor.includes cimport close, sched_yield
 from mqcore.sock.inproc cimport sock_join
 from mqcore.sock.pipes cimport account
 from mqcore.sock.sock cimport (
-    NOTIFIERS, WAIT_TIMEOUT, Ended, sock_abandon, sock_changed, sock_close_input, sock_drop_all,
-    sock_enter,
+    CLOSING_ALL, NOTIFIERS, WAIT_TIMEOUT, Ended, sock_abandon, sock_changed, sock_close_input, sock_drop_all, sock_enter,
     sock_free, sock_leave, sock_new, sock_outstanding, sock_query, sock_subscribe, sock_watch,
 )
 from mqcore.sock.wait cimport sock_wait
@@ -235,7 +234,7 @@ cdef class SocketHandle:
         config.heartbeat_timeout = <int64_t> (heartbeat_timeout * 1e9)
         config.heartbeat_ttl = <int64_t> (heartbeat_ttl * 1e9)
         config.max_message_size = max_message_size
-        if self.s.closing.load() and not self.s.n_waiting.load():
+        if self.s.closing.load() == CLOSING_ALL:     # while it lingers a late connection is welcome
             raise SocketClosed("the socket is closed")
         if sock_watch(self.s) < 0:
             raise OSError("no descriptors left for the socket's poll set")
@@ -350,7 +349,9 @@ cdef class SocketHandle:
         if self.plane.forked:
             return
         sock_enter(self.s)
-        self.s.notifiers[place].armed.store(0)
+        self.s.notifiers[place].armed.exchange(0)
+        while self.s.notifiers[place].busy.load():   # a thread is about to write it, or has just
+            sched_yield()
         self.s.notifiers[place].fd = -1
         sock_leave(self.s, True)
 
@@ -364,10 +365,7 @@ cdef class SocketHandle:
 
     def _close_input(self):
         """First step of closing: calls fail, waiters wake. False if it was done before."""
-        if self.s.closing.load():
-            return False
-        sock_close_input(self.s)
-        return True
+        return sock_close_input(self.s)
 
     def _outstanding(self):
         """Messages taken from the application that no kernel or peer has yet."""
