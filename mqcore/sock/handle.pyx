@@ -233,7 +233,7 @@ cdef class SocketHandle:
         config.heartbeat_timeout = <int64_t> (heartbeat_timeout * 1e9)
         config.heartbeat_ttl = <int64_t> (heartbeat_ttl * 1e9)
         config.max_message_size = max_message_size
-        if self.s.closing.load():
+        if self.s.dropped.load():
             raise SocketClosed("the socket is closed")
         if sock_watch(self.s) < 0:
             raise OSError("no descriptors left for the socket's poll set")

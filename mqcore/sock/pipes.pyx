@@ -63,7 +63,7 @@ cdef void drain(Sock* s) noexcept nogil:
 
 cdef void _attach(Sock* s, Pipe* pipe) noexcept nogil:
     pipe.host = &s.host
-    if s.closing.load() or s.ops.attach(s.pattern, pipe):
+    if s.dropped.load() or s.ops.attach(s.pattern, pipe):
         pipe.state = PIPE_REFUSED
         pipe.far_ops.close(pipe.far)
         return                # the far side lets go, then TERM comes and frees it
@@ -157,7 +157,7 @@ cdef void _take_back(Sock* s, Pipe* pipe) noexcept nogil:
     cdef MsgVec old
     cdef Msg m
     cdef size_t i
-    cdef bint reroute = s.flags & PAT_REROUTE and not s.closing.load()
+    cdef bint reroute = s.flags & PAT_REROUTE and not s.dropped.load()
     memset(&back, 0, sizeof(MsgVec))
     if not pipe.far_ops.counted:     # inproc: what lies in the lane is the peer's already
         _undirty_out(pipe)

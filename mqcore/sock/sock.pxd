@@ -56,7 +56,8 @@ cdef struct Sock:
     uint32_t on_full
     uint32_t immediate
     uint32_t strict_order     # plain recv() gave a request that has not been answered
-    atomic[uint32_t] closing
+    atomic[uint32_t] closing  # calls fail; what was sent still finds peers
+    atomic[uint32_t] dropped  # linger is over: nobody is taken any more
     atomic[uint32_t] connects # endpoints of our own that may bring a peer
     # -- lock and wake-ups ---------------------------------------------------------------------
     atomic[uint32_t] lock     # 0 free, 1 taken, 2 taken and somebody parks
