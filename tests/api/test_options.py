@@ -87,8 +87,8 @@ def test_marks(ctx):
             pull = ctx.socket("pull", connect="inproc://marks", **({name: n} if name == "recv_hwm" else {"recv_hwm": 1}))
             push.wait_peers(1, 5)
             assert fill(push) == n + 1
-            push.close(0)
             pull.close(0)
+            push.close(0)
     push = ctx.socket("push", bind="inproc://marks", send_hwm_bytes=500, recv_hwm_bytes=1)
     ctx.socket("pull", connect="inproc://marks", recv_hwm_bytes=500)
     push.wait_peers(1, 5)
