@@ -157,6 +157,7 @@ def test_linger(ctx):
 def test_strict_and_max_message_size(ctx):
     rep = ctx.socket("rep", bind="tcp://127.0.0.1:0", max_message_size=100)
     req = ctx.socket("req", connect=rep.endpoints[0], strict=True)
+    req.wait_peers(1, 5)
     req.send(b"1")
     with pytest.raises(mq.StateError, match="strict"):
         req.send(b"2")
