@@ -418,7 +418,7 @@ cdef void* _poster(void* argument) noexcept nogil:
     return NULL
 
 
-cdef void _fired(void* arg, IoThread* io) noexcept nogil:
+cdef void _fired(void* arg, uint64_t tag, IoThread* io) noexcept nogil:
     cdef Fired* f = <Fired*> arg
     f.at = now_ns()
     f.place = f.count.fetch_add(1)
@@ -438,7 +438,7 @@ cdef void _arm_all(Task* task, IoThread* io) noexcept nogil:
     for i in range(a.n):
         a.timers[i].when += now
         a.timers[i].count = &a.fired
-        io_timer(io, a.timers[i].when, _fired, &a.timers[i])
+        io_timer(io, a.timers[i].when, _fired, &a.timers[i], 0)
 
 
 cdef bint _one_tick(Tick* tick, IoThread* io) noexcept nogil:
