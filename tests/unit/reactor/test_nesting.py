@@ -6,7 +6,7 @@ import time
 
 import pytest
 from mqcore.testing.reactor_bench import IN, OUT, Poller, signal_eventfd
-from waiting import LONG, Later, asleep, empty, what_of
+from pollers import LONG, Later, asleep, empty, what_of
 
 from mqcore.testing import reactor_bench as bench
 

@@ -8,7 +8,7 @@ import time
 
 import pytest
 from mqcore.testing.reactor_bench import HUP, IN, OUT, Poller, signal_eventfd
-from waiting import LONG, Later, asleep, drained, empty, fill, what_of
+from pollers import LONG, Later, asleep, drained, empty, fill, what_of
 
 from mqcore.testing import reactor_bench as bench
 
