@@ -21,6 +21,7 @@ cdef inline int64_t _ns(seconds):
 
 
 cdef struct Fired:
+    uint64_t tag              # what it was armed with
     int64_t when
     int64_t at
     atomic[uint64_t]* count
@@ -68,9 +69,9 @@ cdef void* _poster(void* argument) noexcept nogil:
     return NULL
 
 
-cdef void _fired(void* arg, IoThread* io) noexcept nogil:
+cdef void _fired(void* arg, uint64_t tag, IoThread* io) noexcept nogil:
     cdef Fired* f = <Fired*> arg
-    f.at = now_ns()
+    f.at = now_ns() if tag == f.tag else 0
     f.place = f.count.fetch_add(1)
 
 
@@ -88,7 +89,8 @@ cdef void _arm_all(Task* task, IoThread* io) noexcept nogil:
     for i in range(a.n):
         a.timers[i].when += now
         a.timers[i].count = &a.fired
-        io_timer(io, a.timers[i].when, _fired, &a.timers[i])
+        a.timers[i].tag = i
+        io_timer(io, a.timers[i].when, _fired, &a.timers[i], i)
 
 
 cdef bint _one_tick(Tick* tick, IoThread* io) noexcept nogil:
