@@ -239,7 +239,7 @@ cdef void _run_task(Task* task, IoThread* io) noexcept nogil:
 
 
 cdef inline void _rearm(Engine* e, uint32_t what) noexcept nogil:
-    """The kernel has no more (READY_IN) or takes no more (READY_OUT): the next time gives an edge."""
+    """The kernel has no more (READY_IN) or takes no more (READY_OUT): the next time is an edge."""
     if e.plane.poller.rearm != NULL:
         e.plane.poller.rearm(e.watch.set, e.fd, what)
 
