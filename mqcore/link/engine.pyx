@@ -54,8 +54,9 @@ cdef void _unlock(Plane* plane) noexcept nogil:
 
 
 cdef void _give_slot(Plane* plane, Engine* e) noexcept nogil:
-    """First in, first out: a slot rests before it is used again, so that whoever still has its number or
-    address in hand (a harvested edge, a kick after unlocking) does not hit its next tenant."""
+    """First in, first out: a slot rests before it is used again, so that whoever still has its
+    number or address in hand (a harvested edge, a kick after unlocking) does not hit its next
+    tenant."""
     e.free_next = NULL
     if plane.n_free:
         (<Engine*> plane.last_free).free_next = e
@@ -169,7 +170,8 @@ cdef void engine_start(Engine* e) noexcept nogil:
 
 
 cdef void engine_release(Engine* e) noexcept nogil:
-    engine_kick(e, E_RELEASE)    # not beside the thread that wrote the DOWN note and is still inside
+    # not beside the thread that wrote the DOWN note and is still inside
+    engine_kick(e, E_RELEASE)
 
 
 cdef void _release(Engine* e) noexcept nogil:
