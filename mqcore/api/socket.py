@@ -257,10 +257,15 @@ class Socket(AsyncFace, SocketCore):
         from mqcore.api.poll import Level
 
         self._usable()
-        with self._context._hub.lock:
-            if self._level is None:
-                self._level = Level(self)
-        return int(self._level.fd)
+        level = self._level
+        if level is None:
+            level = Level(self)  # waits for the control thread, which may want the hub's lock
+            with self._context._hub.lock:
+                mine, self._level = level, self._level or level
+                level = self._level
+            if level is not mine:  # another thread was first
+                mine.close()
+        return int(level.fd)
 
     # -- iterating ---------------------------------------------------------------------------------
 

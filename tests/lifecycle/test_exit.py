@@ -57,7 +57,7 @@ def test_exit_with_a_blocked_daemon_thread_and_open_sockets(ending, blocked):
     status, _, err = finish(start(f"""
         pull = mqcore.Pull(bind="tcp://127.0.0.1:*")
         other = mqcore.Pull(bind="inproc://x")
-        full = mqcore.Push(connect="inproc://x", send_hwm=1)
+        full = mqcore.Push(connect="inproc://x", send_hwm=1, linger=0.1)
         def stuff():
             while True:
                 full.send(b"x")
