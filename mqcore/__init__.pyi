@@ -12,31 +12,83 @@ from numpy.typing import NDArray
 
 from mqcore.errors import (
     AddressDenied as AddressDenied,
+)
+from mqcore.errors import (
     AddressError as AddressError,
+)
+from mqcore.errors import (
     AddressInUse as AddressInUse,
+)
+from mqcore.errors import (
     AddressNotAvailable as AddressNotAvailable,
+)
+from mqcore.errors import (
     BindError as BindError,
+)
+from mqcore.errors import (
     ConnectTimeout as ConnectTimeout,
+)
+from mqcore.errors import (
     ContextClosed as ContextClosed,
+)
+from mqcore.errors import (
     Error as Error,
+)
+from mqcore.errors import (
     Forked as Forked,
+)
+from mqcore.errors import (
     HandshakeFailed as HandshakeFailed,
+)
+from mqcore.errors import (
     MessageTooLarge as MessageTooLarge,
+)
+from mqcore.errors import (
     NoSuchPeer as NoSuchPeer,
+)
+from mqcore.errors import (
     NotSubscribed as NotSubscribed,
+)
+from mqcore.errors import (
     NotSupported as NotSupported,
+)
+from mqcore.errors import (
     OptionError as OptionError,
+)
+from mqcore.errors import (
     PeerError as PeerError,
+)
+from mqcore.errors import (
     PeerGone as PeerGone,
+)
+from mqcore.errors import (
     PluginError as PluginError,
+)
+from mqcore.errors import (
     RecvTimeout as RecvTimeout,
+)
+from mqcore.errors import (
     RemoteRefused as RemoteRefused,
+)
+from mqcore.errors import (
     SendTimeout as SendTimeout,
+)
+from mqcore.errors import (
     SocketClosed as SocketClosed,
+)
+from mqcore.errors import (
     StateError as StateError,
+)
+from mqcore.errors import (
     Timeout as Timeout,
+)
+from mqcore.errors import (
     UnknownTransport as UnknownTransport,
+)
+from mqcore.errors import (
     UsageError as UsageError,
+)
+from mqcore.errors import (
     WaitTimeout as WaitTimeout,
 )
 
@@ -525,6 +577,8 @@ class XPub(_Sends, _Receives):
     def __init__(self, *, bind: Address | Iterable[Address] = (),
                  connect: Address | Iterable[Address] = (), context: Context | None = None,
                  **options: Unpack[XPubOptions]) -> None: ...
+    def subscribe(self, *topics: Topic) -> None: ...
+    def unsubscribe(self, *topics: Topic) -> None: ...
     def wait_subscribers(self, topic: Topic = b"", n: int = 1,
                          timeout: float | None = None) -> None: ...
     async def await_subscribers(self, topic: Topic = b"", n: int = 1,

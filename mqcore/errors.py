@@ -57,6 +57,9 @@ class SendTimeout(Timeout):
 
     code = "send_timeout"
     fields = {"sent": 0, "why": "no_peer", "peers": 0}
+    sent: int
+    why: str  # "no_peer" or "full"
+    peers: int
 
 
 class RecvTimeout(Timeout):
@@ -70,6 +73,9 @@ class WaitTimeout(Timeout):
 
     code = "wait_timeout"
     fields = {"have": 0, "want": 0, "why": ""}
+    have: int
+    want: int
+    why: str
 
 
 class ConnectTimeout(Timeout):
@@ -78,6 +84,7 @@ class ConnectTimeout(Timeout):
     code = "connect_timeout"
     hint = "is the peer running and reachable? `mq doctor URL` tries each step"
     fields = {"last": None}  # what the latest attempt failed with
+    last: Error | None
 
 
 # -- closed ----------------------------------------------------------------------------------------
@@ -152,6 +159,7 @@ class AddressError(Error, ValueError):
 
     code = "address"
     fields = {"position": 0}
+    position: int
 
 
 class UnknownTransport(AddressError):
@@ -159,6 +167,7 @@ class UnknownTransport(AddressError):
 
     code = "unknown_transport"
     fields = {"position": 0, "known": ()}
+    known: tuple[str, ...]
 
 
 class BindError(Error, OSError):
@@ -232,6 +241,7 @@ class HandshakeFailed(PeerError):
 
     code = "handshake_failed"
     fields = {"reason": ""}
+    reason: str
 
 
 class RemoteRefused(PeerError):
@@ -249,6 +259,8 @@ class PluginError(Error):
 
     code = "plugin"
     fields = {"distribution": "", "remedy": ""}
+    distribution: str
+    remedy: str
 
 
 def all_errors() -> tuple[type[Error], ...]:

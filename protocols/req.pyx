@@ -31,7 +31,8 @@ from mqcore.protocols.routing.load_balance cimport (
 )
 from mqcore.protocols.routing.stub cimport probe
 from mqcore.spi.pattern cimport (
-    PAT_EXCHANGE, PAT_IDENTITY, PAT_RECV, PAT_SEND, PAT_WAITS, PATTERN_ABI, Q_CAN_RECV, Q_CAN_SEND, Pattern,
+    PAT_EXCHANGE, PAT_IDENTITY, PAT_RECV, PAT_SEND, PAT_WAITS, PATTERN_ABI, Q_CAN_RECV, Q_CAN_SEND,
+    Pattern,
     PatternOps, plugin_new,
 )
 from mqcore.spi.pipe cimport (

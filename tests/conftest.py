@@ -129,3 +129,31 @@ def seed():
 @pytest.fixture
 def rng(seed):
     return random.Random(seed)
+
+
+class Sockets:
+    """A context and its sockets, kept until the test is over: none is found unclosed before that.
+    pytest holds what fixtures gave until the leak watch has looked, so this lets go of them."""
+
+    def __init__(self, **defaults):
+        import mqcore
+        self.context = mqcore.Context(**defaults)
+        self.held = []
+
+    def socket(self, pattern, **kw):
+        self.held.append(self.context.socket(pattern, **kw))
+        return self.held[-1]
+
+    def close(self):
+        if self.context is not None:
+            self.context.close()
+            self.context = None
+            self.held.clear()
+
+
+@pytest.fixture
+def ctx():
+    """Sockets of a context of their own, without linger, closed after the test."""
+    sockets = Sockets(linger=0)
+    yield sockets
+    sockets.close()

@@ -14,7 +14,7 @@ def _endpoint(endpoint: Any, peers: list[Any]) -> str:
     if state == "listening":
         text = f"listening at {endpoint.url}: " + (
             f"{len(here)} connected" if here else "nobody has connected yet")
-    elif state == "connected":
+    elif state == "connected" or here:
         text = f"connected to {endpoint.url}"
     elif state == "handshaking":
         text = f"reached {endpoint.url}, which has not finished the handshake"

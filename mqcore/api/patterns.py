@@ -219,6 +219,22 @@ class XPub(_Publisher):
     __slots__ = ()
     _pattern = "xpub"
 
+    def subscribe(self, *topics: Any) -> None:
+        """With manual=True: have the peer of the notification received last get what starts so."""
+        self._apply(topics, 1)
+
+    def unsubscribe(self, *topics: Any) -> None:
+        """With manual=True: that peer gets it no more."""
+        self._apply(topics, 0)
+
+    def _apply(self, topics: tuple[Any, ...], on: int) -> None:
+        self._usable()
+        if not self._options["manual"]:
+            raise UsageError("subscriptions are applied as they arrive",
+                             hint="XPub(manual=True) leaves that to subscribe()")
+        for raw in [_topic(topic) for topic in topics]:
+            self._subscribe(raw, on)
+
 
 class Sub(Socket):
     """Messages whose first part starts with a topic that we subscribed to."""

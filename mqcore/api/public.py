@@ -3,8 +3,8 @@
 from mqcore.control.endpoint import Endpoint
 from mqcore.control.records import CloseReport, Event, Peer, PeerStats, Stats
 from mqcore.sock.batch import Batch
-from mqcore.sock.pinned import Pinned
 from mqcore.sock.message import Message
+from mqcore.sock.pinned import Pinned
 from mqcore.spi.registry import PluginInfo, patterns, transports
 
 version = "0.1.0"

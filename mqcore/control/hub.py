@@ -28,8 +28,10 @@ NOTE_UP, NOTE_DOWN, NOTE_PATTERN, NOTE_SERVICE, NOTE_GONE = 1, 2, 3, 4, 5
 class Hub:
     """One per context; made with it, its threads start with the first socket."""
 
-    def __init__(self, io_threads: int = 1, max_sockets: int = 65536) -> None:
+    def __init__(self, io_threads: int = 1, max_sockets: int = 65536,
+                 poller: str | None = None) -> None:
         self.io_threads = io_threads
+        self.poller = poller or os.environ.get("MQCORE_POLLER") or "epoll"  # for tests
         self.max_sockets = max_sockets
         self.lock = threading.RLock()
         self.sockets: dict[int, Any] = {}       # number: SocketLinks
@@ -55,7 +57,7 @@ class Hub:
         if self.closed:
             raise ContextClosed("the context is closed", hint="make a new one")
         if self._plane is None:
-            plane = PlaneCore(self.io_threads)
+            plane = PlaneCore(self.io_threads, self.poller)
             plane.on_pins = self._watch_pins
             loop = ControlLoop()
             loop.start()
@@ -105,6 +107,7 @@ class Hub:
             loop.stop()
             plane.stop()
             self.pump()
+            self._plane = self._loop = None  # their descriptors end with the last socket object
 
     def watched(self, delta: int) -> None:
         """So many more event streams: patterns tell what happens only while there are any."""
@@ -185,7 +188,8 @@ def side_by_side(*calls: Callable[[], Any]) -> None:
 
 
 def _at_exit() -> None:
-    """A script that simply ends delivers what it sent, within its linger, or says what it could not."""
+    """A script that simply ends delivers what it sent, within its linger, or says what it could
+    not."""
     for hub in list(HUBS):
         if hub.forked or hub.closed or hub._pid != os.getpid():
             continue

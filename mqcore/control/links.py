@@ -1,11 +1,12 @@
-"""SocketLinks: everything about one socket that is rare. Its listeners and connectors, its engines and
-peers as the data plane's notes tell of them, its events, and its end.
+"""SocketLinks: everything about one socket that is rare. Its listeners and connectors, its engines
+and peers as the data plane's notes tell of them, its events, and its end.
 
 Runs on the control thread and on the caller's, under the hub's lock where it touches the tables.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import socket as pysocket
 import threading
@@ -22,15 +23,21 @@ from mqcore.control.hub import NOTE_DOWN, NOTE_GONE, NOTE_PATTERN, NOTE_UP, Hub
 from mqcore.control.listener import Listener
 from mqcore.control.records import CloseReport, Peer, PeerStats, Stats, drops
 from mqcore.errors import (
-    AddressError, AddressInUse, HandshakeFailed, PeerError, SocketClosed, UsageError,
+    AddressError,
+    AddressInUse,
+    HandshakeFailed,
+    PeerError,
+    SocketClosed,
+    UsageError,
 )
 from mqcore.spi import registry, url
 
-DOWN_CLOSED, DOWN_PEER, DOWN_HANDSHAKE, DOWN_PROTOCOL, DOWN_TIMEOUT, DOWN_RESET, DOWN_REFUSED = range(7)
+DOWN_CLOSED, DOWN_RESET = 0, 5  # of link/engine.pxd; the others differ by their text only
 GRACE = 0.2  # seconds a listener waits for the peer's first bytes before it speaks first
 MAX_FAILURES = 100  # interruptions and errors that one close() survives
 GONE_KEPT = 1024  # peers that left, kept so that late messages find them
-EV_NAMES = {1: records.Subscribed, 2: records.Unsubscribed, 3: records.Dropped, 4: records.FailedOver,
+EV_NAMES = {1: records.Subscribed, 2: records.Unsubscribed, 3: records.Dropped,
+            4: records.FailedOver,
             5: records.FailedBack, 6: records.TooSlow, 7: records.Refused}
 
 
@@ -50,7 +57,8 @@ class Wire:
 
 
 def encode_metadata(metadata: Mapping[str, bytes]) -> bytes:
-    """READY properties: name length, name, value length (4 bytes), value (ZMTP 3.1, section 3.3)."""
+    """READY properties: name length, name, value length (4 bytes), value (ZMTP 3.1, section
+    3.3)."""
     out = bytearray()
     for name, value in metadata.items():
         raw = name.encode("ascii")
@@ -88,7 +96,8 @@ class SocketLinks:
         self.wires: dict[int, Wire] = {}          # engine slot: Wire
         self.peers: dict[int, Peer] = {}
         self.gone: OrderedDict[int, Peer] = OrderedDict()
-        self.joined: dict[int, tuple[Endpoint, SocketLinks, int]] = {}  # inproc: peer id: endpoint, other, its id
+        # inproc: peer id: endpoint, other, its id
+        self.joined: dict[int, tuple[Endpoint, SocketLinks, int]] = {}
         self.watchers: list[Callable[[records.Event], None]] = []
         self.reconnects = 0
         self.report: CloseReport | None = None
@@ -213,7 +222,8 @@ class SocketLinks:
 
     def find(self, at: Any, kind: str) -> Endpoint:
         for endpoint in self.nodes:
-            if endpoint.kind == kind and (endpoint is at or str(at) in (endpoint.url, endpoint.given)):
+            if endpoint.kind == kind and (endpoint is at or str(at) in (endpoint.url,
+                                                                        endpoint.given)):
                 return endpoint
         raise AddressError(f"nothing is {'bound' if kind == 'bind' else 'connected'} at {at}",
                            hint=f"endpoints: {', '.join(map(str, self.nodes)) or 'none'}")
@@ -309,11 +319,13 @@ class SocketLinks:
         where = wire.remote or wire.endpoint.url
         if wire.peer is None:
             reason = text or "the connection ended before the handshake was complete"
-            error: Any = HandshakeFailed(f"the handshake with {where} failed: {reason}", reason=reason)
+            error: Any = HandshakeFailed(f"the handshake with {where} failed: {reason}",
+                                         reason=reason)
             if code != DOWN_CLOSED:
                 self.emit(records.HandshakeFailedEvent, wire.endpoint, None, reason)
         else:
-            reason = text or ("the link was reset by the pattern" if code == DOWN_RESET else "closed by us")
+            reason = text or ("the pattern wanted a new link" if code == DOWN_RESET
+                              else "closed by us")
             error = PeerError(f"the connection to {where} ended: {reason}")
             self._forget_peer(wire.peer.id)
             self.emit(records.Disconnected, wire.endpoint, wire.peer, reason)
@@ -349,7 +361,8 @@ class SocketLinks:
         transport.check(name, "bind")
         with self.hub.lock:
             if name in self.hub.inproc:
-                raise AddressInUse(98, f"inproc://{name} is bound already in this context")
+                raise AddressInUse(f"inproc://{name} is bound already in this context",
+                                   errno=errno.EADDRINUSE)
             endpoint = Endpoint(url.render("inproc", name), "bind", given=parsed.text)
             endpoint.set_closer(lambda: self.unbind(endpoint))
             self.hub.inproc[name] = (self, endpoint)
@@ -429,7 +442,8 @@ class SocketLinks:
     def emit(self, kind: Any, endpoint: Endpoint | None, peer: Peer | None, reason: str,
              where: str = "") -> None:
         if self.watchers:
-            event = kind(time.time(), self.core, endpoint.url if endpoint is not None else where, peer, reason)
+            event = kind(time.time(), self.core, endpoint.url if endpoint is not None else where,
+                         peer, reason)
             for watcher in tuple(self.watchers):
                 watcher(event)
 
@@ -545,7 +559,8 @@ class SocketLinks:
         self.core._wait(seen, 0.0005)
         return False
 
-    def _closing_report(self, accounts: Mapping[str, Any], unacked: int, started: float) -> CloseReport:
+    def _closing_report(self, accounts: Mapping[str, Any], unacked: int,
+                        started: float) -> CloseReport:
         total = PeerStats.of(accounts["total"])
         lost = dict(drops(accounts["dropped"]))
         for reason, count in total.dropped_out.items():

@@ -18,7 +18,8 @@ def drops(counts: list[int]) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Peer:
-    """One connected socket at the other end, or one that was: it stays valid after the link is gone."""
+    """One connected socket at the other end, or one that was: it stays valid after the link is
+    gone."""
 
     id: int
     address: str
@@ -37,8 +38,8 @@ class Peer:
 
 @dataclass(frozen=True)
 class PeerStats:
-    """Accounts of one peer. offered == written + queued_out + dropped going out, read == delivered +
-    queued_in + dropped coming in; `dropped` is both directions together."""
+    """Accounts of one peer. offered == written + queued_out + dropped going out, read == delivered
+    + queued_in + dropped coming in; `dropped` is both directions together."""
 
     offered: int = 0
     written: int = 0
@@ -126,8 +127,9 @@ class Event:
         return type(self).__name__
 
     def __str__(self) -> str:
-        who = f" {self.peer}" if self.peer is not None else f" {self.endpoint}" if self.endpoint else ""
-        return f"{self.kind}{who}{': ' + self.reason if self.reason else ''}"
+        who = self.peer or self.endpoint
+        return (self.kind + (f" {who}" if who else "")
+                + (f": {self.reason}" if self.reason else ""))
 
 
 class Listening(Event): ...

@@ -1,8 +1,8 @@
 """The engine: pumps bytes of one connection into messages and back, run by one thread at a time.
 
-The lease is one atomic word: HELD and the notes. Leave a fact with `engine_kick`: whoever finds HELD
-clear runs the engine, whoever finds it set leaves the note to the holder. The holder takes notes,
-acts, and lets go with a CAS that fails if a note came meanwhile. Nobody waits for a lease.
+The lease is one atomic word: HELD and the notes. Leave a fact with `engine_kick`: whoever finds
+HELD clear runs the engine, whoever finds it set leaves the note to the holder. The holder takes
+notes, acts, and lets go with a CAS that fails if a note came meanwhile. Nobody waits for a lease.
 Slots are type-stable while the plane lives, so a stale fact is at worst one wasted read.
 """
 
@@ -49,8 +49,9 @@ cdef enum:                    # NOTE_DOWN codes
 cdef struct Port              # the socket, as its engines see it
 
 cdef struct PortOps:
-    # Lock-free, any thread: note `what` (EVENT_*) on the pipe, wake whoever waits. `serve`: somebody
-    # must act on it even if the application does not call (attach, term, room for waiting messages).
+    # Lock-free, any thread: note `what` (EVENT_*) on the pipe, wake whoever waits. `serve`:
+    # somebody must act on it even if the application does not call (attach, term, room for waiting
+    # messages).
     void (*event)(Pipe* pipe, uint32_t what) noexcept nogil
     # The engine touches the socket no more.
     void (*ended)(Port* port) noexcept nogil
@@ -114,11 +115,17 @@ cdef struct Engine:
     uint32_t pongs_seen
 
 cdef Engine* engine_new(Plane* plane, IoThread* io, Watch* watch, Port* port, int fd,
-                        const EngineConfig* config) noexcept nogil      # takes fd; NULL: errno, fd stays
+                        # takes fd; NULL: errno, fd stays
+                        const EngineConfig* config) noexcept nogil
 cdef void engine_start(Engine* e) noexcept nogil          # register and go
-cdef void engine_kick(Engine* e, uint32_t facts) noexcept nogil         # run here if the lease is free
-cdef void engine_kick_out(Engine* e) noexcept nogil       # the same for OUT alone; other notes are posted
-cdef void engine_post(Engine* e, uint32_t facts) noexcept nogil         # leave facts, the I/O thread runs it
-cdef void engine_release(Engine* e) noexcept nogil        # control thread, after NOTE_DOWN: slot is free
+# run here if the lease is free
+cdef void engine_kick(Engine* e, uint32_t facts) noexcept nogil
+# the same for OUT alone; other notes are posted
+cdef void engine_kick_out(Engine* e) noexcept nogil
+# leave facts, the I/O thread runs it
+cdef void engine_post(Engine* e, uint32_t facts) noexcept nogil
+# control thread, after NOTE_DOWN: slot is free
+cdef void engine_release(Engine* e) noexcept nogil
 cdef Engine* engine_at(Plane* plane, uint32_t slot) noexcept nogil
-cdef int64_t engine_pending(Engine* e) noexcept nogil     # bytes the kernel has not had acknowledged
+# bytes the kernel has not had acknowledged
+cdef int64_t engine_pending(Engine* e) noexcept nogil

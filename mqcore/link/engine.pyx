@@ -1,17 +1,17 @@
 """The engine: see engine.pxd for the lease; this file runs it.
 
-Reading: decode what is held, then read, until the kernel has no more, the pipe is at its mark, or the
-turn is over (256 KiB). Writing: control bytes, then batches of what waits in the pipe, until the
-kernel takes no more. All of it under the lease, on whatever thread holds it.
+Reading: decode what is held, then read, until the kernel has no more, the pipe is at its mark, or
+the turn is over (256 KiB). Writing: control bytes, then batches of what waits in the pipe, until
+the kernel takes no more. All of it under the lease, on whatever thread holds it.
 """
 
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free, realloc
-from libc.string cimport memset, strlen
+from libc.string cimport strlen
 
 from mqcore.base.clock cimport now_ns
 from mqcore.base.includes cimport iovec, writev
-from mqcore.base.message cimport MSG_CONTROL, MSG_MORE, Msg, MsgVec, msg_close, msg_size
+from mqcore.base.message cimport MSG_CONTROL, MSG_MORE, Msg, msg_close, msg_size
 from mqcore.base.slab cimport owner_data, owner_release, slab_new
 from mqcore.base.status cimport MQ_DONE, MQ_NEED_DATA, MQ_NOMEM, MQ_OK, MQ_PROTOCOL
 from mqcore.base.widen cimport widen
@@ -23,6 +23,7 @@ from mqcore.link.pipe cimport (
 from mqcore.link.plane cimport NOTE_DOWN, NOTE_UP, plane_note
 from mqcore.reactor.includes cimport EAGAIN, EINTR, close, errno, read, sched_yield
 from mqcore.reactor.io_thread cimport io_post, io_timer
+from mqcore.reactor.poller cimport READY_IN, READY_OUT
 from mqcore.spi.pipe cimport (
     DIRTY_IN, DIRTY_OUT, DIRTY_RESET, FarOps, lane_read, lane_room, lane_show, lane_write_latest,
 )
@@ -41,7 +42,7 @@ cdef enum:
     DRAIN_NS = 1000000000     # how long a reset link waits for the peer's FIN
 
 
-# -- slots --------------------------------------------------------------------------------------------
+# -- slots -----------------------------------------------------------------------------------------
 
 cdef void _lock(Plane* plane) noexcept nogil:
     while plane.slots_lock.exchange(1):
@@ -199,7 +200,7 @@ cdef int64_t engine_pending(Engine* e) noexcept nogil:
     return 1                  # its holder is busy: ask again
 
 
-# -- the lease ------------------------------------------------------------------------------------------
+# -- the lease -------------------------------------------------------------------------------------
 
 cdef void _run(Engine* e, uint32_t allowed) noexcept nogil:
     """Holds the lease on entry, not on return. Two rounds at most, then the I/O thread goes on."""
@@ -243,6 +244,12 @@ cdef void _run_task(Task* task, IoThread* io) noexcept nogil:
     engine_kick(<Engine*> task, 0)
 
 
+cdef inline void _rearm(Engine* e, uint32_t what) noexcept nogil:
+    """The kernel has no more (READY_IN) or takes no more (READY_OUT): the next time is an edge."""
+    if e.plane.poller.rearm != NULL:
+        e.plane.poller.rearm(e.watch.set, e.fd, what)
+
+
 cdef void _step(Engine* e, uint32_t notes) noexcept nogil:
     if notes & E_RELEASE and e.state == ENGINE_DEAD:
         _release(e)
@@ -274,7 +281,7 @@ cdef void _step(Engine* e, uint32_t notes) noexcept nogil:
         _write(e)
 
 
-# -- the end ------------------------------------------------------------------------------------------
+# -- the end ---------------------------------------------------------------------------------------
 
 cdef void _let_go_of_pipe(Engine* e) noexcept nogil:
     """Give the pipe back to the socket with all that was not sent, in order."""
@@ -302,8 +309,8 @@ cdef void _let_go_of_pipe(Engine* e) noexcept nogil:
 
 
 cdef void _drain(Engine* e) noexcept nogil:
-    """The pattern wants a new link. Ours ends only when the peer has seen our FIN and sent its own: a
-    ROUTER without handover would leave a second link with the same routing id deaf for ever."""
+    """The pattern wants a new link. Ours ends only when the peer has seen our FIN and sent its own:
+    a ROUTER without handover would leave a second link with the same routing id deaf for ever."""
     _let_go_of_pipe(e)
     shutdown(e.fd, SHUT_WR)
     e.state = ENGINE_DRAINING
@@ -329,7 +336,8 @@ cdef void _die(Engine* e, int code, const char* text, uint32_t fatal) noexcept n
     batch_reset(&e.batch)
     # after this note the control thread may release the slot; after `ended` the socket may go
     port.ops.ended(port)
-    plane_note(plane, NOTE_DOWN, number, e.slot, 0, code, fatal, text, strlen(text) if text != NULL else 0)
+    plane_note(plane, NOTE_DOWN, number, e.slot, 0, code, fatal, text,
+               strlen(text) if text != NULL else 0)
 
 
 cdef void _die_errno(Engine* e, const char* doing) noexcept nogil:
@@ -339,7 +347,7 @@ cdef void _die_errno(Engine* e, const char* doing) noexcept nogil:
     _die(e, DOWN_PEER, text, 0)
 
 
-# -- time ---------------------------------------------------------------------------------------------
+# -- time ------------------------------------------------------------------------------------------
 
 cdef int64_t _period(Engine* e) noexcept nogil:
     """How often this engine looks at the clock."""
@@ -349,7 +357,7 @@ cdef int64_t _period(Engine* e) noexcept nogil:
             return e.config.grace
         if e.config.handshake_timeout and e.config.handshake_timeout < period:
             period = e.config.handshake_timeout
-    elif e.config.heartbeat and e.config.heartbeat < period:
+    if e.config.heartbeat and e.config.heartbeat < period:
         period = e.config.heartbeat
     return period if period > 1000000 else 1000000
 
@@ -392,7 +400,8 @@ cdef void _clock(Engine* e) noexcept nogil:
             if e.codec.ops.start(e.codec, False) == MQ_OK:
                 e.word.fetch_or(E_OUT)
     elif e.codec.peer_ttl and silent > <int64_t> e.codec.peer_ttl * 1000000:
-        _die(e, DOWN_TIMEOUT, b"the peer was silent for longer than the time to live it announced", 0)
+        _die(e, DOWN_TIMEOUT, b"the peer was silent for longer than the time to live it announced",
+             0)
     elif e.config.heartbeat and e.codec.peer.major >= 3:
         if e.config.heartbeat_timeout and silent >= e.config.heartbeat_timeout + e.config.heartbeat:
             snprintf(text, sizeof(text), b"nothing was heard from the peer for %.3g s",
@@ -403,7 +412,7 @@ cdef void _clock(Engine* e) noexcept nogil:
             e.codec.ops.ping(e.codec, <uint32_t> (e.config.heartbeat_ttl // 1000000))
 
 
-# -- in -----------------------------------------------------------------------------------------------
+# -- in --------------------------------------------------------------------------------------------
 
 cdef void _publish(Engine* e) noexcept nogil:
     if not e.inn.conflate and not ypipe_flush(&e.inn.q):
@@ -624,6 +633,7 @@ cdef void _read(Engine* e) noexcept nogil:
                 continue
             if n < 0 and errno == EAGAIN:
                 _spare_slab(e)
+                _rearm(e, READY_IN)
             elif n == 0:
                 _die(e, DOWN_PEER, b"the peer closed the connection", 0)
             else:
@@ -641,6 +651,7 @@ cdef void _read(Engine* e) noexcept nogil:
             return
         if <size_t> n < room and not e.hup:
             _spare_slab(e)
+            _rearm(e, READY_IN)
             return            # short read: the kernel has no more, the next byte gives an edge
         if budget < <size_t> n:
             e.word.fetch_or(E_IN)
@@ -648,7 +659,7 @@ cdef void _read(Engine* e) noexcept nogil:
         budget -= n
 
 
-# -- out ----------------------------------------------------------------------------------------------
+# -- out -------------------------------------------------------------------------------------------
 
 cdef bint _encode(Engine* e) noexcept nogil:
     """Fill an empty batch from the pipe. False: nothing there."""
@@ -724,6 +735,7 @@ cdef void _write(Engine* e) noexcept nogil:
                 continue
             if errno == EAGAIN:
                 e.out_blocked = 1
+                _rearm(e, READY_OUT)
             else:
                 _die_errno(e, b"the connection broke")
             return
@@ -738,7 +750,7 @@ cdef void _write(Engine* e) noexcept nogil:
         budget -= n
 
 
-# -- the far side of a pipe, called by the socket -------------------------------------------------------
+# -- the far side of a pipe, called by the socket --------------------------------------------------
 
 cdef void _kick(void* far, uint32_t what) noexcept nogil:
     cdef Engine* e = <Engine*> far

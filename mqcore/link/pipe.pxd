@@ -49,7 +49,9 @@ cdef struct Link:
     uint32_t engine           # slot, 0xffffffff for inproc
     void (*freed)(Link* link) noexcept nogil   # inproc: tells both sockets
     void* owners[2]
-    MsgVec returned           # what a dying engine had encoded but not sent, for the socket to re-queue
+    # what a dying engine had encoded but not sent, for the socket to re-queue
+    MsgVec returned
 
-cdef Link* link_new(Pool* pool, atomic[int64_t]* live, const Marks* forth, const Marks* back) noexcept nogil
+cdef Link* link_new(Pool* pool, atomic[int64_t]* live, const Marks* forth,
+                    const Marks* back) noexcept nogil
 cdef void link_unref(Link* link) noexcept nogil

@@ -33,7 +33,8 @@ cdef void _lane_fini(Lane* lane) noexcept nogil:
     ypipe_fini(&lane.q)
 
 
-cdef Link* link_new(Pool* pool, atomic[int64_t]* live, const Marks* forth, const Marks* back) noexcept nogil:
+cdef Link* link_new(Pool* pool, atomic[int64_t]* live, const Marks* forth,
+                    const Marks* back) noexcept nogil:
     cdef Link* link = <Link*> aligned_alloc(64, (sizeof(Link) + 63) // 64 * 64)
     cdef int i
     if link == NULL:

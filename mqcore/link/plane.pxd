@@ -1,4 +1,5 @@
-"""The data plane of one context: pool, I/O threads, engine slots, and the mailbox to the control plane."""
+"""The data plane of one context: pool, I/O threads, engine slots, and the mailbox to the control
+plane."""
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libcpp.atomic cimport atomic
@@ -48,6 +49,7 @@ cdef struct Plane:
 cdef Plane* plane_new(const PollerOps* poller, int io_threads) noexcept nogil   # NULL: errno
 cdef void plane_stop(Plane* plane) noexcept nogil          # joins the I/O threads
 cdef void plane_free(Plane* plane) noexcept nogil          # after plane_stop; frees every slot
-cdef void plane_abandon(Plane* plane) noexcept nogil       # forked child: close descriptors, leak the rest
+# forked child: close descriptors, leak the rest
+cdef void plane_abandon(Plane* plane) noexcept nogil
 cdef void plane_note(Plane* plane, uint32_t kind, uint32_t sock, uint32_t engine, uint32_t peer,
                      int32_t code, uint32_t fatal, const void* text, size_t size) noexcept nogil

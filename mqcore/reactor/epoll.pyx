@@ -1,7 +1,7 @@
 """epoll behind the poller's table: edge-triggered, nested. See poller.pxd.
 
-Descriptors are registered once with IN | OUT | RDHUP | ET and never modified; only the nesting of a
-socket's set in its I/O thread's set is switched.
+Descriptors are registered once with IN | OUT | RDHUP | ET (eventfds: IN | ET) and never modified;
+only the nesting of a socket's set in its I/O thread's set is switched.
 """
 
 from libc.stdint cimport int64_t, uint32_t
@@ -9,7 +9,8 @@ from libc.stdlib cimport free, malloc
 from posix.signal cimport sigset_t
 
 from mqcore.reactor.includes cimport (
-    EPOLL_CLOEXEC, EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLERR, EPOLLET, EPOLLHUP, EPOLLIN,
+    EPOLL_CLOEXEC, EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLERR, EPOLLET, EPOLLHUP,
+    EPOLLIN,
     EPOLLOUT, EPOLLRDHUP, close, epoll_create1, epoll_ctl, epoll_event, epoll_pwait,
 )
 from mqcore.reactor.poller cimport READY_HUP, READY_IN, READY_OUT, PollerOps, Ready
@@ -39,7 +40,9 @@ cdef void _close(void* set) noexcept nogil:
 
 cdef int _add(void* set, int fd, void* arg) noexcept nogil:
     cdef epoll_event ev
-    ev.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET
+    ev.events = EPOLLIN | EPOLLET
+    if arg != NULL:           # reading an eventfd is an edge for its writers: a wake-up for nothing
+        ev.events |= EPOLLOUT | EPOLLRDHUP
     ev.data.ptr = arg
     return epoll_ctl((<EpollSet*> set).fd, EPOLL_CTL_ADD, fd, &ev)
 
@@ -64,7 +67,8 @@ cdef void _arm_set(void* set, void* child, void* arg, bint on) noexcept nogil:
     epoll_ctl((<EpollSet*> set).fd, EPOLL_CTL_MOD, (<EpollSet*> child).fd, &ev)
 
 
-cdef int _wait(void* set, Ready* out, int cap, int64_t timeout, const sigset_t* mask) noexcept nogil:
+cdef int _wait(void* set, Ready* out, int cap, int64_t timeout,
+               const sigset_t* mask) noexcept nogil:
     cdef epoll_event[HARVEST] found
     cdef int n
     cdef int i

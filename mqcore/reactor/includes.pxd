@@ -32,6 +32,7 @@ cdef extern from "<unistd.h>" nogil:
     ssize_t read(int fd, void* buf, size_t count)
     ssize_t write(int fd, const void* buf, size_t count)
     int close(int fd)
+    int getpid()
     long syscall(long number, ...)
 
 cdef extern from "<sys/syscall.h>" nogil:
@@ -49,10 +50,17 @@ cdef extern from "<sched.h>" nogil:
 
 cdef extern from "<pthread.h>" nogil:
     ctypedef unsigned long pthread_t
-    int pthread_create(pthread_t* thread, void* attr, void* (*start)(void*) noexcept nogil, void* arg)
+    int pthread_create(pthread_t* thread, void* attr, void* (*start)(void*) noexcept nogil,
+                       void* arg)
     int pthread_join(pthread_t thread, void** result)
     int pthread_setname_np(pthread_t thread, const char* name)
     pthread_t pthread_self()
+    ctypedef struct pthread_mutex_t:
+        pass
+    int pthread_mutex_init(pthread_mutex_t* mutex, const void* attr)
+    int pthread_mutex_destroy(pthread_mutex_t* mutex)
+    int pthread_mutex_lock(pthread_mutex_t* mutex)
+    int pthread_mutex_unlock(pthread_mutex_t* mutex)
 
 cdef extern from "<signal.h>" nogil:
     int sigfillset(sigset_t* set)

@@ -1,4 +1,5 @@
-"""The I/O thread: one native thread that runs posted tasks, harvests sockets' sets and fires timers.
+"""The I/O thread: one native thread that runs posted tasks, harvests sockets' sets and fires
+timers.
 
 Others talk to it by `io_post` (lock-free stack; an eventfd is written only if the thread sleeps).
 Timers and ticks belong to the thread itself and are armed only on it.
@@ -62,12 +63,13 @@ cdef IoThread* io_new(const PollerOps* poller) noexcept nogil           # NULL: 
 cdef int io_start(IoThread* io) noexcept nogil                          # 0, or an errno
 cdef void io_stop(IoThread* io) noexcept nogil                          # joins; idempotent
 cdef void io_free(IoThread* io) noexcept nogil
-cdef void io_abandon(IoThread* io) noexcept nogil                       # forked child: close descriptors only
+# forked child: close descriptors only
+cdef void io_abandon(IoThread* io) noexcept nogil
 cdef void io_post(IoThread* io, Task* task) noexcept nogil              # any thread
 cdef int io_watch(IoThread* io, Watch* watch) noexcept nogil            # any thread; 0 or -1
 cdef void io_wake(IoThread* io) noexcept nogil                          # any thread
-# Any thread but the I/O thread: return when it has finished all that it had harvested before. What was
-# taken out of its set is in nobody's hands then. Returns at once if the thread does not run.
+# Any thread but the I/O thread: return when it has finished all that it had harvested before. What
+# was taken out of its set is in nobody's hands then. Returns at once if the thread does not run.
 cdef void io_sync(IoThread* io) noexcept nogil
 # on the I/O thread only
 cdef int io_timer(IoThread* io, int64_t when, void (*fire)(void*, uint64_t, IoThread*) noexcept nogil,

@@ -12,7 +12,8 @@ from mqcore.base.clock cimport now_ns
 from mqcore.base.status cimport MQ_NOMEM, MQ_OK
 from mqcore.base.widen cimport widen
 from mqcore.reactor.includes cimport (
-    SIG_SETMASK, close, pthread_create, pthread_join, pthread_self, pthread_setname_np, pthread_sigmask, sigfillset,
+    SIG_SETMASK, close, pthread_create, pthread_join, pthread_self, pthread_setname_np,
+    pthread_sigmask, sigfillset,
 )
 from mqcore.reactor.wakeup cimport (
     eventfd_clear, eventfd_new, eventfd_signal, futex_wait, futex_wake,
@@ -132,7 +133,7 @@ cdef int io_watch(IoThread* io, Watch* watch) noexcept nogil:
     return io.poller.add_set(io.set, watch.set, watch)
 
 
-# -- timers: a binary heap, lazy: who is not interested any more ignores the call -------------------
+# -- timers: a binary heap, lazy: who is not interested any more ignores the call ------------------
 
 cdef int io_timer(IoThread* io, int64_t when, void (*fire)(void*, uint64_t, IoThread*) noexcept nogil,
                   void* arg, uint64_t tag) noexcept nogil:
@@ -192,7 +193,7 @@ cdef void _fire_timers(IoThread* io) noexcept nogil:
         t.fire(t.arg, t.tag, io)
 
 
-# -- ticks ------------------------------------------------------------------------------------------
+# -- ticks -----------------------------------------------------------------------------------------
 
 cdef void io_tick(IoThread* io, Tick* tick) noexcept nogil:
     if not tick.listed:
@@ -213,7 +214,7 @@ cdef void _run_ticks(IoThread* io) noexcept nogil:
         tick = following
 
 
-# -- the loop ---------------------------------------------------------------------------------------
+# -- the loop --------------------------------------------------------------------------------------
 
 cdef bint _run_posted(IoThread* io) noexcept nogil:
     cdef Task* stack = io.posted.exchange(NULL)

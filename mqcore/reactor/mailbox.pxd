@@ -1,5 +1,5 @@
-"""A mailbox: many writers, one reader. A lock-free stack of notes and an eventfd that is written only
-when the reader may sleep."""
+"""A mailbox: many writers, one reader. A lock-free stack of notes and an eventfd that is written
+only when the reader may sleep."""
 
 from libc.stdint cimport uint32_t
 from libcpp.atomic cimport atomic
@@ -29,7 +29,8 @@ cdef inline void mailbox_put(Mailbox* box, Note* note) noexcept nogil:
         note.next = head
         if box.head.compare_exchange_weak(head, note):
             break
-    if head == NULL:          # the reader takes all at once, so only the first of a run must wake it
+    # the reader takes all at once, so only the first of a run must wake it
+    if head == NULL:
         eventfd_signal(box.fd)
 
 

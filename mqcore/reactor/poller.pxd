@@ -23,6 +23,8 @@ cdef struct PollerOps:
     void* (*open)() noexcept nogil                        # NULL: errno says why
     void (*close)(void* set) noexcept nogil               # never touches what it watches (fork)
     # Watch fd edge-triggered; -1: errno. An fd that is ready when it is added gives an edge.
+    # arg NULL: an eventfd, watched for IN alone; each write is an edge, read or not (the set may
+    # read it).
     int (*add)(void* set, int fd, void* arg) noexcept nogil
     void (*remove)(void* set, int fd) noexcept nogil
     # Watch a set: level-triggered, ready while the child has edges to harvest. `arm` 0 and 1
@@ -31,7 +33,9 @@ cdef struct PollerOps:
     void (*arm_set)(void* set, void* child, void* arg, bint on) noexcept nogil
     # Up to cap events. timeout in nanoseconds, -1 for ever, 0 look only (rounded up to what the
     # system can). mask: signals as for ppoll, or NULL. -1: interrupted by a signal.
-    int (*wait)(void* set, Ready* out, int cap, int64_t timeout, const sigset_t* mask) noexcept nogil
-    # After EAGAIN: wanted again. NULL where edges come by themselves (epoll).
+    int (*wait)(void* set, Ready* out, int cap, int64_t timeout,
+                const sigset_t* mask) noexcept nogil
+    # Read or write gave EAGAIN (or the next one surely would): report READY_IN or READY_OUT of fd
+    # again. NULL where edges come by themselves (epoll).
     void (*rearm)(void* set, int fd, uint32_t what) noexcept nogil
     int (*descriptor)(void* set) noexcept nogil           # to nest in a foreign loop; -1: none

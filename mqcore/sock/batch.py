@@ -7,7 +7,8 @@ from typing import Any
 
 
 class Batch:
-    """Message i is data[offsets[i]:offsets[i+1]], its parts joined; its first part ends at split[i].
+    """Message i is data[offsets[i]:offsets[i+1]], its parts joined; its first part ends at
+    split[i].
 
     data: uint8[n bytes]; offsets: int32[messages + 1]; split: int32[messages]. The arrays are the
     batch's own memory; slices of them copy nothing.

@@ -1,7 +1,7 @@
 """SocketCore: sending and receiving for Python, over the nogil socket of sock.pyx.
 
-A call tries first and returns at once if it can, holding the GIL (a short write with the GIL held is
-far cheaper than getting the GIL back). Only a call that must wait lets go of it. Everything rare
+A call tries first and returns at once if it can, holding the GIL (a short write with the GIL held
+is far cheaper than getting the GIL back). Only a call that must wait lets go of it. Everything rare
 (options, links, counters, closing) is in handle.pyx.
 """
 
@@ -12,7 +12,6 @@ from libc.stdint cimport INT64_MAX, int64_t, uint8_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memmove, memset
 
-from mqcore.base.clock cimport now_ns
 from mqcore.base.message cimport (
     MSG_ENVELOPE, MSG_MORE, msg_close, msg_copy, msg_data, msg_init_ref, msg_size, vec_clear,
     vec_fini, vec_push,
@@ -42,7 +41,7 @@ cdef enum:
 
 @cython.no_gc_clear
 cdef class SocketCore(SocketHandle):
-    # -- inside ----------------------------------------------------------------------------------------
+    # -- inside ------------------------------------------------------------------------------------
 
     cdef MsgVec* take_vec(self) except NULL:
         cdef MsgVec* v = self.spare.exchange(NULL)
@@ -158,10 +157,9 @@ cdef class SocketCore(SocketHandle):
     cdef int pull_many(self, MsgVec* v, size_t most, int64_t most_bytes, object timeout) except -1:
         """At least one message, at most `most` or so many bytes; waits for the first only."""
         cdef size_t count = 0
-        cdef int rc = MQ_OK
         if not self.held.n and not self.answers:
             with nogil:
-                rc = sock_recv_many(self.s, v, most, most_bytes, &count)
+                sock_recv_many(self.s, v, most, most_bytes, &count)
         if count == 0:
             self.pull(v, timeout)
             if most > 1 and not self.answers:
@@ -186,11 +184,12 @@ cdef class SocketCore(SocketHandle):
                          "number of threads can do at once")
         return 0
 
-    # -- sending ---------------------------------------------------------------------------------------
+    # -- sending -----------------------------------------------------------------------------------
 
     def send(self, data, *, timeout=...):
         """Send one message of one part: all or nothing. `bytes` go by reference, other buffers are
-        copied. Waits for room or a peer up to `timeout` seconds; then SendTimeout, and it is not sent."""
+        copied. Waits for room or a peer up to `timeout` seconds; then SendTimeout, and it is not
+        sent."""
         cdef Msg m
         cdef bint pinned = False
         self.check()
@@ -229,7 +228,8 @@ cdef class SocketCore(SocketHandle):
                 if vec_push(v, &m):
                     raise MemoryError()
             if v.n == 0:
-                raise UsageError("a message has at least one part", hint='send(b"") is an empty one')
+                raise UsageError("a message has at least one part",
+                                 hint='send(b"") is an empty one')
         except BaseException:
             self.give_vec(v)
             raise
@@ -311,8 +311,9 @@ cdef class SocketCore(SocketHandle):
         return 0
 
     def send_batch(self, data, offsets, *, timeout=...):
-        """Send message i = data[offsets[i]:offsets[i+1]] for each i. data: C-contiguous uint8 array or
-        buffer; offsets: n + 1 ascending integers. Returns n; SendTimeout.sent says how many went."""
+        """Send message i = data[offsets[i]:offsets[i+1]] for each i. data: C-contiguous uint8 array
+        or buffer; offsets: n + 1 ascending integers. Returns n; SendTimeout.sent says how many
+        went."""
         cdef const unsigned char[::1] raw
         cdef Msg m
         cdef MsgVec* v
@@ -379,10 +380,11 @@ cdef class SocketCore(SocketHandle):
             self.plane.on_pins()
         return pinned
 
-    # -- receiving -------------------------------------------------------------------------------------
+    # -- receiving ---------------------------------------------------------------------------------
 
     def recv(self, *, timeout=...):
-        """Receive one message, its parts joined. Waits up to `timeout` seconds, then RecvTimeout."""
+        """Receive one message, its parts joined. Waits up to `timeout` seconds, then
+        RecvTimeout."""
         cdef MsgVec* v
         self.check()
         self.refuse_router()
@@ -456,7 +458,7 @@ cdef class SocketCore(SocketHandle):
     def recv_many(self, max=1024, *, timeout=...):
         """Receive up to `max` messages, waiting for the first only. A list of bytes."""
         cdef MsgVec* v
-        cdef size_t at, end, count
+        cdef size_t at, end
         cdef list out = []
         self.check()
         self.refuse_router()
@@ -477,8 +479,8 @@ cdef class SocketCore(SocketHandle):
             self.give_vec(v)
 
     def recv_batch(self, max=65536, *, max_bytes=8 << 20, timeout=...):
-        """Receive up to `max` messages or about `max_bytes` as one Batch (NumPy arrays), waiting for
-        the first only."""
+        """Receive up to `max` messages or about `max_bytes` as one Batch (NumPy arrays), waiting
+        for the first only."""
         cdef MsgVec* v
         self.check()
         self.refuse_router()
@@ -493,7 +495,7 @@ cdef class SocketCore(SocketHandle):
         finally:
             self.give_vec(v)
 
-    # -- tries, for the async faces -------------------------------------------------------------------
+    # -- tries, for the async faces ----------------------------------------------------------------
 
     def _try_send(self, parts, bint single, uint32_t peer=0):
         """0: sent; else the Status that says why not now (1: no peer, 10: full)."""

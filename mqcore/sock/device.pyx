@@ -1,13 +1,16 @@
-"""A device: see device.pxd. Its thread leads both sockets for as long as it runs: it sleeps on a set over
-their two sets, runs their engines itself, and moves what they decoded in bursts, so a message crosses it
-without another thread and leaves in one write with its neighbours. It reads a source only while the sink
-has room, so back-pressure goes through it; at most one burst is in its hand.
+"""A device: see device.pxd. Its thread leads both sockets for as long as it runs: it sleeps on a
+set over their two sets, runs their engines itself, and moves what they decoded in bursts, so a
+message crosses it without another thread and leaves in one write with its neighbours. It reads a
+source only while the sink has room, so back-pressure goes through it; at most one burst is in its
+hand.
 """
 
 from libc.string cimport memset
 
-from mqcore.base.message cimport MSG_MORE, Msg, msg_close, msg_copy, msg_size, vec_clear, vec_fini, vec_push
-from mqcore.base.status cimport MQ_AGAIN, MQ_CLOSED, MQ_FULL, MQ_OK
+from mqcore.base.message cimport (
+    MSG_MORE, Msg, msg_close, msg_copy, msg_size, vec_clear, vec_fini, vec_push,
+)
+from mqcore.base.status cimport MQ_AGAIN, MQ_FULL, MQ_OK
 from mqcore.reactor.poller cimport PollerOps, Ready
 from mqcore.sock.sock cimport (
     sock_act, sock_changed, sock_query, sock_recv_many, sock_send_many, sock_watch,
@@ -25,7 +28,7 @@ cdef enum:
     CHECK_NS = 1000000000     # longest sleep; nothing depends on it
 
 
-# -- a socket as a sink --------------------------------------------------------------------------------
+# -- a socket as a sink ----------------------------------------------------------------------------
 
 cdef int _take(void* self, MsgVec* v, size_t start, size_t* done) noexcept nogil:
     cdef size_t count = 0
@@ -66,7 +69,7 @@ cdef class DeviceCore:
             s.check()
             if s.s.flags & PAT_EXCHANGE:
                 raise UsageError(f"a {s.plugin.name} socket cannot be the end of a device",
-                                 hint="use router where requests come in and dealer where they go out")
+                                 hint="use router where requests come in, dealer where they go out")
         if front.plane is not back.plane:
             raise UsageError("both sockets of a device belong to one context")
         if capture is not None and not capture.s.flags & PAT_SEND:
@@ -87,7 +90,7 @@ cdef class DeviceCore:
         vec_fini(&self.forth.hand)
         vec_fini(&self.back_flow.hand)
 
-    # -- on the device's thread ------------------------------------------------------------------------
+    # -- on the device's thread --------------------------------------------------------------------
 
     def run(self):
         """Move messages until stop()."""
@@ -182,12 +185,13 @@ cdef class DeviceCore:
         cdef Ready[2] found
         a.lead_asleep.exchange(1)
         b.lead_asleep.exchange(1)
-        if a.change.load() == seen_front and b.change.load() == seen_back and not self.stopping.load():
+        if (a.change.load() == seen_front and b.change.load() == seen_back
+                and not self.stopping.load()):
             a.plane.poller.wait(self.set, found, 2, CHECK_NS, NULL)
         a.lead_asleep.exchange(0)
         b.lead_asleep.exchange(0)
 
-    # -- any thread --------------------------------------------------------------------------------------
+    # -- any thread --------------------------------------------------------------------------------
 
     def stop(self):
         self.stopping.store(1)
@@ -232,7 +236,8 @@ cdef class DeviceCore:
         """(messages forth, bytes forth, refused forth, messages back, bytes back, refused back,
         captured, missed by the capture)"""
         return (self.forth.messages.load(), self.forth.bytes_.load(), self.forth.refused.load(),
-                self.back_flow.messages.load(), self.back_flow.bytes_.load(), self.back_flow.refused.load(),
+                self.back_flow.messages.load(), self.back_flow.bytes_.load(),
+                self.back_flow.refused.load(),
                 self.captured.load(), self.missed.load())
 
 

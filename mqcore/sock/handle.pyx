@@ -1,4 +1,5 @@
-"""SocketHandle: a socket's C half as Python holds it: its life, its options, its links, its counters.
+"""SocketHandle: a socket's C half as Python holds it: its life, its options, its links, its
+counters.
 
 What applications call is in core.pyx, which derives from this. The underscored methods are for
 mqcore/api and mqcore/control.
@@ -6,8 +7,8 @@ mqcore/api and mqcore/control.
 
 cimport cython
 from cpython.exc cimport PyErr_CheckSignals
-from libc.stdint cimport INT64_MAX, int32_t, uint8_t
-from libc.stdlib cimport free
+from libc.stdint cimport INT64_MAX, uint8_t
+from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
 from mqcore.base.clock cimport now_ns
@@ -121,7 +122,7 @@ cdef class SocketHandle:
             raise PeerGone("the peer that owed the answer has left", hint="send the request again")
         if rc == MQ_INVALID:
             raise UsageError("the pattern cannot send this message",
-                             hint="a ROUTER message starts with a routing id; conflate takes one part")
+                             hint="ROUTER wants a routing id first; conflate takes one part")
         if rc == MQ_UNSUPPORTED:
             verb = "send" if sending else "recv"
             raise UsageError(f"a {self.plugin.name} socket cannot {verb}()")
@@ -143,7 +144,7 @@ cdef class SocketHandle:
             self.check()
         return verdict == WAIT_TIMEOUT
 
-    # -- for mqcore/api and mqcore/control ---------------------------------------------------------------
+    # -- for mqcore/api and mqcore/control ---------------------------------------------------------
 
     def _open(self, PlaneCore plane, PatternPlugin plugin, uint32_t number, dict shake, dict marks):
         """Make the socket. shake: pattern, number, peers, routing_id, metadata (encoded), sp,
@@ -151,7 +152,8 @@ cdef class SocketHandle:
         send_conflate, recv_conflate."""
         cdef Sock* s
         if plane.forked:
-            raise Forked("this context belongs to the parent process", hint="make a new one in the child")
+            raise Forked("this context belongs to the parent process",
+                         hint="make a new one in the child")
         s = sock_new(plane.plane, plugin.ops, number)
         if s == NULL:
             raise MemoryError()
@@ -180,8 +182,8 @@ cdef class SocketHandle:
         s.port.recv.conflate = marks["recv_conflate"]
 
     def _set(self, str name, value):
-        """send_timeout, recv_timeout (seconds or None), immediate, on_full (index), device; the four
-        marks, for peers that connect from now on."""
+        """send_timeout, recv_timeout (seconds or None), immediate, on_full (index), device, watched; the
+        four marks, for peers that connect from now on."""
         if name == "send_timeout":
             self.send_ns = -1 if value is None else <int64_t> (value * 1e9)
         elif name == "recv_timeout":
@@ -200,6 +202,8 @@ cdef class SocketHandle:
             self.s.on_full = value
         elif name == "device":
             self.device_owned = value
+        elif name == "watched":
+            self.s.host.watched.store(1 if value else 0)
         else:
             raise KeyError(name)
 
@@ -210,16 +214,19 @@ cdef class SocketHandle:
         cdef bytes key = name.encode()
         cdef int rc
         sock_enter(self.s)
-        rc = self.s.ops.set_option(self.s.pattern, key, number, <const uint8_t*> <char*> raw, len(raw))
+        rc = self.s.ops.set_option(self.s.pattern, key, number, <const uint8_t*> <char*> raw,
+                                   len(raw))
         sock_leave(self.s, True)
         if rc == MQ_INVALID:
             raise OptionError(f"{name}={value!r} is not possible here")
         return rc == MQ_OK
 
     def _adopt(self, int fd, bint connected, int prio, double handshake_timeout, double grace,
-               double heartbeat, double heartbeat_timeout, double heartbeat_ttl, int64_t max_message_size):
-        """Give a connected non-blocking descriptor to a new engine, which owns it now. Seconds; 0: none.
-        Returns the engine's slot; OSError or MemoryError leave the descriptor with the caller."""
+               double heartbeat, double heartbeat_timeout, double heartbeat_ttl,
+               int64_t max_message_size):
+        """Give a connected non-blocking descriptor to a new engine, which owns it now. Seconds; 0:
+        none. Returns the engine's slot; OSError or MemoryError leave the descriptor with the
+        caller."""
         cdef EngineConfig config
         cdef Engine* e
         config.connected = connected
@@ -383,33 +390,80 @@ cdef class SocketHandle:
     def _accounts(self):
         """Everything countable, in one look: dict(sent, received, waiting, unmatched, dropped,
         live: [(peer, facts)], ended: [...], total). facts: see account_dict."""
-        cdef Pipe* pipe
-        cdef Ended e
-        cdef Ended* ended
-        cdef list live = []
-        cdef list gone = []
-        cdef int i
-        sock_enter(self.s)
+        cdef Snapshot shot
+        cdef size_t i
+        cdef int reason
+        with nogil:
+            take_snapshot(self.s, &shot)
         try:
-            pipe = self.s.all
-            for i in range(2):
-                while pipe != NULL:
-                    live.append(live_account(pipe))
-                    pipe = pipe.all_next
-                pipe = self.s.hung
-            ended = self.s.ended
-            while ended != NULL:
-                gone.append((ended.id, account_dict(ended)))
-                ended = ended.next
+            if shot.at == NULL and shot.n:
+                raise MemoryError()
             return {
-                "sent": self.s.sent, "received": self.s.received, "waiting": self.s.n_waiting.load(),
-                "unmatched": self.s.host.unmatched,
-                "dropped": [self.s.host.dropped[i] for i in range(DROP_REASONS)],
-                "live": live, "ended": gone, "total": account_dict(&self.s.total),
-                "batching": self.s.batching,
+                "sent": shot.sent, "received": shot.received, "waiting": shot.waiting,
+                "unmatched": shot.unmatched,
+                "dropped": [shot.dropped[reason] for reason in range(DROP_REASONS)],
+                "live": [(shot.at[i].id, account_dict(&shot.at[i])) for i in range(shot.live)],
+                "ended": [(shot.at[i].id, account_dict(&shot.at[i]))
+                          for i in range(shot.live, shot.n)],
+                "total": account_dict(&shot.total), "batching": shot.batching,
             }
         finally:
-            sock_leave(self.s, True)
+            free(shot.at)
+
+
+cdef struct Snapshot:         # copied under the lock, made into objects after it
+    int64_t sent, received, waiting, unmatched
+    int64_t[12] dropped
+    Ended total
+    Ended* at                 # live peers first
+    size_t live
+    size_t n
+    uint32_t batching
+
+
+cdef void take_snapshot(Sock* s, Snapshot* shot) noexcept nogil:
+    cdef Pipe* pipe
+    cdef Ended* ended
+    cdef int i
+    memset(shot, 0, sizeof(Snapshot))
+    sock_enter(s)
+    shot.sent = s.sent
+    shot.received = s.received
+    shot.waiting = s.n_waiting.load()
+    shot.unmatched = s.host.unmatched
+    shot.dropped = s.host.dropped
+    shot.total = s.total
+    shot.batching = s.batching
+    shot.live = s.n_pipes
+    pipe = s.hung
+    while pipe != NULL:
+        shot.live += 1
+        pipe = pipe.all_next
+    shot.n = shot.live + s.n_ended
+    shot.at = <Ended*> calloc(shot.n + 1, sizeof(Ended))
+    if shot.at != NULL:
+        shot.live = 0
+        pipe = s.all
+        for i in range(2):
+            while pipe != NULL:
+                live_account(pipe, &shot.at[shot.live])
+                shot.live += 1
+                pipe = pipe.all_next
+            pipe = s.hung
+        shot.n = shot.live
+        ended = s.ended
+        while ended != NULL:
+            shot.at[shot.n] = ended[0]
+            shot.n += 1
+            ended = ended.next
+    sock_leave(s, True)
+
+
+cdef void live_account(Pipe* pipe, Ended* out) noexcept nogil:
+    cdef Link* link = <Link*> pipe.link
+    out.id = pipe.id
+    out.since = link.since
+    account(pipe, out)
 
 
 cdef int64_t limit(value):
@@ -420,19 +474,7 @@ cdef dict account_dict(Ended* e):
     return {
         "offered": e.offered, "written": e.written, "read": e.read, "delivered": e.delivered,
         "bytes_out": e.bytes_out, "bytes_in": e.bytes_in, "since": e.since / 1e9,
+        "rtt": e.rtt / 1e9 or None, "writes": e.writes, "reads": e.reads,
         "out_dropped": [e.out_dropped[i] for i in range(DROP_REASONS)],
         "in_dropped": [e.in_dropped[i] for i in range(DROP_REASONS)],
     }
-
-
-cdef tuple live_account(Pipe* pipe):
-    cdef Ended e
-    cdef Link* link = <Link*> pipe.link
-    memset(&e, 0, sizeof(Ended))
-    e.since = link.since
-    account(pipe, &e)
-    facts = account_dict(&e)
-    facts["rtt"] = link.traffic.rtt.load() / 1e9 or None
-    facts["writes"] = link.traffic.writes.load()
-    facts["reads"] = link.traffic.reads.load()
-    return pipe.id, facts

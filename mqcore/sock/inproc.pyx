@@ -86,7 +86,8 @@ cdef int sock_join(Sock* a, Sock* b, uint32_t* id_a, uint32_t* id_b,
     return MQ_OK
 
 
-cdef void _end(Pipe* pipe, Pipe* other, Sock* s, Sock* peer, int32_t prio, uint32_t connected) noexcept nogil:
+cdef void _end(Pipe* pipe, Pipe* other, Sock* s, Sock* peer, int32_t prio,
+               uint32_t connected) noexcept nogil:
     pipe.id = s.port.next_peer.fetch_add(1) + 1
     pipe.sock = &s.port
     pipe.far_ops = &INPROC

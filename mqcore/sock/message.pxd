@@ -19,7 +19,8 @@ cdef int part_from(Msg* m, Pool* pool, atomic[Owner*]* arena, object data, bint*
 cdef bytes joined(MsgVec* v, size_t start, size_t end)
 cdef list parts_list(MsgVec* v, size_t start, size_t end)
 cdef object part_view(Msg* m)     # bytes, or above 4 KiB a memoryview that keeps the slab
-cdef size_t message_end(MsgVec* v, size_t start) noexcept nogil       # index after the message's last part
+# index after the message's last part
+cdef size_t message_end(MsgVec* v, size_t start) noexcept nogil
 cdef size_t skip_envelope(MsgVec* v, size_t start) noexcept nogil
 
 

@@ -185,7 +185,7 @@ cdef class Message:
 
     def __getbuffer__(self, Py_buffer* view, int flags):
         if len(self.parts) != 1:
-            raise BufferError("a message of several parts has no one buffer; use .parts or bytes(m)")
+            raise BufferError("several parts have no one buffer; use .parts or bytes(m)")
         PyObject_GetBuffer(self.parts[0], view, flags)
 
     def __repr__(self):
@@ -196,13 +196,15 @@ cdef class Message:
         """Answer it, from any thread, once. Its socket puts the envelope back. StateError if it was
         answered or its pattern has no answers; NoSuchPeer if the peer has left."""
         if not parts:
-            raise UsageError("reply() needs at least one part", hint="reply(b'') is an empty answer")
+            raise UsageError("reply() needs at least one part",
+                             hint="reply(b'') is an empty answer")
         self.core._reply(self, parts, timeout)
 
     async def areply(self, *parts, timeout=...):
         """reply(), awaitable."""
         if not parts:
-            raise UsageError("areply() needs at least one part", hint="areply(b'') is an empty answer")
+            raise UsageError("areply() needs at least one part",
+                             hint="areply(b'') is an empty answer")
         await self.core._areply(self, parts, timeout)
 
 

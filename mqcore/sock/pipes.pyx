@@ -1,5 +1,5 @@
-"""The pipes of a socket: peers that come and go, unrouted messages that wait for one, and the accounts
-of those that left. Everything here runs under the socket's lock. See pipes.pxd.
+"""The pipes of a socket: peers that come and go, unrouted messages that wait for one, and the
+accounts of those that left. Everything here runs under the socket's lock. See pipes.pxd.
 """
 
 from libc.stdint cimport int64_t, uint32_t
@@ -14,14 +14,16 @@ from mqcore.base.status cimport (
 )
 from mqcore.base.ypipe cimport ypipe_flush
 from mqcore.link.pipe cimport (
-    EVENT_ATTACH, EVENT_READ, EVENT_TERM, EVENT_WRITE, PIPE_ATTACHED, PIPE_ENDED, PIPE_HUNG, PIPE_NEW,
+    EVENT_ATTACH, EVENT_READ, EVENT_TERM, EVENT_WRITE, PIPE_ATTACHED, PIPE_ENDED, PIPE_HUNG,
+    PIPE_NEW,
     PIPE_REFUSED, Link, Traffic, link_unref,
 )
 from mqcore.link.plane cimport NOTE_GONE, plane_note
 from mqcore.sock.sock cimport CLOSING_ALL
 from mqcore.spi.pattern cimport PAT_RECV, PAT_REROUTE
 from mqcore.spi.pipe cimport (
-    DIRTY_LISTED, DIRTY_OUT, DROP_CLOSED, DROP_CONFLATED, DROP_HALF_WRITTEN, DROP_MALFORMED, DROP_PEER_GONE,
+    DIRTY_LISTED, DIRTY_OUT, DROP_CLOSED, DROP_CONFLATED, DROP_HALF_WRITTEN, DROP_MALFORMED,
+    DROP_PEER_GONE,
     DROP_REASONS, DROP_UNEXPECTED, Pipe, lane_read, lane_readable,
 )
 
@@ -199,11 +201,10 @@ cdef void _keep_back(Sock* s, Pipe* pipe, MsgVec* back, Msg* m, bint reroute) no
         msg_close(m)
 
 
-# -- accounts ---------------------------------------------------------------------------------------------
+# -- accounts --------------------------------------------------------------------------------------
 
 cdef void _settle(Sock* s, Pipe* pipe) noexcept nogil:
     """The pipe's final accounts."""
-    cdef Traffic* t = &(<Link*> pipe.link).traffic
     cdef Ended* e = <Ended*> calloc(1, sizeof(Ended))
     cdef Ended here
     cdef Ended* oldest
@@ -269,6 +270,9 @@ cdef void account(Pipe* pipe, Ended* out) noexcept nogil:
     out.read = t.read.load()
     out.bytes_out = t.bytes_out.load()
     out.bytes_in = t.bytes_in.load()
+    out.writes = t.writes.load()
+    out.reads = t.reads.load()
+    out.rtt = t.rtt.load()
     out.out_dropped[DROP_HALF_WRITTEN] += t.half_out.load()
     out.in_dropped[DROP_CONFLATED] += t.conflated_in.load()
     out.in_dropped[DROP_MALFORMED] += t.malformed_in.load()

@@ -6,5 +6,6 @@ from mqcore.link.plane cimport Plane
 cdef class PlaneCore:
     cdef Plane* plane
     cdef public bint forked
-    cdef public object on_pins    # called when a Python object is sent by reference: let go of it soon
+    # called when a Python object is sent by reference: let go of it soon
+    cdef public object on_pins
     cdef object __weakref__

@@ -9,16 +9,26 @@ from mqcore.link.engine cimport Engine, engine_at, engine_release
 from mqcore.link.plane cimport ControlNote, plane_abandon, plane_free, plane_new, plane_stop
 from mqcore.reactor.epoll cimport epoll_ops
 from mqcore.reactor.mailbox cimport Note, mailbox_take
+from mqcore.reactor.poll cimport poll_ops
+from mqcore.reactor.poller cimport PollerOps
 
 import os
 
 
 @cython.no_gc_clear
 cdef class PlaneCore:
-    """Pool, I/O threads and engine slots. Owned by a Context; ended by stop(), freed with the object."""
+    """Pool, I/O threads and engine slots. Owned by a Context; ended by stop(), freed with the
+    object."""
 
-    def __cinit__(self, int io_threads=1):
-        self.plane = plane_new(epoll_ops(), io_threads)
+    def __cinit__(self, int io_threads=1, str poller="epoll"):
+        cdef const PollerOps* ops
+        if poller == "epoll":
+            ops = epoll_ops()
+        elif poller == "poll":
+            ops = poll_ops()
+        else:
+            raise ValueError(f"no poller is called {poller!r}; there are epoll and poll")
+        self.plane = plane_new(ops, io_threads)
         if self.plane == NULL:
             raise OSError("cannot start the I/O threads: descriptors or memory are short")
 
@@ -72,8 +82,8 @@ cdef class PlaneCore:
         return {
             "major": peer.major, "minor": peer.minor,
             "pattern": (<char*> &peer.pattern[0]).decode("latin-1"),
-            "routing_id": (<char*> peer.routing_id.at)[:peer.routing_id.n] if peer.routing_id.n else b"",
-            "metadata": (<char*> peer.metadata.at)[:peer.metadata.n] if peer.metadata.n else b"",
+            "routing_id": (<char*> peer.routing_id.at)[:peer.routing_id.n],
+            "metadata": (<char*> peer.metadata.at)[:peer.metadata.n],
         }
 
     def release(self, uint32_t slot) -> None:
@@ -83,6 +93,10 @@ cdef class PlaneCore:
     def drain(self) -> int:
         """Let go of Python objects whose bytes have been sent. How many."""
         return pool_drain_released(self.plane.pool)
+
+    @property
+    def poller(self) -> str:
+        return self.plane.poller.name.decode()
 
     def set_watched(self, bint on) -> None:
         self.plane.watched.store(on)

@@ -105,8 +105,8 @@ class Bell(Nap):
 
 
 async def shielded(bell: Bell) -> bool:
-    """Wait for the bell whatever is cancelled. True: somebody cancelled meanwhile (asyncio only: trio
-    raises at the next checkpoint anyway)."""
+    """Wait for the bell whatever is cancelled. True: somebody cancelled meanwhile (asyncio only:
+    trio raises at the next checkpoint anyway)."""
     if bell._event is not None:
         import trio
 

@@ -1,9 +1,10 @@
 """The socket of the data plane: one lock, one pattern, its pipes, and whoever waits.
 
-Everything inside the lock is C: no Python, no reference counting of objects, no system call. Engines
-and other sockets never take the lock to tell us something: they put the pipe on the ready stack
-(lock-free) and wake whoever sleeps; the stack is drained under the lock by the next one who takes it,
-and, for what cannot wait (attach, end, subscriptions), by the teller itself if the lock is free.
+Everything inside the lock is C: no Python, no reference counting of objects, no system call.
+Engines and other sockets never take the lock to tell us something: they put the pipe on the ready
+stack (lock-free) and wake whoever sleeps; the stack is drained under the lock by the next one who
+takes it, and, for what cannot wait (attach, end, subscriptions), by the teller itself if the lock
+is free.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
@@ -47,6 +48,7 @@ cdef struct Ended:            # final accounts of a peer that has left
     Ended* next
     uint32_t id
     int64_t offered, written, delivered, read, bytes_out, bytes_in, since
+    int64_t writes, reads, rtt
     int64_t[12] out_dropped
     int64_t[12] in_dropped
 
@@ -72,7 +74,8 @@ cdef struct Sock:
     atomic[uint32_t] users    # calls inside
     atomic[Pipe*] ready
     atomic[int64_t] engines   # not yet ended
-    Watch watch               # the socket's own set, nested in its I/O thread's; made with the first engine
+    # the socket's own set, nested in its I/O thread's; made with the first engine
+    Watch watch
     int wake                  # eventfd in that set, edge-triggered, never read
     atomic[uint32_t] watching
     Notifier[16] notifiers
@@ -102,21 +105,26 @@ cdef struct Sock:
 cdef Sock* sock_new(Plane* plane, const PatternOps* ops, uint32_t number) noexcept nogil
 cdef void sock_free(Sock* s) noexcept nogil               # no engine, no pipe, no call inside
 cdef int sock_watch(Sock* s) noexcept nogil               # make the set; 0 or -1 with errno
-# -- under no lock; any thread ----------------------------------------------------------------------
+# -- under no lock; any thread ---------------------------------------------------------------------
 cdef void sock_enter(Sock* s) noexcept nogil              # lock and drain
 cdef bint sock_try_enter(Sock* s) noexcept nogil
 cdef void sock_leave(Sock* s, bint flush) noexcept nogil  # unlock, then wake and write what is owed
-cdef int sock_send(Sock* s, Msg* parts, size_t n) noexcept nogil          # Status; takes parts on MQ_OK
-# Messages of v from part `start` on, one locking; *done: the part after the last one taken. MQ_OK: all
-# taken; MQ_AGAIN, MQ_FULL: the rest not now; else the message at *done is refused.
-cdef int sock_send_many(Sock* s, MsgVec* v, size_t start, size_t* done, size_t* count) noexcept nogil
+# Status; takes parts on MQ_OK
+cdef int sock_send(Sock* s, Msg* parts, size_t n) noexcept nogil
+# Messages of v from part `start` on, one locking; *done: the part after the last one taken. MQ_OK:
+# all taken; MQ_AGAIN, MQ_FULL: the rest not now; else the message at *done is refused.
+cdef int sock_send_many(Sock* s, MsgVec* v, size_t start, size_t* done,
+                        size_t* count) noexcept nogil
 cdef int sock_send_to(Sock* s, uint32_t peer, Msg* parts, size_t n) noexcept nogil
-cdef int sock_recv(Sock* s, MsgVec* out) noexcept nogil                   # Status; appends one message
-cdef int sock_recv_many(Sock* s, MsgVec* out, size_t max, int64_t max_bytes, size_t* count) noexcept nogil
+# Status; appends one message
+cdef int sock_recv(Sock* s, MsgVec* out) noexcept nogil
+cdef int sock_recv_many(Sock* s, MsgVec* out, size_t max, int64_t max_bytes,
+                        size_t* count) noexcept nogil
 cdef int sock_subscribe(Sock* s, const uint8_t* topic, size_t size, int on) noexcept nogil
 cdef void sock_abandon(Sock* s) noexcept nogil
 cdef int64_t sock_query(Sock* s, uint32_t what, const uint8_t* data, size_t size) noexcept nogil
-cdef int64_t sock_outstanding(Sock* s) noexcept nogil     # messages not yet with the kernel or a peer
+# messages not yet with the kernel or a peer
+cdef int64_t sock_outstanding(Sock* s) noexcept nogil
 cdef void sock_changed(Sock* s) noexcept nogil            # make every waiter look again
 cdef bint sock_close_input(Sock* s) noexcept nogil        # calls fail from now on; False: did already
 cdef void sock_drop_all(Sock* s) noexcept nogil           # linger is over: count what is left, end all pipes

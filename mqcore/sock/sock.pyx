@@ -1,5 +1,5 @@
-"""The socket of the data plane: see sock.pxd. Order in this file: life, lock, events, accounts, sending,
-batching, receiving, closing. Pipes are in pipes.pyx, waiting in wait.pyx.
+"""The socket of the data plane: see sock.pxd. Order in this file: life, lock, events, accounts,
+sending, batching, receiving, closing. Pipes are in pipes.pyx, waiting in wait.pyx.
 """
 
 from libc.stdlib cimport calloc, free
@@ -14,7 +14,8 @@ from mqcore.base.widen cimport widen
 from mqcore.base.ypipe cimport ypipe_flush
 from mqcore.link.engine cimport E_HUP, E_IN, E_ROOM, Engine, PortOps, engine_kick
 from mqcore.link.pipe cimport (
-    EVENT_ATTACH, EVENT_LISTED, EVENT_READ, EVENT_TERM, EVENT_WRITE, PIPE_ATTACHED, Link, link_unref,
+    EVENT_ATTACH, EVENT_LISTED, EVENT_READ, EVENT_TERM, EVENT_WRITE, PIPE_ATTACHED, Link,
+    link_unref,
 )
 from mqcore.link.plane cimport NOTE_PATTERN, plane_note
 from mqcore.reactor.includes cimport close
@@ -44,7 +45,7 @@ cdef struct Kick:
     uint32_t what
 
 
-# -- life -----------------------------------------------------------------------------------------------
+# -- life ------------------------------------------------------------------------------------------
 
 cdef inline Sock* _of_host(Host* host) noexcept nogil:
     return <Sock*> (<char*> host - sizeof(Port))
@@ -112,7 +113,8 @@ cdef int sock_watch(Sock* s) noexcept nogil:
     s.wake = eventfd_new()
     io = s.plane.ios[s.plane.next_io.fetch_add(1) % <uint32_t> s.plane.n_ios]
     s.watch.harvest = _harvest
-    if (s.wake < 0 or s.plane.poller.add(s.watch.set, s.wake, NULL) < 0 or io_watch(io, &s.watch) < 0):
+    if (s.wake < 0 or s.plane.poller.add(s.watch.set, s.wake, NULL) < 0 or io_watch(io,
+                                                                                    &s.watch) < 0):
         s.plane.poller.close(s.watch.set)
         if s.wake >= 0:
             close(s.wake)
@@ -121,7 +123,7 @@ cdef int sock_watch(Sock* s) noexcept nogil:
     return 0
 
 
-# -- the lock ---------------------------------------------------------------------------------------------
+# -- the lock --------------------------------------------------------------------------------------
 
 cdef void _lock_slow(Sock* s) noexcept nogil:
     cdef int spin
@@ -162,8 +164,8 @@ cdef bint sock_try_enter(Sock* s) noexcept nogil:
 
 
 cdef int _collect(Sock* s, Kick* kicks) noexcept nogil:
-    """Under the lock: publish what was written, say who must be told. What does not fit is told now,
-    by another thread's doing."""
+    """Under the lock: publish what was written, say who must be told. What does not fit is told
+    now, by another thread's doing."""
     cdef Pipe* pipe = s.host.dirty
     cdef Pipe* following
     cdef Link* link
@@ -220,7 +222,8 @@ cdef void sock_leave(Sock* s, bint flush) noexcept nogil:
         if n:
             _perform(s, kicks, n)
             n = 0
-        # SYNC: seq_cst pair with _serve: it says "service", then tries the lock; we unlock, then look
+        # SYNC: seq_cst pair with _serve: it says "service", then tries the lock; we unlock, then
+        # look
         if not s.service.load() or not _try_lock(s):
             return
         s.service.exchange(0)
@@ -229,7 +232,8 @@ cdef void sock_leave(Sock* s, bint flush) noexcept nogil:
 
 
 cdef void _serve(Sock* s) noexcept nogil:
-    """Something must be acted on even if the application never calls; if somebody is in, he will."""
+    """Something must be acted on even if the application never calls; if somebody is in, he
+    will."""
     s.service.exchange(1)
     widen()
     if _try_lock(s):
@@ -239,7 +243,7 @@ cdef void _serve(Sock* s) noexcept nogil:
         sock_leave(s, False)
 
 
-# -- events ----------------------------------------------------------------------------------------------
+# -- events ----------------------------------------------------------------------------------------
 
 cdef void _wake(Sock* s) noexcept nogil:
     cdef int i
@@ -288,7 +292,8 @@ cdef void sock_ended(Port* port) noexcept nogil:
     s.users.fetch_sub(1)
 
 
-cdef void _emit(Host* host, uint32_t what, Pipe* pipe, const uint8_t* data, size_t size) noexcept nogil:
+cdef void _emit(Host* host, uint32_t what, Pipe* pipe, const uint8_t* data,
+                size_t size) noexcept nogil:
     cdef Sock* s = _of_host(host)
     plane_note(s.plane, NOTE_PATTERN, s.port.number, 0xffffffff, pipe.id if pipe != NULL else 0,
                <int32_t> what, 0, data, size)
@@ -359,7 +364,7 @@ cdef int64_t sock_outstanding(Sock* s) noexcept nogil:
     return sum
 
 
-# -- sending ----------------------------------------------------------------------------------------------
+# -- sending ---------------------------------------------------------------------------------------
 
 cdef int _send(Sock* s, Msg* parts, size_t n) noexcept nogil:
     """Under the lock."""
@@ -418,7 +423,8 @@ cdef int sock_send(Sock* s, Msg* parts, size_t n) noexcept nogil:
     return rc
 
 
-cdef int sock_send_many(Sock* s, MsgVec* v, size_t start, size_t* done, size_t* count) noexcept nogil:
+cdef int sock_send_many(Sock* s, MsgVec* v, size_t start, size_t* done,
+                        size_t* count) noexcept nogil:
     cdef size_t n
     cdef int rc = MQ_OK
     count[0] = 0
@@ -453,7 +459,7 @@ cdef int sock_send_to(Sock* s, uint32_t peer, Msg* parts, size_t n) noexcept nog
     return rc
 
 
-# -- batching: under load the caller corks, the I/O thread makes one pass a tick ----------------------------
+# -- batching: under load the caller corks, the I/O thread makes one pass a tick -------------------
 
 cdef void _start_batching(Sock* s) noexcept nogil:
     sock_enter(s)             # not beside a tick that is about to end
@@ -491,7 +497,7 @@ cdef bint _tick(Tick* tick, IoThread* io) noexcept nogil:
     return True
 
 
-# -- receiving ----------------------------------------------------------------------------------------------
+# -- receiving -------------------------------------------------------------------------------------
 
 cdef int _recv(Sock* s, MsgVec* out) noexcept nogil:
     cdef int rc
@@ -515,7 +521,8 @@ cdef int sock_recv(Sock* s, MsgVec* out) noexcept nogil:
     return rc
 
 
-cdef int sock_recv_many(Sock* s, MsgVec* out, size_t max, int64_t max_bytes, size_t* count) noexcept nogil:
+cdef int sock_recv_many(Sock* s, MsgVec* out, size_t max, int64_t max_bytes,
+                        size_t* count) noexcept nogil:
     cdef int rc = MQ_OK
     cdef int64_t bytes_ = 0
     cdef size_t before
@@ -534,7 +541,7 @@ cdef int sock_recv_many(Sock* s, MsgVec* out, size_t max, int64_t max_bytes, siz
     return MQ_OK if count[0] else rc
 
 
-# -- the rest of the pattern's face ---------------------------------------------------------------------
+# -- the rest of the pattern's face ----------------------------------------------------------------
 
 cdef int sock_subscribe(Sock* s, const uint8_t* topic, size_t size, int on) noexcept nogil:
     cdef int rc = MQ_UNSUPPORTED
@@ -566,7 +573,7 @@ cdef int64_t sock_query(Sock* s, uint32_t what, const uint8_t* data, size_t size
     return answer
 
 
-# -- closing -----------------------------------------------------------------------------------------------
+# -- closing ---------------------------------------------------------------------------------------
 
 cdef bint sock_close_input(Sock* s) noexcept nogil:
     cdef uint32_t open_ = CLOSING_NOT
@@ -582,6 +589,7 @@ cdef void sock_drop_all(Sock* s) noexcept nogil:
     """What is still here is counted, every pipe's far side is told to let go. Inbound messages that
     nobody has read are dropped too."""
     cdef Pipe* pipe
+    s.dropped.store(1)
     sock_enter(s)
     s.closing.store(CLOSING_ALL)
     forget_waiting(s, DROP_CLOSED)

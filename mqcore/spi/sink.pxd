@@ -13,13 +13,16 @@ cdef enum:
 
 cdef struct SinkOps:
     uint32_t abi
-    # Take whole messages from v, beginning at part `start`; *done is the part after the last one taken.
-    # Handles taken are the sink's, the others stay the caller's. MQ_OK: all; MQ_AGAIN or MQ_FULL: not
-    # now; anything else: the message at *done is refused for good, the caller drops and counts it.
+    # Take whole messages from v, beginning at part `start`; *done is the part after the last one
+    # taken. Handles taken are the sink's, the others stay the caller's. MQ_OK: all; MQ_AGAIN or
+    # MQ_FULL: not now; anything else: the message at *done is refused for good, the caller drops
+    # and counts it.
     int (*take)(void* self, MsgVec* v, size_t start, size_t* done) noexcept nogil
-    # 1 if a message would be taken now. Asked before a source is read, so that back-pressure reaches it.
+    # 1 if a message would be taken now. Asked before a source is read, so that back-pressure
+    # reaches it.
     int (*ready)(void* self) noexcept nogil
-    # Everything up to the n-th message taken is durable (a socket: written to the kernel). May be NULL.
+    # Everything up to the n-th message taken is durable (a socket: written to the kernel). May be
+    # NULL.
     int64_t (*durable)(void* self) noexcept nogil
 
 cdef struct Sink:

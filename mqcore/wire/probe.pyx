@@ -288,7 +288,6 @@ cdef class Probe:
         time. The batch is copied to a slab in between, as a kernel would."""
         cdef Input source
         cdef Msg[256] out
-        cdef const uint8_t* at = body
         cdef size_t size = len(body)
         cdef size_t n = 0
         cdef size_t i

@@ -4,7 +4,7 @@ Nothing of the peer's is believed before all its properties have proved well-for
 into a reason only as printable characters.
 """
 
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.string cimport memcmp, strlen, strstr
 

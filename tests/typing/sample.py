@@ -1,4 +1,5 @@
-"""A program that uses the public calls; mypy --strict must accept it, and refuse the lines marked so."""
+"""A program that uses the public calls; mypy --strict must accept it, and refuse the lines marked
+so."""
 
 from __future__ import annotations
 

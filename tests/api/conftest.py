@@ -1,0 +1,95 @@
+"""Contexts that end with the test, and addresses of both kinds."""
+
+import asyncio
+
+import pytest
+import trio
+
+import mqcore as mq
+
+
+class Keeper(mq.Context):
+    """Holds its sockets, so that a test need not."""
+
+    def __init__(self, **kw):
+        super().__init__(**kw)
+        self.kept = []
+
+    def socket(self, pattern, **kw):
+        self.kept.append(super().socket(pattern, **kw))
+        return self.kept[-1]
+
+
+@pytest.fixture
+def ctx():
+    context = Keeper(linger=0.2)
+    yield context
+    context.close(0)
+    context.kept.clear()
+
+
+@pytest.fixture(params=["inproc", "tcp"])
+def url(request):
+    return {"inproc": "inproc://test", "tcp": "tcp://127.0.0.1:0"}[request.param]
+
+
+def pair_of(ctx, url, server, client, server_options=(), **options):
+    """A bound socket and a connected one, both ready."""
+    a = ctx.socket(server, bind=url, **dict(server_options))
+    b = ctx.socket(client, connect=a.endpoints[0], **options)
+    a.wait_peers(1, 5)
+    b.wait_peers(1, 5)
+    return a, b
+
+
+@pytest.fixture
+def linked(ctx, url):
+    return lambda server, client, **kw: pair_of(ctx, url, server, client, **kw)
+
+
+class Loop:
+    """One of the two libraries, the same for a test's purposes."""
+
+    def __init__(self, name):
+        self.name = name
+
+    def run(self, fn, *args):
+        if self.name == "asyncio":
+            return asyncio.run(fn(*args))
+        return trio.run(fn, *args)
+
+    async def sleep(self, seconds):
+        await (asyncio if self.name == "asyncio" else trio).sleep(seconds)
+
+    async def both(self, *fns):
+        """All at once; their results."""
+        if self.name == "asyncio":
+            return await asyncio.gather(*(fn() for fn in fns))
+        out = [None] * len(fns)
+
+        async def one(i, fn):
+            out[i] = await fn()
+
+        async with trio.open_nursery() as nursery:
+            for i, fn in enumerate(fns):
+                nursery.start_soon(one, i, fn)
+        return out
+
+    async def cut(self, seconds, fn):
+        """fn() cancelled after so long; its result, or None."""
+        if self.name == "trio":
+            with trio.move_on_after(seconds):
+                return await fn()
+            return None
+        task = asyncio.ensure_future(fn())
+        await asyncio.sleep(seconds)
+        task.cancel()
+        try:
+            return await task
+        except asyncio.CancelledError:
+            return None
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def loop(request):
+    return Loop(request.param)
