@@ -589,7 +589,6 @@ cdef void sock_drop_all(Sock* s) noexcept nogil:
     """What is still here is counted, every pipe's far side is told to let go. Inbound messages that
     nobody has read are dropped too."""
     cdef Pipe* pipe
-    s.dropped.store(1)
     sock_enter(s)
     s.closing.store(CLOSING_ALL)
     forget_waiting(s, DROP_CLOSED)
