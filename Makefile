@@ -11,7 +11,7 @@ RUN = PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/python
 TESTS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build test test-all demo tsan lint perf perf-quick sdist clean distclean
+.PHONY: help build test test-all demo tsan asan stress lint perf perf-quick sdist clean distclean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -36,9 +36,18 @@ demo:  ## build, then run the demonstration on real input
 	@$(BUILD) --extra demo
 	@$(RUN) examples/demo.py
 
-tsan:  ## two-thread stress of the queues under ThreadSanitizer, clean and with a planted race
+tsan:  ## queues and the whole data plane under ThreadSanitizer, clean and with planted races
 	@$(BUILD) --extra test
 	@$(RUN) tools/tsan.py
+	@$(RUN) tools/turmoil.py thread
+
+asan:  ## the stress of the data plane and the tests under AddressSanitizer
+	@$(BUILD) --extra test
+	@$(RUN) tools/turmoil.py address
+
+stress:  ## the stress of the data plane with widened gaps, and no time-out that could rescue it
+	@$(BUILD) --extra test
+	@$(RUN) tools/turmoil.py widen --seconds 5
 
 lint:  ## ruff, cython-lint, mypy
 	@$(BUILD) --extra test

@@ -20,6 +20,9 @@ cdef extern from *:
         do clock_gettime(CLOCK_MONOTONIC, &now);
         while (now.tv_sec < end.tv_sec || (now.tv_sec == end.tv_sec && now.tv_nsec < end.tv_nsec));
     }
+    #elif defined(MQ_PLANT)  // a race on purpose: the sanitizer must see it
+    static unsigned long mq_planted;
+    static inline void mq_widen(void) { mq_planted++; }
     #else
     #define mq_widen() ((void) 0)
     #endif

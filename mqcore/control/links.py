@@ -511,6 +511,8 @@ class SocketLinks:
         for connector in connectors:
             connector.stop()
         self._end_all()
+        if self.report is not None:  # a signal's handler closed us meanwhile
+            return
         report = self._closing_report(self.core._accounts(), unacked, started)
         for endpoint in self.nodes:
             endpoint.move("closed")

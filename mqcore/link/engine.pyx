@@ -21,7 +21,7 @@ from mqcore.link.pipe cimport (
     EVENT_ATTACH, EVENT_READ, EVENT_TERM, EVENT_WRITE, link_name, link_new, link_unref,
 )
 from mqcore.link.plane cimport NOTE_DOWN, NOTE_UP, plane_note
-from mqcore.reactor.includes cimport EAGAIN, EINTR, close, errno, read
+from mqcore.reactor.includes cimport EAGAIN, EINTR, close, errno, read, sched_yield
 from mqcore.reactor.io_thread cimport io_post, io_timer
 from mqcore.reactor.poller cimport READY_IN, READY_OUT
 from mqcore.spi.pipe cimport (
@@ -191,9 +191,15 @@ cdef void _release(Engine* e) noexcept nogil:
 
 cdef int64_t engine_pending(Engine* e) noexcept nogil:
     cdef int pending = 0
-    if e.fd < 0 or ioctl(e.fd, SIOCOUTQ, &pending) < 0:
-        return 0
-    return pending
+    cdef int tries
+    for tries in range(100):
+        if not e.word.fetch_or(E_HELD) & E_HELD:
+            if e.fd >= 0 and ioctl(e.fd, SIOCOUTQ, &pending) < 0:
+                pending = 0
+            _run(e, 0xffffffff)  # lets go, and does what was noted meanwhile
+            return pending
+        sched_yield()
+    return 1                  # its holder is busy: ask again
 
 
 # -- the lease -------------------------------------------------------------------------------------

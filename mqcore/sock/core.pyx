@@ -87,18 +87,14 @@ cdef class SocketCore(SocketHandle):
         if rc == MQ_OK:
             return 0
         deadline = self.deadline(timeout, self.send_ns)
-        self.s.users.fetch_add(1)
-        try:
-            while True:
-                if deadline == 0 or late:
-                    self._fail_send(rc, timeout)
-                late = self.wait(seen, deadline)
-                seen = self.s.change.load()
-                rc = self.attempt(parts, n, 0)
-                if rc == MQ_OK:
-                    return 0
-        finally:
-            self.s.users.fetch_sub(1)
+        while True:
+            if deadline == 0 or late:
+                self._fail_send(rc, timeout)
+            late = self.wait(seen, deadline)
+            seen = self.s.change.load()
+            rc = self.attempt(parts, n, 0)
+            if rc == MQ_OK:
+                return 0
 
     def _fail_send(self, int rc, timeout, sent=0):
         full = rc == MQ_FULL
@@ -141,26 +137,22 @@ cdef class SocketCore(SocketHandle):
         if rc != MQ_AGAIN:
             self.fail(rc, False)
         deadline = self.deadline(timeout, self.recv_ns)
-        self.s.users.fetch_add(1)
-        try:
-            while True:
-                if self.plugin.name == "sub" and sock_query(self.s, Q_TOPICS, NULL, 0) == 0:
-                    raise NotSubscribed("nothing is subscribed, so nothing can arrive",
-                                        hint='subscribe(b"") is everything')
-                if deadline == 0 or late:
-                    raise RecvTimeout(f"no message came{self._span(timeout, self.recv_ns)}")
-                late = self.wait(seen, deadline)
-                seen = self.s.change.load()
-                with nogil:
-                    rc = sock_recv(self.s, v)
-                if self._level is not None:
-                    self._level.settle()
-                if rc == MQ_OK:
-                    return 0
-                if rc != MQ_AGAIN:
-                    self.fail(rc, False)
-        finally:
-            self.s.users.fetch_sub(1)
+        while True:
+            if self.plugin.name == "sub" and sock_query(self.s, Q_TOPICS, NULL, 0) == 0:
+                raise NotSubscribed("nothing is subscribed, so nothing can arrive",
+                                    hint='subscribe(b"") is everything')
+            if deadline == 0 or late:
+                raise RecvTimeout(f"no message came{self._span(timeout, self.recv_ns)}")
+            late = self.wait(seen, deadline)
+            seen = self.s.change.load()
+            with nogil:
+                rc = sock_recv(self.s, v)
+            if self._level is not None:
+                self._level.settle()
+            if rc == MQ_OK:
+                return 0
+            if rc != MQ_AGAIN:
+                self.fail(rc, False)
 
     cdef int pull_many(self, MsgVec* v, size_t most, int64_t most_bytes, object timeout) except -1:
         """At least one message, at most `most` or so many bytes; waits for the first only."""
@@ -254,27 +246,23 @@ cdef class SocketCore(SocketHandle):
         cdef uint32_t seen
         cdef int rc
         cdef bint late = False
-        self.s.users.fetch_add(1)
-        try:
-            while v.n:
-                seen = self.s.change.load()
-                done = 0
-                taken = 0
-                with nogil:
-                    rc = sock_send_many(self.s, v, 0, &done, &taken)
-                count[0] += taken
-                if done:
-                    memmove(v.at, v.at + done, (v.n - done) * sizeof(Msg))
-                    v.n -= done
-                if rc == MQ_OK:
-                    break
-                if rc != MQ_AGAIN and rc != MQ_FULL:
-                    self.fail(rc, True)
-                if deadline == 0 or late:
-                    self._fail_send(rc, timeout, count[0])
-                late = self.wait(seen, deadline)
-        finally:
-            self.s.users.fetch_sub(1)
+        while v.n:
+            seen = self.s.change.load()
+            done = 0
+            taken = 0
+            with nogil:
+                rc = sock_send_many(self.s, v, 0, &done, &taken)
+            count[0] += taken
+            if done:
+                memmove(v.at, v.at + done, (v.n - done) * sizeof(Msg))
+                v.n -= done
+            if rc == MQ_OK:
+                break
+            if rc != MQ_AGAIN and rc != MQ_FULL:
+                self.fail(rc, True)
+            if deadline == 0 or late:
+                self._fail_send(rc, timeout, count[0])
+            late = self.wait(seen, deadline)
         return 0
 
     def send_many(self, messages, *, timeout=...):

@@ -132,11 +132,14 @@ cdef class SocketHandle:
         raise RuntimeError(f"status {rc}")
 
     cdef int wait(self, uint32_t seen, int64_t deadline) except -1:
-        """Sleep without the GIL; 1: time is up."""
+        """Sleep without the GIL; 1: time is up. While it sleeps it is a call inside that close() waits
+        for; in a signal's handler it is not, so that a handler may close the socket."""
         cdef int verdict
         cdef bint slices = get_ident() == MAIN
+        self.s.users.fetch_add(1)
         with nogil:
             verdict = sock_wait(self.s, seen, deadline, slices)
+        self.s.users.fetch_sub(1)
         PyErr_CheckSignals()
         if self.plane.forked:
             self.check()
@@ -324,11 +327,7 @@ cdef class SocketHandle:
         cdef int64_t deadline = self.deadline(timeout, -1)
         if deadline == 0:
             return self.s.change.load() != seen
-        self.s.users.fetch_add(1)
-        try:
-            return not self.wait(seen, deadline)
-        finally:
-            self.s.users.fetch_sub(1)
+        return not self.wait(seen, deadline)
 
     def _notify_changed(self):
         sock_changed(self.s)

@@ -14,3 +14,4 @@ cdef int wait_in_line(Sock* s, Msg* parts, size_t n) noexcept nogil
 cdef void forget_waiting(Sock* s, uint32_t reason) noexcept nogil
 cdef void pump(Sock* s) noexcept nogil        # unrouted messages to whoever takes them, in order
 cdef void account(Pipe* pipe, Ended* out) noexcept nogil          # as of now; out is zeroed
+cdef void show_passed(Pipe* pipe) noexcept nogil          # inproc, with each flush

@@ -244,6 +244,17 @@ cdef void _settle(Sock* s, Pipe* pipe) noexcept nogil:
             e = oldest
 
 
+cdef void show_passed(Pipe* pipe) noexcept nogil:
+    """inproc, after a flush: the far end counts what it may read without our lock."""
+    cdef int64_t passed = pipe.offered
+    cdef int i
+    for i in range(DROP_REASONS):
+        if i != DROP_CONFLATED:
+            passed -= pipe.out_dropped[i]
+    pipe.passed_conflated.store(pipe.out_dropped[DROP_CONFLATED])
+    pipe.passed.store(passed)
+
+
 cdef void account(Pipe* pipe, Ended* out) noexcept nogil:
     """Under the lock: the pipe's accounts as they are now. offered is read before written, read
     before delivered would be wrong the other way round; the socket's own are stable here."""
@@ -262,11 +273,8 @@ cdef void account(Pipe* pipe, Ended* out) noexcept nogil:
             out.written -= pipe.out_dropped[i]
         out.written += pipe.out_dropped[DROP_CONFLATED]
         out.out_dropped[DROP_CONFLATED] = 0
-        out.in_dropped[DROP_CONFLATED] += other.out_dropped[DROP_CONFLATED]
-        out.read = other.offered
-        for i in range(DROP_REASONS):
-            if i != DROP_CONFLATED:
-                out.read -= other.out_dropped[i]
+        out.in_dropped[DROP_CONFLATED] += other.passed_conflated.load()
+        out.read = other.passed.load()
         return
     out.written = t.written.load()
     out.read = t.read.load()

@@ -23,7 +23,7 @@ from mqcore.reactor.io_thread cimport IoThread, io_post, io_sync, io_tick, io_wa
 from mqcore.reactor.poller cimport READY_HUP, READY_IN, READY_OUT, Ready
 from mqcore.reactor.wakeup cimport eventfd_new, eventfd_signal, futex_wait, futex_wake
 from mqcore.sock.pipes cimport (
-    account, discard, drain, forget_waiting, pump, reap, wait_in_line,
+    account, discard, drain, forget_waiting, pump, reap, show_passed, wait_in_line,
 )
 from mqcore.spi.pattern cimport PAT_EXCHANGE, PAT_SERVICE, PAT_WAITS
 from mqcore.spi.pipe cimport (
@@ -179,6 +179,8 @@ cdef int _collect(Sock* s, Kick* kicks) noexcept nogil:
         following = pipe.dirty_next
         what = pipe.dirty & ~(<uint32_t> DIRTY_LISTED)
         pipe.dirty = 0
+        if what & DIRTY_OUT and pipe.far_ops.counted:
+            show_passed(pipe)
         if what & DIRTY_OUT and not pipe.out.conflate and ypipe_flush(&pipe.out.q):
             what &= ~(<uint32_t> DIRTY_OUT)
         if what and pipe.state == PIPE_ATTACHED:

@@ -1,0 +1,59 @@
+"""The data plane under stress: see tests/support/turmoil.py. MQCORE_STRESS_SECONDS makes each longer."""
+
+import os
+
+import pytest
+import turmoil
+
+SECONDS = float(os.environ.get("MQCORE_STRESS_SECONDS", "0.6"))
+KINDS = ["tcp", "ipc", "inproc"]
+
+
+@pytest.mark.parametrize("io_threads", [1, 3])
+@pytest.mark.parametrize("kind", KINDS)
+def test_tokens_circulate_in_order(kind, io_threads, seed):
+    assert turmoil.tokens(seed, SECONDS, kind, io_threads=io_threads) > 100
+
+
+@pytest.mark.parametrize("kind", ["tcp", "ipc"])
+def test_tokens_between_processes(kind, seed):
+    assert turmoil.tokens_apart(seed, SECONDS + 0.5, kind) > 100
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_lead_goes_round(kind, seed):
+    assert turmoil.followers(seed, SECONDS, kind) > 100
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_requests_through_a_device(kind, seed):
+    assert turmoil.device(seed, SECONDS, kind) > 100
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_many_producers_and_consumers(kind, seed):
+    assert turmoil.crowd(seed, SECONDS, kind) > 100
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_senders_blocked_at_a_mark(kind, seed):
+    assert turmoil.blocked(seed, SECONDS, kind) > 100
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_closing_under_load(kind, seed):
+    assert turmoil.closing(seed, SECONDS, kind) > 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_connecting_and_binding_all_the_time(kind, seed):
+    assert turmoil.storm(seed, SECONDS, kind) > 100
+
+
+def test_peers_that_die(seed):
+    assert turmoil.dying(seed, SECONDS + 0.5) > 100
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_wakers_write_nobody_elses_descriptor(kind, seed):
+    assert turmoil.waking(seed, SECONDS, kind) > 100
