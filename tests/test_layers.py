@@ -21,6 +21,7 @@ MAY_IMPORT = {
     # 6
     "": API | {"base"},
     "cli": API | {""},
+    "__main__": {"cli"},
     "zmq": API | {""},
     "journal": API | {"", "spi", "base"},       # its writer is a sink: an ops table of spi
     "spark": API | {"", "journal"},

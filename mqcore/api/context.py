@@ -6,11 +6,12 @@ import os
 import threading
 import time
 from collections.abc import Mapping
+from functools import partial
 from types import TracebackType
 from typing import Any
 
 from mqcore import options as table
-from mqcore.control.hub import Hub
+from mqcore.control.hub import Hub, side_by_side
 from mqcore.control.records import CloseReport, Peer, PeerStats
 from mqcore.errors import ContextClosed, Forked, UsageError
 
@@ -157,11 +158,5 @@ def close_all(sockets: tuple[Any, ...], linger: Any) -> dict[Any, CloseReport]:
     def one(sock: Any) -> None:
         reports[sock] = sock.close(linger)
 
-    threads = [threading.Thread(target=one, args=(sock,), daemon=True) for sock in sockets[1:]]
-    for thread in threads:
-        thread.start()
-    if sockets:
-        one(sockets[0])
-    for thread in threads:
-        thread.join()
+    side_by_side(*(partial(one, sock) for sock in sockets))
     return reports

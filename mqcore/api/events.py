@@ -29,6 +29,8 @@ class EventStream:
         with self._links.hub.lock:
             self._links.watchers.append(self._add)
             self._links.hub.watched(1)
+            if not sock.closed:
+                self._links.core._set("watched", True)
 
     # -- from the control plane ------------------------------------------------------------------------
 
@@ -57,6 +59,8 @@ class EventStream:
             if self._add in self._links.watchers:
                 self._links.watchers.remove(self._add)
                 self._links.hub.watched(-1)
+                if not self._links.watchers and not self._links.core.closed:
+                    self._links.core._set("watched", False)
 
     # -- reading -----------------------------------------------------------------------------------------
 

@@ -28,6 +28,7 @@ CORE = frozenset({"send_timeout", "recv_timeout", "immediate", "send_hwm", "recv
                   "send_hwm_bytes", "recv_hwm_bytes"})
 ON_FULL = ("pattern", "block", "drop_new", "drop_old", "disconnect")
 FANOUT = ("pub", "xpub")
+_LEVELS = threading.Lock()  # two first calls of fileno() make one descriptor
 
 
 class OptionAttr:
@@ -257,7 +258,7 @@ class Socket(AsyncFace, SocketCore):
         from mqcore.api.poll import Level
 
         self._usable()
-        with self._context._hub.lock:
+        with _LEVELS:
             if self._level is None:
                 self._level = Level(self)
         return int(self._level.fd)

@@ -12,6 +12,7 @@ import os
 import sys
 import threading
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 from mqcore.control.loop import ControlLoop
@@ -161,8 +162,29 @@ class Hub:
 
 def _after_fork_in_child() -> None:
     for hub in list(HUBS):
-        hub.abandon()
+        try:
+            hub.abandon()
+        except Exception:  # one that was half made: the others must be let go of all the same
+            sys.excepthook(*sys.exc_info())
     HUBS.clear()
+
+
+def side_by_side(*calls: Callable[[], Any]) -> None:
+    """All at once, the first on this thread; one after the other where the interpreter that ends
+    starts no threads any more."""
+    threads = []
+    for call in calls[1:]:
+        thread = threading.Thread(target=call, daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            call()
+        else:
+            threads.append(thread)
+    for call in calls[:1]:
+        call()
+    for thread in threads:
+        thread.join()
 
 
 def _at_exit() -> None:
@@ -173,13 +195,7 @@ def _at_exit() -> None:
             continue
         with hub.lock:
             open_ones = list(hub.sockets.values())
-        threads = [threading.Thread(target=links.close, daemon=True) for links in open_ones[1:]]
-        for thread in threads:
-            thread.start()
-        if open_ones:
-            open_ones[0].close()
-        for thread in threads:
-            thread.join()
+        side_by_side(*(links.close for links in open_ones))
         lost = sum(links.report.undelivered for links in open_ones if links.report is not None)
         if lost:
             print(f"mqcore: {lost} message(s) could not be delivered before the program ended; "

@@ -34,6 +34,7 @@ from mqcore.spi import registry, url
 
 DOWN_CLOSED, DOWN_RESET = 0, 5  # of link/engine.pxd; the others differ by their text only
 GRACE = 0.2  # seconds a listener waits for the peer's first bytes before it speaks first
+MAX_FAILURES = 100  # interruptions and errors that one close() survives
 GONE_KEPT = 1024  # peers that left, kept so that late messages find them
 EV_NAMES = {1: records.Subscribed, 2: records.Unsubscribed, 3: records.Dropped,
             4: records.FailedOver,
@@ -86,6 +87,8 @@ class SocketLinks:
         self._core = weakref.ref(core)  # weakly: a forgotten socket must be seen to be forgotten
         self._held: Any = None
         self._hurry = False
+        self._closing = threading.RLock()
+        self._failures = 0
         self.plugin = plugin
         self.options = options
         self.number = hub.register(self)
@@ -99,6 +102,7 @@ class SocketLinks:
         self.reconnects = 0
         self.report: CloseReport | None = None
         self._handshaken: set[Endpoint] = set()
+        self._hopeful: set[Endpoint] = set()  # connecting ones that may bring a peer
         try:
             core._open(hub.plane, plugin, self.number, self._shake(), self._marks())
         except BaseException:
@@ -194,8 +198,8 @@ class SocketLinks:
                      "stopped": records.Stopped}
             if what in kinds:
                 self.emit(kinds[what], connector.endpoint, None, str(error) if error else "")
-            if what == "stopped":
-                self.core._connects(-1)
+            if what in ("connecting", "stopped"):
+                self._count(connector.endpoint, what == "connecting")
             if what == "connecting" and connector.attempts > 1:
                 self.reconnects += 1
 
@@ -204,9 +208,17 @@ class SocketLinks:
         with self.hub.lock:
             self.nodes[endpoint] = connector
         endpoint.set_closer(lambda: self.disconnect(endpoint))
-        self.core._connects(1)
+        self._count(endpoint, True)
         connector.start()
         return endpoint
+
+    def _count(self, endpoint: Endpoint, on: bool) -> None:
+        """Whether this endpoint may bring a peer, for which messages may wait."""
+        with self.hub.lock:
+            on = on and endpoint in self.nodes
+            if on != (endpoint in self._hopeful):
+                (self._hopeful.add if on else self._hopeful.discard)(endpoint)
+                self.core._connects(1 if on else -1)
 
     def find(self, at: Any, kind: str) -> Endpoint:
         for endpoint in self.nodes:
@@ -226,15 +238,15 @@ class SocketLinks:
     def _end_endpoint(self, endpoint: Endpoint) -> None:
         with self.hub.lock:
             node = self.nodes.pop(endpoint, None)
-            slots = [slot for slot, wire in self.wires.items() if wire.endpoint is endpoint]
             joined = [peer for peer, (ep, _, _) in self.joined.items() if ep is endpoint]
             self._forget_inproc(endpoint)
-        if endpoint.kind == "connect" and endpoint.state != "stopped":
-            self.core._connects(-1)
         if node is not None:
             node.stop()
-        for slot in slots:
-            self.core._end_engine(slot)
+        self._count(endpoint, False)
+        with self.hub.lock:  # a slot that is not in the table any more may be another's
+            slots = [slot for slot, wire in self.wires.items() if wire.endpoint is endpoint]
+            for slot in slots:
+                self.core._end_engine(slot)
         for peer in joined:
             self.core._end_pipe(peer)
         self._wait_for(lambda: not any(slot in self.wires and self.wires[slot].endpoint is endpoint
@@ -368,7 +380,7 @@ class SocketLinks:
         endpoint.set_closer(lambda: self.disconnect(endpoint))
         with self.hub.lock:
             self.nodes[endpoint] = None
-            self.core._connects(1)
+            self._count(endpoint, True)
             self._court(endpoint, name, prio)
         return endpoint
 
@@ -383,9 +395,8 @@ class SocketLinks:
         """Join two sockets of one context; the hub's lock is held."""
         if other.plugin.name not in self.plugin.peers:
             reason = f"a {self.plugin.name} cannot talk to a {other.plugin.name}"
-            mine.move("stopped", HandshakeFailed(f"{mine.url}: {reason}", reason=reason),
-                      fatal=True)
-            self.core._connects(-1)
+            mine.move("stopped", HandshakeFailed(f"{mine.url}: {reason}", reason=reason), fatal=True)
+            self._count(mine, False)
             self.emit(records.HandshakeFailedEvent, mine, None, reason)
             return
         my_peer, its_peer = self.core._join(other.core, prio, 8)
@@ -463,27 +474,35 @@ class SocketLinks:
         if linger is not None and linger < 0:
             raise UsageError(f"linger must not be negative, got {linger!r}")
         deadline = None if linger is None else started + linger
-        if self.core.closed and self.report is not None:
-            return self.report
-        if not self.core._close_input():
+        self.core._close_input()
+        with self._closing:  # the second one waits for the first; the same thread again (a signal's
+            # handler) goes on itself, and so does whoever comes after one that was torn out of it
+            interrupted: BaseException | None = None
             while self.report is None:
-                time.sleep(0.001)
+                try:
+                    self._close(linger, deadline, started)
+                except BaseException as error:  # Ctrl-C: as if linger were over
+                    self._hurry = True
+                    self._failures += 1
+                    interrupted = interrupted or error
+                    if self._failures > MAX_FAILURES:
+                        raise
+            if interrupted is not None:
+                raise interrupted
             return self.report
+
+    def _close(self, linger: float | None, deadline: float | None, started: float) -> None:
+        """All steps, each of which may be done again."""
         with self.hub.lock:
             listeners = [node for node in self.nodes.values() if isinstance(node, Listener)]
             for endpoint in tuple(self.nodes):
                 if endpoint.kind == "bind":
                     self._forget_inproc(endpoint)
-        interrupted: BaseException | None = None
-        try:
-            for listener in listeners:
-                listener.stop()
-            if linger != 0:
-                self._drain(deadline)
-            unacked = self._await_acks(deadline) if linger != 0 else self._unacked()
-        except BaseException as error:  # Ctrl-C: as if linger were over
-            interrupted = error
-            unacked = self._unacked()
+        for listener in listeners:
+            listener.stop()
+        if linger != 0:
+            self._drain(deadline)
+        unacked = self._await_acks(deadline) if linger != 0 else self._unacked()
         with self.hub.lock:
             connectors = [node for node in self.nodes.values() if isinstance(node, Connector)]
             for endpoint in tuple(self.nodes):
@@ -491,15 +510,12 @@ class SocketLinks:
         for connector in connectors:
             connector.stop()
         self._end_all()
-        accounts = self.core._accounts()
-        self.report = self._closing_report(accounts, unacked, started)
+        report = self._closing_report(self.core._accounts(), unacked, started)
         for endpoint in self.nodes:
             endpoint.move("closed")
-        self.emit(records.Closed, None, None, "")
         self.hub.forget(self.number)
-        if interrupted is not None:
-            raise interrupted
-        return self.report
+        self.report = report
+        self.emit(records.Closed, None, None, "")
 
     def _drain(self, deadline: float | None) -> None:
         pause = 0.0005

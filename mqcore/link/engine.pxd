@@ -26,6 +26,7 @@ cdef enum:                    # the lease word
     E_RESET = 64              # the pattern wants this link closed and opened anew
     E_TERM = 128              # the socket lets go
     E_ROOM = 256              # the kernel has room again
+    E_RELEASE = 512           # the control thread has read the DOWN note: the slot is free
 
 cdef enum:                    # Engine.state, the lease holder's
     ENGINE_FREE = 0
@@ -33,6 +34,7 @@ cdef enum:                    # Engine.state, the lease holder's
     ENGINE_ACTIVE = 2
     ENGINE_DRAINING = 3       # pipe given back, our FIN is out, waiting for the peer's
     ENGINE_DEAD = 4           # descriptor closed; the slot waits for engine_release
+    ENGINE_NEW = 5            # not started
 
 cdef enum:                    # NOTE_DOWN codes
     DOWN_CLOSED = 0           # by us
@@ -78,7 +80,8 @@ cdef struct Engine:
     atomic[uint32_t] word
     uint32_t state
     uint32_t slot
-    uint32_t timer_on
+    atomic[uint64_t] tenant   # grows with each use and each release of the slot
+    atomic[int64_t] period    # ns between looks at the clock
     Engine* free_next
     int fd
     uint32_t hup

@@ -14,6 +14,7 @@ from mqcore.base.includes cimport iovec, writev
 from mqcore.base.message cimport MSG_CONTROL, MSG_MORE, Msg, msg_close, msg_size
 from mqcore.base.slab cimport owner_data, owner_release, slab_new
 from mqcore.base.status cimport MQ_DONE, MQ_NEED_DATA, MQ_NOMEM, MQ_OK, MQ_PROTOCOL
+from mqcore.base.widen cimport widen
 from mqcore.base.ypipe cimport ypipe_flush, ypipe_unwrite, ypipe_write
 from mqcore.link.includes cimport SHUT_WR, SIOCOUTQ, ioctl, shutdown, strerror
 from mqcore.link.pipe cimport (
@@ -37,6 +38,7 @@ cdef enum:
     PARTS = 64                # decoded at a time
     SLICE_FROM = 8 * 1024     # fewer bytes than this in a slab: bodies are copied out of it
     BLOCK = 64                # engine slots allocated together
+    REST = 32                 # free slots that rest before the oldest of them is used again
     DRAIN_NS = 1000000000     # how long a reset link waits for the peer's FIN
 
 
@@ -51,6 +53,18 @@ cdef void _unlock(Plane* plane) noexcept nogil:
     plane.slots_lock.exchange(0)
 
 
+cdef void _give_slot(Plane* plane, Engine* e) noexcept nogil:
+    """First in, first out: a slot rests before it is used again, so that whoever still has its number or
+    address in hand (a harvested edge, a kick after unlocking) does not hit its next tenant."""
+    e.free_next = NULL
+    if plane.n_free:
+        (<Engine*> plane.last_free).free_next = e
+    else:
+        plane.free_engines = e
+    plane.last_free = e
+    plane.n_free += 1
+
+
 cdef bint _more_slots(Plane* plane) noexcept nogil:
     cdef void** blocks = <void**> realloc(plane.blocks, (plane.n_blocks + 1) * sizeof(void*))
     cdef Engine* block
@@ -63,12 +77,9 @@ cdef bint _more_slots(Plane* plane) noexcept nogil:
         return False
     blocks[plane.n_blocks] = block
     for i in range(BLOCK):
-        block[i].slot = plane.n_blocks * BLOCK + (BLOCK - 1 - i)
         block[i].fd = -1
-    for i in range(BLOCK):
         block[i].slot = plane.n_blocks * BLOCK + i
-        block[i].free_next = <Engine*> plane.free_engines
-        plane.free_engines = &block[i]
+        _give_slot(plane, &block[i])
     plane.n_blocks += 1
     plane.n_slots += BLOCK
     return True
@@ -83,9 +94,10 @@ cdef Engine* engine_at(Plane* plane, uint32_t slot) noexcept nogil:
 cdef Engine* _take_slot(Plane* plane) noexcept nogil:
     cdef Engine* e = NULL
     _lock(plane)
-    if plane.free_engines != NULL or _more_slots(plane):
+    if plane.n_free > REST or _more_slots(plane) or plane.n_free:
         e = <Engine*> plane.free_engines
         plane.free_engines = e.free_next
+        plane.n_free -= 1
     _unlock(plane)
     return e
 
@@ -141,7 +153,9 @@ cdef Engine* engine_new(Plane* plane, IoThread* io, Watch* watch, Port* port, in
     e.task.run = _run_task
     e.arm.run = _arm_timer
     e.arm.arg = e
-    e.state = ENGINE_HANDSHAKE
+    e.tenant.fetch_add(1)
+    e.state = ENGINE_NEW
+    e.period.store(_period(e))
     plane.engines.fetch_add(1)
     return e
 
@@ -155,17 +169,21 @@ cdef void engine_start(Engine* e) noexcept nogil:
 
 
 cdef void engine_release(Engine* e) noexcept nogil:
+    engine_kick(e, E_RELEASE)    # not beside the thread that wrote the DOWN note and is still inside
+
+
+cdef void _release(Engine* e) noexcept nogil:
     cdef Plane* plane = e.plane
     e.codec.ops.fini(e.codec)
     bytes_fini(&e.codec.ctl)
     free(e.codec)
     e.codec = NULL
     batch_fini(&e.batch)
+    e.tenant.fetch_add(1)     # its timer is nobody's
     e.state = ENGINE_FREE
     plane.engines.fetch_sub(1)
     _lock(plane)
-    e.free_next = <Engine*> plane.free_engines
-    plane.free_engines = e
+    _give_slot(plane, e)
     _unlock(plane)
 
 
@@ -189,11 +207,13 @@ cdef void _run(Engine* e, uint32_t allowed) noexcept nogil:
             e.word.fetch_or(left)
         _step(e, notes & allowed)
         held = E_HELD
+        widen()
         if not left and e.word.compare_exchange_strong(held, 0):
             return
         rounds += 1
         if left or rounds >= 2:
             e.word.fetch_and(~(<uint32_t> E_HELD))  # first let go with the notes left, then post
+            widen()
             io_post(e.io, &e.task)
             return
 
@@ -210,6 +230,7 @@ cdef void engine_kick_out(Engine* e) noexcept nogil:
 
 cdef void engine_post(Engine* e, uint32_t facts) noexcept nogil:
     if not e.word.fetch_or(facts) & E_HELD:
+        widen()
         io_post(e.io, &e.task)
 
 
@@ -224,8 +245,13 @@ cdef inline void _rearm(Engine* e, uint32_t what) noexcept nogil:
 
 
 cdef void _step(Engine* e, uint32_t notes) noexcept nogil:
-    if e.state == ENGINE_FREE or e.state == ENGINE_DEAD:
+    if notes & E_RELEASE and e.state == ENGINE_DEAD:
+        _release(e)
         return
+    if notes & E_START and e.state == ENGINE_NEW:
+        e.state = ENGINE_HANDSHAKE
+    if e.state == ENGINE_FREE or e.state == ENGINE_DEAD or e.state == ENGINE_NEW:
+        return                # NEW: a fact that was meant for the slot's last tenant
     if notes & E_TERM:
         _die(e, DOWN_CLOSED, NULL, 0)
         return
@@ -320,7 +346,7 @@ cdef void _die_errno(Engine* e, const char* doing) noexcept nogil:
 cdef int64_t _period(Engine* e) noexcept nogil:
     """How often this engine looks at the clock."""
     cdef int64_t period = 1000000000
-    if e.state == ENGINE_HANDSHAKE:
+    if e.state == ENGINE_HANDSHAKE or e.state == ENGINE_NEW:
         if e.config.grace and not e.config.connected:
             return e.config.grace
         if e.config.handshake_timeout and e.config.handshake_timeout < period:
@@ -332,20 +358,26 @@ cdef int64_t _period(Engine* e) noexcept nogil:
 
 cdef void _arm_timer(Task* task, IoThread* io) noexcept nogil:
     cdef Engine* e = <Engine*> task.arg
-    if not e.timer_on and e.state != ENGINE_FREE:
-        e.timer_on = io_timer(io, now_ns() + _period(e), _fire, e) == MQ_OK
+    io_timer(io, now_ns() + e.period.load(), _fire, e, e.tenant.load())
 
 
-cdef void _fire(void* arg, IoThread* io) noexcept nogil:
+cdef void _fire(void* arg, uint64_t tag, IoThread* io) noexcept nogil:
+    """The timer of one tenant of the slot; a later one has its own."""
     cdef Engine* e = <Engine*> arg
-    engine_kick(e, E_TIMER)
-    if e.state == ENGINE_FREE or e.state == ENGINE_DEAD:
-        e.timer_on = 0
+    if e.tenant.load() != tag:
         return
-    e.timer_on = io_timer(io, now_ns() + _period(e), _fire, e) == MQ_OK
+    engine_kick(e, E_TIMER)
+    if e.tenant.load() == tag:
+        io_timer(io, now_ns() + e.period.load(), _fire, e, tag)
 
 
 cdef void _look_at_clock(Engine* e) noexcept nogil:
+    _clock(e)
+    if e.state != ENGINE_DEAD:
+        e.period.store(_period(e))
+
+
+cdef void _clock(Engine* e) noexcept nogil:
     cdef int64_t now = now_ns()
     cdef int64_t silent = now - e.heard
     cdef char[160] text

@@ -39,7 +39,9 @@ cdef struct Plane:
     atomic[int64_t] engines
     atomic[int64_t] socks
     atomic[uint32_t] slots_lock
-    void* free_engines        # type-stable slots: reused, freed with the plane
+    void* free_engines        # type-stable slots: the longest free first, freed with the plane
+    void* last_free
+    uint32_t n_free
     void** blocks
     uint32_t n_blocks
     uint32_t n_slots

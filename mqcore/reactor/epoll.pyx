@@ -1,7 +1,7 @@
 """epoll behind the poller's table: edge-triggered, nested. See poller.pxd.
 
-Descriptors are registered once with IN | OUT | RDHUP | ET and never modified; only the nesting of a
-socket's set in its I/O thread's set is switched.
+Descriptors are registered once with IN | OUT | RDHUP | ET (eventfds: IN | ET) and never modified;
+only the nesting of a socket's set in its I/O thread's set is switched.
 """
 
 from libc.stdint cimport int64_t, uint32_t
@@ -40,7 +40,9 @@ cdef void _close(void* set) noexcept nogil:
 
 cdef int _add(void* set, int fd, void* arg) noexcept nogil:
     cdef epoll_event ev
-    ev.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET
+    ev.events = EPOLLIN | EPOLLET
+    if arg != NULL:           # reading an eventfd is an edge for its writers: a wake-up for nothing
+        ev.events |= EPOLLOUT | EPOLLRDHUP
     ev.data.ptr = arg
     return epoll_ctl((<EpollSet*> set).fd, EPOLL_CTL_ADD, fd, &ev)
 

@@ -45,6 +45,9 @@ cdef extern from "<errno.h>" nogil:
     int errno
     int EAGAIN, EINTR, ETIMEDOUT, ECONNRESET, EPIPE
 
+cdef extern from "<sched.h>" nogil:
+    int sched_yield()
+
 cdef extern from "<pthread.h>" nogil:
     ctypedef unsigned long pthread_t
     int pthread_create(pthread_t* thread, void* attr, void* (*start)(void*) noexcept nogil,

@@ -39,7 +39,8 @@ cdef struct Watch:            # a nested set: its descriptors' events are harves
 cdef struct Timer:
     int64_t when
     void* arg
-    void (*fire)(void* arg, IoThread* io) noexcept nogil
+    uint64_t tag              # the owner's own, to know a stale one
+    void (*fire)(void* arg, uint64_t tag, IoThread* io) noexcept nogil
 
 cdef struct IoThread:
     const PollerOps* poller
@@ -49,6 +50,7 @@ cdef struct IoThread:
     pthread_t thread
     atomic[uint32_t] asleep
     atomic[uint32_t] stopping
+    atomic[uint32_t] ended    # it has left its loop
     atomic[Task*] posted
     Timer* timers             # binary heap
     size_t n_timers
@@ -70,6 +72,6 @@ cdef void io_wake(IoThread* io) noexcept nogil                          # any th
 # was taken out of its set is in nobody's hands then. Returns at once if the thread does not run.
 cdef void io_sync(IoThread* io) noexcept nogil
 # on the I/O thread only
-cdef int io_timer(IoThread* io, int64_t when, void (*fire)(void*, IoThread*) noexcept nogil,
-                  void* arg) noexcept nogil                             # Status
+cdef int io_timer(IoThread* io, int64_t when, void (*fire)(void*, uint64_t, IoThread*) noexcept nogil,
+                  void* arg, uint64_t tag) noexcept nogil                             # Status
 cdef void io_tick(IoThread* io, Tick* tick) noexcept nogil

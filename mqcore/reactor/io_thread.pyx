@@ -10,6 +10,7 @@ from posix.signal cimport sigset_t
 
 from mqcore.base.clock cimport now_ns
 from mqcore.base.status cimport MQ_NOMEM, MQ_OK
+from mqcore.base.widen cimport widen
 from mqcore.reactor.includes cimport (
     SIG_SETMASK, close, pthread_create, pthread_join, pthread_self, pthread_setname_np,
     pthread_sigmask, sigfillset,
@@ -21,6 +22,7 @@ from mqcore.reactor.wakeup cimport (
 cdef enum:
     HARVEST = 64
     TICK_NS = 1000000
+    ENDED_LOOK_NS = 10000000  # how often io_sync looks whether there is a thread at all
 
 
 cdef struct SyncPoint:
@@ -119,7 +121,9 @@ cdef void io_sync(IoThread* io) noexcept nogil:
     point.task.arg = &point.word
     io_post(io, &point.task)
     while point.word.load() == 0:
-        futex_wait(&point.word, 0, -1)
+        if io.ended.load():
+            return            # it left its loop meanwhile; the post is nobody's, and so is the memory
+        futex_wait(&point.word, 0, ENDED_LOOK_NS)
     # the I/O thread may still be inside futex_wake, which only uses the address
     free(point)
 
@@ -131,8 +135,8 @@ cdef int io_watch(IoThread* io, Watch* watch) noexcept nogil:
 
 # -- timers: a binary heap, lazy: who is not interested any more ignores the call ------------------
 
-cdef int io_timer(IoThread* io, int64_t when, void (*fire)(void*, IoThread*) noexcept nogil,
-                  void* arg) noexcept nogil:
+cdef int io_timer(IoThread* io, int64_t when, void (*fire)(void*, uint64_t, IoThread*) noexcept nogil,
+                  void* arg, uint64_t tag) noexcept nogil:
     cdef Timer* grown
     cdef Timer t
     cdef size_t i, up
@@ -144,6 +148,7 @@ cdef int io_timer(IoThread* io, int64_t when, void (*fire)(void*, IoThread*) noe
         io.cap_timers = io.cap_timers * 2 + 16
     t.when = when
     t.arg = arg
+    t.tag = tag
     t.fire = fire
     i = io.n_timers
     io.n_timers += 1
@@ -185,7 +190,7 @@ cdef void _fire_timers(IoThread* io) noexcept nogil:
     now = now_ns()
     while io.n_timers and io.timers[0].when <= now:
         t = _pop_timer(io)
-        t.fire(t.arg, io)
+        t.fire(t.arg, t.tag, io)
 
 
 # -- ticks -----------------------------------------------------------------------------------------
@@ -259,6 +264,7 @@ cdef void* _main(void* arg) noexcept nogil:
             next_tick = now_ns() + io.tick_ns
         _fire_timers(io)
         io.asleep.exchange(1)
+        widen()
         if io.posted.load() != NULL:
             io.asleep.exchange(0)
             n = io.poller.wait(io.set, found, HARVEST, 0, NULL)
@@ -272,4 +278,5 @@ cdef void* _main(void* arg) noexcept nogil:
                 eventfd_clear(io.wake)
             else:
                 watch.harvest(watch)
+    io.ended.store(1)         # nothing harvested is in our hands any more
     return NULL

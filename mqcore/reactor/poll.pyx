@@ -7,8 +7,8 @@ the set reads it as it reports it, so that each write is an edge and a full coun
 Nesting: whoever waits on a set polls the armed descriptors of its armed children too, and takes
 nothing of theirs: a child with something to harvest is ready, as often as one looks.
 
-A change while somebody sleeps: every waiting thread has an eventfd of its own among what it polls.
-Who changes a set pokes its sleepers and those of the sets above it; they look at the sets again.
+A change while somebody sleeps: who changes a set pokes its sleepers and those of the sets above it;
+they look at the sets again (sleeper.pxd).
 
 Locks: `lock` guards what a set watches and is taken from a set to its child; `gate` guards who
 sleeps and who is above, and is taken from a child to the set above; a gate may be taken under a
@@ -23,16 +23,19 @@ from posix.time cimport timespec
 
 from mqcore.base.clock cimport now_ns
 from mqcore.reactor.includes cimport (
-    POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLRDHUP, close, getpid, pollfd, ppoll,
+    POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLRDHUP, getpid, ppoll,
     pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_t,
     pthread_mutex_unlock, read,
 )
 from mqcore.reactor.poller cimport READY_HUP, READY_IN, READY_OUT, PollerOps, Ready
-from mqcore.reactor.wakeup cimport eventfd_clear, eventfd_new, eventfd_signal
+from mqcore.reactor.sleeper cimport (
+    Crowd, Place, Sleeper, above_add, above_drop, above_first, above_switch, crowd_abandon,
+    crowd_fini, crowd_init, get_up, lie_down, poke, sleeper_note, take_poke,
+)
 
 cdef enum:
     ALL = READY_IN | READY_OUT | READY_HUP
-    BLIND_NS = 10000000       # a thread that nobody can poke, for want of a descriptor, looks itself
+    BLIND_NS = 10000000       # how often a thread that nobody can poke, having no eventfd, looks
 
 cdef struct PollSet
 
@@ -44,24 +47,8 @@ cdef struct Entry:            # one thing that is watched
     uint64_t id               # never used twice in its set
     uint64_t reported         # the harvest that reported this child
 
-cdef struct Place:            # whose pollfd this is: an entry of the set that is waited on
-    uint64_t id               # 0: the sleeper's own eventfd
-    size_t at                 # where the entry was
-
-cdef struct Sleeper:
-    Sleeper* next
-    int fd                    # -1: none to be had
-    uint32_t poked
-    pollfd* fds
-    Place* places
-    size_t n
-    size_t cap
-
-cdef struct Above:
-    PollSet* set
-    bint on
-
 cdef struct PollSet:
+    Crowd crowd               # first: the crowd's address is the set's
     pthread_mutex_t lock
     Entry* entries
     size_t n
@@ -69,126 +56,10 @@ cdef struct PollSet:
     uint64_t last_id
     uint64_t harvests
     size_t turn               # where the next harvest begins, so that a small cap starves nobody
-    pthread_mutex_t gate
-    Sleeper* asleep
-    Sleeper* spare
-    Above* above
-    size_t n_above
     int pid
 
 
-# -- who sleeps -------------------------------------------------------------------------------------
-
-cdef Sleeper* _sleeper_new() noexcept nogil:
-    cdef Sleeper* sleeper = <Sleeper*> calloc(1, sizeof(Sleeper))
-    if sleeper != NULL:
-        sleeper.fd = eventfd_new()
-    return sleeper
-
-
-cdef void _sleeper_free(Sleeper* sleeper) noexcept nogil:
-    if sleeper.fd >= 0:
-        close(sleeper.fd)
-    free(sleeper.fds)
-    free(sleeper.places)
-    free(sleeper)
-
-
-cdef Sleeper* _lie_down(PollSet* s, bint sleeps) noexcept nogil:
-    """A sleeper for this thread; NULL: no memory. From now on a change pokes it, if it sleeps."""
-    cdef Sleeper* sleeper
-    pthread_mutex_lock(&s.gate)
-    sleeper = s.spare
-    if sleeper != NULL:
-        s.spare = sleeper.next
-    else:
-        sleeper = _sleeper_new()
-    if sleeper != NULL and sleeps:
-        sleeper.next = s.asleep
-        s.asleep = sleeper
-    pthread_mutex_unlock(&s.gate)
-    return sleeper
-
-
-cdef void _take_poke(PollSet* s, Sleeper* sleeper) noexcept nogil:
-    """Before the sets are looked at: a change after this pokes again."""
-    pthread_mutex_lock(&s.gate)
-    if sleeper.poked:
-        sleeper.poked = 0
-        if sleeper.fd >= 0:
-            eventfd_clear(sleeper.fd)
-    pthread_mutex_unlock(&s.gate)
-
-
-cdef void _get_up(PollSet* s, Sleeper* sleeper, bint slept) noexcept nogil:
-    cdef Sleeper** at = &s.asleep
-    _take_poke(s, sleeper)
-    pthread_mutex_lock(&s.gate)
-    if slept:
-        while at[0] != sleeper:
-            at = &at[0].next
-        at[0] = sleeper.next
-        if sleeper.poked and sleeper.fd >= 0:
-            eventfd_clear(sleeper.fd)
-        sleeper.poked = 0
-    sleeper.next = s.spare
-    s.spare = sleeper
-    pthread_mutex_unlock(&s.gate)
-
-
-cdef void _poke(PollSet* s, bint everybody) noexcept nogil:
-    """s has changed: its sleepers look again, and those above that watch it. `everybody`: those too
-    that do not watch it any more but may still have its descriptors in their hands."""
-    cdef Sleeper* sleeper
-    cdef size_t i
-    pthread_mutex_lock(&s.gate)
-    sleeper = s.asleep
-    while sleeper != NULL:
-        if not sleeper.poked:
-            sleeper.poked = 1
-            if sleeper.fd >= 0:
-                eventfd_signal(sleeper.fd)
-        sleeper = sleeper.next
-    for i in range(s.n_above):
-        if everybody or s.above[i].on:
-            _poke(s.above[i].set, everybody)
-    pthread_mutex_unlock(&s.gate)
-
-
-cdef bint _add_above(PollSet* child, PollSet* s) noexcept nogil:
-    cdef Above* grown
-    pthread_mutex_lock(&child.gate)
-    grown = <Above*> realloc(child.above, (child.n_above + 1) * sizeof(Above))
-    if grown != NULL:
-        child.above = grown
-        grown[child.n_above].set = s
-        grown[child.n_above].on = True
-        child.n_above += 1
-    pthread_mutex_unlock(&child.gate)
-    return grown != NULL
-
-
-cdef void _switch_above(PollSet* child, PollSet* s, bint on) noexcept nogil:
-    cdef size_t i
-    pthread_mutex_lock(&child.gate)
-    for i in range(child.n_above):
-        if child.above[i].set == s:
-            child.above[i].on = on
-    pthread_mutex_unlock(&child.gate)
-
-
-cdef void _drop_above(PollSet* child, PollSet* s) noexcept nogil:
-    cdef size_t i
-    pthread_mutex_lock(&child.gate)
-    for i in range(child.n_above):
-        if child.above[i].set == s:
-            child.n_above -= 1
-            child.above[i] = child.above[child.n_above]
-            break
-    pthread_mutex_unlock(&child.gate)
-
-
-# -- what is watched: under the set's lock ------------------------------------------------------------
+# -- what is watched: under the set's lock -------------------------------------------------------
 
 cdef Entry* _of_fd(PollSet* s, int fd) noexcept nogil:
     cdef size_t i
@@ -242,32 +113,18 @@ cdef void _entry_drop(PollSet* s, Entry* e) noexcept nogil:
     e[0] = s.entries[s.n]
 
 
-# -- the table's calls, all but wait --------------------------------------------------------------------
+# -- the table's calls, all but wait -------------------------------------------------------------
 
 cdef void* _open() noexcept nogil:
     cdef PollSet* s = <PollSet*> calloc(1, sizeof(PollSet))
     if s == NULL:
         return NULL
-    s.spare = _sleeper_new()
-    if s.spare == NULL or s.spare.fd < 0:
-        free(s.spare)
+    if not crowd_init(&s.crowd):
         free(s)
         return NULL
     pthread_mutex_init(&s.lock, NULL)
-    pthread_mutex_init(&s.gate, NULL)
     s.pid = getpid()
     return s
-
-
-cdef void _close_sleepers(Sleeper* sleeper, bint forked) noexcept nogil:
-    cdef Sleeper* following
-    while sleeper != NULL:
-        following = sleeper.next
-        if not forked:
-            _sleeper_free(sleeper)
-        elif sleeper.fd >= 0:
-            close(sleeper.fd)
-        sleeper = following
 
 
 cdef void _forget(PollSet* s, PollSet* child) noexcept nogil:
@@ -276,41 +133,29 @@ cdef void _forget(PollSet* s, PollSet* child) noexcept nogil:
     e = _of_child(s, child)
     if e != NULL:
         _entry_drop(s, e)
-    _drop_above(child, s)
+    above_drop(&child.crowd, &s.crowd)
     pthread_mutex_unlock(&s.lock)
-
-
-cdef PollSet* _first_above(PollSet* s) noexcept nogil:
-    cdef PollSet* first = NULL
-    pthread_mutex_lock(&s.gate)
-    if s.n_above:
-        first = s.above[0].set
-    pthread_mutex_unlock(&s.gate)
-    return first
 
 
 cdef void _close(void* set) noexcept nogil:
     cdef PollSet* s = <PollSet*> set
-    cdef PollSet* above
+    cdef Crowd* above
     cdef size_t i
     if s.pid != getpid():     # a forked child: locks may be held by threads that are not here
-        _close_sleepers(s.asleep, True)
-        _close_sleepers(s.spare, True)
+        crowd_abandon(&s.crowd)
         return
-    _poke(s, True)            # nobody goes on holding descriptors that will be closed next
     while True:
-        above = _first_above(s)
+        above = above_first(&s.crowd)
         if above == NULL:
             break
-        _forget(above, s)
+        _forget(<PollSet*> above, s)
+        poke(above, True)     # nobody goes on holding descriptors that will be closed next
     for i in range(s.n):
         if s.entries[i].child != NULL:
-            _drop_above(s.entries[i].child, s)
-    _close_sleepers(s.spare, False)
+            above_drop(&s.entries[i].child.crowd, &s.crowd)
+    crowd_fini(&s.crowd)
     pthread_mutex_destroy(&s.lock)
-    pthread_mutex_destroy(&s.gate)
     free(s.entries)
-    free(s.above)
     free(s)
 
 
@@ -323,7 +168,7 @@ cdef int _add(void* set, int fd, void* arg) noexcept nogil:
     pthread_mutex_unlock(&s.lock)
     if e == NULL:
         return -1
-    _poke(s, False)
+    poke(&s.crowd, False)
     return 0
 
 
@@ -336,7 +181,7 @@ cdef void _remove(void* set, int fd) noexcept nogil:
         _entry_drop(s, e)
     pthread_mutex_unlock(&s.lock)
     # a thread in poll keeps the connection open after its descriptor is closed: it must look again
-    _poke(s, True)
+    poke(&s.crowd, True)
 
 
 cdef int _add_set(void* set, void* child, void* arg) noexcept nogil:
@@ -344,13 +189,13 @@ cdef int _add_set(void* set, void* child, void* arg) noexcept nogil:
     cdef Entry* e
     pthread_mutex_lock(&s.lock)
     e = _entry_new(s, -1, <PollSet*> child, arg)
-    if e != NULL and not _add_above(<PollSet*> child, s):
+    if e != NULL and not above_add(<Crowd*> child, &s.crowd):
         s.n -= 1
         e = NULL
     pthread_mutex_unlock(&s.lock)
     if e == NULL:
         return -1
-    _poke(s, False)
+    poke(&s.crowd, False)
     return 0
 
 
@@ -362,10 +207,10 @@ cdef void _arm_set(void* set, void* child, void* arg, bint on) noexcept nogil:
     if e != NULL:
         e.want = on
         e.arg = arg
-        _switch_above(<PollSet*> child, s, on)
+        above_switch(<Crowd*> child, &s.crowd, on)
     pthread_mutex_unlock(&s.lock)
     if on:
-        _poke(s, False)       # off: who sleeps wakes once for nothing at worst
+        poke(&s.crowd, False)       # off: who sleeps wakes once for nothing at worst
 
 
 cdef void _rearm(void* set, int fd, uint32_t what) noexcept nogil:
@@ -380,37 +225,14 @@ cdef void _rearm(void* set, int fd, uint32_t what) noexcept nogil:
         more = True
     pthread_mutex_unlock(&s.lock)
     if more:
-        _poke(s, False)
+        poke(&s.crowd, False)
 
 
 cdef int _descriptor(void* set) noexcept nogil:
     return -1
 
 
-# -- waiting --------------------------------------------------------------------------------------------
-
-cdef bint _note(Sleeper* sleeper, int fd, short events, uint64_t id, size_t at) noexcept nogil:
-    cdef pollfd* fds
-    cdef Place* places
-    cdef size_t cap = sleeper.cap * 2 + 8
-    if sleeper.n == sleeper.cap:
-        fds = <pollfd*> realloc(sleeper.fds, cap * sizeof(pollfd))
-        if fds == NULL:
-            return False
-        sleeper.fds = fds
-        places = <Place*> realloc(sleeper.places, cap * sizeof(Place))
-        if places == NULL:
-            return False
-        sleeper.places = places
-        sleeper.cap = cap
-    sleeper.fds[sleeper.n].fd = fd
-    sleeper.fds[sleeper.n].events = events
-    sleeper.fds[sleeper.n].revents = 0
-    sleeper.places[sleeper.n].id = id
-    sleeper.places[sleeper.n].at = at
-    sleeper.n += 1
-    return True
-
+# -- waiting -------------------------------------------------------------------------------------
 
 cdef bint _look_over(Sleeper* sleeper, PollSet* s, uint64_t id, size_t at) noexcept nogil:
     """Note everything of s that is armed; id: the entry of the set above by which we came here."""
@@ -433,7 +255,7 @@ cdef bint _look_over(Sleeper* sleeper, PollSet* s, uint64_t id, size_t at) noexc
             events |= POLLOUT
         if e.want & READY_HUP:
             events |= POLLRDHUP
-        good = good and _note(sleeper, e.fd, events, id or e.id, at if id else i)
+        good = good and sleeper_note(sleeper, e.fd, events, id or e.id, at if id else i)
     pthread_mutex_unlock(&s.lock)
     return good
 
@@ -499,9 +321,10 @@ cdef int _harvest(PollSet* s, Sleeper* sleeper, Ready* out, int cap) noexcept no
     return found
 
 
-cdef int _wait(void* set, Ready* out, int cap, int64_t timeout, const sigset_t* mask) noexcept nogil:
+cdef int _wait(void* set, Ready* out, int cap, int64_t timeout,
+               const sigset_t* mask) noexcept nogil:
     cdef PollSet* s = <PollSet*> set
-    cdef Sleeper* sleeper = _lie_down(s, timeout != 0)
+    cdef Sleeper* sleeper = lie_down(&s.crowd, timeout != 0)
     cdef int64_t left = timeout
     cdef int64_t deadline = 0
     cdef int n
@@ -512,10 +335,10 @@ cdef int _wait(void* set, Ready* out, int cap, int64_t timeout, const sigset_t* 
         if deadline < 0:
             deadline = (<int64_t> 1 << 62)
     while True:
-        _take_poke(s, sleeper)
+        take_poke(&s.crowd, sleeper)
         sleeper.n = 0
         n = -1
-        if _note(sleeper, sleeper.fd, POLLIN, 0, 0) and _look_over(sleeper, s, 0, 0):
+        if sleeper_note(sleeper, sleeper.fd, POLLIN, 0, 0) and _look_over(sleeper, s, 0, 0):
             n = _poll(sleeper, left, mask)
         if n > 0:
             n = _harvest(s, sleeper, out, cap)
@@ -525,7 +348,7 @@ cdef int _wait(void* set, Ready* out, int cap, int64_t timeout, const sigset_t* 
             left = deadline - now_ns()
             if left <= 0:
                 break
-    _get_up(s, sleeper, timeout != 0)
+    get_up(&s.crowd, sleeper, timeout != 0)
     return n
 
 

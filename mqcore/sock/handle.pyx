@@ -21,12 +21,11 @@ from mqcore.link.engine cimport (
     E_TERM, Engine, EngineConfig, engine_at, engine_new, engine_pending, engine_post, engine_start,
 )
 from mqcore.link.pipe cimport Link
-from mqcore.reactor.includes cimport close
+from mqcore.reactor.includes cimport close, sched_yield
 from mqcore.sock.inproc cimport sock_join
 from mqcore.sock.pipes cimport account
 from mqcore.sock.sock cimport (
-    NOTIFIERS, WAIT_TIMEOUT, Ended, sock_abandon, sock_changed, sock_close_input, sock_drop_all,
-    sock_enter,
+    CLOSING_ALL, NOTIFIERS, WAIT_TIMEOUT, Ended, sock_abandon, sock_changed, sock_close_input, sock_drop_all, sock_enter,
     sock_free, sock_leave, sock_new, sock_outstanding, sock_query, sock_subscribe, sock_watch,
 )
 from mqcore.sock.wait cimport sock_wait
@@ -180,7 +179,7 @@ cdef class SocketHandle:
         s.port.recv.conflate = marks["recv_conflate"]
 
     def _set(self, str name, value):
-        """send_timeout, recv_timeout (seconds or None), immediate, on_full (index), device; the
+        """send_timeout, recv_timeout (seconds or None), immediate, on_full (index), device, watched; the
         four marks, for peers that connect from now on."""
         if name == "send_timeout":
             self.send_ns = -1 if value is None else <int64_t> (value * 1e9)
@@ -200,6 +199,8 @@ cdef class SocketHandle:
             self.s.on_full = value
         elif name == "device":
             self.device_owned = value
+        elif name == "watched":
+            self.s.host.watched.store(1 if value else 0)
         else:
             raise KeyError(name)
 
@@ -235,7 +236,7 @@ cdef class SocketHandle:
         config.heartbeat_timeout = <int64_t> (heartbeat_timeout * 1e9)
         config.heartbeat_ttl = <int64_t> (heartbeat_ttl * 1e9)
         config.max_message_size = max_message_size
-        if self.s.closing.load():
+        if self.s.closing.load() == CLOSING_ALL:     # while it lingers a late connection is welcome
             raise SocketClosed("the socket is closed")
         if sock_watch(self.s) < 0:
             raise OSError("no descriptors left for the socket's poll set")
@@ -350,7 +351,9 @@ cdef class SocketHandle:
         if self.plane.forked:
             return
         sock_enter(self.s)
-        self.s.notifiers[place].armed.store(0)
+        self.s.notifiers[place].armed.exchange(0)
+        while self.s.notifiers[place].busy.load():   # a thread is about to write it, or has just
+            sched_yield()
         self.s.notifiers[place].fd = -1
         sock_leave(self.s, True)
 
@@ -364,10 +367,7 @@ cdef class SocketHandle:
 
     def _close_input(self):
         """First step of closing: calls fail, waiters wake. False if it was done before."""
-        if self.s.closing.load():
-            return False
-        sock_close_input(self.s)
-        return True
+        return sock_close_input(self.s)
 
     def _outstanding(self):
         """Messages taken from the application that no kernel or peer has yet."""

@@ -10,7 +10,7 @@ from mqcore.base.clock cimport now_ns
 from mqcore.base.status cimport MQ_NOMEM, MQ_OK
 from mqcore.link.engine cimport Port
 from mqcore.link.pipe cimport (
-    EVENT_ATTACH, EVENT_READ, EVENT_TERM, EVENT_WRITE, Link, Marks, link_new,
+    EVENT_ATTACH, EVENT_READ, EVENT_TERM, EVENT_WRITE, Link, Marks, link_new, link_unref,
 )
 from mqcore.sock.sock cimport Sock, sock_ended, sock_event
 from mqcore.spi.pipe cimport DIRTY_IN, DIRTY_OUT, DIRTY_RESET, FarOps, Pipe
@@ -78,9 +78,11 @@ cdef int sock_join(Sock* a, Sock* b, uint32_t* id_a, uint32_t* id_b,
     _end(&link.ends[1], &link.ends[0], b, a, prio_b, 0)
     id_a[0] = link.ends[0].id
     id_b[0] = link.ends[1].id
-    # both ends exist before either socket can touch them
+    # both ends exist before either socket can touch them; one that refuses ends both at once
+    link.refs.fetch_add(1)
     sock_event(&link.ends[0], EVENT_ATTACH)
     sock_event(&link.ends[1], EVENT_ATTACH)
+    link_unref(link)
     return MQ_OK
 
 

@@ -4,7 +4,7 @@ accounts of those that left. Everything here runs under the socket's lock. See p
 
 from libc.stdint cimport int64_t, uint32_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memset
+from libc.string cimport memmove, memset
 
 from mqcore.base.message cimport (
     MSG_CONTROL, MSG_MORE, Msg, MsgVec, msg_close, msg_size, vec_fini, vec_push,
@@ -19,6 +19,7 @@ from mqcore.link.pipe cimport (
     PIPE_REFUSED, Link, Traffic, link_unref,
 )
 from mqcore.link.plane cimport NOTE_GONE, plane_note
+from mqcore.sock.sock cimport CLOSING_ALL
 from mqcore.spi.pattern cimport PAT_RECV, PAT_REROUTE
 from mqcore.spi.pipe cimport (
     DIRTY_LISTED, DIRTY_OUT, DROP_CLOSED, DROP_CONFLATED, DROP_HALF_WRITTEN, DROP_MALFORMED,
@@ -63,7 +64,7 @@ cdef void drain(Sock* s) noexcept nogil:
 
 cdef void _attach(Sock* s, Pipe* pipe) noexcept nogil:
     pipe.host = &s.host
-    if s.closing.load() or s.ops.attach(s.pattern, pipe):
+    if s.closing.load() == CLOSING_ALL or s.ops.attach(s.pattern, pipe):
         pipe.state = PIPE_REFUSED
         pipe.far_ops.close(pipe.far)
         return                # the far side lets go, then TERM comes and frees it
@@ -157,7 +158,7 @@ cdef void _take_back(Sock* s, Pipe* pipe) noexcept nogil:
     cdef MsgVec old
     cdef Msg m
     cdef size_t i
-    cdef bint reroute = s.flags & PAT_REROUTE and not s.closing.load()
+    cdef bint reroute = s.flags & PAT_REROUTE and s.closing.load() != CLOSING_ALL
     memset(&back, 0, sizeof(MsgVec))
     if not pipe.far_ops.counted:     # inproc: what lies in the lane is the peer's already
         _undirty_out(pipe)
@@ -291,6 +292,10 @@ cdef int wait_in_line(Sock* s, Msg* parts, size_t n) noexcept nogil:
         return MQ_FULL
     if s.port.send.conflate:
         forget_waiting(s, DROP_CONFLATED)
+    if s.waiting_at >= 64 and s.waiting_at * 2 >= s.waiting.n:   # a line that never empties: close up
+        s.waiting.n -= s.waiting_at
+        memmove(s.waiting.at, s.waiting.at + s.waiting_at, s.waiting.n * sizeof(Msg))
+        s.waiting_at = 0
     for i in range(n):
         if vec_push(&s.waiting, &parts[i]):
             s.waiting.n -= i

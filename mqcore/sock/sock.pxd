@@ -34,9 +34,15 @@ cdef enum:                    # how sock_wait ended
     WAIT_TIMEOUT = 1
     WAIT_LOOK = 2             # look for signals, then go on waiting
 
+cdef enum:                    # Sock.closing
+    CLOSING_NOT = 0
+    CLOSING_INPUT = 1         # calls fail; what was sent goes on, to peers that come now as well
+    CLOSING_ALL = 2           # linger is over
+
 cdef struct Notifier:         # an eventfd of a loop or poller, written once per arming
     int fd
     atomic[uint32_t] armed
+    atomic[uint32_t] busy     # threads about to write it
 
 cdef struct Ended:            # final accounts of a peer that has left
     Ended* next
@@ -56,7 +62,7 @@ cdef struct Sock:
     uint32_t on_full
     uint32_t immediate
     uint32_t strict           # a request that waits for its first peer is not superseded either
-    atomic[uint32_t] closing
+    atomic[uint32_t] closing  # CLOSING_*
     atomic[uint32_t] connects # endpoints of our own that may bring a peer
     # -- lock and wake-ups ---------------------------------------------------------------------
     atomic[uint32_t] lock     # 0 free, 1 taken, 2 taken and somebody parks
@@ -88,14 +94,13 @@ cdef struct Sock:
     Ended total               # sums over all that ended
     # -- batching ----------------------------------------------------------------------------------
     uint32_t batching
-    int64_t debt              # ns
-    int64_t last_write        # ns, end of the last inline write
+    atomic[int64_t] debt      # ns; a hint, written beside the lock
+    atomic[int64_t] last_write  # ns, end of the last inline write
     int64_t owed              # bytes published to nobody yet
     uint32_t sends            # since the last tick
     uint32_t calm             # ticks in a row that found little
     Tick tick
     Task start_tick
-    atomic[uint32_t] ticking
 
 cdef Sock* sock_new(Plane* plane, const PatternOps* ops, uint32_t number) noexcept nogil
 cdef void sock_free(Sock* s) noexcept nogil               # no engine, no pipe, no call inside
@@ -121,11 +126,9 @@ cdef int64_t sock_query(Sock* s, uint32_t what, const uint8_t* data, size_t size
 # messages not yet with the kernel or a peer
 cdef int64_t sock_outstanding(Sock* s) noexcept nogil
 cdef void sock_changed(Sock* s) noexcept nogil            # make every waiter look again
-cdef void sock_close_input(Sock* s) noexcept nogil        # calls fail from now on
-# linger is over: count what is left, end all pipes
-cdef void sock_drop_all(Sock* s) noexcept nogil
-# kick every harvested engine
-cdef void sock_act(Sock* s, Ready* found, int n) noexcept nogil
+cdef bint sock_close_input(Sock* s) noexcept nogil        # calls fail from now on; False: did already
+cdef void sock_drop_all(Sock* s) noexcept nogil           # linger is over: count what is left, end all pipes
+cdef void sock_act(Sock* s, Ready* found, int n) noexcept nogil           # kick every harvested engine
 # -- how engines and inproc peers reach the socket; lock-free, any thread
 cdef void sock_event(Pipe* pipe, uint32_t what) noexcept nogil
 cdef void sock_ended(Port* port) noexcept nogil

@@ -10,6 +10,7 @@ from mqcore.base.message cimport MSG_MORE, msg_close, msg_size, vec_fini
 from mqcore.base.status cimport (
     MQ_AGAIN, MQ_CLOSED, MQ_DROPPED, MQ_FULL, MQ_OK, MQ_STATE, MQ_UNSUPPORTED,
 )
+from mqcore.base.widen cimport widen
 from mqcore.base.ypipe cimport ypipe_flush
 from mqcore.link.engine cimport E_HUP, E_IN, E_ROOM, Engine, PortOps, engine_kick
 from mqcore.link.pipe cimport (
@@ -86,15 +87,14 @@ cdef Sock* sock_new(Plane* plane, const PatternOps* ops, uint32_t number) noexce
 
 cdef void sock_free(Sock* s) noexcept nogil:
     cdef Ended* ended
+    if s.watching.load():
+        s.plane.poller.arm_set(s.watch.io.set, s.watch.set, &s.watch, False)
+        io_sync(s.watch.io)   # it may have harvested this set just before
+        s.plane.poller.close(s.watch.set)
+        close(s.wake)
     s.ops.fini(s.pattern)
     free(s.pattern)
     vec_fini(&s.waiting)
-    if s.watching.load():
-        # the I/O thread may have found this set ready just before: it looks at it once more at most
-        s.plane.poller.arm_set(s.watch.io.set, s.watch.set, &s.watch, False)
-        io_sync(s.watch.io)
-        s.plane.poller.close(s.watch.set)
-        close(s.wake)
     while s.ended != NULL:
         ended = s.ended
         s.ended = ended.next
@@ -212,9 +212,13 @@ cdef void sock_leave(Sock* s, bint flush) noexcept nogil:
     cdef Kick[KICKS] kicks
     cdef int n = 0
     while True:
+        # rerouted messages wait, and room came since we drained: who told us may have seen none waiting
+        if s.n_waiting.load() and s.ready.load() != NULL:
+            drain(s)
         if s.host.dirty != NULL and (flush or not s.batching):
             n = _collect(s, kicks)
         _unlock(s)
+        widen()
         if n:
             _perform(s, kicks, n)
             n = 0
@@ -231,6 +235,7 @@ cdef void _serve(Sock* s) noexcept nogil:
     """Something must be acted on even if the application never calls; if somebody is in, he
     will."""
     s.service.exchange(1)
+    widen()
     if _try_lock(s):
         s.service.exchange(0)
         if s.ready.load() != NULL:
@@ -247,8 +252,12 @@ cdef void _wake(Sock* s) noexcept nogil:
     if s.followers.load():
         futex_wake(&s.change, 0x7fffffff)
     for i in range(NOTIFIERS):
-        if s.notifiers[i].armed.load() and s.notifiers[i].armed.exchange(0):
-            eventfd_signal(s.notifiers[i].fd)
+        if s.notifiers[i].armed.load():
+            s.notifiers[i].busy.fetch_add(1)     # its descriptor stays open until we are through
+            widen()
+            if s.notifiers[i].armed.exchange(0):
+                eventfd_signal(s.notifiers[i].fd)
+            s.notifiers[i].busy.fetch_sub(1)
 
 
 cdef void sock_changed(Sock* s) noexcept nogil:
@@ -262,6 +271,7 @@ cdef void sock_event(Pipe* pipe, uint32_t what) noexcept nogil:
     cdef Pipe* head
     if not pipe.events.fetch_or(what | EVENT_LISTED) & EVENT_LISTED:
         (<Link*> pipe.link).refs.fetch_add(1)    # being listed holds it
+        widen()
         head = s.ready.load()
         while True:
             pipe.ready_next = head
@@ -290,14 +300,25 @@ cdef void _emit(Host* host, uint32_t what, Pipe* pipe, const uint8_t* data,
 
 
 cdef void _harvest(Watch* watch) noexcept nogil:
-    """The I/O thread takes the socket's edges. The wake-up of a leader is not ours: give it
-    back."""
+    """The I/O thread takes the socket's edges, unless somebody leads: one that left armed us while the
+    next one had come already. The wake-up of a leader is not ours: one that came since is told again."""
     cdef Sock* s = <Sock*> watch.arg
     cdef Ready[64] found
     cdef int n = 64
+    cdef int i
+    if s.lead.load():
+        s.plane.poller.arm_set(watch.io.set, watch.set, watch, False)
+        widen()
+        if s.lead.load():
+            return            # who leads now arms us when he leaves
+        s.plane.poller.arm_set(watch.io.set, watch.set, watch, True)
     while n == 64:
         n = s.plane.poller.wait(watch.set, found, 64, 0, NULL)
+        widen()
         sock_act(s, found, n)
+        for i in range(n):
+            if found[i].arg == NULL and s.lead.load():
+                eventfd_signal(s.wake)
 
 
 cdef void sock_act(Sock* s, Ready* found, int n) noexcept nogil:
@@ -306,9 +327,7 @@ cdef void sock_act(Sock* s, Ready* found, int n) noexcept nogil:
     cdef uint32_t facts
     for i in range(n):
         if found[i].arg == NULL:
-            if s.lead_asleep.load():
-                eventfd_signal(s.wake)
-            continue
+            continue          # the leader's wake-up, which was for us
         facts = 0
         if found[i].what & READY_IN:
             facts |= E_IN
@@ -327,11 +346,12 @@ PORT.ended = sock_ended
 # -- accounts --------------------------------------------------------------------------------------
 
 cdef int64_t sock_outstanding(Sock* s) noexcept nogil:
-    cdef int64_t sum = s.n_waiting.load()
+    cdef int64_t sum
     cdef Pipe* pipe
     cdef Ended e
     cdef int i
     sock_enter(s)
+    sum = s.n_waiting.load()
     pipe = s.all
     while pipe != NULL:
         memset(&e, 0, sizeof(Ended))
@@ -369,7 +389,7 @@ cdef int _send(Sock* s, Msg* parts, size_t n) noexcept nogil:
 cdef int sock_send(Sock* s, Msg* parts, size_t n) noexcept nogil:
     cdef int rc
     cdef int64_t size = 0
-    cdef int64_t before = 0, after
+    cdef int64_t before = 0, after, debt
     cdef size_t i
     cdef bint flush = True
     sock_enter(s)
@@ -393,14 +413,14 @@ cdef int sock_send(Sock* s, Msg* parts, size_t n) noexcept nogil:
         sock_leave(s, flush)
         return rc
     before = now_ns()
-    s.debt -= before - s.last_write
-    if s.debt < 0:
-        s.debt = 0
+    debt = s.debt.load() - (before - s.last_write.load())
     sock_leave(s, True)
     after = now_ns()
-    s.last_write = after      # several senders may race here: the sum is a hint, not an account
-    s.debt += after - before
-    if s.debt > DEBT_NS:
+    # several senders may race here: the sum is a hint, not an account
+    debt = (debt if debt > 0 else 0) + after - before
+    s.last_write.store(after)
+    s.debt.store(debt)
+    if debt > DEBT_NS:
         _start_batching(s)
     return rc
 
@@ -444,13 +464,15 @@ cdef int sock_send_to(Sock* s, uint32_t peer, Msg* parts, size_t n) noexcept nog
 # -- batching: under load the caller corks, the I/O thread makes one pass a tick -------------------
 
 cdef void _start_batching(Sock* s) noexcept nogil:
-    s.debt = 0
-    s.sends = 0
-    s.calm = 0
-    s.batching = 1
-    if not s.ticking.exchange(1):
+    sock_enter(s)             # not beside a tick that is about to end
+    s.debt.store(0)
+    if not s.batching and not s.closing.load():
+        s.sends = 0
+        s.calm = 0
+        s.batching = 1
         s.users.fetch_add(1)  # the tick holds the socket
         io_post(s.watch.io, &s.start_tick)
+    sock_leave(s, True)
 
 
 cdef void _start_tick(Task* task, IoThread* io) noexcept nogil:
@@ -470,7 +492,6 @@ cdef bint _tick(Tick* tick, IoThread* io) noexcept nogil:
     s.sends = 0
     if s.calm >= CALM_TICKS or s.closing.load():
         s.batching = 0
-        s.ticking.exchange(0)
         sock_leave(s, True)
         s.users.fetch_sub(1)
         return False
@@ -556,11 +577,14 @@ cdef int64_t sock_query(Sock* s, uint32_t what, const uint8_t* data, size_t size
 
 # -- closing ---------------------------------------------------------------------------------------
 
-cdef void sock_close_input(Sock* s) noexcept nogil:
-    s.closing.store(1)
+cdef bint sock_close_input(Sock* s) noexcept nogil:
+    cdef uint32_t open_ = CLOSING_NOT
+    if not s.closing.compare_exchange_strong(open_, CLOSING_INPUT):
+        return False
     sock_enter(s)
     sock_leave(s, True)
     sock_changed(s)
+    return True
 
 
 cdef void sock_drop_all(Sock* s) noexcept nogil:
@@ -568,6 +592,7 @@ cdef void sock_drop_all(Sock* s) noexcept nogil:
     nobody has read are dropped too."""
     cdef Pipe* pipe
     sock_enter(s)
+    s.closing.store(CLOSING_ALL)
     forget_waiting(s, DROP_CLOSED)
     pipe = s.all
     while pipe != NULL:

@@ -9,13 +9,13 @@ sleeps says so first and then looks at `change`.
 """
 
 from mqcore.base.clock cimport now_ns
+from mqcore.base.widen cimport SLICE_NS, widen
+from mqcore.reactor.includes cimport EINTR, errno
 from mqcore.reactor.poller cimport Ready
 from mqcore.reactor.wakeup cimport futex_wait
 from mqcore.sock.sock cimport WAIT_CHANGED, WAIT_LOOK, WAIT_TIMEOUT, sock_act, sock_changed
 
 cdef enum:
-    # how often a waiting main thread looks for signals that another thread took
-    SLICE_NS = 100000000
     HARVEST = 16              # few, since each must be acted on before leaving
 
 
@@ -49,6 +49,7 @@ cdef int _lead(Sock* s, uint32_t seen, int64_t deadline, bint slices) noexcept n
             s.lead_asleep.exchange(0)
             verdict = WAIT_CHANGED
             break
+        widen()
         n = s.plane.poller.wait(s.watch.set, found, HARVEST, _patience(deadline, slices), NULL)
         s.lead_asleep.exchange(0)
         if n > 0:
@@ -57,6 +58,7 @@ cdef int _lead(Sock* s, uint32_t seen, int64_t deadline, bint slices) noexcept n
         if verdict != WAIT_LOOK or n < 0 or (n == 0 and slices):
             break
     s.lead.exchange(0)
+    widen()
     s.plane.poller.arm_set(s.watch.io.set, s.watch.set, &s.watch, True)
     if s.followers.load():
         sock_changed(s)       # messages or the lead are left over: somebody take them
@@ -76,6 +78,7 @@ cdef int sock_wait(Sock* s, uint32_t seen, int64_t deadline, bint slices) noexce
         if s.watching.load() and s.lead.load() == 0:
             s.followers.fetch_sub(1)
             return WAIT_LOOK
+        widen()
         futex_wait(&s.change, seen, _patience(deadline, slices))
     s.followers.fetch_sub(1)
     verdict = _verdict(s, seen, deadline)

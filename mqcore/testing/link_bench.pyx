@@ -149,7 +149,7 @@ cdef class LinkBench:
         return self.link.ends[end].out_dropped[DROP_CONFLATED]
 
 
-# -- two real threads -----------------------------------------------------------------------------
+# -- two real threads ----------------------------------------------------------------------------
 
 cdef struct Stress:
     Link* link

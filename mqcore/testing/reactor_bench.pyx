@@ -1,7 +1,7 @@
 """The reactor for tests: pollers, mailbox, futex and I/O thread, seen from Python.
 
-Where two threads must meet for a race to show, they are native ones; every wait has a limit, so that
-a lost wake-up is a count in the answer and never a hang.
+Where two threads must meet for a race to show, they are native ones; every wait has a limit, so
+that a lost wake-up is a count in the answer and never a hang.
 """
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
@@ -44,7 +44,7 @@ cdef int64_t _ns(timeout):
     return -1 if timeout is None else <int64_t> (timeout * 1e9)
 
 
-# -- pollers ------------------------------------------------------------------------------------------
+# -- pollers -------------------------------------------------------------------------------------
 
 cdef class Poller:
     """One set. Tags stand for args; tag 0 is NULL."""
@@ -193,7 +193,7 @@ def share(str name, int threads, uint64_t edges, bint nested=False):
     return written, s.settled
 
 
-# -- wake-ups -----------------------------------------------------------------------------------------
+# -- wake-ups ------------------------------------------------------------------------------------
 
 def eventfd():
     return eventfd_new()
@@ -265,7 +265,7 @@ def futex_sleep(uint32_t value, uint32_t seen, double timeout):
     return (now_ns() - start) * 1e-9
 
 
-# -- mailbox --------------------------------------------------------------------------------------------
+# -- mailbox -------------------------------------------------------------------------------------
 
 cdef class Box:
     cdef Mailbox box
@@ -368,7 +368,7 @@ def mailbox_stress(str name, int writers, uint32_t each):
     return result
 
 
-# -- I/O thread -------------------------------------------------------------------------------------------
+# -- I/O thread ----------------------------------------------------------------------------------
 
 cdef struct Fired:
     int64_t when
@@ -511,8 +511,8 @@ cdef class Io:
         return self.io.loops.load()
 
     def round_trips(self, uint32_t n):
-        """Post a task, wait until it has run, n times, mostly to a thread that sleeps. How many came
-        back."""
+        """Post a task, wait until it has run, n times, mostly to a thread that sleeps. How many
+        came back."""
         cdef Facts* f = <Facts*> calloc(1, sizeof(Facts))
         cdef uint32_t i
         cdef uint32_t done = 0
@@ -529,7 +529,7 @@ cdef class Io:
         return done
 
     def posts(self, int posters, int tasks, uint32_t each):
-        """Threads post the same few tasks over and over. [(facts left, facts seen)] of each task."""
+        """Threads post the same few tasks over and over. [(facts left, facts seen)] by task."""
         cdef Posting p
         cdef pthread_t[MANY] threads
         cdef int i
@@ -552,7 +552,7 @@ cdef class Io:
         return result
 
     def timers(self, list delays):
-        """Arm them together; [(when, fired at, place)] as asked, all in seconds; None: never fired."""
+        """Arm them together; [(when, fired at, place)] in seconds; None: some never fired."""
         cdef Arming* a = <Arming*> calloc(1, sizeof(Arming))
         cdef size_t i
         cdef bint all_fired

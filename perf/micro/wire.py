@@ -1,6 +1,6 @@
 """What one message costs in the ZMTP codec alone, without sockets and threads.
 
-    python perf/micro/wire.py
+python perf/micro/wire.py
 """
 
 from mqcore.wire.probe import Probe
@@ -10,8 +10,16 @@ GREETING = bytes.fromhex("ff00000000000000017f") + b"\3\1NULL" + bytes(48) + b"\
 
 def main() -> None:
     print("body B  waiting  encode ns  decode ns   (best of 5)")
-    for size, count in [(16, 1), (16, 10), (16, 1000), (56, 1000), (57, 1000), (256, 1000),
-                        (1000, 1000), (10000, 100)]:
+    for size, count in [
+        (16, 1),
+        (16, 10),
+        (16, 1000),
+        (56, 1000),
+        (57, 1000),
+        (256, 1000),
+        (1000, 1000),
+        (10000, 100),
+    ]:
         probe = Probe()
         probe.start()
         probe.feed(GREETING)

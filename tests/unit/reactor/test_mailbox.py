@@ -37,4 +37,4 @@ def test_many_writers_and_a_reader_that_sleeps(name, writers):
     seen, wrong, wakes = mailbox_stress(name, writers, each)
     assert seen == [each] * writers, f"notes or a wake-up were lost: {seen}"
     assert wrong == 0, "a writer's notes were out of order"
-    assert 0 < wakes <= each * writers + 1
+    assert 0 < wakes <= each * writers, "it woke for nothing"

@@ -1,0 +1,282 @@
+"""`mq cat`: send what is given, print what comes, on any pattern.
+
+Here its arguments become a `Job`; what each pattern does with one is in `exchange`.
+"""
+
+from __future__ import annotations
+
+import io
+import itertools
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import nullcontext
+from typing import Any
+
+import click
+
+import mqcore as mq
+from mqcore.cli.common import OPTION, note
+from mqcore.cli.exchange import Job, way_of
+from mqcore.cli.format import FORMATS, Format, Outgoing
+from mqcore.errors import UsageError
+
+PUBLISHES = {"pub", "xpub"}
+SLOW = 1.0  # seconds of waiting for peers, after which the command says so
+
+
+def read_input(
+    data: tuple[str, ...], files: tuple[str, ...], multipart: bool, reads: Format, again: bool
+) -> Iterator[Outgoing]:
+    """--data and --file as messages, over and over if `again`; without either, standard input."""
+    if data or files:
+        given = [part for text in data for part in _read_text(text, reads)]
+        given += [part for path in files for part in _read_file(path)]
+        if multipart:
+            given = [Outgoing([part for message in given for part in message.parts])]
+        yield from itertools.cycle(given) if again else given
+        return
+    yield from reads.read(sys.stdin.buffer)
+
+
+def _read_text(text: str, reads: Format) -> list[Outgoing]:
+    if not text:
+        return [Outgoing([b""])]
+    return list(reads.read(io.BytesIO(text.encode("utf-8", "surrogateescape"))))
+
+
+def _read_file(path: str) -> list[Outgoing]:
+    with nullcontext(sys.stdin.buffer) if path == "-" else open(path, "rb") as stream:
+        return [Outgoing([stream.read()])]
+
+
+def open_socket(
+    pattern: str,
+    bind: tuple[str, ...],
+    connect: tuple[str, ...],
+    topics: tuple[str, ...],
+    options: dict[str, Any],
+    quiet: bool,
+) -> tuple[Any, Any]:
+    """The socket; a publisher's events, too."""
+    if pattern == "sub":
+        options = {**options, "topics": topics or (b"",)}
+    elif topics and pattern != "xsub":
+        raise click.UsageError(f"--topic is for sub and xsub, not for {pattern}")
+    socket = mq.socket(pattern, **options)
+    stream = socket.events() if pattern in PUBLISHES else None  # from before the first peer on
+    try:
+        for url in bind:
+            endpoint = socket.bind(url)
+            if not quiet:
+                note(f"listening on {endpoint.url}")
+        for url in connect:
+            socket.connect(url)
+        if pattern == "xsub":
+            for topic in topics or ("",):
+                socket.send(b"\x01" + topic.encode())
+    except BaseException:
+        socket.close(linger=0)
+        raise
+    return socket, stream
+
+
+def subscribed(stream: Any, wanted: int, timeout: float | None) -> None:
+    """Until so many peers have subscribed, to whatever; WaitTimeout."""
+    end = None if timeout is None else time.monotonic() + timeout
+    peers = set()
+    while len(peers) < wanted:
+        event = stream.get(None if end is None else max(0.0, end - time.monotonic()))
+        if event.kind == "Subscribed":
+            peers.add(event.peer)
+    stream.close()
+
+
+def wait_for_peers(job: Job, wanted: int, stream: Any) -> None:
+    """Says what it waits for if that takes a while."""
+    what = "peer" if stream is None else "subscriber"
+    hint = threading.Timer(
+        SLOW,
+        note,
+        [
+            f"waiting for {wanted} {what}{'s' * (wanted > 1)} "
+            "(Ctrl-C ends this; --wait 0 does not wait)"
+        ],
+    )
+    hint.daemon = True
+    hint.start()
+    try:
+        if stream is None:
+            job.socket.wait_peers(wanted, timeout=job.timeout)
+        else:
+            subscribed(stream, wanted, job.timeout)
+    finally:
+        hint.cancel()
+
+
+def finish(socket: Any) -> None:
+    """Close, and make what could not be delivered an error."""
+    report = socket.close()
+    if report.undelivered:
+        raise click.ClickException(
+            f"{report.undelivered} of the messages could not be delivered; "
+            "is anybody there? `mq doctor URL` looks"
+        )
+
+
+@click.command()
+@click.argument("pattern")
+@click.argument("urls", nargs=-1, metavar="[URL]...")
+@click.option(
+    "-b", "--bind", multiple=True, metavar="URL", help="Listen here; others connect to us."
+)
+@click.option(
+    "-c",
+    "--connect",
+    multiple=True,
+    metavar="URL",
+    help="Connect there. The same as URL without an option.",
+)
+@click.option(
+    "-d", "--data", multiple=True, metavar="TEXT", help="A message, instead of standard input."
+)
+@click.option(
+    "-F",
+    "--file",
+    "files",
+    multiple=True,
+    metavar="PATH",
+    help="The content of a file as one message; - is standard input.",
+)
+@click.option(
+    "-m", "--multipart", is_flag=True, help="All --data and --file are parts of one message."
+)
+@click.option(
+    "-f",
+    "--format",
+    "shown",
+    type=click.Choice([*FORMATS]),
+    default="ascii",
+    show_default=True,
+    help="How messages look. ascii: a line each, odd bytes as \\x00, parts apart by tabs. "
+    "raw: the bytes, nothing else. hex: a line each, parts apart by commas. json: an "
+    "object a line.",
+)
+@click.option("--input-format", type=click.Choice([*FORMATS]), help="For the input only.")
+@click.option(
+    "-s",
+    "--topic",
+    "topics",
+    multiple=True,
+    metavar="PREFIX",
+    help="sub: what to subscribe to.  [default: everything]",
+)
+@click.option(
+    "-n",
+    "--count",
+    type=click.IntRange(1),
+    metavar="N",
+    help="End after N messages (received, if the pattern receives). --data is sent N times.",
+)
+@click.option(
+    "-i",
+    "--interval",
+    type=click.FloatRange(0, min_open=True),
+    metavar="S",
+    help="Seconds between two messages sent. --data is sent again and again.",
+)
+@click.option(
+    "-r",
+    "--rate",
+    type=click.FloatRange(0, min_open=True),
+    metavar="N",
+    help="Messages sent per second; the same as --interval 1/N.",
+)
+@click.option(
+    "-t",
+    "--timeout",
+    type=click.FloatRange(0),
+    metavar="S",
+    help="Give up (status 3) after S seconds without a message, or without a peer to take one.",
+)
+@click.option(
+    "-w",
+    "--wait",
+    "wanted",
+    type=click.IntRange(0),
+    metavar="N",
+    help="Send when N peers are there.  [default: 1 subscriber for pub and xpub, else 0]",
+)
+@click.option("-q", "--quiet", is_flag=True, help="Do not print what is received, only the sums.")
+@click.option("-v", "--verbose", is_flag=True, help="Say the sums on stderr at the end.")
+@OPTION
+def cat(
+    pattern: str,
+    urls: tuple[str, ...],
+    bind: tuple[str, ...],
+    connect: tuple[str, ...],
+    data: tuple[str, ...],
+    files: tuple[str, ...],
+    multipart: bool,
+    shown: str,
+    input_format: str | None,
+    topics: tuple[str, ...],
+    count: int | None,
+    interval: float | None,
+    rate: float | None,
+    timeout: float | None,
+    wanted: int | None,
+    quiet: bool,
+    verbose: bool,
+    options: dict[str, Any],
+) -> None:
+    """Send and receive messages on any pattern: a netcat for messages.
+
+    PATTERN is push, pull, pub, sub, req, rep, pair, dealer, router, xpub, xsub or one that a
+    plug-in brings. Each URL is connected to; --bind listens instead. What is sent comes from
+    --data, --file or the lines of standard input.
+
+    \b
+    Print what is published under two topics:
+      mq cat sub tcp://127.0.0.1:5556 -s forex. -s metal.
+    Ask and print the answer:
+      mq cat req tcp://127.0.0.1:5555 -d "1 2"
+    Answer every question with the same text:
+      mq cat rep --bind tcp://127.0.0.1:5555 -d "fine, thanks"
+    Publish a line a second:
+      mq cat pub --bind tcp://*:5556 -d tick -i 1
+    Copy a file through two processes:
+      mq cat pull -b ipc:///tmp/copy -f raw -n 1 > copy &
+      mq cat push ipc:///tmp/copy -F original
+    """
+    pattern = pattern.lower()
+    if not (urls or bind or connect):
+        raise click.UsageError("give a URL to connect to, or --bind URL")
+    if interval and rate:
+        raise click.UsageError("--interval and --rate say the same; give one")
+    pause = interval or (1 / rate if rate else 0.0)
+    reads = FORMATS[input_format or shown]
+    again = bool((count or pause) and (data or files))
+    messages = read_input(data, files, multipart, reads, again)
+    answer = None
+    if pattern == "rep" and (data or files):
+        answer = next(read_input(data, files, True, reads, False)).parts
+    wanted = wanted if wanted is not None else int(pattern in PUBLISHES)
+    socket, stream = open_socket(
+        pattern, bind, connect + urls, topics, options, quiet=not verbose and not bind
+    )
+    try:
+        job = Job(
+            socket, pattern, messages, answer, reads, FORMATS[shown], count, pause, timeout, quiet
+        )
+        if wanted:
+            wait_for_peers(job, wanted, stream)
+        sums = way_of(pattern)(job)
+        finish(socket)
+        if verbose or quiet:
+            note(sums)
+    except UsageError as error:
+        raise click.ClickException(str(error)) from None
+    finally:
+        socket.close()

@@ -1,0 +1,289 @@
+"""`mq doctor URL`: one step after another from the name to a round trip, a line each.
+
+Raw sockets and the first bytes of ZMTP by hand (`zmtp_hello`): the diagnosis does not depend on
+what it diagnoses. It takes nobody's messages: towards a PUSH, DEALER, REQ or PAIR, which might
+send us some, it leaves before the handshake is complete, and times the greeting instead.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import time
+from collections.abc import Iterator
+from typing import NamedTuple
+from urllib.parse import unquote
+
+import click
+
+import mqcore as mq
+from mqcore.cli import zmtp_hello as hello
+
+PINGS = 5
+REFUSED = (
+    "nobody listens there: start the other side, or look at the address it prints when it "
+    "binds; inside a container it must bind to 0.0.0.0 or *, not to 127.0.0.1"
+)
+
+
+class Line(NamedTuple):
+    """One step. `advice` is empty if it went well."""
+
+    step: str
+    found: str
+    advice: str = ""
+
+
+class Broken(Exception):
+    """A step failed; the text of the line is the argument."""
+
+    def __init__(self, step: str, found: str, advice: str) -> None:
+        super().__init__(found)
+        self.line = Line(step, found, advice)
+
+
+# -- name and port -------------------------------------------------------------------------------
+
+
+def split_host(address: str) -> tuple[str, str]:
+    address = address.rpartition(";")[2]  # a source address in front says nothing about the peer
+    host, colon, port = address.rpartition(":")
+    if not colon or not host:
+        raise Broken(
+            "name",
+            f"{address!r} is not host:port",
+            "write it like tcp://127.0.0.1:5555 or tcp://[::1]:5555",
+        )
+    return host.removeprefix("[").removesuffix("]"), port
+
+
+def look_up(address: str) -> tuple[list[tuple[int, tuple[object, ...]]], Line]:
+    host, port = split_host(address)
+    if host == "*" or port in ("0", "*"):
+        raise Broken(
+            "name",
+            f"{address} is where one listens, not where one connects",
+            "take the real address, which bind() returns and `mq cat --bind` prints",
+        )
+    try:
+        infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except socket.gaierror as error:
+        raise Broken(
+            "name",
+            f"{host} is not known: {error.strerror}",
+            "is it spelt right? `getent hosts` asks the system the same question; "
+            "try the number instead of the name",
+        ) from None
+    places = list(dict.fromkeys((info[0], info[4]) for info in infos))
+    numbers = ", ".join(str(place[1][0]) for place in places)
+    return places, Line("name", f"{host} is {numbers}")
+
+
+def reach(
+    places: list[tuple[int, tuple[object, ...]]], timeout: float
+) -> tuple[socket.socket, Line]:
+    failures = []
+    for family, place in places:
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        sock.settimeout(timeout)
+        start = time.perf_counter()
+        try:
+            sock.connect(place)
+        except OSError as error:
+            sock.close()
+            failures.append((place, error))
+            continue
+        took = (time.perf_counter() - start) * 1e3
+        return sock, Line("port", f"connected to {shown(place)} in {took:.2f} ms")
+    place, error = failures[0]
+    raise Broken("port", f"{shown(place)}: {error.strerror or error}", why_not(error))
+
+
+def shown(place: object) -> str:
+    if isinstance(place, tuple):
+        return f"{place[0]} port {place[1]}"
+    return str(place).replace("\0", "@")
+
+
+def why_not(error: OSError) -> str:
+    if isinstance(error, TimeoutError):
+        return (
+            "no answer at all: a firewall that drops, or a host that is not there; try from the "
+            "other machine itself, then from a neighbour"
+        )
+    return {
+        errno.ECONNREFUSED: REFUSED,
+        errno.ENOENT: "there is no such socket file: is the other side running, in this folder, on "
+        "this machine (and not in a container with its own files)?",
+        errno.EACCES: "the file is not ours to use: look at its owner and mode (ls -l)",
+        errno.EHOSTUNREACH: "no way to that host: look at routes and VPN",
+        errno.ENETUNREACH: "no way to that network: look at routes and VPN",
+    }.get(error.errno or 0, "the system's word; try the same with another tool, such as nc")
+
+
+# -- the wire ------------------------------------------------------------------------------------
+
+
+def check_wire(sock: socket.socket) -> Iterator[Line]:
+    start = time.perf_counter()
+    try:
+        greeting = hello.greet(sock)
+    except hello.NotZmtp as error:
+        advice = (
+            "upgrade it, or connect with mqcore, which still speaks to it"
+            if "ZMTP" in str(error)
+            else "a wrong port? this one belongs to another program"
+        )
+        raise Broken("wire", f"not ZMTP 3: {error}", advice) from None
+    except hello.Silent as error:
+        raise Broken(
+            "wire",
+            f"connected, but {error}",
+            "its program hangs or is stopped, or it waits for another protocol (TLS, WebSocket)",
+        ) from None
+    except hello.Left as error:
+        raise Broken(
+            "wire",
+            f"connected, but {error}",
+            "it does not like our greeting: another protocol, or a limit on connections "
+            "or addresses; its log may say more",
+        ) from None
+    took = (time.perf_counter() - start) * 1e3
+    yield Line("wire", f"ZMTP {greeting.version[0]}.{greeting.version[1]}")
+    yield Line("greeting", f"complete after {took:.2f} ms")
+    if greeting.mechanism != "NULL":
+        raise Broken(
+            "mechanism",
+            f"{greeting.mechanism}, which wants credentials",
+            f"give your socket what {greeting.mechanism} needs; this check has none, so it "
+            "ends here",
+        )
+    yield Line("mechanism", "NULL (no authentication, no encryption)")
+    yield from check_peer(sock, took)
+
+
+def check_peer(sock: socket.socket, took: float) -> Iterator[Line]:
+    try:
+        ready = hello.read_ready(sock)
+    except (hello.Silent, hello.Left, hello.NotZmtp) as error:
+        raise Broken(
+            "socket type",
+            f"no READY: {error}",
+            "the other side broke off the handshake: an address filter or ZAP handler, or "
+            "a program that is stopping",
+        ) from None
+    if ready.error:
+        raise Broken(
+            "socket type",
+            f"refused with {ready.error!r}",
+            "its access rules (ZAP) turned us away; ask who runs it",
+        )
+    extra = ", ".join(
+        f"{name} {value!r}"
+        for name, value in ready.properties.items()
+        if name != "Socket-Type" and value
+    )
+    yield Line("socket type", f"{ready.pattern or 'not said'}{f' ({extra})' if extra else ''}")
+    be = hello.HARMLESS.get(ready.pattern)
+    if be is None:
+        yield Line(
+            "round trip",
+            f"greeting {took:.2f} ms (no handshake with a {ready.pattern or 'peer'} "
+            "that could take us for a receiver of its messages)",
+        )
+        return
+    hello.send_ready(sock, be)
+    yield round_trip(sock)
+
+
+def round_trip(sock: socket.socket) -> Line:
+    times = []
+    try:
+        for _ in range(PINGS):
+            start = time.perf_counter()
+            hello.ping(sock)
+            times.append((time.perf_counter() - start) * 1e3)
+    except hello.Silent:
+        raise Broken(
+            "round trip",
+            "no answer to a PING",
+            "the connection stands, but nobody works on it: is the program stopped or in a "
+            "debugger? (ZMTP 3.0 peers may not know PING at all)",
+        ) from None
+    except (hello.Left, hello.NotZmtp) as error:
+        raise Broken(
+            "round trip",
+            f"broken off: {error}",
+            "it ended the connection after the handshake; its log may say why",
+        ) from None
+    return Line("round trip", f"best of {PINGS}: {min(times):.3f} ms")
+
+
+# -- the whole -----------------------------------------------------------------------------------
+
+
+def check(url: str, timeout: float) -> Iterator[Line]:
+    """The lines, one as soon as each step is done; Broken after the last good one."""
+    scheme, mark, rest = url.partition("://")
+    address = unquote(rest.partition("?")[0])
+    known = {plugin.name: plugin for plugin in mq.transports()}
+    if not mark or not address:
+        raise Broken("url", f"{url!r} is no address", "write it like tcp://127.0.0.1:5555")
+    if scheme not in known:
+        raise Broken(
+            "url",
+            f"no transport {scheme!r} is installed",
+            f"installed are {', '.join(known)}; `mq info` says from where",
+        )
+    if known[scheme].refused:
+        raise Broken("url", known[scheme].refused, "`mq info` shows every plug-in")
+    if scheme == "tcp":
+        places, line = look_up(address)
+        yield line
+    elif scheme == "ipc":
+        path = "\0" + address[1:] if address.startswith("@") else address
+        places = [(socket.AF_UNIX, path)]  # type: ignore[list-item]
+        yield Line("name", "an abstract name" if path[0] == "\0" else f"{os.path.abspath(path)}")
+    else:
+        raise Broken(
+            "url",
+            f"{scheme} cannot be tried from outside",
+            "call explain() on the socket in the program itself"
+            if scheme == "inproc"
+            else "this check knows tcp and ipc",
+        )
+    sock, line = reach(places, timeout)
+    with sock:
+        yield line
+        yield from check_wire(sock)
+
+
+@click.command()
+@click.argument("url")
+@click.option(
+    "-t",
+    "--timeout",
+    type=click.FloatRange(0, min_open=True),
+    default=3.0,
+    show_default=True,
+    metavar="S",
+    help="Seconds to wait for each answer.",
+)
+def doctor(url: str, timeout: float) -> None:
+    """Find out why a connection does not work: name, port, wire, greeting, socket type, mechanism,
+    round trip, a line each, and what to do about the first that fails.
+
+    It is safe to use on a system that runs: it takes no messages and leaves at once. Exit status
+    1 if a step fails.
+
+    \b
+    mq doctor tcp://127.0.0.1:5555
+    """
+    try:
+        for line in check(url, timeout):
+            click.echo(f"ok      {line.step:12} {line.found}")
+    except Broken as broken:
+        click.echo(f"FAILED  {broken.line.step:12} {broken.line.found}")
+        click.echo(f"        {'what to do':12} {broken.line.advice}")
+        raise click.exceptions.Exit(1) from None

@@ -1,0 +1,168 @@
+"""What `mq cat` does with a socket, by pattern.
+
+It follows from the pattern's name: some only send, some only receive, REQ asks, REP answers, the
+others do both at once, a thread receiving while the command's own reads the input. A pattern that
+this file does not know (a plug-in's) is taken for one that does both.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, BinaryIO, NamedTuple
+
+import mqcore as mq
+from mqcore.cli.format import Format, Incoming, Outgoing
+from mqcore.errors import RecvTimeout, SocketClosed
+
+SENDS = {"push", "pub"}
+RECEIVES = {"pull", "sub"}
+
+
+class Job(NamedTuple):
+    """What the arguments came to."""
+
+    socket: Any
+    pattern: str
+    messages: Iterator[Outgoing]
+    answer: list[bytes] | None  # REP: None echoes the question
+    reads: Format
+    shows: Format
+    count: int | None
+    pause: float
+    timeout: float | None
+    quiet: bool
+
+
+# -- out -----------------------------------------------------------------------------------------
+
+
+def paced(messages: Iterable[Outgoing], pause: float) -> Iterator[Outgoing]:
+    """One each `pause` seconds, on a fixed grid: a late one does not delay those after it."""
+    due = time.monotonic()
+    for message in messages:
+        if pause:
+            time.sleep(max(0.0, due - time.monotonic()))
+            due += pause
+        yield message
+
+
+def send(job: Job, message: Outgoing) -> None:
+    if message.to is not None:
+        job.socket.send_to(message.to, *message.parts, timeout=job.timeout)
+    else:
+        job.socket.send_parts(message.parts, timeout=job.timeout)
+
+
+def send_all(job: Job, limit: int | None) -> int:
+    sent = 0
+    for message in paced(itertools.islice(job.messages, limit), job.pause):
+        send(job, message)
+        sent += 1
+    return sent
+
+
+# -- in ------------------------------------------------------------------------------------------
+
+
+def incoming(message: mq.Message) -> Incoming:
+    return Incoming(
+        [bytes(part) for part in message.parts],
+        message.peer.address,
+        message.routing_id,
+        message.received_at,
+    )
+
+
+def show(job: Job, message: Incoming, out: BinaryIO) -> None:
+    if not job.quiet:
+        out.write(job.shows.show(message))
+
+
+def receive_all(job: Job, use: Callable[[mq.Message], None]) -> int:
+    """Until --count, --timeout or the end of the socket. Output is flushed when nothing waits, so a
+    pipe gets each message at once and a flood in large pieces."""
+    got = 0
+    while job.count is None or got < job.count:
+        try:
+            message = job.socket.recv_msg(timeout=0)
+        except RecvTimeout:
+            sys.stdout.buffer.flush()
+            message = job.socket.recv_msg(timeout=job.timeout)
+        use(message)
+        got += 1
+    sys.stdout.buffer.flush()
+    return got
+
+
+# -- the four ways -------------------------------------------------------------------------------
+
+
+def run_sender(job: Job) -> str:
+    return f"sent {send_all(job, job.count)}"
+
+
+def run_receiver(job: Job) -> str:
+    out = sys.stdout.buffer
+    return f"received {receive_all(job, lambda message: show(job, incoming(message), out))}"
+
+
+def run_req(job: Job) -> str:
+    done = 0
+    for message in paced(itertools.islice(job.messages, job.count), job.pause):
+        answer = job.socket.request_msg(message.parts, timeout=job.timeout)
+        show(job, incoming(answer), sys.stdout.buffer)
+        sys.stdout.buffer.flush()
+        done += 1
+    return f"asked {done}"
+
+
+def run_rep(job: Job) -> str:
+    def serve(message: mq.Message) -> None:
+        seen = incoming(message)
+        show(job, seen, sys.stdout.buffer)
+        message.reply(*(seen.parts if job.answer is None else job.answer))
+
+    return f"answered {receive_all(job, serve)}"
+
+
+def run_both(job: Job) -> str:
+    """Receiving decides when it is over; input that ends before does not end it."""
+    failed: list[BaseException] = []
+    got = [0]
+
+    def use(message: mq.Message) -> None:
+        show(job, incoming(message), sys.stdout.buffer)
+        got[0] += 1
+
+    def receive() -> None:
+        try:
+            receive_all(job, use)
+        except SocketClosed:
+            pass
+        except BaseException as error:
+            failed.append(error)
+
+    receiver = threading.Thread(target=receive, daemon=True)
+    receiver.start()
+    sent = 0
+    for message in paced(job.messages, job.pause):
+        if not receiver.is_alive() or job.count is not None and sent >= job.count:
+            break
+        send(job, message)
+        sent += 1
+    receiver.join()
+    if failed:
+        raise failed[0]
+    return f"sent {sent}, received {got[0]}"
+
+
+def way_of(pattern: str) -> Callable[[Job], str]:
+    if pattern in SENDS:
+        return run_sender
+    if pattern in RECEIVES:
+        return run_receiver
+    return {"req": run_req, "rep": run_rep}.get(pattern, run_both)

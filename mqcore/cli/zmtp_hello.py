@@ -1,0 +1,173 @@
+"""The first bytes of ZMTP by hand, for `mq doctor`: greeting, READY, PING.
+
+It shares no code with the engine, so that it can say what the other side does when the engine
+cannot. Blocking, one connection, ZMTP 3 with NULL, and enough of 1.0 and 2.0 to name them.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from dataclasses import dataclass, field
+
+GREETING = b"\xff" + bytes(7) + b"\x01\x7f\x03\x01" + b"NULL".ljust(20, b"\0") + bytes(32)
+COMMAND, LONG = 4, 2
+TYPES_2_0 = ("PAIR", "PUB", "SUB", "REQ", "REP", "DEALER", "ROUTER", "PULL", "PUSH", "XPUB", "XSUB")
+
+# what to be towards a peer, so that it talks to us; None: it might hand us a message that is meant
+# for somebody else, or give us its only place, so we leave after its READY
+HARMLESS = {
+    "REP": "REQ",
+    "ROUTER": "REQ",
+    "PULL": "PUSH",
+    "PUB": "SUB",
+    "XPUB": "SUB",
+    "SUB": "PUB",
+    "XSUB": "PUB",
+    "PUSH": None,
+    "DEALER": None,
+    "REQ": None,
+    "PAIR": None,
+}
+
+
+class Silent(Exception):
+    """The peer said nothing more within the time; `got` is what came before."""
+
+    def __init__(self, got: bytes) -> None:
+        super().__init__(f"{len(got)} bytes, then silence")
+        self.got = got
+
+
+class Left(Exception):
+    """The peer closed the connection; `got` is what came before."""
+
+    def __init__(self, got: bytes) -> None:
+        super().__init__(f"{len(got)} bytes, then the end of the connection")
+        self.got = got
+
+
+class NotZmtp(Exception):
+    """What came is no ZMTP 3 greeting; the text says what it looks like."""
+
+
+@dataclass
+class Greeting:
+    version: tuple[int, int]
+    mechanism: str
+    seconds: float = 0.0
+
+
+@dataclass
+class Ready:
+    properties: dict[str, bytes] = field(default_factory=dict)
+    error: str = ""
+
+    @property
+    def pattern(self) -> str:
+        return self.properties.get("Socket-Type", b"").decode("latin-1")
+
+
+def read(sock: socket.socket, n: int, got: bytes = b"") -> bytes:
+    """Until n bytes are there; the socket's timeout holds for each piece."""
+    while len(got) < n:
+        try:
+            piece = sock.recv(n - len(got))
+        except TimeoutError:
+            raise Silent(got) from None
+        except ConnectionError:
+            raise Left(got) from None
+        if not piece:
+            raise Left(got)
+        got += piece
+    return got
+
+
+def looks_like(got: bytes) -> str:
+    """Other protocols that people meet on a wrong port."""
+    for start, name in (
+        (b"HTTP/", "an HTTP server"),
+        (b"SSH-", "an SSH server"),
+        (b"\x00SP\x00", "an SP (nanomsg) socket"),
+        (b"\x15\x03", "a TLS server"),
+        (b"220 ", "a mail or FTP server"),
+        (b"-ERR", "a Redis server"),
+    ):
+        if got.startswith(start):
+            return name
+    return f"something that says {got[:16]!r}"
+
+
+def greet(sock: socket.socket) -> Greeting:
+    """Send ours, read theirs. NotZmtp, Silent or Left if there is none."""
+    sock.sendall(GREETING)
+    head = read(sock, 1)
+    if head != b"\xff":
+        try:
+            head = read(sock, 16, head)
+        except (Silent, Left) as end:
+            head = end.got
+        raise NotZmtp(looks_like(head))
+    head = read(sock, 11, head)
+    if not head[9] & 1:
+        raise NotZmtp("a ZMTP 1.0 peer (ZeroMQ 2.x)")
+    if head[10] < 3:
+        number = read(sock, 12, head)[11]
+        name = TYPES_2_0[number] if number < len(TYPES_2_0) else f"type {number}"
+        raise NotZmtp(f"a ZMTP 2.0 {name} socket (ZeroMQ 3.x)")
+    whole = read(sock, 64, head)
+    return Greeting((whole[10], whole[11]), whole[12:32].rstrip(b"\0").decode("latin-1"))
+
+
+def read_frame(sock: socket.socket) -> tuple[int, bytes]:
+    flags, size = read(sock, 2)
+    if flags & LONG:
+        size = struct.unpack(">Q", read(sock, 8, bytes((size,))))[0]
+    if size > 1 << 20:
+        raise NotZmtp(f"a frame of {size} bytes where a command belongs")
+    return flags, read(sock, size)
+
+
+def command(name: bytes, data: bytes) -> bytes:
+    body = bytes((len(name),)) + name + data
+    if len(body) > 255:
+        return bytes((COMMAND | LONG,)) + struct.pack(">Q", len(body)) + body
+    return bytes((COMMAND, len(body))) + body
+
+
+def split(body: bytes) -> tuple[bytes, bytes]:
+    return body[1 : 1 + body[0]] if body else b"", body[1 + body[0] :] if body else b""
+
+
+def read_ready(sock: socket.socket) -> Ready:
+    """The peer's READY: NULL's peers send it without waiting for ours."""
+    name, data = split(read_frame(sock)[1])
+    if name == b"ERROR":
+        return Ready(error=data[1:].decode("latin-1"))
+    if name != b"READY":
+        raise NotZmtp(f"a command {name!r} where READY belongs")
+    properties: dict[str, bytes] = {}
+    while data:
+        key, data = data[1 : 1 + data[0]].decode("latin-1"), data[1 + data[0] :]
+        size = int.from_bytes(data[:4], "big")
+        properties.setdefault(key, data[4 : 4 + size])
+        data = data[4 + size :]
+    return Ready(properties)
+
+
+def send_ready(sock: socket.socket, pattern: str) -> None:
+    name = pattern.encode()
+    data = b"\x0bSocket-Type" + len(name).to_bytes(4, "big") + name
+    if pattern in ("REQ", "DEALER", "ROUTER"):
+        data += b"\x08Identity" + bytes(4)
+    sock.sendall(command(b"READY", data))
+
+
+def ping(sock: socket.socket, context: bytes = b"mqdoctor") -> None:
+    """PING, and everything up to its PONG."""
+    sock.sendall(command(b"PING", bytes(2) + context))
+    while True:
+        flags, body = read_frame(sock)
+        name, data = split(body)
+        if flags & COMMAND and name == b"PONG" and data.startswith(context):
+            return

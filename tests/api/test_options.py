@@ -1,0 +1,180 @@
+"""Options: each one changes something that can be seen, as keyword, attribute and context default."""
+
+import time
+
+import pytest
+
+import mqcore as mq
+from mqcore import options as table
+
+
+def test_defaults_are_the_table(ctx):
+    push = mq.socket("push", context=mq.Context.default())
+    with push:
+        for row in table.TABLE:
+            if not row.patterns:
+                assert getattr(push, row.name) == row.default, row.name
+    mq.Context.default().close()
+
+
+def test_keyword_beats_context_beats_table():
+    with mq.Context(linger=5, recv_timeout=7, mandatory=False) as context:
+        with context.socket("router", linger=6) as router, context.socket("push") as push:
+            assert (router.linger, router.recv_timeout, router.mandatory) == (6, 7, False)
+            assert push.linger == 5
+            with pytest.raises(AttributeError):
+                push.mandatory
+            router.send_to(b"nobody", b"x")  # dropped, as mandatory=False says
+            assert sum(router.stats().dropped.values()) == 1
+            router.mandatory = True
+            with pytest.raises(mq.NoSuchPeer):
+                router.send_to(b"nobody", b"x")
+    with pytest.raises(mq.OptionError):
+        mq.Context(nosuch=1)
+
+
+def test_checks(ctx):
+    push = ctx.socket("push")
+    for name, bad in (("linger", -1), ("send_hwm", 0), ("send_hwm", "1"), ("prio", 17),
+                      ("on_full", "explode"), ("recv_timeout", True), ("keepalive", 1)):
+        with pytest.raises(mq.OptionError, match=name):
+            setattr(push, name, bad)
+        with pytest.raises(mq.OptionError, match=name):
+            ctx.socket("push", **{name: bad})
+    for name, value in (("routing_id", b"x"), ("metadata", {}), ("conflate", True), ("max_hops", 3)):
+        with pytest.raises(mq.OptionError, match="cannot change any more"):
+            setattr(push, name, value)
+    with pytest.raises(mq.OptionError, match="strict"):
+        ctx.socket("push", strict=True)
+
+
+@pytest.mark.parametrize("pattern, options", [
+    ("req", {"conflate": True}), ("router", {"conflate": True}), ("pull", {"on_full": "drop_new"}),
+    ("push", {"on_full": "drop_old"}), ("push", {"on_full": "disconnect"}), ("req", {"on_full": "drop_new"})])
+def test_what_means_nothing_is_refused(ctx, pattern, options):
+    with pytest.raises(mq.OptionError):
+        ctx.socket(pattern, **options)
+    assert ctx.sockets == ()
+
+
+def test_timeouts_as_attributes(ctx):
+    pull, push = ctx.socket("pull"), ctx.socket("push")
+    pull.recv_timeout = push.send_timeout = 0.01
+    with pytest.raises(mq.RecvTimeout, match="0.01 s"):
+        pull.recv()
+    with pytest.raises(mq.SendTimeout, match="0.01 s"):
+        push.send(b"")
+    pull.recv_timeout = 0
+    with pytest.raises(mq.RecvTimeout, match="at once"):
+        pull.recv()
+
+
+def fill(push):
+    count = 0
+    try:
+        while count < 100:
+            push.send(b"x" * 100, timeout=0)
+            count += 1
+    except mq.SendTimeout:
+        pass
+    return count
+
+
+def test_marks(ctx):
+    for name in ("send_hwm", "recv_hwm"):
+        for n in (1, 5):
+            push = ctx.socket("push", bind="inproc://marks", **({name: n} if name == "send_hwm" else {"send_hwm": 1}))
+            pull = ctx.socket("pull", connect="inproc://marks", **({name: n} if name == "recv_hwm" else {"recv_hwm": 1}))
+            push.wait_peers(1, 5)
+            assert fill(push) == n + 1
+            push.close(0)
+            pull.close(0)
+    push = ctx.socket("push", bind="inproc://marks", send_hwm_bytes=500, recv_hwm_bytes=1)
+    ctx.socket("pull", connect="inproc://marks", recv_hwm_bytes=500)
+    push.wait_peers(1, 5)
+    assert 5 <= fill(push) <= 12
+    later = ctx.socket("push", connect="inproc://nobody")
+    later.send_hwm = 3
+    assert fill(later) == 3
+
+
+def test_on_full_drop_new(ctx):
+    push = ctx.socket("push", bind="inproc://full", send_hwm=1, on_full="drop_new")
+    pull = ctx.socket("pull", connect="inproc://full", recv_hwm=1)
+    push.wait_peers(1, 5)
+    for i in range(10):
+        push.send(b"%d" % i)
+    assert push.stats().dropped == {"full": 8}
+    assert pull.recv_many(timeout=5) == [b"0", b"1"]
+    push.on_full = "pattern"
+    push.send_many([b"x"] * 2)
+    with pytest.raises(mq.SendTimeout):
+        push.send(b"x", timeout=0)
+
+
+def test_on_full_of_a_publisher(ctx):
+    pub = ctx.socket("pub", bind="inproc://full", send_hwm=1)
+    sub = ctx.socket("sub", connect="inproc://full", topics=b"", recv_hwm=1)
+    pub.wait_subscribers(timeout=5)
+    for _ in range(10):
+        pub.send(b"x")
+    assert len(sub.recv_many(timeout=5)) == 2
+    pub.on_full = "block"
+    pub.send_many([b"x"] * 2)
+    with pytest.raises(mq.SendTimeout):
+        pub.send(b"x", timeout=0)
+
+
+def test_conflate(ctx):
+    push = ctx.socket("push", bind="inproc://c", conflate=True)
+    pull = ctx.socket("pull", connect="inproc://c")
+    push.wait_peers(1, 5)
+    for i in range(10):
+        push.send(b"%d" % i)
+    assert pull.recv(timeout=5) == b"9"
+    with pytest.raises(mq.RecvTimeout):
+        pull.recv(timeout=0)
+
+
+def test_immediate(ctx):
+    push = ctx.socket("push", connect="inproc://nobody", immediate=True)
+    with pytest.raises(mq.SendTimeout, match="no peer"):
+        push.send(b"", timeout=0)
+    push.immediate = False
+    push.send(b"", timeout=0)
+
+
+def test_linger(ctx):
+    for linger, least, most in ((0, 0, 0.2), (0.2, 0.15, 1.5)):
+        push = ctx.socket("push", connect="inproc://nobody", linger=9)
+        push.send(b"")
+        push.linger = linger
+        started = time.monotonic()
+        assert push.close().undelivered == 1
+        assert least <= time.monotonic() - started < most
+
+
+def test_strict_and_max_message_size(ctx):
+    rep = ctx.socket("rep", bind="tcp://127.0.0.1:0", max_message_size=100)
+    req = ctx.socket("req", connect=rep.endpoints[0], strict=True)
+    req.send(b"1")
+    with pytest.raises(mq.StateError, match="strict"):
+        req.send(b"2")
+    req.close()
+    stream = rep.events()
+    dealer = ctx.socket("req", connect=rep.endpoints[0])
+    dealer.send(b"x" * 101)
+    kinds = []
+    while "Disconnected" not in kinds:
+        kinds.append(stream.get(5).kind)
+
+
+def test_endpoint_options(ctx):
+    pull = ctx.socket("pull", bind="tcp://127.0.0.1:0")
+    push = ctx.socket("push")
+    push.connect(pull.endpoints[0], prio=3, wait=5)
+    assert push.peers()[0].prio == 3
+    push.connect(pull.endpoints[0].url + "?prio=5", wait=5)
+    assert sorted(p.prio for p in push.peers()) == [3, 5]
+    with pytest.raises(mq.OptionError):
+        push.connect(pull.endpoints[0], linger=1)

@@ -1,0 +1,562 @@
+"""Stress of the data plane, each kind a function that raises when something is lost, out of order or
+stuck. Used by tests/stress and, under sanitizers and with widened gaps, by tools/tsan.py:
+
+    python tests/support/turmoil.py [--seconds 1] [--seed N] [kind ...]
+
+Tokens circulate for ever, so that no later message rescues a lost wake-up; whoever waits, waits
+without a limit, and a watchdog on the side notices that nothing moves any more.
+"""
+
+import argparse
+import contextlib
+import faulthandler
+import os
+import random
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+import mqcore
+
+STALL = float(os.environ.get("MQCORE_STALL", "5"))  # seconds without a step that count as stuck
+FACE = (mqcore.SocketClosed, mqcore.ContextClosed)
+HEAD = struct.Struct("<III")
+
+
+class Stuck(AssertionError):
+    pass
+
+
+class Gang:
+    """Threads whose first exception becomes the test's, with a watchdog over their steps."""
+
+    def __init__(self):
+        self.steps = 0
+        self.errors = []
+        self.threads = []
+
+    def start(self, fn, *args):
+        def run():
+            try:
+                fn(*args)
+            except FACE:
+                pass
+            except BaseException as error:
+                self.errors.append(error)
+
+        thread = threading.Thread(target=run, daemon=True)
+        self.threads.append(thread)
+        thread.start()
+        return thread
+
+    def check(self):
+        if self.errors:
+            raise self.errors[0]
+
+    def watch(self, seconds, why="tokens"):
+        """Let them work for so long; Stuck if nothing moves."""
+        end = time.monotonic() + seconds
+        seen, since = self.steps, time.monotonic()
+        while time.monotonic() < end:
+            time.sleep(0.02)
+            self.check()
+            if self.steps != seen:
+                seen, since = self.steps, time.monotonic()
+            elif time.monotonic() - since > STALL:
+                faulthandler.dump_traceback(all_threads=True)
+                raise Stuck(f"{why}: no step for {STALL} s after {seen}")
+
+    def join(self, limit=20.0):
+        end = time.monotonic() + limit
+        for thread in self.threads:
+            thread.join(max(0.0, end - time.monotonic()))
+            if thread.is_alive():
+                faulthandler.dump_traceback(all_threads=True)
+                raise Stuck("a thread does not end")
+        self.check()
+
+
+@contextlib.contextmanager
+def address(kind):
+    if kind == "ipc":
+        with tempfile.TemporaryDirectory() as folder:
+            yield f"ipc://{folder}/s"
+    else:
+        yield {"tcp": "tcp://127.0.0.1:*", "inproc": f"inproc://turmoil-{time.monotonic_ns()}"}[kind]
+
+
+# -- tokens ----------------------------------------------------------------------------------------
+
+def tokens(seed, seconds=1.0, kind="tcp", nodes=3, count=5, io_threads=1):
+    """A ring of PUSH -> PULL, a thread each; every link's order is checked."""
+    rng = random.Random(seed)
+    gang = Gang()
+    with contextlib.ExitStack() as stack:
+        context = stack.enter_context(mqcore.Context(linger=0, io_threads=io_threads))
+        pulls, pushes = [], []
+        for _ in range(nodes):
+            where = stack.enter_context(address(kind))
+            pull = context.socket("pull", recv_hwm=rng.choice((2, 10, 1000)))
+            at = pull.bind(where)
+            push = context.socket("push", send_hwm=rng.choice((8, 1000)))
+            push.connect(str(at))
+            pulls.append(pull)
+            pushes.append(push)
+
+        def node(me):
+            push, pull, out, expected = pushes[me], pulls[me - 1], 0, 0
+            pad = random.Random(seed + me)
+            if me == 0:
+                for _ in range(count):
+                    push.send(HEAD.pack(0, out, 0))
+                    out += 1
+            while True:
+                data = pull.recv()
+                _, number, hops = HEAD.unpack_from(data)
+                if number != expected:
+                    raise AssertionError(f"link {me}: message {number} where {expected} was due")
+                expected += 1
+                gang.steps += 1
+                push.send(HEAD.pack(me, out, hops + 1) + bytes(pad.choice((0, 0, 0, 60, 5000))))
+                out += 1
+
+        for me in range(nodes):
+            gang.start(node, me)
+        gang.watch(seconds)
+        context.close(0)
+        gang.join()
+    return gang.steps
+
+
+def tokens_apart(seed, seconds=1.0, kind="tcp", pairs=2, count=3):
+    """The same between two processes, over PAIRs; the child sends back what it gets."""
+    gang = Gang()
+    with contextlib.ExitStack() as stack:
+        context = stack.enter_context(mqcore.Context(linger=0))
+        ours, urls = [], []
+        for _ in range(pairs):
+            where = stack.enter_context(address(kind))
+            pair = context.socket("pair")
+            urls.append(str(pair.bind(where)))
+            ours.append(pair)
+        child = subprocess.Popen([sys.executable, __file__, "--echo", *urls], stdin=subprocess.PIPE)
+        try:
+            def node(pair):
+                out = expected = 0
+                for _ in range(count):
+                    pair.send(b"%d" % out)
+                    out += 1
+                while True:
+                    data = pair.recv()
+                    if data != b"%d" % expected:
+                        raise AssertionError(f"{data} where {expected} was due")
+                    expected += 1
+                    gang.steps += 1
+                    pair.send(b"%d" % out)
+                    out += 1
+
+            for pair in ours:
+                gang.start(node, pair)
+            gang.watch(seconds)
+        finally:
+            child.kill()
+            child.wait()
+            child.stdin.close()
+        context.close(0)
+        gang.join()
+    return gang.steps
+
+
+def echo(urls):
+    context = mqcore.Context(linger=0)
+    threads = []
+    for url in urls:
+        pair = context.socket("pair", connect=url)
+
+        def run(pair=pair):
+            while True:
+                pair.send(pair.recv())
+        threads.append(threading.Thread(target=run, daemon=True))
+        threads[-1].start()
+    sys.stdin.buffer.read()
+
+
+def followers(seed, seconds=1.0, kind="tcp", threads=6):
+    """Several threads receive on one DEALER, most with short time-outs, so that the lead goes round;
+    one token a thread comes back from an echo and must never be left lying."""
+    gang = Gang()
+    with address(kind) as where, mqcore.Context(linger=0) as context:
+        back = context.socket("dealer")
+        at = back.bind(where)
+        front = context.socket("dealer", connect=str(at))
+
+        def mirror():
+            while True:
+                back.send(back.recv())
+
+        def member(me):
+            rng = random.Random(seed + me)
+            while True:
+                try:
+                    data = front.recv(timeout=rng.choice((0, 0.0002, 0.001, 0.01, None, None)))
+                except mqcore.RecvTimeout:
+                    continue
+                gang.steps += 1
+                front.send(data)
+
+        gang.start(mirror)
+        for me in range(threads):
+            gang.start(member, me)
+        for me in range(3):
+            front.send(b"%d" % me)
+        gang.watch(seconds)
+        context.close(0)
+        gang.join()
+    return gang.steps
+
+
+def device(seed, seconds=1.0, kind="tcp"):
+    """Requests through a ROUTER-DEALER device."""
+    gang = Gang()
+    with address(kind) as one, address(kind) as two, mqcore.Context(linger=0) as context:
+        front, back = context.socket("router"), context.socket("dealer")
+        to, frm = str(front.bind(one)), str(back.bind(two))
+        moving = mqcore.device(front, back)
+        workers = [context.socket("rep", connect=frm) for _ in range(2)]
+        clients = [context.socket("req", connect=to) for _ in range(3)]
+
+        def work(rep):
+            while True:
+                rep.send(rep.recv())
+
+        def ask(req, me):
+            n = 0
+            while True:
+                req.send(b"%d.%d" % (me, n))
+                answer = req.recv()
+                if answer != b"%d.%d" % (me, n):
+                    raise AssertionError(f"{answer} for {me}.{n}")
+                n += 1
+                gang.steps += 1
+
+        for rep in workers:
+            gang.start(work, rep)
+        for me, req in enumerate(clients):
+            gang.start(ask, req, me)
+        gang.watch(seconds)
+        for sock in (*clients, *workers):
+            sock.close(0)
+        gang.join()
+        moving.stop(0)
+    return gang.steps
+
+
+# -- crowds ----------------------------------------------------------------------------------------
+
+def crowd(seed, seconds=1.0, kind="tcp", producers=4, consumers=3, hwm=1000, slow=False,
+          most=1 << 30):
+    """Threads share one PUSH and one PULL: nothing lost, nothing twice, each producer's order kept for
+    each consumer."""
+    rng = random.Random(seed)
+    gang = Gang()
+    stop = threading.Event()
+    sent = [0] * producers
+    got = [[] for _ in range(consumers)]
+    with address(kind) as where, mqcore.Context(linger=0) as context:
+        pull = context.socket("pull", recv_hwm=hwm)
+        at = pull.bind(where)
+        push = context.socket("push", send_hwm=hwm, connect=str(at))
+        sizes = [0, 10, 200, 20000] if not slow else [2000, 60000]
+
+        def produce(me):
+            dice = random.Random(seed + me)
+            while not stop.is_set() and sent[me] < most:
+                push.send(HEAD.pack(me, sent[me], 0) + bytes(dice.choice(sizes)))
+                sent[me] += 1
+                gang.steps += 1
+
+        def consume(me):
+            dice = random.Random(seed - me - 1)
+            while True:
+                for data in pull.recv_many(dice.choice((1, 3, 100))):
+                    who, number, last = HEAD.unpack_from(data)
+                    if last:
+                        return
+                    got[me].append((who, number))
+                if slow and dice.random() < 0.1:
+                    time.sleep(0.002)
+
+        makers = [gang.start(produce, me) for me in range(producers)]
+        for me in range(consumers):
+            gang.start(consume, me)
+        end = time.monotonic() + seconds + rng.random() * 0.1
+        while time.monotonic() < end and min(sent) < most:
+            gang.watch(0.05, "crowd")
+        stop.set()
+        for thread in makers:
+            thread.join(STALL)
+            if thread.is_alive():
+                faulthandler.dump_traceback(all_threads=True)
+                raise Stuck("a producer is blocked though there are consumers")
+        gang.check()
+        end = time.monotonic() + STALL + 5
+        while sum(map(len, got)) < sum(sent):
+            gang.check()
+            if time.monotonic() > end:
+                faulthandler.dump_traceback(all_threads=True)
+                raise Stuck(f"{sum(sent)} sent, {sum(map(len, got))} received; push {push.stats()}; "
+                            f"pull {pull.stats()}")
+            time.sleep(0.01)
+        context.close(0)
+        gang.join()
+    every = sorted(x for mine in got for x in mine)
+    if every != [(who, n) for who in range(producers) for n in range(sent[who])]:
+        raise AssertionError(f"{len(every)} messages, {len(set(every))} of them different, {sum(sent)} sent")
+    for mine in got:
+        last = [-1] * producers
+        for who, number in mine:
+            if number <= last[who]:
+                raise AssertionError(f"producer {who}: {number} after {last[who]}")
+            last[who] = number
+    return len(every)
+
+
+def blocked(seed, seconds=1.0, kind="tcp"):
+    """Senders blocked at marks of a few messages, readers that dawdle."""
+    return crowd(seed, seconds, kind, producers=4, consumers=2, hwm=4, slow=True, most=3000)
+
+
+# -- ends ------------------------------------------------------------------------------------------
+
+def closing(seed, seconds=1.0, kind="tcp"):
+    """Sockets and whole contexts close at random moments while threads send, receive and ask."""
+    rng = random.Random(seed)
+    rounds = 0
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        gang = Gang()
+        context = mqcore.Context(linger=rng.choice((0, 0.01, 0.2)))
+        with address(kind) as where:
+            pull = context.socket("pull", recv_hwm=rng.choice((2, 1000)))
+            at = str(pull.bind(where))
+            pushes = [context.socket("push", connect=at, send_hwm=rng.choice((2, 1000))) for _ in range(3)]
+
+            def pour(push):
+                while True:
+                    push.send(b"x" * rng.choice((1, 100, 30000)))
+
+            def drink():
+                while True:
+                    pull.recv(timeout=None)
+
+            def ask():
+                while True:
+                    pull.stats()
+                    pushes[0].stats()
+                    mqcore.poll([pull], timeout=0.001)
+
+            for push in pushes:
+                gang.start(pour, push)
+            gang.start(drink)
+            gang.start(drink)
+            gang.start(ask)
+            time.sleep(rng.random() * 0.03)
+            victims = [pull, *pushes]
+            rng.shuffle(victims)
+            for sock in victims[:rng.randrange(5)]:
+                gang.start(sock.close)
+                time.sleep(rng.random() * 0.005)
+            closer = gang.start(context.close)
+            closer.join(STALL + 5)
+            if closer.is_alive():
+                faulthandler.dump_traceback(all_threads=True)
+                raise Stuck("the context does not close")
+            gang.join()
+            rounds += 1
+    return rounds
+
+
+def storm(seed, seconds=1.0, kind="tcp"):
+    """Connect and disconnect, bind and unbind, while messages flow by a link that stays."""
+    rng = random.Random(seed)
+    gang = Gang()
+    with address(kind) as where, address(kind) as other, mqcore.Context(
+            linger=0, reconnect=0.001, reconnect_max=0.01) as context:
+        pull = context.socket("pull")
+        at = str(pull.bind(where))
+        push = context.socket("push", connect=at)
+        second = context.socket("pull")
+        there = str(second.bind(other))
+
+        def pour():
+            while True:
+                push.send(b"x" * 50)
+
+        def drink(sock):
+            while True:
+                sock.recv()
+                gang.steps += 1
+
+        def shake():
+            dice = random.Random(seed + 1)
+            while True:
+                push.connect(there)
+                time.sleep(dice.random() * 0.01)
+                push.disconnect(there)
+
+        def rebind():
+            dice = random.Random(seed + 2)
+            while True:
+                time.sleep(dice.random() * 0.02)
+                second.unbind(there)
+                second.bind(there)
+
+        gang.start(pour)
+        gang.start(drink, pull)
+        gang.start(drink, second)
+        gang.start(shake)
+        if kind != "inproc":
+            gang.start(rebind)
+        gang.watch(seconds + rng.random() * 0.1, "storm")
+        context.close(0)
+        gang.join()
+    return gang.steps
+
+
+GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00NULL" + bytes(16) + b"\x00" + bytes(31)
+
+
+def dying(seed, seconds=1.0, kind="tcp"):
+    """Peers that are reset, cut off in mid-greeting and killed, beside one that goes on working."""
+    rng = random.Random(seed)
+    gang = Gang()
+    with mqcore.Context(linger=0) as context:
+        pull = context.socket("pull")
+        at = pull.bind("tcp://127.0.0.1:*")
+        port = int(str(at).rpartition(":")[2])
+        push = context.socket("push", connect=str(at))
+
+        def good():
+            while True:
+                push.send(b"good")
+
+        def drink():
+            while True:
+                if pull.recv() == b"good":
+                    gang.steps += 1
+
+        def vandal(me):
+            dice = random.Random(seed + me)
+            end = time.monotonic() + seconds
+            while time.monotonic() < end:
+                with socket.socket() as s:
+                    s.settimeout(2)
+                    with contextlib.suppress(OSError):
+                        s.connect(("127.0.0.1", port))
+                        s.sendall(GREETING[:dice.randrange(65)] if dice.random() < 0.5 else GREETING
+                                  + b"\x04\x1a\x05READY\x0bSocket-Type\x00\x00\x00\x04PUSH"
+                                  + b"\x00\x05evil!"[:dice.randrange(8)] * dice.randrange(5))
+                        if dice.random() < 0.7:
+                            s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                time.sleep(dice.random() * 0.005)
+
+        child = subprocess.Popen([sys.executable, __file__, "--pour", str(at)])
+        gang.start(good)
+        gang.start(drink)
+        for me in range(3):
+            gang.start(vandal, me)
+        try:
+            gang.watch(seconds * 0.6 + rng.random() * 0.2, "dying")
+        finally:
+            child.send_signal(signal.SIGKILL)
+            child.wait()
+        gang.watch(seconds * 0.4, "dying")
+        context.close(0)
+        gang.join()
+    return gang.steps
+
+
+def pour(url):
+    push = mqcore.Push(connect=url)
+    while True:
+        push.send(b"from afar" * 100)
+
+
+def waking(seed, seconds=1.0, kind="tcp"):
+    """Threads poll sockets all the time, each with an eventfd that comes and goes; nobody may write to a
+    descriptor that has become another's."""
+    gang = Gang()
+    with address(kind) as where, mqcore.Context(linger=0) as context:
+        pull = context.socket("pull")
+        push = context.socket("push", connect=str(pull.bind(where)))
+        wrong = []
+
+        def send():
+            while True:
+                push.send(b"x")
+                gang.steps += 1
+
+        def look(me):
+            while not pull.closed:
+                mqcore.poll([pull], timeout=0.0005)
+                with contextlib.suppress(mqcore.RecvTimeout):
+                    pull.recv_many(1000, timeout=0)
+
+        def canary():
+            while not pull.closed:
+                read, write = os.pipe()
+                mine = os.memfd_create("canary")
+                select.select([read], [], [], 0.0005)
+                if os.fstat(mine).st_size or select.select([read], [], [], 0)[0]:
+                    wrong.append(os.pread(mine, 100, 0))
+                for fd in (mine, read, write):
+                    os.close(fd)
+
+        gang.start(send)
+        for me in range(4):
+            gang.start(look, me)
+        gang.start(canary)
+        gang.watch(seconds, "waking")
+        context.close(0)
+        gang.join()
+        if wrong:
+            raise AssertionError(f"somebody else's descriptor was written: {wrong}")
+    return gang.steps
+
+
+KINDS = {fn.__name__: fn for fn in (tokens, tokens_apart, followers, device, crowd, blocked, closing,
+                                    storm, dying, waking)}
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seconds", type=float, default=1.0)
+    parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--over", default="tcp,ipc,inproc")
+    parser.add_argument("--echo", nargs="*")
+    parser.add_argument("--pour")
+    parser.add_argument("kinds", nargs="*")
+    options = parser.parse_args()
+    if options.echo is not None:
+        return echo(options.echo)
+    if options.pour:
+        return pour(options.pour)
+    seed = options.seed if options.seed is not None else random.SystemRandom().getrandbits(31)
+    for name in options.kinds or KINDS:
+        for kind in options.over.split(","):
+            if (kind == "inproc" and name in ("tokens_apart", "dying")) or (name == "dying" and kind != "tcp"):
+                continue
+            started = time.monotonic()
+            print(f"{name} {kind} seed={seed}", end=" ", flush=True)
+            print(KINDS[name](seed, options.seconds, kind), f"{time.monotonic() - started:.1f} s", flush=True)
+
+
+if __name__ == "__main__":
+    faulthandler.enable()
+    main()
