@@ -2,7 +2,7 @@
 
     versus.py [--lib mqcore --lib pyzmq --lib raw] [--kind lat|thr] [--transport tcp|ipc]
               [--size N] [--rounds N] [--scale X] [--place apart|together|free]
-              [--regime awake|idle] [--name NAME]
+              [--regime awake|idle] [--name NAME] [--folder PATH]
 
 Prints a table and writes it to perf/results/NAME.md, every single figure to NAME.json. The method
 and its pitfalls are in perf/README.md.
@@ -114,7 +114,8 @@ def read_arguments(args: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--scale", type=float, default=1.0, help="of the number of messages")
     parser.add_argument("--place", choices=("apart", "together", "free"), default="apart")
     parser.add_argument("--regime", choices=("awake", "idle"), default="idle")
-    parser.add_argument("--name", default="versus", help="of the files in perf/results/")
+    parser.add_argument("--name", default="versus", help="of the files")
+    parser.add_argument("--folder", type=Path, default=RESULTS, help="where the files go")
     options = parser.parse_args(args)
     options.lib = options.lib or list(LIBRARIES)
     options.kind = options.kind or ["lat", "thr"]
@@ -148,9 +149,9 @@ def main(args: list[str] | None = None) -> int:
         f"ends {options.place}, cores {options.regime}, {options.rounds} rounds, "
         f"load at the start {about['load']:.1f}, {time.strftime('%Y-%m-%d')}"
     )
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / f"{options.name}.md").write_text(f"{head}\n\n{text}\n")
-    (RESULTS / f"{options.name}.json").write_text(
+    options.folder.mkdir(exist_ok=True)
+    (options.folder / f"{options.name}.md").write_text(f"{head}\n\n{text}\n")
+    (options.folder / f"{options.name}.json").write_text(
         json.dumps({"about": about, "results": raw}, indent=1)
     )
     print(f"{head}\n\n{text}")

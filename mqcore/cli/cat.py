@@ -37,7 +37,9 @@ def read_input(
             given = [Outgoing([part for message in given for part in message.parts])]
         yield from itertools.cycle(given) if again else given
         return
-    yield from reads.read(sys.stdin.buffer)
+    # a reader of our own: a thread that waits in sys.stdin would disturb the interpreter's end
+    with open(sys.stdin.fileno(), "rb", closefd=False) as stream:
+        yield from reads.read(stream)
 
 
 def _read_text(text: str, reads: Format) -> list[Outgoing]:
@@ -268,7 +270,15 @@ def cat(
     )
     try:
         job = Job(
-            socket, pattern, messages, answer, reads, FORMATS[shown], count, pause, timeout, quiet
+            socket,
+            messages,
+            answer=answer,
+            shows=FORMATS[shown],
+            count=count,
+            pause=pause,
+            timeout=timeout,
+            quiet=quiet,
+            given=bool(data or files),
         )
         if wanted:
             wait_for_peers(job, wanted, stream)

@@ -26,15 +26,14 @@ class Job(NamedTuple):
     """What the arguments came to."""
 
     socket: Any
-    pattern: str
     messages: Iterator[Outgoing]
     answer: list[bytes] | None  # REP: None echoes the question
-    reads: Format
     shows: Format
     count: int | None
     pause: float
     timeout: float | None
     quiet: bool
+    given: bool  # the messages are --data and --file, not standard input
 
 
 # -- out -----------------------------------------------------------------------------------------
@@ -130,34 +129,37 @@ def run_rep(job: Job) -> str:
 
 
 def run_both(job: Job) -> str:
-    """Receiving decides when it is over; input that ends before does not end it."""
-    failed: list[BaseException] = []
-    got = [0]
+    """Receiving decides when it is over; input that ends before does not end it. The input has a
+    thread of its own, because nothing wakes who waits for a person to type."""
+    failed: list[Exception] = []
+    sent, got = [0], [0]
+
+    def send_input() -> None:
+        try:
+            for message in paced(itertools.islice(job.messages, job.count), job.pause):
+                send(job, message)
+                sent[0] += 1
+        except SocketClosed:
+            pass
+        except Exception as error:
+            failed.append(error)
+            job.socket.close(linger=0)  # wakes the receiver
 
     def use(message: mq.Message) -> None:
         show(job, incoming(message), sys.stdout.buffer)
         got[0] += 1
 
-    def receive() -> None:
-        try:
-            receive_all(job, use)
-        except SocketClosed:
-            pass
-        except BaseException as error:
-            failed.append(error)
-
-    receiver = threading.Thread(target=receive, daemon=True)
-    receiver.start()
-    sent = 0
-    for message in paced(job.messages, job.pause):
-        if not receiver.is_alive() or job.count is not None and sent >= job.count:
-            break
-        send(job, message)
-        sent += 1
-    receiver.join()
+    sender = threading.Thread(target=send_input, daemon=True)
+    sender.start()
+    try:
+        receive_all(job, use)
+        if job.given and job.count:
+            sender.join()  # the other side gets its N, however soon it has sent us ours
+    except SocketClosed:
+        pass
     if failed:
         raise failed[0]
-    return f"sent {sent}, received {got[0]}"
+    return f"sent {sent[0]}, received {got[0]}"
 
 
 def way_of(pattern: str) -> Callable[[Job], str]:

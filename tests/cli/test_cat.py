@@ -209,3 +209,17 @@ def test_a_reader_that_leaves_is_no_error(start, url):
             assert pull.wait(30) == 0 and b"Traceback" not in pull.stderr.read()
         finally:
             pull.kill()
+
+
+def test_an_open_input_does_not_keep_it(start, url):
+    """The pair has had its one message; that standard input is still open is no reason to stay."""
+    left = start(*mq("cat", "pair", "--bind", url, "-n", 1), stdin=True)
+    right = start(*mq("cat", "pair", url, "-d", "from right"))
+    assert left.line() == "from right"
+    assert left.process.wait(30) == 0
+    right.kill()
+
+
+def test_bad_input_ends_both_ways(url):
+    status, _, err = run(*mq("cat", "pair", "--bind", url, "-f", "hex"), stdin=b"xy\n")
+    assert status == 1 and "line 1 of the input" in err
