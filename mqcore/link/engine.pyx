@@ -18,7 +18,7 @@ from mqcore.base.widen cimport widen
 from mqcore.base.ypipe cimport ypipe_flush, ypipe_unwrite, ypipe_write
 from mqcore.link.includes cimport SHUT_WR, SIOCOUTQ, ioctl, shutdown, strerror
 from mqcore.link.pipe cimport (
-    EVENT_ATTACH, EVENT_READ, EVENT_TERM, EVENT_WRITE, link_new, link_unref,
+    EVENT_ATTACH, EVENT_READ, EVENT_TERM, EVENT_WRITE, link_name, link_new, link_unref,
 )
 from mqcore.link.plane cimport NOTE_DOWN, NOTE_UP, plane_note
 from mqcore.reactor.includes cimport EAGAIN, EINTR, close, errno, read
@@ -241,7 +241,7 @@ cdef void _run_task(Task* task, IoThread* io) noexcept nogil:
 
 
 cdef inline void _rearm(Engine* e, uint32_t what) noexcept nogil:
-    """The kernel has no more (READY_IN) or takes no more (READY_OUT): the next time gives an edge."""
+    """The kernel has no more (READY_IN) or takes no more (READY_OUT): the next time is an edge."""
     if e.plane.poller.rearm != NULL:
         e.plane.poller.rearm(e.watch.set, e.fd, what)
 
@@ -552,6 +552,11 @@ cdef bint _attach(Engine* e) noexcept nogil:
     e.link = link_new(e.plane.pool, &e.plane.links, &e.port.send, &e.port.recv)
     if e.link == NULL:
         return False
+    if link_name(e.link, 0, codec.peer.routing_id.at, <uint32_t> codec.peer.routing_id.n):
+        link_unref(e.link)
+        link_unref(e.link)
+        e.link = NULL
+        return False
     e.link.since = now_ns()
     e.link.engine = e.slot
     pipe = &e.link.ends[0]
@@ -559,8 +564,6 @@ cdef bint _attach(Engine* e) noexcept nogil:
     pipe.prio = e.config.prio
     pipe.connected = e.config.connected
     pipe.unversioned = codec.peer.major == 1
-    pipe.routing_id = codec.peer.routing_id.at
-    pipe.routing_id_size = <uint32_t> codec.peer.routing_id.n
     pipe.far_ops = &FAR
     pipe.far = e
     pipe.sock = e.port

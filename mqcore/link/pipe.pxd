@@ -1,6 +1,6 @@
 """Links: the two lanes and two ends that a pipe is made of, and the events that travel along it."""
 
-from libc.stdint cimport int32_t, int64_t, uint32_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libcpp.atomic cimport atomic
 
 from mqcore.base.message cimport MsgVec
@@ -47,11 +47,31 @@ cdef struct Link:
     Traffic traffic
     int64_t since             # monotonic ns
     uint32_t engine           # slot, 0xffffffff for inproc
-    void (*freed)(Link* link) noexcept nogil   # inproc: tells both sockets
+    # inproc: holds[i] counts what may still touch the socket of end i: the other end while it is
+    # attached, and its kicks under way. At zero `let_go` tells that socket, which waits for it when
+    # it closes; the link itself may live on with messages that the other end has not read.
+    atomic[int32_t] holds[2]
     void* owners[2]
+    void (*let_go)(void* owner) noexcept nogil
+    uint8_t* ids[2]           # copies of the peers' routing ids
     # what a dying engine had encoded but not sent, for the socket to re-queue
     MsgVec returned
 
 cdef Link* link_new(Pool* pool, atomic[int64_t]* live, const Marks* forth,
                     const Marks* back) noexcept nogil
 cdef void link_unref(Link* link) noexcept nogil
+# Copy the peer's routing id for an end: what it came in may go before the link does. Status.
+cdef int link_name(Link* link, int end, const uint8_t* id, uint32_t size) noexcept nogil
+
+
+cdef inline void link_hold(Link* link, Pipe* end) noexcept nogil:
+    """`end` is about to touch the socket at the other end, without its own socket's lock."""
+    link.holds[1 if end == &link.ends[0] else 0].fetch_add(1)
+
+
+cdef inline void link_let_go(Link* link, Pipe* end) noexcept nogil:
+    """It has, or it never will again."""
+    cdef int other = 1 if end == &link.ends[0] else 0
+    cdef void* owner = link.owners[other]
+    if link.let_go != NULL and link.holds[other].fetch_sub(1) == 1:
+        link.let_go(owner)

@@ -1,10 +1,11 @@
 """Links: see pipe.pxd."""
 
-from libc.stdlib cimport free
-from libc.string cimport memset
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy, memset
 
 from mqcore.base.includes cimport aligned_alloc
 from mqcore.base.message cimport Msg, msg_close, vec_fini
+from mqcore.base.status cimport MQ_NOMEM, MQ_OK
 from mqcore.base.ypipe cimport ypipe_fini, ypipe_init
 from mqcore.spi.pipe cimport lane_read
 
@@ -68,6 +69,18 @@ cdef void link_unref(Link* link) noexcept nogil:
     _lane_fini(&link.lanes[1])
     vec_fini(&link.returned)
     link.live.fetch_sub(1)
-    if link.freed != NULL:
-        link.freed(link)
+    free(link.ids[0])
+    free(link.ids[1])
     free(link)
+
+
+cdef int link_name(Link* link, int end, const uint8_t* id, uint32_t size) noexcept nogil:
+    if size == 0:
+        return MQ_OK
+    link.ids[end] = <uint8_t*> malloc(size)
+    if link.ids[end] == NULL:
+        return MQ_NOMEM
+    memcpy(link.ids[end], id, size)
+    link.ends[end].routing_id = link.ids[end]
+    link.ends[end].routing_id_size = size
+    return MQ_OK

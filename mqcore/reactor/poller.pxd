@@ -22,8 +22,9 @@ cdef struct PollerOps:
     const char* name
     void* (*open)() noexcept nogil                        # NULL: errno says why
     void (*close)(void* set) noexcept nogil               # never touches what it watches (fork)
-    # Watch fd edge-triggered; -1: errno. An fd that is ready when it is added gives an edge. arg NULL:
-    # an eventfd, watched for IN alone; each write is an edge, read or not (the set may read it).
+    # Watch fd edge-triggered; -1: errno. An fd that is ready when it is added gives an edge.
+    # arg NULL: an eventfd, watched for IN alone; each write is an edge, read or not (the set may
+    # read it).
     int (*add)(void* set, int fd, void* arg) noexcept nogil
     void (*remove)(void* set, int fd) noexcept nogil
     # Watch a set: level-triggered, ready while the child has edges to harvest. `arm` 0 and 1

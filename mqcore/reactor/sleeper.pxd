@@ -42,8 +42,8 @@ cdef void take_poke(Crowd* c, Sleeper* sleeper) noexcept nogil   # then look at 
 cdef void get_up(Crowd* c, Sleeper* sleeper, bint slept) noexcept nogil
 cdef bint sleeper_note(Sleeper* sleeper, int fd, short events, uint64_t id,
                        size_t at) noexcept nogil          # False: no memory
-# The set has changed: its sleepers look again, and those above that watch it. `everybody`: those too
-# that do not watch it any more but may still have its descriptors in their hands.
+# The set has changed: its sleepers look again, and those above that watch it. `everybody`: those
+# too that do not watch it any more but may still have its descriptors in their hands.
 cdef void poke(Crowd* c, bint everybody) noexcept nogil
 cdef bint above_add(Crowd* c, Crowd* above) noexcept nogil       # switched on; False: no memory
 cdef void above_switch(Crowd* c, Crowd* above, bint on) noexcept nogil

@@ -1,7 +1,8 @@
 """inproc: two sockets of one context, two ends of one link, no codec and no engine.
 
-What one end owes the other is an event on the other's ready stack. A link holds both sockets until
-its last reference is gone, so an event under way never meets a socket that has been freed.
+What one end owes the other is an event on the other's ready stack. Each end holds the other's socket
+while it is attached, and each kick under way does, so an event never meets a socket that has been
+freed; a socket that closes waits for these, not for the other end to read what it was sent.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint32_t
@@ -10,7 +11,7 @@ from mqcore.base.clock cimport now_ns
 from mqcore.base.status cimport MQ_NOMEM, MQ_OK
 from mqcore.link.engine cimport Port
 from mqcore.link.pipe cimport (
-    EVENT_ATTACH, EVENT_READ, EVENT_TERM, EVENT_WRITE, Link, Marks, link_new, link_unref,
+    EVENT_ATTACH, EVENT_READ, EVENT_TERM, EVENT_WRITE, Link, Marks, link_name, link_new, link_unref,
 )
 from mqcore.sock.sock cimport Sock, sock_ended, sock_event
 from mqcore.spi.pipe cimport DIRTY_IN, DIRTY_OUT, DIRTY_RESET, FarOps, Pipe
@@ -37,9 +38,8 @@ cdef void _far_close(void* far) noexcept nogil:
     sock_event(other, EVENT_TERM)
 
 
-cdef void _link_freed(Link* link) noexcept nogil:
-    sock_ended(<Port*> link.owners[0])
-    sock_ended(<Port*> link.owners[1])
+cdef void _let_go(void* owner) noexcept nogil:
+    sock_ended(<Port*> owner)
 
 
 cdef FarOps INPROC
@@ -71,11 +71,19 @@ cdef int sock_join(Sock* a, Sock* b, uint32_t* id_a, uint32_t* id_b,
     link.engine = 0xffffffff
     link.owners[0] = &a.port
     link.owners[1] = &b.port
-    link.freed = _link_freed
+    link.let_go = _let_go
+    link.holds[0].store(1)
+    link.holds[1].store(1)
+    if (link_name(link, 0, b.port.shake.routing_id, <uint32_t> b.port.shake.routing_id_size)
+            or link_name(link, 1, a.port.shake.routing_id,
+                         <uint32_t> a.port.shake.routing_id_size)):
+        link_unref(link)
+        link_unref(link)
+        return MQ_NOMEM
     a.engines.fetch_add(1)
     b.engines.fetch_add(1)
-    _end(&link.ends[0], &link.ends[1], a, b, prio_a, 1)
-    _end(&link.ends[1], &link.ends[0], b, a, prio_b, 0)
+    _end(&link.ends[0], &link.ends[1], a, prio_a, 1)
+    _end(&link.ends[1], &link.ends[0], b, prio_b, 0)
     id_a[0] = link.ends[0].id
     id_b[0] = link.ends[1].id
     # both ends exist before either socket can touch them; one that refuses ends both at once
@@ -86,7 +94,7 @@ cdef int sock_join(Sock* a, Sock* b, uint32_t* id_a, uint32_t* id_b,
     return MQ_OK
 
 
-cdef void _end(Pipe* pipe, Pipe* other, Sock* s, Sock* peer, int32_t prio,
+cdef void _end(Pipe* pipe, Pipe* other, Sock* s, int32_t prio,
                uint32_t connected) noexcept nogil:
     pipe.id = s.port.next_peer.fetch_add(1) + 1
     pipe.sock = &s.port
@@ -94,5 +102,3 @@ cdef void _end(Pipe* pipe, Pipe* other, Sock* s, Sock* peer, int32_t prio,
     pipe.far = other
     pipe.prio = prio
     pipe.connected = connected
-    pipe.routing_id = peer.port.shake.routing_id
-    pipe.routing_id_size = <uint32_t> peer.port.shake.routing_id_size

@@ -16,7 +16,7 @@ from mqcore.base.ypipe cimport ypipe_flush
 from mqcore.link.pipe cimport (
     EVENT_ATTACH, EVENT_READ, EVENT_TERM, EVENT_WRITE, PIPE_ATTACHED, PIPE_ENDED, PIPE_HUNG,
     PIPE_NEW,
-    PIPE_REFUSED, Link, Traffic, link_unref,
+    PIPE_REFUSED, Link, Traffic, link_let_go, link_unref,
 )
 from mqcore.link.plane cimport NOTE_GONE, plane_note
 from mqcore.sock.sock cimport CLOSING_ALL
@@ -102,6 +102,7 @@ cdef void _hangup(Sock* s, Pipe* pipe) noexcept nogil:
     if pipe.state != PIPE_ATTACHED:
         if pipe.state == PIPE_NEW or pipe.state == PIPE_REFUSED:
             pipe.state = PIPE_ENDED
+            link_let_go(link, pipe)
             link_unref(link)
         return
     pipe.state = PIPE_HUNG
@@ -110,6 +111,7 @@ cdef void _hangup(Sock* s, Pipe* pipe) noexcept nogil:
     if s.ops.hangup != NULL:
         s.ops.hangup(s.pattern, pipe)
     _take_back(s, pipe)
+    link_let_go(link, pipe)
     pipe.all_prev = NULL
     pipe.all_next = s.hung
     if s.hung != NULL:

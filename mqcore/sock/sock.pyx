@@ -15,7 +15,7 @@ from mqcore.base.ypipe cimport ypipe_flush
 from mqcore.link.engine cimport E_HUP, E_IN, E_ROOM, Engine, PortOps, engine_kick
 from mqcore.link.pipe cimport (
     EVENT_ATTACH, EVENT_LISTED, EVENT_READ, EVENT_TERM, EVENT_WRITE, PIPE_ATTACHED, Link,
-    link_unref,
+    link_hold, link_let_go, link_unref,
 )
 from mqcore.link.plane cimport NOTE_PATTERN, plane_note
 from mqcore.reactor.includes cimport close
@@ -41,7 +41,9 @@ cdef enum:
 cdef struct Kick:
     const FarOps* ops
     void* far
-    Link* link                # held across the call if the far side is counted
+    # held across the call if the far side is counted
+    Link* link
+    Pipe* pipe
     uint32_t what
 
 
@@ -188,7 +190,9 @@ cdef int _collect(Sock* s, Kick* kicks) noexcept nogil:
                 kicks[n].link = NULL
                 if pipe.far_ops.counted:
                     link.refs.fetch_add(1)
+                    link_hold(link, pipe)
                     kicks[n].link = link
+                    kicks[n].pipe = pipe
                 n += 1
             else:
                 pipe.far_ops.kick_later(pipe.far, what)
@@ -205,6 +209,7 @@ cdef void _perform(Sock* s, Kick* kicks, int n) noexcept nogil:
         else:
             kicks[i].ops.kick(kicks[i].far, kicks[i].what)
         if kicks[i].link != NULL:
+            link_let_go(kicks[i].link, kicks[i].pipe)
             link_unref(kicks[i].link)
 
 

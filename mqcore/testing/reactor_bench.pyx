@@ -1,4 +1,4 @@
-"""The reactor for tests: pollers, mailbox, futex and I/O thread, seen from Python.
+"""The reactor for tests: pollers, mailbox and futex, seen from Python; io_bench has the I/O thread.
 
 Where two threads must meet for a race to show, they are native ones; every wait has a limit, so
 that a lost wake-up is a count in the answer and never a hang.
@@ -12,10 +12,6 @@ from posix.signal cimport sigset_t
 from mqcore.base.clock cimport now_ns
 from mqcore.reactor.epoll cimport epoll_ops
 from mqcore.reactor.includes cimport EINTR, errno, close, sigemptyset
-from mqcore.reactor.io_thread cimport (
-    IoThread, Task, Tick, Watch, io_free, io_new, io_post, io_start, io_stop, io_sync, io_tick,
-    io_timer, io_watch,
-)
 from mqcore.reactor.mailbox cimport Mailbox, Note, mailbox_init, mailbox_put, mailbox_take
 from mqcore.reactor.poll cimport poll_ops
 from mqcore.reactor.poller cimport READY_HUP, READY_IN, READY_OUT, PollerOps, Ready
@@ -27,12 +23,7 @@ from mqcore.testing.threads cimport pthread_create, pthread_join, pthread_t, sch
 
 IN, OUT, HUP = READY_IN, READY_OUT, READY_HUP
 
-cdef enum:
-    MANY = 16                 # native threads at most
-    LIMIT_NS = 10000000000    # nothing here takes so long unless it is lost
-
-
-cdef const PollerOps* _ops(str name) except NULL:
+cdef const PollerOps* bench_ops(str name) except NULL:
     if name == "epoll":
         return epoll_ops()
     if name == "poll":
@@ -54,7 +45,7 @@ cdef class Poller:
     cdef list children
 
     def __cinit__(self, str name):
-        self.ops = _ops(name)
+        self.ops = bench_ops(name)
         self.children = []
         self.set = self.ops.open()
         if self.set == NULL:
@@ -133,7 +124,7 @@ cdef void* _taker(void* argument) noexcept nogil:
     return NULL
 
 
-cdef bint _reaches(atomic[uint64_t]* word, uint64_t value) noexcept nogil:
+cdef bint reaches(atomic[uint64_t]* word, uint64_t value) noexcept nogil:
     cdef int64_t end = now_ns() + LIMIT_NS
     while word.load() < value:
         if now_ns() > end:
@@ -153,7 +144,7 @@ cdef uint64_t _share(Share* s, int fd, int n_threads, uint64_t edges) noexcept n
     while written < edges:
         eventfd_signal(fd)
         written += 1
-        if not _reaches(&s.taken, written):
+        if not reaches(&s.taken, written):
             break
     s.settled = s.taken.load()
     s.stopping.store(1)
@@ -172,7 +163,7 @@ def share(str name, int threads, uint64_t edges, bint nested=False):
     cdef Ready[4] found
     cdef int fd = eventfd_new()
     cdef uint64_t written
-    s.ops = _ops(name)
+    s.ops = bench_ops(name)
     s.set = s.ops.open()
     s.inner = NULL
     s.taken.store(0)
@@ -347,7 +338,7 @@ def mailbox_stress(str name, int writers, uint32_t each):
     """Many write, one sleeps in a set and reads: (notes read of each writer, out of order, times
     the reader woke)"""
     cdef BoxStress* s = <BoxStress*> calloc(1, sizeof(BoxStress))
-    cdef const PollerOps* ops = _ops(name)
+    cdef const PollerOps* ops = bench_ops(name)
     cdef void* set = ops.open()
     cdef pthread_t[MANY] threads
     cdef int i
@@ -366,269 +357,3 @@ def mailbox_stress(str name, int writers, uint32_t each):
     result = [s.seen[i] for i in range(started)], s.wrong, s.wakes
     free(s)
     return result
-
-
-# -- I/O thread ----------------------------------------------------------------------------------
-
-cdef struct Fired:
-    int64_t when
-    int64_t at
-    atomic[uint64_t]* count
-    uint64_t place            # fired as the how-manieth
-
-
-cdef struct Facts:            # a task, and what its posters want it to see
-    Task task
-    atomic[uint64_t] wanted
-    atomic[uint64_t] seen
-
-
-cdef struct Posting:
-    IoThread* io
-    Facts* facts
-    int n_facts
-    uint32_t each
-    atomic[uint32_t] next_poster
-
-
-cdef struct TickState:
-    Tick tick
-    atomic[uint64_t] runs
-    uint64_t wanted
-    int64_t first
-    int64_t last
-
-
-cdef void _see(Task* task, IoThread* io) noexcept nogil:
-    cdef Facts* f = <Facts*> task
-    f.seen.store(f.wanted.load())
-
-
-cdef void* _poster(void* argument) noexcept nogil:
-    cdef Posting* p = <Posting*> argument
-    cdef uint32_t me = p.next_poster.fetch_add(1)
-    cdef uint32_t i
-    cdef Facts* f
-    for i in range(p.each):
-        f = &p.facts[(me + i) % p.n_facts]
-        f.wanted.fetch_add(1)
-        io_post(p.io, &f.task)
-        if i % 128 == me:
-            sched_yield()
-    return NULL
-
-
-cdef void _fired(void* arg, IoThread* io) noexcept nogil:
-    cdef Fired* f = <Fired*> arg
-    f.at = now_ns()
-    f.place = f.count.fetch_add(1)
-
-
-cdef struct Arming:
-    Task task
-    Fired* timers
-    size_t n
-    atomic[uint64_t] fired
-
-
-cdef void _arm_all(Task* task, IoThread* io) noexcept nogil:
-    cdef Arming* a = <Arming*> task
-    cdef int64_t now = now_ns()
-    cdef size_t i
-    for i in range(a.n):
-        a.timers[i].when += now
-        a.timers[i].count = &a.fired
-        io_timer(io, a.timers[i].when, _fired, &a.timers[i])
-
-
-cdef bint _one_tick(Tick* tick, IoThread* io) noexcept nogil:
-    cdef TickState* t = <TickState*> tick.arg
-    t.last = now_ns()
-    if t.first == 0:
-        t.first = t.last
-    return t.runs.fetch_add(1) + 1 < t.wanted
-
-
-cdef void _list_tick(Task* task, IoThread* io) noexcept nogil:
-    io_tick(io, <Tick*> task.arg)
-
-
-cdef void _count_harvest(Watch* watch) noexcept nogil:
-    cdef Nested* nested = <Nested*> watch.arg
-    cdef Ready[8] found
-    cdef int n = watch.io.poller.wait(watch.set, found, 8, 0, NULL)
-    if n > 0:
-        nested.edges.fetch_add(n)
-    nested.calls.fetch_add(1)
-
-
-cdef struct Nested:
-    Watch watch
-    atomic[uint64_t] edges
-    atomic[uint64_t] calls
-
-
-cdef class Io:
-    """An I/O thread that runs. Ends with close(), or with the object."""
-
-    cdef IoThread* io
-    cdef Nested* nested
-    cdef int wake
-
-    def __cinit__(self, str name):
-        self.wake = -1
-        self.io = io_new(_ops(name))
-        if self.io == NULL or io_start(self.io):
-            raise OSError(errno, "I/O thread")
-
-    def __dealloc__(self):
-        self.close()
-
-    def close(self):
-        """Stop and free; nothing else may be called after it."""
-        if self.io == NULL:
-            return
-        self.stop()
-        if self.nested != NULL:
-            self.io.poller.close(self.nested.watch.set)
-            close(self.wake)
-            free(self.nested)
-            self.nested = NULL
-        io_free(self.io)
-        self.io = NULL
-
-    def stop(self):
-        with nogil:
-            io_stop(self.io)
-
-    def sync(self):
-        """Return when the thread has done all that it had in hand."""
-        with nogil:
-            io_sync(self.io)
-
-    @property
-    def loops(self):
-        return self.io.loops.load()
-
-    def round_trips(self, uint32_t n):
-        """Post a task, wait until it has run, n times, mostly to a thread that sleeps. How many
-        came back."""
-        cdef Facts* f = <Facts*> calloc(1, sizeof(Facts))
-        cdef uint32_t i
-        cdef uint32_t done = 0
-        f.task.run = _see
-        with nogil:
-            for i in range(n):
-                f.wanted.fetch_add(1)
-                io_post(self.io, &f.task)
-                if not _reaches(&f.seen, i + 1):
-                    break
-                done += 1
-            io_sync(self.io)
-        free(f)
-        return done
-
-    def posts(self, int posters, int tasks, uint32_t each):
-        """Threads post the same few tasks over and over. [(facts left, facts seen)] by task."""
-        cdef Posting p
-        cdef pthread_t[MANY] threads
-        cdef int i
-        cdef int started = 0
-        p.io = self.io
-        p.facts = <Facts*> calloc(tasks, sizeof(Facts))
-        p.n_facts = tasks
-        p.each = each
-        p.next_poster.store(0)
-        for i in range(tasks):
-            p.facts[i].task.run = _see
-        with nogil:
-            for i in range(posters):
-                started += pthread_create(&threads[i], NULL, _poster, &p) == 0
-            for i in range(started):
-                pthread_join(threads[i], NULL)
-            io_sync(self.io)  # one batch later everything posted before has run
-        result = [(p.facts[i].wanted.load(), p.facts[i].seen.load()) for i in range(tasks)]
-        free(p.facts)
-        return result
-
-    def timers(self, list delays):
-        """Arm them together; [(when, fired at, place)] in seconds; None: some never fired."""
-        cdef Arming* a = <Arming*> calloc(1, sizeof(Arming))
-        cdef size_t i
-        cdef bint all_fired
-        a.n = len(delays)
-        a.timers = <Fired*> calloc(a.n, sizeof(Fired))
-        a.task.run = _arm_all
-        for i in range(a.n):
-            a.timers[i].when = _ns(delays[i])
-        with nogil:
-            io_post(self.io, &a.task)
-            all_fired = _reaches(&a.fired, a.n)
-            io_sync(self.io)
-        result = None
-        if all_fired:
-            result = [(a.timers[i].when * 1e-9, a.timers[i].at * 1e-9, a.timers[i].place)
-                      for i in range(a.n)]
-            free(a.timers)
-            free(a)
-        return result
-
-    def ticks(self, uint64_t n):
-        """A tick that wants n calls: (calls it got, seconds from the first to the last)."""
-        cdef TickState* t = <TickState*> calloc(1, sizeof(TickState))
-        cdef Task* task = <Task*> calloc(1, sizeof(Task))
-        t.tick.run = _one_tick
-        t.tick.arg = t
-        t.wanted = n
-        task.run = _list_tick
-        task.arg = &t.tick
-        with nogil:
-            io_post(self.io, task)
-            _reaches(&t.runs, n)
-            io_sync(self.io)
-        result = t.runs.load(), (t.last - t.first) * 1e-9
-        free(t)
-        free(task)
-        return result
-
-    def watch(self):
-        """Nest a set with an eventfd (NULL arg, never read) in the thread's set."""
-        cdef Ready[4] found
-        cdef const PollerOps* ops = self.io.poller
-        self.nested = <Nested*> calloc(1, sizeof(Nested))
-        self.nested.watch.set = ops.open()
-        self.nested.watch.harvest = _count_harvest
-        self.nested.watch.arg = self.nested
-        self.wake = eventfd_new()
-        ops.add(self.nested.watch.set, self.wake, NULL)
-        ops.wait(self.nested.watch.set, found, 4, 0, NULL)
-        if io_watch(self.io, &self.nested.watch) < 0:
-            raise OSError(errno, "watch")
-
-    def unwatch(self):
-        """Close the set that watch() made while the thread may look at it."""
-        cdef const PollerOps* ops = self.io.poller
-        with nogil:
-            ops.arm_set(self.io.set, self.nested.watch.set, &self.nested.watch, False)
-            io_sync(self.io)
-            ops.close(self.nested.watch.set)
-            close(self.wake)
-        free(self.nested)
-        self.nested = NULL
-
-    def arm(self, bint on):
-        self.io.poller.arm_set(self.io.set, self.nested.watch.set, &self.nested.watch, on)
-
-    def edge(self):
-        eventfd_signal(self.wake)
-
-    def edges(self, uint64_t n):
-        """True once n edges have been harvested."""
-        cdef bint came
-        with nogil:
-            came = _reaches(&self.nested.edges, n)
-        return came
-
-    @property
-    def harvested(self):
-        return self.nested.edges.load(), self.nested.calls.load()

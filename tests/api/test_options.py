@@ -87,8 +87,8 @@ def test_marks(ctx):
             pull = ctx.socket("pull", connect="inproc://marks", **({name: n} if name == "recv_hwm" else {"recv_hwm": 1}))
             push.wait_peers(1, 5)
             assert fill(push) == n + 1
-            push.close(0)
             pull.close(0)
+            push.close(0)
     push = ctx.socket("push", bind="inproc://marks", send_hwm_bytes=500, recv_hwm_bytes=1)
     ctx.socket("pull", connect="inproc://marks", recv_hwm_bytes=500)
     push.wait_peers(1, 5)
@@ -157,6 +157,7 @@ def test_linger(ctx):
 def test_strict_and_max_message_size(ctx):
     rep = ctx.socket("rep", bind="tcp://127.0.0.1:0", max_message_size=100)
     req = ctx.socket("req", connect=rep.endpoints[0], strict=True)
+    req.wait_peers(1, 5)
     req.send(b"1")
     with pytest.raises(mq.StateError, match="strict"):
         req.send(b"2")

@@ -2,8 +2,9 @@
 
 import threading
 
-import mqcore as mq
 import pytest
+
+import mqcore as mq
 
 zmq = pytest.importorskip("zmq")
 

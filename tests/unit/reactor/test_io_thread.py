@@ -1,7 +1,7 @@
 """The I/O thread: posts, sleep and wake-up, timers, ticks, harvesting, the end."""
 
 import pytest
-from mqcore.testing.reactor_bench import Io
+from mqcore.testing.io_bench import Io
 
 
 @pytest.fixture

@@ -5,10 +5,10 @@ import threading
 import time
 
 import pytest
-from mqcore.testing import reactor_bench as bench
 from mqcore.testing.reactor_bench import IN, OUT, Poller, signal_eventfd
 from pollers import LONG, Later, asleep, empty, what_of
 
+from mqcore.testing import reactor_bench as bench
 
 # -- nesting -------------------------------------------------------------------------------------
 

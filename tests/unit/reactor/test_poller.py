@@ -1,4 +1,4 @@
-"""The poller's table, whoever is behind it: edges, arming, time, signals, changes under a sleeper."""
+"""The poller's table, whoever is behind it: edges, arming, time, signals, changes in a wait."""
 
 import os
 import resource
@@ -7,10 +7,10 @@ import threading
 import time
 
 import pytest
-from mqcore.testing import reactor_bench as bench
 from mqcore.testing.reactor_bench import HUP, IN, OUT, Poller, signal_eventfd
 from pollers import LONG, Later, asleep, drained, empty, fill, what_of
 
+from mqcore.testing import reactor_bench as bench
 
 # -- edges ---------------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ import os
 import select
 
 import pytest
+
 from mqcore.testing import reactor_bench as bench
 
 
