@@ -217,6 +217,8 @@ cdef class SocketHandle:
         sock_enter(self.s)
         rc = self.s.ops.set_option(self.s.pattern, key, number, <const uint8_t*> <char*> raw,
                                    len(raw))
+        if name == "strict" and rc == MQ_OK:
+            self.s.strict = number != 0
         sock_leave(self.s, True)
         if rc == MQ_INVALID:
             raise OptionError(f"{name}={value!r} is not possible here")

@@ -61,7 +61,7 @@ cdef struct Sock:
     uint32_t flags            # of the pattern
     uint32_t on_full
     uint32_t immediate
-    uint32_t strict_order     # plain recv() gave a request that has not been answered
+    uint32_t strict           # a request that waits for its first peer is not superseded either
     atomic[uint32_t] closing  # CLOSING_*
     atomic[uint32_t] connects # endpoints of our own that may bring a peer
     # -- lock and wake-ups ---------------------------------------------------------------------

@@ -382,6 +382,8 @@ cdef int _send(Sock* s, Msg* parts, size_t n) noexcept nogil:
         return MQ_CLOSED
     if s.n_waiting.load():
         if s.flags & PAT_EXCHANGE:       # a new request supersedes the one nobody has taken yet
+            if s.strict:
+                return MQ_STATE
             forget_waiting(s, DROP_CANCELLED)
         else:
             pump(s)
