@@ -107,7 +107,8 @@ class Hub:
             loop.stop()
             plane.stop()
             self.pump()
-            self._plane = self._loop = None  # their descriptors end with the last socket object
+            plane.shut()
+            self._plane = self._loop = None
 
     def watched(self, delta: int) -> None:
         """So many more event streams: patterns tell what happens only while there are any."""

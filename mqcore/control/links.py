@@ -513,6 +513,7 @@ class SocketLinks:
         self._end_all()
         if self.report is not None:  # a signal's handler closed us meanwhile
             return
+        self.core._unwatch()
         report = self._closing_report(self.core._accounts(), unacked, started)
         for endpoint in self.nodes:
             endpoint.move("closed")

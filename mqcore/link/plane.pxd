@@ -48,6 +48,8 @@ cdef struct Plane:
 
 cdef Plane* plane_new(const PollerOps* poller, int io_threads) noexcept nogil   # NULL: errno
 cdef void plane_stop(Plane* plane) noexcept nogil          # joins the I/O threads
+# stopped, and no socket posts any more: close the descriptors. Idempotent.
+cdef void plane_shut(Plane* plane) noexcept nogil
 cdef void plane_free(Plane* plane) noexcept nogil          # after plane_stop; frees every slot
 # forked child: close descriptors, leak the rest
 cdef void plane_abandon(Plane* plane) noexcept nogil

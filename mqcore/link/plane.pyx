@@ -5,7 +5,7 @@ from libc.string cimport memcpy, memset
 
 from mqcore.base.slab cimport pool_free, pool_new
 from mqcore.reactor.includes cimport close
-from mqcore.reactor.io_thread cimport io_abandon, io_free, io_new, io_start, io_stop
+from mqcore.reactor.io_thread cimport io_abandon, io_free, io_new, io_shut, io_start, io_stop
 from mqcore.reactor.mailbox cimport mailbox_init, mailbox_put, mailbox_take
 
 
@@ -37,13 +37,12 @@ cdef void plane_stop(Plane* plane) noexcept nogil:
         io_stop(plane.ios[i])
 
 
-cdef void plane_free(Plane* plane) noexcept nogil:
+cdef void plane_shut(Plane* plane) noexcept nogil:
     cdef Note* note
     cdef Note* following
-    cdef uint32_t b
     cdef int i
     for i in range(plane.n_ios):
-        io_free(plane.ios[i])
+        io_shut(plane.ios[i])
     if plane.notes.fd >= 0:
         note = mailbox_take(&plane.notes)
         while note != NULL:
@@ -51,6 +50,15 @@ cdef void plane_free(Plane* plane) noexcept nogil:
             free(note)
             note = following
         close(plane.notes.fd)
+        plane.notes.fd = -1
+
+
+cdef void plane_free(Plane* plane) noexcept nogil:
+    cdef uint32_t b
+    cdef int i
+    plane_shut(plane)
+    for i in range(plane.n_ios):
+        io_free(plane.ios[i])
     for b in range(plane.n_blocks):
         free(plane.blocks[b])
     free(plane.blocks)

@@ -62,6 +62,8 @@ cdef struct IoThread:
 cdef IoThread* io_new(const PollerOps* poller) noexcept nogil           # NULL: errno
 cdef int io_start(IoThread* io) noexcept nogil                          # 0, or an errno
 cdef void io_stop(IoThread* io) noexcept nogil                          # joins; idempotent
+# stopped: close the descriptors; nothing is posted any more
+cdef void io_shut(IoThread* io) noexcept nogil
 cdef void io_free(IoThread* io) noexcept nogil
 # forked child: close descriptors only
 cdef void io_abandon(IoThread* io) noexcept nogil

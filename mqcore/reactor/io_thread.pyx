@@ -73,9 +73,15 @@ cdef void io_stop(IoThread* io) noexcept nogil:
     io.started = 0
 
 
+cdef void io_shut(IoThread* io) noexcept nogil:
+    if io.set != NULL:
+        io.poller.close(io.set)
+        close(io.wake)
+        io.set = NULL
+
+
 cdef void io_free(IoThread* io) noexcept nogil:
-    io.poller.close(io.set)
-    close(io.wake)
+    io_shut(io)
     free(io.timers)
     free(io)
 

@@ -27,7 +27,8 @@ from mqcore.sock.pipes cimport account
 from mqcore.sock.sock cimport (
     CLOSING_ALL, NOTIFIERS, WAIT_TIMEOUT, Ended, sock_abandon, sock_changed, sock_close_input,
     sock_drop_all, sock_enter,
-    sock_free, sock_leave, sock_new, sock_outstanding, sock_query, sock_subscribe, sock_watch,
+    sock_free, sock_leave, sock_new, sock_outstanding, sock_query, sock_subscribe, sock_unwatch,
+    sock_watch,
 )
 from mqcore.sock.wait cimport sock_wait
 from mqcore.spi.pattern cimport (
@@ -389,6 +390,11 @@ cdef class SocketHandle:
         sock_enter(self.s)
         sock_leave(self.s, True)
         return self.s.engines.load() == 0 and self.s.users.load() == 0
+
+    def _unwatch(self):
+        """Closed and settled: a socket object that is kept holds no descriptor."""
+        with nogil:
+            sock_unwatch(self.s)
 
     def _accounts(self):
         """Everything countable, in one look: dict(sent, received, waiting, unmatched, dropped,

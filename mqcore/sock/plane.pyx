@@ -6,7 +6,7 @@ from libc.stdlib cimport free
 
 from mqcore.base.slab cimport pool_drain_released
 from mqcore.link.engine cimport Engine, engine_at, engine_release
-from mqcore.link.plane cimport ControlNote, plane_abandon, plane_free, plane_new, plane_stop
+from mqcore.link.plane cimport ControlNote, plane_abandon, plane_free, plane_new, plane_shut, plane_stop
 from mqcore.reactor.epoll cimport epoll_ops
 from mqcore.reactor.mailbox cimport Note, mailbox_take
 from mqcore.reactor.poll cimport poll_ops
@@ -43,6 +43,10 @@ cdef class PlaneCore:
         with nogil:
             plane_stop(self.plane)
         pool_drain_released(self.plane.pool)
+
+    def shut(self):
+        """After stop() and the last take_notes(): close the descriptors."""
+        plane_shut(self.plane)
 
     def abandon(self):
         """In a forked child: close the inherited descriptors, touch nothing else."""

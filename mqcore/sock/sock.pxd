@@ -104,6 +104,8 @@ cdef struct Sock:
 
 cdef Sock* sock_new(Plane* plane, const PatternOps* ops, uint32_t number) noexcept nogil
 cdef void sock_free(Sock* s) noexcept nogil               # no engine, no pipe, no call inside
+# closed, and nobody inside: give the set and its eventfd back. Idempotent.
+cdef void sock_unwatch(Sock* s) noexcept nogil
 cdef int sock_watch(Sock* s) noexcept nogil               # make the set; 0 or -1 with errno
 # -- under no lock; any thread ---------------------------------------------------------------------
 cdef void sock_enter(Sock* s) noexcept nogil              # lock and drain

@@ -87,13 +87,18 @@ cdef Sock* sock_new(Plane* plane, const PatternOps* ops, uint32_t number) noexce
     return s
 
 
+cdef void sock_unwatch(Sock* s) noexcept nogil:
+    if not s.watching.exchange(0):
+        return
+    s.plane.poller.arm_set(s.watch.io.set, s.watch.set, &s.watch, False)
+    io_sync(s.watch.io)       # it may have harvested this set just before
+    s.plane.poller.close(s.watch.set)
+    close(s.wake)
+
+
 cdef void sock_free(Sock* s) noexcept nogil:
     cdef Ended* ended
-    if s.watching.load():
-        s.plane.poller.arm_set(s.watch.io.set, s.watch.set, &s.watch, False)
-        io_sync(s.watch.io)   # it may have harvested this set just before
-        s.plane.poller.close(s.watch.set)
-        close(s.wake)
+    sock_unwatch(s)
     s.ops.fini(s.pattern)
     free(s.pattern)
     vec_fini(&s.waiting)
