@@ -142,6 +142,9 @@ cdef Engine* engine_new(Plane* plane, IoThread* io, Watch* watch, Port* port, in
     e.pipe = NULL
     e.in_blocked = 0
     e.out_blocked = 0
+    e.input.slab = NULL       # the slot's last engine may have died in the middle of its input
+    e.input.pos = NULL
+    e.input.end = NULL
     e.in_size = 0
     e.in_parts = 0
     e.in_more = 0

@@ -8,6 +8,7 @@ reports; two contexts in one process.
 import socket
 import threading
 import time
+from contextlib import contextmanager
 
 import pytest
 from child import Child
@@ -89,7 +90,7 @@ def test_written_at_one_side_is_read_at_the_other(ctx, where, kind, out, inn, rn
     [mine] = until(lambda: [p for p in s.stats().peers.values() if p.written == sent])
     [theirs] = r.stats().peers.values()
     assert mine.written == theirs.read == theirs.delivered == sent and not mine.dropped
-    report = s.close()
+    report = s.close(LIMIT)
     assert report and report.written == sent and not report.dropped
 
 
@@ -265,7 +266,7 @@ def test_two_connects_of_which_one_never_answers(ctx):
 
 
 def test_what_is_queued_for_a_dead_peer_goes_to_another(ctx):
-    s = ctx.socket("push", bind="tcp://127.0.0.1:0", send_hwm=1000, send_buffer=4096)
+    s = ctx.socket("push", bind="tcp://127.0.0.1:0", send_hwm=1000, send_buffer=65536)
     slow = RawPeer.connect(s.endpoints[0].url)
     slow.shake("PULL")
     s.wait_peers(1, LIMIT)
@@ -304,10 +305,10 @@ def test_a_killed_reader(ctx):
 
 # -- close -------------------------------------------------------------------------------------------------
 
-@pytest.fixture
+@contextmanager
 def full(ctx):
     """A PUSH whose peer reads nothing; so and so many were sent."""
-    s = ctx.socket("push", bind="tcp://127.0.0.1:0", send_buffer=4096)
+    s = ctx.socket("push", bind="tcp://127.0.0.1:0", send_buffer=65536)
     with RawPeer.connect(s.endpoints[0].url) as peer:
         peer.shake("PULL")
         s.wait_peers(1, LIMIT)
@@ -321,28 +322,28 @@ def honest(report, n=300):
     assert sum(report.dropped.values()) == report.undelivered > 0
 
 
-def test_linger_0(full):
-    s, _ = full
-    report = s.close(0)
-    honest(report)
-    assert report.elapsed < 1 and s.close() is report
+def test_linger_0(ctx):
+    with full(ctx) as (s, _):
+        report = s.close(0)
+        honest(report)
+        assert report.elapsed < 1 and s.close() is report
 
 
-def test_linger_expires(full):
-    s, _ = full
-    report = s.close(0.2)
-    honest(report)
-    assert 0.2 <= report.elapsed < 2
+def test_linger_expires(ctx):
+    with full(ctx) as (s, _):
+        report = s.close(0.2)
+        honest(report)
+        assert 0.2 <= report.elapsed < 2
 
 
-def test_linger_is_enough(full):
-    s, peer = full
-    got = []
-    reader = threading.Thread(target=lambda: got.extend(peer.parts() for _ in range(300)))
-    reader.start()
-    report = s.close(LIMIT)
-    reader.join()
-    assert report and report.written == 300 == len(got) and report.unacked == 0
+def test_linger_is_enough(ctx):
+    with full(ctx) as (s, peer):
+        got = []
+        reader = threading.Thread(target=lambda: got.extend(peer.parts() for _ in range(300)))
+        reader.start()
+        report = s.close(LIMIT)
+        reader.join()
+        assert report and report.written == 300 == len(got) and report.unacked == 0
 
 
 def test_linger_for_a_peer_that_is_not_there_yet(ctx, where):

@@ -376,20 +376,19 @@ def test_mutated_conversations(victim, pattern, rng):
     v.serves()
 
 
-def test_mutated_old_versions(victim, rng):
-    for pattern in PATTERNS:
-        v = victim(pattern, max_message_size=1 << 20, handshake_timeout=0.3)
-        old = [SIGNATURE + b"\1\5" + frame(b"me") + message(b"\1a", b"", b"c"),
-               frame1(b"me") + frame1(b"\1a", True) + frame1(b"x" * 300)]
-        for _ in range(10):
-            with v.raw() as peer:
-                try:
-                    peer.say(mutate(rng, rng.choice(old)))
-                except ConnectionError:
-                    pass
-        until(lambda v=v: not v.s.peers())
-        v.serves()
-        v.s.close()
+@every
+def test_mutated_old_versions(victim, pattern, rng):
+    v = victim(pattern, max_message_size=1 << 20, handshake_timeout=0.3)
+    old = [SIGNATURE + b"\1\5" + frame(b"me") + message(b"\1a", b"", b"c"),
+           frame1(b"me") + frame1(b"\1a", True) + frame1(b"x" * 300)]
+    for _ in range(10):
+        with v.raw() as peer:
+            try:
+                peer.say(mutate(rng, rng.choice(old)))
+            except ConnectionError:
+                pass
+    until(lambda: not v.s.peers())
+    v.serves()
 
 
 @pytest.mark.parametrize("pattern", ["pull", "pair", "dealer", "router", "sub", "xsub", "xpub"])
@@ -580,3 +579,18 @@ def test_many_bad_connections_at_once(victim, rng):
         assert v.why("HandshakeFailed")
     for peer in peers:
         peer.close()
+
+
+@every
+def test_what_a_bad_peer_said_is_not_taken_for_the_next_ones_words(victim, pattern, rng):
+    """Peers that are dropped in the middle of their input leave nothing behind for the connections
+    that come after them."""
+    v = victim(pattern, handshake_timeout=5.0)
+    for data in (GREETING + ready("NONSENSE") + rng.randbytes(500), b"\0" * 70,
+                 frame1(b"") + b"\0" + rng.randbytes(500)):
+        for _ in range(5):
+            with v.raw() as peer:
+                peer.say(data)
+                assert peer.ended()
+    for _ in range(8):
+        v.serves()
