@@ -8,7 +8,8 @@ request went out on is closed and reopened (DIRTY_RESET), and nothing more is se
 
 The new link waits for the old one's FIN. A ROUTER of libzmq without handover needs more: as long as
 its application has not read the old link to the end, a second one with the same routing id is deaf
-for ever, and nothing on the wire tells. A REQ with a `routing_id` should use `correlate` with those.
+for ever, and nothing on the wire tells. A REQ with a `routing_id` should use `correlate` with
+those.
 
     state      send           recv                         abandon    the peer leaves
     IDLE       -> ASKED       MQ_STATE                     -          -

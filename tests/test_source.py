@@ -143,7 +143,8 @@ def python_spans(text: str):
 def cython_spans(text: str):
     lines = logical_lines(text)
     for i, line in enumerate(lines):
-        match = re.match(r"(?:async\s+)?(?:def|cdef|cpdef)\b(?! class).*?\b(\w+)\s*\(.*:$", line.text)
+        match = re.match(r"(?:async\s+)?(?:def|cdef|cpdef)\b(?! class).*?\b(\w+)\s*\(.*:$",
+                         line.text)
         if not match or "=" in line.text.split("(")[0]:
             continue
         last = line.last

@@ -133,8 +133,8 @@ cdef class SocketHandle:
         raise RuntimeError(f"status {rc}")
 
     cdef int wait(self, uint32_t seen, int64_t deadline) except -1:
-        """Sleep without the GIL; 1: time is up. While it sleeps it is a call inside that close() waits
-        for; in a signal's handler it is not, so that a handler may close the socket."""
+        """Sleep without the GIL; 1: time is up. While it sleeps it is a call inside that close()
+        waits for; in a signal's handler it is not, so that a handler may close the socket."""
         cdef int verdict
         cdef bint slices = get_ident() == MAIN
         self.s.users.fetch_add(1)

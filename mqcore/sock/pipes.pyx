@@ -302,7 +302,8 @@ cdef int wait_in_line(Sock* s, Msg* parts, size_t n) noexcept nogil:
         return MQ_FULL
     if s.port.send.conflate:
         forget_waiting(s, DROP_CONFLATED)
-    if s.waiting_at >= 64 and s.waiting_at * 2 >= s.waiting.n:   # a line that never empties: close up
+    # a line that never empties: close up
+    if s.waiting_at >= 64 and s.waiting_at * 2 >= s.waiting.n:
         s.waiting.n -= s.waiting_at
         memmove(s.waiting.at, s.waiting.at + s.waiting_at, s.waiting.n * sizeof(Msg))
         s.waiting_at = 0

@@ -114,7 +114,8 @@ cdef struct Pipe:
     void* link                # what both ends share and the last one frees
     uint32_t state
     atomic[uint32_t] events
-    # inproc: messages published to the far end, whose socket has another lock; of them conflated away
+    # inproc: messages published to the far end, whose socket has another lock; of them conflated
+    # away
     atomic[int64_t] passed
     atomic[int64_t] passed_conflated
     Pipe* ready_next

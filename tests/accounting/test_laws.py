@@ -1,8 +1,8 @@
 """The laws of accounting after every step of random programs, over every transport; what close()
 reports; two contexts in one process.
 
-    per peer    offered == written + queued_out + dropped_out      read == delivered + queued_in + dropped_in
-    per socket  sent == sum(offered) + waiting + dropped           (one-to-one patterns)
+    per peer    offered == written + queued_out + dropped_out      read == delivered + queued_in +
+    dropped_in per socket  sent == sum(offered) + waiting + dropped           (one-to-one patterns)
 """
 
 import socket
@@ -96,8 +96,8 @@ def test_written_at_one_side_is_read_at_the_other(ctx, where, kind, out, inn, rn
 
 @transports
 def test_random_programs_of_peers_that_come_and_go(ctx, where, kind, rng):
-    """PUSH to a changing set of PULLs, some slow, some closed with messages unread: everything that was
-    sent is read by somebody, waits, or is a counted loss; nothing is read twice."""
+    """PUSH to a changing set of PULLs, some slow, some closed with messages unread: everything that
+    was sent is read by somebody, waits, or is a counted loss; nothing is read twice."""
     url = where(kind)
     s = ctx.socket("push", send_hwm=20, linger=0)
     url = s.bind(url).url
@@ -191,8 +191,9 @@ def test_requests(ctx, where, kind, rng):
 @transports
 @pytest.mark.parametrize("pattern", ["pub", "xpub"])
 def test_publishers(ctx, where, kind, pattern, rng):
-    """Subscriptions change, subscribers come, go and do not read: each publication is offered to exactly
-    those that wanted it, and is written, queued or a counted drop for each; else it is unmatched."""
+    """Subscriptions change, subscribers come, go and do not read: each publication is offered to
+    exactly those that wanted it, and is written, queued or a counted drop for each; else it is
+    unmatched."""
     s = ctx.socket(pattern, send_hwm=30, linger=0)
     url = s.bind(where(kind)).url
     subs, sent = [], 0
@@ -303,7 +304,7 @@ def test_a_killed_reader(ctx):
     assert len(read_to_the_end(r, 300 - first.offered)) == 300 - first.offered
 
 
-# -- close -------------------------------------------------------------------------------------------------
+# -- close -----------------------------------------------------------------------------------------
 
 @contextmanager
 def full(ctx):
@@ -383,7 +384,7 @@ def test_a_line_that_never_empties_does_not_grow(ctx, where):
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 16 << 10
 
 
-# -- contexts ------------------------------------------------------------------------------------------------
+# -- contexts --------------------------------------------------------------------------------------
 
 def test_two_contexts_with_the_same_names(ctx):
     """One is closed under load; the other does not notice."""

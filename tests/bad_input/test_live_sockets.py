@@ -11,8 +11,20 @@ import time
 
 import pytest
 from rawzmtp import (
-    COMMAND, GREETING, LONG, MORE, PEER_OF, SIGNATURE, RawListener, RawPeer, command, frame, frame1,
-    message, prop, ready,
+    COMMAND,
+    GREETING,
+    LONG,
+    MORE,
+    PEER_OF,
+    SIGNATURE,
+    RawListener,
+    RawPeer,
+    command,
+    frame,
+    frame1,
+    message,
+    prop,
+    ready,
 )
 from waiting import until
 
@@ -154,7 +166,7 @@ def victim(ctx):
         v.s = v.events = None
 
 
-# -- before the handshake is complete --------------------------------------------------------------------
+# -- before the handshake is complete --------------------------------------------------------------
 
 def wrong_metadata(size):
     return GREETING + command(b"READY", b"\x0bSocket-Type" + struct.pack(">I", size) + b"PAIR")
@@ -254,7 +266,7 @@ def test_peers_that_stop_halfway(victim, pattern):
     v.serves()
 
 
-# -- after it ---------------------------------------------------------------------------------------------
+# -- after it --------------------------------------------------------------------------------------
 
 DROPPED = {
     "length 2^63": bytes((LONG,)) + struct.pack(">Q", 1 << 63),
@@ -416,7 +428,7 @@ def test_requests_of_ten_thousand_parts(victim):
     assert v.s.stats().total.dropped_in == {"malformed": 1}
 
 
-# -- memory ------------------------------------------------------------------------------------------------
+# -- memory ----------------------------------------------------------------------------------------
 
 def memory():
     with open("/proc/self/statm") as f:
@@ -493,7 +505,7 @@ def test_many_subscriptions_are_survived(victim):
     v.serves()
 
 
-# -- the stream itself ---------------------------------------------------------------------------------------
+# -- the stream itself -----------------------------------------------------------------------------
 
 @every
 @pytest.mark.parametrize("half", ["in a length", "in a body", "in a multipart message"])

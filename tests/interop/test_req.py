@@ -1,8 +1,8 @@
 """REQ towards pyzmq REP and ROUTER: answers that come late, twice, never, after a reconnect, from a
 stranger; with and without correlate. After each of them a new request gets its own answer.
 
-What a server sees: without correlate an abandoned request costs the link, so the next one comes over
-a new connection; with correlate the link stays.
+What a server sees: without correlate an abandoned request costs the link, so the next one comes
+over a new connection; with correlate the link stays.
 """
 
 import asyncio
@@ -220,8 +220,9 @@ def test_two_servers_of_which_one_never_answers(ask, zsock, zurl, ctx, correlate
 
 @both
 def test_a_routing_id_survives_the_new_link(ask, router, correlate):
-    """libzmq's ROUTER without handover leaves a second link with the same id deaf: the old one must be
-    gone before the new one comes. (Its application must read meanwhile: nothing else ends a link.)"""
+    """libzmq's ROUTER without handover leaves a second link with the same id deaf: the old one must
+    be gone before the new one comes. (Its application must read meanwhile: nothing else ends a
+    link.)"""
     z, url = router
     s = ask(url, routing_id=b"me", correlate=correlate, reconnect=0.05)
     stop = threading.Event()
@@ -248,7 +249,8 @@ def test_a_routing_id_survives_the_new_link(ask, router, correlate):
 
 @both
 def test_answers_that_are_none(ask, correlate):
-    """Without the envelope, with another id, empty: each is a counted drop, the true one is taken."""
+    """Without the envelope, with another id, empty: each is a counted drop, the true one is
+    taken."""
     with RawListener() as listener:
         s = ask(listener.url, correlate=correlate)
         with listener.accept() as peer:
@@ -260,7 +262,8 @@ def test_answers_that_are_none(ask, correlate):
             wrong = [[b"no envelope"], [b"five.", b"", b"x"], [b""], [b"", b""][:1],
                      [b"1234", b"not empty", b"x"]]
             if correlate:
-                wrong += [[bytes(4) if envelope[0] != bytes(4) else b"abcd", b"", b"x"], [b"", b"x"]]
+                wrong += [[bytes(4) if envelope[0] != bytes(4) else b"abcd", b"", b"x"], [b"",
+                                                                                          b"x"]]
             for w in wrong:
                 peer.say(message(*w))
             peer.say(message(*envelope, b"true"))

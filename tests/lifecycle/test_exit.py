@@ -1,4 +1,5 @@
-"""The end of the program: what was sent is delivered or said to be lost, nothing hangs; and Ctrl-C."""
+"""The end of the program: what was sent is delivered or said to be lost, nothing hangs; and
+Ctrl-C."""
 
 import random
 import signal
@@ -7,8 +8,9 @@ import sys
 import textwrap
 import time
 
-import mqcore
 import pytest
+
+import mqcore
 
 
 def start(program, *args, **more):
@@ -104,8 +106,10 @@ SETUP = """
     sub = mqcore.Sub(connect="tcp://127.0.0.1:1"); sub.subscribe(b"")
     req = mqcore.Req(connect="tcp://127.0.0.1:1")
 """
-CALLS = ["pull.recv()", "pull.recv(timeout=100)", "pull.recv_many()", "pull.recv_parts()", "pull.recv_msg()",
-         "pull.recv_batch()", "pull.recv_into(bytearray(9))", "full.send(b'2')", "full.send_parts([b'2'])",
+CALLS = ["pull.recv()", "pull.recv(timeout=100)", "pull.recv_many()", "pull.recv_parts()",
+         "pull.recv_msg()",
+         "pull.recv_batch()", "pull.recv_into(bytearray(9))", "full.send(b'2')",
+         "full.send_parts([b'2'])",
          "full.send_many([b'2'])", "full.send_ref(bytearray(9))", "sub.recv()", "req.request(b'x')",
          "mqcore.poll([pull])", "next(iter(pull))", "full.close(None)", "pull.wait_peers(1)",
          "pull.peers() or full.wait_peers(1)"]
@@ -218,7 +222,7 @@ def test_a_handler_that_closes_the_socket_that_is_waited_for(call):
 
 def test_interrupts_at_random_moments_of_open_and_close(seed):
     """Ctrl-C wherever it hits: the program ends, with a traceback or without."""
-    process = start(f"""
+    process = start("""
         import random
         def go():
             while True:

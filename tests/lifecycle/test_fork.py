@@ -1,4 +1,5 @@
-"""fork: the parent goes on untouched, inherited sockets raise Forked, new ones in the child work."""
+"""fork: the parent goes on untouched, inherited sockets raise Forked, new ones in the child
+work."""
 
 import fcntl
 import multiprocessing
@@ -9,8 +10,9 @@ import threading
 import time
 from concurrent.futures import ProcessPoolExecutor
 
-import mqcore
 import pytest
+
+import mqcore
 
 
 def in_child(fn) -> int:

@@ -9,15 +9,17 @@ import struct
 import threading
 import time
 
-import mqcore
-import mqcore.testing
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
+import mqcore
+import mqcore.testing
+
 KINDS = [("push", "pull"), ("pair", "pair"), ("dealer", "router"), ("pub", "sub"), ("req", "rep")]
-SAID = (mqcore.SocketClosed, mqcore.ContextClosed, mqcore.RecvTimeout, mqcore.SendTimeout, mqcore.StateError,
+SAID = (mqcore.SocketClosed, mqcore.ContextClosed, mqcore.RecvTimeout, mqcore.SendTimeout,
+        mqcore.StateError,
         mqcore.UsageError, mqcore.NoSuchPeer, mqcore.PeerGone, mqcore.NotSubscribed)
 GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00NULL" + bytes(48)
 
@@ -145,7 +147,8 @@ class Ends(RuleBasedStateMachine):
 
 
 TestEnds = Ends.TestCase
-TestEnds.settings = settings(max_examples=int(os.environ.get("MQCORE_EXAMPLES", "60")), stateful_step_count=30,
+TestEnds.settings = settings(max_examples=int(os.environ.get("MQCORE_EXAMPLES", "60")),
+                             stateful_step_count=30,
                              deadline=None)
 
 

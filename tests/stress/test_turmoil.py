@@ -1,4 +1,5 @@
-"""The data plane under stress: see tests/support/turmoil.py. MQCORE_STRESS_SECONDS makes each longer."""
+"""The data plane under stress: see tests/support/turmoil.py. MQCORE_STRESS_SECONDS makes each
+longer."""
 
 import os
 
