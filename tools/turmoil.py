@@ -77,7 +77,7 @@ def main() -> None:
     parser.add_argument("--seconds", default="0.5", help="of each kind of stress")
     parser.add_argument("--keep", action="store_true", help="do not build anew")
     parser.add_argument("kinds", nargs="*")
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()
     tree = ROOT / "build" / options.what
     if not options.keep:
         shutil.rmtree(tree, ignore_errors=True)
