@@ -110,7 +110,8 @@ class Report:
             self.wrong.append(f"{what}: {got} instead of {want}"[:200])
 
     def show(self, console: Console) -> None:
-        table = Table("what", "library", "process", box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+        table = Table("what", "library", "process", box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1,
+                                                                                              0, 0))
         for name in ("messages", "drops", "msg/s", "p50 us", "p99 us"):
             table.add_column(name, justify="right")
         for row in self.rows:

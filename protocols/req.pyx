@@ -6,6 +6,10 @@ the next send (unless `strict`). What must not happen is that its late answer is
 one's. With `correlate` the id tells them apart and the link stays. Without, the link that the
 request went out on is closed and reopened (DIRTY_RESET), and nothing more is sent on the old one.
 
+The new link waits for the old one's FIN. A ROUTER of libzmq without handover needs more: as long as
+its application has not read the old link to the end, a second one with the same routing id is deaf
+for ever, and nothing on the wire tells. A REQ with a `routing_id` should use `correlate` with those.
+
     state      send           recv                         abandon    the peer leaves
     IDLE       -> ASKED       MQ_STATE                     -          -
     ASKED      gives up,      the answer -> IDLE,          -> IDLE    -> LEFT

@@ -43,12 +43,20 @@ FILE_LINES_WITHOUT_REASON = 500
 LONG: dict[str, str] = {
     "mqcore/control/links.py": "one state machine: a link from its first attempt to its end",
     "mqcore/link/engine.pyx": "the lease and the pump under it share every field of the engine",
+    "mqcore/__init__.pyi": "every public call, typed and described in one place",
+    "mqcore/sock/core.pyx": "one class: all calls that send and receive",
+    "mqcore/sock/sock.pyx": "everything that happens with the lock held on the way of a message",
+    "mqcore/api/aio.py": "the awaitable twin of every blocking call",
+    "tests/support/turmoil.py": "the stress programs, run by tests and by sanitizers",
     "mqcore/testing/pattern_bench.pyx": "one host and its Python face, for tests only",
 }
 # What lives as long as the process: (file, name): why. UPPER names are constants: they are
 # assigned at the top level only, which is checked, and need no row.
 GLOBALS: dict[tuple[str, str], str] = {
-    ("mqcore/sock/core.pyx", "get_ident"): "a function, kept at hand",
+    ("mqcore/sock/handle.pyx", "get_ident"): "a function, kept at hand",
+    ("mqcore/api/aio.py", "_turns"): "when each thread's loop last had its turn",
+    ("mqcore/api/context.py", "_lock"): "guards the default context",
+    ("mqcore/api/context.py", "_default"): "the default context",
     ("mqcore/spi/registry.py", "_transports"): "the cache of plug-ins found",
     ("mqcore/spi/registry.py", "_patterns"): "the cache of plug-ins found",
     ("transports/tcp.py", "transport"): "the plug-in: functions, no state",
@@ -135,7 +143,7 @@ def python_spans(text: str):
 def cython_spans(text: str):
     lines = logical_lines(text)
     for i, line in enumerate(lines):
-        match = re.match(r"(?:async\s+)?(?:def|cdef|cpdef)\b.*?\b(\w+)\s*\(.*:$", line.text)
+        match = re.match(r"(?:async\s+)?(?:def|cdef|cpdef)\b(?! class).*?\b(\w+)\s*\(.*:$", line.text)
         if not match or "=" in line.text.split("(")[0]:
             continue
         last = line.last

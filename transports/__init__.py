@@ -1,5 +1,6 @@
-"""The built-in transports. Imported or not, `mqcore.transports()` lists what is installed: the import
-of one of them puts this module in the place of that function, so it answers the call as well."""
+"""The built-in transports. Imported or not, `mqcore.transports()` lists what is installed: the
+import of one of them puts this module in the place of that function, so it answers the call as
+well."""
 
 import sys
 import types

@@ -4,9 +4,9 @@ No loop is remembered: each call asks which one runs it. A wait is: say that you
 more, sleep; what is received is taken by the task itself, synchronously, once it runs again. So a
 cancelled call has either taken nothing or returned, and no message can get lost between.
 
-Waking up: the data plane writes an eventfd (once per arming) that the loop watches. There is one for
-each socket and loop, shared by all tasks that wait there, kept while they do and a moment longer;
-the loop owns it, the socket knows it weakly, so that it ends with the loop in any case.
+Waking up: the data plane writes an eventfd (once per arming) that the loop watches. There is one
+for each socket and loop, shared by all tasks that wait there, kept while they do and a moment
+longer; the loop owns it, the socket knows it weakly, so that it ends with the loop in any case.
 
 Fairness: after TURNS calls that had not to wait, or SLICE seconds of them, a call lets other tasks
 run first, before it takes or sends anything.
@@ -68,7 +68,7 @@ async def turn() -> None:
         await trio.lowlevel.checkpoint_if_cancelled()
 
 
-# -- work that blocks -------------------------------------------------------------------------------
+# -- work that blocks ------------------------------------------------------------------------------
 
 
 async def in_thread(fn: Callable[[], Any], hurry: Callable[[], Any] | None = None) -> Any:
@@ -103,7 +103,7 @@ async def in_thread(fn: Callable[[], Any], hurry: Callable[[], Any] | None = Non
     return out[0]
 
 
-# -- the eventfd of a socket in a loop --------------------------------------------------------------
+# -- the eventfd of a socket in a loop -------------------------------------------------------------
 
 
 class Waker:
@@ -255,7 +255,7 @@ async def until(core: Any, attempt: Callable[[], Any], limit: float | None) -> A
             waker.end()
 
 
-# -- the twins ----------------------------------------------------------------------------------------
+# -- the twins -------------------------------------------------------------------------------------
 
 
 class AsyncFace:
@@ -263,7 +263,7 @@ class AsyncFace:
 
     __slots__ = ()
 
-    # -- sending ---------------------------------------------------------------------------------------
+    # -- sending -----------------------------------------------------------------------------------
 
     async def _asend(self: Any, data: Any, single: bool, timeout: Any, peer: int = 0) -> None:
         if due():
@@ -346,7 +346,7 @@ class AsyncFace:
             raise why[0]
         return pinned
 
-    # -- receiving -------------------------------------------------------------------------------------
+    # -- receiving ---------------------------------------------------------------------------------
 
     async def _arecv(self: Any, kind: int, arg: Any, timeout: Any) -> Any:
         if due():
@@ -394,7 +394,7 @@ class AsyncFace:
         if done is None:
             self._fail_send(10, default if timeout is ... else timeout)
 
-    # -- endpoints, peers, the end -----------------------------------------------------------------------
+    # -- endpoints, peers, the end -----------------------------------------------------------------
 
     async def abind(self: Any, url: str, **endpoint: Any) -> Any:
         """bind(), awaitable (a name may have to be looked up)."""
@@ -411,7 +411,8 @@ class AsyncFace:
                 one.close()
             raise
 
-    async def aconnect(self: Any, url: Any, *, prio: Any = ..., wait: Any = 0, **endpoint: Any) -> Any:
+    async def aconnect(self: Any, url: Any, *, prio: Any = ..., wait: Any = 0,
+                       **endpoint: Any) -> Any:
         """connect(), awaitable."""
         made = self.connect(url, prio=prio, **endpoint)
         if wait != 0:

@@ -1,4 +1,5 @@
-"""Context: the I/O threads, the inproc names and the default options that a group of sockets shares."""
+"""Context: the I/O threads, the inproc names and the default options that a group of sockets
+shares."""
 
 from __future__ import annotations
 
@@ -87,10 +88,11 @@ class Context:
         return self._hub.closed
 
     def close(self, linger: Any = ...) -> CloseReport:
-        """Close all sockets side by side, each within `linger` seconds (left out: its own), then end
-        the threads. Idempotent."""
+        """Close all sockets side by side, each within `linger` seconds (left out: its own), then
+        end the threads. Idempotent."""
         if self._hub.forked:
-            raise Forked("this context belongs to the parent process", hint="make a new one in the child")
+            raise Forked("this context belongs to the parent process",
+                         hint="make a new one in the child")
         started = time.monotonic()
         with self._closing:
             if self._report is None:
@@ -143,11 +145,14 @@ class Context:
 
 
 def _validated(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Defaults may name options of any pattern; which sockets they reach is seen when one is made."""
+    """Defaults may name options of any pattern; which sockets they reach is seen when one is
+    made."""
     from mqcore.spi import registry
 
-    rows = [row for info in registry.patterns() if not info.refused and set(values) - set(table.CORE)
-            for row in registry.pattern_options(info.name)] if set(values) - set(table.CORE) else []
+    rows = []
+    if set(values) - set(table.CORE):  # only then is it worth loading every pattern
+        rows = [row for info in registry.patterns() if not info.refused
+                for row in registry.pattern_options(info.name)]
     return table.validate_all(values, extra=rows)
 
 

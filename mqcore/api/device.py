@@ -1,7 +1,7 @@
 """device(): messages of one socket go to another, and back, in the data plane.
 
-A device owns its sockets while it runs: any other use of them raises UsageError. It holds at most one
-burst of messages in its hand; everything else stays where back-pressure keeps it.
+A device owns its sockets while it runs: any other use of them raises UsageError. It holds at most
+one burst of messages in its hand; everything else stays where back-pressure keeps it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from mqcore.sock.device import DeviceCore
 @dataclass(frozen=True)
 class DeviceStats:
     """What has passed. forth: front to back. `refused`: could never be passed on (a reply to a peer
-    that had left); `captured` and `missed`: copies for the capture socket, and those it had no room for."""
+    that had left); `captured` and `missed`: copies for the capture socket, and those it had no room
+    for."""
 
     forth: int = 0
     forth_bytes: int = 0
@@ -98,7 +99,8 @@ class Device:
                 seconds = self.back.linger if linger is ... else linger
                 self._core.finish(1e9 if seconds is None else seconds)
                 self._core.release()
-                ends = [self.front, self.back] + ([self.capture] if self.capture is not None else [])
+                ends = [self.front,
+                        self.back] + ([self.capture] if self.capture is not None else [])
                 self._reports = tuple(end.close(linger) for end in ends)
             return self._reports
 
@@ -126,6 +128,6 @@ class Device:
 
 
 def device(front: Any, back: Any, *, capture: Any = None) -> Device:
-    """Start moving messages between front and back: router and dealer make a queue, xsub and xpub (or
-    sub and pub) a forwarder, pull and push a streamer. `capture` gets a copy of everything."""
+    """Start moving messages between front and back: router and dealer make a queue, xsub and xpub
+    (or sub and pub) a forwarder, pull and push a streamer. `capture` gets a copy of everything."""
     return Device(front, back, capture)

@@ -13,8 +13,8 @@ from mqcore.errors import SocketClosed, UsageError, WaitTimeout
 
 
 class EventStream:
-    """Events from its making on, oldest first; `for` and `async for`. It ends when the socket, or it
-    itself, is closed. `lost` counts events that found the backlog full (the newest are lost)."""
+    """Events from its making on, oldest first; `for` and `async for`. It ends when the socket, or
+    it itself, is closed. `lost` counts events that found the backlog full (the newest are lost)."""
 
     def __init__(self, sock: Any, backlog: int) -> None:
         if isinstance(backlog, bool) or not isinstance(backlog, int) or backlog < 1:
@@ -32,7 +32,7 @@ class EventStream:
             if not sock.closed:
                 self._links.core._set("watched", True)
 
-    # -- from the control plane ------------------------------------------------------------------------
+    # -- from the control plane --------------------------------------------------------------------
 
     def _add(self, event: Event) -> None:
         last = isinstance(event, Closed) and not event.endpoint
@@ -62,7 +62,7 @@ class EventStream:
                 if not self._links.watchers and not self._links.core.closed:
                     self._links.core._set("watched", False)
 
-    # -- reading -----------------------------------------------------------------------------------------
+    # -- reading -----------------------------------------------------------------------------------
 
     def get(self, timeout: Any = None) -> Event:
         """The next event. WaitTimeout; SocketClosed once the socket or the stream is closed."""

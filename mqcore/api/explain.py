@@ -61,7 +61,8 @@ def _state(sock: Any, stats: Any) -> list[str]:
     out = []
     name = sock.pattern
     if name == "sub" and not sock.topics:
-        out.append('It is subscribed to nothing, so nothing can arrive: subscribe(b"") is everything.')
+        out.append('It is subscribed to nothing, so nothing can arrive; '
+                   'subscribe(b"") is everything.')
     if stats.waiting:
         out.append(f"{stats.waiting} message(s) wait in the socket for a peer that can take them.")
     if name in ("pub", "xpub"):

@@ -57,8 +57,8 @@ class Req(Socket):
         super().__init__(**kw)
 
     def request(self, data: Any, *, timeout: Any = ...) -> bytes:
-        """Send a request, wait for its answer. Others that ask meanwhile wait in line; `timeout` covers
-        that too. Left out: recv_timeout. After a time-out the request is abandoned."""
+        """Send a request, wait for its answer. Others that ask meanwhile wait in line; `timeout`
+        covers that too. Left out: recv_timeout. After a time-out the request is abandoned."""
         return self._request(data, timeout, self.recv)  # type: ignore[no-any-return]
 
     def request_msg(self, data: Any, *, timeout: Any = ...) -> Any:
@@ -132,8 +132,8 @@ class Rep(Socket):
 
 
 class Router(Socket):
-    """Each peer by its routing id. recv_parts() gives [id, ...], recv_msg() a Message with routing_id
-    and reply(); iterating gives Messages."""
+    """Each peer by its routing id. recv_parts() gives [id, ...], recv_msg() a Message with
+    routing_id and reply(); iterating gives Messages."""
 
     __slots__ = ()
     _pattern = "router"
@@ -145,7 +145,8 @@ class Router(Socket):
 
     def _target(self, peer: Any, parts: tuple[Any, ...]) -> tuple[list[Any], int]:
         if not parts:
-            raise UsageError("send_to() needs at least one part", hint='send_to(peer, b"") is empty')
+            raise UsageError("send_to() needs at least one part",
+                             hint='send_to(peer, b"") is empty')
         if isinstance(peer, Peer):
             return list(parts), peer.id
         if isinstance(peer, str):
@@ -242,7 +243,8 @@ class Sub(Socket):
     __slots__ = ("_guard", "_topics")
     _pattern = "sub"
 
-    def __init__(self, *, topics: Iterable[Any] = (), bind: Any = (), connect: Any = (), **kw: Any) -> None:
+    def __init__(self, *, topics: Iterable[Any] = (), bind: Any = (), connect: Any = (),
+                 **kw: Any) -> None:
         self._topics: dict[bytes, int] = {}
         self._guard = threading.Lock()
         if isinstance(topics, (str, bytes)):
@@ -258,7 +260,8 @@ class Sub(Socket):
             raise
 
     def subscribe(self, *topics: Any) -> None:
-        """Want messages that start so; b"" is everything. Twice wanted must be twice unsubscribed."""
+        """Want messages that start so; b"" is everything. Twice wanted must be twice
+        unsubscribed."""
         self._usable()
         for raw in [_topic(topic) for topic in topics]:
             with self._guard:
@@ -288,7 +291,8 @@ class Sub(Socket):
 
 
 class XSub(Socket):
-    """A Sub whose subscriptions are messages: send(b"\\x01topic") subscribes, b"\\x00topic" ends it."""
+    """A Sub whose subscriptions are messages: send(b"\\x01topic") subscribes, b"\\x00topic" ends
+    it."""
 
     __slots__ = ()
     _pattern = "xsub"

@@ -1,4 +1,5 @@
-"""poll() and apoll() over sockets, descriptors and objects that have one; and what fileno() gives."""
+"""poll() and apoll() over sockets, descriptors and objects that have one; and what fileno()
+gives."""
 
 from __future__ import annotations
 
@@ -30,9 +31,10 @@ BROKEN = select.POLLERR | select.POLLHUP | select.POLLNVAL
 class Level:
     """The descriptor of fileno(): an eventfd that is 1 exactly while recv() would not wait.
 
-    Two sides keep it so. A change at the socket rings a second eventfd, the control thread looks and
-    sets the level. Each receive, whatever it found, looks again before it returns. Both look under
-    one lock, and nobody writes without having looked: what was looked at last is what the level says.
+    Two sides keep it so. A change at the socket rings a second eventfd, the control thread looks
+    and sets the level. Each receive, whatever it found, looks again before it returns. Both look
+    under one lock, and nobody writes without having looked: what was looked at last is what the
+    level says.
     """
 
     def __init__(self, core: Any) -> None:
@@ -95,7 +97,8 @@ class Level:
 
 
 class Asked:
-    """One object of a poll: what it is, its descriptor if it is no socket of ours, what is wanted."""
+    """One object of a poll: what it is, its descriptor if it is no socket of ours, what is
+    wanted."""
 
     __slots__ = ("core", "fd", "obj", "want")
 
@@ -110,7 +113,7 @@ class Asked:
         if self.core is not None:
             return
         if isinstance(item, bool):
-            raise UsageError("poll() takes sockets, descriptors and objects with fileno(), not bool")
+            raise UsageError("poll() takes sockets and descriptors, not bool")
         if isinstance(item, int):
             self.fd = item
         else:
@@ -118,7 +121,7 @@ class Asked:
                 self.fd = int(item.fileno())
             except AttributeError:
                 raise UsageError(f"poll() cannot wait for {type(item).__name__}",
-                                 hint="sockets, descriptors, objects with fileno(), or (one, Ready)",
+                                 hint="give sockets, descriptors, objects with fileno()",
                                  ) from None
         if self.fd < 0:
             raise UsageError(f"{item!r} has no open descriptor")
@@ -126,7 +129,8 @@ class Asked:
     def look(self) -> Ready:
         """A socket of ours, now."""
         readable, writable = self.core._can()
-        return ((Ready.READ if readable else NONE) | (Ready.WRITE if writable else NONE)) & self.want
+        found = (Ready.READ if readable else NONE) | (Ready.WRITE if writable else NONE)
+        return found & self.want
 
     def mask(self) -> int:
         return sum(bit for ready, bit in EVENTS if ready & self.want)
@@ -173,7 +177,8 @@ def _ms(limit: float | None) -> float | None:
 
 def poll(objects: Iterable[Any], timeout: Any = None) -> list[tuple[Any, Ready]]:
     """Which of these are ready: [(object, Ready)], empty when time is up. An object is a socket, a
-    descriptor, something with fileno(), or (one of those, what is wanted); Ready.READ if not said."""
+    descriptor, something with fileno(), or (one of those, what is wanted); Ready.READ if not
+    said."""
     limit = limit_of(timeout)
     asked, ours, rest = _sort(objects)
     poller = _poller(rest)

@@ -57,7 +57,8 @@ def on_full_number(pattern: str, value: str, sends: bool) -> int:
         raise OptionError(f'on_full="disconnect" is not possible for {pattern}',
                           hint="close slow peers yourself on a TooSlow or Dropped event")
     if value == "drop_new" and pattern in ("req", "rep"):
-        raise OptionError(f'on_full="drop_new" means nothing for {pattern}: who asked would wait for ever')
+        raise OptionError(f'on_full="drop_new" means nothing for {pattern}: '
+                          "who asked would wait for ever")
     if pattern in FANOUT:  # a fan-out pattern sees its full peers itself; it drops by its own rule
         return 0
     return ON_FULL.index(value)
@@ -79,7 +80,8 @@ class Socket(AsyncFace, SocketCore):
         self._links: Any = None
         name = self._pattern
         if not name:
-            raise UsageError("Socket is the base of the patterns", hint='socket("push") makes a Push')
+            raise UsageError("Socket is the base of the patterns",
+                             hint='socket("push") makes a Push')
         plugin = registry.pattern(name)
         rows = registry.pattern_options(name)
         self._where = f"{type(self).__module__}.{type(self).__name__}"
@@ -118,9 +120,11 @@ class Socket(AsyncFace, SocketCore):
         on_full_number(name, options["on_full"], name not in ("pull", "sub"))
 
     def _full(self, value: str) -> None:
-        self._set("on_full", on_full_number(self._pattern, value, self._pattern not in ("pull", "sub")))
+        self._set("on_full", on_full_number(self._pattern, value, self._pattern not in ("pull",
+                                                                                        "sub")))
         if self._pattern in FANOUT:
-            self._set_pattern_option("nodrop", value == "block" or bool(self._options.get("nodrop")))
+            self._set_pattern_option("nodrop",
+                                     value == "block" or bool(self._options.get("nodrop")))
 
     def _set_option(self, name: str, value: Any) -> None:
         if self.closed:
@@ -131,7 +135,7 @@ class Socket(AsyncFace, SocketCore):
         value = table.validate(name, value, extra=rows, pattern=self._pattern)
         if name in FIXED:
             raise OptionError(f"option {name!r} cannot change any more, the socket is open",
-                              hint=f"give it when the socket is made: {type(self).__name__}({name}=...)")
+                              hint=f"give it to {type(self).__name__}({name}=...)")
         if name in CORE:
             self._set(name, value)
         elif name == "on_full":
@@ -253,8 +257,8 @@ class Socket(AsyncFace, SocketCore):
         return explain(self)
 
     def fileno(self) -> int:
-        """A descriptor that is readable as long as recv() would not wait. Never read, write or close
-        it. It lives until the socket is closed."""
+        """A descriptor that is readable as long as recv() would not wait. Never read, write or
+        close it. It lives until the socket is closed."""
         from mqcore.api.poll import Level
 
         self._usable()
@@ -334,7 +338,8 @@ class Socket(AsyncFace, SocketCore):
 
 
 def _close_behind(links: Any) -> None:
-    """Close a forgotten socket within its own linger, on a thread that the program's end waits for."""
+    """Close a forgotten socket within its own linger, on a thread that the program's end waits
+    for."""
 
     def body() -> None:
         try:

@@ -1,7 +1,7 @@
 """Turnstile: a first-come lock that threads and tasks of any number of loops share.
 
-A threading.Lock would block a loop, an asyncio.Lock knows one loop. Whoever leaves hands the lock to
-the first in line, so that nobody can overtake.
+A threading.Lock would block a loop, an asyncio.Lock knows one loop. Whoever leaves hands the lock
+to the first in line, so that nobody can overtake.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ class Ticket:
 
 
 class Turnstile:
-    """acquire / aacquire give False when time is up; a cancelled or interrupted wait leaves no trace."""
+    """acquire / aacquire give False when time is up; a cancelled or interrupted wait leaves no
+    trace."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()

@@ -1,5 +1,5 @@
-"""Race finder: `widen()` stands in the gaps between a look and the act that relies on it. In a normal
-build it is nothing; built with -DMQ_WIDEN=20 every fourth one or so takes up to 20 us."""
+"""Race finder: `widen()` stands in the gaps between a look and the act that relies on it. In a
+normal build it is nothing; built with -DMQ_WIDEN=20 every fourth one or so takes up to 20 us."""
 
 cdef extern from *:
     """
@@ -31,6 +31,6 @@ cdef extern from *:
     #endif
     """
     void widen "mq_widen" () noexcept nogil
-    # how often a waiting main thread looks for signals that another thread took; stress runs make it
-    # long, so that it rescues nobody
+    # how often a waiting main thread looks for signals that another thread took; stress runs make
+    # it long, so that it rescues nobody
     long SLICE_NS "MQ_SLICE_NS"

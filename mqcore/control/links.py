@@ -412,7 +412,8 @@ class SocketLinks:
         """Join two sockets of one context; the hub's lock is held."""
         if other.plugin.name not in self.plugin.peers:
             reason = f"a {self.plugin.name} cannot talk to a {other.plugin.name}"
-            mine.move("stopped", HandshakeFailed(f"{mine.url}: {reason}", reason=reason), fatal=True)
+            mine.move("stopped", HandshakeFailed(f"{mine.url}: {reason}", reason=reason),
+                      fatal=True)
             self._count(mine, False)
             self.emit(records.HandshakeFailedEvent, mine, None, reason)
             return

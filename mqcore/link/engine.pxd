@@ -101,6 +101,7 @@ cdef struct Engine:
     uint32_t klass            # size class of the next slab
     uint32_t in_blocked       # at a mark: not reading until the socket makes room
     int64_t in_size           # bytes of the message under way
+    int64_t in_parts          # and its parts
     uint32_t in_more          # parts of an incomplete message are in the lane
     uint32_t in_skip          # a multipart message on a conflating lane is thrown away
     # output

@@ -39,6 +39,7 @@ cdef enum:
     SLICE_FROM = 8 * 1024     # fewer bytes than this in a slab: bodies are copied out of it
     BLOCK = 64                # engine slots allocated together
     REST = 32                 # free slots that rest before the oldest of them is used again
+    FREE_PARTS = 1 << 20      # bytes of handles that a message may have beyond max_message_size
     DRAIN_NS = 1000000000     # how long a reset link waits for the peer's FIN
 
 
@@ -54,8 +55,9 @@ cdef void _unlock(Plane* plane) noexcept nogil:
 
 
 cdef void _give_slot(Plane* plane, Engine* e) noexcept nogil:
-    """First in, first out: a slot rests before it is used again, so that whoever still has its number or
-    address in hand (a harvested edge, a kick after unlocking) does not hit its next tenant."""
+    """First in, first out: a slot rests before it is used again, so that whoever still has its
+    number or address in hand (a harvested edge, a kick after unlocking) does not hit its next
+    tenant."""
     e.free_next = NULL
     if plane.n_free:
         (<Engine*> plane.last_free).free_next = e
@@ -141,6 +143,7 @@ cdef Engine* engine_new(Plane* plane, IoThread* io, Watch* watch, Port* port, in
     e.in_blocked = 0
     e.out_blocked = 0
     e.in_size = 0
+    e.in_parts = 0
     e.in_more = 0
     e.in_skip = 0
     e.ctl_sent = 0
@@ -169,7 +172,8 @@ cdef void engine_start(Engine* e) noexcept nogil:
 
 
 cdef void engine_release(Engine* e) noexcept nogil:
-    engine_kick(e, E_RELEASE)    # not beside the thread that wrote the DOWN note and is still inside
+    # not beside the thread that wrote the DOWN note and is still inside
+    engine_kick(e, E_RELEASE)
 
 
 cdef void _release(Engine* e) noexcept nogil:
@@ -440,6 +444,15 @@ cdef void _put_latest(Engine* e, Msg* m) noexcept nogil:
         e.port.ops.event(e.pipe, EVENT_READ)
 
 
+cdef inline bint _too_large(Engine* e) noexcept nogil:
+    """The codec bounds each part, this the whole message: nothing else would, as the marks count
+    complete ones. Parts cost a handle each even if they are empty; a few are free."""
+    cdef int64_t limit = e.config.max_message_size
+    if limit < 0:
+        return False
+    return e.in_size > limit or e.in_parts * <int64_t> sizeof(Msg) - FREE_PARTS > limit
+
+
 cdef int _put(Engine* e, Msg* parts, size_t n) noexcept nogil:
     """Moves decoded parts into the lane; published by _publish."""
     cdef size_t i
@@ -451,6 +464,12 @@ cdef int _put(Engine* e, Msg* parts, size_t n) noexcept nogil:
             continue
         more = parts[i].flags & MSG_MORE
         e.in_size += <int64_t> msg_size(&parts[i])
+        e.in_parts += 1
+        if _too_large(e):
+            while i < n:
+                msg_close(&parts[i])
+                i += 1
+            return MQ_PROTOCOL
         if not more and not parts[i].flags & MSG_CONTROL:
             messages += 1
         if ypipe_write(&e.inn.q, &parts[i], not more):
@@ -463,6 +482,7 @@ cdef int _put(Engine* e, Msg* parts, size_t n) noexcept nogil:
             e.inn.w_msgs += 1
             e.inn.w_bytes += e.in_size
             e.in_size = 0
+            e.in_parts = 0
     if messages:
         e.link.traffic.read.fetch_add(messages)
     return MQ_OK
@@ -481,12 +501,15 @@ cdef size_t _room(Engine* e) noexcept nogil:
     return <size_t> room if room < PARTS else PARTS
 
 
+cdef const char* TOO_LARGE = b"a message in parts is larger than max_message_size"
+
+
 cdef int _decode(Engine* e) noexcept nogil:
     """Everything held -> messages. MQ_NEED_DATA: all used. MQ_OK: stopped at a mark. Else dead."""
     cdef Msg[PARTS] parts
     cdef size_t n, room
     cdef int rc = MQ_OK
-    cdef int put
+    cdef int put = MQ_OK
     while rc == MQ_OK:
         room = _room(e)
         if room == 0:
@@ -504,7 +527,7 @@ cdef int _decode(Engine* e) noexcept nogil:
             e.link.traffic.rtt.store(now_ns() - e.pinged)
         return rc
     if rc == MQ_PROTOCOL:
-        _die(e, DOWN_PROTOCOL, e.codec.reason, 1)
+        _die(e, DOWN_PROTOCOL, TOO_LARGE if put == MQ_PROTOCOL else e.codec.reason, 1)
     else:
         _die(e, DOWN_MEMORY, b"out of memory while reading", 0)
     return rc

@@ -72,6 +72,7 @@ cdef void io_wake(IoThread* io) noexcept nogil                          # any th
 # was taken out of its set is in nobody's hands then. Returns at once if the thread does not run.
 cdef void io_sync(IoThread* io) noexcept nogil
 # on the I/O thread only
-cdef int io_timer(IoThread* io, int64_t when, void (*fire)(void*, uint64_t, IoThread*) noexcept nogil,
+cdef int io_timer(IoThread* io, int64_t when, void (*fire)(void*, uint64_t,
+                                                           IoThread*) noexcept nogil,
                   void* arg, uint64_t tag) noexcept nogil                             # Status
 cdef void io_tick(IoThread* io, Tick* tick) noexcept nogil

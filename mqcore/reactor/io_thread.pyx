@@ -122,7 +122,8 @@ cdef void io_sync(IoThread* io) noexcept nogil:
     io_post(io, &point.task)
     while point.word.load() == 0:
         if io.ended.load():
-            return            # it left its loop meanwhile; the post is nobody's, and so is the memory
+            # it left its loop meanwhile; the post is nobody's, and so is the memory
+            return
         futex_wait(&point.word, 0, ENDED_LOOK_NS)
     # the I/O thread may still be inside futex_wake, which only uses the address
     free(point)
@@ -135,7 +136,8 @@ cdef int io_watch(IoThread* io, Watch* watch) noexcept nogil:
 
 # -- timers: a binary heap, lazy: who is not interested any more ignores the call ------------------
 
-cdef int io_timer(IoThread* io, int64_t when, void (*fire)(void*, uint64_t, IoThread*) noexcept nogil,
+cdef int io_timer(IoThread* io, int64_t when, void (*fire)(void*, uint64_t,
+                                                           IoThread*) noexcept nogil,
                   void* arg, uint64_t tag) noexcept nogil:
     cdef Timer* grown
     cdef Timer t

@@ -25,7 +25,8 @@ from mqcore.reactor.includes cimport close, sched_yield
 from mqcore.sock.inproc cimport sock_join
 from mqcore.sock.pipes cimport account
 from mqcore.sock.sock cimport (
-    CLOSING_ALL, NOTIFIERS, WAIT_TIMEOUT, Ended, sock_abandon, sock_changed, sock_close_input, sock_drop_all, sock_enter,
+    CLOSING_ALL, NOTIFIERS, WAIT_TIMEOUT, Ended, sock_abandon, sock_changed, sock_close_input,
+    sock_drop_all, sock_enter,
     sock_free, sock_leave, sock_new, sock_outstanding, sock_query, sock_subscribe, sock_watch,
 )
 from mqcore.sock.wait cimport sock_wait
@@ -182,8 +183,8 @@ cdef class SocketHandle:
         s.port.recv.conflate = marks["recv_conflate"]
 
     def _set(self, str name, value):
-        """send_timeout, recv_timeout (seconds or None), immediate, on_full (index), device, watched; the
-        four marks, for peers that connect from now on."""
+        """send_timeout, recv_timeout (seconds or None), immediate, on_full (index), device,
+        watched; the four marks, for peers that connect from now on."""
         if name == "send_timeout":
             self.send_ns = -1 if value is None else <int64_t> (value * 1e9)
         elif name == "recv_timeout":
@@ -216,6 +217,8 @@ cdef class SocketHandle:
         sock_enter(self.s)
         rc = self.s.ops.set_option(self.s.pattern, key, number, <const uint8_t*> <char*> raw,
                                    len(raw))
+        if name == "strict" and rc == MQ_OK:
+            self.s.strict = number != 0
         sock_leave(self.s, True)
         if rc == MQ_INVALID:
             raise OptionError(f"{name}={value!r} is not possible here")

@@ -1,8 +1,8 @@
 """inproc: two sockets of one context, two ends of one link, no codec and no engine.
 
-What one end owes the other is an event on the other's ready stack. Each end holds the other's socket
-while it is attached, and each kick under way does, so an event never meets a socket that has been
-freed; a socket that closes waits for these, not for the other end to read what it was sent.
+What one end owes the other is an event on the other's ready stack. Each end holds the other's
+socket while it is attached, and each kick under way does, so an event never meets a socket that has
+been freed; a socket that closes waits for these, not for the other end to read what it was sent.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint32_t

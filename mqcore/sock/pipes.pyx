@@ -4,7 +4,7 @@ accounts of those that left. Everything here runs under the socket's lock. See p
 
 from libc.stdint cimport int64_t, uint32_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memset
+from libc.string cimport memmove, memset
 
 from mqcore.base.message cimport (
     MSG_CONTROL, MSG_MORE, Msg, MsgVec, msg_close, msg_size, vec_fini, vec_push,
@@ -302,6 +302,10 @@ cdef int wait_in_line(Sock* s, Msg* parts, size_t n) noexcept nogil:
         return MQ_FULL
     if s.port.send.conflate:
         forget_waiting(s, DROP_CONFLATED)
+    if s.waiting_at >= 64 and s.waiting_at * 2 >= s.waiting.n:   # a line that never empties: close up
+        s.waiting.n -= s.waiting_at
+        memmove(s.waiting.at, s.waiting.at + s.waiting_at, s.waiting.n * sizeof(Msg))
+        s.waiting_at = 0
     for i in range(n):
         if vec_push(&s.waiting, &parts[i]):
             s.waiting.n -= i

@@ -61,7 +61,7 @@ cdef struct Sock:
     uint32_t flags            # of the pattern
     uint32_t on_full
     uint32_t immediate
-    uint32_t strict_order     # plain recv() gave a request that has not been answered
+    uint32_t strict           # a request that waits for its first peer is not superseded either
     atomic[uint32_t] closing  # CLOSING_*
     atomic[uint32_t] connects # endpoints of our own that may bring a peer
     # -- lock and wake-ups ---------------------------------------------------------------------
@@ -126,9 +126,12 @@ cdef int64_t sock_query(Sock* s, uint32_t what, const uint8_t* data, size_t size
 # messages not yet with the kernel or a peer
 cdef int64_t sock_outstanding(Sock* s) noexcept nogil
 cdef void sock_changed(Sock* s) noexcept nogil            # make every waiter look again
-cdef bint sock_close_input(Sock* s) noexcept nogil        # calls fail from now on; False: did already
-cdef void sock_drop_all(Sock* s) noexcept nogil           # linger is over: count what is left, end all pipes
-cdef void sock_act(Sock* s, Ready* found, int n) noexcept nogil           # kick every harvested engine
+# calls fail from now on; False: did already
+cdef bint sock_close_input(Sock* s) noexcept nogil
+# linger is over: count what is left, end all pipes
+cdef void sock_drop_all(Sock* s) noexcept nogil
+# kick every harvested engine
+cdef void sock_act(Sock* s, Ready* found, int n) noexcept nogil
 # -- how engines and inproc peers reach the socket; lock-free, any thread
 cdef void sock_event(Pipe* pipe, uint32_t what) noexcept nogil
 cdef void sock_ended(Port* port) noexcept nogil

@@ -219,7 +219,8 @@ cdef void sock_leave(Sock* s, bint flush) noexcept nogil:
     cdef Kick[KICKS] kicks
     cdef int n = 0
     while True:
-        # rerouted messages wait, and room came since we drained: who told us may have seen none waiting
+        # rerouted messages wait, and room came since we drained: who told us may have seen none
+        # waiting
         if s.n_waiting.load() and s.ready.load() != NULL:
             drain(s)
         if s.host.dirty != NULL and (flush or not s.batching):
@@ -307,8 +308,9 @@ cdef void _emit(Host* host, uint32_t what, Pipe* pipe, const uint8_t* data,
 
 
 cdef void _harvest(Watch* watch) noexcept nogil:
-    """The I/O thread takes the socket's edges, unless somebody leads: one that left armed us while the
-    next one had come already. The wake-up of a leader is not ours: one that came since is told again."""
+    """The I/O thread takes the socket's edges, unless somebody leads: one that left armed us while
+    the next one had come already. The wake-up of a leader is not ours: one that came since is told
+    again."""
     cdef Sock* s = <Sock*> watch.arg
     cdef Ready[64] found
     cdef int n = 64
@@ -380,6 +382,8 @@ cdef int _send(Sock* s, Msg* parts, size_t n) noexcept nogil:
         return MQ_CLOSED
     if s.n_waiting.load():
         if s.flags & PAT_EXCHANGE:       # a new request supersedes the one nobody has taken yet
+            if s.strict:
+                return MQ_STATE
             forget_waiting(s, DROP_CANCELLED)
         else:
             pump(s)

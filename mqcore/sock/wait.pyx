@@ -10,7 +10,7 @@ sleeps says so first and then looks at `change`.
 
 from mqcore.base.clock cimport now_ns
 from mqcore.base.widen cimport SLICE_NS, widen
-from mqcore.reactor.includes cimport EINTR, errno
+
 from mqcore.reactor.poller cimport Ready
 from mqcore.reactor.wakeup cimport futex_wait
 from mqcore.sock.sock cimport WAIT_CHANGED, WAIT_LOOK, WAIT_TIMEOUT, sock_act, sock_changed

@@ -12,7 +12,8 @@ import mqcore as mq
 
 
 def run(code, **kw):
-    return subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True,
+    return subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True,
+                          text=True,
                           timeout=60, **kw)
 
 
@@ -28,8 +29,8 @@ slow = context.socket("push", connect="inproc://nobody", linger=None)
 slow.send(b"x")
 calls = {
     "recv": pull.recv, "recv_many": pull.recv_many, "recv_batch": pull.recv_batch,
-    "recv_msg": pull.recv_msg, "send": lambda: push.send(b""), "send_many": lambda: push.send_many([b""]),
-    "request": lambda: req.request(b"x"), "wait_peers": pull.wait_peers,
+    "recv_msg": pull.recv_msg, "send": lambda: push.send(b""), "send_many": lambda:
+    push.send_many([b""]), "request": lambda: req.request(b"x"), "wait_peers": pull.wait_peers,
     "wait_subscribers": pub.wait_subscribers, "poll": lambda: mq.poll([pull]),
     "iterate": lambda: list(pull), "events": stream.get,
     "connect": lambda: push.connect("inproc://nobody", wait=None), "close": slow.close}
@@ -63,7 +64,8 @@ def test_a_script_that_ends_delivers():
 
 
 def test_a_script_that_cannot_deliver_says_so():
-    out = run("import mqcore as mq\ns = mq.Push(connect='inproc://nobody', linger=0.05)\ns.send(b'x')")
+    out = run("import mqcore as mq\n"
+              "s = mq.Push(connect='inproc://nobody', linger=0.05)\ns.send(b'x')")
     assert "1 message(s) could not be delivered" in out.stderr and out.returncode == 0
 
 
@@ -81,7 +83,8 @@ def test_a_forgotten_socket_delivers_and_warns(cycle):
         warnings.simplefilter("always")
         del push
         gc.collect()
-    assert [str(w.message).split(":")[0] for w in caught] == ["unclosed <mqcore.Push connect inproc"]
+    said = [str(w.message).split(":")[0] for w in caught]
+    assert said == ["unclosed <mqcore.Push connect inproc"]
     pull.bind("inproc://later")
     assert pull.recv(timeout=5) == b"x"
     for thread in threading.enumerate():

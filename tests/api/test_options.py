@@ -1,4 +1,5 @@
-"""Options: each one changes something that can be seen, as keyword, attribute and context default."""
+"""Options: each one changes something that can be seen, as keyword, attribute and context
+default."""
 
 import time
 
@@ -41,7 +42,8 @@ def test_checks(ctx):
             setattr(push, name, bad)
         with pytest.raises(mq.OptionError, match=name):
             ctx.socket("push", **{name: bad})
-    for name, value in (("routing_id", b"x"), ("metadata", {}), ("conflate", True), ("max_hops", 3)):
+    for name, value in (("routing_id", b"x"), ("metadata", {}), ("conflate", True), ("max_hops",
+                                                                                     3)):
         with pytest.raises(mq.OptionError, match="cannot change any more"):
             setattr(push, name, value)
     with pytest.raises(mq.OptionError, match="strict"):
@@ -50,7 +52,8 @@ def test_checks(ctx):
 
 @pytest.mark.parametrize("pattern, options", [
     ("req", {"conflate": True}), ("router", {"conflate": True}), ("pull", {"on_full": "drop_new"}),
-    ("push", {"on_full": "drop_old"}), ("push", {"on_full": "disconnect"}), ("req", {"on_full": "drop_new"})])
+    ("push", {"on_full": "drop_old"}), ("push", {"on_full": "disconnect"}),
+    ("req", {"on_full": "drop_new"})])
 def test_what_means_nothing_is_refused(ctx, pattern, options):
     with pytest.raises(mq.OptionError):
         ctx.socket(pattern, **options)
@@ -83,8 +86,10 @@ def fill(push):
 def test_marks(ctx):
     for name in ("send_hwm", "recv_hwm"):
         for n in (1, 5):
-            push = ctx.socket("push", bind="inproc://marks", **({name: n} if name == "send_hwm" else {"send_hwm": 1}))
-            pull = ctx.socket("pull", connect="inproc://marks", **({name: n} if name == "recv_hwm" else {"recv_hwm": 1}))
+            push = ctx.socket("push", bind="inproc://marks",
+                              **({name: n} if name == "send_hwm" else {"send_hwm": 1}))
+            pull = ctx.socket("pull", connect="inproc://marks",
+                              **({name: n} if name == "recv_hwm" else {"recv_hwm": 1}))
             push.wait_peers(1, 5)
             assert fill(push) == n + 1
             pull.close(0)

@@ -115,7 +115,8 @@ def test_wrong_direction(ctx):
 
 def test_text_is_refused_with_the_remedy(linked):
     pull, push = linked("pull", "push")
-    for call in (lambda: push.send("x"), lambda: push.send_parts(["x"]), lambda: push.send_many(["x"]),
+    for call in (lambda: push.send("x"), lambda: push.send_parts(["x"]),
+                 lambda: push.send_many(["x"]),
                  lambda: push.send_ref("x")):
         with pytest.raises(TypeError, match=r"\.encode\(\)"):
             call()
@@ -143,7 +144,8 @@ def test_queue_before_connection(ctx, url):
     with ctx.socket("pull", bind=url) as pull:
         assert [pull.recv(timeout=5) for _ in range(10)] == [b"%d" % i for i in range(10)]
         stats = push.stats()
-        assert (stats.sent, stats.waiting, sum(p.offered for p in stats.peers.values())) == (10, 0, 10)
+        assert (stats.sent, stats.waiting, sum(p.offered for p in stats.peers.values())) == (10, 0,
+                                                                                             10)
 
 
 def test_send_timeout_says_why(ctx):

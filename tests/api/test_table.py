@@ -1,4 +1,5 @@
-"""The table of public calls: what is in the stubs is there, with its twin, and the other way round."""
+"""The table of public calls: what is in the stubs is there, with its twin, and the other way
+round."""
 
 import ast
 import inspect
@@ -16,19 +17,19 @@ from mqcore.spi import registry
 ROOT = Path(__file__).parents[2]
 STUB = ast.parse((ROOT / "mqcore/__init__.pyi").read_text())
 STUBS = {node.name: node for node in STUB.body if isinstance(node, ast.ClassDef)}
-TWINS = """bind connect unbind disconnect send send_parts send_many send_batch send_ref recv recv_parts
-    recv_msg recv_into recv_many recv_batch wait_peers close""".split()
+TWINS = """bind connect unbind disconnect send send_parts send_many send_batch send_ref recv
+recv_parts recv_msg recv_into recv_many recv_batch wait_peers close""".split()
 PLAIN = """peers stats events explain fileno messages batches __iter__ __aiter__ __enter__ __exit__
     __aenter__ __aexit__""".split()
 OWN = {"req": ["request", "request_msg"], "router": ["send_to"], "pub": ["wait_subscribers"],
        "xpub": ["wait_subscribers"]}
-ERRORS = """Error Timeout SendTimeout RecvTimeout WaitTimeout ConnectTimeout SocketClosed ContextClosed
-    Forked StateError NotSubscribed UsageError NotSupported AddressError UnknownTransport BindError
-    AddressInUse AddressNotAvailable AddressDenied PeerError NoSuchPeer PeerGone HandshakeFailed
-    RemoteRefused OptionError MessageTooLarge PluginError""".split()
-NAMES = """Context Socket Pair Dealer Push Pull XSub Req Rep Router Pub XPub Sub Message Batch Pinned
-    Endpoint Peer Stats PeerStats CloseReport Event EventStream Device DeviceStats Ready PluginInfo
-    socket poll apoll device empty transports patterns __version__""".split()
+ERRORS = """Error Timeout SendTimeout RecvTimeout WaitTimeout ConnectTimeout SocketClosed
+ContextClosed Forked StateError NotSubscribed UsageError NotSupported AddressError
+UnknownTransport BindError AddressInUse AddressNotAvailable AddressDenied PeerError NoSuchPeer
+PeerGone HandshakeFailed RemoteRefused OptionError MessageTooLarge PluginError""".split()
+NAMES = """Context Socket Pair Dealer Push Pull XSub Req Rep Router Pub XPub Sub Message Batch
+Pinned Endpoint Peer Stats PeerStats CloseReport Event EventStream Device DeviceStats Ready
+PluginInfo socket poll apoll device empty transports patterns __version__""".split()
 
 
 def members(name):
@@ -75,7 +76,8 @@ def test_stub_tells_the_truth(pattern):
         absent = (name.startswith("send") and not sends) or (
             (name.startswith("recv") or name in ("messages", "batches", "__iter__", "__aiter__"))
             and not receives)
-        absent |= pattern == "router" and name in ("recv", "recv_into", "recv_many", "recv_batch", "batches")
+        absent |= pattern == "router" and name in ("recv", "recv_into", "recv_many", "recv_batch",
+                                                   "batches")
         assert (name in stub) == (not absent), name
         if name in TWINS and not absent:
             assert isinstance(stub["a" + name], ast.AsyncFunctionDef), name
@@ -95,7 +97,8 @@ def test_stub_annotates_everything():
             assert node.returns is not None, node.name
             args = node.args
             for arg in (*args.posonlyargs, *args.args, *args.kwonlyargs):
-                assert arg.arg in ("self", "cls") or arg.annotation is not None, (node.name, arg.arg)
+                assert arg.arg in ("self", "cls") or arg.annotation is not None, (node.name,
+                                                                                  arg.arg)
 
 
 def test_stub_options_are_the_table():
@@ -130,7 +133,8 @@ def test_errors_are_what_they_say():
 def test_import_brings_nothing_heavy():
     code = ("import sys, mqcore\nheavy = {'numpy', 'asyncio', 'trio', 'click', 'rich', 'pyarrow'}\n"
             "print(*sorted(heavy & set(sys.modules)))")
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60,
+                         check=True)
     assert out.stdout.strip() == ""
 
 

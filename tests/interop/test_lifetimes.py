@@ -1,4 +1,5 @@
-"""Peers that are killed, restarted, stopped; heartbeats in both directions. The peers are processes."""
+"""Peers that are killed, restarted, stopped; heartbeats in both directions. The peers are
+processes."""
 
 import socket
 
@@ -18,7 +19,7 @@ def address(kind, tmp_path):
     if kind == "ipc":
         return f"ipc://{tmp_path}/s"
     with socket.create_server(("127.0.0.1", 0)) as s:  # a port that is free, to come back to
-        return "tcp://127.0.0.1:%d" % s.getsockname()[1]
+        return f"tcp://127.0.0.1:{s.getsockname()[1]}"
 
 
 @pytest.mark.parametrize("kind", KINDS)

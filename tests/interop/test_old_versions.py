@@ -6,8 +6,18 @@ import time
 
 import pytest
 from rawzmtp import (
-    COMMAND, GREETING, GREETING_30, NUMBERS, SIGNATURE, VECTORS, RawListener, RawPeer, frame, frame1,
-    message, ready,
+    COMMAND,
+    GREETING,
+    GREETING_30,
+    NUMBERS,
+    SIGNATURE,
+    VECTORS,
+    RawListener,
+    RawPeer,
+    frame,
+    frame1,
+    message,
+    ready,
 )
 
 LIMIT = 10
@@ -48,7 +58,7 @@ def shake10(peer, identity=b""):
     return peer.hear(int.from_bytes(head[1:9], "big") - 1)
 
 
-# -- 3.0 ---------------------------------------------------------------------------------------------
+# -- 3.0 -------------------------------------------------------------------------------------------
 
 def test_30_subscriptions_are_messages(raw, ctx):
     s, peer = raw("sub")
@@ -86,7 +96,7 @@ def test_both_forms_reach_a_publisher(raw, greeting):
     assert [peer.parts() for _ in range(3)] == [[b"a"], [b"b"], [b"a2"]]
 
 
-# -- 2.0 ---------------------------------------------------------------------------------------------
+# -- 2.0 -------------------------------------------------------------------------------------------
 
 def test_20_frames(raw):
     s, peer = raw("push")
@@ -129,7 +139,7 @@ def test_20_subscriptions(raw):
     assert peer.parts() == [b"a1"]
 
 
-# -- 1.0 ---------------------------------------------------------------------------------------------
+# -- 1.0 -------------------------------------------------------------------------------------------
 
 def test_10_frames(raw):
     s, peer = raw("push")
@@ -187,7 +197,7 @@ def test_10_request(raw):
     assert s.recv() == b"answer"
 
 
-# -- who speaks first ----------------------------------------------------------------------------------
+# -- who speaks first ------------------------------------------------------------------------------
 
 def quiet(peer, seconds):
     """How long the peer said nothing, at most `seconds`."""

@@ -1,4 +1,5 @@
-"""What options of the patterns do towards pyzmq peers: ROUTER's ids, XPUB's kinds, conflate, retain."""
+"""What options of the patterns do towards pyzmq peers: ROUTER's ids, XPUB's kinds, conflate,
+retain."""
 
 import pytest
 from rawzmtp import RawListener, RawPeer, message
@@ -18,7 +19,7 @@ def bound(ctx):
     return make
 
 
-# -- ROUTER --------------------------------------------------------------------------------------------
+# -- ROUTER ----------------------------------------------------------------------------------------
 
 def test_routing_ids(bound, zsock):
     s, url = bound("router")
@@ -152,7 +153,7 @@ def test_a_router_that_we_connect_to_a_router(ctx, zsock, zurl):
     assert z.recv_multipart() == [b"ours", b"x"]
 
 
-# -- publishers ------------------------------------------------------------------------------------------
+# -- publishers ------------------------------------------------------------------------------------
 
 def heard(s, n=1):
     return [s.recv() for _ in range(n)]
@@ -267,7 +268,8 @@ def test_pub_drops_other_messages_and_goes_on(bound, zsock):
 
 
 def test_subscriptions_change_while_messages_flow(bound, zsock):
-    """Each publication after a change that the publisher has seen obeys it, none is lost or doubled."""
+    """Each publication after a change that the publisher has seen obeys it, none is lost or
+    doubled."""
     s, url = bound("pub")
     z = zsock("SUB", connect=url)
     z.subscribe(b"x")
@@ -321,7 +323,7 @@ def test_retain(bound, zsock):
     assert sorted(got[:2]) == [[b"a1", b"4"], [b"a2", b"4"]] and got[2] == [b"a1", b"live"]
 
 
-# -- conflate ----------------------------------------------------------------------------------------------
+# -- conflate --------------------------------------------------------------------------------------
 
 def test_conflate_at_our_receiver(bound, zsock):
     s, url = bound("pull", conflate=True)

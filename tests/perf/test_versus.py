@@ -18,7 +18,8 @@ def test_side_by_side(tmp_path, transport):
     assert status == 0, err
     table = (tmp_path / "versus.md").read_text()
     assert table == out.decode()
-    assert table.count("| mqcore |") == 3 and table.count("| pyzmq |") == table.count("| raw |") == 2
+    assert table.count("| mqcore |") == 3
+    assert table.count("| pyzmq |") == table.count("| raw |") == 2
     found = json.loads((tmp_path / "versus.json").read_text())
     assert found["about"]["place"] == APART[1]
     for result in found["results"]:

@@ -1,4 +1,5 @@
-"""A ZMTP peer made of a plain socket: says exactly the bytes a test wants, and hears them one by one.
+"""A ZMTP peer made of a plain socket: says exactly the bytes a test wants, and hears them one by
+one.
 
 Old versions and broken peers are made from it; the bytes are those of tests/vectors.json.
 """
@@ -151,7 +152,7 @@ class RawListener:
     def __init__(self) -> None:
         self.sock = socket.create_server(("127.0.0.1", 0))
         self.sock.settimeout(10)
-        self.url = "tcp://127.0.0.1:%d" % self.sock.getsockname()[1]
+        self.url = f"tcp://127.0.0.1:{self.sock.getsockname()[1]}"
 
     def accept(self, **kw) -> RawPeer:
         return RawPeer(self.sock.accept()[0], **kw)
