@@ -1,5 +1,5 @@
-"""Stress of the data plane, each kind a function that raises when something is lost, out of order or
-stuck. Used by tests/stress and, under sanitizers and with widened gaps, by tools/tsan.py:
+"""Stress of the data plane, each kind a function that raises when something is lost, out of order
+or stuck. Used by tests/stress and, under sanitizers and with widened gaps, by tools/tsan.py:
 
     python tests/support/turmoil.py [--seconds 1] [--seed N] [kind ...]
 
@@ -88,7 +88,8 @@ def address(kind):
         with tempfile.TemporaryDirectory() as folder:
             yield f"ipc://{folder}/s"
     else:
-        yield {"tcp": "tcp://127.0.0.1:*", "inproc": f"inproc://turmoil-{time.monotonic_ns()}"}[kind]
+        yield {"tcp": "tcp://127.0.0.1:*",
+               "inproc": f"inproc://turmoil-{time.monotonic_ns()}"}[kind]
 
 
 # -- tokens ----------------------------------------------------------------------------------------
@@ -188,8 +189,8 @@ def echo(urls):
 
 
 def followers(seed, seconds=1.0, kind="tcp", threads=6):
-    """Several threads receive on one DEALER, most with short time-outs, so that the lead goes round;
-    one token a thread comes back from an echo and must never be left lying."""
+    """Several threads receive on one DEALER, most with short time-outs, so that the lead goes
+    round; one token a thread comes back from an echo and must never be left lying."""
     gang = Gang()
     with address(kind) as where, mqcore.Context(linger=0) as context:
         back = context.socket("dealer")
@@ -261,8 +262,8 @@ def device(seed, seconds=1.0, kind="tcp"):
 
 def crowd(seed, seconds=1.0, kind="tcp", producers=4, consumers=3, hwm=1000, slow=False,
           most=1 << 30):
-    """Threads share one PUSH and one PULL: nothing lost, nothing twice, each producer's order kept for
-    each consumer."""
+    """Threads share one PUSH and one PULL: nothing lost, nothing twice, each producer's order kept
+    for each consumer."""
     rng = random.Random(seed)
     gang = Gang()
     stop = threading.Event()
@@ -310,14 +311,16 @@ def crowd(seed, seconds=1.0, kind="tcp", producers=4, consumers=3, hwm=1000, slo
             gang.check()
             if time.monotonic() > end:
                 faulthandler.dump_traceback(all_threads=True)
-                raise Stuck(f"{sum(sent)} sent, {sum(map(len, got))} received; push {push.stats()}; "
+                raise Stuck(f"{sum(sent)} sent, {sum(map(len, got))} received; "
+                            f"push {push.stats()}; "
                             f"pull {pull.stats()}")
             time.sleep(0.01)
         context.close(0)
         gang.join()
     every = sorted(x for mine in got for x in mine)
     if every != [(who, n) for who in range(producers) for n in range(sent[who])]:
-        raise AssertionError(f"{len(every)} messages, {len(set(every))} of them different, {sum(sent)} sent")
+        raise AssertionError(f"{len(every)} messages, {len(set(every))} different, "
+                                 f"{sum(sent)} sent")
     for mine in got:
         last = [-1] * producers
         for who, number in mine:
@@ -345,7 +348,8 @@ def closing(seed, seconds=1.0, kind="tcp"):
         with address(kind) as where:
             pull = context.socket("pull", recv_hwm=rng.choice((2, 1000)))
             at = str(pull.bind(where))
-            pushes = [context.socket("push", connect=at, send_hwm=rng.choice((2, 1000))) for _ in range(3)]
+            pushes = [context.socket("push", connect=at, send_hwm=rng.choice((2, 1000)))
+                      for _ in range(3)]
 
             def pour(push):
                 while True:
@@ -463,7 +467,8 @@ def dying(seed, seconds=1.0, kind="tcp"):
                                   + b"\x04\x1a\x05READY\x0bSocket-Type\x00\x00\x00\x04PUSH"
                                   + b"\x00\x05evil!"[:dice.randrange(8)] * dice.randrange(5))
                         if dice.random() < 0.7:
-                            s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                            s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1,
+                                                                                          0))
                 time.sleep(dice.random() * 0.005)
 
         child = subprocess.Popen([sys.executable, __file__, "--pour", str(at)])
@@ -489,8 +494,8 @@ def pour(url):
 
 
 def waking(seed, seconds=1.0, kind="tcp"):
-    """Threads poll sockets all the time, each with an eventfd that comes and goes; nobody may write to a
-    descriptor that has become another's."""
+    """Threads poll sockets all the time, each with an eventfd that comes and goes; nobody may write
+    to a descriptor that has become another's."""
     gang = Gang()
     with address(kind) as where, mqcore.Context(linger=0) as context:
         pull = context.socket("pull")
@@ -545,7 +550,8 @@ def served(_=None):
     return os.getpid()
 
 
-KINDS = {fn.__name__: fn for fn in (tokens, tokens_apart, followers, device, crowd, blocked, closing,
+KINDS = {fn.__name__: fn for fn in (tokens, tokens_apart, followers, device, crowd, blocked,
+                                    closing,
                                     storm, dying, waking)}
 
 
@@ -565,11 +571,13 @@ def main():
     seed = options.seed if options.seed is not None else random.SystemRandom().getrandbits(31)
     for name in options.kinds or KINDS:
         for kind in options.over.split(","):
-            if (kind == "inproc" and name in ("tokens_apart", "dying")) or (name == "dying" and kind != "tcp"):
+            if (kind == "inproc" and name in ("tokens_apart",
+                                              "dying")) or (name == "dying" and kind != "tcp"):
                 continue
             started = time.monotonic()
             print(f"{name} {kind} seed={seed}", end=" ", flush=True)
-            print(KINDS[name](seed, options.seconds, kind), f"{time.monotonic() - started:.1f} s", flush=True)
+            print(KINDS[name](seed, options.seconds, kind), f"{time.monotonic() - started:.1f} s",
+                  flush=True)
 
 
 if __name__ == "__main__":
