@@ -51,7 +51,7 @@ def run(what: str, tree: Path, command: list[str], limit: float) -> subprocess.C
         **os.environ, "PYTHONPATH": str(tree / "lib"),
         "TSAN_OPTIONS": f"exitcode=66 report_signal_unsafe=0 history_size=4 "
                         f"suppressions={ROOT / 'tools' / 'tsan.supp'}",
-        "ASAN_OPTIONS": "exitcode=67 detect_leaks=0",
+        "ASAN_OPTIONS": "exitcode=67 detect_leaks=0 allocator_may_return_null=1",
     }
     command = [sys.executable, "-X", "faulthandler", *command]
     if what in LIBRARY:
@@ -77,7 +77,7 @@ def main() -> None:
     parser.add_argument("--seconds", default="0.5", help="of each kind of stress")
     parser.add_argument("--keep", action="store_true", help="do not build anew")
     parser.add_argument("kinds", nargs="*")
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()
     tree = ROOT / "build" / options.what
     if not options.keep:
         shutil.rmtree(tree, ignore_errors=True)
@@ -89,7 +89,7 @@ def main() -> None:
     if options.what == "thread" and not planted(tree):
         sys.exit("the planted race was not found: the clean run above means nothing")
     if options.what == "address":
-        answer = run("address", tree, ["-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(ROOT),
+        answer = run("address", tree, ["-m", "pytest", "-q", "--capture=sys", "-p", "no:cacheprovider", "--rootdir", str(ROOT),
                                        "-c", str(ROOT / "pyproject.toml"), *(str(ROOT / t) for t in TESTS)], 900)
         print(answer.stdout[-6000:])
         if answer.returncode:

@@ -21,8 +21,8 @@ cdef extern from *:
         while (now.tv_sec < end.tv_sec || (now.tv_sec == end.tv_sec && now.tv_nsec < end.tv_nsec));
     }
     #elif defined(MQ_PLANT)  // a race on purpose: the sanitizer must see it
-    static unsigned long mq_planted;
-    static inline void mq_widen(void) { mq_planted++; }
+    static volatile unsigned long mq_planted;
+    static inline void mq_widen(void) { mq_planted = mq_planted + 1; }
     #else
     #define mq_widen() ((void) 0)
     #endif

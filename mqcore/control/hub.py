@@ -38,6 +38,8 @@ class Hub:
         self.inproc: dict[str, Any] = {}        # name: (SocketLinks, Endpoint)
         self.suitors: dict[str, list[Any]] = {}  # name: [(SocketLinks, Endpoint)] that wait for it
         self.closed = False
+        self._notes: list[Any] = []
+        self._at = 0
         self.forked = False
         self.linger_at_exit: Any = None
         self._next = 1
@@ -125,14 +127,20 @@ class Hub:
         with self.lock:
             if self._plane is None or self.forked:
                 return
-            for kind, number, slot, peer, code, fatal, text in self._plane.take_notes():
+            self._plane.take_notes(self._notes)
+            at = self._at     # a pump within a pump goes on behind what the outer one has in hand
+            while len(self._notes) > at:  # each leaves the list when it is done: Ctrl-C may strike anywhere
+                kind, number, slot, peer, code, fatal, text = self._notes[at]
                 links = self.sockets.get(number)
                 try:
+                    self._at = at + 1
                     if links is not None:
                         links.note(kind, slot, peer, code, fatal, text)
                 finally:
                     if kind == NOTE_DOWN:
                         self._plane.release(slot)
+                    self._at = at
+                    del self._notes[at]
 
     # -- objects sent by reference -----------------------------------------------------------------
 

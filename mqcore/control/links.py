@@ -165,7 +165,10 @@ class SocketLinks:
         def accepted(sock: pysocket.socket, remote: str) -> None:
             ready.wait()
             self.emit(records.Accepted, listener.endpoint, None, remote)
-            self._adopt(sock, transport, None, listener.endpoint, remote, options)
+            try:
+                self._adopt(sock, transport, None, listener.endpoint, remote, options)
+            except SocketClosed:  # a close() is ahead of the listener's end
+                sock.close()
 
         def event(what: str, error: BaseException | None) -> None:
             if what == "accept_paused":
@@ -177,9 +180,11 @@ class SocketLinks:
         # not under the hub's lock: the listener waits for the control thread, which may want it
         listener = Listener(self.hub.loop, transport, parsed, options, accepted, event)
         endpoint = listener.endpoint
-        with self.hub.lock:
-            self.nodes[endpoint] = listener
+        late = not self._enter(endpoint, listener)
         ready.set()
+        if late:
+            listener.stop()
+            raise SocketClosed("the socket is closed")
         endpoint.set_closer(lambda: self.unbind(endpoint))
         self.emit(records.Listening, endpoint, None, "")
         return endpoint
@@ -205,12 +210,20 @@ class SocketLinks:
 
         connector = Connector(self.hub.loop, transport, parsed, options, connected, state)
         endpoint = connector.endpoint
-        with self.hub.lock:
-            self.nodes[endpoint] = connector
+        if not self._enter(endpoint, connector):
+            raise SocketClosed("the socket is closed")
         endpoint.set_closer(lambda: self.disconnect(endpoint))
         self._count(endpoint, True)
         connector.start()
         return endpoint
+
+    def _enter(self, endpoint: Endpoint, node: Any) -> bool:
+        """Into the table, unless a close() has begun: it would not see the node any more."""
+        with self.hub.lock:
+            if self.core.closed:
+                return False
+            self.nodes[endpoint] = node
+            return True
 
     def _count(self, endpoint: Endpoint, on: bool) -> None:
         """Whether this endpoint may bring a peer, for which messages may wait."""
@@ -360,6 +373,8 @@ class SocketLinks:
         name = parsed.address
         transport.check(name, "bind")
         with self.hub.lock:
+            if self.core.closed:
+                raise SocketClosed("the socket is closed")
             if name in self.hub.inproc:
                 raise AddressInUse(f"inproc://{name} is bound already in this context",
                                    errno=errno.EADDRINUSE)
@@ -379,6 +394,8 @@ class SocketLinks:
         endpoint = Endpoint(url.render("inproc", name), "connect", given=parsed.text)
         endpoint.set_closer(lambda: self.disconnect(endpoint))
         with self.hub.lock:
+            if self.core.closed:
+                raise SocketClosed("the socket is closed")
             self.nodes[endpoint] = None
             self._count(endpoint, True)
             self._court(endpoint, name, prio)

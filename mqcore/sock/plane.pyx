@@ -62,12 +62,11 @@ cdef class PlaneCore:
     def notes_fileno(self) -> int:
         return self.plane.notes.fd
 
-    def take_notes(self) -> list:
-        """[(kind, socket, engine, peer, code, fatal, text)], oldest first."""
+    def take_notes(self, list out not None) -> None:
+        """Appends (kind, socket, engine, peer, code, fatal, text), oldest first."""
         cdef Note* note = mailbox_take(&self.plane.notes)
         cdef Note* following
         cdef ControlNote* c
-        cdef list out = []
         while note != NULL:
             following = note.next
             c = <ControlNote*> note
@@ -75,7 +74,6 @@ cdef class PlaneCore:
                         (<char*> &c.text[0])[:c.size]))
             free(note)
             note = following
-        return out
 
     def facts(self, uint32_t slot) -> dict:
         """What an engine's peer said of itself; between its UP and DOWN notes and release()."""

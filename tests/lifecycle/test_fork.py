@@ -11,6 +11,7 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 
 import pytest
+from turmoil import exchange, served
 
 import mqcore
 
@@ -31,15 +32,6 @@ def in_child(fn) -> int:
             sys.stderr.flush()
             os._exit(status)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-
-
-def exchange():
-    """Sockets of this process's own."""
-    with mqcore.Context() as context:
-        pull = context.socket("pull")
-        push = context.socket("push", connect=str(pull.bind("tcp://127.0.0.1:*")))
-        push.send(b"new")
-        assert pull.recv(timeout=10) == b"new"
 
 
 def test_a_burst_goes_on_while_children_come_and_go(seed):
@@ -119,11 +111,6 @@ def test_the_peer_of_the_parent_sees_its_end_though_a_child_lives_on():
         finally:
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
-
-
-def served(_=None):
-    exchange()
-    return os.getpid()
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])

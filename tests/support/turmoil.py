@@ -535,6 +535,21 @@ def waking(seed, seconds=1.0, kind="tcp"):
     return gang.steps
 
 
+def exchange():
+    """One message over tcp between sockets of this process's own."""
+    with mqcore.Context() as context:
+        pull = context.socket("pull")
+        push = context.socket("push", connect=str(pull.bind("tcp://127.0.0.1:*")))
+        push.send(b"new")
+        assert pull.recv(timeout=10) == b"new"
+
+
+def served(_=None):
+    """The same in a child process, which finds it here however it was started."""
+    exchange()
+    return os.getpid()
+
+
 KINDS = {fn.__name__: fn for fn in (tokens, tokens_apart, followers, device, crowd, blocked,
                                     closing,
                                     storm, dying, waking)}
