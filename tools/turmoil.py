@@ -18,7 +18,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PROGRAM = ROOT / "tests" / "support" / "turmoil.py"
-TESTS = ["tests/unit", "tests/lifecycle/test_machine.py", "tests/lifecycle/test_fork.py", "tests/stress/test_turmoil.py"]
+TESTS = ["tests/unit", "tests/lifecycle/test_machine.py", "tests/lifecycle/test_fork.py",
+         "tests/stress/test_turmoil.py"]
 FLAGS = {
     "thread": ("-fsanitize=thread -O1 -g", "-fsanitize=thread"),
     "address": ("-fsanitize=address -O1 -g", "-fsanitize=address"),
@@ -38,7 +39,8 @@ def runtime(name: str) -> str:
 
 
 def build(tree: Path, cflags: str, ldflags: str, only: str = "") -> None:
-    environment = {**os.environ, "MQCORE_CFLAGS": cflags, "MQCORE_LDFLAGS": ldflags, "MQCORE_ONLY": only}
+    environment = {**os.environ, "MQCORE_CFLAGS": cflags, "MQCORE_LDFLAGS": ldflags,
+                   "MQCORE_ONLY": only}
     environment.pop("MQCORE_IN_PLACE", None)
     subprocess.run([sys.executable, "setup.py", "-q", "build", "--build-base", str(tree),
                     "--build-lib", str(tree / "lib")], cwd=ROOT, env=environment, check=True,
@@ -56,7 +58,8 @@ def run(what: str, tree: Path, command: list[str], limit: float) -> subprocess.C
     command = [sys.executable, "-X", "faulthandler", *command]
     if what in LIBRARY:
         environment["LD_PRELOAD"] = runtime(LIBRARY[what])
-    if what == "thread" and shutil.which("setarch"):  # its shadow does not fit every layout of addresses
+    # its shadow does not fit every layout of addresses
+    if what == "thread" and shutil.which("setarch"):
         command = ["setarch", platform.machine(), "-R", *command]
     return subprocess.run(command, cwd=tree, env=environment, stdin=subprocess.DEVNULL, text=True,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=limit)
@@ -82,15 +85,17 @@ def main() -> None:
     if not options.keep:
         shutil.rmtree(tree, ignore_errors=True)
         build(tree, *FLAGS[options.what])
-    answer = run(options.what, tree, [str(PROGRAM), "--seconds", options.seconds, *options.kinds], 900)
+    answer = run(options.what, tree,
+                 [str(PROGRAM), "--seconds", options.seconds, *options.kinds], 900)
     print(answer.stdout)
     if answer.returncode:
         sys.exit(f"{options.what}: exit status {answer.returncode}")
     if options.what == "thread" and not planted(tree):
         sys.exit("the planted race was not found: the clean run above means nothing")
     if options.what == "address":
-        answer = run("address", tree, ["-m", "pytest", "-q", "--capture=sys", "-p", "no:cacheprovider", "--rootdir", str(ROOT),
-                                       "-c", str(ROOT / "pyproject.toml"), *(str(ROOT / t) for t in TESTS)], 900)
+        answer = run("address", tree, [
+            "-m", "pytest", "-q", "--capture=sys", "-p", "no:cacheprovider", "--rootdir", str(ROOT),
+            "-c", str(ROOT / "pyproject.toml"), *(str(ROOT / t) for t in TESTS)], 900)
         print(answer.stdout[-6000:])
         if answer.returncode:
             sys.exit(f"the tests failed under AddressSanitizer: {answer.returncode}")

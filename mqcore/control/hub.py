@@ -129,7 +129,8 @@ class Hub:
                 return
             self._plane.take_notes(self._notes)
             at = self._at     # a pump within a pump goes on behind what the outer one has in hand
-            while len(self._notes) > at:  # each leaves the list when it is done: Ctrl-C may strike anywhere
+            # each leaves the list when it is done: Ctrl-C may strike anywhere
+            while len(self._notes) > at:
                 kind, number, slot, peer, code, fatal, text = self._notes[at]
                 links = self.sockets.get(number)
                 try:

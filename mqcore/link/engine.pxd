@@ -127,6 +127,5 @@ cdef void engine_kick_out(Engine* e) noexcept nogil
 cdef void engine_post(Engine* e, uint32_t facts) noexcept nogil
 # control thread, after NOTE_DOWN: slot is free
 cdef void engine_release(Engine* e) noexcept nogil
-cdef Engine* engine_at(Plane* plane, uint32_t slot) noexcept nogil
 # bytes the kernel has not had acknowledged
 cdef int64_t engine_pending(Engine* e) noexcept nogil

@@ -21,6 +21,7 @@ from mqcore.link.pipe cimport (
     EVENT_ATTACH, EVENT_READ, EVENT_TERM, EVENT_WRITE, link_name, link_new, link_unref,
 )
 from mqcore.link.plane cimport NOTE_DOWN, NOTE_UP, plane_note
+from mqcore.link.slots cimport slot_give, slot_take
 from mqcore.reactor.includes cimport EAGAIN, EINTR, close, errno, read, sched_yield
 from mqcore.reactor.io_thread cimport io_post, io_timer
 from mqcore.reactor.poller cimport READY_IN, READY_OUT
@@ -37,72 +38,11 @@ cdef enum:
     TURN = 256 * 1024
     PARTS = 64                # decoded at a time
     SLICE_FROM = 8 * 1024     # fewer bytes than this in a slab: bodies are copied out of it
-    BLOCK = 64                # engine slots allocated together
-    REST = 32                 # free slots that rest before the oldest of them is used again
     FREE_PARTS = 1 << 20      # bytes of handles that a message may have beyond max_message_size
     DRAIN_NS = 1000000000     # how long a reset link waits for the peer's FIN
 
 
-# -- slots -----------------------------------------------------------------------------------------
-
-cdef void _lock(Plane* plane) noexcept nogil:
-    while plane.slots_lock.exchange(1):
-        pass
-
-
-cdef void _unlock(Plane* plane) noexcept nogil:
-    plane.slots_lock.exchange(0)
-
-
-cdef void _give_slot(Plane* plane, Engine* e) noexcept nogil:
-    """First in, first out: a slot rests before it is used again, so that whoever still has its
-    number or address in hand (a harvested edge, a kick after unlocking) does not hit its next
-    tenant."""
-    e.free_next = NULL
-    if plane.n_free:
-        (<Engine*> plane.last_free).free_next = e
-    else:
-        plane.free_engines = e
-    plane.last_free = e
-    plane.n_free += 1
-
-
-cdef bint _more_slots(Plane* plane) noexcept nogil:
-    cdef void** blocks = <void**> realloc(plane.blocks, (plane.n_blocks + 1) * sizeof(void*))
-    cdef Engine* block
-    cdef int i
-    if blocks == NULL:
-        return False
-    plane.blocks = blocks
-    block = <Engine*> calloc(BLOCK, sizeof(Engine))
-    if block == NULL:
-        return False
-    blocks[plane.n_blocks] = block
-    for i in range(BLOCK):
-        block[i].fd = -1
-        block[i].slot = plane.n_blocks * BLOCK + i
-        _give_slot(plane, &block[i])
-    plane.n_blocks += 1
-    plane.n_slots += BLOCK
-    return True
-
-
-cdef Engine* engine_at(Plane* plane, uint32_t slot) noexcept nogil:
-    if slot >= plane.n_slots:
-        return NULL
-    return <Engine*> plane.blocks[slot // BLOCK] + slot % BLOCK
-
-
-cdef Engine* _take_slot(Plane* plane) noexcept nogil:
-    cdef Engine* e = NULL
-    _lock(plane)
-    if plane.n_free > REST or _more_slots(plane) or plane.n_free:
-        e = <Engine*> plane.free_engines
-        plane.free_engines = e.free_next
-        plane.n_free -= 1
-    _unlock(plane)
-    return e
-
+# -- life ------------------------------------------------------------------------------------------
 
 cdef Codec* _codec_new(Plane* plane, Port* port, const EngineConfig* config) noexcept nogil:
     cdef const CodecOps* ops = zmtp_ops()
@@ -125,7 +65,7 @@ cdef Engine* engine_new(Plane* plane, IoThread* io, Watch* watch, Port* port, in
     cdef Engine* e
     if codec == NULL:
         return NULL
-    e = _take_slot(plane)
+    e = slot_take(plane)
     if e == NULL:
         codec.ops.fini(codec)
         free(codec)
@@ -189,9 +129,7 @@ cdef void _release(Engine* e) noexcept nogil:
     e.tenant.fetch_add(1)     # its timer is nobody's
     e.state = ENGINE_FREE
     plane.engines.fetch_sub(1)
-    _lock(plane)
-    _give_slot(plane, e)
-    _unlock(plane)
+    slot_give(plane, e)
 
 
 cdef int64_t engine_pending(Engine* e) noexcept nogil:

@@ -18,9 +18,10 @@ from mqcore.base.status cimport (
     MQ_CLOSED, MQ_GONE, MQ_INVALID, MQ_NO_PEER, MQ_NOMEM, MQ_OK, MQ_STATE, MQ_UNSUPPORTED,
 )
 from mqcore.link.engine cimport (
-    E_TERM, Engine, EngineConfig, engine_at, engine_new, engine_pending, engine_post, engine_start,
+    E_TERM, Engine, EngineConfig, engine_new, engine_pending, engine_post, engine_start,
 )
 from mqcore.link.pipe cimport Link
+from mqcore.link.slots cimport engine_at
 from mqcore.reactor.includes cimport close, sched_yield
 from mqcore.sock.inproc cimport sock_join
 from mqcore.sock.pipes cimport account

@@ -5,8 +5,11 @@ from libc.stdint cimport uint32_t
 from libc.stdlib cimport free
 
 from mqcore.base.slab cimport pool_drain_released
-from mqcore.link.engine cimport Engine, engine_at, engine_release
-from mqcore.link.plane cimport ControlNote, plane_abandon, plane_free, plane_new, plane_shut, plane_stop
+from mqcore.link.engine cimport Engine, engine_release
+from mqcore.link.plane cimport (
+    ControlNote, plane_abandon, plane_free, plane_new, plane_shut, plane_stop,
+)
+from mqcore.link.slots cimport engine_at
 from mqcore.reactor.epoll cimport epoll_ops
 from mqcore.reactor.mailbox cimport Note, mailbox_take
 from mqcore.reactor.poll cimport poll_ops

@@ -245,7 +245,7 @@ def test_the_laws_hold_while_others_work(ctx):
 def test_two_connects_of_which_one_is_dead(ctx):
     """Nothing is queued for it, nothing lost, nothing waits."""
     with socket.create_server(("127.0.0.1", 0)) as gone:
-        dead = "tcp://127.0.0.1:%d" % gone.getsockname()[1]
+        dead = f"tcp://127.0.0.1:{gone.getsockname()[1]}"
     r = ctx.socket("pull", bind="tcp://127.0.0.1:0")
     s = ctx.socket("push", connect=[dead, r.endpoints[0].url], send_timeout=LIMIT)
     for n in range(100):

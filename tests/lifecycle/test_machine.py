@@ -69,7 +69,8 @@ class Ends(RuleBasedStateMachine):
         sock = self.socks[i]
         if sock is not None and not sock.closed and sock.endpoints:
             endpoint = data.draw(st.sampled_from(list(sock.endpoints)))
-            self.act(i, lambda s: s.unbind(endpoint) if endpoint.kind == "bind" else s.disconnect(endpoint))
+            verb = "unbind" if endpoint.kind == "bind" else "disconnect"
+            self.act(i, lambda s: getattr(s, verb)(endpoint))
 
     @rule(i=which, size=st.sampled_from([0, 10, 300, 100_000]), count=st.integers(1, 5))
     def send(self, i, size, count):
@@ -89,7 +90,8 @@ class Ends(RuleBasedStateMachine):
     @rule(i=which, seconds=st.sampled_from([0.001, 0.05]))
     def wait_in_a_thread(self, i, seconds):
         if self.socks[i] is not None:
-            thread = threading.Thread(target=self.act, args=(i, lambda s: s.recv_parts(timeout=seconds)))
+            call = (i, lambda s: s.recv_parts(timeout=seconds))
+            thread = threading.Thread(target=self.act, args=call)
             self.threads.append(thread)
             thread.start()
 
