@@ -6,7 +6,7 @@ the kernel takes no more. All of it under the lease, on whatever thread holds it
 """
 
 from libc.stdio cimport snprintf
-from libc.stdlib cimport calloc, free, realloc
+from libc.stdlib cimport calloc, free
 from libc.string cimport strlen
 
 from mqcore.base.clock cimport now_ns
