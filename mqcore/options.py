@@ -384,7 +384,10 @@ def render_table(extra: Iterable[Option] = ()) -> str:
              "|---|---|---|---|---|---|"]
     for row in table(extra).values():
         numeric = row.type in ("seconds", "int", "size") and abs(row.range[1]) < 1 << 62
-        span = f"{row.range[0]:g} to {row.range[1]:g}" if numeric else ""
+        span = ""
+        if numeric:  # a bound that nobody will meet says nothing
+            low, high = row.range
+            span = f"from {low:g}" if high >= 1e9 else f"{low:g} to {high:g}"
         doc = row.doc + (f"; None: {row.none}" if row.none else "")
         star = "*" if "url" in row.scope else ""
         unit = f" ({row.unit})" if row.unit and row.type == "int" else ""

@@ -385,3 +385,10 @@ def test_the_reader_finds_our_functions():
     assert {"pool_new", "heap_grow", "owner_data", "owner_release", "pool_drain_released"} <= seen
     assert module_of(ROOT / "protocols" / "push.pyx") == "mqcore.protocols.push"
     assert blank("a = 'x' # y") == "a =        "
+
+
+def test_readme_is_up_to_date():
+    """Its tables of options and of reasons for drops are made from the code."""
+    answer = subprocess.run([sys.executable, ROOT / "tools" / "readme.py", "--check"],
+                            capture_output=True, text=True)
+    assert answer.returncode == 0, answer.stdout + answer.stderr
