@@ -381,7 +381,23 @@ cdef int64_t sock_outstanding(Sock* s) noexcept nogil:
 # -- sending ---------------------------------------------------------------------------------------
 
 cdef int _send(Sock* s, Msg* parts, size_t n) noexcept nogil:
-    """Under the lock."""
+    """Under the lock, with the user's rule for full peers. MQ_OK: taken, or dropped and counted."""
+    cdef size_t i
+    cdef int rc = _route(s, parts, n)
+    if rc == MQ_FULL and s.on_full == FULL_DROP_NEW:
+        for i in range(n):
+            msg_close(&parts[i])
+        s.host.dropped[DROP_FULL] += 1
+        rc = MQ_DROPPED
+    if rc == MQ_DROPPED:
+        rc = MQ_OK
+    if rc == MQ_OK:
+        s.sent += 1
+    return rc
+
+
+cdef int _route(Sock* s, Msg* parts, size_t n) noexcept nogil:
+    """To the pattern, or in line for the first peer."""
     cdef int rc
     if s.closing.load():
         return MQ_CLOSED
@@ -411,18 +427,10 @@ cdef int sock_send(Sock* s, Msg* parts, size_t n) noexcept nogil:
         for i in range(n):
             size += <int64_t> msg_size(&parts[i]) + 8
     rc = _send(s, parts, n)
-    if rc == MQ_FULL and s.on_full == FULL_DROP_NEW:
-        for i in range(n):
-            msg_close(&parts[i])
-        s.host.dropped[DROP_FULL] += 1
-        rc = MQ_DROPPED
-    if rc == MQ_OK or rc == MQ_DROPPED:
-        s.sent += 1
-        rc = MQ_OK
-        if s.batching:
-            s.owed += size
-            s.sends += 1
-            flush = s.owed >= OWED_MAX
+    if rc == MQ_OK and s.batching:
+        s.owed += size
+        s.sends += 1
+        flush = s.owed >= OWED_MAX
     if s.batching or s.host.dirty == NULL or not s.watching.load():
         sock_leave(s, flush)
         return rc
@@ -450,10 +458,8 @@ cdef int sock_send_many(Sock* s, MsgVec* v, size_t start, size_t* done,
         while v.at[start + n - 1].flags & MSG_MORE:
             n += 1
         rc = _send(s, &v.at[start], n)
-        if rc != MQ_OK and rc != MQ_DROPPED:
+        if rc != MQ_OK:
             break
-        rc = MQ_OK
-        s.sent += 1
         count[0] += 1
         start += n
     done[0] = start
