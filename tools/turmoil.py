@@ -72,7 +72,8 @@ def planted(tree: Path) -> bool:
     for copied in (other / "lib" / "mqcore" / "link").glob("engine.*.so"):
         copied.unlink()  # newer than its sources, it would be taken for built
     build(other, FLAGS["thread"][0] + " -DMQ_PLANT", FLAGS["thread"][1], "mqcore.link.engine")
-    answer = run("thread", other, [str(PROGRAM), "--seconds", "2", "--over", "tcp", "crowd", "tokens"], 120)
+    command = [str(PROGRAM), "--seconds", "2", "--over", "tcp", "crowd", "tokens"]
+    answer = run("thread", other, command, 120)
     return "mq_planted" in answer.stdout or "data race" in answer.stdout
 
 

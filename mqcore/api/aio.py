@@ -228,6 +228,9 @@ def waker_of(core: Any) -> Waker:
         loop, kind = running_loop(), LoopWaker
     found: Waker | None = core._wakers.get(id(loop))
     if found is None:
+        for other in list(core._wakers.values()):  # of loops that ended: asyncio.run() in a row
+            if isinstance(other, LoopWaker) and other.loop.is_closed():
+                other.forget()
         found = kind(core, loop)
         core._wakers[id(loop)] = found
     found.busy = True

@@ -1,5 +1,6 @@
 """What the way of a small message must not cost."""
 
+import asyncio
 import time
 
 import pytest
@@ -36,3 +37,16 @@ def test_a_blocked_receive_sleeps():
         with pytest.raises(mq.RecvTimeout):
             pull.recv(timeout=1.0)
         assert time.process_time() - used < 0.1
+
+
+def test_loops_in_a_row_share_the_room_for_loops():
+    """asyncio.run() again and again on one socket: each leaves nothing behind for the next."""
+    with mq.Context() as context:
+        pull = context.socket("pull", bind="inproc://loops")
+
+        async def nothing():
+            with pytest.raises(mq.RecvTimeout):
+                await pull.arecv(timeout=0.001)
+
+        for _ in range(40):
+            asyncio.run(nothing())
