@@ -226,7 +226,10 @@ def _choice(row: Option, value: Any) -> str:
 
 
 def _choices(row: Option, value: Any) -> tuple[str, ...]:
-    words = (value,) if isinstance(value, str) else tuple(value)
+    try:
+        words = (value,) if isinstance(value, str) else tuple(value)
+    except TypeError:
+        raise _wrong(row, value, "some of " + ", ".join(map(repr, row.range))) from None
     for word in words:
         if word not in row.range:
             raise _wrong(row, value, "some of " + ", ".join(map(repr, row.range)))
@@ -244,7 +247,10 @@ def _metadata(row: Option, value: Any) -> Mapping[str, bytes]:
             raise _wrong(row, name, "given names of 1 to 255 letters, digits, '-', '_', '.', '+'")
         if name.lower() in ("socket-type", "identity"):
             raise _wrong(row, name, "without the names Socket-Type and Identity, which are set")
-        clean[name] = data.encode() if isinstance(data, str) else bytes(memoryview(data))
+        try:
+            clean[name] = data.encode() if isinstance(data, str) else bytes(memoryview(data))
+        except TypeError:
+            raise _wrong(row, data, f"given bytes or text as the value of {name!r}") from None
     return MappingProxyType(clean)
 
 
@@ -301,6 +307,16 @@ def defaults(extra: Iterable[Option] = (), pattern: str = "") -> dict[str, Any]:
     """Every option of this pattern (all, if none is named) with its default."""
     return {row.name: row.default for row in table(extra).values()
             if not (pattern and row.patterns) or pattern in row.patterns}
+
+
+def refuse_impossible(options: Mapping[str, Any]) -> None:
+    """What the table has room for and this version cannot do: an error is better than no effect."""
+    if options["wire"] == "sp":
+        raise OptionError('wire="sp" is not possible yet: this version speaks ZMTP only',
+                          hint='leave wire out, or say "zmtp"')
+    if options["max_hops"] != CORE["max_hops"].default:
+        raise OptionError("max_hops cannot be changed: ZMTP does not tell how many devices a "
+                          "message has passed", hint="leave it out")
 
 
 # -- text: the query of a URL ----------------------------------------------------------------------

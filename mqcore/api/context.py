@@ -44,14 +44,18 @@ def merged(reports: Mapping[Any, CloseReport], elapsed: float) -> CloseReport:
         unacked=sum(r.unacked for r in reports.values()), elapsed=elapsed, peers=peers)
 
 
+def _whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
 class Context:
     """Keyword arguments besides the two are default options of its sockets. Thread-safe. Its
     threads start with the first socket."""
 
     def __init__(self, *, io_threads: int = 1, max_sockets: int = 65536, **defaults: Any) -> None:
-        if not 1 <= io_threads <= 64:
+        if not _whole(io_threads) or not 1 <= io_threads <= 64:
             raise UsageError(f"io_threads must be 1 to 64, not {io_threads!r}")
-        if max_sockets < 1:
+        if not _whole(max_sockets) or max_sockets < 1:
             raise UsageError(f"max_sockets must be at least 1, not {max_sockets!r}")
         self._defaults = _validated(defaults)
         self._hub = Hub(io_threads, max_sockets)

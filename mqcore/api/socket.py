@@ -53,9 +53,10 @@ def on_full_number(pattern: str, value: str, sends: bool) -> int:
     if value == "drop_old":
         raise OptionError('on_full="drop_old" is not possible: what is queued for a peer may be on '
                           "its way", hint="conflate=True keeps only the newest message per peer")
-    if value == "disconnect":
+    if value == "disconnect" and pattern not in FANOUT:
         raise OptionError(f'on_full="disconnect" is not possible for {pattern}',
-                          hint="close slow peers yourself on a TooSlow or Dropped event")
+                          hint="it is for pub and xpub, where one slow peer must not matter to the "
+                               "others; what waits here can wait or go to another peer")
     if value == "drop_new" and pattern in ("req", "rep"):
         raise OptionError(f'on_full="drop_new" means nothing for {pattern}: '
                           "who asked would wait for ever")
@@ -65,7 +66,13 @@ def on_full_number(pattern: str, value: str, sends: bool) -> int:
 
 
 def _addresses(given: Any) -> tuple[Any, ...]:
-    return (given,) if isinstance(given, (str, Endpoint)) else tuple(given)
+    if isinstance(given, (str, Endpoint)):
+        return (given,)
+    try:
+        return tuple(given)
+    except TypeError:
+        raise UsageError(f"an address is text or several in a list, not {type(given).__name__}",
+                         hint='write it like "tcp://127.0.0.1:5555"') from None
 
 
 class Socket(AsyncFace, SocketCore):
@@ -114,6 +121,7 @@ class Socket(AsyncFace, SocketCore):
     def _check(self, plugin: Any) -> None:
         """Options that mean nothing together or for this pattern."""
         name, options = self._pattern, self._options
+        table.refuse_impossible(options)
         if options["conflate"] and name not in ("push", "pull", "pub", "sub", "dealer"):
             raise OptionError(f"conflate means nothing for {name}",
                               hint="it is for push, pull, pub, sub and dealer")
@@ -125,6 +133,7 @@ class Socket(AsyncFace, SocketCore):
         if self._pattern in FANOUT:
             self._set_pattern_option("nodrop",
                                      value == "block" or bool(self._options.get("nodrop")))
+            self._set_pattern_option("disconnect", value == "disconnect")
 
     def _set_option(self, name: str, value: Any) -> None:
         if self.closed:
@@ -136,6 +145,7 @@ class Socket(AsyncFace, SocketCore):
         if name in FIXED:
             raise OptionError(f"option {name!r} cannot change any more, the socket is open",
                               hint=f"give it to {type(self).__name__}({name}=...)")
+        table.refuse_impossible({**self._options, name: value})
         if name in CORE:
             self._set(name, value)
         elif name == "on_full":

@@ -24,9 +24,9 @@ from mqcore.cli.device import device
 from mqcore.cli.doctor import doctor
 from mqcore.cli.info import info
 from mqcore.cli.perf import perf
-from mqcore.errors import Error, Timeout
+from mqcore.errors import AddressError, Error, OptionError, Timeout
 
-FAILED, TIMED_OUT, INTERRUPTED, TERMINATED = 1, 3, 130, 143
+FAILED, WRONG, TIMED_OUT, INTERRUPTED, TERMINATED = 1, 2, 3, 130, 143
 
 
 class ReaderLeft(click.ClickException):
@@ -85,6 +85,8 @@ def run(args: Sequence[str] | None = None) -> int:
         return error.exit_code
     except Error as error:
         click.echo(f"mq: {error}", err=True)
+        if isinstance(error, (AddressError, OptionError)):
+            return WRONG
         return TIMED_OUT if isinstance(error, Timeout) else FAILED
     except OSError as error:
         click.echo(f"mq: {error}", err=True)

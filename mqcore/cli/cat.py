@@ -18,7 +18,7 @@ import click
 
 import mqcore as mq
 from mqcore.cli.common import OPTION, note
-from mqcore.cli.exchange import Job, way_of
+from mqcore.cli.exchange import RECEIVES, Job, way_of
 from mqcore.cli.format import FORMATS, Format, Outgoing
 from mqcore.errors import UsageError
 
@@ -258,6 +258,8 @@ def cat(
     if interval and rate:
         raise click.UsageError("--interval and --rate say the same; give one")
     pause = interval or (1 / rate if rate else 0.0)
+    if pattern in RECEIVES and (data or files):
+        raise click.UsageError(f"a {pattern} socket only receives: --data and --file mean nothing")
     reads = FORMATS[input_format or shown]
     again = bool((count or pause) and (data or files))
     messages = read_input(data, files, multipart, reads, again)

@@ -153,7 +153,9 @@ class SocketLinks:
         if parsed.filters:
             raise AddressError(f"no filter {parsed.filters[0]!r} is installed", position=0)
         rows = registry.transport_options(parsed.transport)
-        return parsed, transport, table.for_link(self.options, parsed.query, given, extra=rows)
+        options = table.for_link(self.options, parsed.query, given, extra=rows)
+        table.refuse_impossible(options)
+        return parsed, transport, options
 
     def bind(self, text: str, **given: Any) -> Endpoint:
         parsed, transport, options = self._prepare(text, given)

@@ -22,9 +22,8 @@ from mqcore.link.plane cimport NOTE_GONE, plane_note
 from mqcore.sock.sock cimport CLOSING_ALL
 from mqcore.spi.pattern cimport PAT_RECV, PAT_REROUTE
 from mqcore.spi.pipe cimport (
-    DIRTY_LISTED, DIRTY_OUT, DROP_CLOSED, DROP_CONFLATED, DROP_HALF_WRITTEN, DROP_MALFORMED,
-    DROP_PEER_GONE,
-    DROP_REASONS, DROP_UNEXPECTED, Pipe, lane_read, lane_readable,
+    DIRTY_LISTED, DIRTY_OUT, DROP_CLOSED, DROP_CONFLATED, DROP_FULL, DROP_HALF_WRITTEN,
+    DROP_MALFORMED, DROP_PEER_GONE, DROP_REASONS, DROP_UNEXPECTED, Pipe, lane_read, lane_readable,
 )
 
 cdef enum:
@@ -51,6 +50,7 @@ cdef void drain(Sock* s) noexcept nogil:
             events |= EVENT_READ     # an inproc peer that attached first may have written already
         if pipe.state == PIPE_ATTACHED:
             if events & EVENT_WRITE:
+                pipe.dropping &= ~(<uint32_t> 1 << DROP_FULL)
                 s.ops.writable(s.pattern, pipe)
             if events & EVENT_READ:
                 s.ops.readable(s.pattern, pipe)

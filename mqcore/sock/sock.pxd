@@ -60,6 +60,7 @@ cdef struct Sock:
     const PatternOps* ops
     uint32_t flags            # of the pattern
     uint32_t on_full
+    bint dropping             # of on_full="drop_new": a run of drops that was told of
     uint32_t immediate
     uint32_t strict           # a request that waits for its first peer is not superseded either
     atomic[uint32_t] closing  # CLOSING_*

@@ -27,7 +27,8 @@ from mqcore.sock.pipes cimport (
 )
 from mqcore.spi.pattern cimport PAT_EXCHANGE, PAT_SERVICE, PAT_WAITS
 from mqcore.spi.pipe cimport (
-    DIRTY_LISTED, DIRTY_OUT, DROP_CANCELLED, DROP_CLOSED, DROP_FULL, DROP_REASONS, FarOps,
+    DIRTY_LISTED, DIRTY_OUT, DROP_CANCELLED, DROP_CLOSED, DROP_FULL, DROP_REASONS, EV_DROPPED,
+    FarOps,
 )
 
 cdef enum:
@@ -380,15 +381,27 @@ cdef int64_t sock_outstanding(Sock* s) noexcept nogil:
 
 # -- sending ---------------------------------------------------------------------------------------
 
+cdef int _or_drop_new(Sock* s, int rc, Msg* parts, size_t n) noexcept nogil:
+    """on_full="drop_new": a message that found no room is counted and forgotten."""
+    cdef uint8_t reason = DROP_FULL
+    cdef size_t i
+    if rc != MQ_FULL:
+        s.dropping = False
+        return rc
+    for i in range(n):
+        msg_close(&parts[i])
+    s.host.dropped[DROP_FULL] += 1
+    if not s.dropping and s.host.watched.load():
+        s.dropping = True     # told once; the run ends with the next message that is taken
+        s.host.emit(&s.host, EV_DROPPED, NULL, &reason, 1)
+    return MQ_DROPPED
+
+
 cdef int _send(Sock* s, Msg* parts, size_t n) noexcept nogil:
     """Under the lock, with the user's rule for full peers. MQ_OK: taken, or dropped and counted."""
-    cdef size_t i
     cdef int rc = _route(s, parts, n)
-    if rc == MQ_FULL and s.on_full == FULL_DROP_NEW:
-        for i in range(n):
-            msg_close(&parts[i])
-        s.host.dropped[DROP_FULL] += 1
-        rc = MQ_DROPPED
+    if s.on_full == FULL_DROP_NEW:
+        rc = _or_drop_new(s, rc, parts, n)
     if rc == MQ_DROPPED:
         rc = MQ_OK
     if rc == MQ_OK:
@@ -474,6 +487,8 @@ cdef int sock_send_to(Sock* s, uint32_t peer, Msg* parts, size_t n) noexcept nog
         rc = MQ_CLOSED
     elif s.ops.send_to != NULL:
         rc = s.ops.send_to(s.pattern, peer, parts, n)
+        if s.on_full == FULL_DROP_NEW:
+            rc = _or_drop_new(s, rc, parts, n)
     if rc == MQ_OK or rc == MQ_DROPPED:
         s.sent += 1
         rc = MQ_OK

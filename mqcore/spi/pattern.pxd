@@ -30,7 +30,7 @@ cdef enum PatternFlag:
 cdef enum PatternEvent:       # for Host.emit
     EV_SUBSCRIBED = 1         # data: topic
     EV_UNSUBSCRIBED = 2
-    EV_DROPPED = 3            # first of a run of drops; data: one byte, the Drop reason
+                              # 3 is EV_DROPPED of pipe.pxd
     EV_FAILED_OVER = 4
     EV_FAILED_BACK = 5
     EV_TOO_SLOW = 6

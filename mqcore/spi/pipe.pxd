@@ -39,6 +39,9 @@ cdef enum:  # Drop
     DROP_HOPS = 11            # passed more devices than max_hops
     DROP_REASONS = 12
 
+cdef enum:
+    EV_DROPPED = 3            # a PatternEvent: first of a run of drops; data: one byte, the reason
+
 cdef enum Dirty:              # what the socket owes the far side once the lock is free
     DIRTY_OUT = 1             # handles written: flush, wake the reader if it slept
     DIRTY_IN = 2              # room made for a writer that was blocked
@@ -102,6 +105,8 @@ cdef struct Pipe:
     uint32_t routing_id_size
     uint32_t connected        # 1: our connect(), 0: came in through our bind()
     uint32_t unversioned      # 1: a ZMTP 1.0 peer, which never sends subscriptions before data
+    uint32_t dropping         # bit 1 << reason, out; 1 << (16 + reason), in: a run that was
+                              # told of; the top bit is the pattern's
     # -- accounting, under the socket lock ------------------------------------------------------
     int64_t offered
     int64_t delivered
@@ -317,12 +322,24 @@ cdef inline void pipe_delivered(Pipe* p) noexcept nogil:
     p.delivered += 1
 
 
+cdef inline void _pipe_tell_drop(Pipe* p, uint32_t reason, uint32_t shift) noexcept nogil:
+    """The first of a run only. A run of DROP_FULL going out ends when there is room again, any
+    other with the peer."""
+    cdef uint8_t data = <uint8_t> reason
+    cdef uint32_t bit = <uint32_t> 1 << (reason + shift)
+    if not p.dropping & bit and p.host.watched.load():
+        p.dropping |= bit
+        p.host.emit(p.host, EV_DROPPED, p, &data, 1)
+
+
 cdef inline void pipe_drop_in(Pipe* p, uint32_t reason) noexcept nogil:
     """The pattern threw away a message that it had read from this pipe."""
     p.in_dropped[reason] += 1
+    _pipe_tell_drop(p, reason, 16)
 
 
 cdef inline void pipe_drop_out(Pipe* p, uint32_t reason) noexcept nogil:
     """The pattern did not write a message meant for this pipe: offered and dropped."""
     p.offered += 1
     p.out_dropped[reason] += 1
+    _pipe_tell_drop(p, reason, 0)

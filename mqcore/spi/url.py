@@ -47,7 +47,8 @@ def parse(text: str) -> Url:
                          hint='write it like "tcp://127.0.0.1:5555"')
     head, mark, rest = text.partition("://")
     if not mark:
-        raise _error(text, 0, "no '://' in it", f'did you mean "tcp://{text}"?' if text else
+        bare = re.fullmatch(r"[^:/]+:\d+|\[[0-9A-Fa-f:.]+\]:\d+", text)
+        raise _error(text, 0, "no '://' in it", f'did you mean "tcp://{text}"?' if bare else
                      'write it like "tcp://127.0.0.1:5555"')
     at = len(head) + 3
     body, question, query = rest.partition("?")

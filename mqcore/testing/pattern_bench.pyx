@@ -32,12 +32,12 @@ from mqcore.base.ypipe cimport ypipe_fini, ypipe_flush, ypipe_init
 from mqcore.base.yqueue cimport Chunk, chunk_slots
 from mqcore.spi.drop import DROP_REASONS
 from mqcore.spi.pattern cimport (
-    EV_DROPPED, EV_FAILED_BACK, EV_FAILED_OVER, EV_REFUSED, EV_SUBSCRIBED, EV_TOO_SLOW,
+    EV_FAILED_BACK, EV_FAILED_OVER, EV_REFUSED, EV_SUBSCRIBED, EV_TOO_SLOW,
     EV_UNSUBSCRIBED, Pattern, PatternPlugin, Q_CAN_RECV, Q_CAN_SEND, Q_SUBSCRIBERS,
     Q_TOPICS,
 )
 from mqcore.spi.pipe cimport (
-    DIRTY_OUT, DIRTY_RESET, DROP_CONFLATED, DROP_REASONS as N_REASONS, Host, Lane, Pipe,
+    DIRTY_OUT, DIRTY_RESET, DROP_CONFLATED, DROP_REASONS as N_REASONS, EV_DROPPED, Host, Lane, Pipe,
     lane_read, lane_room, lane_show, lane_write, lane_write_latest, parts_size,
 )
 

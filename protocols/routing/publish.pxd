@@ -32,6 +32,7 @@ cdef struct Publisher:        # a Pattern: the head of PUB's and XPUB's state
     size_t path_cap
     uint32_t retain
     bint nodrop
+    bint cut                  # on_full="disconnect"
 
 # Status. attach subscribes an unversioned peer to everything.
 cdef int pub_attach(Publisher* pub, Pipe* pipe) noexcept nogil

@@ -14,8 +14,13 @@ from mqcore.protocols.routing.topics cimport (
     Walk, topics_find, topics_fini, topics_first, topics_next, topics_pop, topics_put,
     topics_remove, walk_next, walk_start,
 )
-from mqcore.spi.pattern cimport EV_SUBSCRIBED, EV_UNSUBSCRIBED
-from mqcore.spi.pipe cimport DROP_FULL, pipe_drop_out
+from mqcore.spi.pattern cimport EV_SUBSCRIBED, EV_TOO_SLOW, EV_UNSUBSCRIBED
+from mqcore.spi.pipe cimport (
+    DIRTY_RESET, DROP_FULL, Pipe, parts_size, pipe_drop_out, pipe_has_room, pipe_touch,
+)
+
+cdef enum:
+    TOLD_SLOW = 0x80000000    # in Pipe.dropping: its link is being closed
 
 cdef struct PipeSet:          # ordered by Pipe.id: newer peers, mostly, go to the end
     uint32_t n
@@ -239,9 +244,23 @@ cdef int pub_send(Pattern* self, Msg* parts, size_t n) noexcept nogil:
             return rc
     if pub.hits.n == 0:
         self.host.unmatched += 1
+    if pub.cut:
+        pub_cut(pub, parts_size(parts, n))
     targets_send(&pub.hits, parts, n, False)
     close_all(parts, n)
     return MQ_OK
+
+
+cdef void pub_cut(Publisher* pub, int64_t size) noexcept nogil:
+    """Closes the links of those that have no room; the message is then dropped for them."""
+    cdef Pipe* p
+    cdef uint32_t i
+    for i in range(pub.hits.n):
+        p = pub.hits.at[i]
+        if not p.dropping & TOLD_SLOW and not pipe_has_room(p, size):
+            p.dropping |= TOLD_SLOW
+            pub_tell(pub, EV_TOO_SLOW, p, NULL, 0)
+            pipe_touch(p, DIRTY_RESET)
 
 
 cdef int64_t pub_subscribers(Publisher* pub, const uint8_t* topic, size_t size) noexcept nogil:
@@ -321,6 +340,9 @@ cdef void pub_forget(Publisher* pub) noexcept nogil:
 cdef int pub_set_option(Publisher* pub, const char* name, int64_t number) noexcept nogil:
     if strcmp(name, "nodrop") == 0:
         pub.nodrop = number != 0
+        return MQ_OK
+    if strcmp(name, "disconnect") == 0:   # no row of its own: the socket sets it for on_full
+        pub.cut = number != 0
         return MQ_OK
     if strcmp(name, "retain") == 0:
         if number < 0 or number > UINT32_MAX:

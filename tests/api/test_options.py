@@ -185,3 +185,103 @@ def test_endpoint_options(ctx):
     assert sorted(p.prio for p in push.peers()) == [3, 5]
     with pytest.raises(mq.OptionError):
         push.connect(pull.endpoints[0], linger=1)
+
+
+def test_what_this_version_cannot_do_is_refused(ctx):
+    for options in ({"wire": "sp"}, {"max_hops": 3}):
+        with pytest.raises(mq.OptionError, match=f"{next(iter(options))}.*leave it out|ZMTP only"):
+            ctx.socket("push", **options)
+    push = ctx.socket("push", wire="zmtp", max_hops=8)
+    for call in (push.bind, push.connect):
+        with pytest.raises(mq.OptionError, match="ZMTP only"):
+            call("tcp://127.0.0.1:1?wire=sp")
+        with pytest.raises(mq.OptionError, match="ZMTP only"):
+            call("inproc://sp", wire="sp")
+    with pytest.raises(mq.OptionError, match="ZMTP only"):
+        push.wire = "sp"
+    assert (push.wire, push.endpoints) == ("zmtp", ())
+
+
+@pytest.mark.parametrize("options", [
+    {"metadata": {"a": 3}}, {"metadata": {"a": None}}, {"reconnect_stop": 3}])
+def test_values_of_the_wrong_kind(ctx, options):
+    with pytest.raises(mq.OptionError, match=next(iter(options))):
+        ctx.socket("push", **options)
+
+
+def test_addresses_and_threads_of_the_wrong_kind(ctx):
+    for wrong in (5, None):
+        with pytest.raises(mq.UsageError, match="an address is text"):
+            ctx.socket("push", connect=wrong)
+    for wrong in ("2", 2.0, True, 0):
+        with pytest.raises(mq.UsageError, match="io_threads must be 1 to 64"):
+            mq.Context(io_threads=wrong)
+        with pytest.raises(mq.UsageError, match="max_sockets must be"):
+            mq.Context(max_sockets=0 if wrong == 2.0 else wrong)
+    assert ctx.sockets == ()
+
+
+def taken(stream):
+    return [event for event in iter_ready(stream) if event.kind in ("Dropped", "TooSlow")]
+
+
+def iter_ready(stream):
+    while True:
+        try:
+            yield stream.get(0.2)
+        except mq.WaitTimeout:
+            return
+
+
+@pytest.mark.parametrize("url", ["inproc://dropped", "tcp://127.0.0.1:0"])
+def test_the_first_of_a_run_of_drops_is_told(ctx, url):
+    pub = ctx.socket("pub", bind=url, send_hwm=5, send_buffer=4096)
+    stream = pub.events()
+    sub = ctx.socket("sub", connect=pub.endpoints[0], topics=b"", recv_hwm=5, recv_buffer=4096)
+    pub.wait_subscribers(timeout=5)
+    for _ in range(2):
+        pub.send_many([b"x" * 100_000] * 1000)
+        first, *more = taken(stream)  # more: tcp takes some, and there is room again
+        assert (first.kind, first.reason, first.peer) == ("Dropped", "full", pub.peers()[0])
+        assert len(more) < 100
+        while True:  # to the end: there is room again, and the run is over
+            try:
+                sub.recv(timeout=0.3)
+            except mq.RecvTimeout:
+                break
+
+
+def test_a_run_of_a_socket_that_drops_new_ones(ctx):
+    push = ctx.socket("push", bind="inproc://run", send_hwm=1, on_full="drop_new")
+    pull = ctx.socket("pull", connect="inproc://run", recv_hwm=1)
+    push.wait_peers(1, 5)
+    stream = push.events()
+    for _ in range(2):
+        push.send_many([b"x"] * 20)
+        event, = taken(stream)
+        assert (event.kind, event.reason, event.peer) == ("Dropped", "full", None)
+        assert len(pull.recv_many(timeout=5)) == 2
+
+
+@pytest.mark.parametrize("url", ["inproc://cut", "tcp://127.0.0.1:0"])
+def test_on_full_disconnect(ctx, url):
+    pub = ctx.socket("pub", bind=url, send_hwm=5, on_full="disconnect", send_buffer=4096)
+    stream = pub.events()
+    slow = ctx.socket("sub", connect=pub.endpoints[0], topics=b"a", recv_hwm=5, recv_buffer=4096,
+                      reconnect=None)
+    pub.wait_subscribers(b"a", timeout=5)
+    first = pub.peers()[0]
+    while first in pub.peers():
+        pub.send(b"a" * 100_000)
+    told = [(event.kind, event.peer) for event in iter_ready(stream)]
+    assert told.count(("TooSlow", first)) == 1
+    assert ("Disconnected", first) in told
+    counts = pub.stats().peers[first]
+    assert counts.offered == counts.written + sum(counts.dropped.values())
+    slow.close(0)
+    pub.on_full = "pattern"
+    again = ctx.socket("sub", connect=pub.endpoints[0], topics=b"b", recv_hwm=5)
+    pub.wait_subscribers(b"b", timeout=5)
+    pub.send_many([b"b" * 100_000] * 1000)
+    assert len(pub.peers()) == 1 and again.recv(timeout=5)
+    assert "TooSlow" not in [event.kind for event in taken(stream)]

@@ -59,6 +59,9 @@ def test_mistakes_have_a_position(text, position):
 
 
 def test_a_forgotten_transport_is_guessed():
+    for text in ("tcp:/localhost:1", "localhost", "a b"):
+        with pytest.raises(AddressError, match="write it like"):
+            parse(text)
     with pytest.raises(AddressError, match="did you mean \"tcp://localhost:1\"?"):
         parse("localhost:1")
 
