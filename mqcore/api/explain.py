@@ -40,16 +40,17 @@ def why_no_peers(sock: Any) -> str:
     return "; ".join(_endpoint(endpoint, peers) for endpoint in endpoints)
 
 
-def _of_peer(peer: Any, stats: Any, options: Any) -> str:
+def _of_peer(peer: Any, stats: Any, options: Any, alone_full: bool) -> str:
+    """alone_full: it is the only peer, and a send would wait for it."""
     text = f"  {peer}"
     if stats is None:
         return text
     text += f": {stats.offered} out, {stats.read} in"
     if stats.queued_out:
         text += f", {stats.queued_out} on their way"
-        most = options["send_hwm"]
-        if most is not None and stats.queued_out >= most:
-            text += " (at its high-water mark: it takes them too slowly)"
+    most = options["send_hwm"]
+    if alone_full or (most is not None and stats.queued_out >= most):
+        text += " (at its high-water mark: it takes them too slowly)"
     if stats.queued_in:
         text += f", {stats.queued_in} not yet received by this program"
     for reason, count in stats.dropped.items():
@@ -97,5 +98,8 @@ def explain(sock: Any) -> str:
         lines.append(_endpoint(endpoint, peers) + ".")
     if peers:
         lines.append(f"{len(peers)} peer(s):")
-        lines += [_of_peer(peer, stats.peers.get(peer), sock._options) for peer in peers]
+        alone_full = (len(peers) == 1 and sock.pattern in ("push", "dealer", "pair")
+                      and not sock._can()[1])
+        lines += [_of_peer(peer, stats.peers.get(peer), sock._options, alone_full)
+                  for peer in peers]
     return "\n".join(lines + _state(sock, stats))

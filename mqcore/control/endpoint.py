@@ -141,6 +141,12 @@ class Endpoint:
 
         return end
 
+    def note(self, error: Error | None) -> None:
+        """What went wrong last with somebody who came in; the state stays."""
+        with self._changed:
+            if self._state == "listening":
+                self._error = error
+
     def move(self, state: str, error: Error | None = None, *, fatal: bool = False) -> bool:
         """Go to `state`. False if we are there already or closed; StateError if the table has no
         such step. `fatal`: the error will come again however often one tries."""

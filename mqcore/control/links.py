@@ -324,6 +324,7 @@ class SocketLinks:
                       if name.lower() not in ("socket-type", "identity")}, prio=wire.prio)
         wire.peer = peer
         self.peers[number] = peer
+        wire.endpoint.note(None)
         if wire.owner is not None:
             wire.owner.handshaken()
         self.emit(records.Connected, wire.endpoint, peer, "")
@@ -337,6 +338,7 @@ class SocketLinks:
             error: Any = HandshakeFailed(f"the handshake with {where} failed: {reason}",
                                          reason=reason)
             if code != DOWN_CLOSED:
+                wire.endpoint.note(error)
                 self.emit(records.HandshakeFailedEvent, wire.endpoint, None, reason)
         else:
             reason = text or ("the pattern wanted a new link" if code == DOWN_RESET

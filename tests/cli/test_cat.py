@@ -223,3 +223,11 @@ def test_an_open_input_does_not_keep_it(start, url):
 def test_bad_input_ends_both_ways(url):
     status, _, err = run(*mq("cat", "pair", "--bind", url, "-f", "hex"), stdin=b"xy\n")
     assert status == 1 and "line 1 of the input" in err
+
+
+@pytest.mark.parametrize("args", [
+    ("push", "tcp://127.0.0.1"), ("push", "nosuch://x"), ("push", "tcp://127.0.0.1:1", "-o", "x=1"),
+    ("pull", "tcp://127.0.0.1:1", "-d", "x"), ("sub", "tcp://127.0.0.1:1", "-F", "x")])
+def test_wrong_arguments_have_their_own_status(args):
+    status, _, err = run(*mq("cat", *args))
+    assert status == 2 and err and "Traceback" not in err

@@ -366,3 +366,13 @@ def test_conflate_of_pyzmq(bound, zsock):
     while not got or got[-1] != b"999":
         got.append(z.recv())
     assert got == sorted(got, key=int)
+
+
+def test_heartbeat_ttl_is_told_to_the_peer(ctx):
+    with RawListener() as listener:
+        push = ctx.socket("push", connect=listener.url, heartbeat=0.05, heartbeat_ttl=2.5)
+        with push, listener.accept() as peer:
+            peer.shake("PULL")
+            flags, body = peer.frame()
+            assert (flags, body[:7]) == (4, b"\x04PING\x00\x19")  # tenths of a second
+            push.close(0)
