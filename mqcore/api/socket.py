@@ -28,6 +28,7 @@ CORE = frozenset({"send_timeout", "recv_timeout", "immediate", "send_hwm", "recv
                   "send_hwm_bytes", "recv_hwm_bytes"})
 ON_FULL = ("pattern", "block", "drop_new", "drop_old", "disconnect")
 FANOUT = ("pub", "xpub")
+CONFLATING = ("push", "pull", "pub", "sub", "dealer")
 _LEVELS = threading.Lock()  # two first calls of fileno() make one descriptor
 
 
@@ -65,6 +66,18 @@ def on_full_number(pattern: str, value: str, sends: bool) -> int:
     return ON_FULL.index(value)
 
 
+def means_something(pattern: str, name: str, value: Any) -> bool:
+    """Whether a context's default is for this pattern: a context has sockets of all kinds."""
+    if name == "conflate":
+        return not value or pattern in CONFLATING
+    if name == "on_full":
+        try:
+            on_full_number(pattern, value, pattern not in ("pull", "sub"))
+        except OptionError:
+            return False
+    return True
+
+
 def _addresses(given: Any) -> tuple[Any, ...]:
     if isinstance(given, (str, Endpoint)):
         return (given,)
@@ -95,7 +108,8 @@ class Socket(AsyncFace, SocketCore):
         self._context = context if context is not None else Context.default()
         self._wakers: Any = weakref.WeakValueDictionary()
         known = table.defaults(rows, name)
-        shared = {k: v for k, v in self._context._defaults.items() if k in known}
+        shared = {k: v for k, v in self._context._defaults.items()
+                  if k in known and means_something(name, k, v)}
         given = table.validate_all(options, extra=rows, pattern=name)
         self._options: dict[str, Any] = {**known, **shared, **given}
         self._check(plugin)
@@ -122,7 +136,7 @@ class Socket(AsyncFace, SocketCore):
         """Options that mean nothing together or for this pattern."""
         name, options = self._pattern, self._options
         table.refuse_impossible(options)
-        if options["conflate"] and name not in ("push", "pull", "pub", "sub", "dealer"):
+        if options["conflate"] and name not in CONFLATING:
             raise OptionError(f"conflate means nothing for {name}",
                               hint="it is for push, pull, pub, sub and dealer")
         on_full_number(name, options["on_full"], name not in ("pull", "sub"))

@@ -285,3 +285,10 @@ def test_on_full_disconnect(ctx, url):
     pub.send_many([b"b" * 100_000] * 1000)
     assert len(pub.peers()) == 1 and again.recv(timeout=5)
     assert "TooSlow" not in [event.kind for event in taken(stream)]
+
+
+def test_context_defaults_reach_the_patterns_they_are_for():
+    with mq.Context(on_full="drop_new", conflate=True) as context:
+        assert context.socket("push").on_full == "drop_new"
+        assert context.socket("pull").on_full == "pattern"
+        assert context.socket("pull").conflate and not context.socket("req").conflate
