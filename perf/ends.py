@@ -41,9 +41,16 @@ class End:
         self.lib, self.o, self.ready, self.over = library, options, ready, over
         self.timer = Timer()
 
-    def echo(self) -> dict:
-        s, url = self.lib.bind("rep", self.o.url)
+    def opened(self, kind: str):
+        if self.o.dial:
+            s, url = self.lib.connect(kind, self.o.url), self.o.url
+        else:
+            s, url = self.lib.bind(kind, self.o.url)
         self.ready(url)
+        return s
+
+    def echo(self) -> dict:
+        s = self.opened("rep")
         for _ in range(WARM_TRIPS):
             s.send(s.recv())
         self.timer.start()
@@ -66,8 +73,7 @@ class End:
         return self.finish(s, **percentiles(trips))
 
     def sink(self) -> dict:
-        s, url = self.lib.bind("pull", self.o.url)
-        self.ready(url)
+        s = self.opened("pull")
         self.take(s, warm_messages(self.o.count))
         self.timer.start()
         self.take(s, self.o.count)
@@ -165,6 +171,7 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--size", type=int, required=True)
     parser.add_argument("--count", type=int, required=True)
     parser.add_argument("--calls", default="plain")
+    parser.add_argument("--dial", action="store_true", help="what listens connects: to a device")
     parser.add_argument("--cpu", type=int)
     return parser.parse_args()
 

@@ -46,7 +46,7 @@ class Case(NamedTuple):
     def name(self) -> str:
         what = {"lat": "round trip", "thr": "one way"}[self.kind]
         calls = {"plain": "", "many": ", many a call", "batch": ", batches"}
-        where = "" if self.kind == "thr" and self.place == "idle" else f", {self.place}"
+        where = "" if self.kind == "thr" and self.place == "free" else f", {self.place}"
         how = calls.get(self.calls, f", {self.calls}")
         return f"{what}, {self.transport}, {size_name(self.size)}{how}{where}"
 

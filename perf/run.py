@@ -12,21 +12,29 @@ import argparse
 import sys
 import time
 
+import many
 import report
 import versus
 from pairs import Case, cores, machine, quiet_or_exit
 
+QUICK_CROWDS = ("device", "fan-out", "fan-in")
 KIB, MIB = 1 << 10, 1 << 20
+
+
+def one_way(transport: str, size: int, calls: str = "plain") -> Case:
+    return Case("thr", transport, size, calls, versus.USUAL_PLACE["thr"])
+
+
 APART = ("awake", "idle")
 # the rows of most weight first: if time runs out, it is the last ones that are missing
 QUICK = [
     *(Case("lat", "tcp", 16, "plain", place) for place in (*APART, "together")),
     Case("lat", "ipc", 16, "plain", "awake"),
-    *(Case("thr", "tcp", size) for size in (16, KIB)),
-    *(Case("thr", "tcp", 16, calls) for calls in ("many", "batch", "asyncio")),
+    *(one_way("tcp", size) for size in (16, KIB)),
+    *(one_way("tcp", 16, calls) for calls in ("many", "batch", "asyncio")),
     Case("lat", "tcp", 16, "asyncio", "awake"),
-    Case("thr", "ipc", 16),
-    Case("thr", "inproc", 16),
+    one_way("ipc", 16),
+    one_way("inproc", 16),
     Case("lat", "inproc", 16),
 ]
 FULL = [
@@ -35,17 +43,17 @@ FULL = [
         for transport in ("tcp", "ipc")
         for place in (*APART, "together")
     ),
-    *(Case("thr", "tcp", size) for size in (16, 100, KIB, 64 * KIB, MIB)),
-    *(Case("thr", "tcp", size, calls) for calls in ("many", "batch") for size in (16, 100, KIB)),
-    *(Case("thr", "tcp", 16, calls) for calls in ("asyncio", "uvloop")),
+    *(one_way("tcp", size) for size in (16, 100, KIB, 64 * KIB, MIB)),
+    *(one_way("tcp", size, calls) for calls in ("many", "batch") for size in (16, 100, KIB)),
+    *(one_way("tcp", 16, calls) for calls in ("asyncio", "uvloop")),
     *(Case("lat", "tcp", 16, calls, "awake") for calls in ("asyncio", "uvloop")),
     Case("lat", "tcp", 16, "asyncio", "idle"),
-    *(Case("thr", "inproc", size) for size in (16, KIB, 64 * KIB)),
+    *(one_way("inproc", size) for size in (16, KIB, 64 * KIB)),
     *(Case("lat", "inproc", size) for size in (16, KIB)),
-    *(Case("thr", "ipc", size) for size in (16, KIB, 64 * KIB, MIB)),
+    *(one_way("ipc", size) for size in (16, KIB, 64 * KIB, MIB)),
     *(Case("lat", "tcp", size, "plain", "awake") for size in (KIB, 64 * KIB, MIB)),
     *(Case("lat", "ipc", size, "plain", "awake") for size in (KIB, 64 * KIB, MIB)),
-    Case("thr", "tcp", KIB, "asyncio"),
+    one_way("tcp", KIB, "asyncio"),
 ]
 
 
@@ -59,7 +67,7 @@ def read_arguments() -> argparse.Namespace:
     options = versus.complete(parser.parse_args())
     options.rounds = options.rounds or (3 if options.quick else 5)
     options.seconds = options.seconds or (0.25 if options.quick else 0.8)
-    options.minutes = options.minutes or (4.5 if options.quick else 37)
+    options.minutes = options.minutes or (4 if options.quick else 36)
     return options
 
 
@@ -70,9 +78,14 @@ def main() -> None:
     if len(cores()) < 2:
         cases = list(dict.fromkeys(case._replace(place="together") for case in cases))
     start, results = time.monotonic(), {}
-    until = start + options.minutes * 60
+    # the pairs leave a quarter of it to the rest
+    until = start + options.minutes * (60 if options.only else 45)
     if options.only != "crowds":
         results["pairs"] = versus.run_cases(cases, options, until)
+    if options.only != "pairs":
+        until = start + options.minutes * 60
+        what = QUICK_CROWDS if options.quick else None
+        results["crowds"] = many.run_scenarios(options, options.quick, what, until)
     about["took"] = time.monotonic() - start
     name = time.strftime("%Y-%m-%d") + ("-quick" if options.quick else "")
     print(report.write(options.folder, name, about, results))

@@ -23,11 +23,15 @@ from libraries import LIBRARIES, present
 from pairs import Case, awake, cores, machine, quiet_or_exit, run_pair
 
 RESULTS = Path(__file__).with_name("results")
+USUAL_PLACE = {
+    "lat": "idle",
+    "thr": "free",
+}  # one core a process would be too few for some, one way
 OURS_ALONE = ("many", "batch")
 FIRST = {"lat": 500, "thr": 20_000}  # messages of the run that finds out how many to take
 FIRST_BYTES = 256 << 20
 MOST_BYTES = 8 << 30
-SPINS = 1.5  # cores used by both ends of a round trip, of which only one has work at a time
+SPINS = 1.9  # cores used by both ends of a round trip, of which only one has work at a time
 
 
 def all_cases(options: argparse.Namespace) -> list[Case]:
@@ -37,7 +41,7 @@ def all_cases(options: argparse.Namespace) -> list[Case]:
         for transport in options.transport
         for calls in options.calls
         for size in options.size
-        for place in options.place
+        for place in options.place or [USUAL_PLACE[kind]]
         if not (transport == "inproc" and calls in ("asyncio", "uvloop"))
         and not (kind == "lat" and calls in OURS_ALONE)
     ]
@@ -152,13 +156,12 @@ def read_arguments(args: list[str] | None) -> argparse.Namespace:
     options.transport = options.transport or ["tcp"]
     options.size = options.size or [16, 1024]
     options.calls = options.calls or ["plain", "many"]
-    options.place = options.place or ["idle"]
     return options
 
 
 def main(args: list[str] | None = None) -> int:
     options = read_arguments(args)
-    if len(cores()) < 2 and {"idle", "awake"} & set(options.place):
+    if len(cores()) < 2 and {"idle", "awake"} & {case.place for case in all_cases(options)}:
         sys.exit("one core only: use --place together or free")
     about = {**machine(), **quiet_or_exit(options.even_if_busy), "rounds": options.rounds}
     results = run_cases(all_cases(options), options)
