@@ -13,6 +13,7 @@ import argparse
 import itertools
 import json
 import os
+import random
 import select
 import sys
 import time
@@ -24,6 +25,7 @@ from timing import endless
 TCP = "tcp://127.0.0.1:0"
 DEVICES = {"forward": ("pull", "push"), "broker": ("router", "dealer")}
 WARM = 20_000
+DIFFERENT = 1 << 16
 
 
 def say(line: str) -> None:
@@ -105,8 +107,10 @@ def topics(lib, o: argparse.Namespace) -> dict:
 
 
 def match_cost(s, seconds: float) -> dict:
-    """Of messages that nobody wants: nothing is written, so what is left is the matching."""
-    texts, count = endless(64), 0
+    """Of messages that nobody wants: nothing is written, so what is left is the matching. So many
+    different ones that each looks for its topic in another corner of memory."""
+    dice, count = random.Random(7), 0
+    texts = itertools.cycle([dice.randbytes(64) for _ in range(DIFFERENT)])
     start, cpu = time.perf_counter(), time.process_time()
     end = start + seconds
     while (now := time.perf_counter()) < end:

@@ -26,7 +26,7 @@ def test_side_by_side(tmp_path, transport):
     found = json.loads((tmp_path / "versus.json").read_text())
     assert found["about"]["even_if_busy"] is True
     for result in found["pairs"]:
-        assert result["place"] == PLACE[1] if result["kind"] == "lat" or PLACE[1] != "idle" else "idle"
+        assert result["place"] == PLACE[1]
         for runs in result["runs"].values():
             assert len(runs) == 2 and all(one["value"] > 0 and one["cpu"] > 0 for one in runs)
 
