@@ -9,6 +9,7 @@ BUILD = $(PYTHON) tools/check.py && $(PYTHON) tools/build.py --venv $(VENV)
 # cython-lint calls pycodestyle by name, and subprocesses of tests call `mq`
 RUN = PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/python
 TESTS ?=
+PERF ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help build test test-all demo tsan asan stress lint perf perf-quick sdist clean distclean
@@ -53,13 +54,13 @@ lint:  ## ruff, cython-lint, mypy
 	@$(BUILD) --extra test
 	@$(RUN) tools/lint.py
 
-perf-quick:  ## benchmarks, short
+perf-quick:  ## benchmarks side by side, under five minutes
 	@$(BUILD) --extra perf
-	@$(RUN) perf/run.py --quick
+	@$(RUN) perf/run.py --quick $(PERF)
 
-perf:  ## benchmarks, in full
+perf:  ## benchmarks side by side, under forty minutes, into perf/results/
 	@$(BUILD) --extra perf
-	@$(RUN) perf/run.py
+	@$(RUN) perf/run.py $(PERF)
 
 sdist:  ## source distribution and wheel into dist/
 	@$(BUILD) --extra test

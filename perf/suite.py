@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 
 import pyperf
-from pairs import Case, cores, run_pair
+from libraries import LIBRARIES
+from pairs import Case, run_pair
 
 LEAST = {"lat": 500, "thr": 20_000}  # messages in a run, so that starting it does not show
 
@@ -13,20 +14,22 @@ LEAST = {"lat": 500, "thr": 20_000}  # messages in a run, so that starting it do
 def forward(command: list[str], options: argparse.Namespace) -> None:
     """Hand our own arguments on to pyperf's worker processes."""
     command += ["--lib", options.lib, "--transport", options.transport, "--size", str(options.size)]
+    command += ["--calls", options.calls]
 
 
 def main(kind: str) -> None:
     runner = pyperf.Runner(add_cmdline_args=forward, processes=5, values=3, warmups=1)
-    runner.argparser.add_argument("--lib", choices=("mqcore", "pyzmq", "raw"), default="mqcore")
-    runner.argparser.add_argument("--transport", choices=("tcp", "ipc"), default="tcp")
-    runner.argparser.add_argument("--size", type=int, default=16)
+    add = runner.argparser.add_argument
+    add("--lib", choices=LIBRARIES, default="mqcore")
+    add("--transport", choices=("tcp", "ipc", "inproc"), default="tcp")
+    add("--size", type=int, default=16)
+    add("--calls", choices=LIBRARIES["mqcore"].calls, default="plain")
     options = runner.parse_args()
-    have = cores()
+    case = Case(kind, options.transport, options.size, options.calls)
 
     def seconds(loops: int) -> float:
         """Of `loops` messages or round trips."""
-        case = Case(kind, options.transport, options.size, max(loops, LEAST[kind]))
-        value = run_pair(options.lib, case, (have[0], have[-1]))["value"]
+        value = run_pair(options.lib, case, max(loops, LEAST[kind]))["value"]
         return loops * (value if kind == "lat" else 1 / value)
 
     runner.bench_time_func(f"{kind} {options.lib} {options.transport} {options.size} B", seconds)

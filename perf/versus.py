@@ -1,160 +1,171 @@
 """Side by side: alternating rounds of candidates, each end in a process of its own, pinned.
 
-    versus.py [--lib mqcore --lib pyzmq --lib raw] [--kind lat|thr] [--transport tcp|ipc]
-              [--size N] [--rounds N] [--scale X] [--place apart|together|free]
-              [--regime awake|idle] [--name NAME] [--folder PATH]
+    versus.py [--lib mqcore --lib pyzmq ...] [--kind lat|thr] [--transport tcp|ipc|inproc]
+              [--size N] [--calls plain|many|batch|asyncio|uvloop]
+              [--place idle|awake|together|free] [--rounds N] [--seconds X]
+              [--even-if-busy] [--name NAME] [--folder PATH]
 
-Prints a table and writes it to perf/results/NAME.md, every single figure to NAME.json. The method
-and its pitfalls are in perf/README.md.
+Everything may be given more than once. Prints a table and writes it to perf/results/NAME.md, every
+single figure to NAME.json. The method and its pitfalls are in perf/README.md.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import statistics
 import sys
 import time
 from pathlib import Path
 
-from pairs import Case, awake, cores, machine, run_pair
+import report
+from libraries import LIBRARIES, present
+from pairs import Case, awake, cores, machine, quiet_or_exit, run_pair
 
 RESULTS = Path(__file__).with_name("results")
-LIBRARIES = ("mqcore", "pyzmq", "raw")
-SIZES = (16, 1024)
-LAT_COUNT = 10_000
-THR_BYTES = 2 << 30  # at most so many a run
-THR_COUNT = 5_000_000
-MANY = 256
+USUAL_PLACE = {
+    "lat": "idle",
+    "thr": "free",
+}  # one core a process would be too few for some, one way
+OURS_ALONE = ("many", "batch")
+FIRST = {"lat": 500, "thr": 20_000}  # messages of the run that finds out how many to take
+FIRST_BYTES = 256 << 20
+MOST_BYTES = 8 << 30
+SPINS = 1.9  # cores used by both ends of a round trip, of which only one has work at a time
 
 
-def cases(options: argparse.Namespace) -> list[Case]:
-    found = []
-    for kind in options.kind:
-        for transport in options.transport:
-            for size in options.size:
-                count = LAT_COUNT if kind == "lat" else min(THR_COUNT, THR_BYTES // max(size, 1))
-                found.append(Case(kind, transport, size, max(100, int(count * options.scale))))
-    if "thr" in options.kind and "mqcore" in options.lib:
-        found += [
-            case._replace(many=MANY, count=case.count * 2)
-            for case in found
-            if case.kind == "thr" and case.size < 1024
-        ]
-    return found
+def all_cases(options: argparse.Namespace) -> list[Case]:
+    return [
+        Case(kind, transport, size, calls, place)
+        for kind in options.kind
+        for transport in options.transport
+        for calls in options.calls
+        for size in options.size
+        for place in options.place or [USUAL_PLACE[kind]]
+        if not (transport == "inproc" and calls in ("asyncio", "uvloop"))
+        and not (kind == "lat" and calls in OURS_ALONE)
+    ]
 
 
-def takes_part(library: str, case: Case) -> bool:
-    """What has no calls for many messages is measured by its plain ones, in the row above."""
-    return not case.many or library == "mqcore"
+def taking_part(libraries: list[str], case: Case) -> list[str]:
+    """What has no calls for many messages is measured by its plain ones, in rows of their own."""
+    return [
+        name
+        for name in libraries
+        if case.calls in LIBRARIES[name].calls and case.transport in LIBRARIES[name].transports
+    ]
 
 
-def placement(name: str) -> tuple[int | None, int | None]:
-    have = cores()
-    if name == "free":
-        return None, None
-    return (have[0], have[0]) if name == "together" else (have[0], have[-1])
+def calibrated(library: str, case: Case, seconds: float) -> int:
+    """How many messages take about so long; this run also warms caches, and shows what fails."""
+    size = max(case.size, 1)
+    first = max(20, min(FIRST[case.kind], FIRST_BYTES // size))
+    if seconds <= 0:  # a test of the benchmark, not a measurement
+        first = max(20, first // 20)
+    found = run_pair(library, case, first)
+    count = int(first * seconds / max(found["seconds"], 1e-6))
+    return max(first, min(count, MOST_BYTES // size))
 
 
-def measure(case: Case, libraries: list[str], rounds: int, place: str) -> dict[str, list[dict]]:
+def measure(case: Case, libraries: list[str], rounds: int, seconds: float) -> dict[str, list[dict]]:
     """Each round runs every candidate once, and begins with another one."""
-    taking = [library for library in libraries if takes_part(library, case)]
-    runs: dict[str, list[dict]] = {library: [] for library in taking}
-    for i in range(rounds):
-        for library in taking[i % len(taking) :] + taking[: i % len(taking)]:
-            runs[library].append(run_pair(library, case, placement(place)))
+    runs: dict[str, list[dict]] = {library: [] for library in libraries}
+    counts: dict[str, int] = {}
+
+    def attempt(library: str) -> None:
+        try:
+            if library not in counts:
+                counts[library] = calibrated(library, case, seconds)
+            else:
+                runs[library].append(run_pair(library, case, counts[library]))
+        except (RuntimeError, ValueError) as error:
+            print(f"  {library}: {error}", file=sys.stderr, flush=True)
+            runs[library] = [{"error": str(error)}]
+
+    for i in range(rounds + 1):
+        start = i % len(libraries)
+        for library in libraries[start:] + libraries[:start]:
+            if "error" not in (runs[library] or [{}])[0]:
+                attempt(library)
     return runs
 
 
 def summary(runs: list[dict]) -> dict:
+    if "error" in runs[0]:
+        return {"error": runs[0]["error"]}
     values = [run["value"] for run in runs]
+    used = statistics.median(run["cpu"] * run["count"] / run["seconds"] for run in runs)
+    more = {
+        key: statistics.median(run[key] for run in runs)
+        for key in ("p99", "p999", "sender")
+        if key in runs[0]
+    }
     return {
         "median": statistics.median(values),
         "low": min(values),
         "high": max(values),
         "cpu": statistics.median(run["cpu"] for run in runs),
-        **({"p99": statistics.median(run["p99"] for run in runs)} if "p99" in runs[0] else {}),
+        "spins": "p99" in runs[0] and used > SPINS,
+        **more,
     }
 
 
-def shown(case: Case, value: float) -> str:
-    return f"{value * 1e6:.1f} us" if case.kind == "lat" else f"{value / 1e3:,.0f} k/s"
+def run_cases(cases: list[Case], options: argparse.Namespace, until: float = float("inf")) -> list:
+    """One entry a case: the case, its runs, their summaries; what there is no time for is said."""
+    results = []
+    for case in cases:
+        taking = taking_part(options.lib, case)
+        if not taking:
+            continue
+        if time.monotonic() > until:
+            print(f"{case.name}: no time left", file=sys.stderr, flush=True)
+            continue
+        print(f"{case.name} ...", file=sys.stderr, flush=True)
+        with awake(cores()) if case.place == "awake" else contextlib.nullcontext():
+            runs = measure(case, taking, options.rounds, options.seconds)
+        found = {library: summary(some) for library, some in runs.items()}
+        results.append({"name": case.name, **case._asdict(), "runs": runs, "summary": found})
+    return results
 
 
-def table(results: list[tuple[Case, dict[str, dict]]]) -> str:
-    """Ratios are to pyzmq: below 1 is better for a round trip, above 1 for a rate."""
-    lines = [
-        "| what | library | median | lowest to highest | p99 | CPU per message, both ends "
-        "| ratio to pyzmq |",
-        "|---|---|--:|--:|--:|--:|--:|",
-    ]
-    plain = {}
-    for case, found in results:
-        base = found.get("pyzmq") or plain.get(case._replace(many=0, count=0))
-        if not case.many and base:
-            plain[case._replace(count=0)] = base
-        for library, s in found.items():
-            ratio = f"{s['median'] / base['median']:.2f}" if base else ""
-            p99 = shown(case, s["p99"]) if "p99" in s else ""
-            lines.append(
-                f"| {case.name} | {library} | {shown(case, s['median'])} | {shown(case, s['low'])} "
-                f"to {shown(case, s['high'])} | {p99} | {s['cpu'] * 1e6:.2f} us | {ratio} |"
-            )
-    return "\n".join(lines)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Those that the other scenarios have too."""
+    parser.add_argument("--lib", action="append", choices=LIBRARIES)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=1.0, help="about so long is a run")
+    parser.add_argument("--even-if-busy", action="store_true", help="measure beside other work")
+    parser.add_argument("--folder", type=Path, default=RESULTS, help="where the files go")
+
+
+def complete(options: argparse.Namespace) -> argparse.Namespace:
+    options.lib = [name for name in options.lib or LIBRARIES if present(name)]
+    return options
 
 
 def read_arguments(args: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--lib", action="append", choices=LIBRARIES)
+    add_arguments(parser)
     parser.add_argument("--kind", action="append", choices=("lat", "thr"))
-    parser.add_argument("--transport", action="append", choices=("tcp", "ipc"))
+    parser.add_argument("--transport", action="append", choices=("tcp", "ipc", "inproc"))
     parser.add_argument("--size", action="append", type=int)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--scale", type=float, default=1.0, help="of the number of messages")
-    parser.add_argument("--place", choices=("apart", "together", "free"), default="apart")
-    parser.add_argument("--regime", choices=("awake", "idle"), default="idle")
+    parser.add_argument("--calls", action="append", choices=LIBRARIES["mqcore"].calls)
+    parser.add_argument("--place", action="append", choices=("idle", "awake", "together", "free"))
     parser.add_argument("--name", default="versus", help="of the files")
-    parser.add_argument("--folder", type=Path, default=RESULTS, help="where the files go")
-    options = parser.parse_args(args)
-    options.lib = options.lib or list(LIBRARIES)
+    options = complete(parser.parse_args(args))
     options.kind = options.kind or ["lat", "thr"]
     options.transport = options.transport or ["tcp"]
-    options.size = options.size or list(SIZES)
+    options.size = options.size or [16, 1024]
+    options.calls = options.calls or ["plain", "many"]
     return options
 
 
 def main(args: list[str] | None = None) -> int:
     options = read_arguments(args)
-    if options.place == "apart" and len(cores()) < 2:
-        sys.exit("one core only: use --place together")
-    about = {
-        **machine(),
-        "place": options.place,
-        "regime": options.regime,
-        "rounds": options.rounds,
-    }
-    results, raw = [], []
-    with awake(cores()) if options.regime == "awake" else contextlib.nullcontext():
-        for case in cases(options):
-            print(f"{case.name} ...", file=sys.stderr, flush=True)
-            runs = measure(case, options.lib, options.rounds, options.place)
-            results.append((case, {library: summary(found) for library, found in runs.items()}))
-            raw.append({"case": case._asdict(), "runs": runs})
-    text = table(results)
-    versions = ", ".join(f"{name} {number}" for name, number in about["versions"].items())
-    head = (
-        f"{about['cpu']}, {about['cores']} cores, kernel {about['kernel']}, "
-        f"Python {about['python']}, {versions}; "
-        f"ends {options.place}, cores {options.regime}, {options.rounds} rounds, "
-        f"load at the start {about['load']:.1f}, {time.strftime('%Y-%m-%d')}"
-    )
-    options.folder.mkdir(exist_ok=True)
-    (options.folder / f"{options.name}.md").write_text(f"{head}\n\n{text}\n")
-    (options.folder / f"{options.name}.json").write_text(
-        json.dumps({"about": about, "results": raw}, indent=1)
-    )
-    print(f"{head}\n\n{text}")
+    if len(cores()) < 2 and {"idle", "awake"} & {case.place for case in all_cases(options)}:
+        sys.exit("one core only: use --place together or free")
+    about = {**machine(), **quiet_or_exit(options.even_if_busy), "rounds": options.rounds}
+    results = run_cases(all_cases(options), options)
+    print(report.write(options.folder, options.name, about, {"pairs": results}))
     return 0
 
 

@@ -1,0 +1,123 @@
+"""Results as a Markdown table for people and JSON for everything else.
+
+Ratios: below 1 is better for a round trip, above 1 for a rate. A row of calls that only mqcore has
+(many messages a call) is compared with the others' plain calls.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+from libraries import NOT_PEERS
+
+HEAD = (
+    "| what | library | median | lowest to highest | p99 | CPU s per million, both ends "
+    "| to the fastest peer | to raw |\n|---|---|--:|--:|--:|--:|--:|--:|"
+)
+
+
+def head(about: dict) -> str:
+    versions = ", ".join(f"{name} {number}" for name, number in about["versions"].items())
+    busy = " ".join(f"{part:.0%}" for part in about["busy"])
+    forced = ", measured all the same" if about["even_if_busy"] else ""
+    return (
+        f"{time.strftime('%Y-%m-%d')}: {about['cpu']}, {about['cores']} cores, "
+        f"{about['memory'] / (1 << 30):.0f} GiB, kernel {about['kernel']}, Python "
+        f"{about['python']}, {versions}; medians of {about['rounds']} rounds; "
+        f"cores busy with other things before the start: {busy or 'unknown'}{forced}"
+    )
+
+
+def amount(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def shown(kind: str, value: float) -> str:
+    if kind == "lat":
+        return f"{amount(value * 1e6)} us"
+    return f"{amount(value / 1e6)} M/s" if value >= 1e6 else f"{amount(value / 1e3)} k/s"
+
+
+def pair_key(result: dict) -> tuple:
+    calls = "plain" if result["calls"] in ("many", "batch") else result["calls"]
+    return result["kind"], result["transport"], result["size"], calls, result["place"]
+
+
+def bases(results: list[dict]) -> dict[tuple, dict]:
+    """For each row, what it is compared with: the fastest peer, and raw."""
+    found = {}
+    for result in results:
+        if result["calls"] in ("many", "batch"):
+            continue
+        good = {k: s["median"] for k, s in result["summary"].items() if "median" in s}
+        peers = [value for library, value in good.items() if library not in NOT_PEERS]
+        best = (min if result["kind"] == "lat" else max)(peers) if peers else None
+        found[pair_key(result)] = {"peer": best, "raw": good.get("raw")}
+    return found
+
+
+def ratio(value: float, base: float | None) -> str:
+    return f"{value / base:.2f}" if base else ""
+
+
+def row(result: dict, library: str, base: dict) -> str:
+    s, kind = result["summary"][library], result["kind"]
+    if "error" in s:
+        return f"| {result['name']} | {library} | failed: {s['error']} | | | | | |"
+    p99 = shown(kind, s["p99"]) if "p99" in s else ""
+    spins = " (spins)" if s["spins"] else ""
+    return (
+        f"| {result['name']} | {library} | {shown(kind, s['median'])} "
+        f"| {shown(kind, s['low'])} to {shown(kind, s['high'])} | {p99} "
+        f"| {s['cpu'] * 1e6:.3g}{spins} | {ratio(s['median'], base.get('peer'))} "
+        f"| {ratio(s['median'], base.get('raw'))} |"
+    )
+
+
+def pair_table(results: list[dict]) -> str:
+    base = bases(results)
+    return "\n".join(
+        [HEAD]
+        + [row(r, library, base.get(pair_key(r), {})) for r in results for library in r["summary"]]
+    )
+
+
+def crowd_table(results: list[dict]) -> str:
+    """Whatever a scenario found: one row a candidate, the ratio to the best peer."""
+    lines = [
+        "| what | library | median | lowest to highest | more | to the best peer |",
+        "|---|---|--:|--:|---|--:|",
+    ]
+    for result in results:
+        found, unit = result["summary"], result["unit"]
+        peers = [s["median"] for k, s in found.items() if "median" in s and k not in NOT_PEERS]
+        best = (min if result["less_is_better"] else max)(peers) if peers else None
+        for library, s in found.items():
+            if "error" in s:
+                lines.append(f"| {result['name']} | {library} | failed: {s['error']} | | | |")
+                continue
+            more = ", ".join(f"{key} {amount(value)}" for key, value in s["more"].items())
+            lines.append(
+                f"| {result['name']} | {library} | {amount(s['median'])} {unit} | "
+                f"{amount(s['low'])} to {amount(s['high'])} | {more} | {ratio(s['median'], best)} |"
+            )
+    return "\n".join(lines)
+
+
+def text(about: dict, results: dict) -> str:
+    parts = [head(about)]
+    if results.get("pairs"):
+        parts.append(pair_table(results["pairs"]))
+    if results.get("crowds"):
+        parts.append(crowd_table(results["crowds"]))
+    return "\n\n".join(parts)
+
+
+def write(folder: Path, name: str, about: dict, results: dict) -> str:
+    folder.mkdir(parents=True, exist_ok=True)
+    made = text(about, results)
+    (folder / f"{name}.md").write_text(f"{made}\n")
+    (folder / f"{name}.json").write_text(json.dumps({"about": about, **results}, indent=1) + "\n")
+    return made

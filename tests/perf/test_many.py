@@ -1,0 +1,26 @@
+"""Many peers: a tiny run of each scenario writes what it promises. No figure is judged here."""
+
+import json
+from pathlib import Path
+
+import pytest
+from programs import run
+
+PERF = Path(__file__).resolve().parents[2] / "perf"
+TINY = ("--lib", "mqcore", "--rounds", 1, "--seconds", 0.05, "--small", "--even-if-busy")
+
+
+@pytest.mark.parametrize("what", ["device", "fan-out", "fan-in", "connections", "subscriptions"])
+def test_scenario(tmp_path, what):
+    args = ("--what", what, *TINY, "--folder", tmp_path)
+    status, out, err = run(PERF / "many.py", *args, patience=60)
+    assert status == 0, err
+    table = (tmp_path / "many.md").read_text()
+    assert table == out.decode()
+    assert "failed" not in table, err
+    found = json.loads((tmp_path / "many.json").read_text())["crowds"]
+    assert found and all(one["what"] == what for one in found)
+    assert all(run["value"] >= 0 for one in found for run in one["runs"]["mqcore"])
+    for one in found:
+        for run_ in one["runs"]["mqcore"]:
+            assert 0.1 < run_.get("Jain's index", 1) <= 1.000001
