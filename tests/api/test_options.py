@@ -289,6 +289,6 @@ def test_on_full_disconnect(ctx, url):
 
 def test_context_defaults_reach_the_patterns_they_are_for():
     with mq.Context(on_full="drop_new", conflate=True) as context:
-        assert context.socket("push").on_full == "drop_new"
-        assert context.socket("pull").on_full == "pattern"
-        assert context.socket("pull").conflate and not context.socket("req").conflate
+        push, pull, req = (context.socket(name) for name in ("push", "pull", "req"))
+        assert push.on_full == "drop_new" and pull.on_full == req.on_full == "pattern"
+        assert push.conflate and pull.conflate and not req.conflate
