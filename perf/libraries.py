@@ -129,16 +129,18 @@ class Stream:
             s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.s = s
         self.size = size
+        self.buffer = memoryview(bytearray(size))
         self.send = s.sendall
 
-    def recv(self) -> bytes:
-        data = self.s.recv(self.size)
-        while len(data) < self.size:
-            more = self.s.recv(self.size - len(data))
+    def recv(self) -> memoryview:
+        """Into the same memory each time, in one call: what is measured is the kernel."""
+        n = self.s.recv_into(self.buffer, self.size, socket.MSG_WAITALL)
+        while n < self.size:  # a signal came in between
+            more = self.s.recv_into(self.buffer[n:], self.size - n, socket.MSG_WAITALL)
             if not more:
                 sys.exit("the other end left")
-            data += more
-        return data
+            n += more
+        return self.buffer
 
 
 class Raw:

@@ -2,8 +2,8 @@
 
     run.py [--quick] [--even-if-busy] [--minutes N] [--only pairs|crowds] [--lib NAME ...]
 
-Writes perf/results/DATE.json and DATE.md (DATE-quick with --quick). What there is no time for any
-more is left out, and said.
+Writes perf/results/DATE.json, DATE.md and DATE.svg (DATE-quick with --quick). What there
+is no time for any more is left out, and said.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import sys
 import time
 
 import many
+import plots
 import report
 import versus
 from pairs import Case, cores, machine, quiet_or_exit
@@ -89,6 +90,7 @@ def main() -> None:
     about["took"] = time.monotonic() - start
     name = time.strftime("%Y-%m-%d") + ("-quick" if options.quick else "")
     print(report.write(options.folder, name, about, results))
+    plots.draw(options.folder / f"{name}.json")
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from programs import run
@@ -21,6 +22,9 @@ def test_scenario(tmp_path, what):
     found = json.loads((tmp_path / "many.json").read_text())["crowds"]
     assert found and all(one["what"] == what for one in found)
     assert all(run["value"] >= 0 for one in found for run in one["runs"]["mqcore"])
+    status, out, err = run(PERF / "plots.py", tmp_path / "many.json")
+    assert status == 0, err
+    assert "mqcore" in {text.text for text in ElementTree.parse(tmp_path / "many.svg").iter()}
     for one in found:
         for run_ in one["runs"]["mqcore"]:
             assert 0.1 < run_.get("Jain's index", 1) <= 1.000001
