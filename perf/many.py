@@ -21,7 +21,8 @@ import versus
 from pairs import Case, Process, machine, quiet_or_exit, trip_result
 
 ZMTP = ("mqcore", "pyzmq", "pyomq")
-TAKE_PART = {"subscriptions": ("mqcore", "pyzmq")}  # pyomq got nothing to us in this row; whose fault is open
+# pyomq got nothing to us in this row; whose fault it is, is open
+TAKE_PART = {"subscriptions": ("mqcore", "pyzmq")}
 LONG = 120.0
 LARGEST = ("10,000 idle connections, memory", "1,000,000 subscriptions, no match")
 
