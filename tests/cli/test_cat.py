@@ -205,8 +205,7 @@ def test_a_reader_that_leaves_is_no_error(start, url):
         try:
             assert pull.stderr.readline().startswith(b"listening")
             pull.stdout.close()
-            # the first message ends the other side; whether all hundred were out by then is luck
-            assert run(*mq("cat", "push", url, "-d", "x", "-n", 100))[0] in (0, 1)
+            assert run(*mq("cat", "push", url, "-d", "x"))[0] == 0
             assert pull.wait(30) == 0 and b"Traceback" not in pull.stderr.read()
         finally:
             pull.kill()
