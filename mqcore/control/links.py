@@ -101,7 +101,6 @@ class SocketLinks:
         self.watchers: list[Callable[[records.Event], None]] = []
         self.reconnects = 0
         self.report: CloseReport | None = None
-        self._handshaken: set[Endpoint] = set()
         self._hopeful: set[Endpoint] = set()  # connecting ones that may bring a peer
         try:
             core._open(hub.plane, plugin, self.number, self._shake(), self._marks())

@@ -43,7 +43,6 @@ cdef enum:                    # NOTE_DOWN codes
     DOWN_PROTOCOL = 3         # malformed traffic
     DOWN_TIMEOUT = 4          # handshake or heartbeat
     DOWN_RESET = 5            # the pattern asked for a new link
-    DOWN_REFUSED = 6          # our pattern refused this peer
     DOWN_MEMORY = 7
 
 cdef struct Port              # the socket, as its engines see it

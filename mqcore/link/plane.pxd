@@ -13,7 +13,6 @@ cdef enum:                    # Note.kind
     NOTE_UP = 1               # handshake done; the engine's facts can be read
     NOTE_DOWN = 2             # engine ended: code, fatal, text; its slot waits for release
     NOTE_PATTERN = 3          # a pattern's event: code is PatternEvent, data in text
-    NOTE_SERVICE = 4          # a socket with a Python pattern wants to be looked at
     NOTE_GONE = 5             # a pipe has ended and its messages are dealt with: final counters
 
 cdef struct ControlNote:
