@@ -16,6 +16,7 @@ from mqcore.sock.sock cimport (
     sock_act, sock_changed, sock_query, sock_recv_many, sock_send_many, sock_watch,
 )
 from mqcore.spi.pattern cimport PAT_EXCHANGE, PAT_RECV, PAT_SEND, Q_CAN_SEND
+from mqcore.sock.wait cimport lead_enter, lead_leave
 from mqcore.spi.sink cimport SINK_ABI, SinkOps
 
 import time
@@ -280,11 +281,10 @@ cdef bint _take_lead(Sock* s) noexcept nogil:
     while not s.lead.compare_exchange_strong(nobody, 1):
         nobody = 0
         sock_changed(s)       # a leader in recv() notices and leaves
-    s.plane.poller.arm_set(s.watch.io.set, s.watch.set, &s.watch, False)
+    lead_enter(s)
     return True
 
 
 cdef void _give_lead(Sock* s) noexcept nogil:
-    s.lead.exchange(0)
-    s.plane.poller.arm_set(s.watch.io.set, s.watch.set, &s.watch, True)
+    lead_leave(s)
     sock_changed(s)

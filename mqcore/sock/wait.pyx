@@ -38,11 +38,23 @@ cdef int _verdict(Sock* s, uint32_t seen, int64_t deadline) noexcept nogil:
     return WAIT_LOOK
 
 
+cdef void lead_enter(Sock* s) noexcept nogil:
+    s.plane.poller.arm_set(s.watch.io.set, s.watch.set, &s.watch, False)
+
+
+cdef void lead_leave(Sock* s) noexcept nogil:
+    s.lead.exchange(0)
+    widen()
+    s.plane.poller.arm_set(s.watch.io.set, s.watch.set, &s.watch, True)
+    if s.followers.load():
+        sock_changed(s)       # messages or the lead are left over: somebody take them
+
+
 cdef int _lead(Sock* s, uint32_t seen, int64_t deadline, bint slices) noexcept nogil:
     cdef Ready[HARVEST] found
     cdef int n
     cdef int verdict = WAIT_LOOK
-    s.plane.poller.arm_set(s.watch.io.set, s.watch.set, &s.watch, False)
+    lead_enter(s)
     while True:
         s.lead_asleep.exchange(1)
         if s.change.load() != seen:
@@ -57,11 +69,7 @@ cdef int _lead(Sock* s, uint32_t seen, int64_t deadline, bint slices) noexcept n
         verdict = _verdict(s, seen, deadline)
         if verdict != WAIT_LOOK or n < 0 or (n == 0 and slices):
             break
-    s.lead.exchange(0)
-    widen()
-    s.plane.poller.arm_set(s.watch.io.set, s.watch.set, &s.watch, True)
-    if s.followers.load():
-        sock_changed(s)       # messages or the lead are left over: somebody take them
+    lead_leave(s)
     return verdict
 
 
