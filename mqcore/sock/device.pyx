@@ -15,8 +15,8 @@ from mqcore.reactor.poller cimport PollerOps, Ready
 from mqcore.sock.sock cimport (
     sock_act, sock_changed, sock_query, sock_recv_many, sock_send_many, sock_watch,
 )
-from mqcore.spi.pattern cimport PAT_EXCHANGE, PAT_RECV, PAT_SEND, Q_CAN_SEND
 from mqcore.sock.wait cimport lead_enter, lead_leave
+from mqcore.spi.pattern cimport PAT_EXCHANGE, PAT_RECV, PAT_SEND, Q_CAN_SEND
 from mqcore.spi.sink cimport SINK_ABI, SinkOps
 
 import time
