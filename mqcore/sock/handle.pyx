@@ -398,6 +398,10 @@ cdef class SocketHandle:
         with nogil:
             watch_close(self.s)
 
+    def _watched_by(self):
+        """"io thread", "callers" who come and go, or a "leader" who sleeps."""
+        return ("io thread", "callers", "leader")[self.s.watch_state.load()]
+
     def _accounts(self):
         """Everything countable, in one look: dict(sent, received, waiting, unmatched, dropped,
         live: [(peer, facts)], ended: [...], total). facts: see account_dict."""
