@@ -10,6 +10,7 @@ import json
 import os
 import time
 
+from candidates import load
 from libraries import CHUNK, LIBRARIES, Pynng, Pyomq, Pyzmq, Raw
 from timing import WARM_TRIPS, Timer, endless, percentiles, warm_messages
 
@@ -173,7 +174,7 @@ async def source(lib, o, timer: Timer) -> dict:
 
 async def run(options: argparse.Namespace) -> dict:
     timer = Timer()
-    more = await globals()[options.role](ASYNC[options.library](options.size), options, timer)
+    more = await globals()[options.role](load(options.library, options.size, ASYNC), options, timer)
     print("done", flush=True)
     await asyncio.to_thread(__import__("sys").stdin.read)  # what is still to be written is
     return timer.result(options.count, **more)

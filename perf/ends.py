@@ -19,7 +19,8 @@ import sys
 import threading
 import time
 
-from libraries import LIBRARIES, die_with_parent
+from candidates import known, load
+from libraries import die_with_parent
 from timing import WARM_TRIPS, Timer, endless, percentiles, warm_messages
 
 MANY = 256  # messages a call
@@ -165,7 +166,7 @@ ROLES = ("echo", "ask", "sink", "source", *PAIRS)
 
 def read_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("library", choices=LIBRARIES)
+    parser.add_argument("library", type=known)
     parser.add_argument("role", choices=ROLES)
     parser.add_argument("--url", required=True)
     parser.add_argument("--size", type=int, required=True)
@@ -186,7 +187,7 @@ def main() -> None:
 
         asyncs.main(options)
         return
-    library = LIBRARIES[options.library](options.size)
+    library = load(options.library, options.size)
     if options.role in PAIRS:
         result = both(library, options.role, options)
     else:

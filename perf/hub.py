@@ -18,8 +18,9 @@ import select
 import sys
 import time
 
+from candidates import known, load
 from crowd import END
-from libraries import LIBRARIES, die_with_parent
+from libraries import die_with_parent
 from timing import endless
 
 TCP = "tcp://127.0.0.1:0"
@@ -146,7 +147,7 @@ ROLES = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("library", choices=LIBRARIES)
+    parser.add_argument("library", type=known)
     parser.add_argument("role", choices=ROLES)
     parser.add_argument("--size", type=int, default=16)
     parser.add_argument("--seconds", type=float, default=1.0)
@@ -155,7 +156,7 @@ def main() -> None:
     die_with_parent()
     if options.cpu is not None:
         os.sched_setaffinity(0, {options.cpu})
-    say(json.dumps(ROLES[options.role](LIBRARIES[options.library](), options)))
+    say(json.dumps(ROLES[options.role](load(options.library), options)))
     os._exit(0)
 
 

@@ -8,7 +8,7 @@ size), `queue.SimpleQueue` between two threads. `pipe` is `multiprocessing`'s co
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import multiprocessing.connection
 import os
 import queue
@@ -260,10 +260,6 @@ LIBRARIES = {
     "raw": Raw,
 }
 NOT_PEERS = ("mqcore", "raw")  # the rest is what we are compared with
-
-
-def present(name: str) -> bool:
-    return importlib.util.find_spec(LIBRARIES[name].module) is not None
 
 
 def die_with_parent() -> None:

@@ -18,7 +18,8 @@ from typing import NamedTuple
 
 import report
 import versus
-from pairs import Case, Process, machine, quiet_or_exit, trip_result
+from candidates import parse
+from pairs import Case, Process, machine, quiet_or_exit, side, trip_result
 
 ZMTP = ("mqcore", "pyzmq", "pyomq")
 # pyomq got nothing to us in this row; whose fault it is, is open
@@ -43,7 +44,7 @@ def jain(shares: list[float]) -> float:
 
 
 def hub(library: str, role: str, size: int = 16, seconds: float = 1.0) -> Process:
-    return Process("hub.py", library, role, "--size", size, "--seconds", seconds)
+    return side("hub.py", library, role, "--size", size, "--seconds", seconds)
 
 
 def crowd(role: str, url: str, peers: int, size: int = 16, seconds: float = 1.0) -> Process:
@@ -107,11 +108,11 @@ def through(library: str, kind: str, size: int, count: int) -> dict:
     case = Case(kind, "tcp", size)
     listens, connects = ("echo", "ask") if kind == "lat" else ("sink", "source")
     common = ("--size", case.size, "--count", count)
-    with Process("hub.py", library, "broker" if kind == "lat" else "forward") as d:
+    with side("hub.py", library, "broker" if kind == "lat" else "forward") as d:
         front, back = d.line().split()
-        with Process("ends.py", library, listens, "--dial", "--url", back, *common) as first:
+        with side("ends.py", library, listens, "--dial", "--url", back, *common) as first:
             first.line()
-            with Process("ends.py", library, connects, "--url", front, *common) as second:
+            with side("ends.py", library, connects, "--url", front, *common) as second:
                 for process in (first, second):
                     process.line(LONG)
                 here, there = first.result(), second.result()
@@ -152,7 +153,9 @@ def scenarios(small: bool) -> list[Scenario]:
 
 
 def measure(scenario: Scenario, options: argparse.Namespace) -> dict[str, list[dict]]:
-    taking = [name for name in options.lib if name in TAKE_PART.get(scenario.what, ZMTP)]
+    taking = [
+        name for name in options.lib if parse(name).library in TAKE_PART.get(scenario.what, ZMTP)
+    ]
     runs: dict[str, list[dict]] = {library: [] for library in taking}
     if not taking:
         return runs

@@ -19,6 +19,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import NamedTuple
 
+from candidates import interpreter
+
 HERE = Path(__file__).parent
 ROLES = {"lat": ("echo", "ask"), "thr": ("sink", "source")}
 PATIENCE = 20.0
@@ -83,8 +85,8 @@ def address(transport: str) -> Iterator[str]:
 class Process:
     """A process of ours: lines out, and an end when its standard input ends."""
 
-    def __init__(self, program: str, *args: object, cpu: int | None = None):
-        command = [sys.executable, str(HERE / program), *map(str, args)]
+    def __init__(self, program: str, *args: object, cpu: int | None = None, python: str = ""):
+        command = [python or sys.executable, str(HERE / program), *map(str, args)]
         self.name = " ".join(map(str, args[:2]))
         if cpu is not None:
             command += ["--cpu", str(cpu)]
@@ -129,8 +131,13 @@ class Process:
         self.process.stdout.close()
 
 
+def side(program: str, library: str, *args: object, cpu: int | None = None) -> Process:
+    """A process in which a candidate takes part, of its own build."""
+    return Process(program, library, *args, cpu=cpu, python=interpreter(library))
+
+
 def end(library: str, role: str, case: Case, count: int, url: str, cpu: int | None) -> Process:
-    return Process(
+    return side(
         "ends.py", library, role, "--url", url, "--size", case.size, "--count", count,
         "--calls", case.calls, cpu=cpu,
     )  # fmt: skip

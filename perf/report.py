@@ -7,14 +7,22 @@ Ratios: below 1 is better for a round trip, above 1 for a rate. A row of calls t
 from __future__ import annotations
 
 import json
+import statistics
 import time
 from pathlib import Path
 
+from candidates import label, parse
 from libraries import NOT_PEERS
 
 HEAD = (
     "| what | library | median | lowest to highest | p99 | CPU s per million, both ends "
     "| to the fastest peer | to raw |\n|---|---|--:|--:|--:|--:|--:|--:|"
+)
+
+
+BUILDS = (
+    "| what | build | against | ratio, round by round | lowest to highest | CPU |\n"
+    "|---|---|---|--:|--:|--:|"
 )
 
 
@@ -28,6 +36,10 @@ def head(about: dict) -> str:
         f"{about['python']}, {versions}; medians of {about['rounds']} rounds; "
         f"cores busy with other things before the start: {busy or 'unknown'}{forced}"
     )
+
+
+def is_peer(name: str) -> bool:
+    return parse(name).library not in NOT_PEERS
 
 
 def amount(value: float) -> str:
@@ -52,7 +64,7 @@ def bases(results: list[dict]) -> dict[tuple, dict]:
         if result["calls"] in ("many", "batch"):
             continue
         good = {k: s["median"] for k, s in result["summary"].items() if "median" in s}
-        peers = [value for library, value in good.items() if library not in NOT_PEERS]
+        peers = [value for library, value in good.items() if is_peer(library)]
         best = (min if result["kind"] == "lat" else max)(peers) if peers else None
         found[pair_key(result)] = {"peer": best, "raw": good.get("raw")}
     return found
@@ -65,11 +77,11 @@ def ratio(value: float, base: float | None) -> str:
 def row(result: dict, library: str, base: dict) -> str:
     s, kind = result["summary"][library], result["kind"]
     if "error" in s:
-        return f"| {result['name']} | {library} | failed: {s['error']} | | | | | |"
+        return f"| {result['name']} | {label(library)} | failed: {s['error']} | | | | | |"
     p99 = shown(kind, s["p99"]) if "p99" in s else ""
     spins = " (spins)" if s["spins"] else ""
     return (
-        f"| {result['name']} | {library} | {shown(kind, s['median'])} "
+        f"| {result['name']} | {label(library)} | {shown(kind, s['median'])} "
         f"| {shown(kind, s['low'])} to {shown(kind, s['high'])} | {p99} "
         f"| {s['cpu'] * 1e6:.3g}{spins} | {ratio(s['median'], base.get('peer'))} "
         f"| {ratio(s['median'], base.get('raw'))} |"
@@ -84,6 +96,34 @@ def pair_table(results: list[dict]) -> str:
     )
 
 
+def builds(result: dict) -> list[list[str]]:
+    """Candidates that are the same library, in the order in which they were given."""
+    found: dict[str, list[str]] = {}
+    for name, s in result["summary"].items():
+        if "median" in s:
+            found.setdefault(parse(name).library, []).append(name)
+    return [names for names in found.values() if len(names) > 1]
+
+
+def build_table(results: list[dict]) -> str:
+    """Builds of a library against its first one, round by round: what slowed a whole round is in
+    both, so this spread is often much smaller than that of the figures themselves."""
+    lines = [BUILDS]
+    for result in results:
+        for first, *others in builds(result):
+            before = [run["value"] for run in result["runs"][first]]
+            for name in others:
+                after = [run["value"] for run in result["runs"][name]]
+                ratios = sorted(b / a for a, b in zip(before, after, strict=True))
+                used = result["summary"][name]["cpu"] / result["summary"][first]["cpu"]
+                lines.append(
+                    f"| {result['name']} | {label(name)} | {label(first)} "
+                    f"| {statistics.median(ratios):.3f} | {ratios[0]:.3f} to {ratios[-1]:.3f} "
+                    f"| {used:.3f} |"
+                )
+    return "\n".join(lines) if len(lines) > 1 else ""
+
+
 def crowd_table(results: list[dict]) -> str:
     """Whatever a scenario found: one row a candidate, the ratio to the best peer."""
     lines = [
@@ -92,15 +132,17 @@ def crowd_table(results: list[dict]) -> str:
     ]
     for result in results:
         found, unit = result["summary"], result["unit"]
-        peers = [s["median"] for k, s in found.items() if "median" in s and k not in NOT_PEERS]
+        peers = [s["median"] for k, s in found.items() if "median" in s and is_peer(k)]
         best = (min if result["less_is_better"] else max)(peers) if peers else None
         for library, s in found.items():
             if "error" in s:
-                lines.append(f"| {result['name']} | {library} | failed: {s['error']} | | | |")
+                lines.append(
+                    f"| {result['name']} | {label(library)} | failed: {s['error']} | | | |"
+                )
                 continue
             more = ", ".join(f"{key} {amount(value)}" for key, value in s["more"].items())
             lines.append(
-                f"| {result['name']} | {library} | {amount(s['median'])} {unit} | "
+                f"| {result['name']} | {label(library)} | {amount(s['median'])} {unit} | "
                 f"{amount(s['low'])} to {amount(s['high'])} | {more} | {ratio(s['median'], best)} |"
             )
     return "\n".join(lines)
@@ -110,6 +152,7 @@ def text(about: dict, results: dict) -> str:
     parts = [head(about)]
     if results.get("pairs"):
         parts.append(pair_table(results["pairs"]))
+        parts += filter(None, [build_table(results["pairs"])])
     if results.get("crowds"):
         parts.append(crowd_table(results["crowds"]))
     return "\n\n".join(parts)

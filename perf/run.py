@@ -1,6 +1,6 @@
 """What `make perf` and `make perf-quick` run: everything side by side, into one dated file.
 
-    run.py [--quick] [--even-if-busy] [--minutes N] [--only pairs|crowds] [--lib NAME ...]
+    run.py [--quick] [--even-if-busy] [--minutes N] [--only pairs|crowds] [--lib NAME[@BUILD] ...]
 
 Writes perf/results/DATE.json, DATE.md and DATE.svg (DATE-quick with --quick). What there
 is no time for any more is left out, and said.

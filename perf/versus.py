@@ -1,11 +1,13 @@
 """Side by side: alternating rounds of candidates, each end in a process of its own, pinned.
 
-    versus.py [--lib mqcore --lib pyzmq ...] [--kind lat|thr] [--transport tcp|ipc|inproc]
-              [--size N] [--calls plain|many|batch|asyncio|uvloop]
+    versus.py [--lib mqcore --lib mqcore@FOLDER --lib pyzmq ...] [--kind lat|thr]
+              [--transport tcp|ipc|inproc] [--size N] [--calls plain|many|batch|asyncio|uvloop]
               [--place idle|awake|together|free] [--rounds N] [--seconds X]
               [--even-if-busy] [--name NAME] [--folder PATH]
 
-Everything may be given more than once. Prints a table and writes it to perf/results/NAME.md, every
+Everything may be given more than once. NAME@FOLDER is another build (candidates.py): two builds
+of a library alternate within each round, and a second table has the ratio of the two, round by
+round. Prints a table and writes it to perf/results/NAME.md, every
 single figure to NAME.json. The method and its pitfalls are in perf/README.md.
 """
 
@@ -19,7 +21,8 @@ import time
 from pathlib import Path
 
 import report
-from libraries import LIBRARIES, present
+from candidates import kind, known, present
+from libraries import LIBRARIES
 from pairs import Case, awake, cores, machine, quiet_or_exit, run_pair
 
 RESULTS = Path(__file__).with_name("results")
@@ -52,7 +55,7 @@ def taking_part(libraries: list[str], case: Case) -> list[str]:
     return [
         name
         for name in libraries
-        if case.calls in LIBRARIES[name].calls and case.transport in LIBRARIES[name].transports
+        if case.calls in kind(name).calls and case.transport in kind(name).transports
     ]
 
 
@@ -130,7 +133,7 @@ def run_cases(cases: list[Case], options: argparse.Namespace, until: float = flo
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Those that the other scenarios have too."""
-    parser.add_argument("--lib", action="append", choices=LIBRARIES)
+    parser.add_argument("--lib", action="append", type=known, metavar="NAME[@BUILD]")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=1.0, help="about so long is a run")
     parser.add_argument("--even-if-busy", action="store_true", help="measure beside other work")
