@@ -41,8 +41,8 @@ class Calls:
 
 
 class AsyncPyzmq(Pyzmq):
-    def __init__(self, size: int = 0):
-        super().__init__(size)
+    def __init__(self, size: int = 0, variant: str = ""):
+        super().__init__(size, variant)
         self.context = __import__(f"{self.module}.asyncio", fromlist=["Context"]).Context()
 
     async def bind(self, kind: str, url: str):

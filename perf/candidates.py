@@ -1,4 +1,5 @@
-"""How a candidate is spelled: LIBRARY, LIBRARY@BUILD. Builds so take part side by side.
+"""How a candidate is spelled: LIBRARY, LIBRARY+VARIANT, LIBRARY@BUILD, or both. Builds and variants
+so take part side by side.
 
 A build is a folder, a checkout built in place (or what a wheel was unpacked into), or the Python
 interpreter of another environment; `mqcore@../before` and `pyzmq@/envs/old/bin/python` are
@@ -21,19 +22,32 @@ ROOMS = {"mqcore": "mqcore", "mqcore.transports": "transports", "mqcore.protocol
 
 class Candidate(NamedTuple):
     library: str
+    variant: str  # "", "tuned" or "roomy"
     build: str  # a path, or "": what is installed here
 
 
 def parse(name: str) -> Candidate:
-    library, _, build = name.partition("@")
-    return Candidate(library, build)
+    what, _, build = name.partition("@")
+    library, _, variant = what.partition("+")
+    return Candidate(library, variant, build)
+
+
+def spelled(library: str, variant: str, build: str) -> str:
+    return f"{library}{'+' * bool(variant)}{variant}{'@' * bool(build)}{build}"
+
+
+def varied(name: str, variant: str) -> str:
+    """The same candidate with other options."""
+    return spelled(*parse(name)._replace(variant=variant))
 
 
 def known(name: str) -> str:
     """The type of an argument: a candidate, its build as an absolute path."""
-    library, build = parse(name)
+    library, variant, build = parse(name)
     if library not in LIBRARIES:
         raise argparse.ArgumentTypeError(f"no library {library!r}: {', '.join(LIBRARIES)}")
+    if variant and variant not in LIBRARIES[library].variants:
+        raise argparse.ArgumentTypeError(f"no variant {variant!r} of {library}")
     if not build:
         return name
     path = Path(build).absolute()
@@ -41,7 +55,7 @@ def known(name: str) -> str:
         raise argparse.ArgumentTypeError(f"no {LIBRARIES[library].module} in {path}")
     if not path.exists():
         raise argparse.ArgumentTypeError(f"no folder and no interpreter: {path}")
-    return f"{library}@{path}"
+    return spelled(library, variant, str(path))
 
 
 def kind(name: str) -> type:
@@ -51,11 +65,11 @@ def kind(name: str) -> type:
 
 def label(name: str) -> str:
     """For tables: a build by the last part of its path that says something."""
-    library, build = parse(name)
+    library, variant, build = parse(name)
     if not build:
         return name
     parts = [part for part in Path(build).parts if part != "bin" and not part.startswith("python")]
-    return f"{library}@{parts[-1]}"
+    return spelled(library, variant, parts[-1])
 
 
 def interpreter(name: str) -> str:
@@ -84,8 +98,9 @@ class Checkout:
 
 def load(name: str, size: int = 0, table: dict = LIBRARIES):
     """In the process of an end: the candidate, from its own build, ready to open sockets."""
-    build = Path(parse(name).build or "-")
+    library, variant, path = parse(name)
+    build = Path(path or "-")
     if build.is_dir():
         sys.path.insert(0, str(build))  # for its entry points, and what is no checkout of ours
         sys.meta_path.insert(0, Checkout(build))
-    return table[parse(name).library](size)
+    return table[library](size, variant)
