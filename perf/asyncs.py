@@ -173,7 +173,7 @@ async def source(lib, o, timer: Timer) -> dict:
 
 
 async def run(options: argparse.Namespace) -> dict:
-    timer = Timer()
+    timer = Timer(options.beside)
     more = await globals()[options.role](load(options.library, options.size, ASYNC), options, timer)
     print("done", flush=True)
     await asyncio.to_thread(__import__("sys").stdin.read)  # what is still to be written is

@@ -1,7 +1,7 @@
 """One end of a measurement, a process of its own: pinned, warmed up, then timed.
 
     ends.py LIBRARY ROLE --url URL --size N --count N [--calls plain|many|batch|asyncio|uvloop]
-            [--cpu N]
+            [--beside busy|watch] [--cpu N]
 
 Roles: `echo` and `sink` listen and print their real URL as the first line; `ask` and `source`
 connect to that. `both_lat` and `both_thr` are two ends as threads of this process (inproc). Each
@@ -19,6 +19,7 @@ import sys
 import threading
 import time
 
+from beside import THREADS
 from candidates import known, load
 from libraries import die_with_parent
 from timing import WARM_TRIPS, Timer, endless, percentiles, warm_messages
@@ -40,7 +41,7 @@ def wait_for_end() -> None:
 class End:
     def __init__(self, library, options: argparse.Namespace, ready=say, over=wait_for_end):
         self.lib, self.o, self.ready, self.over = library, options, ready, over
-        self.timer = Timer()
+        self.timer = Timer(options.beside)
 
     def opened(self, kind: str):
         if self.o.dial:
@@ -172,6 +173,7 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--size", type=int, required=True)
     parser.add_argument("--count", type=int, required=True)
     parser.add_argument("--calls", default="plain")
+    parser.add_argument("--beside", default="", choices=("", *THREADS), help="a second thread")
     parser.add_argument("--dial", action="store_true", help="what listens connects: to a device")
     parser.add_argument("--cpu", type=int)
     return parser.parse_args()

@@ -11,12 +11,16 @@ import statistics
 import time
 from pathlib import Path
 
-from candidates import label, parse
+from candidates import label, parse, varied
 from libraries import NOT_PEERS
 
 HEAD = (
-    "| what | library | median | lowest to highest | p99 | CPU s per million, both ends "
-    "| to the fastest peer | to raw |\n|---|---|--:|--:|--:|--:|--:|--:|"
+    "| what | library | median | lowest to highest | sender; p99 | CPU s per million, both ends "
+    "| GIL held at longest | to the fastest peer | to raw |\n|---|---|--:|--:|--:|--:|--:|--:|--:|"
+)
+TUNED = (
+    "| what | library | default options | tuned | lowest to highest | tuned to default "
+    "| tuned to the fastest tuned peer |\n|---|---|--:|--:|--:|--:|--:|"
 )
 
 
@@ -34,7 +38,8 @@ def head(about: dict) -> str:
         f"{time.strftime('%Y-%m-%d')}: {about['cpu']}, {about['cores']} cores, "
         f"{about['memory'] / (1 << 30):.0f} GiB, kernel {about['kernel']}, Python "
         f"{about['python']}, {versions}; medians of {about['rounds']} rounds; "
-        f"cores busy with other things before the start: {busy or 'unknown'}{forced}"
+        f"cores busy with other things before the start: {busy or 'unknown'}{forced}; "
+        f"floor of the GIL figures {shown('lat', about['floor'])}"
     )
 
 
@@ -54,7 +59,10 @@ def shown(kind: str, value: float) -> str:
 
 def pair_key(result: dict) -> tuple:
     calls = "plain" if result["calls"] in ("many", "batch") else result["calls"]
-    return result["kind"], result["transport"], result["size"], calls, result["place"]
+    return (
+        result["kind"], result["transport"], result["size"], calls, result["place"],
+        result["beside"],
+    )  # fmt: skip
 
 
 def bases(results: list[dict]) -> dict[tuple, dict]:
@@ -77,13 +85,14 @@ def ratio(value: float, base: float | None) -> str:
 def row(result: dict, library: str, base: dict) -> str:
     s, kind = result["summary"][library], result["kind"]
     if "error" in s:
-        return f"| {result['name']} | {label(library)} | failed: {s['error']} | | | | | |"
-    p99 = shown(kind, s["p99"]) if "p99" in s else ""
+        return f"| {result['name']} | {label(library)} | failed: {s['error']} | | | | | | |"
+    also = "".join(shown(kind, s[key]) for key in ("p99", "sender") if key in s)
+    held = shown("lat", s["held"]) if s["held"] else ""
     spins = " (spins)" if s["spins"] else ""
     return (
         f"| {result['name']} | {label(library)} | {shown(kind, s['median'])} "
-        f"| {shown(kind, s['low'])} to {shown(kind, s['high'])} | {p99} "
-        f"| {s['cpu'] * 1e6:.3g}{spins} | {ratio(s['median'], base.get('peer'))} "
+        f"| {shown(kind, s['low'])} to {shown(kind, s['high'])} | {also} "
+        f"| {s['cpu'] * 1e6:.3g}{spins} | {held} | {ratio(s['median'], base.get('peer'))} "
         f"| {ratio(s['median'], base.get('raw'))} |"
     )
 
@@ -98,10 +107,10 @@ def pair_table(results: list[dict]) -> str:
 
 def builds(result: dict) -> list[list[str]]:
     """Candidates that are the same library, in the order in which they were given."""
-    found: dict[str, list[str]] = {}
+    found: dict[tuple[str, str], list[str]] = {}
     for name, s in result["summary"].items():
         if "median" in s:
-            found.setdefault(parse(name).library, []).append(name)
+            found.setdefault(parse(name)[:2], []).append(name)
     return [names for names in found.values() if len(names) > 1]
 
 
@@ -124,7 +133,32 @@ def build_table(results: list[dict]) -> str:
     return "\n".join(lines) if len(lines) > 1 else ""
 
 
-def crowd_table(results: list[dict]) -> str:
+def tuned_table(results: list[dict]) -> str:
+    """A row a library: its default options and the tuned ones, from the same rounds."""
+    lines = [TUNED]
+    for result in results:
+        found, kind = result["summary"], result["kind"]
+        tuned = {name: s for name, s in found.items() if parse(name).variant == "tuned"}
+        peers = [s["median"] for name, s in tuned.items() if "median" in s and is_peer(name)]
+        best = (min if kind == "lat" else max)(peers) if peers else None
+        for name, s in tuned.items():
+            before = found[varied(name, "")]
+            start = f"| {result['name']} | {label(varied(name, ''))} | {told(kind, before)} |"
+            if "error" in s:
+                lines.append(f"{start} failed: {s['error']} | | | |")
+                continue
+            lines.append(
+                f"{start} {told(kind, s)} | {shown(kind, s['low'])} to {shown(kind, s['high'])} "
+                f"| {ratio(s['median'], before.get('median'))} | {ratio(s['median'], best)} |"
+            )
+    return "\n".join(lines)
+
+
+def told(kind: str, s: dict) -> str:
+    return shown(kind, s["median"]) if "median" in s else f"failed: {s['error']}"
+
+
+def row_table(results: list[dict]) -> str:
     """Whatever a scenario found: one row a candidate, the ratio to the best peer."""
     lines = [
         "| what | library | median | lowest to highest | more | to the best peer |",
@@ -140,9 +174,10 @@ def crowd_table(results: list[dict]) -> str:
                     f"| {result['name']} | {label(library)} | failed: {s['error']} | | | |"
                 )
                 continue
+            mark = f" ({s['mark']})" if s["mark"] else ""
             more = ", ".join(f"{key} {amount(value)}" for key, value in s["more"].items())
             lines.append(
-                f"| {result['name']} | {label(library)} | {amount(s['median'])} {unit} | "
+                f"| {result['name']} | {label(library)} | {amount(s['median'])} {unit}{mark} | "
                 f"{amount(s['low'])} to {amount(s['high'])} | {more} | {ratio(s['median'], best)} |"
             )
     return "\n".join(lines)
@@ -150,11 +185,14 @@ def crowd_table(results: list[dict]) -> str:
 
 def text(about: dict, results: dict) -> str:
     parts = [head(about)]
-    if results.get("pairs"):
-        parts.append(pair_table(results["pairs"]))
-        parts += filter(None, [build_table(results["pairs"])])
-    if results.get("crowds"):
-        parts.append(crowd_table(results["crowds"]))
+    for group, some in results.items():
+        if not some:
+            continue
+        if "kind" not in some[0]:
+            parts.append(row_table(some))
+            continue
+        parts.append((tuned_table if group == "tuned" else pair_table)(some))
+        parts += filter(None, [build_table(some)])
     return "\n\n".join(parts)
 
 

@@ -18,6 +18,7 @@ import contextlib
 import statistics
 import sys
 import time
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import report
@@ -32,8 +33,11 @@ USUAL_PLACE = {
 }  # one core a process would be too few for some, one way
 OURS_ALONE = ("many", "batch")
 FIRST = {"lat": 500, "thr": 20_000}  # messages of the run that finds out how many to take
+FIRST_BUSY = {"lat": 20, "thr": 200}  # a call may take 5 ms there
+GROWTH = 20  # of that number at most, from one try to the next
 FIRST_BYTES = 256 << 20
-MOST_BYTES = 8 << 30
+MOST_BYTES = 2 << 30  # of a run: somebody's queues may take all of it
+WATCHED = {"lat": 500, "thr": 5}  # round trips; one way, the part of a usual run
 SPINS = 1.9  # cores used by both ends of a round trip, of which only one has work at a time
 
 
@@ -62,16 +66,42 @@ def taking_part(libraries: list[str], case: Case) -> list[str]:
 def calibrated(library: str, case: Case, seconds: float) -> int:
     """How many messages take about so long; this run also warms caches, and shows what fails."""
     size = max(case.size, 1)
-    first = max(20, min(FIRST[case.kind], FIRST_BYTES // size))
+    usual = FIRST_BUSY if case.beside else FIRST
+    first = max(20, min(usual[case.kind], FIRST_BYTES // size))
     if seconds <= 0:  # a test of the benchmark, not a measurement
         first = max(20, first // 20)
-    found = run_pair(library, case, first)
-    count = int(first * seconds / max(found["seconds"], 1e-6))
-    return max(first, min(count, MOST_BYTES // size))
+    most, now = max(first, MOST_BYTES // size), first
+    while True:
+        took = max(run_pair(library, case, now)["seconds"], 1e-6)
+        count = max(first, min(int(now * seconds / took), most))
+        if not case.beside or count <= GROWTH * now:
+            return count
+        now *= GROWTH
+
+
+def rounds_of(libraries: Sequence[str], rounds: int) -> Iterable[str]:
+    """Each round has every candidate once, and begins with another one."""
+    for i in range(rounds):
+        start = i % len(libraries)
+        yield from (*libraries[start:], *libraries[:start])
+
+
+def watched(library: str, case: Case, count: int) -> float | None:
+    """Seconds for which a call held the GIL at longest, in a short run for this alone."""
+    if case.kind == "thr":
+        count = max(20, count // WATCHED["thr"])
+    else:
+        count = min(count, WATCHED["lat"])
+    try:
+        return run_pair(library, case._replace(beside="watch"), count)["held"]
+    except (RuntimeError, ValueError) as error:
+        print(f"  {library}, watched: {error}", file=sys.stderr, flush=True)
+        return None
 
 
 def measure(case: Case, libraries: list[str], rounds: int, seconds: float) -> dict[str, list[dict]]:
-    """Each round runs every candidate once, and begins with another one."""
+    """The first round finds out how many messages to take; after the last one, who holds the GIL
+    is watched, and left in each candidate's last run as `held`."""
     runs: dict[str, list[dict]] = {library: [] for library in libraries}
     counts: dict[str, int] = {}
 
@@ -85,19 +115,21 @@ def measure(case: Case, libraries: list[str], rounds: int, seconds: float) -> di
             print(f"  {library}: {error}", file=sys.stderr, flush=True)
             runs[library] = [{"error": str(error)}]
 
-    for i in range(rounds + 1):
-        start = i % len(libraries)
-        for library in libraries[start:] + libraries[:start]:
-            if "error" not in (runs[library] or [{}])[0]:
-                attempt(library)
+    for library in rounds_of(libraries, rounds + 1):
+        if "error" not in (runs[library] or [{}])[0]:
+            attempt(library)
+    for library, some in runs.items():
+        if not case.beside and "error" not in some[0]:
+            some[-1]["held"] = watched(library, case, counts[library])
     return runs
 
 
-def summary(runs: list[dict]) -> dict:
+def summary(case: Case, runs: list[dict]) -> dict:
     if "error" in runs[0]:
         return {"error": runs[0]["error"]}
     values = [run["value"] for run in runs]
     used = statistics.median(run["cpu"] * run["count"] / run["seconds"] for run in runs)
+    held = runs[-1].get("held")
     more = {
         key: statistics.median(run[key] for run in runs)
         for key in ("p99", "p999", "sender")
@@ -108,7 +140,8 @@ def summary(runs: list[dict]) -> dict:
         "low": min(values),
         "high": max(values),
         "cpu": statistics.median(run["cpu"] for run in runs),
-        "spins": "p99" in runs[0] and used > SPINS,
+        "held": held,
+        "spins": case.kind == "lat" and not case.beside and used > SPINS,
         **more,
     }
 
@@ -126,7 +159,7 @@ def run_cases(cases: list[Case], options: argparse.Namespace, until: float = flo
         print(f"{case.name} ...", file=sys.stderr, flush=True)
         with awake(cores()) if case.place == "awake" else contextlib.nullcontext():
             runs = measure(case, taking, options.rounds, options.seconds)
-        found = {library: summary(some) for library, some in runs.items()}
+        found = {library: summary(case, some) for library, some in runs.items()}
         results.append({"name": case.name, **case._asdict(), "runs": runs, "summary": found})
     return results
 
