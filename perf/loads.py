@@ -15,7 +15,7 @@ import functools
 import sys
 
 from candidates import kind, varied
-from pairs import address, awake, cores, side
+from pairs import address, side
 from rows import Row, Unfit, main_of
 
 LOADS = (1_000, 10_000, 50_000, 100_000, 200_000, 400_000)
@@ -28,11 +28,7 @@ LONG = 60.0
 
 def paced(library: str, size: int, plan: str) -> list[dict]:
     common = ("--size", size, "--plan", plan)
-    with (
-        awake(cores()),
-        address("tcp") as url,
-        side("stamped.py", library, "sink", "--url", url, *common) as there,
-    ):
+    with address("tcp") as url, side("stamped.py", library, "sink", "--url", url, *common) as there:
         with side("stamped.py", library, "pace", "--url", there.line(), *common) as here:
             here.line(LONG)
             return there.result(LONG)["pieces"]

@@ -59,13 +59,13 @@ def summary(runs: list[dict]) -> dict:
     if "error" in runs[0]:
         return {"error": runs[0]["error"]}
     values = [run["value"] for run in runs]
-    keys = [key for key in runs[0] if key not in ("value", "mark")]
+    keys = dict.fromkeys(key for run in runs for key in run if key not in ("value", "mark"))
     marks = [run["mark"] for run in runs if run.get("mark")]
     return {
         "median": statistics.median(values),
         "low": min(values),
         "high": max(values),
-        "more": {key: statistics.median(run[key] for run in runs) for key in keys},
+        "more": {key: statistics.median(r[key] for r in runs if key in r) for key in keys},
         "mark": marks[0] if 2 * len(marks) >= len(runs) else "",
     }
 

@@ -174,7 +174,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def complete(options: argparse.Namespace) -> argparse.Namespace:
-    options.lib = [name for name in options.lib or LIBRARIES if present(name)]
+    options.lib = [name for name in dict.fromkeys(options.lib or LIBRARIES) if present(name)]
     return options
 
 
