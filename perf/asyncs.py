@@ -12,7 +12,7 @@ import time
 
 from candidates import load
 from libraries import CHUNK, LIBRARIES, Pynng, Pyomq, Pyzmq, Raw
-from timing import WARM_TRIPS, Timer, endless, percentiles, warm_messages
+from timing import Timer, endless, percentiles, warm_messages, warm_trips
 
 
 async def settled(value):
@@ -116,8 +116,9 @@ ASYNC = {
 async def echo(lib, o, timer: Timer) -> dict:
     s, url = await lib.bind("rep", o.url)
     print(url, flush=True)
-    for i in range(WARM_TRIPS + o.count):
-        if i == WARM_TRIPS:
+    warm = warm_trips(o.size)
+    for i in range(warm + o.count):
+        if i == warm:
             timer.start()
         await s.send(await s.recv())
     timer.stop()
@@ -126,15 +127,16 @@ async def echo(lib, o, timer: Timer) -> dict:
 
 async def ask(lib, o, timer: Timer) -> dict:
     s, texts, trips, clock = await lib.connect("req", o.url), endless(o.size), [], time.perf_counter
-    for i, body in enumerate(itertools.islice(texts, WARM_TRIPS + o.count)):
-        if i == WARM_TRIPS:
+    warm = warm_trips(o.size)
+    for i, body in enumerate(itertools.islice(texts, warm + o.count)):
+        if i == warm:
             timer.start()
         before = clock()
         await s.send(body)
         await s.recv()
         trips.append(clock() - before)
     timer.stop()
-    return percentiles(trips[WARM_TRIPS:])
+    return percentiles(trips[warm:])
 
 
 async def sink(lib, o, timer: Timer) -> dict:

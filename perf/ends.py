@@ -22,7 +22,7 @@ import time
 from beside import THREADS
 from candidates import known, load
 from libraries import die_with_parent
-from timing import WARM_TRIPS, Timer, endless, percentiles, warm_messages
+from timing import Timer, endless, percentiles, warm_messages, warm_trips
 
 MANY = 256  # messages a call
 BATCH, BATCH_BYTES = 4096, 1 << 20
@@ -53,7 +53,7 @@ class End:
 
     def echo(self) -> dict:
         s = self.opened("rep")
-        for _ in range(WARM_TRIPS):
+        for _ in range(warm_trips(self.o.size)):
             s.send(s.recv())
         self.timer.start()
         send, recv = s.send, s.recv
@@ -65,7 +65,7 @@ class End:
         """Each round trip by itself, so that the median does not hide a tail."""
         s, clock, trips = self.lib.connect("req", self.o.url), time.perf_counter, []
         trip, texts = self.lib.trip(s), endless(self.o.size)
-        for body in itertools.islice(texts, WARM_TRIPS):
+        for body in itertools.islice(texts, warm_trips(self.o.size)):
             trip(body)
         self.timer.start()
         for body in itertools.islice(texts, self.o.count):

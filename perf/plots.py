@@ -39,11 +39,12 @@ def panel(result: dict, x: int, y: int) -> tuple[str, int]:
     parts = [f'<text x="{x}" y="{y + 14}" font-weight="bold">{escape(result["name"])}</text>']
     at = y + TITLE
     for name, s in good.items():
+        left = f'<text x="{x + LEFT - 6}" y="{at + 11}" text-anchor="end">'
         wide, cut = min(1, s["median"] / most) * room, " (cut)" if s["median"] > most else ""
         low, high = (x + LEFT + min(1, s[key] / most) * room for key in ("low", "high"))
         middle = at + BAR / 2
         parts += [
-            f'<text x="{x + LEFT - 6}" y="{at + 11}" text-anchor="end">{escape(label(name))}</text>',
+            f"{left}{escape(label(name))}</text>",
             f'<rect x="{x + LEFT}" y="{at}" width="{wide:.1f}" height="{BAR}" '
             f'fill="{colour(name)}"/>',
             f'<path d="M{low:.1f} {middle}H{high:.1f}" stroke="#333"/>',

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import statistics
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from candidates import label, parse, varied
@@ -22,8 +23,6 @@ TUNED = (
     "| what | library | default options | tuned | lowest to highest | tuned to default "
     "| tuned to the fastest tuned peer |\n|---|---|--:|--:|--:|--:|--:|"
 )
-
-
 BUILDS = (
     "| what | build | against | ratio, round by round | lowest to highest | CPU |\n"
     "|---|---|---|--:|--:|--:|"
@@ -87,7 +86,7 @@ def row(result: dict, library: str, base: dict) -> str:
     if "error" in s:
         return f"| {result['name']} | {label(library)} | failed: {s['error']} | | | | | | |"
     also = "".join(shown(kind, s[key]) for key in ("p99", "sender") if key in s)
-    held = shown("lat", s["held"]) if s["held"] else ""
+    held = shown("lat", s["held"]) if s.get("held") else ""
     spins = " (spins)" if s["spins"] else ""
     return (
         f"| {result['name']} | {label(library)} | {shown(kind, s['median'])} "
@@ -183,22 +182,25 @@ def row_table(results: list[dict]) -> str:
     return "\n".join(lines)
 
 
-def text(about: dict, results: dict) -> str:
+Tables = dict[str, Callable[[list[dict]], str]]
+
+
+def text(about: dict, results: dict, tables: Tables) -> str:
+    """`tables`: how the results of a group are shown, where neither usual way fits."""
     parts = [head(about)]
     for group, some in results.items():
         if not some:
             continue
-        if "kind" not in some[0]:
-            parts.append(row_table(some))
-            continue
-        parts.append((tuned_table if group == "tuned" else pair_table)(some))
-        parts += filter(None, [build_table(some)])
+        usual = pair_table if "kind" in some[0] else row_table
+        parts.append(tables.get(group, usual)(some))
+        if usual is pair_table:
+            parts += filter(None, [build_table(some)])
     return "\n\n".join(parts)
 
 
-def write(folder: Path, name: str, about: dict, results: dict) -> str:
+def write(folder: Path, name: str, about: dict, results: dict, tables: Tables | None = None) -> str:
     folder.mkdir(parents=True, exist_ok=True)
-    made = text(about, results)
+    made = text(about, results, tables or {})
     (folder / f"{name}.md").write_text(f"{made}\n")
     (folder / f"{name}.json").write_text(json.dumps({"about": about, **results}, indent=1) + "\n")
     return made

@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
-import time
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
@@ -76,8 +75,7 @@ def run_rows(rows: Iterable[Row], options: argparse.Namespace, until: float = fl
     for row in rows:
         if not any(map(row.takes, options.lib)):
             continue
-        if time.monotonic() > until:
-            print(f"{row.name}: no time left", file=sys.stderr, flush=True)
+        if not versus.in_time(row.name, until):
             continue
         print(f"{row.name} ...", file=sys.stderr, flush=True)
         runs = measure(row, options)

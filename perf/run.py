@@ -70,8 +70,9 @@ TUNED = [
 ]
 # name: minutes of `make perf`, of `make perf-quick`
 PAIRS = {"pairs": (16, 2.3), "busy": (2, 0.3), "tuned": (3, 0)}
-# modules with a function rows(quick), as rows.py says; one that is not there is left out
-MODULES = {"loads": (5, 0.7), "many": (6, 0.6), "ticks": (1.5, 0.2), "native": (3, 0.3)}
+# modules with a function rows(quick), as rows.py says
+MODULES = {"loads": (5, 0.7), "many": (6, 0.6), "ticks": (1.5, 0.2)}
+NATIVE = (3, 0.3)
 
 
 class Group(NamedTuple):
@@ -79,6 +80,7 @@ class Group(NamedTuple):
     minutes: float
     entries: list  # of Case or Row
     run: Callable[[list, argparse.Namespace, float], list]
+    table: Callable[[list[dict]], str] | None = None  # None: one of the usual
 
 
 def with_tuned(cases: list[Case], options: argparse.Namespace, until: float) -> list:
@@ -101,13 +103,34 @@ def groups(quick: bool) -> list[Group]:
         if len(cores()) < 2:
             apart = {"awake": "together", "idle": "together"}
             some = list(dict.fromkeys(c._replace(place=apart.get(c.place, c.place)) for c in some))
-        run = with_tuned if name == "tuned" else versus.run_cases
-        found.append(Group(name, minutes[quick], some, run))
+        group = Group(name, minutes[quick], some, versus.run_cases)
+        if name == "tuned":
+            group = group._replace(run=with_tuned, table=report.tuned_table)
+        found.append(group)
     for name, minutes in MODULES.items():
-        if importlib.util.find_spec(name):
-            rows = importlib.import_module(name).rows(quick)
-            found.append(Group(name, minutes[quick], rows, run_rows))
-    return found
+        rows = importlib.import_module(name).rows(quick)
+        found.append(Group(name, minutes[quick], rows, run_rows))
+    return found + native_groups(quick)
+
+
+def native_groups(quick: bool) -> list[Group]:
+    """Loops without Python: native.py has candidates of its own, and a table."""
+    if importlib.util.find_spec("native") is None:
+        return []
+    native = importlib.import_module("native")
+    sizes = native.SIZES[:1] if quick else native.SIZES
+    cases = [Case("thr", "tcp", size, "native", "free") for size in sizes]
+    cases += [Case("lat", "tcp", 16, "native", place) for place in APART[: 1 if quick else 2]]
+
+    def run(some: list[Case], options: argparse.Namespace, until: float) -> list:
+        return [
+            result
+            for case in some
+            if versus.in_time(case.name, until)
+            for result in native.run_cases([case], options)
+        ]
+
+    return [Group("native", NATIVE[quick], cases, run, native.table)]
 
 
 def chosen(options: argparse.Namespace) -> list[Group]:
@@ -144,7 +167,9 @@ def read_arguments() -> argparse.Namespace:
     versus.add_arguments(parser)
     parser.add_argument("--quick", action="store_true", help="under five minutes, not forty")
     parser.add_argument("--minutes", type=float, help="all groups together")
-    parser.add_argument("--only", action="append", choices=(*PAIRS, *MODULES), metavar="GROUP")
+    parser.add_argument(
+        "--only", action="append", choices=(*PAIRS, *MODULES, "native"), metavar="GROUP"
+    )
     parser.add_argument("--row", action="append", metavar="TEXT", help="rows with it in their name")
     parser.add_argument("--list", action="store_true", help="name the rows, and measure nothing")
     parser.add_argument("--name", help="of the files, instead of the date")
@@ -172,7 +197,8 @@ def main() -> None:
         print(f"{group.name}: {time.monotonic() - start:.0f} s so far", file=sys.stderr, flush=True)
     about["took"] = time.monotonic() - start
     name = options.name or time.strftime("%Y-%m-%d") + ("-quick" if options.quick else "")
-    print(report.write(options.folder, name, about, results))
+    tables = {group.name: group.table for group in some if group.table}
+    print(report.write(options.folder, name, about, results, tables))
     plots.draw(options.folder / f"{name}.json")
 
 

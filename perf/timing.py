@@ -9,8 +9,13 @@ import time
 import beside
 
 WARM_TRIPS = 200
+WARM_BYTES = 64 << 20  # each way, in round trips
 MOST_BODIES = 256  # different ones, sent in turn: nothing gains by seeing the same bytes again
 BODY_BYTES = 16 << 20
+
+
+def warm_trips(size: int) -> int:
+    return max(5, min(WARM_TRIPS, WARM_BYTES // max(size, 1)))
 
 
 def warm_messages(count: int) -> int:

@@ -146,6 +146,14 @@ def summary(case: Case, runs: list[dict]) -> dict:
     }
 
 
+def in_time(name: str, until: float) -> bool:
+    """May this row begin? If not, that is said."""
+    if time.monotonic() <= until:
+        return True
+    print(f"{name}: no time left", file=sys.stderr, flush=True)
+    return False
+
+
 def run_cases(cases: list[Case], options: argparse.Namespace, until: float = float("inf")) -> list:
     """One entry a case: the case, its runs, their summaries; what there is no time for is said."""
     results = []
@@ -153,8 +161,7 @@ def run_cases(cases: list[Case], options: argparse.Namespace, until: float = flo
         taking = taking_part(options.lib, case)
         if not taking:
             continue
-        if time.monotonic() > until:
-            print(f"{case.name}: no time left", file=sys.stderr, flush=True)
+        if not in_time(case.name, until):
             continue
         print(f"{case.name} ...", file=sys.stderr, flush=True)
         with awake(cores()) if case.place == "awake" else contextlib.nullcontext():
