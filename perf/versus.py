@@ -119,7 +119,7 @@ def measure(case: Case, libraries: list[str], rounds: int, seconds: float) -> di
         if "error" not in (runs[library] or [{}])[0]:
             attempt(library)
     for library, some in runs.items():
-        if not case.beside and "error" not in some[0]:
+        if seconds > 0 and not case.beside and "error" not in some[0]:
             some[-1]["held"] = watched(library, case, counts[library])
     return runs
 
