@@ -96,14 +96,13 @@ class End:
                 recv()
 
     def source(self) -> dict:
-        s = self.lib.connect("push", self.o.url)
-        self.give(s, warm_messages(self.o.count))
+        s, texts = self.lib.connect("push", self.o.url), endless(self.o.size)
+        self.give(s, texts, warm_messages(self.o.count))
         self.timer.start()
-        self.give(s, self.o.count)
+        self.give(s, texts, self.o.count)
         return self.finish(s)
 
-    def give(self, s, count: int) -> None:
-        texts = endless(self.o.size)
+    def give(self, s, texts, count: int) -> None:
         if hasattr(self.lib, "write_all") and hasattr(s, "s"):
             self.lib.write_all(s, self.o.size * count)
         elif self.o.calls == "many":

@@ -23,6 +23,7 @@ import time
 from array import array
 from typing import NamedTuple
 
+from beside import sharp_sleep
 from candidates import known, load
 from libraries import die_with_parent
 from timing import bodies, percentiles
@@ -31,7 +32,6 @@ STAMP = struct.Struct("<q")
 END = -1  # instead of a stamp
 LEAD_NS = 20_000_000  # from being told to the first message
 LATE_NS = 300_000_000  # nobody waits for a load that is not carried
-PR_SET_TIMERSLACK = 29
 
 
 class Piece(NamedTuple):
@@ -64,13 +64,6 @@ def schedule(plan: list[Piece], start: int):
         for i in range(piece.count):
             yield start + int(i * gap)
         start += int(piece.count * gap)
-
-
-def sharp_sleep() -> None:
-    """Let the kernel end our sleeps when they end, not up to 50 us later."""
-    import ctypes
-
-    ctypes.CDLL(None).prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0)
 
 
 def pace(lib, o: argparse.Namespace) -> dict:

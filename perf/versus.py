@@ -93,7 +93,7 @@ def watched(library: str, case: Case, count: int) -> float | None:
     else:
         count = min(count, WATCHED["lat"])
     try:
-        return run_pair(library, case._replace(beside="watch"), count)["held"]
+        return run_pair(library, case._replace(beside="watch", place="free"), count)["held"]
     except (RuntimeError, ValueError) as error:
         print(f"  {library}, watched: {error}", file=sys.stderr, flush=True)
         return None
