@@ -53,6 +53,8 @@ def amount(value: float) -> str:
 def shown(kind: str, value: float) -> str:
     if kind == "lat":
         return f"{amount(value * 1e6)} us"
+    if value < 1e3:
+        return f"{amount(value)} /s"
     return f"{amount(value / 1e6)} M/s" if value >= 1e6 else f"{amount(value / 1e3)} k/s"
 
 

@@ -3,6 +3,7 @@
 import time
 from array import array
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -68,3 +69,20 @@ def test_a_summary_keeps_marks_and_failures():
     assert found["more"] == {"rate": 1.0} and found["mark"] == "late"
     assert rows.summary(runs[:1] * 2 + runs[1:2])["mark"] == ""
     assert rows.summary([{"error": "why"}]) == {"error": "why"}
+
+
+def test_curves_leave_out_what_was_not_carried():
+    import plots
+
+    def result(at, value, mark=""):
+        s = {"median": value, "low": value, "high": value, "mark": mark,
+             "more": {"p50 us": value / 2, "p99.9 us": value * 2}}  # fmt: skip
+        facts = {"name": f"at {at}", "unit": "us", "less_is_better": True, "what": "load", "at": at}
+        return {**facts, "summary": {"mqcore": s, "pyzmq": {"error": "why"}}}
+
+    results = [result(1000, 20.0), result(10_000, 200.0), result(100_000, 9e9, "not carried")]
+    points = plots.curves.points(results, plots.curves.ALL[1])
+    assert points == {"mqcore": [(1000, 20.0), (10_000, 200.0)]}
+    drawn = ElementTree.fromstring(plots.svg(results, "a title"))
+    lines = [e.get("points") for e in drawn.iter() if e.tag.endswith("polyline")]
+    assert len(lines) == 3 and all(len(line.split()) == 2 for line in lines)

@@ -36,7 +36,7 @@ def test_every_group(tmp_path):
     (pair,) = found["pairs"]
     assert pair["summary"]["mqcore"]["held"] > 0 and pair["summary"]["mqcore"]["sender"] > 0
     texts = {text.text for text in ElementTree.parse(tmp_path / "tiny.svg").iter()}
-    assert {"delay at a load, median, us", "delay behind a backlog, ms"} <= texts
+    assert "delay behind a backlog, ms" in texts
 
 
 def test_tuned(tmp_path):
