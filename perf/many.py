@@ -24,7 +24,7 @@ ZMTP = ("mqcore", "pyzmq", "pyomq")
 # pyomq got nothing to us in this row; whose fault it is, is open
 TAKE_PART = {"subscriptions": ("mqcore", "pyzmq")}
 LONG = 120.0
-QUICK = ("device", "fan-out", "fan-in", "quiet")
+QUICK = ("through a device, one way", "fan-out to 10,", "fan-in", "99 quiet")
 
 
 def jain(shares: list[float]) -> float:
@@ -158,7 +158,7 @@ def rows(quick: bool) -> list[Row]:
             for n, rounds in ((10, 3), (10_000, 3), (1_000_000, 1))
         ),
     ]  # fmt: skip
-    return [r for r in found if r.what in QUICK] if quick else found
+    return [r for r in found if r.name.startswith(QUICK)] if quick else found
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ ROWS = {
     "pairs": "one way, tcp, 1 KiB",
     "busy": "one way, tcp, 16 B, beside",
     "loads": "k/s, tcp",
-    "many": "fan-out to 1,",
+    "many": "fan-out to 10,",
     "ticks": "ticks beside",
 }
 
