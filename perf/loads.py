@@ -26,20 +26,24 @@ BACKLOGS = (1_000, 10_000, 100_000, 1_000_000)
 LONG = 60.0
 
 
-def paced(library: str, size: int, plan: str) -> list[dict]:
+def paced(library: str, size: int, plan: str) -> tuple[list[dict], float]:
+    """What the receiver says of each piece, and the CPU seconds of both ends a message."""
     common = ("--size", size, "--plan", plan)
     with address("tcp") as url, side("stamped.py", library, "sink", "--url", url, *common) as there:
         with side("stamped.py", library, "pace", "--url", there.line(), *common) as here:
             here.line(LONG)
-            return there.result(LONG)["pieces"]
+            found = there.result(LONG)
+            cpu = found["cpu"] + here.result()["cpu"]
+    return found["pieces"], cpu / max(1, found["count"])
 
 
 def load(rate: int, size: int, library: str, seconds: float) -> dict:
-    *_, found = paced(library, size, f"{rate}:{WARM},{rate}:{seconds}")
+    (*_, found), cpu = paced(library, size, f"{rate}:{WARM},{rate}:{seconds}")
     if "p50" not in found:
         raise Unfit("not carried: it fell 0.3 s behind at once")
     return {"value": found["p99"] * 1e6, "p50 us": found["p50"] * 1e6,
             "p99.9 us": found["p999"] * 1e6, "slowest us": found["max"] * 1e6,
+            "CPU s per million": cpu * 1e6,
             "mark": "" if found["carried"] else "not carried"}  # fmt: skip
 
 
@@ -47,12 +51,13 @@ def swell(library: str, seconds: float) -> dict:
     """The value is the tail of it all at its worst; beside it what each piece was like."""
     part = seconds / 2
     plan = f"{LOW}:{WARM},{LOW}:{part},{HIGH}:{part},{LOW}:{part}"
-    _, before, high, after = paced(library, 16, plan)
+    (_, before, high, after), cpu = paced(library, 16, plan)
     if not all("p50" in piece for piece in (before, high, after)):
         raise Unfit("not carried: it fell 0.3 s behind")
     names = {"before": before, "high": high, "after": after}
     more = {f"p50 us {name}": found["p50"] * 1e6 for name, found in names.items()}
     more |= {f"p99 us {name}": found["p99"] * 1e6 for name, found in names.items()}
+    more["CPU s per million"] = cpu * 1e6
     carried = all(piece["carried"] for piece in names.values())
     return {"value": max(piece["p999"] for piece in names.values()) * 1e6, **more,
             "mark": "" if carried else "not carried"}  # fmt: skip
@@ -67,10 +72,13 @@ def backlog(count: int, library: str, seconds: float) -> dict:
             there.tell("go")
             here.tell("go")
             slow = there.result(LONG)
-            queued = here.result()["seconds"]
+            here.line(LONG)
+            quick = here.result()
+    queued = quick["seconds"]
     return {"value": slow["probe"] * 1e3, "queued k/s": count / queued / 1e3,
             "drained k/s": count / slow["drain"] / 1e3,
-            "first after ms": slow["first"] * 1e3}  # fmt: skip
+            "first after ms": slow["first"] * 1e3,
+            "CPU s per million": (slow["cpu"] + quick["cpu"]) / count * 1e6}  # fmt: skip
 
 
 def paces(library: str) -> bool:

@@ -97,7 +97,8 @@ def sink(lib, o: argparse.Namespace) -> dict:
         if stamp == END:
             break
         keep(now - stamp)
-    return {"pieces": list(pieces(o.plan, delays))}
+    cpu = time.process_time()  # without what follows
+    return {"pieces": list(pieces(o.plan, delays)), "count": len(delays), "cpu": cpu}
 
 
 def pieces(plan: list[Piece], delays: array):
@@ -161,10 +162,13 @@ def main() -> None:
     die_with_parent()
     if options.cpu is not None:
         os.sched_setaffinity(0, {options.cpu})
-    result = ROLES[options.role](load(options.library, options.size), options)
-    if options.role == "pace":  # what is still to be written is, until the other end has it
+    library = load(options.library, options.size)
+    cpu = time.process_time()
+    result = ROLES[options.role](library, options)
+    if options.role in ("pace", "hoard"):  # what is still to be written is, until it is all there
         say("done")
         sys.stdin.read()
+    result["cpu"] = result.get("cpu", time.process_time()) - cpu
     say(json.dumps(result))
     os._exit(0)
 
