@@ -23,6 +23,15 @@ TUNED = (
     "| what | library | default options | tuned | lowest to highest | tuned to default "
     "| tuned to the fastest tuned peer |\n|---|---|--:|--:|--:|--:|--:|"
 )
+TITLES = {
+    "pairs": "Two ends",
+    "busy": "Beside a busy thread",
+    "tuned": "Default options and tuned ones",
+    "loads": "At given loads, and behind a backlog",
+    "many": "Many peers",
+    "ticks": "Event loops",
+    "native": "Loops without Python",
+}
 BUILDS = (
     "| what | build | against | ratio, round by round | lowest to highest | CPU |\n"
     "|---|---|---|--:|--:|--:|"
@@ -193,6 +202,8 @@ def text(about: dict, results: dict, tables: Tables) -> str:
     for group, some in results.items():
         if not some:
             continue
+        if len(results) > 1:
+            parts.append(f"## {TITLES.get(group, group)}")
         usual = pair_table if "kind" in some[0] else row_table
         parts.append(tables.get(group, usual)(some))
         if usual is pair_table:

@@ -51,7 +51,7 @@ def figures(old: str) -> str:
             shown = [cell for name, cell in zip(head, cells, strict=False) if name not in LEFT_OUT]
             rows.append(f"| {' | '.join(shown)} |")
     source = tables[-1].relative_to(ROOT).as_posix()
-    text = "\n".join(rows).strip()
+    text = re.sub(r"\n{3,}", "\n\n", "\n".join(rows).strip())
     return f"From `{source}` (all libraries and spreads are there). {first}\n\n{text}"
 
 
