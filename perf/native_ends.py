@@ -13,9 +13,8 @@ import os
 
 from ends import End, read_arguments, say
 from libraries import Mqcore, die_with_parent
-from timing import WARM_TRIPS, bodies, percentiles, warm_messages
-
 from mqcore.testing.native_bench import Loops
+from timing import WARM_TRIPS, bodies, percentiles, warm_messages
 
 
 def traffic(s) -> int:

@@ -12,7 +12,7 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
 from mqcore.base.clock cimport now_ns
-from mqcore.base.message cimport MsgVec, vec_fini
+from mqcore.base.message cimport vec_fini
 from mqcore.base.slab cimport Owner, owner_release, pool_drain_released
 from mqcore.base.status cimport (
     MQ_CLOSED, MQ_GONE, MQ_INVALID, MQ_NO_PEER, MQ_NOMEM, MQ_OK, MQ_STATE, MQ_UNSUPPORTED,

@@ -4,7 +4,6 @@ python perf/micro/handle.py -o new.json; python -m pyperf compare_to old.json ne
 """
 
 import pyperf
-
 from mqcore.testing.base_bench import BasePool
 from mqcore.testing.native_bench import handles
 

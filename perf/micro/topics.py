@@ -7,7 +7,6 @@ import functools
 import random
 
 import pyperf
-
 from mqcore.protocols.routing.topic_index import TopicIndex
 
 TOPIC, BODY = 25, 64

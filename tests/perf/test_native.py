@@ -7,12 +7,12 @@ import threading
 from pathlib import Path
 
 import pytest
+from mqcore.testing.base_bench import BasePool
+from mqcore.testing.native_bench import Loops, handles
 from programs import run
 
 import mqcore as mq
 from mqcore.testing import leaks
-from mqcore.testing.base_bench import BasePool
-from mqcore.testing.native_bench import Loops, handles
 
 PERF = Path(__file__).resolve().parents[2] / "perf"
 SIZES = (0, 16, 100, 70_000)
