@@ -5,6 +5,9 @@ from libc.stddef cimport size_t
 cdef extern from "<stdlib.h>" nogil:
     void* aligned_alloc(size_t alignment, size_t size)
 
+cdef extern from *:
+    int lowest_bit "__builtin_ctz" (unsigned int x) nogil       # its number; x is not 0
+
 cdef extern from "<sys/uio.h>" nogil:
     cdef struct iovec:
         void* iov_base
