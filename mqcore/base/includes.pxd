@@ -12,4 +12,5 @@ cdef extern from "<sys/uio.h>" nogil:
     cdef struct iovec:
         void* iov_base
         size_t iov_len
+    ssize_t readv(int fd, const iovec* iov, int n)
     ssize_t writev(int fd, const iovec* iov, int n)

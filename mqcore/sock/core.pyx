@@ -20,11 +20,12 @@ from mqcore.base.message cimport (
     MSG_ENVELOPE, MSG_INLINE_MAX, MSG_MORE, msg_close, msg_copy, msg_data, msg_init_inline,
     msg_init_ref, msg_size, vec_clear, vec_fini, vec_push,
 )
-from mqcore.base.slab cimport Owner, pool_drain_released, pyobj_new
+from mqcore.base.slab cimport LAND_FROM, Owner, landing_clear, pool_drain_released, pyobj_new
 from mqcore.base.status cimport MQ_AGAIN, MQ_FULL, MQ_OK
 from mqcore.sock.arrays cimport batch_of
 from mqcore.sock.message cimport (
-    Message, joined, message_end, message_new, part_copy, part_from, parts_list, skip_envelope,
+    Message, foresee, joined, message_end, message_new, part_copy, part_from, parts_list,
+    skip_envelope,
 )
 from mqcore.sock.pinned cimport Pin, Pinned, pinned_new
 from mqcore.sock.sock cimport (
@@ -170,6 +171,8 @@ cdef class SocketCore(SocketHandle):
                 raise NotSubscribed("nothing is subscribed, so nothing can arrive",
                                     hint='subscribe(b"") is everything')
             if deadline == 0 or late:
+                if late:
+                    landing_clear(&self.s.port.landing)
                 raise RecvTimeout(f"no message came{self._span(timeout, self.recv_ns)}")
             late = self.wait(seen, deadline)
             seen = self.s.change.load()
@@ -422,6 +425,7 @@ cdef class SocketCore(SocketHandle):
         """Receive one message, its parts joined. Waits up to `timeout` seconds, then
         RecvTimeout."""
         cdef MsgVec* v
+        cdef size_t size
         ready(self)
         if self.routes or self.answers:
             self.refuse_router()
@@ -430,8 +434,11 @@ cdef class SocketCore(SocketHandle):
         try:
             self.pull(v, timeout)
             self.owes = self.answers
-            if v.n == 1:
-                return PyBytes_FromStringAndSize(<char*> msg_data(v.at), msg_size(v.at))
+            size = msg_size(&v.at[v.n - 1])
+            if size >= LAND_FROM or self.s.port.landing.size.load():
+                foresee(&self.s.port.landing, self.plane.plane.pool, size)
+            elif v.n == 1:
+                return PyBytes_FromStringAndSize(<char*> msg_data(v.at), size)
             return joined(v, skip_envelope(v, 0), v.n)
         finally:
             self.give_vec(v)

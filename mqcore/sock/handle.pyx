@@ -13,7 +13,7 @@ from libc.string cimport memset
 
 from mqcore.base.clock cimport now_ns
 from mqcore.base.message cimport vec_fini
-from mqcore.base.slab cimport Owner, owner_release, pool_drain_released
+from mqcore.base.slab cimport Owner, landing_clear, owner_release, pool_drain_released
 from mqcore.base.status cimport (
     MQ_CLOSED, MQ_GONE, MQ_INVALID, MQ_NO_PEER, MQ_NOMEM, MQ_OK, MQ_STATE, MQ_UNSUPPORTED,
 )
@@ -72,6 +72,8 @@ cdef class SocketHandle:
             if arena != NULL:
                 owner_release(arena)
         vec_fini(&self.held)
+        if self.s != NULL:
+            landing_clear(&self.s.port.landing)
 
     cdef int check(self) except -1:
         if self.plane is None or self.s == NULL:

@@ -62,9 +62,11 @@ cdef struct Lane:
     # reader's line
     int64_t r_msgs
     int64_t r_bytes
-    int64_t step              # publish after so many messages, and when empty
-    int64_t shown             # r_msgs when last published
-    uint64_t pad1[4]
+    int64_t step              # publish after so many messages or bytes, and when empty
+    int64_t step_bytes
+    int64_t shown             # r_msgs and r_bytes when last published
+    int64_t shown_bytes
+    uint64_t pad1[2]
     # shared
     atomic[int64_t] p_msgs
     atomic[int64_t] p_bytes
@@ -216,6 +218,7 @@ cdef inline bint lane_show(Lane* lane) noexcept nogil:
     if lane.shown == lane.r_msgs:
         return False
     lane.shown = lane.r_msgs
+    lane.shown_bytes = lane.r_bytes
     lane.p_bytes.exchange(lane.r_bytes)
     lane.p_msgs.exchange(lane.r_msgs)
     if lane.blocked.load() == 0:
@@ -237,6 +240,12 @@ cdef inline void lane_pop(Lane* lane, Msg* front) noexcept nogil:
         free(front)
     else:
         yqueue_pop(&lane.q.q)
+
+
+cdef inline bint lane_due(Lane* lane) noexcept nogil:
+    """Reader. So much was read since it was last published that the writer should hear of it."""
+    return (lane.r_msgs - lane.shown >= lane.step
+            or lane.r_bytes - lane.shown_bytes >= lane.step_bytes)
 
 
 cdef inline bint lane_read(Lane* lane, Msg* out) noexcept nogil:
@@ -329,7 +338,7 @@ cdef inline int pipe_read(Pipe* p, MsgVec* out) noexcept nogil:
             break
     lane.r_msgs += 1
     lane.r_bytes += size
-    if lane.r_msgs - lane.shown >= lane.step and lane_show(lane):
+    if lane_due(lane) and lane_show(lane):
         pipe_touch(p, DIRTY_IN)
     return rc
 

@@ -5,7 +5,7 @@ parts as `(flags, body)` pairs, statuses as lower-case words. For one thread at 
 but for `measure`, which times the codec itself.
 """
 
-from libc.stdint cimport int64_t, uint8_t, uint32_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
 
@@ -178,14 +178,16 @@ cdef class Probe:
         """Bytes that could be read straight into a large body under way; 0: none."""
         cdef uint8_t* at = NULL
         cdef size_t room = 0
-        self._check(self.ops.direct(self.codec, &at, &room))
+        cdef uint64_t size = 0
+        self._check(self.ops.direct(self.codec, &at, &room, &size))
         return room
 
     def fill(self, bytes data) -> int:
         """Read into the large body under way; how many bytes it took."""
         cdef uint8_t* at = NULL
         cdef size_t room = 0
-        self._check(self.ops.direct(self.codec, &at, &room))
+        cdef uint64_t size = 0
+        self._check(self.ops.direct(self.codec, &at, &room, &size))
         n = min(room, <size_t> len(data))
         if n:
             memcpy(at, <const uint8_t*> data, n)
