@@ -14,3 +14,13 @@ cdef extern from "<sys/uio.h>" nogil:
         size_t iov_len
     ssize_t readv(int fd, const iovec* iov, int n)
     ssize_t writev(int fd, const iovec* iov, int n)
+
+cdef extern from * nogil:
+    """
+    #if defined(__GNUC__)
+    #define mq_prefetch(at) __builtin_prefetch(at)
+    #else
+    #define mq_prefetch(at) ((void) (at))
+    #endif
+    """
+    void prefetch "mq_prefetch"(const void* at)   # a hint; any address

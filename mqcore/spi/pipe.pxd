@@ -4,9 +4,9 @@ A pipe end belongs to one socket and is touched only under that socket's lock. E
 `Lane`: an ypipe with high-water marks in messages and bytes. On the other side of the lanes is an
 engine (tcp, ipc) or the pipe end of another socket (inproc); a pattern cannot tell and need not.
 
-What a pattern does with a pipe: `pipe_write`, `pipe_write_always`, `pipe_read`, `pipe_drop_out`,
-`pipe_drop_in`. It never flushes and never wakes anybody: a written or read pipe is put on the
-host's dirty list, and the socket does both once it has let go of the lock.
+What a pattern does with a pipe: `pipe_write`, `pipe_write_always`, `pipe_put`, `pipe_read`,
+`pipe_drop_out`, `pipe_drop_in`. It never flushes and never wakes anybody: a written or read pipe is
+put on the host's dirty list, and the socket does both once it has let go of the lock.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
@@ -180,22 +180,23 @@ cdef inline bint lane_room(Lane* lane, int64_t size) noexcept nogil:
     return False
 
 
-cdef inline int lane_write(Lane* lane, Msg* parts, size_t n, int64_t size) noexcept nogil:
+cdef inline int lane_write(Lane* lane, const Msg* parts, size_t n,
+                           int64_t size) noexcept nogil:
     """Writer. Moves a whole message in, unflushed and whatever the marks say. MQ_OK, or
     MQ_NOMEM with nothing moved. For conflating lanes there is lane_write_latest."""
     cdef size_t i
+    cdef Msg undone
     for i in range(n):
         if ypipe_write(&lane.q, &parts[i], i == n - 1):
-            while i > 0:
-                i -= 1
-                ypipe_unwrite(&lane.q, &parts[i])
+            while ypipe_unwrite(&lane.q, &undone):
+                pass
             return MQ_NOMEM
     lane.w_msgs += 1
     lane.w_bytes += size
     return MQ_OK
 
 
-cdef inline int lane_write_latest(Lane* lane, Msg* part, bint* replaced) noexcept nogil:
+cdef inline int lane_write_latest(Lane* lane, const Msg* part, bint* replaced) noexcept nogil:
     """Writer of a conflating lane. Moves one single-part message in; an unread one is replaced."""
     cdef Msg* node = <Msg*> malloc(sizeof(Msg))
     cdef Msg* old
@@ -274,7 +275,9 @@ cdef inline int64_t parts_size(const Msg* parts, size_t n) noexcept nogil:
     return size
 
 
-cdef inline int _pipe_put(Pipe* p, Msg* parts, size_t n, int64_t size) noexcept nogil:
+cdef inline int pipe_put(Pipe* p, const Msg* parts, size_t n, int64_t size) noexcept nogil:
+    """pipe_write_always for who has asked for room and knows the size. The handles are only read:
+    with a reference for each pipe, many may be given the same ones."""
     cdef bint replaced = False
     cdef int rc
     if p.out.conflate:
@@ -297,12 +300,12 @@ cdef inline int pipe_write(Pipe* p, Msg* parts, size_t n) noexcept nogil:
     cdef int64_t size = parts_size(parts, n)
     if not lane_room(p.out, size):
         return MQ_FULL
-    return _pipe_put(p, parts, n, size)
+    return pipe_put(p, parts, n, size)
 
 
 cdef inline int pipe_write_always(Pipe* p, Msg* parts, size_t n) noexcept nogil:
     """The same whatever the marks say: for subscriptions and other control messages."""
-    return _pipe_put(p, parts, n, parts_size(parts, n))
+    return pipe_put(p, parts, n, parts_size(parts, n))
 
 
 cdef inline bint pipe_has_room(Pipe* p, int64_t size) noexcept nogil:
