@@ -62,6 +62,7 @@ cdef struct Port:
     Marks recv
     atomic[uint32_t] next_peer
     uint32_t number           # the socket's number in the context
+    atomic[uint32_t] looped   # a loop leads, which may be busy: see to your descriptor at each timer
 
 cdef struct EngineConfig:     # of one connection; copied at adoption
     bint connected            # by our connect()

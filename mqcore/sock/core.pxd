@@ -15,6 +15,7 @@ cdef class SocketCore(SocketHandle):
     cdef int _gather(self, MsgVec* v, object data, bint* pinned) except -1
     cdef int pull(self, MsgVec* v, object timeout) except -1
     cdef int pull_many(self, MsgVec* v, size_t most, int64_t most_bytes, object timeout) except -1
+    cdef int pull_now(self, MsgVec* v, size_t most, int64_t most_bytes) except -1
     cdef MsgVec* _parts(self, object parts) except NULL
     cdef int refuse_router(self) except -1
     cdef int owe(self) except -1
