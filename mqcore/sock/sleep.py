@@ -59,7 +59,10 @@ class Nap:
         if self._event is not None:
             self._event.set()
         elif not self._future.done():
-            self._future.set_result(True)
+            try:
+                self._future.set_result(True)
+            except RuntimeError:  # the loop has ended, and the task with it
+                pass
 
     async def wait(self, limit: float | None = None) -> bool:
         """Until woken; False: time is up first."""
