@@ -395,6 +395,11 @@ cdef class SocketHandle:
         if not self.plane.forked:
             loop_leave(self.s, place)
 
+    def _leader(self):
+        """Who runs what the socket's set harvests: 0 the I/O thread, 1 a thread that waits, else a
+        loop."""
+        return self.s.lead.load()
+
     def _descriptor(self):
         """The socket's poll set, for a loop that leads to watch."""
         return self.s.plane.poller.descriptor(self.s.watch.set)
