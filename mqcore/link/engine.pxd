@@ -54,6 +54,9 @@ cdef struct PortOps:
     void (*event)(Pipe* pipe, uint32_t what) noexcept nogil
     # The engine touches the socket no more.
     void (*ended)(Port* port) noexcept nogil
+    # `delta` (1 or -1) more engines need the next edge at once, even if no caller leads: unsent
+    # bytes, a handshake, a FIN awaited.
+    void (*wants)(Port* port, int delta) noexcept nogil
 
 cdef struct Port:
     const PortOps* ops
@@ -108,6 +111,7 @@ cdef struct Engine:
     Batch batch
     size_t ctl_sent
     uint32_t out_blocked
+    uint32_t wants            # we told the port so
     # stamps, ns
     int64_t born
     int64_t heard

@@ -82,6 +82,7 @@ cdef Engine* engine_new(Plane* plane, IoThread* io, Watch* watch, Port* port, in
     e.pipe = NULL
     e.in_blocked = 0
     e.out_blocked = 0
+    e.wants = 0
     e.input.slab = NULL       # the slot's last engine may have died in the middle of its input
     e.input.pos = NULL
     e.input.end = NULL
@@ -195,12 +196,21 @@ cdef inline void _rearm(Engine* e, uint32_t what) noexcept nogil:
         e.plane.poller.rearm(e.watch.set, e.fd, what)
 
 
+cdef void _want(Engine* e) noexcept nogil:
+    """Tell the socket whether our next edge can wait until a caller comes."""
+    cdef bint wants = e.out_blocked or (e.state != ENGINE_ACTIVE and e.state != ENGINE_DEAD)
+    if wants != e.wants:
+        e.wants = wants
+        e.port.ops.wants(e.port, 1 if wants else -1)
+
+
 cdef void _step(Engine* e, uint32_t notes) noexcept nogil:
     if notes & E_RELEASE and e.state == ENGINE_DEAD:
         _release(e)
         return
     if notes & E_START and e.state == ENGINE_NEW:
         e.state = ENGINE_HANDSHAKE
+        _want(e)
     if e.state == ENGINE_FREE or e.state == ENGINE_DEAD or e.state == ENGINE_NEW:
         return                # NEW: a fact that was meant for the slot's last tenant
     if notes & E_TERM:
@@ -215,13 +225,14 @@ cdef void _step(Engine* e, uint32_t notes) noexcept nogil:
     if notes & E_RESET and e.state == ENGINE_ACTIVE:
         _drain(e)
     if notes & E_TIMER and e.port.looped.load():
-        notes |= E_IN | E_ROOM
+        notes |= E_IN
     if notes & (E_IN | E_START):
         _read(e)
     if notes & E_TIMER and e.state != ENGINE_DEAD:
         _look_at_clock(e)     # after what was to be heard
     if notes & E_ROOM:
         e.out_blocked = 0
+        _want(e)
     if e.out_blocked or (e.state != ENGINE_HANDSHAKE and e.state != ENGINE_ACTIVE):
         return
     if notes & (E_OUT | E_ROOM | E_START) or e.codec.ctl.n:
@@ -261,6 +272,7 @@ cdef void _drain(Engine* e) noexcept nogil:
     _let_go_of_pipe(e)
     shutdown(e.fd, SHUT_WR)
     e.state = ENGINE_DRAINING
+    _want(e)
     e.born = now_ns()
     e.word.fetch_or(E_IN)
 
@@ -274,6 +286,8 @@ cdef void _die(Engine* e, int code, const char* text, uint32_t fatal) noexcept n
         code = DOWN_RESET
     _let_go_of_pipe(e)
     e.state = ENGINE_DEAD
+    e.out_blocked = 0
+    _want(e)
     plane.poller.remove(e.watch.set, fd)
     e.fd = -1
     close(fd)
@@ -522,6 +536,7 @@ cdef bint _attach(Engine* e) noexcept nogil:
     e.inn = pipe.inn
     e.out = pipe.out
     e.state = ENGINE_ACTIVE
+    _want(e)
     plane_note(e.plane, NOTE_UP, e.port.number, e.slot, pipe.id, 0, 0, NULL, 0)
     e.port.ops.event(pipe, EVENT_ATTACH)
     e.word.fetch_or(E_OUT)
@@ -704,6 +719,7 @@ cdef void _write(Engine* e) noexcept nogil:
                 continue
             if errno == EAGAIN:
                 e.out_blocked = 1
+                _want(e)
                 _rearm(e, READY_OUT)
             else:
                 _die_errno(e, b"the connection broke")

@@ -27,11 +27,11 @@ from mqcore.sock.inproc cimport sock_join
 from mqcore.sock.pipes cimport account
 from mqcore.sock.sock cimport (
     CLOSING_ALL, NOTIFIERS, WAIT_TIMEOUT, Ended, sock_abandon, sock_changed, sock_close_input,
-    sock_drop_all, sock_enter,
-    sock_free, sock_leave, sock_new, sock_outstanding, sock_query, sock_subscribe, sock_unwatch,
-    sock_watch,
+    sock_drop_all, sock_enter, sock_free, sock_leave, sock_new, sock_outstanding, sock_query,
+    sock_subscribe,
 )
-from mqcore.sock.wait cimport lead_claim, loop_harvest, loop_lead, loop_leave, sock_wait
+from mqcore.sock.wait cimport loop_harvest, loop_lead, loop_leave, sock_wait
+from mqcore.sock.watch cimport lead_claim, watch_close, watch_now, watch_open
 from mqcore.spi.pattern cimport (
     PAT_EXCHANGE, PAT_IDENTITY, PAT_RECV, PAT_SEND, Q_CAN_RECV, Q_CAN_SEND,
 )
@@ -244,7 +244,7 @@ cdef class SocketHandle:
         config.max_message_size = max_message_size
         if self.s.closing.load() == CLOSING_ALL:     # while it lingers a late connection is welcome
             raise SocketClosed("the socket is closed")
-        if sock_watch(self.s) < 0:
+        if watch_open(self.s) < 0:
             raise OSError("no descriptors left for the socket's poll set")
         self.s.engines.fetch_add(1)
         e = engine_new(self.plane.plane, self.s.watch.io, &self.s.watch, &self.s.port, fd, &config)
@@ -368,6 +368,7 @@ cdef class SocketHandle:
     def _arm(self, int place):
         """From now on the next change writes the eventfd. Look again after arming."""
         self.s.notifiers[place].armed.exchange(1)
+        watch_now(self.s)
 
     def _doze(self, int place, uint32_t seen):
         """_arm() for a loop with tasks that wait. 0: something changed after `seen`; 1: sleep; 2:
@@ -375,7 +376,11 @@ cdef class SocketHandle:
         self.s.notifiers[place].armed.exchange(1)
         if self.s.change.load() != seen:
             return 0
-        return 2 if not self.plane.forked and loop_lead(self.s, place) else 1
+        if not self.plane.forked:
+            if loop_lead(self.s, place):
+                return 2
+            watch_now(self.s)
+        return 1
 
     def _harvest(self, int place):
         """False: the loop that waits at this place does not lead. It is not armed afterwards."""
@@ -438,7 +443,7 @@ cdef class SocketHandle:
     def _unwatch(self):
         """Closed and settled: a socket object that is kept holds no descriptor."""
         with nogil:
-            sock_unwatch(self.s)
+            watch_close(self.s)
 
     def _accounts(self):
         """Everything countable, in one look: dict(sent, received, waiting, unmatched, dropped,

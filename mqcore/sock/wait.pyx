@@ -1,11 +1,10 @@
 """Waiting: see wait.pxd.
 
 A leader sleeps in the socket's own set and runs what it harvests, so a message goes from the kernel
-to the caller without another thread. While it leads, the I/O thread is not armed on that set: two
-watchers on one core would steal each other's edges for ever. There is one leader a socket; others
-sleep on the word `change`. A leader that leaves wakes the followers, so that one of them leads.
-Whoever tells us something adds to `change` first and then looks whether somebody sleeps; whoever
-sleeps says so first and then looks at `change`.
+to the caller without another thread; meanwhile the I/O thread does not watch that set (watch.pxd).
+There is one leader a socket; others sleep on the word `change`. A leader that leaves wakes the
+followers, so that one of them leads. Whoever tells us something adds to `change` first and then
+looks whether somebody sleeps; whoever sleeps says so first and then looks at `change`.
 
 A loop leads while it alone waits: it watches the descriptor of the socket's set and harvests when
 that is readable. Its wake-up is the eventfd of its notifier, leading or not, so it may lose the
@@ -19,9 +18,8 @@ from mqcore.base.widen cimport SLICE_NS, widen
 
 from mqcore.reactor.poller cimport Ready
 from mqcore.reactor.wakeup cimport eventfd_signal, futex_wait
-from mqcore.sock.sock cimport (
-    LEAD_LOOP, WAIT_CHANGED, WAIT_LOOK, WAIT_TIMEOUT, sock_act, sock_changed,
-)
+from mqcore.sock.sock cimport LEAD_LOOP, WAIT_CHANGED, WAIT_LOOK, WAIT_TIMEOUT, sock_act
+from mqcore.sock.watch cimport lead_claim, lead_enter, lead_leave, lead_leave_as
 
 cdef enum:
     HARVEST = 16              # few, since each must be acted on before leaving
@@ -48,32 +46,11 @@ cdef int _verdict(Sock* s, uint32_t seen, int64_t deadline) noexcept nogil:
     return WAIT_LOOK
 
 
-cdef void lead_enter(Sock* s) noexcept nogil:
-    s.plane.poller.arm_set(s.watch.io.set, s.watch.set, &s.watch, False)
-
-
-cdef void lead_leave(Sock* s) noexcept nogil:
-    s.lead.exchange(0)
-    widen()
-    s.plane.poller.arm_set(s.watch.io.set, s.watch.set, &s.watch, True)
-    if s.followers.load():
-        sock_changed(s)       # messages or the lead are left over: somebody take them
-
-
 # -- a loop leads ----------------------------------------------------------------------------------
 
 cdef bint _loop_may(Sock* s) noexcept nogil:
     return (s.watching.load() and not s.closing.load() and not s.followers.load()
-            and s.notified.load() == 1)
-
-
-cdef bint _leave_as(Sock* s, uint32_t who) noexcept nogil:
-    if not s.lead.compare_exchange_strong(who, 1):
-        return False
-    s.port.looped.store(0)
-    widen()
-    lead_leave(s)
-    return True
+            and not s.wants.load() and s.notified.load() == 1)
 
 
 cdef bint loop_lead(Sock* s, int place) noexcept nogil:
@@ -93,19 +70,13 @@ cdef bint loop_lead(Sock* s, int place) noexcept nogil:
     widen()
     if _loop_may(s):
         return True
-    _leave_as(s, me)
+    lead_leave_as(s, me)
     return False
 
 
 cdef void loop_leave(Sock* s, int place) noexcept nogil:
     if s.lead.load() == <uint32_t> (LEAD_LOOP + place):
-        _leave_as(s, LEAD_LOOP + place)
-
-
-cdef void lead_claim(Sock* s) noexcept nogil:
-    cdef uint32_t who = s.lead.load()
-    if who >= LEAD_LOOP:
-        _leave_as(s, who)
+        lead_leave_as(s, LEAD_LOOP + place)
 
 
 cdef bint loop_harvest(Sock* s, int place) noexcept nogil:
