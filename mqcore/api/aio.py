@@ -113,6 +113,8 @@ class Waker:
     """Tells the naps of one loop that something changed at a socket. Made and used on that loop's
     thread only."""
 
+    loop: Any = None  # asyncio's
+
     def __init__(self, core: Any, key: int) -> None:
         self.core = core
         self.key = key
@@ -133,7 +135,7 @@ class Waker:
         """Until something changed after `seen`; False: time is up. line: one of those that wait so
         is woken by a change; he calls the next ones, or calls off."""
         _turns.count = 0
-        nap = Nap()
+        nap = Nap(self.loop)
         naps = self.line if line else self.naps
         naps[nap] = None
         if not self.doze(seen):

@@ -65,7 +65,7 @@ cdef struct Port:
     Marks recv
     atomic[uint32_t] next_peer
     uint32_t number           # the socket's number in the context
-    atomic[uint32_t] looped   # a loop leads, which may be busy: see to your descriptor at each timer
+    atomic[uint32_t] looped   # a loop leads and may be busy: engines read at each of their timers
 
 cdef struct EngineConfig:     # of one connection; copied at adoption
     bint connected            # by our connect()

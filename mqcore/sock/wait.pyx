@@ -19,7 +19,7 @@ from mqcore.base.widen cimport SLICE_NS, widen
 from mqcore.reactor.poller cimport Ready
 from mqcore.reactor.wakeup cimport eventfd_signal, futex_wait
 from mqcore.sock.sock cimport LEAD_LOOP, WAIT_CHANGED, WAIT_LOOK, WAIT_TIMEOUT, sock_act
-from mqcore.sock.watch cimport lead_claim, lead_enter, lead_leave, lead_leave_as
+from mqcore.sock.watch cimport lead_claim, lead_enter, lead_leave, lead_leave_as, watch_now
 
 cdef enum:
     HARVEST = 16              # few, since each must be acted on before leaving
@@ -131,6 +131,8 @@ cdef int _lead(Sock* s, uint32_t seen, int64_t deadline, bint slices) noexcept n
         if verdict != WAIT_LOOK or n < 0 or (n == 0 and slices):
             break
     lead_leave(s)
+    if s.notified.load():
+        watch_now(s)          # a loop or a poller that waits is not one to lead
     return verdict
 
 
