@@ -32,6 +32,7 @@ TURNS = 64
 SLICE = 0.0005
 IDLE = 0.25  # seconds a loop's eventfd is kept after the last wait
 CHUNK = 1024  # messages of a batch sent before other tasks may run
+TAKE, TAKE_BYTES = 8192, 1 << 20  # received at a time, whatever was asked for: about a millisecond
 
 
 class _Turns(threading.local):
@@ -525,13 +526,14 @@ class AsyncFace:
         return await self._arecv(3, buffer, timeout)  # type: ignore[no-any-return]
 
     async def arecv_many(self, max: int = 1024, *, timeout: Any = ...) -> list[bytes]:
-        """recv_many(), awaitable."""
-        return await self._arecv(4, max, timeout)  # type: ignore[no-any-return]
+        """recv_many(), awaitable; 8192 at most, so that other tasks have their turn."""
+        return await self._arecv(4, min(max, TAKE), timeout)  # type: ignore[no-any-return]
 
     async def arecv_batch(self, max: int = 65536, *, max_bytes: int = 8 << 20,
                           timeout: Any = ...) -> Any:
-        """recv_batch(), awaitable."""
-        return await self._arecv(5, (max, max_bytes), timeout)
+        """recv_batch(), awaitable; 8192 messages or about 1 MiB at most, so that other tasks have
+        their turn."""
+        return await self._arecv(5, (min(max, TAKE), min(max_bytes, TAKE_BYTES)), timeout)
 
     async def _areply(self: Any, message: Any, parts: tuple[Any, ...], timeout: Any) -> None:
         if due():

@@ -254,6 +254,23 @@ def test_a_saturated_stream_lets_others_run(linked_at, loop):
     assert max(gaps) <= (aio.TURNS + 1) * (2 if loop.name == "trio" else 1)
 
 
+def test_a_batch_leaves_room_for_others(linked_at, loop):
+    """However many were asked for, a call takes what it can in about a millisecond."""
+    count = 20_000
+    pull, push = linked_at("inproc://batch", "pull", "push", send_hwm=None,
+                           server_options={"recv_hwm": None})
+    push.send_many([b"x"] * count)
+
+    async def main():
+        assert len(await pull.arecv_batch(count)) == aio.TAKE
+        assert len(await pull.arecv_many(count)) == aio.TAKE
+        assert len(await pull.arecv_many(count)) == count - 2 * aio.TAKE
+        push.send_many([bytes(1 << 18)] * 8)
+        assert len(await pull.arecv_batch()) == aio.TAKE_BYTES >> 18
+
+    loop.run(main)
+
+
 @pytest.mark.parametrize("queued", [0, 5000])
 def test_a_receive_is_cancelled_at_once(linked_at, loop, queued):
     """Asleep or in the middle of a stream: counted in turns of the loop, for time would be the
