@@ -72,6 +72,28 @@ def test_a_loop_that_waits_alone_leads(linked_at, loop):
     loop.run(main)
 
 
+def test_a_poller_without_a_descriptor(monkeypatch, loop):
+    """poll(2) has no set that a loop could watch: the I/O thread reads, an eventfd tells."""
+    monkeypatch.setenv("MQCORE_POLLER", "poll")
+    with mq.Context(linger=0) as context:
+        with context.socket("pull", bind=TCP) as pull, context.socket("push") as push:
+            push.connect(pull.endpoints[0])
+
+            async def main():
+                for i in range(50):
+                    await push.asend(b"%d" % i)
+                    assert await pull.arecv(timeout=10) == b"%d" % i
+
+                async def late():
+                    await until_waiting(loop, pull, 1)
+                    assert pull._leader() == 0
+                    await push.asend(b"late")
+
+                assert (await loop.both(lambda: pull.arecv(timeout=10), late))[0] == b"late"
+
+            loop.run(main)
+
+
 def test_a_thread_that_waits_takes_the_lead_of_a_busy_loop(linked_at, loop):
     pull, push = linked_at(TCP, "pull", "push")
     got = []
