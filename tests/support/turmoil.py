@@ -297,7 +297,7 @@ def loops(seed, seconds=1.0, kind="tcp", members=3):
     their loop, and threads receive on the same socket. Who leads changes all the time; each token
     comes back to whoever waits."""
     gang = Gang()
-    with address(kind) as where, mqcore.Context(linger=0) as context:
+    with address(kind) as where, a_context(seed, linger=0) as context:
         back = context.socket("dealer")
         front = context.socket("dealer", connect=str(back.bind(where)))
 
