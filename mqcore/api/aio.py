@@ -4,9 +4,12 @@ No loop is remembered: each call asks which one runs it. A wait is: say that you
 more, sleep; what is received is taken by the task itself, synchronously, once it runs again. So a
 cancelled call has either taken nothing or returned, and no message can get lost between.
 
-Waking up: the data plane writes an eventfd (once per arming) that the loop watches. There is one
-for each socket and loop, shared by all tasks that wait there, kept while they do and a moment
-longer; the loop owns it, the socket knows it weakly, so that it ends with the loop in any case.
+Waking up: the loop leads (sock/wait.pyx). It watches the socket's own poll set, and when that is
+readable it runs the engines itself: no thread stands between the kernel and the task. Changes that
+others make, and all of them while it does not lead, are told by an eventfd (once per arming). There
+is a waker for each socket and loop, shared by all tasks that wait there, kept while they do and a
+moment longer; the loop owns it, the socket knows it weakly, so that it ends with the loop in any
+case.
 
 Fairness: after TURNS calls that had not to wait, or SLICE seconds of them, a call lets other tasks
 run first, before it takes or sends anything.
@@ -29,6 +32,7 @@ TURNS = 64
 SLICE = 0.0005
 IDLE = 0.25  # seconds a loop's eventfd is kept after the last wait
 CHUNK = 1024  # messages of a batch sent before other tasks may run
+TAKE, TAKE_BYTES = 8192, 1 << 20  # received at a time, whatever was asked for: about a millisecond
 
 
 class _Turns(threading.local):
@@ -103,19 +107,23 @@ async def in_thread(fn: Callable[[], Any], hurry: Callable[[], Any] | None = Non
     return out[0]
 
 
-# -- the eventfd of a socket in a loop -------------------------------------------------------------
+# -- a socket in a loop ----------------------------------------------------------------------------
 
 
 class Waker:
     """Tells the naps of one loop that something changed at a socket. Made and used on that loop's
     thread only."""
 
+    loop: Any = None  # asyncio's
+
     def __init__(self, core: Any, key: int) -> None:
         self.core = core
         self.key = key
-        self.naps: set[Nap] = set()
+        self.naps: dict[Nap, None] = {}  # all of them look after each change
+        self.line: dict[Nap, None] = {}  # tasks that receive: one after another
         self.users = 0
-        self.idle = False
+        self.seen = 0
+        self.watching = False
         self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         try:
             self.place = core._add_notifier(self.fd)
@@ -124,28 +132,81 @@ class Waker:
             self.fd = -1
             raise
 
-    async def wait(self, seen: int, limit: float | None) -> bool:
-        """Until something changed after `seen`; False: time is up."""
+    async def wait(self, seen: int, limit: float | None, line: bool) -> bool:
+        """Until something changed after `seen`; False: time is up. line: one of those that wait so
+        is woken by a change; he calls the next ones, or calls off."""
         _turns.count = 0
-        nap = Nap()
-        self.naps.add(nap)
-        self.core._arm(self.place)
-        if self.core._change() != seen:
-            self.naps.discard(nap)
+        nap = Nap(self.loop)
+        naps = self.line if line else self.naps
+        naps[nap] = None
+        if not self.doze(seen):
+            del naps[nap]
             return True
         try:
             return await nap.wait(limit)
         finally:
-            self.naps.discard(nap)
+            self.drop(nap)
+
+    def drop(self, nap: Nap) -> None:
+        """It waits no more. Idempotent."""
+        self.naps.pop(nap, None)
+        self.line.pop(nap, None)
+        if not self.naps and not self.line:
+            self.core._leave(self.place)
+
+    def doze(self, seen: int) -> bool:
+        """All who wait have looked at `seen`: be told of the next change. False: it came."""
+        state = self.core._doze(self.place, seen)
+        if state == 0:
+            return False
+        self.seen = seen
+        if state == 2 and not self.watching:
+            self.watch()
+        return True
 
     def rung(self) -> None:
+        """Somebody else told us of a change."""
         try:
             os.eventfd_read(self.fd)
         except BlockingIOError:
             pass
-        naps, self.naps = self.naps, set()
-        for nap in naps:
+        self.look()
+
+    def ready(self) -> None:
+        """The socket's set has something to harvest."""
+        if not (self.naps or self.line) or not self.core._harvest(self.place):
+            self.core._leave(self.place)
+            self.unwatch()
+        elif not self.doze(self.seen):
+            self.look()
+
+    def look(self) -> None:
+        while True:
+            seen = self.core._change()
+            naps, self.naps = self.naps, {}
+            for nap in naps:
+                nap.wake()
+            self.call(1)
+            if not self.line:
+                self.core._leave(self.place)
+                return
+            if self.doze(seen):
+                return
+
+    def call(self, n: int) -> None:
+        """Wake the first n of the line."""
+        line = self.line
+        while line and n:
+            nap = next(iter(line))
+            del line[nap]
             nap.wake()
+            n -= 1
+
+    def watch(self) -> None:
+        raise NotImplementedError
+
+    def unwatch(self) -> None:
+        raise NotImplementedError
 
     def forget(self) -> None:
         """The descriptor and the place at the socket are free again. Idempotent."""
@@ -164,14 +225,30 @@ class Waker:
 
 
 class LoopWaker(Waker):
-    """asyncio: the loop's reader is what keeps it."""
+    """asyncio: the loop's readers are what keeps it."""
 
     def __init__(self, core: Any, loop: Any) -> None:
         super().__init__(core, id(loop))
         self.loop = loop
+        self.set = -1
         loop.add_reader(self.fd, self.rung)
         self.busy = True
         loop.call_later(IDLE, self._look)
+
+    def watch(self) -> None:
+        if self.set < 0:
+            try:  # a copy: the loop never watches a number that the socket's end makes another's
+                self.set = os.dup(self.core._descriptor())
+            except OSError:
+                self.core._leave(self.place)
+                return
+        self.loop.add_reader(self.set, self.ready)
+        self.watching = True
+
+    def unwatch(self) -> None:
+        if self.watching:
+            self.loop.remove_reader(self.set)
+            self.watching = False
 
     def _look(self) -> None:
         if self.fd < 0:
@@ -184,12 +261,19 @@ class LoopWaker(Waker):
 
     def end(self) -> None:
         if self.fd >= 0:
+            self.unwatch()
             self.loop.remove_reader(self.fd)
             self.forget()
 
+    def forget(self) -> None:
+        super().forget()
+        fd, self.set = self.set, -1
+        if fd >= 0:
+            os.close(fd)
+
 
 class TrioWaker(Waker):
-    """trio: a system task that watches while somebody waits."""
+    """trio: system tasks that watch while somebody waits."""
 
     def __init__(self, core: Any, token: Any) -> None:
         super().__init__(core, id(token))
@@ -198,6 +282,7 @@ class TrioWaker(Waker):
         self.busy = True
         self.trio = trio
         self.scope = trio.CancelScope()
+        self.sets = trio.CancelScope()
         trio.lowlevel.spawn_system_task(self._watch)
 
     async def _watch(self) -> None:
@@ -210,9 +295,35 @@ class TrioWaker(Waker):
                             await self.trio.lowlevel.wait_readable(self.fd)
                             self.rung()
         finally:
+            self.unwatch()
             self.forget()
 
+    def watch(self) -> None:
+        try:
+            fd = os.dup(self.core._descriptor())
+        except OSError:
+            self.core._leave(self.place)
+            return
+        self.watching = True
+        self.sets = self.trio.CancelScope()
+        self.trio.lowlevel.spawn_system_task(self._watch_set, self.sets, fd)
+
+    async def _watch_set(self, scope: Any, fd: int) -> None:
+        try:
+            with scope:
+                while True:
+                    await self.trio.lowlevel.wait_readable(fd)
+                    if not scope.cancel_called:
+                        self.ready()
+        finally:
+            os.close(fd)
+
+    def unwatch(self) -> None:
+        self.sets.cancel()
+        self.watching = False
+
     def end(self) -> None:
+        self.unwatch()
         self.scope.cancel()
         self.forget()
 
@@ -239,19 +350,34 @@ def waker_of(core: Any) -> Waker:
 
 async def until(core: Any, attempt: Callable[[], Any], limit: float | None) -> Any:
     """attempt() now and after each change, until it gives something; None: time is up."""
+    seen = core._change()
     found = attempt()
     if found is not None or limit == 0:
         return found
+    return await later(core, attempt, limit, seen)
+
+
+async def later(core: Any, attempt: Callable[[], Any], limit: float | None, seen: int,
+                line: bool = False) -> Any:
+    """until(), after an attempt that failed at `seen`. line: attempt() takes a message, so that one
+    task is enough for one change. Whoever was woken and took one calls two more if there is more,
+    and whoever leaves without one calls the next: nobody sleeps while a message waits."""
     waker = waker_of(core)
     waker.users += 1
     try:
         while True:
+            woken = await waker.wait(seen, limit, line)
             seen = core._change()
             found = attempt()
             if found is not None:
+                if waker.line and core._readable():
+                    waker.call(2)
                 return found
-            if not await waker.wait(seen, limit):
-                return attempt()
+            if not woken:
+                return None
+    except BaseException:
+        waker.call(1)
+        raise
     finally:
         waker.users -= 1
         if core.closed and not waker.users:
@@ -271,9 +397,13 @@ class AsyncFace:
     async def _asend(self: Any, data: Any, single: bool, timeout: Any, peer: int = 0) -> None:
         if due():
             await turn()
+        seen = self._change()
         why = self._try_send(data, single, peer)
-        if why == 0:
-            return
+        if why:
+            await self._asend_later(data, single, timeout, peer, seen, why)
+
+    async def _asend_later(self: Any, data: Any, single: bool, timeout: Any, peer: int, seen: int,
+                           why: int) -> None:
         default = self._options["send_timeout"]
 
         def attempt() -> bool | None:
@@ -281,12 +411,18 @@ class AsyncFace:
             why = self._try_send(data, single, peer)
             return True if why == 0 else None
 
-        if await until(self, attempt, limit_of(timeout, default)) is None:
+        limit = limit_of(timeout, default)
+        if limit == 0 or await later(self, attempt, limit, seen) is None:
             self._fail_send(why, default if timeout is ... else timeout)
 
-    async def asend(self, data: Any, *, timeout: Any = ...) -> None:
+    async def asend(self: Any, data: Any, *, timeout: Any = ...) -> None:
         """send(), awaitable."""
-        await self._asend(data, True, timeout)
+        if due():
+            await turn()
+        seen = self._change()
+        why = self._try_send(data, True)
+        if why:
+            await self._asend_later(data, True, timeout, 0, seen, why)
 
     async def asend_parts(self, parts: Sequence[Any], *, timeout: Any = ...) -> None:
         """send_parts(), awaitable."""
@@ -354,18 +490,28 @@ class AsyncFace:
     async def _arecv(self: Any, kind: int, arg: Any, timeout: Any) -> Any:
         if due():
             await turn()
+        seen = self._change()
         found = self._try_recv(kind, arg)
-        if found is not None:
-            return found
-        default = self._options["recv_timeout"]
-        found = await until(self, lambda: self._try_recv(kind, arg), limit_of(timeout, default))
-        if found is None:
-            raise RecvTimeout(f"no message came{span(timeout, default)}")
-        return found
+        return found if found is not None else await self._arecv_later(kind, arg, timeout, seen)
 
-    async def arecv(self, *, timeout: Any = ...) -> bytes:
+    async def _arecv_later(self: Any, kind: int, arg: Any, timeout: Any, seen: int) -> Any:
+        default = self._options["recv_timeout"]
+        limit = limit_of(timeout, default)
+        if limit != 0:
+            found = await later(self, lambda: self._try_recv(kind, arg), limit, seen, self._in_line)
+            if found is not None:
+                return found
+        raise RecvTimeout(f"no message came{span(timeout, default)}")
+
+    async def arecv(self: Any, *, timeout: Any = ...) -> bytes:
         """recv(), awaitable. Cancelled, it has taken no message."""
-        return await self._arecv(0, None, timeout)  # type: ignore[no-any-return]
+        if due():
+            await turn()
+        seen = self._change()
+        found: bytes | None = self._try_recv(0)
+        if found is None:
+            found = await self._arecv_later(0, None, timeout, seen)
+        return found
 
     async def arecv_parts(self, *, timeout: Any = ...) -> list[bytes]:
         """recv_parts(), awaitable."""
@@ -380,13 +526,14 @@ class AsyncFace:
         return await self._arecv(3, buffer, timeout)  # type: ignore[no-any-return]
 
     async def arecv_many(self, max: int = 1024, *, timeout: Any = ...) -> list[bytes]:
-        """recv_many(), awaitable."""
-        return await self._arecv(4, max, timeout)  # type: ignore[no-any-return]
+        """recv_many(), awaitable; 8192 at most, so that other tasks have their turn."""
+        return await self._arecv(4, min(max, TAKE), timeout)  # type: ignore[no-any-return]
 
     async def arecv_batch(self, max: int = 65536, *, max_bytes: int = 8 << 20,
                           timeout: Any = ...) -> Any:
-        """recv_batch(), awaitable."""
-        return await self._arecv(5, (max, max_bytes), timeout)
+        """recv_batch(), awaitable; 8192 messages or about 1 MiB at most, so that other tasks have
+        their turn."""
+        return await self._arecv(5, (min(max, TAKE), min(max_bytes, TAKE_BYTES)), timeout)
 
     async def _areply(self: Any, message: Any, parts: tuple[Any, ...], timeout: Any) -> None:
         if due():

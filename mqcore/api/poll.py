@@ -235,7 +235,7 @@ async def apoll(objects: Iterable[Any], timeout: Any = None) -> list[tuple[Any, 
                     wakers.append(waker)
             nap = Nap()
             for waker in wakers:
-                waker.naps.add(nap)
+                waker.naps[nap] = None
                 waker.core._arm(waker.place)
             try:
                 found = _result(asked, dict(poller.poll(0)) if rest else {})
@@ -246,7 +246,7 @@ async def apoll(objects: Iterable[Any], timeout: Any = None) -> list[tuple[Any, 
                     return _result(asked, dict(poller.poll(0)) if rest else {})
             finally:
                 for waker in wakers:
-                    waker.naps.discard(nap)
+                    waker.drop(nap)
     finally:
         for waker in wakers:
             waker.users -= 1

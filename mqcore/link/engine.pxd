@@ -66,6 +66,7 @@ cdef struct Port:
     Landing landing           # filled by the receiving calls, emptied by the decoders
     atomic[uint32_t] next_peer
     uint32_t number           # the socket's number in the context
+    atomic[uint32_t] looped   # a loop leads and may be busy: engines read at each of their timers
 
 cdef struct EngineConfig:     # of one connection; copied at adoption
     bint connected            # by our connect()

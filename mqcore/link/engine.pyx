@@ -225,10 +225,12 @@ cdef void _step(Engine* e, uint32_t notes) noexcept nogil:
         return
     if notes & E_RESET and e.state == ENGINE_ACTIVE:
         _drain(e)
-    if notes & E_TIMER:
-        _look_at_clock(e)
-    if notes & (E_IN | E_START) and e.state != ENGINE_DEAD:
+    if notes & E_TIMER and e.port.looped.load():
+        notes |= E_IN
+    if notes & (E_IN | E_START):
         _read(e)
+    if notes & E_TIMER and e.state != ENGINE_DEAD:
+        _look_at_clock(e)     # after what was to be heard
     if notes & E_ROOM:
         e.out_blocked = 0
         _want(e)

@@ -39,6 +39,9 @@ cdef class SocketCore(SocketHandle):
     cdef int pull_many(self, MsgVec* v, size_t most, int64_t most_bytes, object timeout) except -1
 
     @cython.final
+    cdef int pull_now(self, MsgVec* v, size_t most, int64_t most_bytes) except -1
+
+    @cython.final
     cdef MsgVec* _parts(self, object parts) except NULL
 
     @cython.final

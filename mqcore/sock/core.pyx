@@ -69,6 +69,24 @@ cdef inline int offer(SocketCore self, Msg* parts, size_t n, uint32_t peer) noex
     return rc
 
 
+cdef list bodies(MsgVec* v):
+    """One bytes a message."""
+    cdef list out = []
+    cdef size_t at = 0
+    cdef size_t end
+    while at < v.n:
+        end = message_end(v, at)
+        out.append(joined(v, skip_envelope(v, at), end))
+        at = end
+    return out
+
+
+cdef int64_t at_least_one(most) except -1:
+    if most < 1:
+        raise UsageError(f"max must be at least 1, got {most}")
+    return most
+
+
 @cython.no_gc_clear
 cdef class SocketCore(SocketHandle):
     # -- inside ------------------------------------------------------------------------------------
@@ -504,23 +522,15 @@ cdef class SocketCore(SocketHandle):
     def recv_many(self, max=1024, *, timeout=...):
         """Receive up to `max` messages, waiting for the first only. A list of bytes."""
         cdef MsgVec* v
-        cdef size_t at, end
-        cdef list out = []
         self.check()
         self.refuse_router()
         self.owe()
-        if max < 1:
-            raise UsageError(f"max must be at least 1, got {max}")
+        at_least_one(max)
         v = self.take_vec()
         try:
             self.pull_many(v, max, INT64_MAX, timeout)
             self.owes = self.answers
-            at = 0
-            while at < v.n:
-                end = message_end(v, at)
-                out.append(joined(v, skip_envelope(v, at), end))
-                at = end
-            return out
+            return bodies(v)
         finally:
             self.give_vec(v)
 
@@ -570,23 +580,68 @@ cdef class SocketCore(SocketHandle):
         finally:
             self.give_vec(v)
 
+    cdef int pull_now(self, MsgVec* v, size_t most, int64_t most_bytes) except -1:
+        """pull_many() that never waits and makes no exception of it: MQ_OK or MQ_AGAIN."""
+        cdef size_t count = 0
+        cdef int rc
+        if self.held.n:
+            self.held, v[0] = v[0], self.held
+            rc = MQ_OK
+            if most > 1 and not self.answers:
+                with nogil:
+                    sock_recv_many(self.s, v, most - 1, most_bytes, &count)
+        elif most > 1 and not self.answers:
+            with nogil:
+                rc = sock_recv_many(self.s, v, most, most_bytes, &count)
+        elif self.s.lock.load():
+            with nogil:
+                rc = sock_recv(self.s, v)
+        else:
+            rc = sock_recv(self.s, v)
+        if self._level is not None:
+            self._level.settle()
+        if rc != MQ_OK and rc != MQ_AGAIN:
+            self.fail(rc, False)
+        return rc
+
     def _try_recv(self, int kind, arg=None):
         """What the call would return, or None if it would wait. kind: 0 recv, 1 recv_parts,
         2 recv_msg, 3 recv_into, 4 recv_many, 5 recv_batch."""
-        try:
-            if kind == 0:
-                return self.recv(timeout=0)
-            if kind == 1:
-                return self.recv_parts(timeout=0)
-            if kind == 2:
-                return self.recv_msg(timeout=0)
-            if kind == 3:
+        cdef MsgVec* v
+        cdef size_t most = 1
+        cdef int64_t most_bytes = INT64_MAX
+        if kind == 3:
+            try:
                 return self.recv_into(arg, timeout=0)
-            if kind == 4:
-                return self.recv_many(arg, timeout=0)
-            return self.recv_batch(arg[0], max_bytes=arg[1], timeout=0)
-        except RecvTimeout:
-            return None
+            except RecvTimeout:
+                return None
+        self.check()
+        if kind != 1 and kind != 2:
+            self.refuse_router()
+        if kind != 2:
+            self.owe()
+        if kind == 4:
+            most = at_least_one(arg)
+        elif kind == 5:
+            most = at_least_one(arg[0])
+            most_bytes = at_least_one(arg[1])
+        v = self.take_vec()
+        try:
+            if self.pull_now(v, most, most_bytes) != MQ_OK:
+                if self.plugin.name == "sub" and sock_query(self.s, Q_TOPICS, NULL, 0) == 0:
+                    raise NotSubscribed("nothing is subscribed, so nothing can arrive",
+                                        hint='subscribe(b"") is everything')
+                return None
+            self.owes = self.answers and kind != 2
+            if kind == 0:
+                return joined(v, skip_envelope(v, 0), v.n)
+            if kind == 1:
+                return parts_list(v, skip_envelope(v, 0), v.n)
+            if kind == 2:
+                return message_new(self, v, 0, v.n, time.time())
+            return bodies(v) if kind == 4 else batch_of(v)
+        finally:
+            self.give_vec(v)
 
     def _try_answer(self, Message message, parts):
         """reply(): True if sent, False if its peer has no room now."""

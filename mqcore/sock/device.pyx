@@ -15,7 +15,7 @@ from mqcore.reactor.poller cimport PollerOps, Ready
 from mqcore.sock.sock cimport (
     sock_act, sock_changed, sock_query, sock_recv_many, sock_send_many,
 )
-from mqcore.sock.watch cimport lead_enter, lead_leave, watch_open
+from mqcore.sock.watch cimport lead_claim, lead_enter, lead_leave, watch_open
 from mqcore.spi.pattern cimport PAT_EXCHANGE, PAT_RECV, PAT_SEND, Q_CAN_SEND
 from mqcore.spi.sink cimport SINK_ABI, SinkOps
 
@@ -280,6 +280,7 @@ cdef bint _take_lead(Sock* s) noexcept nogil:
     cdef uint32_t nobody = 0
     while not s.lead.compare_exchange_strong(nobody, 1):
         nobody = 0
+        lead_claim(s)
         sock_changed(s)       # a leader in recv() notices and leaves
     lead_enter(s)
     return True

@@ -31,8 +31,8 @@ from mqcore.sock.sock cimport (
     sock_drop_all, sock_enter, sock_free, sock_leave, sock_new, sock_outstanding, sock_query,
     sock_subscribe,
 )
-from mqcore.sock.wait cimport sock_wait
-from mqcore.sock.watch cimport watch_close, watch_now, watch_open
+from mqcore.sock.wait cimport loop_harvest, loop_lead, loop_leave, sock_wait
+from mqcore.sock.watch cimport lead_claim, watch_close, watch_now, watch_open
 from mqcore.spi.pattern cimport (
     PAT_EXCHANGE, PAT_IDENTITY, PAT_RECV, PAT_SEND, Q_CAN_RECV, Q_CAN_SEND,
 )
@@ -342,24 +342,30 @@ cdef class SocketHandle:
     def _add_notifier(self, int fd):
         """Watch this eventfd's arming; returns its place. It is written once per _arm()."""
         cdef int i
+        cdef int place = -1
         sock_enter(self.s)
-        try:
-            for i in range(NOTIFIERS):
-                if self.s.notifiers[i].fd < 0:
-                    self.s.notifiers[i].fd = fd
-                    return i
-        finally:
-            sock_leave(self.s, True)
-        raise UsageError(f"more than {NOTIFIERS} loops and pollers wait on one socket")
+        for i in range(NOTIFIERS):
+            if self.s.notifiers[i].fd < 0:
+                self.s.notifiers[i].fd = fd
+                place = i
+                break
+        sock_leave(self.s, True)
+        if place < 0:
+            raise UsageError(f"more than {NOTIFIERS} loops and pollers wait on one socket")
+        self.s.notified.fetch_add(1)
+        lead_claim(self.s)
+        return place
 
     def _remove_notifier(self, int place):
         if self.plane.forked:
             return
+        loop_leave(self.s, place)
         sock_enter(self.s)
         self.s.notifiers[place].armed.exchange(0)
         while self.s.notifiers[place].busy.load():   # a thread is about to write it, or has just
             sched_yield()
         self.s.notifiers[place].fd = -1
+        self.s.notified.fetch_sub(1)
         sock_leave(self.s, True)
 
     def _arm(self, int place):
@@ -367,13 +373,54 @@ cdef class SocketHandle:
         self.s.notifiers[place].armed.exchange(1)
         watch_now(self.s)
 
+    def _doze(self, int place, uint32_t seen):
+        """_arm() for a loop with tasks that wait. 0: something changed after `seen`; 1: sleep; 2:
+        sleep, and lead: call _harvest() whenever _descriptor() is readable."""
+        self.s.notifiers[place].armed.exchange(1)
+        if self.s.change.load() != seen:
+            return 0
+        if not self.plane.forked:
+            if loop_lead(self.s, place):
+                return 2
+            watch_now(self.s)
+        return 1
+
+    def _harvest(self, int place):
+        """False: the loop that waits at this place does not lead. It is not armed afterwards."""
+        return not self.plane.forked and loop_harvest(self.s, place)
+
+    def _readable(self):
+        """A receive would find something; never raises."""
+        return self.held.n > 0 or sock_query(self.s, Q_CAN_RECV, NULL, 0) > 0
+
+    @property
+    def _in_line(self):
+        """Any message is for whoever receives next: tasks that wait may stand in line."""
+        return not self.answers and not self.s.flags & PAT_EXCHANGE
+
+    def _leave(self, int place):
+        """No task of this loop waits any more."""
+        if not self.plane.forked:
+            loop_leave(self.s, place)
+
+    def _leader(self):
+        """Who runs what the socket's set harvests: 0 the I/O thread, 1 a thread that waits, else a
+        loop."""
+        return self.s.lead.load()
+
+    def _descriptor(self):
+        """The socket's poll set, for a loop that leads to watch."""
+        return self.s.plane.poller.descriptor(self.s.watch.set)
+
     @property
     def closed(self):
         return self.s == NULL or self.plane.forked or self.s.closing.load() != 0
 
     def _close_input(self):
         """First step of closing: calls fail, waiters wake. False if it was done before."""
-        return sock_close_input(self.s)
+        cdef bint first = sock_close_input(self.s)
+        lead_claim(self.s)    # a loop that is blocked in close() would not let anything out
+        return first
 
     def _outstanding(self):
         """Messages taken from the application that no kernel or peer has yet."""

@@ -43,23 +43,27 @@ class Nap:
 
     __slots__ = ("_event", "_future", "_loop")
 
-    def __init__(self) -> None:
+    def __init__(self, loop: Any = None) -> None:
+        """loop: asyncio's that runs, if it is known."""
         self._event: Any = None
         self._future: Any = None
-        if in_trio():
+        if loop is None and in_trio():
             import trio
 
             self._event = trio.Event()
             self._loop: Any = trio.lowlevel.current_trio_token()
         else:
-            self._loop = running_loop()
+            self._loop = loop if loop is not None else running_loop()
             self._future = self._loop.create_future()
 
     def wake(self) -> None:
         if self._event is not None:
             self._event.set()
         elif not self._future.done():
-            self._future.set_result(True)
+            try:
+                self._future.set_result(True)
+            except RuntimeError:  # the loop has ended, and the task with it
+                pass
 
     async def wait(self, limit: float | None = None) -> bool:
         """Until woken; False: time is up first."""

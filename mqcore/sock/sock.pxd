@@ -29,6 +29,9 @@ cdef enum:                    # Sock.on_full
     FULL_DROP_OLD = 3
     FULL_DISCONNECT = 4
 
+cdef enum:                    # Sock.lead
+    LEAD_LOOP = 2
+
 cdef enum:                    # how sock_wait ended
     WAIT_CHANGED = 0
     WAIT_TIMEOUT = 1
@@ -69,7 +72,7 @@ cdef struct Sock:
     atomic[uint32_t] lock     # 0 free, 1 taken, 2 taken and somebody parks
     atomic[uint32_t] change   # grows whenever a waiter should look again
     atomic[uint32_t] service  # somebody must drain, caller or not
-    atomic[uint32_t] lead
+    atomic[uint32_t] lead     # 0 nobody, 1 a thread, LEAD_LOOP + place: the loop that waits there
     atomic[uint32_t] lead_asleep
     atomic[uint32_t] followers
     atomic[uint32_t] users    # calls inside
@@ -89,6 +92,7 @@ cdef struct Sock:
     Tick led_tick
     Task led_task
     Notifier[16] notifiers
+    atomic[uint32_t] notified # how many of them are in use
     # -- under the lock --------------------------------------------------------------------------
     Pipe* all                 # attached pipes
     Pipe* hung                # far side gone, inbound messages left

@@ -5,18 +5,26 @@ to the caller without another thread; meanwhile the I/O thread does not watch th
 There is one leader a socket; others sleep on the word `change`. A leader that leaves wakes the
 followers, so that one of them leads. Whoever tells us something adds to `change` first and then
 looks whether somebody sleeps; whoever sleeps says so first and then looks at `change`.
+
+A loop leads while it alone waits: it watches the descriptor of the socket's set and harvests when
+that is readable. Its wake-up is the eventfd of its notifier, leading or not, so it may lose the
+lead at any moment and notices when it next looks. Nobody can know how long a loop is busy: it
+leads only as long as a task waits, and engines of a socket that a loop leads look at their
+descriptors themselves whenever their timer fires.
 """
 
 from mqcore.base.clock cimport now_ns
 from mqcore.base.widen cimport SLICE_NS, widen
 
 from mqcore.reactor.poller cimport Ready
-from mqcore.reactor.wakeup cimport futex_wait
-from mqcore.sock.sock cimport WAIT_CHANGED, WAIT_LOOK, WAIT_TIMEOUT, sock_act
-from mqcore.sock.watch cimport lead_enter, lead_leave
+from mqcore.reactor.wakeup cimport eventfd_signal, futex_wait
+from mqcore.sock.sock cimport LEAD_LOOP, WAIT_CHANGED, WAIT_LOOK, WAIT_TIMEOUT, sock_act
+from mqcore.sock.watch cimport lead_claim, lead_enter, lead_leave, lead_leave_as, watch_now
 
 cdef enum:
     HARVEST = 16              # few, since each must be acted on before leaving
+    LOOP_HARVEST = 2          # edges between two looks at the clock
+    LOOP_NS = 200000          # then the loop's other tasks have their turn
 
 
 cdef inline int64_t _patience(int64_t deadline, bint slices) noexcept nogil:
@@ -38,6 +46,71 @@ cdef int _verdict(Sock* s, uint32_t seen, int64_t deadline) noexcept nogil:
     return WAIT_LOOK
 
 
+# -- a loop leads ----------------------------------------------------------------------------------
+
+cdef bint _loop_may(Sock* s) noexcept nogil:
+    return (s.watching.load() and not s.closing.load() and not s.followers.load()
+            and not s.wants.load() and s.notified.load() == 1)
+
+
+cdef bint loop_lead(Sock* s, int place) noexcept nogil:
+    cdef uint32_t who = 0
+    cdef uint32_t me = LEAD_LOOP + place
+    if s.lead.load() == me:
+        return True
+    if (not _loop_may(s) or s.plane.poller.descriptor(s.watch.set) < 0
+            or not s.lead.compare_exchange_strong(who, 1)):
+        return False
+    lead_enter(s)
+    s.port.looped.store(1)
+    widen()
+    # SYNC: seq_cst pair with lead_claim: who waits or closes says so, then looks for a loop that
+    # leads; we say that we lead, then look for him
+    s.lead.exchange(me)
+    widen()
+    if _loop_may(s):
+        return True
+    lead_leave_as(s, me)
+    return False
+
+
+cdef void loop_leave(Sock* s, int place) noexcept nogil:
+    if s.lead.load() == <uint32_t> (LEAD_LOOP + place):
+        lead_leave_as(s, LEAD_LOOP + place)
+
+
+cdef bint loop_harvest(Sock* s, int place) noexcept nogil:
+    cdef Ready[LOOP_HARVEST] found
+    cdef uint32_t me = LEAD_LOOP + place
+    cdef uint32_t who
+    cdef int64_t end
+    cdef int n = LOOP_HARVEST
+    cdef int i
+    cdef bint rung = False
+    s.users.fetch_add(1)      # the set stays
+    if s.lead.load() != me:
+        s.users.fetch_sub(1)
+        return False
+    s.notifiers[place].armed.exchange(0)  # what we find ourselves nobody need tell us
+    end = now_ns() + LOOP_NS
+    while n == LOOP_HARVEST:
+        n = s.plane.poller.wait(s.watch.set, found, LOOP_HARVEST, 0, NULL)
+        widen()
+        for i in range(n):
+            rung = rung or found[i].arg == NULL
+        if n > 0:
+            sock_act(s, found, n)
+        if now_ns() >= end:
+            break
+    who = s.lead.load()
+    if rung and who != 0 and who != me:
+        eventfd_signal(s.wake)  # it was for the thread that has claimed the lead meanwhile
+    s.users.fetch_sub(1)
+    return True
+
+
+# -- a thread leads, or follows --------------------------------------------------------------------
+
 cdef int _lead(Sock* s, uint32_t seen, int64_t deadline, bint slices) noexcept nogil:
     cdef Ready[HARVEST] found
     cdef int n
@@ -58,6 +131,8 @@ cdef int _lead(Sock* s, uint32_t seen, int64_t deadline, bint slices) noexcept n
         if verdict != WAIT_LOOK or n < 0 or (n == 0 and slices):
             break
     lead_leave(s)
+    if s.notified.load():
+        watch_now(s)          # a loop or a poller that waits is not one to lead
     return verdict
 
 
@@ -66,12 +141,14 @@ cdef int sock_wait(Sock* s, uint32_t seen, int64_t deadline, bint slices) noexce
     cdef int verdict
     if s.change.load() != seen:
         return WAIT_CHANGED
+    lead_claim(s)
     if s.watching.load() and s.lead.compare_exchange_strong(nobody, 1):
         return _lead(s, seen, deadline, slices)
     s.followers.fetch_add(1)
     if s.change.load() == seen:
-        # a leader that has just left did not see us follow: then the lead is free, and we take it
-        if s.watching.load() and s.lead.load() == 0:
+        # a leader that has just left did not see us follow: then the lead is free, and we take it;
+        # a loop that has just come leaves it to us
+        if s.watching.load() and s.lead.load() != 1:
             s.followers.fetch_sub(1)
             return WAIT_LOOK
         widen()

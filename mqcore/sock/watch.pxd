@@ -7,6 +7,8 @@ whether callers still come. What cannot wait for a tick (unsent bytes, a handsha
 switches it on at once.
 """
 
+from libc.stdint cimport uint32_t
+
 from mqcore.link.engine cimport Port
 from mqcore.sock.sock cimport Sock
 
@@ -23,6 +25,11 @@ cdef void watch_close(Sock* s) noexcept nogil
 cdef void lead_enter(Sock* s) noexcept nogil
 # The lead is given up; somebody who waits may take over.
 cdef void lead_leave(Sock* s) noexcept nogil
+# The same, if `who` (not 1) leads: True.
+cdef bint lead_leave_as(Sock* s, uint32_t who) noexcept nogil
+# Somebody who must be served begins to wait, or closes: if a loop leads, it leads no more. Said
+# after what it looks at when it begins to lead (wait.pyx, _loop_may).
+cdef void lead_claim(Sock* s) noexcept nogil
 # Somebody waits who does not lead: from now on the I/O thread watches, until the next leader.
 cdef void watch_now(Sock* s) noexcept nogil
 # Input is closed: ticks end.

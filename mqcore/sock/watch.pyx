@@ -26,7 +26,7 @@ from mqcore.reactor.io_thread cimport (
 )
 from mqcore.reactor.poller cimport Ready
 from mqcore.reactor.wakeup cimport eventfd_new, eventfd_signal
-from mqcore.sock.sock cimport sock_act, sock_changed
+from mqcore.sock.sock cimport LEAD_LOOP, sock_act, sock_changed
 
 
 # -- the set ---------------------------------------------------------------------------------------
@@ -118,6 +118,21 @@ cdef void lead_leave(Sock* s) noexcept nogil:
         sock_changed(s)       # messages or the lead are left over: somebody take them
 
 
+cdef bint lead_leave_as(Sock* s, uint32_t who) noexcept nogil:
+    if not s.lead.compare_exchange_strong(who, 1):
+        return False
+    s.port.looped.store(0)
+    widen()
+    lead_leave(s)
+    return True
+
+
+cdef void lead_claim(Sock* s) noexcept nogil:
+    cdef uint32_t who = s.lead.load()
+    if who >= LEAD_LOOP:
+        lead_leave_as(s, who)
+
+
 cdef void _left(Sock* s) noexcept nogil:
     _lock(s)
     if s.lead.load():
@@ -138,6 +153,7 @@ cdef void _left(Sock* s) noexcept nogil:
 
 
 cdef void watch_now(Sock* s) noexcept nogil:
+    lead_claim(s)
     if s.lead.load() or s.watch_state.load() == WATCH_ARMED or not s.watching.load():
         return
     _lock(s)

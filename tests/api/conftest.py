@@ -7,6 +7,13 @@ import trio
 
 import mqcore as mq
 
+try:
+    import uvloop
+except ImportError:
+    uvloop = None
+else:
+    uvloop.run(asyncio.sleep(0))  # opens what it never closes: before anything is counted
+
 
 class Keeper(mq.Context):
     """Holds its sockets, so that a test need not."""
@@ -47,23 +54,31 @@ def linked(ctx, url):
     return lambda server, client, **kw: pair_of(ctx, url, server, client, **kw)
 
 
+@pytest.fixture
+def linked_at(ctx):
+    """linked, at an address of the test's own."""
+    return lambda url, server, client, **kw: pair_of(ctx, url, server, client, **kw)
+
+
 class Loop:
-    """One of the two libraries, the same for a test's purposes."""
+    """One of the libraries, the same for a test's purposes."""
 
     def __init__(self, name):
         self.name = name
 
     def run(self, fn, *args):
+        if self.name == "uvloop":
+            return uvloop.run(fn(*args))
         if self.name == "asyncio":
             return asyncio.run(fn(*args))
         return trio.run(fn, *args)
 
     async def sleep(self, seconds):
-        await (asyncio if self.name == "asyncio" else trio).sleep(seconds)
+        await (trio if self.name == "trio" else asyncio).sleep(seconds)
 
     async def both(self, *fns):
         """All at once; their results."""
-        if self.name == "asyncio":
+        if self.name != "trio":
             return await asyncio.gather(*(fn() for fn in fns))
         out = [None] * len(fns)
 
@@ -90,6 +105,6 @@ class Loop:
             return None
 
 
-@pytest.fixture(params=["asyncio", "trio"])
+@pytest.fixture(params=["asyncio", "trio"] + ["uvloop"] * (uvloop is not None))
 def loop(request):
     return Loop(request.param)

@@ -32,6 +32,11 @@ def test_requests_through_a_device(kind, seed):
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_loops_lead_and_leave(kind, seed):
+    assert turmoil.loops(seed, 2 * SECONDS, kind) > 100
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_many_producers_and_consumers(kind, seed):
     assert turmoil.crowd(seed, SECONDS, kind) > 100
 

@@ -8,6 +8,7 @@ without a limit, and a watchdog on the side notices that nothing moves any more.
 """
 
 import argparse
+import asyncio
 import contextlib
 import faulthandler
 import os
@@ -261,6 +262,100 @@ def device(seed, seconds=1.0, kind="tcp"):
             sock.close(0)
         gang.join()
         moving.stop(0)
+    return gang.steps
+
+
+# -- loops -----------------------------------------------------------------------------------------
+
+async def taken(sock, after):
+    """One message, or None if the receive was cancelled first."""
+    task = asyncio.ensure_future(sock.arecv())
+    try:
+        await asyncio.wait((task,), timeout=after)
+    finally:
+        task.cancel()
+    try:
+        return await task
+    except asyncio.CancelledError:
+        return None
+
+
+def abandoned(sock, rng):
+    """A loop that ends while two tasks receive; what one of them took is not lost."""
+    loop = asyncio.new_event_loop()
+    loop.set_exception_handler(lambda *_: None)  # "destroyed but pending" is what we are after
+    tasks = [loop.create_task(sock.arecv()) for _ in range(2)]
+    loop.run_until_complete(asyncio.sleep(rng.choice((0, 0.0005, 0.003))))
+    loop.close()
+    for task in tasks:
+        if task.done():
+            sock.send(task.result())
+
+
+def loops(seed, seconds=1.0, kind="tcp", members=3):
+    """Two DEALERs and an echo: tasks of several loops, some of which are cancelled or end with
+    their loop, and threads receive on the same socket. Who leads changes all the time; each token
+    comes back to whoever waits."""
+    gang = Gang()
+    with address(kind) as where, a_context(seed, linger=0) as context:
+        back = context.socket("dealer")
+        front = context.socket("dealer", connect=str(back.bind(where)))
+
+        def mirror():
+            async def one():
+                while True:
+                    await back.asend(await back.arecv())
+
+            async def main():
+                await asyncio.gather(one(), one(), one())
+
+            asyncio.run(main())
+
+        def member(me):
+            rng = random.Random(seed + me)
+
+            async def one():
+                while True:
+                    data = await taken(front, rng.choice((0, 0.0002, 0.001, 0.01, None)))
+                    if data is not None:
+                        gang.steps += 1
+                        await front.asend(data)
+                    elif rng.random() < 0.05:
+                        time.sleep(0.001)  # a loop that is busy leads nobody astray
+
+            async def main():
+                await asyncio.gather(*[one() for _ in range(members)])
+
+            asyncio.run(main())
+
+        def thread(me):
+            rng = random.Random(seed + me)
+            while True:
+                try:
+                    data = front.recv(timeout=rng.choice((0, 0.0002, 0.001, 0.01)))
+                except mqcore.RecvTimeout:
+                    time.sleep(rng.choice((0, 0, 0.01, 0.05)))  # now and then a loop waits alone
+                    continue
+                gang.steps += 1
+                front.send(data)
+
+        def passing(me):
+            rng = random.Random(seed + me)
+            while True:
+                abandoned(front, rng)
+                time.sleep(rng.choice((0, 0.02)))
+
+        gang.start(mirror)
+        for me in range(3):
+            front.send(b"%d" % me)
+        gang.start(member, 1)
+        gang.watch(seconds * 0.4, "one loop")
+        gang.start(member, 2)
+        gang.start(thread, 3)
+        gang.start(passing, 4)
+        gang.watch(seconds * 0.6, "several loops and a thread")
+        context.close(0)
+        gang.join()
     return gang.steps
 
 
@@ -556,9 +651,8 @@ def served(_=None):
     return os.getpid()
 
 
-KINDS = {fn.__name__: fn for fn in (tokens, tokens_apart, followers, device, crowd, blocked,
-                                    closing,
-                                    storm, dying, waking)}
+KINDS = {fn.__name__: fn for fn in (tokens, tokens_apart, followers, device, loops, crowd, blocked,
+                                    closing, storm, dying, waking)}
 
 
 def main():
