@@ -71,6 +71,17 @@ cdef inline void owner_retain(Owner* owner) noexcept nogil:
     owner.refs.fetch_add(1, memory_order_relaxed)
 
 
+cdef inline void owner_retain_many(Owner* owner, int64_t n) noexcept nogil:
+    # SYNC: relaxed: as owner_retain
+    owner.refs.fetch_add(n, memory_order_relaxed)
+
+
+cdef inline void owner_give_back(Owner* owner, int64_t n) noexcept nogil:
+    """References that were taken for nobody. The caller holds another one."""
+    # SYNC: relaxed: never the last ones, and nothing was written through them
+    owner.refs.fetch_sub(n, memory_order_relaxed)
+
+
 cdef inline void owner_release(Owner* owner) noexcept nogil:
     # SYNC: acq_rel: the last releaser sees every write made through the other references
     if owner.refs.fetch_sub(1, memory_order_acq_rel) == 1:

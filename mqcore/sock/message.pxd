@@ -6,11 +6,14 @@ from libcpp.atomic cimport atomic
 from mqcore.base.message cimport Msg, MsgVec
 from mqcore.base.slab cimport Landing, Owner, Pool
 
+cdef enum:
+    ARENA_TAKEN = 1           # a call copies into the slab now; another makes a block of its own
+
 cdef class Body:                  # exports the buffer of one large part
     cdef Msg m
 
-# Make a handle of a copy of the bytes: inside, in the arena's slab (middle sizes; a slot that calls
-# take and give back), or in a block of its own. Status.
+# Make a handle of a copy of the bytes: inside, in the arena's slab (middle sizes; one call at a
+# time has it, the slot says ARENA_TAKEN meanwhile), or in a block of its own. Status.
 cdef int part_copy(Msg* m, Pool* pool, atomic[Owner*]* arena, const uint8_t* data,
                    size_t size) noexcept nogil
 # Make a handle of any bytes-like object: large `bytes` by reference (pinned), others copied.

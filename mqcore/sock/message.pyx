@@ -8,6 +8,7 @@ from cpython.bytes cimport (
 )
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.string cimport memcpy
+from libcpp.atomic cimport memory_order_acquire, memory_order_release
 
 from mqcore.base.message cimport (
     MSG_ENVELOPE, MSG_INLINE_MAX, MSG_MORE, MSG_REF, MSG_ROUTING_ID, msg_close, msg_copy, msg_data,
@@ -37,12 +38,16 @@ cdef int part_copy(Msg* m, Pool* pool, atomic[Owner*]* arena, const uint8_t* dat
         return MQ_OK
     if size >= BY_REFERENCE:
         return msg_init_copy(m, pool, data, size)
-    slab = arena.exchange(NULL)       # nobody else copies into it now
+    # SYNC: acquire: what its last holder wrote into it
+    slab = arena.exchange(<Owner*> ARENA_TAKEN, memory_order_acquire)
+    if slab == <Owner*> ARENA_TAKEN:
+        return msg_init_copy(m, pool, data, size)
     if slab == NULL or slab.pad[0] + size > slab.capacity:
         if slab != NULL:
             owner_release(slab)
         slab = slab_new(pool, 1)
         if slab == NULL:
+            arena.store(NULL)
             return MQ_NOMEM
         slab.pad[0] = 0
     at = owner_data(slab) + slab.pad[0]
@@ -50,9 +55,7 @@ cdef int part_copy(Msg* m, Pool* pool, atomic[Owner*]* arena, const uint8_t* dat
     slab.pad[0] += (size + 7) & ~(<size_t> 7)
     owner_retain(slab)
     msg_init_ref(m, slab, at, size)
-    slab = arena.exchange(slab)
-    if slab != NULL:
-        owner_release(slab)
+    arena.store(slab, memory_order_release)     # SYNC: hands it to the next one
     return MQ_OK
 
 
