@@ -607,6 +607,7 @@ cdef bint _target(Engine* e, iovec* iov) noexcept nogil:
         return False
     iov[0].iov_base = at
     iov[0].iov_len = room
+    iov[1].iov_base = NULL    # the kernel looks at it even where the length is 0
     iov[1].iov_len = 0
     if room and size < LAND_FROM:
         return True
