@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import importlib.util
 import sys
 import time
 from collections.abc import Callable
 from typing import NamedTuple
 
+import native
 import plots
 import report
 import versus
@@ -109,14 +109,11 @@ def groups(quick: bool) -> list[Group]:
     for name, minutes in MODULES.items():
         rows = importlib.import_module(name).rows(quick)
         found.append(Group(name, minutes[quick], rows, run_rows))
-    return found + native_groups(quick)
+    return [*found, native_group(quick)]
 
 
-def native_groups(quick: bool) -> list[Group]:
+def native_group(quick: bool) -> Group:
     """Loops without Python: native.py has candidates of its own, and a table."""
-    if importlib.util.find_spec("native") is None:
-        return []
-    native = importlib.import_module("native")
     sizes = native.SIZES[:1] if quick else native.SIZES
     cases = [Case("thr", "tcp", size, "native", "free") for size in sizes]
     cases += [Case("lat", "tcp", 16, "native", place) for place in APART[: 1 if quick else 2]]
@@ -129,7 +126,7 @@ def native_groups(quick: bool) -> list[Group]:
             for result in native.run_cases([case], options)
         ]
 
-    return [Group("native", NATIVE[quick], cases, run, native.table)]
+    return Group("native", NATIVE[quick], cases, run, native.table)
 
 
 def chosen(options: argparse.Namespace) -> list[Group]:
