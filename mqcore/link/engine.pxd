@@ -9,7 +9,7 @@ Slots are type-stable while the plane lives, so a stale fact is at worst one was
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libcpp.atomic cimport atomic
 
-from mqcore.base.slab cimport Owner
+from mqcore.base.slab cimport Landing, Owner
 from mqcore.link.pipe cimport Link, Marks
 from mqcore.link.plane cimport Plane
 from mqcore.reactor.io_thread cimport IoThread, Task, Watch
@@ -63,6 +63,7 @@ cdef struct Port:
     HandshakeConfig shake
     Marks send                # marks of the lane to the peer
     Marks recv
+    Landing landing           # filled by the receiving calls, emptied by the decoders
     atomic[uint32_t] next_peer
     uint32_t number           # the socket's number in the context
 

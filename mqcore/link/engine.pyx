@@ -10,9 +10,9 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport strlen
 
 from mqcore.base.clock cimport now_ns
-from mqcore.base.includes cimport iovec, writev
+from mqcore.base.includes cimport iovec, readv, writev
 from mqcore.base.message cimport MSG_CONTROL, MSG_MORE, Msg, msg_close, msg_size
-from mqcore.base.slab cimport owner_data, owner_release, slab_new
+from mqcore.base.slab cimport LAND_FROM, owner_data, owner_release, slab_new
 from mqcore.base.status cimport MQ_DONE, MQ_NEED_DATA, MQ_NOMEM, MQ_OK, MQ_PROTOCOL
 from mqcore.base.widen cimport widen
 from mqcore.base.ypipe cimport ypipe_flush, ypipe_unwrite, ypipe_write
@@ -22,7 +22,7 @@ from mqcore.link.pipe cimport (
 )
 from mqcore.link.plane cimport NOTE_DOWN, NOTE_UP, plane_note
 from mqcore.link.slots cimport slot_give, slot_take
-from mqcore.reactor.includes cimport EAGAIN, EINTR, close, errno, read, sched_yield
+from mqcore.reactor.includes cimport EAGAIN, EINTR, close, errno, sched_yield
 from mqcore.reactor.io_thread cimport io_post, io_timer
 from mqcore.reactor.poller cimport READY_IN, READY_OUT
 from mqcore.spi.pipe cimport (
@@ -51,6 +51,7 @@ cdef Codec* _codec_new(Plane* plane, Port* port, const EngineConfig* config) noe
         return NULL
     codec.ops = ops
     codec.pool = plane.pool
+    codec.landing = &port.landing
     codec.config = &port.shake
     codec.max_message_size = config.max_message_size
     if ops.init(codec):
@@ -541,13 +542,13 @@ cdef bint _attach(Engine* e) noexcept nogil:
     return True
 
 
-cdef bint _want_slab(Engine* e) noexcept nogil:
+cdef bint _want_slab(Engine* e, uint32_t klass) noexcept nogil:
     """A slab to read into: the one at hand if nobody else holds a slice of it."""
-    if e.slab != NULL and e.slab.refs.load() != 1:
+    if e.slab != NULL and (e.slab.refs.load() != 1 or e.slab.klass != klass):
         owner_release(e.slab)
         e.slab = NULL
     if e.slab == NULL:
-        e.slab = slab_new(e.plane.pool, e.klass)
+        e.slab = slab_new(e.plane.pool, klass)
         if e.slab == NULL:
             _die(e, DOWN_MEMORY, b"out of memory", 0)
             return False
@@ -582,34 +583,52 @@ cdef void _fill(Engine* e, size_t n) noexcept nogil:
     e.input.pos = owner_data(e.slab)
     e.input.end = e.input.pos + n
     e.input.copy = n < SLICE_FROM
+
+
+cdef void _adapt(Engine* e, size_t n) noexcept nogil:
+    """The next slab's class, after a read of n bytes into this one."""
     if n == e.slab.capacity and e.klass < 2:
-        e.klass += 1          # reads fill it: take a larger one next time
+        e.klass += 1          # reads fill it
     elif n < e.slab.capacity // 16 and e.klass > 0:
         e.klass -= 1
 
 
+cdef bint _target(Engine* e, iovec* iov) noexcept nogil:
+    """Where the next bytes go: iov[0] the rest of a body under way, iov[1] a slab. Only a large
+    body is read together with what follows, and that is little, since the next one is cut off too
+    and copied out of the slab. False: the engine died."""
+    cdef uint8_t* at = NULL
+    cdef size_t room = 0
+    cdef uint64_t size = 0
+    if e.state == ENGINE_ACTIVE and e.codec.ops.direct(e.codec, &at, &room, &size):
+        _die(e, DOWN_MEMORY, b"out of memory", 0)
+        return False
+    iov[0].iov_base = at
+    iov[0].iov_len = room
+    iov[1].iov_len = 0
+    if room and size < LAND_FROM:
+        return True
+    if not _want_slab(e, 0 if room else e.klass):
+        return False
+    iov[1].iov_base = owner_data(e.slab)
+    iov[1].iov_len = e.slab.capacity
+    return True
+
+
 cdef void _read(Engine* e) noexcept nogil:
+    cdef iovec[2] iov
     cdef size_t budget = TURN
     cdef size_t room
-    cdef uint8_t* at
     cdef ssize_t n
-    cdef bint direct
     if e.input.pos != e.input.end or e.in_blocked:
         e.in_blocked = 0
         if not _use(e):       # what is held comes first: no poller announces it
             return
     while True:
-        room = 0
-        if e.state == ENGINE_ACTIVE and e.codec.ops.direct(e.codec, &at, &room):
-            _die(e, DOWN_MEMORY, b"out of memory", 0)
+        if not _target(e, iov):
             return
-        direct = room > 0
-        if not direct:
-            if not _want_slab(e):
-                return
-            at = owner_data(e.slab)
-            room = e.slab.capacity
-        n = read(e.fd, at, room)
+        room = iov[0].iov_len
+        n = readv(e.fd, &iov[0 if room else 1], 2 if room else 1)
         if n <= 0:
             if n < 0 and errno == EINTR:
                 continue
@@ -625,13 +644,15 @@ cdef void _read(Engine* e) noexcept nogil:
         if e.link != NULL:
             e.link.traffic.reads.fetch_add(1)
             e.link.traffic.bytes_in.fetch_add(n)
-        if direct:
-            e.codec.ops.filled(e.codec, n)
+        if room:
+            e.codec.ops.filled(e.codec, min(room, <size_t> n))
         else:
-            _fill(e, n)
+            _adapt(e, n)
+        if <size_t> n > room:
+            _fill(e, n - room)
         if not _use(e):
             return
-        if <size_t> n < room and not e.hup:
+        if <size_t> n < room + iov[1].iov_len and not e.hup:
             _spare_slab(e)
             _rearm(e, READY_IN)
             return            # short read: the kernel has no more, the next byte gives an edge

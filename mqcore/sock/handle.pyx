@@ -12,8 +12,8 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
 from mqcore.base.clock cimport now_ns
-from mqcore.base.message cimport MsgVec, vec_fini
-from mqcore.base.slab cimport Owner, owner_release, pool_drain_released
+from mqcore.base.message cimport vec_fini
+from mqcore.base.slab cimport Owner, landing_clear, owner_release, pool_drain_released
 from mqcore.base.status cimport (
     MQ_CLOSED, MQ_GONE, MQ_INVALID, MQ_NO_PEER, MQ_NOMEM, MQ_OK, MQ_STATE, MQ_UNSUPPORTED,
 )
@@ -24,6 +24,7 @@ from mqcore.link.pipe cimport Link
 from mqcore.link.slots cimport engine_at
 from mqcore.reactor.includes cimport close, sched_yield
 from mqcore.sock.inproc cimport sock_join
+from mqcore.sock.message cimport ARENA_TAKEN
 from mqcore.sock.pipes cimport account
 from mqcore.sock.sock cimport (
     CLOSING_ALL, NOTIFIERS, WAIT_TIMEOUT, Ended, sock_abandon, sock_changed, sock_close_input,
@@ -63,14 +64,16 @@ cdef class SocketHandle:
 
     cdef void let_go(self) noexcept:
         """The memory that is only kept for speed, and a message that nobody came for."""
-        cdef MsgVec* v = self.spare.exchange(NULL)
-        cdef Owner* arena = self.arena.exchange(NULL)
-        if v != NULL:
-            vec_fini(v)
-            free(v)
-        if arena != NULL:
-            owner_release(arena)
+        cdef Owner* arena = self.arena.load()
+        if not self.vec_taken.exchange(1):
+            vec_fini(&self.vec)
+            self.vec_taken.store(0)
+        if arena != <Owner*> ARENA_TAKEN and self.arena.compare_exchange_strong(arena, NULL):
+            if arena != NULL:
+                owner_release(arena)
         vec_fini(&self.held)
+        if self.s != NULL:
+            landing_clear(&self.s.port.landing)
 
     cdef int check(self) except -1:
         if self.plane is None or self.s == NULL:
@@ -397,6 +400,10 @@ cdef class SocketHandle:
         """Closed and settled: a socket object that is kept holds no descriptor."""
         with nogil:
             watch_close(self.s)
+
+    def _watched_by(self):
+        """"io thread", "callers" who come and go, or a "leader" who sleeps."""
+        return ("io thread", "callers", "leader")[self.s.watch_state.load()]
 
     def _accounts(self):
         """Everything countable, in one look: dict(sent, received, waiting, unmatched, dropped,
