@@ -103,6 +103,8 @@ cdef struct Sock:
     int64_t waiting_bytes
     int64_t sent              # messages taken from the application
     int64_t received          # messages given to it
+    uint32_t unled            # of them since somebody led, while nobody watches
+    uint32_t unled_epoch
     Ended* ended
     uint32_t n_ended
     Ended total               # sums over all that ended

@@ -25,7 +25,7 @@ from mqcore.reactor.wakeup cimport eventfd_signal, futex_wait, futex_wake
 from mqcore.sock.pipes cimport (
     account, discard, drain, forget_waiting, pump, reap, show_passed, wait_in_line,
 )
-from mqcore.sock.watch cimport watch_close, watch_hurry, watch_wants
+from mqcore.sock.watch cimport WATCH_LED, watch_close, watch_hurry, watch_now, watch_wants
 from mqcore.spi.pattern cimport PAT_EXCHANGE, PAT_SERVICE, PAT_WAITS
 from mqcore.spi.pipe cimport (
     DIRTY_LISTED, DIRTY_OUT, DROP_CANCELLED, DROP_CLOSED, DROP_FULL, DROP_REASONS, EV_DROPPED,
@@ -39,6 +39,7 @@ cdef enum:
     OWED_MAX = 64 * 1024      # whoever makes it so much writes it
     CALM_SENDS = 166          # fewer sends than this in a tick (1 ms / 6 us) is calm
     CALM_TICKS = 3
+    UNLED_MAX = 64            # so many messages taken while nobody watches: the I/O thread watches
 
 cdef struct Kick:
     const FarOps* ops
@@ -499,11 +500,39 @@ cdef int _recv(Sock* s, MsgVec* out) noexcept nogil:
     return rc
 
 
+cdef inline bint _unled(Sock* s, size_t taken) noexcept nogil:
+    """Under the lock. Whoever works off a backlog does not lead, and the peers that are not in it
+    would wait for the tick that finds it out. True: _watch_beside, once the lock is free."""
+    cdef uint32_t epoch
+    if s.watch_state.load() != WATCH_LED:
+        return False
+    epoch = s.epoch.load()
+    if s.unled_epoch != epoch:
+        s.unled_epoch = epoch
+        s.unled = 0
+    s.unled += <uint32_t> taken
+    if s.unled < UNLED_MAX:
+        return False
+    s.unled = 0
+    return True
+
+
+cdef void _watch_beside(Sock* s) noexcept nogil:
+    s.users.fetch_add(1)      # close() says so, then looks for users: it closes the set after that
+    if not s.closing.load():
+        watch_now(s)
+    s.users.fetch_sub(1)
+
+
 cdef int sock_recv(Sock* s, MsgVec* out) noexcept nogil:
+    cdef bint unled
     cdef int rc
     sock_enter(s)
     rc = _recv(s, out)
+    unled = rc == MQ_OK and _unled(s, 1)
     sock_leave(s, rc != MQ_OK)
+    if unled:
+        _watch_beside(s)
     return rc
 
 
@@ -512,6 +541,7 @@ cdef int sock_recv_many(Sock* s, MsgVec* out, size_t max, int64_t max_bytes,
     cdef int rc = MQ_OK
     cdef int64_t bytes_ = 0
     cdef size_t before
+    cdef bint unled
     count[0] = 0
     sock_enter(s)
     while count[0] < max and bytes_ < max_bytes:
@@ -523,7 +553,10 @@ cdef int sock_recv_many(Sock* s, MsgVec* out, size_t max, int64_t max_bytes,
         while before < out.n:
             bytes_ += <int64_t> msg_size(&out.at[before])
             before += 1
+    unled = _unled(s, count[0])
     sock_leave(s, rc != MQ_OK)
+    if unled:
+        _watch_beside(s)
     return MQ_OK if count[0] else rc
 
 

@@ -3,8 +3,8 @@
 Never both while a call sleeps there: two watchers on one core steal each other's edges for ever.
 Switching the I/O thread off and on costs two system calls a receive, so between receives that come
 one after another nobody watches: the watch is LED, and the I/O thread looks every tick (10 ms)
-whether callers still come. What cannot wait for a tick (unsent bytes, a handshake, a waiting loop)
-switches it on at once.
+whether callers still come. What cannot wait for a tick (unsent bytes, a handshake, a waiting loop,
+a caller that takes from a backlog and does not come to lead) switches it on at once.
 """
 
 from libc.stdint cimport uint32_t

@@ -9,6 +9,7 @@ The state changes, with the switching that goes with it, under one small lock:
     LED      a tick; somebody entered since the last     LED
     LED      a tick; nobody entered, one still sleeps    PARKED
     LED      a tick; nobody entered, nobody is in        ARMED, switched on
+    LED      a backlog is received, nobody enters        ARMED, switched on
     LED, PARKED   nobody leads, an engine wants it       ARMED, switched on
 
 The tick stores PARKED, then reads `lead`; a leader stores lead = 0, then reads the state: one of
