@@ -18,7 +18,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from libraries import LIBRARIES, present
+from candidates import present
+from libraries import LIBRARIES
 from native import Program
 from pairs import HERE, address
 

@@ -113,7 +113,9 @@ cdef struct Sock:
     atomic[int64_t] debt      # ns; a hint, written beside the lock
     atomic[int64_t] last_write  # ns, end of the last inline write
     int64_t owed              # bytes published to nobody yet
+    int64_t flushed           # ns, when a send last wrote what was owed for long
     uint32_t sends            # since the last tick
+    uint32_t pace             # in the tick before
     uint32_t calm             # ticks in a row that found little
     Tick tick
     Task start_tick

@@ -37,6 +37,9 @@ cdef enum:
     INLINE_FANOUT = 4         # more engines than this to one send: the I/O thread writes
     DEBT_NS = 50000           # this much time in inline writes, not paid off between them: batch
     OWED_MAX = 64 * 1024      # whoever makes it so much writes it
+    LOOK = 7                  # while batching, every eighth send looks at the clock
+    OWED_NS = 100000          # and writes what has been owed for so long, before the tick does,
+    FAST = 1000               # unless so many came in the last tick that 64 KiB are soon there
     CALM_SENDS = 166          # fewer sends than this in a tick (1 ms / 6 us) is calm
     CALM_TICKS = 3
     UNLED_MAX = 64            # so many messages taken while nobody watches: the I/O thread watches
@@ -379,6 +382,14 @@ cdef int _route(Sock* s, Msg* parts, size_t n) noexcept nogil:
     return rc
 
 
+cdef bint _overdue(Sock* s) noexcept nogil:
+    cdef int64_t now = now_ns()
+    if now - s.flushed < OWED_NS:
+        return False
+    s.flushed = now
+    return True
+
+
 cdef int sock_send(Sock* s, Msg* parts, size_t n) noexcept nogil:
     cdef int rc
     cdef int64_t size = 0
@@ -393,7 +404,7 @@ cdef int sock_send(Sock* s, Msg* parts, size_t n) noexcept nogil:
     if rc == MQ_OK and s.batching:
         s.owed += size
         s.sends += 1
-        flush = s.owed >= OWED_MAX
+        flush = s.owed >= OWED_MAX or (s.pace < FAST and not s.sends & LOOK and _overdue(s))
     if s.batching or s.host.dirty == NULL or not s.watching.load():
         sock_leave(s, flush)
         return rc
@@ -453,6 +464,7 @@ cdef void _start_batching(Sock* s) noexcept nogil:
     s.debt.store(0)
     if not s.batching and not s.closing.load():
         s.sends = 0
+        s.pace = 0
         s.calm = 0
         s.batching = 1
         s.users.fetch_add(1)  # the tick holds the socket
@@ -474,6 +486,7 @@ cdef bint _tick(Tick* tick, IoThread* io) noexcept nogil:
         s.calm += 1
     else:
         s.calm = 0
+    s.pace = s.sends
     s.sends = 0
     if s.calm >= CALM_TICKS or s.closing.load():
         s.batching = 0

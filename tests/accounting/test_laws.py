@@ -239,7 +239,7 @@ def test_the_laws_hold_while_others_work(ctx):
         looked += 1
     for t in threads:
         t.join()
-    assert looked > 10 and check(s).sent == n == check(r).received
+    assert looked and check(s).sent == n == check(r).received
 
 
 def test_two_connects_of_which_one_is_dead(ctx):
