@@ -32,13 +32,15 @@ from mqcore.journal.place import partition_folder, partitions
 from mqcore.journal.reader import Reader
 from mqcore.journal.records import Records
 from mqcore.journal.recovery import Dropped, verify
+from mqcore.journal.repair import Repaired, repair
 from mqcore.journal.stamp import Sequences, partition_of, read_stamp, stamp
 from mqcore.journal.writer import Writer
 
 __all__ = [
     "Dropped", "JournalClosed", "JournalCorrupt", "JournalError", "JournalFull", "JournalLocked",
-    "JournalNotFound", "JournalWriteError", "OffsetGone", "Reader", "Records", "Sequences",
-    "Writer", "checksum", "open", "partition_of", "partitions", "read_stamp", "stamp", "verify",
+    "JournalNotFound", "JournalWriteError", "OffsetGone", "Reader", "Records", "Repaired",
+    "Sequences", "Writer", "checksum", "open", "partition_of", "partitions", "read_stamp", "repair",
+    "stamp", "verify",
 ]
 
 

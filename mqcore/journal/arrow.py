@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +35,8 @@ def fields() -> dict[str, Any]:
             "producer": pa.uint64(), "sequence": pa.uint64(), "sent": us}
 
 
-def schema(columns: Sequence[str]) -> pa.Schema:
+@functools.lru_cache(maxsize=64)
+def schema(columns: tuple[str, ...]) -> pa.Schema:
     unknown = [name for name in columns if name not in COLUMNS]
     if unknown:
         raise OptionError(f"a journal has no column {', '.join(unknown)}",
@@ -45,7 +47,7 @@ def schema(columns: Sequence[str]) -> pa.Schema:
 
 def record_batch(records: Records, columns: Sequence[str]) -> pa.RecordBatch:
     pa = library()
-    wanted = schema(columns)
+    wanted = schema(tuple(columns))
     arrays = [_column(pa, records, field.name, field.type) for field in wanted]
     return pa.RecordBatch.from_arrays(arrays, schema=wanted)
 

@@ -6,7 +6,7 @@ No thread waits for the log's lock with the GIL, so a holder of the lock may tak
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
-from libc.errno cimport EFBIG
+from libc.errno cimport EMSGSIZE, ENOMEM
 from libc.stddef cimport size_t
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, malloc
@@ -81,7 +81,7 @@ cdef int sink_take(void* self, MsgVec* v, size_t start, size_t* done) noexcept n
     done[0] = at
     if log.each and at > start:
         log_commit(log, target)         # what fails here is seen by durable() and ready()
-    return MQ_OK if rc == 0 else MQ_INVALID if rc == EFBIG else MQ_FULL
+    return MQ_OK if rc == 0 else MQ_INVALID if rc == EMSGSIZE else MQ_FULL
 
 
 cdef int sink_ready(void* self) noexcept nogil:
@@ -181,7 +181,7 @@ cdef class WriterCore:
         return 0
 
     def _raise(self, int rc, int64_t taken):
-        if rc == EFBIG:
+        if rc == EMSGSIZE:
             raise MessageTooLarge("a message, its key or its headers exceed 2 GiB",
                                   hint="store it elsewhere and its place here")
         raise write_error(rc, self.path, taken=taken, broken=self.log.broken != 0)
@@ -508,7 +508,7 @@ cdef int add_blocks(Log* log, const uint8_t* values, const int64_t* ends, int64_
     cdef int64_t i = 0, k, base
     cdef int rc = 0
     if rebased == NULL:
-        return 12
+        return ENOMEM
     while i < n and rc == 0:
         base = ends[i]
         k = 0
@@ -516,7 +516,7 @@ cdef int add_blocks(Log* log, const uint8_t* values, const int64_t* ends, int64_
         while i + k < n and (k == 0 or ends[i + k + 1] - base + 12 * (k + 1)
                              <= <int64_t> log.block_bytes):
             if ends[i + k + 1] - base > VALUE_MAX - 64:
-                rc = EFBIG
+                rc = EMSGSIZE
                 break
             k += 1
             rebased[k] = <int32_t> (ends[i + k] - base)

@@ -79,9 +79,9 @@ inline uint64_t load(const uint8_t* p) {
 inline uint32_t portable(uint32_t r, const uint8_t* p, size_t n) {
     for (; n >= 8; n -= 8, p += 8) {
         uint64_t v = load(p) ^ r;
-        r = 0;
-        for (int i = 0; i < 8; i++)
-            r ^= TABLE[7 - i][v >> 8 * i & 255];
+        r = TABLE[7][v & 255] ^ TABLE[6][v >> 8 & 255] ^ TABLE[5][v >> 16 & 255]
+            ^ TABLE[4][v >> 24 & 255] ^ TABLE[3][v >> 32 & 255] ^ TABLE[2][v >> 40 & 255]
+            ^ TABLE[1][v >> 48 & 255] ^ TABLE[0][v >> 56];
     }
     for (; n; n--, p++)
         r = (r >> 8) ^ TABLE[0][(r ^ *p) & 255];
@@ -90,9 +90,7 @@ inline uint32_t portable(uint32_t r, const uint8_t* p, size_t n) {
 
 #if defined(__x86_64__)
 #define MQ_CRC_TARGET __attribute__((target("sse4.2")))
-MQ_CRC_TARGET inline uint32_t step8(uint32_t r, uint64_t v) {
-    return static_cast<uint32_t>(_mm_crc32_u64(r, v));
-}
+MQ_CRC_TARGET inline uint64_t step8(uint64_t r, uint64_t v) { return _mm_crc32_u64(r, v); }
 MQ_CRC_TARGET inline uint32_t step1(uint32_t r, uint8_t v) { return _mm_crc32_u8(r, v); }
 inline bool available() { return __builtin_cpu_supports("sse4.2"); }
 #elif defined(__aarch64__) && defined(__linux__)
@@ -104,27 +102,27 @@ inline bool available() { return getauxval(AT_HWCAP) & (1 << 7); }      // HWCAP
 
 #if defined(MQ_CRC_TARGET)
 template <size_t STRETCH>
-MQ_CRC_TARGET inline uint32_t triples(uint32_t r, const uint8_t*& p, size_t& n, const Shift& s) {
+MQ_CRC_TARGET inline uint64_t triples(uint64_t r, const uint8_t*& p, size_t& n, const Shift& s) {
     for (; n >= 3 * STRETCH; n -= 3 * STRETCH, p += 3 * STRETCH) {
-        uint32_t b = 0, c = 0;
+        uint64_t b = 0, c = 0;
         for (size_t i = 0; i < STRETCH; i += 8) {
             r = step8(r, load(p + i));
             b = step8(b, load(p + i + STRETCH));
             c = step8(c, load(p + i + 2 * STRETCH));
         }
-        r = over(s, over(s, r) ^ b) ^ c;
+        r = over(s, over(s, static_cast<uint32_t>(r)) ^ static_cast<uint32_t>(b)) ^ c;
     }
     return r;
 }
 
-MQ_CRC_TARGET inline uint32_t native(uint32_t r, const uint8_t* p, size_t n) {
-    r = triples<LONG>(r, p, n, OVER_LONG);
+MQ_CRC_TARGET inline uint32_t native(uint32_t start, const uint8_t* p, size_t n) {
+    uint64_t r = triples<LONG>(start, p, n, OVER_LONG);
     r = triples<SHORT>(r, p, n, OVER_SHORT);
     for (; n >= 8; n -= 8, p += 8)
         r = step8(r, load(p));
     for (; n; n--, p++)
-        r = step1(r, *p);
-    return r;
+        r = step1(static_cast<uint32_t>(r), *p);
+    return static_cast<uint32_t>(r);
 }
 #endif
 

@@ -101,7 +101,7 @@ cdef inline int buffer_room(Buffer* b, size_t more) noexcept nogil:
 
 
 cdef inline int log_room(Log* log, size_t size) noexcept nogil:
-    """Afterwards size bytes may be put at log_place(). EFBIG: larger than a message may be."""
+    """Afterwards size bytes may be put at log_place(). EMSGSIZE: larger than a message may be."""
     if log.filled + size + 12 <= log.block_bytes and log.broken == 0 \
             and log.columns[<int> VALUES].n + size <= log.columns[<int> VALUES].cap \
             and log.columns[<int> TIMES].n + 8 <= log.columns[<int> TIMES].cap \

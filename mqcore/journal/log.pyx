@@ -1,6 +1,6 @@
 """Blocks and their files: building, writing, rotating, committing. The manual is log.pxd."""
 
-from libc.errno cimport EFBIG, EIO, EINTR, ENOMEM, errno
+from libc.errno cimport EINTR, EIO, EMSGSIZE, ENOMEM, errno
 from libc.limits cimport LLONG_MAX, LLONG_MIN
 from libc.stddef cimport size_t
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
@@ -136,7 +136,7 @@ cdef void empty(Log* log) noexcept nogil:
 cdef int log_make_room(Log* log, size_t size) noexcept nogil:
     cdef int rc
     if size > VALUE_MAX - ALIGN:
-        return EFBIG
+        return EMSGSIZE
     if log.broken:
         return log.broken
     if log.count and log.filled + size + 12 > log.block_bytes:
@@ -206,7 +206,7 @@ cdef int next_key(Log* log, const uint8_t* key, size_t size) noexcept nogil:
     cdef Buffer* valid = &log.columns[<int> KEY_VALID]
     cdef int rc
     if log.columns[<int> KEYS].n + size > VALUE_MAX:
-        return EFBIG
+        return EMSGSIZE
     rc = push(&log.columns[<int> KEYS], key, size)
     if rc == 0 and log.count % 8 == 0:
         rc = push_zeros(valid, 1)
@@ -228,7 +228,7 @@ cdef int log_header(Log* log, const uint8_t* name, size_t name_size, const uint8
     cdef int rc
     if log.columns[<int> NAMES].n + name_size > VALUE_MAX \
             or log.columns[<int> DATA].n + datum_size > VALUE_MAX:
-        return EFBIG
+        return EMSGSIZE
     rc = with_headers(log)
     if rc == 0:
         rc = push(&log.columns[<int> NAMES], name, name_size)

@@ -10,11 +10,17 @@ from pathlib import Path
 import numpy as np
 
 from mqcore.errors import RecvTimeout, UsageError
-from mqcore.journal.errors import JournalClosed, JournalCorrupt, JournalNotFound, OffsetGone
+from mqcore.journal.errors import (
+    JournalClosed,
+    JournalCorrupt,
+    JournalError,
+    JournalNotFound,
+    OffsetGone,
+)
 from mqcore.journal.place import group_offset, groups, segments, set_group_offset
 from mqcore.journal.records import Records, gather, of_block
 from mqcore.journal.recovery import SHORT, judge
-from mqcore.journal.scan import FOUND, Block
+from mqcore.journal.scan import FOUND, LOST, Block
 from mqcore.journal.segment import Segment
 from mqcore.journal.waiting import Deadline, Watch
 
@@ -112,12 +118,17 @@ class Reader:
         room = max_bytes
         at = offset
         while room > 0:
-            records = self._next(at, beyond=not parts)
+            try:
+                records = self._next(at, beyond=not parts)
+            except JournalError:
+                if not parts:
+                    raise
+                break       # what is before it first; the next call meets it again
             if records is None:
                 break
             whole = len(records)
             records = _at_most(records, room)
-            if parts and parts[0].nbytes + records.nbytes > SMALL:
+            if parts and (records.nbytes > room or parts[0].nbytes + records.nbytes > SMALL):
                 break
             parts.append(records)
             at = records.next
@@ -185,6 +196,14 @@ class Reader:
 
     def _next(self, offset: int, beyond: bool) -> Records | None:
         """The block that holds the message, from it on; None: it is not there yet."""
+        here = self._segment
+        if here is not None and here.first <= offset:      # no look at the folder while it goes on
+            size = here.size()
+            walk = here.find(offset, size)
+            block = here.block(walk.pos, size, self._verify) if walk.why == FOUND else SHORT
+            if isinstance(block, Block):
+                found = of_block(block, self.topic, self.partition)
+                return found.slice(offset - found.first)
         while True:
             firsts = self._segments()
             if not firsts or offset < firsts[0]:
@@ -208,6 +227,10 @@ class Reader:
             if walk.why == FOUND:
                 records = self._records(segment, walk.pos, walk.next, size, last)
                 return None if records is None else records.slice(offset - records.first)
+            if walk.why == LOST:
+                raise OffsetGone(f"message {offset} of {self.path} was lost to damage",
+                                 offset=offset, first=walk.next,
+                                 hint=f"the next one that is left is {walk.next}")
             if last and segments(self.path)[-1:] != firsts[-1:]:
                 continue                # rotated meanwhile
             if walk.pos < size or not last:

@@ -32,6 +32,7 @@ from mqcore.journal.scan import (
 from mqcore.journal.segment import Segment
 
 SHORT = next(number for number, words in FAULTS.items() if words.startswith("the file ends"))
+ORDER = next(number for number, words in FAULTS.items() if "does not continue" in words)
 
 
 @dataclass(frozen=True)
@@ -153,7 +154,26 @@ def _recover_last(folder: Path, segment: Segment, dropped: list[Dropped]) -> Rec
     return Recovered(state, segment.header.journal, dropped, segment)
 
 
-# -- verify and repair -----------------------------------------------------------------------------
+def is_torn_tail(folder: Path, first: int) -> bool:
+    """What is wrong in this segment is nothing that opening to append would not cut off."""
+    if first != segments(folder)[-1]:
+        return False
+    try:
+        segment = Segment(folder, first)
+    except JournalCorrupt as error:
+        return os.path.getsize(error.path) <= HEADER_SIZE
+    try:
+        size = segment.size()
+        walk = segment.scan(size, verify=True)
+        judge(segment, walk.pos, walk.next, walk.why, size, last=True)
+        return True
+    except JournalCorrupt:
+        return False
+    finally:
+        segment.close()
+
+
+# -- verify --------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -204,7 +224,8 @@ def whole_blocks(segment: Segment, size: int) -> Iterator[Block | tuple[int, int
     pos, next = HEADER_SIZE, segment.first
     while pos < size:
         block = segment.block(pos, size)
-        if isinstance(block, Block) and block.first == next:
+        if isinstance(block, Block) and (block.first == next
+                                         or block.count == 0 and block.first > next):
             yield block
             pos, next = pos + block.size, block.first + block.count
             continue
@@ -217,9 +238,6 @@ def whole_blocks(segment: Segment, size: int) -> Iterator[Block | tuple[int, int
                 break
         else:
             return
-
-
-ORDER = next(number for number, words in FAULTS.items() if "does not continue" in words)
 
 
 def _verify_segment(segment: Segment, following: int | None, found: Checked) -> None:

@@ -29,6 +29,7 @@ cdef enum:
     SOUGHT = -1
     LIMIT_REACHED = -2
     WINDOW_END = -3
+    BEHIND = -4
 
 FAULTS = {
     BLOCK_SHORT: "the file ends inside a block",
@@ -48,8 +49,8 @@ Header = namedtuple("Header", "first created journal salt partition topic")
 Header.__doc__ = "What stands in front of a segment; created in us, journal 16 bytes, topic bytes."
 Walk = namedtuple("Walk", "pos next why blocks low high marked durable")
 Walk.__doc__ = """Where a walk stopped: at `pos`, before the message `next`; why: FOUND, LIMIT,
-WINDOW, or a fault (a key of FAULTS). The rest is about the blocks passed."""
-FOUND, LIMIT, WINDOW = SOUGHT, LIMIT_REACHED, WINDOW_END
+WINDOW, LOST (the offset is one that a repair gave up), or a fault (a key of FAULTS). The rest is about the blocks passed."""
+FOUND, LIMIT, WINDOW, LOST = SOUGHT, LIMIT_REACHED, WINDOW_END, BEHIND
 
 
 def parse_segment(const uint8_t[::1] raw):
@@ -172,10 +173,13 @@ cdef class Window:
                 why = check_header(at, size - pos, salt, &h)
                 if why:
                     break
-                if next >= 0 and h.first != next:
+                if next >= 0 and h.first != next and (h.count or h.first < next):
                     why = BLOCK_ORDER
                     break
                 next = h.first
+                if h.count == 0 and offset >= 0 and offset < next:
+                    why = BEHIND        # a repair has declared it lost
+                    break
                 if h.count and (h.first <= offset < h.first + h.count or h.max_time >= time):
                     why = SOUGHT
                     break

@@ -62,6 +62,7 @@ class Writer(WriterCore):
             raise
         self._stop = threading.Event()
         self._ending = threading.Lock()
+        self._retaining = threading.Lock()
         self._rotations = -1
         ref = weakref.ref(self)
         self._leave = functools.partial(_at_exit, ref)
@@ -148,6 +149,10 @@ class Writer(WriterCore):
     def retain(self) -> list[int]:
         """Remove the segments that retention gives up; their first offsets. The writer does so by
         itself after each rotation and once a minute."""
+        with self._retaining:
+            return self._remove_old()
+
+    def _remove_old(self) -> list[int]:
         most, age, groups = self._retain
         if most is None and age is None and not groups:
             return []

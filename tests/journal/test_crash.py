@@ -207,6 +207,51 @@ def test_a_rotten_middle_is_refused_with_its_place(tmp_path, copy, at):
     [finding] = journal.verify(path.parent).findings
     assert (finding.position, finding.offset, finding.lost) == (position, 10, 10)
 
+    done = journal.repair(path.parent)
+    assert done.findings == [finding] and len(done.kept) == 1
+    with journal.open(where, "a") as writer:
+        assert writer.append(b"new") == 30
+    with journal.open(where) as reader:
+        assert reader.read(0).to_list() == [b"0"] * 10
+        for lost in range(10, 20):
+            with pytest.raises(journal.OffsetGone) as caught:
+                reader.read(lost)
+            assert caught.value.first == 20
+        assert reader.read(20).to_list() == [b"2"] * 10 + [b"new"] or len(reader.read(20)) == 10
+        assert reader.read(30).to_list() == [b"new"]
+    assert journal.verify(path.parent).findings == []
+
+
+@pytest.mark.parametrize("at", [0, 20, 50])
+def test_a_rotten_header_is_repaired(tmp_path, at):
+    with journal.open(tmp_path, "a") as writer:
+        for i in range(3):
+            writer.append(b"%d" % i)
+            writer.rotate()
+    path = segment_files(tmp_path)[1]
+    raw = bytearray(path.read_bytes())
+    raw[at] ^= 1
+    path.write_bytes(raw)
+    with journal.open(tmp_path) as reader, pytest.raises(JournalCorrupt):
+        reader.read(1)
+    [finding] = journal.repair(path.parent).findings
+    assert (finding.offset, finding.lost) == (1, 1)
+    with journal.open(tmp_path) as reader:
+        assert (reader.read(0)[0], reader.read(2)[0], reader.end) == (b"0", b"2", 3)
+        with pytest.raises(journal.OffsetGone):
+            reader.read(1)
+    journal.open(tmp_path, "a").close()
+
+
+def test_repair_of_a_good_journal_changes_nothing(tmp_path):
+    with journal.open(tmp_path, "a") as writer:
+        writer.append(b"x")
+        with pytest.raises(journal.JournalLocked):
+            journal.repair(tmp_path / "default" / "0")
+    before = segment_files(tmp_path)[0].read_bytes()
+    assert journal.repair(tmp_path / "default" / "0").kept == []
+    assert segment_files(tmp_path)[0].read_bytes() == before
+
 
 def test_the_last_durable_block_is_protected_by_the_checkpoint(tmp_path, copy):
     with journal.open(tmp_path / "j", "a") as writer:
