@@ -14,17 +14,17 @@ from libc.string cimport memcpy
 from posix.unistd cimport getpid
 
 from mqcore.base.message cimport (
-    MSG_ENVELOPE, MSG_MORE, MSG_ROUTING_ID, Msg, MsgVec, msg_close, msg_data, msg_size,
+    MSG_ENVELOPE, MSG_MORE, MSG_ROUTING_ID, MsgVec, msg_close, msg_data, msg_size,
 )
 from mqcore.base.status cimport MQ_FULL, MQ_INVALID, MQ_OK
-from mqcore.journal.block cimport SEGMENT_HEADER, TOPIC_MAX, VALUE_MAX, VERSION
+from mqcore.journal.block cimport SEGMENT_HEADER, VALUE_MAX, VERSION
 from mqcore.journal.includes cimport (
     crc32c, crc32c_native, crc32c_portable, pthread_mutex_lock, pthread_mutex_trylock,
     pthread_mutex_unlock,
 )
 from mqcore.journal.log cimport (
-    Log, close_files, log_close, log_commit, log_direct, log_flush, log_free, log_header, log_headers_end,
-    log_key, log_make_room, log_new, log_place, log_room, log_rotate, log_segment, log_take,
+    Log, close_files, log_close, log_commit, log_direct, log_flush, log_free, log_header,
+    log_headers_end, log_key, log_make_room, log_new, log_place, log_room, log_rotate, log_segment, log_take,
     log_tick, log_trim, now_us,
 )
 from mqcore.spi.sink cimport SINK_ABI, Sink, SinkOps

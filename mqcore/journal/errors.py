@@ -78,8 +78,8 @@ class JournalFull(JournalWriteError):
 
 
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-BROKEN = ("after a failed sync nobody knows what is on the disk: close the writer and open it again; "
-          "`durable` is what is certain")
+BROKEN = ("after a failed sync nobody knows what is on the disk: close the writer and open it "
+          "again; `durable` is what is certain")
 
 
 def write_error(number: int, path: Any, *, taken: int = 0, broken: bool = False) -> Error:

@@ -3,7 +3,7 @@
 from libc.errno cimport EINTR, EIO, EMSGSIZE, ENOMEM, errno
 from libc.limits cimport LLONG_MAX, LLONG_MIN
 from libc.stddef cimport size_t
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcmp, memcpy, memmove, memset
@@ -12,8 +12,8 @@ from mqcore.base.includes cimport iovec
 from mqcore.journal cimport includes as system
 from mqcore.journal.block cimport (
     ALIGN, BLOCK_HEADER, COLUMNS, DATA, DATUM_ENDS, HAS_HEADERS, HAS_KEYS, HAS_STAMPS, HEADER_ENDS,
-    KEY_ENDS, KEY_VALID, KEYS, NAME_ENDS, NAMES, PRODUCERS, SEGMENT_HEADER, SENT, SEQUENCES, STAMP,
-    TIMES, VALUE_ENDS, VALUE_MAX, VALUES, BlockHeader, aligned, block_header_crc, column_sizes,
+    KEY_ENDS, KEY_VALID, KEYS, NAME_ENDS, NAMES, PRODUCERS, SEGMENT_HEADER, SENT, STAMP,
+    TIMES, VALUE_ENDS, VALUE_MAX, VALUES, BlockHeader, aligned, block_header_crc,
     segment_header_crc,
 )
 from mqcore.journal.includes cimport (
@@ -380,7 +380,8 @@ cdef int emit(Log* log, BlockHeader* h, Piece* pieces) noexcept nogil:
     h.body_crc = crc
     if log.broken:
         return log.broken
-    if log.pos > SEGMENT_HEADER and (log.pos + <int64_t> h.size > log.segment_bytes or too_old(log)):
+    if log.pos > SEGMENT_HEADER and (log.pos + <int64_t> h.size > log.segment_bytes
+                                     or too_old(log)):
         rc = log_rotate(log)
         if rc:
             return rc

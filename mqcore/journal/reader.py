@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import os
+import threading
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -44,6 +45,7 @@ class Reader:
         self._verify = verify
         self._segment: Segment | None = None
         self._closing = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._use = threading.RLock()       # close() waits for a read in another thread
         self.closed = False
 
     # -- where it begins and ends --
@@ -112,6 +114,10 @@ class Reader:
 
         Raises OffsetGone below `first`, UsageError beyond `end`, JournalCorrupt.
         """
+        with self._use:
+            return self._read(offset, max_bytes)
+
+    def _read(self, offset: int, max_bytes: int) -> Records:
         if self.closed:
             raise JournalClosed(f"the reader of {self.path} is closed")
         parts: list[Records] = []
@@ -163,7 +169,10 @@ class Reader:
         try:
             quiet = Deadline(timeout)
             while not self.closed:
-                records = self.read(offset, max_bytes=max_bytes)
+                try:
+                    records = self.read(offset, max_bytes=max_bytes)
+                except JournalClosed:
+                    return
                 if len(records):
                     offset = records.next
                     yield records
@@ -182,7 +191,10 @@ class Reader:
         try:
             quiet = Deadline(timeout)
             while not self.closed:
-                records = self.read(offset, max_bytes=max_bytes)
+                try:
+                    records = self.read(offset, max_bytes=max_bytes)
+                except JournalClosed:
+                    return
                 if len(records):
                     offset = records.next
                     yield records
@@ -282,9 +294,11 @@ class Reader:
 
     def close(self) -> None:
         """Ends follow() in whatever thread it waits. Records handed out stay valid."""
-        if not self.closed:
-            self.closed = True
-            os.eventfd_write(self._closing, 1)
+        if self.closed:
+            return
+        self.closed = True
+        os.eventfd_write(self._closing, 1)
+        with self._use:
             if self._segment is not None:
                 self._segment.close()
                 self._segment = None
@@ -319,4 +333,4 @@ def _torn_header(error: JournalCorrupt, first: int) -> bool:
 
 def _nothing(reader: Reader, offset: int, timeout: float | None) -> RecvTimeout:
     return RecvTimeout(f"no message {offset} in {reader.path} within {timeout} s",
-                       hint="is the writer running, and does it flush? give more time with timeout=")
+                       hint="does the writer run, and flush? give more time with timeout=")

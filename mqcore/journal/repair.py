@@ -1,4 +1,4 @@
-"""Repair: a damaged segment written anew out of its whole blocks; the old file is kept beside it."""
+"""Repair: a damaged segment written anew out of its whole blocks; the old file is kept."""
 
 from __future__ import annotations
 
@@ -92,8 +92,8 @@ def _checkpoint(offset: int, salt: int, low: int, high: int) -> bytes:
 def _new_header(folder: Path, first: int) -> tuple[bytes, int]:
     salt = int.from_bytes(os.urandom(8), "little")
     topic = unquote(folder.parent.name).encode()
-    rest = struct.pack("<qq16sQII256s192x", first, time.time_ns() // 1000, _journal_id(folder), salt,
-                       int(folder.name), len(topic), topic)
+    rest = struct.pack("<qq16sQII256s192x", first, time.time_ns() // 1000, _journal_id(folder),
+                       salt, int(folder.name), len(topic), topic)
     return b"MQJSEG\r\n" + struct.pack("<II", 1, checksum(rest)) + rest, salt
 
 

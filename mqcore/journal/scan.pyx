@@ -49,7 +49,8 @@ Header = namedtuple("Header", "first created journal salt partition topic")
 Header.__doc__ = "What stands in front of a segment; created in us, journal 16 bytes, topic bytes."
 Walk = namedtuple("Walk", "pos next why blocks low high marked durable")
 Walk.__doc__ = """Where a walk stopped: at `pos`, before the message `next`; why: FOUND, LIMIT,
-WINDOW, LOST (the offset is one that a repair gave up), or a fault (a key of FAULTS). The rest is about the blocks passed."""
+WINDOW, LOST (the offset is one that a repair gave up), or a fault (a key of FAULTS). The rest is
+about the blocks passed."""
 FOUND, LIMIT, WINDOW, LOST = SOUGHT, LIMIT_REACHED, WINDOW_END, BEHIND
 
 

@@ -18,8 +18,6 @@ from mqcore.journal.core cimport WriterCore
 from mqcore.journal.includes cimport fdatasync, ftruncate, pwritev
 from mqcore.spi.sink cimport Sink
 
-
-
 cdef struct Happened:
     int kind                  # 'w', 's', 't'
     int fd
@@ -156,7 +154,7 @@ cdef class Handles:
         for message in messages:
             parts = (message,) if isinstance(message, bytes) else tuple(message)
             for i, part in enumerate(parts):
-                if vec_grow(&self.v, self.v.n + 1):
+                if self.v.n == self.v.cap and vec_grow(&self.v, self.v.n + 1):
                     raise MemoryError
                 msg_init_copy(&self.v.at[self.v.n], self.pool, <const uint8_t*> <char*> part,
                               len(part))

@@ -1,4 +1,4 @@
-"""Writes vectors.json anew from journal_reference.py. Run by hand when the format gets a new version."""
+"""Writes vectors.json anew from journal_reference.py: by hand, for a new version."""
 
 import json
 import sys

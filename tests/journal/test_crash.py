@@ -9,10 +9,10 @@ import time
 
 import pytest
 from journal_case import contents, numbered, segment_files
+from mqcore.testing.journal_disk import Disk
 
 from mqcore import journal
 from mqcore.journal.errors import JournalCorrupt
-from mqcore.testing.journal_disk import Disk
 
 PAGE = 4096
 

@@ -91,7 +91,8 @@ def test_writer_writes_what_the_page_says(tmp_path):
     [path] = segment_files(tmp_path, "t", 3)
     raw = path.read_bytes()
     head = parse_segment(raw[:512])
-    first = [{"time": 1500000, "value": b"plain"}, {"time": 1250000, "value": b"keyed", "key": b"k"},
+    first = [{"time": 1500000, "value": b"plain"},
+             {"time": 1250000, "value": b"keyed", "key": b"k"},
              {"time": 2000000, "value": b"", "headers": [("a", b"1"), ("name", b"")]},
              {"time": 4000000, "value": b"stamped", "stamp": (9, 4, 3000000)}]
     assert raw == (

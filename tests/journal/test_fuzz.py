@@ -72,7 +72,7 @@ def test_flipped_bytes(original, tmp_path_factory, data):
 
 @given(data=st.data())
 def test_lies_with_good_checksums(original, tmp_path_factory, data):
-    """Whoever can write the file can make its CRCs fit; sizes and offsets may still say anything."""
+    """Whoever writes the file can make its CRCs fit; sizes and offsets may say anything."""
     raw = bytearray(original)
     salt = raw[48:56]
     at = 512

@@ -1,4 +1,4 @@
-"""The format, written once more from FORMAT.md alone, in plain Python: the tests' second opinion."""
+"""The journal's format, written once more from FORMAT.md alone: the tests' second opinion."""
 
 import struct
 
