@@ -159,8 +159,8 @@ def repair(where: str, topic: str, partition: int) -> None:
 @PARTITION
 @click.option("--from", "start", type=click.IntRange(0), metavar="OFFSET", help="From here on.")
 @click.option("--columns", "wanted", default="key,value,topic,partition,offset,timestamp",
-              show_default=True, help="Which, apart by commas; there are headers, producer, sequence and sent, "
-              "too.")
+              show_default=True, help="Which, apart by commas; there are also headers, producer, "
+              "sequence and sent.")
 def export(where: str, file: str, topic: str, partition: int, start: int | None,
            wanted: str) -> None:
     """Write a partition to a Parquet FILE, as far as it goes now."""

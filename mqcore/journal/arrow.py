@@ -72,9 +72,9 @@ def _column(pa: Any, r: Records, name: str, kind: Any) -> Any:
         return pa.nulls(n, kind)
     array = pa.Array.from_buffers(kind, total, [None, pa.py_buffer(c[stored])]).slice(lo)
     if name != "timestamp":     # a message without a stamp
-        missing = pa.array(r.producers == 0)
-        return pa.compute.if_else(missing, pa.scalar(None, kind), array) \
-            if (r.producers == 0).any() else array
+        missing = np.equal(c["producers"][lo:r._hi], 0)
+        if missing.any():
+            return pa.compute.if_else(pa.array(missing), pa.scalar(None, kind), array)
     return array
 
 

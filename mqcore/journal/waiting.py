@@ -52,8 +52,13 @@ class Watch:
         loop = asyncio.get_running_loop()
         done = loop.create_future()
         fds = [fd for fd in (self.fd, self.closing) if fd >= 0]
+
+        def wake() -> None:
+            if not done.done():
+                done.set_result(None)
+
         for fd in fds:
-            loop.add_reader(fd, lambda: done.done() or done.set_result(None))
+            loop.add_reader(fd, wake)
         try:
             await asyncio.wait([done], timeout=seconds)
         finally:
