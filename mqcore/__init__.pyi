@@ -335,7 +335,7 @@ class Pinned:
 # -- context ---------------------------------------------------------------------------------------
 
 class Context:
-    def __init__(self, *, io_threads: int = 1, max_sockets: int = 65536,
+    def __init__(self, *, io_threads: int = 1, max_sockets: int = 65536, lead_tick: float = 0.01,
                  **defaults: Unpack[ContextOptions]) -> None: ...
     @staticmethod
     def default() -> Context: ...

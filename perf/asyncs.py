@@ -10,8 +10,9 @@ import json
 import os
 import time
 
+from candidates import load
 from libraries import CHUNK, LIBRARIES, Pynng, Pyomq, Pyzmq, Raw
-from timing import WARM_TRIPS, Timer, endless, percentiles, warm_messages
+from timing import Timer, endless, percentiles, warm_messages, warm_trips
 
 
 async def settled(value):
@@ -40,8 +41,8 @@ class Calls:
 
 
 class AsyncPyzmq(Pyzmq):
-    def __init__(self, size: int = 0):
-        super().__init__(size)
+    def __init__(self, size: int = 0, variant: str = ""):
+        super().__init__(size, variant)
         self.context = __import__(f"{self.module}.asyncio", fromlist=["Context"]).Context()
 
     async def bind(self, kind: str, url: str):
@@ -115,8 +116,9 @@ ASYNC = {
 async def echo(lib, o, timer: Timer) -> dict:
     s, url = await lib.bind("rep", o.url)
     print(url, flush=True)
-    for i in range(WARM_TRIPS + o.count):
-        if i == WARM_TRIPS:
+    warm = warm_trips(o.size)
+    for i in range(warm + o.count):
+        if i == warm:
             timer.start()
         await s.send(await s.recv())
     timer.stop()
@@ -125,15 +127,16 @@ async def echo(lib, o, timer: Timer) -> dict:
 
 async def ask(lib, o, timer: Timer) -> dict:
     s, texts, trips, clock = await lib.connect("req", o.url), endless(o.size), [], time.perf_counter
-    for i, body in enumerate(itertools.islice(texts, WARM_TRIPS + o.count)):
-        if i == WARM_TRIPS:
+    warm = warm_trips(o.size)
+    for i, body in enumerate(itertools.islice(texts, warm + o.count)):
+        if i == warm:
             timer.start()
         before = clock()
         await s.send(body)
         await s.recv()
         trips.append(clock() - before)
     timer.stop()
-    return percentiles(trips[WARM_TRIPS:])
+    return percentiles(trips[warm:])
 
 
 async def sink(lib, o, timer: Timer) -> dict:
@@ -172,8 +175,8 @@ async def source(lib, o, timer: Timer) -> dict:
 
 
 async def run(options: argparse.Namespace) -> dict:
-    timer = Timer()
-    more = await globals()[options.role](ASYNC[options.library](options.size), options, timer)
+    timer = Timer(options.beside)
+    more = await globals()[options.role](load(options.library, options.size, ASYNC), options, timer)
     print("done", flush=True)
     await asyncio.to_thread(__import__("sys").stdin.read)  # what is still to be written is
     return timer.result(options.count, **more)

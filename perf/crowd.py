@@ -2,6 +2,7 @@
 
     crowd.py subscribe --url URL --peers N --size N --seconds X    reads what is published
     crowd.py push      --url URL --peers N --size N                writes until standard input ends
+    crowd.py quiet     --url URL --peers N                         each 20 messages a second
     crowd.py idle      --url URL --peers N                         connects, and then does nothing
     crowd.py topics    --url URL --peers N                         one peer with N subscriptions
 
@@ -11,6 +12,7 @@ Written so, the crowd costs the same whoever is measured, and a figure is that o
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import random
@@ -24,6 +26,8 @@ from libraries import die_with_parent
 AT_ONCE = 64  # handshakes under way
 CHUNK = 256 << 10
 TOPIC = 25
+QUIET_RATE = 20  # messages a second
+QUIET_LATE = 0.01  # seconds: behind by more, and what was missed is left out
 END = b"end"
 GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)
 
@@ -122,6 +126,21 @@ def push(o: argparse.Namespace) -> dict:
                 poll.unregister(fd)
 
 
+def quiet(o: argparse.Namespace) -> dict:
+    """One after the other, evenly; in each message who sends it, and when."""
+    peers, dice = connect(o.url, b"PUSH", o.peers), random.Random(2)
+    gap = 1 / (QUIET_RATE * o.peers)
+    due = time.monotonic()
+    poll = select.epoll()
+    poll.register(0, select.EPOLLIN | select.EPOLLHUP)
+    for i in itertools.cycle(range(len(peers))):
+        due = max(due + gap, time.monotonic() - QUIET_LATE)
+        if poll.poll(max(0.0, due - time.monotonic())):
+            return {}
+        stamp = time.monotonic_ns().to_bytes(8, "little")
+        peers[i].sendall(frame((i + 1).to_bytes(2, "big") + stamp + dice.randbytes(6)))
+
+
 def idle(o: argparse.Namespace) -> dict:
     connect(o.url, b"PUSH", 1)[0].close()  # code and buffers that the first one needs
     start = time.perf_counter()
@@ -153,7 +172,7 @@ def topics(o: argparse.Namespace) -> dict:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("role", choices=("subscribe", "push", "idle", "topics"))
+    parser.add_argument("role", choices=("subscribe", "push", "quiet", "idle", "topics"))
     parser.add_argument("--url", required=True)
     parser.add_argument("--peers", type=int, default=1)
     parser.add_argument("--size", type=int, default=16)

@@ -1,7 +1,7 @@
 """One end of a measurement, a process of its own: pinned, warmed up, then timed.
 
     ends.py LIBRARY ROLE --url URL --size N --count N [--calls plain|many|batch|asyncio|uvloop]
-            [--cpu N]
+            [--beside busy|watch] [--cpu N]
 
 Roles: `echo` and `sink` listen and print their real URL as the first line; `ask` and `source`
 connect to that. `both_lat` and `both_thr` are two ends as threads of this process (inproc). Each
@@ -19,8 +19,10 @@ import sys
 import threading
 import time
 
-from libraries import LIBRARIES, die_with_parent
-from timing import WARM_TRIPS, Timer, endless, percentiles, warm_messages
+from beside import THREADS
+from candidates import known, load
+from libraries import die_with_parent
+from timing import Timer, endless, percentiles, warm_messages, warm_trips
 
 MANY = 256  # messages a call
 BATCH, BATCH_BYTES = 4096, 1 << 20
@@ -39,7 +41,7 @@ def wait_for_end() -> None:
 class End:
     def __init__(self, library, options: argparse.Namespace, ready=say, over=wait_for_end):
         self.lib, self.o, self.ready, self.over = library, options, ready, over
-        self.timer = Timer()
+        self.timer = Timer(options.beside)
 
     def opened(self, kind: str):
         if self.o.dial:
@@ -51,7 +53,7 @@ class End:
 
     def echo(self) -> dict:
         s = self.opened("rep")
-        for _ in range(WARM_TRIPS):
+        for _ in range(warm_trips(self.o.size)):
             s.send(s.recv())
         self.timer.start()
         send, recv = s.send, s.recv
@@ -63,7 +65,7 @@ class End:
         """Each round trip by itself, so that the median does not hide a tail."""
         s, clock, trips = self.lib.connect("req", self.o.url), time.perf_counter, []
         trip, texts = self.lib.trip(s), endless(self.o.size)
-        for body in itertools.islice(texts, WARM_TRIPS):
+        for body in itertools.islice(texts, warm_trips(self.o.size)):
             trip(body)
         self.timer.start()
         for body in itertools.islice(texts, self.o.count):
@@ -94,14 +96,13 @@ class End:
                 recv()
 
     def source(self) -> dict:
-        s = self.lib.connect("push", self.o.url)
-        self.give(s, warm_messages(self.o.count))
+        s, texts = self.lib.connect("push", self.o.url), endless(self.o.size)
+        self.give(s, texts, warm_messages(self.o.count))
         self.timer.start()
-        self.give(s, self.o.count)
+        self.give(s, texts, self.o.count)
         return self.finish(s)
 
-    def give(self, s, count: int) -> None:
-        texts = endless(self.o.size)
+    def give(self, s, texts, count: int) -> None:
         if hasattr(self.lib, "write_all") and hasattr(s, "s"):
             self.lib.write_all(s, self.o.size * count)
         elif self.o.calls == "many":
@@ -165,12 +166,13 @@ ROLES = ("echo", "ask", "sink", "source", *PAIRS)
 
 def read_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("library", choices=LIBRARIES)
+    parser.add_argument("library", type=known)
     parser.add_argument("role", choices=ROLES)
     parser.add_argument("--url", required=True)
     parser.add_argument("--size", type=int, required=True)
     parser.add_argument("--count", type=int, required=True)
     parser.add_argument("--calls", default="plain")
+    parser.add_argument("--beside", default="", choices=("", *THREADS), help="a second thread")
     parser.add_argument("--dial", action="store_true", help="what listens connects: to a device")
     parser.add_argument("--cpu", type=int)
     return parser.parse_args()
@@ -186,7 +188,7 @@ def main() -> None:
 
         asyncs.main(options)
         return
-    library = LIBRARIES[options.library](options.size)
+    library = load(options.library, options.size)
     if options.role in PAIRS:
         result = both(library, options.role, options)
     else:

@@ -1,6 +1,6 @@
 """The end that is measured against a crowd, and the device in a third process.
 
-    hub.py LIBRARY pub|pull|idle|topics [--size N] [--seconds X]
+    hub.py LIBRARY pub|pull|delays|idle|topics [--size N] [--seconds X]
     hub.py LIBRARY forward|broker         a device: pull to push, router to dealer
 
 Prints its URL (a device: both), is told line by line on standard input what is next, and prints
@@ -18,13 +18,16 @@ import select
 import sys
 import time
 
+from candidates import known, load
 from crowd import END
-from libraries import LIBRARIES, die_with_parent
-from timing import endless
+from libraries import die_with_parent
+from timing import endless, percentiles
 
 TCP = "tcp://127.0.0.1:0"
 DEVICES = {"forward": ("pull", "push"), "broker": ("router", "dealer")}
 WARM = 20_000
+QUIET_WARM = 200
+LONGEST = 10.0  # seconds until the quiet ones are heard
 DIFFERENT = 1 << 16
 
 
@@ -76,6 +79,27 @@ def pull(lib, o: argparse.Namespace) -> dict:
     say("done")
     sys.stdin.read()
     return {"value": count / (now - start), "cpu": cpu, "shares": list(got.values())}
+
+
+def delays(lib, o: argparse.Namespace) -> dict:
+    """How long the messages of the quiet peers were on their way; a flooder's begin with zeros."""
+    s, url = lib.bind("pull", TCP)
+    say(url)
+    recv, clock, found, warm = s.recv, time.monotonic_ns, [], QUIET_WARM
+    end = clock() + int(LONGEST * 1e9)
+    while (now := clock()) < end:
+        body = recv()
+        if body[:2] == b"\0\0":
+            continue
+        now = clock()
+        if warm:
+            warm -= 1
+            end = now + int(o.seconds * 1e9)
+        else:
+            found.append((now - int.from_bytes(body[2:10], "little")) / 1e9)
+    say("done")
+    sys.stdin.read()
+    return percentiles(found)
 
 
 def idle(lib, o: argparse.Namespace) -> dict:
@@ -137,6 +161,7 @@ def device(lib, o: argparse.Namespace) -> dict:
 ROLES = {
     "pub": pub,
     "pull": pull,
+    "delays": delays,
     "idle": idle,
     "topics": topics,
     "forward": device,
@@ -146,7 +171,7 @@ ROLES = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("library", choices=LIBRARIES)
+    parser.add_argument("library", type=known)
     parser.add_argument("role", choices=ROLES)
     parser.add_argument("--size", type=int, default=16)
     parser.add_argument("--seconds", type=float, default=1.0)
@@ -155,7 +180,7 @@ def main() -> None:
     die_with_parent()
     if options.cpu is not None:
         os.sched_setaffinity(0, {options.cpu})
-    say(json.dumps(ROLES[options.role](LIBRARIES[options.library](), options)))
+    say(json.dumps(ROLES[options.role](load(options.library), options)))
     os._exit(0)
 
 

@@ -1,22 +1,36 @@
 """The candidates, each behind the same few calls: open a socket, send, receive, ask.
 
 A candidate's socket has `send` and `recv` of its own wherever the library calls them so: nothing
-stands between the loop that is measured and the library. Default options, whatever they are.
+stands between the loop that is measured and the library. Options are the defaults, whatever those
+are, but for the variants: `tuned`, what the library's own manual offers for more speed, and
+`roomy`, queues that hold whatever a row puts into them.
+
 `raw` is what the kernel costs: blocking sockets between processes (no framing: both ends know the
 size), `queue.SimpleQueue` between two threads. `pipe` is `multiprocessing`'s connection.
 """
 
 from __future__ import annotations
 
-import importlib.util
+import functools
+import importlib
+import json
 import multiprocessing.connection
 import os
 import queue
 import random
 import socket
 import sys
+import time
 
 CHUNK = 256 << 10  # raw, one way: bytes a system call
+TUNED_MARK, TUNED_BYTES, TUNED_BUFFER = 1_000_000, 256 << 20, 1 << 20
+NO_COPY = 64 << 10  # tuned: from this size on by reference, where a library can
+NO_END = 1 << 30  # messages that fit into a queue without a mark
+
+
+def tuned_mark(size: int) -> int:
+    """Messages: many, but no more bytes than a machine has for it."""
+    return max(1000, min(TUNED_MARK, TUNED_BYTES // max(size, 1)))
 
 
 def free_port() -> int:
@@ -25,25 +39,49 @@ def free_port() -> int:
         return s.getsockname()[1]
 
 
+class Calls:
+    """A socket by the calls that its library has for the purpose."""
+
+    def __init__(self, inside, send, recv):
+        self.inside, self.send, self.recv = inside, send, recv
+
+    def close(self, *args, **named) -> None:
+        self.inside.close(*args, **named)
+
+
 class Mqcore:
     """Kinds are `req`, `rep`, `push`, `pull`; `bind` returns a socket and its real URL."""
 
     module = "mqcore"
-    calls = ("plain", "many", "batch", "asyncio", "uvloop")
+    calls = ("plain", "many", "batch", "asyncio", "uvloop", "trio")
     transports = ("tcp", "ipc", "inproc")
+    variants = ("tuned", "roomy")
+    holds = NO_END  # messages, when roomy
 
-    def __init__(self, size: int = 0):
+    def __init__(self, size: int = 0, variant: str = ""):
         import mqcore
 
         self.mq = mqcore
         self.size = size
+        self.by_view = variant == "tuned" and size >= NO_COPY
+        self.context = mqcore.Context(**self.defaults(variant)) if variant else None
+
+    def defaults(self, variant: str) -> dict:
+        if variant == "roomy":
+            names = ("send_hwm", "recv_hwm", "send_hwm_bytes", "recv_hwm_bytes")
+            return dict.fromkeys(names)
+        mark = tuned_mark(self.size)
+        return {"send_hwm": mark, "recv_hwm": mark,
+                "send_hwm_bytes": TUNED_BYTES, "recv_hwm_bytes": TUNED_BYTES,
+                "send_buffer": TUNED_BUFFER, "recv_buffer": TUNED_BUFFER}  # fmt: skip
 
     def bind(self, kind: str, url: str):
-        s = self.mq.socket(kind, bind=url)
-        return s, s.endpoints[0].url
+        s = self.mq.socket(kind, bind=url, context=self.context)
+        real = s.endpoints[0].url
+        return (Calls(s, s.send, s.recv_msg) if self.by_view and kind == "pull" else s), real
 
     def connect(self, kind: str, url: str):
-        s = self.mq.socket(kind, connect=url)
+        s = self.mq.socket(kind, connect=url, context=self.context)
         s.wait_peers()
         return s
 
@@ -58,26 +96,45 @@ class Pyzmq:
     module = "zmq"
     calls = ("plain", "asyncio", "uvloop")
     transports = ("tcp", "ipc", "inproc")
+    variants = ("tuned", "roomy")
+    holds = NO_END
 
-    def __init__(self, size: int = 0):
+    def __init__(self, size: int = 0, variant: str = ""):
         self.zmq = importlib.import_module(self.module)
         self.context = self.zmq.Context()
+        self.size, self.variant = size, variant
 
     def socket(self, kind: str):
-        s = self.context.socket(getattr(self.zmq, kind.upper()))
-        s.setsockopt(self.zmq.LINGER, 0)
+        zmq = self.zmq
+        s = self.context.socket(getattr(zmq, kind.upper()))
+        s.setsockopt(zmq.LINGER, 0)
+        if self.variant:
+            mark = 0 if self.variant == "roomy" else tuned_mark(self.size)
+            s.setsockopt(zmq.SNDHWM, mark)
+            s.setsockopt(zmq.RCVHWM, mark)
+        if self.variant == "tuned":
+            s.setsockopt(zmq.SNDBUF, TUNED_BUFFER)
+            s.setsockopt(zmq.RCVBUF, TUNED_BUFFER)
         return s
+
+    def shown(self, s):
+        """The socket, or, tuned and large, the same by reference."""
+        if self.variant != "tuned" or self.size < NO_COPY:
+            return s
+        return Calls(
+            s, functools.partial(s.send, copy=False), functools.partial(s.recv, copy=False)
+        )
 
     def bind(self, kind: str, url: str):
         s = self.socket(kind)
         s.bind(url)
         real = s.getsockopt(self.zmq.LAST_ENDPOINT)
-        return s, real.rstrip(b"\0").decode() if isinstance(real, bytes) else real
+        return self.shown(s), real.rstrip(b"\0").decode() if isinstance(real, bytes) else real
 
     def connect(self, kind: str, url: str):
         s = self.socket(kind)
         s.connect(url)
-        return s
+        return self.shown(s)
 
     def trip(self, s):
         send, recv = s.send, s.recv
@@ -100,25 +157,111 @@ class Pynng:
     module = "pynng"
     calls = ("plain", "asyncio")
     transports = ("tcp", "ipc", "inproc")
+    variants = ("tuned", "roomy")
+    holds = 8000  # its buffers take 8192 at most
     trip = Pyzmq.trip
 
-    def __init__(self, size: int = 0):
+    def __init__(self, size: int = 0, variant: str = ""):
         import pynng
 
         self.nng = pynng
+        room = min(8192, tuned_mark(size))
+        self.options = {"send_buffer_size": room, "recv_buffer_size": room} if variant else {}
 
     def bind(self, kind: str, url: str):
         if url.endswith(":0"):
             url = f"{url[:-1]}{free_port()}"
-        return getattr(self.nng, f"{kind.capitalize()}0")(listen=url), url
+        return getattr(self.nng, f"{kind.capitalize()}0")(listen=url, **self.options), url
 
     def connect(self, kind: str, url: str):
-        s = getattr(self.nng, f"{kind.capitalize()}0")()
+        s = getattr(self.nng, f"{kind.capitalize()}0")(**self.options)
         s.dial(url, block=True)
         return s
 
     def close(self, s) -> None:
         s.close()
+
+
+class Zenoh:
+    """Key expressions instead of sockets. One way it is a publisher that blocks when there is no
+    room (by default it drops, and a row counts what arrives), a round trip is a query. Two peers,
+    linked by the one address given to them, that look for nobody else."""
+
+    module = "zenoh"
+    calls = ("plain",)
+    transports = ("tcp",)
+    variants = ("tuned", "roomy")
+    holds = NO_END
+    key = "perf"
+
+    def __init__(self, size: int = 0, variant: str = ""):
+        import zenoh
+
+        self.zenoh, self.variant = zenoh, variant
+        self.room = {"": None, "tuned": tuned_mark(size), "roomy": 2_000_000}[variant]
+
+    def session(self, **ends: str):
+        settings = {
+            "mode": "peer",
+            "scouting/multicast/enabled": False,
+            "scouting/gossip/enabled": False,
+            "listen/endpoints": [],
+            **{f"{role}/endpoints": [url.replace("://", "/")] for role, url in ends.items()},
+        }
+        if self.variant == "tuned":
+            settings["transport/unicast/qos/enabled"] = False
+            settings["transport/link/tx/queue/size/data"] = 16
+        config = self.zenoh.Config()
+        for name, value in settings.items():
+            config.insert_json5(name, json.dumps(value))
+        return self.zenoh.open(config)
+
+    def bind(self, kind: str, url: str):
+        if url.endswith(":0"):
+            url = f"{url[:-1]}{free_port()}"
+        s = self.session(listen=url)
+        if kind == "rep":
+            return Answers(s, s.declare_queryable(self.key)), url
+        handler = self.zenoh.handlers.FifoChannel(self.room) if self.room else None
+        recv = s.declare_subscriber(self.key, handler).recv
+        return Calls(s, None, lambda: recv().payload.to_bytes()), url
+
+    def connect(self, kind: str, url: str):
+        s = self.session(connect=url)
+        if kind == "req":
+            far = s.declare_querier(self.key, express=self.variant == "tuned")
+        else:
+            block = self.zenoh.CongestionControl.BLOCK
+            far = s.declare_publisher(self.key, congestion_control=block)
+        while not far.matching_status.matching:
+            time.sleep(0.001)
+        return Calls(s, far.put if kind == "push" else far.get, None)
+
+    def trip(self, s):
+        get = s.send
+
+        def trip(body):
+            return get(payload=body).recv().ok.payload.to_bytes()
+
+        return trip
+
+    def close(self, s) -> None:
+        s.close()
+
+
+class Answers:
+    """A queryable, to be used as receive and send in turn."""
+
+    def __init__(self, session, queryable):
+        self.close, self.queryable, self.query = session.close, queryable, None
+
+    def recv(self) -> bytes:
+        self.query = self.queryable.recv()
+        return self.query.payload.to_bytes()
+
+    def send(self, body: bytes) -> None:
+        with self.query as query:
+            query.reply(Zenoh.key, body)
 
 
 class Stream:
@@ -147,9 +290,11 @@ class Raw:
     module = "socket"
     calls = ("plain", "asyncio", "uvloop")
     transports = ("tcp", "ipc", "inproc")
+    variants = ()
+    holds = 0
     trip = Pyzmq.trip
 
-    def __init__(self, size: int = 0):
+    def __init__(self, size: int = 0, variant: str = ""):
         self.size = size
         self.ways = queue.SimpleQueue(), queue.SimpleQueue()
 
@@ -235,9 +380,11 @@ class Pipe:
     module = "multiprocessing"
     calls = ("plain",)
     transports = ("ipc",)
+    variants = ()
+    holds = 0
     trip = Pyzmq.trip
 
-    def __init__(self, size: int = 0):
+    def __init__(self, size: int = 0, variant: str = ""):
         pass
 
     def bind(self, kind: str, url: str):
@@ -256,14 +403,11 @@ LIBRARIES = {
     "pyzmq": Pyzmq,
     "pyomq": Pyomq,
     "pynng": Pynng,
+    "zenoh": Zenoh,
     "pipe": Pipe,
     "raw": Raw,
 }
 NOT_PEERS = ("mqcore", "raw")  # the rest is what we are compared with
-
-
-def present(name: str) -> bool:
-    return importlib.util.find_spec(LIBRARIES[name].module) is not None
 
 
 def die_with_parent() -> None:

@@ -1,7 +1,8 @@
-"""Many peers: fan-out, fan-in, devices, idle connections, subscriptions; side by side in rounds.
+"""Many peers: fan-out, fan-in, fairness, devices, idle connections, subscriptions; side by side.
 
-    many.py [--what fan-out|fan-in|device|connections|subscriptions] [--lib mqcore --lib pyzmq ...]
-            [--rounds N] [--seconds X] [--small] [--even-if-busy] [--name NAME] [--folder PATH]
+    many.py [--what fan-out|fan-in|quiet|device|connections|subscriptions] [--row TEXT]
+            [--lib mqcore --lib pyzmq ...] [--rounds N] [--seconds X] [--quick] [--even-if-busy]
+            [--name NAME] [--folder PATH]
 
 The candidate is one end, alone in its process; the other is a crowd of plain sockets (crowd.py),
 the same for all. A device is a third process between two ends of its library. Nothing is pinned:
@@ -10,30 +11,20 @@ on one core, a library with a thread of its own would fight with its caller for 
 
 from __future__ import annotations
 
-import argparse
-import statistics
+import functools
 import sys
-import time
-from typing import NamedTuple
+from collections.abc import Callable
 
-import report
 import versus
-from pairs import Case, Process, machine, quiet_or_exit, trip_result
+from candidates import parse
+from pairs import Case, Process, side, trip_result
+from rows import Row, main_of
 
 ZMTP = ("mqcore", "pyzmq", "pyomq")
 # pyomq got nothing to us in this row; whose fault it is, is open
 TAKE_PART = {"subscriptions": ("mqcore", "pyzmq")}
 LONG = 120.0
-LARGEST = ("10,000 idle connections, memory", "1,000,000 subscriptions, no match")
-
-
-class Scenario(NamedTuple):
-    what: str
-    name: str
-    unit: str
-    less_is_better: bool
-    detail: tuple
-    rounds: int  # at most
+QUICK = ("through a device, one way", "fan-out to 10,", "fan-in", "99 quiet")
 
 
 def jain(shares: list[float]) -> float:
@@ -43,7 +34,7 @@ def jain(shares: list[float]) -> float:
 
 
 def hub(library: str, role: str, size: int = 16, seconds: float = 1.0) -> Process:
-    return Process("hub.py", library, role, "--size", size, "--seconds", seconds)
+    return side("hub.py", library, role, "--size", size, "--seconds", seconds)
 
 
 def crowd(role: str, url: str, peers: int, size: int = 16, seconds: float = 1.0) -> Process:
@@ -52,7 +43,7 @@ def crowd(role: str, url: str, peers: int, size: int = 16, seconds: float = 1.0)
     )
 
 
-def fan_out(library: str, seconds: float, peers: int, size: int) -> dict:
+def fan_out(peers: int, size: int, library: str, seconds: float) -> dict:
     with hub(library, "pub", size) as h, crowd("subscribe", h.line(), peers, size, seconds) as c:
         c.line()
         there, here = h.result(), c.result()
@@ -61,7 +52,7 @@ def fan_out(library: str, seconds: float, peers: int, size: int) -> dict:
             "CPU s per million": there["cpu"] / rate * 1e6}  # fmt: skip
 
 
-def fan_in(library: str, seconds: float, peers: int, size: int) -> dict:
+def fan_in(peers: int, size: int, library: str, seconds: float) -> dict:
     with hub(library, "pull", size, seconds) as h, crowd("push", h.line(), peers, size) as c:
         h.line()
         c.result()
@@ -71,7 +62,24 @@ def fan_in(library: str, seconds: float, peers: int, size: int) -> dict:
             "CPU s per million": found["cpu"] / found["value"] * 1e6}  # fmt: skip
 
 
-def connections(library: str, seconds: float, peers: int) -> dict:
+def quiet(peers: int, library: str, seconds: float) -> dict:
+    """What a flooding peer costs those that say little: their p99 with it and without."""
+    alone = quiet_p99(library, seconds, peers)
+    beside = quiet_p99(library, seconds, peers, flooders=1)
+    return {"value": beside * 1e6, "without it": alone * 1e6, "times": beside / alone}
+
+
+def quiet_p99(library: str, seconds: float, peers: int, flooders: int = 0) -> float:
+    with hub(library, "delays", 16, seconds) as h:
+        url = h.line()
+        with crowd("quiet", url, peers) as c, crowd("push", url, flooders) as f:
+            h.line()
+            c.result()
+            f.result()
+            return h.result()["p99"]
+
+
+def connections(peers: int, library: str, seconds: float) -> dict:
     with hub(library, "idle") as h, crowd("idle", h.line(), peers) as c:
         c.line(LONG)
         h.tell("connected")
@@ -80,7 +88,7 @@ def connections(library: str, seconds: float, peers: int) -> dict:
     return {"value": there["bytes"] / peers, "connections/s": peers / here["seconds"]}
 
 
-def subscriptions(library: str, seconds: float, number: int) -> dict:
+def subscriptions(number: int, library: str, seconds: float) -> dict:
     with hub(library, "topics", seconds=seconds) as h, crowd("topics", h.line(), number) as c:
         c.line(LONG)
         h.tell("subscribed")
@@ -90,7 +98,7 @@ def subscriptions(library: str, seconds: float, number: int) -> dict:
             "subscribe ms": here["seconds"] * 1e3, "MiB": there["bytes"] / (1 << 20)}  # fmt: skip
 
 
-def device(library: str, seconds: float, kind: str, size: int) -> dict:
+def device(kind: str, size: int, library: str, seconds: float) -> dict:
     """Both ends connect to the device; how many messages is found as for pairs, once."""
     first = versus.FIRST[kind]
     found = through(library, kind, size, first if seconds > 0.05 else first // 10)
@@ -107,11 +115,11 @@ def through(library: str, kind: str, size: int, count: int) -> dict:
     case = Case(kind, "tcp", size)
     listens, connects = ("echo", "ask") if kind == "lat" else ("sink", "source")
     common = ("--size", case.size, "--count", count)
-    with Process("hub.py", library, "broker" if kind == "lat" else "forward") as d:
+    with side("hub.py", library, "broker" if kind == "lat" else "forward") as d:
         front, back = d.line().split()
-        with Process("ends.py", library, listens, "--dial", "--url", back, *common) as first:
+        with side("ends.py", library, listens, "--dial", "--url", back, *common) as first:
             first.line()
-            with Process("ends.py", library, connects, "--url", front, *common) as second:
+            with side("ends.py", library, connects, "--url", front, *common) as second:
                 for process in (first, second):
                     process.line(LONG)
                 here, there = first.result(), second.result()
@@ -119,92 +127,39 @@ def through(library: str, kind: str, size: int, count: int) -> dict:
     return trip_result(there, cpu) if kind == "lat" else {**here, "count": count, "cpu": cpu}
 
 
-RUN = {
-    "fan-out": fan_out,
-    "fan-in": fan_in,
-    "device": device,
-    "connections": connections,
-    "subscriptions": subscriptions,
-}
+def takes(what: str, library: str) -> bool:
+    return parse(library).library in TAKE_PART.get(what, ZMTP)
 
 
-def scenarios(small: bool) -> list[Scenario]:
+def rows(quick: bool) -> list[Row]:
     """Ordered by weight: with little time, the last ones are missing."""
-    few = "bytes a connection"
+
+    def row(what: str, name: str, unit: str, run: Callable, *detail: object, less=True, rounds=5):
+        return Row(name, unit, less, functools.partial(run, *detail),
+                   functools.partial(takes, what), rounds, what)  # fmt: skip
+
+    few, faster = "bytes a connection", {"less": False}
     found = [
-        Scenario("device", "through a device, one way, 128 B", "/s", False, ("thr", 128), 5),
-        Scenario("device", "through a device, round trip, 128 B", "us", True, ("lat", 128), 5),
+        row("device", "through a device, one way, 128 B", "/s", device, "thr", 128, **faster),
+        row("device", "through a device, round trip, 128 B", "us", device, "lat", 128),
         *(
-            Scenario("fan-out", f"fan-out to {n}, {size} B", "deliveries/s", False, (n, size), 5)
+            row("fan-out", f"fan-out to {n}, {size} B", "deliveries/s", fan_out, n, size, **faster)
             for n, size in ((1, 16), (10, 16), (100, 16), (100, 1024))
         ),
-        Scenario("fan-in", "fan-in from 100, 16 B", "/s", False, (100, 16), 5),
+        row("fan-in", "fan-in from 100, 16 B", "/s", fan_in, 100, 16, **faster),
+        row("quiet", "99 quiet peers beside a flooding one", "us p99", quiet, 99, rounds=3),
         *(
-            Scenario("connections", f"{n:,} idle connections, memory", few, True, (n,), 3)
+            row("connections", f"{n:,} idle connections, memory", few, connections, n, rounds=3)
             for n in (1, 1000, 10_000)
         ),
         *(
-            Scenario("subscriptions", f"{n:,} subscriptions, no match", "ns", True, (n,), rounds)
+            row("subscriptions", f"{n:,} subscriptions, no match", "ns", subscriptions, n,
+                rounds=rounds)
             for n, rounds in ((10, 3), (10_000, 3), (1_000_000, 1))
         ),
-    ]
-    return [s for s in found if s.name not in LARGEST] if small else found
-
-
-def measure(scenario: Scenario, options: argparse.Namespace) -> dict[str, list[dict]]:
-    taking = [name for name in options.lib if name in TAKE_PART.get(scenario.what, ZMTP)]
-    runs: dict[str, list[dict]] = {library: [] for library in taking}
-    if not taking:
-        return runs
-    for i in range(min(options.rounds, scenario.rounds)):
-        start = i % len(taking)
-        for library in taking[start:] + taking[:start]:
-            if "error" in (runs[library] or [{}])[0]:
-                continue
-            try:
-                runs[library].append(RUN[scenario.what](library, options.seconds, *scenario.detail))
-            except (RuntimeError, ValueError, OSError) as error:
-                print(f"  {library}: {error}", file=sys.stderr, flush=True)
-                runs[library] = [{"error": str(error)}]
-    return runs
-
-
-def summary(runs: list[dict]) -> dict:
-    if "error" in runs[0]:
-        return runs[0]
-    values = [run["value"] for run in runs]
-    more = {key: statistics.median(run[key] for run in runs) for key in runs[0] if key != "value"}
-    return {"median": statistics.median(values), "low": min(values), "high": max(values),
-            "more": more}  # fmt: skip
-
-
-def run_scenarios(options: argparse.Namespace, small: bool, what, until: float) -> list[dict]:
-    results = []
-    for scenario in scenarios(small):
-        if what and scenario.what not in what:
-            continue
-        if time.monotonic() > until:
-            print(f"{scenario.name}: no time left", file=sys.stderr, flush=True)
-            continue
-        print(f"{scenario.name} ...", file=sys.stderr, flush=True)
-        runs = measure(scenario, options)
-        found = {library: summary(some) for library, some in runs.items()}
-        results.append({**scenario._asdict(), "runs": runs, "summary": found})
-    return results
-
-
-def main(args: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    versus.add_arguments(parser)
-    parser.add_argument("--what", action="append", choices=RUN)
-    parser.add_argument("--small", action="store_true", help="without the largest numbers")
-    parser.add_argument("--name", default="many", help="of the files")
-    options = versus.complete(parser.parse_args(args))
-    about = {**machine(), **quiet_or_exit(options.even_if_busy), "rounds": options.rounds}
-    results = run_scenarios(options, options.small, options.what, float("inf"))
-    print(report.write(options.folder, options.name, about, {"crowds": results}))
-    return 0
+    ]  # fmt: skip
+    return [r for r in found if r.name.startswith(QUICK)] if quick else found
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main_of(__doc__, "many", rows))

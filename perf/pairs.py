@@ -19,6 +19,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import NamedTuple
 
+from candidates import interpreter
+
 HERE = Path(__file__).parent
 ROLES = {"lat": ("echo", "ask"), "thr": ("sink", "source")}
 PATIENCE = 20.0
@@ -41,6 +43,7 @@ class Case(NamedTuple):
     size: int
     calls: str = "plain"
     place: str = "idle"  # "awake": with spinners; "together": on one core; "free": unpinned
+    beside: str = ""  # a second thread in each process: "busy" or "watch" (beside.py)
 
     @property
     def name(self) -> str:
@@ -48,7 +51,8 @@ class Case(NamedTuple):
         calls = {"plain": "", "many": ", many a call", "batch": ", batches"}
         where = "" if self.kind == "thr" and self.place == "free" else f", {self.place}"
         how = calls.get(self.calls, f", {self.calls}")
-        return f"{what}, {self.transport}, {size_name(self.size)}{how}{where}"
+        thread = ", beside a busy thread" if self.beside == "busy" else ""
+        return f"{what}, {self.transport}, {size_name(self.size)}{how}{where}{thread}"
 
 
 def size_name(size: int) -> str:
@@ -83,8 +87,8 @@ def address(transport: str) -> Iterator[str]:
 class Process:
     """A process of ours: lines out, and an end when its standard input ends."""
 
-    def __init__(self, program: str, *args: object, cpu: int | None = None):
-        command = [sys.executable, str(HERE / program), *map(str, args)]
+    def __init__(self, program: str, *args: object, cpu: int | None = None, python: str = ""):
+        command = [python or sys.executable, str(HERE / program), *map(str, args)]
         self.name = " ".join(map(str, args[:2]))
         if cpu is not None:
             command += ["--cpu", str(cpu)]
@@ -129,10 +133,15 @@ class Process:
         self.process.stdout.close()
 
 
+def side(program: str, library: str, *args: object, cpu: int | None = None) -> Process:
+    """A process in which a candidate takes part, of its own build."""
+    return Process(program, library, *args, cpu=cpu, python=interpreter(library))
+
+
 def end(library: str, role: str, case: Case, count: int, url: str, cpu: int | None) -> Process:
-    return Process(
+    return side(
         "ends.py", library, role, "--url", url, "--size", case.size, "--count", count,
-        "--calls", case.calls, cpu=cpu,
+        "--calls", case.calls, "--beside", case.beside, cpu=cpu,
     )  # fmt: skip
 
 
@@ -149,11 +158,12 @@ def run_pair(library: str, case: Case, count: int) -> dict:
                     raise RuntimeError(f"{process.name}: out of step")
             here, there = first.result(), second.result()
     cpu = (here["cpu"] + there["cpu"]) / count
+    held = {"held": max(here["held"], there["held"])} if "held" in here else {}
     if case.kind == "lat":
-        return trip_result(there, cpu)
+        return {**trip_result(there, cpu), **held}
     sender = count / there["seconds"]
     return {"value": count / here["seconds"], "cpu": cpu, "seconds": here["seconds"],
-            "count": count, "sender": sender}  # fmt: skip
+            "count": count, "sender": sender, **held}  # fmt: skip
 
 
 def run_threads(library: str, case: Case, count: int) -> dict:
@@ -161,10 +171,11 @@ def run_threads(library: str, case: Case, count: int) -> dict:
     cpu = placement("together")[0] if case.place == "together" else None
     with end(library, f"both_{case.kind}", case, count, "inproc://perf", cpu) as process:
         found = process.result()
+    held = {"held": found["held"]} if "held" in found else {}
     if case.kind == "lat":
-        return trip_result(found, found["cpu"] / count)
+        return {**trip_result(found, found["cpu"] / count), **held}
     return {"value": count / found["seconds"], "cpu": found["cpu"] / count,
-            "seconds": found["seconds"], "count": count}  # fmt: skip
+            "seconds": found["seconds"], "count": count, **held}  # fmt: skip
 
 
 def trip_result(found: dict, cpu: float) -> dict:
@@ -235,13 +246,23 @@ def installed(name: str) -> str:
         return ""
 
 
+def watched_floor() -> float:
+    """What beside.py's watcher finds where no call holds the GIL, at both ends at once."""
+    several = [Process("beside.py") for _ in range(2)]
+    try:
+        return max(float(process.line()) for process in several)
+    finally:
+        for process in several:
+            process.__exit__(None)
+
+
 def machine() -> dict:
     model = ""
     with contextlib.suppress(OSError), open("/proc/cpuinfo") as lines:
         model = next(
             (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), ""
         )
-    names = ("mqcore", "pyzmq", "pyomq", "pynng", "uvloop", "numpy")
+    names = ("mqcore", "pyzmq", "pyomq", "pynng", "eclipse-zenoh", "uvloop", "trio", "numpy")
     return {
         "cpu": model,
         "cores": len(cores()),
@@ -249,5 +270,6 @@ def machine() -> dict:
         "kernel": platform.release(),
         "python": platform.python_version(),
         "load": os.getloadavg()[0],
+        "floor": watched_floor(),
         "versions": {name: installed(name) for name in names if installed(name)},
     }

@@ -1,27 +1,31 @@
-"""A results file as SVG: a panel a row of the table, a bar a candidate, the spread as a thin line.
+"""A results file as SVG: curves of what grows with a load (curves.py), then a panel a row of the
+table, a bar a candidate, the spread as a thin line.
 
 plots.py perf/results/DATE.json [...]        writes DATE.svg beside each
 """
 
 from __future__ import annotations
 
+import functools
 import json
 import sys
 from pathlib import Path
 from xml.sax.saxutils import escape
 
+import curves
 import report
+from candidates import label, parse
 
 WIDTH, LEFT, BAR, GAP, TITLE, RIGHT = 460, 64, 14, 4, 22, 96
 COLUMNS = 2
 OURS, THEIRS, LIMIT = "#2a6fb0", "#b8c4ce", "#e2c27a"
 
 
-def colour(library: str) -> str:
-    return {"mqcore": OURS, "raw": LIMIT}.get(library, THEIRS)
+def colour(name: str) -> str:
+    return {"mqcore": OURS, "raw": LIMIT}.get(parse(name).library, THEIRS)
 
 
-def label(result: dict, value: float) -> str:
+def figure(result: dict, value: float) -> str:
     if "kind" in result:
         return report.shown(result["kind"], value)
     return f"{report.amount(value)} {result['unit'].removesuffix(' a connection')}"
@@ -35,15 +39,16 @@ def panel(result: dict, x: int, y: int) -> tuple[str, int]:
     parts = [f'<text x="{x}" y="{y + 14}" font-weight="bold">{escape(result["name"])}</text>']
     at = y + TITLE
     for name, s in good.items():
+        left = f'<text x="{x + LEFT - 6}" y="{at + 11}" text-anchor="end">'
         wide, cut = min(1, s["median"] / most) * room, " (cut)" if s["median"] > most else ""
         low, high = (x + LEFT + min(1, s[key] / most) * room for key in ("low", "high"))
         middle = at + BAR / 2
         parts += [
-            f'<text x="{x + LEFT - 6}" y="{at + 11}" text-anchor="end">{name}</text>',
+            f"{left}{escape(label(name))}</text>",
             f'<rect x="{x + LEFT}" y="{at}" width="{wide:.1f}" height="{BAR}" '
             f'fill="{colour(name)}"/>',
             f'<path d="M{low:.1f} {middle}H{high:.1f}" stroke="#333"/>',
-            f'<text x="{high + 5:.1f}" y="{at + 11}">{label(result, s["median"])}{cut}</text>',
+            f'<text x="{high + 5:.1f}" y="{at + 11}">{figure(result, s["median"])}{cut}</text>',
         ]
         at += BAR + GAP
     return "\n".join(parts), at - y + 12
@@ -51,9 +56,10 @@ def panel(result: dict, x: int, y: int) -> tuple[str, int]:
 
 def svg(results: list[dict], title: str) -> str:
     parts, heights = [], [44] * COLUMNS
-    for result in results:
+    bars = [functools.partial(panel, result) for result in results]
+    for draw_at in (*curves.panels(results), *bars):
         column = heights.index(min(heights))
-        drawn, height = panel(result, 12 + column * (WIDTH + 16), heights[column])
+        drawn, height = draw_at(12 + column * (WIDTH + 16), heights[column])
         parts.append(drawn)
         heights[column] += height
     wide, high = COLUMNS * (WIDTH + 16) + 12, max(heights) + 8
@@ -71,8 +77,9 @@ def draw(path: Path) -> Path:
     title = (
         f"{path.stem}: {about['cpu']}, {about['cores']} cores; medians of {about['rounds']} rounds"
     )
+    every = [result for name, some in found.items() if name != "about" for result in some]
     out = path.with_suffix(".svg")
-    out.write_text(svg(found.get("pairs", []) + found.get("crowds", []), title))
+    out.write_text(svg(every, title))
     return out
 
 

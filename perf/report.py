@@ -7,14 +7,34 @@ Ratios: below 1 is better for a round trip, above 1 for a rate. A row of calls t
 from __future__ import annotations
 
 import json
+import statistics
 import time
+from collections.abc import Callable
 from pathlib import Path
 
+from candidates import label, parse, varied
 from libraries import NOT_PEERS
 
 HEAD = (
-    "| what | library | median | lowest to highest | p99 | CPU s per million, both ends "
-    "| to the fastest peer | to raw |\n|---|---|--:|--:|--:|--:|--:|--:|"
+    "| what | library | median | lowest to highest | sender; p99 | CPU s per million, both ends "
+    "| GIL held at longest | to the fastest peer | to raw |\n|---|---|--:|--:|--:|--:|--:|--:|--:|"
+)
+TUNED = (
+    "| what | library | default options | tuned | lowest to highest | tuned to default "
+    "| tuned to the fastest tuned peer |\n|---|---|--:|--:|--:|--:|--:|"
+)
+TITLES = {
+    "pairs": "Two ends",
+    "busy": "Beside a busy thread",
+    "tuned": "Default options and tuned ones",
+    "loads": "At given loads, and behind a backlog",
+    "many": "Many peers",
+    "ticks": "Event loops",
+    "native": "Loops without Python",
+}
+BUILDS = (
+    "| what | build | against | ratio, round by round | lowest to highest | CPU |\n"
+    "|---|---|---|--:|--:|--:|"
 )
 
 
@@ -26,8 +46,13 @@ def head(about: dict) -> str:
         f"{time.strftime('%Y-%m-%d')}: {about['cpu']}, {about['cores']} cores, "
         f"{about['memory'] / (1 << 30):.0f} GiB, kernel {about['kernel']}, Python "
         f"{about['python']}, {versions}; medians of {about['rounds']} rounds; "
-        f"cores busy with other things before the start: {busy or 'unknown'}{forced}"
+        f"cores busy with other things before the start: {busy or 'unknown'}{forced}; "
+        f"floor of the GIL figures {shown('lat', about['floor'])}"
     )
+
+
+def is_peer(name: str) -> bool:
+    return parse(name).library not in NOT_PEERS
 
 
 def amount(value: float) -> str:
@@ -37,12 +62,17 @@ def amount(value: float) -> str:
 def shown(kind: str, value: float) -> str:
     if kind == "lat":
         return f"{amount(value * 1e6)} us"
+    if value < 1e3:
+        return f"{amount(value)} /s"
     return f"{amount(value / 1e6)} M/s" if value >= 1e6 else f"{amount(value / 1e3)} k/s"
 
 
 def pair_key(result: dict) -> tuple:
     calls = "plain" if result["calls"] in ("many", "batch") else result["calls"]
-    return result["kind"], result["transport"], result["size"], calls, result["place"]
+    return (
+        result["kind"], result["transport"], result["size"], calls, result["place"],
+        result["beside"],
+    )  # fmt: skip
 
 
 def bases(results: list[dict]) -> dict[tuple, dict]:
@@ -52,7 +82,7 @@ def bases(results: list[dict]) -> dict[tuple, dict]:
         if result["calls"] in ("many", "batch"):
             continue
         good = {k: s["median"] for k, s in result["summary"].items() if "median" in s}
-        peers = [value for library, value in good.items() if library not in NOT_PEERS]
+        peers = [value for library, value in good.items() if is_peer(library)]
         best = (min if result["kind"] == "lat" else max)(peers) if peers else None
         found[pair_key(result)] = {"peer": best, "raw": good.get("raw")}
     return found
@@ -65,13 +95,14 @@ def ratio(value: float, base: float | None) -> str:
 def row(result: dict, library: str, base: dict) -> str:
     s, kind = result["summary"][library], result["kind"]
     if "error" in s:
-        return f"| {result['name']} | {library} | failed: {s['error']} | | | | | |"
-    p99 = shown(kind, s["p99"]) if "p99" in s else ""
+        return f"| {result['name']} | {label(library)} | failed: {s['error']} | | | | | | |"
+    also = "".join(shown(kind, s[key]) for key in ("p99", "sender") if key in s)
+    held = shown("lat", s["held"]) if s.get("held") else ""
     spins = " (spins)" if s["spins"] else ""
     return (
-        f"| {result['name']} | {library} | {shown(kind, s['median'])} "
-        f"| {shown(kind, s['low'])} to {shown(kind, s['high'])} | {p99} "
-        f"| {s['cpu'] * 1e6:.3g}{spins} | {ratio(s['median'], base.get('peer'))} "
+        f"| {result['name']} | {label(library)} | {shown(kind, s['median'])} "
+        f"| {shown(kind, s['low'])} to {shown(kind, s['high'])} | {also} "
+        f"| {s['cpu'] * 1e6:.3g}{spins} | {held} | {ratio(s['median'], base.get('peer'))} "
         f"| {ratio(s['median'], base.get('raw'))} |"
     )
 
@@ -84,7 +115,60 @@ def pair_table(results: list[dict]) -> str:
     )
 
 
-def crowd_table(results: list[dict]) -> str:
+def builds(result: dict) -> list[list[str]]:
+    """Candidates that are the same library, in the order in which they were given."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for name, s in result["summary"].items():
+        if "median" in s:
+            found.setdefault(parse(name)[:2], []).append(name)
+    return [names for names in found.values() if len(names) > 1]
+
+
+def build_table(results: list[dict]) -> str:
+    """Builds of a library against its first one, round by round: what slowed a whole round is in
+    both, so this spread is often much smaller than that of the figures themselves."""
+    lines = [BUILDS]
+    for result in results:
+        for first, *others in builds(result):
+            before = [run["value"] for run in result["runs"][first]]
+            for name in others:
+                after = [run["value"] for run in result["runs"][name]]
+                ratios = sorted(b / a for a, b in zip(before, after, strict=True))
+                used = result["summary"][name]["cpu"] / result["summary"][first]["cpu"]
+                lines.append(
+                    f"| {result['name']} | {label(name)} | {label(first)} "
+                    f"| {statistics.median(ratios):.3f} | {ratios[0]:.3f} to {ratios[-1]:.3f} "
+                    f"| {used:.3f} |"
+                )
+    return "\n".join(lines) if len(lines) > 1 else ""
+
+
+def tuned_table(results: list[dict]) -> str:
+    """A row a library: its default options and the tuned ones, from the same rounds."""
+    lines = [TUNED]
+    for result in results:
+        found, kind = result["summary"], result["kind"]
+        tuned = {name: s for name, s in found.items() if parse(name).variant == "tuned"}
+        peers = [s["median"] for name, s in tuned.items() if "median" in s and is_peer(name)]
+        best = (min if kind == "lat" else max)(peers) if peers else None
+        for name, s in tuned.items():
+            before = found[varied(name, "")]
+            start = f"| {result['name']} | {label(varied(name, ''))} | {told(kind, before)} |"
+            if "error" in s:
+                lines.append(f"{start} failed: {s['error']} | | | |")
+                continue
+            lines.append(
+                f"{start} {told(kind, s)} | {shown(kind, s['low'])} to {shown(kind, s['high'])} "
+                f"| {ratio(s['median'], before.get('median'))} | {ratio(s['median'], best)} |"
+            )
+    return "\n".join(lines)
+
+
+def told(kind: str, s: dict) -> str:
+    return shown(kind, s["median"]) if "median" in s else f"failed: {s['error']}"
+
+
+def row_table(results: list[dict]) -> str:
     """Whatever a scenario found: one row a candidate, the ratio to the best peer."""
     lines = [
         "| what | library | median | lowest to highest | more | to the best peer |",
@@ -92,32 +176,44 @@ def crowd_table(results: list[dict]) -> str:
     ]
     for result in results:
         found, unit = result["summary"], result["unit"]
-        peers = [s["median"] for k, s in found.items() if "median" in s and k not in NOT_PEERS]
+        peers = [s["median"] for k, s in found.items() if "median" in s and is_peer(k)]
         best = (min if result["less_is_better"] else max)(peers) if peers else None
         for library, s in found.items():
             if "error" in s:
-                lines.append(f"| {result['name']} | {library} | failed: {s['error']} | | | |")
+                lines.append(
+                    f"| {result['name']} | {label(library)} | failed: {s['error']} | | | |"
+                )
                 continue
+            mark = f" ({s['mark']})" if s["mark"] else ""
             more = ", ".join(f"{key} {amount(value)}" for key, value in s["more"].items())
             lines.append(
-                f"| {result['name']} | {library} | {amount(s['median'])} {unit} | "
+                f"| {result['name']} | {label(library)} | {amount(s['median'])} {unit}{mark} | "
                 f"{amount(s['low'])} to {amount(s['high'])} | {more} | {ratio(s['median'], best)} |"
             )
     return "\n".join(lines)
 
 
-def text(about: dict, results: dict) -> str:
+Tables = dict[str, Callable[[list[dict]], str]]
+
+
+def text(about: dict, results: dict, tables: Tables) -> str:
+    """`tables`: how the results of a group are shown, where neither usual way fits."""
     parts = [head(about)]
-    if results.get("pairs"):
-        parts.append(pair_table(results["pairs"]))
-    if results.get("crowds"):
-        parts.append(crowd_table(results["crowds"]))
+    for group, some in results.items():
+        if not some:
+            continue
+        if len(results) > 1:
+            parts.append(f"## {TITLES.get(group, group)}")
+        usual = pair_table if "kind" in some[0] else row_table
+        parts.append(tables.get(group, usual)(some))
+        if usual is pair_table:
+            parts += filter(None, [build_table(some)])
     return "\n\n".join(parts)
 
 
-def write(folder: Path, name: str, about: dict, results: dict) -> str:
+def write(folder: Path, name: str, about: dict, results: dict, tables: Tables | None = None) -> str:
     folder.mkdir(parents=True, exist_ok=True)
-    made = text(about, results)
+    made = text(about, results, tables or {})
     (folder / f"{name}.md").write_text(f"{made}\n")
     (folder / f"{name}.json").write_text(json.dumps({"about": about, **results}, indent=1) + "\n")
     return made

@@ -1,42 +1,47 @@
 """What `make perf` and `make perf-quick` run: everything side by side, into one dated file.
 
-    run.py [--quick] [--even-if-busy] [--minutes N] [--only pairs|crowds] [--lib NAME ...]
+    run.py [--quick] [--even-if-busy] [--minutes N] [--only GROUP ...] [--row TEXT ...] [--list]
+           [--lib NAME[@BUILD] ...] [--rounds N] [--seconds X] [--name NAME] [--folder PATH]
 
-Writes perf/results/DATE.json, DATE.md and DATE.svg (DATE-quick with --quick). What there
-is no time for any more is left out, and said.
+Writes perf/results/DATE.json, DATE.md and DATE.svg (DATE-quick with --quick). Each group has its
+minutes, and what it leaves of them goes to the next; what there is no time for any more is left
+out, and said. `--row` takes only rows with such a text in their names, `--list` names them.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
+import importlib.util
 import sys
 import time
+from collections.abc import Callable
+from typing import NamedTuple
 
-import many
 import plots
 import report
 import versus
+from candidates import kind, varied
 from pairs import Case, cores, machine, quiet_or_exit
+from rows import Row, run_rows
 
-QUICK_CROWDS = ("device", "fan-out", "fan-in")
 KIB, MIB = 1 << 10, 1 << 20
-
-
-def one_way(transport: str, size: int, calls: str = "plain") -> Case:
-    return Case("thr", transport, size, calls, versus.USUAL_PLACE["thr"])
-
-
 APART = ("awake", "idle")
+STARTING = 0.5  # seconds that a run costs besides: two processes, and their warming up
+
+
+def one_way(transport: str, size: int, calls: str = "plain", beside: str = "") -> Case:
+    return Case("thr", transport, size, calls, versus.USUAL_PLACE["thr"], beside)
+
+
 # the rows of most weight first: if time runs out, it is the last ones that are missing
 QUICK = [
     *(Case("lat", "tcp", 16, "plain", place) for place in (*APART, "together")),
     Case("lat", "ipc", 16, "plain", "awake"),
     *(one_way("tcp", size) for size in (16, KIB)),
     *(one_way("tcp", 16, calls) for calls in ("many", "batch", "asyncio")),
-    Case("lat", "tcp", 16, "asyncio", "awake"),
     one_way("ipc", 16),
     one_way("inproc", 16),
-    Case("lat", "inproc", 16),
 ]
 FULL = [
     *(
@@ -44,52 +49,155 @@ FULL = [
         for transport in ("tcp", "ipc")
         for place in (*APART, "together")
     ),
-    *(one_way("tcp", size) for size in (16, 100, KIB, 64 * KIB, MIB)),
+    *(one_way("tcp", size) for size in (16, 100, KIB, 64 * KIB, MIB, 16 * MIB)),
     *(one_way("tcp", size, calls) for calls in ("many", "batch") for size in (16, 100, KIB)),
     *(one_way("tcp", 16, calls) for calls in ("asyncio", "uvloop")),
     *(Case("lat", "tcp", 16, calls, "awake") for calls in ("asyncio", "uvloop")),
+    *(one_way("inproc", size) for size in (16, KIB)),
+    Case("lat", "inproc", 16),
+    *(one_way("ipc", size) for size in (16, KIB, 64 * KIB, MIB, 16 * MIB)),
+    *(Case("lat", "tcp", size, "plain", "awake") for size in (KIB, 64 * KIB, MIB, 16 * MIB)),
+    *(Case("lat", "ipc", size, "plain", "awake") for size in (64 * KIB, 16 * MIB)),
     Case("lat", "tcp", 16, "asyncio", "idle"),
-    *(one_way("inproc", size) for size in (16, KIB, 64 * KIB)),
-    *(Case("lat", "inproc", size) for size in (16, KIB)),
-    *(one_way("ipc", size) for size in (16, KIB, 64 * KIB, MIB)),
-    *(Case("lat", "tcp", size, "plain", "awake") for size in (KIB, 64 * KIB, MIB)),
-    *(Case("lat", "ipc", size, "plain", "awake") for size in (KIB, 64 * KIB, MIB)),
     one_way("tcp", KIB, "asyncio"),
 ]
+QUICK_BUSY = [Case("lat", "tcp", 16, beside="busy"), one_way("tcp", 16, beside="busy")]
+BUSY = [*QUICK_BUSY, one_way("tcp", 16, "many", "busy"), one_way("tcp", 64 * KIB, beside="busy")]
+TUNED = [
+    *(one_way("tcp", size) for size in (16, KIB, 64 * KIB)),
+    Case("lat", "tcp", 16, "plain", "awake"),
+]
+# name: minutes of `make perf`, of `make perf-quick`
+PAIRS = {"pairs": (18, 2.6), "busy": (2, 0.5), "tuned": (3, 0)}
+# modules with a function rows(quick), as rows.py says
+MODULES = {"loads": (4.5, 0.6), "many": (5, 0.5), "ticks": (1, 0.2)}
+NATIVE = (3, 0.3)
+
+
+class Group(NamedTuple):
+    name: str
+    minutes: float
+    entries: list  # of Case or Row
+    run: Callable[[list, argparse.Namespace, float], list]
+    table: Callable[[list[dict]], str] | None = None  # None: one of the usual
+
+
+def with_tuned(cases: list[Case], options: argparse.Namespace, until: float) -> list:
+    """Each candidate that has something to tune, by its default options and by those."""
+    able = [name for name in options.lib if "tuned" in kind(name).variants]
+    libraries = [also for name in able for also in (name, varied(name, "tuned"))]
+    with_both = argparse.Namespace(**{**vars(options), "lib": libraries})
+    return versus.run_cases(cases, with_both, until)
+
+
+def groups(quick: bool) -> list[Group]:
+    cases = {
+        "pairs": QUICK if quick else FULL,
+        "busy": QUICK_BUSY if quick else BUSY,
+        "tuned": [] if quick else TUNED,
+    }
+    found = []
+    for name, minutes in PAIRS.items():
+        some = cases[name]
+        if len(cores()) < 2:
+            apart = {"awake": "together", "idle": "together"}
+            some = list(dict.fromkeys(c._replace(place=apart.get(c.place, c.place)) for c in some))
+        group = Group(name, minutes[quick], some, versus.run_cases)
+        if name == "tuned":
+            group = group._replace(run=with_tuned, table=report.tuned_table)
+        found.append(group)
+    for name, minutes in MODULES.items():
+        rows = importlib.import_module(name).rows(quick)
+        found.append(Group(name, minutes[quick], rows, run_rows))
+    return found + native_groups(quick)
+
+
+def native_groups(quick: bool) -> list[Group]:
+    """Loops without Python: native.py has candidates of its own, and a table."""
+    if importlib.util.find_spec("native") is None:
+        return []
+    native = importlib.import_module("native")
+    sizes = native.SIZES[:1] if quick else native.SIZES
+    cases = [Case("thr", "tcp", size, "native", "free") for size in sizes]
+    cases += [Case("lat", "tcp", 16, "native", place) for place in APART[: 1 if quick else 2]]
+
+    def run(some: list[Case], options: argparse.Namespace, until: float) -> list:
+        return [
+            result
+            for case in some
+            if versus.in_time(case.name, until)
+            for result in native.run_cases([case], options)
+        ]
+
+    return [Group("native", NATIVE[quick], cases, run, native.table)]
+
+
+def chosen(options: argparse.Namespace) -> list[Group]:
+    found = []
+    for group in groups(options.quick):
+        some = [
+            entry
+            for entry in group.entries
+            if not options.row or any(text in entry.name for text in options.row)
+        ]
+        if some and (not options.only or group.name in options.only):
+            found.append(group._replace(entries=some))
+    return found
+
+
+def show(some: list[Group], options: argparse.Namespace) -> None:
+    """The rows, and about how long they take."""
+    for group in some:
+        minutes = sum(about_seconds(entry, options) for entry in group.entries) / 60
+        print(f"{group.name}: about {minutes:.1f} minutes; {group.minutes} are its own")
+        for entry in group.entries:
+            print(f"    {entry.name}")
+
+
+def about_seconds(entry: Case | Row, options: argparse.Namespace) -> float:
+    one = options.seconds + STARTING
+    if isinstance(entry, Row):
+        return sum(map(entry.takes, options.lib)) * min(entry.rounds, options.rounds) * one
+    return len(versus.taking_part(options.lib, entry)) * ((options.rounds + 1) * one + STARTING)
 
 
 def read_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     versus.add_arguments(parser)
     parser.add_argument("--quick", action="store_true", help="under five minutes, not forty")
-    parser.add_argument("--minutes", type=float, help="start nothing new after so many")
-    parser.add_argument("--only", choices=("pairs", "crowds"))
+    parser.add_argument("--minutes", type=float, help="all groups together")
+    parser.add_argument(
+        "--only", action="append", choices=(*PAIRS, *MODULES, "native"), metavar="GROUP"
+    )
+    parser.add_argument("--row", action="append", metavar="TEXT", help="rows with it in their name")
+    parser.add_argument("--list", action="store_true", help="name the rows, and measure nothing")
+    parser.add_argument("--name", help="of the files, instead of the date")
     parser.set_defaults(rounds=None, seconds=None)
     options = versus.complete(parser.parse_args())
-    options.rounds = options.rounds or (3 if options.quick else 5)
-    options.seconds = options.seconds or (0.25 if options.quick else 0.8)
-    options.minutes = options.minutes or (4 if options.quick else 36)
+    options.rounds = options.rounds or (2 if options.quick else 3)
+    if options.seconds is None:
+        options.seconds = 0.25 if options.quick else 0.6
     return options
 
 
 def main() -> None:
     options = read_arguments()
+    some = chosen(options)
+    if options.list:
+        show(some, options)
+        return
     about = {**machine(), **quiet_or_exit(options.even_if_busy), "rounds": options.rounds}
-    cases = QUICK if options.quick else FULL
-    if len(cores()) < 2:
-        cases = list(dict.fromkeys(case._replace(place="together") for case in cases))
-    start, results = time.monotonic(), {}
-    # the pairs leave a quarter of it to the rest
-    until = start + options.minutes * (60 if options.only else 45)
-    if options.only != "crowds":
-        results["pairs"] = versus.run_cases(cases, options, until)
-    if options.only != "pairs":
-        until = start + options.minutes * 60
-        what = QUICK_CROWDS if options.quick else None
-        results["crowds"] = many.run_scenarios(options, options.quick, what, until)
+    start, results, share = time.monotonic(), {}, 0.0
+    total = sum(group.minutes for group in some)
+    minutes = options.minutes or total
+    for group in some:
+        share += group.minutes / total
+        results[group.name] = group.run(group.entries, options, start + share * minutes * 60)
+        print(f"{group.name}: {time.monotonic() - start:.0f} s so far", file=sys.stderr, flush=True)
     about["took"] = time.monotonic() - start
-    name = time.strftime("%Y-%m-%d") + ("-quick" if options.quick else "")
-    print(report.write(options.folder, name, about, results))
+    name = options.name or time.strftime("%Y-%m-%d") + ("-quick" if options.quick else "")
+    tables = {group.name: group.table for group in some if group.table}
+    print(report.write(options.folder, name, about, results, tables))
     plots.draw(options.folder / f"{name}.json")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 import pyperf
+from candidates import known
 from libraries import LIBRARIES
 from pairs import Case, run_pair
 
@@ -20,7 +21,7 @@ def forward(command: list[str], options: argparse.Namespace) -> None:
 def main(kind: str) -> None:
     runner = pyperf.Runner(add_cmdline_args=forward, processes=5, values=3, warmups=1)
     add = runner.argparser.add_argument
-    add("--lib", choices=LIBRARIES, default="mqcore")
+    add("--lib", type=known, default="mqcore")
     add("--transport", choices=("tcp", "ipc", "inproc"), default="tcp")
     add("--size", type=int, default=16)
     add("--calls", choices=LIBRARIES["mqcore"].calls, default="plain")

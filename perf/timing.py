@@ -6,9 +6,16 @@ import itertools
 import random
 import time
 
+import beside
+
 WARM_TRIPS = 200
+WARM_BYTES = 64 << 20  # each way, in round trips
 MOST_BODIES = 256  # different ones, sent in turn: nothing gains by seeing the same bytes again
 BODY_BYTES = 16 << 20
+
+
+def warm_trips(size: int) -> int:
+    return max(5, min(WARM_TRIPS, WARM_BYTES // max(size, 1)))
 
 
 def warm_messages(count: int) -> int:
@@ -28,22 +35,28 @@ def endless(size: int):
 
 
 class Timer:
-    """Wall clock and CPU of this process, all its threads."""
+    """Wall clock and CPU of this process, all its threads; and a thread beside it (beside.py)."""
+
+    def __init__(self, thread: str = ""):
+        self.name, self.found = thread, {}
 
     def start(self) -> None:
+        self.thread = beside.start(self.name)
         self.cpu = time.process_time()
         self.at = time.perf_counter()
         self.seconds = 0.0
 
     def stop(self) -> None:
         self.seconds = time.perf_counter() - self.at
+        if self.thread:
+            self.found = self.thread.stop()
 
     def result(self, messages: int, **more) -> dict:
         """CPU up to now: what a library does after the last call counts too."""
         if not self.seconds:
             self.stop()
         cpu = time.process_time() - self.cpu
-        return {"seconds": self.seconds, "cpu": cpu, "messages": messages, **more}
+        return {"seconds": self.seconds, "cpu": cpu, "messages": messages, **self.found, **more}
 
 
 def percentiles(trips: list[float]) -> dict:

@@ -1,11 +1,13 @@
 """Side by side: alternating rounds of candidates, each end in a process of its own, pinned.
 
-    versus.py [--lib mqcore --lib pyzmq ...] [--kind lat|thr] [--transport tcp|ipc|inproc]
-              [--size N] [--calls plain|many|batch|asyncio|uvloop]
+    versus.py [--lib mqcore --lib mqcore@FOLDER --lib pyzmq ...] [--kind lat|thr]
+              [--transport tcp|ipc|inproc] [--size N] [--calls plain|many|batch|asyncio|uvloop]
               [--place idle|awake|together|free] [--rounds N] [--seconds X]
               [--even-if-busy] [--name NAME] [--folder PATH]
 
-Everything may be given more than once. Prints a table and writes it to perf/results/NAME.md, every
+Everything may be given more than once. NAME@FOLDER is another build (candidates.py): two builds
+of a library alternate within each round, and a second table has the ratio of the two, round by
+round. Prints a table and writes it to perf/results/NAME.md, every
 single figure to NAME.json. The method and its pitfalls are in perf/README.md.
 """
 
@@ -16,10 +18,12 @@ import contextlib
 import statistics
 import sys
 import time
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import report
-from libraries import LIBRARIES, present
+from candidates import kind, known, present
+from libraries import LIBRARIES
 from pairs import Case, awake, cores, machine, quiet_or_exit, run_pair
 
 RESULTS = Path(__file__).with_name("results")
@@ -29,8 +33,11 @@ USUAL_PLACE = {
 }  # one core a process would be too few for some, one way
 OURS_ALONE = ("many", "batch")
 FIRST = {"lat": 500, "thr": 20_000}  # messages of the run that finds out how many to take
+FIRST_BUSY = {"lat": 20, "thr": 200}  # a call may take 5 ms there
+GROWTH = 20  # of that number at most, from one try to the next
 FIRST_BYTES = 256 << 20
-MOST_BYTES = 8 << 30
+MOST_BYTES = 2 << 30  # of a run: somebody's queues may take all of it
+WATCHED = {"lat": 500, "thr": 5}  # round trips; one way, the part of a usual run
 SPINS = 1.9  # cores used by both ends of a round trip, of which only one has work at a time
 
 
@@ -52,23 +59,49 @@ def taking_part(libraries: list[str], case: Case) -> list[str]:
     return [
         name
         for name in libraries
-        if case.calls in LIBRARIES[name].calls and case.transport in LIBRARIES[name].transports
+        if case.calls in kind(name).calls and case.transport in kind(name).transports
     ]
 
 
 def calibrated(library: str, case: Case, seconds: float) -> int:
     """How many messages take about so long; this run also warms caches, and shows what fails."""
     size = max(case.size, 1)
-    first = max(20, min(FIRST[case.kind], FIRST_BYTES // size))
+    usual = FIRST_BUSY if case.beside else FIRST
+    first = max(20, min(usual[case.kind], FIRST_BYTES // size))
     if seconds <= 0:  # a test of the benchmark, not a measurement
         first = max(20, first // 20)
-    found = run_pair(library, case, first)
-    count = int(first * seconds / max(found["seconds"], 1e-6))
-    return max(first, min(count, MOST_BYTES // size))
+    most, now = max(first, MOST_BYTES // size), first
+    while True:
+        took = max(run_pair(library, case, now)["seconds"], 1e-6)
+        count = max(first, min(int(now * seconds / took), most))
+        if not case.beside or count <= GROWTH * now:
+            return count
+        now *= GROWTH
+
+
+def rounds_of(libraries: Sequence[str], rounds: int) -> Iterable[str]:
+    """Each round has every candidate once, and begins with another one."""
+    for i in range(rounds):
+        start = i % len(libraries)
+        yield from (*libraries[start:], *libraries[:start])
+
+
+def watched(library: str, case: Case, count: int) -> float | None:
+    """Seconds for which a call held the GIL at longest, in a short run for this alone."""
+    if case.kind == "thr":
+        count = max(20, count // WATCHED["thr"])
+    else:
+        count = min(count, WATCHED["lat"])
+    try:
+        return run_pair(library, case._replace(beside="watch", place="free"), count)["held"]
+    except (RuntimeError, ValueError) as error:
+        print(f"  {library}, watched: {error}", file=sys.stderr, flush=True)
+        return None
 
 
 def measure(case: Case, libraries: list[str], rounds: int, seconds: float) -> dict[str, list[dict]]:
-    """Each round runs every candidate once, and begins with another one."""
+    """The first round finds out how many messages to take; after the last one, who holds the GIL
+    is watched, and left in each candidate's last run as `held`."""
     runs: dict[str, list[dict]] = {library: [] for library in libraries}
     counts: dict[str, int] = {}
 
@@ -82,19 +115,21 @@ def measure(case: Case, libraries: list[str], rounds: int, seconds: float) -> di
             print(f"  {library}: {error}", file=sys.stderr, flush=True)
             runs[library] = [{"error": str(error)}]
 
-    for i in range(rounds + 1):
-        start = i % len(libraries)
-        for library in libraries[start:] + libraries[:start]:
-            if "error" not in (runs[library] or [{}])[0]:
-                attempt(library)
+    for library in rounds_of(libraries, rounds + 1):
+        if "error" not in (runs[library] or [{}])[0]:
+            attempt(library)
+    for library, some in runs.items():
+        if seconds > 0 and not case.beside and "error" not in some[0]:
+            some[-1]["held"] = watched(library, case, counts[library])
     return runs
 
 
-def summary(runs: list[dict]) -> dict:
+def summary(case: Case, runs: list[dict]) -> dict:
     if "error" in runs[0]:
         return {"error": runs[0]["error"]}
     values = [run["value"] for run in runs]
     used = statistics.median(run["cpu"] * run["count"] / run["seconds"] for run in runs)
+    held = runs[-1].get("held")
     more = {
         key: statistics.median(run[key] for run in runs)
         for key in ("p99", "p999", "sender")
@@ -105,9 +140,18 @@ def summary(runs: list[dict]) -> dict:
         "low": min(values),
         "high": max(values),
         "cpu": statistics.median(run["cpu"] for run in runs),
-        "spins": "p99" in runs[0] and used > SPINS,
+        "held": held,
+        "spins": case.kind == "lat" and not case.beside and used > SPINS,
         **more,
     }
+
+
+def in_time(name: str, until: float) -> bool:
+    """May this row begin? If not, that is said."""
+    if time.monotonic() <= until:
+        return True
+    print(f"{name}: no time left", file=sys.stderr, flush=True)
+    return False
 
 
 def run_cases(cases: list[Case], options: argparse.Namespace, until: float = float("inf")) -> list:
@@ -117,20 +161,19 @@ def run_cases(cases: list[Case], options: argparse.Namespace, until: float = flo
         taking = taking_part(options.lib, case)
         if not taking:
             continue
-        if time.monotonic() > until:
-            print(f"{case.name}: no time left", file=sys.stderr, flush=True)
+        if not in_time(case.name, until):
             continue
         print(f"{case.name} ...", file=sys.stderr, flush=True)
         with awake(cores()) if case.place == "awake" else contextlib.nullcontext():
             runs = measure(case, taking, options.rounds, options.seconds)
-        found = {library: summary(some) for library, some in runs.items()}
+        found = {library: summary(case, some) for library, some in runs.items()}
         results.append({"name": case.name, **case._asdict(), "runs": runs, "summary": found})
     return results
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Those that the other scenarios have too."""
-    parser.add_argument("--lib", action="append", choices=LIBRARIES)
+    parser.add_argument("--lib", action="append", type=known, metavar="NAME[@BUILD]")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=1.0, help="about so long is a run")
     parser.add_argument("--even-if-busy", action="store_true", help="measure beside other work")
@@ -138,7 +181,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def complete(options: argparse.Namespace) -> argparse.Namespace:
-    options.lib = [name for name in options.lib or LIBRARIES if present(name)]
+    options.lib = [name for name in dict.fromkeys(options.lib or LIBRARIES) if present(name)]
     return options
 
 

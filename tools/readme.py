@@ -29,6 +29,7 @@ def drops() -> str:
 
 
 SHOWN = {"mqcore", "pyzmq", "raw"}  # the others are in the file itself
+LEFT_OUT = {"lowest to highest", "p99", "sender; p99", "GIL held at longest"}
 
 
 def figures(old: str) -> str:
@@ -38,16 +39,19 @@ def figures(old: str) -> str:
     if not tables:
         return old
     first, *lines = tables[-1].read_text().strip().split("\n")
-    rows = []
+    rows, head = [], []
     for line in lines:
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         if len(cells) < 4:
             rows.append("")
-        elif cells[1] in SHOWN | {"library"} or set(cells[1]) == {"-"}:
-            shown = (*cells[:3], *cells[5 if len(cells) == 8 else 4:])
+            continue
+        if cells[1] == "library":
+            head = cells
+        if cells[1] in SHOWN | {"library"} or set(cells[1]) == {"-"}:
+            shown = [cell for name, cell in zip(head, cells, strict=False) if name not in LEFT_OUT]
             rows.append(f"| {' | '.join(shown)} |")
     source = tables[-1].relative_to(ROOT).as_posix()
-    text = "\n".join(rows).strip()
+    text = re.sub(r"\n{3,}", "\n\n", "\n".join(rows).strip())
     return f"From `{source}` (all libraries and spreads are there). {first}\n\n{text}"
 
 

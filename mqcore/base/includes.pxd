@@ -5,8 +5,22 @@ from libc.stddef cimport size_t
 cdef extern from "<stdlib.h>" nogil:
     void* aligned_alloc(size_t alignment, size_t size)
 
+cdef extern from *:
+    int lowest_bit "__builtin_ctz" (unsigned int x) nogil       # its number; x is not 0
+
 cdef extern from "<sys/uio.h>" nogil:
     cdef struct iovec:
         void* iov_base
         size_t iov_len
+    ssize_t readv(int fd, const iovec* iov, int n)
     ssize_t writev(int fd, const iovec* iov, int n)
+
+cdef extern from * nogil:
+    """
+    #if defined(__GNUC__)
+    #define mq_prefetch(at) __builtin_prefetch(at)
+    #else
+    #define mq_prefetch(at) ((void) (at))
+    #endif
+    """
+    void prefetch "mq_prefetch"(const void* at)   # a hint; any address

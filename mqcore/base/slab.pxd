@@ -5,6 +5,9 @@ back to its pool), HEAP (exact size, freed) and PYOBJ (keeps a Python object ali
 release puts it on the pool's release stack, which threads that hold the GIL drain - never an I/O
 thread). A `Pool` belongs to one context. Any thread may retain and release; the pool has a spin
 lock of its own, held for a few instructions and never across a system call other than malloc.
+
+A `Landing` holds Python objects made ahead, whose memory is for large bodies to come: what is read
+into one needs no copy to become that object. Nobody sees the object before it is full.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
@@ -17,6 +20,8 @@ cdef enum OwnerKind:
 
 cdef enum:
     SLAB_CLASSES = 3          # payload capacities: 8, 64, 256 KiB (a little less: the header)
+    LANDINGS = 4
+    LAND_FROM = 256 * 1024    # smaller bodies are read in larger pieces than one body
 
 cdef struct Pool:
     atomic[uint32_t] lock
@@ -32,10 +37,15 @@ cdef struct Owner:
     Pool* pool
     Owner* next
     void* obj                     # PYOBJ: the object
-    size_t capacity               # bytes of payload behind this header (0 for PYOBJ)
+    size_t capacity               # bytes of payload behind this header; PYOBJ: at `room`, or 0
     uint32_t kind
     uint32_t klass
-    uint64_t pad[2]               # header is 64 bytes; the payload starts aligned
+    uint8_t* room                 # PYOBJ of a landing: the object's memory, to be filled
+    uint64_t pad[1]               # header is 64 bytes; the payload starts aligned
+
+cdef struct Landing:              # zero-initialise
+    atomic[size_t] size           # what is expected next; 0: nothing large
+    atomic[Owner*] slots[4]
 
 # -- any thread -------------------------------------------------------------------------------
 cdef Pool* pool_new() noexcept nogil
@@ -44,7 +54,10 @@ cdef Owner* slab_new(Pool* pool, uint32_t klass) noexcept nogil   # refs = 1; NU
 cdef Owner* heap_new(Pool* pool, size_t size) noexcept nogil      # refs = 1; exact size
 cdef Owner* heap_grow(Owner* owner, size_t size) noexcept nogil  # sole holder; may move; NULL: same
 cdef Owner* pyobj_new(Pool* pool, void* obj) noexcept nogil      # takes one reference of obj
+cdef Owner* pyobj_room(Pool* pool, void* obj, uint8_t* room, size_t size) noexcept nogil
 cdef void owner_free(Owner* owner) noexcept nogil         # called by owner_release at zero
+cdef Owner* landing_take(Landing* landing, size_t size) noexcept nogil  # of exactly size, or NULL
+cdef void landing_clear(Landing* landing) noexcept nogil
 # -- with the GIL -----------------------------------------------------------------------------
 cdef int pool_drain_released(Pool* pool) except -1        # decref what waits; returns how many
 
@@ -56,6 +69,17 @@ cdef inline uint8_t* owner_data(Owner* owner) noexcept nogil:
 cdef inline void owner_retain(Owner* owner) noexcept nogil:
     # SYNC: relaxed: a new reference is made from one that is already held
     owner.refs.fetch_add(1, memory_order_relaxed)
+
+
+cdef inline void owner_retain_many(Owner* owner, int64_t n) noexcept nogil:
+    # SYNC: relaxed: as owner_retain
+    owner.refs.fetch_add(n, memory_order_relaxed)
+
+
+cdef inline void owner_give_back(Owner* owner, int64_t n) noexcept nogil:
+    """References that were taken for nobody. The caller holds another one."""
+    # SYNC: relaxed: never the last ones, and nothing was written through them
+    owner.refs.fetch_sub(n, memory_order_relaxed)
 
 
 cdef inline void owner_release(Owner* owner) noexcept nogil:

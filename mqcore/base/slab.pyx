@@ -96,6 +96,40 @@ cdef Owner* pyobj_new(Pool* pool, void* obj) noexcept nogil:
     return owner
 
 
+cdef Owner* pyobj_room(Pool* pool, void* obj, uint8_t* room, size_t size) noexcept nogil:
+    cdef Owner* owner = _new(pool, 0, OWNER_PYOBJ, 0)
+    if owner != NULL:
+        owner.obj = obj
+        owner.room = room
+        owner.capacity = size
+        _count_in(pool, owner)
+    return owner
+
+
+cdef Owner* landing_take(Landing* landing, size_t size) noexcept nogil:
+    cdef Owner* owner
+    cdef int i
+    for i in range(LANDINGS):
+        if landing.slots[i].load() == NULL:
+            continue
+        # SYNC: seq_cst exchange: whoever gets it owns it, with what its maker wrote
+        owner = landing.slots[i].exchange(NULL)
+        if owner != NULL and owner.capacity == size:
+            return owner
+        if owner != NULL:
+            owner_release(owner)  # of a size that is expected no more
+    return NULL
+
+
+cdef void landing_clear(Landing* landing) noexcept nogil:
+    cdef Owner* owner
+    cdef int i
+    for i in range(LANDINGS):
+        owner = landing.slots[i].exchange(NULL)
+        if owner != NULL:
+            owner_release(owner)
+
+
 cdef void owner_free(Owner* owner) noexcept nogil:
     cdef Pool* pool = owner.pool
     cdef uint32_t klass = owner.klass

@@ -29,8 +29,9 @@ class Hub:
     """One per context; made with it, its threads start with the first socket."""
 
     def __init__(self, io_threads: int = 1, max_sockets: int = 65536,
-                 poller: str | None = None) -> None:
+                 poller: str | None = None, lead_tick: float = 0.01) -> None:
         self.io_threads = io_threads
+        self.lead_tick = lead_tick
         self.poller = poller or os.environ.get("MQCORE_POLLER") or "epoll"  # for tests
         self.max_sockets = max_sockets
         self.lock = threading.RLock()
@@ -59,7 +60,7 @@ class Hub:
         if self.closed:
             raise ContextClosed("the context is closed", hint="make a new one")
         if self._plane is None:
-            plane = PlaneCore(self.io_threads, self.poller)
+            plane = PlaneCore(self.io_threads, self.poller, self.lead_tick)
             plane.on_pins = self._watch_pins
             loop = ControlLoop()
             loop.start()

@@ -9,7 +9,7 @@ Slots are type-stable while the plane lives, so a stale fact is at worst one was
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libcpp.atomic cimport atomic
 
-from mqcore.base.slab cimport Owner
+from mqcore.base.slab cimport Landing, Owner
 from mqcore.link.pipe cimport Link, Marks
 from mqcore.link.plane cimport Plane
 from mqcore.reactor.io_thread cimport IoThread, Task, Watch
@@ -54,12 +54,16 @@ cdef struct PortOps:
     void (*event)(Pipe* pipe, uint32_t what) noexcept nogil
     # The engine touches the socket no more.
     void (*ended)(Port* port) noexcept nogil
+    # `delta` (1 or -1) more engines need the next edge at once, even if no caller leads: unsent
+    # bytes, a handshake, a FIN awaited.
+    void (*wants)(Port* port, int delta) noexcept nogil
 
 cdef struct Port:
     const PortOps* ops
     HandshakeConfig shake
     Marks send                # marks of the lane to the peer
     Marks recv
+    Landing landing           # filled by the receiving calls, emptied by the decoders
     atomic[uint32_t] next_peer
     uint32_t number           # the socket's number in the context
 
@@ -107,6 +111,7 @@ cdef struct Engine:
     Batch batch
     size_t ctl_sent
     uint32_t out_blocked
+    uint32_t wants            # we told the port so
     # stamps, ns
     int64_t born
     int64_t heard

@@ -10,9 +10,9 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport strlen
 
 from mqcore.base.clock cimport now_ns
-from mqcore.base.includes cimport iovec, writev
+from mqcore.base.includes cimport iovec, readv, writev
 from mqcore.base.message cimport MSG_CONTROL, MSG_MORE, Msg, msg_close, msg_size
-from mqcore.base.slab cimport owner_data, owner_release, slab_new
+from mqcore.base.slab cimport LAND_FROM, owner_data, owner_release, slab_new
 from mqcore.base.status cimport MQ_DONE, MQ_NEED_DATA, MQ_NOMEM, MQ_OK, MQ_PROTOCOL
 from mqcore.base.widen cimport widen
 from mqcore.base.ypipe cimport ypipe_flush, ypipe_unwrite, ypipe_write
@@ -22,7 +22,7 @@ from mqcore.link.pipe cimport (
 )
 from mqcore.link.plane cimport NOTE_DOWN, NOTE_UP, plane_note
 from mqcore.link.slots cimport slot_give, slot_take
-from mqcore.reactor.includes cimport EAGAIN, EINTR, close, errno, read, sched_yield
+from mqcore.reactor.includes cimport EAGAIN, EINTR, close, errno, sched_yield
 from mqcore.reactor.io_thread cimport io_post, io_timer
 from mqcore.reactor.poller cimport READY_IN, READY_OUT
 from mqcore.spi.pipe cimport (
@@ -51,6 +51,7 @@ cdef Codec* _codec_new(Plane* plane, Port* port, const EngineConfig* config) noe
         return NULL
     codec.ops = ops
     codec.pool = plane.pool
+    codec.landing = &port.landing
     codec.config = &port.shake
     codec.max_message_size = config.max_message_size
     if ops.init(codec):
@@ -82,6 +83,7 @@ cdef Engine* engine_new(Plane* plane, IoThread* io, Watch* watch, Port* port, in
     e.pipe = NULL
     e.in_blocked = 0
     e.out_blocked = 0
+    e.wants = 0
     e.input.slab = NULL       # the slot's last engine may have died in the middle of its input
     e.input.pos = NULL
     e.input.end = NULL
@@ -195,12 +197,21 @@ cdef inline void _rearm(Engine* e, uint32_t what) noexcept nogil:
         e.plane.poller.rearm(e.watch.set, e.fd, what)
 
 
+cdef void _want(Engine* e) noexcept nogil:
+    """Tell the socket whether our next edge can wait until a caller comes."""
+    cdef bint wants = e.out_blocked or (e.state != ENGINE_ACTIVE and e.state != ENGINE_DEAD)
+    if wants != e.wants:
+        e.wants = wants
+        e.port.ops.wants(e.port, 1 if wants else -1)
+
+
 cdef void _step(Engine* e, uint32_t notes) noexcept nogil:
     if notes & E_RELEASE and e.state == ENGINE_DEAD:
         _release(e)
         return
     if notes & E_START and e.state == ENGINE_NEW:
         e.state = ENGINE_HANDSHAKE
+        _want(e)
     if e.state == ENGINE_FREE or e.state == ENGINE_DEAD or e.state == ENGINE_NEW:
         return                # NEW: a fact that was meant for the slot's last tenant
     if notes & E_TERM:
@@ -220,6 +231,7 @@ cdef void _step(Engine* e, uint32_t notes) noexcept nogil:
         _read(e)
     if notes & E_ROOM:
         e.out_blocked = 0
+        _want(e)
     if e.out_blocked or (e.state != ENGINE_HANDSHAKE and e.state != ENGINE_ACTIVE):
         return
     if notes & (E_OUT | E_ROOM | E_START) or e.codec.ctl.n:
@@ -259,6 +271,7 @@ cdef void _drain(Engine* e) noexcept nogil:
     _let_go_of_pipe(e)
     shutdown(e.fd, SHUT_WR)
     e.state = ENGINE_DRAINING
+    _want(e)
     e.born = now_ns()
     e.word.fetch_or(E_IN)
 
@@ -272,6 +285,8 @@ cdef void _die(Engine* e, int code, const char* text, uint32_t fatal) noexcept n
         code = DOWN_RESET
     _let_go_of_pipe(e)
     e.state = ENGINE_DEAD
+    e.out_blocked = 0
+    _want(e)
     plane.poller.remove(e.watch.set, fd)
     e.fd = -1
     close(fd)
@@ -520,19 +535,20 @@ cdef bint _attach(Engine* e) noexcept nogil:
     e.inn = pipe.inn
     e.out = pipe.out
     e.state = ENGINE_ACTIVE
+    _want(e)
     plane_note(e.plane, NOTE_UP, e.port.number, e.slot, pipe.id, 0, 0, NULL, 0)
     e.port.ops.event(pipe, EVENT_ATTACH)
     e.word.fetch_or(E_OUT)
     return True
 
 
-cdef bint _want_slab(Engine* e) noexcept nogil:
+cdef bint _want_slab(Engine* e, uint32_t klass) noexcept nogil:
     """A slab to read into: the one at hand if nobody else holds a slice of it."""
-    if e.slab != NULL and e.slab.refs.load() != 1:
+    if e.slab != NULL and (e.slab.refs.load() != 1 or e.slab.klass != klass):
         owner_release(e.slab)
         e.slab = NULL
     if e.slab == NULL:
-        e.slab = slab_new(e.plane.pool, e.klass)
+        e.slab = slab_new(e.plane.pool, klass)
         if e.slab == NULL:
             _die(e, DOWN_MEMORY, b"out of memory", 0)
             return False
@@ -567,34 +583,52 @@ cdef void _fill(Engine* e, size_t n) noexcept nogil:
     e.input.pos = owner_data(e.slab)
     e.input.end = e.input.pos + n
     e.input.copy = n < SLICE_FROM
+
+
+cdef void _adapt(Engine* e, size_t n) noexcept nogil:
+    """The next slab's class, after a read of n bytes into this one."""
     if n == e.slab.capacity and e.klass < 2:
-        e.klass += 1          # reads fill it: take a larger one next time
+        e.klass += 1          # reads fill it
     elif n < e.slab.capacity // 16 and e.klass > 0:
         e.klass -= 1
 
 
+cdef bint _target(Engine* e, iovec* iov) noexcept nogil:
+    """Where the next bytes go: iov[0] the rest of a body under way, iov[1] a slab. Only a large
+    body is read together with what follows, and that is little, since the next one is cut off too
+    and copied out of the slab. False: the engine died."""
+    cdef uint8_t* at = NULL
+    cdef size_t room = 0
+    cdef uint64_t size = 0
+    if e.state == ENGINE_ACTIVE and e.codec.ops.direct(e.codec, &at, &room, &size):
+        _die(e, DOWN_MEMORY, b"out of memory", 0)
+        return False
+    iov[0].iov_base = at
+    iov[0].iov_len = room
+    iov[1].iov_len = 0
+    if room and size < LAND_FROM:
+        return True
+    if not _want_slab(e, 0 if room else e.klass):
+        return False
+    iov[1].iov_base = owner_data(e.slab)
+    iov[1].iov_len = e.slab.capacity
+    return True
+
+
 cdef void _read(Engine* e) noexcept nogil:
+    cdef iovec[2] iov
     cdef size_t budget = TURN
     cdef size_t room
-    cdef uint8_t* at
     cdef ssize_t n
-    cdef bint direct
     if e.input.pos != e.input.end or e.in_blocked:
         e.in_blocked = 0
         if not _use(e):       # what is held comes first: no poller announces it
             return
     while True:
-        room = 0
-        if e.state == ENGINE_ACTIVE and e.codec.ops.direct(e.codec, &at, &room):
-            _die(e, DOWN_MEMORY, b"out of memory", 0)
+        if not _target(e, iov):
             return
-        direct = room > 0
-        if not direct:
-            if not _want_slab(e):
-                return
-            at = owner_data(e.slab)
-            room = e.slab.capacity
-        n = read(e.fd, at, room)
+        room = iov[0].iov_len
+        n = readv(e.fd, &iov[0 if room else 1], 2 if room else 1)
         if n <= 0:
             if n < 0 and errno == EINTR:
                 continue
@@ -610,13 +644,15 @@ cdef void _read(Engine* e) noexcept nogil:
         if e.link != NULL:
             e.link.traffic.reads.fetch_add(1)
             e.link.traffic.bytes_in.fetch_add(n)
-        if direct:
-            e.codec.ops.filled(e.codec, n)
+        if room:
+            e.codec.ops.filled(e.codec, min(room, <size_t> n))
         else:
-            _fill(e, n)
+            _adapt(e, n)
+        if <size_t> n > room:
+            _fill(e, n - room)
         if not _use(e):
             return
-        if <size_t> n < room and not e.hup:
+        if <size_t> n < room + iov[1].iov_len and not e.hup:
             _spare_slab(e)
             _rearm(e, READY_IN)
             return            # short read: the kernel has no more, the next byte gives an edge
@@ -702,6 +738,7 @@ cdef void _write(Engine* e) noexcept nogil:
                 continue
             if errno == EAGAIN:
                 e.out_blocked = 1
+                _want(e)
                 _rearm(e, READY_OUT)
             else:
                 _die_errno(e, b"the connection broke")

@@ -10,7 +10,9 @@ from mqcore.base.ypipe cimport ypipe_fini, ypipe_init
 from mqcore.spi.pipe cimport lane_read
 
 cdef enum:
-    SHOW_EVERY = 128          # a reader publishes its count this often (and when it finds nothing)
+    # A reader publishes its count this often, after a quarter of the mark in bytes, and when it
+    # finds nothing.
+    SHOW_EVERY = 128
 
 
 cdef int _lane_init(Lane* lane, const Marks* marks) noexcept nogil:
@@ -21,6 +23,7 @@ cdef int _lane_init(Lane* lane, const Marks* marks) noexcept nogil:
     lane.hwm_bytes = marks.bytes
     lane.conflate = marks.conflate
     lane.step = SHOW_EVERY
+    lane.step_bytes = marks.bytes // 4
     if marks.msgs // 2 < SHOW_EVERY:
         lane.step = marks.msgs // 2 + 1
     return 0

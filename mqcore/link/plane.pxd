@@ -45,7 +45,8 @@ cdef struct Plane:
     uint32_t n_blocks
     uint32_t n_slots
 
-cdef Plane* plane_new(const PollerOps* poller, int io_threads) noexcept nogil   # NULL: errno
+# NULL: errno. lead_tick: ns between looks whether callers still read for themselves
+cdef Plane* plane_new(const PollerOps* poller, int io_threads, int64_t lead_tick) noexcept nogil
 cdef void plane_stop(Plane* plane) noexcept nogil          # joins the I/O threads
 # stopped, and no socket posts any more: close the descriptors. Idempotent.
 cdef void plane_shut(Plane* plane) noexcept nogil

@@ -1,15 +1,19 @@
 """The data plane of one context: see plane.pxd."""
 
+from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
 
 from mqcore.base.slab cimport pool_free, pool_new
 from mqcore.reactor.includes cimport close
-from mqcore.reactor.io_thread cimport io_abandon, io_free, io_new, io_shut, io_start, io_stop
+from mqcore.reactor.io_thread cimport (
+    TICK_LED, io_abandon, io_free, io_new, io_shut, io_start, io_stop,
+)
 from mqcore.reactor.mailbox cimport mailbox_init, mailbox_put, mailbox_take
 
 
-cdef Plane* plane_new(const PollerOps* poller, int io_threads) noexcept nogil:
+cdef Plane* plane_new(const PollerOps* poller, int io_threads,
+                      int64_t lead_tick) noexcept nogil:
     cdef Plane* plane = <Plane*> calloc(1, sizeof(Plane))
     cdef int i
     if plane == NULL:
@@ -23,6 +27,8 @@ cdef Plane* plane_new(const PollerOps* poller, int io_threads) noexcept nogil:
         return NULL
     for i in range(io_threads):
         plane.ios[i] = io_new(poller)
+        if plane.ios[i] != NULL:
+            plane.ios[i].ticks[TICK_LED].period = lead_tick
         if plane.ios[i] == NULL or io_start(plane.ios[i]):
             plane_stop(plane)
             plane_free(plane)

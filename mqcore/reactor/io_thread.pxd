@@ -24,11 +24,22 @@ cdef struct Task:             # embedded in what is to be run; memory outlives t
     TaskRun run               # on the I/O thread; may not block
     void* arg
 
-cdef struct Tick:             # embedded; called about every millisecond while it returns True
+cdef enum:                    # Tick.which
+    TICK_FLUSH = 0            # every millisecond
+    TICK_LED = 1              # every ten, unless the context says otherwise
+    TICKS = 2
+
+cdef struct Tick:             # embedded; called every period of its kind while it returns True
     Tick* next
     uint32_t listed
+    uint32_t which
     bint (*run)(Tick* tick, IoThread* io) noexcept nogil
     void* arg
+
+cdef struct TickList:
+    Tick* head
+    int64_t period            # ns
+    int64_t next              # when, if there are any
 
 cdef struct Watch:            # a nested set: its descriptors' events are harvested by whoever waits
     void* set
@@ -55,8 +66,7 @@ cdef struct IoThread:
     Timer* timers             # binary heap
     size_t n_timers
     size_t cap_timers
-    Tick* ticks
-    int64_t tick_ns
+    TickList[2] ticks         # by Tick.which
     atomic[uint64_t] loops    # times it woke, for tests
 
 cdef IoThread* io_new(const PollerOps* poller) noexcept nogil           # NULL: errno
@@ -77,4 +87,5 @@ cdef void io_sync(IoThread* io) noexcept nogil
 cdef int io_timer(IoThread* io, int64_t when, void (*fire)(void*, uint64_t,
                                                            IoThread*) noexcept nogil,
                   void* arg, uint64_t tag) noexcept nogil                             # Status
-cdef void io_tick(IoThread* io, Tick* tick) noexcept nogil
+cdef void io_tick(IoThread* io, Tick* tick) noexcept nogil      # idempotent
+cdef void io_untick(IoThread* io, Tick* tick) noexcept nogil

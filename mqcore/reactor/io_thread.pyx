@@ -4,6 +4,7 @@ The order before it sleeps is the wake-up rule: say "asleep" (seq_cst), look at 
 sleep. A poster pushes, then looks whether somebody sleeps.
 """
 
+from libc.stdint cimport INT64_MAX, int64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memset
 from posix.signal cimport sigset_t
@@ -21,7 +22,8 @@ from mqcore.reactor.wakeup cimport (
 
 cdef enum:
     HARVEST = 64
-    TICK_NS = 1000000
+    FLUSH_NS = 1000000
+    LED_NS = 10000000
     ENDED_LOOK_NS = 10000000  # how often io_sync looks whether there is a thread at all
 
 
@@ -36,7 +38,8 @@ cdef IoThread* io_new(const PollerOps* poller) noexcept nogil:
         return NULL
     memset(<void*> io, 0, sizeof(IoThread))
     io.poller = poller
-    io.tick_ns = TICK_NS
+    io.ticks[TICK_FLUSH].period = FLUSH_NS
+    io.ticks[TICK_LED].period = LED_NS
     io.wake = eventfd_new()
     if io.wake < 0:
         free(io)
@@ -204,22 +207,39 @@ cdef void _fire_timers(IoThread* io) noexcept nogil:
 # -- ticks -----------------------------------------------------------------------------------------
 
 cdef void io_tick(IoThread* io, Tick* tick) noexcept nogil:
+    cdef TickList* ticks = &io.ticks[tick.which]
+    if tick.listed:
+        return
+    if ticks.head == NULL:
+        ticks.next = now_ns() + ticks.period
+    tick.listed = 1
+    tick.next = ticks.head
+    ticks.head = tick
+
+
+cdef void io_untick(IoThread* io, Tick* tick) noexcept nogil:
+    cdef Tick** at = &io.ticks[tick.which].head
     if not tick.listed:
-        tick.listed = 1
-        tick.next = io.ticks
-        io.ticks = tick
+        return
+    while at[0] != tick:
+        at = &at[0].next
+    at[0] = tick.next
+    tick.listed = 0
 
 
-cdef void _run_ticks(IoThread* io) noexcept nogil:
-    cdef Tick* tick = io.ticks
+cdef void _run_ticks(IoThread* io, TickList* ticks) noexcept nogil:
+    cdef Tick* tick = ticks.head
     cdef Tick* following
-    io.ticks = NULL
+    if tick == NULL or now_ns() < ticks.next:
+        return
+    ticks.head = NULL
     while tick != NULL:
         following = tick.next
         tick.listed = 0
         if tick.run(tick, io):
             io_tick(io, tick)
         tick = following
+    ticks.next = now_ns() + ticks.period
 
 
 # -- the loop --------------------------------------------------------------------------------------
@@ -243,19 +263,19 @@ cdef bint _run_posted(IoThread* io) noexcept nogil:
     return True
 
 
-cdef int64_t _patience(IoThread* io, int64_t next_tick) noexcept nogil:
+cdef int64_t _patience(IoThread* io) noexcept nogil:
+    cdef int64_t when = INT64_MAX
     cdef int64_t now
-    cdef int64_t wait = -1
-    if io.ticks == NULL and io.n_timers == 0:
+    cdef int i
+    if io.n_timers:
+        when = io.timers[0].when
+    for i in range(TICKS):
+        if io.ticks[i].head != NULL and io.ticks[i].next < when:
+            when = io.ticks[i].next
+    if when == INT64_MAX:
         return -1
     now = now_ns()
-    if io.n_timers:
-        wait = io.timers[0].when - now
-        if wait < 0:
-            wait = 0
-    if io.ticks != NULL and (wait < 0 or next_tick - now < wait):
-        wait = next_tick - now if next_tick > now else 0
-    return wait
+    return when - now if when > now else 0
 
 
 cdef void* _main(void* arg) noexcept nogil:
@@ -263,13 +283,11 @@ cdef void* _main(void* arg) noexcept nogil:
     cdef Ready[HARVEST] found
     cdef Watch* watch
     cdef int n, i
-    cdef int64_t next_tick = 0
     pthread_setname_np(pthread_self(), b"mqcore-io")
     while not io.stopping.load():
         _run_posted(io)
-        if io.ticks != NULL and now_ns() >= next_tick:
-            _run_ticks(io)
-            next_tick = now_ns() + io.tick_ns
+        for i in range(TICKS):
+            _run_ticks(io, &io.ticks[i])
         _fire_timers(io)
         io.asleep.exchange(1)
         widen()
@@ -277,7 +295,7 @@ cdef void* _main(void* arg) noexcept nogil:
             io.asleep.exchange(0)
             n = io.poller.wait(io.set, found, HARVEST, 0, NULL)
         else:
-            n = io.poller.wait(io.set, found, HARVEST, _patience(io, next_tick), NULL)
+            n = io.poller.wait(io.set, found, HARVEST, _patience(io), NULL)
             io.asleep.exchange(0)
         io.loops.fetch_add(1)
         for i in range(n):

@@ -7,20 +7,25 @@ is far cheaper than getting the GIL back). Only a call that must wait lets go of
 
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport (
+    PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE,
+)
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stdint cimport INT64_MAX, int64_t, uint8_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memmove, memset
+from libcpp.atomic cimport memory_order_release
 
 from mqcore.base.message cimport (
-    MSG_ENVELOPE, MSG_MORE, msg_close, msg_copy, msg_data, msg_init_ref, msg_size, vec_clear,
-    vec_fini, vec_push,
+    MSG_ENVELOPE, MSG_INLINE_MAX, MSG_MORE, msg_close, msg_copy, msg_data, msg_init_inline,
+    msg_init_ref, msg_size, vec_clear, vec_fini, vec_push,
 )
-from mqcore.base.slab cimport Owner, pool_drain_released, pyobj_new
+from mqcore.base.slab cimport LAND_FROM, Owner, landing_clear, pool_drain_released, pyobj_new
 from mqcore.base.status cimport MQ_AGAIN, MQ_FULL, MQ_OK
 from mqcore.sock.arrays cimport batch_of
 from mqcore.sock.message cimport (
-    Message, joined, message_end, message_new, part_copy, part_from, parts_list, skip_envelope,
+    Message, foresee, joined, message_end, message_new, part_copy, part_from, parts_list,
+    skip_envelope,
 )
 from mqcore.sock.pinned cimport Pin, Pinned, pinned_new
 from mqcore.sock.sock cimport (
@@ -39,53 +44,73 @@ cdef enum:
     BURST = 512               # messages gathered before they are given to the socket
 
 
+cdef inline int ready(SocketCore self) except -1:
+    """check(), but what goes well is decided here."""
+    if (self.s == NULL or self.plane.forked or self.device_owned or self.s.closing.load()
+            or self.plane.plane.pool.released.load() != NULL):
+        self.check()
+    return 0
+
+
+cdef inline int offer(SocketCore self, Msg* parts, size_t n, uint32_t peer) noexcept:
+    """One try. Status; the parts stay ours unless MQ_OK."""
+    cdef int rc
+    cdef size_t i
+    cdef size_t size = 0
+    for i in range(n):
+        size += msg_size(&parts[i])
+    if size > HOLD_GIL or self.s.lock.load():
+        with nogil:
+            rc = sock_send_to(self.s, peer, parts, n) if peer else sock_send(self.s, parts, n)
+    else:
+        rc = sock_send_to(self.s, peer, parts, n) if peer else sock_send(self.s, parts, n)
+    if rc == MQ_OK and not peer:
+        self.owes = False
+    return rc
+
+
 @cython.no_gc_clear
 cdef class SocketCore(SocketHandle):
     # -- inside ------------------------------------------------------------------------------------
 
     cdef MsgVec* take_vec(self) except NULL:
-        cdef MsgVec* v = self.spare.exchange(NULL)
+        cdef MsgVec* v
+        if not self.vec_taken.exchange(1):
+            return &self.vec
+        v = <MsgVec*> calloc(1, sizeof(MsgVec))
         if v == NULL:
-            v = <MsgVec*> calloc(1, sizeof(MsgVec))
-            if v == NULL:
-                raise MemoryError()
+            raise MemoryError()
         return v
 
     cdef void give_vec(self, MsgVec* v) noexcept:
-        vec_clear(v)
-        v = self.spare.exchange(v)
-        if v != NULL:
+        if v == &self.vec:
+            vec_clear(v)
+            self.vec_taken.store(0, memory_order_release)   # SYNC: hands the vector to the next one
+        else:
             vec_fini(v)
             free(v)
 
     cdef int attempt(self, Msg* parts, size_t n, uint32_t peer) except -1:
         """One try. MQ_OK, MQ_AGAIN, MQ_FULL; others raise. The parts stay ours unless MQ_OK."""
-        cdef int rc
-        cdef size_t i
-        cdef size_t size = 0
-        for i in range(n):
-            size += msg_size(&parts[i])
-        if size > HOLD_GIL or self.s.lock.load():
-            with nogil:
-                rc = sock_send_to(self.s, peer, parts, n) if peer else sock_send(self.s, parts, n)
-        else:
-            rc = sock_send_to(self.s, peer, parts, n) if peer else sock_send(self.s, parts, n)
-        if rc == MQ_OK:
-            if not peer:
-                self.owes = False
-            return MQ_OK
-        if rc == MQ_AGAIN or rc == MQ_FULL:
-            return rc
-        self.fail(rc, True)
+        cdef int rc = offer(self, parts, n, peer)
+        if rc != MQ_OK and rc != MQ_AGAIN and rc != MQ_FULL:
+            self.fail(rc, True)
+        return rc
 
     cdef int push(self, Msg* parts, size_t n, object timeout) except -1:
         """Send, waiting as long as it takes."""
-        cdef int64_t deadline
         cdef uint32_t seen = self.s.change.load()
         cdef int rc = self.attempt(parts, n, 0)
+        if rc != MQ_OK:
+            self.push_late(parts, n, rc, seen, timeout)
+        return 0
+
+    cdef int push_late(self, Msg* parts, size_t n, int rc, uint32_t seen, object timeout) except -1:
+        """What a try that ended with `rc` leaves to do: wait and try again."""
+        cdef int64_t deadline
         cdef bint late = False
-        if rc == MQ_OK:
-            return 0
+        if rc != MQ_AGAIN and rc != MQ_FULL:
+            self.fail(rc, True)
         deadline = self.deadline(timeout, self.send_ns)
         while True:
             if deadline == 0 or late:
@@ -118,8 +143,6 @@ cdef class SocketCore(SocketHandle):
         """Receive one message into v, waiting as long as it takes."""
         cdef uint32_t seen = self.s.change.load()
         cdef int rc
-        cdef int64_t deadline
-        cdef bint late = False
         if self.held.n:
             self.held, v[0] = v[0], self.held
             if self._level is not None:
@@ -132,8 +155,14 @@ cdef class SocketCore(SocketHandle):
             rc = sock_recv(self.s, v)
         if self._level is not None:
             self._level.settle()
-        if rc == MQ_OK:
-            return 0
+        if rc != MQ_OK:
+            self.pull_late(v, rc, seen, timeout)
+        return 0
+
+    cdef int pull_late(self, MsgVec* v, int rc, uint32_t seen, object timeout) except -1:
+        """What a try that ended with `rc` leaves to do: wait and try again."""
+        cdef int64_t deadline
+        cdef bint late = False
         if rc != MQ_AGAIN:
             self.fail(rc, False)
         deadline = self.deadline(timeout, self.recv_ns)
@@ -142,6 +171,8 @@ cdef class SocketCore(SocketHandle):
                 raise NotSubscribed("nothing is subscribed, so nothing can arrive",
                                     hint='subscribe(b"") is everything')
             if deadline == 0 or late:
+                if late:
+                    landing_clear(&self.s.port.landing)
                 raise RecvTimeout(f"no message came{self._span(timeout, self.recv_ns)}")
             late = self.wait(seen, deadline)
             seen = self.s.change.load()
@@ -192,13 +223,21 @@ cdef class SocketCore(SocketHandle):
         sent."""
         cdef Msg m
         cdef bint pinned = False
-        self.check()
-        part_from(&m, self.plane.plane.pool, &self.arena, data, &pinned)
-        try:
-            self.push(&m, 1, timeout)
-        except BaseException:
-            msg_close(&m)
-            raise
+        cdef uint32_t seen
+        cdef int rc
+        ready(self)
+        if PyBytes_CheckExact(data) and PyBytes_GET_SIZE(data) <= MSG_INLINE_MAX:
+            msg_init_inline(&m, <const uint8_t*> PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
+        else:
+            part_from(&m, self.plane.plane.pool, &self.arena, data, &pinned)
+        seen = self.s.change.load()
+        rc = offer(self, &m, 1, 0)
+        if rc != MQ_OK:
+            try:
+                self.push_late(&m, 1, rc, seen, timeout)
+            except BaseException:
+                msg_close(&m)
+                raise
         if pinned and self.plane.on_pins is not None:
             self.plane.on_pins()
 
@@ -386,13 +425,20 @@ cdef class SocketCore(SocketHandle):
         """Receive one message, its parts joined. Waits up to `timeout` seconds, then
         RecvTimeout."""
         cdef MsgVec* v
-        self.check()
-        self.refuse_router()
-        self.owe()
+        cdef size_t size
+        ready(self)
+        if self.routes or self.answers:
+            self.refuse_router()
+            self.owe()
         v = self.take_vec()
         try:
             self.pull(v, timeout)
             self.owes = self.answers
+            size = msg_size(&v.at[v.n - 1])
+            if size >= LAND_FROM or self.s.port.landing.size.load():
+                foresee(&self.s.port.landing, self.plane.plane.pool, size)
+            elif v.n == 1:
+                return PyBytes_FromStringAndSize(<char*> msg_data(v.at), size)
             return joined(v, skip_envelope(v, 0), v.n)
         finally:
             self.give_vec(v)

@@ -13,9 +13,9 @@ from mqcore.base.message cimport (
 from mqcore.base.status cimport MQ_AGAIN, MQ_FULL, MQ_OK
 from mqcore.reactor.poller cimport PollerOps, Ready
 from mqcore.sock.sock cimport (
-    sock_act, sock_changed, sock_query, sock_recv_many, sock_send_many, sock_watch,
+    sock_act, sock_changed, sock_query, sock_recv_many, sock_send_many,
 )
-from mqcore.sock.wait cimport lead_enter, lead_leave
+from mqcore.sock.watch cimport lead_enter, lead_leave, watch_open
 from mqcore.spi.pattern cimport PAT_EXCHANGE, PAT_RECV, PAT_SEND, Q_CAN_SEND
 from mqcore.spi.sink cimport SINK_ABI, SinkOps
 
@@ -80,7 +80,7 @@ cdef class DeviceCore:
         back_ = _open(&self.back_flow, back.s, front.s)
         if not forth and not back_:
             raise UsageError(f"nothing can flow between {front.plugin.name} and {back.plugin.name}")
-        if sock_watch(front.s) < 0 or sock_watch(back.s) < 0:
+        if watch_open(front.s) < 0 or watch_open(back.s) < 0:
             raise OSError("no descriptors left for the device")
         for s in (front, back, *((capture,) if capture is not None else ())):
             s.device_owned = True

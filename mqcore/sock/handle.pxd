@@ -14,7 +14,8 @@ cdef class SocketHandle:
     cdef Sock* s
     cdef readonly PlaneCore plane
     cdef readonly PatternPlugin plugin
-    cdef atomic[MsgVec*] spare            # a vector kept for the next call
+    cdef MsgVec vec                       # the vector of one call at a time, others make their own
+    cdef atomic[uint32_t] vec_taken
     cdef atomic[Owner*] arena             # slab that bodies of middle size are copied into
     cdef int64_t send_ns                  # default time-outs; -1 for ever
     cdef int64_t recv_ns

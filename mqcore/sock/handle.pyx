@@ -12,8 +12,8 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
 from mqcore.base.clock cimport now_ns
-from mqcore.base.message cimport MsgVec, vec_fini
-from mqcore.base.slab cimport Owner, owner_release, pool_drain_released
+from mqcore.base.message cimport vec_fini
+from mqcore.base.slab cimport Owner, landing_clear, owner_release, pool_drain_released
 from mqcore.base.status cimport (
     MQ_CLOSED, MQ_GONE, MQ_INVALID, MQ_NO_PEER, MQ_NOMEM, MQ_OK, MQ_STATE, MQ_UNSUPPORTED,
 )
@@ -24,14 +24,15 @@ from mqcore.link.pipe cimport Link
 from mqcore.link.slots cimport engine_at
 from mqcore.reactor.includes cimport close, sched_yield
 from mqcore.sock.inproc cimport sock_join
+from mqcore.sock.message cimport ARENA_TAKEN
 from mqcore.sock.pipes cimport account
 from mqcore.sock.sock cimport (
     CLOSING_ALL, NOTIFIERS, WAIT_TIMEOUT, Ended, sock_abandon, sock_changed, sock_close_input,
-    sock_drop_all, sock_enter,
-    sock_free, sock_leave, sock_new, sock_outstanding, sock_query, sock_subscribe, sock_unwatch,
-    sock_watch,
+    sock_drop_all, sock_enter, sock_free, sock_leave, sock_new, sock_outstanding, sock_query,
+    sock_subscribe,
 )
 from mqcore.sock.wait cimport sock_wait
+from mqcore.sock.watch cimport watch_close, watch_now, watch_open
 from mqcore.spi.pattern cimport (
     PAT_EXCHANGE, PAT_IDENTITY, PAT_RECV, PAT_SEND, Q_CAN_RECV, Q_CAN_SEND,
 )
@@ -63,14 +64,16 @@ cdef class SocketHandle:
 
     cdef void let_go(self) noexcept:
         """The memory that is only kept for speed, and a message that nobody came for."""
-        cdef MsgVec* v = self.spare.exchange(NULL)
-        cdef Owner* arena = self.arena.exchange(NULL)
-        if v != NULL:
-            vec_fini(v)
-            free(v)
-        if arena != NULL:
-            owner_release(arena)
+        cdef Owner* arena = self.arena.load()
+        if not self.vec_taken.exchange(1):
+            vec_fini(&self.vec)
+            self.vec_taken.store(0)
+        if arena != <Owner*> ARENA_TAKEN and self.arena.compare_exchange_strong(arena, NULL):
+            if arena != NULL:
+                owner_release(arena)
         vec_fini(&self.held)
+        if self.s != NULL:
+            landing_clear(&self.s.port.landing)
 
     cdef int check(self) except -1:
         if self.plane is None or self.s == NULL:
@@ -244,7 +247,7 @@ cdef class SocketHandle:
         config.max_message_size = max_message_size
         if self.s.closing.load() == CLOSING_ALL:     # while it lingers a late connection is welcome
             raise SocketClosed("the socket is closed")
-        if sock_watch(self.s) < 0:
+        if watch_open(self.s) < 0:
             raise OSError("no descriptors left for the socket's poll set")
         self.s.engines.fetch_add(1)
         e = engine_new(self.plane.plane, self.s.watch.io, &self.s.watch, &self.s.port, fd, &config)
@@ -362,6 +365,7 @@ cdef class SocketHandle:
     def _arm(self, int place):
         """From now on the next change writes the eventfd. Look again after arming."""
         self.s.notifiers[place].armed.exchange(1)
+        watch_now(self.s)
 
     @property
     def closed(self):
@@ -395,7 +399,11 @@ cdef class SocketHandle:
     def _unwatch(self):
         """Closed and settled: a socket object that is kept holds no descriptor."""
         with nogil:
-            sock_unwatch(self.s)
+            watch_close(self.s)
+
+    def _watched_by(self):
+        """"io thread", "callers" who come and go, or a "leader" who sleeps."""
+        return ("io thread", "callers", "leader")[self.s.watch_state.load()]
 
     def _accounts(self):
         """Everything countable, in one look: dict(sent, received, waiting, unmatched, dropped,

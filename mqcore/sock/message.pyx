@@ -8,13 +8,15 @@ from cpython.bytes cimport (
 )
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.string cimport memcpy
+from libcpp.atomic cimport memory_order_acquire, memory_order_release
 
 from mqcore.base.message cimport (
-    MSG_ENVELOPE, MSG_INLINE_MAX, MSG_MORE, MSG_ROUTING_ID, msg_close, msg_copy, msg_data, msg_init,
-    msg_init_copy, msg_init_inline, msg_init_ref, msg_size, vec_fini, vec_push,
+    MSG_ENVELOPE, MSG_INLINE_MAX, MSG_MORE, MSG_REF, MSG_ROUTING_ID, msg_close, msg_copy, msg_data,
+    msg_init, msg_init_copy, msg_init_inline, msg_init_ref, msg_size, vec_fini, vec_push,
 )
 from mqcore.base.slab cimport (
-    Owner, owner_data, owner_release, owner_retain, pyobj_new, slab_new,
+    LAND_FROM, LANDINGS, OWNER_PYOBJ, Owner, landing_clear, owner_data, owner_release, owner_retain,
+    pyobj_new, pyobj_room, slab_new,
 )
 from mqcore.base.status cimport MQ_NOMEM, MQ_OK
 
@@ -22,6 +24,8 @@ from mqcore.errors import UsageError
 
 cdef enum:
     BY_REFERENCE = 4096           # `bytes` from this size on are sent without a copy
+    FORESEE_BYTES = 4 << 20       # memory made ahead, but for one body of up to:
+    FORESEE_MOST = 64 << 20
     VIEW_FROM = 4096              # received parts from this size on are views of their slab
 
 
@@ -34,12 +38,16 @@ cdef int part_copy(Msg* m, Pool* pool, atomic[Owner*]* arena, const uint8_t* dat
         return MQ_OK
     if size >= BY_REFERENCE:
         return msg_init_copy(m, pool, data, size)
-    slab = arena.exchange(NULL)       # nobody else copies into it now
+    # SYNC: acquire: what its last holder wrote into it
+    slab = arena.exchange(<Owner*> ARENA_TAKEN, memory_order_acquire)
+    if slab == <Owner*> ARENA_TAKEN:
+        return msg_init_copy(m, pool, data, size)
     if slab == NULL or slab.pad[0] + size > slab.capacity:
         if slab != NULL:
             owner_release(slab)
         slab = slab_new(pool, 1)
         if slab == NULL:
+            arena.store(NULL)
             return MQ_NOMEM
         slab.pad[0] = 0
     at = owner_data(slab) + slab.pad[0]
@@ -47,9 +55,7 @@ cdef int part_copy(Msg* m, Pool* pool, atomic[Owner*]* arena, const uint8_t* dat
     slab.pad[0] += (size + 7) & ~(<size_t> 7)
     owner_retain(slab)
     msg_init_ref(m, slab, at, size)
-    slab = arena.exchange(slab)
-    if slab != NULL:
-        owner_release(slab)
+    arena.store(slab, memory_order_release)     # SYNC: hands it to the next one
     return MQ_OK
 
 
@@ -97,13 +103,52 @@ cdef size_t skip_envelope(MsgVec* v, size_t start) noexcept nogil:
     return start
 
 
+cdef bytes part_bytes(Msg* m):
+    """The body: the very object that it lies in, if it fills that, or a copy."""
+    cdef char* data = <char*> msg_data(m)
+    cdef size_t size = msg_size(m)
+    cdef object whole
+    if m.kind == MSG_REF and m.u.ref.owner.kind == OWNER_PYOBJ:
+        whole = <object> m.u.ref.owner.obj
+        if (PyBytes_CheckExact(whole) and PyBytes_AS_STRING(whole) == data
+                and PyBytes_GET_SIZE(whole) == <Py_ssize_t> size):
+            return whole
+    return PyBytes_FromStringAndSize(data, size)
+
+
+cdef int foresee(Landing* landing, Pool* pool, size_t size) except -1:
+    cdef Owner* owner
+    cdef bytes body
+    cdef size_t i, n
+    if landing.size.load() != size:
+        landing_clear(landing)
+        landing.size.store(size if LAND_FROM <= size <= FORESEE_MOST else 0)
+        return 0
+    n = min(max(FORESEE_BYTES // size, 1), LANDINGS)
+    for i in range(n):
+        if landing.slots[i].load() != NULL:
+            continue
+        try:
+            body = PyBytes_FromStringAndSize(NULL, size)
+        except MemoryError:
+            return 0              # then the next one is copied
+        owner = pyobj_room(pool, <void*> body, <uint8_t*> PyBytes_AS_STRING(body), size)
+        if owner == NULL:
+            return 0
+        Py_INCREF(body)
+        owner = landing.slots[i].exchange(owner)
+        if owner != NULL:
+            owner_release(owner)  # another thread was here
+    return 0
+
+
 cdef bytes joined(MsgVec* v, size_t start, size_t end):
     cdef size_t i
     cdef Py_ssize_t size = 0
     cdef bytes out
     cdef char* at
     if end - start == 1:
-        return PyBytes_FromStringAndSize(<char*> msg_data(&v.at[start]), msg_size(&v.at[start]))
+        return part_bytes(&v.at[start])
     for i in range(start, end):
         size += msg_size(&v.at[i])
     out = PyBytes_FromStringAndSize(NULL, size)
@@ -118,7 +163,7 @@ cdef list parts_list(MsgVec* v, size_t start, size_t end):
     cdef list out = []
     cdef size_t i
     for i in range(start, end):
-        out.append(PyBytes_FromStringAndSize(<char*> msg_data(&v.at[i]), msg_size(&v.at[i])))
+        out.append(part_bytes(&v.at[i]))
     return out
 
 

@@ -1,7 +1,7 @@
 """PlaneCore: the data plane of a context as Python holds it."""
 
 cimport cython
-from libc.stdint cimport uint32_t
+from libc.stdint cimport int64_t, uint32_t
 from libc.stdlib cimport free
 
 from mqcore.base.slab cimport pool_drain_released
@@ -23,7 +23,7 @@ cdef class PlaneCore:
     """Pool, I/O threads and engine slots. Owned by a Context; ended by stop(), freed with the
     object."""
 
-    def __cinit__(self, int io_threads=1, str poller="epoll"):
+    def __cinit__(self, int io_threads=1, str poller="epoll", double lead_tick=0.01):
         cdef const PollerOps* ops
         if poller == "epoll":
             ops = epoll_ops()
@@ -31,7 +31,7 @@ cdef class PlaneCore:
             ops = poll_ops()
         else:
             raise ValueError(f"no poller is called {poller!r}; there are epoll and poll")
-        self.plane = plane_new(ops, io_threads)
+        self.plane = plane_new(ops, io_threads, <int64_t> (lead_tick * 1e9))
         if self.plane == NULL:
             raise OSError("cannot start the I/O threads: descriptors or memory are short")
 

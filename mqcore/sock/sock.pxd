@@ -79,6 +79,15 @@ cdef struct Sock:
     Watch watch
     int wake                  # eventfd in that set, edge-triggered, never read
     atomic[uint32_t] watching
+    atomic[uint32_t] watch_lock
+    atomic[uint32_t] watch_state  # WATCH_*
+    atomic[uint32_t] epoch    # times that somebody entered as leader
+    atomic[int32_t] wants     # engines that must not wait for a tick
+    uint32_t ticking          # under the watch's lock
+    uint32_t ticked_epoch     # the tick's own
+    int64_t entered           # the leader's own: ns, when he did
+    Tick led_tick
+    Task led_task
     Notifier[16] notifiers
     # -- under the lock --------------------------------------------------------------------------
     Pipe* all                 # attached pipes
@@ -105,9 +114,6 @@ cdef struct Sock:
 
 cdef Sock* sock_new(Plane* plane, const PatternOps* ops, uint32_t number) noexcept nogil
 cdef void sock_free(Sock* s) noexcept nogil               # no engine, no pipe, no call inside
-# closed, and nobody inside: give the set and its eventfd back. Idempotent.
-cdef void sock_unwatch(Sock* s) noexcept nogil
-cdef int sock_watch(Sock* s) noexcept nogil               # make the set; 0 or -1 with errno
 # -- under no lock; any thread ---------------------------------------------------------------------
 cdef void sock_enter(Sock* s) noexcept nogil              # lock and drain
 cdef bint sock_try_enter(Sock* s) noexcept nogil

@@ -1,5 +1,6 @@
 """The socket of the data plane: see sock.pxd. Order in this file: life, lock, events, accounts,
-sending, batching, receiving, closing. Pipes are in pipes.pyx, waiting in wait.pyx.
+sending, batching, receiving, closing. Pipes are in pipes.pyx, waiting in wait.pyx and
+watch.pyx.
 """
 
 from libc.stdlib cimport calloc, free
@@ -18,13 +19,13 @@ from mqcore.link.pipe cimport (
     link_hold, link_let_go, link_unref,
 )
 from mqcore.link.plane cimport NOTE_PATTERN, plane_note
-from mqcore.reactor.includes cimport close
-from mqcore.reactor.io_thread cimport IoThread, io_post, io_sync, io_tick, io_watch
+from mqcore.reactor.io_thread cimport IoThread, io_post, io_tick
 from mqcore.reactor.poller cimport READY_HUP, READY_IN, READY_OUT, Ready
-from mqcore.reactor.wakeup cimport eventfd_new, eventfd_signal, futex_wait, futex_wake
+from mqcore.reactor.wakeup cimport eventfd_signal, futex_wait, futex_wake
 from mqcore.sock.pipes cimport (
     account, discard, drain, forget_waiting, pump, reap, show_passed, wait_in_line,
 )
+from mqcore.sock.watch cimport watch_close, watch_hurry, watch_wants
 from mqcore.spi.pattern cimport PAT_EXCHANGE, PAT_SERVICE, PAT_WAITS
 from mqcore.spi.pipe cimport (
     DIRTY_LISTED, DIRTY_OUT, DROP_CANCELLED, DROP_CLOSED, DROP_FULL, DROP_REASONS, EV_DROPPED,
@@ -73,7 +74,6 @@ cdef Sock* sock_new(Plane* plane, const PatternOps* ops, uint32_t number) noexce
     s.pattern.ops = ops
     s.pattern.host = &s.host
     s.wake = -1
-    s.watch.arg = s
     s.tick.run = _tick
     s.tick.arg = s
     s.start_tick.run = _start_tick
@@ -88,18 +88,9 @@ cdef Sock* sock_new(Plane* plane, const PatternOps* ops, uint32_t number) noexce
     return s
 
 
-cdef void sock_unwatch(Sock* s) noexcept nogil:
-    if not s.watching.exchange(0):
-        return
-    s.plane.poller.arm_set(s.watch.io.set, s.watch.set, &s.watch, False)
-    io_sync(s.watch.io)       # it may have harvested this set just before
-    s.plane.poller.close(s.watch.set)
-    close(s.wake)
-
-
 cdef void sock_free(Sock* s) noexcept nogil:
     cdef Ended* ended
-    sock_unwatch(s)
+    watch_close(s)
     s.ops.fini(s.pattern)
     free(s.pattern)
     vec_fini(&s.waiting)
@@ -109,26 +100,6 @@ cdef void sock_free(Sock* s) noexcept nogil:
         free(ended)
     s.plane.socks.fetch_sub(1)
     free(s)
-
-
-cdef int sock_watch(Sock* s) noexcept nogil:
-    cdef IoThread* io
-    if s.watching.load():
-        return 0
-    s.watch.set = s.plane.poller.open()
-    if s.watch.set == NULL:
-        return -1
-    s.wake = eventfd_new()
-    io = s.plane.ios[s.plane.next_io.fetch_add(1) % <uint32_t> s.plane.n_ios]
-    s.watch.harvest = _harvest
-    if (s.wake < 0 or s.plane.poller.add(s.watch.set, s.wake, NULL) < 0 or io_watch(io,
-                                                                                    &s.watch) < 0):
-        s.plane.poller.close(s.watch.set)
-        if s.wake >= 0:
-            close(s.wake)
-        return -1
-    s.watching.store(1)
-    return 0
 
 
 # -- the lock --------------------------------------------------------------------------------------
@@ -313,29 +284,6 @@ cdef void _emit(Host* host, uint32_t what, Pipe* pipe, const uint8_t* data,
                <int32_t> what, 0, data, size)
 
 
-cdef void _harvest(Watch* watch) noexcept nogil:
-    """The I/O thread takes the socket's edges, unless somebody leads: one that left armed us while
-    the next one had come already. The wake-up of a leader is not ours: one that came since is told
-    again."""
-    cdef Sock* s = <Sock*> watch.arg
-    cdef Ready[64] found
-    cdef int n = 64
-    cdef int i
-    if s.lead.load():
-        s.plane.poller.arm_set(watch.io.set, watch.set, watch, False)
-        widen()
-        if s.lead.load():
-            return            # who leads now arms us when he leaves
-        s.plane.poller.arm_set(watch.io.set, watch.set, watch, True)
-    while n == 64:
-        n = s.plane.poller.wait(watch.set, found, 64, 0, NULL)
-        widen()
-        sock_act(s, found, n)
-        for i in range(n):
-            if found[i].arg == NULL and s.lead.load():
-                eventfd_signal(s.wake)
-
-
 cdef void sock_act(Sock* s, Ready* found, int n) noexcept nogil:
     """Every harvested edge is kicked before its harvester leaves."""
     cdef int i
@@ -356,6 +304,7 @@ cdef void sock_act(Sock* s, Ready* found, int n) noexcept nogil:
 cdef PortOps PORT
 PORT.event = sock_event
 PORT.ended = sock_ended
+PORT.wants = watch_wants
 
 
 # -- accounts --------------------------------------------------------------------------------------
@@ -619,6 +568,7 @@ cdef bint sock_close_input(Sock* s) noexcept nogil:
     sock_enter(s)
     sock_leave(s, True)
     sock_changed(s)
+    watch_hurry(s)
     return True
 
 

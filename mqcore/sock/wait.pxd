@@ -4,11 +4,6 @@ from libc.stdint cimport int64_t, uint32_t
 
 from mqcore.sock.sock cimport Sock
 
-# Who made Sock.lead 1 leads: the I/O thread watches the socket's set no more, he does, and runs what
-# he harvests (16 at most at a time, each acted on before he leaves).
-cdef void lead_enter(Sock* s) noexcept nogil
-# The lead is given up; the I/O thread watches again, or somebody who waits takes over.
-cdef void lead_leave(Sock* s) noexcept nogil
 # Sleep until sock.change differs from `seen` (read before the attempt that failed). deadline:
 # monotonic ns, -1 for ever. slices: come back now and then (WAIT_LOOK), so that the main thread
 # sees signals. Any thread, without the GIL. WAIT_CHANGED, WAIT_TIMEOUT or WAIT_LOOK.

@@ -1,11 +1,10 @@
 """Waiting: see wait.pxd.
 
 A leader sleeps in the socket's own set and runs what it harvests, so a message goes from the kernel
-to the caller without another thread. While it leads, the I/O thread is not armed on that set: two
-watchers on one core would steal each other's edges for ever. There is one leader a socket; others
-sleep on the word `change`. A leader that leaves wakes the followers, so that one of them leads.
-Whoever tells us something adds to `change` first and then looks whether somebody sleeps; whoever
-sleeps says so first and then looks at `change`.
+to the caller without another thread; meanwhile the I/O thread does not watch that set (watch.pxd).
+There is one leader a socket; others sleep on the word `change`. A leader that leaves wakes the
+followers, so that one of them leads. Whoever tells us something adds to `change` first and then
+looks whether somebody sleeps; whoever sleeps says so first and then looks at `change`.
 """
 
 from mqcore.base.clock cimport now_ns
@@ -13,7 +12,8 @@ from mqcore.base.widen cimport SLICE_NS, widen
 
 from mqcore.reactor.poller cimport Ready
 from mqcore.reactor.wakeup cimport futex_wait
-from mqcore.sock.sock cimport WAIT_CHANGED, WAIT_LOOK, WAIT_TIMEOUT, sock_act, sock_changed
+from mqcore.sock.sock cimport WAIT_CHANGED, WAIT_LOOK, WAIT_TIMEOUT, sock_act
+from mqcore.sock.watch cimport lead_enter, lead_leave
 
 cdef enum:
     HARVEST = 16              # few, since each must be acted on before leaving
@@ -36,18 +36,6 @@ cdef int _verdict(Sock* s, uint32_t seen, int64_t deadline) noexcept nogil:
     if deadline >= 0 and now_ns() >= deadline:
         return WAIT_TIMEOUT
     return WAIT_LOOK
-
-
-cdef void lead_enter(Sock* s) noexcept nogil:
-    s.plane.poller.arm_set(s.watch.io.set, s.watch.set, &s.watch, False)
-
-
-cdef void lead_leave(Sock* s) noexcept nogil:
-    s.lead.exchange(0)
-    widen()
-    s.plane.poller.arm_set(s.watch.io.set, s.watch.set, &s.watch, True)
-    if s.followers.load():
-        sock_changed(s)       # messages or the lead are left over: somebody take them
 
 
 cdef int _lead(Sock* s, uint32_t seen, int64_t deadline, bint slices) noexcept nogil:

@@ -4,9 +4,9 @@ A pipe end belongs to one socket and is touched only under that socket's lock. E
 `Lane`: an ypipe with high-water marks in messages and bytes. On the other side of the lanes is an
 engine (tcp, ipc) or the pipe end of another socket (inproc); a pattern cannot tell and need not.
 
-What a pattern does with a pipe: `pipe_write`, `pipe_write_always`, `pipe_read`, `pipe_drop_out`,
-`pipe_drop_in`. It never flushes and never wakes anybody: a written or read pipe is put on the
-host's dirty list, and the socket does both once it has let go of the lock.
+What a pattern does with a pipe: `pipe_write`, `pipe_write_always`, `pipe_put`, `pipe_read`,
+`pipe_drop_out`, `pipe_drop_in`. It never flushes and never wakes anybody: a written or read pipe is
+put on the host's dirty list, and the socket does both once it has let go of the lock.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
@@ -20,8 +20,9 @@ from mqcore.base.message cimport MSG_CONTROL, MSG_MORE, Msg, MsgVec, msg_close, 
 from mqcore.base.slab cimport Pool
 from mqcore.base.status cimport MQ_AGAIN, MQ_FULL, MQ_NOMEM, MQ_OK
 from mqcore.base.ypipe cimport (
-    YPipe, ypipe_check_read, ypipe_read, ypipe_unwrite, ypipe_write,
+    YPipe, ypipe_check_read, ypipe_peek, ypipe_unwrite, ypipe_write,
 )
+from mqcore.base.yqueue cimport yqueue_pop
 
 # Why a message was dropped: a closed list, its names in `mqcore/spi/drop.py`, same order.
 cdef enum:  # Drop
@@ -61,9 +62,11 @@ cdef struct Lane:
     # reader's line
     int64_t r_msgs
     int64_t r_bytes
-    int64_t step              # publish after so many messages, and when empty
-    int64_t shown             # r_msgs when last published
-    uint64_t pad1[4]
+    int64_t step              # publish after so many messages or bytes, and when empty
+    int64_t step_bytes
+    int64_t shown             # r_msgs and r_bytes when last published
+    int64_t shown_bytes
+    uint64_t pad1[2]
     # shared
     atomic[int64_t] p_msgs
     atomic[int64_t] p_bytes
@@ -177,22 +180,23 @@ cdef inline bint lane_room(Lane* lane, int64_t size) noexcept nogil:
     return False
 
 
-cdef inline int lane_write(Lane* lane, Msg* parts, size_t n, int64_t size) noexcept nogil:
+cdef inline int lane_write(Lane* lane, const Msg* parts, size_t n,
+                           int64_t size) noexcept nogil:
     """Writer. Moves a whole message in, unflushed and whatever the marks say. MQ_OK, or
     MQ_NOMEM with nothing moved. For conflating lanes there is lane_write_latest."""
     cdef size_t i
+    cdef Msg undone
     for i in range(n):
         if ypipe_write(&lane.q, &parts[i], i == n - 1):
-            while i > 0:
-                i -= 1
-                ypipe_unwrite(&lane.q, &parts[i])
+            while ypipe_unwrite(&lane.q, &undone):
+                pass
             return MQ_NOMEM
     lane.w_msgs += 1
     lane.w_bytes += size
     return MQ_OK
 
 
-cdef inline int lane_write_latest(Lane* lane, Msg* part, bint* replaced) noexcept nogil:
+cdef inline int lane_write_latest(Lane* lane, const Msg* part, bint* replaced) noexcept nogil:
     """Writer of a conflating lane. Moves one single-part message in; an unread one is replaced."""
     cdef Msg* node = <Msg*> malloc(sizeof(Msg))
     cdef Msg* old
@@ -215,6 +219,7 @@ cdef inline bint lane_show(Lane* lane) noexcept nogil:
     if lane.shown == lane.r_msgs:
         return False
     lane.shown = lane.r_msgs
+    lane.shown_bytes = lane.r_bytes
     lane.p_bytes.exchange(lane.r_bytes)
     lane.p_msgs.exchange(lane.r_msgs)
     if lane.blocked.load() == 0:
@@ -222,17 +227,35 @@ cdef inline bint lane_show(Lane* lane) noexcept nogil:
     return lane.blocked.exchange(0) != 0
 
 
+cdef inline Msg* lane_front(Lane* lane) noexcept nogil:
+    """Reader. The next handle where it lies, or NULL: empty, reader asleep. Whoever has moved it
+    away calls lane_pop."""
+    if not lane.conflate:
+        return ypipe_peek(&lane.q)
+    # SYNC: acq_rel: owns the node with its body
+    return lane.latest.exchange(NULL, memory_order_acq_rel)
+
+
+cdef inline void lane_pop(Lane* lane, Msg* front) noexcept nogil:
+    if lane.conflate:
+        free(front)
+    else:
+        yqueue_pop(&lane.q.q)
+
+
+cdef inline bint lane_due(Lane* lane) noexcept nogil:
+    """Reader. So much was read since it was last published that the writer should hear of it."""
+    return (lane.r_msgs - lane.shown >= lane.step
+            or lane.r_bytes - lane.shown_bytes >= lane.step_bytes)
+
+
 cdef inline bint lane_read(Lane* lane, Msg* out) noexcept nogil:
     """Reader. One handle; the caller counts (`r_msgs`, `r_bytes`). False: empty, reader asleep."""
-    cdef Msg* node
-    if not lane.conflate:
-        return ypipe_read(&lane.q, out)
-    # SYNC: acq_rel: owns the node with its body
-    node = lane.latest.exchange(NULL, memory_order_acq_rel)
-    if node == NULL:
+    cdef Msg* front = lane_front(lane)
+    if front == NULL:
         return False
-    out[0] = node[0]
-    free(node)
+    out[0] = front[0]
+    lane_pop(lane, front)
     return True
 
 
@@ -252,7 +275,9 @@ cdef inline int64_t parts_size(const Msg* parts, size_t n) noexcept nogil:
     return size
 
 
-cdef inline int _pipe_put(Pipe* p, Msg* parts, size_t n, int64_t size) noexcept nogil:
+cdef inline int pipe_put(Pipe* p, const Msg* parts, size_t n, int64_t size) noexcept nogil:
+    """pipe_write_always for who has asked for room and knows the size. The handles are only read:
+    with a reference for each pipe, many may be given the same ones."""
     cdef bint replaced = False
     cdef int rc
     if p.out.conflate:
@@ -275,12 +300,12 @@ cdef inline int pipe_write(Pipe* p, Msg* parts, size_t n) noexcept nogil:
     cdef int64_t size = parts_size(parts, n)
     if not lane_room(p.out, size):
         return MQ_FULL
-    return _pipe_put(p, parts, n, size)
+    return pipe_put(p, parts, n, size)
 
 
 cdef inline int pipe_write_always(Pipe* p, Msg* parts, size_t n) noexcept nogil:
     """The same whatever the marks say: for subscriptions and other control messages."""
-    return _pipe_put(p, parts, n, parts_size(parts, n))
+    return pipe_put(p, parts, n, parts_size(parts, n))
 
 
 cdef inline bint pipe_has_room(Pipe* p, int64_t size) noexcept nogil:
@@ -292,27 +317,31 @@ cdef inline int pipe_read(Pipe* p, MsgVec* out) noexcept nogil:
     (empty: `readable` will be called when that changes), MQ_NOMEM (the message is lost,
     counted)."""
     cdef Lane* lane = p.inn
-    cdef Msg m
+    cdef Msg* m = lane_front(lane)
     cdef int64_t size = 0
     cdef bint more = True
     cdef int rc = MQ_OK
-    if not lane_read(lane, &m):
+    if m == NULL:
         if lane_show(lane):
             pipe_touch(p, DIRTY_IN)
         return MQ_AGAIN
     while True:
         m.peer = p.id
-        size += <int64_t> msg_size(&m)
+        size += <int64_t> msg_size(m)
         more = m.flags & MSG_MORE
         if rc == MQ_OK:
-            rc = vec_push(out, &m)
+            rc = vec_push(out, m)
         if rc != MQ_OK:
-            msg_close(&m)
-        if not more or not lane_read(lane, &m):
+            msg_close(m)
+        lane_pop(lane, m)
+        if not more:
+            break
+        m = lane_front(lane)
+        if m == NULL:
             break
     lane.r_msgs += 1
     lane.r_bytes += size
-    if lane.r_msgs - lane.shown >= lane.step and lane_show(lane):
+    if lane_due(lane) and lane_show(lane):
         pipe_touch(p, DIRTY_IN)
     return rc
 

@@ -1,7 +1,7 @@
 """The classes of base_bench.pyx that Cython code may share: thin owners of the structs of base."""
 
 from mqcore.base.message cimport Msg
-from mqcore.base.slab cimport Owner, Pool
+from mqcore.base.slab cimport Landing, Owner, Pool
 from mqcore.base.ypipe cimport YPipe
 
 cdef class BasePool:
@@ -10,6 +10,10 @@ cdef class BasePool:
 cdef class BaseOwner:
     cdef BasePool keeper
     cdef Owner* owner
+
+cdef class BaseLanding:
+    cdef BasePool keeper
+    cdef Landing landing
 
 cdef class Handle:
     cdef BasePool keeper

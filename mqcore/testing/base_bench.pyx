@@ -17,8 +17,9 @@ from mqcore.base.message cimport (
     msg_init_copy, msg_init_inline, msg_init_ref, msg_size, vec_clear, vec_fini, vec_push,
 )
 from mqcore.base.slab cimport (
-    SLAB_CLASSES, Owner, heap_grow, heap_new, owner_data, owner_release, owner_retain,
-    pool_drain_released, pool_free, pool_new, pyobj_new, slab_new,
+    LANDINGS, SLAB_CLASSES, Owner, heap_grow, heap_new, landing_clear, landing_take, owner_data,
+    owner_release, owner_retain, pool_drain_released, pool_free, pool_new, pyobj_new, pyobj_room,
+    slab_new,
 )
 from mqcore.base.ypipe cimport (
     YPipe, ypipe_check_read, ypipe_fini, ypipe_flush, ypipe_init, ypipe_peek, ypipe_read,
@@ -30,6 +31,7 @@ SIZES = {
     "Msg": sizeof(Msg), "Owner": sizeof(Owner), "Chunk": sizeof(Chunk), "YQueue": sizeof(YQueue),
     "YPipe": sizeof(YPipe), "MSG_INLINE_MAX": MSG_INLINE_MAX, "CHUNK": CHUNK,
     "CHUNK_FIRST": CHUNK_FIRST, "SLAB_CLASSES": SLAB_CLASSES,
+    "LANDINGS": LANDINGS,
 }
 
 
@@ -130,6 +132,28 @@ cdef class BaseOwner:
         owner_retain(self.owner)
         msg_init_ref(&handle.m, self.owner, owner_data(self.owner) + start, size)
         return handle
+
+
+cdef class BaseLanding:
+    """Memory made ahead; cleared by the test."""
+
+    def __cinit__(self, BasePool keeper):
+        self.keeper = keeper
+
+    def put(self, int slot, bytes body):
+        cdef Owner* owner = pyobj_room(
+            self.keeper.pool, <void*> body, <uint8_t*> PyBytes_AS_STRING(body), len(body))
+        if owner == NULL:
+            raise MemoryError
+        Py_INCREF(body)
+        self.landing.slots[slot].store(owner)
+
+    def take(self, size_t size):
+        cdef Owner* owner = landing_take(&self.landing, size)
+        return None if owner == NULL else _owner(self.keeper, owner)
+
+    def clear(self):
+        landing_clear(&self.landing)
 
 
 cdef bytes _body(Msg* m):

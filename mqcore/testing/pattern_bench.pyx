@@ -13,7 +13,7 @@ One thread, no socket: `readable` and `writable` are called at once where a sock
 some time later (`quiet=True` holds them back until `wake`).
 """
 
-from libc.stdint cimport int64_t, uint8_t, uint32_t
+from libc.stdint cimport INT64_MAX, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy, memset
 
@@ -117,6 +117,7 @@ cdef Lane* lane_new(msgs, bytes_, bint conflate) except NULL:
     lane.hwm_msgs = NO_LIMIT if msgs is None else msgs
     lane.hwm_bytes = NO_LIMIT if bytes_ is None else bytes_
     lane.step = 1
+    lane.step_bytes = INT64_MAX
     lane.conflate = conflate
     return lane
 

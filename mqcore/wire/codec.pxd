@@ -14,7 +14,7 @@ from libc.string cimport memcpy, memset
 
 from mqcore.base.includes cimport iovec
 from mqcore.base.message cimport Msg, msg_close
-from mqcore.base.slab cimport Owner, Pool, owner_release
+from mqcore.base.slab cimport Landing, Owner, Pool, owner_release
 from mqcore.base.status cimport MQ_NOMEM, MQ_OK
 from mqcore.base.ypipe cimport YPipe
 
@@ -77,6 +77,7 @@ cdef struct HandshakeResult:  # owned by the codec, valid until fini
 cdef struct Codec:
     const CodecOps* ops
     Pool* pool
+    Landing* landing          # memory made ahead for large bodies; NULL: none
     const HandshakeConfig* config
     int64_t max_message_size  # of one message part as announced by its frame; -1: no limit
     HandshakeResult peer
@@ -111,10 +112,10 @@ cdef struct CodecOps:
     # PING is answered through ctl. MQ_OK: out is full, call again; MQ_NEED_DATA: input used up
     # (the codec keeps a cut-off header itself); MQ_PROTOCOL; MQ_NOMEM.
     int (*decode)(Codec* self, Input* input, Msg* out, size_t cap, size_t* n) noexcept nogil
-    # A large body is under way: where its next bytes go, so that the engine reads them there
-    # directly; *room = 0 if there is none. `filled` reports them; the part comes with the next
-    # decode. MQ_OK, MQ_NOMEM.
-    int (*direct)(Codec* self, uint8_t** at, size_t* room) noexcept nogil
+    # A large body is under way, of *size bytes: where its next ones go, so that the engine reads
+    # them there directly; *room = 0 if there is none. `filled` reports them; the part comes with
+    # the next decode, whose input is what follows them. MQ_OK, MQ_NOMEM.
+    int (*direct)(Codec* self, uint8_t** at, size_t* room, uint64_t* size) noexcept nogil
     void (*filled)(Codec* self, size_t n) noexcept nogil
     # Traffic out. Moves messages from src into the batch until src is empty or the batch is full,
     # whole messages only unless one alone exceeds it (then it continues at the next call).

@@ -43,6 +43,7 @@ cdef struct Zmtp:
     uint64_t size
     uint64_t got
     uint64_t room             # bytes that fit behind part's start without growing
+    uint64_t proven           # size of the largest cut-off body that came whole
     Msg part                  # inline, or sole holder of its owner
     # -- encoder: encode.pyx
     bint mid_out              # the last part encoded had MORE: the rest is still in the pipe

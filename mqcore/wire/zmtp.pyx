@@ -3,7 +3,8 @@
 Frames (2.0, 3.x) are `flags length body`, those of 1.0 `length flags body`. Small bodies are copied
 into the handle, larger ones are slices of the slab that was read into. What the end of a slab cuts
 off is kept here: a header in `hold`, a body in `part`, which owns memory of its own and grows with
-the bytes that arrive, never by what its header promises.
+the bytes that arrive, never by what its header promises, unless the peer has kept such a promise
+before.
 
 Commands: SUBSCRIBE and CANCEL become control handles, PING is answered, PONG counted, all others
 (also a second READY, and ERROR) are ignored as every known peer does.
@@ -19,7 +20,7 @@ from mqcore.base.message cimport (
     msg_init_copy, msg_init_inline, msg_init_ref,
 )
 from mqcore.base.slab cimport (
-    Owner, heap_grow, heap_new, owner_data, owner_retain, slab_new,
+    LAND_FROM, Owner, heap_grow, heap_new, landing_take, owner_data, owner_retain, slab_new,
 )
 from mqcore.base.status cimport MQ_NEED_DATA, MQ_NOMEM, MQ_OK, MQ_PROTOCOL
 from mqcore.wire.codec cimport CODEC_ABI, Codec, CodecOps, Input, bytes_append, bytes_fini
@@ -30,7 +31,8 @@ from mqcore.wire.greeting cimport (
 )
 
 cdef enum:
-    BODY_FIRST = 1024 * 1024      # a cut-off body has at most so much memory before its bytes come
+    BODY_FIRST = 1024 * 1024      # a cut-off body has at most so much memory before its bytes
+                                  # come, or as much as the peer has filled before
     DIRECT_MIN = 8 * 1024         # a smaller rest is read together with what follows it
     COMMAND_MAX = 64 * 1024       # a command may be so long whatever max_message_size says
     CTL_MAX = 64 * 1024           # a peer that does not read its PONGs gets no more
@@ -139,27 +141,37 @@ cdef int _check_size(Zmtp* z, uint8_t flags, uint64_t size) noexcept nogil:
 
 # -- a body that the input cuts off ---------------------------------------------------------------
 
-cdef int _open(Zmtp* z, uint8_t flags, uint64_t size, bint copy) noexcept nogil:
-    """A body is under way. Its memory: the handle, a pooled slab that it fills well, or a block
-    of its own that starts small."""
-    cdef Owner* owner = NULL
+cdef Owner* _memory(Zmtp* z, uint8_t flags, uint64_t size, bint copy) noexcept nogil:
+    """For a body that is cut off: what was made ahead for it, a pooled slab that it fills well, or
+    a block of its own that starts small."""
+    cdef Owner* owner
     cdef uint32_t klass
-    msg_init(&z.part)
     z.room = size
+    if size >= LAND_FROM and z.head.landing != NULL and not _is_command(z, flags):
+        owner = landing_take(z.head.landing, size)
+        if owner != NULL:
+            return owner
+    for klass in range(3):
+        if size <= SLAB_CAPACITY[klass]:
+            if not copy and (klass == 0 or size > SLAB_CAPACITY[klass] // 2):
+                return slab_new(z.head.pool, klass)
+            break
+    z.room = min(size, max(<uint64_t> BODY_FIRST, z.proven))
+    return heap_new(z.head.pool, z.room)
+
+
+cdef int _open(Zmtp* z, uint8_t flags, uint64_t size, bint copy) noexcept nogil:
+    """A body is under way, in the handle or in memory of its own."""
+    cdef Owner* owner
+    msg_init(&z.part)
     if size <= MSG_INLINE_MAX:
+        z.room = size
         z.part.size8 = <uint8_t> size
     else:
-        for klass in range(3):
-            if size <= SLAB_CAPACITY[klass]:
-                if not copy and (klass == 0 or size > SLAB_CAPACITY[klass] // 2):
-                    owner = slab_new(z.head.pool, klass)
-                break
+        owner = _memory(z, flags, size, copy)
         if owner == NULL:
-            z.room = size if size < BODY_FIRST else BODY_FIRST
-            owner = heap_new(z.head.pool, z.room)
-            if owner == NULL:
-                return MQ_NOMEM
-        msg_init_ref(&z.part, owner, owner_data(owner), size)
+            return MQ_NOMEM
+        msg_init_ref(&z.part, owner, owner.room if owner.room != NULL else owner_data(owner), size)
     z.busy = True
     z.flags = flags
     z.size = size
@@ -202,6 +214,7 @@ cdef int _finish(Zmtp* z, Msg* out, size_t* n) noexcept nogil:
     cdef uint8_t kind = 0
     cdef size_t skip = 0
     cdef int rc
+    z.proven = max(z.proven, z.size)
     if not _is_command(z, z.flags):
         z.part.flags = z.flags & FRAME_MORE   # the same bit as MSG_MORE
         z.mid_in = z.flags & FRAME_MORE
@@ -356,9 +369,10 @@ cdef int _decode(Codec* self, Input* input, Msg* out, size_t cap, size_t* n) noe
     return MQ_OK
 
 
-cdef int _direct(Codec* self, uint8_t** at, size_t* room) noexcept nogil:
+cdef int _direct(Codec* self, uint8_t** at, size_t* room, uint64_t* size) noexcept nogil:
     cdef Zmtp* z = <Zmtp*> self
     room[0] = 0
+    size[0] = z.size
     if not z.busy or z.size - z.got < DIRECT_MIN:
         return MQ_OK
     if z.got == z.room and _make_room(z):

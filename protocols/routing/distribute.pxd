@@ -6,11 +6,14 @@ the list of one message's receivers (`targets_hit`) places are not kept.
 
 from libc.stdint cimport int32_t, int64_t, uint32_t
 from libc.stdlib cimport free, realloc
+from libc.string cimport memcpy
 
-from mqcore.base.message cimport Msg, MsgVec, msg_close, msg_copy, vec_fini, vec_grow
+from mqcore.base.message cimport MSG_REF, Msg, MsgVec, msg_close, msg_copy, vec_fini, vec_grow
+from mqcore.base.slab cimport owner_give_back, owner_retain_many
 from mqcore.base.status cimport MQ_FULL, MQ_NOMEM, MQ_OK
-from mqcore.spi.pipe cimport DROP_FULL, Pipe, parts_size, pipe_drop_out, pipe_has_room, pipe_write
-from mqcore.spi.pipe cimport pipe_write_always
+from mqcore.spi.pipe cimport (
+    DROP_FULL, Pipe, parts_size, pipe_drop_out, pipe_has_room, pipe_put, pipe_write,
+)
 
 cdef struct Targets:          # zero-initialise
     Pipe** at
@@ -32,6 +35,20 @@ cdef inline int targets_hit(Targets* t, Pipe* p) noexcept nogil:
         t.cap = cap
     t.at[t.n] = p
     t.n += 1
+    return MQ_OK
+
+
+cdef inline int targets_hit_all(Targets* t, Pipe** at, uint32_t n) noexcept nogil:
+    """Status; on MQ_NOMEM nothing is added."""
+    cdef Pipe** grown
+    if t.cap - t.n < n:
+        grown = <Pipe**> realloc(t.at, (t.n + <size_t> n) * sizeof(Pipe*))
+        if grown == NULL:
+            return MQ_NOMEM
+        t.at = grown
+        t.cap = t.n + n
+    memcpy(t.at + t.n, at, n * sizeof(Pipe*))
+    t.n += n
     return MQ_OK
 
 
@@ -58,8 +75,23 @@ cdef inline void targets_fini(Targets* t) noexcept nogil:
     vec_fini(&t.copy)
 
 
-cdef inline int copy_write(MsgVec* scratch, Pipe* p, Msg* parts, size_t n,
-                           bint always) noexcept nogil:
+cdef inline void _retain(const Msg* parts, size_t n, int64_t copies) noexcept nogil:
+    """For all receivers at once: their engines give references back on other threads, and each
+    single one would cost us the counter's cache line."""
+    cdef size_t i
+    for i in range(n):
+        if parts[i].kind == MSG_REF:
+            owner_retain_many(parts[i].u.ref.owner, copies)
+
+
+cdef inline void _give_back(const Msg* parts, size_t n, int64_t copies) noexcept nogil:
+    cdef size_t i
+    for i in range(n):
+        if parts[i].kind == MSG_REF:
+            owner_give_back(parts[i].u.ref.owner, copies)
+
+
+cdef inline int copy_write(MsgVec* scratch, Pipe* p, Msg* parts, size_t n) noexcept nogil:
     """A copy into one pipe. MQ_OK, MQ_FULL, MQ_NOMEM; at a mark nothing is counted."""
     cdef size_t i
     cdef int rc
@@ -67,7 +99,7 @@ cdef inline int copy_write(MsgVec* scratch, Pipe* p, Msg* parts, size_t n,
         return MQ_NOMEM
     for i in range(n):
         msg_copy(&scratch.at[i], &parts[i])
-    rc = pipe_write_always(p, scratch.at, n) if always else pipe_write(p, scratch.at, n)
+    rc = pipe_write(p, scratch.at, n)
     if rc:
         for i in range(n):
             msg_close(&scratch.at[i])
@@ -77,13 +109,17 @@ cdef inline int copy_write(MsgVec* scratch, Pipe* p, Msg* parts, size_t n,
 cdef inline void targets_send(Targets* t, Msg* parts, size_t n, bint always) noexcept nogil:
     """A copy to each; who is at its mark loses it, counted. The parts stay the caller's."""
     cdef int64_t size = parts_size(parts, n)
+    cdef int64_t unused = 0
     cdef uint32_t i
+    cdef Pipe* p
+    _retain(parts, n, t.n)
     for i in range(t.n):
-        # asked first, so that a full peer costs no reference counts
-        if not always and not pipe_has_room(t.at[i], size):
-            pipe_drop_out(t.at[i], DROP_FULL)
-        elif copy_write(&t.copy, t.at[i], parts, n, always):
-            pipe_drop_out(t.at[i], DROP_FULL)
+        p = t.at[i]
+        if (not always and not pipe_has_room(p, size)) or pipe_put(p, parts, n, size):
+            pipe_drop_out(p, DROP_FULL)
+            unused += 1
+    if unused:
+        _give_back(parts, n, unused)
 
 
 cdef inline int targets_room(Targets* t, Msg* parts, size_t n) noexcept nogil:

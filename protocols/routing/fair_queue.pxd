@@ -8,11 +8,13 @@ skipped: they are no messages.
 
 from libc.stdint cimport uint32_t
 
+from mqcore.base.includes cimport prefetch
 from mqcore.base.message cimport MSG_CONTROL, MSG_MORE, Msg, MsgVec, msg_close, vec_clear, vec_fini
 from mqcore.base.status cimport MQ_AGAIN, MQ_NOMEM, MQ_OK
 from mqcore.base.ypipe cimport ypipe_peek
+from mqcore.base.yqueue cimport yqueue_front
 from mqcore.protocols.routing.ring cimport (
-    Ring, ring_drop, ring_fini, ring_front, ring_join, ring_leave, ring_put, ring_turn,
+    Ring, ring_after, ring_drop, ring_fini, ring_front, ring_join, ring_leave, ring_put, ring_turn,
 )
 from mqcore.spi.pipe cimport (
     DIRTY_IN, DROP_FULL, Pipe, lane_readable, lane_show, pipe_delivered, pipe_drop_in, pipe_read,
@@ -75,6 +77,18 @@ cdef inline int pipe_take(Pipe* p, MsgVec* out) noexcept nogil:
         vec_cut(out, n)
 
 
+cdef inline void _fq_fetch(FairQueue* fq) noexcept nogil:
+    """Each turn is another peer's, and what it has to say lies in the cache of the thread that read
+    it from the wire: ask for it now, while the application is busy with the message before it."""
+    cdef Pipe* p = ring_after(&fq.ring, 1)
+    if p != NULL:
+        prefetch(&p.inn.q.q.begin_chunk)
+        prefetch(&p.inn.q.r)
+    p = ring_front(&fq.ring)
+    if p != NULL and not p.inn.conflate:
+        prefetch(yqueue_front(&p.inn.q.q))
+
+
 cdef inline int fq_read(FairQueue* fq, MsgVec* out, Pipe** source) noexcept nogil:
     """The next message of any peer, uncounted, and whose it was. Returns as pipe_take."""
     cdef Pipe* p
@@ -88,6 +102,7 @@ cdef inline int fq_read(FairQueue* fq, MsgVec* out, Pipe** source) noexcept nogi
             ring_drop(&fq.ring)
             continue
         ring_turn(&fq.ring)
+        _fq_fetch(fq)
         source[0] = p
         return rc
 

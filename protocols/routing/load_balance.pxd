@@ -6,6 +6,7 @@ all."""
 
 from libc.stdint cimport uint32_t
 
+from mqcore.base.includes cimport lowest_bit
 from mqcore.base.message cimport Msg
 from mqcore.base.status cimport MQ_AGAIN, MQ_FULL, MQ_INVALID, MQ_OK
 from mqcore.protocols.routing.ring cimport (
@@ -93,17 +94,14 @@ cdef inline void lb_writable(LoadBalance* lb, Pipe* p) noexcept nogil:
 
 cdef inline Pipe* lb_front(LoadBalance* lb) noexcept nogil:
     """Whose turn it is; NULL: nobody may have room."""
-    cdef uint32_t prio = 1
-    cdef uint32_t left = lb.waiting >> 1
+    cdef int prio
     cdef Pipe* p
-    while left:
-        if left & 1:
-            p = ring_front(&lb.rings[prio])
-            if p != NULL:
-                return p
-            lb.waiting &= ~(<uint32_t> 1 << prio)
-        left >>= 1
-        prio += 1
+    while lb.waiting:
+        prio = lowest_bit(lb.waiting)
+        p = ring_front(&lb.rings[prio])
+        if p != NULL:
+            return p
+        lb.waiting &= ~(<uint32_t> 1 << prio)
     return NULL
 
 

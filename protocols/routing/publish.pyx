@@ -7,7 +7,7 @@ from libc.string cimport memcmp, memcpy, memmove, strcmp
 from mqcore.base.message cimport msg_copy, msg_data, msg_size, vec_clear, vec_fini, vec_push
 from mqcore.base.status cimport MQ_FULL, MQ_INVALID, MQ_NOMEM, MQ_OK, MQ_UNSUPPORTED
 from mqcore.protocols.routing.distribute cimport (
-    copy_write, targets_fini, targets_hit, targets_room, targets_send,
+    copy_write, targets_fini, targets_hit, targets_hit_all, targets_room, targets_send,
 )
 from mqcore.protocols.routing.stub cimport close_all
 from mqcore.protocols.routing.topics cimport (
@@ -206,23 +206,29 @@ cdef int pub_collect(Publisher* pub, const uint8_t* topic, size_t size) noexcept
     cdef Walk w
     cdef PipeSet* s
     cdef uint64_t value
+    cdef uint64_t following
     cdef uint32_t i
     cdef int rc = MQ_OK
     pub.hits.n = 0
-    pub.round += 1
     walk_start(&w, &pub.index, topic, size)
-    while rc == MQ_OK:
-        value = walk_next(&w)
-        if value == 0:
-            break
+    value = walk_next(&w)
+    following = walk_next(&w) if value else 0
+    if value and not following:          # one topic only: nobody is in it twice
         if not is_set(value):
+            return targets_hit(&pub.hits, as_pipe(value))
+        return targets_hit_all(&pub.hits, &as_set(value).at[0], as_set(value).n)
+    pub.round += 1
+    while value and rc == MQ_OK:
+        if is_set(value):
+            s = as_set(value)
+            for i in range(s.n):
+                rc = pub_hit(pub, s.at[i])
+                if rc:
+                    break
+        else:
             rc = pub_hit(pub, as_pipe(value))
-            continue
-        s = as_set(value)
-        for i in range(s.n):
-            rc = pub_hit(pub, s.at[i])
-            if rc:
-                break
+        value = following
+        following = walk_next(&w) if value else 0
     return rc
 
 
@@ -316,7 +322,7 @@ cdef void pub_replay(Publisher* pub, Pipe* pipe, const uint8_t* topic, size_t si
         kept = <Retained*> <size_t> value
         for i in range(kept.n):
             m = &kept.at[0] + (kept.head + i) % pub.retain
-            if pipe.out.conflate and m.n > 1 or copy_write(&pub.hits.copy, pipe, m.at, m.n, False):
+            if pipe.out.conflate and m.n > 1 or copy_write(&pub.hits.copy, pipe, m.at, m.n):
                 pipe_drop_out(pipe, DROP_FULL)
         value = topics_next(&pub.retained, pub.path, &at)
 

@@ -114,6 +114,11 @@ cdef inline Pipe* ring_front(Ring* r) noexcept nogil:
     return NULL
 
 
+cdef inline Pipe* ring_after(Ring* r, uint32_t n) noexcept nogil:
+    """Who is n places behind the front, if nobody leaves. NULL: nobody, or a hole."""
+    return r.at[(r.head + n) & (r.cap - 1)] if n < r.n else NULL
+
+
 cdef inline void ring_drop(Ring* r) noexcept nogil:
     """The front leaves; only after ring_front gave one."""
     ring_place(r, r.at[r.head])[0] = -1

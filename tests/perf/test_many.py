@@ -8,18 +8,26 @@ import pytest
 from programs import run
 
 PERF = Path(__file__).resolve().parents[2] / "perf"
-TINY = ("--lib", "mqcore", "--rounds", 1, "--seconds", 0.05, "--small", "--even-if-busy")
+TINY = ("--lib", "mqcore", "--rounds", 1, "--seconds", 0.05, "--even-if-busy")
+ROWS = {
+    "device": "device",
+    "fan-out": "fan-out",
+    "fan-in": "fan-in",
+    "quiet": "quiet",
+    "connections": "1,000 idle",
+    "subscriptions": "10,000 subscriptions",
+}
 
 
-@pytest.mark.parametrize("what", ["device", "fan-out", "fan-in", "connections", "subscriptions"])
+@pytest.mark.parametrize("what", ROWS)
 def test_scenario(tmp_path, what):
-    args = ("--what", what, *TINY, "--folder", tmp_path)
+    args = ("--what", what, "--row", ROWS[what], *TINY, "--folder", tmp_path)
     status, out, err = run(PERF / "many.py", *args, patience=60)
     assert status == 0, err
     table = (tmp_path / "many.md").read_text()
     assert table == out.decode()
     assert "failed" not in table, err
-    found = json.loads((tmp_path / "many.json").read_text())["crowds"]
+    found = json.loads((tmp_path / "many.json").read_text())["many"]
     assert found and all(one["what"] == what for one in found)
     assert all(run["value"] >= 0 for one in found for run in one["runs"]["mqcore"])
     status, out, err = run(PERF / "plots.py", tmp_path / "many.json")

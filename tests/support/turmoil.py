@@ -29,6 +29,12 @@ FACE = (mqcore.SocketClosed, mqcore.ContextClosed)
 HEAD = struct.Struct("<III")
 
 
+def a_context(seed, **options):
+    """Callers that read for themselves are looked after seldom, often or, for this program, never:
+    what depends on a tick gets stuck."""
+    return mqcore.Context(lead_tick=(30.0, 0.01, 0.001)[seed % 3], **options)
+
+
 class Stuck(AssertionError):
     pass
 
@@ -99,7 +105,7 @@ def tokens(seed, seconds=1.0, kind="tcp", nodes=3, count=5, io_threads=1):
     rng = random.Random(seed)
     gang = Gang()
     with contextlib.ExitStack() as stack:
-        context = stack.enter_context(mqcore.Context(linger=0, io_threads=io_threads))
+        context = stack.enter_context(a_context(seed, linger=0, io_threads=io_threads))
         pulls, pushes = [], []
         for _ in range(nodes):
             where = stack.enter_context(address(kind))
@@ -139,7 +145,7 @@ def tokens_apart(seed, seconds=1.0, kind="tcp", pairs=2, count=3):
     """The same between two processes, over PAIRs; the child sends back what it gets."""
     gang = Gang()
     with contextlib.ExitStack() as stack:
-        context = stack.enter_context(mqcore.Context(linger=0))
+        context = stack.enter_context(a_context(seed, linger=0))
         ours, urls = [], []
         for _ in range(pairs):
             where = stack.enter_context(address(kind))
@@ -175,7 +181,7 @@ def tokens_apart(seed, seconds=1.0, kind="tcp", pairs=2, count=3):
 
 
 def echo(urls):
-    context = mqcore.Context(linger=0)
+    context = a_context(os.getpid(), linger=0)
     threads = []
     for url in urls:
         pair = context.socket("pair", connect=url)
@@ -192,7 +198,7 @@ def followers(seed, seconds=1.0, kind="tcp", threads=6):
     """Several threads receive on one DEALER, most with short time-outs, so that the lead goes
     round; one token a thread comes back from an echo and must never be left lying."""
     gang = Gang()
-    with address(kind) as where, mqcore.Context(linger=0) as context:
+    with address(kind) as where, a_context(seed, linger=0) as context:
         back = context.socket("dealer")
         at = back.bind(where)
         front = context.socket("dealer", connect=str(at))
@@ -225,7 +231,7 @@ def followers(seed, seconds=1.0, kind="tcp", threads=6):
 def device(seed, seconds=1.0, kind="tcp"):
     """Requests through a ROUTER-DEALER device."""
     gang = Gang()
-    with address(kind) as one, address(kind) as two, mqcore.Context(linger=0) as context:
+    with address(kind) as one, address(kind) as two, a_context(seed, linger=0) as context:
         front, back = context.socket("router"), context.socket("dealer")
         to, frm = str(front.bind(one)), str(back.bind(two))
         moving = mqcore.device(front, back)
@@ -269,7 +275,7 @@ def crowd(seed, seconds=1.0, kind="tcp", producers=4, consumers=3, hwm=1000, slo
     stop = threading.Event()
     sent = [0] * producers
     got = [[] for _ in range(consumers)]
-    with address(kind) as where, mqcore.Context(linger=0) as context:
+    with address(kind) as where, a_context(seed, linger=0) as context:
         pull = context.socket("pull", recv_hwm=hwm)
         at = pull.bind(where)
         push = context.socket("push", send_hwm=hwm, connect=str(at))
@@ -344,7 +350,7 @@ def closing(seed, seconds=1.0, kind="tcp"):
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         gang = Gang()
-        context = mqcore.Context(linger=rng.choice((0, 0.01, 0.2)))
+        context = a_context(seed, linger=rng.choice((0, 0.01, 0.2)))
         with address(kind) as where:
             pull = context.socket("pull", recv_hwm=rng.choice((2, 1000)))
             at = str(pull.bind(where))
@@ -390,8 +396,8 @@ def storm(seed, seconds=1.0, kind="tcp"):
     """Connect and disconnect, bind and unbind, while messages flow by a link that stays."""
     rng = random.Random(seed)
     gang = Gang()
-    with address(kind) as where, address(kind) as other, mqcore.Context(
-            linger=0, reconnect=0.001, reconnect_max=0.01) as context:
+    with address(kind) as where, address(kind) as other, a_context(
+            seed, linger=0, reconnect=0.001, reconnect_max=0.01) as context:
         pull = context.socket("pull")
         at = str(pull.bind(where))
         push = context.socket("push", connect=at)
@@ -440,7 +446,7 @@ def dying(seed, seconds=1.0, kind="tcp"):
     """Peers that are reset, cut off in mid-greeting and killed, beside one that goes on working."""
     rng = random.Random(seed)
     gang = Gang()
-    with mqcore.Context(linger=0) as context:
+    with a_context(seed, linger=0) as context:
         pull = context.socket("pull")
         at = pull.bind("tcp://127.0.0.1:*")
         port = int(str(at).rpartition(":")[2])
@@ -497,7 +503,7 @@ def waking(seed, seconds=1.0, kind="tcp"):
     """Threads poll sockets all the time, each with an eventfd that comes and goes; nobody may write
     to a descriptor that has become another's."""
     gang = Gang()
-    with address(kind) as where, mqcore.Context(linger=0) as context:
+    with address(kind) as where, a_context(seed, linger=0) as context:
         pull = context.socket("pull")
         push = context.socket("push", connect=str(pull.bind(where)))
         wrong = []

@@ -5,7 +5,7 @@ import sys
 import threading
 
 import pytest
-from mqcore.testing.base_bench import SIZES, BasePool
+from mqcore.testing.base_bench import SIZES, BaseLanding, BasePool
 
 SLAB, HEAP, PYOBJ = range(3)
 CAPACITY = [8 * 1024 - 64, 64 * 1024 - 64, 256 * 1024 - 64]
@@ -118,6 +118,42 @@ def test_many_python_objects_drain_once(pool):
         owner.release()
     assert pool.drain() == 50
     assert [sys.getrefcount(body) for body in bodies] == before
+
+
+# -- memory made ahead ----------------------------------------------------------------------------
+
+def test_memory_made_ahead_is_taken_once_and_by_its_size(pool):
+    landing = BaseLanding(pool)
+    bodies = [bytes(5000) for _ in range(SIZES["LANDINGS"])]
+    before = [sys.getrefcount(body) for body in bodies]
+    assert landing.take(5000) is None
+    for slot in range(len(bodies)):
+        landing.put(slot, bodies[slot])
+    assert (pool.live, pool.live_bytes) == (len(bodies), 5000 * len(bodies))
+    taken = [landing.take(5000) for _ in bodies]
+    assert [owner.capacity for owner in taken] == [5000] * len(bodies)
+    assert landing.take(5000) is None
+    for owner in taken:
+        owner.release()
+    assert pool.live_bytes == 0 and pool.drain() == len(bodies)
+    assert [sys.getrefcount(body) for body in bodies] == before
+
+
+@pytest.mark.parametrize("size", [1, 4999, 5001])
+def test_memory_of_a_size_that_comes_no_more_is_let_go(pool, size):
+    landing = BaseLanding(pool)
+    landing.put(0, bytes(5000))
+    landing.put(3, bytes(5000))
+    assert landing.take(size) is None
+    assert pool.live == 0 and pool.drain() == 2
+
+
+def test_clearing_twice(pool):
+    landing = BaseLanding(pool)
+    landing.put(2, bytes(100))
+    landing.clear()
+    landing.clear()
+    assert pool.live == 0 and pool.drain() == 1
 
 
 def test_two_threads_take_and_give(pool):

@@ -137,6 +137,15 @@ def test_the_reader_shows_in_time_for_half_the_mark(make):
         assert fill(link) == read
 
 
+def test_the_reader_shows_a_quarter_of_the_mark_in_bytes(make):
+    link = make(1000, 8000)
+    assert fill(link, b"x" * 1000) == 8
+    link.settle(0)
+    assert link.read(1) and not link.settle(1)
+    assert link.read(1) and link.settle(1) == TOLD_WRITER
+    assert fill(link, b"x" * 1000) == 2
+
+
 def test_looking_for_room_blocks_as_writing_does(make):
     link = make(1)
     assert link.has_room(0)

@@ -169,6 +169,20 @@ def test_memory_follows_the_bytes(peer):
     assert parts[0][1][:65536] == chunk and ours.memory[0] == 0
 
 
+def test_a_size_that_came_whole_is_believed(peer):
+    ours, size = peer(), 3 << 20
+    ours.decode(b"\x02" + size.to_bytes(8, "big"))
+    while ours.fill(bytes(1 << 20)):
+        pass
+    assert [len(b) for _, b in ours.decode()[1]] == [size]
+    ours.decode(b"\x02" + size.to_bytes(8, "big"))
+    assert ours.room == size
+    while ours.fill(bytes(1 << 20)):
+        pass
+    ours.decode(b"\x02" + (1 << 30).to_bytes(8, "big"))
+    assert ours.room == size                   # no more than that, whatever is announced
+
+
 def test_filled_body_comes_with_the_next_decode(peer):
     ours = peer()
     ours.decode(frame(b"z" * 20000)[:100])

@@ -1,0 +1,219 @@
+"""Who watches a socket's set: see watch.pxd.
+
+The state changes, with the switching that goes with it, under one small lock:
+
+    ARMED    a leader enters                             PARKED, switched off
+    PARKED   he leaves after a tick's time or more       ARMED, switched on
+    PARKED   he leaves sooner                            LED, and the I/O thread ticks
+    LED      leaders enter and leave                     LED: no system call, no lock
+    LED      a tick; somebody entered since the last     LED
+    LED      a tick; nobody entered, one still sleeps    PARKED
+    LED      a tick; nobody entered, nobody is in        ARMED, switched on
+    LED, PARKED   nobody leads, an engine wants it       ARMED, switched on
+
+The tick stores PARKED, then reads `lead`; a leader stores lead = 0, then reads the state: one of
+them switches on. So it is with ARMED and a leader that enters, and with `wants`. All of these are
+sequentially consistent.
+"""
+
+from libc.stdint cimport uint32_t
+
+from mqcore.base.clock cimport now_ns
+from mqcore.base.widen cimport widen
+from mqcore.reactor.includes cimport close, sched_yield
+from mqcore.reactor.io_thread cimport (
+    TICK_LED, IoThread, Task, Tick, Watch, io_post, io_sync, io_tick, io_untick, io_watch,
+)
+from mqcore.reactor.poller cimport Ready
+from mqcore.reactor.wakeup cimport eventfd_new, eventfd_signal
+from mqcore.sock.sock cimport sock_act, sock_changed
+
+
+# -- the set ---------------------------------------------------------------------------------------
+
+cdef int watch_open(Sock* s) noexcept nogil:
+    cdef IoThread* io
+    if s.watching.load():
+        return 0
+    s.watch.set = s.plane.poller.open()
+    if s.watch.set == NULL:
+        return -1
+    s.wake = eventfd_new()
+    io = s.plane.ios[s.plane.next_io.fetch_add(1) % <uint32_t> s.plane.n_ios]
+    s.watch.harvest = _harvest
+    s.watch.arg = s
+    s.led_tick.which = TICK_LED
+    s.led_tick.run = _tick
+    s.led_tick.arg = s
+    s.led_task.run = _start_or_end
+    s.led_task.arg = s
+    if (s.wake < 0 or s.plane.poller.add(s.watch.set, s.wake, NULL) < 0 or io_watch(io,
+                                                                                    &s.watch) < 0):
+        s.plane.poller.close(s.watch.set)
+        if s.wake >= 0:
+            close(s.wake)
+        return -1
+    s.watching.store(1)
+    return 0
+
+
+cdef void watch_close(Sock* s) noexcept nogil:
+    if not s.watching.exchange(0):
+        return
+    _switch(s, False)
+    io_sync(s.watch.io)       # it may have harvested this set just before
+    s.plane.poller.close(s.watch.set)
+    close(s.wake)
+
+
+cdef inline void _switch(Sock* s, bint on) noexcept nogil:
+    s.plane.poller.arm_set(s.watch.io.set, s.watch.set, &s.watch, on)
+
+
+# -- the state -------------------------------------------------------------------------------------
+
+cdef void _lock(Sock* s) noexcept nogil:
+    while s.watch_lock.exchange(1):
+        sched_yield()
+
+
+cdef inline void _unlock(Sock* s) noexcept nogil:
+    s.watch_lock.store(0)
+
+
+cdef void _arm(Sock* s) noexcept nogil:
+    """Under the watch's lock: the I/O thread watches, unless somebody leads."""
+    s.watch_state.store(WATCH_ARMED)
+    _switch(s, True)
+    widen()
+    if s.lead.load():         # he may have read LED
+        s.watch_state.store(WATCH_PARKED)
+        _switch(s, False)
+
+
+cdef void _park(Sock* s) noexcept nogil:
+    """Under the watch's lock: a leader watches."""
+    if s.watch_state.load() == WATCH_ARMED:
+        s.watch_state.store(WATCH_PARKED)
+        _switch(s, False)
+
+
+cdef void lead_enter(Sock* s) noexcept nogil:
+    s.epoch.fetch_add(1)
+    if s.watch_state.load() == WATCH_LED:
+        s.entered = 0         # long ago: should a tick park us, we have slept for one
+        return
+    s.entered = now_ns()
+    _lock(s)
+    _park(s)
+    _unlock(s)
+
+
+cdef void lead_leave(Sock* s) noexcept nogil:
+    s.lead.exchange(0)
+    widen()
+    if s.watch_state.load() != WATCH_LED or s.wants.load():
+        _left(s)
+    if s.followers.load():
+        sock_changed(s)       # messages or the lead are left over: somebody take them
+
+
+cdef void _left(Sock* s) noexcept nogil:
+    _lock(s)
+    if s.lead.load():
+        pass                  # the next leader is in: he does it when he leaves
+    elif s.wants.load() or s.closing.load():
+        if s.watch_state.load() != WATCH_ARMED:
+            _arm(s)
+    elif s.watch_state.load() == WATCH_PARKED:
+        if now_ns() - s.entered >= s.watch.io.ticks[TICK_LED].period:
+            _arm(s)
+        else:
+            s.watch_state.store(WATCH_LED)
+            if not s.ticking:
+                s.ticking = 1
+                s.users.fetch_add(1)     # the tick holds the socket
+                io_post(s.watch.io, &s.led_task)
+    _unlock(s)
+
+
+cdef void watch_now(Sock* s) noexcept nogil:
+    if s.lead.load() or s.watch_state.load() == WATCH_ARMED or not s.watching.load():
+        return
+    _lock(s)
+    if not s.lead.load() and s.watch_state.load() != WATCH_ARMED:
+        _arm(s)
+    _unlock(s)
+
+
+cdef void watch_wants(Port* port, int delta) noexcept nogil:
+    cdef Sock* s = <Sock*> port
+    s.wants.fetch_add(delta)
+    if delta > 0:
+        widen()
+        watch_now(s)
+
+
+cdef void watch_hurry(Sock* s) noexcept nogil:
+    if not s.watching.load():
+        return
+    _lock(s)
+    if s.ticking:
+        io_post(s.watch.io, &s.led_task)
+    _unlock(s)
+
+
+# -- on the I/O thread -----------------------------------------------------------------------------
+
+cdef void _start_or_end(Task* task, IoThread* io) noexcept nogil:
+    cdef Sock* s = <Sock*> task.arg
+    if not s.closing.load():
+        io_tick(io, &s.led_tick)
+        return
+    io_untick(io, &s.led_tick)
+    if s.ticking:             # ours: only ticks and this task clear it
+        _tick(&s.led_tick, io)
+
+
+cdef bint _tick(Tick* tick, IoThread* io) noexcept nogil:
+    cdef Sock* s = <Sock*> tick.arg
+    cdef uint32_t epoch = s.epoch.load()
+    cdef bint again = False
+    _lock(s)
+    if s.watch_state.load() == WATCH_LED:
+        if epoch != s.ticked_epoch and not s.closing.load():
+            s.ticked_epoch = epoch
+            again = True
+        else:
+            s.watch_state.store(WATCH_PARKED)
+            widen()
+            if not s.lead.load():
+                _arm(s)
+    if not again:
+        s.ticking = 0
+    _unlock(s)
+    if not again:
+        s.users.fetch_sub(1)
+    return again
+
+
+cdef void _harvest(Watch* watch) noexcept nogil:
+    """The I/O thread takes the socket's edges, unless somebody leads. The wake-up of a leader is
+    not ours: one that came since is told again."""
+    cdef Sock* s = <Sock*> watch.arg
+    cdef Ready[64] found
+    cdef int n = 64
+    cdef int i
+    if s.lead.load():         # he has not come to switching us off: do it for him
+        _lock(s)
+        if s.lead.load():
+            _park(s)
+        _unlock(s)
+        return
+    while n == 64:
+        n = s.plane.poller.wait(watch.set, found, 64, 0, NULL)
+        widen()
+        sock_act(s, found, n)
+        for i in range(n):
+            if found[i].arg == NULL and s.lead.load():
+                eventfd_signal(s.wake)

@@ -1,0 +1,133 @@
+"""Large bodies that keep one size: the memory they are read into is made ahead, and given back."""
+
+import time
+
+import pytest
+
+import mqcore as mq
+
+SIZE = 300_000  # above what a slab holds
+AHEAD = 4  # bodies of this size
+
+
+def body(n, size=SIZE):
+    return n.to_bytes(8, "big") + bytes([n % 251]) * (size - 8)
+
+
+@pytest.fixture(params=["tcp://127.0.0.1:0", "ipc"])
+def pair(ctx, request, tmp_path):
+    url = request.param if request.param != "ipc" else f"ipc://{tmp_path}/s"
+    pull = ctx.socket("pull", bind=url)
+    push = ctx.socket("push", connect=pull.endpoints[0].url)
+    push.wait_peers(1, 10)
+    return push, pull
+
+
+def held(ctx):
+    return ctx._hub.plane.counters()["slab_bytes"]
+
+
+def settles_at(ctx, size):
+    """Another thread may be about to let go of the slab it read into."""
+    limit = time.monotonic() + 10
+    while held(ctx) != size and time.monotonic() < limit:
+        time.sleep(0.001)
+    return held(ctx) == size
+
+
+def exchange(push, pull, count, size=SIZE):
+    for n in range(count):
+        push.send(body(n, size))
+        assert pull.recv(timeout=10) == body(n, size)
+
+
+def test_memory_is_made_ahead_once_the_size_is_known(ctx, pair):
+    exchange(*pair, 1)
+    assert settles_at(ctx, 0)
+    exchange(*pair, 5)
+    assert settles_at(ctx, AHEAD * SIZE)
+
+
+def test_a_body_above_the_bound_has_one_ahead(ctx, pair):
+    exchange(*pair, 3, 5 << 20)
+    assert settles_at(ctx, 5 << 20)
+
+
+def test_what_was_received_is_never_written_again(ctx, pair):
+    push, pull = pair
+    kept = []
+    for start in range(0, 30, 10):
+        for n in range(start, start + 10):
+            push.send(body(n))
+        kept += [pull.recv(timeout=10) for _ in range(10)]
+    assert kept == [body(n) for n in range(30)]
+    assert len({id(one) for one in kept}) == 30
+
+
+@pytest.mark.parametrize("other", [5, SIZE - 1, SIZE + 1])
+def test_another_size_gives_it_back(ctx, pair, other):
+    push, pull = pair
+    exchange(push, pull, 3)
+    assert settles_at(ctx, AHEAD * SIZE)
+    push.send(bytes(other))
+    assert pull.recv(timeout=10) == bytes(other)
+    assert settles_at(ctx, 0)
+    exchange(push, pull, 3)
+
+
+def test_silence_gives_it_back(ctx, pair):
+    push, pull = pair
+    exchange(push, pull, 3)
+    with pytest.raises(mq.RecvTimeout):
+        pull.recv(timeout=0.01)
+    assert settles_at(ctx, 0)
+    exchange(push, pull, 3)
+    assert settles_at(ctx, AHEAD * SIZE)
+
+
+def test_close_gives_it_back(ctx, pair):
+    push, pull = pair
+    exchange(push, pull, 3)
+    pull.close()
+    push.close(0)
+    assert settles_at(ctx, 0)
+
+
+def test_every_call_gives_the_same_bytes(ctx, pair):
+    """Whichever call comes next may find a body in memory that was made for recv()."""
+    push, pull = pair
+    buffer = bytearray(SIZE)
+    exchange(push, pull, 3)
+    for n in range(10, 15):
+        push.send(body(n))
+    assert bytes(pull.recv_msg(timeout=10)) == body(10)
+    assert pull.recv_into(buffer, timeout=10) == SIZE and buffer == body(11)
+    assert pull.recv_parts(timeout=10) == [body(12)]
+    assert pull.recv_many(1, timeout=10) == [body(13)]
+    assert pull.recv(timeout=10) == body(14)
+
+
+def test_parts_of_that_size_are_joined(ctx, pair):
+    push, pull = pair
+    exchange(push, pull, 3)
+    push.send_parts([body(1), body(2), b"end"])
+    assert pull.recv(timeout=10) == body(1) + body(2) + b"end"
+    assert settles_at(ctx, 0)
+
+
+def test_a_message_in_flight_at_the_end_leaves_nothing(ctx, pair):
+    push, pull = pair
+    exchange(push, pull, 3)
+    for n in range(20):
+        push.send(body(n))
+    push.close(0)
+    pull.close()
+    assert settles_at(ctx, 0)
+
+
+def test_inproc_hands_over_the_very_bytes(ctx):
+    pull = ctx.socket("pull", bind="inproc://large")
+    push = ctx.socket("push", connect="inproc://large")
+    sent = body(1)
+    push.send(sent)
+    assert pull.recv(timeout=10) is sent
