@@ -119,12 +119,19 @@ def verify(where: str, topic: str | None, partition: int | None) -> None:
 
 
 def tell_sequences(topic: str, partition: int, folder: Path) -> None:
-    from mqcore.journal import Reader, Sequences
+    from mqcore.journal import OffsetGone, Reader, Sequences
 
     seen = Sequences()
     with Reader(folder, topic, partition, verify=False) as reader:
-        for records in reader.batches():
+        at, end = reader.first, reader.end
+        while at < end:
+            try:
+                records = reader.read(at)
+            except OffsetGone as gone:      # given up by a repair
+                at = gone.first
+                continue
             seen.add(records)
+            at = records.next
     if seen.messages:
         click.echo(f"  {len(seen.highest)} producers: {seen.missing} messages missing, "
                    f"{seen.duplicates} twice")

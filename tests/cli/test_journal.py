@@ -51,6 +51,7 @@ def test_verify_and_repair(where):
     mq("repair", where, "-s", "none", status=2)
 
 
+@pytest.mark.keeps(threads=16, why="pyarrow's pool")
 def test_export(where, tmp_path):
     parquet = pytest.importorskip("pyarrow.parquet")
     mq("export", where, tmp_path / "f.parquet", "-s", "t")
