@@ -14,14 +14,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 # columns of a block, in the order in which they lie there: (name, dtype)
-LAYOUT = (
+LAYOUT: tuple[tuple[str, Any], ...] = (
     ("times", np.int64), ("value_ends", np.int32), ("values", np.uint8),
     ("key_ends", np.int32), ("key_valid", np.uint8), ("keys", np.uint8),
     ("header_ends", np.int32), ("name_ends", np.int32), ("names", np.uint8),
     ("datum_ends", np.int32), ("data", np.uint8),
     ("producers", np.uint64), ("sequences", np.uint64), ("sent", np.int64),
 )
-INDEX = {name: i for i, (name, _) in enumerate(LAYOUT)}
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "headers",
            "producer", "sequence", "sent")
 DEFAULT = ("key", "value", "offset", "timestamp")
@@ -156,7 +155,8 @@ def of_block(block: Block, topic: str, partition: int) -> Records:
     for i, (name, dtype) in enumerate(LAYOUT):
         at, size = block.column(i)
         if size or (name in ("values", "keys", "names", "data") and _has(block, name)):
-            columns[name] = np.frombuffer(block.window, dtype, size // np.dtype(dtype).itemsize, at)
+            columns[name] = np.frombuffer(
+                memoryview(block.window), dtype, size // np.dtype(dtype).itemsize, at)
     return Records(block.first, columns, 0, block.count, topic, partition)
 
 
