@@ -48,7 +48,8 @@ def schema(columns: tuple[str, ...]) -> pa.Schema:
 def record_batch(records: Records, columns: Sequence[str]) -> pa.RecordBatch:
     pa = library()
     wanted = schema(tuple(columns))
-    arrays = [_column(pa, records, field.name, field.type) for field in wanted]
+    arrays = [_column(pa, records, name, kind)
+              for name, kind in zip(columns, wanted.types, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=wanted)
 
 
@@ -63,7 +64,8 @@ def _column(pa: Any, r: Records, name: str, kind: Any) -> Any:
     if name == "headers":
         return _headers(pa, r, kind)
     if name == "offset":
-        return pa.array(np.arange(r.first, r.next, dtype=np.int64))
+        made = np.arange(r.first, r.next, dtype=np.int64)
+        return pa.Array.from_buffers(kind, n, [None, pa.py_buffer(made)])
     if name in ("topic", "partition"):
         return pa.repeat(pa.scalar(getattr(r, name), kind), n)
     stored = {"timestamp": "times", "producer": "producers", "sequence": "sequences",
