@@ -20,7 +20,7 @@ ANY = {"*"}
 MAY_IMPORT = {
     # 6
     "": API | {"base"},
-    "cli": API | {""},
+    "cli": API | {"", "journal"},
     "__main__": {"cli"},
     "zmq": API | {""},
     "journal": API | {"", "spi", "base"},       # its writer is a sink: an ops table of spi

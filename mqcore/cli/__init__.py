@@ -23,6 +23,7 @@ from mqcore.cli.cat import cat
 from mqcore.cli.device import device
 from mqcore.cli.doctor import doctor
 from mqcore.cli.info import info
+from mqcore.cli.journal import journal
 from mqcore.cli.perf import perf
 from mqcore.errors import AddressError, Error, OptionError, Timeout
 
@@ -63,7 +64,7 @@ def cli() -> None:
     """
 
 
-for _command in (cat, device, perf, info, doctor):
+for _command in (cat, device, journal, perf, info, doctor):
     cli.add_command(_command)
 
 

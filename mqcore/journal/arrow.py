@@ -1,0 +1,99 @@
+"""Records as Arrow: arrays whose buffers are the mapped file's."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mqcore.errors import NotSupported, OptionError
+from mqcore.journal.records import COLUMNS, Records
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def library() -> Any:
+    try:
+        import pyarrow
+        import pyarrow.compute
+    except ImportError:
+        raise NotSupported("Arrow needs the package pyarrow",
+                           hint="pip install mqcore[journal]") from None
+    return pyarrow
+
+
+def fields() -> dict[str, Any]:
+    """Name to Arrow type. The first six and headers are what Spark's readers of a log expect."""
+    pa = library()
+    us = pa.timestamp("us", "UTC")
+    header = pa.struct([("key", pa.string()), ("value", pa.binary())])
+    return {"key": pa.binary(), "value": pa.binary(), "topic": pa.string(), "partition": pa.int32(),
+            "offset": pa.int64(), "timestamp": us, "headers": pa.list_(header),
+            "producer": pa.uint64(), "sequence": pa.uint64(), "sent": us}
+
+
+@functools.lru_cache(maxsize=64)
+def schema(columns: tuple[str, ...]) -> pa.Schema:
+    unknown = [name for name in columns if name not in COLUMNS]
+    if unknown:
+        raise OptionError(f"a journal has no column {', '.join(unknown)}",
+                          hint=f"it has {', '.join(COLUMNS)}")
+    types = fields()
+    return library().schema([(name, types[name]) for name in columns])
+
+
+def record_batch(records: Records, columns: Sequence[str]) -> pa.RecordBatch:
+    pa = library()
+    wanted = schema(tuple(columns))
+    arrays = [_column(pa, records, name, kind)
+              for name, kind in zip(columns, wanted.types, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=wanted)
+
+
+def _column(pa: Any, r: Records, name: str, kind: Any) -> Any:
+    n, total, lo, c = len(r), r._hi, r._lo, r._columns
+    if name == "value":
+        return _binary(pa, kind, c["value_ends"], c["values"], total).slice(lo)
+    if name == "key":
+        if "key_ends" not in c:
+            return pa.nulls(n, kind)
+        return _binary(pa, kind, c["key_ends"], c["keys"], total, c["key_valid"]).slice(lo)
+    if name == "headers":
+        return _headers(pa, r, kind)
+    if name == "offset":
+        made = np.arange(r.first, r.next, dtype=np.int64)
+        return pa.Array.from_buffers(kind, n, [None, pa.py_buffer(made)])
+    if name in ("topic", "partition"):
+        return pa.repeat(pa.scalar(getattr(r, name), kind), n)
+    stored = {"timestamp": "times", "producer": "producers", "sequence": "sequences",
+              "sent": "sent"}[name]
+    if stored not in c:
+        return pa.nulls(n, kind)
+    array = pa.Array.from_buffers(kind, total, [None, pa.py_buffer(c[stored])]).slice(lo)
+    if name != "timestamp":     # a message without a stamp
+        missing = np.equal(c["producers"][lo:r._hi], 0)
+        if missing.any():
+            return pa.compute.if_else(pa.array(missing), pa.scalar(None, kind), array)
+    return array
+
+
+def _binary(pa: Any, kind: Any, ends: Any, data: Any, n: int, valid: Any = None) -> Any:
+    buffers = [None if valid is None else pa.py_buffer(valid), pa.py_buffer(ends),
+               pa.py_buffer(data)]
+    return pa.Array.from_buffers(kind, n, buffers)
+
+
+def _headers(pa: Any, r: Records, kind: Any) -> Any:
+    c = r._columns
+    if "header_ends" not in c:
+        return pa.array([[]] * len(r), kind)
+    n = int(c["header_ends"][r._hi])
+    names = _binary(pa, pa.string(), c["name_ends"], c["names"], n)
+    names.validate(full=True)       # what other writers call UTF-8
+    data = _binary(pa, pa.binary(), c["datum_ends"], c["data"], n)
+    pairs = pa.StructArray.from_arrays([names, data], fields=list(kind.value_type))
+    return pa.Array.from_buffers(
+        kind, r._hi, [None, pa.py_buffer(c["header_ends"])], children=[pairs]).slice(r._lo)

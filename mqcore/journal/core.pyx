@@ -1,0 +1,578 @@
+"""WriterCore: what appends, for Python and for devices. Opening, retention and the thread that
+commits are in writer.py.
+
+No thread waits for the log's lock with the GIL, so a holder of the lock may take the GIL back.
+"""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
+from libc.errno cimport EMSGSIZE, ENOMEM
+from libc.stddef cimport size_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy
+from posix.unistd cimport getpid
+
+from mqcore.base.message cimport (
+    MSG_ENVELOPE, MSG_MORE, MSG_ROUTING_ID, MsgVec, msg_close, msg_data, msg_size,
+)
+from mqcore.base.status cimport MQ_FULL, MQ_INVALID, MQ_OK
+from mqcore.journal.block cimport SEGMENT_HEADER, VALUE_MAX, VERSION
+from mqcore.journal.includes cimport (
+    crc32c, crc32c_native, crc32c_portable, pthread_mutex_lock, pthread_mutex_trylock,
+    pthread_mutex_unlock,
+)
+from mqcore.journal.log cimport (
+    Log, close_files, log_close, log_commit, log_direct, log_flush, log_free, log_header,
+    log_headers_end, log_key, log_make_room, log_new, log_place, log_room, log_rotate, log_segment,
+    log_take, log_tick, log_trim, now_us,
+)
+from mqcore.spi.sink cimport SINK_ABI, Sink, SinkOps
+
+import os
+
+from mqcore.errors import Forked, MessageTooLarge, UsageError
+from mqcore.journal.errors import JournalClosed, write_error
+
+cdef enum:
+    DIRECT = 64 << 10         # batches from this size on are written from where they lie
+
+
+# -- the sink --------------------------------------------------------------------------------------
+
+cdef inline size_t whole(MsgVec* v, size_t at, size_t* size) noexcept nogil:
+    """Where the message that begins at `at` ends, and the bytes of its parts without envelope."""
+    cdef size_t total = 0
+    while True:
+        if not v.at[at].flags & (MSG_ENVELOPE | MSG_ROUTING_ID):
+            total += msg_size(&v.at[at])
+        at += 1
+        if at == v.n or not v.at[at - 1].flags & MSG_MORE:
+            size[0] = total
+            return at
+
+
+cdef int sink_take(void* self, MsgVec* v, size_t start, size_t* done) noexcept nogil:
+    cdef Log* log = <Log*> self
+    cdef int64_t now = now_us(), target
+    cdef size_t at = start, end, size = 0, n
+    cdef uint8_t* place
+    cdef int rc = 0
+    pthread_mutex_lock(&log.lock)
+    while at < v.n:
+        end = whole(v, at, &size)
+        rc = log_room(log, size)
+        if rc:
+            break
+        place = log_place(log)
+        for i in range(at, end):
+            if not v.at[i].flags & (MSG_ENVELOPE | MSG_ROUTING_ID):
+                n = msg_size(&v.at[i])
+                memcpy(place, msg_data(&v.at[i]), n)
+                place += n
+        rc = log_take(log, size, now)
+        if rc:
+            break
+        for i in range(at, end):
+            msg_close(&v.at[i])
+        at = end
+    target = log.next
+    pthread_mutex_unlock(&log.lock)
+    done[0] = at
+    if log.each and at > start:
+        log_commit(log, target)         # what fails here is seen by durable() and ready()
+    return MQ_OK if rc == 0 else MQ_INVALID if rc == EMSGSIZE else MQ_FULL
+
+
+cdef int sink_ready(void* self) noexcept nogil:
+    cdef Log* log = <Log*> self
+    return log.broken == 0 and log.stalled == 0
+
+
+cdef int64_t sink_durable(void* self) noexcept nogil:
+    return (<Log*> self).durable.load()
+
+
+cdef SinkOps JOURNAL_SINK
+JOURNAL_SINK.abi = SINK_ABI
+JOURNAL_SINK.take = sink_take
+JOURNAL_SINK.ready = sink_ready
+JOURNAL_SINK.durable = sink_durable
+
+
+# -- for Python ------------------------------------------------------------------------------------
+
+cdef class WriterCore:
+    def __cinit__(self, *args, **kw):
+        self.log = log_new()
+        if self.log == NULL:
+            raise MemoryError
+        self.shut = True
+        self.pid = getpid()
+
+    def __dealloc__(self):
+        if self.log != NULL:
+            log_free(self.log)
+
+    def _attach(self, path, int folder, object last, *, bytes topic, int partition, bytes journal,
+                str fsync, size_t block_bytes, int64_t segment_bytes, int64_t segment_age,
+                bint stamps):
+        """Begin to write. folder: a descriptor, ours from now on. last: (descriptor, header, end,
+        next, low, high, checkpoint there) of the segment to go on with, or the offset to begin a
+        new one at."""
+        cdef Log* log = self.log
+        cdef int rc
+        log.folder = folder
+        log.block_bytes = block_bytes
+        log.segment_bytes = segment_bytes
+        log.segment_age = segment_age
+        log.stamped = stamps
+        self.path = path
+        self.fsync = fsync
+        self.always = log.each = fsync == "always"
+        self.partition = partition
+        self.topic = topic.decode()
+        if isinstance(last, int):
+            memcpy(&log.segment.magic[0], b"MQJSEG\r\n", 8)
+            log.segment.version = VERSION
+            memcpy(&log.segment.journal[0], PyBytes_AS_STRING(journal), 16)
+            log.segment.partition = partition
+            log.segment.topic_size = <uint32_t> len(topic)
+            memcpy(&log.segment.topic[0], PyBytes_AS_STRING(topic), len(topic))
+            log.next = last
+            rc = log_segment(log, last)
+            if rc:
+                raise write_error(rc, self.path)
+        else:
+            fd, header, log.pos, log.next, log.low, log.high, log.marked = last
+            memcpy(&log.segment, PyBytes_AS_STRING(header), SEGMENT_HEADER)
+            log.fd = os.dup(fd)
+        log.written.store(log.next)
+        log.durable.store(log.next)
+        self.shut = False
+
+    cdef Sink sink(self):
+        cdef Sink s
+        s.ops = &JOURNAL_SINK
+        s.self = self.log
+        return s
+
+    # -- appending --
+
+    cdef int lock(self) except -1:
+        if self.shut:
+            raise JournalClosed(f"the writer of {self.path} is closed")
+        if pthread_mutex_trylock(&self.log.lock) != 0:
+            with nogil:
+                pthread_mutex_lock(&self.log.lock)
+        return 0
+
+    cdef int make_room(self, size_t size) except -1:
+        """With the lock, which is let go before anything is raised."""
+        cdef int rc
+        if self.pid != getpid():
+            pthread_mutex_unlock(&self.log.lock)
+            self._same_process()
+        with nogil:
+            rc = log_make_room(self.log, size)
+        if rc:
+            pthread_mutex_unlock(&self.log.lock)
+            self._raise(rc, 0)
+        return 0
+
+    def _raise(self, int rc, int64_t taken):
+        if rc == EMSGSIZE:
+            raise MessageTooLarge("a message, its key or its headers exceed 2 GiB",
+                                  hint="store it elsewhere and its place here")
+        raise write_error(rc, self.path, taken=taken, broken=self.log.broken != 0)
+
+    def append(self, value, *, key=None, time=None, headers=()) -> int:
+        """Append one message; its offset.
+
+        value, key: bytes-like. time: seconds since the epoch (None: now). headers: (name, value)
+        pairs. With fsync="always" it is durable on return. Raises JournalWriteError: `taken` tells
+        whether the message is kept (1: commit() tries again) or not (0).
+        """
+        cdef Log* log = self.log
+        cdef int64_t offset, at = now_us() if time is None else round(time * 1e6)
+        cdef Py_buffer view
+        cdef const uint8_t* data
+        cdef size_t size
+        cdef bint held = not PyBytes_CheckExact(value)
+        cdef int rc
+        if held:
+            get_buffer(value, &view)
+            data = <const uint8_t*> view.buf
+            size = view.len
+        else:
+            data = <const uint8_t*> PyBytes_AS_STRING(value)
+            size = PyBytes_GET_SIZE(value)
+        try:
+            extras = None if key is None and not headers else self._extras(key, headers)
+            self.lock()
+            if log.filled + size + 12 > log.block_bytes or log.broken:
+                self.make_room(size)
+            rc = log_room(log, size)
+            if rc == 0:
+                memcpy(log_place(log), data, size)
+                if extras is not None:
+                    rc = put_extras(log, extras)
+                if rc == 0:
+                    rc = log_take(log, size, at)
+                else:
+                    log_trim(log)
+            offset = log.next - 1
+            pthread_mutex_unlock(&log.lock)
+        finally:
+            if held:
+                PyBuffer_Release(&view)
+        if rc:
+            self._raise(rc, 0)
+        if self.always:
+            self._commit(offset + 1, 1)
+        return offset
+
+    def _extras(self, key, headers):
+        """(key or None, [(name, value), ...]) as bytes."""
+        if isinstance(key, str):
+            raise UsageError("a key is bytes", hint="say key.encode()")
+        return (None if key is None else bytes(key),
+                [(name.encode(), bytes(value)) for name, value in headers])
+
+    def append_many(self, messages, *, time=None) -> range:
+        """Append a sequence of bytes-like messages; their offsets. Errors as in append_batch."""
+        cdef Log* log = self.log
+        cdef int64_t first = 0, n = 0, at = now_us() if time is None else round(time * 1e6)
+        cdef const uint8_t* data
+        cdef size_t size
+        cdef int rc = 0
+        self._same_process()
+        checked = []
+        for value in messages:
+            checked.append(value if PyBytes_CheckExact(value) else as_bytes(value))
+        self.lock()
+        first = log.next
+        for value in checked:
+            data = <const uint8_t*> PyBytes_AS_STRING(value)
+            size = PyBytes_GET_SIZE(value)
+            rc = 0 if log.filled + size + 12 <= log.block_bytes else self._flush_held()
+            if rc == 0:
+                rc = log_room(log, size)
+            if rc:
+                break
+            memcpy(log_place(log), data, size)
+            rc = log_take(log, size, at)
+            if rc:
+                break
+            n += 1
+        pthread_mutex_unlock(&log.lock)
+        if rc:
+            self._raise(rc, n)
+        if self.always and n:
+            self._commit(first + n, n)
+        return range(first, first + n)
+
+    def _flush_held(self):
+        cdef int rc
+        with nogil:
+            rc = log_flush(self.log)
+        return rc
+
+    def _same_process(self):
+        if self.pid != getpid():
+            raise Forked(f"the writer of {self.path} belongs to the process that opened it",
+                         hint="open the journal in the process that writes it")
+
+    def append_batch(self, data, offsets=None, *, times=None, keys=None) -> range:
+        """Append many messages from arrays; their offsets.
+
+        data: a Batch (anything with `data` and `offsets`), or bytes-like with offsets int[n + 1]:
+        message i is data[offsets[i]:offsets[i+1]]. times: int64[n] microseconds since the epoch,
+        or one number of seconds; None: now. keys: (data, offsets) likewise. From 64 KiB on, without
+        keys and stamps, data is written from where it lies. Raises JournalWriteError, whose `taken`
+        says how many of the messages are kept; those are not to be appended again.
+        """
+        import numpy
+        cdef const uint8_t[::1] values, key_values
+        cdef const int64_t[::1] ends, key_ends, when
+        cdef int64_t now = now_us()
+        cdef const int64_t* each = NULL
+        cdef const uint8_t* at = NULL
+        cdef const uint8_t* key_at = NULL
+        cdef const int64_t* key_end_at = NULL
+        cdef int64_t n, taken = 0, first = 0
+        cdef int rc
+        if offsets is None:
+            data, offsets = data.data, data.offsets
+        values, ends = columns_of(data, offsets)
+        n = ends.shape[0] - 1
+        if values.shape[0]:
+            at = &values[0]
+        if keys is not None:
+            key_values, key_ends = columns_of(keys[0], keys[1])
+            if key_ends.shape[0] != n + 1:
+                raise UsageError(f"{key_ends.shape[0] - 1} keys for {n} messages")
+            key_end_at = &key_ends[0]
+            key_at = <const uint8_t*> key_end_at     # not NULL, though all keys may be empty
+            if key_values.shape[0]:
+                key_at = &key_values[0]
+        if isinstance(times, (int, float)):
+            now = round(times * 1e6)
+        elif times is not None:
+            when = numpy.ascontiguousarray(times, numpy.int64)
+            if when.shape[0] != n:
+                raise UsageError(f"{when.shape[0]} times for {n} messages")
+            if n:
+                each = &when[0]
+        if n == 0:
+            return range(self.next, self.next)
+        self._same_process()
+        self.lock()
+        first = self.log.next
+        with nogil:
+            if keys_or_stamps(self.log, key_at) or ends[n] - ends[0] < DIRECT:
+                rc = add_each(self.log, at, &ends[0], n, each, now, key_at, key_end_at,
+                              &taken)
+            else:
+                rc = add_blocks(self.log, at, &ends[0], n, each, now, &taken)
+            pthread_mutex_unlock(&self.log.lock)
+        if rc:
+            self._raise(rc, taken)
+        if self.always:
+            self._commit(first + n, n)
+        return range(first, first + n)
+
+    # -- committing --
+
+    def _commit(self, int64_t target, int64_t taken):
+        cdef int rc
+        self._same_process()
+        with nogil:
+            rc = log_commit(self.log, target)
+        if rc:
+            self._raise(rc, taken)
+
+    def commit(self) -> int:
+        """Make everything appended so far durable, whatever the policy; the offset below which all
+        is. Threads that commit at the same time share one fsync."""
+        if self.shut:
+            raise JournalClosed(f"the writer of {self.path} is closed")
+        self._commit(self.log.next, 0)
+        return self.log.durable.load()
+
+    def flush(self) -> int:
+        """Hand everything appended so far to the kernel, where readers see it; the offset below
+        which all is."""
+        self._same_process()
+        self.lock()
+        rc = self._flush_held()
+        pthread_mutex_unlock(&self.log.lock)
+        if rc:
+            self._raise(rc, 0)
+        return self.log.written.load()
+
+    def rotate(self) -> None:
+        """End the segment file and begin the next, if there is anything in it."""
+        cdef int rc
+        self._same_process()
+        self.lock()
+        with nogil:
+            rc = log_flush(self.log)
+            if rc == 0 and self.log.low <= self.log.high:
+                rc = log_rotate(self.log)
+            pthread_mutex_unlock(&self.log.lock)
+        if rc:
+            self._raise(rc, 0)
+
+    def _tick(self, bint sync) -> int:
+        """What the writer's thread does now and then; an errno."""
+        cdef int rc
+        if self.pid != getpid() or self.shut:
+            return 0
+        with nogil:
+            pthread_mutex_lock(&self.log.lock)
+            rc = log_tick(self.log)
+            pthread_mutex_unlock(&self.log.lock)
+            if rc == 0 and sync:
+                rc = log_commit(self.log, self.log.written.load())
+        return rc
+
+    def _close(self) -> int:
+        """Commit and end. An errno; then appended - durable messages are lost."""
+        cdef int rc = 0
+        if self.shut:
+            return 0
+        self.shut = True
+        if self.pid == getpid():
+            with nogil:
+                rc = log_close(self.log)
+        return rc
+
+    def _detach(self):
+        """Give the descriptors back; the numbers stay."""
+        close_files(self.log)
+
+    # -- to look at --
+
+    @property
+    def _pid(self) -> int:
+        return self.pid
+
+    @property
+    def next(self) -> int:
+        """The offset that the next message gets."""
+        return self.log.next
+
+    @property
+    def written(self) -> int:
+        """Readers see every message below this offset."""
+        return self.log.written.load()
+
+    @property
+    def durable(self) -> int:
+        """Every message below this offset survives a power cut."""
+        return self.log.durable.load()
+
+    @property
+    def closed(self) -> bool:
+        return self.shut
+
+    @property
+    def error(self):
+        """What keeps the writer from writing; None: nothing. One that the next attempt may cure
+        (disk full), or, after a failed fsync, one for good."""
+        cdef int rc = self.log.broken or self.log.stalled
+        return write_error(rc, self.path, broken=self.log.broken != 0) if rc else None
+
+    def _counters(self) -> dict:
+        return {"syncs": self.log.syncs, "rotations": self.log.rotations, "pos": self.log.pos,
+                "waiting": self.log.count, "segment": self.log.segment.first}
+
+
+# -- arrays ----------------------------------------------------------------------------------------
+
+cdef inline bint keys_or_stamps(Log* log, const uint8_t* keys) noexcept nogil:
+    return keys != NULL or log.stamped
+
+
+cdef object columns_of(object data, object offsets):
+    """(uint8[], int64[n + 1]), checked: offsets ascend within data."""
+    import numpy
+    cdef const int64_t[::1] ends
+    cdef int64_t i
+    cdef bint wrong
+    if isinstance(data, str):
+        raise UsageError("messages are bytes", hint="say text.encode()")
+    values = numpy.frombuffer(data, numpy.uint8) if len(data) else numpy.empty(0, numpy.uint8)
+    ends = numpy.ascontiguousarray(offsets, numpy.int64)
+    if ends.shape[0] < 1:
+        raise UsageError("offsets have no element", hint="n messages have n + 1 offsets")
+    wrong = ends[0] < 0 or ends[ends.shape[0] - 1] > values.shape[0]
+    for i in range(ends.shape[0] - 1):
+        wrong |= ends[i + 1] < ends[i]
+    if wrong:
+        raise UsageError(f"offsets do not ascend within the {values.shape[0]} bytes of data")
+    return values, ends
+
+
+cdef int add_each(Log* log, const uint8_t* values, const int64_t* ends, int64_t n,
+                  const int64_t* times, int64_t now, const uint8_t* keys, const int64_t* key_ends,
+                  int64_t* taken) noexcept nogil:
+    cdef int64_t i
+    cdef size_t size
+    cdef int rc
+    for i in range(n):
+        size = ends[i + 1] - ends[i]
+        rc = log_room(log, size)
+        if rc:
+            return rc
+        if size:
+            memcpy(log_place(log), values + ends[i], size)
+        if keys != NULL:
+            rc = log_key(log, keys + key_ends[i], key_ends[i + 1] - key_ends[i])
+            if rc:
+                log_trim(log)
+                return rc
+        rc = log_take(log, size, now if times == NULL else times[i])
+        if rc:
+            return rc
+        taken[0] += 1
+    return 0
+
+
+cdef int add_blocks(Log* log, const uint8_t* values, const int64_t* ends, int64_t n,
+                    const int64_t* times, int64_t now, int64_t* taken) noexcept nogil:
+    """A block after the other, each as many messages as fit; one alone if it is larger."""
+    cdef size_t most = log.block_bytes // 12 + 2
+    cdef int32_t* rebased = <int32_t*> malloc(4 * (most + 1))
+    cdef int64_t i = 0, k, base
+    cdef int rc = 0
+    if rebased == NULL:
+        return ENOMEM
+    while i < n and rc == 0:
+        base = ends[i]
+        k = 0
+        rebased[0] = 0
+        while i + k < n and (k == 0 or ends[i + k + 1] - base + 12 * (k + 1)
+                             <= <int64_t> log.block_bytes):
+            if ends[i + k + 1] - base > VALUE_MAX - 64:
+                rc = EMSGSIZE
+                break
+            k += 1
+            rebased[k] = <int32_t> (ends[i + k] - base)
+        if rc == 0:
+            rc = log_direct(log, values + base, rebased, times, <uint32_t> k, now)
+        if rc == 0:
+            i += k
+            if times != NULL:
+                times += k
+            taken[0] = i
+    free(rebased)
+    return rc
+
+
+# -- small things ----------------------------------------------------------------------------------
+
+cdef int get_buffer(object value, Py_buffer* view) except -1:
+    if isinstance(value, str):
+        raise UsageError("a message is bytes", hint="say text.encode()")
+    PyObject_GetBuffer(value, view, PyBUF_SIMPLE)
+    return 0
+
+
+cdef bytes as_bytes(object value):
+    if isinstance(value, (str, int)):
+        raise UsageError(f"a message is bytes, not {type(value).__name__}")
+    return bytes(value)
+
+
+cdef int put_extras(Log* log, tuple extras) except? 5:
+    cdef int rc = 0
+    key, headers = extras
+    if key is not None:
+        rc = log_key(log, <const uint8_t*> PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key))
+    if rc == 0 and headers:
+        for name, value in headers:
+            if rc == 0:
+                rc = log_header(
+                    log, <const uint8_t*> PyBytes_AS_STRING(name), PyBytes_GET_SIZE(name),
+                    <const uint8_t*> PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value))
+        if rc == 0:
+            rc = log_headers_end(log)
+    return rc
+
+
+def checksum(data, unsigned int crc=0, *, bint portable=False) -> int:
+    """CRC-32C of bytes, going on from an earlier one; portable: without the CPU's instruction."""
+    cdef const uint8_t[::1] view = data
+    cdef size_t n = view.shape[0]
+    cdef const uint8_t* at = NULL
+    if n:
+        at = &view[0]
+    with nogil:
+        crc = crc32c_portable(crc, at, n) if portable else crc32c(crc, at, n)
+    return crc
+
+
+def checksum_native() -> bool:
+    return crc32c_native()

@@ -1,0 +1,91 @@
+"""What a journal raises, in the form of `mqcore.errors`: a `code`, a `hint`, and facts."""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import Any
+
+from mqcore.errors import Error
+
+
+class JournalError(Error):
+    """Something is wrong with a journal."""
+
+    code = "journal"
+
+
+class JournalNotFound(JournalError, FileNotFoundError):
+    """There is no such journal."""
+
+    code = "journal_not_found"
+    hint = 'opening it with mode "a" makes it; `mq journal ls WHERE` lists what is there'
+    fields = {"errno": errno.ENOENT}
+
+
+class JournalLocked(JournalError):
+    """Another writer has this journal open. `pid` is its process, 0 if unknown."""
+
+    code = "journal_locked"
+    hint = "a partition has one writer at a time; close the other, or write to another partition"
+    fields = {"pid": 0}
+    pid: int
+
+
+class JournalClosed(JournalError):
+    """The reader or writer is closed."""
+
+    code = "journal_closed"
+    hint = "open the journal again"
+
+
+class JournalCorrupt(JournalError):
+    """Stored bytes are damaged. `path` and `position` (bytes) say where, `offset` is the first
+    message that cannot be read, `fault` what is wrong there."""
+
+    code = "journal_corrupt"
+    hint = "`mq journal verify` shows the extent, `mq journal repair` keeps what is whole"
+    fields = {"path": "", "position": 0, "offset": 0, "fault": ""}
+    path: str
+    position: int
+    offset: int
+    fault: str
+
+
+class OffsetGone(JournalError):
+    """Retention has removed the messages at this offset. `first` is the oldest one kept."""
+
+    code = "offset_gone"
+    fields = {"offset": 0, "first": 0}
+    offset: int
+    first: int
+
+
+class JournalWriteError(JournalError, OSError):
+    """The system refused to write or to sync. `errno` is its number; `taken` tells how many
+    messages of the call are kept in spite of it and must not be appended again."""
+
+    code = "journal_write"
+    fields = {"errno": None, "taken": 0}
+    taken: int
+
+
+class JournalFull(JournalWriteError):
+    """No space is left where the journal lies."""
+
+    code = "journal_full"
+    hint = "make room; what was taken waits in memory and is written by the next commit()"
+
+
+NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+BROKEN = ("after a failed sync nobody knows what is on the disk: close the writer and open it "
+          "again; `durable` is what is certain")
+
+
+def write_error(number: int, path: Any, *, taken: int = 0, broken: bool = False) -> Error:
+    """The exception that fits the errno of a failed write or sync."""
+    if number == errno.ENOMEM:
+        return JournalWriteError(f"no memory to append to {path}", errno=number, taken=taken)
+    kind = JournalFull if number in NO_ROOM and not broken else JournalWriteError
+    return kind(f"cannot write to {path}: {os.strerror(number)}", errno=number, taken=taken,
+                hint=BROKEN if broken else None)

@@ -1,0 +1,141 @@
+"""The writing end of a journal, without Python: the block in the making, its file, commits.
+
+Any number of threads may append. `lock` guards every field but the two atomics; `sync_lock` is held
+through an fdatasync, is taken before `lock` and never after it, and so one fsync serves all who
+waited for the one before (group commit) while appending goes on.
+
+Appending one message, with `lock` held: log_room() gives the place for its bytes (and writes the
+block first if it is full), then log_key() and log_header() for what it has of them, then
+log_take(). What returns int returns 0 or an errno.
+"""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libcpp.atomic cimport atomic
+from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
+
+from mqcore.base.includes cimport iovec
+from mqcore.journal.block cimport (
+    HAS_HEADERS, HAS_KEYS, HAS_STAMPS, KEY_ENDS, HEADER_ENDS, STAMP, TIMES, VALUE_ENDS, VALUES,
+    SegmentHeader,
+)
+from mqcore.journal.includes cimport pthread_mutex_t
+
+cdef struct FileOps:          # the system's calls, or a test's disk; each as the call of its name
+    ssize_t (*pwritev)(void* self, int fd, const iovec* iov, int n, int64_t at) noexcept nogil
+    int (*fdatasync)(void* self, int fd) noexcept nogil
+    int (*ftruncate)(void* self, int fd, int64_t size) noexcept nogil
+    void* self
+
+cdef struct Buffer:
+    uint8_t* at
+    size_t n
+    size_t cap
+
+cdef struct Piece:            # one column of a block to be written, wherever it lies
+    const uint8_t* at
+    size_t n
+
+cdef struct Log:
+    pthread_mutex_t lock
+    pthread_mutex_t sync_lock
+    FileOps ops
+    atomic[int64_t] written   # every message below is in the kernel, so readers see it
+    atomic[int64_t] durable   # every message below is on the disk
+    int folder                # descriptors
+    int fd
+    int broken                # the errno after which nothing can be promised any more; 0: none
+    int stalled               # the errno of the last write, which will be tried again; 0: none
+    bint each                 # fsync="always": a sink commits each batch it takes
+    bint stamped              # take stamps off the messages and into columns
+    bint marked               # the file ends with a checkpoint
+    SegmentHeader segment
+    int64_t next              # offset of the next message
+    int64_t pos               # where the next block goes in the file
+    int64_t low               # times of the segment so far
+    int64_t high
+    size_t block_bytes
+    int64_t segment_bytes
+    int64_t segment_age       # us; 0: any
+    int64_t rotations
+    int64_t syncs
+    # the block in the making
+    uint32_t count
+    uint32_t flags
+    size_t filled             # bytes of its columns
+    int64_t block_low
+    int64_t block_high
+    Buffer columns[14]
+
+cdef Log* log_new() noexcept nogil                  # NULL: no memory
+cdef void log_free(Log* log) noexcept nogil         # closes the descriptors, throws the block away
+cdef void close_files(Log* log) noexcept nogil
+cdef int log_segment(Log* log, int64_t first) noexcept nogil        # begins a new file
+# -- with `lock` held ---------------------------------------------------------------------------
+cdef int buffer_grow(Buffer* b, size_t more) noexcept nogil
+cdef int log_make_room(Log* log, size_t size) noexcept nogil
+cdef int log_key(Log* log, const uint8_t* key, size_t size) noexcept nogil
+cdef int log_header(Log* log, const uint8_t* name, size_t name_size, const uint8_t* datum,
+                    size_t datum_size) noexcept nogil
+cdef int log_headers_end(Log* log) noexcept nogil   # after the last log_header() of a message
+cdef int log_optional(Log* log, size_t start) noexcept nogil
+cdef int log_flush(Log* log) noexcept nogil         # the block in the making, to the kernel
+cdef void log_trim(Log* log) noexcept nogil         # forgets what is behind the last log_take()
+# n messages that lie together: ends are theirs, rebased to 0; times may be NULL: now
+cdef int log_direct(Log* log, const uint8_t* values, const int32_t* ends, const int64_t* times,
+                    uint32_t n, int64_t now) noexcept nogil
+cdef int log_rotate(Log* log) noexcept nogil
+cdef int log_tick(Log* log) noexcept nogil          # flush, and rotate if the segment is old
+# -- without any lock; may block for long --------------------------------------------------------
+cdef int log_commit(Log* log, int64_t target) noexcept nogil    # until durable >= target
+cdef int log_close(Log* log) noexcept nogil         # commit and leave a checkpoint
+
+
+cdef inline int64_t now_us() noexcept nogil:
+    cdef timespec t
+    clock_gettime(CLOCK_REALTIME, &t)
+    return <int64_t> t.tv_sec * 1000000 + t.tv_nsec // 1000
+
+
+cdef inline int buffer_room(Buffer* b, size_t more) noexcept nogil:
+    return 0 if b.n + more <= b.cap else buffer_grow(b, more)
+
+
+cdef inline int log_room(Log* log, size_t size) noexcept nogil:
+    """Afterwards size bytes may be put at log_place(). EMSGSIZE: larger than a message may be."""
+    if log.filled + size + 12 <= log.block_bytes and log.broken == 0 \
+            and log.columns[<int> VALUES].n + size <= log.columns[<int> VALUES].cap \
+            and log.columns[<int> TIMES].n + 8 <= log.columns[<int> TIMES].cap \
+            and log.columns[<int> VALUE_ENDS].n + 4 <= log.columns[<int> VALUE_ENDS].cap:
+        return 0
+    return log_make_room(log, size)
+
+
+cdef inline uint8_t* log_place(Log* log) noexcept nogil:
+    return log.columns[<int> VALUES].at + log.columns[<int> VALUES].n
+
+
+cdef inline int log_take(Log* log, size_t size, int64_t time) noexcept nogil:
+    """The message at log_place() is whole. Only ENOMEM is possible, and only with optional
+    columns; then it has not been taken."""
+    cdef Buffer* values = &log.columns[<int> VALUES]
+    cdef Buffer* times = &log.columns[<int> TIMES]
+    cdef Buffer* ends = &log.columns[<int> VALUE_ENDS]
+    cdef int rc
+    values.n += size
+    if log.flags or log.stamped:
+        rc = log_optional(log, values.n - size)
+        if rc:
+            log_trim(log)
+            return rc
+    (<int64_t*> (times.at + times.n))[0] = time
+    (<int32_t*> (ends.at + ends.n))[0] = <int32_t> values.n
+    times.n += 8
+    ends.n += 4
+    log.filled += size + 12
+    log.count += 1
+    log.next += 1
+    if time < log.block_low:
+        log.block_low = time
+    if time > log.block_high:
+        log.block_high = time
+    return 0

@@ -1,0 +1,336 @@
+"""Reader: messages of a partition by offset and by time, and as they come."""
+
+from __future__ import annotations
+
+import bisect
+import os
+import threading
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from mqcore.errors import RecvTimeout, UsageError
+from mqcore.journal.errors import (
+    JournalClosed,
+    JournalCorrupt,
+    JournalError,
+    JournalNotFound,
+    OffsetGone,
+)
+from mqcore.journal.place import group_offset, groups, segments, set_group_offset
+from mqcore.journal.records import Records, gather, of_block
+from mqcore.journal.recovery import SHORT, judge
+from mqcore.journal.scan import FOUND, LOST, Block
+from mqcore.journal.segment import Segment
+from mqcore.journal.waiting import Deadline, Watch
+
+SMALL = 256 << 10       # blocks are put together (copied) up to so many bytes
+EVERYTHING = 1 << 62
+
+
+class Reader:
+    """Reads one partition, while it is written or not. Made by `mqcore.journal.open`. One thread at
+    a time; threads and processes that each have their own do not disturb each other or the writer.
+
+    verify: check the CRC of every block before it is handed out.
+    """
+
+    def __init__(self, folder: Path, topic: str, partition: int, *, verify: bool = True) -> None:
+        if not folder.is_dir():
+            raise JournalNotFound(f"there is no journal at {folder}")
+        self.path = folder
+        self.topic = topic
+        self.partition = partition
+        self._verify = verify
+        self._segment: Segment | None = None
+        self._closing = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._use = threading.RLock()       # close() waits for a read in another thread
+        self.closed = False
+
+    # -- where it begins and ends --
+
+    @property
+    def first(self) -> int:
+        """The oldest message's offset; `end` if there is none."""
+        firsts = self._segments()
+        return firsts[0] if firsts else 0
+
+    @property
+    def end(self) -> int:
+        """The offset that the next message will get."""
+        while True:
+            firsts = self._segments()
+            if not firsts:
+                return 0
+            try:
+                segment = self._open(firsts[-1], firsts)
+            except FileNotFoundError:
+                continue
+            except JournalCorrupt as error:
+                if _torn_header(error, firsts[-1]):
+                    return firsts[-1]
+                raise
+            size = segment.size()
+            walk = segment.find(EVERYTHING, size)
+            if walk.pos < size:
+                judge(segment, walk.pos, walk.next, walk.why, size, last=True)
+            if segments(self.path)[-1:] == firsts[-1:]:
+                return walk.next
+
+    @property
+    def last(self) -> int:
+        """The newest message's offset; `first - 1` if there is none."""
+        return self.end - 1
+
+    def at(self, time: float) -> int:
+        """The offset of the first message with a time stamp not before `time` (seconds since the
+        epoch); `end` if there is none."""
+        us = round(time * 1e6)
+        firsts = self._segments()
+        for i, first in enumerate(firsts):
+            try:
+                segment = self._open(first, firsts)
+            except FileNotFoundError:
+                continue
+            size = segment.size()
+            mark = segment.checkpoint(size) if i + 1 < len(firsts) else None
+            if mark is not None and mark.high < us:
+                continue
+            walk = segment.scan(size, time=us)
+            if walk.why == FOUND:
+                records = self._records(segment, walk.pos, walk.next, size, i + 1 == len(firsts))
+                if records is not None:
+                    return records.first + int(np.argmax(records.times >= us))
+            elif walk.pos < size:
+                judge(segment, walk.pos, walk.next, walk.why, size, last=i + 1 == len(firsts))
+        return self.end
+
+    # -- reading --
+
+    def read(self, offset: int, *, max_bytes: int = 8 << 20) -> Records:
+        """The messages from `offset` on: a view of one block or of the rest of it, of at most
+        max_bytes (but at least one message); small blocks are put together. Empty at the end.
+
+        Raises OffsetGone below `first`, UsageError beyond `end`, JournalCorrupt.
+        """
+        with self._use:
+            return self._read(offset, max_bytes)
+
+    def _read(self, offset: int, max_bytes: int) -> Records:
+        if self.closed:
+            raise JournalClosed(f"the reader of {self.path} is closed")
+        parts: list[Records] = []
+        room = max_bytes
+        at = offset
+        while room > 0:
+            try:
+                records = self._next(at, beyond=not parts)
+            except JournalError:
+                if not parts:
+                    raise
+                break       # what is before it first; the next call meets it again
+            if records is None:
+                break
+            whole = len(records)
+            records = _at_most(records, room)
+            if parts and (records.nbytes > room or parts[0].nbytes + records.nbytes > SMALL):
+                break
+            parts.append(records)
+            at = records.next
+            room -= records.nbytes + 1
+            if len(records) < whole or sum(part.nbytes for part in parts) >= SMALL // 2:
+                break
+        if not parts:
+            return Records(offset, {"values": np.zeros(0, np.uint8), "times": np.zeros(0, np.int64),
+                                    "value_ends": np.zeros(1, np.int32)}, 0, 0, self.topic,
+                           self.partition)
+        return gather(parts)
+
+    def batches(self, start: int | None = None, stop: int | None = None, *,
+                max_bytes: int = 8 << 20) -> Iterator[Records]:
+        """Everything from start (None: first) to stop (None: the end as it is then)."""
+        at = self.first if start is None else start
+        stop = self.end if stop is None else stop
+        while at < stop:
+            records = self.read(at, max_bytes=max_bytes)
+            if not len(records):
+                return
+            if records.next > stop:
+                records = records.slice(0, stop - at)
+            at = records.next
+            yield records
+
+    def follow(self, offset: int, *, max_bytes: int = 8 << 20,
+               timeout: float | None = None) -> Iterator[Records]:
+        """Everything from `offset` on, then what comes, until close(). RecvTimeout if nothing comes
+        for `timeout` seconds. The writer's policy says how soon a message is seen: at its flush."""
+        watch = Watch(self.path, self._closing)
+        try:
+            quiet = Deadline(timeout)
+            while not self.closed:
+                try:
+                    records = self.read(offset, max_bytes=max_bytes)
+                except JournalClosed:
+                    return
+                if len(records):
+                    offset = records.next
+                    yield records
+                    quiet = Deadline(timeout)
+                elif quiet.over:
+                    raise _nothing(self, offset, timeout)
+                else:
+                    watch.wait(quiet.left)
+        finally:
+            watch.close()
+
+    async def afollow(self, offset: int, *, max_bytes: int = 8 << 20,
+                      timeout: float | None = None) -> AsyncIterator[Records]:
+        """follow() for asyncio and trio."""
+        watch = Watch(self.path, self._closing)
+        try:
+            quiet = Deadline(timeout)
+            while not self.closed:
+                try:
+                    records = self.read(offset, max_bytes=max_bytes)
+                except JournalClosed:
+                    return
+                if len(records):
+                    offset = records.next
+                    yield records
+                    quiet = Deadline(timeout)
+                elif quiet.over:
+                    raise _nothing(self, offset, timeout)
+                else:
+                    await watch.await_(quiet.left)
+        finally:
+            watch.close()
+
+    def _next(self, offset: int, beyond: bool) -> Records | None:
+        """The block that holds the message, from it on; None: it is not there yet."""
+        here = self._segment
+        if here is not None and here.first <= offset:      # no look at the folder while it goes on
+            size = here.size()
+            walk = here.find(offset, size)
+            block = here.block(walk.pos, size, self._verify) if walk.why == FOUND else SHORT
+            if isinstance(block, Block):
+                found = of_block(block, self.topic, self.partition)
+                return found.slice(offset - found.first)
+        while True:
+            firsts = self._segments()
+            if not firsts or offset < firsts[0]:
+                if firsts or offset:
+                    raise OffsetGone(f"message {offset} of {self.path} is gone", offset=offset,
+                                     first=firsts[0] if firsts else 0,
+                                     hint="read from `first` on, and retain for longer")
+                return None
+            first = firsts[bisect.bisect_right(firsts, offset) - 1]
+            last = first == firsts[-1]
+            try:
+                segment = self._open(first, firsts)
+            except FileNotFoundError:
+                continue
+            except JournalCorrupt as error:
+                if last and _torn_header(error, first):
+                    return None
+                raise
+            size = segment.size()
+            walk = segment.find(offset, size)
+            if walk.why == FOUND:
+                records = self._records(segment, walk.pos, walk.next, size, last)
+                return None if records is None else records.slice(offset - records.first)
+            if walk.why == LOST:
+                raise OffsetGone(f"message {offset} of {self.path} was lost to damage",
+                                 offset=offset, first=walk.next,
+                                 hint=f"the next one that is left is {walk.next}")
+            if last and segments(self.path)[-1:] != firsts[-1:]:
+                continue                # rotated meanwhile
+            if walk.pos < size or not last:
+                judge(segment, walk.pos, walk.next, walk.why, size, last)
+            if offset > walk.next and beyond:
+                raise UsageError(f"message {offset} is beyond the end, {walk.next}",
+                                 hint="`end` is the furthest offset that can be read from")
+            return None
+
+    def _records(self, segment: Segment, pos: int, offset: int, size: int,
+                 last: bool) -> Records | None:
+        block = segment.block(pos, size, self._verify)
+        if isinstance(block, Block):
+            return of_block(block, self.topic, self.partition)
+        if block == SHORT and last:
+            return None
+        judge(segment, pos, offset, block, size, last)
+        return None
+
+    # -- segments --
+
+    def _segments(self) -> list[int]:
+        if self.closed:
+            raise JournalClosed(f"the reader of {self.path} is closed")
+        return segments(self.path)
+
+    def _open(self, first: int, firsts: list[int]) -> Segment:
+        if self._segment is None or self._segment.first != first:
+            if self._segment is not None:
+                self._segment.close()
+                self._segment = None
+            self._segment = Segment(self.path, first)
+        return self._segment
+
+    # -- consumer groups --
+
+    def committed(self, group: str) -> int | None:
+        """The next offset that the group will read; None: it has never committed."""
+        return group_offset(self.path, group)
+
+    def commit(self, group: str, offset: int) -> None:
+        """The group has dealt with every message below offset. Durable on return."""
+        set_group_offset(self.path, group, offset)
+
+    def groups(self) -> dict[str, int]:
+        return groups(self.path)
+
+    # -- the end --
+
+    def close(self) -> None:
+        """Ends follow() in whatever thread it waits. Records handed out stay valid."""
+        if self.closed:
+            return
+        self.closed = True
+        os.eventfd_write(self._closing, 1)
+        with self._use:
+            if self._segment is not None:
+                self._segment.close()
+                self._segment = None
+
+    def __del__(self) -> None:
+        if hasattr(self, "_closing"):
+            self.close()
+            os.close(self._closing)
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Reader of {self.path}{', closed' if self.closed else ''}>"
+
+
+def _at_most(records: Records, room: int) -> Records:
+    if records.nbytes <= room:
+        return records
+    ends = records.offsets
+    n = int(np.searchsorted(ends, int(ends[0]) + room, side="right")) - 1
+    return records.slice(0, max(1, n))
+
+
+def _torn_header(error: JournalCorrupt, first: int) -> bool:
+    """A segment that was being made when the power went: nothing in it yet."""
+    return error.offset == first and os.path.getsize(error.path) <= 512
+
+
+def _nothing(reader: Reader, offset: int, timeout: float | None) -> RecvTimeout:
+    return RecvTimeout(f"no message {offset} in {reader.path} within {timeout} s",
+                       hint="does the writer run, and flush? give more time with timeout=")

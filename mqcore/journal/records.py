@@ -1,0 +1,229 @@
+"""Records: a run of messages as arrays that are views of the mapped file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mqcore.journal.scan import Block
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# columns of a block, in the order in which they lie there: (name, dtype)
+LAYOUT: tuple[tuple[str, Any], ...] = (
+    ("times", np.int64), ("value_ends", np.int32), ("values", np.uint8),
+    ("key_ends", np.int32), ("key_valid", np.uint8), ("keys", np.uint8),
+    ("header_ends", np.int32), ("name_ends", np.int32), ("names", np.uint8),
+    ("datum_ends", np.int32), ("data", np.uint8),
+    ("producers", np.uint64), ("sequences", np.uint64), ("sent", np.int64),
+)
+COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "headers",
+           "producer", "sequence", "sent")
+DEFAULT = ("key", "value", "offset", "timestamp")
+
+
+class Records:
+    """Messages `first` to `first + len(self) - 1` of one partition.
+
+    `data` uint8[bytes] and `offsets` int32[n + 1]: message i is data[offsets[i]:offsets[i+1]];
+    offsets[0] need not be 0. `times` int64[n], microseconds since the epoch. All arrays are views
+    of the mapped file, read-only, and keep it mapped; copy what is to be kept for long. If several
+    small blocks were put together, they are copies.
+    """
+
+    def __init__(self, first: int, columns: dict[str, NDArray[Any]], lo: int, hi: int,
+                 topic: str, partition: int) -> None:
+        self.first = first          # of row lo
+        self.topic = topic
+        self.partition = partition
+        self._columns = columns
+        self._lo = lo
+        self._hi = hi
+
+    def __len__(self) -> int:
+        return self._hi - self._lo
+
+    def __getitem__(self, i: int) -> bytes:
+        ends = self._columns["value_ends"]
+        at = self._row(i)
+        return self._columns["values"][ends[at]:ends[at + 1]].tobytes()
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self.to_list())
+
+    def _row(self, i: int) -> int:
+        if not -len(self) <= i < len(self):
+            raise IndexError(f"message {i} of {len(self)}")
+        return self._lo + i % len(self)
+
+    def slice(self, start: int, stop: int | None = None) -> Records:
+        """Rows start to stop, without a copy."""
+        start, stop, _ = slice(start, stop).indices(len(self))
+        return Records(self.first + start, self._columns, self._lo + start,
+                       self._lo + max(start, stop), self.topic, self.partition)
+
+    # -- NumPy --
+
+    @property
+    def next(self) -> int:
+        """The offset behind the last message."""
+        return self.first + len(self)
+
+    @property
+    def data(self) -> NDArray[np.uint8]:
+        return self._columns["values"]
+
+    @property
+    def offsets(self) -> NDArray[np.int32]:
+        return self._columns["value_ends"][self._lo:self._hi + 1]
+
+    @property
+    def times(self) -> NDArray[np.int64]:
+        return self._columns["times"][self._lo:self._hi]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the messages, without keys and headers."""
+        ends = self.offsets
+        return int(ends[-1]) - int(ends[0])
+
+    def _optional(self, name: str) -> NDArray[Any] | None:
+        column = self._columns.get(name)
+        return None if column is None else column[self._lo:self._hi]
+
+    @property
+    def producers(self) -> NDArray[np.uint64] | None:
+        """Of each message; 0: it had no stamp. None: none of them had one."""
+        return self._optional("producers")
+
+    @property
+    def sequences(self) -> NDArray[np.uint64] | None:
+        return self._optional("sequences")
+
+    @property
+    def sent(self) -> NDArray[np.int64] | None:
+        """When each message was sent, microseconds since the epoch."""
+        return self._optional("sent")
+
+    def to_list(self) -> list[bytes]:
+        ends = self.offsets.tolist()
+        raw = self.data[ends[0]:ends[-1]].tobytes() if ends else b""
+        return [raw[a - ends[0]:b - ends[0]] for a, b in zip(ends, ends[1:], strict=False)]
+
+    def key(self, i: int) -> bytes | None:
+        at = self._row(i)
+        if "key_ends" not in self._columns or not (
+                self._columns["key_valid"][at // 8] >> (at % 8) & 1):
+            return None
+        ends = self._columns["key_ends"]
+        return self._columns["keys"][ends[at]:ends[at + 1]].tobytes()
+
+    def headers(self, i: int) -> list[tuple[str, bytes]]:
+        at = self._row(i)
+        c = self._columns
+        if "header_ends" not in c:
+            return []
+        return [(c["names"][c["name_ends"][k]:c["name_ends"][k + 1]].tobytes().decode(),
+                 c["data"][c["datum_ends"][k]:c["datum_ends"][k + 1]].tobytes())
+                for k in range(c["header_ends"][at], c["header_ends"][at + 1])]
+
+    # -- Arrow --
+
+    def to_arrow(self, columns: Sequence[str] = DEFAULT) -> pa.RecordBatch:
+        """A pyarrow.RecordBatch over the same memory, of the columns named: key, value, topic,
+        partition, offset, timestamp, headers, producer, sequence, sent. Only topic, partition and
+        offset, which are not stored per message, are made anew."""
+        from mqcore.journal.arrow import record_batch
+
+        return record_batch(self, columns)
+
+    def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]:
+        answer: tuple[object, object] = self.to_arrow().__arrow_c_array__(requested_schema)
+        return answer
+
+    def __repr__(self) -> str:
+        return f"<Records {self.first} to {self.next - 1}, {self.nbytes} B>"
+
+
+def of_block(block: Block, topic: str, partition: int) -> Records:
+    """All messages of a block that has been checked."""
+    columns = {}
+    for i, (name, dtype) in enumerate(LAYOUT):
+        at, size = block.column(i)
+        if size or (name in ("values", "keys", "names", "data") and _has(block, name)):
+            columns[name] = np.frombuffer(
+                memoryview(block.window), dtype, size // np.dtype(dtype).itemsize, at)
+    return Records(block.first, columns, 0, block.count, topic, partition)
+
+
+def _has(block: Block, name: str) -> bool:
+    flag = {"values": 0, "keys": 1, "names": 2, "data": 2}[name]
+    return not flag or bool(block.flags & flag)
+
+
+def gather(parts: Sequence[Records]) -> Records:
+    """Neighbouring Records as one, by copying."""
+    if len(parts) == 1:
+        return parts[0]
+    names = {name for part in parts for name in part._columns}
+    columns: dict[str, NDArray[Any]] = {}
+    columns["times"] = np.concatenate([part.times for part in parts])
+    columns["value_ends"], columns["values"] = _joined(parts, "value_ends", "values")
+    if "key_ends" in names:
+        columns["key_ends"], columns["keys"] = _joined(parts, "key_ends", "keys")
+        columns["key_valid"] = np.packbits(
+            np.concatenate([_valid(part) for part in parts]), bitorder="little")
+    if "header_ends" in names:
+        _join_headers(parts, columns)
+    for name in ("producers", "sequences", "sent"):
+        if name in names:
+            columns[name] = np.concatenate([
+                np.zeros(len(part), dict(LAYOUT)[name]) if part._optional(name) is None
+                else part._optional(name) for part in parts])
+    return Records(parts[0].first, columns, 0, sum(map(len, parts)), parts[0].topic,
+                   parts[0].partition)
+
+
+def _joined(parts: Sequence[Records], ends: str, data: str) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Offsets from 0 on, and what they point into, of all rows; a part without them has nothing."""
+    bounds, pieces, at = [np.zeros(1, np.int32)], [], 0
+    for part in parts:
+        own = part._columns.get(ends)
+        if own is None:
+            bounds.append(np.full(len(part), at, np.int32))
+            continue
+        own = own[part._lo:part._hi + 1]
+        bounds.append(own[1:] - own[0] + np.int32(at))
+        pieces.append(part._columns[data][own[0]:own[-1]])
+        at += int(own[-1]) - int(own[0])
+    return np.concatenate(bounds), (np.concatenate(pieces) if pieces else np.zeros(0, np.uint8))
+
+
+def _valid(part: Records) -> NDArray[np.uint8]:
+    bits = part._columns.get("key_valid")
+    if bits is None:
+        return np.zeros(len(part), np.uint8)
+    return np.unpackbits(bits, count=part._hi, bitorder="little")[part._lo:]
+
+
+def _join_headers(parts: Sequence[Records], columns: dict[str, NDArray[Any]]) -> None:
+    lists, names, data = [np.zeros(1, np.int32)], [], []
+    at = 0
+    for part in parts:
+        own = part._columns.get("header_ends")
+        if own is None:
+            lists.append(np.full(len(part), at, np.int32))
+            continue
+        own = own[part._lo:part._hi + 1]
+        lists.append(own[1:] - own[0] + np.int32(at))
+        at += int(own[-1]) - int(own[0])
+        inner = Records(0, part._columns, int(own[0]), int(own[-1]), "", 0)
+        names.append(inner)
+        data.append(inner)
+    columns["header_ends"] = np.concatenate(lists)
+    columns["name_ends"], columns["names"] = _joined(names, "name_ends", "names")
+    columns["datum_ends"], columns["data"] = _joined(data, "datum_ends", "data")

@@ -1,0 +1,262 @@
+"""After a crash: what may be cut off, what must not be, and what can be saved.
+
+A writer syncs a segment and ends it with a checkpoint before it begins the next, so damage in any
+but the last segment is damage to what was durable. In the last one every block says below which
+offset all was durable when it was written: damage with such a witness behind it has hit durable
+messages, and is refused. Damage without one is a torn tail: blocks that nobody had been promised.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mqcore.journal.errors import JournalCorrupt
+from mqcore.journal.place import (
+    groups,
+    segment_name,
+    segments,
+    set_group_offset,
+    sync_folder,
+)
+from mqcore.journal.scan import (
+    ALIGNMENT,
+    BLOCK_HEADER_SIZE,
+    FAULTS,
+    HEADER_SIZE,
+    Block,
+)
+from mqcore.journal.segment import Segment
+
+SHORT = next(number for number, words in FAULTS.items() if words.startswith("the file ends"))
+ORDER = next(number for number, words in FAULTS.items() if "does not continue" in words)
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """What opening cut off: `bytes` from `position` of the file `path` on, which held no durable
+    message; messages from `offset` on were in it."""
+
+    path: str
+    position: int
+    bytes: int
+    offset: int
+    fault: str
+
+    def __str__(self) -> str:
+        return (f"{self.path}: {self.bytes} bytes dropped from byte {self.position} on (message "
+                f"{self.offset}): {self.fault}; none of it had been reported durable")
+
+
+def blocks_behind(segment: Segment, pos: int, size: int) -> Iterator[Block]:
+    """Intact headers behind pos, wherever they are."""
+    while pos + BLOCK_HEADER_SIZE <= size:
+        window = segment.window(pos, BLOCK_HEADER_SIZE)
+        found = window.seek_block(pos, size, segment.salt)
+        if found < 0:
+            pos = window.start + window.length - window.length % ALIGNMENT
+            if pos + BLOCK_HEADER_SIZE <= size:     # one may lie across the window's end
+                pos -= BLOCK_HEADER_SIZE - ALIGNMENT
+            continue
+        block = segment.block(found, size, verify=False)
+        if isinstance(block, Block):
+            yield block
+        pos = found + ALIGNMENT
+
+
+def witness(segment: Segment, pos: int, offset: int, size: int) -> Block | None:
+    """A block behind pos that says that the message at `offset` was durable."""
+    return next((block for block in blocks_behind(segment, pos + ALIGNMENT, size)
+                 if block.durable > offset), None)
+
+
+def judge(segment: Segment, pos: int, offset: int, fault: int, size: int, last: bool) -> None:
+    """JournalCorrupt unless what begins at pos is a torn tail."""
+    if not last:
+        raise segment.corrupt(pos, offset, fault, "and later segments follow")
+    seen = witness(segment, pos, offset, size)
+    if seen is not None:
+        raise segment.corrupt(pos, offset, fault,
+                              f"and byte {seen.pos} says that it was durable")
+
+
+@dataclass
+class Recovered:
+    """`last`: the state to go on from, as WriterCore._attach takes it."""
+
+    last: Any
+    journal: bytes
+    dropped: list[Dropped] = field(default_factory=list)
+    segment: Segment | None = None
+
+
+def recover(folder: Path) -> Recovered:
+    """Make the journal fit to be written, or raise JournalCorrupt. With the writer's lock."""
+    firsts = segments(folder)
+    dropped: list[Dropped] = []
+    at = 0
+    while firsts:
+        path = folder / segment_name(firsts[-1])
+        try:
+            segment = Segment(folder, firsts[-1])
+            break
+        except JournalCorrupt as error:
+            size = path.stat().st_size
+            if size > HEADER_SIZE:      # blocks are written only once the header is durable
+                raise
+            at = firsts.pop()
+            path.unlink()
+            sync_folder(folder)
+            dropped.append(Dropped(str(path), 0, size, at, error.fault))
+    else:
+        return Recovered(at, os.urandom(16), dropped)
+    try:
+        _check_chain(folder, firsts)
+        return _recover_last(folder, segment, dropped)
+    except BaseException:
+        segment.close()
+        raise
+
+
+def _check_chain(folder: Path, firsts: list[int]) -> None:
+    for first, following in zip(firsts, firsts[1:], strict=False):
+        segment = Segment(folder, first)
+        try:
+            size = segment.size()
+            mark = segment.checkpoint(size)
+            if mark is None or mark.first != following:
+                walk = segment.scan(size)
+                if walk.why != SHORT or walk.pos != size or walk.next != following:
+                    raise segment.corrupt(walk.pos, walk.next, walk.why,
+                                          f"the next segment begins at {following}")
+        finally:
+            segment.close()
+
+
+def _recover_last(folder: Path, segment: Segment, dropped: list[Dropped]) -> Recovered:
+    size = segment.size()
+    walk = segment.scan(size, verify=True)
+    if walk.pos < size:
+        judge(segment, walk.pos, walk.next, walk.why, size, last=True)
+        os.truncate(segment.path, walk.pos)
+        dropped.append(Dropped(str(segment.path), walk.pos, size - walk.pos, walk.next,
+                               FAULTS[walk.why]))
+    fd = os.open(segment.path, os.O_RDWR | os.O_CLOEXEC)
+    os.fsync(fd)        # what was only in the kernel when the last writer ended, too
+    for group, offset in groups(folder).items():
+        if offset > walk.next:      # it had read what a power cut has taken
+            set_group_offset(folder, group, walk.next)
+    header = os.pread(segment.fd, HEADER_SIZE, 0)
+    state = (fd, header, walk.pos, walk.next, walk.low, walk.high, walk.marked)
+    return Recovered(state, segment.header.journal, dropped, segment)
+
+
+def is_torn_tail(folder: Path, first: int) -> bool:
+    """What is wrong in this segment is nothing that opening to append would not cut off."""
+    if first != segments(folder)[-1]:
+        return False
+    try:
+        segment = Segment(folder, first)
+    except JournalCorrupt as error:
+        return os.path.getsize(error.path) <= HEADER_SIZE
+    try:
+        size = segment.size()
+        walk = segment.scan(size, verify=True)
+        judge(segment, walk.pos, walk.next, walk.why, size, last=True)
+        return True
+    except JournalCorrupt:
+        return False
+    finally:
+        segment.close()
+
+
+# -- verify --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something wrong in a segment. `lost` messages, or None if nobody can know how many."""
+
+    path: str
+    position: int
+    offset: int
+    lost: int | None
+    fault: str
+
+
+@dataclass
+class Checked:
+    segments: int = 0
+    bytes: int = 0
+    blocks: int = 0
+    messages: int = 0
+    findings: list[Finding] = field(default_factory=list)
+
+
+def verify(folder: Path, progress: Any = None) -> Checked:
+    """Read everything; what is wrong and where. progress(bytes) is called now and then."""
+    found = Checked()
+    firsts = segments(folder)
+    for i, first in enumerate(firsts):
+        following = firsts[i + 1] if i + 1 < len(firsts) else None
+        found.segments += 1
+        try:
+            segment = Segment(folder, first)
+        except JournalCorrupt as error:
+            found.findings.append(Finding(error.path, 0, first,
+                                          following - first if following else None, error.fault))
+            continue
+        try:
+            _verify_segment(segment, following, found)
+            found.bytes += segment.size()
+            if progress is not None:
+                progress(segment.size())
+        finally:
+            segment.close()
+    return found
+
+
+def whole_blocks(segment: Segment, size: int) -> Iterator[Block | tuple[int, int, int]]:
+    """Every intact block in order, and (position, offset, fault) where something is in the way."""
+    pos, next = HEADER_SIZE, segment.first
+    while pos < size:
+        block = segment.block(pos, size)
+        if isinstance(block, Block) and (block.first == next
+                                         or block.count == 0 and block.first > next):
+            yield block
+            pos, next = pos + block.size, block.first + block.count
+            continue
+        fault = block if isinstance(block, int) else ORDER
+        yield pos, next, fault
+        for later in blocks_behind(segment, pos + ALIGNMENT, size):
+            whole = segment.block(later.pos, size)
+            if isinstance(whole, Block) and whole.first >= next:
+                pos, next = whole.pos, whole.first
+                break
+        else:
+            return
+
+
+def _verify_segment(segment: Segment, following: int | None, found: Checked) -> None:
+    size = segment.size()
+    next = segment.first
+    open_finding: tuple[int, int, int] | None = None
+    for item in whole_blocks(segment, size):
+        if isinstance(item, tuple):
+            open_finding = item
+            continue
+        if open_finding is not None:
+            pos, offset, fault = open_finding
+            found.findings.append(Finding(str(segment.path), pos, offset, item.first - offset,
+                                          FAULTS[fault]))
+            open_finding = None
+        found.blocks += 1
+        found.messages += item.count
+        next = item.first + item.count
+    if open_finding is not None or following is not None and next != following:
+        pos, offset, fault = open_finding or (size, next, SHORT)
+        lost = None if following is None else following - offset
+        found.findings.append(Finding(str(segment.path), pos, offset, lost, FAULTS[fault]))

@@ -1,0 +1,231 @@
+"""The reading end: windows on a file, block headers, walks from block to block, inotify.
+
+A window may reach past the end of its file: its pages come to life as the file grows. So nobody
+looks beyond the size that fstat has told, which every function here takes as `size`. Positions are
+bytes from the start of the file.
+"""
+
+from cpython.buffer cimport PyBuffer_FillInfo
+from libc.errno cimport errno
+from libc.limits cimport LLONG_MAX, LLONG_MIN
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcmp, memcpy
+
+from mqcore.journal.block cimport (
+    ALIGN, BLOCK_BODY_CRC, BLOCK_HEADER, BLOCK_HEADER_CRC, BLOCK_MAGIC, BLOCK_NONSENSE,
+    BLOCK_OFFSETS, BLOCK_OK, BLOCK_ORDER, BLOCK_SHORT, COLUMNS, SEGMENT_HEADER, TOPIC_MAX, VERSION,
+    BlockHeader, SegmentHeader, aligned, check_body, check_header, column_sizes,
+    segment_header_crc,
+)
+from mqcore.journal.includes cimport (
+    IN_CLOEXEC, IN_CREATE, IN_MODIFY, IN_MOVED_TO, IN_NONBLOCK, MAP_FAILED, MAP_SHARED, PROT_READ,
+    inotify_add_watch, inotify_init1, mmap, munmap,
+)
+
+import os
+from collections import namedtuple
+
+cdef enum:
+    SOUGHT = -1
+    LIMIT_REACHED = -2
+    WINDOW_END = -3
+    BEHIND = -4
+
+FAULTS = {
+    BLOCK_SHORT: "the file ends inside a block",
+    BLOCK_MAGIC: "no block begins here",
+    BLOCK_HEADER_CRC: "the block's header does not match its CRC",
+    BLOCK_NONSENSE: "the block's header contradicts itself",
+    BLOCK_ORDER: "the block does not continue the offsets before it",
+    BLOCK_BODY_CRC: "the block's columns do not match their CRC",
+    BLOCK_OFFSETS: "the block's columns point outside it",
+}
+HEADER_SIZE = SEGMENT_HEADER
+BLOCK_HEADER_SIZE = BLOCK_HEADER
+ALIGNMENT = ALIGN
+FLAGS = ("keys", "headers", "stamps")
+
+Header = namedtuple("Header", "first created journal salt partition topic")
+Header.__doc__ = "What stands in front of a segment; created in us, journal 16 bytes, topic bytes."
+Walk = namedtuple("Walk", "pos next why blocks low high marked durable")
+Walk.__doc__ = """Where a walk stopped: at `pos`, before the message `next`; why: FOUND, LIMIT,
+WINDOW, LOST (the offset is one that a repair gave up), or a fault (a key of FAULTS). The rest is
+about the blocks passed."""
+FOUND, LIMIT, WINDOW, LOST = SOUGHT, LIMIT_REACHED, WINDOW_END, BEHIND
+
+
+def parse_segment(const uint8_t[::1] raw):
+    """The Header, or what is wrong as text."""
+    cdef SegmentHeader h
+    if raw.shape[0] < SEGMENT_HEADER:
+        return "the file is shorter than a segment's header"
+    memcpy(&h, &raw[0], SEGMENT_HEADER)
+    if memcmp(&h.magic[0], b"MQJSEG\r\n", 8) != 0:
+        return "this is no segment of a journal"
+    if h.crc != segment_header_crc(&h):
+        return "the segment's header does not match its CRC"
+    if h.version != VERSION:
+        return f"format version {h.version}; this build reads {VERSION}"
+    if h.topic_size > TOPIC_MAX or h.first < 0:
+        return "the segment's header contradicts itself"
+    return Header(h.first, h.created, (<char*> h.journal)[:16], h.salt, h.partition,
+                  (<char*> h.topic)[:h.topic_size])
+
+
+cdef class Block:
+    """One block: its header's facts and where its columns lie in the window (bytes)."""
+    cdef readonly object window
+    cdef readonly int64_t pos, first, size, low, high, durable
+    cdef readonly uint32_t count, flags, n_headers
+    cdef uint64_t where[14]
+    cdef uint64_t sizes[14]
+
+    def column(self, int i) -> tuple:
+        """(position in the window, bytes)."""
+        return self.where[i], self.sizes[i]
+
+
+cdef class Window:
+    """A stretch of a file, mapped for reading; a buffer."""
+    cdef uint8_t* base
+    cdef readonly int64_t start
+    cdef readonly int64_t length
+
+    def __cinit__(self, int fd, int64_t start, int64_t length):
+        cdef void* at = mmap(NULL, length, PROT_READ, MAP_SHARED, fd, start)
+        if at == MAP_FAILED:
+            raise OSError(errno, os.strerror(errno))
+        self.base = <uint8_t*> at
+        self.start = start
+        self.length = length
+
+    def __dealloc__(self):
+        if self.base != NULL:
+            munmap(self.base, self.length)
+
+    def __getbuffer__(self, Py_buffer* view, int flags):
+        PyBuffer_FillInfo(view, self, self.base, self.length, 1, flags)
+
+    @property
+    def address(self) -> int:
+        return <size_t> self.base
+
+    def block(self, int64_t pos, int64_t size, uint64_t salt, bint verify):
+        """The Block at pos, or a fault (int). It must lie within the window if it is whole."""
+        cdef BlockHeader h
+        cdef Block b
+        cdef int64_t end = min(size, self.start + self.length)
+        cdef uint8_t* at = self.base + (pos - self.start)
+        cdef int i, fault
+        cdef uint64_t where
+        if pos < self.start or pos >= end:
+            return BLOCK_SHORT
+        fault = check_header(at, end - pos, salt, &h)
+        if fault == BLOCK_OK and verify:
+            with nogil:
+                fault = check_body(at, &h)
+        if fault:
+            return fault
+        b = Block.__new__(Block)
+        b.window = self
+        b.pos, b.first, b.size = pos, h.first, <int64_t> h.size
+        b.low, b.high, b.durable = h.min_time, h.max_time, h.durable
+        b.count, b.flags, b.n_headers = h.count, h.flags, h.n_headers
+        if h.count:
+            column_sizes(&h, &b.sizes[0])
+            where = pos - self.start + BLOCK_HEADER
+            for i in range(COLUMNS):
+                b.where[i] = where
+                where += aligned(b.sizes[i])
+        return b
+
+    def reach(self, int64_t pos, int64_t size, uint64_t salt) -> int:
+        """The bytes that the block at pos needs; a header's if there is none."""
+        cdef BlockHeader h
+        cdef int64_t end = min(size, self.start + self.length)
+        cdef int fault
+        if end - pos < BLOCK_HEADER:
+            return BLOCK_HEADER
+        fault = check_header(self.base + (pos - self.start), end - pos, salt, &h)
+        return <int64_t> h.size if fault == BLOCK_OK or fault == BLOCK_SHORT else BLOCK_HEADER
+
+    def walk(self, int64_t pos, int64_t next, int64_t size, uint64_t salt, *, int64_t offset=-1,
+             int64_t time=LLONG_MAX, int64_t limit=LLONG_MAX, bint verify=False):
+        """From block to block: to the one that holds `offset`, or the first with a message not
+        before `time` (us), or the first at or behind `limit`, or a fault, or the window's end.
+
+        `next` is the offset that the block at pos must begin with (-1: any).
+        """
+        cdef BlockHeader h
+        cdef int64_t end = min(size, self.start + self.length)
+        cdef int64_t low = LLONG_MAX, high = LLONG_MIN, blocks = 0, durable = 0
+        cdef uint8_t* at
+        cdef int why = LIMIT_REACHED
+        cdef bint marked = False
+        with nogil:
+            while pos < limit:
+                if pos == size:
+                    why = BLOCK_SHORT
+                    break
+                if pos + BLOCK_HEADER > end and end < size:
+                    why = WINDOW_END
+                    break
+                at = self.base + (pos - self.start)
+                why = check_header(at, size - pos, salt, &h)
+                if why:
+                    break
+                if next >= 0 and h.first != next and (h.count or h.first < next):
+                    why = BLOCK_ORDER
+                    break
+                next = h.first
+                if h.count == 0 and offset >= 0 and offset < next:
+                    why = BEHIND        # a repair has declared it lost
+                    break
+                if h.count and (h.first <= offset < h.first + h.count or h.max_time >= time):
+                    why = SOUGHT
+                    break
+                if verify:
+                    if pos + <int64_t> h.size > end:
+                        why = WINDOW_END
+                        break
+                    why = check_body(at, &h)
+                    if why:
+                        break
+                blocks += 1
+                if h.count:
+                    low = min(low, h.min_time)
+                    high = max(high, h.max_time)
+                durable = h.durable
+                marked = h.count == 0
+                next += h.count
+                pos += h.size
+                why = LIMIT_REACHED
+        return Walk(pos, next, why, blocks, low, high, marked, durable)
+
+    def seek_block(self, int64_t pos, int64_t size, uint64_t salt) -> int:
+        """Where the next block with an intact header begins, at or behind pos; -1: not here."""
+        cdef BlockHeader h
+        cdef int64_t end = min(size, self.start + self.length)
+        cdef int64_t found = -1
+        cdef int fault
+        pos = (pos + ALIGN - 1) // ALIGN * ALIGN
+        with nogil:
+            while pos + BLOCK_HEADER <= end:
+                if memcmp(self.base + (pos - self.start), b"MQB1", 4) == 0:
+                    fault = check_header(self.base + (pos - self.start), size - pos, salt, &h)
+                    if fault == BLOCK_OK or fault == BLOCK_SHORT:
+                        found = pos
+                        break
+                pos += ALIGN
+        return found
+
+
+def watch_folder(path) -> int:
+    """An inotify descriptor that is readable when a file in the folder grows or appears; -1: the
+    system has none to give."""
+    cdef int fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK)
+    if fd >= 0 and inotify_add_watch(fd, os.fsencode(path),
+                                     IN_MODIFY | IN_CREATE | IN_MOVED_TO) < 0:
+        os.close(fd)
+        return -1
+    return fd

@@ -1,0 +1,118 @@
+"""One segment file, read only: its header, windows on it, the way to a message in it."""
+
+from __future__ import annotations
+
+import bisect
+import mmap
+import os
+from pathlib import Path
+
+from mqcore.journal.errors import JournalCorrupt
+from mqcore.journal.place import segment_name
+from mqcore.journal.scan import (
+    BLOCK_HEADER_SIZE,
+    FAULTS,
+    HEADER_SIZE,
+    LIMIT,
+    WINDOW,
+    Block,
+    Walk,
+    Window,
+    parse_segment,
+)
+
+MAPPED = 32 << 20       # bytes mapped at a time; more only for a larger block
+STRIDE = 1 << 20        # bytes of blocks between two entries of the index
+
+
+class Segment:
+    """`salt` and `first` are the header's. The index grows with what has been looked for: a
+    position every STRIDE bytes, in memory only."""
+
+    def __init__(self, folder: Path, first: int) -> None:
+        self.path = folder / segment_name(first)
+        self.fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        header = parse_segment(os.pread(self.fd, HEADER_SIZE, 0))
+        if isinstance(header, str) or header.first != first:
+            os.close(self.fd)
+            self.fd = -1
+            fault = header if isinstance(header, str) else "named for another offset"
+            raise JournalCorrupt(f"{self.path}: {fault}", path=str(self.path), offset=first,
+                                 fault=fault)
+        self.header = header
+        self.first: int = header.first
+        self.salt: int = header.salt
+        self._window: Window | None = None
+        self._offsets = [first]
+        self._positions = [HEADER_SIZE]
+
+    def close(self) -> None:
+        self._window = None
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+    def size(self) -> int:
+        return os.fstat(self.fd).st_size
+
+    def window(self, pos: int, need: int) -> Window:
+        """One that holds [pos, pos + need)."""
+        have = self._window
+        if have is None or pos < have.start or pos + need > have.start + have.length:
+            start = pos - pos % mmap.ALLOCATIONGRANULARITY
+            self._window = have = Window(self.fd, start, max(MAPPED, pos + need - start))
+        return have
+
+    def block(self, pos: int, size: int, verify: bool = True) -> Block | int:
+        """The block at pos, or a fault; size: the file's."""
+        window = self.window(pos, BLOCK_HEADER_SIZE)
+        need = window.reach(pos, size, self.salt)
+        if pos + need <= size:
+            window = self.window(pos, need)
+        return window.block(pos, size, self.salt, verify)
+
+    def find(self, offset: int, size: int) -> Walk:
+        """Walk to the block that holds the message: why is FOUND, or the fault that is in the way
+        (BLOCK_SHORT at the end of the file: not there yet)."""
+        at = bisect.bisect_right(self._offsets, offset) - 1
+        pos, next = self._positions[at], self._offsets[at]
+        while True:
+            window = self.window(pos, BLOCK_HEADER_SIZE)
+            walk = window.walk(pos, next, size, self.salt, offset=offset, limit=pos + STRIDE)
+            if walk.why not in (LIMIT, WINDOW):
+                return walk
+            pos, next = walk.pos, walk.next
+            if pos > self._positions[-1]:
+                self._positions.append(pos)
+                self._offsets.append(next)
+
+    def scan(self, size: int, *, verify: bool = False, time: int | None = None) -> Walk:
+        """Walk all of it: to the end, which is a fault like any other, or to the first block with a
+        message not before `time`. The rest of the Walk is about the whole way."""
+        pos, next, need = HEADER_SIZE, self.first, BLOCK_HEADER_SIZE
+        blocks, low, high, marked, durable = 0, (1 << 63) - 1, -(1 << 63), False, 0
+        more = {} if time is None else {"time": time}
+        while True:
+            window = self.window(pos, need)
+            walk = window.walk(pos, next, size, self.salt, verify=verify, **more)
+            blocks += walk.blocks
+            low, high = min(low, walk.low), max(high, walk.high)
+            if walk.blocks:
+                marked, durable = walk.marked, walk.durable
+            pos, next = walk.pos, walk.next
+            if walk.why != WINDOW:
+                return Walk(pos, next, walk.why, blocks, low, high, marked, durable)
+            need = self.window(pos, BLOCK_HEADER_SIZE).reach(pos, size, self.salt)
+
+    def checkpoint(self, size: int) -> Block | None:
+        """The one that ends a segment which was ended in order: times of the whole of it."""
+        pos = size - BLOCK_HEADER_SIZE
+        if pos < HEADER_SIZE:
+            return None
+        block = self.block(pos, size, verify=False)
+        return block if isinstance(block, Block) and block.count == 0 else None
+
+    def corrupt(self, pos: int, offset: int, fault: int, why: str = "") -> JournalCorrupt:
+        words = FAULTS[fault] + (f"; {why}" if why else "")
+        return JournalCorrupt(f"{self.path} at byte {pos} (message {offset}): {words}",
+                              path=str(self.path), position=pos, offset=offset, fault=words)

@@ -1,0 +1,79 @@
+"""Stamps: who sent a message, as its how-manieth, and when; and what is missing or twice by them.
+
+A producer puts 32 bytes in front of its message (or sends them as its first part). A writer opened
+with stamps=True takes them off and stores them as columns. FORMAT.md has the bytes.
+"""
+
+from __future__ import annotations
+
+import struct
+import time as clock
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mqcore.errors import OptionError
+from mqcore.journal.core import checksum
+from mqcore.journal.records import Records
+
+_FORM = struct.Struct("<4sIQQq")
+MAGIC = b"MQS1"
+SIZE = _FORM.size
+
+
+def stamp(producer: int, sequence: int, time: float | None = None) -> bytes:
+    """The 32 bytes. producer: 1 to 2**64 - 1, one for each sender and start; sequence: counted from
+    0 by the sender, without gaps; time: seconds since the epoch, None: now."""
+    if not 0 < producer < 1 << 64 or not 0 <= sequence < 1 << 64:
+        raise OptionError(f"producer {producer}, sequence {sequence}",
+                          hint="both have 64 bits, and producer 0 means that there is no stamp")
+    us = clock.time_ns() // 1000 if time is None else round(time * 1e6)
+    return _FORM.pack(MAGIC, 0, producer, sequence, us)
+
+
+def read_stamp(message: bytes) -> tuple[int, int, float] | None:
+    """(producer, sequence, seconds) of a message that begins with a stamp; None: it does not."""
+    if len(message) < SIZE or message[:8] != MAGIC + bytes(4):
+        return None
+    _, _, producer, sequence, us = _FORM.unpack_from(message)
+    return producer, sequence, us / 1e6
+
+
+def partition_of(key: bytes, partitions: int) -> int:
+    """The partition of a key: its CRC-32C modulo their number."""
+    return checksum(key) % partitions
+
+
+@dataclass
+class Sequences:
+    """Gaps and duplicates of the messages shown to it, in order, by producer.
+
+    `missing` counts sequence numbers skipped, `duplicates` messages with a number not above the
+    highest seen before (a late one counts as a duplicate, and stays missing).
+    """
+
+    messages: int = 0
+    missing: int = 0
+    duplicates: int = 0
+    highest: dict[int, int] = field(default_factory=dict)
+
+    def add(self, records: Records) -> None:
+        producers, sequences = records.producers, records.sequences
+        if producers is None or sequences is None:
+            return
+        for producer in np.unique(producers).tolist():
+            if producer:
+                self._add(producer, sequences[producers == producer])
+
+    def _add(self, producer: int, numbers: NDArray[np.uint64]) -> None:
+        signed = numbers.astype(object) if numbers.max() >> np.uint64(63) \
+            else numbers.astype(np.int64)
+        before = self.highest.get(producer, -1)
+        tops = np.maximum.accumulate(np.concatenate(([before], signed)))
+        fresh = signed > tops[:-1]
+        steps = (signed - tops[:-1])[fresh]
+        self.messages += len(numbers)
+        self.duplicates += int(len(numbers) - fresh.sum())
+        self.missing += int((steps - 1).sum())
+        self.highest[producer] = int(tops[-1])

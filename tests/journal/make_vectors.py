@@ -1,0 +1,59 @@
+"""Writes vectors.json anew from journal_reference.py: by hand, for a new version."""
+
+import json
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+import journal_reference as ref  # noqa: E402
+
+HEAD = {"first": 0, "created": 1700000000000000, "journal": bytes(range(16)).hex(),
+        "salt": "0123456789abcdef", "partition": 0, "topic": "default"}
+ONE = {"time": 1700000000000001, "value": b"hello".hex()}
+EVERYTHING = [
+    {"time": 3, "value": b"a".hex()},
+    {"time": 1, "value": "", "key": ""},
+    {"time": 2, "value": b"ccc".hex(), "key": b"key".hex(),
+     "headers": [["name", b"value".hex()], ["\u00e9", ""]]},
+    {"time": -1, "value": (b"d" * 65).hex(), "stamp": [2**64 - 1, 7, 1700000000000000]},
+]
+CASES = [
+    ("one message", HEAD, [{"durable": 0, "messages": [ONE]}], False),
+    ("two blocks and a checkpoint", {**HEAD, "first": 41, "topic": "prices", "partition": 2},
+     [{"durable": 41, "messages": [ONE, ONE]}, {"durable": 43, "messages": [ONE]}], True),
+    ("all columns", HEAD, [{"durable": 0, "messages": EVERYTHING}], True),
+]
+
+
+def from_json(message):
+    found = {"time": message["time"], "value": bytes.fromhex(message["value"])}
+    if "key" in message:
+        found["key"] = bytes.fromhex(message["key"])
+    if "headers" in message:
+        found["headers"] = [(name, bytes.fromhex(value)) for name, value in message["headers"]]
+    if "stamp" in message:
+        found["stamp"] = tuple(message["stamp"])
+    return found
+
+
+def main():
+    vectors = []
+    for name, head, blocks, marked in CASES:
+        salt = int(head["salt"], 16)
+        raw = ref.segment_header(head["first"], head["created"], bytes.fromhex(head["journal"]),
+                                 salt, head["partition"], head["topic"].encode())
+        offset, times = head["first"], []
+        for block in blocks:
+            messages = [from_json(m) for m in block["messages"]]
+            raw += ref.block(offset, block["durable"], salt, messages)
+            offset += len(messages)
+            times += [m["time"] for m in messages]
+        if marked:
+            raw += ref.checkpoint(offset, salt, min(times), max(times))
+        vectors.append({"name": name, "segment": head, "blocks": blocks, "checkpoint": marked,
+                        "bytes": raw.hex()})
+    (Path(__file__).parent / "vectors.json").write_text(json.dumps(vectors, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

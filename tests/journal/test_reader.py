@@ -1,0 +1,303 @@
+"""Reading: by offset and time, as it grows, from other processes, as arrays, in bounded memory."""
+
+import asyncio
+import mmap
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+from journal_case import contents, numbered
+
+from mqcore import journal
+from mqcore.errors import AddressError, OptionError, RecvTimeout, UsageError
+from mqcore.journal.errors import JournalClosed, JournalNotFound
+
+
+@pytest.fixture
+def filled(tmp_path, rng):
+    """500 messages in blocks and segments of all sizes; (folder, messages, times in us)."""
+    messages = numbered(0, 500, rng)
+    with journal.open(tmp_path, "a", segment_bytes=40_000, block_bytes=4096) as writer:
+        for i, message in enumerate(messages):
+            writer.append(message, time=i / 1000)
+            if rng.random() < 0.2:
+                writer.flush()
+    return tmp_path, messages, [i * 1000 for i in range(500)]
+
+
+def test_nothing_there(tmp_path):
+    with pytest.raises(JournalNotFound, match="mode"):
+        journal.open(tmp_path / "none")
+    with pytest.raises(AddressError):
+        journal.open("tcp://host:1/t")
+    with pytest.raises(OptionError):
+        journal.open(tmp_path, "w")
+    journal.open(tmp_path, "a").close()
+    with journal.open(tmp_path) as reader:
+        assert (reader.first, reader.end, reader.last) == (0, 0, -1)
+        assert len(reader.read(0)) == 0 and reader.at(0) == 0 and list(reader.batches()) == []
+        with pytest.raises(UsageError):
+            reader.read(1)
+        with pytest.raises(journal.OffsetGone):
+            reader.read(-1)
+
+
+def test_from_every_offset(filled):
+    where, messages, times = filled
+    with journal.open(where) as reader:
+        assert (reader.first, reader.last, reader.end) == (0, 499, 500)
+        for offset in range(500):
+            records = reader.read(offset)
+            n = len(records)
+            assert records.first == offset and n > 0 and records.next == offset + n
+            assert records.to_list() == messages[offset:offset + n]
+            assert records.times.tolist() == times[offset:offset + n]
+        assert len(reader.read(500)) == 0
+        with pytest.raises(UsageError):
+            reader.read(501)
+
+
+@pytest.mark.parametrize("most", [1, 100, 6000, 1 << 20])
+def test_batches_of_at_most(filled, most):
+    where, messages, _ = filled
+    with journal.open(where) as reader:
+        got = list(reader.batches(7, 431, max_bytes=most))
+        assert [m for records in got for m in records.to_list()] == messages[7:431]
+        assert all(r.nbytes <= most or len(r) == 1 for r in got)
+
+
+def test_by_time(filled):
+    where, _, _ = filled
+    with journal.open(where) as reader:
+        for i in (0, 1, 77, 250, 498, 499):
+            assert reader.at(i / 1000) == i
+            assert reader.at(i / 1000 - 0.0004) == i
+        assert reader.at(-5) == 0 and reader.at(0.4991) == 500
+
+
+def test_times_need_not_ascend(tmp_path):
+    with journal.open(tmp_path, "a") as writer:
+        for time in (5, 1, 9, 3):
+            writer.append(b"", time=time)
+            writer.rotate()
+    with journal.open(tmp_path) as reader:
+        assert [reader.at(t) for t in (0, 2, 5, 6, 9, 10)] == [0, 0, 0, 2, 2, 4]
+
+
+def test_records(filled):
+    where, messages, _ = filled
+    with journal.open(where) as reader:
+        records = reader.read(3)
+        part = records.slice(1, 3)
+        assert (part.first, len(part), part[0], part[-1]) == (4, 2, messages[4], messages[5])
+        assert list(part) == part.to_list() and "4 to 5" in repr(part)
+        with pytest.raises(IndexError):
+            part[2]
+        a, b = part.offsets[0], part.offsets[1]
+        assert part.data[a:b].tobytes() == messages[4]
+        assert not part.data.flags.writeable or records.nbytes < 1 << 18
+        assert part.producers is None and part.key(0) is None and part.headers(0) == []
+
+
+def test_views_of_the_file(tmp_path):
+    """A large block is handed out where it is mapped, its columns aligned to 64 bytes."""
+    data = np.arange(1 << 20, dtype=np.uint32).view(np.uint8)
+    ends = np.arange(0, len(data) + 1, 64)
+    with journal.open(tmp_path, "a") as writer:
+        writer.append_batch(data, ends)
+    reader = journal.open(tmp_path)
+    records = reader.read(0)
+    for array in (records.data, records.times, records.offsets):
+        assert not array.flags.owndata and not array.flags.writeable
+        assert array.__array_interface__["data"][0] % 64 == 0
+    reader.close()
+    assert records[100] == data[6400:6464].tobytes()        # the mapping lives on
+
+
+def test_arrow(tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    with journal.open(tmp_path, "a", topic="t", partition=4, stamps=True) as writer:
+        writer.append(b"a", key=b"k", time=1.5, headers=[("h", b"v")])
+        writer.append(journal.stamp(3, 9, 2.0) + b"b", time=2.5)
+        writer.append_many([b"x" * 400] * 1000, time=3)
+    with journal.open(tmp_path, topic="t", partition=4) as reader:
+        records = reader.read(0)
+        batch = records.to_arrow()
+        batch.validate(full=True)
+        assert batch.column("value").buffers()[2].address == \
+            records.data.__array_interface__["data"][0]
+        assert batch.column("timestamp").buffers()[1].address == \
+            records.times.__array_interface__["data"][0]
+        every = records.to_arrow(
+            ["key", "value", "topic", "partition", "offset", "timestamp", "headers",
+             "producer", "sequence", "sent"])
+        every.validate(full=True)
+        rows = every.slice(0, 2).to_pylist()
+        assert (rows[0]["key"], rows[0]["value"], rows[0]["topic"], rows[0]["partition"]) == \
+            (b"k", b"a", "t", 4)
+        assert rows[0]["headers"] == [{"key": "h", "value": b"v"}] and rows[1]["headers"] == []
+        assert rows[0]["producer"] is None and (rows[1]["producer"], rows[1]["sequence"]) == (3, 9)
+        assert rows[1]["sent"].timestamp() == 2.0 and rows[1]["timestamp"].timestamp() == 2.5
+        assert every.schema.field("timestamp").type == pa.timestamp("us", "UTC")
+        later = records.slice(1).to_arrow()
+        assert later.column("value")[0].as_py() == b"b" and later.column("key")[0].as_py() is None
+        assert pa.record_batch(records).equals(batch)
+        with pytest.raises(OptionError, match="colour"):
+            records.to_arrow(["colour"])
+
+
+def test_sequences_see_gaps_and_duplicates(tmp_path):
+    numbers = [(1, 0), (2, 5), (1, 1), (1, 1), (1, 4), (2, 6), (1, 2), (1, 5), (3, 2**64 - 1)]
+    seen = journal.Sequences()
+    with journal.open(tmp_path, "a", stamps=True) as writer:
+        for producer, number in numbers:
+            writer.append(journal.stamp(producer, number) + b"m")
+            writer.flush()
+        writer.append(b"without")
+    with journal.open(tmp_path) as reader:
+        for records in reader.batches(max_bytes=3):
+            seen.add(records)
+    assert seen.messages == 9
+    assert seen.duplicates == 2         # 1 again, and 2 after 4
+    assert seen.missing == 2 + 5 + 2**64 - 1
+    assert seen.highest == {1: 5, 2: 6, 3: 2**64 - 1}
+
+
+# -- following -------------------------------------------------------------------------------------
+
+WRITER = """
+import sys
+from mqcore import journal
+with journal.open(sys.argv[1], "a", segment_bytes=1 << 15, block_bytes=2048) as writer:
+    for i in range(3000):
+        writer.append(b"%d" % i)
+        if i % 7 == 0:
+            writer.flush()
+"""
+
+
+def test_follow_across_processes(tmp_path):
+    journal.open(tmp_path, "a").close()
+    process = subprocess.Popen([sys.executable, "-c", WRITER, tmp_path])
+    try:
+        got = []
+        with journal.open(tmp_path) as reader:
+            for records in reader.follow(0, timeout=60):
+                got += records.to_list()
+                if len(got) == 3000:
+                    break
+        assert got == [b"%d" % i for i in range(3000)]
+    finally:
+        assert process.wait() == 0
+
+
+@pytest.mark.parametrize("inotify", [True, False])
+def test_follow_wakes_and_ends(tmp_path, inotify, monkeypatch):
+    if not inotify:
+        monkeypatch.setattr("mqcore.journal.waiting.watch_folder", lambda path: -1)
+    with journal.open(tmp_path, "a") as writer:
+        reader = journal.open(tmp_path)
+        got = []
+
+        def follow():
+            for records in reader.follow(0):
+                got.extend(records.to_list())
+                if len(got) == 2:
+                    both.set()
+        both = threading.Event()
+        thread = threading.Thread(target=follow)
+        thread.start()
+        writer.append_many([b"a", b"b"])
+        writer.flush()
+        assert both.wait(30)
+        reader.close()          # ends the iteration
+        thread.join()
+        assert got == [b"a", b"b"]
+        with pytest.raises(JournalClosed):
+            reader.read(0)
+
+
+def test_follow_times_out(tmp_path):
+    with journal.open(tmp_path, "a"), journal.open(tmp_path) as reader, \
+            pytest.raises(RecvTimeout):
+        next(reader.follow(0, timeout=0.01))
+
+
+async def take_three(where, sleep):
+    got = []
+    with journal.open(where, "a", fsync="never") as writer, journal.open(where) as reader:
+        writer.append(b"a")
+        assert await writer.acommit() == 1
+        follower = reader.afollow(0, timeout=30)
+        got += (await anext(follower)).to_list()
+        writer.append_many([b"b", b"c"])
+        writer.flush()
+        got += (await anext(follower)).to_list()
+        await follower.aclose()
+        with pytest.raises(RecvTimeout):
+            await anext(reader.afollow(3, timeout=0.01))
+    return got
+
+
+@pytest.mark.keeps(threads=1, why="asyncio's executor")
+def test_async_follow(tmp_path):
+    assert asyncio.run(take_three(tmp_path, asyncio.sleep)) == [b"a", b"b", b"c"]
+
+
+@pytest.mark.keeps(threads=2, why="trio keeps its worker threads for a while")
+def test_trio_follow(tmp_path):
+    trio = pytest.importorskip("trio")
+    assert trio.run(take_three, tmp_path, trio.sleep) == [b"a", b"b", b"c"]
+
+
+# -- memory ----------------------------------------------------------------------------------------
+
+MEMORY = """
+import sys
+from mqcore import journal
+
+def resident(name):
+    with open("/proc/self/status") as f:
+        return next(int(line.split()[1]) << 10 for line in f if line.startswith(name))
+
+with journal.open(sys.argv[1]) as reader:
+    before, n, most, mapped = resident("RssAnon"), 0, 0, 0
+    for records in reader.batches():
+        n += int(records.data[-1]) + len(records)
+        most, mapped = max(most, resident("RssAnon")), max(mapped, resident("RssFile"))
+print(n, most - before, mapped)
+"""
+
+
+def test_memory_is_bounded(tmp_path):
+    """A sparse gigabyte: what a reader holds is one window, however long the journal."""
+    data = np.zeros(64 << 20, np.uint8)
+    ends = np.arange(0, len(data) + 1, 4096)
+    with journal.open(tmp_path, "a", fsync="never") as writer:
+        for _ in range(8):
+            writer.append_batch(data, ends)
+    answer = subprocess.run([sys.executable, "-c", MEMORY, tmp_path], capture_output=True,
+                            text=True, check=True)
+    n, more, mapped = map(int, answer.stdout.split())
+    assert n == 8 * (len(ends) - 1)
+    assert more < 50 << 20 and mapped < 200 << 20
+
+
+def test_blocks_across_windows(tmp_path, monkeypatch, rng):
+    """Windows end anywhere in a block; here they are as small as can be."""
+    monkeypatch.setattr("mqcore.journal.segment.MAPPED", mmap.ALLOCATIONGRANULARITY)
+    monkeypatch.setattr("mqcore.journal.segment.STRIDE", 1000)
+    messages = numbered(0, 400, rng)
+    with journal.open(tmp_path, "a", block_bytes=6000) as writer:
+        for message in messages:
+            writer.append(message)
+            if rng.random() < 0.1:
+                writer.flush()
+    assert contents(tmp_path) == messages
+    with journal.open(tmp_path) as reader:
+        assert [reader.read(i)[0] for i in range(400)] == messages
+        assert reader.at(0) == 0
+    journal.open(tmp_path, "a").close()
+    assert journal.verify(tmp_path / "default" / "0").findings == []
