@@ -71,7 +71,7 @@ def pair_key(result: dict) -> tuple:
     calls = "plain" if result["calls"] in ("many", "batch") else result["calls"]
     return (
         result["kind"], result["transport"], result["size"], calls, result["place"],
-        result["beside"],
+        result.get("beside", ""),
     )  # fmt: skip
 
 
@@ -191,6 +191,43 @@ def row_table(results: list[dict]) -> str:
                 f"{amount(s['low'])} to {amount(s['high'])} | {more} | {ratio(s['median'], best)} |"
             )
     return "\n".join(lines)
+
+
+def headline(entry: dict, base: dict) -> str:
+    """A row in one line: ours, the best peer and who that is, and the ratios."""
+    found = {name: s for name, s in entry["summary"].items() if "median" in s}
+    if "mqcore" not in found:
+        return ""
+    ours, kind = found["mqcore"]["median"], entry.get("kind")
+    less = entry["less_is_better"] if kind is None else kind == "lat"
+    peers = {k: s["median"] for k, s in found.items() if is_peer(k) and not k.startswith("mqcore")}
+    name = (min if less else max)(peers, key=lambda k: peers[k]) if peers else ""
+    best = peers[name] if name else base.get("peer")
+
+    def told(value: float) -> str:
+        return shown(kind, value) if kind else f"{amount(value)} {entry['unit']}"
+
+    beside = f"{label(name)} {told(best)}" if name else "plain calls" if best else ""
+    return (
+        f"| {entry['name']} | {told(ours)} | {beside} | {ratio(ours, best)} "
+        f"| {ratio(ours, base.get('raw'))} |"
+    )
+
+
+def headlines(results: dict, wanted: list[str]) -> str:
+    """The named rows for a first look; a ratio below 1 is better for a time, above 1 for a rate."""
+    lines = [
+        "| what | mqcore | best peer | to it | to raw |",
+        "|---|--:|--:|--:|--:|",
+    ]
+    for group in ("pairs", "native", "loads", "many"):
+        some = results.get(group, [])
+        base = bases(some) if group == "pairs" else {}
+        for entry in some:
+            if entry["name"] in wanted:
+                key = pair_key(entry) if group == "pairs" else ()
+                lines.append(headline(entry, base.get(key, {})))
+    return "\n".join(filter(None, lines))
 
 
 Tables = dict[str, Callable[[list[dict]], str]]

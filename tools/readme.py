@@ -1,11 +1,12 @@
 """Fill the generated parts of README.md: options, reasons for drops, figures.
 
-    python tools/readme.py            options and drops, and the newest table of perf/results/
+    python tools/readme.py            options and drops, and headlines of the newest perf/results/
     python tools/readme.py --check    exit 1 if options or drops are not up to date
 """
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from pathlib import Path
@@ -28,31 +29,35 @@ def drops() -> str:
     return "\n".join(["| reason | meaning |", "|---|---|", *rows])
 
 
-SHOWN = {"mqcore", "pyzmq", "raw"}  # the others are in the file itself
-LEFT_OUT = {"lowest to highest", "p99", "sender; p99", "GIL held at longest"}
+HEADLINES = [
+    *(f"round trip, tcp, 16 B, {place}" for place in ("awake", "idle", "together")),
+    *(f"round trip, ipc, 16 B, {place}" for place in ("awake", "idle", "together")),
+    "round trip, tcp, 1 MiB, awake", "round trip, tcp, 16 B, asyncio, awake",
+    *(f"one way, tcp, {size}" for size in ("16 B", "100 B", "1 KiB", "64 KiB", "1 MiB", "16 MiB")),
+    *(f"one way, tcp, 16 B, {calls}" for calls in ("many a call", "batches", "asyncio", "uvloop")),
+    "one way, ipc, 16 B", "one way, inproc, 16 B", "round trip, inproc, 16 B, idle",
+    *(f"one way, tcp, {size}, native" for size in ("16 B", "100 B", "1 KiB")),
+    *(f"one way at {load} k/s, tcp, 16 B" for load in (10, 100, 200, 400)),
+    "one message behind 100,000 that wait, tcp, 16 B",
+    "through a device, one way, 128 B", "through a device, round trip, 128 B",
+    "fan-out to 100, 16 B", "fan-out to 100, 1024 B", "fan-in from 100, 16 B",
+    "10,000 idle connections, memory", "1,000,000 subscriptions, no match",
+]
 
 
 def figures(old: str) -> str:
-    """The newest run's tables, with the columns and libraries for a first look; the old text if
-    there is no run."""
-    tables = sorted((ROOT / "perf" / "results").glob("*.md"))
-    if not tables:
+    """The newest run's headlines; the old text if there is no run."""
+    runs = sorted((ROOT / "perf" / "results").glob("*.json"))
+    if not runs:
         return old
-    first, *lines = tables[-1].read_text().strip().split("\n")
-    rows, head = [], []
-    for line in lines:
-        cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if len(cells) < 4:
-            rows.append("")
-            continue
-        if cells[1] == "library":
-            head = cells
-        if cells[1] in SHOWN | {"library"} or set(cells[1]) == {"-"}:
-            shown = [cell for name, cell in zip(head, cells, strict=False) if name not in LEFT_OUT]
-            rows.append(f"| {' | '.join(shown)} |")
-    source = tables[-1].relative_to(ROOT).as_posix()
-    text = re.sub(r"\n{3,}", "\n\n", "\n".join(rows).strip())
-    return f"From `{source}` (all libraries and spreads are there). {first}\n\n{text}"
+    sys.path.insert(0, str(ROOT / "perf"))
+    import report
+
+    results = json.loads(runs[-1].read_text())
+    source = runs[-1].with_suffix(".md").relative_to(ROOT).as_posix()
+    first = runs[-1].with_suffix(".md").read_text().partition("\n")[0]
+    return (f"From `{source}` (all rows, libraries and spreads are there). {first}\n\n"
+            + report.headlines(results, HEADLINES))
 
 
 def fill(text: str, name: str, body: str) -> str:
