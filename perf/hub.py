@@ -1,6 +1,7 @@
 """The end that is measured against a crowd, and the device in a third process.
 
     hub.py LIBRARY pub|pull|delays|idle|topics [--size N] [--seconds X]
+    hub.py mqcore gather [--io-threads N]         what comes, in batches, by so many threads
     hub.py LIBRARY forward|broker         a device: pull to push, router to dealer
 
 Prints its URL (a device: both), is told line by line on standard input what is next, and prints
@@ -59,6 +60,24 @@ def pub(lib, o: argparse.Namespace) -> dict:
         sent += 256
     seconds = time.perf_counter() - start
     return {"sent": sent / seconds, "cpu": (time.process_time() - cpu) / seconds}
+
+
+def gather(lib, o: argparse.Namespace) -> dict:
+    """Batches for a while, so that I/O threads have more to do than the caller."""
+    lib.context = lib.mq.Context(io_threads=o.io_threads)
+    s, url = lib.bind("pull", TCP)
+    say(url)
+    count = 0
+    while count < WARM:
+        count += len(s.recv_batch())
+    start, cpu, count = time.perf_counter(), time.process_time(), 0
+    end = start + o.seconds
+    while (now := time.perf_counter()) < end:
+        count += len(s.recv_batch())
+    cpu = (time.process_time() - cpu) / (now - start)
+    say("done")
+    sys.stdin.read()
+    return {"value": count / (now - start), "cpu": cpu}
 
 
 def pull(lib, o: argparse.Namespace) -> dict:
@@ -161,6 +180,7 @@ def device(lib, o: argparse.Namespace) -> dict:
 ROLES = {
     "pub": pub,
     "pull": pull,
+    "gather": gather,
     "delays": delays,
     "idle": idle,
     "topics": topics,
@@ -176,6 +196,7 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=16)
     parser.add_argument("--seconds", type=float, default=1.0)
     parser.add_argument("--cpu", type=int)
+    parser.add_argument("--io-threads", type=int, default=1)
     options = parser.parse_args()
     die_with_parent()
     if options.cpu is not None:

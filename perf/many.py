@@ -1,6 +1,6 @@
 """Many peers: fan-out, fan-in, fairness, devices, idle connections, subscriptions; side by side.
 
-    many.py [--what fan-out|fan-in|quiet|device|connections|subscriptions] [--row TEXT]
+    many.py [--what fan-out|fan-in|io-threads|quiet|device|connections|subscriptions] [--row TEXT]
             [--lib mqcore --lib pyzmq ...] [--rounds N] [--seconds X] [--quick] [--even-if-busy]
             [--name NAME] [--folder PATH]
 
@@ -11,18 +11,20 @@ on one core, a library with a thread of its own would fight with its caller for 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
 from collections.abc import Callable
 
 import versus
 from candidates import parse
-from pairs import Case, Process, side, trip_result
-from rows import Row, main_of
+from pairs import Case, Process, cores, side, trip_result
+from rows import Row, Unfit, main_of
 
 ZMTP = ("mqcore", "pyzmq", "pyomq")
 # pyomq got nothing to us in this row; whose fault it is, is open
-TAKE_PART = {"subscriptions": ("mqcore", "pyzmq")}
+TAKE_PART = {"subscriptions": ("mqcore", "pyzmq"), "io-threads": ("mqcore",)}
+IO_CORES = 16
 LONG = 120.0
 QUICK = ("through a device, one way", "fan-out to 10,", "fan-in", "99 quiet")
 
@@ -60,6 +62,29 @@ def fan_in(peers: int, size: int, library: str, seconds: float) -> dict:
     shares = found["shares"] + [0] * (peers - len(found["shares"]))
     return {"value": found["value"], "Jain's index": jain(shares),
             "CPU s per million": found["cpu"] / found["value"] * 1e6}  # fmt: skip
+
+
+def io_threads(peers: int, threads: int, size: int, library: str, seconds: float) -> dict:
+    """How many times as much the connections of one socket bring with so many I/O threads."""
+    if len(cores()) < IO_CORES:
+        raise Unfit(f"not measured: it needs {IO_CORES} cores")
+    one, all_ = (gathered(library, seconds, peers, n, size) for n in (1, threads))
+    return {"value": all_["value"] / one["value"], "with one /s": one["value"],
+            "CPU s per million": all_["cpu"] / all_["value"] * 1e6}  # fmt: skip
+
+
+def gathered(library: str, seconds: float, peers: int, threads: int, size: int) -> dict:
+    """Each peer a process of its own: one for all would be the limit."""
+    with contextlib.ExitStack() as stack:
+        h = stack.enter_context(
+            side("hub.py", library, "gather", "--seconds", seconds, "--io-threads", threads)
+        )
+        url = h.line()
+        crowds = [stack.enter_context(crowd("push", url, 1, size)) for _ in range(peers)]
+        h.line()
+        for c in crowds:
+            c.result()
+        return h.result()
 
 
 def quiet(peers: int, library: str, seconds: float) -> dict:
@@ -147,6 +172,8 @@ def rows(quick: bool) -> list[Row]:
             for n, size in ((1, 16), (10, 16), (100, 16), (100, 1024))
         ),
         row("fan-in", "fan-in from 100, 16 B", "/s", fan_in, 100, 16, **faster),
+        row("io-threads", "8 peers, 1 KiB, 4 I/O threads to 1", "times", io_threads, 8, 4, 1024,
+            **faster),
         row("quiet", "99 quiet peers beside a flooding one", "us p99", quiet, 99, rounds=3),
         *(
             row("connections", f"{n:,} idle connections, memory", few, connections, n, rounds=3)

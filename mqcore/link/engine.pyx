@@ -105,6 +105,7 @@ cdef Engine* engine_new(Plane* plane, IoThread* io, Watch* watch, Port* port, in
     e.state = ENGINE_NEW
     e.period.store(_period(e))
     plane.engines.fetch_add(1)
+    watch.load.fetch_add(1)
     return e
 
 
@@ -290,6 +291,7 @@ cdef void _die(Engine* e, int code, const char* text, uint32_t fatal) noexcept n
     e.out_blocked = 0
     _want(e)
     plane.poller.remove(e.watch.set, fd)
+    e.watch.load.fetch_sub(1)
     e.fd = -1
     close(fd)
     if e.slab != NULL:

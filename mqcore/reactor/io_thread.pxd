@@ -5,7 +5,7 @@ Others talk to it by `io_post` (lock-free stack; an eventfd is written only if t
 Timers and ticks belong to the thread itself and are armed only on it.
 """
 
-from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libcpp.atomic cimport atomic
 
 from mqcore.reactor.includes cimport pthread_t
@@ -46,6 +46,7 @@ cdef struct Watch:            # a nested set: its descriptors' events are harves
     IoThread* io
     Harvest harvest           # I/O thread: take every edge that waits and act on it
     void* arg
+    atomic[int32_t] load      # descriptors in it; counted by who adds and removes them
 
 cdef struct Timer:
     int64_t when

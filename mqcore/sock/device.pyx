@@ -15,7 +15,7 @@ from mqcore.reactor.poller cimport PollerOps, Ready
 from mqcore.sock.sock cimport (
     sock_act, sock_changed, sock_query, sock_recv_many, sock_send_many,
 )
-from mqcore.sock.watch cimport lead_claim, lead_enter, lead_leave, watch_open
+from mqcore.sock.watch cimport lead_claim, lead_enter, lead_leave, watch_open, watch_wait
 from mqcore.spi.pattern cimport PAT_EXCHANGE, PAT_RECV, PAT_SEND, Q_CAN_SEND
 from mqcore.spi.sink cimport SINK_ABI, SinkOps
 
@@ -99,8 +99,8 @@ cdef class DeviceCore:
         self.set = ops.open()
         if self.set == NULL:
             raise OSError("no descriptors left for the device")
-        ops.add_set(self.set, self.front.s.watch.set, self.front.s)
-        ops.add_set(self.set, self.back.s.watch.set, self.back.s)
+        ops.add_set(self.set, self.front.s.set, self.front.s)
+        ops.add_set(self.set, self.back.s.set, self.back.s)
         try:
             with nogil:
                 self.loop()
@@ -127,7 +127,7 @@ cdef class DeviceCore:
 
     cdef void harvest(self, Sock* s) noexcept nogil:
         cdef Ready[16] found
-        cdef int n = s.plane.poller.wait(s.watch.set, found, 16, 0, NULL)
+        cdef int n = watch_wait(s, found, 16, 0)
         if n > 0:
             sock_act(s, found, n)
 

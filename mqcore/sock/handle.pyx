@@ -22,7 +22,8 @@ from mqcore.link.engine cimport (
 )
 from mqcore.link.pipe cimport Link
 from mqcore.link.slots cimport engine_at
-from mqcore.reactor.includes cimport close, sched_yield
+from mqcore.reactor.includes cimport sched_yield
+from mqcore.reactor.io_thread cimport Watch
 from mqcore.sock.inproc cimport sock_join
 from mqcore.sock.message cimport ARENA_TAKEN
 from mqcore.sock.pipes cimport account
@@ -32,7 +33,9 @@ from mqcore.sock.sock cimport (
     sock_subscribe,
 )
 from mqcore.sock.wait cimport loop_harvest, loop_lead, loop_leave, sock_wait
-from mqcore.sock.watch cimport lead_claim, watch_close, watch_now, watch_open
+from mqcore.sock.watch cimport (
+    lead_claim, watch_abandon, watch_close, watch_next, watch_now, watch_open,
+)
 from mqcore.spi.pattern cimport (
     PAT_EXCHANGE, PAT_IDENTITY, PAT_RECV, PAT_SEND, Q_CAN_RECV, Q_CAN_SEND,
 )
@@ -237,6 +240,7 @@ cdef class SocketHandle:
         caller."""
         cdef EngineConfig config
         cdef Engine* e
+        cdef Watch* w
         config.connected = connected
         config.prio = prio
         config.handshake_timeout = <int64_t> (handshake_timeout * 1e9)
@@ -250,7 +254,8 @@ cdef class SocketHandle:
         if watch_open(self.s) < 0:
             raise OSError("no descriptors left for the socket's poll set")
         self.s.engines.fetch_add(1)
-        e = engine_new(self.plane.plane, self.s.watch.io, &self.s.watch, &self.s.port, fd, &config)
+        w = watch_next(self.s)
+        e = engine_new(self.plane.plane, w.io, w, &self.s.port, fd, &config)
         if e == NULL:
             self.s.engines.fetch_sub(1)
             raise MemoryError()
@@ -410,7 +415,7 @@ cdef class SocketHandle:
 
     def _descriptor(self):
         """The socket's poll set, for a loop that leads to watch."""
-        return self.s.plane.poller.descriptor(self.s.watch.set)
+        return self.s.plane.poller.descriptor(self.s.set)
 
     @property
     def closed(self):
@@ -434,8 +439,7 @@ cdef class SocketHandle:
     def _close_descriptors(self):
         """In a forked child: the poll set and its eventfd, untouched otherwise."""
         if self.s != NULL and self.s.watching.load():
-            self.plane.plane.poller.close(self.s.watch.set)
-            close(self.s.wake)
+            watch_abandon(self.s)
 
     def _settled(self):
         """True when no engine, no link and no call is left inside."""
@@ -447,6 +451,13 @@ cdef class SocketHandle:
         """Closed and settled: a socket object that is kept holds no descriptor."""
         with nogil:
             watch_close(self.s)
+
+    def _loads(self):
+        """Connections by I/O thread."""
+        cdef uint32_t i
+        if not self.s.watching.load():
+            return []
+        return [self.s.watches[i].load.load() for i in range(self.s.n_watches)]
 
     def _watched_by(self):
         """"io thread", "callers" who come and go, or a "leader" who sleeps."""

@@ -14,7 +14,7 @@ from mqcore.base.message cimport Msg, MsgVec
 from mqcore.link.engine cimport Port
 from mqcore.link.pipe cimport Traffic
 from mqcore.link.plane cimport Plane
-from mqcore.reactor.io_thread cimport Task, Tick, Watch
+from mqcore.reactor.io_thread cimport IoThread, Task, Tick, Watch
 from mqcore.reactor.poller cimport Ready
 from mqcore.spi.pattern cimport Pattern, PatternOps
 from mqcore.spi.pipe cimport Host, Pipe
@@ -78,8 +78,11 @@ cdef struct Sock:
     atomic[uint32_t] users    # calls inside
     atomic[Pipe*] ready
     atomic[int64_t] engines   # not yet ended
-    # the socket's own set, nested in its I/O thread's; made with the first engine
-    Watch watch
+    # the socket's own sets, each nested in its I/O thread's; made with the first engine
+    Watch* watches
+    uint32_t n_watches
+    IoThread* home            # of its ticks
+    void* set                 # what a leader waits on
     int wake                  # eventfd in that set, edge-triggered, never read
     atomic[uint32_t] watching
     atomic[uint32_t] watch_lock

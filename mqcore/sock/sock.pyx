@@ -468,7 +468,7 @@ cdef void _start_batching(Sock* s) noexcept nogil:
         s.calm = 0
         s.batching = 1
         s.users.fetch_add(1)  # the tick holds the socket
-        io_post(s.watch.io, &s.start_tick)
+        io_post(s.home, &s.start_tick)
     sock_leave(s, True)
 
 

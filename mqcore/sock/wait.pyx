@@ -19,7 +19,9 @@ from mqcore.base.widen cimport SLICE_NS, widen
 from mqcore.reactor.poller cimport Ready
 from mqcore.reactor.wakeup cimport eventfd_signal, futex_wait
 from mqcore.sock.sock cimport LEAD_LOOP, WAIT_CHANGED, WAIT_LOOK, WAIT_TIMEOUT, sock_act
-from mqcore.sock.watch cimport lead_claim, lead_enter, lead_leave, lead_leave_as, watch_now
+from mqcore.sock.watch cimport (
+    lead_claim, lead_enter, lead_leave, lead_leave_as, watch_now, watch_wait,
+)
 
 cdef enum:
     HARVEST = 16              # few, since each must be acted on before leaving
@@ -58,7 +60,7 @@ cdef bint loop_lead(Sock* s, int place) noexcept nogil:
     cdef uint32_t me = LEAD_LOOP + place
     if s.lead.load() == me:
         return True
-    if (not _loop_may(s) or s.plane.poller.descriptor(s.watch.set) < 0
+    if (not _loop_may(s) or s.plane.poller.descriptor(s.set) < 0
             or not s.lead.compare_exchange_strong(who, 1)):
         return False
     lead_enter(s)
@@ -94,7 +96,7 @@ cdef bint loop_harvest(Sock* s, int place) noexcept nogil:
     s.notifiers[place].armed.exchange(0)  # what we find ourselves nobody need tell us
     end = now_ns() + LOOP_NS
     while n == LOOP_HARVEST:
-        n = s.plane.poller.wait(s.watch.set, found, LOOP_HARVEST, 0, NULL)
+        n = watch_wait(s, found, LOOP_HARVEST, 0)
         widen()
         for i in range(n):
             rung = rung or found[i].arg == NULL
@@ -123,7 +125,7 @@ cdef int _lead(Sock* s, uint32_t seen, int64_t deadline, bint slices) noexcept n
             verdict = WAIT_CHANGED
             break
         widen()
-        n = s.plane.poller.wait(s.watch.set, found, HARVEST, _patience(deadline, slices), NULL)
+        n = watch_wait(s, found, HARVEST, _patience(deadline, slices))
         s.lead_asleep.exchange(0)
         if n > 0:
             sock_act(s, found, n)

@@ -1,4 +1,5 @@
-"""Who watches a socket's own set for edges: its I/O thread, or a caller that leads.
+"""Who watches a socket's own sets for edges, one for each I/O thread: that thread, or a caller that
+leads, who waits on all of them.
 
 Never both while a call sleeps there: two watchers on one core steal each other's edges for ever.
 Switching the I/O thread off and on costs two system calls a receive, so between receives that come
@@ -7,9 +8,11 @@ whether callers still come. What cannot wait for a tick (unsent bytes, a handsha
 a caller that takes from a backlog and does not come to lead) switches it on at once.
 """
 
-from libc.stdint cimport uint32_t
+from libc.stdint cimport int64_t, uint32_t
 
 from mqcore.link.engine cimport Port
+from mqcore.reactor.io_thread cimport Watch
+from mqcore.reactor.poller cimport Ready
 from mqcore.sock.sock cimport Sock
 
 cdef enum:                    # Sock.watch_state
@@ -17,9 +20,13 @@ cdef enum:                    # Sock.watch_state
     WATCH_LED = 1             # callers come and go and watch; the I/O thread ticks
     WATCH_PARKED = 2          # a caller sleeps there, for long perhaps; nobody else looks
 
-cdef int watch_open(Sock* s) noexcept nogil               # make the set; 0 or -1 with errno
-# Closed, and nobody inside: give the set and its eventfd back. Idempotent.
+cdef int watch_open(Sock* s) noexcept nogil               # make the sets; 0 or -1 with errno
+# Closed, and nobody inside: give the sets and the eventfd back. Idempotent.
 cdef void watch_close(Sock* s) noexcept nogil
+cdef void watch_abandon(Sock* s) noexcept nogil           # forked child: close descriptors only
+cdef Watch* watch_next(Sock* s) noexcept nogil            # where the next engine belongs
+# Who leads: PollerOps.wait over all sets. Edges of engines, and of our eventfd (arg NULL).
+cdef int watch_wait(Sock* s, Ready* found, int cap, int64_t timeout) noexcept nogil
 # Who made Sock.lead 1 leads: he watches the set, and runs what he harvests (16 edges at most at a
 # time, each acted on before he leaves).
 cdef void lead_enter(Sock* s) noexcept nogil

@@ -17,7 +17,8 @@ them switches on. So it is with ARMED and a leader that enters, and with `wants`
 sequentially consistent.
 """
 
-from libc.stdint cimport uint32_t
+from libc.stdint cimport int64_t, uint32_t
+from libc.stdlib cimport calloc, free
 
 from mqcore.base.clock cimport now_ns
 from mqcore.base.widen cimport widen
@@ -25,50 +26,136 @@ from mqcore.reactor.includes cimport close, sched_yield
 from mqcore.reactor.io_thread cimport (
     TICK_LED, IoThread, Task, Tick, Watch, io_post, io_sync, io_tick, io_untick, io_watch,
 )
-from mqcore.reactor.poller cimport Ready
+from mqcore.reactor.poller cimport PollerOps, Ready
 from mqcore.reactor.wakeup cimport eventfd_new, eventfd_signal
 from mqcore.sock.sock cimport LEAD_LOOP, sock_act, sock_changed
 
 
-# -- the set ---------------------------------------------------------------------------------------
+cdef enum:
+    SETS = 8                  # of one socket, looked into at a time
+
+
+# -- the sets --------------------------------------------------------------------------------------
 
 cdef int watch_open(Sock* s) noexcept nogil:
-    cdef IoThread* io
+    cdef uint32_t first
     if s.watching.load():
         return 0
-    s.watch.set = s.plane.poller.open()
-    if s.watch.set == NULL:
+    s.n_watches = s.plane.n_ios
+    s.watches = <Watch*> calloc(s.n_watches, sizeof(Watch))
+    if s.watches == NULL:
         return -1
-    s.wake = eventfd_new()
-    io = s.plane.ios[s.plane.next_io.fetch_add(1) % <uint32_t> s.plane.n_ios]
-    s.watch.harvest = _harvest
-    s.watch.arg = s
+    first = s.plane.next_io.fetch_add(1)
+    s.home = s.plane.ios[first % s.n_watches]
     s.led_tick.which = TICK_LED
     s.led_tick.run = _tick
     s.led_tick.arg = s
     s.led_task.run = _start_or_end
     s.led_task.arg = s
-    if (s.wake < 0 or s.plane.poller.add(s.watch.set, s.wake, NULL) < 0 or io_watch(io,
-                                                                                    &s.watch) < 0):
-        s.plane.poller.close(s.watch.set)
-        if s.wake >= 0:
-            close(s.wake)
+    s.wake = eventfd_new()
+    if s.wake < 0 or not _open_sets(s, first):
+        _close_sets(s)
         return -1
     s.watching.store(1)
     return 0
 
 
+cdef bint _open_sets(Sock* s, uint32_t first) noexcept nogil:
+    """A set for each I/O thread; a leader waits on the only one, or on one that they are nested in,
+    never on a list."""
+    cdef const PollerOps* ops = s.plane.poller
+    cdef Watch* w
+    cdef uint32_t i
+    for i in range(s.n_watches):
+        w = &s.watches[i]
+        w.arg = s
+        w.harvest = _harvest
+        w.set = ops.open()
+        if w.set == NULL:
+            return False
+    s.set = s.watches[0].set if s.n_watches == 1 else ops.open()
+    if s.set == NULL or ops.add(s.set, s.wake, NULL) < 0:
+        return False
+    if s.n_watches > 1:
+        for i in range(s.n_watches):
+            if ops.add_set(s.set, s.watches[i].set, &s.watches[i]) < 0:
+                return False
+    for i in range(s.n_watches):
+        if io_watch(s.plane.ios[(first + i) % s.n_watches], &s.watches[i]) < 0:
+            return False
+    return True
+
+
+cdef void _close_sets(Sock* s) noexcept nogil:
+    cdef const PollerOps* ops = s.plane.poller
+    cdef Watch* w
+    cdef uint32_t i
+    for i in range(s.n_watches):
+        w = &s.watches[i]
+        if w.io != NULL:
+            ops.arm_set(w.io.set, w.set, w, False)
+            io_sync(w.io)     # it may have harvested this set just before
+    watch_abandon(s)
+    free(s.watches)
+    s.watches = NULL
+
+
+cdef void watch_abandon(Sock* s) noexcept nogil:
+    cdef uint32_t i
+    if s.n_watches > 1 and s.set != NULL:
+        s.plane.poller.close(s.set)
+    for i in range(s.n_watches):
+        if s.watches[i].set != NULL:
+            s.plane.poller.close(s.watches[i].set)
+    s.set = NULL
+    if s.wake >= 0:
+        close(s.wake)
+    s.wake = -1
+
+
 cdef void watch_close(Sock* s) noexcept nogil:
-    if not s.watching.exchange(0):
-        return
-    _switch(s, False)
-    io_sync(s.watch.io)       # it may have harvested this set just before
-    s.plane.poller.close(s.watch.set)
-    close(s.wake)
+    if s.watching.exchange(0):
+        _close_sets(s)
 
 
-cdef inline void _switch(Sock* s, bint on) noexcept nogil:
-    s.plane.poller.arm_set(s.watch.io.set, s.watch.set, &s.watch, on)
+cdef Watch* watch_next(Sock* s) noexcept nogil:
+    cdef Watch* found = s.watches
+    cdef uint32_t i
+    for i in range(1, s.n_watches):
+        if s.watches[i].load.load() < found.load.load():
+            found = &s.watches[i]
+    return found
+
+
+cdef int watch_wait(Sock* s, Ready* found, int cap, int64_t timeout) noexcept nogil:
+    cdef const PollerOps* ops = s.plane.poller
+    cdef Ready[SETS] sets
+    cdef Watch* w
+    cdef int m, i, k
+    cdef int n = 0
+    if s.n_watches == 1:
+        return ops.wait(s.set, found, cap, timeout, NULL)
+    m = ops.wait(s.set, sets, SETS, timeout, NULL)
+    if m < 0:
+        return m
+    for i in range(m):        # our eventfd first: its edge is told once
+        if sets[i].arg == NULL:
+            found[0] = sets[i]
+            n = 1
+    for i in range(m):
+        w = <Watch*> sets[i].arg
+        if w != NULL and n < cap:
+            k = ops.wait(w.set, found + n, cap - n, 0, NULL)
+            n += k if k > 0 else 0
+    return n
+
+
+cdef void _switch(Sock* s, bint on) noexcept nogil:
+    cdef Watch* w
+    cdef uint32_t i
+    for i in range(s.n_watches):
+        w = &s.watches[i]
+        s.plane.poller.arm_set(w.io.set, w.set, w, on)
 
 
 # -- the state -------------------------------------------------------------------------------------
@@ -142,14 +229,14 @@ cdef void _left(Sock* s) noexcept nogil:
         if s.watch_state.load() != WATCH_ARMED:
             _arm(s)
     elif s.watch_state.load() == WATCH_PARKED:
-        if now_ns() - s.entered >= s.watch.io.ticks[TICK_LED].period:
+        if now_ns() - s.entered >= s.home.ticks[TICK_LED].period:
             _arm(s)
         else:
             s.watch_state.store(WATCH_LED)
             if not s.ticking:
                 s.ticking = 1
                 s.users.fetch_add(1)     # the tick holds the socket
-                io_post(s.watch.io, &s.led_task)
+                io_post(s.home, &s.led_task)
     _unlock(s)
 
 
@@ -176,7 +263,7 @@ cdef void watch_hurry(Sock* s) noexcept nogil:
         return
     _lock(s)
     if s.ticking:
-        io_post(s.watch.io, &s.led_task)
+        io_post(s.home, &s.led_task)
     _unlock(s)
 
 

@@ -36,3 +36,12 @@ def test_scenario(tmp_path, what):
     for one in found:
         for run_ in one["runs"]["mqcore"]:
             assert 0.1 < run_.get("Jain's index", 1) <= 1.000001
+
+
+def test_connections_over_several_io_threads(monkeypatch):
+    """The row itself wants 16 cores; what it is made of works on any."""
+    monkeypatch.syspath_prepend(PERF)
+    import many
+
+    found = many.gathered("mqcore", 0.05, 2, 3, 1024)
+    assert found["value"] > 0
