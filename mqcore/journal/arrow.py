@@ -6,9 +6,8 @@ import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from mqcore.errors import NotSupported, OptionError
+from mqcore.journal.later import np
 from mqcore.journal.records import COLUMNS, Records
 
 if TYPE_CHECKING:

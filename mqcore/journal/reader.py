@@ -8,8 +8,6 @@ import threading
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
-import numpy as np
-
 from mqcore.errors import RecvTimeout, UsageError
 from mqcore.journal.errors import (
     JournalClosed,
@@ -18,6 +16,7 @@ from mqcore.journal.errors import (
     JournalNotFound,
     OffsetGone,
 )
+from mqcore.journal.later import np
 from mqcore.journal.place import group_offset, groups, segments, set_group_offset
 from mqcore.journal.records import Records, gather, of_block
 from mqcore.journal.recovery import SHORT, judge

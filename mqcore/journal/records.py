@@ -5,21 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
+from mqcore.journal.later import np
 from mqcore.journal.scan import Block
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from numpy.typing import NDArray
 
 # columns of a block, in the order in which they lie there: (name, dtype)
 LAYOUT: tuple[tuple[str, Any], ...] = (
-    ("times", np.int64), ("value_ends", np.int32), ("values", np.uint8),
-    ("key_ends", np.int32), ("key_valid", np.uint8), ("keys", np.uint8),
-    ("header_ends", np.int32), ("name_ends", np.int32), ("names", np.uint8),
-    ("datum_ends", np.int32), ("data", np.uint8),
-    ("producers", np.uint64), ("sequences", np.uint64), ("sent", np.int64),
+    ("times", "int64"), ("value_ends", "int32"), ("values", "uint8"),
+    ("key_ends", "int32"), ("key_valid", "uint8"), ("keys", "uint8"),
+    ("header_ends", "int32"), ("name_ends", "int32"), ("names", "uint8"),
+    ("datum_ends", "int32"), ("data", "uint8"),
+    ("producers", "uint64"), ("sequences", "uint64"), ("sent", "int64"),
 )
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "headers",
            "producer", "sequence", "sent")

@@ -9,13 +9,15 @@ from __future__ import annotations
 import struct
 import time as clock
 from dataclasses import dataclass, field
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
 from mqcore.errors import OptionError
 from mqcore.journal.core import checksum
+from mqcore.journal.later import np
 from mqcore.journal.records import Records
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _FORM = struct.Struct("<4sIQQq")
 MAGIC = b"MQS1"
