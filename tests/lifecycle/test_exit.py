@@ -15,7 +15,9 @@ import mqcore
 
 
 def start(program, *args, **more):
-    text = "import sys, time, threading, signal, os, mqcore\n" + textwrap.dedent(program)
+    text = ("import sys, time, threading, signal, os, mqcore\n"
+            # a test run in the background of a shell has it ignored, and so have its children
+            "signal.signal(signal.SIGINT, signal.default_int_handler)\n" + textwrap.dedent(program))
     return subprocess.Popen([sys.executable, "-X", "faulthandler", "-c", text, *map(str, args)],
                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more)
 
