@@ -6,6 +6,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import journal_reference as ref  # noqa: E402
+from journal_case import from_json  # noqa: E402
 
 HEAD = {"first": 0, "created": 1700000000000000, "journal": bytes(range(16)).hex(),
         "salt": "0123456789abcdef", "partition": 0, "topic": "default"}
@@ -23,17 +24,6 @@ CASES = [
      [{"durable": 41, "messages": [ONE, ONE]}, {"durable": 43, "messages": [ONE]}], True),
     ("all columns", HEAD, [{"durable": 0, "messages": EVERYTHING}], True),
 ]
-
-
-def from_json(message):
-    found = {"time": message["time"], "value": bytes.fromhex(message["value"])}
-    if "key" in message:
-        found["key"] = bytes.fromhex(message["key"])
-    if "headers" in message:
-        found["headers"] = [(name, bytes.fromhex(value)) for name, value in message["headers"]]
-    if "stamp" in message:
-        found["stamp"] = tuple(message["stamp"])
-    return found
 
 
 def main():

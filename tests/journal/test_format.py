@@ -8,23 +8,12 @@ import journal_reference as ref
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from journal_case import contents, segment_files
+from journal_case import contents, from_json, segment_files
 
 from mqcore import journal
 from mqcore.journal.scan import parse_segment
 
 VECTORS = json.loads((Path(__file__).parent / "vectors.json").read_text())
-
-
-def from_json(message):
-    found = {"time": message["time"], "value": bytes.fromhex(message["value"])}
-    if "key" in message:
-        found["key"] = bytes.fromhex(message["key"])
-    if "headers" in message:
-        found["headers"] = [(name, bytes.fromhex(value)) for name, value in message["headers"]]
-    if "stamp" in message:
-        found["stamp"] = tuple(message["stamp"])
-    return found
 
 
 @pytest.mark.parametrize(("data", "crc"), [

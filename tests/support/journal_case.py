@@ -23,3 +23,15 @@ def contents(where, **kw):
 
 def segment_files(where, topic="default", partition=0):
     return sorted((where / topic / str(partition)).glob("*.mqj"))
+
+
+def from_json(message):
+    """A message of vectors.json as the reference takes it."""
+    found = {"time": message["time"], "value": bytes.fromhex(message["value"])}
+    if "key" in message:
+        found["key"] = bytes.fromhex(message["key"])
+    if "headers" in message:
+        found["headers"] = [(name, bytes.fromhex(value)) for name, value in message["headers"]]
+    if "stamp" in message:
+        found["stamp"] = tuple(message["stamp"])
+    return found
