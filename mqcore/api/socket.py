@@ -27,7 +27,8 @@ FIXED = frozenset({"routing_id", "metadata", "conflate", "max_hops"})
 CORE = frozenset({"send_timeout", "recv_timeout", "immediate", "send_hwm", "recv_hwm",
                   "send_hwm_bytes", "recv_hwm_bytes"})
 ON_FULL = ("pattern", "block", "drop_new", "drop_old", "disconnect")
-FANOUT = ("pub", "xpub")
+FANOUT = ("pub", "xpub", "radio")
+MUTE = ("pull", "sub", "dish")
 CONFLATING = ("push", "pull", "pub", "sub", "dealer")
 _LEVELS = threading.Lock()  # two first calls of fileno() make one descriptor
 
@@ -56,8 +57,8 @@ def on_full_number(pattern: str, value: str, sends: bool) -> int:
                           "its way", hint="conflate=True keeps only the newest message per peer")
     if value == "disconnect" and pattern not in FANOUT:
         raise OptionError(f'on_full="disconnect" is not possible for {pattern}',
-                          hint="it is for pub and xpub, where one slow peer must not matter to the "
-                               "others; what waits here can wait or go to another peer")
+                          hint="it is for pub, xpub and radio, where one slow peer must not matter "
+                               "to the others; what waits here can wait or go to another peer")
     if value == "drop_new" and pattern in ("req", "rep"):
         raise OptionError(f'on_full="drop_new" means nothing for {pattern}: '
                           "who asked would wait for ever")
@@ -72,7 +73,7 @@ def means_something(pattern: str, name: str, value: Any) -> bool:
         return not value or pattern in CONFLATING
     if name == "on_full":
         try:
-            on_full_number(pattern, value, pattern not in ("pull", "sub"))
+            on_full_number(pattern, value, pattern not in MUTE)
         except OptionError:
             return False
     return True
@@ -139,11 +140,10 @@ class Socket(AsyncFace, SocketCore):
         if options["conflate"] and name not in CONFLATING:
             raise OptionError(f"conflate means nothing for {name}",
                               hint="it is for push, pull, pub, sub and dealer")
-        on_full_number(name, options["on_full"], name not in ("pull", "sub"))
+        on_full_number(name, options["on_full"], name not in MUTE)
 
     def _full(self, value: str) -> None:
-        self._set("on_full", on_full_number(self._pattern, value, self._pattern not in ("pull",
-                                                                                        "sub")))
+        self._set("on_full", on_full_number(self._pattern, value, self._pattern not in MUTE))
         if self._pattern in FANOUT:
             self._set_pattern_option("nodrop",
                                      value == "block" or bool(self._options.get("nodrop")))

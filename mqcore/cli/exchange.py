@@ -18,8 +18,8 @@ import mqcore as mq
 from mqcore.cli.format import Format, Incoming, Outgoing
 from mqcore.errors import RecvTimeout, SocketClosed
 
-SENDS = {"push", "pub"}
-RECEIVES = {"pull", "sub"}
+SENDS = {"push", "pub", "radio"}
+RECEIVES = {"pull", "sub", "dish"}
 
 
 class Job(NamedTuple):

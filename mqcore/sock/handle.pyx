@@ -37,7 +37,7 @@ from mqcore.sock.watch cimport (
     lead_claim, watch_abandon, watch_close, watch_next, watch_now, watch_open,
 )
 from mqcore.spi.pattern cimport (
-    PAT_EXCHANGE, PAT_IDENTITY, PAT_RECV, PAT_SEND, Q_CAN_RECV, Q_CAN_SEND,
+    PAT_EXCHANGE, PAT_GROUPS, PAT_IDENTITY, PAT_RECV, PAT_SEND, Q_CAN_RECV, Q_CAN_SEND,
 )
 from mqcore.spi.pipe cimport DROP_REASONS, Pipe
 
@@ -131,7 +131,7 @@ cdef class SocketHandle:
             raise PeerGone("the peer that owed the answer has left", hint="send the request again")
         if rc == MQ_INVALID:
             raise UsageError("the pattern cannot send this message",
-                             hint="ROUTER wants a routing id first; conflate takes one part")
+                             hint="ROUTER wants a routing id first; conflate and RADIO take one part")
         if rc == MQ_UNSUPPORTED:
             verb = "send" if sending else "recv"
             raise UsageError(f"a {self.plugin.name} socket cannot {verb}()")
@@ -171,6 +171,8 @@ cdef class SocketHandle:
         self.s = s
         self.answers = (s.flags & PAT_EXCHANGE) and s.ops.send_to != NULL
         self.routes = plugin.name == "router"
+        self.groups = s.flags & PAT_GROUPS != 0
+        self.chooses = plugin.name in ("sub", "dish")
         self._keep = [shake["pattern"].encode(), (" " + " ".join(shake["peers"]) + " ").encode(),
                       shake["routing_id"], shake["metadata"]]
         s.port.shake.pattern = <bytes> self._keep[0]
@@ -182,6 +184,7 @@ cdef class SocketHandle:
         s.port.shake.number = shake["number"]
         s.port.shake.sp = shake["sp"]
         s.port.shake.publishes = shake["publishes"]
+        s.port.shake.groups = s.flags & PAT_GROUPS != 0
         s.port.shake.announce_id = s.flags & PAT_IDENTITY != 0
         s.port.send.msgs = limit(marks["send_hwm"])
         s.port.send.bytes = limit(marks["send_hwm_bytes"])

@@ -26,6 +26,8 @@ cdef enum PatternFlag:
     PAT_CONFLATE = 128        # the conflate option means something
     PAT_SERVICE = 256         # its inbound pipes want looking at even if the application calls not
                               # (subscriptions arriving at a publisher)
+    PAT_GROUPS = 512          # a message is a group and a body (RADIO, DISH): the first of its two
+                              # parts is flagged MSG_GROUP; peers want groups, not prefixes
 
 cdef enum PatternEvent:       # for Host.emit
     EV_SUBSCRIBED = 1         # data: topic
