@@ -18,13 +18,14 @@ import ipaddress
 import socket
 import struct
 from collections.abc import Generator
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from mqcore.transports.udp_engine import udp_engine
 
 from mqcore.errors import AddressError, AddressNotAvailable, BindError
 from mqcore.spi.inet import Place, host_port, interface_index, look_up, parse
 from mqcore.spi.message_engine import NativeEngine
 from mqcore.spi.transport import Listening, MessageTransport, Options, set_buffers
-from mqcore.transports.udp_engine import udp_engine
 
 IP_MULTICAST_ALL, IPV6_MULTICAST_ALL = 49, 29  # linux/in.h, linux/in6.h
 

@@ -131,7 +131,8 @@ cdef class SocketHandle:
             raise PeerGone("the peer that owed the answer has left", hint="send the request again")
         if rc == MQ_INVALID:
             raise UsageError("the pattern cannot send this message",
-                             hint="ROUTER wants a routing id first; conflate and RADIO take one part")
+                             hint="ROUTER wants a routing id first; conflate and RADIO take one "
+                                  "part")
         if rc == MQ_UNSUPPORTED:
             verb = "send" if sending else "recv"
             raise UsageError(f"a {self.plugin.name} socket cannot {verb}()")

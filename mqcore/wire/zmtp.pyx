@@ -6,8 +6,9 @@ off is kept here: a header in `hold`, a body in `part`, which owns memory of its
 the bytes that arrive, never by what its header promises, unless the peer has kept such a promise
 before.
 
-Commands: SUBSCRIBE and CANCEL (between RADIO and DISH: JOIN and LEAVE) become control handles, PING is answered, PONG counted, all others
-(also a second READY, and ERROR) are ignored as every known peer does.
+Commands: SUBSCRIBE and CANCEL (between RADIO and DISH: JOIN and LEAVE) become control handles, PING
+is answered, PONG counted, all others (also a second READY, and ERROR) are ignored as every known
+peer does.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t

@@ -1,3 +1,0 @@
-from mqcore.spi.message_engine import NativeEngine
-
-def udp_engine() -> NativeEngine: ...
