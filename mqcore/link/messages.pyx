@@ -18,7 +18,8 @@ from mqcore.link.engine cimport (
 )
 from mqcore.link.pipe cimport EVENT_WRITE
 from mqcore.link.session cimport (
-    session_end, session_publish, session_put, session_rearm, session_room, session_want,
+    session_end, session_publish, session_put, session_rearm, session_room, session_tally,
+    session_want,
 )
 from mqcore.link.stream cimport stream_pending, stream_read, stream_write
 from mqcore.reactor.poller cimport READY_IN, READY_OUT
@@ -100,6 +101,7 @@ cdef void messages_take(Engine* e) noexcept nogil:
         n = 0
         bytes = 0
         rc = e.media.ops.read(e.media, parts, room if room < PARTS else PARTS, &n)
+        session_tally(e)
         if n and _put(e, parts, n, &bytes):
             return
         budget -= bytes + 64
@@ -183,9 +185,10 @@ cdef void _write(Engine* e) noexcept nogil:
     e.said = now_ns()
     if e.media.ops.flush != NULL:
         flushed = e.media.ops.flush(e.media)
+    session_tally(e)
     if lane_show(e.out):
         e.port.ops.event(e.pipe, EVENT_WRITE)
-    if rc == MQ_AGAIN:
+    if rc == MQ_AGAIN or flushed == MQ_AGAIN:
         e.out_blocked = 1
         session_want(e)
         if not e.media.ops.flags & ENGINE_STREAM:

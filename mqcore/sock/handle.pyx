@@ -573,6 +573,7 @@ cdef dict account_dict(Ended* e):
         "offered": e.offered, "written": e.written, "read": e.read, "delivered": e.delivered,
         "bytes_out": e.bytes_out, "bytes_in": e.bytes_in, "since": e.since / 1e9,
         "rtt": e.rtt / 1e9 or None, "writes": e.writes, "reads": e.reads,
+        "bounced": e.bounced,
         "out_dropped": [e.out_dropped[i] for i in range(DROP_REASONS)],
         "in_dropped": [e.in_dropped[i] for i in range(DROP_REASONS)],
     }

@@ -45,11 +45,12 @@ cdef struct MessageEngine:    # the head of every message engine's state
     Pool* pool                # bodies come from here (msg_init_copy, slab_new)
     int64_t max_message_size  # bytes of a whole message; -1 no limit
     bint connected            # 1: our connect(), 0: our bind()
-    # -- counted by the engine, seen by the host after each operation; all but `held` only grow ----
-    int64_t held              # taken by `write`, not with the kernel yet: do not count as written
+    # -- counted by the engine, in messages; the host looks after each operation ------------------
+    int64_t held              # taken by `write`, not with the kernel yet: they are not written
+    # These since the host last looked: it takes them, and leaves 0.
     int64_t refused           # taken by `write`, then refused for good: dropped (unsendable)
     int64_t missed            # lost for want of room on their last step to us: read, dropped (full)
-    int64_t bounced           # written, and the network said that they did not arrive
+    int64_t bounced           # written, and then known not to have arrived
 
 cdef struct MessageEngineOps:
     uint32_t abi              # MESSAGE_ENGINE_ABI
