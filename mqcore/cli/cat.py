@@ -66,6 +66,8 @@ def open_socket(
     """The socket; a publisher's events, too."""
     if groups and pattern not in GROUPED:
         raise click.UsageError(f"--group is for radio and dish, not for {pattern}")
+    if pattern == "radio" and len(groups) > 1:
+        raise click.UsageError("a radio sends to one --group")
     if pattern == "dish":
         options = {**options, "groups": groups or ("",)}
     elif pattern == "sub":
@@ -280,11 +282,8 @@ def cat(
     reads = FORMATS[input_format or shown]
     again = bool((count or pause) and (data or files))
     messages = read_input(data, files, multipart, reads, again)
-    answer = None
-    if pattern == "rep" and (data or files):
-        answer = next(read_input(data, files, True, reads, False)).parts
-    if pattern == "radio" and len(groups) > 1:
-        raise click.UsageError("a radio sends to one --group")
+    fixed = pattern == "rep" and (data or files)
+    answer = next(read_input(data, files, True, reads, False)).parts if fixed else None
     wanted = wanted if wanted is not None else int(pattern in PUBLISHES or pattern == "radio")
     socket, stream = open_socket(
         pattern, bind, connect + urls, topics, groups, options, quiet=not verbose and not bind

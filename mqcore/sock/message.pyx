@@ -12,7 +12,8 @@ from libcpp.atomic cimport memory_order_acquire, memory_order_release
 
 from mqcore.base.message cimport (
     MSG_ENVELOPE, MSG_GROUP, MSG_INLINE_MAX, MSG_MORE, MSG_REF, MSG_ROUTING_ID, msg_close,
-    msg_copy, msg_data, msg_init, msg_init_copy, msg_init_inline, msg_init_ref, msg_size, vec_fini, vec_push,
+    msg_copy, msg_data, msg_init, msg_init_copy, msg_init_inline, msg_init_ref, msg_size, vec_fini,
+    vec_push,
 )
 from mqcore.base.slab cimport (
     LAND_FROM, LANDINGS, OWNER_PYOBJ, Owner, landing_clear, owner_data, owner_release, owner_retain,

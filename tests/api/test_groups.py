@@ -12,7 +12,7 @@ LIMIT = 10.0
 
 @pytest.fixture(params=["inproc", "tcp", "ipc"])
 def url(request):
-    return {"inproc": "inproc://groups", "tcp": "tcp://127.0.0.1:0", "ipc": "ipc://*"}[request.param]
+    return {"inproc": "inproc://g", "tcp": "tcp://127.0.0.1:0", "ipc": "ipc://*"}[request.param]
 
 
 @pytest.fixture

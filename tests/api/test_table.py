@@ -28,8 +28,8 @@ ContextClosed Forked StateError NotSubscribed UsageError NotSupported AddressErr
 UnknownTransport BindError AddressInUse AddressNotAvailable AddressDenied PeerError NoSuchPeer
 PeerGone HandshakeFailed RemoteRefused OptionError MessageTooLarge PluginError""".split()
 NAMES = """Context Socket Pair Dealer Push Pull XSub Req Rep Router Pub XPub Sub Radio Dish
-Message Batch Pinned Endpoint Peer Stats PeerStats CloseReport Event EventStream Device DeviceStats Ready
-PluginInfo socket poll apoll device empty transports patterns __version__""".split()
+Message Batch Pinned Endpoint Peer Stats PeerStats CloseReport Event EventStream Device DeviceStats
+Ready PluginInfo socket poll apoll device empty transports patterns __version__""".split()
 
 
 def members(name):
