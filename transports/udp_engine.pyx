@@ -175,6 +175,16 @@ cdef int udp_write(MessageEngine* self, Msg* parts, size_t n) noexcept nogil:
     return MQ_OK
 
 
+cdef int64_t udp_pending(MessageEngine* self) noexcept nogil:
+    """close() waits for what the kernel has not got; what it has it sends without us."""
+    cdef Udp* u = <Udp*> self
+    cdef int64_t size = 0
+    cdef uint32_t i
+    for i in range(u.first, u.n):
+        size += <int64_t> (u.slots[i].iov[0].iov_len + u.slots[i].iov[1].iov_len)
+    return size
+
+
 # -- in --------------------------------------------------------------------------------------------
 
 cdef void udp_look_for_drops(Udp* u) noexcept nogil:
@@ -290,7 +300,7 @@ cdef MessageEngineOps OPS = MessageEngineOps(
     read=udp_read,
     write=udp_write,
     flush=udp_flush,
-    pending=NULL,
+    pending=udp_pending,
     finish=NULL,
 )
 

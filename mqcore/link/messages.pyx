@@ -4,7 +4,7 @@ Where the descriptor carries a stream as well, the handshake and the heartbeats 
 stream.pyx on it; its end is not the end of the session before the last message has been taken.
 """
 
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint32_t
 
 from mqcore.base.clock cimport now_ns
 from mqcore.base.message cimport (
@@ -34,6 +34,16 @@ cdef const char* TOO_LARGE = b"a message is larger than max_message_size"
 cdef const char* CLOSED = b"the peer closed the connection"
 
 
+cdef void _watch_out(Engine* e, bint on) noexcept nogil:
+    """A datagram socket has an edge of room for each datagram that has left: only where there was
+    none are they wanted."""
+    if e.media_out == <uint32_t> on or e.media.ops.flags & ENGINE_STREAM:
+        return
+    e.media_out = on
+    if e.plane.poller.watch_out != NULL:
+        e.plane.poller.watch_out(e.watch.set, e.fd, e, on)
+
+
 cdef bint _start(Engine* e) noexcept nogil:
     """Once, when the peer is there."""
     cdef int rc
@@ -51,6 +61,7 @@ cdef bint _start(Engine* e) noexcept nogil:
         _over(e, rc)
         return False
     e.media_started = 1
+    _watch_out(e, False)
     return True
 
 
@@ -191,6 +202,7 @@ cdef void _write(Engine* e) noexcept nogil:
     if rc == MQ_AGAIN or flushed == MQ_AGAIN:
         e.out_blocked = 1
         session_want(e)
+        _watch_out(e, True)
         if not e.media.ops.flags & ENGINE_STREAM:
             session_rearm(e, READY_OUT)
     elif rc == MQ_GONE or flushed == MQ_GONE:
@@ -199,6 +211,8 @@ cdef void _write(Engine* e) noexcept nogil:
         e.word.fetch_or(E_WAKE)
     elif rc:
         _over(e, rc)
+    else:
+        _watch_out(e, False)
 
 
 # -- the end ---------------------------------------------------------------------------------------

@@ -219,7 +219,7 @@ def test_what_the_kernel_drops_is_counted(ctx, plain):
             with contextlib.suppress(mq.RecvTimeout):
                 while True:
                     got.append(int(into.recv(timeout=0)))
-            return of(into).read == 3000
+            return (of(into).read, of(into).queued_in) == (3000, 0)
 
         until(drained)
         assert got == sorted(set(got)) and 0 < len(got) < 3000
