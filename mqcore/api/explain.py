@@ -8,7 +8,18 @@ SUBSCRIBERS, TOPICS = 1, 4
 FINE = {"pull", "sub"}  # these do not send
 
 
+def _set(endpoint: Any, peers: list[Any]) -> str:
+    """A resolver's URL: what it stands for, and what each of that is doing."""
+    members = endpoint.members
+    text = f"{endpoint.url} stands for {len(members) or 'no'} endpoint{'s' * (len(members) != 1)}"
+    if endpoint.error is not None and all(endpoint.error is not m.error for m in members):
+        text += f" ({endpoint.error.text})"
+    return text + "".join(f"\n  {_endpoint(member, peers)}" for member in members)
+
+
 def _endpoint(endpoint: Any, peers: list[Any]) -> str:
+    if endpoint.follows:
+        return _set(endpoint, peers)
     here = [peer for peer in peers if peer.endpoint == endpoint.url]
     state = endpoint.state
     if state == "listening":
