@@ -66,7 +66,7 @@ GLOBALS: dict[tuple[str, str], str] = {
     ("mqcore/spi/registry.py", "_resolvers"): "the cache of plug-ins found",
     ("resolvers/dns.py", "resolver"): "the plug-in: functions, no state",
     ("resolvers/file.py", "resolver"): "the plug-in: functions, no state",
-    ("transports/fd.py", "transport"): "the plug-in: functions",
+    ("transports/fd.py", "transport"): "the plug-in; which descriptors it has taken",
     ("transports/vsock.py", "transport"): "the plug-in: functions, no state",
     ("transports/tcp.py", "transport"): "the plug-in: functions, no state",
     ("transports/ipc.py", "transport"): "the plug-in: functions, no state",

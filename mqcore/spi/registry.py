@@ -21,7 +21,8 @@ from mqcore.spi.transport import KINDS, TRANSPORT_ABI
 
 PATTERN_ABI = 1  # of spi/pattern.pxd; a test compares them
 
-STREAM = ("resolve", "may_block", "check", "listen", "connect", "finish", "tune", "names", "pid")
+STREAM = ("resolve", "may_block", "check", "adopt", "listen", "connect", "finish", "tune", "names",
+          "pid")
 RESOLVER = ("scheme", "check", "may_block", "look_up", "watch")
 
 
