@@ -65,8 +65,10 @@ def test_a_second_use_is_refused_until_it_is_closed(fd, opts, ends, closing):
         fd.adopt(str(near), opts)
     other, far = socket.socketpair()
     closing(far)
-    os.dup2(other.fileno(), near)  # somebody else's, at the number that was ours
-    other.close()
+    number = other.detach()  # somebody else's, at the number that was ours
+    if number != near:
+        os.dup2(number, near)
+        os.close(number)
     closing(fd.adopt(str(near), opts))
 
 
