@@ -48,7 +48,8 @@ def why_no_peers(sock: Any) -> str:
     if not endpoints:
         return "the socket is neither bound nor connected anywhere"
     peers = sock._links.present()
-    return "; ".join(_endpoint(endpoint, peers) for endpoint in endpoints)
+    return "; ".join(_endpoint(endpoint, peers).replace("\n ", ":", 1).replace("\n ", ",")
+                     for endpoint in endpoints)
 
 
 def _of_peer(peer: Any, stats: Any, options: Any, alone_full: bool) -> str:

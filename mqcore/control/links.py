@@ -277,6 +277,8 @@ class SocketLinks:
             self._end_endpoint(endpoint, wait=False)
 
     def _end_endpoint(self, endpoint: Endpoint, wait: bool = True) -> None:
+        if self.hub.forked:
+            return  # the child has let go of it already
         with self.hub.lock:
             node = self.nodes.pop(endpoint, None)
             joined = [peer for peer, (ep, _, _) in self.joined.items() if ep is endpoint]

@@ -184,11 +184,11 @@ def test_it_follows_the_set_new_ones_first(world):
 
 def test_refresh_none_asks_once(world):
     w = world(refresh=None)
-    w.resolver.look_up = lambda address, options: [A]
+    w.resolver.look_up = lambda address, options: w.take() and [A]
     w.begin()
     w.resolver.look_up = None
     w.later(1e6)
-    assert w.members == [A]
+    assert [name for name, *_ in w.events] == ["Resolved"] and w.members == [A]
 
 
 @pytest.mark.parametrize(("failure", "text"), [
