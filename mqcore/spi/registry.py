@@ -11,6 +11,8 @@ look, and both get what was stored first.
 
 from __future__ import annotations
 
+import functools
+import sys
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -83,6 +85,9 @@ class Registry:
     def known(self) -> tuple[str, ...]:
         """The names that entry points claim, good or bad."""
         return tuple(sorted(self._scan()))
+
+    def claims(self, name: str) -> bool:
+        return name in self._scan()
 
     def find(self, name: str) -> Any:
         """The plug-in, KeyError if nobody claims the name, PluginError if it is refused."""
@@ -169,7 +174,7 @@ class Registry:
         missing = [a for a in self._wanted(plugin) if not hasattr(plugin, a)]
         if missing:
             return self._refuse(name, who, f"lacks {', '.join(missing)}", f"update {distribution}")
-        own = plugin.name if self.kind == "pattern" else plugin.scheme
+        own = plugin.scheme if self.kind in ("transport", "resolver") else plugin.name
         if own != name:
             return self._refuse(name, who, f"calls itself {own!r}", f"update {distribution}")
         try:
@@ -211,11 +216,18 @@ class Registry:
         return (*rows, REFRESH) if self.kind == "resolver" else rows
 
 
-def _entry_points(group: str) -> Iterable[Any]:
+@functools.lru_cache(maxsize=1)
+def _installed(path: tuple[str, ...]) -> Any:
+    """All groups: whichever is wanted, every distribution's metadata is read (10 ms and more)."""
     # Slow to import, and only the first look-up needs it.
     from importlib.metadata import entry_points
 
-    return entry_points(group=group)
+    return entry_points()
+
+
+def _entry_points(group: str) -> Iterable[Any]:
+    found: Iterable[Any] = _installed(tuple(sys.path)).select(group=group)
+    return found
 
 
 _transports = Registry("transport", "mqcore.transports", TRANSPORT_ABI)
@@ -230,7 +242,7 @@ def transport(scheme: str) -> Any:
         return _transports.find(scheme)
     except KeyError:
         known = _transports.known()
-        if scheme in _resolvers.known():
+        if _resolvers.claims(scheme):
             raise AddressError(f"{scheme}:// is a resolver's, it can be connected to and not bound",
                                hint="bind to an address of this machine") from None
         known = tuple(sorted({*known, *_resolvers.known()}))
@@ -240,7 +252,7 @@ def transport(scheme: str) -> Any:
 
 def resolver(scheme: str) -> Any:
     """The resolver for this URL scheme; None if no resolver claims it."""
-    return _resolvers.find(scheme) if scheme in _resolvers.known() else None
+    return _resolvers.find(scheme) if _resolvers.claims(scheme) else None
 
 
 def pattern(name: str) -> Any:

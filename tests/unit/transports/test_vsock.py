@@ -5,10 +5,10 @@ import os
 import socket
 
 import pytest
-
-from mqcore.errors import AddressError, BindError
 from mqcore.transports import vsock
 from mqcore.transports.vsock import ANY, FAMILY, Vsock, parse
+
+from mqcore.errors import AddressError, BindError
 
 
 @pytest.fixture
