@@ -1,9 +1,9 @@
 """Finds transports by URL scheme and patterns by name, through entry points.
 
-The groups are `mqcore.transports`, `mqcore.resolvers` and `mqcore.protocols`; the built-in ones
-take the same road. A plug-in is imported when its name is first used, once. A bad one (does not
-import, lacks an attribute, was made for another ABI, claims a taken name) is refused with a
-PluginError that names its distribution and the remedy, and harms no other.
+The groups are `mqcore.transports`, `mqcore.filters`, `mqcore.resolvers` and `mqcore.protocols`;
+the built-in ones take the same road. A plug-in is imported when its name is first used, once. A bad
+one (does not import, lacks an attribute, was made for another ABI, claims a taken name) is refused
+with a PluginError that names its distribution and the remedy, and harms no other.
 
 No lock is held while a plug-in is imported (importing has locks of its own): two threads may both
 look, and both get what was stored first.
@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from mqcore.errors import AddressError, Error, PluginError, UnknownTransport, UsageError
 from mqcore.options import CORE, Option, rows_of
+from mqcore.spi.filter import FILTER_ABI
 from mqcore.spi.resolver import REFRESH, RESOLVER_ABI
 from mqcore.spi.transport import KINDS, TRANSPORT_ABI
 
@@ -25,13 +26,19 @@ PATTERN_ABI = 1  # of spi/pattern.pxd; a test compares them
 
 STREAM = ("resolve", "may_block", "check", "adopt", "listen", "connect", "finish", "tune", "names",
           "pid")
+WANTED = {  # kind of transport: what it must have besides a scheme
+    "stream": STREAM,
+    "engine": (*STREAM, "accepts", "open"),
+    "stack": ("below", "check"),
+    "inproc": ("check",),
+}
 RESOLVER = ("scheme", "check", "may_block", "look_up", "watch")
 
 
 class PluginInfo(NamedTuple):
     """One line of `mq info`. `refused` is the reason, "" for a plug-in that works."""
 
-    kind: str  # "transport", "resolver" or "pattern"
+    kind: str  # "transport", "filter", "resolver" or "pattern"
     name: str
     distribution: str
     version: str
@@ -191,10 +198,12 @@ class Registry:
             return ("name", "peers", "options")
         if self.kind == "resolver":
             return RESOLVER
+        if self.kind == "filter":
+            return ("name", "split", "join", "check", "open", "options")
         kind = getattr(plugin, "kind", None)
         if kind not in KINDS:
             return (f"a kind of {', '.join(KINDS)} (it has {kind!r})",)
-        return ("scheme", *STREAM) if kind == "stream" else ("scheme", "check")
+        return ("scheme", *WANTED[kind])
 
     def _refuse(self, name: str, who: str, what: str, remedy: str,
                 cause: BaseException | None = None) -> _Refusal:
@@ -232,6 +241,7 @@ def _entry_points(group: str) -> Iterable[Any]:
 
 _transports = Registry("transport", "mqcore.transports", TRANSPORT_ABI)
 _resolvers = Registry("resolver", "mqcore.resolvers", RESOLVER_ABI)
+_filters = Registry("filter", "mqcore.filters", FILTER_ABI)
 _patterns = Registry("pattern", "mqcore.protocols", PATTERN_ABI)
 _transports.rival, _resolvers.rival = _resolvers, _transports
 
@@ -248,6 +258,16 @@ def transport(scheme: str) -> Any:
         known = tuple(sorted({*known, *_resolvers.known()}))
         raise UnknownTransport(f"no transport {scheme!r} is installed", known=known,
                                hint=f"installed: {', '.join(known)}") from None
+
+
+def filter(name: str) -> Any:
+    """The filter that stands so in URLs."""
+    try:
+        return _filters.find(name)
+    except KeyError:
+        known = _filters.known()
+        raise UnknownTransport(f"no filter {name!r} is installed", known=known,
+                               hint=f"installed: {', '.join(known) or 'none'}") from None
 
 
 def resolver(scheme: str) -> Any:
@@ -270,6 +290,11 @@ def transport_options(scheme: str) -> tuple[Option, ...]:
     return _transports.options(scheme)
 
 
+def filter_options(name: str) -> tuple[Option, ...]:
+    filter(name)
+    return _filters.options(name)
+
+
 def resolver_options(scheme: str) -> tuple[Option, ...]:
     return _resolvers.options(scheme)
 
@@ -281,12 +306,18 @@ def pattern_options(name: str) -> tuple[Option, ...]:
 
 def all_options() -> tuple[Option, ...]:
     """The rows of every plug-in: with TABLE, what the README and the stubs are rendered from."""
-    return _transports.all_options() + _resolvers.all_options() + _patterns.all_options()
+    return (_transports.all_options() + _filters.all_options() + _resolvers.all_options()
+            + _patterns.all_options())
 
 
 def transports() -> list[PluginInfo]:
     """What is installed and what was refused, for `mq info`."""
     return _transports.infos()
+
+
+def filters() -> list[PluginInfo]:
+    """What is installed and what was refused, for `mq info`."""
+    return _filters.infos()
 
 
 def resolvers() -> list[PluginInfo]:
