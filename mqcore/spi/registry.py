@@ -94,7 +94,7 @@ class Registry:
         return tuple(sorted(self._scan()))
 
     def claims(self, name: str) -> bool:
-        return name in self._scan()
+        return name in self._loaded or name in self._scan()
 
     def find(self, name: str) -> Any:
         """The plug-in, KeyError if nobody claims the name, PluginError if it is refused."""

@@ -7,8 +7,7 @@ import threading
 from pathlib import Path
 
 import pytest
-
-from mqcore.spi import registry
+from doors import plugged
 
 README = Path(__file__).parents[3] / "resolvers" / "README.md"
 
@@ -55,17 +54,15 @@ def test_it_asks_its_agent(agent):
         resolver.look_up("nobody", options)
 
 
-def test_installed_it_is_followed(ctx, agent, monkeypatch):
-    plugins = registry._resolvers
-    monkeypatch.setitem(plugins._scan(), "consul", [])
-    monkeypatch.setitem(plugins._loaded, "consul", plugins._judge("consul", "us 1", "us", consul()))
+def test_installed_it_is_followed(ctx, agent):
     pull = ctx.socket("pull", bind="tcp://127.0.0.1:0")
     agent.instances = [("127.0.0.1", int(pull.endpoints[0].url.rpartition(":")[2]))]
     push = ctx.socket("push")
-    push.connect("consul://billing", agent=f"http://127.0.0.1:{agent.server_address[1]}", wait=10)
+    with plugged("resolver", consul()):
+        at = f"http://127.0.0.1:{agent.server_address[1]}"
+        push.connect("consul://billing", agent=at, wait=10)
     push.send(b"x")
     assert pull.recv(timeout=10) == b"x"
-    plugins._claims.pop("agent")
 
 
 def test_every_example_of_a_url_parses():
