@@ -44,14 +44,23 @@ class TransportContract(Suite):
     def plugin(self) -> Any:
         return registry.transport(self.scheme.rpartition("+")[2])
 
+    @property
+    def transport(self) -> Any:
+        """What carries it in the end: for filters over tcp, tcp."""
+        plugin = self.plugin
+        while plugin.kind == "stack":
+            plugin = registry.transport(plugin.below.rpartition("+")[2])
+        return plugin
+
     def gaps(self) -> Mapping[str, str]:
-        gaps = dict(declared_gaps(self.plugin))
-        if "+" in self.scheme:
+        gaps = dict(declared_gaps(self.transport))
+        if self.transport is not self.plugin or "+" in self.scheme:
             gaps.setdefault("raw", "the bytes on the descriptors are a filter's")
+            gaps |= getattr(self.plugin, "gaps", {})
         return gaps
 
     def unavailable(self) -> str:
-        return unavailable(self.plugin)
+        return unavailable(self.plugin) or unavailable(self.transport)
 
     def options(self) -> dict[str, Any]:
         """Every option at its default, as the plug-in's methods get them."""
