@@ -1,7 +1,7 @@
 """What every test gets: a watch for hangs, a count of what it left behind, printed seeds.
 
-Leaks: `mq_leaks = true` in pyproject.toml, so the plug-in (mqcore/testing/plugin.py) looks after each
-test whether the counters of `mqcore.testing.leaks()` are zero and the process has as many
+Leaks: `mq_leaks = true` in pyproject.toml, so the plug-in (mqcore/testing/plugin.py) looks after
+each test whether the counters of `mqcore.testing.leaks()` are zero and the process has as many
 descriptors and threads as before. A test that must leave something says so:
 `@pytest.mark.keeps(fds=1, threads=1, why="...")`.
 
