@@ -213,7 +213,7 @@ class Follower:
             state = "waiting" if "waiting" in states else "stopped"
             worst = next(member for member in members if member.state == state)
             error = error or worst.error
-            fatal = all(member._fatal for member in members)
+            fatal = all(member._fatal for member in members if member.state != "closed")
         elif error is not None or self._answers:  # no members, or the program closed them
             state = "waiting"
             error = error or PeerError(f"{self.endpoint.url} stands for no address at present")
