@@ -335,6 +335,22 @@ def test_wait_says_what_stopped_them_all(world):
         w.endpoint.wait(10)
 
 
+def test_one_that_does_not_fit_leaves_hope_in_the_others(world):
+    w = world().begin(A, B, C)
+    failed = HandshakeFailed("they do not fit", reason="no")
+    w.endpoint.members[2].move("closed")
+    move(w.endpoint.members[0], "waiting", error=failed, fatal=True)
+    move(w.endpoint.members[1], "waiting", error=PeerError("nobody there"))
+    w.settle()
+    with pytest.raises(ConnectTimeout):
+        w.endpoint.wait(0)
+    move(w.endpoint.members[1], "connecting")
+    move(w.endpoint.members[1], "waiting", error=failed, fatal=True)
+    w.settle()
+    with pytest.raises(HandshakeFailed):
+        w.endpoint.wait(0)
+
+
 def test_a_member_that_the_program_closed_stays_closed(world):
     w = world().begin(A, B)
     w.take()
