@@ -23,8 +23,8 @@ class Suite(TransportSuite):
     scheme = "broken"
     bad = ("nothing",)
 
-    @pytest.fixture(autouse=True)
-    def broken(self):
+    @pytest.fixture
+    def mq_installed(self):
         with installed("transport", self.Broken()):
             yield
 

@@ -43,8 +43,8 @@ class TestPlainTcp(TransportSuite):
     url = staticmethod(lambda tmp_path: "plain+tcp://127.0.0.1:0")
     wildcard = staticmethod(lambda tmp_path: "plain+tcp://127.0.0.1:*")
 
-    @pytest.fixture(autouse=True)
-    def plain(self):
+    @pytest.fixture
+    def mq_installed(self):
         with installed("filter", Plain()):
             yield
 
