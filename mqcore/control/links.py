@@ -577,6 +577,7 @@ class SocketLinks:
         if pauses is None:
             endpoint.move("stopped", error, fatal=True)
             self._count(endpoint, False)
+            self.emit(records.Stopped, endpoint, None, why)
             return
         # like a Connector: who is sent away does not come back at once
         when = self.hub.loop.clock() + pauses.next()

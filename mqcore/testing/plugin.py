@@ -25,7 +25,8 @@ import pytest
 pytest.register_assert_rewrite(
     "mqcore.testing.suite", "mqcore.testing.watch", "mqcore.testing.contract",
     "mqcore.testing.transport_suite", "mqcore.testing.pattern_suite", "mqcore.testing.traffic",
-    "mqcore.testing.bed", "mqcore.testing.churn", "mqcore.testing.peer")
+    "mqcore.testing.bed", "mqcore.testing.filter_suite",
+    "mqcore.testing.churn", "mqcore.testing.peer")
 
 #: set on a test item by its suite, with the reason, when the skip is a declared one
 DECLARED = pytest.StashKey[str]()

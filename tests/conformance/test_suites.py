@@ -1,4 +1,4 @@
-"""The suites can fail: each of these plug-ins breaks one rule, and the test of that rule says so."""
+"""The suites can fail: each of these plug-ins breaks a rule, and the test of that rule says so."""
 
 import os
 import subprocess
@@ -23,8 +23,8 @@ class Suite(TransportSuite):
     scheme = "broken"
     bad = ("nothing",)
 
-    @pytest.fixture(autouse=True)
-    def broken(self):
+    @pytest.fixture
+    def mq_installed(self):
         with installed("transport", self.Broken()):
             yield
 
@@ -101,16 +101,24 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("rule", BROKEN)
-def test_a_broken_transport_is_found_out(tmp_path, rule):
-    code = HEAD + BROKEN[rule] + "\n\nclass TestBroken(Suite):\n    Broken = Broken\n"
-    (tmp_path / "pytest.ini").write_text("[pytest]\n")
-    (tmp_path / "conftest.py").write_text(
+@pytest.fixture(scope="module")
+def outcome(tmp_path_factory):
+    """What pytest says: each rule's test against the transport that breaks it, in one run."""
+    folder = tmp_path_factory.mktemp("broken")
+    (folder / "pytest.ini").write_text("[pytest]\n")
+    (folder / "conftest.py").write_text(
         "import mqcore.testing.suite as suite\nsuite.LIMIT = 1.0\n")
-    (tmp_path / "test_broken.py").write_text(code)
+    for n, code in enumerate(BROKEN.values()):
+        (folder / f"test_{n}.py").write_text(
+            HEAD + code + "\n\nclass TestBroken(Suite):\n    Broken = Broken\n")
+    wanted = [f"test_{n}.py::TestBroken::{rule}" for n, rule in enumerate(BROKEN)]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", rule, "."],
-        cwd=tmp_path, capture_output=True, text=True, timeout=100,
+        [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", *wanted],
+        cwd=folder, capture_output=True, text=True, timeout=100,
         env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"})
-    assert done.returncode == 1 and "passed" not in done.stdout, done.stdout + done.stderr
-    assert f"TestBroken::{rule}" in done.stdout
+    return done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("rule", BROKEN)
+def test_a_broken_transport_is_found_out(outcome, rule):
+    assert f"::{rule} FAILED" in outcome and f"::{rule} PASSED" not in outcome, outcome

@@ -1,14 +1,9 @@
 """Every built-in transport passes the suite that anybody's must. A new one is three lines."""
 
-import contextlib
-import os
-import socket
-
 import pytest
 
-import mqcore as mq
-from mqcore.spi.url import parse
-from mqcore.testing import TransportSuite
+from mqcore.spi.filter import FilterSession, StreamFilter
+from mqcore.testing import TransportSuite, installed
 
 
 class TestTcp(TransportSuite):
@@ -30,74 +25,28 @@ class TestInproc(TransportSuite):
     url = staticmethod(lambda tmp_path: f"inproc://{tmp_path}")
 
 
-class TestFd(TransportSuite):
-    """Listening Unix sockets, and connections to them, as numbers."""
+class Plain(StreamFilter):
+    """Passes everything through, in Python."""
 
-    scheme = "fd"
-    bad = ("", "a:b", "a b", "-\u00e4", "x" * 256)
+    name = "plain"
+    doc = "nothing in the way"
 
-    @pytest.fixture(autouse=True)
-    def given(self):
-        """Sockets for the plug-in to take; what it did not take is closed here."""
-        self.made = {}
-        yield
-        for number, inode in self.made.items():
-            with contextlib.suppress(OSError):
-                if os.fstat(number).st_ino == inode:
-                    os.close(number)
+    def open(self, own, role, options):
+        return FilterSession()
 
-    def hand_over(self, sock):
-        number = sock.detach()
-        self.made[number] = os.fstat(number).st_ino
-        return f"fd://{number}"
 
-    def url(self, tmp_path):
-        sock = socket.socket(socket.AF_UNIX)
-        sock.bind(f"{tmp_path}/{len(self.made)}")
-        sock.listen(1024)
-        return self.hand_over(sock)
+class TestPlainTcp(TransportSuite):
+    """A filter over a stream, as any filter is tested: only its scheme says so."""
 
-    def dial(self, stream, address):
-        listener = socket.socket(fileno=int(address))
-        path = listener.getsockname()
-        listener.detach()
-        sock = socket.socket(socket.AF_UNIX)
-        sock.connect(path)
-        return sock
+    scheme = "plain+tcp"
+    bad = ("nothing", "127.0.0.1:x")
+    url = staticmethod(lambda tmp_path: "plain+tcp://127.0.0.1:0")
+    wildcard = staticmethod(lambda tmp_path: "plain+tcp://127.0.0.1:*")
 
-    def connect_url(self, endpoint):
-        return self.hand_over(self.dial(self.plugin, parse(endpoint.url).address))
+    @pytest.fixture
+    def mq_installed(self):
+        with installed("filter", Plain()):
+            yield
 
     def gaps(self):
-        return {**super().gaps(), "descriptors": "it makes none, and names go by their family"}
-
-    def test_unbind_frees_the_address_at_once(self, bed):
-        """There is no address: the descriptor is closed."""
-        r = bed.socket(self.receiver)
-        at = bed.bind(r)
-        r.unbind(at)
-        with pytest.raises(mq.AddressError, match="is not open"):
-            r.bind(at.url)
-
-    def test_names_of_both_ends(self, bed):
-        """Both go by the name of their family."""
-        s, r = bed.linked()
-        [there], [here] = s.peers(), r.peers()
-        assert there.endpoint == s.endpoints[0].url and here.endpoint == r.endpoints[0].url
-        assert there.address == here.address and there.address.startswith("ipc://")
-
-
-class TestVsock(TransportSuite):
-    scheme = "vsock"
-    bad = ("", "3", "3:", "x:5", "3:x", "4294967295:5", ("*:5", "connect"), ("3:0", "connect"))
-    url = staticmethod(lambda tmp_path: "vsock://local:0")
-    wildcard = staticmethod(lambda tmp_path: "vsock://*:*")
-
-    def unavailable(self):
-        """It works as far as the host; only the loopback is ours to test."""
-        try:
-            with socket.socket(socket.AF_VSOCK, socket.SOCK_STREAM) as sock:
-                sock.bind((1, socket.VMADDR_PORT_ANY))
-        except OSError as error:
-            return f"this kernel has no vsock loopback ({error.strerror})"
-        return ""
+        return {**super().gaps(), "processes": "the filter is installed in this one only"}

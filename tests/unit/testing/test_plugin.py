@@ -125,13 +125,13 @@ class Sctp(StreamTransport):
     def unavailable(self):
         return "this kernel has no SCTP"
 
-@pytest.fixture(autouse=True)
-def plugin():
-    with installed("transport", Sctp()):
-        yield
-
 class TestSctp(TransportSuite):
     scheme = "sctp0"
+
+    @pytest.fixture
+    def mq_installed(self):
+        with installed("transport", Sctp()):
+            yield
 
     def url(self, tmp_path):
         return "sctp0://here"
