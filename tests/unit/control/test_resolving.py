@@ -11,13 +11,7 @@ import pytest
 from mqcore.control.endpoint import Endpoint
 from mqcore.control.loop import ControlLoop
 from mqcore.control.resolving import Follower
-from mqcore.errors import (
-    AddressError,
-    ConnectTimeout,
-    HandshakeFailed,
-    PeerError,
-    SocketClosed,
-)
+from mqcore.errors import AddressError, ConnectTimeout, HandshakeFailed, PeerError, SocketClosed
 from mqcore.spi.resolver import Resolver
 from mqcore.spi.url import parse
 
