@@ -150,9 +150,9 @@ class Follower:
         if error is None:
             self._take(urls or ())
         else:
-            self._report(self._explain(error))
             pause = self._backoff.next() if self._backoff else self.options["refresh"]
             self._after(pause, self._look)
+            self._report(self._explain(error))
         if self._wanted:
             self._look()
 
@@ -215,7 +215,8 @@ class Follower:
             error = error or worst.error
             fatal = all(member._fatal for member in members if member.state != "closed")
         elif error is not None or self._answers:  # no members, or the program closed them
-            state = "waiting"
+            again = self._looking or self._timer is not None or self._watch is not None
+            state = "waiting" if again else "stopped"
             error = error or PeerError(f"{self.endpoint.url} stands for no address at present")
         self.endpoint.settle(state, error, fatal)
 
