@@ -26,7 +26,9 @@ cdef enum PatternFlag:
     PAT_CONFLATE = 128        # the conflate option means something
     PAT_SERVICE = 256         # its inbound pipes want looking at even if the application calls not
                               # (subscriptions arriving at a publisher)
-    PAT_GROUPS = 512          # a message is a group and a body (RADIO, DISH): the first of its two
+    PAT_EXCLUSIVE = 512       # one peer at most: attach() refuses a second one (PAIR)
+    PAT_ADDRESSES = 1024      # a message goes to the peer that it names (ROUTER)
+    PAT_GROUPS = 2048         # a message is a group and a body (RADIO, DISH): the first of its two
                               # parts is flagged MSG_GROUP; peers want groups, not prefixes
 
 cdef enum PatternEvent:       # for Host.emit
