@@ -129,7 +129,16 @@ def _send_through(sock: socket.socket, index: int, options: Options) -> None:
 class Udp(MessageTransport):
     scheme = "udp"
     doc = "datagrams and multicast over IPv4 and IPv6, for RADIO and DISH"
-    capabilities = frozenset({"wildcard", "names", "network"})
+    capabilities = frozenset({"busy", "rebind", "processes", "wildcard", "names", "network"})
+    gaps = {
+        "duplex": "a RADIO sends, a DISH receives",
+        "multipart": "a message of a RADIO has one part",
+        "large": "a datagram has 65,507 bytes at most",
+        "reliable": "datagrams get lost",
+        "ordered": "datagrams may overtake each other",
+        "backpressure": "who does not read loses them",
+        "connection": "there is none: all who send to a socket are one peer",
+    }
     accepts = False
     patterns = {"connect": ("radio",), "bind": ("dish",)}
     options = (
