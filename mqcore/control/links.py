@@ -22,6 +22,7 @@ from mqcore.control.endpoint import Endpoint
 from mqcore.control.hub import NOTE_DOWN, NOTE_GONE, NOTE_PATTERN, NOTE_UP, Hub
 from mqcore.control.listener import Listener
 from mqcore.control.records import CloseReport, Peer, PeerStats, Stats, drops
+from mqcore.control.resolving import Follower, follow
 from mqcore.control.route import Route
 from mqcore.control.upgrade import Upgrade, pass_filters
 from mqcore.errors import (
@@ -152,7 +153,7 @@ class SocketLinks:
 
     @property
     def endpoints(self) -> tuple[Endpoint, ...]:
-        return tuple(self.nodes)
+        return tuple(endpoint for endpoint in self.nodes if endpoint.of is None)
 
     def _prepare(self, text: str, role: str,
                  given: Mapping[str, Any]) -> tuple[Route, dict[str, Any]]:
@@ -205,10 +206,18 @@ class SocketLinks:
         return endpoint
 
     def connect(self, text: str, **given: Any) -> Endpoint:
+        parsed = url.parse(str(text))
+        resolver = registry.resolver(parsed.transport)
+        if resolver is not None:
+            return self._begin(follow(self, resolver, parsed, given))
+        return self.link(text, given)
+
+    def link(self, text: str, given: Mapping[str, Any], of: Endpoint | None = None) -> Endpoint:
+        """connect() for a transport's URL. `of`: the endpoint that it is a member of."""
         route, options = self._prepare(text, "connect", given)
         transport = route.transport
         if transport.kind == "inproc":
-            return self._connect_inproc(route.url, transport, options)
+            return self._connect_inproc(route.url, transport, options, of)
         connector: Any = None
 
         def connected(sock: pysocket.socket, remote: str) -> None:
@@ -225,12 +234,22 @@ class SocketLinks:
                 self.reconnects += 1
 
         connector = Connector(self.hub.loop, transport, route, options, connected, state)
-        endpoint = connector.endpoint
-        if not self._enter(endpoint, connector):
+        connector.endpoint.of = of
+        return self._begin(connector)
+
+    def check_link(self, text: str, given: Mapping[str, Any]) -> None:
+        """Raises what link() would at once."""
+        route, options = self._prepare(text, "connect", given)
+        route.check(options)
+
+    def _begin(self, node: Connector | Follower) -> Endpoint:
+        endpoint = node.endpoint
+        if not self._enter(endpoint, node):
+            node.stop()
             raise SocketClosed("the socket is closed")
         endpoint.set_closer(lambda: self.disconnect(endpoint))
         self._count(endpoint, True)
-        connector.start()
+        node.start()
         return endpoint
 
     def _enter(self, endpoint: Endpoint, node: Any) -> bool:
@@ -251,11 +270,11 @@ class SocketLinks:
 
     def find(self, at: Any, kind: str) -> Endpoint:
         for endpoint in self.nodes:
-            if endpoint.kind == kind and (endpoint is at or str(at) in (endpoint.url,
-                                                                        endpoint.given)):
+            if endpoint.kind == kind and (endpoint is at or endpoint.of is None and
+                                          str(at) in (endpoint.url, endpoint.given)):
                 return endpoint
         raise AddressError(f"nothing is {'bound' if kind == 'bind' else 'connected'} at {at}",
-                           hint=f"endpoints: {', '.join(map(str, self.nodes)) or 'none'}")
+                           hint=f"endpoints: {', '.join(map(str, self.endpoints)) or 'none'}")
 
     def unbind(self, at: Any) -> None:
         """Stop listening; connections that came in through it end. Complete on return."""
@@ -264,7 +283,14 @@ class SocketLinks:
     def disconnect(self, at: Any) -> None:
         self._end_endpoint(self.find(at, "connect"))
 
-    def _end_endpoint(self, endpoint: Endpoint) -> None:
+    def leave(self, endpoint: Endpoint) -> None:
+        """disconnect() on the control thread: the engine's end is not waited for."""
+        if endpoint in self.nodes:
+            self._end_endpoint(endpoint, wait=False)
+
+    def _end_endpoint(self, endpoint: Endpoint, wait: bool = True) -> None:
+        if self.hub.forked:
+            return  # the child has let go of it already
         with self.hub.lock:
             node = self.nodes.pop(endpoint, None)
             self.pauses.pop(endpoint, None)
@@ -272,6 +298,9 @@ class SocketLinks:
             self._forget_inproc(endpoint)
         if node is not None:
             node.stop()
+        for member in endpoint.members:
+            if member in self.nodes:
+                self._end_endpoint(member, wait)
         if self.upgrades:
             self.hub.loop.call_wait(self._stop_upgrades, endpoint)
         self._count(endpoint, False)
@@ -281,8 +310,9 @@ class SocketLinks:
                 self.core._end_engine(slot)
         for peer in joined:
             self.core._end_pipe(peer)
-        self._wait_for(lambda: not any(slot in self.wires and self.wires[slot].endpoint is endpoint
-                                       for slot in slots))
+        if wait:
+            self._wait_for(lambda: not any(
+                slot in self.wires and self.wires[slot].endpoint is endpoint for slot in slots))
         endpoint.move("closed")
         self.emit(records.Closed, endpoint, None, "")
 
@@ -476,11 +506,12 @@ class SocketLinks:
         self.emit(records.Listening, endpoint, None, "")
         return endpoint
 
-    def _connect_inproc(self, parsed: url.Url, transport: Any,
-                        options: Mapping[str, Any]) -> Endpoint:
+    def _connect_inproc(self, parsed: url.Url, transport: Any, options: Mapping[str, Any],
+                        of: Endpoint | None) -> Endpoint:
         name = parsed.address
         transport.check(name, "connect")
         endpoint = Endpoint(url.render("inproc", name), "connect", given=parsed.text)
+        endpoint.of = of
         endpoint.set_closer(lambda: self.disconnect(endpoint))
         with self.hub.lock:
             if self.core.closed:
@@ -574,10 +605,10 @@ class SocketLinks:
     # -- events and accounts -----------------------------------------------------------------------
 
     def emit(self, kind: Any, endpoint: Endpoint | None, peer: Peer | None, reason: str,
-             where: str = "") -> None:
+             where: str = "", **facts: Any) -> None:
         if self.watchers:
             event = kind(time.time(), self.core, endpoint.url if endpoint is not None else where,
-                         peer, reason)
+                         peer, reason, **facts)
             for watcher in tuple(self.watchers):
                 watcher(event)
 
@@ -628,12 +659,13 @@ class SocketLinks:
     def _close(self, linger: float | None, deadline: float | None, started: float) -> None:
         """All steps, each of which may be done again."""
         with self.hub.lock:
-            listeners = [node for node in self.nodes.values() if isinstance(node, Listener)]
+            sources = [node for node in self.nodes.values()
+                       if isinstance(node, (Listener, Follower))]
             for endpoint in tuple(self.nodes):
                 if endpoint.kind == "bind":
                     self._forget_inproc(endpoint)
-        for listener in listeners:
-            listener.stop()
+        for source in sources:
+            source.stop()
         if linger != 0:
             self._drain(deadline)
         unacked = self._await_acks(deadline) if linger != 0 else self._unacked()
@@ -710,7 +742,10 @@ class SocketLinks:
     def abandon(self) -> None:
         """In a forked child: close the inherited listening and connecting sockets."""
         for node in self.nodes.values():
-            for sock in getattr(node, "_sockets", None) or [getattr(node, "_sock", None)]:
+            if isinstance(node, Follower):
+                node.abandon()
+            for sock in getattr(node, "_sockets", None) or [getattr(node, "_sock", None),
+                                                            getattr(node, "_adopted", None)]:
                 if sock is not None:
                     sock.close()
         for upgrade in self.upgrades:
