@@ -7,6 +7,7 @@ Runs on the control thread and on the caller's, under the hub's lock where it to
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import socket as pysocket
 import threading
@@ -26,6 +27,7 @@ from mqcore.errors import (
     AddressError,
     AddressInUse,
     HandshakeFailed,
+    NotSupported,
     PeerError,
     SocketClosed,
     UsageError,
@@ -36,9 +38,11 @@ DOWN_CLOSED, DOWN_RESET = 0, 5  # of link/engine.pxd; the others differ by their
 GRACE = 0.2  # seconds a listener waits for the peer's first bytes before it speaks first
 MAX_FAILURES = 100  # interruptions and errors that one close() survives
 GONE_KEPT = 1024  # peers that left, kept so that late messages find them
+EV_FAILED = 8  # of spi/pattern.pxd, as these are:
 EV_NAMES = {1: records.Subscribed, 2: records.Unsubscribed, 3: records.Dropped,
             4: records.FailedOver,
             5: records.FailedBack, 6: records.TooSlow, 7: records.Refused}
+_log = logging.getLogger("mqcore")
 
 
 class Wire:
@@ -121,20 +125,23 @@ class SocketLinks:
         self._hurry = True
 
     def _shake(self) -> dict[str, Any]:
-        names = [registry.pattern(name).zmtp for name in self.plugin.peers]
         return {
-            "pattern": self.plugin.zmtp, "number": max(self.plugin.number, 0), "peers": names,
+            "pattern": self.plugin.zmtp, "number": self.plugin.number, "peers": self._fitting(),
             "routing_id": bytes(self.options.get("routing_id", b"")), "sp": self.plugin.sp,
             "metadata": encode_metadata(self.options.get("metadata", {})),
             "publishes": self.plugin.name in ("pub", "xpub"),
         }
 
+    def _fitting(self) -> list[str]:
+        """The kinds of peer that we talk to."""
+        return [registry.kind_of(name) for name in self.plugin.peers]
+
     def _marks(self) -> dict[str, Any]:
         names = ("send_hwm", "recv_hwm", "send_hwm_bytes", "recv_hwm_bytes")
-        conflate = bool(self.options.get("conflate"))
+        conflate = bool(self.options.get("conflate")) and self.plugin.conflates
         return {**{name: self.options[name] for name in names},
-                "send_conflate": conflate and self.plugin.name in ("push", "pub", "dealer"),
-                "recv_conflate": conflate and self.plugin.name in ("pull", "sub", "dealer")}
+                "send_conflate": conflate and self.plugin.sends,
+                "recv_conflate": conflate and self.plugin.receives}
 
     # -- endpoints ---------------------------------------------------------------------------------
 
@@ -151,6 +158,9 @@ class SocketLinks:
         transport = registry.transport(parsed.transport)
         if parsed.filters:
             raise AddressError(f"no filter {parsed.filters[0]!r} is installed", position=0)
+        if not self.plugin.zmtp and transport.kind != "inproc":
+            raise NotSupported(f"a {self.plugin.name} socket cannot use {parsed.transport}: ZMTP "
+                               "does not know the pattern", hint="use inproc://")
         rows = registry.transport_options(parsed.transport)
         options = table.for_link(self.options, parsed.query, given, extra=rows)
         table.refuse_impossible(options)
@@ -307,11 +317,19 @@ class SocketLinks:
             self._down(self.wires.pop(slot, None), code, fatal, text.decode("utf-8", "replace"))
         elif kind == NOTE_GONE:
             self._pipe_gone(peer)
+        elif kind == NOTE_PATTERN and code == EV_FAILED:
+            self._failed(text.decode("utf-8", "replace"))
         elif kind == NOTE_PATTERN and self.watchers:
             reason = (records.REASONS[text[0]] if code == 3 and text
                       else text.decode("utf-8", "backslashreplace"))
             who = self.peer(peer)
             self.emit(EV_NAMES[code], None, who, reason, who.endpoint if who else "")
+
+    def _failed(self, what: str) -> None:
+        """The pattern's own code failed where nobody could be told."""
+        self.emit(records.PatternFailed, None, None, what)
+        # off this thread's locks: a handler of the log may use sockets
+        self.hub.loop.call(_log.error, "the pattern %s failed: %s", self.plugin.name, what)
 
     def _up(self, wire: Wire, slot: int, number: int) -> None:
         facts = self.hub.plane.facts(slot)
@@ -413,7 +431,8 @@ class SocketLinks:
 
     def _marry(self, mine: Endpoint, other: SocketLinks, theirs: Endpoint, prio: int) -> None:
         """Join two sockets of one context; the hub's lock is held."""
-        if other.plugin.name not in self.plugin.peers:
+        if (other.plugin.kind not in self._fitting()
+                or self.plugin.kind not in other._fitting()):
             reason = f"a {self.plugin.name} cannot talk to a {other.plugin.name}"
             mine.move("stopped", HandshakeFailed(f"{mine.url}: {reason}", reason=reason),
                       fatal=True)

@@ -47,7 +47,7 @@ cdef enum:
 cdef inline int ready(SocketCore self) except -1:
     """check(), but what goes well is decided here."""
     if (self.s == NULL or self.plane.forked or self.device_owned or self.s.closing.load()
-            or self.plane.plane.pool.released.load() != NULL):
+            or self.plane.plane.pool.released.load() != NULL or self.s.lock.load()):
         self.check()
     return 0
 

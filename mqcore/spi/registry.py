@@ -19,6 +19,7 @@ from mqcore.options import CORE, Option, rows_of
 from mqcore.spi.transport import KINDS, TRANSPORT_ABI
 
 PATTERN_ABI = 1  # of spi/pattern.pxd; a test compares them
+PYTHON_PATTERN_ABI = 1  # of spi/python_pattern.py; a test compares them
 
 STREAM = ("resolve", "may_block", "check", "listen", "connect", "finish", "tune", "names", "pid")
 
@@ -147,20 +148,33 @@ class Registry:
         return self._judge(name, who, found[0].distribution, plugin)
 
     def _judge(self, name: str, who: str, distribution: str, plugin: Any) -> Any:
+        own_abi = self.abi
+        as_class = self.kind == "pattern" and isinstance(plugin, type)
+        if as_class:
+            own_abi = PYTHON_PATTERN_ABI
         abi = getattr(plugin, "abi", None)
         if abi is None:
             return self._refuse(name, who, "has no attribute 'abi'",
                                 f"{distribution} is no mqcore plug-in, or an unfinished one")
-        if abi != self.abi:
-            older = "mqcore" if isinstance(abi, int) and abi > self.abi else distribution
-            return self._refuse(name, who, f"was made for ABI {abi!r}, this mqcore has {self.abi}",
+        if abi != own_abi:
+            older = "mqcore" if isinstance(abi, int) and abi > own_abi else distribution
+            return self._refuse(name, who, f"was made for ABI {abi!r}, this mqcore has {own_abi}",
                                 f"update {older}")
+        if as_class:
+            try:
+                plugin = _from_class(plugin)
+            except Exception as cause:
+                return self._refuse(name, who, f"is no usable class ({cause})",
+                                    f"update {distribution}", cause)
         missing = [a for a in self._wanted(plugin) if not hasattr(plugin, a)]
         if missing:
             return self._refuse(name, who, f"lacks {', '.join(missing)}", f"update {distribution}")
         own = plugin.scheme if self.kind == "transport" else plugin.name
         if own != name:
             return self._refuse(name, who, f"calls itself {own!r}", f"update {distribution}")
+        faults = plugin.faults() if self.kind == "pattern" else []
+        if faults:
+            return self._refuse(name, who, "; it ".join(faults), f"update {distribution}")
         try:
             self._rows[name] = self._merge(name, who, plugin)
         except Error as cause:
@@ -172,7 +186,7 @@ class Registry:
 
     def _wanted(self, plugin: Any) -> tuple[str, ...]:
         if self.kind == "pattern":
-            return ("name", "peers", "options")
+            return ("name", "peers", "options", "faults")
         kind = getattr(plugin, "kind", None)
         if kind not in KINDS:
             return (f"a kind of {', '.join(KINDS)} (it has {kind!r})",)
@@ -196,6 +210,13 @@ class Registry:
         for row in rows:
             self._claims.setdefault(row.name, (row, who))
         return rows
+
+
+def _from_class(cls: type) -> Any:
+    # compiled, and only patterns in Python need it
+    from mqcore.spi.python_ops import plugin
+
+    return plugin(cls)
 
 
 def _entry_points(group: str) -> Iterable[Any]:
@@ -227,6 +248,15 @@ def pattern(name: str) -> Any:
         known = _patterns.known()
         raise UsageError(f"no pattern {name!r} is installed",
                          hint=f"installed: {', '.join(known)}") from None
+
+
+def kind_of(name: str) -> str:
+    """What a pattern of this name is to its peers: its Socket-Type. One that is not installed, or
+    is refused, goes by its name in upper case."""
+    try:
+        return str(_patterns.find(name).kind)
+    except (KeyError, PluginError):
+        return name.upper()
 
 
 def transport_options(scheme: str) -> tuple[Option, ...]:

@@ -25,7 +25,7 @@ from mqcore.base.message cimport (
 )
 from mqcore.base.slab cimport Pool, pool_free, pool_new
 from mqcore.base.status cimport (
-    MQ_AGAIN, MQ_DROPPED, MQ_FULL, MQ_GONE, MQ_INVALID, MQ_NO_PEER, MQ_NOMEM, MQ_OK, MQ_STATE,
+    MQ_AGAIN, MQ_DROPPED, MQ_FAILED, MQ_FULL, MQ_GONE, MQ_INVALID, MQ_NO_PEER, MQ_NOMEM, MQ_OK, MQ_STATE,
     MQ_UNSUPPORTED,
 )
 from mqcore.base.ypipe cimport ypipe_fini, ypipe_flush, ypipe_init
@@ -34,7 +34,7 @@ from mqcore.spi.drop import DROP_REASONS
 from mqcore.spi.pattern cimport (
     EV_FAILED_BACK, EV_FAILED_OVER, EV_REFUSED, EV_SUBSCRIBED, EV_TOO_SLOW,
     EV_UNSUBSCRIBED, Pattern, PatternPlugin, Q_CAN_RECV, Q_CAN_SEND, Q_SUBSCRIBERS,
-    Q_TOPICS,
+    Q_TOPICS, op_raise,
 )
 from mqcore.spi.pipe cimport (
     DIRTY_OUT, DIRTY_RESET, DROP_CONFLATED, DROP_REASONS as N_REASONS, EV_DROPPED, Host, Lane, Pipe,
@@ -53,6 +53,7 @@ class Status(IntEnum):
     DROPPED = MQ_DROPPED
     GONE = MQ_GONE
     FULL = MQ_FULL
+    FAILED = MQ_FAILED
 
 
 class Event(IntEnum):
@@ -499,6 +500,8 @@ cdef class Bench:
             raise AssertionError("the flags of a message that was not taken have been changed")
         vec_fini(&v)
         self.settle()
+        if rc == MQ_FAILED:
+            op_raise()        # what the pattern's own Python raised
         return Status(rc)
 
     def recv_flags(self):
@@ -513,6 +516,8 @@ cdef class Bench:
             if rc:
                 if v.n:
                     raise AssertionError("parts were left behind by a recv that failed")
+                if rc == MQ_FAILED:
+                    op_raise()
                 return Status(rc)
             if v.n == 0:
                 raise AssertionError("a message without parts")
