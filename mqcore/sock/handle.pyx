@@ -286,6 +286,7 @@ cdef class SocketHandle:
         """The same by peer; False if there is no such peer."""
         cdef Pipe* pipe
         cdef bint found = False
+        op_refuse()
         sock_enter(self.s)
         pipe = self.s.all
         while pipe != NULL:
@@ -379,6 +380,7 @@ cdef class SocketHandle:
         return place
 
     def _remove_notifier(self, int place):
+        op_refuse()
         if self.plane.forked:
             return
         loop_leave(self.s, place)
@@ -449,10 +451,12 @@ cdef class SocketHandle:
 
     def _outstanding(self):
         """Messages taken from the application that no kernel or peer has yet."""
+        op_refuse()
         return sock_outstanding(self.s)
 
     def _drop_all(self):
         """Last step: what is left is counted as dropped, pipes and engines are told to end."""
+        op_refuse()
         sock_drop_all(self.s)
         self.let_go()
 
@@ -463,6 +467,7 @@ cdef class SocketHandle:
 
     def _settled(self):
         """True when no engine, no link and no call is left inside."""
+        op_refuse()
         sock_enter(self.s)
         sock_leave(self.s, True)
         return self.s.engines.load() == 0 and self.s.users.load() == 0
@@ -489,6 +494,7 @@ cdef class SocketHandle:
         cdef Snapshot shot
         cdef size_t i
         cdef int reason
+        op_refuse()
         with nogil:
             take_snapshot(self.s, &shot)
         try:

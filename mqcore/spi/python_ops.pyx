@@ -897,8 +897,16 @@ cdef uint32_t asked(cls):
 
 
 cdef PatternPlugin plugin_of(cls):
-    cdef Table table = Table(cls)
-    cdef PatternPlugin plugin = plugin_new(&table.c.ops, cls.name, cls.number, cls.zmtp, -1,
+    cdef Table table
+    cdef PatternPlugin plugin
+    from mqcore.spi.python_pattern import Pattern as Base
+
+    if not (isinstance(cls, type) and issubclass(cls, Base)):
+        raise TypeError(f"{cls!r} does not derive from mqcore.spi.python_pattern.Pattern")
+    if cls.sends and cls.route is Base.route:
+        raise TypeError("it sends, but has no route()")
+    table = Table(cls)
+    plugin = plugin_new(&table.c.ops, cls.name, cls.number, cls.zmtp, -1,
                                            tuple(cls.peers), tuple(cls.options),
                                            (cls.__doc__ or "").strip().split("\n")[0])
     plugin._keeps = table

@@ -149,8 +149,7 @@ class Registry:
 
     def _judge(self, name: str, who: str, distribution: str, plugin: Any) -> Any:
         own_abi = self.abi
-        as_class = self.kind == "pattern" and isinstance(plugin, type)
-        if as_class:
+        if self.kind == "pattern" and isinstance(plugin, type):
             own_abi = PYTHON_PATTERN_ABI
         abi = getattr(plugin, "abi", None)
         if abi is None:
@@ -160,12 +159,12 @@ class Registry:
             older = "mqcore" if isinstance(abi, int) and abi > own_abi else distribution
             return self._refuse(name, who, f"was made for ABI {abi!r}, this mqcore has {own_abi}",
                                 f"update {older}")
-        if as_class:
+        if self.kind == "pattern":
             try:
-                plugin = _from_class(plugin)
+                plugin = _as_pattern(plugin)
             except Exception as cause:
-                return self._refuse(name, who, f"is no usable class ({cause})",
-                                    f"update {distribution}", cause)
+                return self._refuse(name, who, f"is no pattern ({cause})", f"update {distribution}",
+                                    cause)
         missing = [a for a in self._wanted(plugin) if not hasattr(plugin, a)]
         if missing:
             return self._refuse(name, who, f"lacks {', '.join(missing)}", f"update {distribution}")
@@ -186,7 +185,7 @@ class Registry:
 
     def _wanted(self, plugin: Any) -> tuple[str, ...]:
         if self.kind == "pattern":
-            return ("name", "peers", "options", "faults")
+            return ()
         kind = getattr(plugin, "kind", None)
         if kind not in KINDS:
             return (f"a kind of {', '.join(KINDS)} (it has {kind!r})",)
@@ -212,11 +211,18 @@ class Registry:
         return rows
 
 
-def _from_class(cls: type) -> Any:
-    # compiled, and only patterns in Python need it
-    from mqcore.spi.python_ops import plugin
+def _as_pattern(plugin: Any) -> Any:
+    """A PatternPlugin, or a class that is made one."""
+    if isinstance(plugin, type):
+        from mqcore.spi.python_ops import plugin as made_of  # compiled, and few need it
 
-    return plugin(cls)
+        return made_of(plugin)
+    from mqcore.spi.pattern import PatternPlugin
+
+    if not isinstance(plugin, PatternPlugin):
+        raise TypeError("neither a class derived from mqcore.spi.python_pattern.Pattern nor made "
+                        "by plugin_new()")
+    return plugin
 
 
 def _entry_points(group: str) -> Iterable[Any]:
