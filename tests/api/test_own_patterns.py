@@ -351,44 +351,45 @@ def test_threads_that_send_receive_look_and_reconnect(having, io_threads):
         gc.set_threshold(*old)
 
 
-def test_ctrl_c_inside_a_method(having):
-    """Wherever the signal strikes, it is raised in the main thread and the message is whole."""
+class Struck(BaseException):
+    pass
+
+
+def test_signals_inside_a_method(having):
+    """Wherever one strikes, it is raised in the main thread and the message is whole."""
     name = busy_pattern(having)
-    struck = 0
-    with mq.Context(linger=0) as ctx:
-        a = ctx.socket(name, bind="inproc://struck", recv_hwm=1000)
-        b = ctx.socket(name, connect="inproc://struck")
-        b.wait_peers(1, 5)
-        stop = threading.Event()
+    main, stop = threading.main_thread().ident, threading.Event()
+    struck, armed = 0, False
 
-        def strike():
-            while not stop.wait(0.003):
-                signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1)
-
-        class Struck(BaseException):
-            pass
-
-        def handler(*args):
+    def handler(*args):
+        nonlocal armed
+        if armed:
+            armed = False
             raise Struck
 
-        old = signal.signal(signal.SIGUSR1, handler)
-        thread = threading.Thread(target=strike)
+    def strike():
+        while not stop.wait(0.003):
+            signal.pthread_kill(main, signal.SIGUSR1)
+
+    old = signal.signal(signal.SIGUSR1, handler)
+    thread = threading.Thread(target=strike)
+    with mq.Context(linger=0) as ctx:
+        a = ctx.socket(name, bind="inproc://struck")
+        b = ctx.socket(name, connect="inproc://struck")
+        b.wait_peers(1, 5)
+        thread.start()
         try:
-            thread.start()
             while struck < 100:
                 try:
+                    armed = True
                     b.send(b"x", timeout=5)
                     a.recv(timeout=5)
                 except Struck:
                     struck += 1
         finally:
+            armed = False
             stop.set()
-            while True:
-                try:
-                    thread.join()
-                    break
-                except Struck:
-                    continue
+            thread.join()
             signal.signal(signal.SIGUSR1, old)
         for _ in range(b.stats().sent - a.stats().received):
             a.recv(timeout=5)
