@@ -21,9 +21,9 @@ from mqcore.base.status cimport (
 from mqcore.base.yqueue cimport Chunk, chunk_slots
 from mqcore.spi.interpreter cimport PyGC_Disable, PyGC_Enable, finalizing
 from mqcore.spi.pattern cimport (
-    EV_FAILED, EV_REFUSED, PAT_FANOUT, PAT_IDENTITY, PAT_RECV, PAT_REROUTE, PAT_SEND, PAT_SERVICE,
-    PAT_WAITS, PATTERN_ABI, Q_CAN_RECV, Q_CAN_SEND, op_begin, op_current, op_end, op_owe, op_raised,
-    plugin_new,
+    EV_FAILED, EV_REFUSED, PAT_EXCLUSIVE, PAT_FANOUT, PAT_IDENTITY, PAT_RECV, PAT_REROUTE, PAT_SEND,
+    PAT_SERVICE, PAT_WAITS, PATTERN_ABI, Q_CAN_RECV, Q_CAN_SEND, op_begin, op_current, op_end,
+    op_owe, op_raised, plugin_new,
 )
 from mqcore.spi.pipe cimport (
     DROP_FULL, DROP_REASONS, DROP_UNEXPECTED, EV_DROPPED, parts_size, pipe_delivered, pipe_discard,
@@ -879,7 +879,7 @@ cdef uint32_t flags_of(cls) except? 0:
     cdef uint32_t flags = 0
     for name, flag in (("sends", PAT_SEND), ("receives", PAT_RECV), ("waits", PAT_WAITS),
                        ("reroutes", PAT_REROUTE), ("identity", PAT_IDENTITY),
-                       ("fanout", PAT_FANOUT)):
+                       ("fanout", PAT_FANOUT), ("exclusive", PAT_EXCLUSIVE)):
         if getattr(cls, name):
             flags |= flag
     return flags if flags & PAT_RECV else flags | PAT_SERVICE

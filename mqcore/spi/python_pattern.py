@@ -85,6 +85,7 @@ class Pattern:
     reroutes: ClassVar[bool] = False  #: what a dead peer had not been sent is routed again
     identity: ClassVar[bool] = False  #: announces the routing_id option in the handshake
     fanout: ClassVar[bool] = False  #: route() may give several peers
+    exclusive: ClassVar[bool] = False  #: one peer at most: attach() refuses a second one
     replies: ClassVar[bool] = False  #: Message.reply() sends to the peer that the message came from
 
     #: the peers that can be written to now; a new tuple whenever it changes
