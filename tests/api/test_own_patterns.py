@@ -1,7 +1,10 @@
 """Patterns of somebody else, as sockets: the generic class, who talks to whom, what goes wrong."""
 
+import contextlib
 import gc
 import signal
+import subprocess
+import sys
 import threading
 import time
 
@@ -11,7 +14,6 @@ from waiting import until
 
 import mqcore as mq
 from mqcore.spi import registry
-from mqcore.spi.python_ops import plugin
 from mqcore.spi.python_pattern import WAIT, Drop, Pattern
 
 
@@ -59,41 +61,36 @@ class Local(Yes):
     zmtp, peers = "", ("local",)
 
 
-def put(monkeypatch, *classes):
-    patterns = registry._patterns
-    for cls in classes:
-        monkeypatch.setitem(patterns._scan(), cls.name, [])
-        made = plugin(cls)
-        assert made.faults() == []
-        monkeypatch.setitem(patterns._loaded, cls.name, made)
-        monkeypatch.setitem(patterns._rows, cls.name, patterns._merge(cls.name, "test", made))
+@contextlib.contextmanager
+def lent(*classes):
     from mqcore.api.patterns import CLASSES
 
-    before = set(CLASSES)
-    yield
-    for name in set(CLASSES) - before:
-        del CLASSES[name]
+    with contextlib.ExitStack() as stack:
+        for cls in classes:
+            stack.enter_context(registry.lend("pattern", cls, "the test"))
+        yield
+    for cls in classes:
+        CLASSES.pop(cls.name, None)
 
 
 @pytest.fixture(autouse=True)
-def patterns(monkeypatch):
-    yield from put(monkeypatch, Feeder, Yes, No, Local)
+def patterns():
+    with lent(Feeder, Yes, No, Local):
+        yield
 
 
 @pytest.fixture
-def having(monkeypatch):
+def having():
     """having(route=...): the name of a pattern with these members."""
-    made = []
+    with contextlib.ExitStack() as stack:
+        made = []
 
-    def having(base=Yes, **members):
-        cls = type("Made", (base,), {"name": f"made{len(made)}", **members})
-        made.append(put(monkeypatch, cls))
-        next(made[-1])
-        return cls.name
+        def having(base=Yes, **members):
+            made.append(type("Made", (base,), {"name": f"made{len(made)}", **members}))
+            stack.enter_context(lent(made[-1]))
+            return made[-1].name
 
-    yield having
-    for one in made:
-        list(one)
+        yield having
 
 
 # -- the generic class ---------------------------------------------------------------------------
@@ -153,7 +150,7 @@ def test_options_of_its_own(ctx):
     assert mq.Context(conflate=True).socket("feeder").close()
 
 
-def test_the_class_has_a_name_of_words(having, ctx, monkeypatch):
+def test_the_class_has_a_name_of_words(having, ctx):
     name = having(name="two_words")
     assert name == "two_words" and type(ctx.socket(name)).__name__ == "TwoWords"
 
@@ -395,3 +392,63 @@ def test_signals_inside_a_method(having):
             a.recv(timeout=5)
         with pytest.raises(mq.RecvTimeout):
             a.recv(timeout=0)
+
+
+# -- the end of the interpreter, and a second one --------------------------------------------------
+
+PROGRAM = """
+import os, sys, threading
+import mqcore as mq
+from mqcore.spi import registry
+from mqcore.spi.python_pattern import Pattern
+
+class Own(Pattern):
+    abi, name, zmtp, peers = 1, "own", "OWN", ("own",)
+    sends = receives = waits = True
+    def route(self, parts): return self.live[0] if self.live else None
+    def accept(self, peer, parts): return True
+
+lent = registry.lend("pattern", Own, "the test")
+lent.__enter__()
+"""
+PROGRAMS = {
+    "delivers what it sent": """
+a, b = mq.socket("own", bind="tcp://127.0.0.1:0"), mq.socket("own")
+b.connect(a.endpoints[0])
+for i in range(1000): b.send(b"%d" % i)
+print("end")
+""",
+    "ends with calls under way": """
+a, b = mq.socket("own", bind="tcp://127.0.0.1:0"), mq.socket("own")
+b.connect(a.endpoints[0])
+def pump():
+    while True: b.send(b"x")
+def take():
+    while True: a.recv()
+for what in (pump, take, take): threading.Thread(target=what, daemon=True).start()
+a.wait_peers(1, 10)
+print("end")
+""",
+    "a child makes its own": """
+a = mq.socket("own", bind="inproc://a")
+pid = os.fork()
+if pid == 0:
+    try: a.send(b"x")
+    except mq.Forked: pass
+    else: os._exit(2)
+    with mq.Context() as ctx:
+        c, d = ctx.socket("own", bind="inproc://c"), ctx.socket("own", connect="inproc://c")
+        d.send(b"x", timeout=10)
+        os._exit(0 if c.recv(timeout=10) == b"x" else 3)
+assert os.waitpid(pid, 0)[1] == 0
+a.close()
+print("end")
+""",
+}
+
+
+@pytest.mark.parametrize("case", PROGRAMS)
+def test_ends(case):
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", PROGRAM + PROGRAMS[case]],
+                          capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "end\n"), done.stderr

@@ -131,7 +131,8 @@ BAD = {
     "number": ({"number": 3}, "PUSH has number 3, which is 8"),
     "own-number": ({"zmtp": "LANES", "number": 8, "peers": ()}, "not in ZMTP 2.0"),
     "peer": ({"zmtp": "LANES", "number": -1, "peers": ("pull",)},
-             "names the peer 'pull', which would refuse it: a PULL takes PUSH, this announces LANES"),
+             "names the peer 'pull', which would refuse it: a PULL takes PUSH, this announces "
+             "LANES"),
     "peers": ({"peers": (7,)}, "peers that are no names"),
 }
 

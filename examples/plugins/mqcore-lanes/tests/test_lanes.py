@@ -1,7 +1,9 @@
 """What is peculiar to lanes: the order in which messages come."""
 
-import mqcore as mq
 import pytest
+
+import mqcore as mq
+from mqcore.testing import PatternSuite
 
 
 @pytest.fixture
@@ -58,3 +60,14 @@ def test_a_push_is_its_peer_and_a_pull_is_not(ctx):
         pull.connect(lanes.endpoints[0], wait=5)
     with pytest.raises(mq.UsageError, match="a lanes socket cannot send"):
         lanes.send(b"x")
+
+
+class TestLanes(PatternSuite):
+    """What every pattern must do."""
+
+    pattern = "lanes"
+    partner = "push"
+
+
+class TestPatience(TestLanes):
+    options = {"patience": 3}

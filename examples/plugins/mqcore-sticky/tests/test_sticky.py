@@ -1,7 +1,9 @@
 """What is peculiar to sticky: whose a key is, and who keeps his keys."""
 
-import mqcore as mq
 import pytest
+
+import mqcore as mq
+from mqcore.testing import PatternSuite
 
 KEYS = [b"key %d" % i for i in range(200)]
 
@@ -70,3 +72,25 @@ def test_order_before_progress(ctx):
     assert not mq.poll([empty], timeout=0)
     for k in range(i):
         assert full.recv_parts(timeout=5) == [b"one key", b"%d" % k]
+
+
+class TestSticky(PatternSuite):
+    """What every pattern must do."""
+
+    pattern = "sticky"
+    partner = "pull"
+
+    def test_peers_get_their_share(self, make, where):
+        """Not in turn, on purpose: each gets what is its own, and many keys reach everybody."""
+        near, fars = self.star(make, where, 3)
+        for key in KEYS:
+            self.send(near, [key])
+        counts = [0] * len(fars)
+        while sum(counts) < len(KEYS):
+            for far, _ in mq.poll(fars, timeout=10) or pytest.fail(f"only {counts} arrived"):
+                counts[fars.index(far)] += len(far.recv_many(timeout=0))
+        assert all(counts)
+
+
+class TestSettings(TestSticky):
+    options = {"key_size": 8}
