@@ -9,7 +9,7 @@ from libc.string cimport memset
 from mqcore.base.clock cimport now_ns
 from mqcore.base.message cimport MSG_MORE, msg_close, msg_size, vec_fini
 from mqcore.base.status cimport (
-    MQ_AGAIN, MQ_CLOSED, MQ_DROPPED, MQ_FULL, MQ_OK, MQ_STATE, MQ_UNSUPPORTED,
+    MQ_AGAIN, MQ_CLOSED, MQ_DROPPED, MQ_FAILED, MQ_FULL, MQ_OK, MQ_STATE, MQ_UNSUPPORTED,
 )
 from mqcore.base.widen cimport widen
 from mqcore.base.ypipe cimport ypipe_flush
@@ -578,7 +578,7 @@ cdef int sock_recv_many(Sock* s, MsgVec* out, size_t max, int64_t max_bytes,
     sock_leave(s, rc != MQ_OK)
     if unled:
         _watch_beside(s)
-    return MQ_OK if count[0] else rc
+    return MQ_OK if count[0] and rc != MQ_FAILED else rc
 
 
 # -- the rest of the pattern's face ----------------------------------------------------------------

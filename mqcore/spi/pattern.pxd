@@ -167,9 +167,11 @@ cdef void* op_begin(void* pattern) noexcept nogil          # gives what op_end t
 cdef void op_end(void* before) noexcept nogil
 cdef void* op_current() noexcept nogil                     # the pattern, NULL outside
 cdef int op_refuse() except -1                             # StateError if there is one
-# What a caller is told once the lock is free: an exception that a send or recv of this thread
-# ended with (MQ_FAILED), or, on the main thread, one that a signal's handler raised in any.
+# What a caller is told once the lock is free: the exception that a send or recv of this thread
+# ended with (MQ_FAILED); after a call that did something before it came to that, `op_later`.
 cdef void op_raised(object error)
 cdef int op_raise() except -1
+cdef void op_later()
+# What a signal's handler raised where nobody called: the main thread raises it when it next can.
 cdef void op_owe(object error)
 cdef int op_pay() except -1

@@ -7,14 +7,13 @@ from mqcore.spi.inside cimport (
 
 import re
 import threading
-from collections import deque
 
 from mqcore.errors import StateError
 from mqcore.spi.zmtp import faults
 
 NAME = re.compile(r"[a-z][a-z0-9_]*")
 RAISED = {}                   # thread: the exception that its call ended with
-OWED = deque()                # what the main thread is still to raise
+OWED = []                     # what the main thread is still to raise
 cdef object get_ident = threading.get_ident
 
 
@@ -156,5 +155,11 @@ cdef int _pay(void* arg) except -1:
 
 cdef int op_pay() except -1:
     if OWED:
-        raise OWED.popleft()
+        raise (<list> OWED).pop()
     return 0
+
+
+cdef void op_later():
+    error = RAISED.pop(get_ident(), None)
+    if error is not None and not isinstance(error, Exception):
+        op_owe(error)

@@ -8,18 +8,19 @@ That is sound because of four rules:
   and no cyclic collection, whose finalizers might, starts while it runs.
 - The class only decides; peers are written and read here, after it has returned. Whatever it
   raises, a signal's handler included, means that nothing was taken.
-- What it raises goes to the caller of send or recv once the lock is free; where there is none, it
-  becomes an event and a line in the log. What a signal's handler raised goes to the main thread.
+- What it raises, whatever it is, goes to the caller of send or recv once the lock is free. Where
+  there is none, it becomes an event and a line in the log; what a signal's handler raised there is
+  raised again in the main thread.
 
 An interpreter that ends gives no GIL: operations say "not now" then.
 """
 
 from cpython.ref cimport PyObject
-from libc.stdint cimport int64_t, uint32_t
+from libc.stdint cimport uint32_t
 
 from mqcore.base.message cimport Msg, MsgVec
+from mqcore.spi.inbound cimport Inbound
 from mqcore.spi.pattern cimport Pattern, PatternOps, PatternPlugin
-from mqcore.spi.pipe cimport Pipe
 
 cdef enum:                    # Table.asks: methods that the class has of its own
     ASK_ATTACH = 1
@@ -41,28 +42,9 @@ cdef struct PyState:
     uint32_t n_live           # peers that may be written
     uint32_t failing          # a run of failures that was told of
     uint32_t dropping         # 1 << reason: a run of drops without a peer that was told of
-    Pipe** inbound            # those that may have something to read, in turn
-    uint32_t n_inbound
-    uint32_t cap
-    uint32_t members
+    Inbound inbound
     MsgVec scratch
     Msg** seen                # parts of the message that `accept` looks at
     size_t cap_seen
-
-cdef class Peer:
-    cdef Pipe* pipe           # NULL: detached
-    cdef PyState* owner
-    cdef readonly uint32_t id
-    cdef readonly bytes routing_id
-    cdef readonly int prio
-    cdef readonly bint connected
-    cdef readonly bint gone
-    cdef public object data
-
-cdef class Parts:
-    cdef Msg* run             # one after the other, or
-    cdef Msg** each           # wherever they lie
-    cdef size_t n
-    cdef Msg* part(self, Py_ssize_t i) except NULL
 
 cdef PatternPlugin plugin_of(cls)

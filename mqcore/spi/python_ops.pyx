@@ -1,127 +1,46 @@
-"""Patterns written as one Python class: see python_ops.pxd. Order in this file: what the class is
-shown, the runner that asks it, taking and leaving the GIL, the ops table, the plug-in."""
+"""Patterns written as one Python class: see python_ops.pxd. Order in this file: the runner that
+asks the class, taking and leaving the GIL, the ops table, the plug-in."""
 
 cimport cython
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.exc cimport PyErr_Fetch, PyErr_Restore
-from cpython.ref cimport Py_INCREF, Py_XDECREF
-from libc.stdint cimport uint8_t
+from cpython.ref cimport Py_INCREF, Py_XDECREF, PyObject
+from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, realloc
-from libc.string cimport memmove, memset
+from libc.string cimport memset
 from libcpp.atomic cimport atomic
 
 from mqcore.base.message cimport (
-    MSG_MORE, msg_close, msg_copy, msg_data, msg_init_copy, msg_size, vec_clear, vec_fini, vec_grow,
-    vec_push,
+    MSG_MORE, Msg, MsgVec, msg_close, msg_copy, msg_init_copy, vec_clear, vec_fini, vec_push,
 )
 from mqcore.base.status cimport (
     MQ_AGAIN, MQ_DROPPED, MQ_FAILED, MQ_FULL, MQ_INVALID, MQ_NO_PEER, MQ_NOMEM, MQ_OK, MQ_STATE,
     MQ_UNSUPPORTED,
 )
 from mqcore.base.yqueue cimport Chunk, chunk_slots
+from mqcore.spi.inbound cimport (
+    Inbound, hand_over, inbound_join, inbound_leave, inbound_next, inbound_turn, take,
+)
 from mqcore.spi.interpreter cimport PyGC_Disable, PyGC_Enable, finalizing
 from mqcore.spi.pattern cimport (
     EV_FAILED, EV_REFUSED, PAT_EXCLUSIVE, PAT_FANOUT, PAT_IDENTITY, PAT_RECV, PAT_REROUTE, PAT_SEND,
-    PAT_SERVICE, PAT_WAITS, PATTERN_ABI, Q_CAN_RECV, Q_CAN_SEND, op_begin, op_current, op_end,
-    op_owe, op_raised, plugin_new,
+    PAT_SERVICE, PAT_WAITS, PATTERN_ABI, Pattern, PatternOps, PatternPlugin, Q_CAN_RECV, Q_CAN_SEND,
+    op_begin, op_end, op_owe, op_raised, plugin_new,
 )
 from mqcore.spi.pipe cimport (
-    DROP_FULL, DROP_REASONS, DROP_UNEXPECTED, EV_DROPPED, parts_size, pipe_delivered, pipe_discard,
-    pipe_drop_in, pipe_drop_out, pipe_has_message, pipe_has_room, pipe_look, pipe_put, pipe_take,
-    pipe_write, vec_cut,
+    DROP_FULL, DROP_UNEXPECTED, EV_DROPPED, Pipe, parts_size, pipe_discard, pipe_drop_in,
+    pipe_drop_out, pipe_has_message, pipe_has_room, pipe_look, pipe_put, pipe_take, pipe_write,
+    vec_cut,
 )
+from mqcore.spi.python_view cimport Parts, Peer
 
 import threading
 
 from mqcore.errors import OptionError
-from mqcore.spi.drop import DROP_REASONS as REASONS
+from mqcore.spi.python_view import Drop
 
 MAIN = threading.main_thread().ident
 cdef object get_ident = threading.get_ident
-NUMBERS = {name: i for i, (name, _) in enumerate(REASONS)}
-
-
-# -- what the class is shown -----------------------------------------------------------------------
-
-class Drop:
-    """An answer of route() and accept(): take the message and throw it away, counted under
-    `reason`, one of the names in mqcore/spi/drop.py."""
-
-    __slots__ = ("number", "reason")
-
-    def __init__(self, reason: str):
-        if reason not in NUMBERS:
-            raise ValueError(f"no reason {reason!r} to drop a message; there are "
-                             f"{', '.join(NUMBERS)}")
-        self.reason = reason
-        self.number = NUMBERS[reason]
-
-    def __repr__(self):
-        return f"Drop({self.reason!r})"
-
-
-@cython.final
-cdef class Peer:
-    """A peer of this socket, for as long as it is attached. `data` is the pattern's own."""
-
-    def __init__(self):
-        raise TypeError("peers come from the socket")
-
-    def has_room(self, size=0):
-        """May a message of so many bytes be written to it now? Only within the pattern's own
-        methods. Where the answer is no, the socket asks again when there is room."""
-        cdef int64_t bytes_ = size.size if isinstance(size, Parts) else size
-        if op_current() != self.owner:
-            raise RuntimeError("has_room() is for the methods of the pattern, while they are "
-                               "called")
-        return not self.gone and pipe_has_room(self.pipe, bytes_)
-
-    def __repr__(self):
-        return f"<peer {self.id}{' gone' if self.gone else ''}>"
-
-
-@cython.final
-@cython.freelist(8)
-@cython.no_gc
-cdef class Parts:
-    """The parts of one message, read where they lie: a sequence of bytes, each copied when it is
-    looked at. Valid until the method that was given it returns."""
-
-    def __init__(self):
-        raise TypeError("parts come from the socket")
-
-    cdef Msg* part(self, Py_ssize_t i) except NULL:
-        if self.n == 0:
-            raise RuntimeError("these parts are valid only within the call that was given them")
-        if i < 0:
-            i += self.n
-        if not 0 <= i < <Py_ssize_t> self.n:
-            raise IndexError("part index out of range")
-        return &self.run[i] if self.run != NULL else self.each[i]
-
-    def __len__(self):
-        return self.n
-
-    def __getitem__(self, i):
-        cdef Msg* m
-        if isinstance(i, slice):
-            return [self[j] for j in range(*i.indices(self.n))]
-        m = self.part(i)
-        return PyBytes_FromStringAndSize(<char*> msg_data(m), msg_size(m))
-
-    def head(self, size_t size, Py_ssize_t i=0):
-        """The first `size` bytes of part i, or as many as it has."""
-        cdef Msg* m = self.part(i)
-        return PyBytes_FromStringAndSize(<char*> msg_data(m), min(size, msg_size(m)))
-
-    def size_of(self, Py_ssize_t i):
-        """Bytes of part i."""
-        return msg_size(self.part(i))
-
-    @property
-    def size(self):
-        """Bytes of all parts."""
-        return sum(self.size_of(i) for i in range(self.n))
 
 
 cdef class Table
@@ -150,7 +69,7 @@ cdef class Runner:
     cdef int attach(self, Pipe* pipe) except -1:
         cdef Peer peer = Peer.__new__(Peer)
         peer.pipe = pipe
-        peer.owner = self.state
+        peer.owner = &self.state.head
         peer.id = pipe.id
         peer.routing_id = (b"" if pipe.routing_id == NULL else
                            (<const char*> pipe.routing_id)[:pipe.routing_id_size])
@@ -217,7 +136,7 @@ cdef class Runner:
         if not isinstance(choice, Peer):
             raise TypeError(f"a Peer was expected, not {choice!r}")
         peer = choice
-        if peer.owner != self.state or peer.pipe == NULL:
+        if peer.owner != &self.state.head or peer.pipe == NULL:
             raise ValueError(f"{peer} is not a peer of this socket any more")
         return peer
 
@@ -311,7 +230,7 @@ cdef class Runner:
         """Whose message is next; NULL: nobody's. An exception leaves everything as it is."""
         cdef Pipe* pipe
         if not self.state.asks & ASK_PICK:
-            return inbound_next(self.state)
+            return inbound_next(&self.state.inbound)
         ready = self.ready()
         if not ready:
             return NULL
@@ -327,12 +246,13 @@ cdef class Runner:
         """The peers that have a message, in turn."""
         cdef list found = []
         cdef uint32_t i = 0
-        while i < self.state.n_inbound:
-            if pipe_has_message(self.state.inbound[i]):
-                found.append(self.peers[self.state.inbound[i].id])
+        cdef Inbound* inbound = &self.state.inbound
+        while i < inbound.n:
+            if pipe_has_message(inbound.at[i]):
+                found.append(self.peers[inbound.at[i].id])
                 i += 1
             else:
-                inbound_leave(self.state, self.state.inbound[i])
+                inbound_leave(inbound, inbound.at[i])
         return tuple(found)
 
     cdef int receive(self, MsgVec* out, bint look) except -1:
@@ -345,7 +265,7 @@ cdef class Runner:
             if pipe == NULL:
                 return MQ_AGAIN
             if not self.state.asks & ASK_ACCEPT:
-                return MQ_OK if look else take(self.state, pipe, out)
+                return MQ_OK if look else take(&self.state.inbound, pipe, out)
             if pipe.inn.conflate:
                 if look:
                     return MQ_OK
@@ -371,7 +291,7 @@ cdef class Runner:
         finally:
             view.n = 0
         if verdict is True:
-            return MQ_OK if look else take(self.state, pipe, out)
+            return MQ_OK if look else take(&self.state.inbound, pipe, out)
         if verdict is False or isinstance(verdict, Drop):
             rc = pipe_take(pipe, other)
             if rc == MQ_OK:
@@ -385,7 +305,7 @@ cdef class Runner:
         if rc == MQ_OK:
             vec_cut(out, before)
             rc = hand_over(other, out, pipe)
-            inbound_turn(self.state, pipe)
+            inbound_turn(&self.state.inbound, pipe)
         vec_clear(other)
         return rc
 
@@ -487,12 +407,12 @@ cdef class Runner:
     cdef int failed(self, object error, str where, bint caller, int later) except -1:
         """What the class raised finds its way; the Status that the operation ends with. `caller`:
         the status reaches one who sends or receives. `later`: says that nothing was taken."""
-        if not isinstance(error, Exception) and get_ident() == MAIN:
-            op_owe(error)
-            return later
         if caller:
             op_raised(error)
             return MQ_FAILED
+        if not isinstance(error, Exception) and get_ident() == MAIN:
+            op_owe(error)
+            return later
         if not self.state.failing:
             self.state.failing = 1
             self.emit(EV_FAILED, NULL, described(error, where))
@@ -507,68 +427,6 @@ cdef str described(object error, str where):
     if trace is not None:
         text += f" ({trace.tb_frame.f_code.co_filename}:{trace.tb_lineno})"
     return text
-
-
-# -- pipes that may have something to read, in turn ------------------------------------------------
-
-cdef int inbound_join(PyState* st) noexcept nogil:
-    """Room for one more, so that a pipe which becomes readable always finds its place."""
-    cdef Pipe** at
-    if st.members == st.cap:
-        at = <Pipe**> realloc(st.inbound, (2 * st.cap + 4) * sizeof(Pipe*))
-        if at == NULL:
-            return MQ_NOMEM
-        st.inbound = at
-        st.cap = 2 * st.cap + 4
-    st.members += 1
-    return MQ_OK
-
-
-cdef void inbound_leave(PyState* st, Pipe* pipe) noexcept nogil:
-    cdef uint32_t i
-    for i in range(st.n_inbound):
-        if st.inbound[i] == pipe:
-            st.n_inbound -= 1
-            memmove(&st.inbound[i], &st.inbound[i + 1], (st.n_inbound - i) * sizeof(Pipe*))
-            pipe.in_at = -1
-            return
-
-
-cdef Pipe* inbound_next(PyState* st) noexcept nogil:
-    while st.n_inbound:
-        if pipe_has_message(st.inbound[0]):
-            return st.inbound[0]
-        inbound_leave(st, st.inbound[0])
-    return NULL
-
-
-cdef void inbound_turn(PyState* st, Pipe* pipe) noexcept nogil:
-    inbound_leave(st, pipe)
-    pipe.in_at = 0            # in, wherever
-    st.inbound[st.n_inbound] = pipe
-    st.n_inbound += 1
-
-
-cdef int hand_over(MsgVec* parts, MsgVec* out, Pipe* pipe) noexcept nogil:
-    """Moves a message of this pipe to out, delivered. MQ_OK, or MQ_NOMEM with nothing moved."""
-    cdef size_t i
-    if out.cap < out.n + parts.n and vec_grow(out, out.n + parts.n):
-        return MQ_NOMEM
-    for i in range(parts.n):
-        parts.at[i].peer = pipe.id
-        vec_push(out, &parts.at[i])
-    parts.n = 0
-    pipe_delivered(pipe)
-    return MQ_OK
-
-
-cdef int take(PyState* st, Pipe* pipe, MsgVec* out) noexcept nogil:
-    """The pipe's next message, delivered; its next turn is after all others'."""
-    cdef int rc = pipe_take(pipe, out)
-    if rc == MQ_OK:
-        pipe_delivered(pipe)
-        inbound_turn(st, pipe)
-    return rc
 
 
 # -- taking the GIL --------------------------------------------------------------------------------
@@ -763,7 +621,7 @@ cdef int py_init(Pattern* self) noexcept nogil:
 cdef void py_fini(Pattern* self) noexcept nogil:
     cdef PyState* st = <PyState*> self
     gil_fini(st)
-    free(st.inbound)
+    free(st.inbound.at)
     free(st.seen)
     vec_fini(&st.scratch)
 
@@ -776,12 +634,12 @@ cdef int py_set_option(Pattern* self, const char* name, int64_t number, const ui
 cdef int py_attach(Pattern* self, Pipe* pipe) noexcept nogil:
     cdef PyState* st = <PyState*> self
     cdef int rc
-    if finalizing() or inbound_join(st):
+    if finalizing() or inbound_join(&st.inbound):
         return MQ_STATE
     pipe.in_at = -1
     rc = gil_attach(st, pipe)
     if rc != MQ_OK:
-        st.members -= 1
+        st.inbound.members -= 1
     return rc
 
 
@@ -792,8 +650,8 @@ cdef void py_hangup(Pattern* self, Pipe* pipe) noexcept nogil:
 
 cdef void py_detach(Pattern* self, Pipe* pipe) noexcept nogil:
     cdef PyState* st = <PyState*> self
-    inbound_leave(st, pipe)
-    st.members -= 1
+    inbound_leave(&st.inbound, pipe)
+    st.inbound.members -= 1
     if not finalizing():
         gil_hangup(st, pipe, True)
 
@@ -803,7 +661,7 @@ cdef void py_readable(Pattern* self, Pipe* pipe) noexcept nogil:
     if not self.ops.flags & PAT_RECV:
         pipe_discard(pipe, &st.scratch, DROP_UNEXPECTED)
     elif pipe.in_at < 0:
-        inbound_turn(st, pipe)
+        inbound_turn(&st.inbound, pipe)
 
 
 cdef void py_writable(Pattern* self, Pipe* pipe) noexcept nogil:
@@ -823,8 +681,8 @@ cdef int py_recv(Pattern* self, MsgVec* out) noexcept nogil:
         return MQ_UNSUPPORTED
     if st.asks & (ASK_PICK | ASK_ACCEPT):
         return MQ_AGAIN if finalizing() else gil_recv(st, out, False)
-    pipe = inbound_next(st)
-    return MQ_AGAIN if pipe == NULL else take(st, pipe, out)
+    pipe = inbound_next(&st.inbound)
+    return MQ_AGAIN if pipe == NULL else take(&st.inbound, pipe, out)
 
 
 cdef int py_send_to(Pattern* self, uint32_t peer, Msg* parts, size_t n) noexcept nogil:
@@ -842,7 +700,7 @@ cdef int64_t py_query(Pattern* self, uint32_t what, const uint8_t* data,
         return 0
     if st.asks & (ASK_PICK | ASK_ACCEPT):
         return not finalizing() and gil_recv(st, NULL, True) == MQ_OK
-    return inbound_next(st) != NULL
+    return inbound_next(&st.inbound) != NULL
 
 
 # -- the plug-in -----------------------------------------------------------------------------------

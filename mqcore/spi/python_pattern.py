@@ -29,8 +29,8 @@ two at a time, so the class needs no locks; but never assume which thread.
 **May it block.** No. Whoever uses the socket waits for it, and so does, on an I/O thread, all
 traffic of that context. No waiting, no locks, no files, no logging.
 
-**It must not call sockets**, its own or others: StateError, since that could wait for ever. The same
-holds for whatever runs while a method runs: a signal's handler (main thread), a `__del__` of an
+**It must not call sockets**, its own or others: StateError, since that could wait for ever. The
+same holds for whatever runs while a method runs: a signal's handler (main thread), a `__del__` of an
 object that it lets go of. No cyclic garbage collection starts meanwhile. Nor may it keep a
 reference to its socket.
 
@@ -39,10 +39,10 @@ received one is still in its queue. route, pick and accept: the exception goes t
 send() or recv(), as it is; so a pattern refuses a message by raising mqcore.UsageError. If nobody
 called (a message that had waited for its first peer; attach, hangup, detach), it becomes a
 PatternFailed event and an error in the log "mqcore", once a run, and a message that waited goes on
-waiting. KeyboardInterrupt and what else a signal's handler raises is raised again in the main
-thread as soon as the socket is free; a method that it cut short is called again, or, for attach,
-the peer is refused and connects anew: write attach, hangup and detach so that a second call does
-no harm, and detach so that it can do without a finished attach.
+waiting. What a signal's handler raises there (KeyboardInterrupt) is raised again in the main thread
+as soon as the socket is free; hangup and detach are then called once more, and for attach the peer
+is refused and connects anew: write them so that a second call does no harm, and detach so that it
+can do without a finished attach.
 
 **Wires**: `zmtp`, `number` and `peers` are as in `mqcore/spi/pattern.pxd`, section "Wires". Options
 arrive as attributes: a row ("weight", "int", 1, "...") makes `self.weight`.
@@ -53,7 +53,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
-from mqcore.spi.python_ops import Drop, Parts, Peer
+from mqcore.spi.python_view import Drop, Parts, Peer
 
 __all__ = ["PYTHON_PATTERN_ABI", "WAIT", "Drop", "Parts", "Pattern", "Peer"]
 

@@ -25,8 +25,8 @@ from mqcore.base.message cimport (
 )
 from mqcore.base.slab cimport Pool, pool_free, pool_new
 from mqcore.base.status cimport (
-    MQ_AGAIN, MQ_DROPPED, MQ_FAILED, MQ_FULL, MQ_GONE, MQ_INVALID, MQ_NO_PEER, MQ_NOMEM, MQ_OK, MQ_STATE,
-    MQ_UNSUPPORTED,
+    MQ_AGAIN, MQ_DROPPED, MQ_FAILED, MQ_FULL, MQ_GONE, MQ_INVALID, MQ_NO_PEER, MQ_NOMEM, MQ_OK,
+    MQ_STATE, MQ_UNSUPPORTED,
 )
 from mqcore.base.ypipe cimport ypipe_fini, ypipe_flush, ypipe_init
 from mqcore.base.yqueue cimport Chunk, chunk_slots

@@ -139,5 +139,5 @@ cdef PatternOps OPS = PatternOps(
 
 pattern = plugin_new(
     &OPS, "lanes", 7, "PULL", -1, ("push",),
-    (("patience", "int", 0, "messages in a row before a later lane gets one in between; 0: never"),),
+    (("patience", "int", 0, "messages in a row before the last lane gets one in between; 0: no"),),
     "messages of the best peers first, in turn among equals")
