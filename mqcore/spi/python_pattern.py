@@ -30,8 +30,8 @@ two at a time, so the class needs no locks; but never assume which thread.
 traffic of that context. No waiting, no locks, no files, no logging.
 
 **It must not call sockets**, its own or others: StateError, since that could wait for ever. The
-same holds for whatever runs while a method runs: a signal's handler (main thread), a `__del__` of an
-object that it lets go of. No cyclic garbage collection starts meanwhile. Nor may it keep a
+same holds for whatever runs while a method runs: a signal's handler (main thread), a `__del__` of
+an object that it lets go of. No cyclic garbage collection starts meanwhile. Nor may it keep a
 reference to its socket.
 
 **Errors.** Whatever a method raises, nothing was taken: a message to send is still the caller's, a

@@ -381,6 +381,7 @@ def test_signals_inside_a_method(having):
                     armed = True
                     b.send(b"x", timeout=5)
                     a.recv(timeout=5)
+                    armed = False
                 except Struck:
                     struck += 1
         finally:
