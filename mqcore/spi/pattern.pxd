@@ -84,7 +84,7 @@ cdef struct Pattern:          # the head of every pattern's state
     Host* host                # where drops without a peer and unmatched messages are counted
 
 cdef struct PatternOps:       # static, read-only, outlives every socket
-    # send_to, subscribe and abandon may be NULL; any other NULL is refused when the plug-in is found
+    # send_to, subscribe and abandon may be NULL; any other NULL is refused when it is found
     uint32_t abi              # PATTERN_ABI
     uint32_t flags            # PatternFlag
     size_t size               # bytes of state; allocated and zeroed by the socket, head filled in
