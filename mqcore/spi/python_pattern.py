@@ -16,8 +16,8 @@ asyncio, iteration, explain(), stats(). `protocols/README.md` walks through one.
 
 The class only decides: who gets a message, whose comes next, whether one is delivered. Queues,
 marks, waiting, accounts and the wire are done beneath it, natively. It is slower than a pattern in
-Cython by about a microsecond for each method that it has; a method that it leaves out costs
-nothing. For the fast way see `mqcore/spi/pattern.pxd`.
+Cython by some 0.2 us for each method that a message passes, and by what the method itself does; a
+method that it leaves out costs nothing. For the fast way see `mqcore/spi/pattern.pxd`.
 
 **One instance a socket**, made without arguments when the socket is. What it needs to know of the
 peers, it keeps on itself or in `peer.data`.
