@@ -91,7 +91,7 @@ cdef struct Codec:
 cdef struct Frame:            # what a header says that lies in a batch
     size_t header             # its length
     uint64_t size             # of the body behind it
-    uint64_t mask             # the body is XORed with these eight bytes, over and over; 0: it is not
+    uint64_t mask             # the body is XORed with these eight bytes, over and over; 0: not
     bint more
 
 cdef struct Input:            # bytes that the engine has read, in a slab

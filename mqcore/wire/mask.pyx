@@ -32,7 +32,7 @@ cdef void keys_refill(Keys* k) noexcept nogil:
     cdef uint32_t[16] x
     cdef int i
     memcpy(x, k.state, 64)
-    for i in range(DOUBLE_ROUNDS):
+    for _ in range(DOUBLE_ROUNDS):
         _quarter(x, 0, 4, 8, 12)
         _quarter(x, 1, 5, 9, 13)
         _quarter(x, 2, 6, 10, 14)

@@ -107,8 +107,8 @@ def test_without_mechanism_the_routing_id_is_first(probe, role):
 def test_ready_in_pieces_with_a_ping_between(probe, role, to_us):
     ours = probe(codec="zws")
     ours.start(role[0])
-    text = (to_us(READY[:1], fin=False) + to_us(b"hi", PING) + to_us(READY[1:9], CONTINUATION, False)
-            + to_us(READY[9:], CONTINUATION))
+    text = (to_us(READY[:1], fin=False) + to_us(b"hi", PING)
+            + to_us(READY[1:9], CONTINUATION, False) + to_us(READY[9:], CONTINUATION))
     status, used, answer = ours.feed(text)
     assert (status, used) == ("done", len(text)) and unws(answer) == [(0x8a, b"hi")]
 
@@ -116,7 +116,8 @@ def test_ready_in_pieces_with_a_ping_between(probe, role, to_us):
 @pytest.mark.parametrize("first,reason", [
     (b"\x02\x05ERROR\x03why", "refused: why"), (b"\x02\x05HELLO", "HELLO"),
     (b"\x00data", "something else"), (b"", "empty"), (b"\x04x", "flags"),
-    (b"\x02\x05READY\x0bSocket-Type\0\0\0\x03PUB", "PUB"), (b"\x02\x05READY\x0bSocket", "malformed"),
+    (b"\x02\x05READY\x0bSocket-Type\0\0\0\x03PUB", "PUB"),
+    (b"\x02\x05READY\x0bSocket", "malformed"),
     (b"\x02" + bytes(70_000), "64 KiB"),
 ])
 def test_what_is_no_ready(probe, role, to_us, first, reason):
@@ -236,15 +237,18 @@ def test_close_is_echoed(shaken, to_us, payload, code, text):
 
 
 BAD = {
-    "text": (lambda f: f(b"\0x", TEXT), 1003), "reserved bit": (lambda f: b"\xc2" + f(b"\0")[1:], 1002),
+    "text": (lambda f: f(b"\0x", TEXT), 1003),
+    "reserved bit": (lambda f: b"\xc2" + f(b"\0")[1:], 1002),
     "unknown kind": (lambda f: f(b"\0", 3), 1002), "unknown control": (lambda f: f(b"", 11), 1002),
-    "in pieces": (lambda f: f(b"", PING, False), 1002), "more than 125": (lambda f: f(bytes(126), PING), 1002),
+    "in pieces": (lambda f: f(b"", PING, False), 1002),
+    "more than 125": (lambda f: f(bytes(126), PING), 1002),
     "not begun": (lambda f: f(b"x", CONTINUATION), 1002),
     "middle of another": (lambda f: f(b"\0", fin=False) + f(b"\0"), 1002),
     "empty": (lambda f: f(b""), 1002), "flags": (lambda f: f(b"\x03"), 1002),
     "half a status": (lambda f: f(b"\x03", CLOSE), 1002),
     "limit is 1000": (lambda f: f(b"\0" + bytes(1001)), 1009),
-    "the limit is 1000": (lambda f: f(b"\0" + bytes(600), fin=False) + f(bytes(401), CONTINUATION), 1009),
+    "the limit is 1000": (
+        lambda f: f(b"\0" + bytes(600), fin=False) + f(bytes(401), CONTINUATION), 1009),
 }
 
 
