@@ -5,50 +5,13 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rawws import (
+    BINARY, CLOSE, CONTINUATION, KEY, PING, PONG, TEXT, ready, unws, ws,
+)
 
 from mqcore.wire.probe import CANCEL, MORE, SUBSCRIBE, Probe
 
-KEY = bytes.fromhex("37fa213d")  # of the examples in RFC 6455, section 5.7
-CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0, 1, 2, 8, 9, 10
-
-
-def masked(data, key=KEY):
-    return bytes(byte ^ key[i % 4] for i, byte in enumerate(data))
-
-
-def ws(payload, opcode=BINARY, key=None, fin=True):
-    """A WebSocket frame; of a client if it has a key."""
-    bit = 0x80 if key else 0
-    n = len(payload)
-    head = bytes([opcode | (0x80 if fin else 0)])
-    if n < 126:
-        head += bytes([bit | n])
-    elif n < 65536:
-        head += bytes([bit | 126]) + n.to_bytes(2, "big")
-    else:
-        head += bytes([bit | 127]) + n.to_bytes(8, "big")
-    return head + (key + masked(payload, key) if key else payload)
-
-
-def unws(data):
-    """(first byte, payload) of each frame of a client or server."""
-    frames, at = [], 0
-    while at < len(data):
-        size, head = data[at + 1] & 127, 2
-        if size > 125:
-            head = 4 if size == 126 else 10
-            size = int.from_bytes(data[at + 2 : at + head], "big")
-        key = b"\0\0\0\0"
-        if data[at + 1] & 128:
-            key = data[at + head : at + head + 4]
-            head += 4
-        frames.append((data[at], masked(data[at + head : at + head + size], key)))
-        at += head + size
-    assert at == len(data)
-    return frames
-
-
-READY = b"\x02\x05READY\x0bSocket-Type\0\0\0\x04PAIR"
+READY = ready("PAIR")
 
 
 @pytest.fixture(params=["server", "client"])
@@ -331,7 +294,6 @@ def frames_of(messages):
 
 def test_frames_out(shaken, role):
     ours = shaken()
-    ours.control  # noqa: B018: taken
     for parts, flags in MESSAGES * 2:
         ours.put(*parts, flags=flags)
     text = ours.wire()
