@@ -6,8 +6,9 @@
 
 The session does the HTTP upgrade only (RFC 6455, section 4; wsproto), on the control thread. Then
 it steps aside: a native codec frames the traffic (wire/zws.pyx, RFC 45). Subprotocols are
-"ZWS2.0/NULL" and plain "ZWS2.0", which knows no mechanism; extensions are never agreed on, so
-nothing is compressed.
+"ZWS2.0/NULL" and plain "ZWS2.0", which knows no mechanism, and is all that browsers can offer: the
+slash in the other is no part of an HTTP token. Extensions are never agreed on, so nothing is
+compressed.
 
 Who does not fit is told so in HTTP: 404 for another path, 403 for a page of an origin that is not
 allowed, 426 for a plain request, 400 for a malformed one.
@@ -16,8 +17,8 @@ allowed, 426 for a plain request, 400 for a malformed one.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar, NamedTuple
 from urllib.parse import quote
 
 from mqcore.errors import AddressError, OptionError
@@ -26,6 +27,7 @@ from mqcore.spi.transport import Stack
 
 #: the subprotocols, the preferred one first, and the codec for each
 CODECS = {"ZWS2.0/NULL": "zws", "ZWS2.0": "zws-bare"}
+DEFAULT = "ZWS2.0/NULL"
 UNIX = ("/", ".", "@")  # how a Unix socket's address begins
 HEADER_MAX = 16 * 1024  # bytes of a request's or an answer's head
 ZONE = re.compile("%[^]]*")  # of an IPv6 address: nothing to the peer
@@ -54,6 +56,9 @@ class WebSocket(StreamFilter):
          "ws: what pages may connect: origins like https://example.org with spaces between, or * "
          "for all; unset: pages of the listener's own host and port. Connecting: the Origin to "
          "send"),
+        ("subprotocol", "text", None,
+         "ws: the only one to offer or take, ZWS2.0/NULL or ZWS2.0; unset: both. The slash is no "
+         "part of an HTTP token, so strict servers answer 400 unless it is ZWS2.0"),
     )
 
     def split(self, address: str, role: str) -> tuple[str, Own]:
@@ -76,9 +81,15 @@ class WebSocket(StreamFilter):
                 raise OptionError(f"origin {origin!r} is no origin",
                                   hint="write scheme://host or scheme://host:port")
 
+        if (options.get("subprotocol") or DEFAULT) not in CODECS:
+            raise OptionError(f"subprotocol {options['subprotocol']!r} is not known",
+                              hint=f"known are {_listed(CODECS)}")
+
     def open(self, own: Own, role: str, options: Options) -> FilterSession:
-        origins = _origins(options)
-        return Listening(own, origins) if role == "bind" else Connecting(own, origins)
+        only = options.get("subprotocol")
+        taken = [only] if only else list(CODECS)
+        make = Listening if role == "bind" else Connecting
+        return make(own, _origins(options), taken)
 
 
 def _origins(options: Options) -> list[str]:
@@ -106,14 +117,18 @@ class Upgrading(FilterSession):
 
     established = False
 
-    def __init__(self, own: Own, client: bool) -> None:
+    client: ClassVar[bool]
+
+    def __init__(self, own: Own, origins: list[str], taken: list[str]) -> None:
         super().__init__()
         # Slow to import, and only WebSocket needs it.
         from wsproto import ConnectionType
         from wsproto.handshake import H11Handshake
 
         self.own = own
-        self.shake = H11Handshake(ConnectionType.CLIENT if client else ConnectionType.SERVER)
+        self.origins = origins
+        self.taken = taken  # subprotocols
+        self.shake = H11Handshake(ConnectionType.CLIENT if self.client else ConnectionType.SERVER)
         self.seen = b""  # the head as far as it is here
         self.found: dict[str, bytes] = {}
 
@@ -123,7 +138,7 @@ class Upgrading(FilterSession):
         if self.established:  # the codec reads it
             return data
         self.seen += data
-        strange = _not_http(self.seen, self.shake.client)
+        strange = _not_http(self.seen, self.client)
         if strange:
             self.strange(strange)
         head, end, left = self.seen.partition(b"\r\n\r\n")
@@ -169,9 +184,7 @@ class Upgrading(FilterSession):
 
 
 class Listening(Upgrading):
-    def __init__(self, own: Own, origins: list[str]) -> None:
-        super().__init__(own, client=False)
-        self.origins = origins
+    client = False
 
     def judge(self, event: Any) -> None:
         from wsproto.events import AcceptConnection
@@ -179,11 +192,11 @@ class Listening(Upgrading):
         headers = {name.decode("latin-1"): value for name, value in event.extra_headers}
         self._check_path(event.target)
         self._check_origin(headers.get("origin"), event.host)
-        fitting = [name for name in event.subprotocols if name in CODECS]
+        fitting = [name for name in event.subprotocols if name in self.taken]
         if not fitting:
             self.refuse(400, "the peer offers " + (
                 f"the subprotocols {_shown(', '.join(event.subprotocols))}"
-                if event.subprotocols else "no subprotocol") + f", wanted is {_names()}")
+                if event.subprotocols else "no subprotocol") + f", wanted is {_listed(self.taken)}")
         self.agreed(fitting[0])
         self._passing += self.shake.send(AcceptConnection(subprotocol=fitting[0]))
         self.found |= {"ws-path": event.target.encode(), "ws-host": event.host.encode()}
@@ -236,9 +249,7 @@ class Listening(Upgrading):
 
 
 class Connecting(Upgrading):
-    def __init__(self, own: Own, origins: list[str]) -> None:
-        super().__init__(own, client=True)
-        self.origins = origins
+    client = True
 
     def start(self) -> None:
         from wsproto.events import Request
@@ -246,7 +257,7 @@ class Connecting(Upgrading):
         extra = [(b"Origin", self.origins[0].encode())] if self.origins else []
         self._passing += self.shake.send(Request(
             host=self.own.host, target=_target(self.own.path), extra_headers=extra,
-            subprotocols=list(CODECS)))
+            subprotocols=self.taken))
 
     def judge(self, event: Any) -> None:
         from wsproto.events import AcceptConnection
@@ -255,14 +266,15 @@ class Connecting(Upgrading):
             self._rejected(event)
         elif event.extensions:
             raise Refused("the peer wants a WebSocket extension that was not offered")
-        elif event.subprotocol not in CODECS:
-            raise Refused(f"the peer agreed to no subprotocol, wanted is {_names()}")
+        elif event.subprotocol not in self.taken:
+            raise Refused(f"the peer agreed to no subprotocol, wanted is {_listed(self.taken)}")
         else:
             self.agreed(event.subprotocol)
 
     def _rejected(self, event: Any) -> None:
         status = getattr(event, "status_code", 0)
-        hint = {404: ": is the path right?", 403: ": does it allow this origin?",
+        hint = {400: ": a strict server, or one of something else? Perhaps subprotocol=ZWS2.0 helps",
+                404: ": is the path right?", 403: ": does it allow this origin?",
                 401: ": it wants to be logged in to",
                 426: ": it wants another version of WebSocket"}.get(status, "")
         place = {bytes(name).lower(): value for name, value in getattr(event, "headers", ())}
@@ -271,8 +283,8 @@ class Connecting(Upgrading):
         raise Refused(f"the peer answered the upgrade with HTTP {status}{hint}")
 
 
-def _names() -> str:
-    return " or ".join(CODECS)
+def _listed(names: Iterable[str]) -> str:
+    return " or ".join(names)
 
 
 def _shown(text: str) -> str:

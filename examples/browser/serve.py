@@ -39,7 +39,7 @@ class Page(SimpleHTTPRequestHandler):
 def answer_sums(rep):
     for request in rep:
         try:
-            a, b = request.data.split()
+            a, b = request.split()
             rep.send(b"%d" % (int(a) + int(b)))
         except ValueError:
             rep.send(b"two integers, please")
@@ -68,7 +68,8 @@ def main(port=0):
     where = f"ws://127.0.0.1:0/%s?origin={page}"
     with mq.Rep() as rep, mq.Pub() as pub, mq.Router() as router:
         urls["sum"], urls["clock"], urls["chat"] = (
-            rep.bind(where % "sum"), pub.bind(where % "clock"), router.bind(where % "chat"))
+            socket.bind(where % name).url
+            for socket, name in ((rep, "sum"), (pub, "clock"), (router, "chat")))
         for work, socket in ((answer_sums, rep), (tell_time, pub), (chat, router)):
             threading.Thread(target=work, args=(socket,), daemon=True).start()
         print(page, *urls.values(), flush=True)

@@ -24,16 +24,9 @@ function join(...pieces) {
   return all;
 }
 
-// READY's properties: a name behind one byte of length, a value behind four.
-function ready(type) {
-  const property = (name, value) => join(
-    [name.length], name, [0, 0, value.length >> 8, value.length & 255], value);
-  return join([COMMAND, 5], "READY", property("Socket-Type", type), property("Identity", ""));
-}
-
 class Socket {
-  constructor(type, url, { reconnect = 0.2, reconnectMax = 10 } = {}) {
-    Object.assign(this, { type, url, reconnect, reconnectMax });
+  constructor(url, { routingId = "", reconnect = 0.2, reconnectMax = 10 } = {}) {
+    Object.assign(this, { url, routingId, reconnect, reconnectMax });
     this.out = [];               // messages that no connection has had
     this.inbox = [];             // messages that nobody has asked for
     this.waiting = [];           // calls of recv() that wait for one
@@ -45,10 +38,11 @@ class Socket {
   }
 
   #open() {
-    this.peer = null;            // its READY has not come
-    const ws = this.ws = new WebSocket(this.url, ["ZWS2.0/NULL"]);
+    this.peer = null;            // its routing id has not come
+    // "ZWS2.0/NULL", with READY commands, is no token, so browsers refuse to offer it
+    const ws = this.ws = new WebSocket(this.url, ["ZWS2.0"]);
     ws.binaryType = "arraybuffer";
-    ws.onopen = () => ws.send(ready(this.type));
+    ws.onopen = () => ws.send(join([0], this.routingId));
     ws.onmessage = (event) => this.#frame(new Uint8Array(event.data));
     ws.onclose = (event) => {
       this.parts = [];           // half a message is none
@@ -61,10 +55,8 @@ class Socket {
 
   #frame(frame) {
     const body = frame.subarray(1);
-    if (frame[0] & COMMAND) {
-      if (!this.peer && text(body.subarray(0, 6)) === "\x05READY") this.#ready();
-      return;                    // others are for brokers; heartbeats are the browser's work
-    }
+    if (!this.peer) { this.#ready(body); return; }
+    if (frame[0] & COMMAND) return;     // none for us: heartbeats are the browser's work
     this.parts.push(body);
     if (frame[0] & MORE) return;
     const message = this.parts;
@@ -72,8 +64,8 @@ class Socket {
     this.onreceived(message);
   }
 
-  #ready() {
-    this.peer = true;
+  #ready(routingId) {
+    this.peer = routingId;
     this.pause = this.reconnect;
     this.onready();
     const out = this.out;
@@ -109,22 +101,14 @@ class Socket {
   }
 }
 
-export class Dealer extends Socket {
-  constructor(url, options) { super("DEALER", url, options); }
-}
-
-export class Push extends Socket {
-  constructor(url, options) { super("PUSH", url, options); }
-}
-
-export class Pull extends Socket {
-  constructor(url, options) { super("PULL", url, options); }
-}
+export class Dealer extends Socket {}
+export class Push extends Socket {}
+export class Pull extends Socket {}
 
 // One request at a time; one that was under way when the connection broke is sent again.
 export class Req extends Socket {
   constructor(url, options) {
-    super("REQ", url, options);
+    super(url, options);
     this.line = Promise.resolve();
   }
 
@@ -150,7 +134,7 @@ export class Req extends Socket {
 // Prefixes to subscribe to; "" is everything.
 export class Sub extends Socket {
   constructor(url, ...topics) {
-    super("SUB", url);
+    super(url);
     this.topics = new Set(topics);
   }
 

@@ -27,7 +27,7 @@ from mqcore.wire.batch cimport (
 from mqcore.wire.codec cimport (
     BATCH_IOV, Batch, Codec, CodecOps, HandshakeConfig, Input, batch_fini, batch_reset,
 )
-from mqcore.wire.find cimport codec_find
+from mqcore.wire.codecs cimport codec_find
 
 MORE = 1
 SUBSCRIBE = 2

@@ -55,6 +55,17 @@ def test_origins_are_checked_early():
             websocket.check(None, "bind", {"origin": bad})
 
 
+def test_one_subprotocol_only():
+    with pytest.raises(OptionError, match="not known"):
+        websocket.check(None, "bind", {"subprotocol": "ZWS1.0"})
+    assert b"Protocol: ZWS2.0\r\n" in open_session("connect", subprotocol="ZWS2.0").outgoing()
+    session = open_session("bind", subprotocol="ZWS2.0")
+    session.receive(request())
+    assert session.codec == "zws-bare"
+    assert "wanted is ZWS2.0" in refused(open_session("bind", subprotocol="ZWS2.0"),
+                                         request(offers=b"ZWS2.0/NULL"))[0]
+
+
 # -- the upgrade -----------------------------------------------------------------------------------
 
 def test_example_of_the_rfc():
