@@ -47,18 +47,22 @@ def answer_sums(rep):
 
 def tell_time(pub):
     while True:
-        pub.send([b"clock", time.strftime("%H:%M:%S").encode()])
+        pub.send_parts([b"clock", time.strftime("%H:%M:%S").encode()])
         time.sleep(1)
 
 
 def chat(router):
-    """Everybody hears what anybody says. Who has gone is dropped with the first unsent line."""
-    guests = {}
-    for guest, what, *line in router:
-        name = guests.setdefault(bytes(guest), b"guest %d" % (len(guests) + 1))
-        said = b"has come" if bytes(what) == b"hello" else bytes(line[0])
-        for each in guests:
-            router.send([each, name, said])
+    """Everybody hears what anybody says."""
+    names = {}
+    while True:
+        guest, what, *line = router.recv_parts()
+        name = names.setdefault(guest, b"guest %d" % (len(names) + 1))
+        said = b"has come" if what == b"hello" else line[0]
+        for each in list(names):
+            try:
+                router.send_to(each, name, said)
+            except mq.PeerError:
+                del names[each]  # has closed the page
 
 
 def main(port=0):

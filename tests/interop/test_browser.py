@@ -4,12 +4,14 @@ import json
 import shutil
 import subprocess
 import threading
+import urllib.request
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 from programs import starter
+from waiting import until
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "browser"
@@ -144,11 +146,49 @@ def test_a_page_of_another_origin_is_refused(ctx, pages, browse):
     assert f"a page of {where} asks, which is not allowed" in event.reason
 
 
-def test_the_example(browse):
-    """serve.py and its page: what the page shows after a while."""
-    with starter() as start:
-        page = start(FOLDER / "serve.py").line().split()[0]
-        shown = browse(page, "--dump-dom", "--virtual-time-budget=8000", "--timeout=20000")
-        text = shown.stdout.read().decode()
-    assert "guest 1: has come" in text, text
-    assert text.count(":") > 3 and "nothing yet" not in text
+class Driver:
+    """What of WebDriver is needed to use a page."""
+
+    def __init__(self, port, profile):
+        self.url = f"http://127.0.0.1:{port}"
+        options = {"binary": CHROMIUM, "args": [*FLAGS, f"--user-data-dir={profile}"]}
+        made = self("session", capabilities={"alwaysMatch": {"goog:chromeOptions": options}})
+        self.url += f"/session/{made['sessionId']}"
+
+    def __call__(self, what, **data):
+        asked = urllib.request.Request(f"{self.url}/{what}", json.dumps(data).encode(),
+                                       {"Content-Type": "application/json"})
+        with urllib.request.urlopen(asked, timeout=LIMIT) as answer:
+            return json.load(answer)["value"]
+
+    def run(self, script):
+        return self("execute/sync", script=script, args=[])
+
+    def shows(self, name):
+        return self.run(f"return document.getElementById('{name}').textContent")
+
+    def end(self):
+        with urllib.request.urlopen(urllib.request.Request(self.url, method="DELETE")):
+            pass
+
+
+@pytest.mark.skipif(shutil.which("chromedriver") is None,
+                    reason="no chromedriver here (Debian: apt-get install chromium-driver)")
+def test_the_example(tmp_path):
+    """serve.py and its page, used by hand as it were."""
+    with starter() as start, subprocess.Popen(
+            ["chromedriver", "--port=0"], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            words = next(line for line in process.stdout if "successfully" in line)
+            driver = Driver(int(words.split()[-1].rstrip(".")), tmp_path)
+            driver("url", url=start(FOLDER / "serve.py").line().split()[0])
+            until(lambda: driver.shows("clock").count(":") == 2, LIMIT)
+            driver.run("document.querySelector('#sum button').click()")
+            until(lambda: driver.shows("answer") == "42", LIMIT)
+            driver.run("document.querySelector('#chat input').value = 'good morning';"
+                       "document.querySelector('#chat button').click()")
+            until(lambda: "guest 1: good morning" in driver.shows("lines"), LIMIT)
+            assert "guest 1: has come" in driver.shows("lines")
+            driver.end()
+        finally:
+            process.terminate()
