@@ -273,7 +273,7 @@ class Connecting(Upgrading):
 
     def _rejected(self, event: Any) -> None:
         status = getattr(event, "status_code", 0)
-        hint = {400: ": a strict server, or one of something else? Perhaps subprotocol=ZWS2.0 helps",
+        hint = {400: ": if it is a strict server, subprotocol=ZWS2.0 may help",
                 404: ": is the path right?", 403: ": does it allow this origin?",
                 401: ": it wants to be logged in to",
                 426: ": it wants another version of WebSocket"}.get(status, "")

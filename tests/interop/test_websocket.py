@@ -2,9 +2,10 @@
 sides, each pattern, over tcp and a Unix socket."""
 
 import contextlib
+import threading
 
 import pytest
-from rawws import BINARY, CLOSE, PING, PONG, RawWs, ready
+from rawws import BINARY, CLOSE, KEY, PING, RawWs, ready, request, ws
 from waiting import until
 
 import mqcore as mq
@@ -57,7 +58,7 @@ def test_every_message_both_ways(ctx, url):
     ("push", "pull"), ("pull", "push"), ("dealer", "router"), ("router", "dealer"),
     ("dealer", "dealer"), ("xpub", "sub"), ("sub", "xpub"), ("xsub", "xpub"),
 ])
-def test_one_way(ctx, binds, connects):
+def test_each_pattern(ctx, binds, connects):
     a, b, _ = pair_of(ctx, binds, connects, "ws://127.0.0.1:0/x")
     out, inn = (a, b) if binds in ("push", "dealer", "xpub") else (b, a)
     if out.pattern == "xpub":
@@ -164,8 +165,6 @@ def test_plain_zws_has_no_mechanism(ctx):
 
 def test_bytes_behind_the_upgrade(ctx):
     """A client need not wait for the answer: its first frames may come with the request."""
-    from rawws import KEY, request, ws
-
     s = ctx.socket("pull", recv_timeout=LIMIT)
     with RawWs.dial(s.bind("ws://127.0.0.1:0").url) as peer:
         peer.say(request() + ws(ready("PUSH"), key=KEY) + ws(b"\0early", BINARY, KEY))
@@ -191,13 +190,11 @@ def test_their_client(ctx, compression):
             assert peer.recv(LIMIT) == b"\1"
             assert peer.recv(LIMIT) == b"\0" + body[::-1]
         assert peer.ping().wait(LIMIT)
-    assert (peer.close_code, PONG) == (1000, 10)           # answered in order
+    assert peer.close_code == 1000                         # answered in order
 
 
 @contextlib.contextmanager
 def serving(handle, **options):
-    import threading
-
     with server.serve(handle, "127.0.0.1", 0, max_size=None, **options) as their:
         thread = threading.Thread(target=their.serve_forever)
         thread.start()

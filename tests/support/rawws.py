@@ -11,9 +11,9 @@ MORE, COMMAND = 1, 2
 
 
 def masked(data, key=KEY):
-    times = len(data) // 4 + 1
-    return (int.from_bytes(data, "big") ^ int.from_bytes((key * times)[:len(data)], "big")).to_bytes(
-        len(data), "big")
+    n = len(data)
+    mask = (key * (n // 4 + 1))[:n]
+    return (int.from_bytes(data, "big") ^ int.from_bytes(mask, "big")).to_bytes(n, "big")
 
 
 def ws(payload, opcode=BINARY, key=None, fin=True):

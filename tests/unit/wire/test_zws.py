@@ -6,7 +6,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rawws import (
-    BINARY, CLOSE, CONTINUATION, KEY, PING, PONG, TEXT, ready, unws, ws,
+    BINARY,
+    CLOSE,
+    CONTINUATION,
+    KEY,
+    PING,
+    PONG,
+    TEXT,
+    ready,
+    unws,
+    ws,
 )
 
 from mqcore.wire.probe import CANCEL, MORE, SUBSCRIBE, Probe
