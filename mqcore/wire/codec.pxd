@@ -24,6 +24,7 @@ cdef enum:
     BATCH_MAX = 256 * 1024    # bytes of one batch, bodies by reference not counted
     BATCH_MSGS = 8192         # messages of one batch
     BY_REFERENCE = 16 * 1024  # bodies from this size on are not copied into the batch
+    MASKED_BY_REFERENCE = 128 * 1024  # the same if they must be changed, hence copied, anyway
     BATCH_FIRST = 4096        # the buffer starts small and grows under load
     HEAD_MAX = 20             # header and a command's name, of any wire
 
@@ -87,6 +88,7 @@ cdef struct Codec:
     bint mid_out              # the last part encoded had MORE: the rest is still in the pipe
     bint mid_batch            # the batch begins in the middle of a message
     uint64_t body_out         # body bytes of the message under way
+    bint masks                # `head` gives masks
 
 cdef struct Frame:            # what a header says that lies in a batch
     size_t header             # its length

@@ -14,15 +14,13 @@ from mqcore.base.slab cimport Owner, Pool, heap_new, owner_data, slab_new
 from mqcore.base.status cimport MQ_FULL
 from mqcore.wire.codec cimport (
     BATCH_FIRST, BATCH_IOV, BATCH_MSGS, BATCH_REFS, BY_REFERENCE, END_CONTROL, HEAD_MAX,
+    MASKED_BY_REFERENCE,
 )
 from mqcore.wire.mask cimport mask_bytes
 
 cdef enum:
     ENDS_FIRST = 64
-
-# Slabs for masked copies of large bodies: capacity by class.
-cdef size_t[3] SLAB_CAPACITY = [8 * 1024 - 64, 64 * 1024 - 64, 256 * 1024 - 64]
-
+    SLAB_CAPACITY = 256 * 1024 - 64   # of the largest class, 2
 
 cdef int _grow(Batch* b, size_t need) noexcept nogil:
     cdef size_t cap = b.cap if b.cap else BATCH_FIRST
@@ -72,7 +70,7 @@ cdef bint _full(const Codec* c, Batch* b, bint by_reference) noexcept nogil:
     if by_reference and (b.n_refs == BATCH_REFS or b.n_iov > BATCH_IOV - 3):
         return True
     if c.mid_out:
-        return b.len > <size_t> BATCH_HARD - <size_t> BY_REFERENCE - <size_t> HEAD_MAX
+        return b.len > <size_t> BATCH_HARD - <size_t> MASKED_BY_REFERENCE - <size_t> HEAD_MAX
     return b.len >= BATCH_MAX or b.n_ends >= BATCH_MSGS or b.total >= END_FAR
 
 
@@ -89,13 +87,7 @@ cdef void _end(Batch* b, uint8_t flags) noexcept nogil:
 cdef int _mask_copy(Pool* pool, Msg* m, uint64_t mask) noexcept nogil:
     """A body by reference may be others' too, so it is masked on its way into memory of ours."""
     cdef size_t size = m.u.ref.size
-    cdef Owner* owner
-    if size <= SLAB_CAPACITY[1]:
-        owner = slab_new(pool, 1)
-    elif size <= SLAB_CAPACITY[2] and size > SLAB_CAPACITY[2] // 2:
-        owner = slab_new(pool, 2)
-    else:
-        owner = heap_new(pool, size)
+    cdef Owner* owner = slab_new(pool, 2) if size <= SLAB_CAPACITY else heap_new(pool, size)
     if owner == NULL:
         return MQ_NOMEM
     mask_bytes(owner_data(owner), m.u.ref.data, size, mask)
@@ -106,7 +98,8 @@ cdef int _mask_copy(Pool* pool, Msg* m, uint64_t mask) noexcept nogil:
 
 cdef int encode_put(Codec* codec, Batch* b, Msg* m) noexcept nogil:
     cdef size_t size = msg_size(m)
-    cdef bint by_reference = m.kind == MSG_REF and size >= BY_REFERENCE
+    cdef size_t least = MASKED_BY_REFERENCE if codec.masks else BY_REFERENCE
+    cdef bint by_reference = m.kind == MSG_REF and size >= least
     cdef uint8_t flags = m.flags
     cdef size_t need = b.len + HEAD_MAX + (0 if by_reference else size)
     cdef size_t head

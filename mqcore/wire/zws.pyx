@@ -435,7 +435,7 @@ cdef int _start(Codec* self, bint listening) noexcept nogil:
     if z.said:
         return MQ_OK
     z.said = True
-    z.client = not listening
+    z.client = self.masks = not listening
     self.peer.major = 3
     self.peer.minor = 1
     memcpy(self.peer.mechanism, b"NULL", 5)
