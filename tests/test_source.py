@@ -51,6 +51,7 @@ LONG: dict[str, str] = {
     "mqcore/sock/sock.pyx": "everything that happens with the lock held on the way of a message",
     "mqcore/api/aio.py": "the awaitable twin of every blocking call",
     "tests/bad_input/test_live_sockets.py": "one list of bad inputs, and what must become of them",
+    "mqcore/wire/zws.pyx": "one wire: a frame's decoder and its message's share every field",
     "mqcore/testing/transport_suite.py": "one list: what every transport must do",
     "mqcore/journal/core.pyx": "one class: all calls that append, and the same log as a sink",
     "mqcore/journal/log.pyx": "everything that happens with the log's lock held",
@@ -78,6 +79,9 @@ GLOBALS: dict[tuple[str, str], str] = {
     ("transports/ipc.py", "transport"): "the plug-in: functions, no state",
     ("transports/inproc.py", "transport"): "the plug-in: functions, no state",
     ("transports/udp.py", "transport"): "the plug-in: functions, no state",
+    ("transports/ws.py", "websocket"): "the plug-in: functions, no state",
+    ("transports/ws.py", "ws"): "a name for others, no state",
+    ("transports/ws.py", "wss"): "a name for others, no state",
 }
 WEAK_ORDER = re.compile(r"\bmemory_order_(?!seq_cst)\w+")
 MUTABLE_DISPLAY = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp)

@@ -19,8 +19,8 @@ from mqcore.link.engine cimport (
 )
 from mqcore.link.session cimport session_end, session_fail, session_rearm, session_want
 from mqcore.link.stream cimport (
-    stream_encode, stream_fill, stream_gather, stream_pending, stream_slab, stream_spare,
-    stream_use, stream_wrote,
+    stream_encode, stream_fill, stream_gather, stream_goodbye, stream_pending, stream_slab,
+    stream_spare, stream_use, stream_wrote,
 )
 from mqcore.reactor.includes cimport EAGAIN, EINTR, errno, read, write
 from mqcore.reactor.poller cimport READY_IN, READY_OUT
@@ -204,13 +204,22 @@ cdef int64_t _pending(Engine* e) noexcept nogil:
 
 
 cdef void _finish(Engine* e) noexcept nogil:
-    """The filter's own end, if it can be said now."""
-    if e.wire_sent == e.wire.n and e.filter.ops.finish != NULL:
-        e.wire.n = 0
-        if e.filter.ops.finish(e.filter, &e.wire) == MQ_OK and e.wire.n:
-            write(e.fd, e.wire.at, e.wire.n)  # what does not fit is not said
-        e.wire.n = 0
-        e.wire_sent = 0
+    """The codec's end and the filter's, if they can be said now."""
+    cdef iovec last
+    cdef int rc = MQ_OK
+    if e.wire_sent != e.wire.n:
+        return
+    e.wire.n = e.wire_sent = 0
+    last.iov_len = stream_goodbye(e)
+    if last.iov_len:
+        last.iov_base = e.codec.ctl.at + e.ctl_sent
+        rc = e.filter.ops.encode(e.filter, &last, 1, &e.wire)
+        e.codec.ctl.n = e.ctl_sent = 0
+    if rc == MQ_OK and e.filter.ops.finish != NULL:
+        rc = e.filter.ops.finish(e.filter, &e.wire)
+    if rc == MQ_OK and e.wire.n:
+        write(e.fd, e.wire.at, e.wire.n)  # what does not fit is not said
+    e.wire.n = 0
 
 
 cdef PumpOps PUMP

@@ -10,14 +10,16 @@ Whatever cannot be one of these is refused at the first byte that proves it, wit
 the peer may be: a wrong port is the commonest fault, and the reason ends up before a user's eyes.
 """
 
+from libc.stdint cimport uint64_t
 from libc.string cimport memcmp, memcpy, memset, strcmp, strlen
 
 from mqcore.base.bytes cimport bytes_append, bytes_fini
-from mqcore.base.cursor cimport load_be64
+from mqcore.base.cursor cimport load_be64, store_be64
 from mqcore.base.status cimport MQ_DONE, MQ_NEED_DATA, MQ_OK
 from mqcore.wire.codec cimport HandshakeConfig
 from mqcore.wire.ready cimport (
-    check_pattern, printable, refuse, refuse_with, say_ready, take_ready,
+    HANDSHAKE_MAX, check_pattern, printable, ready_append, ready_size, refuse, refuse_with,
+    take_ready,
 )
 
 cdef enum:
@@ -44,13 +46,13 @@ cdef int _refuse_junk(Zmtp* z) noexcept nogil:
     cdef size_t i
     cdef size_t n = z.n_seen if z.n_seen < 4 else 4
     if z.seen[0] == 0x16 and z.seen[1] == 0x03:
-        return refuse(z, "the peer speaks TLS, not ZMTP")
+        return refuse(&z.head, "the peer speaks TLS, not ZMTP")
     for i in range(11):
         if memcmp(z.seen, HTTP[i], n) == 0:
-            return refuse(z, "the peer speaks HTTP, not ZMTP")
+            return refuse(&z.head, "the peer speaks HTTP, not ZMTP")
     if memcmp(z.seen, b"SS", 2) == 0:
-        return refuse(z, "the peer speaks SSH, not ZMTP")
-    return refuse(z, "the peer does not speak ZMTP")
+        return refuse(&z.head, "the peer speaks SSH, not ZMTP")
+    return refuse(&z.head, "the peer does not speak ZMTP")
 
 
 # -- what we say ----------------------------------------------------------------------------------
@@ -107,8 +109,23 @@ cdef int _say_identity(Zmtp* z) noexcept nogil:
 
 cdef int _no_groups(Zmtp* z) noexcept nogil:
     """Before 3.0 there are no commands, so nobody can join a group."""
-    return refuse_with(z, "the peer is older than ZMTP 3.0, which %s needs%s",
+    return refuse_with(&z.head, "the peer is older than ZMTP 3.0, which %s needs%s",
                        z.head.config.pattern, "")
+
+
+cdef int _say_ready(Zmtp* z) noexcept nogil:
+    cdef size_t size = ready_size(z.head.config)
+    cdef uint8_t[9] header
+    cdef int rc
+    if size <= 255:
+        header[0] = FRAME_COMMAND
+        header[1] = <uint8_t> size
+        rc = bytes_append(&z.head.ctl, header, 2)
+    else:
+        header[0] = FRAME_COMMAND | FRAME_LONG
+        store_be64(header + 1, size)
+        rc = bytes_append(&z.head.ctl, header, 9)
+    return rc if rc else ready_append(z.head.config, &z.head.ctl)
 
 
 # -- the peer's greeting --------------------------------------------------------------------------
@@ -159,7 +176,7 @@ cdef int _greeting_first(Zmtp* z) noexcept nogil:
         if memcmp(z.seen, b"\x00SP\x00", n) != 0:
             return _refuse_junk(z)
         if n == 4:
-            return refuse(z, "the peer speaks SP (nanomsg), which this socket does not")
+            return refuse(&z.head, "the peer speaks SP (nanomsg), which this socket does not")
         return MQ_OK
     if z.seen[1] & 0xfe:                      # flags of its identity frame: only MORE is defined
         return _refuse_junk(z)
@@ -171,7 +188,7 @@ cdef int _old_greeting(Zmtp* z) noexcept nogil:
     cdef uint8_t number = z.seen[11]
     cdef int rc = MQ_OK
     if number < 12:                           # of another type we know no name: as if it said none
-        rc = check_pattern(z, <const uint8_t*> NAMES[number], strlen(NAMES[number]))
+        rc = check_pattern(&z.head, <const uint8_t*> NAMES[number], strlen(NAMES[number]))
     z.stage = STAGE_IDENTITY
     return rc if rc else _say_identity(z)
 
@@ -181,16 +198,16 @@ cdef int _mechanism(Zmtp* z) noexcept nogil:
     cdef uint8_t c = z.seen[z.n_seen - 1]
     if c == 0:
         if z.n_seen == 13:
-            return refuse(z, "the peer's greeting names no mechanism")
+            return refuse(&z.head, "the peer's greeting names no mechanism")
     elif z.n_seen > 13 and z.seen[z.n_seen - 2] == 0 or c <= 32 or c >= 127:
-        return refuse(z, "the peer's greeting is malformed: no mechanism's name")
+        return refuse(&z.head, "the peer's greeting is malformed: no mechanism's name")
     if z.n_seen < 32:
         return MQ_OK
     # nothing behind the name has come yet, so a zero follows it in any case
     printable(z.head.peer.mechanism, 21, z.seen + 12, strlen(<const char*> (z.seen + 12)))
     if strcmp(z.head.peer.mechanism, "NULL") == 0:
         return MQ_OK
-    return refuse_with(z, "the peer wants mechanism %s, this socket uses %s",
+    return refuse_with(&z.head, "the peer wants mechanism %s, this socket uses %s",
                        z.head.peer.mechanism, "NULL")
 
 
@@ -224,7 +241,7 @@ cdef int _greeting_byte(Zmtp* z) noexcept nogil:
         return _mechanism(z)
     if n == GREETING_SIZE:                    # as-server and filler are never looked at
         z.stage = STAGE_READY
-        return say_ready(z)
+        return _say_ready(z)
     return MQ_OK
 
 
@@ -246,7 +263,7 @@ cdef int _frame_need(Zmtp* z, size_t* header, uint64_t* need) noexcept nogil:
             return MQ_OK
         size = load_be64(at + 1) if at[0] == 0xff else at[0]
         if size == 0:
-            return refuse(z, "the peer sent a frame of length 0")
+            return refuse(&z.head, "the peer sent a frame of length 0")
         size -= 1                             # it counts the flags
     else:
         header[0] = 9 if at[0] & FRAME_LONG else 2
@@ -255,7 +272,7 @@ cdef int _frame_need(Zmtp* z, size_t* header, uint64_t* need) noexcept nogil:
             return MQ_OK
         size = load_be64(at + 1) if at[0] & FRAME_LONG else at[1]
     if size > HANDSHAKE_MAX:
-        return refuse(z, "the peer's handshake is longer than 64 KiB")
+        return refuse(&z.head, "the peer's handshake is longer than 64 KiB")
     need[0] = header[0] + size
     return MQ_OK
 
@@ -282,7 +299,7 @@ cdef int _frame(Zmtp* z, const uint8_t* data, size_t n, size_t* used) noexcept n
             return rc
         used[0] += take
     if z.stage == STAGE_READY:
-        return take_ready(z, z.frame.at + header, need - header)
+        return take_ready(&z.head, z.frame.at + header, need - header)
     if need == header:
         return MQ_OK
     return bytes_append(&z.head.peer.routing_id, z.frame.at + header, need - header)

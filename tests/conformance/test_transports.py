@@ -28,6 +28,14 @@ class TestInproc(TransportSuite):
     url = staticmethod(lambda tmp_path: f"inproc://{tmp_path}")
 
 
+class TestWs(TransportSuite):
+    scheme = "ws"
+    bad = ("", "nothing", "127.0.0.1:x", "127.0.0.1:70000/x", ("*:5/x", "connect"),
+           "127.0.0.1:1/#x")
+    url = staticmethod(lambda tmp_path: "ws://127.0.0.1:0/a/path")
+    wildcard = staticmethod(lambda tmp_path: "ws://127.0.0.1:*")
+
+
 README = Path(__file__).parents[2] / "transports" / "README.md"
 
 
