@@ -157,3 +157,10 @@ def ctx():
     sockets = Sockets(linger=0)
     yield sockets
     sockets.close()
+
+
+@pytest.fixture(scope="session")
+def authority(tmp_path_factory):
+    """Certificates of all kinds, as files; see support/certificates.py."""
+    from certificates import Authority
+    return Authority(tmp_path_factory.mktemp("authority"))
