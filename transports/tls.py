@@ -15,12 +15,13 @@ import ssl
 from collections.abc import Mapping
 from typing import Any
 
+from mqcore.transports.tls_context import Contexts
+from mqcore.transports.tls_reasons import Side, reason
+
 from mqcore.base.strangers import stranger
 from mqcore.errors import AddressError, OptionError
 from mqcore.spi.filter import Buffer, FilterSession, Options, Refused, StreamFilter
 from mqcore.spi.inet import parse
-from mqcore.transports.tls_context import Contexts
-from mqcore.transports.tls_reasons import Side, reason
 
 RECORD = 16 * 1024  # plain bytes in one record at most (RFC 8446, section 5.1)
 FIRST = (0x15, 0x16)  # records that a peer may begin with: alert, handshake

@@ -30,7 +30,7 @@ class Pair:
 
     def __init__(self, subject, issuer=None, names=(), role="", ca=False, days=(-1, 30)):
         self.key = ec.generate_private_key(ec.SECP256R1())
-        now = datetime.datetime.now(datetime.timezone.utc)
+        now = datetime.datetime.now(datetime.UTC)
         signer = issuer or self
         self.name = name_of(subject)
         builder = (x509.CertificateBuilder().subject_name(self.name).issuer_name(signer.name)

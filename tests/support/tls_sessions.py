@@ -1,7 +1,8 @@
 """TLS sessions without I/O, as bind() and connect() would get them, back to back."""
 
-from mqcore.options import for_link, rows_of
 from mqcore.transports.tls import filter as tls
+
+from mqcore.options import for_link, rows_of
 
 ROWS = rows_of(tls.options)
 

@@ -5,11 +5,11 @@ import ssl
 
 import pytest
 from certificates import Pair
+from mqcore.transports.tls import filter as tls
 from tls_sessions import opened, options, shake
 
 from mqcore.errors import OptionError
 from mqcore.options import for_link, rows_of, validate
-from mqcore.transports.tls import filter as tls
 
 
 def refused(role, address="localhost:1", **given):

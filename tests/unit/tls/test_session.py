@@ -6,10 +6,10 @@ import ssl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mqcore.transports.tls import filter as tls
 from tls_sessions import opened, options, pump, shake
 
 from mqcore.spi.filter import Refused
-from mqcore.transports.tls import filter as tls
 
 
 def both(authority, server=None, client=None, address="localhost:5555"):
@@ -228,7 +228,7 @@ def test_clients_that_are_refused(authority, client, server_says, client_says, v
 
 
 @pytest.mark.parametrize("text,words", [
-    (bytes.fromhex("ff00000000000000017f"), r"ZMTP without TLS: put tls\+ before the transport there"),
+    (bytes.fromhex("ff00000000000000017f"), r"ZMTP without TLS: put tls\+ before the transp"),
     (b"GET / HTTP/1.1\r\n\r\n", "HTTP or WebSocket without TLS"),
     (b"\0SP\0\0\x50\0\0", "SP without TLS"),
     (b"\x28\xb5\x2f\xfd\x04", "zstd without TLS"),
