@@ -43,7 +43,6 @@ FILE_LINES_WITHOUT_REASON = 500
 # file: why it is longer than 500 lines
 LONG: dict[str, str] = {
     "mqcore/control/links.py": "one state machine: a link from its first attempt to its end",
-    "mqcore/link/engine.pyx": "the lease and the pump under it share every field of the engine",
     "mqcore/__init__.pyi": "every public call, typed and described in one place",
     "mqcore/sock/handle.pyx": "one class: what mqcore/api and mqcore/control do with a socket",
     "mqcore/sock/core.pyx": "one class: all calls that send and receive",
@@ -63,6 +62,7 @@ GLOBALS: dict[tuple[str, str], str] = {
     ("mqcore/api/context.py", "_lock"): "guards the default context",
     ("mqcore/api/context.py", "_default"): "the default context",
     ("mqcore/spi/registry.py", "_transports"): "the cache of plug-ins found",
+    ("mqcore/spi/registry.py", "_filters"): "the cache of plug-ins found",
     ("mqcore/spi/registry.py", "_patterns"): "the cache of plug-ins found",
     ("transports/tcp.py", "transport"): "the plug-in: functions, no state",
     ("transports/ipc.py", "transport"): "the plug-in: functions, no state",
