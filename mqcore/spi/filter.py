@@ -94,7 +94,9 @@ class FilterSession:
         return None
 
     def facts(self) -> Mapping[str, bytes]:
-        """What the handshake found out about the peer, for Peer.metadata ("tls-version")."""
+        """What the handshake found out about the peer, for Peer.metadata ("tls-version"), where it
+        comes before anything that the peer itself says under the same names. "user" is for
+        Peer.user: who the peer has proven to be, b"" if nobody."""
         return {}
 
 
