@@ -20,7 +20,7 @@ from mqcore.transports.tls_reasons import Side, reason
 
 from mqcore.base.strangers import stranger
 from mqcore.errors import AddressError, OptionError
-from mqcore.spi.filter import Buffer, FilterSession, Options, Refused, StreamFilter
+from mqcore.spi.filter import Buffer, BufferSession, Options, Refused, StreamFilter
 from mqcore.spi.inet import parse
 
 RECORD = 16 * 1024  # plain bytes in one record at most (RFC 8446, section 5.1)
@@ -41,7 +41,7 @@ NOT_TLS = {
 # -- one connection --------------------------------------------------------------------------------
 
 
-class TlsSession(FilterSession):
+class TlsSession(BufferSession):
     established = False
 
     def __init__(self, ours: Ours, context: ssl.SSLContext) -> None:
@@ -50,7 +50,6 @@ class TlsSession(FilterSession):
         self._out = ssl.MemoryBIO()
         self._alert = b""
         self._known = False  # its first bytes are TLS
-        self._broken: Refused | None = None
         serving = ours.role == "bind"
         self._tls = context.wrap_bio(
             self._in, self._out, server_side=serving,
@@ -62,8 +61,8 @@ class TlsSession(FilterSession):
             self._shake()
 
     def receive(self, data: bytes) -> bytes:
-        if self._broken is not None:
-            raise self._broken
+        if self.broken is not None:
+            raise self.broken
         if not self._known and data:
             self._look(data)
         self._in.write(data)
@@ -71,7 +70,34 @@ class TlsSession(FilterSession):
             self._shake()
             if not self.established:
                 return b""
-        return self._read()
+        made, pieces = RECORD, []
+        while made == RECORD:  # a record is no larger
+            out = bytearray(RECORD)
+            made = self.receive_into(memoryview(b""), memoryview(out))
+            pieces.append(out[:made])
+            if self.broken is not None:
+                break
+        return b"".join(pieces)
+
+    def receive_into(self, data: memoryview, out: memoryview) -> int:
+        if self.broken is not None:
+            raise self.broken
+        if data:
+            self._in.write(data)
+        read, made, room = self._tls.read, 0, len(out)
+        try:
+            while made < room and (n := read(room - made, out[made:])):
+                made += n
+            self.ended = made < room
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLZeroReturnError:  # we have ended our half, too
+            self.ended = True
+        except ssl.SSLError as error:
+            refused = self._refused(error)
+            if not made:  # what came whole before the fault counts
+                raise refused from None
+        return made
 
     def send(self, data: Buffer) -> None:
         write, left = self._tls.write, memoryview(data)
@@ -87,7 +113,7 @@ class TlsSession(FilterSession):
 
     def finish(self) -> None:
         """close_notify; the peer's is not waited for."""
-        if self.established and self._broken is None:
+        if self.established and self.broken is None:
             try:
                 self._tls.unwrap()
             except (ssl.SSLError, ValueError):  # it wants the peer's; or the stream is broken
@@ -117,9 +143,9 @@ class TlsSession(FilterSession):
         if data[0] not in FIRST:
             self._alert = NO_TLS
             name = stranger(data)
-            self._broken = Refused(NOT_TLS.get(name) or f"the peer speaks {name}, not TLS"
+            self.broken = Refused(NOT_TLS.get(name) or f"the peer speaks {name}, not TLS"
                                    if name else "the peer does not speak TLS")
-            raise self._broken
+            raise self.broken
 
     def _shake(self) -> None:
         try:
@@ -130,26 +156,9 @@ class TlsSession(FilterSession):
             raise self._refused(error) from None
         self.established = True
 
-    def _read(self) -> bytes:
-        """All the plain bytes that what is here makes."""
-        read, pieces = self._tls.read, []
-        try:
-            while piece := read(RECORD):
-                pieces.append(piece)
-            self.ended = True
-        except ssl.SSLWantReadError:
-            pass
-        except ssl.SSLZeroReturnError:  # we have ended our half, too
-            self.ended = True
-        except ssl.SSLError as error:
-            refused = self._refused(error)
-            if not pieces:  # what came whole before the fault counts
-                raise refused from None
-        return b"".join(pieces)
-
     def _refused(self, error: ssl.SSLError) -> Refused:
-        self._broken = Refused(reason(error, self._ours.side))
-        return self._broken
+        self.broken = Refused(reason(error, self._ours.side))
+        return self.broken
 
 
 SHORT = {"commonName": "CN", "organizationName": "O", "organizationalUnitName": "OU",

@@ -6,7 +6,7 @@ it became is in the kernel. If the link breaks in between, the messages of that 
 received or not: they are counted as half written, never sent again.
 """
 
-from libc.stdint cimport int64_t, uint8_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t
 
 from mqcore.base.bytes cimport bytes_fini
 from mqcore.base.clock cimport now_ns
@@ -46,12 +46,17 @@ cdef bint _refuse(Engine* e, int rc) noexcept nogil:
     return False
 
 
+cdef inline uint32_t _klass(Engine* e) noexcept nogil:
+    """Of the slabs: 64 KiB, or 256 KiB when reads fill those."""
+    return 2 if e.klass == 2 else 1
+
+
 cdef bint _pull(Engine* e, const uint8_t* data, size_t n) noexcept nogil:
     """Bytes through the filter to the codec; with n = 0 what it still has. True: go on reading."""
     cdef size_t made
     cdef int rc
     while True:
-        if not stream_slab(e, 1):
+        if not stream_slab(e, _klass(e)):
             return False
         made = 0
         rc = e.filter.ops.decode(e.filter, data, n, owner_data(e.slab), e.slab.capacity, &made,
@@ -91,6 +96,10 @@ cdef void _read_into(Engine* e, Owner* raw) noexcept nogil:
         if e.link != NULL:
             e.link.traffic.reads.fetch_add(1)
             e.link.traffic.bytes_in.fetch_add(n)
+        if <size_t> n == raw.capacity:
+            e.klass = 2
+        elif <size_t> n < raw.capacity // 16:
+            e.klass = 1
         if not _pull(e, owner_data(raw), n):
             return
         if <size_t> n < raw.capacity and not e.hup:
@@ -111,7 +120,7 @@ cdef void _read(Engine* e) noexcept nogil:
             return
     if e.filter_more and not _pull(e, NULL, 0):
         return
-    raw = slab_new(e.plane.pool, 1)
+    raw = slab_new(e.plane.pool, _klass(e))
     if raw == NULL:
         session_end(e, DOWN_MEMORY, b"out of memory", 0)
         return
@@ -188,6 +197,7 @@ cdef bint _send(Engine* e) noexcept nogil:
 
 cdef void _write(Engine* e) noexcept nogil:
     cdef size_t budget = TURN
+    cdef bint bulk = e.wire.n > KEEP
     while _send(e):
         if budget < CHUNK:
             e.word.fetch_or(E_OUT)
@@ -195,8 +205,9 @@ cdef void _write(Engine* e) noexcept nogil:
         budget -= CHUNK
         if not _chunk(e):
             break
-    if e.wire.n == 0 and e.wire.cap > KEEP:
-        bytes_fini(&e.wire)
+        bulk = bulk or e.wire.n > KEEP
+    if e.wire.n == 0 and e.wire.cap > KEEP and not bulk:
+        bytes_fini(&e.wire)   # the next small one after much: in a stream of much it stays
 
 
 cdef int64_t _pending(Engine* e) noexcept nogil:

@@ -100,6 +100,22 @@ class FilterSession:
         return {}
 
 
+class BufferSession(FilterSession):
+    """A session that writes what it makes into the host's memory: no bytes object for each piece.
+    Until the handshake is over it is called like any other, then `receive_into` instead of
+    `receive`."""
+
+    #: what ends the stream behind the bytes that were just made: set instead of raised if there are
+    #: such bytes, raised by the next call
+    broken: Refused | None = None
+
+    def receive_into(self, data: memoryview, out: memoryview) -> int:
+        """Takes all of `data`, puts what it makes into `out` and returns how many bytes that are.
+        If they fill `out` to the end there may be more: it is called again, with empty `data`. Both
+        views are valid during the call only. Raises Refused."""
+        raise NotImplementedError
+
+
 class StreamFilter:
     abi: ClassVar[int] = FILTER_ABI
     kind: ClassVar[str] = "filter"

@@ -3,7 +3,9 @@
 Two filters are made here: one that runs a Python session, and one that is a chain of others.
 """
 
+from cpython.buffer cimport PyBUF_READ, PyBUF_WRITE
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.memoryview cimport PyMemoryView_FromMemory
 from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
 from libc.stdint cimport uint8_t
 from libc.stdio cimport snprintf
@@ -15,7 +17,7 @@ from mqcore.base.includes cimport iovec
 from mqcore.base.status cimport MQ_DONE, MQ_NEED_DATA, MQ_NOMEM, MQ_OK, MQ_PROTOCOL
 
 from mqcore.errors import PluginError
-from mqcore.spi.filter import Refused
+from mqcore.spi.filter import BufferSession, Refused
 
 cdef enum:
     DEPTH = 8                 # filters in one chain
@@ -114,6 +116,33 @@ cdef int _py_decode(Filter* self, const uint8_t* data, size_t n, uint8_t* out, s
     return MQ_DONE if f.ended else MQ_NEED_DATA
 
 
+cdef int _py_decode_into(Filter* self, const uint8_t* data, size_t n, uint8_t* out, size_t room,
+                         size_t* made, Bytes* down) noexcept with gil:
+    """The same for a BufferSession."""
+    cdef PyFilter* f = <PyFilter*> self
+    made[0] = 0
+    try:
+        session = <object> f.session
+        source = PyMemoryView_FromMemory(<char*> data, n, PyBUF_READ) if n else NOTHING
+        target = PyMemoryView_FromMemory(<char*> out, room, PyBUF_WRITE)
+        made[0] = session.receive_into(source, target)
+        target.release()      # whoever kept one has a dead one
+        if n:
+            source.release()
+        if made[0] > room:
+            made[0] = 0
+            raise ValueError("receive_into made more than there is room for")
+        if _outgoing(session, down):
+            return MQ_NOMEM
+        if made[0] == room or session.broken is not None:
+            return MQ_OK      # the next call has more, or raises
+        return MQ_DONE if session.ended else MQ_NEED_DATA
+    except MemoryError:
+        return MQ_NOMEM
+    except BaseException as error:
+        return _failed(f, error)
+
+
 cdef int _py_encode(Filter* self, const iovec* pieces, int n, Bytes* down) noexcept with gil:
     cdef PyFilter* f = <PyFilter*> self
     cdef int i
@@ -159,13 +188,16 @@ PY_FILTER.fini = _py_fini
 PY_FILTER.decode = _py_decode
 PY_FILTER.encode = _py_encode
 PY_FILTER.finish = _py_finish
+cdef FilterOps BUFFER_FILTER = PY_FILTER
+BUFFER_FILTER.decode = _py_decode_into
+NOTHING = memoryview(b"")
 
 
 cdef Filter* _py_filter(object session) except NULL:
     cdef PyFilter* f = <PyFilter*> calloc(1, sizeof(PyFilter))
     if f == NULL:
         raise MemoryError()
-    f.head.ops = &PY_FILTER
+    f.head.ops = &BUFFER_FILTER if isinstance(session, BufferSession) else &PY_FILTER
     Py_INCREF(session)
     f.session = <PyObject*> session
     return &f.head
