@@ -100,10 +100,9 @@ class TlsSession(BufferSession):
         return made
 
     def send(self, data: Buffer) -> None:
-        write, left = self._tls.write, memoryview(data)
         try:
-            while left.nbytes:
-                left = left[write(left):]
+            if data:
+                self._tls.write(data)  # all of it: a memory BIO takes everything
         except ssl.SSLError as error:
             raise self._refused(error) from None
 

@@ -22,6 +22,7 @@ from mqcore.spi.filter import BufferSession, Refused
 cdef enum:
     DEPTH = 8                 # filters in one chain
     PIECE = 64 * 1024
+    KEEP = 16 * 1024          # an idle connection keeps no more memory than this
 
 
 cdef class NativeFilter:
@@ -62,6 +63,7 @@ cdef struct PyFilter:
     const uint8_t* at         # of them, what is left
     size_t left
     bint ended
+    Bytes joined              # pieces on their way to `send`
 
 
 cdef int _failed(PyFilter* f, object error) except -1:
@@ -143,14 +145,35 @@ cdef int _py_decode_into(Filter* self, const uint8_t* data, size_t n, uint8_t* o
         return _failed(f, error)
 
 
-cdef int _py_encode(Filter* self, const iovec* pieces, int n, Bytes* down) noexcept with gil:
-    cdef PyFilter* f = <PyFilter*> self
+cdef int _join(PyFilter* f, const iovec* pieces, int n) noexcept nogil:
+    """One piece of them all: a call of `send` costs more than a copy, and a record for the header
+    of each message more than that."""
     cdef int i
+    if f.joined.cap > KEEP and f.joined.n <= KEEP:
+        bytes_fini(&f.joined)
+    f.joined.n = 0
+    for i in range(n):
+        if bytes_append(&f.joined, pieces[i].iov_base, pieces[i].iov_len):
+            return MQ_NOMEM
+    return MQ_OK
+
+
+cdef int _py_encode(Filter* self, const iovec* pieces, int n, Bytes* down) noexcept nogil:
+    cdef PyFilter* f = <PyFilter*> self
+    if n == 1:
+        return _py_send(f, pieces[0].iov_base, pieces[0].iov_len, down)
+    if _join(f, pieces, n):
+        return MQ_NOMEM
+    return _py_send(f, f.joined.at, f.joined.n, down)
+
+
+cdef int _py_send(PyFilter* f, void* data, size_t n, Bytes* down) noexcept with gil:
     try:
         session = <object> f.session
-        for i in range(n):
-            if pieces[i].iov_len:
-                session.send(<uint8_t[:pieces[i].iov_len]> <uint8_t*> pieces[i].iov_base)
+        if n:
+            view = PyMemoryView_FromMemory(<char*> data, n, PyBUF_READ)
+            session.send(view)
+            view.release()    # whoever kept it has a dead one
         return _outgoing(session, down)
     except MemoryError:
         return MQ_NOMEM
@@ -174,6 +197,7 @@ cdef void _py_fini(Filter* self) noexcept with gil:
     Py_DECREF(session)
     if f.plain != NULL:
         Py_DECREF(<object> f.plain)
+    bytes_fini(&f.joined)
     free(f)
     try:
         session.close()
