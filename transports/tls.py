@@ -43,6 +43,7 @@ NOT_TLS = {
 
 class TlsSession(BufferSession):
     established = False
+    ends = True
 
     def __init__(self, ours: Ours, context: ssl.SSLContext) -> None:
         self._ours = ours

@@ -24,12 +24,18 @@ from mqcore.link.stream cimport (
 )
 from mqcore.reactor.includes cimport EAGAIN, EINTR, errno, read, write
 from mqcore.reactor.poller cimport READY_IN, READY_OUT
+from mqcore.spi.filter_ops cimport FILTER_ENDS
 from mqcore.wire.codec cimport BATCH_IOV
 
 cdef enum:
     TURN = 256 * 1024
     CHUNK = 128 * 1024        # of the batch through the filter at a time
     KEEP = 16 * 1024          # an idle connection keeps no more memory than this for its output
+
+
+cdef const char* CLOSED = b"the peer closed the connection"
+cdef const char* CUT_OFF = (
+    b"the peer closed the connection without ending its stream: it was cut off, or the peer died")
 
 
 # -- in --------------------------------------------------------------------------------------------
@@ -70,6 +76,7 @@ cdef bint _pull(Engine* e, const uint8_t* data, size_t n) noexcept nogil:
         if rc == MQ_NEED_DATA:
             return True
         if rc == MQ_DONE:
+            _finish(e)        # so do we
             session_end(e, DOWN_PEER, b"the peer ended the connection", 0)
             return False
         if rc != MQ_OK:
@@ -88,7 +95,7 @@ cdef void _read_into(Engine* e, Owner* raw) noexcept nogil:
                 stream_spare(e)
                 session_rearm(e, READY_IN)
             elif n == 0:
-                session_end(e, DOWN_PEER, b"the peer closed the connection", 0)
+                session_end(e, DOWN_PEER, CUT_OFF if e.filter.ops.flags & FILTER_ENDS else CLOSED, 0)
             else:
                 session_fail(e, b"the connection broke")
             return

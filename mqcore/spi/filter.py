@@ -56,6 +56,8 @@ class FilterSession:
     transparent: bool = False
     #: the peer ended its stream in order (TLS close_notify): nothing comes after
     ended: bool = False
+    #: the peer says so whenever it ends (as TLS does): a connection that ends without was cut off
+    ends: bool = False
     #: wire format that this filter carries, "" for whatever the socket speaks as on a bare stream;
     #: "zws": ZMTP over WebSocket messages (RFC 45). Only the outermost filter may set it
     codec: str = ""

@@ -58,6 +58,7 @@ cdef NativeFilter native_filter(Filter* filter):
 
 cdef struct PyFilter:
     Filter head
+    FilterOps own
     PyObject* session
     PyObject* plain           # bytes that `receive` made, given out piece by piece
     const uint8_t* at         # of them, what is left
@@ -212,8 +213,6 @@ PY_FILTER.fini = _py_fini
 PY_FILTER.decode = _py_decode
 PY_FILTER.encode = _py_encode
 PY_FILTER.finish = _py_finish
-cdef FilterOps BUFFER_FILTER = PY_FILTER
-BUFFER_FILTER.decode = _py_decode_into
 NOTHING = memoryview(b"")
 
 
@@ -221,7 +220,12 @@ cdef Filter* _py_filter(object session) except NULL:
     cdef PyFilter* f = <PyFilter*> calloc(1, sizeof(PyFilter))
     if f == NULL:
         raise MemoryError()
-    f.head.ops = &BUFFER_FILTER if isinstance(session, BufferSession) else &PY_FILTER
+    f.head.ops = &f.own
+    f.own = PY_FILTER
+    if isinstance(session, BufferSession):
+        f.own.decode = _py_decode_into
+    if session.ends:
+        f.own.flags |= FILTER_ENDS
     Py_INCREF(session)
     f.session = <PyObject*> session
     return &f.head

@@ -259,6 +259,11 @@ def filter_options(name: str) -> tuple[Option, ...]:
     return _filters.options(name)
 
 
+def link_options() -> tuple[Option, ...]:
+    """The rows of every transport and filter that works."""
+    return _transports.all_options() + _filters.all_options()
+
+
 def pattern_options(name: str) -> tuple[Option, ...]:
     pattern(name)
     return _patterns.options(name)
@@ -266,7 +271,7 @@ def pattern_options(name: str) -> tuple[Option, ...]:
 
 def all_options() -> tuple[Option, ...]:
     """The rows of every plug-in: with TABLE, what the README and the stubs are rendered from."""
-    return _transports.all_options() + _filters.all_options() + _patterns.all_options()
+    return link_options() + _patterns.all_options()
 
 
 def transports() -> list[PluginInfo]:
