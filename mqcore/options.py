@@ -440,7 +440,9 @@ def render_table(extra: Iterable[Option] = ()) -> str:
         if numeric:  # a bound that nobody will meet says nothing
             low, high = row.range
             span = f"from {low:g}" if high >= 1e9 else f"{low:g} to {high:g}"
-        doc = row.doc + (f"; None: {row.none}" if row.none else "")
+        doc = row.doc
+        if row.none and "None: " not in doc:
+            doc += f"; None: {row.none}"
         star = "*" if "endpoint" in row.scope else ""
         unit = f" ({row.unit})" if row.unit and row.type == "int" else ""
         lines.append(f"| `{row.name}`{star} | {_type_word(row)}{unit} | `{_default_word(row)}` "

@@ -17,7 +17,7 @@ def serving() -> ssl.SSLContext:
 
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
-    now = datetime.datetime.now(datetime.timezone.utc)
+    now = datetime.datetime.now(datetime.UTC)
     day = datetime.timedelta(days=1)
     made = x509.CertificateBuilder(
         name, name, key.public_key(), x509.random_serial_number(), now - day, now + day

@@ -210,21 +210,22 @@ class Tls(StreamFilter):
     doc = "TLS 1.2 and 1.3: encrypted, the server (and the client) known by certificates"
     options = (
         ("tls_cert", "text", None, "the certificate to show, a PEM file, with those of the CAs "
-                                   "between it and the root; to listen, it must be there"),
-        ("tls_key", "text", None, "its private key, a PEM file that not everybody may read; not "
-                                  "set: in the file of tls_cert"),
+                                   "between it and the root; None: none, which only a connecting "
+                                   "socket may have"),
+        ("tls_key", "text", None, "its private key, a PEM file that not everybody may read; None: "
+                                  "it is in the file of tls_cert"),
         ("tls_key_password", "secret", None, "opens an encrypted key; never in a URL"),
         ("tls_ca", "text", None, "whom to trust: a PEM file of CA certificates, or a folder of "
-                                 "such; not set: the system's"),
-        ("tls_verify", "choice", "full", "what a connecting socket checks of a server: host name "
-                                         "and certificate, the certificate alone, nothing at all",
+                                 "such; None: the system's"),
+        ("tls_verify", "choice", "full", "what a connecting socket checks of a server: certificate "
+                                         "and host name, the certificate alone, nothing at all",
          ("full", "ca", "none")),
-        ("tls_hostname", "text", None, "the name that the server must have and is asked for (SNI); "
-                                       "not set: the URL's host"),
+        ("tls_hostname", "text", None, "the name that the server must have, and is asked for "
+                                       "(SNI); None: the URL's host"),
         ("tls_mutual", "bool", None, "a listening socket lets in only clients whose certificate is "
-                                     "from tls_ca; not set: yes if tls_ca is given"),
+                                     "from tls_ca; None: yes if tls_ca is given"),
         ("tls_min_version", "choice", "1.2", "the oldest TLS that is spoken", ("1.2", "1.3")),
-        ("tls_context", "object", None, "all that as a context of your own (tls_hostname may be "
+        ("tls_context", "object", None, "all that as a context of your own (tls_hostname may stand "
                                         "beside it); never in a URL", (ssl.SSLContext,)),
     )
 

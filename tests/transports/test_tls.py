@@ -1,19 +1,16 @@
 """tls+tcp:// over real connections: what passes, who is refused and is told why, how it ends."""
 
-import itertools
 import os
 import shutil
 import socket as pysocket
 import ssl
 import subprocess
-import threading
 
 import pytest
 from certificates import Pair
 from waiting import until
 
-import mqcore as mq
-from mqcore.errors import ConnectTimeout, HandshakeFailed, OptionError
+from mqcore.errors import HandshakeFailed, OptionError
 
 GREETING = bytes.fromhex("ff00000000000000017f 0301") + b"NULL".ljust(20, b"\0") + bytes(32)
 
@@ -213,7 +210,7 @@ def test_an_end_in_order_is_told_from_a_cut_off_one(ctx, served, authority, how,
         if how == "unwrap":
             peer.unwrap()
         else:
-            peer.detach_and_cut()
+            peer.shutdown(pysocket.SHUT_RDWR)  # FIN without close_notify
     assert reason in until(lambda: gone)[0]
 
 
@@ -255,10 +252,6 @@ class ByHand(ssl.SSLSocket):
             assert more, "the peer left"
             data += more
         return data
-
-    def detach_and_cut(self) -> None:
-        """FIN without close_notify."""
-        pysocket.socket(fileno=os.dup(self.fileno())).shutdown(pysocket.SHUT_RDWR)
 
 
 def by_hand(authority, port: int, pattern: bytes = b"PUSH") -> ByHand:

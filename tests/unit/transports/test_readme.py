@@ -2,7 +2,11 @@
 
 import re
 import select
+import shutil
+import subprocess
 from pathlib import Path
+
+import pytest
 
 from mqcore.spi.registry import STREAM
 
@@ -25,3 +29,18 @@ def test_the_smallest_transport_works(opts, closing):
     assert transport.names(far) == ("", "") and transport.pid(far) is None
     near.send(b"hello")
     assert far.recv(9) == b"hello"
+
+
+def test_tls_in_five_minutes(tmp_path, monkeypatch, capsys):
+    if shutil.which("openssl") is None:
+        pytest.skip("the openssl command is not here")
+    text = README.read_text().partition("## TLS in five minutes")[2]
+    commands = re.search(r"```sh\n(.*?)```", text, re.S).group(1)
+    subprocess.run(["sh", "-e"], input=commands, text=True, cwd=tmp_path, check=True,
+                   capture_output=True)
+    monkeypatch.chdir(tmp_path)
+    scope = {}
+    for code in re.findall(r"```python\n(.*?)```", text, re.S):
+        exec(code, scope)
+    first, second = capsys.readouterr().out.splitlines()
+    assert first == "b'secret'" and "'alice'" in second
