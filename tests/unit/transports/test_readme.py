@@ -34,7 +34,7 @@ def test_the_smallest_transport_works(opts, closing):
 def test_tls_in_five_minutes(tmp_path, monkeypatch, capsys):
     if shutil.which("openssl") is None:
         pytest.skip("the openssl command is not here")
-    text = README.read_text().partition("## TLS in five minutes")[2]
+    text = README.read_text().partition("## TLS in five minutes")[2].partition("\n## ")[0]
     commands = re.search(r"```sh\n(.*?)```", text, re.S).group(1)
     subprocess.run(["sh", "-e"], input=commands, text=True, cwd=tmp_path, check=True,
                    capture_output=True)
