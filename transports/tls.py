@@ -180,6 +180,10 @@ class Ours:
         self._contexts: Contexts | None = None
         self._ticket: tuple[ssl.SSLContext, ssl.SSLSession] | None = None
 
+    def __eq__(self, other: object) -> bool:
+        """The same part of an address."""
+        return isinstance(other, Ours) and (self.role, self.host) == (other.role, other.host)
+
     def context(self, options: Options) -> ssl.SSLContext:
         if self._contexts is None:
             contexts = Contexts(self.role, options)
