@@ -95,7 +95,8 @@ cdef void _read_into(Engine* e, Owner* raw) noexcept nogil:
                 stream_spare(e)
                 session_rearm(e, READY_IN)
             elif n == 0:
-                session_end(e, DOWN_PEER, CUT_OFF if e.filter.ops.flags & FILTER_ENDS else CLOSED, 0)
+                session_end(e, DOWN_PEER,
+                            CUT_OFF if e.filter.ops.flags & FILTER_ENDS else CLOSED, 0)
             else:
                 session_fail(e, b"the connection broke")
             return
