@@ -1,6 +1,7 @@
 """Types of the public names; what each call means is in its docstring."""
 
 import enum
+import ssl
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -106,7 +107,18 @@ T_co = TypeVar("T_co", covariant=True)
 
 # -- options ---------------------------------------------------------------------------------------
 
-class EndpointOptions(TypedDict, total=False):
+class TlsOptions(TypedDict, total=False):
+    tls_cert: str | None
+    tls_key: str | None
+    tls_key_password: str | None
+    tls_ca: str | None
+    tls_verify: Literal["full", "ca", "none"]
+    tls_hostname: str | None
+    tls_mutual: bool | None
+    tls_min_version: Literal["1.2", "1.3"]
+    tls_context: ssl.SSLContext | None
+
+class EndpointOptions(TlsOptions, total=False):
     max_message_size: int | None
     connect_timeout: float | None
     handshake_timeout: float | None

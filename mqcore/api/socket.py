@@ -88,6 +88,14 @@ def _addresses(given: Any) -> tuple[Any, ...]:
                          hint='write it like "tcp://127.0.0.1:5555"') from None
 
 
+def _rows(pattern: str, names: Iterable[str]) -> tuple[table.Option, ...]:
+    """The rows that these options may be of: the pattern's, and those of transports and filters,
+    which are loaded only if one of them is named."""
+    rows = registry.pattern_options(pattern)
+    known = table.table(rows)
+    return rows if all(name in known for name in names) else rows + registry.link_options()
+
+
 class Socket(AsyncFace, SocketCore):
     """Base of the pattern classes. Any thread may use it: a message is sent and received whole.
     `with` closes it."""
@@ -109,8 +117,8 @@ class Socket(AsyncFace, SocketCore):
         self._wakers: Any = weakref.WeakValueDictionary()
         known = table.defaults(rows, name)
         shared = {k: v for k, v in self._context._defaults.items()
-                  if k in known and means_something(plugin, k, v)}
-        given = table.validate_all(options, extra=rows, pattern=name)
+                   if k in known and means_something(plugin, k, v)}
+        given = table.validate_all(options, extra=_rows(name, options), pattern=name)
         self._options: dict[str, Any] = {**known, **shared, **given}
         self._check(plugin)
         self._links = SocketLinks(self._context._hub, self, plugin, self._options)
@@ -154,7 +162,8 @@ class Socket(AsyncFace, SocketCore):
         if name not in self._options:
             raise OptionError(f"option {name!r} does not apply to {self._pattern}")
         rows = registry.pattern_options(self._pattern)
-        value = table.validate(name, value, extra=rows, pattern=self._pattern)
+        value = table.validate(name, value, extra=_rows(self._pattern, (name,)),
+                               pattern=self._pattern)
         if name in FIXED:
             raise OptionError(f"option {name!r} cannot change any more, the socket is open",
                               hint=f"give it to {type(self).__name__}({name}=...)")

@@ -55,7 +55,7 @@ class Wire:
     """One engine, as the control plane remembers it."""
 
     __slots__ = ("endpoint", "facts", "options", "owner", "peer", "pid", "remote", "slot",
-                 "transport", "wire")
+                 "transport", "user", "wire")
 
     def __init__(self, route: Route, owner: Any, endpoint: Endpoint, remote: str, pid: int | None,
                  options: Mapping[str, Any]) -> None:
@@ -67,8 +67,15 @@ class Wire:
         self.transport = route.transport
         self.wire = "" if route.transport.kind == "stream" else route.transport.scheme
         self.facts: dict[str, bytes] = {}  # what filters found out about the peer
+        self.user: str | None = None  # who it has proven to be
         self.peer: Peer | None = None
         self.slot = -1
+
+    def learn(self, facts: Mapping[str, bytes]) -> None:
+        """What one filter found out; of two that know the peer, the inner one is believed."""
+        found = dict(facts)
+        self.user = found.pop("user", b"").decode("utf-8", "replace") or self.user
+        self.facts.update(found)
 
 
 def encode_metadata(metadata: Mapping[str, bytes]) -> bytes:
@@ -392,7 +399,7 @@ class SocketLinks:
         size = options["max_message_size"]
         codec = next((session.codec for session in sessions if session.codec), "zmtp")
         for session in sessions:
-            wire.facts.update(session.facts())
+            wire.learn(session.facts())
         with self.hub.lock:
             slot = self.core._adopt(
                 sock.fileno(), wire.owner is not None, options["prio"],
@@ -456,7 +463,7 @@ class SocketLinks:
             routing_id=facts["routing_id"], pid=wire.pid,
             metadata={name: value for name, value in decode_metadata(facts["metadata"]).items()
                       if name.lower() not in ("socket-type", "identity")} | wire.facts,
-            prio=wire.options["prio"])
+            user=wire.user, prio=wire.options["prio"])
         wire.peer = peer
         self.peers[number] = peer
         wire.endpoint.note(None)

@@ -355,6 +355,11 @@ def filter_options(name: str) -> tuple[Option, ...]:
     return _filters.options(name)
 
 
+def link_options() -> tuple[Option, ...]:
+    """The rows of every transport, filter and resolver that works."""
+    return _transports.all_options() + _filters.all_options() + _resolvers.all_options()
+
+
 def resolver_options(scheme: str) -> tuple[Option, ...]:
     return _resolvers.options(scheme)
 
@@ -366,8 +371,7 @@ def pattern_options(name: str) -> tuple[Option, ...]:
 
 def all_options() -> tuple[Option, ...]:
     """The rows of every plug-in: with TABLE, what the README and the stubs are rendered from."""
-    return (_transports.all_options() + _filters.all_options() + _resolvers.all_options()
-            + _patterns.all_options())
+    return link_options() + _patterns.all_options()
 
 
 def lend(kind: str, plugin: Any, who: str) -> contextlib.AbstractContextManager[None]:

@@ -45,13 +45,18 @@ cdef int _refuse_junk(Zmtp* z) noexcept nogil:
     """The first two bytes are no ZMTP. Whose are they?"""
     cdef size_t i
     cdef size_t n = z.n_seen if z.n_seen < 4 else 4
-    if z.seen[0] == 0x16 and z.seen[1] == 0x03:
-        return refuse(&z.head, "the peer speaks TLS, not ZMTP")
+    if (z.seen[0] == 0x16 or z.seen[0] == 0x15) and z.seen[1] == 0x03:
+        return refuse(&z.head, "the peer speaks TLS, not ZMTP: "
+                      "put tls+ before the transport here, or take it off there")
     for i in range(11):
         if memcmp(z.seen, HTTP[i], n) == 0:
-            return refuse(&z.head, "the peer speaks HTTP, not ZMTP")
-    if memcmp(z.seen, b"SS", 2) == 0:
+            return refuse(&z.head, "the peer speaks HTTP or WebSocket, not ZMTP: "
+                          "for WebSocket put ws+ before the transport here")
+    if memcmp(z.seen, b"SSH-", n) == 0:
         return refuse(&z.head, "the peer speaks SSH, not ZMTP")
+    if memcmp(z.seen, b"\x28\xb5\x2f\xfd", n) == 0:
+        return refuse(&z.head, "the peer speaks zstd, not ZMTP: "
+                      "put zstd+ before the transport here, or take it off there")
     return refuse(&z.head, "the peer does not speak ZMTP")
 
 

@@ -104,9 +104,11 @@ def test_stub_annotates_everything():
 def test_stub_options_are_the_table():
     fields = members("Options")
     rows = [row for row in options.TABLE if not row.patterns]
+    tls = members("TlsOptions")
+    assert list(tls) == [row.name for row in registry.filter_options("tls")]
     base = members("EndpointOptions")
-    assert list(base) == [row.name for row in rows if "endpoint" in row.scope]
-    assert set(fields) == {row.name for row in rows}
+    assert list(base) == [*tls, *(row.name for row in rows if "endpoint" in row.scope)]
+    assert set(fields) == {row.name for row in rows} | set(tls)
 
 
 def test_every_public_name_is_in_the_stub():

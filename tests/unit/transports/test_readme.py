@@ -2,7 +2,12 @@
 
 import re
 import select
+import shutil
+import subprocess
+import sys
 from pathlib import Path
+
+import pytest
 
 from mqcore.spi.registry import STREAM
 
@@ -25,3 +30,17 @@ def test_the_smallest_transport_works(opts, closing):
     assert transport.names(far) == ("", "") and transport.pid(far) is None
     near.send(b"hello")
     assert far.recv(9) == b"hello"
+
+
+def test_tls_in_five_minutes(tmp_path):
+    if shutil.which("openssl") is None:
+        pytest.skip("the openssl command is not here")
+    text = README.read_text().partition("## TLS in five minutes")[2].partition("\n## ")[0]
+    commands = re.search(r"```sh\n(.*?)```", text, re.S).group(1)
+    subprocess.run(["sh", "-e"], input=commands, text=True, cwd=tmp_path, check=True,
+                   capture_output=True)
+    program = "".join(re.findall(r"```python\n(.*?)```", text, re.S))
+    answer = subprocess.run([sys.executable, "-c", program], text=True, cwd=tmp_path, check=True,
+                            capture_output=True)
+    first, second = answer.stdout.splitlines()
+    assert first == "b'secret'" and "'alice'" in second
