@@ -26,7 +26,7 @@ is there as soon as the engine starts, and `fd` is the engine's to read and writ
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 
 from mqcore.base.message cimport Msg
-from mqcore.base.slab cimport Pool
+from mqcore.base.slab cimport Landing, Pool
 
 cdef enum:
     MESSAGE_ENGINE_ABI = 1
@@ -43,6 +43,7 @@ cdef struct MessageEngine:    # the head of every message engine's state
     # -- set by the host before `start` -----------------------------------------------------------
     int fd
     Pool* pool                # bodies come from here (msg_init_copy, slab_new)
+    Landing* landing          # memory made ahead for large bodies; NULL: none
     int64_t max_message_size  # bytes of a whole message; -1 no limit
     bint connected            # 1: our connect(), 0: our bind()
 
@@ -62,9 +63,10 @@ cdef struct MessageEngineOps:
     int (*read)(MessageEngine* self, Msg* out, size_t cap, size_t* n) noexcept nogil
     # One whole message out (control ones too). MQ_OK: taken, the handles are the engine's, and it
     # counts as written: the kernel or the peer's memory has it; MQ_AGAIN: no room, nothing taken,
-    # there will be an edge when there is; MQ_UNSUPPORTED: it can never be carried (too large, too
-    # many parts), nothing taken, the host counts it as dropped (unsendable); MQ_GONE; MQ_PROTOCOL;
-    # MQ_NOMEM.
+    # there will be an edge when there is, and the host then offers the same message again (so an
+    # engine may have begun with it: shm streams what is larger than its ring); MQ_UNSUPPORTED: it
+    # can never be carried (too large, too many parts), nothing taken, the host counts it as dropped
+    # (unsendable); MQ_GONE; MQ_PROTOCOL; MQ_NOMEM.
     int (*write)(MessageEngine* self, Msg* parts, size_t n) noexcept nogil
     # After a run of writes: publish, wake the other side. May be NULL. MQ_OK, MQ_GONE.
     int (*flush)(MessageEngine* self) noexcept nogil

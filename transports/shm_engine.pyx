@@ -1,0 +1,414 @@
+"""shm: the message engine over two rings in shared memory. shm.py makes the connection, shm_ring.pxd
+has the rings, shm.md the layout.
+
+A message is its parts one after the other, each a word (size << 8 | flags) and the body, filled up
+to whole words. A record of up to RECORD_WHOLE bytes is published whole, a message of up to
+MESSAGE_WHOLE too; what is larger goes through the ring as a stream while the reader takes it out,
+so a message may be larger than the ring. `write` then says MQ_AGAIN until the last byte is in.
+
+The reader copies each body out, once, and looks at it only afterwards. Nothing in the shared memory
+is believed (shm_ring.pxd); a peer that writes nonsense gets MQ_PROTOCOL, and nobody else notices.
+"""
+
+from libc.stdint cimport int64_t, uint8_t, uint64_t
+from libc.stdio cimport snprintf
+from libc.stdlib cimport calloc, free
+from posix.mman cimport (
+    MADV_DONTFORK, MAP_FAILED, MAP_SHARED, PROT_READ, PROT_WRITE, madvise, mmap, munmap,
+)
+
+from mqcore.base.message cimport (
+    MSG_CANCEL, MSG_CONTROL, MSG_INLINE_MAX, MSG_MORE, MSG_SUBSCRIBE, Msg, msg_close, msg_data,
+    msg_init, msg_init_copy, msg_init_ref, msg_size,
+)
+from mqcore.base.slab cimport (
+    LAND_FROM, Owner, heap_grow, heap_new, landing_take, owner_data, owner_release, owner_retain,
+    slab_new,
+)
+from mqcore.base.status cimport MQ_AGAIN, MQ_NOMEM, MQ_OK, MQ_PROTOCOL
+from mqcore.reactor.includes cimport close
+from mqcore.reactor.wakeup cimport eventfd_signal
+from mqcore.spi.message_engine cimport (
+    ENGINE_STREAM, MESSAGE_ENGINE_ABI, MessageEngine, MessageEngineOps, NativeEngine, native_engine,
+)
+from mqcore.transports.shm_ring cimport (
+    RING_BROKEN, RING_SHARED, RingIn, RingOut, RingShared, ring_block, ring_doze, ring_free,
+    ring_get, ring_get_word, ring_held, ring_in_init, ring_out_init, ring_pad, ring_put,
+    ring_put_word, ring_room, ring_show, ring_unread,
+)
+
+from mqcore.errors import UsageError
+
+cdef enum:
+    PAGE = 4096               # header and control words; the rings' data follows
+    RINGS_AT = 1024           # control words of the ring from the connecting side; then the other's
+    RECORD_WHOLE = 4096       # bytes, the word in front included
+    MESSAGE_WHOLE = 16 * 1024
+    CHUNK = 64 * 1024         # of a large body, between two looks at the other side
+    TURN = 1024 * 1024        # bytes that one call moves, about
+    BODY_FIRST = 1024 * 1024  # memory for a large body until so much of it has come
+    SLICE_FROM = 8 * 1024     # fewer bytes than this waiting: small bodies get memory of their own
+    SLAB_CLASS = 1            # 64 KiB
+
+RING_LEAST = 64 << 10
+RING_MOST = 1 << 30
+HEADER = RINGS_AT
+
+cdef struct ShmEngine:
+    MessageEngine base
+    RingOut out
+    RingIn inn
+    void* map
+    size_t map_size
+    int peer                  # eventfd that wakes the peer
+    # a large message under way out: parts before `part` are in the ring, and `put` bytes of it
+    bint streaming
+    size_t part
+    uint64_t put
+    # a large body under way in
+    Msg body
+    bint busy
+    bint mid_in               # the last part said MORE
+    uint64_t size
+    uint64_t got
+    uint64_t room             # bytes of its memory
+    uint64_t proven           # the largest body that came
+    # small bodies
+    Owner* slab
+    uint64_t slab_used
+
+
+cdef inline void _signal(ShmEngine* e) noexcept nogil:
+    eventfd_signal(e.peer)
+
+
+cdef int _refuse(ShmEngine* e, const char* why) noexcept nogil:
+    e.base.reason = why
+    return MQ_PROTOCOL
+
+
+cdef const char* BAD_POSITION = b"the peer wrote an impossible position into the shared memory"
+
+
+# -- out -------------------------------------------------------------------------------------------
+
+cdef int _flush(MessageEngine* self) noexcept nogil:
+    cdef ShmEngine* e = <ShmEngine*> self
+    if ring_show(&e.out):
+        _signal(e)
+    return MQ_OK
+
+
+cdef int64_t _room(ShmEngine* e, uint64_t want) noexcept nogil:
+    """ring_room, and an edge to come if it is less than `want`."""
+    cdef int64_t room = ring_room(&e.out, want)
+    if room >= <int64_t> want or room < 0:
+        return room
+    _flush(&e.base)           # the reader can only make room by what it sees
+    return ring_block(&e.out, want)
+
+
+cdef int _short(ShmEngine* e, int64_t room) noexcept nogil:
+    return MQ_AGAIN if room >= 0 else _refuse(e, BAD_POSITION)
+
+
+cdef inline void _put_header(ShmEngine* e, Msg* m, uint64_t size) noexcept nogil:
+    ring_put_word(&e.out, size << 8 | (m.flags & (MSG_MORE | MSG_CONTROL)))
+
+
+cdef int _write(MessageEngine* self, Msg* parts, size_t n) noexcept nogil:
+    cdef ShmEngine* e = <ShmEngine*> self
+    cdef uint64_t total = 0
+    cdef uint64_t size
+    cdef int64_t room
+    cdef size_t i
+    cdef int rc
+    if not e.streaming:
+        for i in range(n):
+            total += 8 + ring_pad(msg_size(&parts[i]))
+        if total > MESSAGE_WHOLE:
+            e.streaming = True
+            e.part = 0
+            e.put = 0
+    if e.streaming:
+        rc = _stream(e, parts, n)
+        if rc:
+            return rc
+        e.streaming = False
+    else:
+        room = _room(e, total)
+        if room < <int64_t> total:
+            return _short(e, room)
+        for i in range(n):
+            size = msg_size(&parts[i])
+            _put_header(e, &parts[i], size)
+            ring_put(&e.out, msg_data(&parts[i]), size)
+    for i in range(n):
+        msg_close(&parts[i])
+    return MQ_OK
+
+
+cdef int _stream(ShmEngine* e, Msg* parts, size_t n) noexcept nogil:
+    """Goes on with a message that is larger than what is published whole."""
+    cdef uint64_t size, want, left
+    cdef uint64_t budget = TURN
+    cdef int64_t room
+    cdef Msg* m
+    while e.part < n:
+        m = &parts[e.part]
+        size = msg_size(m)
+        left = size - e.put
+        want = ring_pad(left) + 8
+        room = _room(e, want if want <= RECORD_WHOLE else RECORD_WHOLE)
+        if room < <int64_t> (want if want <= RECORD_WHOLE else RECORD_WHOLE):
+            return _short(e, room)
+        if e.put == 0:
+            _put_header(e, m, size)
+            room -= 8
+        if left > <uint64_t> room:
+            left = room
+        if left > CHUNK:
+            left = CHUNK
+        ring_put(&e.out, msg_data(m) + e.put, left)
+        e.put += left
+        _flush(&e.base)       # the reader takes it out while we put more
+        if e.put == size:
+            e.part += 1
+            e.put = 0
+        elif budget < left:
+            eventfd_signal(e.base.wake)  # it is others' turn: we come again
+            return MQ_AGAIN
+        else:
+            budget -= left
+    return MQ_OK
+
+
+cdef int64_t _pending(MessageEngine* self) noexcept nogil:
+    cdef int64_t unread = ring_unread(&(<ShmEngine*> self).out)
+    return unread if unread > 0 else 0
+
+
+# -- in --------------------------------------------------------------------------------------------
+
+cdef int _check(ShmEngine* e, uint64_t flags, uint64_t size) noexcept nogil:
+    cdef int64_t limit = e.base.max_message_size
+    if flags & ~(<uint64_t> (MSG_MORE | MSG_CONTROL)):
+        return _refuse(e, b"the peer sent a part with unknown flags")
+    if flags & MSG_CONTROL and (e.mid_in or (flags != MSG_SUBSCRIBE and flags != MSG_CANCEL)):
+        return _refuse(e, b"the peer sent a subscription in the middle of a message")
+    if limit >= 0 and size > <uint64_t> limit:
+        snprintf(e.base.reason_text, sizeof(e.base.reason_text),
+                 b"the peer announced a part of %llu bytes, the limit is %lld",
+                 <unsigned long long> size, <long long> limit)
+        return _refuse(e, e.base.reason_text)
+    return MQ_OK
+
+
+cdef int _small(ShmEngine* e, Msg* m, uint64_t size, uint64_t held) noexcept nogil:
+    """A body that is there whole. Where many are, they share a slab."""
+    cdef Owner* owner
+    cdef uint64_t used
+    if size <= MSG_INLINE_MAX:
+        msg_init(m)
+        m.size8 = <uint8_t> size
+        ring_get(&e.inn, &m.u.inl[0], size)
+        return MQ_OK
+    if e.slab != NULL and e.slab.capacity - e.slab_used < size:
+        owner_release(e.slab)
+        e.slab = NULL
+    if e.slab == NULL and held >= SLICE_FROM:
+        e.slab = slab_new(e.base.pool, SLAB_CLASS)
+        e.slab_used = 0
+        if e.slab == NULL:
+            return MQ_NOMEM
+    if e.slab != NULL:
+        owner = e.slab
+        owner_retain(owner)
+        used = e.slab_used
+        e.slab_used += ring_pad(size)
+    else:
+        owner = heap_new(e.base.pool, size)
+        used = 0
+        if owner == NULL:
+            return MQ_NOMEM
+    msg_init_ref(m, owner, owner_data(owner) + used, size)
+    ring_get(&e.inn, m.u.ref.data, size)
+    return MQ_OK
+
+
+cdef int _open(ShmEngine* e, uint64_t flags, uint64_t size) noexcept nogil:
+    """A large body begins: memory made ahead for it, or a block that grows with what comes."""
+    cdef Owner* owner = NULL
+    e.room = size
+    if size >= LAND_FROM and e.base.landing != NULL:
+        owner = landing_take(e.base.landing, size)
+    if owner == NULL:
+        e.room = min(size, max(<uint64_t> BODY_FIRST, ring_pad(e.proven)))
+        owner = heap_new(e.base.pool, e.room)
+        if owner == NULL:
+            return MQ_NOMEM
+    msg_init_ref(&e.body, owner, owner.room if owner.room != NULL else owner_data(owner), size)
+    e.body.flags = <uint8_t> flags
+    e.busy = True
+    e.size = size
+    e.got = 0
+    return MQ_OK
+
+
+cdef int _grow(ShmEngine* e) noexcept nogil:
+    """The body's memory is full, the body is not: double it, never beyond the body's size."""
+    cdef uint64_t room = e.room * 2 if e.size - e.room > e.room else e.size
+    cdef Owner* owner = heap_grow(e.body.u.ref.owner, room)
+    if owner == NULL:
+        return MQ_NOMEM
+    e.body.u.ref.owner = owner
+    e.body.u.ref.data = owner_data(owner)
+    e.room = room
+    return MQ_OK
+
+
+cdef int _more(ShmEngine* e, uint64_t held) noexcept nogil:
+    """Take what there is of the body under way, at most a chunk."""
+    cdef uint64_t take
+    if e.got == e.room and _grow(e):
+        return MQ_NOMEM
+    take = min(min(e.room - e.got, held), <uint64_t> CHUNK)
+    ring_get(&e.inn, e.body.u.ref.data + e.got, take)
+    e.got += take
+    return MQ_OK
+
+
+cdef int _next(ShmEngine* e, Msg* out, size_t* n, uint64_t held) noexcept nogil:
+    """The next record, or the next piece of a large one."""
+    cdef uint64_t word, size, flags
+    cdef int rc
+    if e.busy:
+        rc = _more(e, held)
+        if rc == MQ_OK and e.got == e.size:
+            e.proven = max(e.proven, e.size)
+            out[n[0]] = e.body
+            n[0] += 1
+            e.busy = False
+        return rc
+    word = ring_get_word(&e.inn)
+    held -= 8
+    size = word >> 8
+    flags = word & 0xff
+    rc = _check(e, flags, size)
+    if rc:
+        return rc
+    e.mid_in = flags & MSG_MORE
+    if 8 + ring_pad(size) > RECORD_WHOLE:
+        return _open(e, flags, size)
+    if held < ring_pad(size):
+        return _refuse(e, b"the peer published a part of a small record")
+    rc = _small(e, &out[n[0]], size, held)
+    if rc == MQ_OK:
+        out[n[0]].flags = <uint8_t> flags
+        n[0] += 1
+    return rc
+
+
+cdef inline void _give_back(ShmEngine* e) noexcept nogil:
+    if ring_free(&e.inn):
+        _signal(e)
+
+
+cdef int64_t _held(ShmEngine* e) noexcept nogil:
+    """ring_held, and an edge to come if it is 0."""
+    cdef int64_t held = ring_held(&e.inn)
+    if held:
+        return held
+    _give_back(e)
+    held = ring_doze(&e.inn)
+    if held == 0 and e.slab != NULL:
+        owner_release(e.slab)  # an idle connection keeps none
+        e.slab = NULL
+    return held
+
+
+cdef int _read(MessageEngine* self, Msg* out, size_t cap, size_t* n) noexcept nogil:
+    cdef ShmEngine* e = <ShmEngine*> self
+    cdef uint64_t until = e.inn.head + TURN
+    cdef int64_t held
+    cdef int rc = MQ_OK
+    n[0] = 0
+    while n[0] < cap and e.inn.head < until:
+        held = _held(e)
+        if held == 0:
+            return MQ_AGAIN
+        if held < 0:
+            return _refuse(e, BAD_POSITION)
+        rc = _next(e, out, n, held)
+        if rc:
+            return rc
+        if e.inn.head - e.inn.freed >= e.inn.size // 4:
+            _give_back(e)
+    return MQ_OK
+
+
+# -- life ------------------------------------------------------------------------------------------
+
+cdef int _start(MessageEngine* self) noexcept nogil:
+    return MQ_OK
+
+
+cdef void _fini(MessageEngine* self) noexcept nogil:
+    cdef ShmEngine* e = <ShmEngine*> self
+    if e.busy:
+        msg_close(&e.body)
+    if e.slab != NULL:
+        owner_release(e.slab)
+    munmap(e.map, e.map_size)
+    close(e.base.wake)
+    close(e.peer)
+    free(e)
+
+
+cdef MessageEngineOps OPS
+OPS.abi = MESSAGE_ENGINE_ABI
+OPS.flags = ENGINE_STREAM
+OPS.start = _start
+OPS.fini = _fini
+OPS.read = _read
+OPS.write = _write
+OPS.flush = _flush
+OPS.pending = _pending
+
+
+def map_size(ring):
+    """Bytes of the shared memory with two rings of `ring` bytes."""
+    return PAGE + 2 * ring
+
+
+def attach(int memory, uint64_t ring, bint connected, int wake, int peer) -> NativeEngine:
+    """An engine over the shared memory of descriptor `memory`, which stays the caller's; it has two
+    rings of `ring` bytes and is sealed against shrinking: the caller has checked that. Takes the
+    eventfds `wake`, ours, and `peer`, the other side's. OSError: it cannot be mapped."""
+    cdef ShmEngine* e
+    cdef uint8_t* base
+    cdef RingShared* shared
+    cdef NativeEngine carrier
+    if ring < RING_LEAST or ring > RING_MOST or ring & (ring - 1):
+        raise UsageError(f"a ring has a power of two of bytes, {RING_LEAST} to {RING_MOST}, "
+                         f"not {ring}")
+    e = <ShmEngine*> calloc(1, sizeof(ShmEngine))
+    if e == NULL:
+        raise MemoryError()
+    e.map_size = PAGE + 2 * ring
+    e.map = mmap(NULL, e.map_size, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0)
+    if e.map == MAP_FAILED:
+        free(e)
+        raise OSError(f"the shared memory of {map_size(ring)} bytes could not be mapped")
+    madvise(e.map, e.map_size, MADV_DONTFORK)
+    base = <uint8_t*> e.map
+    shared = <RingShared*> (base + RINGS_AT)
+    ring_out_init(&e.out, &shared[0 if connected else 1],
+                  base + PAGE + (0 if connected else ring), ring)
+    ring_in_init(&e.inn, &shared[1 if connected else 0],
+                 base + PAGE + (ring if connected else 0), ring)
+    e.base.ops = &OPS
+    e.base.wake = wake
+    e.peer = peer
+    carrier = native_engine(&e.base)
+    return carrier
