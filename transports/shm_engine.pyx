@@ -14,7 +14,8 @@ from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free
 from posix.mman cimport (
-    MADV_DONTFORK, MAP_FAILED, MAP_SHARED, PROT_READ, PROT_WRITE, madvise, mmap, munmap,
+    MADV_DONTFORK, MAP_ANONYMOUS, MAP_FAILED, MAP_FIXED, MAP_PRIVATE, MAP_SHARED, PROT_NONE,
+    PROT_READ, PROT_WRITE, madvise, mmap, munmap,
 )
 
 from mqcore.base.message cimport (
@@ -26,7 +27,7 @@ from mqcore.base.slab cimport (
     slab_new,
 )
 from mqcore.base.status cimport MQ_AGAIN, MQ_NOMEM, MQ_OK, MQ_PROTOCOL
-from mqcore.reactor.includes cimport close
+from mqcore.reactor.includes cimport close, getpid
 from mqcore.reactor.wakeup cimport eventfd_signal
 from mqcore.spi.message_engine cimport (
     ENGINE_STREAM, MESSAGE_ENGINE_ABI, MessageEngine, MessageEngineOps, NativeEngine, native_engine,
@@ -58,8 +59,9 @@ cdef struct ShmEngine:
     MessageEngine base
     RingOut out
     RingIn inn
-    void* map
-    size_t map_size
+    void* fenced              # the mapping, between two pages that nobody may touch
+    size_t fenced_size
+    int owner                 # process
     int peer                  # eventfd that wakes the peer
     # a large message under way out: parts before `part` are in the ring, and `put` bytes of it
     bint streaming
@@ -359,7 +361,8 @@ cdef void _fini(MessageEngine* self) noexcept nogil:
         msg_close(&e.body)
     if e.slab != NULL:
         owner_release(e.slab)
-    munmap(e.map, e.map_size)
+    if e.owner == getpid():   # a forked child has no such mapping
+        munmap(e.fenced, e.fenced_size)
     close(e.base.wake)
     close(e.peer)
     free(e)
@@ -374,6 +377,22 @@ OPS.read = _read
 OPS.write = _write
 OPS.flush = _flush
 OPS.pending = _pending
+
+
+cdef uint8_t* _map(ShmEngine* e, int memory, size_t size) noexcept nogil:
+    """The memory; NULL. A forked child does not have it."""
+    cdef uint8_t* fenced
+    e.fenced_size = size + 2 * PAGE
+    e.fenced = mmap(NULL, e.fenced_size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+    if e.fenced == MAP_FAILED:
+        return NULL
+    fenced = <uint8_t*> e.fenced
+    if mmap(fenced + PAGE, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, memory,
+            0) == MAP_FAILED:
+        munmap(e.fenced, e.fenced_size)
+        return NULL
+    madvise(fenced, e.fenced_size, MADV_DONTFORK)
+    return fenced + PAGE
 
 
 def map_size(ring):
@@ -395,13 +414,10 @@ def attach(int memory, uint64_t ring, bint connected, int wake, int peer) -> Nat
     e = <ShmEngine*> calloc(1, sizeof(ShmEngine))
     if e == NULL:
         raise MemoryError()
-    e.map_size = PAGE + 2 * ring
-    e.map = mmap(NULL, e.map_size, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0)
-    if e.map == MAP_FAILED:
+    base = _map(e, memory, PAGE + 2 * ring)
+    if base == NULL:
         free(e)
         raise OSError(f"the shared memory of {map_size(ring)} bytes could not be mapped")
-    madvise(e.map, e.map_size, MADV_DONTFORK)
-    base = <uint8_t*> e.map
     shared = <RingShared*> (base + RINGS_AT)
     ring_out_init(&e.out, &shared[0 if connected else 1],
                   base + PAGE + (0 if connected else ring), ring)
@@ -410,5 +426,6 @@ def attach(int memory, uint64_t ring, bint connected, int wake, int peer) -> Nat
     e.base.ops = &OPS
     e.base.wake = wake
     e.peer = peer
+    e.owner = getpid()
     carrier = native_engine(&e.base)
     return carrier
