@@ -16,17 +16,24 @@ from typing import Any, NamedTuple
 
 from mqcore.errors import Error, PluginError, UnknownTransport, UsageError
 from mqcore.options import CORE, Option, rows_of
+from mqcore.spi.filter import FILTER_ABI
 from mqcore.spi.transport import KINDS, TRANSPORT_ABI
 
 PATTERN_ABI = 1  # of spi/pattern.pxd; a test compares them
 
 STREAM = ("resolve", "may_block", "check", "listen", "connect", "finish", "tune", "names", "pid")
+WANTED = {  # kind of transport: what it must have besides a scheme
+    "stream": STREAM,
+    "engine": (*STREAM, "accepts", "open"),
+    "stack": ("below", "check"),
+    "inproc": ("check",),
+}
 
 
 class PluginInfo(NamedTuple):
     """One line of `mq info`. `refused` is the reason, "" for a plug-in that works."""
 
-    kind: str  # "transport" or "pattern"
+    kind: str  # "transport", "filter" or "pattern"
     name: str
     distribution: str
     version: str
@@ -173,10 +180,12 @@ class Registry:
     def _wanted(self, plugin: Any) -> tuple[str, ...]:
         if self.kind == "pattern":
             return ("name", "peers", "options")
+        if self.kind == "filter":
+            return ("name", "split", "join", "check", "open", "options")
         kind = getattr(plugin, "kind", None)
         if kind not in KINDS:
             return (f"a kind of {', '.join(KINDS)} (it has {kind!r})",)
-        return ("scheme", *STREAM) if kind == "stream" else ("scheme", "check")
+        return ("scheme", *WANTED[kind])
 
     def _refuse(self, name: str, who: str, what: str, remedy: str,
                 cause: BaseException | None = None) -> _Refusal:
@@ -206,6 +215,7 @@ def _entry_points(group: str) -> Iterable[Any]:
 
 
 _transports = Registry("transport", "mqcore.transports", TRANSPORT_ABI)
+_filters = Registry("filter", "mqcore.filters", FILTER_ABI)
 _patterns = Registry("pattern", "mqcore.protocols", PATTERN_ABI)
 
 
@@ -217,6 +227,16 @@ def transport(scheme: str) -> Any:
         known = _transports.known()
         raise UnknownTransport(f"no transport {scheme!r} is installed", known=known,
                                hint=f"installed: {', '.join(known)}") from None
+
+
+def filter(name: str) -> Any:
+    """The filter that stands so in URLs."""
+    try:
+        return _filters.find(name)
+    except KeyError:
+        known = _filters.known()
+        raise UnknownTransport(f"no filter {name!r} is installed", known=known,
+                               hint=f"installed: {', '.join(known) or 'none'}") from None
 
 
 def pattern(name: str) -> Any:
@@ -234,6 +254,11 @@ def transport_options(scheme: str) -> tuple[Option, ...]:
     return _transports.options(scheme)
 
 
+def filter_options(name: str) -> tuple[Option, ...]:
+    filter(name)
+    return _filters.options(name)
+
+
 def pattern_options(name: str) -> tuple[Option, ...]:
     pattern(name)
     return _patterns.options(name)
@@ -241,12 +266,17 @@ def pattern_options(name: str) -> tuple[Option, ...]:
 
 def all_options() -> tuple[Option, ...]:
     """The rows of every plug-in: with TABLE, what the README and the stubs are rendered from."""
-    return _transports.all_options() + _patterns.all_options()
+    return _transports.all_options() + _filters.all_options() + _patterns.all_options()
 
 
 def transports() -> list[PluginInfo]:
     """What is installed and what was refused, for `mq info`."""
     return _transports.infos()
+
+
+def filters() -> list[PluginInfo]:
+    """What is installed and what was refused, for `mq info`."""
+    return _filters.infos()
 
 
 def patterns() -> list[PluginInfo]:
