@@ -168,6 +168,8 @@ class Shm(Ipc, MessageTransport):
                                   "connecting side's counts"),
         ("peer_uid", "int", None, "shm: the user that the peer must be; None our own, -1 anybody "
                                   "who may open the socket"),
+        ("spin", "int", 25, "shm: microseconds that a receive looks for a message before it sleeps, "
+                           "as long as that pays; 0: never"),
     )
 
     def open(self, sock: socket.socket, role: str,
@@ -207,7 +209,7 @@ class Shm(Ipc, MessageTransport):
                 raise Refused("the peer sent descriptors, which belong to a hello")
         finally:
             _close(strange)
-        return _attach(fds, ring, True)
+        return _attach(fds, ring, True, options)
 
     def _accept(self, sock: socket.socket, options: Options,
                 fds: list[int]) -> Generator[str, None, NativeEngine]:
@@ -215,7 +217,7 @@ class Shm(Ipc, MessageTransport):
         hello = yield from _receive(sock, HELLO.size, fds)
         ring = _check_hello(hello, fds)
         try:
-            engine = _attach(fds, ring, False)
+            engine = _attach(fds, ring, False, options)
         except OSError as error:
             raise Refused(f"the peer's memory cannot be mapped: {error}") from None
         yield from _send(sock, ANSWER.pack(MAGIC, VERSION, 0), [])
@@ -228,10 +230,11 @@ class Shm(Ipc, MessageTransport):
             sock.send(ANSWER.pack(MAGIC, VERSION, len(text)) + text)
 
 
-def _attach(fds: list[int], ring: int, connected: bool) -> NativeEngine:
+def _attach(fds: list[int], ring: int, connected: bool, options: Options) -> NativeEngine:
     """The eventfds are the engine's from here on; the memory stays in `fds`."""
     memory, ours, theirs = fds if connected else (fds[0], fds[2], fds[1])
-    engine = attach(memory, ring, connected, ours, theirs)
+    spin = int(options.get("spin") or 0) * 1000 if (os.cpu_count() or 1) > 1 else 0
+    engine = attach(memory, ring, connected, ours, theirs, spin)
     del fds[1:]
     return engine
 

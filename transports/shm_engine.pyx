@@ -35,7 +35,7 @@ from mqcore.spi.message_engine cimport (
 from mqcore.transports.shm_ring cimport (
     RING_BROKEN, RING_SHARED, RingIn, RingOut, RingShared, ring_block, ring_doze, ring_free,
     ring_get, ring_get_word, ring_held, ring_in_init, ring_out_init, ring_pad, ring_put,
-    ring_put_word, ring_room, ring_show, ring_unread,
+    ring_glance, ring_put_word, ring_room, ring_rouse, ring_show, ring_unread,
 )
 
 from mqcore.errors import UsageError
@@ -349,6 +349,12 @@ cdef int _read(MessageEngine* self, Msg* out, size_t cap, size_t* n) noexcept no
     return MQ_OK
 
 
+cdef bint _peek(MessageEngine* self) noexcept nogil:
+    cdef ShmEngine* e = <ShmEngine*> self
+    ring_rouse(&e.inn)
+    return ring_glance(&e.inn)
+
+
 # -- life ------------------------------------------------------------------------------------------
 
 cdef int _start(MessageEngine* self) noexcept nogil:
@@ -377,6 +383,7 @@ OPS.read = _read
 OPS.write = _write
 OPS.flush = _flush
 OPS.pending = _pending
+OPS.peek = _peek
 
 
 cdef uint8_t* _map(ShmEngine* e, int memory, size_t size) noexcept nogil:
@@ -400,10 +407,12 @@ def map_size(ring):
     return PAGE + 2 * ring
 
 
-def attach(int memory, uint64_t ring, bint connected, int wake, int peer) -> NativeEngine:
+def attach(int memory, uint64_t ring, bint connected, int wake, int peer,
+           int64_t spin=0) -> NativeEngine:
     """An engine over the shared memory of descriptor `memory`, which stays the caller's; it has two
     rings of `ring` bytes and is sealed against shrinking: the caller has checked that. Takes the
-    eventfds `wake`, ours, and `peer`, the other side's. OSError: it cannot be mapped."""
+    eventfds `wake`, ours, and `peer`, the other side's. A receive looks for `spin` ns before it
+    sleeps. OSError: it cannot be mapped."""
     cdef ShmEngine* e
     cdef uint8_t* base
     cdef RingShared* shared
@@ -425,6 +434,7 @@ def attach(int memory, uint64_t ring, bint connected, int wake, int peer) -> Nat
                  base + PAGE + (ring if connected else 0), ring)
     e.base.ops = &OPS
     e.base.wake = wake
+    e.base.spin = spin
     e.peer = peer
     e.owner = getpid()
     carrier = native_engine(&e.base)

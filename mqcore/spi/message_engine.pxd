@@ -38,6 +38,7 @@ cdef enum MessageEngineFlag:
 cdef struct MessageEngine:    # the head of every message engine's state
     const MessageEngineOps* ops
     int wake                  # second descriptor, -1: none; open until fini
+    int64_t spin              # ns that asking `peek` pays, 0: it does not
     const char* reason        # why MQ_PROTOCOL or MQ_GONE
     char[160] reason_text     # room for a composed reason
     # -- set by the host before `start` -----------------------------------------------------------
@@ -73,6 +74,11 @@ cdef struct MessageEngineOps:
     # Bytes written that the peer has not taken yet; close() with a linger waits for it to be 0. May
     # be NULL.
     int64_t (*pending)(MessageEngine* self) noexcept nogil
+    # Is there something to read? Asked again and again, for up to `spin` ns, by a caller that would
+    # otherwise sleep and has this connection alone to wait for: going to sleep and being woken
+    # takes longer than many an answer. The peer need not wake us from here to the next MQ_AGAIN of
+    # `read`, which always follows. May be NULL.
+    bint (*peek)(MessageEngine* self) noexcept nogil
     # We end in order: tell the peer that nothing comes after what was written. May be NULL.
     void (*finish)(MessageEngine* self) noexcept nogil
 
