@@ -54,7 +54,7 @@ class Mqcore:
 
     module = "mqcore"
     calls = ("plain", "many", "batch", "asyncio", "uvloop", "trio")
-    transports = ("tcp", "ipc", "inproc")
+    transports = ("tcp", "ipc", "shm", "inproc")
     variants = ("tuned", "roomy")
     holds = NO_END  # messages, when roomy
 
