@@ -49,7 +49,8 @@ cdef enum:
     TURN = 1024 * 1024        # bytes that one call moves, about
     BODY_FIRST = 1024 * 1024  # memory for a large body until so much of it has come
     SLICE_FROM = 8 * 1024     # fewer bytes than this waiting: small bodies get memory of their own
-    SLAB_CLASS = 1            # 64 KiB
+    SLICE_MOST = 128 * 1024   # larger bodies get memory of their own too
+    SLAB_FROM = 32 * 1024     # fewer bytes waiting: a slab of 64 KiB, else of 256 KiB
 
 RING_LEAST = 64 << 10
 RING_MOST = 1 << 30
@@ -206,50 +207,66 @@ cdef int _check(ShmEngine* e, uint64_t flags, uint64_t size) noexcept nogil:
     return MQ_OK
 
 
+cdef int _slice(ShmEngine* e, Msg* m, uint64_t size, uint64_t held) noexcept nogil:
+    """Room for a body in a slab that others share."""
+    if e.slab != NULL and e.slab.capacity - e.slab_used < size:
+        owner_release(e.slab)
+        e.slab = NULL
+    if e.slab == NULL:
+        e.slab = slab_new(e.base.pool, 1 if size + held < SLAB_FROM else 2)
+        e.slab_used = 0
+        if e.slab == NULL:
+            return MQ_NOMEM
+    owner_retain(e.slab)
+    msg_init_ref(m, e.slab, owner_data(e.slab) + e.slab_used, size)
+    e.slab_used = min(e.slab_used + ring_pad(size), <uint64_t> e.slab.capacity)
+    return MQ_OK
+
+
 cdef int _small(ShmEngine* e, Msg* m, uint64_t size, uint64_t held) noexcept nogil:
-    """A body that is there whole. Where many are, they share a slab."""
-    cdef Owner* owner
-    cdef uint64_t used
+    """A body that is there whole."""
+    cdef int rc = MQ_OK
     if size <= MSG_INLINE_MAX:
         msg_init(m)
         m.size8 = <uint8_t> size
         ring_get(&e.inn, &m.u.inl[0], size)
         return MQ_OK
-    if e.slab != NULL and e.slab.capacity - e.slab_used < size:
-        owner_release(e.slab)
-        e.slab = NULL
-    if e.slab == NULL and held >= SLICE_FROM:
-        e.slab = slab_new(e.base.pool, SLAB_CLASS)
-        e.slab_used = 0
-        if e.slab == NULL:
-            return MQ_NOMEM
-    if e.slab != NULL:
-        owner = e.slab
-        owner_retain(owner)
-        used = e.slab_used
-        e.slab_used += ring_pad(size)
+    if e.slab != NULL or held >= SLICE_FROM:
+        rc = _slice(e, m, size, held)
     else:
-        owner = heap_new(e.base.pool, size)
-        used = 0
-        if owner == NULL:
-            return MQ_NOMEM
-    msg_init_ref(m, owner, owner_data(owner) + used, size)
-    ring_get(&e.inn, m.u.ref.data, size)
+        rc = _own(e, m, size)
+    if rc == MQ_OK:
+        ring_get(&e.inn, m.u.ref.data, size)
+    return rc
+
+
+cdef int _own(ShmEngine* e, Msg* m, uint64_t size) noexcept nogil:
+    """Memory for this body alone."""
+    cdef Owner* owner = heap_new(e.base.pool, size)
+    if owner == NULL:
+        return MQ_NOMEM
+    msg_init_ref(m, owner, owner_data(owner), size)
     return MQ_OK
 
 
-cdef int _open(ShmEngine* e, uint64_t flags, uint64_t size) noexcept nogil:
-    """A large body begins: memory made ahead for it, or a block that grows with what comes."""
+cdef int _open(ShmEngine* e, uint64_t flags, uint64_t size, uint64_t held) noexcept nogil:
+    """A large body begins: in a slab, in memory made ahead for it, or in a block that grows with
+    what comes."""
     cdef Owner* owner = NULL
+    cdef int rc = MQ_OK
     e.room = size
     if size >= LAND_FROM and e.base.landing != NULL:
         owner = landing_take(e.base.landing, size)
-    if owner == NULL:
+    if owner != NULL:
+        msg_init_ref(&e.body, owner, owner.room, size)
+    elif size <= SLICE_MOST:
+        rc = _slice(e, &e.body, size, held)
+    else:
         e.room = min(size, max(<uint64_t> BODY_FIRST, ring_pad(e.proven)))
-        owner = heap_new(e.base.pool, e.room)
-        if owner == NULL:
-            return MQ_NOMEM
-    msg_init_ref(&e.body, owner, owner.room if owner.room != NULL else owner_data(owner), size)
+        rc = _own(e, &e.body, e.room)
+        e.body.u.ref.size = size
+    if rc:
+        return rc
     e.body.flags = <uint8_t> flags
     e.busy = True
     e.size = size
@@ -301,7 +318,7 @@ cdef int _next(ShmEngine* e, Msg* out, size_t* n, uint64_t held) noexcept nogil:
         return rc
     e.mid_in = flags & MSG_MORE
     if 8 + ring_pad(size) > RECORD_WHOLE:
-        return _open(e, flags, size)
+        return _open(e, flags, size, held)
     if held < ring_pad(size):
         return _refuse(e, b"the peer published a part of a small record")
     rc = _small(e, &out[n[0]], size, held)
