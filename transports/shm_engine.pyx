@@ -63,7 +63,6 @@ cdef struct ShmEngine:
     void* fenced              # the mapping, between two pages that nobody may touch
     size_t fenced_size
     int owner                 # process
-    int peer                  # eventfd that wakes the peer
     # a large message under way out: parts before `part` are in the ring, and `put` bytes of it
     bint streaming
     size_t part
@@ -82,7 +81,7 @@ cdef struct ShmEngine:
 
 
 cdef inline void _signal(ShmEngine* e) noexcept nogil:
-    eventfd_signal(e.peer)
+    eventfd_signal(e.base.also)
 
 
 cdef int _refuse(ShmEngine* e, const char* why) noexcept nogil:
@@ -387,7 +386,7 @@ cdef void _fini(MessageEngine* self) noexcept nogil:
     if e.owner == getpid():   # a forked child has no such mapping
         munmap(e.fenced, e.fenced_size)
     close(e.base.wake)
-    close(e.peer)
+    close(e.base.also)
     free(e)
 
 
@@ -452,7 +451,7 @@ def attach(int memory, uint64_t ring, bint connected, int wake, int peer,
     e.base.ops = &OPS
     e.base.wake = wake
     e.base.spin = spin
-    e.peer = peer
+    e.base.also = peer        # wakes the peer
     e.owner = getpid()
     carrier = native_engine(&e.base)
     return carrier

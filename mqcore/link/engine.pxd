@@ -149,6 +149,7 @@ cdef struct Engine:
     size_t wire_plain
     # messages.pyx
     MessageEngine* media
+    int[2] media_fds          # its descriptors, for a forked child to close; -1: none
     uint32_t media_started
     MsgVec held               # a message that the engine had no room for
     # stamps, ns

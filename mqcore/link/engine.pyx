@@ -93,6 +93,11 @@ cdef Engine* engine_new(Plane* plane, IoThread* io, Watch* watch, Port* port, in
     e.wire_mark = 0
     e.wire_plain = 0
     e.media = parts.media
+    e.media_fds[0] = -1
+    e.media_fds[1] = -1
+    if parts.media != NULL:
+        e.media_fds[0] = parts.media.wake
+        e.media_fds[1] = parts.media.also if parts.media.also > 0 else -1
     e.media_started = 0
     e.ended = 0
     e.pump = stream_pump()

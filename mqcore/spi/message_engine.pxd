@@ -38,6 +38,7 @@ cdef enum MessageEngineFlag:
 cdef struct MessageEngine:    # the head of every message engine's state
     const MessageEngineOps* ops
     int wake                  # second descriptor, -1: none; open until fini
+    int also                  # one more that a forked child is to close; 0: none
     int64_t spin              # ns that asking `peek` pays, 0: it does not
     const char* reason        # why MQ_PROTOCOL or MQ_GONE
     char[160] reason_text     # room for a composed reason

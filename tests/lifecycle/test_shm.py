@@ -84,11 +84,23 @@ def mappings():
         return sum("mqcore-shm" in line for line in maps)
 
 
+def eventfds():
+    return sum(name == "anon_inode:[eventfd]" for name in descriptors().values())
+
+
 @pytest.fixture
 def ctx():
     with mq.Context() as context:
         yield context
     until(lambda: mappings() == 0)
+
+
+def descriptors():
+    found = {}
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):  # the one that lists
+            found[int(name)] = os.readlink(f"/proc/self/fd/{name}")
+    return found
 
 
 @pytest.fixture
@@ -219,6 +231,7 @@ def test_fork_leaves_the_parent_alone(ctx, url):
     with ctx.socket("pull", bind=url) as s, ctx.socket("push", connect=url) as far:
         far.wait_peers(1, LIMIT)
         far.send(b"before")
+        bells = eventfds()
         child = os.fork()
         if child == 0:
             status = 1
@@ -226,7 +239,7 @@ def test_fork_leaves_the_parent_alone(ctx, url):
                 try:
                     far.send(b"from the child")
                 except mq.Forked:
-                    status = 0 if not mappings() else 3
+                    status = 0 if bells >= 4 and not mappings() and not eventfds() else 3
                 far.close()
                 s.close()
             os._exit(status)
@@ -261,14 +274,14 @@ def test_an_ipc_peer_is_told_apart(ctx, url):
     """By its first bytes, in both directions."""
     plain = "ipc" + url.removeprefix("shm")
     with ctx.socket("pull", bind=url), ctx.socket("push", connect=plain, **FAST) as s:
-        until(lambda: s.endpoints[0].last_error)
+        until(lambda: s.endpoints[0].error)
     with ctx.socket("pull", bind=plain), ctx.socket("push", connect=url, **FAST) as s:
-        until(lambda: "does not speak shm" in str(s.endpoints[0].last_error))
+        until(lambda: "does not speak shm" in str(s.endpoints[0].error))
 
 
 def test_patterns_are_checked(ctx, url):
     with ctx.socket("pull", bind=url), ctx.socket("sub", connect=url, topics=[b""], **FAST) as s:
-        until(lambda: "does not fit SUB" in str(s.endpoints[0].last_error))
+        until(lambda: "does not fit SUB" in str(s.endpoints[0].error))
 
 
 def test_topics_go_through_the_ring(ctx, url):
