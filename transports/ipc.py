@@ -126,8 +126,8 @@ class Ipc(StreamTransport):
             sock.close()
             hint = f"is its folder there? {os.path.dirname(address)}" \
                 if error.errno == errno.ENOENT else None
-            raise BindError.of(error.errno or errno.EINVAL, f"cannot listen on {self.scheme}://{address}",
-                               hint) from None
+            raise BindError.of(error.errno or errno.EINVAL,
+                               f"cannot listen on {self.scheme}://{address}", hint) from None
         full = os.path.abspath(path)  # the working directory may change before release()
         owner = os.getpid()
 

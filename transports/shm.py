@@ -1,11 +1,11 @@
 """shm://path, shm://@name and shm://*: shared memory between processes of one machine.
 
-Addresses are ipc's (a Unix socket, by path or abstract name, or a fresh one), and so is the story of
-its file and its permissions. Over that socket the two sides come to terms: the connecting one makes
-the memory, a sealed memfd with two rings, and two eventfds, and sends a hello with the three
+Addresses are ipc's (a Unix socket, by path or abstract name, or a fresh one), and so is the story
+of its file and its permissions. Over that socket the two sides come to terms: the connecting one
+makes the memory, a sealed memfd with two rings, and two eventfds, and sends a hello with the three
 descriptors; the listening one looks at all of it, maps it, and answers. From then on messages go
 through the rings (shm_engine.pyx), and the socket carries the wire's handshake, heartbeats, and the
-end: when a process dies, however, the kernel closes it and the memory goes with the last mapping.
+end: however a process dies, the kernel closes it, and the memory goes with the last mapping.
 
 The peer must be a process of our own user; `peer_uid` names another user, and -1 anybody who may
 open the socket. shm.md has the hello and the layout, and says what a peer can and cannot do to us.
@@ -22,10 +22,11 @@ import struct
 from collections.abc import Generator
 from typing import TYPE_CHECKING
 
-from mqcore.spi.filter import Refused
-from mqcore.spi.transport import MessageTransport, Options
 from mqcore.transports.ipc import Ipc
 from mqcore.transports.shm_engine import RING_LEAST, RING_MOST, attach, map_size
+
+from mqcore.spi.filter import Refused
+from mqcore.spi.transport import MessageTransport, Options
 
 if TYPE_CHECKING:
     from mqcore.spi.message_engine import NativeEngine
@@ -77,7 +78,7 @@ def _make_memory(ring: int) -> int:
 
 
 def _check_memory(memory: int, ring: int) -> None:
-    """It can never be shorter than what we map, so that no access of ours can fail."""
+    """It can never be shorter than what we map, so no access of ours can fail."""
     try:
         seals = fcntl.fcntl(memory, fcntl.F_GET_SEALS)
     except OSError:
@@ -168,8 +169,8 @@ class Shm(Ipc, MessageTransport):
                                   "connecting side's counts"),
         ("peer_uid", "int", None, "shm: the user that the peer must be; None our own, -1 anybody "
                                   "who may open the socket"),
-        ("spin", "int", 25, "shm: microseconds that a receive looks for a message before it sleeps, "
-                           "as long as that pays; 0: never"),
+        ("spin", "int", 25, "shm: microseconds that a receive looks for a message before it "
+                            "sleeps, as long as that pays; 0: never"),
     )
 
     def open(self, sock: socket.socket, role: str,

@@ -1,5 +1,5 @@
-"""shm: the message engine over two rings in shared memory. shm.py makes the connection, shm_ring.pxd
-has the rings, shm.md the layout.
+"""shm: the message engine over two rings in shared memory. shm.py makes the connection,
+shm_ring.pxd has the rings, shm.md the layout.
 
 A message is its parts one after the other, each a word (size << 8 | flags) and the body, filled up
 to whole words. A record of up to RECORD_WHOLE bytes is published whole, a message of up to
@@ -54,7 +54,6 @@ cdef enum:
 
 RING_LEAST = 64 << 10
 RING_MOST = 1 << 30
-HEADER = RINGS_AT
 
 cdef struct ShmEngine:
     MessageEngine base

@@ -140,8 +140,8 @@ cdef inline void ring_in_init(RingIn* r, RingShared* shared, uint8_t* data,
 
 
 cdef inline int64_t ring_held(RingIn* r) noexcept nogil:
-    """Bytes that may be got now; looks at the writer's position only if none are known. RING_BROKEN:
-    the position cannot be."""
+    """Bytes that may be got now; looks at the writer's position only if none are known.
+    RING_BROKEN: the position cannot be."""
     cdef uint64_t tail
     if r.tail == r.head:
         # SYNC: acquire: what was put before the position was published

@@ -6,6 +6,11 @@ There is one leader a socket; others sleep on the word `change`. A leader that l
 followers, so that one of them leads. Whoever tells us something adds to `change` first and then
 looks whether somebody sleeps; whoever sleeps says so first and then looks at `change`.
 
+A leader of a socket whose only connection can be asked without a system call (shared memory: `peek`
+in mqcore/spi/message_engine.pxd) asks for some microseconds before it sleeps, each time under the
+engine's lease, so that nobody else finds it gone. It ends with a read, which finds nothing and asks
+to be woken.
+
 A loop leads while it alone waits: it watches the descriptor of the socket's set and harvests when
 that is readable. Its wake-up is the eventfd of its notifier, leading or not, so it may lose the
 lead at any moment and notices when it next looks. Nobody can know how long a loop is busy: it
@@ -120,8 +125,8 @@ cdef bint loop_harvest(Sock* s, int place) noexcept nogil:
 # -- a thread leads, or follows --------------------------------------------------------------------
 
 cdef bint _spin(Sock* s, uint32_t seen, int64_t deadline) noexcept nogil:
-    """A message may come sooner than we could fall asleep: ask for it, where there is one connection
-    and asking it is cheap. As long as that pays; if it does not, less and less, and seldom."""
+    """A message may come sooner than we could fall asleep: ask for it, where there is one
+    connection and asking it is cheap. If that does not pay, less and less, and seldom."""
     cdef Engine* e = s.port.peeked.load()
     cdef int64_t most = s.port.spin.load()
     cdef int64_t until

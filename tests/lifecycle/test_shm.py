@@ -285,7 +285,8 @@ def test_patterns_are_checked(ctx, url):
 
 
 def test_topics_go_through_the_ring(ctx, url):
-    with ctx.socket("pub", bind=url) as s, ctx.socket("sub", connect=url, topics=[b"a"], **FAST) as far:
+    with (ctx.socket("pub", bind=url) as s,
+          ctx.socket("sub", connect=url, topics=[b"a"], **FAST) as far):
         far.wait_peers(1, LIMIT)
 
         def came():
@@ -297,7 +298,8 @@ def test_topics_go_through_the_ring(ctx, url):
 
 
 def test_too_large_a_message_ends_the_link(ctx, url):
-    with ctx.socket("pull", bind=url, max_message_size=1000) as s, ctx.socket("push", connect=url, **FAST) as far:
+    with (ctx.socket("pull", bind=url, max_message_size=1000) as s,
+          ctx.socket("push", connect=url, **FAST) as far):
         far.wait_peers(1, LIMIT)
         far.send(bytes(1000))
         far.send(bytes(1001))

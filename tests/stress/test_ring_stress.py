@@ -1,7 +1,6 @@
 """The ring of shared memory between two real threads; see mqcore/testing/ring_stress.pyx."""
 
 import pytest
-
 from mqcore.testing.ring_stress import stress
 
 

@@ -6,15 +6,15 @@ import socket
 import struct
 
 import pytest
+from mqcore.testing.shm_bench import ShmEnd
+from mqcore.transports import shm as module
+from mqcore.transports.shm import ANSWER, FDS, HELLO, MAGIC, SEALS, VERSION
+from mqcore.transports.shm_engine import RING_LEAST, RING_MOST, map_size
 
 from mqcore.errors import AddressError, AddressInUse
 from mqcore.spi import registry
 from mqcore.spi.filter import Refused
 from mqcore.spi.message_engine import NativeEngine
-from mqcore.testing.shm_bench import ShmEnd
-from mqcore.transports import shm as module
-from mqcore.transports.shm import ANSWER, FDS, HELLO, MAGIC, SEALS, VERSION
-from mqcore.transports.shm_engine import RING_LEAST, RING_MOST, map_size
 
 shm = registry.transport("shm")
 RING = 1 << 20

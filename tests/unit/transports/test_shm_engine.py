@@ -7,10 +7,10 @@ import random
 import struct
 
 import pytest
-
-from mqcore.errors import UsageError
 from mqcore.testing.shm_bench import ShmEnd
 from mqcore.transports.shm_engine import RING_LEAST, RING_MOST, attach, map_size
+
+from mqcore.errors import UsageError
 
 OK, AGAIN, PROTOCOL = 0, 1, 18
 MORE, SUBSCRIBE, CANCEL = 1, 2, 4
@@ -19,7 +19,8 @@ PAGE = 4096
 # control words: the ring from the connecting side, then the other's (shm.md)
 TAIL, HEAD = 1024, 1024 + 128
 BACK = 512
-SIZES = [0, 1, 7, 8, 9, 56, 57, 64, 300, 4087, 4088, 4089, 5000, 16_000, RING - 8, RING, 3 * RING + 5]
+SIZES = [0, 1, 7, 8, 9, 56, 57, 64, 300, 4087, 4088, 4089, 5000, 16_000, RING - 8, RING,
+         3 * RING + 5]
 
 
 class Pair:
