@@ -21,6 +21,7 @@ import sys
 import time
 from collections.abc import Callable
 
+from libraries import die_with_parent
 from pairs import Case, awake, placement, run_pair, size_name
 from rows import Row, main_of
 from timing import endless, percentiles
@@ -115,6 +116,7 @@ OTHERS = {"faster-fifo": FasterFifo, "queue": Queue, "iceoryx2": Iceoryx}
 
 
 def child(body: Callable[[], object], cpu: int | None, result) -> None:
+    die_with_parent()
     if cpu is not None:
         os.sched_setaffinity(0, {cpu})
     result.send(body())

@@ -22,6 +22,7 @@ from mqcore.control.endpoint import Endpoint
 from mqcore.control.hub import NOTE_DOWN, NOTE_GONE, NOTE_PATTERN, NOTE_UP, Hub
 from mqcore.control.listener import Listener
 from mqcore.control.records import CloseReport, Peer, PeerStats, Stats, drops
+from mqcore.control.resolving import Follower, follow
 from mqcore.control.route import Route
 from mqcore.control.upgrade import Upgrade, pass_filters
 from mqcore.errors import (
@@ -33,6 +34,7 @@ from mqcore.errors import (
     SocketClosed,
     UsageError,
 )
+from mqcore.link.backoff import Backoff
 from mqcore.spi import registry, url
 from mqcore.spi.filter import Refused
 
@@ -108,6 +110,7 @@ class SocketLinks:
         self.gone: OrderedDict[int, Peer] = OrderedDict()
         # inproc: peer id: endpoint, other, its id
         self.joined: dict[int, tuple[Endpoint, SocketLinks, int]] = {}
+        self.pauses: dict[Endpoint, Backoff] = {}  # of inproc endpoints that connect
         self.watchers: list[Callable[[records.Event], None]] = []
         self.reconnects = 0
         self.report: CloseReport | None = None
@@ -150,7 +153,7 @@ class SocketLinks:
 
     @property
     def endpoints(self) -> tuple[Endpoint, ...]:
-        return tuple(self.nodes)
+        return tuple(endpoint for endpoint in self.nodes if endpoint.of is None)
 
     def _prepare(self, text: str, role: str,
                  given: Mapping[str, Any]) -> tuple[Route, dict[str, Any]]:
@@ -203,10 +206,18 @@ class SocketLinks:
         return endpoint
 
     def connect(self, text: str, **given: Any) -> Endpoint:
+        parsed = url.parse(str(text))
+        resolver = registry.resolver(parsed.transport)
+        if resolver is not None:
+            return self._begin(follow(self, resolver, parsed, given))
+        return self.link(text, given)
+
+    def link(self, text: str, given: Mapping[str, Any], of: Endpoint | None = None) -> Endpoint:
+        """connect() for a transport's URL. `of`: the endpoint that it is a member of."""
         route, options = self._prepare(text, "connect", given)
         transport = route.transport
         if transport.kind == "inproc":
-            return self._connect_inproc(route.url, transport, options["prio"])
+            return self._connect_inproc(route.url, transport, options, of)
         connector: Any = None
 
         def connected(sock: pysocket.socket, remote: str) -> None:
@@ -223,12 +234,22 @@ class SocketLinks:
                 self.reconnects += 1
 
         connector = Connector(self.hub.loop, transport, route, options, connected, state)
-        endpoint = connector.endpoint
-        if not self._enter(endpoint, connector):
+        connector.endpoint.of = of
+        return self._begin(connector)
+
+    def check_link(self, text: str, given: Mapping[str, Any]) -> None:
+        """Raises what link() would at once."""
+        route, options = self._prepare(text, "connect", given)
+        route.check(options)
+
+    def _begin(self, node: Connector | Follower) -> Endpoint:
+        endpoint = node.endpoint
+        if not self._enter(endpoint, node):
+            node.stop()
             raise SocketClosed("the socket is closed")
         endpoint.set_closer(lambda: self.disconnect(endpoint))
         self._count(endpoint, True)
-        connector.start()
+        node.start()
         return endpoint
 
     def _enter(self, endpoint: Endpoint, node: Any) -> bool:
@@ -249,11 +270,11 @@ class SocketLinks:
 
     def find(self, at: Any, kind: str) -> Endpoint:
         for endpoint in self.nodes:
-            if endpoint.kind == kind and (endpoint is at or str(at) in (endpoint.url,
-                                                                        endpoint.given)):
+            if endpoint.kind == kind and (endpoint is at or endpoint.of is None and
+                                          str(at) in (endpoint.url, endpoint.given)):
                 return endpoint
         raise AddressError(f"nothing is {'bound' if kind == 'bind' else 'connected'} at {at}",
-                           hint=f"endpoints: {', '.join(map(str, self.nodes)) or 'none'}")
+                           hint=f"endpoints: {', '.join(map(str, self.endpoints)) or 'none'}")
 
     def unbind(self, at: Any) -> None:
         """Stop listening; connections that came in through it end. Complete on return."""
@@ -262,13 +283,24 @@ class SocketLinks:
     def disconnect(self, at: Any) -> None:
         self._end_endpoint(self.find(at, "connect"))
 
-    def _end_endpoint(self, endpoint: Endpoint) -> None:
+    def leave(self, endpoint: Endpoint) -> None:
+        """disconnect() on the control thread: the engine's end is not waited for."""
+        if endpoint in self.nodes:
+            self._end_endpoint(endpoint, wait=False)
+
+    def _end_endpoint(self, endpoint: Endpoint, wait: bool = True) -> None:
+        if self.hub.forked:
+            return  # the child has let go of it already
         with self.hub.lock:
             node = self.nodes.pop(endpoint, None)
+            self.pauses.pop(endpoint, None)
             joined = [peer for peer, (ep, _, _) in self.joined.items() if ep is endpoint]
             self._forget_inproc(endpoint)
         if node is not None:
             node.stop()
+        for member in endpoint.members:
+            if member in self.nodes:
+                self._end_endpoint(member, wait)
         if self.upgrades:
             self.hub.loop.call_wait(self._stop_upgrades, endpoint)
         self._count(endpoint, False)
@@ -278,8 +310,9 @@ class SocketLinks:
                 self.core._end_engine(slot)
         for peer in joined:
             self.core._end_pipe(peer)
-        self._wait_for(lambda: not any(slot in self.wires and self.wires[slot].endpoint is endpoint
-                                       for slot in slots))
+        if wait:
+            self._wait_for(lambda: not any(
+                slot in self.wires and self.wires[slot].endpoint is endpoint for slot in slots))
         endpoint.move("closed")
         self.emit(records.Closed, endpoint, None, "")
 
@@ -377,7 +410,7 @@ class SocketLinks:
         elif kind == NOTE_DOWN:
             self._down(self.wires.pop(slot, None), code, fatal, text.decode("utf-8", "replace"))
         elif kind == NOTE_GONE:
-            self._pipe_gone(peer)
+            self._pipe_gone(peer, refused=code != 0)
         elif kind == NOTE_PATTERN and self.watchers:
             reason = (records.REASONS[text[0]] if code == 3 and text
                       else text.decode("utf-8", "backslashreplace"))
@@ -473,17 +506,21 @@ class SocketLinks:
         self.emit(records.Listening, endpoint, None, "")
         return endpoint
 
-    def _connect_inproc(self, parsed: url.Url, transport: Any, prio: int) -> Endpoint:
+    def _connect_inproc(self, parsed: url.Url, transport: Any, options: Mapping[str, Any],
+                        of: Endpoint | None) -> Endpoint:
         name = parsed.address
         transport.check(name, "connect")
         endpoint = Endpoint(url.render("inproc", name), "connect", given=parsed.text)
+        endpoint.of = of
         endpoint.set_closer(lambda: self.disconnect(endpoint))
         with self.hub.lock:
             if self.core.closed:
                 raise SocketClosed("the socket is closed")
             self.nodes[endpoint] = None
+            if options["reconnect"] is not None:
+                self.pauses[endpoint] = Backoff(options["reconnect"], options["reconnect_max"])
             self._count(endpoint, True)
-            self._court(endpoint, name, prio)
+            self._court(endpoint, name, options["prio"])
         return endpoint
 
     def _court(self, endpoint: Endpoint, name: str, prio: int) -> None:
@@ -516,18 +553,43 @@ class SocketLinks:
         other.emit(records.Accepted, theirs, other.peers[its_peer], "")
         other.emit(records.Connected, theirs, other.peers[its_peer], "")
 
-    def _pipe_gone(self, number: int) -> None:
-        """A pipe has ended and its messages are dealt with."""
+    def _pipe_gone(self, number: int, refused: bool) -> None:
+        """A pipe has ended and its messages are dealt with. `refused`: the pattern at one end would
+        not have it."""
         joined = self.joined.pop(number, None)
         if joined is None:
             return
         endpoint, _, prio = joined
         peer = self.peers.get(number)
         self._forget_peer(number)
-        self.emit(records.Disconnected, endpoint, peer, "the other end closed")
-        if endpoint.kind == "connect" and endpoint in self.nodes and not self.core.closed:
-            endpoint.move("waiting", PeerError(f"{endpoint.url}: the other end closed"))
+        why = "the pattern refused the peer" if refused else "the other end closed"
+        self.emit(records.Disconnected, endpoint, peer, why)
+        if endpoint.kind != "connect" or endpoint not in self.nodes or self.core.closed:
+            return
+        error = PeerError(f"{endpoint.url}: {why}")
+        pauses = self.pauses.get(endpoint)
+        if not refused:
+            if pauses is not None:
+                pauses.reset()
+            endpoint.move("waiting", error)
             self._court(endpoint, endpoint.url.removeprefix("inproc://"), prio)
+            return
+        if pauses is None:
+            endpoint.move("stopped", error, fatal=True)
+            self._count(endpoint, False)
+            self.emit(records.Stopped, endpoint, None, why)
+            return
+        # like a Connector: who is sent away does not come back at once
+        when = self.hub.loop.clock() + pauses.next()
+        self.hub.loop.call_at(when, self._court_again, endpoint, prio)
+        endpoint.move("waiting", error)
+        self.emit(records.Retrying, endpoint, None, why)
+
+    def _court_again(self, endpoint: Endpoint, prio: int) -> None:
+        with self.hub.lock:
+            core = self.core
+            if endpoint in self.nodes and core is not None and not core.closed:
+                self._court(endpoint, endpoint.url.removeprefix("inproc://"), prio)
 
     def _forget_inproc(self, endpoint: Endpoint) -> None:
         name = endpoint.url.removeprefix("inproc://")
@@ -543,10 +605,10 @@ class SocketLinks:
     # -- events and accounts -----------------------------------------------------------------------
 
     def emit(self, kind: Any, endpoint: Endpoint | None, peer: Peer | None, reason: str,
-             where: str = "") -> None:
+             where: str = "", **facts: Any) -> None:
         if self.watchers:
             event = kind(time.time(), self.core, endpoint.url if endpoint is not None else where,
-                         peer, reason)
+                         peer, reason, **facts)
             for watcher in tuple(self.watchers):
                 watcher(event)
 
@@ -597,12 +659,13 @@ class SocketLinks:
     def _close(self, linger: float | None, deadline: float | None, started: float) -> None:
         """All steps, each of which may be done again."""
         with self.hub.lock:
-            listeners = [node for node in self.nodes.values() if isinstance(node, Listener)]
+            sources = [node for node in self.nodes.values()
+                       if isinstance(node, (Listener, Follower))]
             for endpoint in tuple(self.nodes):
                 if endpoint.kind == "bind":
                     self._forget_inproc(endpoint)
-        for listener in listeners:
-            listener.stop()
+        for source in sources:
+            source.stop()
         if linger != 0:
             self._drain(deadline)
         unacked = self._await_acks(deadline) if linger != 0 else self._unacked()
@@ -679,7 +742,10 @@ class SocketLinks:
     def abandon(self) -> None:
         """In a forked child: close the inherited listening and connecting sockets."""
         for node in self.nodes.values():
-            for sock in getattr(node, "_sockets", None) or [getattr(node, "_sock", None)]:
+            if isinstance(node, Follower):
+                node.abandon()
+            for sock in getattr(node, "_sockets", None) or [getattr(node, "_sock", None),
+                                                            getattr(node, "_adopted", None)]:
                 if sock is not None:
                     sock.close()
         for upgrade in self.upgrades:

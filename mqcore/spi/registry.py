@@ -1,9 +1,9 @@
 """Finds transports by URL scheme and patterns by name, through entry points.
 
-The groups are `mqcore.transports` and `mqcore.protocols`; the built-in ones take the same road. A
-plug-in is imported when its name is first used, once. A bad one (does not import, lacks an
-attribute, was made for another ABI, claims a taken name) is refused with a PluginError that names
-its distribution and the remedy, and harms no other.
+The groups are `mqcore.transports`, `mqcore.filters`, `mqcore.resolvers` and `mqcore.protocols`;
+the built-in ones take the same road. A plug-in is imported when its name is first used, once. A bad
+one (does not import, lacks an attribute, was made for another ABI, claims a taken name) is refused
+with a PluginError that names its distribution and the remedy, and harms no other.
 
 No lock is held while a plug-in is imported (importing has locks of its own): two threads may both
 look, and both get what was stored first.
@@ -11,29 +11,35 @@ look, and both get what was stored first.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+import functools
+import sys
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from mqcore.errors import Error, PluginError, UnknownTransport, UsageError
+from mqcore.errors import AddressError, Error, PluginError, UnknownTransport, UsageError
 from mqcore.options import CORE, Option, rows_of
 from mqcore.spi.filter import FILTER_ABI
+from mqcore.spi.resolver import REFRESH, RESOLVER_ABI
 from mqcore.spi.transport import KINDS, TRANSPORT_ABI
 
 PATTERN_ABI = 1  # of spi/pattern.pxd; a test compares them
 
-STREAM = ("resolve", "may_block", "check", "listen", "connect", "finish", "tune", "names", "pid")
+STREAM = ("resolve", "may_block", "check", "adopt", "listen", "connect", "finish", "tune", "names",
+          "pid")
 WANTED = {  # kind of transport: what it must have besides a scheme
     "stream": STREAM,
     "engine": (*STREAM, "accepts", "open"),
     "stack": ("below", "check"),
     "inproc": ("check",),
 }
+RESOLVER = ("scheme", "check", "may_block", "look_up", "watch")
 
 
 class PluginInfo(NamedTuple):
     """One line of `mq info`. `refused` is the reason, "" for a plug-in that works."""
 
-    kind: str  # "transport", "filter" or "pattern"
+    kind: str  # "transport", "filter", "resolver" or "pattern"
     name: str
     distribution: str
     version: str
@@ -77,13 +83,19 @@ class Registry:
         self._found: dict[str, list[_Found]] | None = None
         self._loaded: dict[str, Any] = {}  # name: plug-in or _Refusal
         self._rows: dict[str, tuple[Option, ...]] = {}
-        self._claims: dict[str, tuple[Option, str]] = {}  # option: row, who said so first
+        # option: row, who said so first
+        self._claims: dict[str, tuple[Option, str]] = \
+            {"refresh": (REFRESH, "mqcore")} if kind == "resolver" else {}
+        self.rival: Registry | None = None  # another group whose names may not be ours
 
     # -- looking up --------------------------------------------------------------------------------
 
     def known(self) -> tuple[str, ...]:
         """The names that entry points claim, good or bad."""
         return tuple(sorted(self._scan()))
+
+    def claims(self, name: str) -> bool:
+        return name in self._loaded or name in self._scan()
 
     def find(self, name: str) -> Any:
         """The plug-in, KeyError if nobody claims the name, PluginError if it is refused."""
@@ -125,6 +137,29 @@ class Registry:
                                   found.target, refused, doc) for found in self._scan()[name]]
         return result
 
+    @contextlib.contextmanager
+    def lend(self, plugin: Any, who: str) -> Iterator[None]:
+        """For tests: `plugin` is installed for as long as the context lasts, and judged like any
+        other. PluginError if it is refused, or if its name is taken."""
+        name = str(plugin.scheme if self.kind == "transport" else plugin.name)
+        found = self._scan()
+        if name in found:
+            owner = found[name][0].distribution
+            raise PluginError(f"the {self.kind} {name!r} is claimed by {owner} and {who}",
+                              hint="give the plug-in of the test another name", distribution=owner,
+                              remedy="give the plug-in of the test another name")
+        item = _Found(name, who, who, "", lambda: plugin)
+        found[name] = [item]
+        try:
+            self.find(name)
+            yield
+        finally:
+            del found[name]
+            self._loaded.pop(name, None)
+            self._rows.pop(name, None)
+            self._claims = {option: claim for option, claim in self._claims.items()
+                            if claim[1] != who}
+
     # -- loading -----------------------------------------------------------------------------------
 
     def _scan(self) -> dict[str, list[_Found]]:
@@ -146,6 +181,11 @@ class Registry:
         if len(found) > 1:
             return _Refusal(f"the {self.kind} {name!r} is claimed by {who}",
                             "uninstall one of them", who, None)
+        rivals = self.rival._scan().get(name) if self.rival is not None else None
+        if rivals:
+            other = " and ".join(f"{f.distribution} {f.version}".strip() for f in rivals)
+            return _Refusal(f"the {self.kind} {name!r} of {who} is a {self.rival.kind} of {other} "
+                            "as well", "uninstall one of them", f"{who} and {other}", None)
         try:
             plugin = found[0].load()
         except Exception as cause:  # whatever a foreign module raises at import
@@ -165,7 +205,7 @@ class Registry:
         missing = [a for a in self._wanted(plugin) if not hasattr(plugin, a)]
         if missing:
             return self._refuse(name, who, f"lacks {', '.join(missing)}", f"update {distribution}")
-        own = plugin.scheme if self.kind == "transport" else plugin.name
+        own = plugin.scheme if self.kind in ("transport", "resolver") else plugin.name
         if own != name:
             return self._refuse(name, who, f"calls itself {own!r}", f"update {distribution}")
         try:
@@ -180,6 +220,8 @@ class Registry:
     def _wanted(self, plugin: Any) -> tuple[str, ...]:
         if self.kind == "pattern":
             return ("name", "peers", "options")
+        if self.kind == "resolver":
+            return RESOLVER
         if self.kind == "filter":
             return ("name", "split", "join", "check", "open", "options")
         kind = getattr(plugin, "kind", None)
@@ -204,19 +246,28 @@ class Registry:
                                  f"{row.type} {row.default!r} and {first.type} {first.default!r}")
         for row in rows:
             self._claims.setdefault(row.name, (row, who))
-        return rows
+        return (*rows, REFRESH) if self.kind == "resolver" else rows
 
 
-def _entry_points(group: str) -> Iterable[Any]:
+@functools.lru_cache(maxsize=1)
+def _installed(path: tuple[str, ...]) -> Any:
+    """All groups: whichever is wanted, every distribution's metadata is read (10 ms and more)."""
     # Slow to import, and only the first look-up needs it.
     from importlib.metadata import entry_points
 
-    return entry_points(group=group)
+    return entry_points()
+
+
+def _entry_points(group: str) -> Iterable[Any]:
+    found: Iterable[Any] = _installed(tuple(sys.path)).select(group=group)
+    return found
 
 
 _transports = Registry("transport", "mqcore.transports", TRANSPORT_ABI)
+_resolvers = Registry("resolver", "mqcore.resolvers", RESOLVER_ABI)
 _filters = Registry("filter", "mqcore.filters", FILTER_ABI)
 _patterns = Registry("pattern", "mqcore.protocols", PATTERN_ABI)
+_transports.rival, _resolvers.rival = _resolvers, _transports
 
 
 def transport(scheme: str) -> Any:
@@ -225,6 +276,10 @@ def transport(scheme: str) -> Any:
         return _transports.find(scheme)
     except KeyError:
         known = _transports.known()
+        if _resolvers.claims(scheme):
+            raise AddressError(f"{scheme}:// is a resolver's, it can be connected to and not bound",
+                               hint="bind to an address of this machine") from None
+        known = tuple(sorted({*known, *_resolvers.known()}))
         raise UnknownTransport(f"no transport {scheme!r} is installed", known=known,
                                hint=f"installed: {', '.join(known)}") from None
 
@@ -237,6 +292,11 @@ def filter(name: str) -> Any:
         known = _filters.known()
         raise UnknownTransport(f"no filter {name!r} is installed", known=known,
                                hint=f"installed: {', '.join(known) or 'none'}") from None
+
+
+def resolver(scheme: str) -> Any:
+    """The resolver for this URL scheme; None if no resolver claims it."""
+    return _resolvers.find(scheme) if _resolvers.claims(scheme) else None
 
 
 def pattern(name: str) -> Any:
@@ -259,6 +319,10 @@ def filter_options(name: str) -> tuple[Option, ...]:
     return _filters.options(name)
 
 
+def resolver_options(scheme: str) -> tuple[Option, ...]:
+    return _resolvers.options(scheme)
+
+
 def pattern_options(name: str) -> tuple[Option, ...]:
     pattern(name)
     return _patterns.options(name)
@@ -266,7 +330,14 @@ def pattern_options(name: str) -> tuple[Option, ...]:
 
 def all_options() -> tuple[Option, ...]:
     """The rows of every plug-in: with TABLE, what the README and the stubs are rendered from."""
-    return _transports.all_options() + _filters.all_options() + _patterns.all_options()
+    return (_transports.all_options() + _filters.all_options() + _resolvers.all_options()
+            + _patterns.all_options())
+
+
+def lend(kind: str, plugin: Any, who: str) -> contextlib.AbstractContextManager[None]:
+    """For tests: install a "transport", "filter", "resolver" or "pattern" for a while."""
+    groups = {g.kind: g for g in (_transports, _filters, _resolvers, _patterns)}
+    return groups[kind].lend(plugin, who)
 
 
 def transports() -> list[PluginInfo]:
@@ -277,6 +348,11 @@ def transports() -> list[PluginInfo]:
 def filters() -> list[PluginInfo]:
     """What is installed and what was refused, for `mq info`."""
     return _filters.infos()
+
+
+def resolvers() -> list[PluginInfo]:
+    """What is installed and what was refused, for `mq info`."""
+    return _resolvers.infos()
 
 
 def patterns() -> list[PluginInfo]:

@@ -12,6 +12,7 @@ Who calls what, on which thread, may it block:
 
     check      the caller of bind() and connect(); never blocks, touches no network
     listen     the caller of bind(); may block for a name look-up, no longer
+    adopt      the caller of connect(); never blocks
     may_block  the control thread; never blocks
     resolve    a short-lived worker if may_block() said so, else the control thread
     connect    the control thread, once per target and attempt; must never block
@@ -46,14 +47,6 @@ KINDS = {
     "inproc": "two pipes within a context; the core does it, nothing to call but check()",
 }
 
-CAPABILITIES = {
-    "wildcard": "bind to a wildcard gives the real address back",
-    "names": "addresses hold names that are looked up anew at every attempt",
-    "network": "peers may be on other machines",
-    "pid": "the peer's process id is known",
-    "unacked": "the kernel tells how much the peer has not acknowledged (SIOCOUTQ)",
-}
-
 Options = Mapping[str, Any]
 
 
@@ -72,7 +65,10 @@ class StreamTransport:
     kind: ClassVar[str] = "stream"
     scheme: ClassVar[str] = ""  # must be the entry point's name
     doc: ClassVar[str] = ""  # one line for `mq info`
-    capabilities: ClassVar[frozenset[str]] = frozenset()  # of CAPABILITIES
+    #: what it can do beyond what every stream can, and what it cannot though others can, with the
+    #: reason: names of spi/capability.py, where the conformance suite takes its tests from
+    capabilities: ClassVar[frozenset[str]] = frozenset()
+    gaps: ClassVar[Mapping[str, str]] = {}
     #: rows of its own options: (name, type, default, doc); types: options.PLUGIN_TYPES
     options: ClassVar[tuple[tuple[str, str, Any, str], ...]] = ()
 
@@ -91,6 +87,12 @@ class StreamTransport:
         return [address]
 
     # -- descriptors -------------------------------------------------------------------------------
+
+    def adopt(self, address: str, options: Options) -> socket.socket | None:
+        """For an address that names a connection which is there already, and can be used only once:
+        take it, as connect() would make it. There is then one attempt, with it, and resolve() and
+        connect() are not called. AddressError if it is not to be had. None: connect as usual."""
+        return None
 
     def listen(self, address: str, options: Options) -> Listening:
         """Bind and listen. When it returns, peers can connect."""

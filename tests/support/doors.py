@@ -5,14 +5,14 @@ import contextlib
 from mqcore.spi import registry
 
 GROUPS = {"transport": registry._transports, "filter": registry._filters,
-          "pattern": registry._patterns}
+          "resolver": registry._resolvers, "pattern": registry._patterns}
 
 
 @contextlib.contextmanager
 def plugged(kind, plugin):
     """`plugin` is found as if an entry point had named it."""
     group = GROUPS[kind]
-    name = plugin.scheme if kind == "transport" else plugin.name
+    name = plugin.scheme if kind in ("transport", "resolver") else plugin.name
     judged = group._judge(name, "a test", "a test", plugin)
     assert judged is plugin, judged.error()
     group._loaded[name] = plugin
