@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 from mqcore.transports.ipc import Ipc
 from mqcore.transports.shm_engine import RING_LEAST, RING_MOST, attach, map_size
 
+from mqcore.spi.capability import STREAM
 from mqcore.spi.filter import Refused
 from mqcore.spi.transport import MessageTransport, Options
 
@@ -103,9 +104,7 @@ def _check_eventfd(fd: int) -> None:
 
 def _check_hello(hello: bytes, fds: list[int]) -> int:
     """Bytes of a ring."""
-    magic, version, count, ring = HELLO.unpack(hello)
-    if magic != MAGIC:
-        raise Refused("the peer does not speak shm: does it connect to ipc:// here?")
+    _, version, count, ring = HELLO.unpack(hello)
     if version != VERSION:
         raise Refused(f"the peer speaks version {version} of shm, we speak {VERSION}")
     if count != FDS or len(fds) != FDS:
@@ -155,15 +154,26 @@ def _receive(sock: socket.socket, size: int, fds: list[int]) -> Generator[str, N
         if flags & socket.MSG_CTRUNC:
             raise Refused("the peer sent too many descriptors")
         if not piece:
-            raise ConnectionResetError(errno.ECONNRESET, "the peer left before the hello was over")
+            raise ConnectionResetError(errno.ECONNRESET,
+                                       "the peer left before the hello was over: is it shm?")
         data += piece
     return data
+
+
+def _receive_ours(sock: socket.socket, size: int,
+                  fds: list[int]) -> Generator[str, None, bytes]:
+    """The same, or b"" as soon as it does not begin with MAGIC: who speaks something else may never
+    send as much."""
+    head = yield from _receive(sock, len(MAGIC), fds)
+    if head != MAGIC:
+        return b""
+    return head + (yield from _receive(sock, size - len(MAGIC), fds))
 
 
 class Shm(Ipc, MessageTransport):
     scheme = "shm"
     doc = "shared memory between processes of one machine; addresses as ipc"
-    capabilities = frozenset({"wildcard", "pid"})
+    capabilities = STREAM - {"raw"} | {"wildcard", "pid"}
     options = (
         ("ring", "size", 1 << 20, "shm: bytes of each of the two rings, a power of two; the "
                                   "connecting side's counts"),
@@ -197,9 +207,9 @@ class Shm(Ipc, MessageTransport):
         yield from _send(sock, HELLO.pack(MAGIC, VERSION, FDS, ring), fds)
         strange: list[int] = []
         try:
-            answer = yield from _receive(sock, ANSWER.size, strange)
-            magic, version, length = ANSWER.unpack(answer)
-            if magic != MAGIC or length > REASON_MOST:
+            answer = yield from _receive_ours(sock, ANSWER.size, strange)
+            _, version, length = ANSWER.unpack(answer) if answer else (MAGIC, 0, 0)
+            if not answer or length > REASON_MOST:
                 raise Refused("the peer does not speak shm: does it listen on ipc:// there?")
             if length:
                 reason = yield from _receive(sock, length, strange)
@@ -215,7 +225,9 @@ class Shm(Ipc, MessageTransport):
     def _accept(self, sock: socket.socket, options: Options,
                 fds: list[int]) -> Generator[str, None, NativeEngine]:
         _check_peer(sock, options)
-        hello = yield from _receive(sock, HELLO.size, fds)
+        hello = yield from _receive_ours(sock, HELLO.size, fds)
+        if not hello:
+            raise Refused("the peer does not speak shm: does it connect to ipc:// here?")
         ring = _check_hello(hello, fds)
         try:
             engine = _attach(fds, ring, False, options)
