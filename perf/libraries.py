@@ -56,7 +56,7 @@ class Mqcore:
 
     module = "mqcore"
     calls = ("plain", "many", "batch", "asyncio", "uvloop", "trio")
-    transports = ("tcp", "ipc", "inproc", "tls")
+    transports = ("tcp", "ipc", "shm", "inproc", "tls")
     variants = ("tuned", "roomy")
     holds = NO_END  # messages, when roomy
 

@@ -83,7 +83,7 @@ def address(transport: str) -> Iterator[str]:
         yield "inproc://perf"
     else:
         with tempfile.TemporaryDirectory(prefix="mqperf") as folder:
-            yield f"ipc://{folder}/s"
+            yield f"{transport}://{folder}/s"
 
 
 class Process:

@@ -22,7 +22,7 @@ def main(kind: str) -> None:
     runner = pyperf.Runner(add_cmdline_args=forward, processes=5, values=3, warmups=1)
     add = runner.argparser.add_argument
     add("--lib", type=known, default="mqcore")
-    add("--transport", choices=("tcp", "ipc", "inproc"), default="tcp")
+    add("--transport", choices=("tcp", "ipc", "shm", "inproc"), default="tcp")
     add("--size", type=int, default=16)
     add("--calls", choices=LIBRARIES["mqcore"].calls, default="plain")
     options = runner.parse_args()

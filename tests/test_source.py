@@ -83,6 +83,7 @@ GLOBALS: dict[tuple[str, str], str] = {
     ("transports/ws.py", "ws"): "a name for others, no state",
     ("transports/ws.py", "wss"): "a name for others, no state",
     ("transports/tls.py", "filter"): "the plug-in: functions, no state",
+    ("transports/shm.py", "transport"): "the plug-in: functions, no state",
 }
 WEAK_ORDER = re.compile(r"\bmemory_order_(?!seq_cst)\w+")
 MUTABLE_DISPLAY = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp)

@@ -17,16 +17,21 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 TREE = ROOT / "build" / "tsan"
-ROOMS = "mqcore.base mqcore.testing.pipe_stress"
+ROOMS = "mqcore.base mqcore.testing.pipe_stress mqcore.testing.ring_stress"
 PROGRAM = """
 import sys
 from mqcore.testing.pipe_stress import stress
+from mqcore.testing.ring_stress import stress as ring_stress
 for batch in (1, 16, 300):
     seen = stress({parts}, seed=batch, batch=batch, plant={plant}, wait={wait})
     print(batch, seen, flush=True)
     if not {plant} and (seen["received"] != {parts} or seen["wrong"] or seen["live"]
                         or seen["posts"] != seen["sleeps"] + 1):
         sys.exit("the stress itself failed")
+    seen = ring_stress({parts} // 4, seed=batch, batch=batch, plant={plant})
+    print(batch, seen, flush=True)
+    if not {plant} and (seen["received"] != {parts} // 4 or seen["wrong"] or seen["lost"]):
+        sys.exit("the ring's stress itself failed")
 """
 
 
@@ -78,6 +83,8 @@ def verdict(clean: subprocess.CompletedProcess, planted: subprocess.CompletedPro
         return f"the clean run failed ({clean.returncode}):\n{clean.stdout}{clean.stderr}"
     if planted.returncode != 66 or "data race" not in planted.stderr:
         return f"the planted race was not found ({planted.returncode}):\n{planted.stderr}"
+    if "ring_stress" not in planted.stderr:
+        return f"the race planted in the ring was not found:\n{planted.stderr}"
     return None
 
 
@@ -92,7 +99,7 @@ def main() -> None:
     wrong = verdict(run(library, options.parts, plant=False), run(library, 20_000, plant=True))
     if wrong:
         sys.exit(wrong)
-    print("ThreadSanitizer: the queues are clean, and the planted race was found")
+    print("ThreadSanitizer: the queues and the ring are clean, and the planted races were found")
 
 
 if __name__ == "__main__":

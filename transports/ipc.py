@@ -1,4 +1,5 @@
 """ipc://path, ipc://@name and ipc://*: Unix domain sockets between processes of one machine.
+shm.py derives from it: the same addresses and files, for shared memory.
 
 `@name` lives in Linux's abstract namespace: no file, and it ends with its owner. `*` (bind only)
 makes a fresh path in a private temporary folder, which goes when the socket is closed.
@@ -125,8 +126,8 @@ class Ipc(StreamTransport):
             sock.close()
             hint = f"is its folder there? {os.path.dirname(address)}" \
                 if error.errno == errno.ENOENT else None
-            raise BindError.of(error.errno or errno.EINVAL, f"cannot listen on ipc://{address}",
-                               hint) from None
+            raise BindError.of(error.errno or errno.EINVAL,
+                               f"cannot listen on {self.scheme}://{address}", hint) from None
         full = os.path.abspath(path)  # the working directory may change before release()
         owner = os.getpid()
 
@@ -157,11 +158,11 @@ class Ipc(StreamTransport):
     def names(self, sock: socket.socket) -> tuple[str, str]:
         """A connecting socket has no name of its own: it goes by the path it connected to."""
         try:
-            ours = _text(sock.getsockname())
+            ours = self._text(sock.getsockname())
         except OSError:
             return "", ""
         try:
-            theirs = _text(sock.getpeername())
+            theirs = self._text(sock.getpeername())
         except OSError:
             theirs = ""
         return ours or theirs, theirs or ours
@@ -173,12 +174,11 @@ class Ipc(StreamTransport):
             return None
         return struct.unpack("3i", data)[0] or None
 
-
-def _text(name: str | bytes) -> str:
-    if not name:
-        return ""
-    raw = os.fsencode(name)
-    return "ipc://" + os.fsdecode(b"@" + raw[1:] if raw[:1] == b"\0" else raw)
+    def _text(self, name: str | bytes) -> str:
+        if not name:
+            return ""
+        raw = os.fsencode(name)
+        return f"{self.scheme}://" + os.fsdecode(b"@" + raw[1:] if raw[:1] == b"\0" else raw)
 
 
 transport = Ipc()

@@ -24,3 +24,15 @@ cdef extern from * nogil:
     #endif
     """
     void prefetch "mq_prefetch"(const void* at)   # a hint; any address
+
+cdef extern from * nogil:
+    """
+    #if defined(__x86_64__) || defined(__i386__)
+    #define mq_cpu_pause() __builtin_ia32_pause()
+    #elif defined(__aarch64__)
+    #define mq_cpu_pause() __asm__ volatile("yield")
+    #else
+    #define mq_cpu_pause() ((void) 0)
+    #endif
+    """
+    void cpu_pause "mq_cpu_pause"()                # in a loop that looks at memory

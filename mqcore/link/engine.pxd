@@ -51,6 +51,7 @@ cdef enum:                    # NOTE_DOWN codes
     DOWN_MEMORY = 7
 
 cdef struct Port              # the socket, as its engines see it
+cdef struct Engine
 
 cdef struct PortOps:
     # Lock-free, any thread: note `what` (EVENT_*) on the pipe, wake whoever waits. `serve`:
@@ -71,6 +72,8 @@ cdef struct Port:
     Landing landing           # filled by the receiving calls, emptied by the decoders
     atomic[uint32_t] next_peer
     uint32_t number           # the socket's number in the context
+    atomic[Engine*] peeked    # a message engine that is worth asking before one sleeps
+    atomic[int64_t] spin      # ns, how long
     atomic[uint32_t] looped   # a loop leads and may be busy: engines read at each of their timers
 
 cdef struct EngineConfig:     # of one connection; copied at adoption
@@ -146,6 +149,7 @@ cdef struct Engine:
     size_t wire_plain
     # messages.pyx
     MessageEngine* media
+    int[2] media_fds          # its descriptors, for a forked child to close; -1: none
     uint32_t media_started
     uint32_t media_out        # edges of room are watched for
     int64_t media_held        # messages it had in hand when last looked at
@@ -163,6 +167,9 @@ cdef Engine* engine_new(Plane* plane, IoThread* io, Watch* watch, Port* port, in
 cdef void engine_start(Engine* e) noexcept nogil          # register and go
 # run here if the lease is free
 cdef void engine_kick(Engine* e, uint32_t facts) noexcept nogil
+# run here if the lease is free and the message engine has something to read; E_WAKE ends a row of
+# these
+cdef void engine_peek(Engine* e, Port* port) noexcept nogil
 # the same for OUT alone; other notes are posted
 cdef void engine_kick_out(Engine* e) noexcept nogil
 # leave facts, the I/O thread runs it

@@ -93,6 +93,11 @@ cdef Engine* engine_new(Plane* plane, IoThread* io, Watch* watch, Port* port, in
     e.wire_mark = 0
     e.wire_plain = 0
     e.media = parts.media
+    e.media_fds[0] = -1
+    e.media_fds[1] = -1
+    if parts.media != NULL:
+        e.media_fds[0] = parts.media.wake
+        e.media_fds[1] = parts.media.also if parts.media.also > 0 else -1
     e.media_started = 0
     e.media_out = 1
     e.media_held = 0
@@ -207,6 +212,15 @@ cdef void engine_kick(Engine* e, uint32_t facts) noexcept nogil:
         engine_post(e, facts)
     else:
         _kick_here(e, facts)
+
+
+cdef void engine_peek(Engine* e, Port* port) noexcept nogil:
+    if e.word.fetch_or(E_HELD) & E_HELD:
+        return                # its holder sees to it
+    if (e.port == port and e.state == ENGINE_ACTIVE and e.media_started and not e.in_blocked
+            and e.media.ops.peek(e.media)):
+        e.word.fetch_or(E_WAKE)
+    _run(e, 0xffffffff)
 
 
 cdef void engine_kick_out(Engine* e) noexcept nogil:

@@ -51,6 +51,7 @@ cdef bint _start(Engine* e) noexcept nogil:
         return True
     e.media.fd = e.fd
     e.media.pool = e.plane.pool
+    e.media.landing = &e.port.landing
     e.media.max_message_size = e.config.max_message_size
     e.media.connected = e.config.connected
     rc = e.media.ops.start(e.media)
@@ -62,6 +63,9 @@ cdef bint _start(Engine* e) noexcept nogil:
         return False
     e.media_started = 1
     _watch_out(e, False)
+    if e.media.ops.peek != NULL and e.media.spin > 0:
+        e.port.spin.store(e.media.spin)
+        e.port.peeked.store(e)
     return True
 
 

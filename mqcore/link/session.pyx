@@ -70,7 +70,11 @@ cdef void _return_held(Engine* e) noexcept nogil:
 
 cdef void _let_go_of_parts(Engine* e) noexcept nogil:
     """Filters and message engine end before the descriptor is closed."""
+    cdef Engine* me = e
     if e.media != NULL:
+        e.port.peeked.compare_exchange_strong(me, NULL)
+        e.media_fds[0] = -1
+        e.media_fds[1] = -1
         if e.media_started and e.media.wake >= 0:
             e.plane.poller.remove(e.watch.set, e.media.wake)
         e.media.ops.fini(e.media)

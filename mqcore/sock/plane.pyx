@@ -59,7 +59,9 @@ cdef class PlaneCore:
         for slot in range(self.plane.n_slots):
             e = engine_at(self.plane, slot)
             if e.fd >= 0:
-                os.close(e.fd)
+                for fd in (e.fd, e.media_fds[0], e.media_fds[1]):
+                    if fd >= 0:
+                        os.close(fd)
         plane_abandon(self.plane)
 
     def notes_fileno(self) -> int:

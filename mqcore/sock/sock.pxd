@@ -93,6 +93,9 @@ cdef struct Sock:
     uint32_t ticking          # under the watch's lock
     uint32_t ticked_epoch     # the tick's own
     int64_t entered           # the leader's own: ns, when he did
+    int64_t spin              # and, before he sleeps: ns that he asks; waits without asking, left
+    uint32_t spin_skip        # and in a row
+    uint32_t spin_pause
     Tick led_tick
     Task led_task
     Notifier[16] notifiers

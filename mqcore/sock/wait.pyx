@@ -6,6 +6,11 @@ There is one leader a socket; others sleep on the word `change`. A leader that l
 followers, so that one of them leads. Whoever tells us something adds to `change` first and then
 looks whether somebody sleeps; whoever sleeps says so first and then looks at `change`.
 
+A leader of a socket whose only connection can be asked without a system call (shared memory: `peek`
+in mqcore/spi/message_engine.pxd) asks for some microseconds before it sleeps, each time under the
+engine's lease, so that nobody else finds it gone. It ends with a read, which finds nothing and asks
+to be woken.
+
 A loop leads while it alone waits: it watches the descriptor of the socket's set and harvests when
 that is readable. Its wake-up is the eventfd of its notifier, leading or not, so it may lose the
 lead at any moment and notices when it next looks. Nobody can know how long a loop is busy: it
@@ -14,8 +19,10 @@ descriptors themselves whenever their timer fires.
 """
 
 from mqcore.base.clock cimport now_ns
+from mqcore.base.includes cimport cpu_pause
 from mqcore.base.widen cimport SLICE_NS, widen
 
+from mqcore.link.engine cimport E_WAKE, Engine, engine_kick, engine_peek
 from mqcore.reactor.poller cimport Ready
 from mqcore.reactor.wakeup cimport eventfd_signal, futex_wait
 from mqcore.sock.sock cimport LEAD_LOOP, WAIT_CHANGED, WAIT_LOOK, WAIT_TIMEOUT, sock_act
@@ -26,6 +33,10 @@ from mqcore.sock.watch cimport (
 cdef enum:
     HARVEST = 16              # few, since each must be acted on before leaving
     LOOP_HARVEST = 2          # edges between two looks at the clock
+    SPIN_LOOKS = 8            # between two looks at the clock
+    SPIN_LEAST = 2000         # ns; shorter does not pay
+    SPIN_SKIP = 16            # waits without it after it did not pay; doubles
+    SPIN_SKIP_MOST = 1024
     LOOP_NS = 200000          # then the loop's other tasks have their turn
 
 
@@ -113,12 +124,49 @@ cdef bint loop_harvest(Sock* s, int place) noexcept nogil:
 
 # -- a thread leads, or follows --------------------------------------------------------------------
 
+cdef bint _spin(Sock* s, uint32_t seen, int64_t deadline) noexcept nogil:
+    """A message may come sooner than we could fall asleep: ask for it, where there is one
+    connection and asking it is cheap. If that does not pay, less and less, and seldom."""
+    cdef Engine* e = s.port.peeked.load()
+    cdef int64_t most = s.port.spin.load()
+    cdef int64_t until
+    cdef int i
+    if e == NULL or s.engines.load() != 1:
+        return False
+    if s.spin_skip:
+        s.spin_skip -= 1
+        return False
+    if s.spin == 0 or s.spin > most:
+        s.spin = most
+    until = now_ns() + s.spin
+    if 0 <= deadline < until:
+        until = deadline
+    while now_ns() < until:
+        for i in range(SPIN_LOOKS):
+            engine_peek(e, &s.port)
+            if s.change.load() != seen:
+                engine_kick(e, E_WAKE)
+                s.spin = most
+                s.spin_pause = 0
+                return True
+            cpu_pause()
+    engine_kick(e, E_WAKE)
+    s.spin //= 2
+    if s.spin < SPIN_LEAST:
+        s.spin = 0
+        s.spin_pause = min(max(2 * s.spin_pause, <uint32_t> SPIN_SKIP), <uint32_t> SPIN_SKIP_MOST)
+        s.spin_skip = s.spin_pause
+    return s.change.load() != seen
+
+
 cdef int _lead(Sock* s, uint32_t seen, int64_t deadline, bint slices) noexcept nogil:
     cdef Ready[HARVEST] found
     cdef int n
     cdef int verdict = WAIT_LOOK
     lead_enter(s)
-    while True:
+    if _spin(s, seen, deadline):
+        verdict = WAIT_CHANGED
+    while verdict == WAIT_LOOK:
         s.lead_asleep.exchange(1)
         if s.change.load() != seen:
             s.lead_asleep.exchange(0)
@@ -130,7 +178,7 @@ cdef int _lead(Sock* s, uint32_t seen, int64_t deadline, bint slices) noexcept n
         if n > 0:
             sock_act(s, found, n)
         verdict = _verdict(s, seen, deadline)
-        if verdict != WAIT_LOOK or n < 0 or (n == 0 and slices):
+        if n < 0 or (n == 0 and slices):
             break
     lead_leave(s)
     if s.notified.load():

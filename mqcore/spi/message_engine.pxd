@@ -26,7 +26,7 @@ is there as soon as the engine starts, and `fd` is the engine's to read and writ
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 
 from mqcore.base.message cimport Msg
-from mqcore.base.slab cimport Pool
+from mqcore.base.slab cimport Landing, Pool
 
 cdef enum:
     MESSAGE_ENGINE_ABI = 1
@@ -38,11 +38,14 @@ cdef enum MessageEngineFlag:
 cdef struct MessageEngine:    # the head of every message engine's state
     const MessageEngineOps* ops
     int wake                  # second descriptor, -1: none; open until fini
+    int also                  # one more that a forked child is to close; 0: none
+    int64_t spin              # ns that asking `peek` pays, 0: it does not
     const char* reason        # why MQ_PROTOCOL or MQ_GONE
     char[160] reason_text     # room for a composed reason
     # -- set by the host before `start` -----------------------------------------------------------
     int fd
     Pool* pool                # bodies come from here (msg_init_copy, slab_new)
+    Landing* landing          # memory made ahead for large bodies; NULL: none
     int64_t max_message_size  # bytes of a whole message; -1 no limit
     bint connected            # 1: our connect(), 0: our bind()
     # -- counted by the engine, in messages; the host looks after each operation ------------------
@@ -68,9 +71,10 @@ cdef struct MessageEngineOps:
     int (*read)(MessageEngine* self, Msg* out, size_t cap, size_t* n) noexcept nogil
     # One whole message out (control ones too). MQ_OK: taken, the handles are the engine's, and it
     # counts as written: the kernel or the peer's memory has it; MQ_AGAIN: no room, nothing taken,
-    # there will be an edge when there is; MQ_UNSUPPORTED: it can never be carried (too large, too
-    # many parts), nothing taken, the host counts it as dropped (unsendable); MQ_GONE; MQ_PROTOCOL;
-    # MQ_NOMEM.
+    # there will be an edge when there is, and the host then offers the same message again (so an
+    # engine may have begun with it: shm streams what is larger than its ring); MQ_UNSUPPORTED: it
+    # can never be carried (too large, too many parts), nothing taken, the host counts it as dropped
+    # (unsendable); MQ_GONE; MQ_PROTOCOL; MQ_NOMEM.
     int (*write)(MessageEngine* self, Msg* parts, size_t n) noexcept nogil
     # After a run of writes, and at each edge while any are `held`: publish, wake the other side.
     # May be NULL. MQ_OK; MQ_AGAIN: some are still held, there will be an edge; MQ_GONE.
@@ -78,6 +82,11 @@ cdef struct MessageEngineOps:
     # Bytes written that the peer has not taken yet; close() with a linger waits for it to be 0. May
     # be NULL.
     int64_t (*pending)(MessageEngine* self) noexcept nogil
+    # Is there something to read? Asked again and again, for up to `spin` ns, by a caller that would
+    # otherwise sleep and has this connection alone to wait for: going to sleep and being woken
+    # takes longer than many an answer. The peer need not wake us from here to the next MQ_AGAIN of
+    # `read`, which always follows. May be NULL.
+    bint (*peek)(MessageEngine* self) noexcept nogil
     # We end in order: tell the peer that nothing comes after what was written. May be NULL.
     void (*finish)(MessageEngine* self) noexcept nogil
 

@@ -20,7 +20,7 @@ import mqcore as mq
 LIMIT = 10
 FAST = {"reconnect": 0.01, "reconnect_max": 0.05}
 ONE_TO_ONE = ("push", "dealer", "pair")
-transports = pytest.mark.parametrize("kind", ["inproc", "tcp", "ipc"])
+transports = pytest.mark.parametrize("kind", ["inproc", "tcp", "ipc", "shm"])
 
 
 @pytest.fixture
@@ -29,7 +29,8 @@ def where(tmp_path):
 
     def make(kind):
         return {"inproc": f"inproc://s{next(count)}", "tcp": "tcp://127.0.0.1:0",
-                "ipc": f"ipc://{tmp_path}/s{next(count)}"}[kind]
+                "ipc": f"ipc://{tmp_path}/s{next(count)}",
+                "shm": f"shm://{tmp_path}/s{next(count)}"}[kind]
     return make
 
 

@@ -21,11 +21,12 @@ KINDS = [("push", "pull"), ("pair", "pair"), ("dealer", "router"), ("pub", "sub"
 SAID = (mqcore.SocketClosed, mqcore.ContextClosed, mqcore.RecvTimeout, mqcore.SendTimeout,
         mqcore.StateError,
         mqcore.UsageError, mqcore.NoSuchPeer, mqcore.PeerGone, mqcore.NotSubscribed)
+TRANSPORTS = ["tcp", "ipc", "shm", "inproc"]
 GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00NULL" + bytes(48)
 
 
 class Ends(RuleBasedStateMachine):
-    @initialize(kind=st.sampled_from(KINDS), transport=st.sampled_from(["tcp", "ipc", "inproc"]))
+    @initialize(kind=st.sampled_from(KINDS), transport=st.sampled_from(TRANSPORTS))
     def start(self, kind, transport):
         self.kind, self.transport = kind, transport
         self.context = mqcore.Context(linger=0.02, reconnect=0.001, send_timeout=0, recv_timeout=0)
@@ -35,8 +36,8 @@ class Ends(RuleBasedStateMachine):
         self.numbers = iter(range(10**6))
 
     def url(self):
-        if self.transport == "ipc":
-            return f"ipc://@turmoil-{os.getpid()}-{id(self)}-{next(self.numbers)}"
+        if self.transport in ("ipc", "shm"):
+            return f"{self.transport}://@turmoil-{os.getpid()}-{id(self)}-{next(self.numbers)}"
         return "tcp://127.0.0.1:*" if self.transport == "tcp" else f"inproc://n{next(self.numbers)}"
 
     which = st.integers(0, 1)

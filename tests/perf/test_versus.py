@@ -13,7 +13,7 @@ TINY = ("--rounds", 2, "--seconds", 0, "--even-if-busy")
 LIBS = ("--lib", "mqcore", "--lib", "pyzmq", "--lib", "raw")
 
 
-@pytest.mark.parametrize("transport", ["tcp", "ipc", "inproc"])
+@pytest.mark.parametrize("transport", ["tcp", "ipc", "shm", "inproc"])
 def test_side_by_side(tmp_path, transport):
     args = ("--size", 16, "--transport", transport, *LIBS, *TINY)
     status, out, err = run(PERF / "versus.py", *args, *PLACE, "--folder", tmp_path, patience=60)

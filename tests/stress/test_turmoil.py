@@ -7,7 +7,7 @@ import pytest
 import turmoil
 
 SECONDS = float(os.environ.get("MQCORE_STRESS_SECONDS", "0.6"))
-KINDS = ["tcp", "ipc", "inproc"]
+KINDS = ["tcp", "ipc", "shm", "inproc"]
 
 
 @pytest.mark.parametrize("io_threads", [1, 3])
@@ -16,7 +16,7 @@ def test_tokens_circulate_in_order(kind, io_threads, seed):
     assert turmoil.tokens(seed, SECONDS, kind, io_threads=io_threads) > 100
 
 
-@pytest.mark.parametrize("kind", ["tcp", "ipc"])
+@pytest.mark.parametrize("kind", ["tcp", "ipc", "shm"])
 def test_tokens_between_processes(kind, seed):
     assert turmoil.tokens_apart(seed, SECONDS + 0.5, kind) > 100
 

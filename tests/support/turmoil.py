@@ -92,9 +92,9 @@ class Gang:
 
 @contextlib.contextmanager
 def address(kind):
-    if kind == "ipc":
+    if kind in ("ipc", "shm"):
         with tempfile.TemporaryDirectory() as folder:
-            yield f"ipc://{folder}/s"
+            yield f"{kind}://{folder}/s"
     else:
         yield {"tcp": "tcp://127.0.0.1:*",
                "inproc": f"inproc://turmoil-{time.monotonic_ns()}"}[kind]

@@ -9,7 +9,7 @@ from mqcore.spi import registry
 
 @pytest.fixture(autouse=True)
 def leaves_no_descriptor():
-    for name in ("tcp", "ipc", "inproc"):
+    for name in ("tcp", "ipc", "inproc", "shm"):
         registry.transport(name)
     gc.collect()
     before = sorted(os.listdir("/proc/self/fd"))

@@ -1,0 +1,204 @@
+"""A ring of bytes in shared memory, from one process to another: one writer, one reader.
+
+The two ends share 512 bytes of control words and `size` bytes of data, a power of two. Positions
+are 64-bit counts of bytes ever written and ever read, multiples of 8; they only grow. What is
+between `head` and `tail` belongs to the reader, the rest to the writer. Records (shm_engine.pyx)
+are a stream to the ring: it knows no messages.
+
+Each end keeps its own positions in its own memory (`RingOut`, `RingIn`) and believes nothing that
+the other may have written: a position is loaded once, into a local, and must lie between what it
+was and what it can be; only then it is used, and the data is only ever reached through the mask.
+A reader copies, so bytes that change meanwhile are the other's own loss.
+
+Sleeping: the reader says `asleep`, looks again, then sleeps; the writer publishes, then looks
+whether it sleeps. In the same way the writer says `blocked` for want of room. Whoever takes such a
+word back (exchange) must wake the other side: one wake-up for one sleep.
+
+No function blocks, allocates, or makes a system call; "thread" means whoever holds the right to
+that end now. shm.md has the layout byte by byte.
+"""
+
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcpy
+from libcpp.atomic cimport atomic, memory_order_acquire, memory_order_relaxed
+
+cdef enum:
+    RING_SHARED = 512         # bytes of control words of one ring
+    RING_BROKEN = -1
+
+cdef struct RingShared:       # in shared memory; a line of 128 bytes for each that is written
+    atomic[uint64_t] tail     # writer: bytes published
+    uint64_t[15] pad0
+    atomic[uint64_t] head     # reader: bytes taken
+    uint64_t[15] pad1
+    atomic[uint32_t] asleep   # reader: wake me when there is more
+    uint32_t[31] pad2
+    atomic[uint32_t] blocked  # writer: wake me when there is room
+    uint32_t[31] pad3
+
+cdef struct RingOut:          # the writer's own
+    RingShared* shared
+    uint8_t* data
+    uint64_t size
+    uint64_t tail             # written so far
+    uint64_t shown            # published so far
+    uint64_t head             # the reader's position when we last looked
+
+cdef struct RingIn:           # the reader's own
+    RingShared* shared
+    uint8_t* data
+    uint64_t size
+    uint64_t head             # read so far
+    uint64_t freed            # published so far
+    uint64_t tail             # the writer's position when we last looked
+
+
+cdef inline uint64_t ring_pad(uint64_t size) noexcept nogil:
+    """size, rounded up to whole words."""
+    return (size + 7) & ~(<uint64_t> 7)
+
+
+# -- the writer ------------------------------------------------------------------------------------
+
+cdef inline void ring_out_init(RingOut* r, RingShared* shared, uint8_t* data,
+                               uint64_t size) noexcept nogil:
+    r.shared = shared
+    r.data = data
+    r.size = size
+    r.tail = 0
+    r.shown = 0
+    r.head = 0
+
+
+cdef inline int64_t ring_room(RingOut* r, uint64_t want) noexcept nogil:
+    """Bytes that may be put now; looks at the reader's position only if fewer than `want` are
+    known to be free. RING_BROKEN: the position cannot be."""
+    cdef uint64_t head
+    if r.size - (r.tail - r.head) < want:
+        # SYNC: acquire: the reader is done with what lies before its position
+        head = r.shared.head.load(memory_order_acquire)
+        if head - r.head > r.shown - r.head or head & 7:
+            return RING_BROKEN
+        r.head = head
+    return <int64_t> (r.size - (r.tail - r.head))
+
+
+cdef inline void ring_put_word(RingOut* r, uint64_t word) noexcept nogil:
+    """8 bytes; there is room."""
+    (<uint64_t*> (r.data + (r.tail & (r.size - 1))))[0] = word
+    r.tail += 8
+
+
+cdef inline void ring_put(RingOut* r, const uint8_t* at, uint64_t n) noexcept nogil:
+    """n bytes, then on to the next whole word; there is room."""
+    cdef uint64_t start = r.tail & (r.size - 1)
+    cdef uint64_t first = r.size - start
+    if n <= first:
+        memcpy(r.data + start, at, n)
+    else:
+        memcpy(r.data + start, at, first)
+        memcpy(r.data, at + first, n - first)
+    r.tail += ring_pad(n)
+
+
+cdef inline bint ring_show(RingOut* r) noexcept nogil:
+    """Publish what was put. True: the reader slept, the caller MUST wake it."""
+    if r.shown == r.tail:
+        return False
+    r.shown = r.tail
+    # SYNC: seq_cst exchange, then a load: pair of ring_doze, which says "asleep" and then looks at
+    # the tail; publishes what was put
+    r.shared.tail.exchange(r.tail)
+    return r.shared.asleep.load() != 0 and r.shared.asleep.exchange(0) != 0
+
+
+cdef inline int64_t ring_block(RingOut* r, uint64_t want) noexcept nogil:
+    """Less than `want` is free: ask to be woken, and look again. ring_room's answer: if it is
+    `want` or more after all, go on."""
+    # SYNC: seq_cst exchange, then a load: pair of ring_free
+    r.shared.blocked.exchange(1)
+    return ring_room(r, want)
+
+
+cdef inline int64_t ring_unread(RingOut* r) noexcept nogil:
+    """Bytes published that the reader has not given back. RING_BROKEN."""
+    if ring_room(r, r.size) < 0:
+        return RING_BROKEN
+    return <int64_t> (r.shown - r.head)
+
+
+# -- the reader ------------------------------------------------------------------------------------
+
+cdef inline void ring_in_init(RingIn* r, RingShared* shared, uint8_t* data,
+                              uint64_t size) noexcept nogil:
+    r.shared = shared
+    r.data = data
+    r.size = size
+    r.head = 0
+    r.freed = 0
+    r.tail = 0
+
+
+cdef inline int64_t ring_held(RingIn* r) noexcept nogil:
+    """Bytes that may be got now; looks at the writer's position only if none are known.
+    RING_BROKEN: the position cannot be."""
+    cdef uint64_t tail
+    if r.tail == r.head:
+        # SYNC: acquire: what was put before the position was published
+        tail = r.shared.tail.load(memory_order_acquire)
+        if tail - r.head > r.size or tail & 7:
+            return RING_BROKEN
+        r.tail = tail
+    return <int64_t> (r.tail - r.head)
+
+
+cdef inline uint64_t ring_get_word(RingIn* r) noexcept nogil:
+    """The next 8 bytes, once; they are held."""
+    cdef uint64_t* at = <uint64_t*> (r.data + (r.head & (r.size - 1)))
+    # SYNC: relaxed: read once whatever the other side does; ring_held has acquired it
+    cdef uint64_t word = (<atomic[uint64_t]*> at).load(memory_order_relaxed)
+    r.head += 8
+    return word
+
+
+cdef inline void ring_get(RingIn* r, uint8_t* to, uint64_t n) noexcept nogil:
+    """n bytes, then on to the next whole word; they are held."""
+    cdef uint64_t start = r.head & (r.size - 1)
+    cdef uint64_t first = r.size - start
+    if n <= first:
+        memcpy(to, r.data + start, n)
+    else:
+        memcpy(to, r.data + start, first)
+        memcpy(to + first, r.data, n - first)
+    r.head += ring_pad(n)
+
+
+cdef inline bint ring_free(RingIn* r) noexcept nogil:
+    """Give back what was got. True: the writer waited for room, the caller MUST wake it."""
+    if r.freed == r.head:
+        return False
+    r.freed = r.head
+    # SYNC: seq_cst exchange, then a load: pair of ring_block
+    r.shared.head.exchange(r.head)
+    return r.shared.blocked.load() != 0 and r.shared.blocked.exchange(0) != 0
+
+
+cdef inline int64_t ring_doze(RingIn* r) noexcept nogil:
+    """Nothing is held: ask to be woken, and look again. ring_held's answer: if it is not 0 after
+    all, go on."""
+    # SYNC: seq_cst exchange, then a load: pair of ring_show
+    r.shared.asleep.exchange(1)
+    return ring_held(r)
+
+
+cdef inline void ring_rouse(RingIn* r) noexcept nogil:
+    """We look on our own for a while: no wake-up is needed. ring_doze ends it."""
+    # SYNC: relaxed: a wake-up more does no harm, and ring_doze looks after it has asked again
+    if r.shared.asleep.load(memory_order_relaxed):
+        r.shared.asleep.store(0, memory_order_relaxed)
+
+
+cdef inline bint ring_glance(RingIn* r) noexcept nogil:
+    """Has the writer's position moved? Believed only by ring_held."""
+    # SYNC: relaxed: a hint
+    return r.tail != r.head or r.shared.tail.load(memory_order_relaxed) != r.head
