@@ -33,6 +33,7 @@ NEEDS_GIL: dict[tuple[str, str], str] = {
 # The GIL is taken in one file, and by drivers that stand in for it.
 WITH_GIL: dict[str, str] = {
     "mqcore/sock/upcall.pyx": "the one place",
+    "mqcore/spi/filter_ops.pyx": "a filter's session in Python, which runs on I/O threads only",
     "mqcore/testing/pattern_bench.pyx": "its host hands a pattern's events to the test",
 }
 COLUMNS = 100

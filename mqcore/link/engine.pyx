@@ -9,6 +9,7 @@ from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free
 from libc.string cimport strlen
 
+from mqcore.base.bytes cimport bytes_fini
 from mqcore.base.clock cimport now_ns
 from mqcore.base.includes cimport iovec, readv, writev
 from mqcore.base.message cimport MSG_CONTROL, MSG_MORE, Msg, msg_close, msg_size
@@ -31,7 +32,7 @@ from mqcore.spi.pipe cimport (
 from mqcore.wire.batch cimport (
     batch_advance, batch_cut, batch_gather, batch_half_sent, batch_msgs_done, batch_unsent,
 )
-from mqcore.wire.codec cimport BATCH_IOV, CodecOps, batch_fini, batch_reset, bytes_fini
+from mqcore.wire.codec cimport BATCH_IOV, CodecOps, batch_fini, batch_reset
 from mqcore.wire.zmtp cimport zmtp_ops
 
 cdef enum:

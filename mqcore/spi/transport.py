@@ -1,4 +1,4 @@
-"""The first door for a transport: a stream by descriptor.
+"""The first door for a transport: a stream by descriptor. And the Python half of the third.
 
 A transport of this kind knows addresses and makes descriptors; everything that happens on a
 descriptor afterwards is native and the same for all. `transports/tcp.py` and `transports/ipc.py`
@@ -31,13 +31,18 @@ from __future__ import annotations
 
 import errno
 import socket
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Callable, Generator, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+if TYPE_CHECKING:
+    from mqcore.spi.message_engine import NativeEngine
 
 TRANSPORT_ABI = 1
 
 KINDS = {
     "stream": "makes descriptors that carry a byte stream; this file",
+    "engine": "carries whole messages itself: MessageTransport below, and message_engine.pxd",
+    "stack": "a name for filters over a transport (wss = ws+tls+tcp): Stack below",
     "inproc": "two pipes within a context; the core does it, nothing to call but check()",
 }
 
@@ -111,6 +116,46 @@ class StreamTransport:
     def pid(self, sock: socket.socket) -> int | None:
         """The peer's process, where the kernel vouches for it."""
         return None
+
+
+class MessageTransport(StreamTransport):
+    """The Python half of the third door: addresses and descriptors as above, and `open`.
+
+    If `accepts` is true, listen() gives listening sockets, and each connection that comes in, or
+    that connect() made, is given to open(). If not (datagrams), each socket of listen() and of
+    connect() is itself the one connection, as soon as it is made.
+    """
+
+    kind: ClassVar[str] = "engine"
+    accepts: ClassVar[bool] = True
+
+    def open(self, sock: socket.socket, role: str,
+             options: Options) -> Generator[str, None, NativeEngine]:
+        """Comes to terms with the peer before messages can flow. On the control thread, under
+        handshake_timeout: a generator that yields "read" or "write" when it must wait for the
+        socket to be readable or writable, and returns the engine. Never blocks. Raises Refused
+        (filter.py) with a reason for a peer that does not fit, OSError if the connection broke. The
+        descriptor stays the host's; what else it made, it closes on an exception, GeneratorExit
+        (we gave up) among them."""
+        raise NotImplementedError
+
+
+class Stack:
+    """A scheme that stands for others: "wss" for "ws+tls+tcp". The address is passed on as it is,
+    and URLs that come back have the short name."""
+
+    abi = TRANSPORT_ABI
+    kind = "stack"
+    capabilities: frozenset[str] = frozenset()
+    options: tuple[tuple[str, str, Any, str], ...] = ()
+
+    def __init__(self, scheme: str, below: str, doc: str) -> None:
+        self.scheme = scheme
+        self.below = below
+        self.doc = doc
+
+    def check(self, address: str, role: str) -> None:
+        """Whatever is below checks it."""
 
 
 def set_buffers(sock: socket.socket, options: Options) -> None:

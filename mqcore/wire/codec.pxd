@@ -9,13 +9,12 @@ Life: `start` once; `feed` until it says MQ_DONE (the handshake); then `decode` 
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.stdlib cimport free, malloc, realloc
-from libc.string cimport memcpy, memset
+from libc.stdlib cimport free
 
+from mqcore.base.bytes cimport Bytes
 from mqcore.base.includes cimport iovec
 from mqcore.base.message cimport Msg, msg_close
 from mqcore.base.slab cimport Landing, Owner, Pool, owner_release
-from mqcore.base.status cimport MQ_NOMEM, MQ_OK
 from mqcore.base.ypipe cimport YPipe
 
 cdef enum:
@@ -29,11 +28,6 @@ cdef enum:
 
 cdef enum:
     END_CONTROL = 0x80000000  # mark in Batch.ends: not an application message
-
-cdef struct Bytes:            # a growable byte string; zero-initialise
-    uint8_t* at
-    size_t n
-    size_t cap
 
 cdef struct Batch:            # what has been encoded and not yet wholly written
     uint8_t* buf
@@ -128,30 +122,6 @@ cdef struct CodecOps:
     int (*encode_one)(Codec* self, Batch* batch, Msg* part, bint* done) noexcept nogil
     # Append a PING to ctl. NULL if the wire has none. ttl in milliseconds.
     int (*ping)(Codec* self, uint32_t ttl) noexcept nogil
-
-
-cdef inline int bytes_append(Bytes* b, const void* data, size_t n) noexcept nogil:
-    cdef size_t cap
-    cdef uint8_t* at
-    if b.n + n > b.cap:
-        cap = b.cap * 2 if b.cap else 64
-        while cap < b.n + n:
-            cap *= 2
-        at = <uint8_t*> realloc(b.at, cap)
-        if at == NULL:
-            return MQ_NOMEM
-        b.at = at
-        b.cap = cap
-    memcpy(b.at + b.n, data, n)
-    b.n += n
-    return MQ_OK
-
-
-cdef inline void bytes_fini(Bytes* b) noexcept nogil:
-    free(b.at)
-    b.at = NULL
-    b.n = 0
-    b.cap = 0
 
 
 cdef inline void batch_reset(Batch* b) noexcept nogil:

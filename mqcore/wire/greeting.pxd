@@ -6,8 +6,9 @@ and encode.pyx the others. Nobody else looks inside.
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
+from mqcore.base.bytes cimport Bytes
 from mqcore.base.message cimport Msg
-from mqcore.wire.codec cimport Bytes, Codec
+from mqcore.wire.codec cimport Codec
 
 cdef enum:
     FRAMING_V1 = 1            # length flags body: 1.0 peers

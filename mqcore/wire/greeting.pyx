@@ -12,9 +12,10 @@ the peer may be: a wrong port is the commonest fault, and the reason ends up bef
 
 from libc.string cimport memcmp, memcpy, memset, strcmp, strlen
 
+from mqcore.base.bytes cimport bytes_append, bytes_fini
 from mqcore.base.cursor cimport load_be64
 from mqcore.base.status cimport MQ_DONE, MQ_NEED_DATA, MQ_OK
-from mqcore.wire.codec cimport HandshakeConfig, bytes_append, bytes_fini
+from mqcore.wire.codec cimport HandshakeConfig
 from mqcore.wire.ready cimport (
     check_pattern, printable, refuse, refuse_with, say_ready, take_ready,
 )

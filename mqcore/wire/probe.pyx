@@ -9,6 +9,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
 
+from mqcore.base.bytes cimport Bytes
 from mqcore.base.clock cimport now_ns
 from mqcore.base.includes cimport iovec
 from mqcore.base.message cimport (
@@ -24,7 +25,7 @@ from mqcore.wire.batch cimport (
     batch_unsent,
 )
 from mqcore.wire.codec cimport (
-    BATCH_IOV, Batch, Bytes, Codec, CodecOps, HandshakeConfig, Input, batch_fini, batch_reset,
+    BATCH_IOV, Batch, Codec, CodecOps, HandshakeConfig, Input, batch_fini, batch_reset,
 )
 from mqcore.wire.zmtp cimport zmtp_ops
 

@@ -8,11 +8,12 @@ from libc.stdint cimport uint8_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.string cimport memcmp, strlen, strstr
 
+from mqcore.base.bytes cimport Bytes, bytes_append
 from mqcore.base.cursor cimport (
     Cursor, cursor_be32, cursor_bytes, cursor_init, cursor_left, cursor_u8, store_be64,
 )
 from mqcore.base.status cimport MQ_OK, MQ_PROTOCOL
-from mqcore.wire.codec cimport Bytes, HandshakeConfig, bytes_append
+from mqcore.wire.codec cimport HandshakeConfig
 from mqcore.wire.greeting cimport FRAME_COMMAND, FRAME_LONG
 
 

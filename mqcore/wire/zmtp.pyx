@@ -14,6 +14,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.string cimport memcmp, memcpy
 
+from mqcore.base.bytes cimport bytes_append, bytes_fini
 from mqcore.base.cursor cimport load_be16, load_be64
 from mqcore.base.message cimport (
     MSG_CANCEL, MSG_INLINE_MAX, MSG_REF, MSG_SUBSCRIBE, Msg, msg_close, msg_data, msg_init,
@@ -23,7 +24,7 @@ from mqcore.base.slab cimport (
     LAND_FROM, Owner, heap_grow, heap_new, landing_take, owner_data, owner_retain, slab_new,
 )
 from mqcore.base.status cimport MQ_NEED_DATA, MQ_NOMEM, MQ_OK, MQ_PROTOCOL
-from mqcore.wire.codec cimport CODEC_ABI, Codec, CodecOps, Input, bytes_append, bytes_fini
+from mqcore.wire.codec cimport CODEC_ABI, Codec, CodecOps, Input
 from mqcore.wire.encode cimport zmtp_encode, zmtp_encode_one
 from mqcore.wire.greeting cimport (
     FRAME_COMMAND, FRAME_LONG, FRAME_MORE, FRAMING_V1, FRAMING_V3, Zmtp, greeting_feed,

@@ -1,0 +1,334 @@
+"""Filters in the data plane: see filter_ops.pxd.
+
+Two filters are made here: one that runs a Python session, and one that is a chain of others.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
+from libc.stdint cimport uint8_t
+from libc.stdio cimport snprintf
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy
+
+from mqcore.base.bytes cimport Bytes, bytes_append, bytes_fini, bytes_reserve
+from mqcore.base.includes cimport iovec
+from mqcore.base.status cimport MQ_DONE, MQ_NEED_DATA, MQ_NOMEM, MQ_OK, MQ_PROTOCOL
+
+from mqcore.errors import PluginError
+from mqcore.spi.filter import Refused
+
+cdef enum:
+    DEPTH = 8                 # filters in one chain
+    PIECE = 64 * 1024
+
+
+cdef class NativeFilter:
+    def __init__(self):
+        raise TypeError("a NativeFilter is made by native_filter(), see mqcore/spi/filter_ops.pxd")
+
+    def __dealloc__(self):
+        if self.filter != NULL:
+            self.filter.ops.fini(self.filter)
+
+    cdef Filter* take(self) noexcept:
+        cdef Filter* filter = self.filter
+        self.filter = NULL
+        return filter
+
+
+cdef NativeFilter native_filter(Filter* filter):
+    cdef const FilterOps* ops = filter.ops
+    cdef NativeFilter carrier
+    if ops == NULL or ops.abi != FILTER_OPS_ABI:
+        raise PluginError(
+            f"a filter was made for ABI {ops.abi if ops != NULL else 'unknown'}, this mqcore has "
+            f"{FILTER_OPS_ABI}", hint="rebuild the filter's distribution")
+    if ops.fini == NULL or ops.decode == NULL or ops.encode == NULL:
+        raise PluginError("a filter lacks fini, decode or encode",
+                          hint="see mqcore/spi/filter_ops.pxd")
+    carrier = NativeFilter.__new__(NativeFilter)
+    carrier.filter = filter
+    return carrier
+
+
+# -- a Python session ------------------------------------------------------------------------------
+
+cdef struct PyFilter:
+    Filter head
+    PyObject* session
+    PyObject* plain           # bytes that `receive` made, given out piece by piece
+    const uint8_t* at         # of them, what is left
+    size_t left
+    bint ended
+
+
+cdef int _failed(PyFilter* f, object error) except -1:
+    """Why the stream cannot go on, as a reason."""
+    text = str(error) if isinstance(error, Refused) else (
+        f"the filter failed: {type(error).__name__}: {error}")
+    cdef bytes raw = text.encode("utf-8", "replace")
+    snprintf(f.head.reason_text, sizeof(f.head.reason_text), b"%s", <char*> raw)
+    f.head.reason = f.head.reason_text
+    return MQ_PROTOCOL
+
+
+cdef int _outgoing(object session, Bytes* down) except -1:
+    cdef bytes made = session.outgoing()
+    return bytes_append(down, PyBytes_AS_STRING(made), PyBytes_GET_SIZE(made))
+
+
+cdef int _py_receive(PyFilter* f, const uint8_t* data, size_t n, Bytes* down) noexcept with gil:
+    cdef bytes plain
+    try:
+        session = <object> f.session
+        plain = session.receive(PyBytes_FromStringAndSize(<const char*> data, n))
+        if f.plain != NULL:
+            Py_DECREF(<object> f.plain)
+        Py_INCREF(plain)
+        f.plain = <PyObject*> plain
+        f.at = <const uint8_t*> PyBytes_AS_STRING(plain)
+        f.left = PyBytes_GET_SIZE(plain)
+        f.ended = session.ended
+        return _outgoing(session, down)
+    except MemoryError:
+        return MQ_NOMEM
+    except BaseException as error:
+        return _failed(f, error)
+
+
+cdef int _py_decode(Filter* self, const uint8_t* data, size_t n, uint8_t* out, size_t room,
+                    size_t* made, Bytes* down) noexcept nogil:
+    cdef PyFilter* f = <PyFilter*> self
+    cdef int rc
+    made[0] = 0
+    if n:
+        rc = _py_receive(f, data, n, down)
+        if rc:
+            return rc
+    made[0] = min(f.left, room)
+    memcpy(out, f.at, made[0])
+    f.at += made[0]
+    f.left -= made[0]
+    if f.left:
+        return MQ_OK
+    return MQ_DONE if f.ended else MQ_NEED_DATA
+
+
+cdef int _py_encode(Filter* self, const iovec* pieces, int n, Bytes* down) noexcept with gil:
+    cdef PyFilter* f = <PyFilter*> self
+    cdef int i
+    try:
+        session = <object> f.session
+        for i in range(n):
+            if pieces[i].iov_len:
+                session.send(<uint8_t[:pieces[i].iov_len]> <uint8_t*> pieces[i].iov_base)
+        return _outgoing(session, down)
+    except MemoryError:
+        return MQ_NOMEM
+    except BaseException as error:
+        return _failed(f, error)
+
+
+cdef int _py_finish(Filter* self, Bytes* down) noexcept with gil:
+    cdef PyFilter* f = <PyFilter*> self
+    try:
+        session = <object> f.session
+        session.finish()
+        return _outgoing(session, down)
+    except BaseException as error:
+        return _failed(f, error)
+
+
+cdef void _py_fini(Filter* self) noexcept with gil:
+    cdef PyFilter* f = <PyFilter*> self
+    session = <object> f.session
+    Py_DECREF(session)
+    if f.plain != NULL:
+        Py_DECREF(<object> f.plain)
+    free(f)
+    try:
+        session.close()
+    except BaseException:
+        pass                  # it may not raise, and nobody is left to hear of it
+
+
+cdef FilterOps PY_FILTER
+PY_FILTER.abi = FILTER_OPS_ABI
+PY_FILTER.flags = FILTER_GIL
+PY_FILTER.fini = _py_fini
+PY_FILTER.decode = _py_decode
+PY_FILTER.encode = _py_encode
+PY_FILTER.finish = _py_finish
+
+
+cdef Filter* _py_filter(object session) except NULL:
+    cdef PyFilter* f = <PyFilter*> calloc(1, sizeof(PyFilter))
+    if f == NULL:
+        raise MemoryError()
+    f.head.ops = &PY_FILTER
+    Py_INCREF(session)
+    f.session = <PyObject*> session
+    return &f.head
+
+
+# -- a chain ---------------------------------------------------------------------------------------
+
+cdef struct Chain:
+    Filter head
+    FilterOps own             # the flags of all its filters together
+    int n
+    Filter* filters[8]        # the outermost first
+    Bytes[8] plain            # what filter i made for the one above it
+    Bytes reply
+    Bytes[2] spare
+    bint ended
+
+
+cdef int _blame(Chain* c, int i, int rc) noexcept nogil:
+    c.head.reason = c.filters[i].reason
+    return rc
+
+
+cdef int _through(Chain* c, int first, const Bytes* data, Bytes* down) noexcept nogil:
+    """Bytes from above filter `first`, encoded by it and all below it."""
+    cdef iovec piece
+    cdef Bytes* made
+    cdef int i, rc
+    piece.iov_base = data.at
+    piece.iov_len = data.n
+    for i in range(first, c.n):
+        made = &c.spare[i % 2]
+        made.n = 0
+        rc = c.filters[i].ops.encode(c.filters[i], &piece, 1, made)
+        if rc:
+            return _blame(c, i, rc)
+        piece.iov_base = made.at
+        piece.iov_len = made.n
+    return bytes_append(down, piece.iov_base, piece.iov_len)
+
+
+cdef int _answer(Chain* c, int i, Bytes* down) noexcept nogil:
+    """What filter i replied goes out through those below it."""
+    cdef int rc = MQ_OK
+    if c.reply.n:
+        rc = _through(c, i + 1, &c.reply, down)
+        c.reply.n = 0
+    return rc
+
+
+cdef int _pour(Chain* c, int i, const Bytes* data, Bytes* down) noexcept nogil:
+    """All of data through filter i into plain[i]."""
+    cdef Filter* f = c.filters[i]
+    cdef Bytes* plain = &c.plain[i]
+    cdef size_t n = data.n
+    cdef size_t made = 0
+    cdef int rc = MQ_OK
+    plain.n = 0
+    while rc == MQ_OK:
+        if bytes_reserve(plain, PIECE):
+            return MQ_NOMEM
+        rc = f.ops.decode(f, data.at, n, plain.at + plain.n, plain.cap - plain.n, &made, &c.reply)
+        plain.n += made
+        n = 0
+    if rc == MQ_DONE:
+        c.ended = True
+    elif rc != MQ_NEED_DATA:
+        return _blame(c, i, rc)
+    return _answer(c, i, down)
+
+
+cdef int _chain_decode(Filter* self, const uint8_t* data, size_t n, uint8_t* out, size_t room,
+                       size_t* made, Bytes* down) noexcept nogil:
+    cdef Chain* c = <Chain*> self
+    cdef Bytes current
+    cdef int i, rc, answered
+    current.at = <uint8_t*> data
+    current.n = n
+    if n:
+        for i in range(c.n - 1, 0, -1):
+            rc = _pour(c, i, &current, down)
+            if rc:
+                return rc
+            current = c.plain[i]
+    rc = c.filters[0].ops.decode(c.filters[0], current.at, current.n, out, room, made, &c.reply)
+    answered = _answer(c, 0, down)
+    if answered:
+        return answered
+    if rc == MQ_NEED_DATA and c.ended:
+        return MQ_DONE
+    return rc if rc == MQ_OK else _blame(c, 0, rc)
+
+
+cdef int _chain_encode(Filter* self, const iovec* pieces, int n, Bytes* down) noexcept nogil:
+    cdef Chain* c = <Chain*> self
+    cdef int rc
+    c.plain[0].n = 0
+    rc = c.filters[0].ops.encode(c.filters[0], pieces, n, &c.plain[0])
+    if rc:
+        return _blame(c, 0, rc)
+    return _through(c, 1, &c.plain[0], down)
+
+
+cdef int _chain_finish(Filter* self, Bytes* down) noexcept nogil:
+    cdef Chain* c = <Chain*> self
+    cdef int i, rc
+    for i in range(c.n):
+        if c.filters[i].ops.finish == NULL:
+            continue
+        rc = c.filters[i].ops.finish(c.filters[i], &c.reply)
+        if rc:
+            return _blame(c, i, rc)
+        rc = _answer(c, i, down)
+        if rc:
+            return rc
+    return MQ_OK
+
+
+cdef void _chain_fini(Filter* self) noexcept nogil:
+    cdef Chain* c = <Chain*> self
+    cdef int i
+    for i in range(c.n):
+        c.filters[i].ops.fini(c.filters[i])
+    for i in range(DEPTH):
+        bytes_fini(&c.plain[i])
+    bytes_fini(&c.reply)
+    bytes_fini(&c.spare[0])
+    bytes_fini(&c.spare[1])
+    free(c)
+
+
+cdef Filter* filter_chain(list sessions) except? NULL:
+    """NULL without an exception: no filter is left, bytes pass as they are."""
+    cdef Chain* c
+    cdef Filter* only
+    cdef NativeFilter native
+    if len(sessions) > DEPTH:
+        raise PluginError(f"{len(sessions)} filters in one chain, at most {DEPTH} are possible",
+                          hint="take some out of the URL")
+    c = <Chain*> calloc(1, sizeof(Chain))
+    if c == NULL:
+        raise MemoryError()
+    c.head.ops = &c.own
+    c.own.abi = FILTER_OPS_ABI
+    c.own.fini = _chain_fini
+    c.own.decode = _chain_decode
+    c.own.encode = _chain_encode
+    c.own.finish = _chain_finish
+    try:
+        for session in sessions:
+            if session.transparent:
+                session.close()
+                continue
+            native = session.native()
+            c.filters[c.n] = native.take() if native is not None else _py_filter(session)
+            c.own.flags |= c.filters[c.n].ops.flags
+            c.n += 1
+    except BaseException:
+        _chain_fini(&c.head)
+        raise
+    if c.n > 1:
+        return &c.head
+    only = c.filters[0]
+    c.n = 0
+    _chain_fini(&c.head)
+    return only
