@@ -35,6 +35,8 @@ class Kind(NamedTuple):
 
 KINDS = {
     "stream": Kind(("python", "stream"), "mqcore.transports", "transport", "a transport"),
+    "pattern-cython": Kind(("cython", "pattern_cython"), "mqcore.protocols", "pattern",
+                           "a pattern", "{module}", python=False),
 }
 
 
@@ -97,6 +99,7 @@ def write(name: str, kind: Kind, folder: Path) -> list[Path]:
     facts = {
         "name": name,
         "Class": name.capitalize(),
+        "NAME": name.upper(),
         "module": module,
         "distribution": f"mqcore-{name}",
         "description": f"{kind.what} for mqcore: {name}",

@@ -11,3 +11,6 @@ class TestSctp(TransportSuite):
 
     def url(self, tmp_path):
         return "sctp://127.0.0.1:0"
+
+    def wildcard(self, tmp_path):
+        return "sctp://*:0"

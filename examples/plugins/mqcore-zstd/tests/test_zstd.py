@@ -1,0 +1,79 @@
+"""The suite of all transports, over a compressed stream, and what is peculiar to this filter."""
+
+import pytest
+from mqcore_zstd import Session
+
+import mqcore as mq
+from mqcore.spi.filter import Refused
+from mqcore.testing import TransportSuite
+
+LIMIT = 1 << 20
+
+
+class TestZstd(TransportSuite):
+    scheme = "zstd+tcp"
+    bad = ("127.0.0.1", ("*:1", "connect"))
+
+    def url(self, tmp_path):
+        return "zstd+tcp://127.0.0.1:0"
+
+    def wildcard(self, tmp_path):
+        return "zstd+tcp://*:0"
+
+
+def session(limit=LIMIT):
+    return Session(3, limit)
+
+
+def test_each_send_is_readable_at_once_and_smaller():
+    near, far = session(), session()
+    for body in (b"a" * 10_000, b"b", bytes(range(256)) * 100):
+        near.send(memoryview(body)[:1])
+        near.send(memoryview(body)[1:])
+        packed = near.outgoing()
+        assert far.receive(packed) == body
+        assert len(packed) < len(body) / 5 or len(body) == 1
+        assert near.outgoing() == b""
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7])
+def test_any_chunking_gives_the_same(size):
+    near, far = session(), session()
+    near.send(b"hello " * 50)
+    near.finish()
+    packed = near.outgoing()
+    assert b"".join(far.receive(packed[at : at + size])
+                    for at in range(0, len(packed), size)) == b"hello " * 50
+    assert far.ended
+
+
+def test_a_small_frame_that_unpacks_to_much_is_refused():
+    near, far = session(), session()
+    near.send(bytes(64 << 20))
+    packed = near.outgoing()
+    assert len(packed) < 10_000
+    with pytest.raises(Refused, match="zstd_limit=1048576"):
+        far.receive(packed)
+
+
+@pytest.mark.parametrize("data", [b"\xff\0\0\0", b"(\xb5/\xfe", b"(\xb5/\xfd\x08" + bytes(20)])
+def test_what_is_no_frame_is_refused(data):
+    with pytest.raises(Refused):
+        session().receive(data)
+
+
+def test_options_are_checked_at_bind():
+    with mq.Pull() as pull, pytest.raises(mq.OptionError, match="1 to 19, not 20"):
+        pull.bind("zstd+tcp://127.0.0.1:0", zstd_level=20)
+
+
+@pytest.mark.parametrize("bound, connected", [("zstd+tcp", "tcp"), ("tcp", "zstd+tcp")])
+def test_a_peer_without_the_filter_is_told_apart(bound, connected):
+    with mq.Pull() as pull, mq.Push(linger=0) as push:
+        at = pull.bind(f"{bound}://127.0.0.1:0").url.partition("://")[2]
+        packed = pull if bound.startswith("zstd") else push
+        with packed.events() as events:
+            push.connect(f"{connected}://{at}")
+            while "Zstandard" not in (why := str(events.get(20))):
+                pass
+        assert "zstd+" in why
