@@ -19,7 +19,7 @@ import click
 import mqcore as mq
 from mqcore.cli.common import note
 
-NAME = re.compile(r"[a-z][a-z0-9]{0,30}")
+NAME = re.compile(r"[a-z][a-z0-9]{0,19}")
 
 
 class Kind(NamedTuple):
@@ -35,6 +35,9 @@ class Kind(NamedTuple):
 
 KINDS = {
     "stream": Kind(("python", "stream"), "mqcore.transports", "transport", "a transport"),
+    "filter": Kind(("python", "filter"), "mqcore.filters", "filter", "a filter"),
+    "engine": Kind(("cython", "engine"), "mqcore.transports", "transport", "a message engine",
+                   "{module}_engine"),
     "pattern-cython": Kind(("cython", "pattern_cython"), "mqcore.protocols", "pattern",
                            "a pattern", "{module}", python=False),
 }
@@ -70,7 +73,7 @@ def new(name: str, kind: str, cython: bool, into: Path) -> None:
     """
     if not NAME.fullmatch(name):
         raise click.UsageError(f"{name!r} is no name: lower-case letters and digits, a letter "
-                               "first, 31 at most")
+                               "first, 20 at most")
     chosen = KINDS.get(f"{kind}-cython" if cython else kind)
     if chosen is None:
         raise click.UsageError(f"--kind {kind} has no --cython")

@@ -1,12 +1,14 @@
 """`mq plugin new` writes distributions that install and pass their suite as they are."""
 
 import tomllib
+from string import Template
 
 import pytest
+from sources import ROOT
 
 from mqcore.cli.plugin import KINDS
 
-NAMES = {key: f"fresh{key.replace('-', '')}" for key in KINDS}
+NAMES = {key: f"fresh{number}" for number, key in enumerate(KINDS)}
 
 
 @pytest.fixture(scope="session")
@@ -47,6 +49,18 @@ def test_what_it_writes_is_whole(written, key):
     for path in project.rglob("*.py*"):
         text = path.read_text()
         assert "$" not in text and max(map(len, text.split("\n"))) <= 100, path
+
+
+def test_the_engine_is_the_example_of_one(examples):
+    """What the example has been through, the skeleton has been through."""
+    facts = {"name": "seqpacket", "Class": "Seqpacket", "module": "mqcore_seqpacket",
+             "extension": "mqcore_seqpacket_engine", "distribution": "mqcore-seqpacket"}
+    template = ROOT / "mqcore" / "cli" / "templates" / "engine"
+    for source, copy in (("module.py.in", "mqcore_seqpacket.py"),
+                         ("extension.pyx.in", "mqcore_seqpacket_engine.pyx"),
+                         ("tests/test_module.py.in", "tests/test_seqpacket.py")):
+        text = Template((template / source).read_text()).substitute(facts)
+        assert text == (examples / "mqcore-seqpacket" / copy).read_text()
 
 
 REFUSED = {
