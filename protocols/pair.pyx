@@ -13,8 +13,8 @@ from mqcore.protocols.routing.fair_queue cimport (
 )
 from mqcore.protocols.routing.stub cimport no_event, no_option, tell_refused
 from mqcore.spi.pattern cimport (
-    PAT_RECV, PAT_REROUTE, PAT_SEND, PAT_WAITS, PATTERN_ABI, Q_CAN_RECV, Q_CAN_SEND, Pattern,
-    PatternOps, plugin_new,
+    PAT_EXCLUSIVE, PAT_RECV, PAT_REROUTE, PAT_SEND, PAT_WAITS, PATTERN_ABI, Q_CAN_RECV, Q_CAN_SEND,
+    Pattern, PatternOps, plugin_new,
 )
 from mqcore.spi.pipe cimport Pipe, pipe_has_room, pipe_write
 
@@ -77,7 +77,7 @@ cdef int64_t pair_query(Pattern* self, uint32_t what, const uint8_t* data,
 
 cdef PatternOps OPS = PatternOps(
     abi=PATTERN_ABI,
-    flags=PAT_SEND | PAT_RECV | PAT_WAITS | PAT_REROUTE,
+    flags=PAT_SEND | PAT_RECV | PAT_WAITS | PAT_REROUTE | PAT_EXCLUSIVE,
     size=sizeof(Pair),
     init=pair_init,
     fini=pair_fini,

@@ -28,8 +28,8 @@ from mqcore.protocols.routing.peers cimport (
 from mqcore.protocols.routing.ring cimport MARK_GONE
 from mqcore.protocols.routing.stub cimport close_all, no_event, probe, tell_refused
 from mqcore.spi.pattern cimport (
-    PAT_IDENTITY, PAT_RECV, PAT_SEND, PATTERN_ABI, Q_CAN_RECV, Q_CAN_SEND, Pattern, PatternOps,
-    plugin_new,
+    PAT_ADDRESSES, PAT_IDENTITY, PAT_RECV, PAT_SEND, PATTERN_ABI, Q_CAN_RECV, Q_CAN_SEND, Pattern,
+    PatternOps, plugin_new,
 )
 from mqcore.spi.pipe cimport (
     DIRTY_RESET, DROP_FULL, DROP_NO_PEER, Pipe, pipe_delivered, pipe_drop_out, pipe_touch,
@@ -266,7 +266,7 @@ cdef int64_t router_query(Pattern* self, uint32_t what, const uint8_t* data,
 
 cdef PatternOps OPS = PatternOps(
     abi=PATTERN_ABI,
-    flags=PAT_SEND | PAT_RECV | PAT_IDENTITY,
+    flags=PAT_SEND | PAT_RECV | PAT_IDENTITY | PAT_ADDRESSES,
     size=sizeof(Router),
     init=router_init,
     fini=router_fini,

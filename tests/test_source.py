@@ -43,7 +43,6 @@ FILE_LINES_WITHOUT_REASON = 500
 # file: why it is longer than 500 lines
 LONG: dict[str, str] = {
     "mqcore/control/links.py": "one state machine: a link from its first attempt to its end",
-    "mqcore/link/engine.pyx": "the lease and the pump under it share every field of the engine",
     "mqcore/__init__.pyi": "every public call, typed and described in one place",
     "mqcore/sock/handle.pyx": "one class: what mqcore/api and mqcore/control do with a socket",
     "mqcore/sock/core.pyx": "one class: all calls that send and receive",

@@ -18,6 +18,13 @@ class Inproc:
     scheme = "inproc"
     doc = "between sockets of one context, without copies"
     capabilities = frozenset({"pid"})
+    gaps = {
+        "refused": "a connect waits until the name is bound",
+        "limit": "messages are handed over as they are, not read",
+        "processes": "both ends are sockets of one context",
+        "raw": "there is no descriptor",
+        "wildcard": "every name is the caller's to choose",
+    }
     options = ()
 
     def check(self, address: str, role: str) -> None:

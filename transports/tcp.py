@@ -55,6 +55,7 @@ class Tcp(StreamTransport):
     scheme = "tcp"
     doc = "TCP over IPv4 and IPv6"
     capabilities = frozenset({"wildcard", "names", "network", "unacked"})
+    gaps = {"pid": "the peer may be on another machine"}
 
     def check(self, address: str, role: str) -> None:
         parse(address, role)

@@ -13,7 +13,7 @@ from mqcore.base.slab cimport Landing, Owner
 from mqcore.link.pipe cimport Link, Marks
 from mqcore.link.plane cimport Plane
 from mqcore.reactor.io_thread cimport IoThread, Task, Watch
-from mqcore.spi.pipe cimport Lane, Pipe
+from mqcore.spi.pipe cimport FarOps, Lane, Pipe
 from mqcore.wire.codec cimport Batch, Codec, HandshakeConfig, Input
 
 cdef enum:                    # the lease word
@@ -93,6 +93,7 @@ cdef struct Engine:
     IoThread* io
     Watch* watch
     Port* port
+    const FarOps* far_ops     # what the socket calls at our end of the pipe
     Codec* codec
     Link* link
     Pipe* pipe

@@ -26,6 +26,8 @@ cdef enum PatternFlag:
     PAT_CONFLATE = 128        # the conflate option means something
     PAT_SERVICE = 256         # its inbound pipes want looking at even if the application calls not
                               # (subscriptions arriving at a publisher)
+    PAT_EXCLUSIVE = 512       # one peer at most: attach() refuses a second one (PAIR)
+    PAT_ADDRESSES = 1024      # a message goes to the peer that it names (ROUTER)
 
 cdef enum PatternEvent:       # for Host.emit
     EV_SUBSCRIBED = 1         # data: topic

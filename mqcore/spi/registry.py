@@ -11,7 +11,8 @@ look, and both get what was stored first.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from mqcore.errors import Error, PluginError, UnknownTransport, UsageError
@@ -117,6 +118,29 @@ class Registry:
             result += [PluginInfo(self.kind, name, found.distribution, found.version,
                                   found.target, refused, doc) for found in self._scan()[name]]
         return result
+
+    @contextlib.contextmanager
+    def lend(self, plugin: Any, who: str) -> Iterator[None]:
+        """For tests: `plugin` is installed for as long as the context lasts, and judged like any
+        other. PluginError if it is refused, or if its name is taken."""
+        name = str(plugin.scheme if self.kind == "transport" else plugin.name)
+        found = self._scan()
+        if name in found:
+            owner = found[name][0].distribution
+            raise PluginError(f"the {self.kind} {name!r} is claimed by {owner} and {who}",
+                              hint="give the plug-in of the test another name", distribution=owner,
+                              remedy="give the plug-in of the test another name")
+        item = _Found(name, who, who, "", lambda: plugin)
+        found[name] = [item]
+        try:
+            self.find(name)
+            yield
+        finally:
+            del found[name]
+            self._loaded.pop(name, None)
+            self._rows.pop(name, None)
+            self._claims = {option: claim for option, claim in self._claims.items()
+                            if claim[1] != who}
 
     # -- loading -----------------------------------------------------------------------------------
 
@@ -242,6 +266,11 @@ def pattern_options(name: str) -> tuple[Option, ...]:
 def all_options() -> tuple[Option, ...]:
     """The rows of every plug-in: with TABLE, what the README and the stubs are rendered from."""
     return _transports.all_options() + _patterns.all_options()
+
+
+def lend(kind: str, plugin: Any, who: str) -> contextlib.AbstractContextManager[None]:
+    """For tests: install a "transport" or a "pattern" for a while."""
+    return {"transport": _transports, "pattern": _patterns}[kind].lend(plugin, who)
 
 
 def transports() -> list[PluginInfo]:

@@ -46,14 +46,6 @@ KINDS = {
     "inproc": "two pipes within a context; the core does it, nothing to call but check()",
 }
 
-CAPABILITIES = {
-    "wildcard": "bind to a wildcard gives the real address back",
-    "names": "addresses hold names that are looked up anew at every attempt",
-    "network": "peers may be on other machines",
-    "pid": "the peer's process id is known",
-    "unacked": "the kernel tells how much the peer has not acknowledged (SIOCOUTQ)",
-}
-
 Options = Mapping[str, Any]
 
 
@@ -72,7 +64,10 @@ class StreamTransport:
     kind: ClassVar[str] = "stream"
     scheme: ClassVar[str] = ""  # must be the entry point's name
     doc: ClassVar[str] = ""  # one line for `mq info`
-    capabilities: ClassVar[frozenset[str]] = frozenset()  # of CAPABILITIES
+    #: what it can do beyond what every stream can, and what it cannot though others can, with the
+    #: reason: names of spi/capability.py, where the conformance suite takes its tests from
+    capabilities: ClassVar[frozenset[str]] = frozenset()
+    gaps: ClassVar[Mapping[str, str]] = {}
     #: rows of its own options: (name, type, default, doc); types: options.PLUGIN_TYPES
     options: ClassVar[tuple[tuple[str, str, Any, str], ...]] = ()
 

@@ -1,6 +1,44 @@
-"""Drivers and conformance suites, and `leaks()` for tests."""
+"""The test kit: conformance suites for plug-ins, a transport and a clock that do as they are told,
+`leaks()`, and the pytest plug-in. The guide is README.md beside this file.
+
+    TransportSuite, PatternSuite   classes of tests; a plug-in's author subclasses them
+    ScriptedTransport, Link, ...   a stream transport that follows a script (scripted.py)
+    ManualClock                    stands still until a test moves it (clock.py)
+    installed(kind, plugin)        a plug-in without a distribution, while a test lasts
+    leaks()                        what is alive though nothing owns it
+    until(true)                    wait for what happens in other threads
+
+The `*_bench` modules drive parts of the data plane; they are the library's own.
+"""
 
 from __future__ import annotations
+
+import contextlib
+import importlib
+from typing import Any
+
+_WHERE = {  # imported when first asked for: the suites need pytest, which leaks() does not
+    "TransportSuite": "transport_suite", "PatternSuite": "pattern_suite", "needs": "suite",
+    "ScriptedTransport": "scripted", "Link": "scripted", "Pass": "scripted", "Stall": "scripted",
+    "Shut": "scripted", "Reset": "scripted", "Fails": "scripted", "Hangs": "scripted",
+    "refused": "scripted", "ManualClock": "clock", "until": "watch",
+}
+__all__ = ["installed", "leaks", *_WHERE]  # noqa: F822
+
+
+def __getattr__(name: str) -> Any:
+    where = _WHERE.get(name)
+    if where is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"mqcore.testing.{where}"), name)
+
+
+def installed(kind: str, plugin: Any) -> contextlib.AbstractContextManager[None]:
+    """A "transport" or a "pattern" that no distribution brings, installed as long as the context
+    lasts. It is judged like any other: PluginError if it is refused, or if its name is taken."""
+    from mqcore.spi import registry
+
+    return registry.lend(kind, plugin, "a test")
 
 
 def leaks() -> dict[str, int]:

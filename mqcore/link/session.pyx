@@ -1,0 +1,225 @@
+"""The session: one peer from the moment it is there until its link has ended. See session.pxd."""
+
+from libc.stdint cimport int64_t, uint32_t
+from libc.stdio cimport snprintf
+from libc.string cimport strlen
+
+from mqcore.base.clock cimport now_ns
+from mqcore.base.message cimport MSG_CONTROL, MSG_MORE, Msg, msg_close, msg_size
+from mqcore.base.slab cimport owner_release
+from mqcore.base.status cimport MQ_NOMEM, MQ_OK, MQ_PROTOCOL
+from mqcore.base.ypipe cimport ypipe_flush, ypipe_unwrite, ypipe_write
+from mqcore.link.engine cimport (
+    DOWN_PEER, DOWN_RESET, E_IN, E_OUT, ENGINE_ACTIVE, ENGINE_DEAD, ENGINE_DRAINING, Port,
+)
+from mqcore.link.includes cimport SHUT_WR, shutdown, strerror
+from mqcore.link.pipe cimport (
+    EVENT_ATTACH, EVENT_READ, EVENT_TERM, link_name, link_new, link_unref,
+)
+from mqcore.link.plane cimport NOTE_DOWN, NOTE_UP, Plane, plane_note
+from mqcore.reactor.includes cimport close, errno
+from mqcore.spi.pipe cimport Pipe, lane_read, lane_room, lane_write_latest
+from mqcore.wire.batch cimport batch_cut, batch_half_sent, batch_unsent
+from mqcore.wire.codec cimport Codec, batch_reset
+
+cdef enum:
+    PARTS = 64                # decoded at a time
+    FREE_PARTS = 1 << 20      # bytes of handles that a message may have beyond max_message_size
+
+
+cdef void session_rearm(Engine* e, uint32_t what) noexcept nogil:
+    """The kernel has no more (READY_IN) or takes no more (READY_OUT): the next time is an edge."""
+    if e.plane.poller.rearm != NULL:
+        e.plane.poller.rearm(e.watch.set, e.fd, what)
+
+
+cdef void session_want(Engine* e) noexcept nogil:
+    """Tell the socket whether our next edge can wait until a caller comes."""
+    cdef bint wants = e.out_blocked or (e.state != ENGINE_ACTIVE and e.state != ENGINE_DEAD)
+    if wants != e.wants:
+        e.wants = wants
+        e.port.ops.wants(e.port, 1 if wants else -1)
+
+
+cdef void _let_go_of_pipe(Engine* e) noexcept nogil:
+    """Give the pipe back to the socket with all that was not sent, in order."""
+    cdef Msg m
+    cdef bint more
+    cdef Pipe* pipe = e.pipe
+    if pipe == NULL:
+        return
+    while e.in_more and ypipe_unwrite(&e.inn.q, &m):   # half a message came: as if it never had
+        msg_close(&m)
+    session_publish(e)
+    if batch_half_sent(&e.batch, e.codec):
+        e.link.traffic.half_out.fetch_add(1)
+    batch_unsent(&e.batch, e.codec, &e.link.returned)
+    if batch_cut(&e.batch, e.codec):         # the rest of a message whose head is on the wire
+        while lane_read(e.out, &m):
+            more = m.flags & MSG_MORE
+            msg_close(&m)
+            if not more:
+                break
+    e.pipe = NULL
+    e.port.ops.event(pipe, EVENT_TERM)
+    link_unref(e.link)
+    e.link = NULL
+
+
+cdef void session_drain(Engine* e) noexcept nogil:
+    """The pattern wants a new link. Ours ends only when the peer has seen our FIN and sent its own:
+    a ROUTER without handover would leave a second link with the same routing id deaf for ever."""
+    _let_go_of_pipe(e)
+    shutdown(e.fd, SHUT_WR)
+    e.state = ENGINE_DRAINING
+    session_want(e)
+    e.born = now_ns()
+    e.word.fetch_or(E_IN)
+
+
+cdef void session_end(Engine* e, int code, const char* text, uint32_t fatal) noexcept nogil:
+    cdef int fd = e.fd
+    cdef Port* port = e.port
+    cdef Plane* plane = e.plane
+    cdef uint32_t number = port.number
+    if e.state == ENGINE_DRAINING:
+        code = DOWN_RESET
+    _let_go_of_pipe(e)
+    e.state = ENGINE_DEAD
+    e.out_blocked = 0
+    session_want(e)
+    plane.poller.remove(e.watch.set, fd)
+    e.watch.load.fetch_sub(1)
+    e.fd = -1
+    close(fd)
+    if e.slab != NULL:
+        owner_release(e.slab)
+        e.slab = NULL
+    batch_reset(&e.batch)
+    # after this note the control thread may release the slot; after `ended` the socket may go
+    port.ops.ended(port)
+    plane_note(plane, NOTE_DOWN, number, e.slot, 0, code, fatal, text,
+               strlen(text) if text != NULL else 0)
+
+
+cdef void session_fail(Engine* e, const char* doing) noexcept nogil:
+    cdef char[160] text
+    cdef int number = errno
+    snprintf(text, sizeof(text), b"%s: %s", doing, strerror(number))
+    session_end(e, DOWN_PEER, text, 0)
+
+
+cdef void session_publish(Engine* e) noexcept nogil:
+    if not e.inn.conflate and not ypipe_flush(&e.inn.q):
+        e.port.ops.event(e.pipe, EVENT_READ)
+
+
+cdef void _put_latest(Engine* e, Msg* m) noexcept nogil:
+    """A conflating lane: the newest single-part message; multipart cannot be conflated."""
+    cdef bint replaced = False
+    if m.flags & MSG_MORE or e.in_skip:
+        if not e.in_skip:
+            e.link.traffic.read.fetch_add(1)
+            e.link.traffic.malformed_in.fetch_add(1)
+        e.in_skip = m.flags & MSG_MORE
+        msg_close(m)
+        return
+    e.link.traffic.read.fetch_add(1)
+    if lane_write_latest(e.inn, m, &replaced):
+        msg_close(m)
+        e.link.traffic.malformed_in.fetch_add(1)
+        return
+    if replaced:
+        e.link.traffic.conflated_in.fetch_add(1)
+    else:
+        e.port.ops.event(e.pipe, EVENT_READ)
+
+
+cdef inline bint _too_large(Engine* e) noexcept nogil:
+    """The codec bounds each part, this the whole message: nothing else would, as the marks count
+    complete ones. Parts cost a handle each even if they are empty; a few are free."""
+    cdef int64_t limit = e.config.max_message_size
+    if limit < 0:
+        return False
+    return e.in_size > limit or e.in_parts * <int64_t> sizeof(Msg) - FREE_PARTS > limit
+
+
+cdef int session_put(Engine* e, Msg* parts, size_t n) noexcept nogil:
+    """Moves decoded parts into the lane; published by _publish."""
+    cdef size_t i
+    cdef int64_t messages = 0
+    cdef bint more
+    for i in range(n):
+        if e.inn.conflate and not parts[i].flags & MSG_CONTROL:
+            _put_latest(e, &parts[i])
+            continue
+        more = parts[i].flags & MSG_MORE
+        e.in_size += <int64_t> msg_size(&parts[i])
+        e.in_parts += 1
+        if _too_large(e):
+            while i < n:
+                msg_close(&parts[i])
+                i += 1
+            return MQ_PROTOCOL
+        if not more and not parts[i].flags & MSG_CONTROL:
+            messages += 1
+        if ypipe_write(&e.inn.q, &parts[i], not more):
+            while i < n:
+                msg_close(&parts[i])
+                i += 1
+            return MQ_NOMEM
+        e.in_more = more
+        if not more:
+            e.inn.w_msgs += 1
+            e.inn.w_bytes += e.in_size
+            e.in_size = 0
+            e.in_parts = 0
+    if messages:
+        e.link.traffic.read.fetch_add(messages)
+    return MQ_OK
+
+
+cdef size_t session_room(Engine* e) noexcept nogil:
+    """How many parts may be decoded now; 0: at a mark, the socket will kick us."""
+    cdef int64_t room
+    if e.inn.conflate:
+        return PARTS
+    if not lane_room(e.inn, 1):
+        return 0
+    room = e.inn.hwm_msgs - (e.inn.w_msgs - e.inn.seen_msgs)
+    if room < 1:
+        room = 1
+    return <size_t> room if room < PARTS else PARTS
+
+
+cdef bint session_attach(Engine* e) noexcept nogil:
+    """A peer is there: make its pipe and show it to the socket."""
+    cdef Pipe* pipe
+    cdef Codec* codec = e.codec
+    e.link = link_new(e.plane.pool, &e.plane.links, &e.port.send, &e.port.recv)
+    if e.link == NULL:
+        return False
+    if link_name(e.link, 0, codec.peer.routing_id.at, <uint32_t> codec.peer.routing_id.n):
+        link_unref(e.link)
+        link_unref(e.link)
+        e.link = NULL
+        return False
+    e.link.since = now_ns()
+    e.link.engine = e.slot
+    pipe = &e.link.ends[0]
+    pipe.id = e.port.next_peer.fetch_add(1) + 1
+    pipe.prio = e.config.prio
+    pipe.connected = e.config.connected
+    pipe.unversioned = codec.peer.major == 1
+    pipe.far_ops = e.far_ops
+    pipe.far = e
+    pipe.sock = e.port
+    e.pipe = pipe
+    e.inn = pipe.inn
+    e.out = pipe.out
+    e.state = ENGINE_ACTIVE
+    session_want(e)
+    plane_note(e.plane, NOTE_UP, e.port.number, e.slot, pipe.id, 0, 0, NULL, 0)
+    e.port.ops.event(pipe, EVENT_ATTACH)
+    e.word.fetch_or(E_OUT)
+    return True

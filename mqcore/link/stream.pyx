@@ -1,0 +1,300 @@
+"""The pump of a stream: bytes of a descriptor into messages and back. See stream.pxd.
+
+Reading: decode what is held, then read, until the kernel has no more, the pipe is at its mark, or
+the turn is over (256 KiB). Writing: control bytes, then batches of what waits in the pipe, until
+the kernel takes no more.
+"""
+
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+
+from mqcore.base.clock cimport now_ns
+from mqcore.base.includes cimport iovec, readv, writev
+from mqcore.base.message cimport Msg, msg_close
+from mqcore.base.slab cimport LAND_FROM, owner_data, owner_release, slab_new
+from mqcore.base.status cimport MQ_DONE, MQ_NEED_DATA, MQ_NOMEM, MQ_OK, MQ_PROTOCOL
+from mqcore.link.engine cimport (
+    DOWN_HANDSHAKE, DOWN_MEMORY, DOWN_PEER, DOWN_PROTOCOL, E_IN, E_OUT, ENGINE_ACTIVE,
+    ENGINE_DEAD, ENGINE_DRAINING, ENGINE_HANDSHAKE,
+)
+from mqcore.link.pipe cimport EVENT_WRITE
+from mqcore.link.session cimport (
+    session_attach, session_end, session_fail, session_publish, session_put, session_rearm,
+    session_room, session_want,
+)
+from mqcore.reactor.includes cimport EAGAIN, EINTR, errno
+from mqcore.reactor.poller cimport READY_IN, READY_OUT
+from mqcore.spi.pipe cimport lane_read, lane_show
+from mqcore.wire.batch cimport batch_advance, batch_gather, batch_msgs_done
+from mqcore.wire.codec cimport BATCH_IOV, batch_reset
+
+cdef enum:
+    TURN = 256 * 1024
+    PARTS = 64                # decoded at a time
+    SLICE_FROM = 8 * 1024     # fewer bytes than this in a slab: bodies are copied out of it
+
+
+# -- in --------------------------------------------------------------------------------------------
+
+cdef const char* TOO_LARGE = b"a message in parts is larger than max_message_size"
+
+
+cdef int _decode(Engine* e) noexcept nogil:
+    """Everything held -> messages. MQ_NEED_DATA: all used. MQ_OK: stopped at a mark. Else dead."""
+    cdef Msg[PARTS] parts
+    cdef size_t n, room
+    cdef int rc = MQ_OK
+    cdef int put = MQ_OK
+    while rc == MQ_OK:
+        room = session_room(e)
+        if room == 0:
+            e.in_blocked = 1
+            break
+        n = 0
+        rc = e.codec.ops.decode(e.codec, &e.input, parts, room, &n)
+        put = session_put(e, parts, n)
+        if put:
+            rc = put
+    session_publish(e)
+    if rc == MQ_OK or rc == MQ_NEED_DATA:
+        if e.codec.pongs != e.pongs_seen:
+            e.pongs_seen = e.codec.pongs
+            e.link.traffic.rtt.store(now_ns() - e.pinged)
+        return rc
+    if rc == MQ_PROTOCOL:
+        session_end(e, DOWN_PROTOCOL, TOO_LARGE if put == MQ_PROTOCOL else e.codec.reason, 1)
+    else:
+        session_end(e, DOWN_MEMORY, b"out of memory while reading", 0)
+    return rc
+
+
+cdef int _shake(Engine* e) noexcept nogil:
+    """Handshake input. MQ_NEED_DATA, MQ_OK (done, the rest is traffic), or dead."""
+    cdef size_t used = 0
+    cdef int rc = e.codec.ops.feed(e.codec, e.input.pos, e.input.end - e.input.pos, &used)
+    e.input.pos += used
+    if rc == MQ_NEED_DATA:
+        return rc
+    if rc != MQ_DONE:
+        # let the peer have our last words (an ERROR command, say), as far as the kernel takes them
+        stream_write(e)
+        if e.state != ENGINE_DEAD:
+            session_end(e, DOWN_HANDSHAKE, e.codec.reason, 1)
+        return MQ_PROTOCOL
+    if not session_attach(e):
+        session_end(e, DOWN_MEMORY, b"out of memory", 0)
+        return MQ_NOMEM
+    e.link.traffic.bytes_in.fetch_add(e.input.end - e.input.pos)  # came along with the handshake
+    return MQ_OK
+
+
+cdef bint _want_slab(Engine* e, uint32_t klass) noexcept nogil:
+    """A slab to read into: the one at hand if nobody else holds a slice of it."""
+    if e.slab != NULL and (e.slab.refs.load() != 1 or e.slab.klass != klass):
+        owner_release(e.slab)
+        e.slab = NULL
+    if e.slab == NULL:
+        e.slab = slab_new(e.plane.pool, klass)
+        if e.slab == NULL:
+            session_end(e, DOWN_MEMORY, b"out of memory", 0)
+            return False
+    return True
+
+
+cdef void _spare_slab(Engine* e) noexcept nogil:
+    """Nothing is held: an idle connection keeps no slab."""
+    if e.slab != NULL and e.input.pos == e.input.end:
+        owner_release(e.slab)
+        e.slab = NULL
+        e.input.pos = NULL
+        e.input.end = NULL
+
+
+cdef int _use(Engine* e) noexcept nogil:
+    """Act on the bytes held. True: go on reading."""
+    cdef int rc
+    if e.state == ENGINE_HANDSHAKE:
+        rc = _shake(e)
+        if rc != MQ_OK:
+            return rc == MQ_NEED_DATA
+    if e.state == ENGINE_DRAINING:
+        e.input.pos = e.input.end
+        return True
+    return e.state == ENGINE_ACTIVE and _decode(e) == MQ_NEED_DATA
+
+
+cdef void _fill(Engine* e, size_t n) noexcept nogil:
+    """n bytes were read into the slab."""
+    e.input.slab = e.slab
+    e.input.pos = owner_data(e.slab)
+    e.input.end = e.input.pos + n
+    e.input.copy = n < SLICE_FROM
+
+
+cdef void _adapt(Engine* e, size_t n) noexcept nogil:
+    """The next slab's class, after a read of n bytes into this one."""
+    if n == e.slab.capacity and e.klass < 2:
+        e.klass += 1          # reads fill it
+    elif n < e.slab.capacity // 16 and e.klass > 0:
+        e.klass -= 1
+
+
+cdef bint _target(Engine* e, iovec* iov) noexcept nogil:
+    """Where the next bytes go: iov[0] the rest of a body under way, iov[1] a slab. Only a large
+    body is read together with what follows, and that is little, since the next one is cut off too
+    and copied out of the slab. False: the engine died."""
+    cdef uint8_t* at = NULL
+    cdef size_t room = 0
+    cdef uint64_t size = 0
+    if e.state == ENGINE_ACTIVE and e.codec.ops.direct(e.codec, &at, &room, &size):
+        session_end(e, DOWN_MEMORY, b"out of memory", 0)
+        return False
+    iov[0].iov_base = at
+    iov[0].iov_len = room
+    iov[1].iov_base = NULL    # the kernel looks at it even where the length is 0
+    iov[1].iov_len = 0
+    if room and size < LAND_FROM:
+        return True
+    if not _want_slab(e, 0 if room else e.klass):
+        return False
+    iov[1].iov_base = owner_data(e.slab)
+    iov[1].iov_len = e.slab.capacity
+    return True
+
+
+cdef void stream_read(Engine* e) noexcept nogil:
+    cdef iovec[2] iov
+    cdef size_t budget = TURN
+    cdef size_t room
+    cdef ssize_t n
+    if e.input.pos != e.input.end or e.in_blocked:
+        e.in_blocked = 0
+        if not _use(e):       # what is held comes first: no poller announces it
+            return
+    while True:
+        if not _target(e, iov):
+            return
+        room = iov[0].iov_len
+        n = readv(e.fd, &iov[0 if room else 1], 2 if room else 1)
+        if n <= 0:
+            if n < 0 and errno == EINTR:
+                continue
+            if n < 0 and errno == EAGAIN:
+                _spare_slab(e)
+                session_rearm(e, READY_IN)
+            elif n == 0:
+                session_end(e, DOWN_PEER, b"the peer closed the connection", 0)
+            else:
+                session_fail(e, b"the connection broke")
+            return
+        e.heard = now_ns()
+        if e.link != NULL:
+            e.link.traffic.reads.fetch_add(1)
+            e.link.traffic.bytes_in.fetch_add(n)
+        if room:
+            e.codec.ops.filled(e.codec, min(room, <size_t> n))
+        else:
+            _adapt(e, n)
+        if <size_t> n > room:
+            _fill(e, n - room)
+        if not _use(e):
+            return
+        if <size_t> n < room + iov[1].iov_len and not e.hup:
+            _spare_slab(e)
+            session_rearm(e, READY_IN)
+            return            # short read: the kernel has no more, the next byte gives an edge
+        if budget < <size_t> n:
+            e.word.fetch_or(E_IN)
+            return            # others' turn; the note brings us back
+        budget -= n
+
+
+# -- out -------------------------------------------------------------------------------------------
+
+cdef bint _encode(Engine* e) noexcept nogil:
+    """Fill an empty batch from the pipe. False: nothing there."""
+    cdef int64_t msgs = 0, body = 0
+    cdef Msg m
+    cdef bint done = False
+    if e.state != ENGINE_ACTIVE:
+        return False
+    if e.out.conflate:
+        if not lane_read(e.out, &m):
+            return False
+        e.codec.ops.encode_one(e.codec, &e.batch, &m, &done)
+        if not done:
+            msg_close(&m)
+        return done
+    if e.codec.ops.encode(e.codec, &e.batch, &e.out.q, &msgs, &body):
+        session_end(e, DOWN_MEMORY, b"out of memory while writing", 0)
+        return False
+    e.out.r_msgs += msgs
+    e.out.r_bytes += body
+    if lane_show(e.out):
+        e.port.ops.event(e.pipe, EVENT_WRITE)
+    return e.batch.total > 0
+
+
+cdef int _gather(Engine* e, iovec* iov) noexcept nogil:
+    """Control bytes first, but never in the middle of a batch."""
+    cdef int n = 0
+    cdef size_t ctl = e.codec.ctl.n - e.ctl_sent
+    if ctl and e.batch.sent == 0:
+        iov[0].iov_base = e.codec.ctl.at + e.ctl_sent
+        iov[0].iov_len = ctl
+        n = 1
+    return n + batch_gather(&e.batch, iov + n, BATCH_IOV)
+
+
+cdef void _advance(Engine* e, size_t n) noexcept nogil:
+    """The kernel took n bytes of what _gather offered."""
+    cdef size_t ctl = e.codec.ctl.n - e.ctl_sent
+    cdef int64_t written
+    if ctl and e.batch.sent == 0:
+        if n < ctl:
+            e.ctl_sent += n
+            return
+        n -= ctl
+        e.codec.ctl.n = 0
+        e.ctl_sent = 0
+    written = -batch_msgs_done(&e.batch)
+    batch_advance(&e.batch, n)
+    written += batch_msgs_done(&e.batch)
+    if written:
+        e.link.traffic.written.fetch_add(written)
+    if e.batch.sent == e.batch.total:
+        batch_reset(&e.batch)
+
+
+cdef void stream_write(Engine* e) noexcept nogil:
+    cdef iovec[BATCH_IOV + 1] iov
+    cdef size_t budget = TURN
+    cdef ssize_t n
+    cdef int parts
+    while True:
+        if e.batch.total == 0:
+            _encode(e)
+            if e.state == ENGINE_DEAD:
+                return
+        parts = _gather(e, iov)
+        if parts == 0:
+            return
+        n = writev(e.fd, iov, parts)
+        if n < 0:
+            if errno == EINTR:
+                continue
+            if errno == EAGAIN:
+                e.out_blocked = 1
+                session_want(e)
+                session_rearm(e, READY_OUT)
+            else:
+                session_fail(e, b"the connection broke")
+            return
+        if e.link != NULL:
+            e.link.traffic.writes.fetch_add(1)
+            e.link.traffic.bytes_out.fetch_add(n)
+        e.said = now_ns()
+        _advance(e, n)
+        if budget < <size_t> n:
+            e.word.fetch_or(E_OUT)
+            return
+        budget -= n

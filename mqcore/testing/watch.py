@@ -1,0 +1,86 @@
+"""What a test leaves behind: connections and messages in mqcore, descriptors, threads.
+
+Ending takes a moment in other threads, so `wait_until_clean` looks again and again for up to two
+seconds, and returns as soon as all is well.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from mqcore.testing import leaks
+
+GRACE = 2.0
+
+
+class Before(NamedTuple):
+    """What there was before the test."""
+
+    descriptors: dict[int, str]
+    threads: dict[int, str]
+
+
+def descriptors() -> dict[int, str]:
+    """Number and what it is, of each open descriptor of this process."""
+    found = {}
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            found[int(name)] = os.readlink(f"/proc/self/fd/{name}")
+        except FileNotFoundError:  # the one that lists
+            pass
+    return found
+
+
+def threads() -> dict[int, str]:
+    """Number and name of each thread, Python's and others."""
+    found = {}
+    for name in os.listdir("/proc/self/task"):
+        try:
+            with open(f"/proc/self/task/{name}/comm") as f:
+                found[int(name)] = f.read().strip()
+        except (FileNotFoundError, ProcessLookupError):
+            pass
+    return found
+
+
+def before() -> Before:
+    return Before(descriptors(), threads())
+
+
+def left_behind(was: Before, fds: int = 0, tasks: int = 0) -> list[str]:
+    """One line for each kind of thing that is there now and was not before; so many more
+    descriptors and threads are allowed."""
+    lines = [f"{n} x {name} alive in mqcore" for name, n in leaks().items() if n]
+    for kind, old, now, more in (("descriptor", was.descriptors, descriptors(), fds),
+                                 ("thread", was.threads, threads(), tasks)):
+        if len(now) > len(old) + more:
+            new = {key: name for key, name in now.items() if old.get(key) != name}
+            lines.append(f"{len(now) - len(old)} more {kind}s than before: {new}")
+    return lines
+
+
+def wait_until_clean(was: Before, fds: int = 0, tasks: int = 0, grace: float = GRACE) -> list[str]:
+    """left_behind(), once it is empty or `grace` seconds are over."""
+    end = time.monotonic() + grace
+    gc.collect()
+    while lines := left_behind(was, fds, tasks):
+        if time.monotonic() > end:
+            break
+        time.sleep(0.01)
+        if time.monotonic() > end - grace / 2:
+            gc.collect()
+    return lines
+
+
+def until(true: Callable[[], Any], limit: float = 10.0, pause: float = 0.002) -> Any:
+    """The first true value of true(), which is asked again and again; AssertionError after `limit`
+    seconds."""
+    end = time.monotonic() + limit
+    while not (value := true()):
+        assert time.monotonic() < end, f"still {value!r} after {limit:g} s"
+        time.sleep(pause)
+    return value

@@ -1,0 +1,55 @@
+"""Every built-in pattern passes the suite that anybody's must."""
+
+from mqcore.testing import PatternSuite
+
+
+class TestPair(PatternSuite):
+    pattern = partner = "pair"
+
+
+class TestReq(PatternSuite):
+    pattern, partner = "req", "rep"
+
+
+class TestRep(PatternSuite):
+    pattern, partner = "rep", "req"
+
+
+class TestDealer(PatternSuite):
+    pattern = partner = "dealer"
+
+
+class TestRouter(PatternSuite):
+    pattern, partner = "router", "dealer"
+
+
+class TestRouterOfRouters(PatternSuite):
+    pattern = partner = "router"
+
+
+class TestPush(PatternSuite):
+    pattern, partner = "push", "pull"
+
+
+class TestPull(PatternSuite):
+    pattern, partner = "pull", "push"
+
+
+class TestPub(PatternSuite):
+    pattern, partner = "pub", "sub"
+
+
+class TestSub(PatternSuite):
+    pattern, partner = "sub", "pub"
+
+
+class TestXPub(PatternSuite):
+    pattern, partner = "xpub", "xsub"
+
+    def prepare(self, sock):
+        if sock.pattern == "xsub":
+            sock.send(b"\1")
+
+
+class TestXSub(TestXPub):
+    pattern, partner = "xsub", "xpub"
