@@ -82,9 +82,10 @@ class Seqpacket(MessageTransport):
         found = []
         for ask in (sock.getsockname, sock.getpeername):
             try:
-                found.append(ask()[len(PREFIX):].decode())
+                name = ask() or b""
             except OSError:
-                found.append("")
+                name = b""
+            found.append(name[len(PREFIX):].decode())
         ours, theirs = found
         return f"seqpacket://{ours or theirs}", f"seqpacket://{theirs or ours}"
 
