@@ -68,6 +68,7 @@ class Installed:
         self.lent = [path for path in sys.path if Path(path).name in ("site-packages",
                                                                       "dist-packages")]
         self._added: dict[Path, Path] = {}
+        self._builds = 0
         self._lock = threading.Lock()
 
     def environment(self, plugins: Iterable[Path] = (), **more: str) -> dict[str, str]:
@@ -82,13 +83,20 @@ class Installed:
         with self._lock:
             for project in projects:
                 if project not in self._added:
-                    self._added[project] = self._install(project, len(self._added))
+                    self._added[project] = self._install(project)
             return [self._added[project] for project in projects]
 
-    def _install(self, project: Path, number: int) -> Path:
-        copy = self.folder / f"source-{number}" / project.name  # pip builds in the source folder
+    def add_again(self, project: Path) -> list[Path]:
+        """The same for one that has changed since."""
+        with self._lock:
+            self._added[project] = self._install(project)
+            return [self._added[project]]
+
+    def _install(self, project: Path) -> Path:
+        self._builds += 1  # pip builds in the source folder: let it be another one
+        copy = self.folder / f"source-{self._builds}" / project.name
         shutil.copytree(project, copy, ignore=LITTER)
-        target = self.folder / f"plugin-{number}"
+        target = self.folder / f"plugin-{self._builds}"
         done = self.pip(copy, target)
         assert done.returncode == 0, (done.stdout + done.stderr)[-8000:]
         return target
