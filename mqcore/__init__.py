@@ -37,6 +37,7 @@ from mqcore.api.public import (
     PluginInfo,
     Stats,
     patterns,
+    resolvers,
     transports,
 )
 from mqcore.api.public import version as _version

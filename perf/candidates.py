@@ -17,7 +17,8 @@ from typing import NamedTuple
 from libraries import LIBRARIES
 
 # where a checkout of ours keeps what is not below its package
-ROOMS = {"mqcore": "mqcore", "mqcore.transports": "transports", "mqcore.protocols": "protocols"}
+ROOMS = {"mqcore": "mqcore", "mqcore.transports": "transports", "mqcore.protocols": "protocols",
+         "mqcore.resolvers": "resolvers"}
 
 
 class Candidate(NamedTuple):

@@ -36,6 +36,7 @@ MAY_IMPORT = {
     # plug-ins
     "transports": {"spi", "reactor"} | GROUND,
     "protocols": {"spi"} | GROUND,
+    "resolvers": {"spi"} | GROUND,
     # 2
     "spi": GROUND,
     # 1
@@ -141,7 +142,7 @@ def test_the_table_has_no_circle():
 
 def test_plugins_are_in_nobodys_row():
     for room, may in MAY_IMPORT.items():
-        assert not may & {"transports", "protocols"}, room
+        assert not may & {"transports", "protocols", "resolvers"}, room
 
 
 def test_it_reads_what_is_there():

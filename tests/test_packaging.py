@@ -153,7 +153,8 @@ def source_of(module: str) -> Path | None:
 def test_entry_points_resolve(clean):
     found = entry_points(clean)
     groups = {group for group, _, _ in found}
-    assert groups >= {"mqcore.transports", "mqcore.protocols", "console_scripts"}
+    assert groups >= {"mqcore.transports", "mqcore.protocols", "mqcore.resolvers",
+                      "console_scripts"}
     absent = [value for _, _, value in found if source_of(value.split(":")[0]) is None]
     for group, name, value in found:
         if value in absent:

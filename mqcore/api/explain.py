@@ -8,7 +8,18 @@ SUBSCRIBERS, TOPICS = 1, 4
 FINE = {"pull", "sub"}  # these do not send
 
 
+def _set(endpoint: Any, peers: list[Any]) -> str:
+    """A resolver's URL: what it stands for, and what each of that is doing."""
+    members = endpoint.members
+    text = f"{endpoint.url} stands for {len(members) or 'no'} endpoint{'s' * (len(members) != 1)}"
+    if endpoint.error is not None and all(endpoint.error is not m.error for m in members):
+        text += f" ({endpoint.error.text})"
+    return text + "".join(f"\n  {_endpoint(member, peers)}" for member in members)
+
+
 def _endpoint(endpoint: Any, peers: list[Any]) -> str:
+    if endpoint.follows:
+        return _set(endpoint, peers)
     here = [peer for peer in peers if peer.endpoint == endpoint.url]
     state = endpoint.state
     if state == "listening":
@@ -37,7 +48,8 @@ def why_no_peers(sock: Any) -> str:
     if not endpoints:
         return "the socket is neither bound nor connected anywhere"
     peers = sock._links.present()
-    return "; ".join(_endpoint(endpoint, peers) for endpoint in endpoints)
+    return "; ".join(_endpoint(endpoint, peers).replace("\n ", ":", 1).replace("\n ", ",")
+                     for endpoint in endpoints)
 
 
 def _of_peer(peer: Any, stats: Any, options: Any, alone_full: bool) -> str:

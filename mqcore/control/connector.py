@@ -41,6 +41,7 @@ class Connector:
         url = parse(url) if isinstance(url, str) else url
         try:
             transport.check(url.address, "connect")
+            adopted = transport.adopt(url.address, options)
         except AddressError as error:
             raise url.locate(error) from None
         self.loop = loop
@@ -64,6 +65,10 @@ class Connector:
         self._timer: Timer | None = None
         self._failure: Error | None = None
         self._at_once = False
+        self._adopted: socket.socket | None = adopted
+        self._once = adopted is not None
+        if self._once:
+            self._backoff = None
 
     # -- from any thread ---------------------------------------------------------------------------
 
@@ -107,6 +112,9 @@ class Connector:
         self.attempts += 1
         number = self._number
         self.endpoint.move("connecting")
+        if self._once:
+            self._use()
+            return
         self._limit("its name could not be looked up")
         try:
             blocks = self.transport.may_block(self.address)
@@ -122,6 +130,16 @@ class Connector:
         except Exception as error:
             found, failure = None, error
         self._resolved(number, found, failure)
+
+    def _use(self) -> None:
+        """The one attempt with a connection that was there before us."""
+        self._sock, self._adopted = self._adopted, None
+        if self._sock is None:
+            self._give_up(PeerError(f"{self.endpoint.url} was one connection, and it has ended",
+                                    hint="connect a new one"))
+            return
+        self._limit("it does not answer")
+        self.loop.add_writer(self._sock.fileno(), self._writable)
 
     def _resolve(self) -> list[Any]:
         return self.transport.resolve(self.address, self.options)
@@ -239,6 +257,9 @@ class Connector:
 
     def _stop(self) -> None:
         self._cancel()
+        if self._adopted is not None:
+            self._adopted.close()
+            self._adopted = None
         self.endpoint.move("closed")
 
     def _cancel(self) -> None:

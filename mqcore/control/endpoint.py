@@ -45,6 +45,8 @@ class Endpoint:
         self.url = url
         self.kind = kind  # "bind" or "connect"
         self.given = given or url  # as the user wrote it
+        self.of: Endpoint | None = None  # the resolver's endpoint that it is a member of
+        self.follows = False  # it is one with members
         self._state = state or ("listening" if kind == "bind" else "connecting")
         self._error: Error | None = None
         self._fatal = False
@@ -69,6 +71,12 @@ class Endpoint:
     def error(self) -> Error | None:
         """Why the last attempt or connection ended; None while connected."""
         return self._error
+
+    @property
+    def members(self) -> tuple[Endpoint, ...]:
+        """Of a resolver's URL: the endpoints that it stands for now. One that the program closes
+        stays closed until its URL has left the set and come again."""
+        return ()
 
     def close(self) -> None:
         """Unbind or disconnect: complete when it returns. Idempotent."""

@@ -22,6 +22,7 @@ from mqcore.control.endpoint import Endpoint
 from mqcore.control.hub import NOTE_DOWN, NOTE_GONE, NOTE_PATTERN, NOTE_UP, Hub
 from mqcore.control.listener import Listener
 from mqcore.control.records import CloseReport, Peer, PeerStats, Stats, drops
+from mqcore.control.resolving import Follower, follow
 from mqcore.errors import (
     AddressError,
     AddressInUse,
@@ -140,7 +141,7 @@ class SocketLinks:
 
     @property
     def endpoints(self) -> tuple[Endpoint, ...]:
-        return tuple(self.nodes)
+        return tuple(endpoint for endpoint in self.nodes if endpoint.of is None)
 
     def _prepare(self, text: str, given: Mapping[str, Any]) -> tuple[url.Url, Any, dict[str, Any]]:
         from mqcore import options as table
@@ -191,9 +192,17 @@ class SocketLinks:
         return endpoint
 
     def connect(self, text: str, **given: Any) -> Endpoint:
+        parsed = url.parse(str(text))
+        resolver = registry.resolver(parsed.transport)
+        if resolver is not None:
+            return self._begin(follow(self, resolver, parsed, given))
+        return self.link(text, given)
+
+    def link(self, text: str, given: Mapping[str, Any], of: Endpoint | None = None) -> Endpoint:
+        """connect() for a transport's URL. `of`: the endpoint that it is a member of."""
         parsed, transport, options = self._prepare(text, given)
         if transport.kind == "inproc":
-            return self._connect_inproc(parsed, transport, options["prio"])
+            return self._connect_inproc(parsed, transport, options["prio"], of)
         connector: Any = None
 
         def connected(sock: pysocket.socket, remote: str) -> None:
@@ -210,12 +219,25 @@ class SocketLinks:
                 self.reconnects += 1
 
         connector = Connector(self.hub.loop, transport, parsed, options, connected, state)
-        endpoint = connector.endpoint
-        if not self._enter(endpoint, connector):
+        connector.endpoint.of = of
+        return self._begin(connector)
+
+    def check_link(self, text: str, given: Mapping[str, Any]) -> None:
+        """Raises what link() would at once."""
+        parsed, transport, _ = self._prepare(text, given)
+        try:
+            transport.check(parsed.address, "connect")
+        except AddressError as error:
+            raise parsed.locate(error) from None
+
+    def _begin(self, node: Connector | Follower) -> Endpoint:
+        endpoint = node.endpoint
+        if not self._enter(endpoint, node):
+            node.stop()
             raise SocketClosed("the socket is closed")
         endpoint.set_closer(lambda: self.disconnect(endpoint))
         self._count(endpoint, True)
-        connector.start()
+        node.start()
         return endpoint
 
     def _enter(self, endpoint: Endpoint, node: Any) -> bool:
@@ -236,11 +258,11 @@ class SocketLinks:
 
     def find(self, at: Any, kind: str) -> Endpoint:
         for endpoint in self.nodes:
-            if endpoint.kind == kind and (endpoint is at or str(at) in (endpoint.url,
-                                                                        endpoint.given)):
+            if endpoint.kind == kind and (endpoint is at or endpoint.of is None and
+                                          str(at) in (endpoint.url, endpoint.given)):
                 return endpoint
         raise AddressError(f"nothing is {'bound' if kind == 'bind' else 'connected'} at {at}",
-                           hint=f"endpoints: {', '.join(map(str, self.nodes)) or 'none'}")
+                           hint=f"endpoints: {', '.join(map(str, self.endpoints)) or 'none'}")
 
     def unbind(self, at: Any) -> None:
         """Stop listening; connections that came in through it end. Complete on return."""
@@ -249,13 +271,23 @@ class SocketLinks:
     def disconnect(self, at: Any) -> None:
         self._end_endpoint(self.find(at, "connect"))
 
-    def _end_endpoint(self, endpoint: Endpoint) -> None:
+    def leave(self, endpoint: Endpoint) -> None:
+        """disconnect() on the control thread: the engine's end is not waited for."""
+        if endpoint in self.nodes:
+            self._end_endpoint(endpoint, wait=False)
+
+    def _end_endpoint(self, endpoint: Endpoint, wait: bool = True) -> None:
+        if self.hub.forked:
+            return  # the child has let go of it already
         with self.hub.lock:
             node = self.nodes.pop(endpoint, None)
             joined = [peer for peer, (ep, _, _) in self.joined.items() if ep is endpoint]
             self._forget_inproc(endpoint)
         if node is not None:
             node.stop()
+        for member in endpoint.members:
+            if member in self.nodes:
+                self._end_endpoint(member, wait)
         self._count(endpoint, False)
         with self.hub.lock:  # a slot that is not in the table any more may be another's
             slots = [slot for slot, wire in self.wires.items() if wire.endpoint is endpoint]
@@ -263,8 +295,9 @@ class SocketLinks:
                 self.core._end_engine(slot)
         for peer in joined:
             self.core._end_pipe(peer)
-        self._wait_for(lambda: not any(slot in self.wires and self.wires[slot].endpoint is endpoint
-                                       for slot in slots))
+        if wait:
+            self._wait_for(lambda: not any(
+                slot in self.wires and self.wires[slot].endpoint is endpoint for slot in slots))
         endpoint.move("closed")
         self.emit(records.Closed, endpoint, None, "")
 
@@ -391,10 +424,12 @@ class SocketLinks:
         self.emit(records.Listening, endpoint, None, "")
         return endpoint
 
-    def _connect_inproc(self, parsed: url.Url, transport: Any, prio: int) -> Endpoint:
+    def _connect_inproc(self, parsed: url.Url, transport: Any, prio: int,
+                        of: Endpoint | None) -> Endpoint:
         name = parsed.address
         transport.check(name, "connect")
         endpoint = Endpoint(url.render("inproc", name), "connect", given=parsed.text)
+        endpoint.of = of
         endpoint.set_closer(lambda: self.disconnect(endpoint))
         with self.hub.lock:
             if self.core.closed:
@@ -461,10 +496,10 @@ class SocketLinks:
     # -- events and accounts -----------------------------------------------------------------------
 
     def emit(self, kind: Any, endpoint: Endpoint | None, peer: Peer | None, reason: str,
-             where: str = "") -> None:
+             where: str = "", **facts: Any) -> None:
         if self.watchers:
             event = kind(time.time(), self.core, endpoint.url if endpoint is not None else where,
-                         peer, reason)
+                         peer, reason, **facts)
             for watcher in tuple(self.watchers):
                 watcher(event)
 
@@ -515,12 +550,13 @@ class SocketLinks:
     def _close(self, linger: float | None, deadline: float | None, started: float) -> None:
         """All steps, each of which may be done again."""
         with self.hub.lock:
-            listeners = [node for node in self.nodes.values() if isinstance(node, Listener)]
+            sources = [node for node in self.nodes.values()
+                       if isinstance(node, (Listener, Follower))]
             for endpoint in tuple(self.nodes):
                 if endpoint.kind == "bind":
                     self._forget_inproc(endpoint)
-        for listener in listeners:
-            listener.stop()
+        for source in sources:
+            source.stop()
         if linger != 0:
             self._drain(deadline)
         unacked = self._await_acks(deadline) if linger != 0 else self._unacked()
@@ -595,6 +631,8 @@ class SocketLinks:
     def abandon(self) -> None:
         """In a forked child: close the inherited listening and connecting sockets."""
         for node in self.nodes.values():
+            if isinstance(node, Follower):
+                node.abandon()
             for sock in getattr(node, "_sockets", None) or [getattr(node, "_sock", None)]:
                 if sock is not None:
                     sock.close()

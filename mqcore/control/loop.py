@@ -21,7 +21,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 MAX_WORKERS = 32  # name look-ups at once; more wait their turn
@@ -51,10 +50,9 @@ class Timer:
 
 
 def report(error: BaseException, source: Any) -> None:
-    """The default `on_error`: to sys.unraisablehook, which prints it."""
-    sys.unraisablehook(SimpleNamespace(
-        exc_type=type(error), exc_value=error, exc_traceback=error.__traceback__,
-        err_msg="mqcore: exception in a control callback", object=source))
+    """The default `on_error`: to threading.excepthook, which prints it."""
+    threading.excepthook(threading.ExceptHookArgs(
+        (type(error), error, error.__traceback__, threading.current_thread())))
 
 
 class ControlLoop:

@@ -153,4 +153,19 @@ class FailedBack(Event): ...
 class TooSlow(Event): ...
 class Refused(Event): ...
 class AcceptPaused(Event): ...
+
+
+@dataclass(frozen=True)
+class Resolved(Event):
+    """A resolver's URL stands for other endpoints than before; `reason` says how many."""
+
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        changes = [f"+ {url}" for url in self.added] + [f"- {url}" for url in self.removed]
+        return super().__str__() + (f" ({', '.join(changes)})" if changes else "")
+
+
+class ResolveFailed(Event): ...
 class Closed(Event): ...

@@ -1,9 +1,9 @@
 """Finds transports by URL scheme and patterns by name, through entry points.
 
-The groups are `mqcore.transports` and `mqcore.protocols`; the built-in ones take the same road. A
-plug-in is imported when its name is first used, once. A bad one (does not import, lacks an
-attribute, was made for another ABI, claims a taken name) is refused with a PluginError that names
-its distribution and the remedy, and harms no other.
+The groups are `mqcore.transports`, `mqcore.resolvers` and `mqcore.protocols`; the built-in ones
+take the same road. A plug-in is imported when its name is first used, once. A bad one (does not
+import, lacks an attribute, was made for another ABI, claims a taken name) is refused with a
+PluginError that names its distribution and the remedy, and harms no other.
 
 No lock is held while a plug-in is imported (importing has locks of its own): two threads may both
 look, and both get what was stored first.
@@ -15,19 +15,22 @@ import contextlib
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from mqcore.errors import Error, PluginError, UnknownTransport, UsageError
+from mqcore.errors import AddressError, Error, PluginError, UnknownTransport, UsageError
 from mqcore.options import CORE, Option, rows_of
+from mqcore.spi.resolver import REFRESH, RESOLVER_ABI
 from mqcore.spi.transport import KINDS, TRANSPORT_ABI
 
 PATTERN_ABI = 1  # of spi/pattern.pxd; a test compares them
 
-STREAM = ("resolve", "may_block", "check", "listen", "connect", "finish", "tune", "names", "pid")
+STREAM = ("resolve", "may_block", "check", "adopt", "listen", "connect", "finish", "tune", "names",
+          "pid")
+RESOLVER = ("scheme", "check", "may_block", "look_up", "watch")
 
 
 class PluginInfo(NamedTuple):
     """One line of `mq info`. `refused` is the reason, "" for a plug-in that works."""
 
-    kind: str  # "transport" or "pattern"
+    kind: str  # "transport", "resolver" or "pattern"
     name: str
     distribution: str
     version: str
@@ -71,7 +74,10 @@ class Registry:
         self._found: dict[str, list[_Found]] | None = None
         self._loaded: dict[str, Any] = {}  # name: plug-in or _Refusal
         self._rows: dict[str, tuple[Option, ...]] = {}
-        self._claims: dict[str, tuple[Option, str]] = {}  # option: row, who said so first
+        # option: row, who said so first
+        self._claims: dict[str, tuple[Option, str]] = \
+            {"refresh": (REFRESH, "mqcore")} if kind == "resolver" else {}
+        self.rival: Registry | None = None  # another group whose names may not be ours
 
     # -- looking up --------------------------------------------------------------------------------
 
@@ -163,6 +169,11 @@ class Registry:
         if len(found) > 1:
             return _Refusal(f"the {self.kind} {name!r} is claimed by {who}",
                             "uninstall one of them", who, None)
+        rivals = self.rival._scan().get(name) if self.rival is not None else None
+        if rivals:
+            other = " and ".join(f"{f.distribution} {f.version}".strip() for f in rivals)
+            return _Refusal(f"the {self.kind} {name!r} of {who} is a {self.rival.kind} of {other} "
+                            "as well", "uninstall one of them", f"{who} and {other}", None)
         try:
             plugin = found[0].load()
         except Exception as cause:  # whatever a foreign module raises at import
@@ -182,7 +193,7 @@ class Registry:
         missing = [a for a in self._wanted(plugin) if not hasattr(plugin, a)]
         if missing:
             return self._refuse(name, who, f"lacks {', '.join(missing)}", f"update {distribution}")
-        own = plugin.scheme if self.kind == "transport" else plugin.name
+        own = plugin.name if self.kind == "pattern" else plugin.scheme
         if own != name:
             return self._refuse(name, who, f"calls itself {own!r}", f"update {distribution}")
         try:
@@ -197,6 +208,8 @@ class Registry:
     def _wanted(self, plugin: Any) -> tuple[str, ...]:
         if self.kind == "pattern":
             return ("name", "peers", "options")
+        if self.kind == "resolver":
+            return RESOLVER
         kind = getattr(plugin, "kind", None)
         if kind not in KINDS:
             return (f"a kind of {', '.join(KINDS)} (it has {kind!r})",)
@@ -219,7 +232,7 @@ class Registry:
                                  f"{row.type} {row.default!r} and {first.type} {first.default!r}")
         for row in rows:
             self._claims.setdefault(row.name, (row, who))
-        return rows
+        return (*rows, REFRESH) if self.kind == "resolver" else rows
 
 
 def _entry_points(group: str) -> Iterable[Any]:
@@ -230,7 +243,9 @@ def _entry_points(group: str) -> Iterable[Any]:
 
 
 _transports = Registry("transport", "mqcore.transports", TRANSPORT_ABI)
+_resolvers = Registry("resolver", "mqcore.resolvers", RESOLVER_ABI)
 _patterns = Registry("pattern", "mqcore.protocols", PATTERN_ABI)
+_transports.rival, _resolvers.rival = _resolvers, _transports
 
 
 def transport(scheme: str) -> Any:
@@ -239,8 +254,17 @@ def transport(scheme: str) -> Any:
         return _transports.find(scheme)
     except KeyError:
         known = _transports.known()
+        if scheme in _resolvers.known():
+            raise AddressError(f"{scheme}:// is a resolver's, it can be connected to and not bound",
+                               hint="bind to an address of this machine") from None
+        known = tuple(sorted({*known, *_resolvers.known()}))
         raise UnknownTransport(f"no transport {scheme!r} is installed", known=known,
                                hint=f"installed: {', '.join(known)}") from None
+
+
+def resolver(scheme: str) -> Any:
+    """The resolver for this URL scheme; None if no resolver claims it."""
+    return _resolvers.find(scheme) if scheme in _resolvers.known() else None
 
 
 def pattern(name: str) -> Any:
@@ -258,6 +282,10 @@ def transport_options(scheme: str) -> tuple[Option, ...]:
     return _transports.options(scheme)
 
 
+def resolver_options(scheme: str) -> tuple[Option, ...]:
+    return _resolvers.options(scheme)
+
+
 def pattern_options(name: str) -> tuple[Option, ...]:
     pattern(name)
     return _patterns.options(name)
@@ -265,7 +293,7 @@ def pattern_options(name: str) -> tuple[Option, ...]:
 
 def all_options() -> tuple[Option, ...]:
     """The rows of every plug-in: with TABLE, what the README and the stubs are rendered from."""
-    return _transports.all_options() + _patterns.all_options()
+    return _transports.all_options() + _resolvers.all_options() + _patterns.all_options()
 
 
 def lend(kind: str, plugin: Any, who: str) -> contextlib.AbstractContextManager[None]:
@@ -276,6 +304,11 @@ def lend(kind: str, plugin: Any, who: str) -> contextlib.AbstractContextManager[
 def transports() -> list[PluginInfo]:
     """What is installed and what was refused, for `mq info`."""
     return _transports.infos()
+
+
+def resolvers() -> list[PluginInfo]:
+    """What is installed and what was refused, for `mq info`."""
+    return _resolvers.infos()
 
 
 def patterns() -> list[PluginInfo]:

@@ -12,6 +12,7 @@ Who calls what, on which thread, may it block:
 
     check      the caller of bind() and connect(); never blocks, touches no network
     listen     the caller of bind(); may block for a name look-up, no longer
+    adopt      the caller of connect(); never blocks
     may_block  the control thread; never blocks
     resolve    a short-lived worker if may_block() said so, else the control thread
     connect    the control thread, once per target and attempt; must never block
@@ -86,6 +87,12 @@ class StreamTransport:
         return [address]
 
     # -- descriptors -------------------------------------------------------------------------------
+
+    def adopt(self, address: str, options: Options) -> socket.socket | None:
+        """For an address that names a connection which is there already, and can be used only once:
+        take it, as connect() would make it. There is then one attempt, with it, and resolve() and
+        connect() are not called. AddressError if it is not to be had. None: connect as usual."""
+        return None
 
     def listen(self, address: str, options: Options) -> Listening:
         """Bind and listen. When it returns, peers can connect."""

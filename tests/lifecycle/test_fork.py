@@ -113,6 +113,23 @@ def test_the_peer_of_the_parent_sees_its_end_though_a_child_lives_on():
             os.waitpid(pid, 0)
 
 
+def test_endpoints_of_the_parent_may_be_closed_in_a_child():
+    with mqcore.Context(linger=0) as context:
+        pull = context.socket("pull")
+        bound = pull.bind("tcp://127.0.0.1:*")
+        push = context.socket("push")
+        endpoints = [bound, push.connect(bound, wait=10), push.connect("inproc://nobody")]
+
+        def child():
+            for endpoint in endpoints:
+                endpoint.close()
+                assert endpoint.state == "closed"
+
+        assert in_child(child) == 0
+        push.send(b"x")
+        assert pull.recv(timeout=10) == b"x"
+
+
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 @pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
 def test_multiprocessing(method):

@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 # folder -> the package that it is when installed
-FOLDERS = {"mqcore": "mqcore", "transports": "mqcore.transports", "protocols": "mqcore.protocols"}
+FOLDERS = {"mqcore": "mqcore", "transports": "mqcore.transports", "protocols": "mqcore.protocols",
+           "resolvers": "mqcore.resolvers"}
 CODE = {".py", ".pyi", ".pyx", ".pxd"}
 CYTHON = {".pyx", ".pxd"}
 

@@ -1,0 +1,49 @@
+"""dns://host:port: every address of a name, each a peer of its own: tcp://ADDRESS:port.
+
+tcp:// with a name connects to one address of it, the first that works; dns:// connects to them all,
+which is what a name for a group of servers is for. The system answers (getaddrinfo: hosts file,
+name servers); how long an answer holds it does not tell, so the name is asked for again every
+`refresh` seconds. A name that is not known, or has no address, is a failed look-up and changes
+nothing: name servers fail more often than whole groups vanish.
+
+A machine with both kinds of address is two peers; `?family=4` or `?family=6` makes it one.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+
+from mqcore.errors import AddressError
+from mqcore.spi.inet import host_port, look_up, parse
+from mqcore.spi.resolver import Options, Resolver
+from mqcore.spi.url import render
+
+FAMILIES = {4: socket.AF_INET, 6: socket.AF_INET6}
+
+
+class Dns(Resolver):
+    scheme = "dns"
+    doc = "all addresses of a host name, as tcp"
+    options = (("family", "int", 0, "dns://: 4 or 6 takes only addresses of IPv4 or of IPv6"),)
+
+    def check(self, address: str) -> None:
+        source, _ = parse(address, "connect")
+        if source is not None:
+            raise AddressError("dns:// takes no source address",
+                               position=address.index(";"))
+
+    def may_block(self, address: str) -> bool:
+        return not parse(address, "connect")[1].literal
+
+    def look_up(self, address: str, options: Options) -> list[str]:
+        wanted = FAMILIES.get(options["family"])
+        found = look_up(parse(address, "connect")[1])
+        urls = [render("tcp", host_port(sockaddr)) for family, sockaddr in found
+                if wanted in (None, family)]
+        if not urls:
+            raise OSError(errno.ENOENT, f"it has no address of IPv{options['family']}")
+        return urls
+
+
+resolver = Dns()

@@ -1,0 +1,109 @@
+"""file:///path: a text file of URLs, one a line; what stands behind a # is a comment.
+
+    # the workers of this week
+    tcp://10.0.0.7:5555
+    tcp://10.0.0.9:5555?prio=2      # the slow one
+
+Changes are seen at once (inotify on the folder, so that a new file moved into the old one's place
+counts), and every `refresh` seconds the file is read whatever inotify says: network file systems do
+not tell of what other machines write. Move a finished file into place, or a reader may come
+while half of it is there. A missing or malformed file is a failed look-up and changes nothing; one
+without a URL is an empty set.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import re
+import stat
+import struct
+
+from mqcore.errors import AddressError
+from mqcore.spi import url
+from mqcore.spi.resolver import Options, Resolver
+
+SIZE_MAX = 1 << 20  # bytes; a longer file is a mistake
+COMMENT = re.compile(r"(^|\s)#.*")
+EVENT = struct.Struct("iIII")  # inotify(7): watch, mask, cookie, length of the name behind it
+CLOSE_WRITE, MOVED_FROM, MOVED_TO, DELETE = 0x8, 0x40, 0x80, 0x200
+OVERFLOW, IGNORED = 0x4000, 0x8000
+
+
+class FolderWatch:
+    """A file of this name in the folder was written, moved in, moved out or removed."""
+
+    def __init__(self, path: str) -> None:
+        folder, name = os.path.split(os.fsencode(path))
+        self.name = name
+        libc = ctypes.CDLL(None, use_errno=True)
+        self._fd = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+        if self._fd < 0:
+            raise OSError(ctypes.get_errno(), "inotify_init1")
+        mask = CLOSE_WRITE | MOVED_FROM | MOVED_TO | DELETE
+        if libc.inotify_add_watch(self._fd, folder, ctypes.c_uint32(mask)) < 0:
+            number = ctypes.get_errno()
+            self.close()
+            raise OSError(number, os.strerror(number), folder)
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def read(self) -> bool:
+        hit = False
+        while True:
+            try:
+                data = os.read(self._fd, 65536)
+            except BlockingIOError:
+                return hit
+            at = 0
+            while at < len(data):
+                _, mask, _, size = EVENT.unpack_from(data, at)
+                name = data[at + EVENT.size:at + EVENT.size + size].rstrip(b"\0")
+                at += EVENT.size + size
+                if mask & IGNORED:
+                    raise OSError(errno.ENOENT, "the folder is gone")
+                hit = hit or bool(mask & OVERFLOW) or name == self.name
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+class File(Resolver):
+    scheme = "file"
+    doc = "URLs in a text file, one a line"
+
+    def check(self, address: str) -> None:
+        if not address.startswith("/"):
+            raise AddressError("the path must start at the root",
+                               hint=f"write file://{os.path.abspath(address)}")
+        if address.endswith("/"):
+            raise AddressError("this is a folder, a file's name is missing",
+                               position=len(address))
+
+    def look_up(self, address: str, options: Options) -> list[str]:
+        fd = os.open(address, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(fd, "rb") as file:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                raise OSError(errno.EINVAL, "it is no regular file")
+            data = file.read(SIZE_MAX + 1)
+        if len(data) > SIZE_MAX:
+            raise OSError(errno.EFBIG, f"it has more than {SIZE_MAX} bytes")
+        found = []
+        for number, line in enumerate(data.decode("utf-8", "surrogateescape").splitlines(), 1):
+            text = COMMENT.sub("", line).strip()
+            if text:
+                try:
+                    url.parse(text)
+                except AddressError as error:
+                    error.text = f"line {number}: {error.text}"
+                    raise
+                found.append(text)
+        return found
+
+    def watch(self, address: str, options: Options) -> FolderWatch:
+        return FolderWatch(address)
+
+
+resolver = File()

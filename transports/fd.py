@@ -1,0 +1,186 @@
+"""fd://: a descriptor that is there already is taken over.
+
+    connect("fd://7")        a connected stream socket: one end of a socketpair, an inherited one
+    bind("fd://3")           a listening stream socket
+    bind("fd://systemd")     what systemd passed (sd_listen_fds(3)); connect() for Accept=yes
+    bind("fd://NAME")        those of several that have this FileDescriptorName=
+
+From the call on the descriptor is ours, at its number, until we close it: let go of a socket object
+by detach(). The same socket cannot be used twice, and one that is not open, no stream
+socket, or not connected (or listening) is refused at the call. A connection can come only once:
+when it ends, the endpoint stops.
+
+Names, options and the rest are those of the transport of its address family.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import socket
+import stat
+import threading
+from typing import Any
+
+from mqcore.errors import AddressError, PluginError, UnknownTransport
+from mqcore.spi import registry
+from mqcore.spi.transport import Listening, Options, StreamTransport
+
+FIRST = 3  # SD_LISTEN_FDS_START
+NUMBER = re.compile(r"[0-9]{1,9}", re.ASCII)
+NAME = re.compile(r"[!-9;-~]{1,255}")  # systemd's rule: ASCII without colon and control characters
+FAMILIES = {socket.AF_INET: "tcp", socket.AF_INET6: "tcp", socket.AF_UNIX: "ipc",
+            getattr(socket, "AF_VSOCK", -1): "vsock"}
+
+
+# -- which descriptors -----------------------------------------------------------------------------
+
+
+def _passed() -> list[tuple[str, int]]:
+    """(name, number) of what systemd passed to this process; AddressError if nothing."""
+    text, pid = os.environ.get("LISTEN_FDS", ""), os.environ.get("LISTEN_PID", "")
+    if not text or not pid:
+        raise AddressError("no descriptors were passed to this process (LISTEN_FDS is not set)",
+                           hint="is it started by its systemd socket unit?")
+    if pid != str(os.getpid()):
+        raise AddressError(f"descriptors were passed to process {pid} (LISTEN_PID), this one is "
+                           f"{os.getpid()}", hint="start it without a wrapper that stays")
+    if not NUMBER.fullmatch(text) or int(text) == 0:
+        raise AddressError(f"LISTEN_FDS is {text!r}, not a number from 1 on")
+    names = os.environ.get("LISTEN_FDNAMES", "").split(":")
+    names = names if len(names) == int(text) else [""] * int(text)
+    return [(name, FIRST + i) for i, name in enumerate(names)]
+
+
+def _numbers(address: str) -> list[int]:
+    if NUMBER.fullmatch(address):
+        return [int(address)]
+    passed = _passed()
+    names = list(dict.fromkeys(name for name, _ in passed))
+    if address != "systemd":
+        found = [number for name, number in passed if name == address]
+        if not found:
+            raise AddressError(f"no descriptor of the name {address!r} was passed",
+                               hint=f"passed: {', '.join(filter(None, names)) or 'without names'}")
+        return found
+    if len(names) > 1:
+        raise AddressError(f"{len(passed)} descriptors were passed, with different names",
+                           hint=f"say which: fd://{' or fd://'.join(names)}")
+    return [number for _, number in passed]
+
+
+# -- taking them -----------------------------------------------------------------------------------
+
+
+class Fd(StreamTransport):
+    scheme = "fd"
+    doc = "a descriptor that is there already: socketpairs, systemd's sockets"
+    capabilities = frozenset({"pid"})
+
+    def __init__(self) -> None:
+        # Descriptors are the process's, so is this: number -> inode of the socket that we took
+        # there. Another one found there later is somebody else's, and free to be given.
+        self._taken: dict[int, int] = {}
+        self._lock = threading.Lock()
+
+    def check(self, address: str, role: str) -> None:
+        if not NAME.fullmatch(address):
+            raise AddressError("this is neither a number nor a name",
+                               hint="write fd://7, fd://systemd, or the name systemd was given")
+
+    def adopt(self, address: str, options: Options) -> socket.socket:
+        numbers = _numbers(address)
+        if len(numbers) > 1:
+            raise AddressError(f"{len(numbers)} descriptors were passed, and connect() takes one",
+                               hint="name it by its number")
+        sock = self._take(numbers, False)[0]
+        self.tune(sock, options)
+        return sock
+
+    def listen(self, address: str, options: Options) -> Listening:
+        return Listening(tuple(self._take(_numbers(address), True)), address)
+
+    def _take(self, numbers: list[int], listening: bool) -> list[socket.socket]:
+        """All of them or none."""
+        with self._lock:
+            inodes = [self._judge(number, listening) for number in numbers]
+            self._taken.update(zip(numbers, inodes, strict=True))
+        socks = [socket.socket(fileno=number) for number in numbers]
+        for sock in socks:
+            sock.setblocking(False)
+            sock.set_inheritable(False)
+        return socks
+
+    def _holder(self, inode: int) -> int | None:
+        """The descriptor under which this socket is ours."""
+        for number, taken in self._taken.items():
+            if taken == inode:
+                with contextlib.suppress(OSError):
+                    if os.fstat(number).st_ino == inode:
+                        return number
+        return None
+
+    def _judge(self, number: int, listening: bool) -> int:
+        """The socket's inode, or AddressError for what cannot be taken."""
+        try:
+            found = os.fstat(number)
+        except OSError:
+            raise AddressError(f"descriptor {number} is not open") from None
+        if not stat.S_ISSOCK(found.st_mode):
+            raise AddressError(f"descriptor {number} is no socket")
+        holder = self._holder(found.st_ino)
+        if holder is not None:
+            same = f" (it is the same socket as {holder})" if holder != number else ""
+            raise AddressError(f"descriptor {number} is in use already{same}",
+                               hint="a socket can be given once")
+        sock = socket.socket(fileno=number)
+        try:
+            if sock.type != socket.SOCK_STREAM:
+                raise AddressError(f"descriptor {number} is a socket of type {sock.type.name}",
+                                   hint="only stream sockets can be taken")
+            listens = bool(sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
+            if listens and not listening:
+                raise AddressError(f"descriptor {number} is a listening socket", hint="bind() it")
+            if not listens and listening:
+                raise AddressError(f"descriptor {number} is not listening",
+                                   hint="connect() takes a connected one")
+            if not listens:
+                _must_be_connected(sock)
+        finally:
+            sock.detach()
+        return found.st_ino
+
+    # -- as its family does ------------------------------------------------------------------------
+
+    def tune(self, sock: socket.socket, options: Options) -> None:
+        family = _family(sock)
+        if family is not None:
+            family.tune(sock, options)
+
+    def names(self, sock: socket.socket) -> tuple[str, str]:
+        family = _family(sock)
+        return family.names(sock) if family is not None else ("", "")
+
+    def pid(self, sock: socket.socket) -> int | None:
+        """A socketpair was made by one process, which its ends have left since: nobody knows."""
+        return _family(sock).pid(sock) if any(self.names(sock)) else None
+
+
+def _must_be_connected(sock: socket.socket) -> None:
+    try:
+        sock.getpeername()
+    except OSError as error:
+        why = "" if error.errno == errno.ENOTCONN else f" ({error.strerror})"
+        raise AddressError(f"descriptor {sock.fileno()} is not connected{why}") from None
+
+
+def _family(sock: socket.socket) -> Any:
+    try:
+        return registry.transport(FAMILIES.get(sock.family, ""))
+    except (UnknownTransport, PluginError):
+        return None
+
+
+transport = Fd()
