@@ -251,7 +251,10 @@ class PluginInfo:
     target: str
     refused: str
     doc: str
-    def __iter__(self) -> Iterator[str]: ...
+    form: str
+    gaps: Mapping[str, str]
+    unavailable: str
+    def __iter__(self) -> Iterator[Any]: ...
 
 class Endpoint:
     url: str

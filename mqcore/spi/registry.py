@@ -12,11 +12,13 @@ look, and both get what was stored first.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from mqcore.errors import AddressError, Error, PluginError, UnknownTransport, UsageError
 from mqcore.options import CORE, Option, rows_of
+from mqcore.spi.capability import declared_gaps, unavailable
 from mqcore.spi.resolver import REFRESH, RESOLVER_ABI
 from mqcore.spi.transport import KINDS, TRANSPORT_ABI
 
@@ -25,6 +27,12 @@ PATTERN_ABI = 1  # of spi/pattern.pxd; a test compares them
 STREAM = ("resolve", "may_block", "check", "adopt", "listen", "connect", "finish", "tune", "names",
           "pid")
 RESOLVER = ("scheme", "check", "may_block", "look_up", "watch")
+
+
+NO_GAPS: Mapping[str, str] = MappingProxyType({})
+
+# what the import of an extension says that was compiled against other declarations
+FOREIGN = ("binary incompatibility", "wrong signature", "does not export expected")
 
 
 class PluginInfo(NamedTuple):
@@ -37,6 +45,9 @@ class PluginInfo(NamedTuple):
     target: str  # "package.module:attribute"
     refused: str
     doc: str
+    form: str = ""  # a transport's kind: "stream", "engine", "stack", "inproc"
+    gaps: Mapping[str, str] = NO_GAPS  # what a transport cannot though others can, and why
+    unavailable: str = ""  # why it cannot work on this system
 
 
 class _Found(NamedTuple):
@@ -116,14 +127,26 @@ class Registry:
         """Every claim, each loaded to see whether it works."""
         result = []
         for name in self.known():
-            refused = doc = ""
             try:
-                doc = getattr(self.find(name), "doc", "")
+                about = self._about(self.find(name))
             except PluginError as error:
-                refused = str(error)
+                about = {"refused": str(error), "doc": ""}
             result += [PluginInfo(self.kind, name, found.distribution, found.version,
-                                  found.target, refused, doc) for found in self._scan()[name]]
+                                  found.target, **about) for found in self._scan()[name]]
         return result
+
+    def _about(self, plugin: Any) -> dict[str, Any]:
+        """What a plug-in says of itself. That is its own code: a fault in it is told, not
+        raised."""
+        try:
+            about = {"refused": "", "doc": str(getattr(plugin, "doc", "")).partition("\n")[0]}
+            if self.kind == "transport":
+                about |= {"form": str(plugin.kind), "gaps": declared_gaps(plugin),
+                          "unavailable": unavailable(plugin)}
+        except Exception as cause:
+            return {"refused": "", "doc": "",
+                    "unavailable": f"it cannot say what it is ({type(cause).__name__}: {cause})"}
+        return about
 
     @contextlib.contextmanager
     def lend(self, plugin: Any, who: str) -> Iterator[None]:
@@ -176,10 +199,17 @@ class Registry:
                             "as well", "uninstall one of them", f"{who} and {other}", None)
         try:
             plugin = found[0].load()
-        except Exception as cause:  # whatever a foreign module raises at import
+        except (Exception, SystemExit) as cause:  # whatever a foreign module does at import
+            remedy = f"reinstall or update {found[0].distribution}"
+            if any(words in str(cause) for words in FOREIGN):
+                remedy = _rebuild(found[0].distribution)
             return self._refuse(name, who, f"does not import ({type(cause).__name__}: {cause})",
-                                f"reinstall or update {found[0].distribution}", cause)
-        return self._judge(name, who, found[0].distribution, plugin)
+                                remedy, cause)
+        try:
+            return self._judge(name, who, found[0].distribution, plugin)
+        except Exception as cause:  # an attribute that is computed, and fails
+            return self._refuse(name, who, f"cannot be asked ({type(cause).__name__}: {cause})",
+                                f"update {found[0].distribution}", cause)
 
     def _judge(self, name: str, who: str, distribution: str, plugin: Any) -> Any:
         abi = getattr(plugin, "abi", None)
@@ -187,9 +217,9 @@ class Registry:
             return self._refuse(name, who, "has no attribute 'abi'",
                                 f"{distribution} is no mqcore plug-in, or an unfinished one")
         if abi != self.abi:
-            older = "mqcore" if isinstance(abi, int) and abi > self.abi else distribution
+            newer = isinstance(abi, int) and abi > self.abi
             return self._refuse(name, who, f"was made for ABI {abi!r}, this mqcore has {self.abi}",
-                                f"update {older}")
+                                "update mqcore" if newer else _rebuild(distribution))
         missing = [a for a in self._wanted(plugin) if not hasattr(plugin, a)]
         if missing:
             return self._refuse(name, who, f"lacks {', '.join(missing)}", f"update {distribution}")
@@ -233,6 +263,12 @@ class Registry:
         for row in rows:
             self._claims.setdefault(row.name, (row, who))
         return (*rows, REFRESH) if self.kind == "resolver" else rows
+
+
+def _rebuild(distribution: str) -> str:
+    """For what may be compiled: the same sources may do, against the declarations of now."""
+    return f"update {distribution}, or build it again for this mqcore: " \
+           "pip install --no-build-isolation --force-reinstall"
 
 
 def _entry_points(group: str) -> Iterable[Any]:
