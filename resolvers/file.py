@@ -70,6 +70,11 @@ class FolderWatch:
         os.close(self._fd)
 
 
+def _open_at_once(path: str, flags: int) -> int:
+    """A pipe is opened without waiting for its writer."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
 class File(Resolver):
     scheme = "file"
     doc = "URLs in a text file, one a line"
@@ -83,9 +88,8 @@ class File(Resolver):
                                position=len(address))
 
     def look_up(self, address: str, options: Options) -> list[str]:
-        fd = os.open(address, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(fd, "rb") as file:
-            if not stat.S_ISREG(os.fstat(fd).st_mode):
+        with open(address, "rb", opener=_open_at_once) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise OSError(errno.EINVAL, "it is no regular file")
             data = file.read(SIZE_MAX + 1)
         if len(data) > SIZE_MAX:

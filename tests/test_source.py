@@ -62,6 +62,7 @@ GLOBALS: dict[tuple[str, str], str] = {
     ("mqcore/api/context.py", "_lock"): "guards the default context",
     ("mqcore/api/context.py", "_default"): "the default context",
     ("mqcore/spi/registry.py", "_transports"): "the cache of plug-ins found",
+    ("mqcore/spi/registry.py", "_filters"): "the cache of plug-ins found",
     ("mqcore/spi/registry.py", "_patterns"): "the cache of plug-ins found",
     ("mqcore/spi/registry.py", "_resolvers"): "the cache of plug-ins found",
     ("resolvers/dns.py", "resolver"): "the plug-in: functions, no state",

@@ -77,7 +77,14 @@ def _numbers(address: str) -> list[int]:
 class Fd(StreamTransport):
     scheme = "fd"
     doc = "a descriptor that is there already: socketpairs, systemd's sockets"
-    capabilities = frozenset({"pid"})
+    capabilities = frozenset()
+    gaps = {
+        "reconnect": "a connection that was handed over comes only once",
+        "refused": "what connect() takes is connected already",
+        "busy": "a descriptor is given once, and belongs to nobody else then",
+        "wildcard": "every descriptor is the caller's to choose",
+        "pid": "a socketpair's ends have left the process that made it",
+    }
 
     def __init__(self) -> None:
         # Descriptors are the process's, so is this: number -> inode of the socket that we took

@@ -83,6 +83,15 @@ class Vsock(StreamTransport):
     scheme = "vsock"
     doc = "between virtual machines and their host"
     capabilities = frozenset({"wildcard", "network"})
+    gaps = {"pid": "the peer is on another machine"}
+
+    def unavailable(self) -> str:
+        """Why it cannot work on this system, "" if it can."""
+        try:
+            _new({}).close()
+        except OSError as error:
+            return f"this kernel has no vsock ({error.strerror})"
+        return ""
 
     def check(self, address: str, role: str) -> None:
         parse(address, role)

@@ -19,9 +19,10 @@ from typing import Any
 
 from mqcore.control.endpoint import Endpoint
 from mqcore.control.loop import ControlLoop, Timer
+from mqcore.control.route import Route
 from mqcore.errors import AddressError, ConnectTimeout, Error, PeerError, RemoteRefused
 from mqcore.link.backoff import Backoff
-from mqcore.spi.url import Url, parse, render
+from mqcore.spi.url import Url, parse
 
 REFUSED = {errno.ECONNREFUSED, errno.ENOENT}  # nobody listens; ENOENT: there is no ipc file
 LINKED = ("handshaking", "connected")
@@ -33,25 +34,26 @@ class Connector:
     answers with handshaken() and, once, lost(). `on_state(state, error)` at each change of state;
     while "waiting", `pause` is the length of the wait."""
 
-    def __init__(self, loop: ControlLoop, transport: Any, url: Url | str,
+    def __init__(self, loop: ControlLoop, transport: Any, where: Route | Url | str,
                  options: Mapping[str, Any],
                  on_connected: Callable[[socket.socket, str], Any],
                  on_state: Callable[[str, Error | None], Any] | None = None, *,
                  rng: Callable[[], float] = random.random) -> None:
-        url = parse(url) if isinstance(url, str) else url
+        url = parse(where) if isinstance(where, str) else where
+        route = url if isinstance(url, Route) else Route.plain(transport, url, "connect")
+        route.check(options)
         try:
-            transport.check(url.address, "connect")
-            adopted = transport.adopt(url.address, options)
+            adopted = transport.adopt(route.address, options)
         except AddressError as error:
-            raise url.locate(error) from None
+            raise route.url.locate(error) from None
         self.loop = loop
         self.transport = transport
         self.options = options
-        self.address = url.address
+        self.address = route.address
         self.attempts = 0
         self.pause = 0.0
-        shown = render(transport.scheme, url.address, url.filters)
-        self.endpoint = Endpoint(shown, "connect", given=url.text, closer=self.stop)
+        self.endpoint = Endpoint(route.show(route.address), "connect", given=route.url.text,
+                                 closer=self.stop)
         self._on_connected = on_connected
         self._on_state = on_state
         if on_state is not None:

@@ -23,15 +23,19 @@ from mqcore.control.hub import NOTE_DOWN, NOTE_GONE, NOTE_PATTERN, NOTE_UP, Hub
 from mqcore.control.listener import Listener
 from mqcore.control.records import CloseReport, Peer, PeerStats, Stats, drops
 from mqcore.control.resolving import Follower, follow
+from mqcore.control.route import Route
+from mqcore.control.upgrade import Upgrade, pass_filters
 from mqcore.errors import (
     AddressError,
     AddressInUse,
+    Error,
     HandshakeFailed,
     PeerError,
     SocketClosed,
     UsageError,
 )
 from mqcore.spi import registry, url
+from mqcore.spi.filter import Refused
 
 DOWN_CLOSED, DOWN_RESET = 0, 5  # of link/engine.pxd; the others differ by their text only
 GRACE = 0.2  # seconds a listener waits for the peer's first bytes before it speaks first
@@ -45,15 +49,20 @@ EV_NAMES = {1: records.Subscribed, 2: records.Unsubscribed, 3: records.Dropped,
 class Wire:
     """One engine, as the control plane remembers it."""
 
-    __slots__ = ("endpoint", "owner", "peer", "pid", "prio", "remote", "slot")
+    __slots__ = ("endpoint", "facts", "options", "owner", "peer", "pid", "remote", "slot",
+                 "transport", "wire")
 
-    def __init__(self, owner: Any, endpoint: Endpoint, remote: str, pid: int | None) -> None:
+    def __init__(self, route: Route, owner: Any, endpoint: Endpoint, remote: str, pid: int | None,
+                 options: Mapping[str, Any]) -> None:
         self.owner = owner  # Connector, or None for an accepted one
         self.endpoint = endpoint
         self.remote = remote
         self.pid = pid
+        self.options = options
+        self.transport = route.transport
+        self.wire = "" if route.transport.kind == "stream" else route.transport.scheme
+        self.facts: dict[str, bytes] = {}  # what filters found out about the peer
         self.peer: Peer | None = None
-        self.prio = 8
         self.slot = -1
 
 
@@ -95,6 +104,7 @@ class SocketLinks:
         self.number = hub.register(self)
         self.nodes: dict[Endpoint, Any] = {}      # endpoint: Listener, Connector or None (inproc)
         self.wires: dict[int, Wire] = {}          # engine slot: Wire
+        self.upgrades: dict[Upgrade, Wire] = {}   # connections that are not yet an engine's
         self.peers: dict[int, Peer] = {}
         self.gone: OrderedDict[int, Peer] = OrderedDict()
         # inproc: peer id: endpoint, other, its id
@@ -143,24 +153,26 @@ class SocketLinks:
     def endpoints(self) -> tuple[Endpoint, ...]:
         return tuple(endpoint for endpoint in self.nodes if endpoint.of is None)
 
-    def _prepare(self, text: str, given: Mapping[str, Any]) -> tuple[url.Url, Any, dict[str, Any]]:
+    def _prepare(self, text: str, role: str,
+                 given: Mapping[str, Any]) -> tuple[Route, dict[str, Any]]:
         from mqcore import options as table
 
         if self.core.closed:
             raise SocketClosed("the socket is closed")
-        parsed = url.parse(str(text))
-        transport = registry.transport(parsed.transport)
-        if parsed.filters:
-            raise AddressError(f"no filter {parsed.filters[0]!r} is installed", position=0)
-        rows = registry.transport_options(parsed.transport)
-        options = table.for_link(self.options, parsed.query, given, extra=rows)
+        route = Route(url.parse(str(text)), role)
+        options = table.for_link(self.options, route.url.query, given, extra=route.rows())
         table.refuse_impossible(options)
-        return parsed, transport, options
+        carried = getattr(route.transport, "patterns", ())
+        if carried and self.plugin.name not in carried:
+            raise UsageError(f"{route.url.transport} carries {', '.join(carried)} sockets only, "
+                             f"this one is a {self.plugin.name}", hint="take another transport")
+        return route, options
 
     def bind(self, text: str, **given: Any) -> Endpoint:
-        parsed, transport, options = self._prepare(text, given)
+        route, options = self._prepare(text, "bind", given)
+        transport = route.transport
         if transport.kind == "inproc":
-            return self._bind_inproc(parsed, transport)
+            return self._bind_inproc(route.url, transport)
         listener: Any = None
         ready = threading.Event()  # the control thread may accept before the constructor returns
 
@@ -168,7 +180,7 @@ class SocketLinks:
             ready.wait()
             self.emit(records.Accepted, listener.endpoint, None, remote)
             try:
-                self._adopt(sock, transport, None, listener.endpoint, remote, options)
+                self._adopt(sock, route, None, listener.endpoint, remote, options)
             except SocketClosed:  # a close() is ahead of the listener's end
                 sock.close()
 
@@ -180,7 +192,7 @@ class SocketLinks:
                 self.emit(records.HandshakeFailedEvent, None, None, str(error))
 
         # not under the hub's lock: the listener waits for the control thread, which may want it
-        listener = Listener(self.hub.loop, transport, parsed, options, accepted, event)
+        listener = Listener(self.hub.loop, transport, route, options, accepted, event)
         endpoint = listener.endpoint
         late = not self._enter(endpoint, listener)
         ready.set()
@@ -200,13 +212,14 @@ class SocketLinks:
 
     def link(self, text: str, given: Mapping[str, Any], of: Endpoint | None = None) -> Endpoint:
         """connect() for a transport's URL. `of`: the endpoint that it is a member of."""
-        parsed, transport, options = self._prepare(text, given)
+        route, options = self._prepare(text, "connect", given)
+        transport = route.transport
         if transport.kind == "inproc":
-            return self._connect_inproc(parsed, transport, options["prio"], of)
+            return self._connect_inproc(route.url, transport, options["prio"], of)
         connector: Any = None
 
         def connected(sock: pysocket.socket, remote: str) -> None:
-            self._adopt(sock, transport, connector, connector.endpoint, remote, options)
+            self._adopt(sock, route, connector, connector.endpoint, remote, options)
 
         def state(what: str, error: Any) -> None:
             kinds = {"connecting": records.Connecting, "waiting": records.Retrying,
@@ -218,17 +231,14 @@ class SocketLinks:
             if what == "connecting" and connector.attempts > 1:
                 self.reconnects += 1
 
-        connector = Connector(self.hub.loop, transport, parsed, options, connected, state)
+        connector = Connector(self.hub.loop, transport, route, options, connected, state)
         connector.endpoint.of = of
         return self._begin(connector)
 
     def check_link(self, text: str, given: Mapping[str, Any]) -> None:
         """Raises what link() would at once."""
-        parsed, transport, _ = self._prepare(text, given)
-        try:
-            transport.check(parsed.address, "connect")
-        except AddressError as error:
-            raise parsed.locate(error) from None
+        route, options = self._prepare(text, "connect", given)
+        route.check(options)
 
     def _begin(self, node: Connector | Follower) -> Endpoint:
         endpoint = node.endpoint
@@ -288,6 +298,8 @@ class SocketLinks:
         for member in endpoint.members:
             if member in self.nodes:
                 self._end_endpoint(member, wait)
+        if self.upgrades:
+            self.hub.loop.call_wait(self._stop_upgrades, endpoint)
         self._count(endpoint, False)
         with self.hub.lock:  # a slot that is not in the table any more may be another's
             slots = [slot for slot, wire in self.wires.items() if wire.endpoint is endpoint]
@@ -316,21 +328,77 @@ class SocketLinks:
 
     # -- engines -----------------------------------------------------------------------------------
 
-    def _adopt(self, sock: pysocket.socket, transport: Any, connector: Any, endpoint: Endpoint,
+    def _adopt(self, sock: pysocket.socket, route: Route, connector: Any, endpoint: Endpoint,
                remote: str, options: Mapping[str, Any]) -> None:
-        """Give a connected descriptor to the data plane."""
-        wire = Wire(connector, endpoint, remote, transport.pid(sock))
+        """Give a connected descriptor to the data plane, by way of what must come first. If it
+        raises, the descriptor is the caller's."""
+        transport = route.transport
+        wire = Wire(route, connector, endpoint, remote, transport.pid(sock), options)
+        sessions = route.sessions(options)
+        if transport.kind == "stream" and not sessions:
+            self._hand_over(sock, wire, [], None, b"")
+            return
+        steps = (pass_filters(sock, sessions) if sessions
+                 else transport.open(sock, route.role, options))
+
+        def done(result: Any) -> None:
+            del self.upgrades[upgrade]
+            try:
+                if sessions:
+                    self._hand_over(sock, wire, sessions, None, result)
+                else:
+                    self._hand_over(sock, wire, [], result, b"")
+            except (SocketClosed, OSError, MemoryError, Error) as error:
+                self._not_handed_over(sock, wire, sessions, error, False)
+
+        def failed(error: BaseException, fatal: bool) -> None:
+            del self.upgrades[upgrade]
+            self._not_handed_over(sock, wire, sessions, error, fatal)
+
+        upgrade = Upgrade(self.hub.loop, sock, steps, options["handshake_timeout"], done, failed)
+        self.upgrades[upgrade] = wire
+        upgrade.sessions = sessions
+        upgrade.start()
+
+    def _hand_over(self, sock: pysocket.socket, wire: Wire, sessions: list[Any], engine: Any,
+                   left: bytes) -> None:
+        """To an engine, which owns the descriptor from here on."""
+        options = wire.options
         size = options["max_message_size"]
+        codec = next((session.codec for session in sessions if session.codec), "zmtp")
+        for session in sessions:
+            wire.facts.update(session.facts())
         with self.hub.lock:
             slot = self.core._adopt(
-                sock.fileno(), connector is not None, options["prio"],
+                sock.fileno(), wire.owner is not None, options["prio"],
                 options["handshake_timeout"] or 0.0, GRACE, options["heartbeat"] or 0.0,
                 options["heartbeat_timeout"] or 0.0, options["heartbeat_ttl"],
-                -1 if size is None else size)
+                -1 if size is None else size, codec, sessions, engine, left)
             sock.detach()
             wire.slot = slot
-            wire.prio = options["prio"]
             self.wires[slot] = wire
+
+    def _not_handed_over(self, sock: pysocket.socket, wire: Wire, sessions: list[Any],
+                         error: BaseException, fatal: bool) -> None:
+        """A connection that ended before it was an engine's."""
+        sock.close()
+        for session in sessions:
+            session.close()
+        if isinstance(error, SocketClosed):
+            return
+        known = isinstance(error, (Refused, OSError, Error))
+        self._shake_failed(wire, str(error) if known else f"{type(error).__name__}: {error}",
+                           fatal, told=True)
+
+    def _stop_upgrades(self, endpoint: Endpoint | None = None) -> None:
+        """On the control thread: those of one endpoint, or all."""
+        for upgrade, wire in list(self.upgrades.items()):
+            if endpoint is None or wire.endpoint is endpoint:
+                del self.upgrades[upgrade]
+                upgrade.stop()
+                upgrade.sock.close()
+                for session in upgrade.sessions:
+                    session.close()
 
     def note(self, kind: int, slot: int, peer: int, code: int, fatal: bool, text: bytes) -> None:
         """One note of the data plane; the hub's lock is held."""
@@ -350,10 +418,12 @@ class SocketLinks:
         facts = self.hub.plane.facts(slot)
         peer = Peer(
             id=number, address=wire.remote, endpoint=wire.endpoint.url,
-            wire=f"zmtp/{facts['major']}.{facts['minor']}", pattern=facts["pattern"].lower(),
+            wire=wire.wire or f"zmtp/{facts['major']}.{facts['minor']}",
+            pattern=facts["pattern"].lower(),
             routing_id=facts["routing_id"], pid=wire.pid,
             metadata={name: value for name, value in decode_metadata(facts["metadata"]).items()
-                      if name.lower() not in ("socket-type", "identity")}, prio=wire.prio)
+                      if name.lower() not in ("socket-type", "identity")} | wire.facts,
+            prio=wire.options["prio"])
         wire.peer = peer
         self.peers[number] = peer
         wire.endpoint.note(None)
@@ -364,21 +434,30 @@ class SocketLinks:
     def _down(self, wire: Wire | None, code: int, fatal: bool, text: str) -> None:
         if wire is None:
             return
-        where = wire.remote or wire.endpoint.url
         if wire.peer is None:
-            reason = text or "the connection ended before the handshake was complete"
-            error: Any = HandshakeFailed(f"the handshake with {where} failed: {reason}",
-                                         reason=reason)
-            if code != DOWN_CLOSED:
-                wire.endpoint.note(error)
-                self.emit(records.HandshakeFailedEvent, wire.endpoint, None, reason)
-        else:
-            reason = text or ("the pattern wanted a new link" if code == DOWN_RESET
-                              else "closed by us")
-            error = PeerError(f"the connection to {where} ended: {reason}")
-            self._forget_peer(wire.peer.id)
-            self.emit(records.Disconnected, wire.endpoint, wire.peer, reason)
-        if wire.owner is not None and wire.endpoint in self.nodes:
+            self._shake_failed(wire, text, fatal, told=code != DOWN_CLOSED)
+            return
+        reason = text or ("the pattern wanted a new link" if code == DOWN_RESET else "closed by us")
+        self._forget_peer(wire.peer.id)
+        self.emit(records.Disconnected, wire.endpoint, wire.peer, reason)
+        where = wire.remote or wire.endpoint.url
+        self._lost(wire, PeerError(f"the connection to {where} ended: {reason}"), fatal, code)
+
+    def _shake_failed(self, wire: Wire, text: str, fatal: bool, *, told: bool) -> None:
+        where = wire.remote or wire.endpoint.url
+        reason = text or "the connection ended before the handshake was complete"
+        error = HandshakeFailed(f"the handshake with {where} failed: {reason}", reason=reason)
+        if told:
+            wire.endpoint.note(error)
+            self.emit(records.HandshakeFailedEvent, wire.endpoint, None, reason)
+        self._lost(wire, error, fatal, DOWN_CLOSED)
+
+    def _lost(self, wire: Wire, error: Error, fatal: bool, code: int) -> None:
+        """What becomes of the endpoint."""
+        if wire.owner is None:
+            if not getattr(wire.transport, "accepts", True) and wire.endpoint in self.nodes:
+                wire.endpoint.move("stopped", error, fatal=True)  # it was the only one
+        elif wire.endpoint in self.nodes:
             if code == DOWN_RESET:
                 wire.owner.reset()
             wire.owner.lost(error, fatal)
@@ -566,6 +645,8 @@ class SocketLinks:
                 self._forget_inproc(endpoint)
         for connector in connectors:
             connector.stop()
+        if self.upgrades:
+            self.hub.loop.call_wait(self._stop_upgrades)
         self._end_all()
         if self.report is not None:  # a signal's handler closed us meanwhile
             return
@@ -633,7 +714,10 @@ class SocketLinks:
         for node in self.nodes.values():
             if isinstance(node, Follower):
                 node.abandon()
-            for sock in getattr(node, "_sockets", None) or [getattr(node, "_sock", None)]:
+            for sock in getattr(node, "_sockets", None) or [getattr(node, "_sock", None),
+                                                            getattr(node, "_adopted", None)]:
                 if sock is not None:
                     sock.close()
+        for upgrade in self.upgrades:
+            upgrade.sock.close()
         self.core._close_descriptors()

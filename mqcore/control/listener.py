@@ -15,8 +15,9 @@ from typing import Any
 
 from mqcore.control.endpoint import Endpoint
 from mqcore.control.loop import ControlLoop, Timer
+from mqcore.control.route import Route
 from mqcore.errors import AddressError
-from mqcore.spi.url import Url, parse, render
+from mqcore.spi.url import Url, parse
 
 TURN = 64  # accepts before others have their turn
 PAUSE = 0.1  # seconds
@@ -28,10 +29,11 @@ GONE = {errno.ECONNABORTED, errno.EPERM, errno.EPROTO, errno.ENETDOWN, errno.ENO
 
 class Listener:
     """`on_accept(sock, remote)` on the control thread: sock is non-blocking and now the callee's;
-    if it raises, the socket is closed here. `on_event(what, error)`: "listening",
-    "accept_paused", "accept_failed", "closed"."""
+    if it raises, the socket is closed here. Sockets of a transport that accepts nothing (datagrams)
+    are given to it themselves. `on_event(what, error)`: "listening", "accept_paused",
+    "accept_failed", "closed"."""
 
-    def __init__(self, loop: ControlLoop, transport: Any, url: Url | str,
+    def __init__(self, loop: ControlLoop, transport: Any, where: Route | Url | str,
                  options: Mapping[str, Any],
                  on_accept: Callable[[socket.socket, str], Any],
                  on_event: Callable[[str, BaseException | None], Any] | None = None) -> None:
@@ -44,15 +46,16 @@ class Listener:
         self._on_event = on_event
         self._timers: dict[int, Timer] = {}
         self._stopped = False
-        url = parse(url) if isinstance(url, str) else url
+        url = parse(where) if isinstance(where, str) else where
+        route = url if isinstance(url, Route) else Route.plain(transport, url, "bind")
+        route.check(options)
         try:
-            transport.check(url.address, "bind")
-            self._listening = transport.listen(url.address, options)
+            self._listening = transport.listen(route.address, options)
         except AddressError as error:
-            raise url.locate(error) from None
+            raise route.url.locate(error) from None
         self._sockets = list(self._listening.sockets)
-        real = render(transport.scheme, self._listening.address, url.filters)
-        self.endpoint = Endpoint(real, "bind", given=url.text, closer=self.stop)
+        self.endpoint = Endpoint(route.show(self._listening.address), "bind",
+                                 given=route.url.text, closer=self.stop)
         self._event("listening", None)
         try:
             loop.call_wait(self._start)
@@ -67,8 +70,13 @@ class Listener:
     # -- on the control thread ---------------------------------------------------------------------
 
     def _start(self) -> None:
-        for sock in self._sockets:
-            self._resume(sock)
+        if getattr(self.transport, "accepts", True):
+            for sock in self._sockets:
+                self._resume(sock)
+            return
+        sockets, self._sockets = self._sockets, []  # each is a connection itself
+        for sock in sockets:
+            self.loop.call(self._welcome, sock)
 
     def _resume(self, sock: socket.socket) -> None:
         self._timers.pop(sock.fileno(), None)

@@ -272,6 +272,8 @@ def follow(links: Any, resolver: Any, url: Url, given: Mapping[str, Any]) -> Fol
     """What connect() makes of a resolver's URL. What the caller and the query say is for every
     member, unless its own URL says otherwise; only the resolver's own options stay here."""
     rows = registry.resolver_options(resolver.scheme)
+    for name in url.filters:
+        registry.filter(name)  # each member's; one that is not there is refused now
     own = {row.name for row in rows}
     named = {name for name, _ in url.query} | set(given)
     known = rows if named <= own | set(table.CORE) else (*rows, *registry.all_options())

@@ -9,12 +9,16 @@ Slots are type-stable while the plane lives, so a stale fact is at worst one was
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libcpp.atomic cimport atomic
 
+from mqcore.base.bytes cimport Bytes
+from mqcore.base.message cimport MsgVec
 from mqcore.base.slab cimport Landing, Owner
 from mqcore.link.pipe cimport Link, Marks
 from mqcore.link.plane cimport Plane
 from mqcore.reactor.io_thread cimport IoThread, Task, Watch
+from mqcore.spi.filter_ops cimport Filter
+from mqcore.spi.message_engine cimport MessageEngine
 from mqcore.spi.pipe cimport FarOps, Lane, Pipe
-from mqcore.wire.codec cimport Batch, Codec, HandshakeConfig, Input
+from mqcore.wire.codec cimport Batch, Codec, CodecOps, HandshakeConfig, Input
 
 cdef enum:                    # the lease word
     E_HELD = 1
@@ -27,6 +31,7 @@ cdef enum:                    # the lease word
     E_TERM = 128              # the socket lets go
     E_ROOM = 256              # the kernel has room again
     E_RELEASE = 512           # the control thread has read the DOWN note: the slot is free
+    E_WAKE = 1024             # a message engine's second descriptor rang
 
 cdef enum:                    # Engine.state, the lease holder's
     ENGINE_FREE = 0
@@ -78,6 +83,20 @@ cdef struct EngineConfig:     # of one connection; copied at adoption
     int64_t heartbeat_ttl
     int64_t max_message_size  # bytes; -1 no limit
 
+cdef struct EngineParts:      # what a connection is made of; the engine owns all of it once made
+    const CodecOps* codec
+    Filter* filter            # NULL: none
+    MessageEngine* media      # NULL: a stream
+    const uint8_t* left       # bytes that came behind the handshakes of filters, copied
+    size_t n_left
+
+cdef struct PumpOps:          # stream.pyx, filtered.pyx, messages.pyx
+    void (*read)(Engine* e) noexcept nogil      # bytes may be there, or room for messages
+    void (*write)(Engine* e) noexcept nogil
+    int64_t (*pending)(Engine* e) noexcept nogil  # written, and not taken by the peer
+    # In order: tell the peer that nothing comes after what was written.
+    void (*finish)(Engine* e) noexcept nogil
+
 cdef struct Engine:
     Task task                 # posted: run with every right
     Task arm                  # posted once: start the timer on the I/O thread
@@ -94,6 +113,7 @@ cdef struct Engine:
     Watch* watch
     Port* port
     const FarOps* far_ops     # what the socket calls at our end of the pipe
+    const PumpOps* pump
     Codec* codec
     Link* link
     Pipe* pipe
@@ -109,11 +129,25 @@ cdef struct Engine:
     int64_t in_parts          # and its parts
     uint32_t in_more          # parts of an incomplete message are in the lane
     uint32_t in_skip          # a multipart message on a conflating lane is thrown away
+    uint32_t ended            # messages.pyx: the descriptor has ended, messages may be left
     # output
     Batch batch
     size_t ctl_sent
     uint32_t out_blocked
     uint32_t wants            # we told the port so
+    # filtered.pyx: bytes as the filter made them, and of them
+    Filter* filter
+    uint32_t posted           # run on the I/O thread alone: the filter takes the GIL
+    uint32_t filter_more      # the filter has more of what it was given
+    Bytes wire
+    size_t wire_sent          # in the kernel
+    size_t wire_from          # where the bytes of the chunk under way begin
+    size_t wire_mark          # behind it `wire_plain` bytes of the batch are out
+    size_t wire_plain
+    # messages.pyx
+    MessageEngine* media
+    uint32_t media_started
+    MsgVec held               # a message that the engine had no room for
     # stamps, ns
     int64_t born
     int64_t heard
@@ -122,8 +156,8 @@ cdef struct Engine:
     uint32_t pongs_seen
 
 cdef Engine* engine_new(Plane* plane, IoThread* io, Watch* watch, Port* port, int fd,
-                        # takes fd; NULL: errno, fd stays
-                        const EngineConfig* config) noexcept nogil
+                        # takes fd and parts; NULL: out of memory, they stay
+                        const EngineConfig* config, const EngineParts* parts) noexcept nogil
 cdef void engine_start(Engine* e) noexcept nogil          # register and go
 # run here if the lease is free
 cdef void engine_kick(Engine* e, uint32_t facts) noexcept nogil

@@ -1,23 +1,28 @@
-"""The engine: see engine.pxd for the lease; this file runs it. What is done under it: session.pyx,
-stream.pyx.
+"""The engine: see engine.pxd for the lease; this file runs it. What is done under it: session.pyx
+and the pumps: stream.pyx, filtered.pyx, messages.pyx.
 """
 
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy
 
 from mqcore.base.bytes cimport bytes_fini
 from mqcore.base.clock cimport now_ns
+from mqcore.base.message cimport vec_fini
+from mqcore.base.slab cimport Owner, heap_new, owner_data, owner_release
 from mqcore.base.status cimport MQ_OK
 from mqcore.base.widen cimport widen
-from mqcore.link.includes cimport SIOCOUTQ, ioctl
-from mqcore.link.session cimport session_drain, session_end, session_want
+from mqcore.link.filtered cimport filtered_pump
+from mqcore.link.messages cimport messages_pump, messages_take
+from mqcore.link.session cimport session_attach, session_drain, session_end, session_want
 from mqcore.link.slots cimport slot_give, slot_take
-from mqcore.link.stream cimport stream_read, stream_write
+from mqcore.link.stream cimport stream_pump
 from mqcore.reactor.includes cimport sched_yield
 from mqcore.reactor.io_thread cimport io_post, io_timer
+from mqcore.spi.filter_ops cimport FILTER_GIL
+from mqcore.spi.message_engine cimport ENGINE_STREAM
 from mqcore.spi.pipe cimport DIRTY_IN, DIRTY_OUT, DIRTY_RESET, FarOps
 from mqcore.wire.codec cimport CodecOps, batch_fini
-from mqcore.wire.zmtp cimport zmtp_ops
 
 cdef enum:
     DRAIN_NS = 1000000000     # how long a reset link waits for the peer's FIN
@@ -25,8 +30,8 @@ cdef enum:
 
 # -- life ------------------------------------------------------------------------------------------
 
-cdef Codec* _codec_new(Plane* plane, Port* port, const EngineConfig* config) noexcept nogil:
-    cdef const CodecOps* ops = zmtp_ops()
+cdef Codec* _codec_new(Plane* plane, Port* port, const EngineConfig* config,
+                       const CodecOps* ops) noexcept nogil:
     cdef Codec* codec = <Codec*> calloc(1, ops.size)
     if codec == NULL:
         return NULL
@@ -42,15 +47,21 @@ cdef Codec* _codec_new(Plane* plane, Port* port, const EngineConfig* config) noe
 
 
 cdef Engine* engine_new(Plane* plane, IoThread* io, Watch* watch, Port* port, int fd,
-                        const EngineConfig* config) noexcept nogil:
-    cdef Codec* codec = _codec_new(plane, port, config)
-    cdef Engine* e
+                        const EngineConfig* config, const EngineParts* parts) noexcept nogil:
+    cdef Codec* codec = _codec_new(plane, port, config, parts.codec)
+    cdef Owner* left = NULL
+    cdef Engine* e = NULL
     if codec == NULL:
         return NULL
-    e = slot_take(plane)
+    if parts.n_left:
+        left = heap_new(plane.pool, parts.n_left)
+    if not parts.n_left or left != NULL:
+        e = slot_take(plane)
     if e == NULL:
         codec.ops.fini(codec)
         free(codec)
+        if left != NULL:
+            owner_release(left)
         return NULL
     e.plane = plane
     e.io = io
@@ -66,9 +77,29 @@ cdef Engine* engine_new(Plane* plane, IoThread* io, Watch* watch, Port* port, in
     e.in_blocked = 0
     e.out_blocked = 0
     e.wants = 0
-    e.input.slab = NULL       # the slot's last engine may have died in the middle of its input
+    e.slab = left
+    e.input.slab = left       # the slot's last engine may have died in the middle of its input
     e.input.pos = NULL
     e.input.end = NULL
+    e.input.copy = True
+    if left != NULL:
+        memcpy(owner_data(left), parts.left, parts.n_left)
+        e.input.pos = owner_data(left)
+        e.input.end = e.input.pos + parts.n_left
+    e.filter = parts.filter
+    e.posted = parts.filter != NULL and parts.filter.ops.flags & FILTER_GIL
+    e.filter_more = 0
+    e.wire_sent = 0
+    e.wire_mark = 0
+    e.wire_plain = 0
+    e.media = parts.media
+    e.media_started = 0
+    e.ended = 0
+    e.pump = stream_pump()
+    if e.filter != NULL:
+        e.pump = filtered_pump()
+    elif e.media != NULL:
+        e.pump = messages_pump()
     e.in_size = 0
     e.in_parts = 0
     e.in_more = 0
@@ -101,7 +132,7 @@ cdef void engine_start(Engine* e) noexcept nogil:
 
 cdef void engine_release(Engine* e) noexcept nogil:
     # not beside the thread that wrote the DOWN note and is still inside
-    engine_kick(e, E_RELEASE)
+    _kick_here(e, E_RELEASE)
 
 
 cdef void _release(Engine* e) noexcept nogil:
@@ -111,6 +142,8 @@ cdef void _release(Engine* e) noexcept nogil:
     free(e.codec)
     e.codec = NULL
     batch_fini(&e.batch)
+    bytes_fini(&e.wire)
+    vec_fini(&e.held)
     e.tenant.fetch_add(1)     # its timer is nobody's
     e.state = ENGINE_FREE
     plane.engines.fetch_sub(1)
@@ -118,13 +151,16 @@ cdef void _release(Engine* e) noexcept nogil:
 
 
 cdef int64_t engine_pending(Engine* e) noexcept nogil:
-    cdef int pending = 0
+    cdef int64_t pending = 0
     cdef int tries
     for tries in range(100):
         if not e.word.fetch_or(E_HELD) & E_HELD:
-            if e.fd >= 0 and ioctl(e.fd, SIOCOUTQ, &pending) < 0:
-                pending = 0
-            _run(e, 0xffffffff)  # lets go, and does what was noted meanwhile
+            if e.fd >= 0:
+                pending = e.pump.pending(e)
+            if e.posted:
+                _let_go(e)
+            else:
+                _run(e, 0xffffffff)  # lets go, and does what was noted meanwhile
             return pending
         sched_yield()
     return 1                  # its holder is busy: ask again
@@ -148,19 +184,33 @@ cdef void _run(Engine* e, uint32_t allowed) noexcept nogil:
             return
         rounds += 1
         if left or rounds >= 2:
-            e.word.fetch_and(~(<uint32_t> E_HELD))  # first let go with the notes left, then post
-            widen()
-            io_post(e.io, &e.task)
+            _let_go(e)
             return
 
 
-cdef void engine_kick(Engine* e, uint32_t facts) noexcept nogil:
+cdef void _let_go(Engine* e) noexcept nogil:
+    """First let go with the notes left, then post."""
+    e.word.fetch_and(~(<uint32_t> E_HELD))
+    widen()
+    io_post(e.io, &e.task)
+
+
+cdef void _kick_here(Engine* e, uint32_t facts) noexcept nogil:
     if not e.word.fetch_or(facts | E_HELD) & E_HELD:
         _run(e, 0xffffffff)
 
 
+cdef void engine_kick(Engine* e, uint32_t facts) noexcept nogil:
+    if e.posted:
+        engine_post(e, facts)
+    else:
+        _kick_here(e, facts)
+
+
 cdef void engine_kick_out(Engine* e) noexcept nogil:
-    if not e.word.fetch_or(E_OUT | E_HELD) & E_HELD:
+    if e.posted:
+        engine_post(e, E_OUT)
+    elif not e.word.fetch_or(E_OUT | E_HELD) & E_HELD:
         _run(e, E_OUT)
 
 
@@ -171,7 +221,7 @@ cdef void engine_post(Engine* e, uint32_t facts) noexcept nogil:
 
 
 cdef void _run_task(Task* task, IoThread* io) noexcept nogil:
-    engine_kick(<Engine*> task, 0)
+    _kick_here(<Engine*> task, 0)
 
 
 cdef void _step(Engine* e, uint32_t notes) noexcept nogil:
@@ -189,15 +239,19 @@ cdef void _step(Engine* e, uint32_t notes) noexcept nogil:
     if notes & E_HUP:
         e.hup = 1
         notes |= E_IN
-    if notes & E_START and e.codec.ops.start(e.codec, not e.config.connected):
+    if notes & E_START and not _begin(e):
         session_end(e, DOWN_MEMORY, b"out of memory", 0)
         return
     if notes & E_RESET and e.state == ENGINE_ACTIVE:
         session_drain(e)
     if notes & E_TIMER and e.port.looped.load():
-        notes |= E_IN
+        notes |= E_IN | E_WAKE
+    if notes & E_WAKE:
+        e.out_blocked = 0
     if notes & (E_IN | E_START):
-        stream_read(e)
+        e.pump.read(e)
+    if notes & E_WAKE and e.media != NULL:
+        messages_take(e)
     if notes & E_TIMER and e.state != ENGINE_DEAD:
         _look_at_clock(e)     # after what was to be heard
     if notes & E_ROOM:
@@ -205,8 +259,15 @@ cdef void _step(Engine* e, uint32_t notes) noexcept nogil:
         session_want(e)
     if e.out_blocked or (e.state != ENGINE_HANDSHAKE and e.state != ENGINE_ACTIVE):
         return
-    if notes & (E_OUT | E_ROOM | E_START) or e.codec.ctl.n:
-        stream_write(e)
+    if notes & (E_OUT | E_ROOM | E_START | E_WAKE) or e.codec.ctl.n or e.wire.n:
+        e.pump.write(e)
+
+
+cdef bint _begin(Engine* e) noexcept nogil:
+    """The wire's handshake; a message engine without a stream has none."""
+    if e.media != NULL and not e.media.ops.flags & ENGINE_STREAM:
+        return session_attach(e)
+    return e.codec.ops.start(e.codec, not e.config.connected) == MQ_OK
 
 
 # -- time ------------------------------------------------------------------------------------------
@@ -234,7 +295,7 @@ cdef void _fire(void* arg, uint64_t tag, IoThread* io) noexcept nogil:
     cdef Engine* e = <Engine*> arg
     if e.tenant.load() != tag:
         return
-    engine_kick(e, E_TIMER)
+    _kick_here(e, E_TIMER)
     if e.tenant.load() == tag:
         io_timer(io, now_ns() + e.period.load(), _fire, e, tag)
 
@@ -262,8 +323,8 @@ cdef void _clock(Engine* e) noexcept nogil:
             if e.codec.ops.start(e.codec, False) == MQ_OK:
                 e.word.fetch_or(E_OUT)
     elif e.codec.peer_ttl and silent > <int64_t> e.codec.peer_ttl * 1000000:
-        session_end(e, DOWN_TIMEOUT, b"the peer was silent for longer than the time to live it announced",
-             0)
+        session_end(e, DOWN_TIMEOUT,
+                    b"the peer was silent for longer than the time to live it announced", 0)
     elif e.config.heartbeat and e.codec.peer.major >= 3:
         if e.config.heartbeat_timeout and silent >= e.config.heartbeat_timeout + e.config.heartbeat:
             snprintf(text, sizeof(text), b"nothing was heard from the peer for %.3g s",

@@ -30,6 +30,7 @@ cdef struct Traffic:          # what the far side counts; kept here since the en
     atomic[int64_t] written   # messages the kernel has whole
     atomic[int64_t] read      # messages taken whole from the wire
     atomic[int64_t] half_out  # broken off in the middle of being written
+    atomic[int64_t] unsendable # refused by the message engine for good
     atomic[int64_t] conflated_in
     atomic[int64_t] malformed_in
     atomic[int64_t] bytes_out

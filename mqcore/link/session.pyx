@@ -2,10 +2,12 @@
 
 from libc.stdint cimport int64_t, uint32_t
 from libc.stdio cimport snprintf
-from libc.string cimport strlen
+from libc.string cimport memcpy, strlen
 
 from mqcore.base.clock cimport now_ns
-from mqcore.base.message cimport MSG_CONTROL, MSG_MORE, Msg, msg_close, msg_size
+from mqcore.base.message cimport (
+    MSG_CONTROL, MSG_MORE, Msg, msg_close, msg_size, vec_clear, vec_push,
+)
 from mqcore.base.slab cimport owner_release
 from mqcore.base.status cimport MQ_NOMEM, MQ_OK, MQ_PROTOCOL
 from mqcore.base.ypipe cimport ypipe_flush, ypipe_unwrite, ypipe_write
@@ -19,7 +21,9 @@ from mqcore.link.pipe cimport (
 from mqcore.link.plane cimport NOTE_DOWN, NOTE_UP, Plane, plane_note
 from mqcore.reactor.includes cimport close, errno
 from mqcore.spi.pipe cimport Pipe, lane_read, lane_room, lane_write_latest
-from mqcore.wire.batch cimport batch_cut, batch_half_sent, batch_unsent
+from mqcore.wire.batch cimport (
+    batch_advance, batch_cut, batch_half_sent, batch_msgs_done, batch_unsent,
+)
 from mqcore.wire.codec cimport Codec, batch_reset
 
 cdef enum:
@@ -41,6 +45,42 @@ cdef void session_want(Engine* e) noexcept nogil:
         e.port.ops.wants(e.port, 1 if wants else -1)
 
 
+cdef void _lose_chunk(Engine* e) noexcept nogil:
+    """A chunk that a filter has changed is on its way: who knows which of its messages arrived."""
+    cdef int64_t whole
+    if e.wire_plain and e.wire_sent > e.wire_from:
+        whole = -batch_msgs_done(&e.batch)
+        batch_advance(&e.batch, e.wire_plain)
+        whole += batch_msgs_done(&e.batch)
+        e.link.traffic.half_out.fetch_add(whole)
+    e.wire_plain = 0
+
+
+cdef void _return_held(Engine* e) noexcept nogil:
+    """The message that a message engine had no room for."""
+    cdef size_t i
+    if e.held.n and e.held.at[0].flags & MSG_CONTROL:
+        vec_clear(&e.held)
+    for i in range(e.held.n):
+        if vec_push(&e.link.returned, &e.held.at[i]):
+            msg_close(&e.held.at[i])
+    e.held.n = 0
+
+
+cdef void _let_go_of_parts(Engine* e) noexcept nogil:
+    """Filters and message engine end before the descriptor is closed."""
+    if e.media != NULL:
+        if e.media_started and e.media.wake >= 0:
+            e.plane.poller.remove(e.watch.set, e.media.wake)
+        e.media.ops.fini(e.media)
+        e.media = NULL
+    if e.filter != NULL:
+        e.filter.ops.fini(e.filter)
+        e.filter = NULL
+    e.wire.n = 0
+    e.wire_sent = 0
+
+
 cdef void _let_go_of_pipe(Engine* e) noexcept nogil:
     """Give the pipe back to the socket with all that was not sent, in order."""
     cdef Msg m
@@ -51,9 +91,11 @@ cdef void _let_go_of_pipe(Engine* e) noexcept nogil:
     while e.in_more and ypipe_unwrite(&e.inn.q, &m):   # half a message came: as if it never had
         msg_close(&m)
     session_publish(e)
+    _lose_chunk(e)
     if batch_half_sent(&e.batch, e.codec):
         e.link.traffic.half_out.fetch_add(1)
     batch_unsent(&e.batch, e.codec, &e.link.returned)
+    _return_held(e)
     if batch_cut(&e.batch, e.codec):         # the rest of a message whose head is on the wire
         while lane_read(e.out, &m):
             more = m.flags & MSG_MORE
@@ -70,6 +112,7 @@ cdef void session_drain(Engine* e) noexcept nogil:
     """The pattern wants a new link. Ours ends only when the peer has seen our FIN and sent its own:
     a ROUTER without handover would leave a second link with the same routing id deaf for ever."""
     _let_go_of_pipe(e)
+    e.pump.finish(e)
     shutdown(e.fd, SHUT_WR)
     e.state = ENGINE_DRAINING
     session_want(e)
@@ -82,14 +125,22 @@ cdef void session_end(Engine* e, int code, const char* text, uint32_t fatal) noe
     cdef Port* port = e.port
     cdef Plane* plane = e.plane
     cdef uint32_t number = port.number
+    cdef char[200] reason     # the text may lie in a filter that ends here
+    cdef size_t size = 0
+    if text != NULL:
+        size = min(strlen(text), sizeof(reason))
+        memcpy(reason, text, size)
     if e.state == ENGINE_DRAINING:
         code = DOWN_RESET
+    if code != DOWN_PEER:
+        e.pump.finish(e)
     _let_go_of_pipe(e)
     e.state = ENGINE_DEAD
     e.out_blocked = 0
     session_want(e)
     plane.poller.remove(e.watch.set, fd)
     e.watch.load.fetch_sub(1)
+    _let_go_of_parts(e)
     e.fd = -1
     close(fd)
     if e.slab != NULL:
@@ -98,8 +149,7 @@ cdef void session_end(Engine* e, int code, const char* text, uint32_t fatal) noe
     batch_reset(&e.batch)
     # after this note the control thread may release the slot; after `ended` the socket may go
     port.ops.ended(port)
-    plane_note(plane, NOTE_DOWN, number, e.slot, 0, code, fatal, text,
-               strlen(text) if text != NULL else 0)
+    plane_note(plane, NOTE_DOWN, number, e.slot, 0, code, fatal, reason, size)
 
 
 cdef void session_fail(Engine* e, const char* doing) noexcept nogil:

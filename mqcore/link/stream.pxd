@@ -1,9 +1,28 @@
-"""The pump of a stream: bytes of a descriptor into messages and back.
+"""The pump of a stream: bytes of a descriptor into messages and back; what other pumps need of it.
 
 Called by whoever holds the engine's lease.
 """
 
-from mqcore.link.engine cimport Engine
+from libc.stdint cimport int64_t, uint32_t
 
+from mqcore.base.includes cimport iovec
+from mqcore.link.engine cimport Engine, PumpOps
+
+cdef const PumpOps* stream_pump() noexcept nogil
 cdef void stream_read(Engine* e) noexcept nogil
 cdef void stream_write(Engine* e) noexcept nogil
+cdef int64_t stream_pending(Engine* e) noexcept nogil
+
+# -- in: bytes into a slab, then to the codec ------------------------------------------------------
+# Makes e.slab one of this class with nothing in it that is wanted. False: the session has ended.
+cdef bint stream_slab(Engine* e, uint32_t klass) noexcept nogil
+cdef void stream_fill(Engine* e, size_t n) noexcept nogil     # n bytes have been put there
+cdef int stream_use(Engine* e) noexcept nogil                 # act on them. True: go on reading
+cdef void stream_spare(Engine* e) noexcept nogil              # an idle connection keeps no slab
+
+# -- out: messages into the batch, then its bytes --------------------------------------------------
+# Fill an empty batch from the pipe. False: nothing there, or the session has ended.
+cdef bint stream_encode(Engine* e) noexcept nogil
+# Control bytes and the batch, as far as unsent, at most BATCH_IOV + 1 pieces. How many.
+cdef int stream_gather(Engine* e, iovec* iov) noexcept nogil
+cdef void stream_wrote(Engine* e, size_t n) noexcept nogil    # n bytes of the batch are out

@@ -10,12 +10,13 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from mqcore.base.clock cimport now_ns
 from mqcore.base.includes cimport iovec, readv, writev
 from mqcore.base.message cimport Msg, msg_close
-from mqcore.base.slab cimport LAND_FROM, owner_data, owner_release, slab_new
+from mqcore.base.slab cimport LAND_FROM, OWNER_SLAB, owner_data, owner_release, slab_new
 from mqcore.base.status cimport MQ_DONE, MQ_NEED_DATA, MQ_NOMEM, MQ_OK, MQ_PROTOCOL
 from mqcore.link.engine cimport (
-    DOWN_HANDSHAKE, DOWN_MEMORY, DOWN_PEER, DOWN_PROTOCOL, E_IN, E_OUT, ENGINE_ACTIVE,
-    ENGINE_DEAD, ENGINE_DRAINING, ENGINE_HANDSHAKE,
+    DOWN_HANDSHAKE, DOWN_MEMORY, DOWN_PEER, DOWN_PROTOCOL, E_IN, E_OUT, ENGINE_ACTIVE, ENGINE_DEAD,
+    ENGINE_DRAINING, ENGINE_HANDSHAKE, PumpOps,
 )
+from mqcore.link.includes cimport SIOCOUTQ, ioctl
 from mqcore.link.pipe cimport EVENT_WRITE
 from mqcore.link.session cimport (
     session_attach, session_end, session_fail, session_publish, session_put, session_rearm,
@@ -45,12 +46,15 @@ cdef int _decode(Engine* e) noexcept nogil:
     cdef int rc = MQ_OK
     cdef int put = MQ_OK
     while rc == MQ_OK:
-        room = session_room(e)
+        room = session_room(e) if e.media == NULL else PARTS
         if room == 0:
             e.in_blocked = 1
             break
         n = 0
         rc = e.codec.ops.decode(e.codec, &e.input, parts, room, &n)
+        if n and e.media != NULL:
+            session_end(e, DOWN_PROTOCOL, b"a message came beside the message engine", 1)
+            return MQ_PROTOCOL
         put = session_put(e, parts, n)
         if put:
             rc = put
@@ -76,7 +80,7 @@ cdef int _shake(Engine* e) noexcept nogil:
         return rc
     if rc != MQ_DONE:
         # let the peer have our last words (an ERROR command, say), as far as the kernel takes them
-        stream_write(e)
+        e.pump.write(e)
         if e.state != ENGINE_DEAD:
             session_end(e, DOWN_HANDSHAKE, e.codec.reason, 1)
         return MQ_PROTOCOL
@@ -87,9 +91,10 @@ cdef int _shake(Engine* e) noexcept nogil:
     return MQ_OK
 
 
-cdef bint _want_slab(Engine* e, uint32_t klass) noexcept nogil:
+cdef bint stream_slab(Engine* e, uint32_t klass) noexcept nogil:
     """A slab to read into: the one at hand if nobody else holds a slice of it."""
-    if e.slab != NULL and (e.slab.refs.load() != 1 or e.slab.klass != klass):
+    if e.slab != NULL and (e.slab.refs.load() != 1 or e.slab.klass != klass
+                           or e.slab.kind != OWNER_SLAB):
         owner_release(e.slab)
         e.slab = NULL
     if e.slab == NULL:
@@ -100,7 +105,7 @@ cdef bint _want_slab(Engine* e, uint32_t klass) noexcept nogil:
     return True
 
 
-cdef void _spare_slab(Engine* e) noexcept nogil:
+cdef void stream_spare(Engine* e) noexcept nogil:
     """Nothing is held: an idle connection keeps no slab."""
     if e.slab != NULL and e.input.pos == e.input.end:
         owner_release(e.slab)
@@ -109,7 +114,7 @@ cdef void _spare_slab(Engine* e) noexcept nogil:
         e.input.end = NULL
 
 
-cdef int _use(Engine* e) noexcept nogil:
+cdef int stream_use(Engine* e) noexcept nogil:
     """Act on the bytes held. True: go on reading."""
     cdef int rc
     if e.state == ENGINE_HANDSHAKE:
@@ -122,7 +127,7 @@ cdef int _use(Engine* e) noexcept nogil:
     return e.state == ENGINE_ACTIVE and _decode(e) == MQ_NEED_DATA
 
 
-cdef void _fill(Engine* e, size_t n) noexcept nogil:
+cdef void stream_fill(Engine* e, size_t n) noexcept nogil:
     """n bytes were read into the slab."""
     e.input.slab = e.slab
     e.input.pos = owner_data(e.slab)
@@ -154,7 +159,7 @@ cdef bint _target(Engine* e, iovec* iov) noexcept nogil:
     iov[1].iov_len = 0
     if room and size < LAND_FROM:
         return True
-    if not _want_slab(e, 0 if room else e.klass):
+    if not stream_slab(e, 0 if room else e.klass):
         return False
     iov[1].iov_base = owner_data(e.slab)
     iov[1].iov_len = e.slab.capacity
@@ -168,7 +173,7 @@ cdef void stream_read(Engine* e) noexcept nogil:
     cdef ssize_t n
     if e.input.pos != e.input.end or e.in_blocked:
         e.in_blocked = 0
-        if not _use(e):       # what is held comes first: no poller announces it
+        if not stream_use(e):       # what is held comes first: no poller announces it
             return
     while True:
         if not _target(e, iov):
@@ -179,8 +184,10 @@ cdef void stream_read(Engine* e) noexcept nogil:
             if n < 0 and errno == EINTR:
                 continue
             if n < 0 and errno == EAGAIN:
-                _spare_slab(e)
+                stream_spare(e)
                 session_rearm(e, READY_IN)
+            elif e.media != NULL and e.state == ENGINE_ACTIVE:
+                e.ended = 1   # what it wrote before is still to be read
             elif n == 0:
                 session_end(e, DOWN_PEER, b"the peer closed the connection", 0)
             else:
@@ -195,11 +202,11 @@ cdef void stream_read(Engine* e) noexcept nogil:
         else:
             _adapt(e, n)
         if <size_t> n > room:
-            _fill(e, n - room)
-        if not _use(e):
+            stream_fill(e, n - room)
+        if not stream_use(e):
             return
         if <size_t> n < room + iov[1].iov_len and not e.hup:
-            _spare_slab(e)
+            stream_spare(e)
             session_rearm(e, READY_IN)
             return            # short read: the kernel has no more, the next byte gives an edge
         if budget < <size_t> n:
@@ -210,12 +217,12 @@ cdef void stream_read(Engine* e) noexcept nogil:
 
 # -- out -------------------------------------------------------------------------------------------
 
-cdef bint _encode(Engine* e) noexcept nogil:
+cdef bint stream_encode(Engine* e) noexcept nogil:
     """Fill an empty batch from the pipe. False: nothing there."""
     cdef int64_t msgs = 0, body = 0
     cdef Msg m
     cdef bint done = False
-    if e.state != ENGINE_ACTIVE:
+    if e.state != ENGINE_ACTIVE or e.media != NULL:
         return False
     if e.out.conflate:
         if not lane_read(e.out, &m):
@@ -234,7 +241,7 @@ cdef bint _encode(Engine* e) noexcept nogil:
     return e.batch.total > 0
 
 
-cdef int _gather(Engine* e, iovec* iov) noexcept nogil:
+cdef int stream_gather(Engine* e, iovec* iov) noexcept nogil:
     """Control bytes first, but never in the middle of a batch."""
     cdef int n = 0
     cdef size_t ctl = e.codec.ctl.n - e.ctl_sent
@@ -248,7 +255,6 @@ cdef int _gather(Engine* e, iovec* iov) noexcept nogil:
 cdef void _advance(Engine* e, size_t n) noexcept nogil:
     """The kernel took n bytes of what _gather offered."""
     cdef size_t ctl = e.codec.ctl.n - e.ctl_sent
-    cdef int64_t written
     if ctl and e.batch.sent == 0:
         if n < ctl:
             e.ctl_sent += n
@@ -256,6 +262,12 @@ cdef void _advance(Engine* e, size_t n) noexcept nogil:
         n -= ctl
         e.codec.ctl.n = 0
         e.ctl_sent = 0
+    stream_wrote(e, n)
+
+
+cdef void stream_wrote(Engine* e, size_t n) noexcept nogil:
+    """n bytes of the batch are in the kernel."""
+    cdef int64_t written
     written = -batch_msgs_done(&e.batch)
     batch_advance(&e.batch, n)
     written += batch_msgs_done(&e.batch)
@@ -272,10 +284,10 @@ cdef void stream_write(Engine* e) noexcept nogil:
     cdef int parts
     while True:
         if e.batch.total == 0:
-            _encode(e)
+            stream_encode(e)
             if e.state == ENGINE_DEAD:
                 return
-        parts = _gather(e, iov)
+        parts = stream_gather(e, iov)
         if parts == 0:
             return
         n = writev(e.fd, iov, parts)
@@ -298,3 +310,23 @@ cdef void stream_write(Engine* e) noexcept nogil:
             e.word.fetch_or(E_OUT)
             return
         budget -= n
+
+
+cdef int64_t stream_pending(Engine* e) noexcept nogil:
+    cdef int pending = 0
+    return pending if ioctl(e.fd, SIOCOUTQ, &pending) == 0 else 0
+
+
+cdef void _finish(Engine* e) noexcept nogil:
+    """A stream's end is the FIN of close()."""
+
+
+cdef PumpOps PUMP
+PUMP.read = stream_read
+PUMP.write = stream_write
+PUMP.pending = stream_pending
+PUMP.finish = _finish
+
+
+cdef const PumpOps* stream_pump() noexcept nogil:
+    return &PUMP

@@ -13,7 +13,7 @@ from mqcore.reactor.includes cimport (
     EPOLLIN,
     EPOLLOUT, EPOLLRDHUP, close, epoll_create1, epoll_ctl, epoll_event, epoll_pwait,
 )
-from mqcore.reactor.poller cimport READY_HUP, READY_IN, READY_OUT, PollerOps, Ready
+from mqcore.reactor.poller cimport READY_HUP, READY_IN, READY_OUT, PollerOps, Ready, is_bell
 
 cdef enum:
     HARVEST = 64
@@ -41,7 +41,7 @@ cdef void _close(void* set) noexcept nogil:
 cdef int _add(void* set, int fd, void* arg) noexcept nogil:
     cdef epoll_event ev
     ev.events = EPOLLIN | EPOLLET
-    if arg != NULL:           # reading an eventfd is an edge for its writers: a wake-up for nothing
+    if not is_bell(arg):      # reading an eventfd is an edge for its writers: a wake-up for nothing
         ev.events |= EPOLLOUT | EPOLLRDHUP
     ev.data.ptr = arg
     return epoll_ctl((<EpollSet*> set).fd, EPOLL_CTL_ADD, fd, &ev)

@@ -27,7 +27,7 @@ from mqcore.reactor.includes cimport (
     pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_t,
     pthread_mutex_unlock, read,
 )
-from mqcore.reactor.poller cimport READY_HUP, READY_IN, READY_OUT, PollerOps, Ready
+from mqcore.reactor.poller cimport READY_HUP, READY_IN, READY_OUT, PollerOps, Ready, is_bell
 from mqcore.reactor.sleeper cimport (
     Crowd, Place, Sleeper, above_add, above_drop, above_first, above_switch, crowd_abandon,
     crowd_fini, crowd_init, get_up, lie_down, poke, sleeper_note, take_poke,
@@ -251,7 +251,7 @@ cdef bint _look_over(Sleeper* sleeper, PollSet* s, uint64_t id, size_t at) noexc
         events = 0
         if e.want & READY_IN:
             events |= POLLIN
-        if e.want & READY_OUT and e.arg != NULL:
+        if e.want & READY_OUT and not is_bell(e.arg):
             events |= POLLOUT
         if e.want & READY_HUP:
             events |= POLLRDHUP
@@ -274,7 +274,7 @@ cdef uint32_t _edge(Entry* e, short revents) noexcept nogil:
     cdef uint32_t what = 0
     cdef uint64_t count
     cdef bint over = revents & (POLLHUP | POLLERR)   # poll says so whether it is asked or not
-    if e.arg == NULL:
+    if is_bell(e.arg):
         return READY_IN if revents & POLLIN and read(e.fd, &count, 8) == 8 else 0
     if revents & POLLIN or over:
         what |= READY_IN

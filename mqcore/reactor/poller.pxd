@@ -23,8 +23,8 @@ cdef struct PollerOps:
     void* (*open)() noexcept nogil                        # NULL: errno says why
     void (*close)(void* set) noexcept nogil               # never touches what it watches (fork)
     # Watch fd edge-triggered; -1: errno. An fd that is ready when it is added gives an edge.
-    # arg NULL: an eventfd, watched for IN alone; each write is an edge, read or not (the set may
-    # read it).
+    # is_bell(arg): an eventfd, watched for IN alone; each write is an edge, read or not (the set
+    # may read it).
     int (*add)(void* set, int fd, void* arg) noexcept nogil
     void (*remove)(void* set, int fd) noexcept nogil
     # Watch a set: level-triggered, ready while the child has edges to harvest. `arm` 0 and 1
@@ -39,3 +39,8 @@ cdef struct PollerOps:
     # again. NULL where edges come by themselves (epoll).
     void (*rearm)(void* set, int fd, uint32_t what) noexcept nogil
     int (*descriptor)(void* set) noexcept nogil           # to nest in a foreign loop; -1: none
+
+
+cdef inline bint is_bell(void* arg) noexcept nogil:
+    """NULL, or an odd address: what rings is an eventfd."""
+    return arg == NULL or <size_t> arg & 1

@@ -31,6 +31,7 @@ cdef class DeviceCore:
     cdef atomic[int64_t] missed
     cdef bint leads
 
+    cdef bint goes_on(self) noexcept nogil
     cdef void loop(self) noexcept nogil
     cdef bint move(self, Flow* flow) noexcept nogil
     cdef void tap(self, Flow* flow, size_t before) noexcept nogil

@@ -94,24 +94,31 @@ cdef class DeviceCore:
     # -- on the device's thread --------------------------------------------------------------------
 
     def run(self):
-        """Move messages until stop()."""
+        """Move messages until stop(), or until one of the sockets is closed (at exit, say)."""
         cdef const PollerOps* ops = self.front.s.plane.poller
         self.set = ops.open()
         if self.set == NULL:
             raise OSError("no descriptors left for the device")
-        ops.add_set(self.set, self.front.s.set, self.front.s)
-        ops.add_set(self.set, self.back.s.set, self.back.s)
-        try:
+        self.front.s.users.fetch_add(1)     # close() says so, then waits: the sets stay until then
+        self.back.s.users.fetch_add(1)
+        if self.goes_on():
+            ops.add_set(self.set, self.front.s.set, self.front.s)
+            ops.add_set(self.set, self.back.s.set, self.back.s)
             with nogil:
                 self.loop()
-        finally:
-            ops.close(self.set)
+        ops.close(self.set)
+        self.front.s.users.fetch_sub(1)
+        self.back.s.users.fetch_sub(1)
+
+    cdef bint goes_on(self) noexcept nogil:
+        return not (self.stopping.load() or self.front.s.closing.load()
+                    or self.back.s.closing.load())
 
     cdef void loop(self) noexcept nogil:
         cdef uint32_t seen_front, seen_back
         cdef bint moved
         self.leads = _take_lead(self.front.s) and _take_lead(self.back.s)
-        while not self.stopping.load():
+        while self.goes_on():
             seen_front = self.front.s.change.load()
             seen_back = self.back.s.change.load()
             self.harvest(self.front.s)
@@ -187,7 +194,7 @@ cdef class DeviceCore:
         a.lead_asleep.exchange(1)
         b.lead_asleep.exchange(1)
         if (a.change.load() == seen_front and b.change.load() == seen_back
-                and not self.stopping.load()):
+                and self.goes_on()):
             a.plane.poller.wait(self.set, found, 2, CHECK_NS, NULL)
         a.lead_asleep.exchange(0)
         b.lead_asleep.exchange(0)

@@ -18,7 +18,8 @@ from mqcore.base.status cimport (
     MQ_CLOSED, MQ_GONE, MQ_INVALID, MQ_NO_PEER, MQ_NOMEM, MQ_OK, MQ_STATE, MQ_UNSUPPORTED,
 )
 from mqcore.link.engine cimport (
-    E_TERM, Engine, EngineConfig, engine_new, engine_pending, engine_post, engine_start,
+    E_TERM, Engine, EngineConfig, EngineParts, engine_new, engine_pending, engine_post,
+    engine_start,
 )
 from mqcore.link.pipe cimport Link
 from mqcore.link.slots cimport engine_at
@@ -36,10 +37,13 @@ from mqcore.sock.wait cimport loop_harvest, loop_lead, loop_leave, sock_wait
 from mqcore.sock.watch cimport (
     lead_claim, watch_abandon, watch_close, watch_next, watch_now, watch_open,
 )
+from mqcore.spi.filter_ops cimport filter_chain
+from mqcore.spi.message_engine cimport NativeEngine
 from mqcore.spi.pattern cimport (
     PAT_EXCHANGE, PAT_IDENTITY, PAT_RECV, PAT_SEND, Q_CAN_RECV, Q_CAN_SEND,
 )
 from mqcore.spi.pipe cimport DROP_REASONS, Pipe
+from mqcore.wire.codecs cimport codec_find
 
 import threading
 
@@ -234,11 +238,14 @@ cdef class SocketHandle:
 
     def _adopt(self, int fd, bint connected, int prio, double handshake_timeout, double grace,
                double heartbeat, double heartbeat_timeout, double heartbeat_ttl,
-               int64_t max_message_size):
+               int64_t max_message_size, str codec, list filters, NativeEngine media, bytes left):
         """Give a connected non-blocking descriptor to a new engine, which owns it now. Seconds; 0:
-        none. Returns the engine's slot; OSError or MemoryError leave the descriptor with the
-        caller."""
+        none. `filters`: sessions whose handshakes are over, the outermost first, and `left` the
+        bytes that came behind them; `media` None: a stream. Returns the engine's slot; an exception
+        leaves the descriptor with the caller, and ends the sessions."""
         cdef EngineConfig config
+        cdef EngineParts parts
+        cdef bytes codec_name = codec.encode()
         cdef Engine* e
         cdef Watch* w
         config.connected = connected
@@ -249,16 +256,27 @@ cdef class SocketHandle:
         config.heartbeat_timeout = <int64_t> (heartbeat_timeout * 1e9)
         config.heartbeat_ttl = <int64_t> (heartbeat_ttl * 1e9)
         config.max_message_size = max_message_size
+        parts.codec = codec_find(codec_name)
+        if parts.codec == NULL:
+            raise UsageError(f"no codec is called {codec!r}", hint="the filter asks for it")
+        parts.left = <const uint8_t*> <char*> left
+        parts.n_left = len(left)
         if self.s.closing.load() == CLOSING_ALL:     # while it lingers a late connection is welcome
             raise SocketClosed("the socket is closed")
         if watch_open(self.s) < 0:
             raise OSError("no descriptors left for the socket's poll set")
+        parts.filter = filter_chain(filters)
+        parts.media = media.engine if media is not None else NULL
         self.s.engines.fetch_add(1)
         w = watch_next(self.s)
-        e = engine_new(self.plane.plane, w.io, w, &self.s.port, fd, &config)
+        e = engine_new(self.plane.plane, w.io, w, &self.s.port, fd, &config, &parts)
         if e == NULL:
             self.s.engines.fetch_sub(1)
+            if parts.filter != NULL:
+                parts.filter.ops.fini(parts.filter)
             raise MemoryError()
+        if media is not None:
+            media.take()
         slot = e.slot
         engine_start(e)
         return slot
@@ -489,7 +507,7 @@ cdef class SocketHandle:
 
 cdef struct Snapshot:         # copied under the lock, made into objects after it
     int64_t sent, received, waiting, unmatched
-    int64_t[12] dropped
+    int64_t[13] dropped
     Ended total
     Ended* at                 # live peers first
     size_t live

@@ -23,7 +23,8 @@ from mqcore.sock.sock cimport CLOSING_ALL
 from mqcore.spi.pattern cimport PAT_RECV, PAT_REROUTE
 from mqcore.spi.pipe cimport (
     DIRTY_LISTED, DIRTY_OUT, DROP_CLOSED, DROP_CONFLATED, DROP_FULL, DROP_HALF_WRITTEN,
-    DROP_MALFORMED, DROP_PEER_GONE, DROP_REASONS, DROP_UNEXPECTED, Pipe, lane_read, lane_readable,
+    DROP_MALFORMED, DROP_PEER_GONE, DROP_REASONS, DROP_UNEXPECTED, DROP_UNSENDABLE, Pipe, lane_read,
+    lane_readable,
 )
 
 cdef enum:
@@ -284,6 +285,7 @@ cdef void account(Pipe* pipe, Ended* out) noexcept nogil:
     out.reads = t.reads.load()
     out.rtt = t.rtt.load()
     out.out_dropped[DROP_HALF_WRITTEN] += t.half_out.load()
+    out.out_dropped[DROP_UNSENDABLE] += t.unsendable.load()
     out.in_dropped[DROP_CONFLATED] += t.conflated_in.load()
     out.in_dropped[DROP_MALFORMED] += t.malformed_in.load()
 

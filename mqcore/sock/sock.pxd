@@ -52,8 +52,8 @@ cdef struct Ended:            # final accounts of a peer that has left
     uint32_t id
     int64_t offered, written, delivered, read, bytes_out, bytes_in, since
     int64_t writes, reads, rtt
-    int64_t[12] out_dropped
-    int64_t[12] in_dropped
+    int64_t[13] out_dropped
+    int64_t[13] in_dropped
 
 cdef struct Sock:
     Port port                 # first: what engines know us by

@@ -13,14 +13,14 @@ from mqcore.base.status cimport (
 )
 from mqcore.base.widen cimport widen
 from mqcore.base.ypipe cimport ypipe_flush
-from mqcore.link.engine cimport E_HUP, E_IN, E_ROOM, Engine, PortOps, engine_kick
+from mqcore.link.engine cimport E_HUP, E_IN, E_ROOM, E_WAKE, Engine, PortOps, engine_kick
 from mqcore.link.pipe cimport (
     EVENT_ATTACH, EVENT_LISTED, EVENT_READ, EVENT_TERM, EVENT_WRITE, PIPE_ATTACHED, Link,
     link_hold, link_let_go, link_unref,
 )
 from mqcore.link.plane cimport NOTE_PATTERN, plane_note
 from mqcore.reactor.io_thread cimport IoThread, io_post, io_tick
-from mqcore.reactor.poller cimport READY_HUP, READY_IN, READY_OUT, Ready
+from mqcore.reactor.poller cimport READY_HUP, READY_IN, READY_OUT, Ready, is_bell
 from mqcore.reactor.wakeup cimport eventfd_signal, futex_wait, futex_wake
 from mqcore.sock.pipes cimport (
     account, discard, drain, forget_waiting, pump, reap, show_passed, wait_in_line,
@@ -295,6 +295,9 @@ cdef void sock_act(Sock* s, Ready* found, int n) noexcept nogil:
     for i in range(n):
         if found[i].arg == NULL:
             continue          # the leader's wake-up, which was for us
+        if is_bell(found[i].arg):
+            engine_kick(<Engine*> (<size_t> found[i].arg & ~<size_t> 1), E_WAKE)
+            continue
         facts = 0
         if found[i].what & READY_IN:
             facts |= E_IN

@@ -14,4 +14,5 @@ DROP_REASONS: tuple[tuple[str, str], ...] = (
     ("unsubscribed", "it arrived, but its topic is no longer wanted"),
     ("cancelled", "the sender withdrew it before it was written"),
     ("hop_limit", "it passed more devices than max_hops allows"),
+    ("unsendable", "the transport can never carry it (larger than a datagram, say)"),
 )

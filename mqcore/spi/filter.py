@@ -86,7 +86,7 @@ class FilterSession:
         """We end the stream in order (close_notify); whatever that takes is in `outgoing`."""
 
     def close(self) -> None:
-        """The connection is gone: let go of everything. No raise."""
+        """The connection is gone: let go of everything. Idempotent; no raise."""
 
     def native(self) -> Any:
         """A NativeFilter (filter_ops.pxd) that goes on where this session stands, or None: this

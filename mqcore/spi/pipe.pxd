@@ -38,7 +38,8 @@ cdef enum:  # Drop
     DROP_UNSUBSCRIBED = 9     # arrived, but its topic is no longer wanted
     DROP_CANCELLED = 10       # the sender withdrew it (REQ abandoned before it was written)
     DROP_HOPS = 11            # passed more devices than max_hops
-    DROP_REASONS = 12
+    DROP_UNSENDABLE = 12      # the transport can never carry it (larger than a datagram)
+    DROP_REASONS = 13
 
 cdef enum:
     EV_DROPPED = 3            # a PatternEvent: first of a run of drops; data: one byte, the reason
@@ -113,8 +114,8 @@ cdef struct Pipe:
     # -- accounting, under the socket lock ------------------------------------------------------
     int64_t offered
     int64_t delivered
-    int64_t out_dropped[12]
-    int64_t in_dropped[12]
+    int64_t out_dropped[13]
+    int64_t in_dropped[13]
     # -- the socket's own -----------------------------------------------------------------------
     const FarOps* far_ops
     void* far                 # engine, or the other socket's Pipe
@@ -134,7 +135,7 @@ cdef struct Host:
     Pool* pool
     Pipe* dirty               # pipes touched since the lock was taken
     int64_t unmatched         # fan-out: messages that no peer wanted
-    int64_t dropped[12]       # counted by the socket, not by a peer
+    int64_t dropped[13]       # counted by the socket, not by a peer
     atomic[uint32_t] watched  # somebody reads events(): emit is worth its cost
     void (*emit)(Host* host, uint32_t what, Pipe* pipe, const uint8_t* data,
                  size_t size) noexcept nogil

@@ -1,9 +1,9 @@
 """Finds transports by URL scheme and patterns by name, through entry points.
 
-The groups are `mqcore.transports`, `mqcore.resolvers` and `mqcore.protocols`; the built-in ones
-take the same road. A plug-in is imported when its name is first used, once. A bad one (does not
-import, lacks an attribute, was made for another ABI, claims a taken name) is refused with a
-PluginError that names its distribution and the remedy, and harms no other.
+The groups are `mqcore.transports`, `mqcore.filters`, `mqcore.resolvers` and `mqcore.protocols`;
+the built-in ones take the same road. A plug-in is imported when its name is first used, once. A bad
+one (does not import, lacks an attribute, was made for another ABI, claims a taken name) is refused
+with a PluginError that names its distribution and the remedy, and harms no other.
 
 No lock is held while a plug-in is imported (importing has locks of its own): two threads may both
 look, and both get what was stored first.
@@ -12,6 +12,8 @@ look, and both get what was stored first.
 from __future__ import annotations
 
 import contextlib
+import functools
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -19,6 +21,7 @@ from typing import Any, NamedTuple
 from mqcore.errors import AddressError, Error, PluginError, UnknownTransport, UsageError
 from mqcore.options import CORE, Option, rows_of
 from mqcore.spi.capability import declared_gaps, unavailable
+from mqcore.spi.filter import FILTER_ABI
 from mqcore.spi.resolver import REFRESH, RESOLVER_ABI
 from mqcore.spi.transport import KINDS, TRANSPORT_ABI
 
@@ -26,6 +29,12 @@ PATTERN_ABI = 1  # of spi/pattern.pxd; a test compares them
 
 STREAM = ("resolve", "may_block", "check", "adopt", "listen", "connect", "finish", "tune", "names",
           "pid")
+WANTED = {  # kind of transport: what it must have besides a scheme
+    "stream": STREAM,
+    "engine": (*STREAM, "accepts", "open"),
+    "stack": ("below", "check"),
+    "inproc": ("check",),
+}
 RESOLVER = ("scheme", "check", "may_block", "look_up", "watch")
 
 
@@ -38,7 +47,7 @@ FOREIGN = ("binary incompatibility", "wrong signature", "does not export expecte
 class PluginInfo(NamedTuple):
     """One line of `mq info`. `refused` is the reason, "" for a plug-in that works."""
 
-    kind: str  # "transport", "resolver" or "pattern"
+    kind: str  # "transport", "filter", "resolver" or "pattern"
     name: str
     distribution: str
     version: str
@@ -95,6 +104,9 @@ class Registry:
     def known(self) -> tuple[str, ...]:
         """The names that entry points claim, good or bad."""
         return tuple(sorted(self._scan()))
+
+    def claims(self, name: str) -> bool:
+        return name in self._loaded or name in self._scan()
 
     def find(self, name: str) -> Any:
         """The plug-in, KeyError if nobody claims the name, PluginError if it is refused."""
@@ -223,7 +235,7 @@ class Registry:
         missing = [a for a in self._wanted(plugin) if not hasattr(plugin, a)]
         if missing:
             return self._refuse(name, who, f"lacks {', '.join(missing)}", f"update {distribution}")
-        own = plugin.name if self.kind == "pattern" else plugin.scheme
+        own = plugin.scheme if self.kind in ("transport", "resolver") else plugin.name
         if own != name:
             return self._refuse(name, who, f"calls itself {own!r}", f"update {distribution}")
         try:
@@ -240,10 +252,12 @@ class Registry:
             return ("name", "peers", "options")
         if self.kind == "resolver":
             return RESOLVER
+        if self.kind == "filter":
+            return ("name", "split", "join", "check", "open", "options")
         kind = getattr(plugin, "kind", None)
         if kind not in KINDS:
             return (f"a kind of {', '.join(KINDS)} (it has {kind!r})",)
-        return ("scheme", *STREAM) if kind == "stream" else ("scheme", "check")
+        return ("scheme", *WANTED[kind])
 
     def _refuse(self, name: str, who: str, what: str, remedy: str,
                 cause: BaseException | None = None) -> _Refusal:
@@ -271,15 +285,23 @@ def _rebuild(distribution: str) -> str:
            "pip install --no-build-isolation --force-reinstall"
 
 
-def _entry_points(group: str) -> Iterable[Any]:
+@functools.lru_cache(maxsize=1)
+def _installed(path: tuple[str, ...]) -> Any:
+    """All groups: whichever is wanted, every distribution's metadata is read (10 ms and more)."""
     # Slow to import, and only the first look-up needs it.
     from importlib.metadata import entry_points
 
-    return entry_points(group=group)
+    return entry_points()
+
+
+def _entry_points(group: str) -> Iterable[Any]:
+    found: Iterable[Any] = _installed(tuple(sys.path)).select(group=group)
+    return found
 
 
 _transports = Registry("transport", "mqcore.transports", TRANSPORT_ABI)
 _resolvers = Registry("resolver", "mqcore.resolvers", RESOLVER_ABI)
+_filters = Registry("filter", "mqcore.filters", FILTER_ABI)
 _patterns = Registry("pattern", "mqcore.protocols", PATTERN_ABI)
 _transports.rival, _resolvers.rival = _resolvers, _transports
 
@@ -290,7 +312,7 @@ def transport(scheme: str) -> Any:
         return _transports.find(scheme)
     except KeyError:
         known = _transports.known()
-        if scheme in _resolvers.known():
+        if _resolvers.claims(scheme):
             raise AddressError(f"{scheme}:// is a resolver's, it can be connected to and not bound",
                                hint="bind to an address of this machine") from None
         known = tuple(sorted({*known, *_resolvers.known()}))
@@ -298,9 +320,19 @@ def transport(scheme: str) -> Any:
                                hint=f"installed: {', '.join(known)}") from None
 
 
+def filter(name: str) -> Any:
+    """The filter that stands so in URLs."""
+    try:
+        return _filters.find(name)
+    except KeyError:
+        known = _filters.known()
+        raise UnknownTransport(f"no filter {name!r} is installed", known=known,
+                               hint=f"installed: {', '.join(known) or 'none'}") from None
+
+
 def resolver(scheme: str) -> Any:
     """The resolver for this URL scheme; None if no resolver claims it."""
-    return _resolvers.find(scheme) if scheme in _resolvers.known() else None
+    return _resolvers.find(scheme) if _resolvers.claims(scheme) else None
 
 
 def pattern(name: str) -> Any:
@@ -318,6 +350,11 @@ def transport_options(scheme: str) -> tuple[Option, ...]:
     return _transports.options(scheme)
 
 
+def filter_options(name: str) -> tuple[Option, ...]:
+    filter(name)
+    return _filters.options(name)
+
+
 def resolver_options(scheme: str) -> tuple[Option, ...]:
     return _resolvers.options(scheme)
 
@@ -329,7 +366,8 @@ def pattern_options(name: str) -> tuple[Option, ...]:
 
 def all_options() -> tuple[Option, ...]:
     """The rows of every plug-in: with TABLE, what the README and the stubs are rendered from."""
-    return _transports.all_options() + _resolvers.all_options() + _patterns.all_options()
+    return (_transports.all_options() + _filters.all_options() + _resolvers.all_options()
+            + _patterns.all_options())
 
 
 def lend(kind: str, plugin: Any, who: str) -> contextlib.AbstractContextManager[None]:
@@ -340,6 +378,11 @@ def lend(kind: str, plugin: Any, who: str) -> contextlib.AbstractContextManager[
 def transports() -> list[PluginInfo]:
     """What is installed and what was refused, for `mq info`."""
     return _transports.infos()
+
+
+def filters() -> list[PluginInfo]:
+    """What is installed and what was refused, for `mq info`."""
+    return _filters.infos()
 
 
 def resolvers() -> list[PluginInfo]:

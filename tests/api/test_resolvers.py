@@ -7,10 +7,12 @@ import signal
 import socket
 
 import pytest
+from doors import plugged
 from waiting import until
 
 import mqcore as mq
 from mqcore.spi import registry
+from mqcore.spi.filter import FilterSession, StreamFilter
 
 
 class Peers:
@@ -173,6 +175,39 @@ def test_mistakes_are_told_at_the_call(ctx, peers):
     assert push.endpoints == ()
     with pytest.raises(mq.UnknownTransport, match="installed: .*dns.*file.*tcp"):
         push.connect("dsn://localhost:5")
+
+
+class Turned(FilterSession):
+    """Every byte the other way round."""
+
+    def receive(self, data):
+        return bytes(255 - byte for byte in data)
+
+    def send(self, data):
+        self._passing += self.receive(data)
+
+
+class Turning(StreamFilter):
+    name = "turned"
+
+    def open(self, own, role, options):
+        return Turned()
+
+
+def test_filters_before_it_are_every_members(ctx, peers):
+    with plugged("filter", Turning()):
+        pull = ctx.socket("pull", bind="turned+tcp://127.0.0.1:0")
+        plain = url_of(pull).removeprefix("turned+")
+        push = ctx.socket("push")
+        endpoint = push.connect(f"turned+{peers.say(plain).url}", wait=10)
+        assert members(endpoint) == [url_of(pull)]
+        assert str(endpoint) == f"turned+{peers.url}"
+        push.send(b"x")
+        assert pull.recv(timeout=10) == b"x"
+        with pytest.raises(mq.UnknownTransport, match="no filter 'turnd' is installed"):
+            push.connect(f"turnd+{peers.url}")
+        push.close()
+        pull.close()
 
 
 def test_inproc_members(ctx, peers):

@@ -60,8 +60,13 @@ class Program:
         )
 
     def kill(self) -> None:
+        """Asked first: a program that has started others ends them."""
         if self.process.poll() is None:
-            self.process.kill()
+            self.process.terminate()
+            try:
+                self.process.wait(timeout=10)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
         self.process.wait()
         for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
             if pipe is not None:

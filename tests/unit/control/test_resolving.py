@@ -301,7 +301,8 @@ def test_it_is_as_well_as_its_best_member(world):
     for who, states, expected in [
         (a, ("waiting",), "connecting"), (b, ("waiting",), "waiting"),
         (b, ("connecting", "handshaking"), "connecting"), (b, ("connected",), "connected"),
-        (a, ("connecting", "handshaking", "connected"), "connected"), (b, ("waiting",), "connected"),
+        (a, ("connecting", "handshaking", "connected"), "connected"),
+        (b, ("waiting",), "connected"),
         (a, ("waiting",), "waiting"), (a, ("connecting", "stopped"), "waiting"),
         (b, ("connecting",), "connecting"), (b, ("stopped",), "stopped"),
         (b, ("connecting", "connected"), "connected"), (b, ("closed",), "stopped"),

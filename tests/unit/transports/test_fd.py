@@ -8,10 +8,10 @@ import tempfile
 import threading
 
 import pytest
+from mqcore.transports.fd import Fd
 
 from mqcore.errors import AddressError
 from mqcore.spi import registry
-from mqcore.transports.fd import Fd
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from mqcore import options
 from mqcore.errors import PluginError, UnknownTransport, UsageError
 from mqcore.spi import registry
 from mqcore.spi.registry import Registry
+from mqcore.spi.resolver import RESOLVER_ABI
 from mqcore.spi.transport import TRANSPORT_ABI
 
 GOOD = """
@@ -83,7 +84,7 @@ BAD = {
     "abi-new": (good("bad") + "T.abi = 99", "was made for ABI 99, this mqcore has 1; .*mqcore"),
     "abi-old": (good("bad") + "T.abi = 0", "was made for ABI 0, this mqcore has 1; update mq-bad"),
     "lacks": ("class transport:\n abi = 1\n kind = 'stream'\n scheme = 'bad'", "lacks resolve"),
-    "kind": ("class transport:\n abi = 1\n kind = 'magic'", "lacks a kind of stream, .*'magic'"),
+    "kind": ("class transport:\n abi = 1\n kind = 'magic'", "lacks a kind of stream, "),
     "name": (good("other"), "calls itself 'other'"),
     "rows": (good("bad", [("colour",)]), "has malformed option rows"),
     "row-type": (good("bad", [("colour", "float", 1, "")]), "unknown type 'float'"),
@@ -162,6 +163,62 @@ def test_a_row_that_patterns_share_names_them_all(install):
     row, = patterns.all_options()
     assert row.name == "probe" and row.patterns == ("one", "two")
     assert "| one, two |" in options.render_table([row])
+
+
+RESOLVER = """
+from mqcore.spi.resolver import Resolver
+class R(Resolver):
+    scheme = "{name}"
+    options = {rows}
+resolver = R()
+"""
+
+
+@pytest.fixture
+def resolvers():
+    return Registry("resolver", "mqcore.resolvers", RESOLVER_ABI)
+
+
+def test_resolvers_are_found_like_the_others(install, resolvers):
+    install("mq-good", "good", RESOLVER.format(name="good", rows=[("zone", "text", "a", "where")]),
+            "mqcore.resolvers", "resolver")
+    assert resolvers.find("good").scheme == "good"
+    assert [row.name for row in resolvers.options("good")] == ["zone", "refresh"]
+    infos = {i.name: i for i in registry.resolvers()}
+    assert infos["dns"].distribution == "mqcore" and infos["dns"].kind == "resolver"
+    assert not infos["dns"].refused and not infos["file"].refused and infos["file"].doc
+    assert registry.resolver("tcp") is None and registry.resolver("dns").scheme == "dns"
+
+
+@pytest.mark.parametrize(("text", "message"), [
+    ("resolver = 7", "has no attribute 'abi'"),
+    (RESOLVER.format(name="bad", rows=()) + "R.abi = 99", "was made for ABI 99"),
+    ("class resolver:\n abi = 1\n scheme = 'bad'", "lacks check, may_block, look_up, watch"),
+    (RESOLVER.format(name="other", rows=()), "calls itself 'other'"),
+    (RESOLVER.format(name="bad", rows=[("refresh", "int", 1, "")]),
+     "and mqcore both claim the option 'refresh'"),
+    ("import no_such_module_here", "does not import"),
+])
+def test_a_bad_resolver_harms_nobody(install, resolvers, text, message):
+    install("mq-bad", "bad", text, "mqcore.resolvers", "resolver")
+    with pytest.raises(PluginError, match=message) as caught:
+        resolvers.find("bad")
+    assert caught.value.distribution == "mq-bad 2.5" and caught.value.remedy
+    assert resolvers.find("dns")
+    refused = {i.name: i.refused for i in resolvers.infos()}
+    assert refused["bad"] and not refused["dns"]
+
+
+def test_a_scheme_of_a_transport_and_a_resolver_is_refused_as_both(install, transports, resolvers):
+    transports.rival, resolvers.rival = resolvers, transports
+    install("mq-one", "both", good("both"))
+    install("mq-two", "both", RESOLVER.format(name="both", rows=()), "mqcore.resolvers", "resolver")
+    for plugins, first, second in ((transports, "mq-one", "mq-two"),
+                                   (resolvers, "mq-two", "mq-one")):
+        with pytest.raises(PluginError, match=f"'both' of {first} 2.5 is a .* of {second} 2.5"):
+            plugins.find("both")
+        assert [i.refused != "" for i in plugins.infos() if i.name == "both"] == [True]
+    assert transports.find("tcp") and resolvers.find("dns")
 
 
 def test_many_threads_get_one_object(install, transports):

@@ -5,10 +5,10 @@ import os
 import socket
 
 import pytest
-
-from mqcore.errors import AddressError, BindError
 from mqcore.transports import vsock
 from mqcore.transports.vsock import ANY, FAMILY, Vsock, parse
+
+from mqcore.errors import AddressError, BindError
 
 
 @pytest.fixture
@@ -58,7 +58,9 @@ def test_addresses_that_are_wrong(plugin, address, role, position, message):
 
 
 def test_a_kernel_without_it(plugin, opts, monkeypatch):
+    assert bool(plugin.unavailable()) == bool(no_vsock)
     monkeypatch.setattr(vsock, "FAMILY", 46)  # above every family that there is
+    assert "this kernel has no vsock" in plugin.unavailable()
     with pytest.raises(BindError, match="listen on vsock://.:5.*this kernel has no vsock"):
         plugin.listen("*:5", opts)
     with pytest.raises(OSError) as caught:

@@ -1,0 +1,85 @@
+"""Route: what a URL's scheme stands for, filters and transport, looked up and judged.
+
+    zstd+wss://host:443/path  ->  filters zstd, ws, tls; transport tcp; address host:443
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from mqcore.errors import AddressError
+from mqcore.options import Option
+from mqcore.spi import registry
+from mqcore.spi.url import Url, render
+
+
+class Route:
+    """`filters` are (plug-in, its part of the address), the outermost first; `address` is what is
+    left of the URL's for the transport. AddressError in terms of the whole URL."""
+
+    def __init__(self, url: Url, role: str) -> None:
+        self.url = url
+        self.role = role
+        top = registry.transport(url.transport)
+        names = list(url.filters)
+        self.transport = top
+        if top.kind == "stack":
+            *below, last = top.below.split("+")
+            names += below
+            self.transport = registry.transport(last)
+        if names and self.transport.kind != "stream":
+            raise AddressError(f"{url.text!r}: filters go over a stream of bytes, and "
+                               f"{self.transport.scheme} is none", position=0,
+                               hint="leave them out, or take another transport")
+        self.address = url.address
+        self.filters: list[tuple[Any, Any]] = []
+        try:
+            for name in names:
+                plugin = registry.filter(name)
+                self.address, own = plugin.split(self.address, role)
+                self.filters.append((plugin, own))
+        except AddressError as error:
+            raise url.locate(error) from None
+
+    @classmethod
+    def plain(cls, transport: Any, url: Url, role: str) -> Route:
+        """A transport that is at hand, and no filters."""
+        route = cls.__new__(cls)
+        route.url, route.role, route.transport = url, role, transport
+        route.address, route.filters = url.address, []
+        return route
+
+    def rows(self) -> tuple[Option, ...]:
+        """The option rows of everything on the way."""
+        rows = {row.name: row for row in registry.transport_options(self.transport.scheme)}
+        for plugin, _ in self.filters:
+            rows.update((row.name, row) for row in registry.filter_options(plugin.name))
+        return tuple(rows.values())
+
+    def check(self, options: Mapping[str, Any]) -> None:
+        """Everything that can be found wrong before the network is touched."""
+        try:
+            self.transport.check(self.address, self.role)
+            for plugin, own in self.filters:
+                plugin.check(own, self.role, options)
+        except AddressError as error:
+            raise self.url.locate(error) from None
+
+    def show(self, address: str) -> str:
+        """The URL of a transport's address, as the user would write it."""
+        for plugin, own in reversed(self.filters):
+            address = plugin.join(address, own)
+        return render(self.url.transport, address, self.url.filters)
+
+    def sessions(self, options: Mapping[str, Any]) -> list[Any]:
+        """One connection's filters, the outermost first."""
+        opened: list[Any] = []
+        try:
+            for plugin, own in self.filters:
+                opened.append(plugin.open(own, self.role, options))
+        except BaseException:
+            for session in opened:
+                session.close()
+            raise
+        return opened

@@ -1,0 +1,181 @@
+"""Upgrade: what a connection must go through before it carries messages.
+
+A generator says "read" or "write" when it must wait for its descriptor, and returns what it has
+made: `pass_filters` below for the handshakes of filters, a transport's own `open` for a message
+engine. It runs on the control thread, in small steps, until it is done, has failed, or its time is
+over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Callable, Generator
+from typing import Any
+
+from mqcore.control.loop import ControlLoop, Timer
+from mqcore.spi.filter import Refused
+
+PIECE = 64 * 1024
+
+
+class Upgrade:
+    """`on_done(result)` or `on_failed(error, fatal)`, once, on the control thread. `error` is
+    Refused (the peer does not fit: `fatal`), OSError, or whatever a plug-in raised. The descriptor
+    stays the caller's."""
+
+    def __init__(self, loop: ControlLoop, sock: socket.socket, steps: Generator[str, None, Any],
+                 timeout: float | None, on_done: Callable[[Any], None],
+                 on_failed: Callable[[BaseException, bool], None]) -> None:
+        self.loop = loop
+        self.sock = sock
+        self.sessions: list[Any] = []  # filters that end with it
+        self._steps: Generator[str, None, Any] | None = steps
+        self._timeout = timeout
+        self._on_done = on_done
+        self._on_failed = on_failed
+        self._timer: Timer | None = None
+        self._waits = ""
+
+    def start(self) -> None:
+        """On the control thread."""
+        if self._timeout:
+            self._timer = self.loop.call_at(self.loop.clock() + self._timeout, self._too_late)
+        self._step()
+
+    def stop(self) -> None:
+        """On the control thread: nothing is told any more. Idempotent."""
+        steps, self._steps = self._steps, None
+        if steps is None:
+            return
+        self._rest()
+        if self._timer is not None:
+            self._timer.cancel()
+        steps.close()
+
+    def _rest(self) -> None:
+        if self._waits:
+            self.loop.remove(self.sock.fileno())
+            self._waits = ""
+
+    def _step(self) -> None:
+        if self._steps is None:
+            return
+        try:
+            wants = next(self._steps)
+        except StopIteration as end:
+            made = end.value  # the except clause forgets its name
+            self._end(lambda: self._on_done(made))
+        except Exception as error:  # a plug-in's, of whatever kind
+            fatal = isinstance(error, Refused)
+            failed = error
+            self._end(lambda: self._on_failed(failed, fatal))
+        else:
+            if wants != self._waits:
+                self._rest()
+                watch = self.loop.add_writer if wants == "write" else self.loop.add_reader
+                watch(self.sock.fileno(), self._step)
+                self._waits = wants
+
+    def _too_late(self) -> None:
+        steps = self._steps
+        if steps is not None:
+            steps.close()
+            error = TimeoutError(f"the handshake was not complete after {self._timeout:g} s")
+            self._end(lambda: self._on_failed(error, False))
+
+    def _end(self, tell: Callable[[], None]) -> None:
+        self._steps = None
+        self._rest()
+        if self._timer is not None:
+            self._timer.cancel()
+        tell()
+
+
+class Climb:
+    """Handshakes of a chain of filters, the innermost first. Bytes in, bytes out; no I/O."""
+
+    def __init__(self, sessions: list[Any]) -> None:
+        self.chain = sessions[::-1]  # the innermost first
+        self.out = bytearray()  # for the descriptor
+        self.left = b""  # what came for above all of them
+        self._at = 0  # the one whose handshake is under way
+        self.chain[0].start()
+        self._say(0)
+        self._advance(b"")
+
+    @property
+    def done(self) -> bool:
+        return self._at == len(self.chain)
+
+    def _say(self, i: int) -> None:
+        """What filter i has to say, through those below it."""
+        data = self.chain[i].outgoing()
+        for below in self.chain[:i][::-1]:
+            if not data:
+                return
+            below.send(data)
+            data = below.outgoing()
+        self.out += data
+
+    def _take(self, i: int, data: bytes) -> bytes:
+        plain = self.chain[i].receive(data)
+        self._say(i)
+        if self.chain[i].ended:
+            raise Refused("the peer ended the connection during the handshake")
+        return bytes(plain)
+
+    def feed(self, data: bytes) -> None:
+        """Bytes of the descriptor. Raises Refused; `out` may hold last words then."""
+        for i in range(min(self._at + 1, len(self.chain))):
+            if data:
+                data = self._take(i, data)
+        self._advance(data)
+
+    def last_words(self) -> bytes:
+        """After Refused: what the filters still want the peer to know."""
+        self._say(min(self._at, len(self.chain) - 1))
+        return bytes(self.out)
+
+    def _advance(self, data: bytes) -> None:
+        """On to the next filter whenever one is done; `data` came for above it."""
+        while not self.done and self.chain[self._at].established:
+            self._at += 1
+            if not self.done:
+                self.chain[self._at].start()
+                self._say(self._at)
+                if data:
+                    data = self._take(self._at, data)
+        if self.done:
+            self.left += data
+
+
+def pass_filters(sock: socket.socket, sessions: list[Any]) -> Generator[str, None, bytes]:
+    """The handshakes of all filters over a non-blocking socket. Returns the bytes that came behind
+    them. Raises Refused or OSError. The sessions stay the caller's."""
+    climb = Climb(sessions)
+    while True:
+        yield from _flush(sock, climb.out)
+        if climb.done:
+            return climb.left
+        try:
+            data = sock.recv(PIECE)
+        except BlockingIOError:
+            yield "read"
+            continue
+        if not data:
+            raise ConnectionError("the peer closed the connection during the handshake")
+        try:
+            climb.feed(data)
+        except Refused:
+            with contextlib.suppress(Exception):  # the refusal is what matters
+                sock.send(climb.last_words())
+            raise
+
+
+def _flush(sock: socket.socket, out: bytearray) -> Generator[str, None, None]:
+    while out:
+        try:
+            del out[:sock.send(out)]
+        except BlockingIOError:
+            yield "write"

@@ -1,0 +1,224 @@
+"""The pump of a stream behind filters.
+
+In: what is read goes through the filter into a slab, and from there to the codec as any bytes do.
+Out: a chunk of the batch goes through the filter into `wire`, and counts as written when all that
+it became is in the kernel. If the link breaks in between, the messages of that chunk may have been
+received or not: they are counted as half written, never sent again.
+"""
+
+from libc.stdint cimport int64_t, uint8_t
+
+from mqcore.base.bytes cimport bytes_fini
+from mqcore.base.clock cimport now_ns
+from mqcore.base.includes cimport iovec
+from mqcore.base.slab cimport Owner, owner_data, owner_release, slab_new
+from mqcore.base.status cimport MQ_DONE, MQ_NEED_DATA, MQ_NOMEM, MQ_OK
+from mqcore.link.engine cimport (
+    DOWN_HANDSHAKE, DOWN_MEMORY, DOWN_PEER, DOWN_PROTOCOL, E_IN, E_OUT, ENGINE_ACTIVE, ENGINE_DEAD,
+    ENGINE_HANDSHAKE, Engine, PumpOps,
+)
+from mqcore.link.session cimport session_end, session_fail, session_rearm, session_want
+from mqcore.link.stream cimport (
+    stream_encode, stream_fill, stream_gather, stream_pending, stream_slab, stream_spare,
+    stream_use, stream_wrote,
+)
+from mqcore.reactor.includes cimport EAGAIN, EINTR, errno, read, write
+from mqcore.reactor.poller cimport READY_IN, READY_OUT
+from mqcore.wire.codec cimport BATCH_IOV
+
+cdef enum:
+    TURN = 256 * 1024
+    CHUNK = 128 * 1024        # of the batch through the filter at a time
+    KEEP = 16 * 1024          # an idle connection keeps no more memory than this for its output
+
+
+# -- in --------------------------------------------------------------------------------------------
+
+cdef bint _refuse(Engine* e, int rc) noexcept nogil:
+    """The filter cannot go on; its last words (an alert, say) as far as the kernel takes them."""
+    cdef int code = DOWN_PROTOCOL if e.state == ENGINE_ACTIVE else DOWN_HANDSHAKE
+    if rc == MQ_NOMEM:
+        session_end(e, DOWN_MEMORY, b"out of memory in a filter", 0)
+        return False
+    _send(e)
+    if e.state != ENGINE_DEAD:
+        session_end(e, code, e.filter.reason, 1)
+    return False
+
+
+cdef bint _pull(Engine* e, const uint8_t* data, size_t n) noexcept nogil:
+    """Bytes through the filter to the codec; with n = 0 what it still has. True: go on reading."""
+    cdef size_t made
+    cdef int rc
+    while True:
+        if not stream_slab(e, 1):
+            return False
+        made = 0
+        rc = e.filter.ops.decode(e.filter, data, n, owner_data(e.slab), e.slab.capacity, &made,
+                                 &e.wire)
+        n = 0
+        e.filter_more = rc == MQ_OK or rc == MQ_DONE
+        if made:
+            stream_fill(e, made)
+            if not stream_use(e):
+                return False
+        if rc == MQ_NEED_DATA:
+            return True
+        if rc == MQ_DONE:
+            session_end(e, DOWN_PEER, b"the peer ended the connection", 0)
+            return False
+        if rc != MQ_OK:
+            return _refuse(e, rc)
+
+
+cdef void _read_into(Engine* e, Owner* raw) noexcept nogil:
+    cdef size_t budget = TURN
+    cdef ssize_t n
+    while True:
+        n = read(e.fd, owner_data(raw), raw.capacity)
+        if n <= 0:
+            if n < 0 and errno == EINTR:
+                continue
+            if n < 0 and errno == EAGAIN:
+                stream_spare(e)
+                session_rearm(e, READY_IN)
+            elif n == 0:
+                session_end(e, DOWN_PEER, b"the peer closed the connection", 0)
+            else:
+                session_fail(e, b"the connection broke")
+            return
+        e.heard = now_ns()
+        if e.link != NULL:
+            e.link.traffic.reads.fetch_add(1)
+            e.link.traffic.bytes_in.fetch_add(n)
+        if not _pull(e, owner_data(raw), n):
+            return
+        if <size_t> n < raw.capacity and not e.hup:
+            stream_spare(e)
+            session_rearm(e, READY_IN)
+            return            # short read: the kernel has no more, the next byte gives an edge
+        if budget < <size_t> n:
+            e.word.fetch_or(E_IN)
+            return            # others' turn; the note brings us back
+        budget -= n
+
+
+cdef void _read(Engine* e) noexcept nogil:
+    cdef Owner* raw
+    if e.input.pos != e.input.end or e.in_blocked:
+        e.in_blocked = 0
+        if not stream_use(e):  # what is held comes first: no poller announces it
+            return
+    if e.filter_more and not _pull(e, NULL, 0):
+        return
+    raw = slab_new(e.plane.pool, 1)
+    if raw == NULL:
+        session_end(e, DOWN_MEMORY, b"out of memory", 0)
+        return
+    _read_into(e, raw)
+    owner_release(raw)
+
+
+# -- out -------------------------------------------------------------------------------------------
+
+cdef bint _chunk(Engine* e) noexcept nogil:
+    """The next piece of the output through the filter. False: nothing there, or dead."""
+    cdef iovec[BATCH_IOV + 1] iov
+    cdef size_t total = 0
+    cdef size_t ctl = 0
+    cdef int parts, i, rc
+    if e.state != ENGINE_ACTIVE and e.state != ENGINE_HANDSHAKE:
+        return False
+    if e.batch.total == 0:
+        stream_encode(e)
+        if e.state == ENGINE_DEAD:
+            return False
+    if e.batch.sent == 0:
+        ctl = e.codec.ctl.n - e.ctl_sent
+    parts = stream_gather(e, iov)
+    for i in range(parts):
+        if total + iov[i].iov_len >= CHUNK + ctl:
+            iov[i].iov_len = CHUNK + ctl - total
+            parts = i + 1
+        total += iov[i].iov_len
+        if i + 1 == parts:
+            break
+    if total == 0:
+        return False
+    e.wire_from = e.wire.n
+    rc = e.filter.ops.encode(e.filter, iov, parts, &e.wire)
+    if rc:
+        _refuse(e, rc)
+        return False
+    if ctl:                   # nobody counts these: they are the filter's now
+        e.codec.ctl.n = 0
+        e.ctl_sent = 0
+    e.wire_mark = e.wire.n
+    e.wire_plain = total - ctl
+    return True
+
+
+cdef bint _send(Engine* e) noexcept nogil:
+    """What is in `wire`, until the kernel takes no more. True: all of it is out."""
+    cdef ssize_t n
+    while e.wire_sent < e.wire.n:
+        n = write(e.fd, e.wire.at + e.wire_sent, e.wire.n - e.wire_sent)
+        if n < 0:
+            if errno == EINTR:
+                continue
+            if errno == EAGAIN:
+                e.out_blocked = 1
+                session_want(e)
+                session_rearm(e, READY_OUT)
+            else:
+                session_fail(e, b"the connection broke")
+            return False
+        if e.link != NULL:
+            e.link.traffic.writes.fetch_add(1)
+            e.link.traffic.bytes_out.fetch_add(n)
+        e.said = now_ns()
+        e.wire_sent += n
+        if e.wire_plain and e.wire_sent >= e.wire_mark:
+            stream_wrote(e, e.wire_plain)
+            e.wire_plain = 0
+    e.wire.n = 0
+    e.wire_sent = 0
+    return True
+
+
+cdef void _write(Engine* e) noexcept nogil:
+    cdef size_t budget = TURN
+    while _send(e):
+        if budget < CHUNK:
+            e.word.fetch_or(E_OUT)
+            return
+        budget -= CHUNK
+        if not _chunk(e):
+            break
+    if e.wire.n == 0 and e.wire.cap > KEEP:
+        bytes_fini(&e.wire)
+
+
+cdef int64_t _pending(Engine* e) noexcept nogil:
+    return stream_pending(e) + <int64_t> (e.wire.n - e.wire_sent)
+
+
+cdef void _finish(Engine* e) noexcept nogil:
+    """The filter's own end, if it can be said now."""
+    if e.wire_sent == e.wire.n and e.filter.ops.finish != NULL:
+        e.wire.n = 0
+        if e.filter.ops.finish(e.filter, &e.wire) == MQ_OK and e.wire.n:
+            write(e.fd, e.wire.at, e.wire.n)  # what does not fit is not said
+        e.wire.n = 0
+        e.wire_sent = 0
+
+
+cdef PumpOps PUMP
+PUMP.read = _read
+PUMP.write = _write
+PUMP.pending = _pending
+PUMP.finish = _finish
+
+
+cdef const PumpOps* filtered_pump() noexcept nogil:
+    return &PUMP

@@ -1,0 +1,222 @@
+"""The pump of a message engine: whole messages between its operations and the lanes.
+
+Where the descriptor carries a stream as well, the handshake and the heartbeats go through
+stream.pyx on it; its end is not the end of the session before the last message has been taken.
+"""
+
+from libc.stdint cimport int64_t
+
+from mqcore.base.clock cimport now_ns
+from mqcore.base.message cimport (
+    MSG_CONTROL, MSG_MORE, Msg, msg_close, msg_size, vec_clear, vec_push,
+)
+from mqcore.base.status cimport (
+    MQ_AGAIN, MQ_GONE, MQ_NOMEM, MQ_OK, MQ_PROTOCOL, MQ_UNSUPPORTED,
+)
+from mqcore.link.engine cimport (
+    DOWN_MEMORY, DOWN_PEER, DOWN_PROTOCOL, E_OUT, E_WAKE, ENGINE_ACTIVE, Engine, PumpOps,
+)
+from mqcore.link.pipe cimport EVENT_WRITE
+from mqcore.link.session cimport (
+    session_end, session_publish, session_put, session_rearm, session_room, session_want,
+)
+from mqcore.link.stream cimport stream_pending, stream_read, stream_write
+from mqcore.reactor.poller cimport READY_IN, READY_OUT
+from mqcore.spi.message_engine cimport ENGINE_STREAM
+from mqcore.spi.pipe cimport lane_read, lane_show, parts_size
+
+cdef enum:
+    TURN = 256 * 1024
+    PARTS = 64                # taken at a time
+
+cdef const char* TOO_LARGE = b"a message is larger than max_message_size"
+cdef const char* CLOSED = b"the peer closed the connection"
+
+
+cdef bint _start(Engine* e) noexcept nogil:
+    """Once, when the peer is there."""
+    cdef int rc
+    if e.media_started:
+        return True
+    e.media.fd = e.fd
+    e.media.pool = e.plane.pool
+    e.media.max_message_size = e.config.max_message_size
+    e.media.connected = e.config.connected
+    rc = e.media.ops.start(e.media)
+    if rc == MQ_OK and e.media.wake >= 0 and e.plane.poller.add(
+            e.watch.set, e.media.wake, <void*> (<size_t> e | 1)) < 0:
+        rc = MQ_NOMEM
+    if rc:
+        _over(e, rc)
+        return False
+    e.media_started = 1
+    return True
+
+
+cdef void _over(Engine* e, int rc) noexcept nogil:
+    if rc == MQ_NOMEM:
+        session_end(e, DOWN_MEMORY, b"out of memory in a message engine", 0)
+    elif rc == MQ_GONE:
+        session_end(e, DOWN_PEER, e.media.reason if e.media.reason != NULL else CLOSED, 0)
+    else:
+        session_end(e, DOWN_PROTOCOL, e.media.reason, 1)
+
+
+# -- in --------------------------------------------------------------------------------------------
+
+cdef int _put(Engine* e, Msg* parts, size_t n, int64_t* bytes) noexcept nogil:
+    """Into the lane. MQ_OK, or the session has ended."""
+    cdef int rc
+    bytes[0] = parts_size(parts, n)
+    e.heard = now_ns()
+    e.link.traffic.bytes_in.fetch_add(bytes[0])
+    rc = session_put(e, parts, n)
+    if rc == MQ_PROTOCOL:
+        session_end(e, DOWN_PROTOCOL, TOO_LARGE, 1)
+    elif rc:
+        session_end(e, DOWN_MEMORY, b"out of memory while reading", 0)
+    return rc
+
+
+cdef void messages_take(Engine* e) noexcept nogil:
+    cdef Msg[PARTS] parts
+    cdef int64_t budget = TURN
+    cdef int64_t bytes
+    cdef size_t n, room
+    cdef int rc = MQ_OK
+    if e.state != ENGINE_ACTIVE or not _start(e):
+        return
+    e.in_blocked = 0
+    while rc == MQ_OK:
+        room = session_room(e)
+        if room == 0:
+            e.in_blocked = 1
+            session_publish(e)
+            return
+        if budget < 0:
+            e.word.fetch_or(E_WAKE)
+            session_publish(e)
+            return            # others' turn; the note brings us back
+        n = 0
+        bytes = 0
+        rc = e.media.ops.read(e.media, parts, room if room < PARTS else PARTS, &n)
+        if n and _put(e, parts, n, &bytes):
+            return
+        budget -= bytes + 64
+    session_publish(e)
+    if rc != MQ_AGAIN:
+        _over(e, rc)
+    elif e.ended:
+        session_end(e, DOWN_PEER, CLOSED, 0)
+    elif not e.media.ops.flags & ENGINE_STREAM:
+        session_rearm(e, READY_IN)
+
+
+cdef void _read(Engine* e) noexcept nogil:
+    if e.media.ops.flags & ENGINE_STREAM and not e.ended:
+        stream_read(e)
+    messages_take(e)
+
+
+# -- out -------------------------------------------------------------------------------------------
+
+cdef bint _hold(Engine* e) noexcept nogil:
+    """The next message of the lane. False: there is none, or no memory for it."""
+    cdef Msg m
+    cdef bint more = True
+    while more and lane_read(e.out, &m):
+        more = m.flags & MSG_MORE
+        e.out.r_bytes += <int64_t> msg_size(&m)
+        if vec_push(&e.held, &m):
+            msg_close(&m)
+            session_end(e, DOWN_MEMORY, b"out of memory while writing", 0)
+            return False
+    if e.held.n == 0:
+        return False
+    e.out.r_msgs += 1
+    return True
+
+
+cdef int _give(Engine* e, int64_t* size) noexcept nogil:
+    """The message held to the engine. MQ_OK: it is no longer ours."""
+    cdef bint control = e.held.at[0].flags & MSG_CONTROL
+    cdef int rc
+    size[0] = parts_size(e.held.at, e.held.n)
+    rc = e.media.ops.write(e.media, e.held.at, e.held.n)
+    if rc == MQ_OK:
+        e.held.n = 0
+        e.link.traffic.bytes_out.fetch_add(size[0])
+        if not control:
+            e.link.traffic.written.fetch_add(1)
+    elif rc == MQ_UNSUPPORTED:
+        vec_clear(&e.held)
+        if not control:
+            e.link.traffic.unsendable.fetch_add(1)
+        rc = MQ_OK
+    return rc
+
+
+cdef int _give_all(Engine* e) noexcept nogil:
+    """Messages until there is none, or no room, or the turn is over. Ended: MQ_GONE or worse."""
+    cdef int64_t budget = TURN
+    cdef int64_t size = 0
+    cdef int rc = MQ_OK
+    while rc == MQ_OK and (e.held.n or _hold(e)):
+        if budget < 0:
+            e.word.fetch_or(E_OUT)
+            break
+        rc = _give(e, &size)
+        budget -= size + 64
+    return rc
+
+
+cdef void _write(Engine* e) noexcept nogil:
+    cdef int rc
+    cdef int flushed = MQ_OK
+    if e.media.ops.flags & ENGINE_STREAM:
+        stream_write(e)       # the handshake, later heartbeats
+    if e.state != ENGINE_ACTIVE or not e.media_started:
+        return
+    rc = _give_all(e)
+    if e.state != ENGINE_ACTIVE:
+        return
+    e.said = now_ns()
+    if e.media.ops.flush != NULL:
+        flushed = e.media.ops.flush(e.media)
+    if lane_show(e.out):
+        e.port.ops.event(e.pipe, EVENT_WRITE)
+    if rc == MQ_AGAIN:
+        e.out_blocked = 1
+        session_want(e)
+        if not e.media.ops.flags & ENGINE_STREAM:
+            session_rearm(e, READY_OUT)
+    elif rc == MQ_GONE or flushed == MQ_GONE:
+        e.ended = 1           # what it wrote before is still to be read
+        e.out_blocked = 1
+        e.word.fetch_or(E_WAKE)
+    elif rc:
+        _over(e, rc)
+
+
+# -- the end ---------------------------------------------------------------------------------------
+
+cdef int64_t _pending(Engine* e) noexcept nogil:
+    if e.media.ops.pending != NULL:
+        return e.media.ops.pending(e.media) if e.media_started else 0
+    return 0 if e.media.ops.flags & ENGINE_STREAM else stream_pending(e)
+
+
+cdef void _finish(Engine* e) noexcept nogil:
+    if e.media_started and e.media.ops.finish != NULL:
+        e.media.ops.finish(e.media)
+
+
+cdef PumpOps PUMP
+PUMP.read = _read
+PUMP.write = _write
+PUMP.pending = _pending
+PUMP.finish = _finish
+
+
+cdef const PumpOps* messages_pump() noexcept nogil:
+    return &PUMP
