@@ -36,6 +36,7 @@ from mqcore.api.public import (
     Pinned,
     PluginInfo,
     Stats,
+    filters,
     patterns,
     resolvers,
     transports,

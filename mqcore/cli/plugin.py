@@ -89,8 +89,8 @@ def new(name: str, kind: str, cython: bool, into: Path) -> None:
 
 def refuse_taken(name: str, kind: Kind) -> None:
     """A second plug-in of one name would be refused, and the first one with it."""
-    taken = [*mq.patterns()] if kind.attribute == "pattern" else [*mq.transports()]
-    for info in taken:
+    groups = {"pattern": mq.patterns, "filter": mq.filters}
+    for info in groups.get(kind.attribute, lambda: [*mq.transports(), *mq.resolvers()])():
         if info.name == name:
             raise click.UsageError(f"{name!r} is taken by {info.distribution}: take another NAME")
 

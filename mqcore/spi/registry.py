@@ -54,7 +54,7 @@ class PluginInfo(NamedTuple):
     target: str  # "package.module:attribute"
     refused: str
     doc: str
-    form: str = ""  # a transport's kind: "stream", "engine", "stack", "inproc"
+    form: str = ""  # a transport's kind: "stream", "engine", "stack" or "inproc"
     gaps: Mapping[str, str] = NO_GAPS  # what a transport cannot though others can, and why
     unavailable: str = ""  # why it cannot work on this system
 
@@ -85,9 +85,11 @@ class _Refusal(NamedTuple):
 
 
 class Registry:
-    """One group. `abi` is the number that plug-ins must carry."""
+    """One group. `abi` is the number that plug-ins must carry. Groups whose options meet in one URL
+    share their `claims`."""
 
-    def __init__(self, kind: str, group: str, abi: int) -> None:
+    def __init__(self, kind: str, group: str, abi: int,
+                 claims: dict[str, tuple[Option, str]] | None = None) -> None:
         self.kind = kind
         self.group = group
         self.abi = abi
@@ -95,8 +97,9 @@ class Registry:
         self._loaded: dict[str, Any] = {}  # name: plug-in or _Refusal
         self._rows: dict[str, tuple[Option, ...]] = {}
         # option: row, who said so first
-        self._claims: dict[str, tuple[Option, str]] = \
-            {"refresh": (REFRESH, "mqcore")} if kind == "resolver" else {}
+        self._claims: dict[str, tuple[Option, str]] = {} if claims is None else claims
+        if kind == "resolver":
+            self._claims["refresh"] = (REFRESH, "mqcore")
         self.rival: Registry | None = None  # another group whose names may not be ours
 
     # -- looking up --------------------------------------------------------------------------------
@@ -164,7 +167,7 @@ class Registry:
     def lend(self, plugin: Any, who: str) -> Iterator[None]:
         """For tests: `plugin` is installed for as long as the context lasts, and judged like any
         other. PluginError if it is refused, or if its name is taken."""
-        name = str(plugin.scheme if self.kind == "transport" else plugin.name)
+        name = str(plugin.scheme if self.kind in ("transport", "resolver") else plugin.name)
         found = self._scan()
         if name in found:
             owner = found[name][0].distribution
@@ -180,8 +183,8 @@ class Registry:
             del found[name]
             self._loaded.pop(name, None)
             self._rows.pop(name, None)
-            self._claims = {option: claim for option, claim in self._claims.items()
-                            if claim[1] != who}
+            for option in [name for name, claim in self._claims.items() if claim[1] == who]:
+                del self._claims[option]
 
     # -- loading -----------------------------------------------------------------------------------
 
@@ -299,9 +302,10 @@ def _entry_points(group: str) -> Iterable[Any]:
     return found
 
 
-_transports = Registry("transport", "mqcore.transports", TRANSPORT_ABI)
-_resolvers = Registry("resolver", "mqcore.resolvers", RESOLVER_ABI)
-_filters = Registry("filter", "mqcore.filters", FILTER_ABI)
+_link_claims: dict[str, tuple[Option, str]] = {}
+_transports = Registry("transport", "mqcore.transports", TRANSPORT_ABI, _link_claims)
+_resolvers = Registry("resolver", "mqcore.resolvers", RESOLVER_ABI, _link_claims)
+_filters = Registry("filter", "mqcore.filters", FILTER_ABI, _link_claims)
 _patterns = Registry("pattern", "mqcore.protocols", PATTERN_ABI)
 _transports.rival, _resolvers.rival = _resolvers, _transports
 
@@ -371,8 +375,9 @@ def all_options() -> tuple[Option, ...]:
 
 
 def lend(kind: str, plugin: Any, who: str) -> contextlib.AbstractContextManager[None]:
-    """For tests: install a "transport" or a "pattern" for a while."""
-    return {"transport": _transports, "pattern": _patterns}[kind].lend(plugin, who)
+    """For tests: install a "transport", "filter", "resolver" or "pattern" for a while."""
+    groups = {group.kind: group for group in (_transports, _resolvers, _filters, _patterns)}
+    return groups[kind].lend(plugin, who)
 
 
 def transports() -> list[PluginInfo]:

@@ -30,7 +30,8 @@ def test_what_no_packet_holds_is_dropped_and_counted():
         push.send(bytes(64 << 20))
         push.send(b"after")
         assert pull.recv(timeout=20) == b"after"
-        assert push.stats().dropped["unsendable"] == 1
+        [peer] = push.stats().peers.values()
+        assert peer.dropped_out == {"unsendable": 1}
 
 
 def stranger(url):
