@@ -1,58 +1,45 @@
-"""The watch of conftest.py sees what it is there to see."""
+"""The leak watch of the test kit sees what it is there to see."""
 
-import importlib.util
 import os
-import sys
 import threading
-import types
-from pathlib import Path
 
 import pytest
 
-
-@pytest.fixture(scope="module")
-def watch():
-    path = Path(__file__).with_name("conftest.py")
-    spec = importlib.util.spec_from_file_location("the_watch", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+import mqcore.testing
+from mqcore.testing import watch
 
 
-def test_an_open_descriptor(watch):
-    before = watch.descriptors(), watch.threads()
+def test_an_open_descriptor():
+    before = watch.before()
     ends = os.pipe()
     try:
-        [line] = watch.wait_until_clean(*before, grace=0.05)
+        [line] = watch.wait_until_clean(before, grace=0.05)
         assert line.startswith("2 more descriptors") and "pipe:" in line
-        assert watch.wait_until_clean(*before, 2, grace=0.05) == [], "unless the test may keep them"
+        assert watch.wait_until_clean(before, 2, grace=0.05) == [], "unless the test may keep them"
     finally:
         for end in ends:
             os.close(end)
-    assert watch.wait_until_clean(*before, grace=0.05) == []
+    assert watch.wait_until_clean(before, grace=0.05) == []
 
 
-def test_a_running_thread_and_its_end(watch):
-    before = watch.descriptors(), watch.threads()
+def test_a_running_thread_and_its_end():
+    before = watch.before()
     go = threading.Event()
     thread = threading.Thread(target=go.wait)
     thread.start()
-    [line] = watch.wait_until_clean(*before, grace=0.05)
+    [line] = watch.wait_until_clean(before, grace=0.05)
     assert line.startswith("1 more thread")
     threading.Timer(0.05, go.set).start()
-    assert watch.wait_until_clean(*before) == [], "it waits for threads that are about to end"
+    assert watch.wait_until_clean(before) == [], "it waits for threads that are about to end"
     thread.join()
 
 
-def test_counters_of_the_library(watch, monkeypatch):
-    testing = types.ModuleType("mqcore.testing")
-    testing.leaks = lambda: {"handles": 0, "slabs": 2}
-    package = sys.modules.get("mqcore", types.ModuleType("mqcore"))
-    monkeypatch.setitem(sys.modules, "mqcore", package)
-    monkeypatch.setitem(sys.modules, "mqcore.testing", testing)
-    assert watch.counters() == {"slabs": 2}
-    lines = watch.wait_until_clean(watch.descriptors(), watch.threads(), grace=0.05)
+def test_counters_of_the_library(monkeypatch):
+    monkeypatch.setattr(watch, "leaks", lambda: {"handles": 0, "slabs": 2})
+    lines = watch.wait_until_clean(watch.before(), grace=0.05)
     assert lines == ["2 x slabs alive in mqcore"]
+    monkeypatch.undo()
+    assert mqcore.testing.leaks().keys() == {"engines", "links", "slabs"}
 
 
 @pytest.mark.keeps(fds=1, why="this test is about it")

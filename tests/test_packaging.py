@@ -155,13 +155,16 @@ def test_entry_points_resolve(clean):
     groups = {group for group, _, _ in found}
     assert groups >= {"mqcore.transports", "mqcore.protocols", "mqcore.resolvers",
                       "console_scripts"}
+    assert ["pytest11", "mqcore", "mqcore.testing.plugin"] in found
     absent = [value for _, _, value in found if source_of(value.split(":")[0]) is None]
     for group, name, value in found:
         if value in absent:
             continue
-        # the command line needs click and rich: lend it the site-packages that runs the tests
-        lent = {"PYTHONPATH": SITE} if group == "console_scripts" else {}
-        module, attribute = value.split(":")
+        # the command line needs click and rich, the plug-in pytest: lend them the site-packages
+        # that runs the tests
+        lent = {"PYTHONPATH": SITE} if group in ("console_scripts", "pytest11") else {}
+        module, _, attribute = value.partition(":")
+        attribute = attribute or "__name__"
         program = (f"import importlib, json; m = importlib.import_module({module!r});"
                    f"print(json.dumps([m.__file__, hasattr(m, {attribute!r})]))")
         file, there = ask(clean, program, **lent)

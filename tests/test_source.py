@@ -49,6 +49,7 @@ LONG: dict[str, str] = {
     "mqcore/sock/sock.pyx": "everything that happens with the lock held on the way of a message",
     "mqcore/api/aio.py": "the awaitable twin of every blocking call",
     "tests/bad_input/test_live_sockets.py": "one list of bad inputs, and what must become of them",
+    "mqcore/testing/transport_suite.py": "one list: what every transport must do",
     "mqcore/journal/core.pyx": "one class: all calls that append, and the same log as a sink",
     "mqcore/journal/log.pyx": "everything that happens with the log's lock held",
     "tests/support/turmoil.py": "the stress programs, run by tests and by sanitizers",

@@ -34,6 +34,7 @@ from mqcore.errors import (
     SocketClosed,
     UsageError,
 )
+from mqcore.link.backoff import Backoff
 from mqcore.spi import registry, url
 from mqcore.spi.filter import Refused
 
@@ -109,6 +110,7 @@ class SocketLinks:
         self.gone: OrderedDict[int, Peer] = OrderedDict()
         # inproc: peer id: endpoint, other, its id
         self.joined: dict[int, tuple[Endpoint, SocketLinks, int]] = {}
+        self.pauses: dict[Endpoint, Backoff] = {}  # of inproc endpoints that connect
         self.watchers: list[Callable[[records.Event], None]] = []
         self.reconnects = 0
         self.report: CloseReport | None = None
@@ -215,7 +217,7 @@ class SocketLinks:
         route, options = self._prepare(text, "connect", given)
         transport = route.transport
         if transport.kind == "inproc":
-            return self._connect_inproc(route.url, transport, options["prio"], of)
+            return self._connect_inproc(route.url, transport, options, of)
         connector: Any = None
 
         def connected(sock: pysocket.socket, remote: str) -> None:
@@ -291,6 +293,7 @@ class SocketLinks:
             return  # the child has let go of it already
         with self.hub.lock:
             node = self.nodes.pop(endpoint, None)
+            self.pauses.pop(endpoint, None)
             joined = [peer for peer, (ep, _, _) in self.joined.items() if ep is endpoint]
             self._forget_inproc(endpoint)
         if node is not None:
@@ -407,7 +410,7 @@ class SocketLinks:
         elif kind == NOTE_DOWN:
             self._down(self.wires.pop(slot, None), code, fatal, text.decode("utf-8", "replace"))
         elif kind == NOTE_GONE:
-            self._pipe_gone(peer)
+            self._pipe_gone(peer, refused=code != 0)
         elif kind == NOTE_PATTERN and self.watchers:
             reason = (records.REASONS[text[0]] if code == 3 and text
                       else text.decode("utf-8", "backslashreplace"))
@@ -503,7 +506,7 @@ class SocketLinks:
         self.emit(records.Listening, endpoint, None, "")
         return endpoint
 
-    def _connect_inproc(self, parsed: url.Url, transport: Any, prio: int,
+    def _connect_inproc(self, parsed: url.Url, transport: Any, options: Mapping[str, Any],
                         of: Endpoint | None) -> Endpoint:
         name = parsed.address
         transport.check(name, "connect")
@@ -514,8 +517,10 @@ class SocketLinks:
             if self.core.closed:
                 raise SocketClosed("the socket is closed")
             self.nodes[endpoint] = None
+            if options["reconnect"] is not None:
+                self.pauses[endpoint] = Backoff(options["reconnect"], options["reconnect_max"])
             self._count(endpoint, True)
-            self._court(endpoint, name, prio)
+            self._court(endpoint, name, options["prio"])
         return endpoint
 
     def _court(self, endpoint: Endpoint, name: str, prio: int) -> None:
@@ -548,18 +553,43 @@ class SocketLinks:
         other.emit(records.Accepted, theirs, other.peers[its_peer], "")
         other.emit(records.Connected, theirs, other.peers[its_peer], "")
 
-    def _pipe_gone(self, number: int) -> None:
-        """A pipe has ended and its messages are dealt with."""
+    def _pipe_gone(self, number: int, refused: bool) -> None:
+        """A pipe has ended and its messages are dealt with. `refused`: the pattern at one end would
+        not have it."""
         joined = self.joined.pop(number, None)
         if joined is None:
             return
         endpoint, _, prio = joined
         peer = self.peers.get(number)
         self._forget_peer(number)
-        self.emit(records.Disconnected, endpoint, peer, "the other end closed")
-        if endpoint.kind == "connect" and endpoint in self.nodes and not self.core.closed:
-            endpoint.move("waiting", PeerError(f"{endpoint.url}: the other end closed"))
+        why = "the pattern refused the peer" if refused else "the other end closed"
+        self.emit(records.Disconnected, endpoint, peer, why)
+        if endpoint.kind != "connect" or endpoint not in self.nodes or self.core.closed:
+            return
+        error = PeerError(f"{endpoint.url}: {why}")
+        pauses = self.pauses.get(endpoint)
+        if not refused:
+            if pauses is not None:
+                pauses.reset()
+            endpoint.move("waiting", error)
             self._court(endpoint, endpoint.url.removeprefix("inproc://"), prio)
+            return
+        if pauses is None:
+            endpoint.move("stopped", error, fatal=True)
+            self._count(endpoint, False)
+            self.emit(records.Stopped, endpoint, None, why)
+            return
+        # like a Connector: who is sent away does not come back at once
+        when = self.hub.loop.clock() + pauses.next()
+        self.hub.loop.call_at(when, self._court_again, endpoint, prio)
+        endpoint.move("waiting", error)
+        self.emit(records.Retrying, endpoint, None, why)
+
+    def _court_again(self, endpoint: Endpoint, prio: int) -> None:
+        with self.hub.lock:
+            core = self.core
+            if endpoint in self.nodes and core is not None and not core.closed:
+                self._court(endpoint, endpoint.url.removeprefix("inproc://"), prio)
 
     def _forget_inproc(self, endpoint: Endpoint) -> None:
         name = endpoint.url.removeprefix("inproc://")

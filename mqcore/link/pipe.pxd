@@ -48,6 +48,7 @@ cdef struct Link:
     Traffic traffic
     int64_t since             # monotonic ns
     uint32_t engine           # slot, 0xffffffff for inproc
+    uint32_t refused          # inproc: an end's pattern has refused the other; set before its end
     # inproc: holds[i] counts what may still touch the socket of end i: the other end while it is
     # attached, and its kicks under way. At zero `let_go` tells that socket, which waits for it when
     # it closes; the link itself may live on with messages that the other end has not read.

@@ -67,6 +67,7 @@ cdef void _attach(Sock* s, Pipe* pipe) noexcept nogil:
     pipe.host = &s.host
     if s.closing.load() == CLOSING_ALL or s.ops.attach(s.pattern, pipe):
         pipe.state = PIPE_REFUSED
+        (<Link*> pipe.link).refused = 1
         pipe.far_ops.close(pipe.far)
         return                # the far side lets go, then TERM comes and frees it
     pipe.state = PIPE_ATTACHED
@@ -103,6 +104,7 @@ cdef void _hangup(Sock* s, Pipe* pipe) noexcept nogil:
     if pipe.state != PIPE_ATTACHED:
         if pipe.state == PIPE_NEW or pipe.state == PIPE_REFUSED:
             pipe.state = PIPE_ENDED
+            _tell_gone(s, pipe)
             link_let_go(link, pipe)
             link_unref(link)
         return
@@ -206,6 +208,11 @@ cdef void _keep_back(Sock* s, Pipe* pipe, MsgVec* back, Msg* m, bint reroute) no
 
 # -- accounts --------------------------------------------------------------------------------------
 
+cdef void _tell_gone(Sock* s, Pipe* pipe) noexcept nogil:
+    plane_note(s.plane, NOTE_GONE, s.port.number, 0xffffffff, pipe.id,
+               <int> (<Link*> pipe.link).refused, 0, NULL, 0)
+
+
 cdef void _settle(Sock* s, Pipe* pipe) noexcept nogil:
     """The pipe's final accounts."""
     cdef Ended* e = <Ended*> calloc(1, sizeof(Ended))
@@ -225,7 +232,7 @@ cdef void _settle(Sock* s, Pipe* pipe) noexcept nogil:
     for i in range(DROP_REASONS):
         s.total.out_dropped[i] += here.out_dropped[i]
         s.total.in_dropped[i] += here.in_dropped[i]
-    plane_note(s.plane, NOTE_GONE, s.port.number, 0xffffffff, pipe.id, 0, 0, NULL, 0)
+    _tell_gone(s, pipe)
     if e == NULL:
         return
     e[0] = here

@@ -1,7 +1,8 @@
 """The test kit: conformance suites for plug-ins, a transport and a clock that do as they are told,
 `leaks()`, and the pytest plug-in. The guide is README.md beside this file.
 
-    TransportSuite, PatternSuite   classes of tests; a plug-in's author subclasses them
+    TransportSuite, FilterSuite, PatternSuite
+                                   classes of tests; a plug-in's author subclasses them
     ScriptedTransport, Link, ...   a stream transport that follows a script (scripted.py)
     ManualClock                    stands still until a test moves it (clock.py)
     installed(kind, plugin)        a plug-in without a distribution, while a test lasts
@@ -18,7 +19,8 @@ import importlib
 from typing import Any
 
 _WHERE = {  # imported when first asked for: the suites need pytest, which leaks() does not
-    "TransportSuite": "transport_suite", "PatternSuite": "pattern_suite", "needs": "suite",
+    "TransportSuite": "transport_suite", "FilterSuite": "filter_suite",
+    "PatternSuite": "pattern_suite", "needs": "suite",
     "ScriptedTransport": "scripted", "Link": "scripted", "Pass": "scripted", "Stall": "scripted",
     "Shut": "scripted", "Reset": "scripted", "Fails": "scripted", "Hangs": "scripted",
     "refused": "scripted", "ManualClock": "clock", "until": "watch",
@@ -34,8 +36,9 @@ def __getattr__(name: str) -> Any:
 
 
 def installed(kind: str, plugin: Any) -> contextlib.AbstractContextManager[None]:
-    """A "transport" or a "pattern" that no distribution brings, installed as long as the context
-    lasts. It is judged like any other: PluginError if it is refused, or if its name is taken."""
+    """A "transport", a "filter" or a "pattern" that no distribution brings, installed as long as
+    the context lasts. It is judged like any other: PluginError if it is refused, or if its name is
+    taken."""
     from mqcore.spi import registry
 
     return registry.lend(kind, plugin, "a test")

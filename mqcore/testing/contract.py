@@ -16,10 +16,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mqcore import options as table
+from mqcore.control.route import Route
 from mqcore.errors import AddressError, AddressInUse, BindError, Error
 from mqcore.spi import registry
 from mqcore.spi.capability import complaints, declared_gaps, unavailable
-from mqcore.spi.url import parse
+from mqcore.spi.url import parse, render
 from mqcore.testing.suite import EXAMPLES, LIMIT, Suite, live, needs
 from mqcore.testing.watch import descriptors
 
@@ -52,24 +53,54 @@ class TransportContract(Suite):
             plugin = registry.transport(plugin.below.rpartition("+")[2])
         return plugin
 
+    def filters(self) -> list[str]:
+        """The names of all filters over it, the outermost first."""
+        names = self.scheme.split("+")[:-1]
+        plugin = self.plugin
+        while plugin.kind == "stack":
+            *below, last = plugin.below.split("+")
+            names += below
+            plugin = registry.transport(last)
+        return names
+
     def gaps(self) -> Mapping[str, str]:
         gaps = dict(declared_gaps(self.transport))
-        if self.transport is not self.plugin or "+" in self.scheme:
+        if self.filters():
             gaps.setdefault("raw", "the bytes on the descriptors are a filter's")
             gaps |= getattr(self.plugin, "gaps", {})
+            gaps["descriptors"] = "those of the transport below, which has a suite of its own"
+        elif self.transport.kind == "inproc":
+            gaps["descriptors"] = "it has none"
+        elif not getattr(self.transport, "accepts", True):
+            gaps["descriptors"] = "none of them accepts"
         return gaps
 
     def unavailable(self) -> str:
         return unavailable(self.plugin) or unavailable(self.transport)
 
+    def check(self, address: str, role: str) -> None:
+        """What the plug-in says to this address; with filters, each to its part of it."""
+        if not self.filters():
+            self.plugin.check(address, role)
+            return
+        *filters, name = self.scheme.split("+")
+        try:
+            Route(parse(render(name, address, tuple(filters))), role).check(self.options())
+        except AddressError as error:
+            error.position = max(0, min(error.position - len(self.scheme) - 3, len(address)))
+            raise
+
     def options(self) -> dict[str, Any]:
         """Every option at its default, as the plug-in's methods get them."""
-        own = registry.transport_options(self.plugin.scheme)
-        return {**table.defaults(), **{row.name: row.default for row in own}}
+        rows = [*registry.transport_options(self.plugin.scheme),
+                *registry.transport_options(self.transport.scheme)]
+        for name in self.filters():
+            rows += registry.filter_options(name)
+        return {**table.defaults(), **{row.name: row.default for row in rows}}
 
     @pytest.fixture
     def stream(self) -> Any:
-        """The plug-in, for tests of the door of streams: they need "raw"."""
+        """The plug-in, for tests of what listens, accepts and connects: "descriptors"."""
         return self.plugin
 
     # -- facts -------------------------------------------------------------------------------------
@@ -90,14 +121,14 @@ class TransportContract(Suite):
     # -- addresses ---------------------------------------------------------------------------------
 
     def test_check_takes_what_it_is_made_for(self, mq_folder: Path) -> None:
-        self.plugin.check(parse(self.url(mq_folder)).address, "bind")
+        self.check(parse(self.url(mq_folder)).address, "bind")
 
     def test_check_refuses_with_a_position(self) -> None:
         for bad in self.bad:
             address, roles = (bad, ROLES) if isinstance(bad, str) else (bad[0], (bad[1],))
             for role in roles:
                 with pytest.raises(AddressError) as caught:
-                    self.plugin.check(address, role)
+                    self.check(address, role)
                 assert 0 <= caught.value.position <= len(address), (address, role)
                 assert caught.value.text
 
@@ -106,7 +137,7 @@ class TransportContract(Suite):
     @given(address=st.text(ALPHABET, max_size=40), role=st.sampled_from(ROLES))
     def test_check_knows_no_other_error(self, address: str, role: str) -> None:
         try:
-            self.plugin.check(address, role)
+            self.check(address, role)
         except AddressError as error:
             assert 0 <= error.position <= len(address)
 
@@ -140,7 +171,7 @@ class TransportContract(Suite):
             sock.close()
 
     @live
-    @needs("raw")
+    @needs("descriptors")
     def test_listen_gives_what_peers_can_connect_to(self, stream: Any, listening: Any) -> None:
         assert listening.sockets
         for sock in listening.sockets:
@@ -153,7 +184,7 @@ class TransportContract(Suite):
             assert wait_readable(far) and far.recv(2) == b"x"
 
     @live
-    @needs("raw", "busy")
+    @needs("descriptors", "busy")
     def test_a_listen_that_fails_leaves_nothing(self, stream: Any, listening: Any) -> None:
         before = descriptors()
         for _ in range(3):
@@ -163,7 +194,7 @@ class TransportContract(Suite):
             assert descriptors() == before
 
     @live
-    @needs("raw", "refused")
+    @needs("descriptors", "refused")
     def test_a_connect_that_fails_leaves_nothing(self, stream: Any, mq_leaks: None,
                                                  mq_folder: Path) -> None:
         found = stream.listen(parse(self.url(mq_folder)).address, self.options())
@@ -178,7 +209,7 @@ class TransportContract(Suite):
             assert descriptors() == before
 
     @live
-    @needs("raw")
+    @needs("descriptors")
     def test_accepted_streams_are_tuned_and_named(self, stream: Any, listening: Any) -> None:
         with self.dial(stream, listening.address) as near, accept(listening) as far:
             stream.tune(far, self.options())
@@ -192,7 +223,7 @@ class TransportContract(Suite):
                 assert pid == os.getpid() if "pid" not in self.gaps() else pid is None
 
     @live
-    @needs("raw")
+    @needs("descriptors")
     def test_names_and_pid_never_raise(self, stream: Any, listening: Any) -> None:
         """A connection may have broken between accept() and the question."""
         near = self.dial(stream, listening.address)
@@ -205,7 +236,7 @@ class TransportContract(Suite):
         assert len(stream.names(far)) == 2
         stream.pid(far)
 
-    @needs("raw")
+    @needs("descriptors")
     def test_what_kind_of_error_resolve_may_give(self, stream: Any) -> None:
         """For whatever passed check()."""
         for address in ("", "a", "a:1", "127.0.0.1:1", "/x", "@x", "1:2"):

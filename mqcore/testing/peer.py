@@ -1,7 +1,7 @@
 """A socket in a process of its own, for tests in which a peer is killed.
 
-`Process` starts `python -m mqcore.testing.peer`, which makes the socket and then does as it is told,
-a line of JSON each: {"op": "recv"} or {"op": "send", "parts": [...]}, parts in hexadecimal.
+`Process` starts `python -m mqcore.testing.peer`, which makes the socket and then does as it is
+told, a line of JSON each: {"op": "recv"} or {"op": "send", "parts": [...]}, parts in hexadecimal.
 """
 
 from __future__ import annotations

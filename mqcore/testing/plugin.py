@@ -15,7 +15,6 @@ the plug-in under test declares what the test needs as absent (mqcore/spi/capabi
 
 from __future__ import annotations
 
-import itertools
 import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -25,7 +24,9 @@ import pytest
 
 pytest.register_assert_rewrite(
     "mqcore.testing.suite", "mqcore.testing.watch", "mqcore.testing.contract",
-    "mqcore.testing.transport_suite", "mqcore.testing.pattern_suite", "mqcore.testing.traffic")
+    "mqcore.testing.transport_suite", "mqcore.testing.pattern_suite", "mqcore.testing.traffic",
+    "mqcore.testing.bed", "mqcore.testing.filter_suite",
+    "mqcore.testing.churn", "mqcore.testing.peer")
 
 #: set on a test item by its suite, with the reason, when the skip is a declared one
 DECLARED = pytest.StashKey[str]()
@@ -35,7 +36,6 @@ MARKERS = (
     "mq_needs(*capabilities): of a conformance suite: what the plug-in must have for this test",
     "mq_live: of a conformance suite: needs a system on which the transport works",
 )
-COUNT = itertools.count(1)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -96,7 +96,7 @@ def mq_folder() -> Iterator[Path]:
 @pytest.fixture(params=["inproc", "tcp", "ipc"])
 def mq_url(request: pytest.FixtureRequest, mq_folder: Path) -> str:
     """Where to bind; connect to the URL of the endpoint that comes back."""
-    return {"inproc": f"inproc://mq-{next(COUNT)}", "tcp": "tcp://127.0.0.1:0",
+    return {"inproc": "inproc://mq", "tcp": "tcp://127.0.0.1:0",
             "ipc": f"ipc://{mq_folder}/socket"}[request.param]
 
 

@@ -282,8 +282,8 @@ class _Door(socket.socket):
 
 class ScriptedTransport(StreamTransport):
     """`attempts(...)` says what becomes of the next ones, `faults(...)` which errnos the next calls
-    of accept() raise, before any connection is taken. close() ends every relay; the fixture
-    `mq_scripted` does that."""
+    of accept() raise, before any connection is taken; `tried` counts the attempts, `links` has the
+    connections. The fixture `mq_scripted` closes it."""
 
     scheme = "scripted"
     doc = "does what a test tells it"
@@ -297,6 +297,8 @@ class ScriptedTransport(StreamTransport):
         self._bound: dict[str, Any] = {}
         self._late: dict[socket.socket, int] = {}
         self._hung: list[socket.socket] = []
+        self._lock = threading.Lock()  # no new connection while they are ended
+        self._closed = False
 
     # -- for the test ------------------------------------------------------------------------------
 
@@ -307,6 +309,9 @@ class ScriptedTransport(StreamTransport):
         self._faults.extend(numbers)
 
     def close(self) -> None:
+        """End all connections; from now on every attempt is refused."""
+        with self._lock:
+            self._closed = True
         for link in self.links:
             link.stop()
         for sock in self._hung:
@@ -332,13 +337,17 @@ class ScriptedTransport(StreamTransport):
         return Listening((door,), address, lambda: self._bound.pop(address))
 
     def connect(self, target: Any, options: Options) -> socket.socket:
+        with self._lock:
+            return self._connect(target)
+
+    def _connect(self, target: Any) -> socket.socket:
         self.tried += 1
         attempt: Attempt = self._attempts.popleft() if self._attempts else Link()
         if isinstance(attempt, Fails) and not attempt.late:
             raise OSError(attempt.number, os.strerror(attempt.number))
-        if isinstance(attempt, Hangs):
+        if isinstance(attempt, Hangs) and not self._closed:
             return self._never()
-        if target not in self._bound:
+        if target not in self._bound or self._closed or isinstance(attempt, Hangs):
             raise OSError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
         near, ours = _pair()
         if isinstance(attempt, Fails):

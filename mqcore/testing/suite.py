@@ -41,8 +41,12 @@ class Suite:
         """Why nothing live can be tested on this system, "" if it can."""
         return ""
 
+    @pytest.fixture
+    def mq_installed(self) -> None:
+        """To be overridden where no distribution brings the plug-in: `with installed(...)`."""
+
     @pytest.fixture(autouse=True)
-    def mq_applies(self, request: pytest.FixtureRequest) -> None:
+    def mq_applies(self, request: pytest.FixtureRequest, mq_installed: None) -> None:
         item = request.node
         if item.get_closest_marker("mq_live") is not None and (why := self.unavailable()):
             self._declare(item, why)

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 import trio
 
-import mqcore as mq
+from mqcore.testing.keeper import Keeper
 
 try:
     import uvloop
@@ -15,24 +15,11 @@ else:
     uvloop.run(asyncio.sleep(0))  # opens what it never closes: before anything is counted
 
 
-class Keeper(mq.Context):
-    """Holds its sockets, so that a test need not."""
-
-    def __init__(self, **kw):
-        super().__init__(**kw)
-        self.kept = []
-
-    def socket(self, pattern, **kw):
-        self.kept.append(super().socket(pattern, **kw))
-        return self.kept[-1]
-
-
 @pytest.fixture
 def ctx():
     context = Keeper(linger=0.2)
     yield context
-    context.close(0)
-    context.kept.clear()
+    context.finish()
 
 
 @pytest.fixture(params=["inproc", "tcp"])

@@ -9,6 +9,7 @@ import warnings
 import pytest
 
 import mqcore as mq
+from mqcore.testing import until
 
 
 def run(code, **kw):
@@ -165,3 +166,32 @@ def test_close_report(linked):
     assert [p.written for p in report.peers.values()] == [10]
 
 
+
+
+# -- sent away -------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("reconnect", [1.0, None])
+def test_an_inproc_peer_that_is_refused_comes_back_after_a_pause(mq_context, mq_clock, reconnect):
+    """And leaves no trace; without `reconnect` it stops, as over any other transport."""
+    mq_clock.govern(mq_context)
+    first = mq_context.socket("pair", bind="inproc://one")
+    second = mq_context.socket("pair", connect="inproc://one")
+    second.wait_peers(1, 5)
+    third = mq_context.socket("pair", reconnect=reconnect, reconnect_max=1.0)
+    at = third.connect("inproc://one")
+    until(lambda: at.state in ("waiting", "stopped"))
+    until(lambda: len(first.peers()) == 1 and not third.peers())
+    assert "refused" in str(at.error)
+    if reconnect is None:
+        assert at.state == "stopped"
+        return
+    pause = mq_clock.until_next()
+    assert 0.5 <= pause <= 1.0
+    second.close()
+    until(lambda: not first.peers())
+    mq_clock.advance(pause - 1e-6)
+    assert at.state == "waiting" and first.peers() == []
+    mq_clock.advance(2e-6)
+    third.wait_peers(1, 5)
+    third.send(b"now", timeout=5)
+    assert first.recv(timeout=5) == b"now"

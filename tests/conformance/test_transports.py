@@ -1,6 +1,9 @@
 """Every built-in transport passes the suite that anybody's must. A new one is three lines."""
 
-from mqcore.testing import TransportSuite
+import pytest
+
+from mqcore.spi.filter import FilterSession, StreamFilter
+from mqcore.testing import TransportSuite, installed
 
 
 class TestTcp(TransportSuite):
@@ -20,3 +23,30 @@ class TestInproc(TransportSuite):
     scheme = "inproc"
     bad = ("", "x" * 256)
     url = staticmethod(lambda tmp_path: f"inproc://{tmp_path}")
+
+
+class Plain(StreamFilter):
+    """Passes everything through, in Python."""
+
+    name = "plain"
+    doc = "nothing in the way"
+
+    def open(self, own, role, options):
+        return FilterSession()
+
+
+class TestPlainTcp(TransportSuite):
+    """A filter over a stream, as any filter is tested: only its scheme says so."""
+
+    scheme = "plain+tcp"
+    bad = ("nothing", "127.0.0.1:x")
+    url = staticmethod(lambda tmp_path: "plain+tcp://127.0.0.1:0")
+    wildcard = staticmethod(lambda tmp_path: "plain+tcp://127.0.0.1:*")
+
+    @pytest.fixture
+    def mq_installed(self):
+        with installed("filter", Plain()):
+            yield
+
+    def gaps(self):
+        return {**super().gaps(), "processes": "the filter is installed in this one only"}

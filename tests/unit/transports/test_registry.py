@@ -84,7 +84,7 @@ BAD = {
     "abi-new": (good("bad") + "T.abi = 99", "was made for ABI 99, this mqcore has 1; .*mqcore"),
     "abi-old": (good("bad") + "T.abi = 0", "was made for ABI 0, this mqcore has 1; update mq-bad"),
     "lacks": ("class transport:\n abi = 1\n kind = 'stream'\n scheme = 'bad'", "lacks resolve"),
-    "kind": ("class transport:\n abi = 1\n kind = 'magic'", "lacks a kind of stream, "),
+    "kind": ("class transport:\n abi = 1\n kind = 'magic'", "lacks a kind of stream, engine, "),
     "name": (good("other"), "calls itself 'other'"),
     "rows": (good("bad", [("colour",)]), "has malformed option rows"),
     "row-type": (good("bad", [("colour", "float", 1, "")]), "unknown type 'float'"),
