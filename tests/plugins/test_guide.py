@@ -16,11 +16,12 @@ BLOCK = re.compile(r"^```(\w+) ?([^\n]*)\n(.*?)^```$", re.M | re.S)
 
 
 def sections() -> dict[str, list[tuple[str, str, str]]]:
-    """Headings, and the blocks under each: (language, file, text)."""
+    """The headings with commands below them, and the blocks: (language, file, text)."""
     parts = re.split(r"^## (.*)$", GUIDE.read_text(), flags=re.M)
     found = {title: BLOCK.findall(text)
              for title, text in zip(parts[1::2], parts[2::2], strict=True)}
-    return {title: blocks for title, blocks in found.items() if blocks}
+    return {title: blocks for title, blocks in found.items()
+            if any(language == "console" for language, _, _ in blocks)}
 
 
 class Reader:

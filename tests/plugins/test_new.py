@@ -8,6 +8,7 @@ from sources import ROOT
 
 from mqcore.cli.plugin import KINDS
 
+WALKED = {"stream", "filter", "engine"}  # transports/README.md makes, installs and tests these
 NAMES = {key: f"fresh{number}" for number, key in enumerate(KINDS)}
 
 
@@ -30,7 +31,7 @@ def written(installed, tmp_path_factory):
     return written
 
 
-@pytest.mark.parametrize("key", KINDS)
+@pytest.mark.parametrize("key", sorted(KINDS.keys() - WALKED))
 def test_it_installs_and_passes_its_suite_unchanged(installed, written, key):
     project = written(key)
     plugins = installed.add(project)

@@ -31,8 +31,9 @@ HELLO = b"mqcore seqpacket 1"  # each side's first packet
 class Seqpacket(MessageTransport):
     scheme = "seqpacket"
     doc = "each message a packet, between processes of one machine"
-    capabilities = STREAM - {"raw", "large"} | {"pid"}
-    gaps = {"large": "a message must fit into the socket's send buffer (send_buffer=)"}
+    capabilities = STREAM - {"raw", "large", "handshake"} | {"pid"}
+    gaps = {"large": "a message must fit into the socket's send buffer (send_buffer=)",
+            "handshake": "both sides must know who is what"}
 
     def check(self, address: str, role: str) -> None:
         if len(address.encode()) > NAME_MAX:

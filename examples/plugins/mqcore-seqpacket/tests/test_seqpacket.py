@@ -6,7 +6,6 @@ import socket
 
 import pytest
 
-import mqcore as mq
 from mqcore.testing import TransportSuite
 
 COUNT = itertools.count()
@@ -24,14 +23,14 @@ class TestSeqpacket(TransportSuite):
         return fresh()
 
 
-def test_what_no_packet_holds_is_dropped_and_counted():
-    with mq.Pull() as pull, mq.Push() as push:
-        push.connect(pull.bind(fresh()).url, wait=20)
-        push.send(bytes(64 << 20))
-        push.send(b"after")
-        assert pull.recv(timeout=20) == b"after"
-        [peer] = push.stats().peers.values()
-        assert peer.dropped_out == {"unsendable": 1}
+def test_what_no_packet_holds_is_dropped_and_counted(mq_context):
+    pull, push = mq_context.socket("pull"), mq_context.socket("push")
+    push.connect(pull.bind(fresh()).url, wait=20)
+    push.send(bytes(64 << 20))
+    push.send(b"after")
+    assert pull.recv(timeout=20) == b"after"
+    [peer] = push.stats().peers.values()
+    assert peer.dropped_out == {"unsendable": 1}
 
 
 def stranger(url):
@@ -53,16 +52,16 @@ FORGED = {
 
 
 @pytest.mark.parametrize("case", FORGED)
-def test_a_forged_packet_ends_that_peer_and_no_other(case):
-    with mq.Pull() as pull, mq.Push() as push:
-        url = pull.bind(fresh()).url
-        push.connect(url, wait=20)
-        with stranger(url) as sock:
-            if case != "another protocol":
-                sock.send(HELLO)
-            sock.send(FORGED[case])
-            sock.settimeout(20)
-            while sock.recv(100):  # its hello, then the end
-                pass
-        push.send(b"still there")
-        assert pull.recv(timeout=20) == b"still there"
+def test_a_forged_packet_ends_that_peer_and_no_other(mq_context, case):
+    pull, push = mq_context.socket("pull"), mq_context.socket("push")
+    url = pull.bind(fresh()).url
+    push.connect(url, wait=20)
+    with stranger(url) as sock:
+        if case != "another protocol":
+            sock.send(HELLO)
+        sock.send(FORGED[case])
+        sock.settimeout(20)
+        while sock.recv(100):  # its hello, then the end
+            pass
+    push.send(b"still there")
+    assert pull.recv(timeout=20) == b"still there"

@@ -1,16 +1,21 @@
-"""The suite of all transports, over a compressed stream, and what is peculiar to this filter."""
+"""The suite of all filters, that of all transports over a compressed stream, and what is peculiar
+to this one."""
 
 import pytest
 from mqcore_zstd import Session
 
-import mqcore as mq
+from mqcore import OptionError
 from mqcore.spi.filter import Refused
-from mqcore.testing import TransportSuite
+from mqcore.testing import FilterSuite, TransportSuite
 
 LIMIT = 1 << 20
 
 
-class TestZstd(TransportSuite):
+class TestZstd(FilterSuite):
+    filter = "zstd"
+
+
+class TestZstdAtWork(TransportSuite):
     scheme = "zstd+tcp"
     bad = ("127.0.0.1", ("*:1", "connect"))
 
@@ -36,17 +41,6 @@ def test_each_send_is_readable_at_once_and_smaller():
         assert near.outgoing() == b""
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 7])
-def test_any_chunking_gives_the_same(size):
-    near, far = session(), session()
-    near.send(b"hello " * 50)
-    near.finish()
-    packed = near.outgoing()
-    assert b"".join(far.receive(packed[at : at + size])
-                    for at in range(0, len(packed), size)) == b"hello " * 50
-    assert far.ended
-
-
 def test_a_small_frame_that_unpacks_to_much_is_refused():
     near, far = session(), session()
     near.send(bytes(64 << 20))
@@ -62,8 +56,9 @@ def test_what_is_no_frame_is_refused(data):
         session().receive(data)
 
 
-def test_options_are_checked_at_bind():
-    with mq.Pull() as pull, pytest.raises(mq.OptionError, match="1 to 19, not 20"):
+def test_options_are_checked_at_bind(mq_context):
+    pull = mq_context.socket("pull")
+    with pytest.raises(OptionError, match="1 to 19, not 20"):
         pull.bind("zstd+tcp://127.0.0.1:0", zstd_level=20)
 
 
@@ -71,8 +66,9 @@ def test_options_are_checked_at_bind():
     ("zstd+tcp", "tcp", "does its address begin with zstd+ too"),
     ("tcp", "zstd+tcp", "does not speak ZMTP"),
 ])
-def test_a_peer_without_the_filter_is_told_apart(bound, connected, words):
-    with mq.Pull() as pull, mq.Push(linger=0) as push, pull.events() as events:
+def test_a_peer_without_the_filter_is_told_apart(mq_context, bound, connected, words):
+    pull, push = mq_context.socket("pull"), mq_context.socket("push")
+    with pull.events() as events:
         at = pull.bind(f"{bound}://127.0.0.1:0").url.partition("://")[2]
         push.connect(f"{connected}://{at}")
         while words not in str(events.get(20)):
