@@ -38,6 +38,7 @@ KINDS = {
     "filter": Kind(("python", "filter"), "mqcore.filters", "filter", "a filter"),
     "engine": Kind(("cython", "engine"), "mqcore.transports", "transport", "a message engine",
                    "{module}_engine"),
+    "pattern": Kind(("python", "pattern"), "mqcore.protocols", "{Class}", "a pattern"),
     "pattern-cython": Kind(("cython", "pattern_cython"), "mqcore.protocols", "pattern",
                            "a pattern", "{module}", python=False),
 }
@@ -89,8 +90,8 @@ def new(name: str, kind: str, cython: bool, into: Path) -> None:
 
 def refuse_taken(name: str, kind: Kind) -> None:
     """A second plug-in of one name would be refused, and the first one with it."""
-    groups = {"pattern": mq.patterns, "filter": mq.filters}
-    for info in groups.get(kind.attribute, lambda: [*mq.transports(), *mq.resolvers()])():
+    groups = {"mqcore.protocols": mq.patterns, "mqcore.filters": mq.filters}
+    for info in groups.get(kind.group, lambda: [*mq.transports(), *mq.resolvers()])():
         if info.name == name:
             raise click.UsageError(f"{name!r} is taken by {info.distribution}: take another NAME")
 
@@ -107,7 +108,7 @@ def write(name: str, kind: Kind, folder: Path) -> list[Path]:
         "distribution": f"mqcore-{name}",
         "description": f"{kind.what} for mqcore: {name}",
         "group": kind.group,
-        "attribute": kind.attribute,
+        "attribute": kind.attribute.format(Class=name.capitalize()),
         "extension": extension,
         "py_modules": f'"{module}"' if kind.python else "",
     }
