@@ -241,6 +241,10 @@ class Event:
     peer: Peer | None
     reason: str
     @property
+    def added(self) -> tuple[str, ...]: ...
+    @property
+    def removed(self) -> tuple[str, ...]: ...
+    @property
     def kind(self) -> str: ...
 
 class PluginInfo:

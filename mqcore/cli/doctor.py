@@ -227,7 +227,7 @@ def check(url: str, timeout: float) -> Iterator[Line]:
     """The lines, one as soon as each step is done; Broken after the last good one."""
     scheme, mark, rest = url.partition("://")
     address = unquote(rest.partition("?")[0])
-    known = {plugin.name: plugin for plugin in mq.transports()}
+    known = {plugin.name: plugin for plugin in (*mq.transports(), *mq.resolvers())}
     if not mark or not address:
         raise Broken("url", f"{url!r} is no address", "write it like tcp://127.0.0.1:5555")
     if scheme not in known:
@@ -238,7 +238,7 @@ def check(url: str, timeout: float) -> Iterator[Line]:
         )
     if known[scheme].refused:
         raise Broken("url", known[scheme].refused, "`mq info` shows every plug-in")
-    if scheme == "tcp":
+    if scheme in ("tcp", "dns"):  # of several addresses it tries the first that answers
         places, line = look_up(address)
         yield line
     elif scheme == "ipc":
@@ -251,6 +251,8 @@ def check(url: str, timeout: float) -> Iterator[Line]:
             f"{scheme} cannot be tried from outside",
             "call explain() on the socket in the program itself"
             if scheme == "inproc"
+            else "it stands for other addresses: try each of them"
+            if known[scheme].kind == "resolver"
             else "this check knows tcp and ipc",
         )
     sock, line = reach(places, timeout)

@@ -121,6 +121,7 @@ class Event:
     endpoint: str
     peer: Peer | None
     reason: str
+    added = removed = ()  # URLs; of Resolved
 
     @property
     def kind(self) -> str:

@@ -79,6 +79,7 @@ class Follower:
         self._wanted = False  # a look-up was asked for while one was under way
         self._timer: Timer | None = None
         self._watch: Watch | None = None
+        self._unsettled = False  # a member has moved since the whole was looked at
         self._stopped = False
 
     # -- from any thread ---------------------------------------------------------------------------
@@ -149,9 +150,9 @@ class Follower:
         if error is None:
             self._take(urls or ())
         else:
-            self._report(self._explain(error))
             pause = self._backoff.next() if self._backoff else self.options["refresh"]
             self._after(pause, self._look)
+            self._report(self._explain(error))
         if self._wanted:
             self._look()
 
@@ -165,7 +166,7 @@ class Follower:
             try:
                 if url not in before:
                     member = self._join(url)
-                    member.observe(lambda *_: self.loop.call(self._settle))
+                    member.observe(self._moved)
                     added.append(url)
                 kept[url] = before[url] if url in before else member
             except SocketClosed:
@@ -190,8 +191,15 @@ class Follower:
         self._tell(records.ResolveFailed, str(error))
         self._settle()
 
+    def _moved(self, *_: Any) -> None:
+        """A member has, on whatever thread. Many moves are settled at once."""
+        if not self._unsettled:
+            self._unsettled = True
+            self.loop.call(self._settle)
+
     def _settle(self) -> None:
         """The state and error of the whole."""
+        self._unsettled = False
         if self._stopped:
             return
         members = self.members.values()
@@ -205,9 +213,10 @@ class Follower:
             state = "waiting" if "waiting" in states else "stopped"
             worst = next(member for member in members if member.state == state)
             error = error or worst.error
-            fatal = all(member._fatal for member in members)
+            fatal = all(member._fatal for member in members if member.state != "closed")
         elif error is not None or self._answers:  # no members, or the program closed them
-            state = "waiting"
+            again = self._looking or self._timer is not None or self._watch is not None
+            state = "waiting" if again else "stopped"
             error = error or PeerError(f"{self.endpoint.url} stands for no address at present")
         self.endpoint.settle(state, error, fatal)
 

@@ -40,6 +40,7 @@ CAPABILITIES: Mapping[str, Capability] = {row.name: row for row in (
     Capability("reconnect", True, "a lost connection is made anew, as soon as somebody listens"),
     Capability("refused", True, "a connect to where nobody listens fails at once"),
     Capability("busy", True, "an address where somebody listens is refused to others"),
+    Capability("rebind", True, "an address is free again as soon as it is unbound"),
     Capability("limit", True, "a message above the receiver's max_message_size is refused"),
     Capability("processes", True, "peers may be in different processes"),
     Capability("handshake", True, "each end learns what pattern the other one is"),
@@ -53,8 +54,8 @@ CAPABILITIES: Mapping[str, Capability] = {row.name: row for row in (
 )}
 
 STREAM = frozenset({"duplex", "multipart", "large", "reliable", "ordered", "backpressure",
-                    "connection", "many", "reconnect", "refused", "busy", "limit", "processes",
-                    "handshake", "raw"})
+                    "connection", "many", "reconnect", "refused", "busy", "rebind", "limit",
+                    "processes", "handshake", "raw"})
 
 #: what a transport has by its kind: a byte stream under our engine is all of this
 GIVEN: Mapping[str, frozenset[str]] = {

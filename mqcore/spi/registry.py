@@ -376,7 +376,7 @@ def all_options() -> tuple[Option, ...]:
 
 def lend(kind: str, plugin: Any, who: str) -> contextlib.AbstractContextManager[None]:
     """For tests: install a "transport", "filter", "resolver" or "pattern" for a while."""
-    groups = {group.kind: group for group in (_transports, _resolvers, _filters, _patterns)}
+    groups = {g.kind: g for g in (_transports, _filters, _resolvers, _patterns)}
     return groups[kind].lend(plugin, who)
 
 

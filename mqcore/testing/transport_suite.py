@@ -204,6 +204,7 @@ class TransportSuite(TransportContract):
         self.deliver(s, r, [b"still here"])
 
     @live
+    @needs("rebind")
     def test_unbind_frees_the_address_at_once(self, bed: Bed) -> None:
         r = bed.socket(self.receiver)
         url = bed.bind(r).url
@@ -230,10 +231,10 @@ class TransportSuite(TransportContract):
         if "handshake" not in self.gaps():
             assert here.pattern == self.sender and there.pattern == self.receiver
         if not self.filters():  # below filters it goes by the transport's own address
-            assert there.address == far.url, "a listener is known by where it listens"
+            assert there.address in ("", far.url), "a listener is known by where it listens"
         for url in (near.url, far.url):
             assert url.startswith(f"{self.scheme}://")
-        assert isinstance(here.address, str) and there.address
+        assert isinstance(here.address, str) and bool(here.address) == bool(there.address)
 
     @live
     @needs("connection", "pid", "processes")
@@ -261,7 +262,7 @@ class TransportSuite(TransportContract):
         assert isinstance(caught.value.last, mq.RemoteRefused) and s.endpoints == ()
 
     @live
-    @needs("reconnect")
+    @needs("reconnect", "rebind")
     def test_whoever_connects_first_waits_for_the_other(self, bed: Bed) -> None:
         url = bed.nowhere()
         s = bed.socket(self.sender, **FAST)
@@ -273,7 +274,7 @@ class TransportSuite(TransportContract):
         self.deliver(s, r, [b"at last"])
 
     @live
-    @needs("reconnect", "connection")
+    @needs("reconnect", "connection", "rebind")
     def test_a_lost_connection_is_made_anew(self, bed: Bed) -> None:
         r = bed.socket(self.receiver)
         url = bed.bind(r).url
@@ -327,7 +328,7 @@ class TransportSuite(TransportContract):
         until(lambda: not s.peers())
 
     @live
-    @needs("connection", "processes", "reconnect")
+    @needs("connection", "processes", "reconnect", "rebind")
     @pytest.mark.parametrize("role", ["bind", "connect"])
     def test_a_killed_peer(self, bed: Bed, role: str) -> None:
         """SIGKILL while messages are on their way: we notice, the laws hold, and its successor at
@@ -446,9 +447,10 @@ class TransportSuite(TransportContract):
         while (event := events.get(LIMIT)).kind != "Disconnected":
             pass
         assert event.reason
-        until(lambda: s.stats().reconnects >= 1)
-        bed.meet(s, 1)
-        self.deliver(s, r, [b"small again"])
+        if "reconnect" not in self.gaps():
+            until(lambda: s.stats().reconnects >= 1)
+            bed.meet(s, 1)
+            self.deliver(s, r, [b"small again"])
         laws(s)
         laws(r)
 

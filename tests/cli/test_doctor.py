@@ -52,6 +52,12 @@ def test_over_ipc(tmp_path):
     assert status == 0 and "REP" in out
 
 
+def test_a_resolvers_name():
+    with mqcore.Context() as context, mqcore.Rep(bind="tcp://127.0.0.1:0", context=context) as s:
+        status, out = diagnose(s.endpoints[0].url.replace("tcp", "dns"))
+    assert status == 0 and "REP" in out
+
+
 def test_it_takes_nobodys_messages():
     with (
         mqcore.Context() as context,
@@ -116,6 +122,8 @@ def test_what_is_wrong_on_the_wire(say, step, found):
         ("tcp://no-such-host.invalid:5555", "name", "not known"),
         ("ipc:///nowhere/at/all", "port", "No such file"),
         ("inproc://x", "url", "outside"),
+        ("dns://no-such-host.invalid:5555", "name", "not known"),
+        ("file:///etc/workers", "url", "try each of them"),
         ("carrier-pigeon://x", "url", "carrier-pigeon"),
         ("127.0.0.1:5555", "url", "tcp://"),
     ],

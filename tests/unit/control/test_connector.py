@@ -17,6 +17,7 @@ from mqcore.errors import (
     PeerGone,
     RemoteRefused,
 )
+from mqcore.spi import registry
 from mqcore.spi.transport import StreamTransport
 
 
@@ -404,3 +405,27 @@ def test_many_connectors_to_one_server(loop, tcp, opts, server, sink, sink2):
     for connector in connectors:
         connector.stop()
     assert server.accepted == 100
+
+
+def test_an_adopted_connection_is_closed_with_it_even_before_the_first_attempt(loop, opts, sink):
+    near, far = socket.socketpair()
+    with far:
+        connector = Connector(loop, registry.transport("fd"), f"fd://{near.detach()}", opts, sink)
+        held = connector._adopted
+        connector.stop()
+        assert held.fileno() == -1 and connector.endpoint.state == "closed"
+        assert far.recv(1) == b""
+
+
+def test_an_adopted_connection_is_used_once(loop, opts, sink, eventually):
+    near, far = socket.socketpair()
+    with far:
+        connector = Connector(loop, registry.transport("fd"), f"fd://{near.detach()}", opts, sink)
+        connector.start()
+        sink.get()[0].close()
+        connector.handshaken()
+        connector.reset()
+        connector.lost(PeerError("gone"))
+        eventually(lambda: connector.endpoint.state == "stopped")
+        assert "was one connection, and it has ended" in str(connector.endpoint.error)
+        connector.stop()

@@ -323,3 +323,11 @@ def test_leaving_the_interpreter_with_a_running_loop():
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True,
                           timeout=30)
     assert (done.returncode, done.stdout, done.stderr) == (0, "ok\n", "")
+
+
+def test_an_error_that_nobody_asked_for_is_printed():
+    script = ("from mqcore.control.loop import ControlLoop\nloop = ControlLoop()\nloop.start()\n"
+              "loop.call(lambda: 1 / 0)\nloop.call_wait(lambda: None)\nloop.stop()")
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True,
+                          timeout=60)
+    assert "mqcore-control" in done.stderr and "ZeroDivisionError" in done.stderr

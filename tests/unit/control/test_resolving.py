@@ -11,13 +11,7 @@ import pytest
 from mqcore.control.endpoint import Endpoint
 from mqcore.control.loop import ControlLoop
 from mqcore.control.resolving import Follower
-from mqcore.errors import (
-    AddressError,
-    ConnectTimeout,
-    HandshakeFailed,
-    PeerError,
-    SocketClosed,
-)
+from mqcore.errors import AddressError, ConnectTimeout, HandshakeFailed, PeerError, SocketClosed
 from mqcore.spi.resolver import Resolver
 from mqcore.spi.url import parse
 
@@ -43,7 +37,7 @@ class Scripted(Resolver):
         return self.blocks
 
     def look_up(self, address, options):
-        assert address == "name" and options["refresh"] == 30.0
+        assert address == "name" and options["refresh"] in (30.0, None)
         self.asked += 1
         says = self.says() if callable(self.says) else self.says
         if isinstance(says, Exception):
@@ -234,6 +228,18 @@ def test_without_reconnect_the_pause_is_refresh(world):
     assert w.resolver.asked == 3
 
 
+def test_where_nothing_will_ask_again_it_has_stopped(world):
+    w = world(reconnect=None, refresh=None)
+    w.begin(lambda: OSError("no"))
+    assert w.endpoint.state == "stopped"
+    with pytest.raises(PeerError, match="cannot look up scripted://name: no"):
+        w.endpoint.wait(10)
+    watched = world(reconnect=None, refresh=None)
+    watched.resolver.watches = [Bell()]
+    watched.begin()
+    assert watched.endpoint.state == "waiting"
+
+
 @pytest.mark.parametrize("says", [(A, "nonsense"), "tcp://10.0.0.9:5", 7, (A, None)])
 def test_an_answer_with_a_mistake_in_it_counts_for_nothing(world, says):
     w = world()
@@ -333,6 +339,22 @@ def test_wait_says_what_stopped_them_all(world):
     move(w.endpoint.members[1], "stopped", error=failed, fatal=True)
     with pytest.raises(HandshakeFailed, match="do not fit"):
         w.endpoint.wait(10)
+
+
+def test_one_that_does_not_fit_leaves_hope_in_the_others(world):
+    w = world().begin(A, B, C)
+    failed = HandshakeFailed("they do not fit", reason="no")
+    w.endpoint.members[2].move("closed")
+    move(w.endpoint.members[0], "waiting", error=failed, fatal=True)
+    move(w.endpoint.members[1], "waiting", error=PeerError("nobody there"))
+    w.settle()
+    with pytest.raises(ConnectTimeout):
+        w.endpoint.wait(0)
+    move(w.endpoint.members[1], "connecting")
+    move(w.endpoint.members[1], "waiting", error=failed, fatal=True)
+    w.settle()
+    with pytest.raises(HandshakeFailed):
+        w.endpoint.wait(0)
 
 
 def test_a_member_that_the_program_closed_stays_closed(world):
