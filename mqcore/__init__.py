@@ -75,5 +75,7 @@ from mqcore.errors import (
 
 __version__ = _version
 _ROOMS = ("api", "base", "control", "errors", "link", "options", "reactor", "sock", "spi", "wire")
-__all__ = [name for name in dict(globals()) if name[0] != "_" and name not in _ROOMS]
+__all__ = [name for name in dict(globals())
+           # pytest puts "@py_builtins" into the modules of packages that bring it a plug-in
+           if name[0] != "_" and name.isidentifier() and name not in _ROOMS]
 __all__.append("__version__")

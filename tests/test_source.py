@@ -33,6 +33,7 @@ NEEDS_GIL: dict[tuple[str, str], str] = {
 # The GIL is taken in one file, and by drivers that stand in for it.
 WITH_GIL: dict[str, str] = {
     "mqcore/sock/upcall.pyx": "the one place",
+    "mqcore/spi/python_ops.pyx": "operations of patterns written in Python",
     "mqcore/spi/filter_ops.pyx": "a filter's session in Python, which runs on I/O threads only",
     "mqcore/testing/pattern_bench.pyx": "its host hands a pattern's events to the test",
 }
@@ -44,6 +45,7 @@ FILE_LINES_WITHOUT_REASON = 500
 LONG: dict[str, str] = {
     "mqcore/control/links.py": "one state machine: a link from its first attempt to its end",
     "mqcore/__init__.pyi": "every public call, typed and described in one place",
+    "mqcore/spi/python_ops.pyx": "an ops table, and for each operation the way to Python and back",
     "mqcore/sock/handle.pyx": "one class: what mqcore/api and mqcore/control do with a socket",
     "mqcore/sock/core.pyx": "one class: all calls that send and receive",
     "mqcore/sock/sock.pyx": "everything that happens with the lock held on the way of a message",
@@ -59,6 +61,8 @@ LONG: dict[str, str] = {
 # assigned at the top level only, which is checked, and need no row.
 GLOBALS: dict[tuple[str, str], str] = {
     ("mqcore/sock/handle.pyx", "get_ident"): "a function, kept at hand",
+    ("mqcore/spi/pattern.pyx", "get_ident"): "a function, kept at hand",
+    ("mqcore/spi/python_ops.pyx", "get_ident"): "a function, kept at hand",
     ("mqcore/api/aio.py", "_turns"): "when each thread's loop last had its turn",
     ("mqcore/api/context.py", "_lock"): "guards the default context",
     ("mqcore/api/context.py", "_default"): "the default context",
@@ -67,8 +71,8 @@ GLOBALS: dict[tuple[str, str], str] = {
     ("mqcore/spi/registry.py", "_filters"): "the cache of plug-ins found",
     ("mqcore/spi/registry.py", "_patterns"): "the cache of plug-ins found",
     ("mqcore/spi/registry.py", "_resolvers"): "the cache of plug-ins found",
-    ("resolvers/dns.py", "resolver"): "the plug-in: functions, no state",
-    ("resolvers/file.py", "resolver"): "the plug-in: functions, no state",
+    ("mqcore/resolvers/dns.py", "resolver"): "the plug-in: functions, no state",
+    ("mqcore/resolvers/file.py", "resolver"): "the plug-in: functions, no state",
     ("transports/fd.py", "transport"): "the plug-in; which descriptors it has taken",
     ("transports/vsock.py", "transport"): "the plug-in: functions, no state",
     ("transports/tcp.py", "transport"): "the plug-in: functions, no state",

@@ -314,7 +314,7 @@ def class_of(pattern: str) -> type[Socket]:
     found = CLASSES.get(pattern)
     if found is None:
         plugin = registry.pattern(pattern)
-        found = type(pattern.capitalize(), (Socket,),
+        found = type("".join(map(str.capitalize, pattern.split("_"))), (Socket,),
                      {"__slots__": (), "_pattern": pattern, "__doc__": plugin.doc})
         _add_options(found, (row.name for row in registry.pattern_options(pattern)))
         found = CLASSES.setdefault(pattern, found)

@@ -27,8 +27,7 @@ FIXED = frozenset({"routing_id", "metadata", "conflate", "max_hops"})
 CORE = frozenset({"send_timeout", "recv_timeout", "immediate", "send_hwm", "recv_hwm",
                   "send_hwm_bytes", "recv_hwm_bytes"})
 ON_FULL = ("pattern", "block", "drop_new", "drop_old", "disconnect")
-FANOUT = ("pub", "xpub")
-CONFLATING = ("push", "pull", "pub", "sub", "dealer")
+FANOUT = ("pub", "xpub")  # these see their full peers themselves, and have a rule for them
 _LEVELS = threading.Lock()  # two first calls of fileno() make one descriptor
 
 
@@ -45,11 +44,12 @@ class OptionAttr:
         sock._set_option(self.name, value)
 
 
-def on_full_number(pattern: str, value: str, sends: bool) -> int:
+def on_full_number(plugin: Any, value: str) -> int:
     """What the core does at a full peer. OptionError for what means nothing for this pattern."""
+    pattern = plugin.name
     if value == "pattern":
         return 0
-    if not sends:
+    if not plugin.sends:
         raise OptionError(f"on_full={value!r} means nothing for {pattern}, which does not send")
     if value == "drop_old":
         raise OptionError('on_full="drop_old" is not possible: what is queued for a peer may be on '
@@ -66,13 +66,13 @@ def on_full_number(pattern: str, value: str, sends: bool) -> int:
     return ON_FULL.index(value)
 
 
-def means_something(pattern: str, name: str, value: Any) -> bool:
+def means_something(plugin: Any, name: str, value: Any) -> bool:
     """Whether a context's default is for this pattern: a context has sockets of all kinds."""
     if name == "conflate":
-        return not value or pattern in CONFLATING
+        return not value or bool(plugin.conflates)
     if name == "on_full":
         try:
-            on_full_number(pattern, value, pattern not in ("pull", "sub"))
+            on_full_number(plugin, value)
         except OptionError:
             return False
     return True
@@ -109,7 +109,7 @@ class Socket(AsyncFace, SocketCore):
         self._wakers: Any = weakref.WeakValueDictionary()
         known = table.defaults(rows, name)
         shared = {k: v for k, v in self._context._defaults.items()
-                  if k in known and means_something(name, k, v)}
+                  if k in known and means_something(plugin, k, v)}
         given = table.validate_all(options, extra=rows, pattern=name)
         self._options: dict[str, Any] = {**known, **shared, **given}
         self._check(plugin)
@@ -136,14 +136,13 @@ class Socket(AsyncFace, SocketCore):
         """Options that mean nothing together or for this pattern."""
         name, options = self._pattern, self._options
         table.refuse_impossible(options)
-        if options["conflate"] and name not in CONFLATING:
+        if options["conflate"] and not plugin.conflates:
             raise OptionError(f"conflate means nothing for {name}",
                               hint="it is for push, pull, pub, sub and dealer")
-        on_full_number(name, options["on_full"], name not in ("pull", "sub"))
+        on_full_number(plugin, options["on_full"])
 
     def _full(self, value: str) -> None:
-        self._set("on_full", on_full_number(self._pattern, value, self._pattern not in ("pull",
-                                                                                        "sub")))
+        self._set("on_full", on_full_number(self.plugin, value))
         if self._pattern in FANOUT:
             self._set_pattern_option("nodrop",
                                      value == "block" or bool(self._options.get("nodrop")))

@@ -7,6 +7,7 @@ Runs on the control thread and on the caller's, under the hub's lock where it to
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import socket as pysocket
 import threading
@@ -30,6 +31,7 @@ from mqcore.errors import (
     AddressInUse,
     Error,
     HandshakeFailed,
+    NotSupported,
     PeerError,
     SocketClosed,
     UsageError,
@@ -42,9 +44,11 @@ DOWN_CLOSED, DOWN_RESET = 0, 5  # of link/engine.pxd; the others differ by their
 GRACE = 0.2  # seconds a listener waits for the peer's first bytes before it speaks first
 MAX_FAILURES = 100  # interruptions and errors that one close() survives
 GONE_KEPT = 1024  # peers that left, kept so that late messages find them
+EV_FAILED = 8  # of spi/pattern.pxd, as these are:
 EV_NAMES = {1: records.Subscribed, 2: records.Unsubscribed, 3: records.Dropped,
             4: records.FailedOver,
             5: records.FailedBack, 6: records.TooSlow, 7: records.Refused}
+_log = logging.getLogger("mqcore")
 
 
 class Wire:
@@ -134,20 +138,23 @@ class SocketLinks:
         self._hurry = True
 
     def _shake(self) -> dict[str, Any]:
-        names = [registry.pattern(name).zmtp for name in self.plugin.peers]
         return {
-            "pattern": self.plugin.zmtp, "number": max(self.plugin.number, 0), "peers": names,
+            "pattern": self.plugin.zmtp, "number": self.plugin.number, "peers": self._fitting(),
             "routing_id": bytes(self.options.get("routing_id", b"")), "sp": self.plugin.sp,
             "metadata": encode_metadata(self.options.get("metadata", {})),
             "publishes": self.plugin.name in ("pub", "xpub"),
         }
 
+    def _fitting(self) -> list[str]:
+        """The kinds of peer that we talk to."""
+        return [registry.kind_of(name) for name in self.plugin.peers]
+
     def _marks(self) -> dict[str, Any]:
         names = ("send_hwm", "recv_hwm", "send_hwm_bytes", "recv_hwm_bytes")
-        conflate = bool(self.options.get("conflate"))
+        conflate = bool(self.options.get("conflate")) and self.plugin.conflates
         return {**{name: self.options[name] for name in names},
-                "send_conflate": conflate and self.plugin.name in ("push", "pub", "dealer"),
-                "recv_conflate": conflate and self.plugin.name in ("pull", "sub", "dealer")}
+                "send_conflate": conflate and self.plugin.sends,
+                "recv_conflate": conflate and self.plugin.receives}
 
     # -- endpoints ---------------------------------------------------------------------------------
 
@@ -168,6 +175,9 @@ class SocketLinks:
         if carried and self.plugin.name not in carried:
             raise UsageError(f"{route.url.transport} carries {', '.join(carried)} sockets only, "
                              f"this one is a {self.plugin.name}", hint="take another transport")
+        if not self.plugin.zmtp and not carried and route.transport.kind != "inproc":
+            raise NotSupported(f"a {self.plugin.name} socket cannot use {route.url.transport}: "
+                               "ZMTP does not know the pattern", hint="use inproc://")
         return route, options
 
     def bind(self, text: str, **given: Any) -> Endpoint:
@@ -411,11 +421,19 @@ class SocketLinks:
             self._down(self.wires.pop(slot, None), code, fatal, text.decode("utf-8", "replace"))
         elif kind == NOTE_GONE:
             self._pipe_gone(peer, refused=code != 0)
+        elif kind == NOTE_PATTERN and code == EV_FAILED:
+            self._failed(text.decode("utf-8", "replace"))
         elif kind == NOTE_PATTERN and self.watchers:
             reason = (records.REASONS[text[0]] if code == 3 and text
                       else text.decode("utf-8", "backslashreplace"))
             who = self.peer(peer)
             self.emit(EV_NAMES[code], None, who, reason, who.endpoint if who else "")
+
+    def _failed(self, what: str) -> None:
+        """The pattern's own code failed where nobody could be told."""
+        self.emit(records.PatternFailed, None, None, what)
+        # off this thread's locks: a handler of the log may use sockets
+        self.hub.loop.call(_log.error, "the pattern %s failed: %s", self.plugin.name, what)
 
     def _up(self, wire: Wire, slot: int, number: int) -> None:
         facts = self.hub.plane.facts(slot)
@@ -532,7 +550,8 @@ class SocketLinks:
 
     def _marry(self, mine: Endpoint, other: SocketLinks, theirs: Endpoint, prio: int) -> None:
         """Join two sockets of one context; the hub's lock is held."""
-        if other.plugin.name not in self.plugin.peers:
+        if (other.plugin.kind not in self._fitting()
+                or self.plugin.kind not in other._fitting()):
             reason = f"a {self.plugin.name} cannot talk to a {other.plugin.name}"
             mine.move("stopped", HandshakeFailed(f"{mine.url}: {reason}", reason=reason),
                       fatal=True)

@@ -21,7 +21,7 @@ from mqcore.base.message cimport (
     msg_init_ref, msg_size, vec_clear, vec_fini, vec_push,
 )
 from mqcore.base.slab cimport LAND_FROM, Owner, landing_clear, pool_drain_released, pyobj_new
-from mqcore.base.status cimport MQ_AGAIN, MQ_FULL, MQ_OK
+from mqcore.base.status cimport MQ_AGAIN, MQ_FAILED, MQ_FULL, MQ_OK
 from mqcore.sock.arrays cimport batch_of
 from mqcore.sock.message cimport (
     Message, foresee, joined, message_end, message_new, part_copy, part_from, parts_list,
@@ -31,7 +31,7 @@ from mqcore.sock.pinned cimport Pin, Pinned, pinned_new
 from mqcore.sock.sock cimport (
     sock_query, sock_recv, sock_recv_many, sock_send, sock_send_many, sock_send_to,
 )
-from mqcore.spi.pattern cimport PAT_SEND, Q_TOPICS
+from mqcore.spi.pattern cimport PAT_SEND, Q_TOPICS, op_later
 
 import time
 
@@ -47,7 +47,7 @@ cdef enum:
 cdef inline int ready(SocketCore self) except -1:
     """check(), but what goes well is decided here."""
     if (self.s == NULL or self.plane.forked or self.device_owned or self.s.closing.load()
-            or self.plane.plane.pool.released.load() != NULL):
+            or self.plane.plane.pool.released.load() != NULL or self.s.lock.load()):
         self.check()
     return 0
 
@@ -206,14 +206,19 @@ cdef class SocketCore(SocketHandle):
     cdef int pull_many(self, MsgVec* v, size_t most, int64_t most_bytes, object timeout) except -1:
         """At least one message, at most `most` or so many bytes; waits for the first only."""
         cdef size_t count = 0
+        cdef int rc = MQ_AGAIN
         if not self.held.n and not self.answers:
             with nogil:
-                sock_recv_many(self.s, v, most, most_bytes, &count)
+                rc = sock_recv_many(self.s, v, most, most_bytes, &count)
         if count == 0:
+            if rc == MQ_FAILED:
+                self.fail(rc, False)
             self.pull(v, timeout)
             if most > 1 and not self.answers:
                 with nogil:
-                    sock_recv_many(self.s, v, most - 1, most_bytes, &count)
+                    rc = sock_recv_many(self.s, v, most - 1, most_bytes, &count)
+        if rc == MQ_FAILED:
+            op_later()
         if self._level is not None:
             self._level.settle()
         return 0
@@ -589,10 +594,16 @@ cdef class SocketCore(SocketHandle):
             rc = MQ_OK
             if most > 1 and not self.answers:
                 with nogil:
-                    sock_recv_many(self.s, v, most - 1, most_bytes, &count)
+                    rc = sock_recv_many(self.s, v, most - 1, most_bytes, &count)
+                if rc == MQ_FAILED:
+                    op_later()
+                rc = MQ_OK
         elif most > 1 and not self.answers:
             with nogil:
                 rc = sock_recv_many(self.s, v, most, most_bytes, &count)
+            if rc == MQ_FAILED and count:
+                op_later()
+                rc = MQ_OK
         elif self.s.lock.load():
             with nogil:
                 rc = sock_recv(self.s, v)

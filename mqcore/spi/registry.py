@@ -26,6 +26,7 @@ from mqcore.spi.resolver import REFRESH, RESOLVER_ABI
 from mqcore.spi.transport import KINDS, TRANSPORT_ABI
 
 PATTERN_ABI = 1  # of spi/pattern.pxd; a test compares them
+PYTHON_PATTERN_ABI = 1  # of spi/python_pattern.py; a test compares them
 
 STREAM = ("resolve", "may_block", "check", "adopt", "listen", "connect", "finish", "tune", "names",
           "pid")
@@ -227,20 +228,32 @@ class Registry:
                                 f"update {found[0].distribution}", cause)
 
     def _judge(self, name: str, who: str, distribution: str, plugin: Any) -> Any:
+        own_abi = self.abi
+        if self.kind == "pattern" and isinstance(plugin, type):
+            own_abi = PYTHON_PATTERN_ABI
         abi = getattr(plugin, "abi", None)
         if abi is None:
             return self._refuse(name, who, "has no attribute 'abi'",
                                 f"{distribution} is no mqcore plug-in, or an unfinished one")
-        if abi != self.abi:
-            newer = isinstance(abi, int) and abi > self.abi
-            return self._refuse(name, who, f"was made for ABI {abi!r}, this mqcore has {self.abi}",
+        if abi != own_abi:
+            newer = isinstance(abi, int) and abi > own_abi
+            return self._refuse(name, who, f"was made for ABI {abi!r}, this mqcore has {own_abi}",
                                 "update mqcore" if newer else _rebuild(distribution))
+        if self.kind == "pattern":
+            try:
+                plugin = _as_pattern(plugin)
+            except Exception as cause:
+                return self._refuse(name, who, f"is no pattern ({cause})", f"update {distribution}",
+                                    cause)
         missing = [a for a in self._wanted(plugin) if not hasattr(plugin, a)]
         if missing:
             return self._refuse(name, who, f"lacks {', '.join(missing)}", f"update {distribution}")
         own = plugin.scheme if self.kind in ("transport", "resolver") else plugin.name
         if own != name:
             return self._refuse(name, who, f"calls itself {own!r}", f"update {distribution}")
+        faults = plugin.faults() if self.kind == "pattern" else []
+        if faults:
+            return self._refuse(name, who, "; it ".join(faults), f"update {distribution}")
         try:
             self._rows[name] = self._merge(name, who, plugin)
         except Error as cause:
@@ -252,7 +265,7 @@ class Registry:
 
     def _wanted(self, plugin: Any) -> tuple[str, ...]:
         if self.kind == "pattern":
-            return ("name", "peers", "options")
+            return ()
         if self.kind == "resolver":
             return RESOLVER
         if self.kind == "filter":
@@ -280,6 +293,20 @@ class Registry:
         for row in rows:
             self._claims.setdefault(row.name, (row, who))
         return (*rows, REFRESH) if self.kind == "resolver" else rows
+
+
+def _as_pattern(plugin: Any) -> Any:
+    """A PatternPlugin, or a class that is made one."""
+    if isinstance(plugin, type):
+        from mqcore.spi.python_ops import plugin as made_of  # compiled, and few need it
+
+        return made_of(plugin)
+    from mqcore.spi.pattern import PatternPlugin
+
+    if not isinstance(plugin, PatternPlugin):
+        raise TypeError("neither a class derived from mqcore.spi.python_pattern.Pattern nor made "
+                        "by plugin_new()")
+    return plugin
 
 
 def _rebuild(distribution: str) -> str:
@@ -347,6 +374,15 @@ def pattern(name: str) -> Any:
         known = _patterns.known()
         raise UsageError(f"no pattern {name!r} is installed",
                          hint=f"installed: {', '.join(known)}") from None
+
+
+def kind_of(name: str) -> str:
+    """What a pattern of this name is to its peers: its Socket-Type. One that is not installed, or
+    is refused, goes by its name in upper case."""
+    try:
+        return str(_patterns.find(name).kind)
+    except (KeyError, PluginError):
+        return name.upper()
 
 
 def transport_options(scheme: str) -> tuple[Option, ...]:

@@ -107,10 +107,19 @@ cdef int _say_identity(Zmtp* z) noexcept nogil:
 
 # -- the peer's greeting --------------------------------------------------------------------------
 
+cdef int _refuse_old(Zmtp* z, const char* version) noexcept nogil:
+    """Before 3.0 a pattern is a number, or nothing at all: one of a plug-in's own has none."""
+    return refuse_with(z, "the peer speaks ZMTP %s, which does not know the pattern %s", version,
+                       z.head.config.pattern)
+
+
 cdef int _unversioned(Zmtp* z) noexcept nogil:
     """A 1.0 peer: what we have seen of it is the header of its identity frame. Our signature is the
     header of ours, in the long form."""
-    cdef int rc = _say(z, 10)
+    cdef int rc
+    if z.head.config.number < 0:
+        return _refuse_old(z, "1.0")
+    rc = _say(z, 10)
     if rc == MQ_OK:
         rc = _say_routing_id(z)
     if rc == MQ_OK:
@@ -188,6 +197,8 @@ cdef int _greeting_byte(Zmtp* z) noexcept nogil:
         if revision > 1:
             z.framing = FRAMING_V3
             return _say(z, GREETING_SIZE)
+        if z.head.config.number < 0:
+            return _refuse_old(z, "2.0")
         z.framing = FRAMING_V2 if revision else FRAMING_V1
         z.head.peer.major = 2 if revision else 1
         return _say(z, 12)
