@@ -12,10 +12,12 @@ from mqcore.api.empty import empty
 from mqcore.api.events import EventStream
 from mqcore.api.patterns import (
     Dealer,
+    Dish,
     Pair,
     Pub,
     Pull,
     Push,
+    Radio,
     Rep,
     Req,
     Router,

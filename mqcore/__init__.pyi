@@ -156,6 +156,9 @@ class PubOptions(Options, total=False):
     nodrop: bool
     retain: int
 
+class RadioOptions(Options, total=False):
+    nodrop: bool
+
 class XPubOptions(Options, total=False):
     verbose: bool
     verboser: bool
@@ -205,6 +208,7 @@ class PeerStats:
     dropped: dict[str, int] = ...
     dropped_out: dict[str, int] = ...
     dropped_in: dict[str, int] = ...
+    bounced: int = 0
     rtt: float | None = None
     since: float = 0.0
     writes: int = 0
@@ -393,6 +397,15 @@ class Context:
     def socket(self, pattern: Literal["xsub"], *, bind: Address | Iterable[Address] = (),
                connect: Address | Iterable[Address] = (),
                **options: Unpack[Options]) -> XSub: ...
+    @overload
+    def socket(self, pattern: Literal["radio"], *, bind: Address | Iterable[Address] = (),
+               connect: Address | Iterable[Address] = (),
+               **options: Unpack[RadioOptions]) -> Radio: ...
+    @overload
+    def socket(self, pattern: Literal["dish"], *, groups: Iterable[Topic] | Topic = (),
+               bind: Address | Iterable[Address] = (),
+               connect: Address | Iterable[Address] = (),
+               **options: Unpack[Options]) -> Dish: ...
     @overload
     def socket(self, pattern: str, **kw: Any) -> Socket: ...
     @property
@@ -597,6 +610,44 @@ class XPub(_Sends, _Receives):
 
 class XSub(_Sends, _Receives): ...
 
+class Radio(_Sends):
+    nodrop: bool
+    def __init__(self, *, bind: Address | Iterable[Address] = (),
+                 connect: Address | Iterable[Address] = (), context: Context | None = None,
+                 **options: Unpack[RadioOptions]) -> None: ...
+    def send(self, data: Data, *, group: Topic = "", timeout: Seconds = ...) -> None: ...
+    async def asend(self, data: Data, *, group: Topic = "", timeout: Seconds = ...) -> None: ...
+    def send_parts(self, parts: Sequence[Data], *, group: Topic = "",
+                   timeout: Seconds = ...) -> None: ...
+    async def asend_parts(self, parts: Sequence[Data], *, group: Topic = "",
+                          timeout: Seconds = ...) -> None: ...
+    def send_many(self, messages: Iterable[Data | Sequence[Data]], *, group: Topic = "",
+                  timeout: Seconds = ...) -> int: ...
+    async def asend_many(self, messages: Iterable[Data | Sequence[Data]], *, group: Topic = "",
+                         timeout: Seconds = ...) -> int: ...
+    def send_batch(self, data: NDArray[np.uint8] | Buffer, offsets: NDArray[np.integer[Any]], *,
+                   group: Topic = "", timeout: Seconds = ...) -> int: ...
+    async def asend_batch(self, data: NDArray[np.uint8] | Buffer,
+                          offsets: NDArray[np.integer[Any]], *, group: Topic = "",
+                          timeout: Seconds = ...) -> int: ...
+    def send_ref(self, data: Data, *, group: Topic = "", timeout: Seconds = ...) -> Pinned: ...
+    async def asend_ref(self, data: Data, *, group: Topic = "",
+                        timeout: Seconds = ...) -> Pinned: ...
+    def wait_subscribers(self, group: Topic = "", n: int = 1,
+                         timeout: float | None = None) -> None: ...
+    async def await_subscribers(self, group: Topic = "", n: int = 1,
+                                timeout: float | None = None) -> None: ...
+
+class Dish(_Receives):
+    def __init__(self, *, groups: Iterable[Topic] | Topic = (),
+                 bind: Address | Iterable[Address] = (),
+                 connect: Address | Iterable[Address] = (), context: Context | None = None,
+                 **options: Unpack[Options]) -> None: ...
+    def join(self, *groups: Topic) -> None: ...
+    def leave(self, *groups: Topic) -> None: ...
+    @property
+    def groups(self) -> tuple[str, ...]: ...
+
 @overload
 def socket(pattern: Literal["pair"], *, bind: Address | Iterable[Address] = (),
            connect: Address | Iterable[Address] = (),
@@ -653,6 +704,17 @@ def socket(pattern: Literal["xsub"], *, bind: Address | Iterable[Address] = (),
            connect: Address | Iterable[Address] = (),
            context: Context | None = None,
            **options: Unpack[Options]) -> XSub: ...
+@overload
+def socket(pattern: Literal["radio"], *, bind: Address | Iterable[Address] = (),
+           connect: Address | Iterable[Address] = (),
+           context: Context | None = None,
+           **options: Unpack[RadioOptions]) -> Radio: ...
+@overload
+def socket(pattern: Literal["dish"], *, groups: Iterable[Topic] | Topic = (),
+           bind: Address | Iterable[Address] = (),
+           connect: Address | Iterable[Address] = (),
+           context: Context | None = None,
+           **options: Unpack[Options]) -> Dish: ...
 @overload
 def socket(pattern: str, **kw: Any) -> Socket: ...
 

@@ -78,6 +78,7 @@ GLOBALS: dict[tuple[str, str], str] = {
     ("transports/tcp.py", "transport"): "the plug-in: functions, no state",
     ("transports/ipc.py", "transport"): "the plug-in: functions, no state",
     ("transports/inproc.py", "transport"): "the plug-in: functions, no state",
+    ("transports/udp.py", "transport"): "the plug-in: functions, no state",
 }
 WEAK_ORDER = re.compile(r"\bmemory_order_(?!seq_cst)\w+")
 MUTABLE_DISPLAY = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp)

@@ -82,11 +82,15 @@ def _state(sock: Any, stats: Any) -> list[str]:
     if name == "sub" and not sock.topics:
         out.append('It is subscribed to nothing, so nothing can arrive; '
                    'subscribe(b"") is everything.')
+    if name == "dish" and not sock.groups:
+        out.append("It has joined no group, so nothing can arrive.")
     if stats.waiting:
         out.append(f"{stats.waiting} message(s) wait in the socket for a peer that can take them.")
     if name in ("pub", "xpub"):
         out.append(f"{sock._query(SUBSCRIBERS, b'')} peer(s) want everything; {stats.unmatched} "
                    "message(s) were wanted by nobody.")
+    if name == "radio":
+        out.append(f"{stats.unmatched} message(s) were for groups that nobody had joined.")
     for reason, count in stats.dropped.items():
         out.append(f"{count} message(s) were dropped ({reason}).")
     readable, writable = sock._can()

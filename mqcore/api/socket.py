@@ -27,7 +27,7 @@ FIXED = frozenset({"routing_id", "metadata", "conflate", "max_hops"})
 CORE = frozenset({"send_timeout", "recv_timeout", "immediate", "send_hwm", "recv_hwm",
                   "send_hwm_bytes", "recv_hwm_bytes"})
 ON_FULL = ("pattern", "block", "drop_new", "drop_old", "disconnect")
-FANOUT = ("pub", "xpub")  # these see their full peers themselves, and have a rule for them
+FANOUT = ("pub", "xpub", "radio")  # these see their full peers themselves, and have a rule for them
 _LEVELS = threading.Lock()  # two first calls of fileno() make one descriptor
 
 
@@ -56,8 +56,8 @@ def on_full_number(plugin: Any, value: str) -> int:
                           "its way", hint="conflate=True keeps only the newest message per peer")
     if value == "disconnect" and pattern not in FANOUT:
         raise OptionError(f'on_full="disconnect" is not possible for {pattern}',
-                          hint="it is for pub and xpub, where one slow peer must not matter to the "
-                               "others; what waits here can wait or go to another peer")
+                          hint="it is for pub, xpub and radio, where one slow peer must not matter "
+                               "to the others; what waits here can wait or go to another peer")
     if value == "drop_new" and pattern in ("req", "rep"):
         raise OptionError(f'on_full="drop_new" means nothing for {pattern}: '
                           "who asked would wait for ever")

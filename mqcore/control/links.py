@@ -171,14 +171,26 @@ class SocketLinks:
         route = Route(url.parse(str(text)), role)
         options = table.for_link(self.options, route.url.query, given, extra=route.rows())
         table.refuse_impossible(options)
-        carried = getattr(route.transport, "patterns", ())
-        if carried and self.plugin.name not in carried:
-            raise UsageError(f"{route.url.transport} carries {', '.join(carried)} sockets only, "
-                             f"this one is a {self.plugin.name}", hint="take another transport")
-        if not self.plugin.zmtp and not carried and route.transport.kind != "inproc":
+        self._check_carried(route, role)
+        if (not self.plugin.zmtp and not getattr(route.transport, "patterns", {})
+                and route.transport.kind != "inproc"):
             raise NotSupported(f"a {self.plugin.name} socket cannot use {route.url.transport}: "
                                "ZMTP does not know the pattern", hint="use inproc://")
         return route, options
+
+    def _check_carried(self, route: Route, role: str) -> None:
+        """Some transports carry few patterns, and each of them one way round."""
+        carried = getattr(route.transport, "patterns", {})
+        name, scheme = self.plugin.name, route.url.transport
+        if not carried or name in carried.get(role, ()):
+            return
+        if any(name in names for names in carried.values()):
+            other = "connect" if role == "bind" else "bind"
+            raise UsageError(f"a {name} socket cannot {role}() over {scheme}://",
+                             hint=f"there it can only {other}()")
+        words = ", ".join(f"{name} to {way}()" for way, names in carried.items() for name in names)
+        raise UsageError(f"{scheme}:// cannot carry a {name} socket",
+                         hint=f"it carries {words}; take another transport")
 
     def bind(self, text: str, **given: Any) -> Endpoint:
         route, options = self._prepare(text, "bind", given)

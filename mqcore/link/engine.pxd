@@ -147,6 +147,8 @@ cdef struct Engine:
     # messages.pyx
     MessageEngine* media
     uint32_t media_started
+    uint32_t media_out        # edges of room are watched for
+    int64_t media_held        # messages it had in hand when last looked at
     MsgVec held               # a message that the engine had no room for
     # stamps, ns
     int64_t born

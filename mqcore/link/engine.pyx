@@ -94,6 +94,8 @@ cdef Engine* engine_new(Plane* plane, IoThread* io, Watch* watch, Port* port, in
     e.wire_plain = 0
     e.media = parts.media
     e.media_started = 0
+    e.media_out = 1
+    e.media_held = 0
     e.ended = 0
     e.pump = stream_pump()
     if e.filter != NULL:

@@ -41,8 +41,8 @@ from mqcore.sock.watch cimport (
 from mqcore.spi.filter_ops cimport filter_chain
 from mqcore.spi.message_engine cimport NativeEngine
 from mqcore.spi.pattern cimport (
-    PAT_EXCHANGE, PAT_IDENTITY, PAT_RECV, PAT_SEND, Q_CAN_RECV, Q_CAN_SEND, op_pay, op_raise,
-    op_refuse,
+    PAT_EXCHANGE, PAT_GROUPS, PAT_IDENTITY, PAT_RECV, PAT_SEND, Q_CAN_RECV, Q_CAN_SEND, op_pay,
+    op_raise, op_refuse,
 )
 from mqcore.spi.pipe cimport DROP_REASONS, Pipe
 from mqcore.wire.codecs cimport codec_find
@@ -138,7 +138,8 @@ cdef class SocketHandle:
             raise PeerGone("the peer that owed the answer has left", hint="send the request again")
         if rc == MQ_INVALID:
             raise UsageError("the pattern cannot send this message",
-                             hint="ROUTER wants a routing id first; conflate takes one part")
+                             hint="ROUTER wants a routing id first; conflate and RADIO take one "
+                                  "part")
         if rc == MQ_UNSUPPORTED:
             verb = "send" if sending else "recv"
             raise UsageError(f"a {self.plugin.name} socket cannot {verb}()")
@@ -185,6 +186,8 @@ cdef class SocketHandle:
         self.s = s
         self.answers = (s.flags & PAT_EXCHANGE) and s.ops.send_to != NULL
         self.routes = plugin.name == "router"
+        self.groups = s.flags & PAT_GROUPS != 0
+        self.chooses = plugin.name in ("sub", "dish")
         self._keep = [shake["pattern"].encode(), (" " + " ".join(shake["peers"]) + " ").encode(),
                       shake["routing_id"], shake["metadata"]]
         s.port.shake.pattern = <bytes> self._keep[0]
@@ -196,6 +199,7 @@ cdef class SocketHandle:
         s.port.shake.number = shake["number"]
         s.port.shake.sp = shake["sp"]
         s.port.shake.publishes = shake["publishes"]
+        s.port.shake.groups = s.flags & PAT_GROUPS != 0
         s.port.shake.announce_id = s.flags & PAT_IDENTITY != 0
         s.port.send.msgs = limit(marks["send_hwm"])
         s.port.send.bytes = limit(marks["send_hwm_bytes"])
@@ -595,6 +599,7 @@ cdef dict account_dict(Ended* e):
         "offered": e.offered, "written": e.written, "read": e.read, "delivered": e.delivered,
         "bytes_out": e.bytes_out, "bytes_in": e.bytes_in, "since": e.since / 1e9,
         "rtt": e.rtt / 1e9 or None, "writes": e.writes, "reads": e.reads,
+        "bounced": e.bounced,
         "out_dropped": [e.out_dropped[i] for i in range(DROP_REASONS)],
         "in_dropped": [e.in_dropped[i] for i in range(DROP_REASONS)],
     }

@@ -283,15 +283,19 @@ cdef void account(Pipe* pipe, Ended* out) noexcept nogil:
         out.in_dropped[DROP_CONFLATED] += other.passed_conflated.load()
         out.read = other.passed.load()
         return
+    # of these the engine counts the message as written or read first
+    out.out_dropped[DROP_UNSENDABLE] += t.unsendable.load()
+    out.out_dropped[DROP_PEER_GONE] += t.abandoned.load()
+    out.in_dropped[DROP_FULL] += t.missed_in.load()
     out.written = t.written.load()
     out.read = t.read.load()
+    out.bounced = t.bounced.load()
     out.bytes_out = t.bytes_out.load()
     out.bytes_in = t.bytes_in.load()
     out.writes = t.writes.load()
     out.reads = t.reads.load()
     out.rtt = t.rtt.load()
     out.out_dropped[DROP_HALF_WRITTEN] += t.half_out.load()
-    out.out_dropped[DROP_UNSENDABLE] += t.unsendable.load()
     out.in_dropped[DROP_CONFLATED] += t.conflated_in.load()
     out.in_dropped[DROP_MALFORMED] += t.malformed_in.load()
 

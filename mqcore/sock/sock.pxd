@@ -52,7 +52,7 @@ cdef struct Ended:            # final accounts of a peer that has left
     Ended* next
     uint32_t id
     int64_t offered, written, delivered, read, bytes_out, bytes_in, since
-    int64_t writes, reads, rtt
+    int64_t writes, reads, rtt, bounced
     int64_t[13] out_dropped
     int64_t[13] in_dropped
 

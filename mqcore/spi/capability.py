@@ -78,6 +78,7 @@ PATTERN_FLAGS: tuple[tuple[int, str, str], ...] = (
     (256, "serviced", "its inbound pipes want looking at even if the application calls not"),
     (512, "exclusive", "has one peer at most and refuses a second one"),
     (1024, "addresses", "a message goes to the peer that send_to(), or its first part, names"),
+    (2048, "groups", "a message is one part, sent to a group"),
 )
 
 

@@ -60,7 +60,9 @@ cdef enum PatternFlag:
                               # (subscriptions arriving at a publisher)
     PAT_EXCLUSIVE = 512       # one peer at most: attach() refuses a second one (PAIR)
     PAT_ADDRESSES = 1024      # a message goes to the peer that it names (ROUTER)
-    PAT_ALL = 2047            # others are refused: this mqcore would not do what they promise
+    PAT_GROUPS = 2048         # a message is a group and a body (RADIO, DISH): the first of its two
+                              # parts is flagged MSG_GROUP; peers want groups, not prefixes
+    PAT_ALL = 4095            # others are refused: this mqcore would not do what they promise
 
 cdef enum PatternEvent:       # for Host.emit
     EV_SUBSCRIBED = 1         # data: topic

@@ -110,7 +110,8 @@ cdef struct Pipe:
     const uint8_t* routing_id  # as announced by the peer; NULL if it gave none
     uint32_t routing_id_size
     uint32_t connected        # 1: our connect(), 0: came in through our bind()
-    uint32_t unversioned      # 1: a ZMTP 1.0 peer, which never sends subscriptions before data
+    uint32_t unversioned      # 1: one that never says what it wants (ZMTP 1.0 before it has sent
+                              # data, and where there is no handshake): it gets everything
     uint32_t dropping         # bit 1 << reason, out; 1 << (16 + reason), in: a run that was
                               # told of; the top bit is the pattern's
     # -- accounting, under the socket lock ------------------------------------------------------

@@ -20,8 +20,8 @@ from libc.string cimport memcpy, memset
 from enum import IntEnum
 
 from mqcore.base.message cimport (
-    MSG_CANCEL, MSG_CONTROL, MSG_ENVELOPE, MSG_MORE, MSG_SUBSCRIBE, Msg, MsgVec, msg_close,
-    msg_data, msg_init_copy, msg_size, vec_fini, vec_push,
+    MSG_CANCEL, MSG_CONTROL, MSG_ENVELOPE, MSG_GROUP, MSG_MORE, MSG_SUBSCRIBE, Msg, MsgVec,
+    msg_close, msg_data, msg_init_copy, msg_size, vec_fini, vec_push,
 )
 from mqcore.base.slab cimport Pool, pool_free, pool_new
 from mqcore.base.status cimport (
@@ -481,7 +481,11 @@ cdef class Bench:
         """`envelope`: so many parts in front are flagged as recv() flagged them."""
         return self._send(peer, parts, envelope)
 
-    def _send(self, peer, parts, size_t envelope=0):
+    def send_group(self, *parts):
+        """The first part is a group."""
+        return self._send(None, parts, group=True)
+
+    def _send(self, peer, parts, size_t envelope=0, bint group=False):
         cdef MsgVec v
         cdef int rc
         cdef size_t i
@@ -489,6 +493,9 @@ cdef class Bench:
         fill(&v, parts, self.pool)
         for i in range(envelope):
             v.at[i].flags |= MSG_ENVELOPE
+        if group:
+            v.at[0].flags |= MSG_GROUP
+        flags = [v.at[i].flags for i in range(v.n)]
         if peer is None:
             rc = self.self_.ops.send(self.self_, v.at, v.n)
         else:
@@ -497,7 +504,7 @@ cdef class Bench:
             v.n = 0           # taken
         elif [msg_data(&v.at[i])[:msg_size(&v.at[i])] for i in range(v.n)] != list(parts):
             raise AssertionError("a message that was not taken has been changed")
-        elif [v.at[i].flags for i in range(v.n)] != [MSG_MORE] * (len(parts) - 1) + [0]:
+        elif [v.at[i].flags for i in range(v.n)] != flags:
             raise AssertionError("the flags of a message that was not taken have been changed")
         vec_fini(&v)
         self.settle()

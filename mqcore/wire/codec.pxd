@@ -59,6 +59,7 @@ cdef struct HandshakeConfig:  # what we are; lives as long as the socket, read-o
     size_t metadata_size
     int sp                    # SP protocol number, -1 none
     bint publishes            # PUB, XPUB: an unversioned peer is subscribed to everything
+    bint groups               # RADIO, DISH: topics are groups, told by JOIN and LEAVE
 
 cdef struct HandshakeResult:  # owned by the codec, valid until fini
     int major                 # 3, 2 or 1 (ZMTP); 0 for SP

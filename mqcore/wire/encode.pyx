@@ -25,7 +25,7 @@ from mqcore.base.yqueue cimport yqueue_front, yqueue_pop
 from mqcore.wire.codec cimport (
     BATCH_FIRST, BATCH_IOV, BATCH_MAX, BATCH_MSGS, BATCH_REFS, BY_REFERENCE, END_CONTROL,
 )
-from mqcore.wire.greeting cimport FRAME_COMMAND, FRAME_LONG, FRAMING_V1, Zmtp
+from mqcore.wire.greeting cimport FRAME_COMMAND, FRAME_LONG, FRAMING_V1, Zmtp, interest_name
 
 cdef enum:
     BATCH_HARD = 2 * BATCH_MAX    # a message that was begun may fill the buffer up to here
@@ -89,15 +89,15 @@ cdef bint _full(Zmtp* z, Batch* b, bint by_reference) noexcept nogil:
 
 cdef size_t _head(Zmtp* z, uint8_t* at, const Msg* m, size_t size) noexcept nogil:
     """The frame's header, and what a subscription has in front of its topic. Returns its length."""
-    cdef const uint8_t* name = NULL
+    cdef const char* name = NULL
     cdef size_t name_size = 0
     cdef uint8_t flags = m.flags & MSG_MORE
     cdef size_t n = 2
     if m.flags & MSG_CONTROL:
         flags = 0
-        if z.subscribes:
+        if z.subscribes or z.head.config.groups:
             flags = FRAME_COMMAND
-            name = b"\x09SUBSCRIBE" if m.flags & MSG_SUBSCRIBE else b"\x06CANCEL"
+            name = interest_name(z, m.flags & MSG_SUBSCRIBE)
             name_size = name[0] + 1
         else:
             name = b"\x01" if m.flags & MSG_SUBSCRIBE else b"\x00"

@@ -51,6 +51,14 @@ cdef struct Zmtp:
     bint mid_batch            # the batch begins in the middle of a message
     uint64_t body_out         # body bytes of the message under way
 
+
+cdef inline const char* interest_name(const Zmtp* z, bint on) noexcept nogil:
+    """The command that says what a peer wants (on), or takes it back; its length first."""
+    if z.head.config.groups:
+        return b"\x04JOIN" if on else b"\x05LEAVE"
+    return b"\x09SUBSCRIBE" if on else b"\x06CANCEL"
+
+
 # Any thread that holds the engine's lease. See CodecOps for what they return.
 cdef int greeting_start(Codec* self, bint listening) noexcept nogil
 cdef int greeting_feed(Codec* self, const uint8_t* data, size_t n, size_t* used) noexcept nogil

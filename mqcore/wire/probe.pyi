@@ -8,7 +8,7 @@ class Probe:
     def __init__(
         self, pattern: str = "PAIR", peers: tuple[str, ...] = ("PAIR",), *, number: int = 0,
         routing_id: bytes = b"", announce_id: bool = False, metadata: bytes = b"",
-        publishes: bool = False, max_message_size: int = -1,
+        publishes: bool = False, groups: bool = False, max_message_size: int = -1,
     ) -> None: ...
     @property
     def reason(self) -> str | None: ...

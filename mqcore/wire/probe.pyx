@@ -59,7 +59,7 @@ cdef class Probe:
 
     def __cinit__(self, str pattern="PAIR", tuple peers=("PAIR",), *, int number=0,
                   bytes routing_id=b"", bint announce_id=False, bytes metadata=b"",
-                  bint publishes=False, int64_t max_message_size=-1):
+                  bint publishes=False, bint groups=False, int64_t max_message_size=-1):
         name = pattern.encode()
         listed = f" {' '.join(peers)} ".encode()
         self.held = (name, listed, routing_id, metadata)
@@ -72,6 +72,7 @@ cdef class Probe:
         self.config.metadata = metadata
         self.config.metadata_size = len(metadata)
         self.config.publishes = publishes
+        self.config.groups = groups
         self.config.sp = -1
         memset(&self.batch, 0, sizeof(Batch))
         self.ops = zmtp_ops()

@@ -6,8 +6,9 @@ off is kept here: a header in `hold`, a body in `part`, which owns memory of its
 the bytes that arrive, never by what its header promises, unless the peer has kept such a promise
 before.
 
-Commands: SUBSCRIBE and CANCEL become control handles, PING is answered, PONG counted, all others
-(also a second READY, and ERROR) are ignored as every known peer does.
+Commands: SUBSCRIBE and CANCEL (between RADIO and DISH: JOIN and LEAVE) become control handles, PING
+is answered, PONG counted, all others (also a second READY, and ERROR) are ignored as every known
+peer does.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
@@ -28,7 +29,7 @@ from mqcore.wire.codec cimport CODEC_ABI, Codec, CodecOps, Input
 from mqcore.wire.encode cimport zmtp_encode, zmtp_encode_one
 from mqcore.wire.greeting cimport (
     FRAME_COMMAND, FRAME_LONG, FRAME_MORE, FRAMING_V1, FRAMING_V3, Zmtp, greeting_feed,
-    greeting_start,
+    greeting_start, interest_name,
 )
 
 cdef enum:
@@ -63,16 +64,21 @@ cdef int _pong(Zmtp* z, const uint8_t* context, size_t size) noexcept nogil:
     return bytes_append(&z.head.ctl, frame, 7 + size)
 
 
+cdef inline bint _named(
+        const uint8_t* at, size_t size, const char* name, size_t* skip) noexcept nogil:
+    """Is it this command? *skip: where what it names begins."""
+    skip[0] = <size_t> name[0] + 1
+    return size >= skip[0] and memcmp(at, name, skip[0]) == 0
+
+
 cdef int _command(
         Zmtp* z, const uint8_t* at, size_t size, uint8_t* kind, size_t* skip) noexcept nogil:
     """A whole command. *kind: MSG_SUBSCRIBE or MSG_CANCEL if it is one, the topic behind *skip."""
     kind[0] = 0
-    if size >= 10 and memcmp(at, b"\x09SUBSCRIBE", 10) == 0:
+    if _named(at, size, interest_name(z, True), skip):
         kind[0] = MSG_SUBSCRIBE
-        skip[0] = 10
-    elif size >= 7 and memcmp(at, b"\x06CANCEL", 7) == 0:
+    elif _named(at, size, interest_name(z, False), skip):
         kind[0] = MSG_CANCEL
-        skip[0] = 7
     elif size >= 5 and memcmp(at, b"\x04PING", 5) == 0:
         if size < 7:
             return _refuse(z, "the peer sent a PING without its time to live")

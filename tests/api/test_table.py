@@ -22,14 +22,14 @@ recv_parts recv_msg recv_into recv_many recv_batch wait_peers close""".split()
 PLAIN = """peers stats events explain fileno messages batches __iter__ __aiter__ __enter__ __exit__
     __aenter__ __aexit__""".split()
 OWN = {"req": ["request", "request_msg"], "router": ["send_to"], "pub": ["wait_subscribers"],
-       "xpub": ["wait_subscribers"]}
+       "xpub": ["wait_subscribers"], "radio": ["wait_subscribers"]}
 ERRORS = """Error Timeout SendTimeout RecvTimeout WaitTimeout ConnectTimeout SocketClosed
 ContextClosed Forked StateError NotSubscribed UsageError NotSupported AddressError
 UnknownTransport BindError AddressInUse AddressNotAvailable AddressDenied PeerError NoSuchPeer
 PeerGone HandshakeFailed RemoteRefused OptionError MessageTooLarge PluginError""".split()
-NAMES = """Context Socket Pair Dealer Push Pull XSub Req Rep Router Pub XPub Sub Message Batch
-Pinned Endpoint Peer Stats PeerStats CloseReport Event EventStream Device DeviceStats Ready
-PluginInfo socket poll apoll device empty transports filters resolvers patterns
+NAMES = """Context Socket Pair Dealer Push Pull XSub Req Rep Router Pub XPub Sub Radio Dish
+Message Batch Pinned Endpoint Peer Stats PeerStats CloseReport Event EventStream Device DeviceStats
+Ready PluginInfo socket poll apoll device empty transports filters resolvers patterns
 __version__""".split()
 
 
@@ -69,8 +69,8 @@ def test_stub_tells_the_truth(pattern):
     stub = members(cls.__name__)
     for name in stub:
         assert hasattr(cls, name), f"{name} is only in the stub"
-    sends = pattern not in ("pull", "sub")
-    receives = pattern not in ("push", "pub")
+    sends = pattern not in ("pull", "sub", "dish")
+    receives = pattern not in ("push", "pub", "radio")
     assert ("send" in stub, "recv_msg" in stub) == (sends, receives)
     assert ("recv" in stub) == (receives and pattern != "router")
     for name in TWINS + PLAIN + OWN.get(pattern, []):

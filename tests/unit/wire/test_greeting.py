@@ -69,6 +69,13 @@ def test_ready_of(probe, greeting, vectors, pattern):
     assert ours.feed(greeting())[2].endswith(vectors[f"zmtp31_ready_{pattern}"])
 
 
+@pytest.mark.parametrize("pattern", ["radio", "dish"])
+def test_ready_of_those_with_groups(probe, greeting, vectors, pattern):
+    ours = probe(pattern.upper())
+    ours.start()
+    assert ours.feed(greeting())[2].endswith(vectors[f"draft_ready_{pattern}"])
+
+
 def test_ready_with_identity_and_metadata(probe, greeting, vectors):
     ours = probe("ROUTER", routing_id=b"rt1")
     ours.start()
