@@ -38,6 +38,7 @@ from mqcore.api.public import (
     Pinned,
     PluginInfo,
     Stats,
+    filters,
     patterns,
     resolvers,
     transports,

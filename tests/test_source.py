@@ -67,6 +67,7 @@ GLOBALS: dict[tuple[str, str], str] = {
     ("mqcore/api/aio.py", "_turns"): "when each thread's loop last had its turn",
     ("mqcore/api/context.py", "_lock"): "guards the default context",
     ("mqcore/api/context.py", "_default"): "the default context",
+    ("mqcore/spi/registry.py", "_link_claims"): "the cache of plug-ins found: their options",
     ("mqcore/spi/registry.py", "_transports"): "the cache of plug-ins found",
     ("mqcore/spi/registry.py", "_filters"): "the cache of plug-ins found",
     ("mqcore/spi/registry.py", "_patterns"): "the cache of plug-ins found",

@@ -43,6 +43,7 @@ CAPABILITIES: Mapping[str, Capability] = {row.name: row for row in (
     Capability("rebind", True, "an address is free again as soon as it is unbound"),
     Capability("limit", True, "a message above the receiver's max_message_size is refused"),
     Capability("processes", True, "peers may be in different processes"),
+    Capability("handshake", True, "each end learns what pattern the other one is"),
     Capability("raw", True, "what is on its descriptors is the wire's bytes and nothing else"),
     Capability("names", False, "addresses hold names that are looked up anew at every attempt"),
     Capability("network", False, "peers may be on other machines"),
@@ -54,7 +55,7 @@ CAPABILITIES: Mapping[str, Capability] = {row.name: row for row in (
 
 STREAM = frozenset({"duplex", "multipart", "large", "reliable", "ordered", "backpressure",
                     "connection", "many", "reconnect", "refused", "busy", "rebind", "limit",
-                    "processes", "raw"})
+                    "processes", "handshake", "raw"})
 
 #: what a transport has by its kind: a byte stream under our engine is all of this
 GIVEN: Mapping[str, frozenset[str]] = {

@@ -29,7 +29,8 @@ UnknownTransport BindError AddressInUse AddressNotAvailable AddressDenied PeerEr
 PeerGone HandshakeFailed RemoteRefused OptionError MessageTooLarge PluginError""".split()
 NAMES = """Context Socket Pair Dealer Push Pull XSub Req Rep Router Pub XPub Sub Radio Dish
 Message Batch Pinned Endpoint Peer Stats PeerStats CloseReport Event EventStream Device DeviceStats
-Ready PluginInfo socket poll apoll device empty transports resolvers patterns __version__""".split()
+Ready PluginInfo socket poll apoll device empty transports filters resolvers patterns
+__version__""".split()
 
 
 def members(name):

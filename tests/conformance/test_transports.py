@@ -1,8 +1,5 @@
 """Every built-in transport passes the suite that anybody's must. A new one is three lines."""
 
-import re
-from pathlib import Path
-
 import pytest
 
 from mqcore.spi.filter import FilterSession, StreamFilter
@@ -34,26 +31,6 @@ class TestWs(TransportSuite):
            "127.0.0.1:1/#x")
     url = staticmethod(lambda tmp_path: "ws://127.0.0.1:0/a/path")
     wildcard = staticmethod(lambda tmp_path: "ws://127.0.0.1:*")
-
-
-README = Path(__file__).parents[2] / "transports" / "README.md"
-
-
-class TestSmallest(TransportSuite):
-    """The one that is written out in transports/README.md."""
-
-    scheme = "fixed"
-    url = staticmethod(lambda tmp_path: f"fixed://{tmp_path}")
-
-    @pytest.fixture
-    def mq_installed(self):
-        scope = {}
-        exec(re.search(r"```python\n(.*?)```", README.read_text(), re.S).group(1), scope)
-        with installed("transport", scope["transport"]):
-            yield
-
-    def gaps(self):
-        return {**super().gaps(), "processes": "it is installed in this one only"}
 
 
 class Plain(StreamFilter):

@@ -1,7 +1,6 @@
 """The program in transports/README.md is run, so that it stays true."""
 
 import re
-import select
 import shutil
 import subprocess
 import sys
@@ -9,27 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mqcore.spi.registry import STREAM
-
 README = Path(__file__).parents[3] / "transports" / "README.md"
-
-
-def test_the_smallest_transport_works(opts, closing):
-    code = re.search(r"```python\n(.*?)```", README.read_text(), re.S).group(1)
-    scope = {}
-    exec(code, scope)
-    transport = scope["transport"]
-    assert all(hasattr(transport, name) for name in STREAM)
-    name = f"mq-readme-{id(scope)}"
-    transport.check(name, "bind")
-    listening = closing(transport.listen(name, opts))
-    target, = transport.resolve(name, opts)
-    near = closing(transport.connect(target, opts))
-    assert select.select([], [near], [], 10)[1] and transport.finish(near) == 0
-    far = closing(listening.sockets[0].accept()[0])
-    assert transport.names(far) == ("", "") and transport.pid(far) is None
-    near.send(b"hello")
-    assert far.recv(9) == b"hello"
 
 
 def test_tls_in_five_minutes(tmp_path):
