@@ -137,8 +137,8 @@ cdef int _say_ready(Zmtp* z) noexcept nogil:
 
 cdef int _refuse_old(Zmtp* z, const char* version) noexcept nogil:
     """Before 3.0 a pattern is a number, or nothing at all: one of a plug-in's own has none."""
-    return refuse_with(z, "the peer speaks ZMTP %s, which does not know the pattern %s", version,
-                       z.head.config.pattern)
+    return refuse_with(&z.head, "the peer speaks ZMTP %s, which does not know the pattern %s",
+                       version, z.head.config.pattern)
 
 
 cdef int _unversioned(Zmtp* z) noexcept nogil:
