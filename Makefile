@@ -68,7 +68,7 @@ sdist:  ## source distribution and wheel into dist/
 
 clean:  ## remove what was built, keep the environments
 	rm -rf build dist mqcore.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	find mqcore transports protocols resolvers tests tools examples perf \( -name '*.so' -o -name '*.pyc' \) -delete 2>/dev/null || true
+	find mqcore transports protocols tests tools examples perf \( -name '*.so' -o -name '*.pyc' \) -delete 2>/dev/null || true
 	find . -name __pycache__ -not -path './.venv*' -type d -exec rm -rf {} + 2>/dev/null || true
 
 distclean: clean  ## and the environments

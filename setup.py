@@ -8,8 +8,7 @@ from Cython.Build import cythonize
 from setuptools import Extension, find_packages, setup
 
 # import package -> folder; nothing lands in site-packages but mqcore/
-ROOMS = {"mqcore": "mqcore", "mqcore.transports": "transports", "mqcore.protocols": "protocols",
-         "mqcore.resolvers": "resolvers"}
+ROOMS = {"mqcore": "mqcore", "mqcore.transports": "transports", "mqcore.protocols": "protocols"}
 LAYOUT = Path("build/layout")
 # MQCORE_CFLAGS / MQCORE_LDFLAGS: sanitizers, widened races (-DMQ_WIDEN=20), coverage
 # MQCORE_ONLY: rooms or modules to build, as "mqcore.base mqcore.sock.core" (empty: all)

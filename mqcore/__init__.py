@@ -12,10 +12,12 @@ from mqcore.api.empty import empty
 from mqcore.api.events import EventStream
 from mqcore.api.patterns import (
     Dealer,
+    Dish,
     Pair,
     Pub,
     Pull,
     Push,
+    Radio,
     Rep,
     Req,
     Router,
@@ -36,6 +38,7 @@ from mqcore.api.public import (
     Pinned,
     PluginInfo,
     Stats,
+    filters,
     patterns,
     resolvers,
     transports,
@@ -74,5 +77,7 @@ from mqcore.errors import (
 
 __version__ = _version
 _ROOMS = ("api", "base", "control", "errors", "link", "options", "reactor", "sock", "spi", "wire")
-__all__ = [name for name in dict(globals()) if name[0] != "_" and name not in _ROOMS]
+__all__ = [name for name in dict(globals())
+           # pytest puts "@py_builtins" into the modules of packages that bring it a plug-in
+           if name[0] != "_" and name.isidentifier() and name not in _ROOMS]
 __all__.append("__version__")

@@ -1,6 +1,7 @@
 """Types of the public names; what each call means is in its docstring."""
 
 import enum
+import ssl
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -106,7 +107,18 @@ T_co = TypeVar("T_co", covariant=True)
 
 # -- options ---------------------------------------------------------------------------------------
 
-class EndpointOptions(TypedDict, total=False):
+class TlsOptions(TypedDict, total=False):
+    tls_cert: str | None
+    tls_key: str | None
+    tls_key_password: str | None
+    tls_ca: str | None
+    tls_verify: Literal["full", "ca", "none"]
+    tls_hostname: str | None
+    tls_mutual: bool | None
+    tls_min_version: Literal["1.2", "1.3"]
+    tls_context: ssl.SSLContext | None
+
+class EndpointOptions(TlsOptions, total=False):
     max_message_size: int | None
     connect_timeout: float | None
     handshake_timeout: float | None
@@ -155,6 +167,9 @@ class RouterOptions(Options, total=False):
 class PubOptions(Options, total=False):
     nodrop: bool
     retain: int
+
+class RadioOptions(Options, total=False):
+    nodrop: bool
 
 class XPubOptions(Options, total=False):
     verbose: bool
@@ -205,6 +220,7 @@ class PeerStats:
     dropped: dict[str, int] = ...
     dropped_out: dict[str, int] = ...
     dropped_in: dict[str, int] = ...
+    bounced: int = 0
     rtt: float | None = None
     since: float = 0.0
     writes: int = 0
@@ -255,7 +271,10 @@ class PluginInfo:
     target: str
     refused: str
     doc: str
-    def __iter__(self) -> Iterator[str]: ...
+    form: str
+    gaps: Mapping[str, str]
+    unavailable: str
+    def __iter__(self) -> Iterator[Any]: ...
 
 class Endpoint:
     url: str
@@ -390,6 +409,15 @@ class Context:
     def socket(self, pattern: Literal["xsub"], *, bind: Address | Iterable[Address] = (),
                connect: Address | Iterable[Address] = (),
                **options: Unpack[Options]) -> XSub: ...
+    @overload
+    def socket(self, pattern: Literal["radio"], *, bind: Address | Iterable[Address] = (),
+               connect: Address | Iterable[Address] = (),
+               **options: Unpack[RadioOptions]) -> Radio: ...
+    @overload
+    def socket(self, pattern: Literal["dish"], *, groups: Iterable[Topic] | Topic = (),
+               bind: Address | Iterable[Address] = (),
+               connect: Address | Iterable[Address] = (),
+               **options: Unpack[Options]) -> Dish: ...
     @overload
     def socket(self, pattern: str, **kw: Any) -> Socket: ...
     @property
@@ -594,6 +622,44 @@ class XPub(_Sends, _Receives):
 
 class XSub(_Sends, _Receives): ...
 
+class Radio(_Sends):
+    nodrop: bool
+    def __init__(self, *, bind: Address | Iterable[Address] = (),
+                 connect: Address | Iterable[Address] = (), context: Context | None = None,
+                 **options: Unpack[RadioOptions]) -> None: ...
+    def send(self, data: Data, *, group: Topic = "", timeout: Seconds = ...) -> None: ...
+    async def asend(self, data: Data, *, group: Topic = "", timeout: Seconds = ...) -> None: ...
+    def send_parts(self, parts: Sequence[Data], *, group: Topic = "",
+                   timeout: Seconds = ...) -> None: ...
+    async def asend_parts(self, parts: Sequence[Data], *, group: Topic = "",
+                          timeout: Seconds = ...) -> None: ...
+    def send_many(self, messages: Iterable[Data | Sequence[Data]], *, group: Topic = "",
+                  timeout: Seconds = ...) -> int: ...
+    async def asend_many(self, messages: Iterable[Data | Sequence[Data]], *, group: Topic = "",
+                         timeout: Seconds = ...) -> int: ...
+    def send_batch(self, data: NDArray[np.uint8] | Buffer, offsets: NDArray[np.integer[Any]], *,
+                   group: Topic = "", timeout: Seconds = ...) -> int: ...
+    async def asend_batch(self, data: NDArray[np.uint8] | Buffer,
+                          offsets: NDArray[np.integer[Any]], *, group: Topic = "",
+                          timeout: Seconds = ...) -> int: ...
+    def send_ref(self, data: Data, *, group: Topic = "", timeout: Seconds = ...) -> Pinned: ...
+    async def asend_ref(self, data: Data, *, group: Topic = "",
+                        timeout: Seconds = ...) -> Pinned: ...
+    def wait_subscribers(self, group: Topic = "", n: int = 1,
+                         timeout: float | None = None) -> None: ...
+    async def await_subscribers(self, group: Topic = "", n: int = 1,
+                                timeout: float | None = None) -> None: ...
+
+class Dish(_Receives):
+    def __init__(self, *, groups: Iterable[Topic] | Topic = (),
+                 bind: Address | Iterable[Address] = (),
+                 connect: Address | Iterable[Address] = (), context: Context | None = None,
+                 **options: Unpack[Options]) -> None: ...
+    def join(self, *groups: Topic) -> None: ...
+    def leave(self, *groups: Topic) -> None: ...
+    @property
+    def groups(self) -> tuple[str, ...]: ...
+
 @overload
 def socket(pattern: Literal["pair"], *, bind: Address | Iterable[Address] = (),
            connect: Address | Iterable[Address] = (),
@@ -651,6 +717,17 @@ def socket(pattern: Literal["xsub"], *, bind: Address | Iterable[Address] = (),
            context: Context | None = None,
            **options: Unpack[Options]) -> XSub: ...
 @overload
+def socket(pattern: Literal["radio"], *, bind: Address | Iterable[Address] = (),
+           connect: Address | Iterable[Address] = (),
+           context: Context | None = None,
+           **options: Unpack[RadioOptions]) -> Radio: ...
+@overload
+def socket(pattern: Literal["dish"], *, groups: Iterable[Topic] | Topic = (),
+           bind: Address | Iterable[Address] = (),
+           connect: Address | Iterable[Address] = (),
+           context: Context | None = None,
+           **options: Unpack[Options]) -> Dish: ...
+@overload
 def socket(pattern: str, **kw: Any) -> Socket: ...
 
 # -- polling, devices ------------------------------------------------------------------------------
@@ -702,5 +779,6 @@ class Device:
 def device(front: Socket, back: Socket, *, capture: Socket | None = None) -> Device: ...
 def empty(n: int, *, socket: Socket | None = None) -> memoryview: ...
 def transports() -> list[PluginInfo]: ...
+def filters() -> list[PluginInfo]: ...
 def resolvers() -> list[PluginInfo]: ...
 def patterns() -> list[PluginInfo]: ...

@@ -120,29 +120,41 @@ CORE: Mapping[str, Option] = MappingProxyType({row.name: row for row in TABLE})
 
 # -- rows of plug-ins ------------------------------------------------------------------------------
 
-PLUGIN_TYPES = {  # type of a plug-in's row: its range
+PLUGIN_TYPES: dict[str, tuple[Any, ...] | None] = {  # of a plug-in's row: its range, unless given
     "bool": (),
     "int": (-(1 << 63), (1 << 63) - 1),
     "size": (0, 1 << 50),
     "seconds": (0, FAR),
     "bytes": (0, 1 << 30),
     "text": (),
+    "secret": (),  # text that is never shown
+    "choice": None,  # the allowed words
+    "object": None,  # the classes that it may be of
 }
+NOT_IN_URLS = ("secret", "object")  # URLs are shown and logged, and are text
 
 
 def rows_of(rows: Iterable[tuple[Any, ...]], pattern: str = "") -> tuple[Option, ...]:
-    """A plug-in's own rows, (name, type, default, doc), in the form of TABLE.
+    """A plug-in's own rows, (name, type, default, doc) or with the range behind, in the form of
+    TABLE.
 
     A default of None makes None allowed. A pattern's options belong to the socket, a transport's
-    (no pattern named) also to an endpoint and a URL.
+    (no pattern named) also to an endpoint and a URL; secrets and objects cannot stand in a URL.
     """
     made = []
-    for name, type_, default, doc in rows:
+    for name, type_, default, doc, *span in rows:
         if type_ not in PLUGIN_TYPES:
             raise OptionError(f"option {name!r} has the unknown type {type_!r}",
                               hint=f"use one of {', '.join(PLUGIN_TYPES)}")
-        made.append(Option(name, type_, "", default, PLUGIN_TYPES[type_],
-                           "not set" if default is None else None, SOCKET if pattern else LINK,
+        range_ = span[0] if span else PLUGIN_TYPES[type_]
+        if range_ is None:
+            raise OptionError(f"option {name!r} of type {type_!r} lacks its range",
+                              hint="give it as the fifth item: words, or classes")
+        scope = SOCKET if pattern else LINK
+        if type_ in NOT_IN_URLS:
+            scope = tuple(word for word in scope if word != "url")
+        made.append(Option(name, type_, "", default, range_,
+                           "not set" if default is None else None, scope,
                            (pattern,) if pattern else (), doc))
     return tuple(made)
 
@@ -219,6 +231,22 @@ def _text(row: Option, value: Any) -> str:
     return value
 
 
+def _secret(row: Option, value: Any) -> str:
+    if not isinstance(value, str):
+        raise OptionError(f"option {row.name!r} must be text, not {type(value).__name__}")
+    return value
+
+
+def _object(row: Option, value: Any) -> Any:
+    if not isinstance(value, row.range):
+        raise _wrong(row, value, f"of class {_classes(row)}")
+    return value
+
+
+def _classes(row: Option) -> str:
+    return " or ".join(f"{kind.__module__}.{kind.__qualname__}" for kind in row.range)
+
+
 def _choice(row: Option, value: Any) -> str:
     if isinstance(value, str) and value in row.range:
         return value
@@ -261,6 +289,8 @@ CHECKS: dict[str, Callable[[Option, Any], Any]] = {
     "bool": _bool,
     "bytes": _bytes,
     "text": _text,
+    "secret": _secret,
+    "object": _object,
     "choice": _choice,
     "choices": _choices,
     "metadata": _metadata,
@@ -377,11 +407,16 @@ def for_link(socket_values: Mapping[str, Any], query: Iterable[tuple[str, str]],
 # -- what is rendered from the table ---------------------------------------------------------------
 
 
+TYPE_WORDS = {"int": "whole number", "size": "bytes", "bytes": "binary", "secret": "text"}
+
+
 def _type_word(row: Option) -> str:
     if row.type in ("choice", "choices"):
         word = " or ".join(row.range) if row.type == "choice" else "some of " + ", ".join(row.range)
+    elif row.type == "object":
+        word = _classes(row)
     else:
-        word = {"int": "whole number", "size": "bytes", "bytes": "binary"}.get(row.type, row.type)
+        word = TYPE_WORDS.get(row.type, row.type)
     return word + (" or none" if row.none else "")
 
 
@@ -395,7 +430,8 @@ def _default_word(row: Option) -> str:
 
 
 def render_table(extra: Iterable[Option] = ()) -> str:
-    """The table as Markdown, for the README. A star: also per endpoint and in the URL."""
+    """The table as Markdown, for the README. A star: also per endpoint and, unless its meaning
+    says otherwise, in the URL."""
     lines = ["| option | type | default | range | patterns | meaning |",
              "|---|---|---|---|---|---|"]
     for row in table(extra).values():
@@ -404,8 +440,10 @@ def render_table(extra: Iterable[Option] = ()) -> str:
         if numeric:  # a bound that nobody will meet says nothing
             low, high = row.range
             span = f"from {low:g}" if high >= 1e9 else f"{low:g} to {high:g}"
-        doc = row.doc + (f"; None: {row.none}" if row.none else "")
-        star = "*" if "url" in row.scope else ""
+        doc = row.doc
+        if row.none and "None: " not in doc:
+            doc += f"; None: {row.none}"
+        star = "*" if "endpoint" in row.scope else ""
         unit = f" ({row.unit})" if row.unit and row.type == "int" else ""
         lines.append(f"| `{row.name}`{star} | {_type_word(row)}{unit} | `{_default_word(row)}` "
                      f"| {span} | {', '.join(row.patterns) or 'all'} | {doc} |")
@@ -413,7 +451,8 @@ def render_table(extra: Iterable[Option] = ()) -> str:
 
 
 HINTS = {"seconds": "float", "int": "int", "size": "int", "bool": "bool", "bytes": "bytes",
-         "text": "str", "metadata": "Mapping[str, bytes | str]"}
+         "text": "str", "secret": "str", "object": "object",
+         "metadata": "Mapping[str, bytes | str]"}
 
 
 def _annotation(row: Option) -> str:

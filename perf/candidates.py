@@ -17,8 +17,7 @@ from typing import NamedTuple
 from libraries import LIBRARIES
 
 # where a checkout of ours keeps what is not below its package
-ROOMS = {"mqcore": "mqcore", "mqcore.transports": "transports", "mqcore.protocols": "protocols",
-         "mqcore.resolvers": "resolvers"}
+ROOMS = {"mqcore": "mqcore", "mqcore.transports": "transports", "mqcore.protocols": "protocols"}
 
 
 class Candidate(NamedTuple):

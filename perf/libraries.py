@@ -22,6 +22,8 @@ import socket
 import sys
 import time
 
+import secured
+
 CHUNK = 256 << 10  # raw, one way: bytes a system call
 TUNED_MARK, TUNED_BYTES, TUNED_BUFFER = 1_000_000, 256 << 20, 1 << 20
 NO_COPY = 64 << 10  # tuned: from this size on by reference, where a library can
@@ -54,7 +56,7 @@ class Mqcore:
 
     module = "mqcore"
     calls = ("plain", "many", "batch", "asyncio", "uvloop", "trio")
-    transports = ("tcp", "ipc", "shm", "inproc")
+    transports = ("tcp", "ipc", "shm", "inproc", "tls")
     variants = ("tuned", "roomy")
     holds = NO_END  # messages, when roomy
 
@@ -76,12 +78,14 @@ class Mqcore:
                 "send_buffer": TUNED_BUFFER, "recv_buffer": TUNED_BUFFER}  # fmt: skip
 
     def bind(self, kind: str, url: str):
-        s = self.mq.socket(kind, bind=url, context=self.context)
+        s = self.mq.socket(kind, context=self.context)
+        s.bind(url, **({"tls_context": secured.serving()} if url.startswith("tls") else {}))
         real = s.endpoints[0].url
         return (Calls(s, s.send, s.recv_msg) if self.by_view and kind == "pull" else s), real
 
     def connect(self, kind: str, url: str):
-        s = self.mq.socket(kind, connect=url, context=self.context)
+        s = self.mq.socket(kind, context=self.context)
+        s.connect(url, **({"tls_context": secured.asking()} if url.startswith("tls") else {}))
         s.wait_peers()
         return s
 
@@ -286,10 +290,23 @@ class Stream:
         return self.buffer
 
 
+class Secured(Stream):
+    """The same through `ssl`, which gives at most a record of 16 KiB a call."""
+
+    def recv(self) -> memoryview:
+        n = 0
+        while n < self.size:
+            more = self.s.recv_into(self.buffer[n:])
+            if not more:
+                sys.exit("the other end left")
+            n += more
+        return self.buffer
+
+
 class Raw:
     module = "socket"
     calls = ("plain", "asyncio", "uvloop")
-    transports = ("tcp", "ipc", "inproc")
+    transports = ("tcp", "ipc", "inproc", "tls")
     variants = ()
     holds = 0
     trip = Pyzmq.trip
@@ -307,7 +324,7 @@ class Raw:
             return listener, url
         host, _, port = place.rpartition(":")
         listener = socket.create_server((host, int(port)))
-        return listener, f"tcp://{host}:{listener.getsockname()[1]}"
+        return listener, f"{scheme}://{host}:{listener.getsockname()[1]}"
 
     def dial(self, url: str) -> socket.socket:
         scheme, _, place = url.partition("://")
@@ -322,30 +339,41 @@ class Raw:
         if url.startswith("inproc"):
             return Queues(*self.ways), url
         listener, real = self.listen(url)
+        if url.startswith("tls"):
+            context = secured.serving()
+            return Waiting(lambda: Secured(context.wrap_socket(listener.accept()[0], True),
+                                           self.size)), real  # fmt: skip
         return Waiting(lambda: Stream(listener.accept()[0], self.size)), real
 
     def connect(self, kind: str, url: str):
         if url.startswith("inproc"):
             return Queues(*self.ways[::-1])
+        if url.startswith("tls"):
+            return Secured(secured.asking().wrap_socket(self.dial(url)), self.size)
         return Stream(self.dial(url), self.size)
 
     def close(self, s) -> None:
         pass
 
     def read_all(self, s: Stream, left: int) -> None:
-        """One way: the bytes the kernel moves, whatever the size of a message."""
-        buffer = bytearray(CHUNK)
+        """One way: the bytes the kernel moves, whatever the size of a message. Over TLS: a message
+        at a time, since `ssl` makes no more of larger pieces."""
+        chunk = self.chunk(s)
+        buffer = bytearray(chunk)
         while left > 0:
-            n = s.s.recv_into(buffer, min(left, CHUNK))
+            n = s.s.recv_into(buffer, min(left, chunk))
             if not n:
                 sys.exit("the other end left")
             left -= n
 
     def write_all(self, s: Stream, left: int) -> None:
-        chunk = memoryview(random.Random(1).randbytes(CHUNK))
+        chunk = memoryview(random.Random(1).randbytes(self.chunk(s)))
         while left > 0:
             s.send(chunk[:left])
-            left -= CHUNK
+            left -= len(chunk)
+
+    def chunk(self, s: Stream) -> int:
+        return max(self.size, 1) if isinstance(s, Secured) else CHUNK
 
 
 class Waiting:

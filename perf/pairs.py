@@ -75,7 +75,9 @@ def placement(place: str) -> tuple[int | None, int | None]:
 
 @contextlib.contextmanager
 def address(transport: str) -> Iterator[str]:
-    if transport == "tcp":
+    if transport == "tls":
+        yield "tls+tcp://127.0.0.1:0"
+    elif transport == "tcp":
         yield "tcp://127.0.0.1:0"
     elif transport == "inproc":
         yield "inproc://perf"

@@ -58,6 +58,7 @@ FULL = [
     *(one_way("ipc", size) for size in (16, KIB, 64 * KIB, MIB, 16 * MIB)),
     *(Case("lat", "tcp", size, "plain", "awake") for size in (KIB, 64 * KIB, MIB, 16 * MIB)),
     *(Case("lat", "ipc", size, "plain", "awake") for size in (64 * KIB, 16 * MIB)),
+    *(one_way("tls", size) for size in (KIB, 64 * KIB)),
     Case("lat", "tcp", 16, "asyncio", "idle"),
     one_way("tcp", KIB, "asyncio"),
 ]

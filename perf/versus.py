@@ -1,7 +1,8 @@
 """Side by side: alternating rounds of candidates, each end in a process of its own, pinned.
 
     versus.py [--lib mqcore --lib mqcore@FOLDER --lib pyzmq ...] [--kind lat|thr]
-              [--transport tcp|ipc|shm|inproc] [--size N] [--calls plain|many|batch|asyncio|uvloop]
+              [--transport tcp|ipc|shm|inproc|tls] [--size N]
+              [--calls plain|many|batch|asyncio|uvloop]
               [--place idle|awake|together|free] [--rounds N] [--seconds X]
               [--even-if-busy] [--name NAME] [--folder PATH]
 
@@ -189,7 +190,8 @@ def read_arguments(args: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     add_arguments(parser)
     parser.add_argument("--kind", action="append", choices=("lat", "thr"))
-    parser.add_argument("--transport", action="append", choices=("tcp", "ipc", "shm", "inproc"))
+    parser.add_argument("--transport", action="append",
+                        choices=("tcp", "ipc", "shm", "inproc", "tls"))
     parser.add_argument("--size", action="append", type=int)
     parser.add_argument("--calls", action="append", choices=LIBRARIES["mqcore"].calls)
     parser.add_argument("--place", action="append", choices=("idle", "awake", "together", "free"))

@@ -63,3 +63,10 @@ def rng(seed):
 def ctx(mq_context):
     """Sockets of a context of their own, without linger, closed after the test."""
     return mq_context
+
+
+@pytest.fixture(scope="session")
+def authority(tmp_path_factory):
+    """Certificates of all kinds, as files; see support/certificates.py."""
+    from certificates import Authority
+    return Authority(tmp_path_factory.mktemp("authority"))

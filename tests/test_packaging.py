@@ -23,6 +23,7 @@ pytestmark = [pytest.mark.packaging, pytest.mark.timeout(600)]
 SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")
 SITE = sysconfig.get_paths()["purelib"]
 SHIPPED = {".py", ".pyi", ".pyx", ".pxd", ".h", ".hpp"}
+TEMPLATES = "mqcore/cli/templates"
 LITTER = {".so", ".o", ".pyc", ".cpp", ".egg-info"}
 NOT_IN_SDIST = {".gitattributes", ".editorconfig"}
 
@@ -96,6 +97,7 @@ def test_wheel_has_every_module_and_declaration(wheel):
         if path.suffix == ".pyx":
             wanted.add(where + SUFFIX)
     wanted.add("mqcore/py.typed")
+    wanted |= {path.relative_to(ROOT).as_posix() for path in (ROOT / TEMPLATES).rglob("*.in")}
     assert not wanted - names, "missing"
     packed = {name for name in names if ".dist-info/" not in name}
     assert not packed - wanted, "what is this?"

@@ -33,6 +33,7 @@ NEEDS_GIL: dict[tuple[str, str], str] = {
 # The GIL is taken in one file, and by drivers that stand in for it.
 WITH_GIL: dict[str, str] = {
     "mqcore/sock/upcall.pyx": "the one place",
+    "mqcore/spi/python_ops.pyx": "operations of patterns written in Python",
     "mqcore/spi/filter_ops.pyx": "a filter's session in Python, which runs on I/O threads only",
     "mqcore/testing/pattern_bench.pyx": "its host hands a pattern's events to the test",
 }
@@ -44,11 +45,13 @@ FILE_LINES_WITHOUT_REASON = 500
 LONG: dict[str, str] = {
     "mqcore/control/links.py": "one state machine: a link from its first attempt to its end",
     "mqcore/__init__.pyi": "every public call, typed and described in one place",
+    "mqcore/spi/python_ops.pyx": "an ops table, and for each operation the way to Python and back",
     "mqcore/sock/handle.pyx": "one class: what mqcore/api and mqcore/control do with a socket",
     "mqcore/sock/core.pyx": "one class: all calls that send and receive",
     "mqcore/sock/sock.pyx": "everything that happens with the lock held on the way of a message",
     "mqcore/api/aio.py": "the awaitable twin of every blocking call",
     "tests/bad_input/test_live_sockets.py": "one list of bad inputs, and what must become of them",
+    "mqcore/wire/zws.pyx": "one wire: a frame's decoder and its message's share every field",
     "mqcore/testing/transport_suite.py": "one list: what every transport must do",
     "mqcore/journal/core.pyx": "one class: all calls that append, and the same log as a sink",
     "mqcore/journal/log.pyx": "everything that happens with the log's lock held",
@@ -59,20 +62,28 @@ LONG: dict[str, str] = {
 # assigned at the top level only, which is checked, and need no row.
 GLOBALS: dict[tuple[str, str], str] = {
     ("mqcore/sock/handle.pyx", "get_ident"): "a function, kept at hand",
+    ("mqcore/spi/pattern.pyx", "get_ident"): "a function, kept at hand",
+    ("mqcore/spi/python_ops.pyx", "get_ident"): "a function, kept at hand",
     ("mqcore/api/aio.py", "_turns"): "when each thread's loop last had its turn",
     ("mqcore/api/context.py", "_lock"): "guards the default context",
     ("mqcore/api/context.py", "_default"): "the default context",
+    ("mqcore/spi/registry.py", "_link_claims"): "the cache of plug-ins found: their options",
     ("mqcore/spi/registry.py", "_transports"): "the cache of plug-ins found",
     ("mqcore/spi/registry.py", "_filters"): "the cache of plug-ins found",
     ("mqcore/spi/registry.py", "_patterns"): "the cache of plug-ins found",
     ("mqcore/spi/registry.py", "_resolvers"): "the cache of plug-ins found",
-    ("resolvers/dns.py", "resolver"): "the plug-in: functions, no state",
-    ("resolvers/file.py", "resolver"): "the plug-in: functions, no state",
+    ("mqcore/resolvers/dns.py", "resolver"): "the plug-in: functions, no state",
+    ("mqcore/resolvers/file.py", "resolver"): "the plug-in: functions, no state",
     ("transports/fd.py", "transport"): "the plug-in; which descriptors it has taken",
     ("transports/vsock.py", "transport"): "the plug-in: functions, no state",
     ("transports/tcp.py", "transport"): "the plug-in: functions, no state",
     ("transports/ipc.py", "transport"): "the plug-in: functions, no state",
     ("transports/inproc.py", "transport"): "the plug-in: functions, no state",
+    ("transports/udp.py", "transport"): "the plug-in: functions, no state",
+    ("transports/ws.py", "websocket"): "the plug-in: functions, no state",
+    ("transports/ws.py", "ws"): "a name for others, no state",
+    ("transports/ws.py", "wss"): "a name for others, no state",
+    ("transports/tls.py", "filter"): "the plug-in: functions, no state",
     ("transports/shm.py", "transport"): "the plug-in: functions, no state",
 }
 WEAK_ORDER = re.compile(r"\bmemory_order_(?!seq_cst)\w+")

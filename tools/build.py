@@ -23,7 +23,7 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDERS = ("mqcore", "transports", "protocols", "resolvers")
+FOLDERS = ("mqcore", "transports", "protocols")
 FLAGS = ("MQCORE_CFLAGS", "MQCORE_LDFLAGS", "MQCORE_ONLY", "CC", "CXX", "CFLAGS", "CXXFLAGS")
 
 

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDERS = ["mqcore", "transports", "protocols", "resolvers"]
+FOLDERS = ["mqcore", "transports", "protocols"]
 # cython-lint cannot be told to leave these: a counted loop has no use for its counter, and in nogil
 # code the counter must be declared by a name
 NOT_MEANT = re.compile(r": Loop control variable '\w+' not used within the loop body")

@@ -443,20 +443,24 @@ class AsyncFace:
 
     async def asend_batch(self: Any, data: Any, offsets: Any, *, timeout: Any = ...) -> int:
         """send_batch(), awaitable."""
+        return await self._asend_batch(data, offsets, timeout, self.send_batch)
+
+    async def _asend_batch(self: Any, data: Any, offsets: Any, timeout: Any,
+                           send: Callable[..., int]) -> int:
         limit = limit_of(timeout, self._options["send_timeout"])
         sent, n = 0, len(offsets) - 1
         if n < 1:
-            return int(self.send_batch(data, offsets))
+            return send(data, offsets)
 
         def attempt() -> int | None:
             nonlocal sent
             try:
-                done = self.send_batch(data, offsets[sent:min(sent + CHUNK, n) + 1], timeout=0)
+                done = send(data, offsets[sent:min(sent + CHUNK, n) + 1], timeout=0)
             except SendTimeout as error:
                 sent += error.sent
                 return error.sent or None
             sent += done
-            return int(done)
+            return done
 
         while sent < n:
             if due():
@@ -469,13 +473,16 @@ class AsyncFace:
 
     async def asend_ref(self: Any, data: Any, *, timeout: Any = ...) -> Any:
         """send_ref(), awaitable."""
+        return await self._asend_ref(data, timeout, self.send_ref)
+
+    async def _asend_ref(self: Any, data: Any, timeout: Any, send: Callable[..., Any]) -> Any:
         if due():
             await turn()
         why: list[SendTimeout] = []
 
         def attempt() -> Any:
             try:
-                return self.send_ref(data, timeout=0)
+                return send(data, timeout=0)
             except SendTimeout as error:
                 why[:] = [error]
                 return None

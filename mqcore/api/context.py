@@ -15,6 +15,7 @@ from mqcore import options as table
 from mqcore.control.hub import Hub, side_by_side
 from mqcore.control.records import CloseReport, Peer, PeerStats
 from mqcore.errors import ContextClosed, Forked, UsageError
+from mqcore.spi.pattern import refuse_inside
 
 _lock = threading.Lock()
 _default: Context | None = None
@@ -104,6 +105,7 @@ class Context:
         if self._hub.forked:
             raise Forked("this context belongs to the parent process",
                          hint="make a new one in the child")
+        refuse_inside()
         started = time.monotonic()
         with self._closing:
             if self._report is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 SUBSCRIBERS, TOPICS = 1, 4
-FINE = {"pull", "sub"}  # these do not send
+SENDS, FANOUT, EXCHANGE = 1, 32, 64  # of PatternFlag
 
 
 def _set(endpoint: Any, peers: list[Any]) -> str:
@@ -70,23 +70,33 @@ def _of_peer(peer: Any, stats: Any, options: Any, alone_full: bool) -> str:
     return text
 
 
+def _waits_at_its_mark(sock: Any) -> bool:
+    """A send waits for nothing but room: no answer, no peer by name, no peer of many."""
+    plain = sock.plugin.flags & (SENDS | EXCHANGE | FANOUT) == SENDS
+    return plain and sock.pattern != "router"
+
+
 def _state(sock: Any, stats: Any) -> list[str]:
     out = []
     name = sock.pattern
     if name == "sub" and not sock.topics:
         out.append('It is subscribed to nothing, so nothing can arrive; '
                    'subscribe(b"") is everything.')
+    if name == "dish" and not sock.groups:
+        out.append("It has joined no group, so nothing can arrive.")
     if stats.waiting:
         out.append(f"{stats.waiting} message(s) wait in the socket for a peer that can take them.")
     if name in ("pub", "xpub"):
         out.append(f"{sock._query(SUBSCRIBERS, b'')} peer(s) want everything; {stats.unmatched} "
                    "message(s) were wanted by nobody.")
+    if name == "radio":
+        out.append(f"{stats.unmatched} message(s) were for groups that nobody had joined.")
     for reason, count in stats.dropped.items():
         out.append(f"{count} message(s) were dropped ({reason}).")
     readable, writable = sock._can()
-    if name not in ("push", "pub"):
+    if sock.plugin.receives:
         out.append("recv() would " + ("not wait." if readable else "wait: no message is here."))
-    if name not in FINE and not writable:
+    if sock.plugin.sends and not writable:
         out.append("send() would wait: " + ("every peer is at its high-water mark, or the pattern "
                    "wants a recv() first." if sock._attached() else "no peer is connected."))
     return out
@@ -110,8 +120,7 @@ def explain(sock: Any) -> str:
         lines.append(_endpoint(endpoint, peers) + ".")
     if peers:
         lines.append(f"{len(peers)} peer(s):")
-        alone_full = (len(peers) == 1 and sock.pattern in ("push", "dealer", "pair")
-                      and not sock._can()[1])
+        alone_full = len(peers) == 1 and _waits_at_its_mark(sock) and not sock._can()[1]
         lines += [_of_peer(peer, stats.peers.get(peer), sock._options, alone_full)
                   for peer in peers]
     return "\n".join(lines + _state(sock, stats))

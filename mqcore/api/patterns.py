@@ -1,10 +1,11 @@
-"""The eleven patterns as classes, and socket(), which finds the class by the pattern's name."""
+"""The patterns as classes, and socket(), which finds the class by the pattern's name."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
-from typing import Any
+from functools import partial
+from typing import Any, NoReturn
 
 from mqcore.api.aio import Stream, due, turn, until
 from mqcore.api.socket import Socket, _add_options, _addresses
@@ -15,6 +16,7 @@ from mqcore.errors import NotSubscribed, RecvTimeout, UsageError
 from mqcore.spi import registry
 
 SUBSCRIBERS = 1  # the question to the pattern
+GROUP_MAX = 255  # bytes: in a datagram its length is one byte
 
 
 class Pair(Socket):
@@ -237,21 +239,19 @@ class XPub(_Publisher):
             self._subscribe(raw, on)
 
 
-class Sub(Socket):
-    """Messages whose first part starts with a topic that we subscribed to."""
+class _Chooser(Socket):
+    """What Sub and Dish share: what they want, counted, told to the pattern at its edges."""
 
-    __slots__ = ("_guard", "_topics")
-    _pattern = "sub"
+    __slots__ = ("_guard", "_wanted")
 
-    def __init__(self, *, topics: Iterable[Any] = (), bind: Any = (), connect: Any = (),
-                 **kw: Any) -> None:
-        self._topics: dict[bytes, int] = {}
+    def __init__(self, wanted: Iterable[Any], bind: Any, connect: Any, kw: dict[str, Any]) -> None:
+        self._wanted: dict[bytes, int] = {}
         self._guard = threading.Lock()
-        if isinstance(topics, (str, bytes)):
-            topics = (topics,)
+        if isinstance(wanted, (str, bytes)):
+            wanted = (wanted,)
         super().__init__(**kw)
         try:
-            self.subscribe(*topics)
+            self._want([self._name(one) for one in wanted])
             for method, given in ((self.bind, bind), (self.connect, connect)):
                 for url in _addresses(given):
                     method(url)
@@ -259,35 +259,57 @@ class Sub(Socket):
             self.close(0)
             raise
 
+    @staticmethod
+    def _name(one: Any) -> bytes:
+        return _topic(one)
+
+    def _want(self, names: Iterable[bytes]) -> None:
+        self._usable()
+        for raw in names:
+            with self._guard:
+                if not self._wanted.get(raw):
+                    self._subscribe(raw, 1)
+                self._wanted[raw] = self._wanted.get(raw, 0) + 1
+
+    def _unwant(self, names: Iterable[bytes]) -> None:
+        self._usable()
+        for raw in names:
+            with self._guard:
+                if raw not in self._wanted:
+                    self._unknown(raw, ", ".join(map(repr, self._wanted)) or "nothing")
+                if self._wanted[raw] == 1:
+                    self._subscribe(raw, 0)
+                    del self._wanted[raw]
+                else:
+                    self._wanted[raw] -= 1
+
+    def _unknown(self, raw: bytes, known: str) -> NoReturn:
+        raise NotSubscribed(f"there is no subscription to {raw!r}", hint=f"subscribed to {known}")
+
+
+class Sub(_Chooser):
+    """Messages whose first part starts with a topic that we subscribed to."""
+
+    __slots__ = ()
+    _pattern = "sub"
+
+    def __init__(self, *, topics: Iterable[Any] = (), bind: Any = (), connect: Any = (),
+                 **kw: Any) -> None:
+        super().__init__(topics, bind, connect, kw)
+
     def subscribe(self, *topics: Any) -> None:
         """Want messages that start so; b"" is everything. Twice wanted must be twice
         unsubscribed."""
-        self._usable()
-        for raw in [_topic(topic) for topic in topics]:
-            with self._guard:
-                if not self._topics.get(raw):
-                    self._subscribe(raw, 1)
-                self._topics[raw] = self._topics.get(raw, 0) + 1
+        self._want([_topic(topic) for topic in topics])
 
     def unsubscribe(self, *topics: Any) -> None:
         """Take it back."""
-        self._usable()
-        for raw in [_topic(topic) for topic in topics]:
-            with self._guard:
-                if raw not in self._topics:
-                    known = ", ".join(map(repr, self._topics)) or "nothing"
-                    raise NotSubscribed(f"there is no subscription to {raw!r}",
-                                        hint=f"subscribed to {known}")
-                if self._topics[raw] == 1:
-                    self._subscribe(raw, 0)
-                    del self._topics[raw]
-                else:
-                    self._topics[raw] -= 1
+        self._unwant([_topic(topic) for topic in topics])
 
     @property
     def topics(self) -> tuple[bytes, ...]:
         """What is subscribed to, each once, in order."""
-        return tuple(self._topics)
+        return tuple(self._wanted)
 
 
 class XSub(Socket):
@@ -298,14 +320,138 @@ class XSub(Socket):
     _pattern = "xsub"
 
 
+def _group(group: Any) -> bytes:
+    if isinstance(group, str):
+        raw = group.encode("utf-8", "surrogateescape")
+    else:
+        try:
+            raw = bytes(memoryview(group))
+        except TypeError:
+            raise UsageError(
+                f"a group is str or bytes, not {type(group).__name__}") from None
+    if len(raw) > GROUP_MAX:
+        raise UsageError(f"a group has at most {GROUP_MAX} bytes, not {len(raw)}")
+    return raw
+
+
+class Radio(_Publisher):
+    """Each message, of one part, to all who joined its group. Over udp:// to whoever listens."""
+
+    __slots__ = ()
+    _pattern = "radio"
+
+    def send(self, data: Any, *, group: Any = "", timeout: Any = ...) -> None:
+        """Send a message to a group: text, or at most 255 bytes. Never waits (but for nodrop)."""
+        super().send_parts((_group(group), data), timeout=timeout)
+
+    def send_parts(self, parts: Any, *, group: Any = "", timeout: Any = ...) -> None:
+        """send() of the one part. UsageError for several: a radio has no multipart messages."""
+        super().send_parts(_grouped(_group(group), _sequence(parts)), timeout=timeout)
+
+    def send_many(self, messages: Iterable[Any], *, group: Any = "", timeout: Any = ...) -> int:
+        """Send each of `messages` to one group. Returns how many."""
+        raw = _group(group)
+        return int(super().send_many((_grouped(raw, one) for one in messages), timeout=timeout))
+
+    def send_batch(self, data: Any, offsets: Any, *, group: Any = "", timeout: Any = ...) -> int:
+        """Send data[offsets[i]:offsets[i+1]] for each i to one group. Returns how many."""
+        return int(self._send_batch(data, offsets, timeout, _group(group)))
+
+    def send_ref(self, data: Any, *, group: Any = "", timeout: Any = ...) -> Any:
+        """send() without copying. Leave the buffer alone until the returned Pinned is done."""
+        return self._send_ref(data, timeout, _group(group))
+
+    async def asend(self, data: Any, *, group: Any = "", timeout: Any = ...) -> None:
+        """send(), awaitable."""
+        await self._asend((_group(group), data), False, timeout)
+
+    async def asend_parts(self, parts: Any, *, group: Any = "", timeout: Any = ...) -> None:
+        """send_parts(), awaitable."""
+        await self._asend(_grouped(_group(group), _sequence(parts)), False, timeout)
+
+    async def asend_many(self, messages: Iterable[Any], *, group: Any = "",
+                         timeout: Any = ...) -> int:
+        """send_many(), awaitable."""
+        raw = _group(group)
+        return await super().asend_many((_grouped(raw, one) for one in messages), timeout=timeout)
+
+    async def asend_batch(self, data: Any, offsets: Any, *, group: Any = "",
+                          timeout: Any = ...) -> int:
+        """send_batch(), awaitable."""
+        return await self._asend_batch(data, offsets, timeout,
+                                       partial(self.send_batch, group=group))
+
+    async def asend_ref(self, data: Any, *, group: Any = "", timeout: Any = ...) -> Any:
+        """send_ref(), awaitable."""
+        return await self._asend_ref(data, timeout, partial(self.send_ref, group=group))
+
+    def wait_subscribers(self, group: Any = "", n: int = 1, timeout: Any = None) -> None:
+        """Until n peers would get a message to `group`. Over udp:// that is the connection."""
+        super().wait_subscribers(_group(group), n, timeout)
+
+    async def await_subscribers(self, group: Any = "", n: int = 1, timeout: Any = None) -> None:
+        """wait_subscribers(), awaitable."""
+        await super().await_subscribers(_group(group), n, timeout)
+
+
+def _sequence(parts: Any) -> Any:
+    if isinstance(parts, (bytes, bytearray, memoryview, str)):
+        raise UsageError("send_parts() takes a sequence of parts", hint="use send() for one")
+    return list(parts)
+
+
+def _grouped(raw: bytes, data: Any) -> tuple[bytes, Any]:
+    if isinstance(data, (list, tuple)):
+        if len(data) != 1:
+            raise UsageError(f"a radio's message has one part, not {len(data)}",
+                             hint="pack several into one, or use a Pub")
+        data = data[0]
+    return raw, data
+
+
+class Dish(_Chooser):
+    """Messages of the groups that we joined. recv() gives the body, recv_msg() a Message with its
+    group."""
+
+    __slots__ = ()
+    _pattern = "dish"
+
+    def __init__(self, *, groups: Iterable[Any] = (), bind: Any = (), connect: Any = (),
+                 **kw: Any) -> None:
+        super().__init__(groups, bind, connect, kw)
+
+    @staticmethod
+    def _name(one: Any) -> bytes:
+        return _group(one)
+
+    def join(self, *groups: Any) -> None:
+        """Want the messages of these groups: text, or at most 255 bytes each. What is joined twice
+        must be left twice."""
+        self._want([_group(group) for group in groups])
+
+    def leave(self, *groups: Any) -> None:
+        """Take it back."""
+        self._unwant([_group(group) for group in groups])
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """What is joined, each once, in order; bytes that are no UTF-8 as surrogates."""
+        return tuple(raw.decode("utf-8", "surrogateescape") for raw in self._wanted)
+
+    def _unknown(self, raw: bytes, known: str) -> NoReturn:
+        raise NotSubscribed(f"the group {raw!r} is not joined", hint=f"joined: {known}")
+
+
 CLASSES: dict[str, type[Socket]] = {
     cls._pattern: cls
-    for cls in (Pair, Req, Rep, Dealer, Router, Push, Pull, Pub, Sub, XPub, XSub)}
+    for cls in (Pair, Req, Rep, Dealer, Router, Push, Pull, Pub, Sub, XPub, XSub,
+                Radio, Dish)}
 
 _add_options(Req, ("correlate", "strict", "probe"))
 _add_options(Dealer, ("probe",))
 _add_options(Router, ("mandatory", "handover", "probe"))
 _add_options(Pub, ("nodrop", "retain"))
+_add_options(Radio, ("nodrop",))
 _add_options(XPub, ("verbose", "verboser", "manual", "welcome", "nodrop", "retain"))
 
 
@@ -314,7 +460,7 @@ def class_of(pattern: str) -> type[Socket]:
     found = CLASSES.get(pattern)
     if found is None:
         plugin = registry.pattern(pattern)
-        found = type(pattern.capitalize(), (Socket,),
+        found = type("".join(map(str.capitalize, pattern.split("_"))), (Socket,),
                      {"__slots__": (), "_pattern": pattern, "__doc__": plugin.doc})
         _add_options(found, (row.name for row in registry.pattern_options(pattern)))
         found = CLASSES.setdefault(pattern, found)

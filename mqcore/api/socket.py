@@ -27,8 +27,7 @@ FIXED = frozenset({"routing_id", "metadata", "conflate", "max_hops"})
 CORE = frozenset({"send_timeout", "recv_timeout", "immediate", "send_hwm", "recv_hwm",
                   "send_hwm_bytes", "recv_hwm_bytes"})
 ON_FULL = ("pattern", "block", "drop_new", "drop_old", "disconnect")
-FANOUT = ("pub", "xpub")
-CONFLATING = ("push", "pull", "pub", "sub", "dealer")
+FANOUT = ("pub", "xpub", "radio")  # these see their full peers themselves, and have a rule for them
 _LEVELS = threading.Lock()  # two first calls of fileno() make one descriptor
 
 
@@ -45,19 +44,20 @@ class OptionAttr:
         sock._set_option(self.name, value)
 
 
-def on_full_number(pattern: str, value: str, sends: bool) -> int:
+def on_full_number(plugin: Any, value: str) -> int:
     """What the core does at a full peer. OptionError for what means nothing for this pattern."""
+    pattern = plugin.name
     if value == "pattern":
         return 0
-    if not sends:
+    if not plugin.sends:
         raise OptionError(f"on_full={value!r} means nothing for {pattern}, which does not send")
     if value == "drop_old":
         raise OptionError('on_full="drop_old" is not possible: what is queued for a peer may be on '
                           "its way", hint="conflate=True keeps only the newest message per peer")
     if value == "disconnect" and pattern not in FANOUT:
         raise OptionError(f'on_full="disconnect" is not possible for {pattern}',
-                          hint="it is for pub and xpub, where one slow peer must not matter to the "
-                               "others; what waits here can wait or go to another peer")
+                          hint="it is for pub, xpub and radio, where one slow peer must not matter "
+                               "to the others; what waits here can wait or go to another peer")
     if value == "drop_new" and pattern in ("req", "rep"):
         raise OptionError(f'on_full="drop_new" means nothing for {pattern}: '
                           "who asked would wait for ever")
@@ -66,13 +66,13 @@ def on_full_number(pattern: str, value: str, sends: bool) -> int:
     return ON_FULL.index(value)
 
 
-def means_something(pattern: str, name: str, value: Any) -> bool:
+def means_something(plugin: Any, name: str, value: Any) -> bool:
     """Whether a context's default is for this pattern: a context has sockets of all kinds."""
     if name == "conflate":
-        return not value or pattern in CONFLATING
+        return not value or bool(plugin.conflates)
     if name == "on_full":
         try:
-            on_full_number(pattern, value, pattern not in ("pull", "sub"))
+            on_full_number(plugin, value)
         except OptionError:
             return False
     return True
@@ -86,6 +86,14 @@ def _addresses(given: Any) -> tuple[Any, ...]:
     except TypeError:
         raise UsageError(f"an address is text or several in a list, not {type(given).__name__}",
                          hint='write it like "tcp://127.0.0.1:5555"') from None
+
+
+def _rows(pattern: str, names: Iterable[str]) -> tuple[table.Option, ...]:
+    """The rows that these options may be of: the pattern's, and those of transports and filters,
+    which are loaded only if one of them is named."""
+    rows = registry.pattern_options(pattern)
+    known = table.table(rows)
+    return rows if all(name in known for name in names) else rows + registry.link_options()
 
 
 class Socket(AsyncFace, SocketCore):
@@ -109,8 +117,8 @@ class Socket(AsyncFace, SocketCore):
         self._wakers: Any = weakref.WeakValueDictionary()
         known = table.defaults(rows, name)
         shared = {k: v for k, v in self._context._defaults.items()
-                  if k in known and means_something(name, k, v)}
-        given = table.validate_all(options, extra=rows, pattern=name)
+                   if k in known and means_something(plugin, k, v)}
+        given = table.validate_all(options, extra=_rows(name, options), pattern=name)
         self._options: dict[str, Any] = {**known, **shared, **given}
         self._check(plugin)
         self._links = SocketLinks(self._context._hub, self, plugin, self._options)
@@ -136,14 +144,13 @@ class Socket(AsyncFace, SocketCore):
         """Options that mean nothing together or for this pattern."""
         name, options = self._pattern, self._options
         table.refuse_impossible(options)
-        if options["conflate"] and name not in CONFLATING:
+        if options["conflate"] and not plugin.conflates:
             raise OptionError(f"conflate means nothing for {name}",
                               hint="it is for push, pull, pub, sub and dealer")
-        on_full_number(name, options["on_full"], name not in ("pull", "sub"))
+        on_full_number(plugin, options["on_full"])
 
     def _full(self, value: str) -> None:
-        self._set("on_full", on_full_number(self._pattern, value, self._pattern not in ("pull",
-                                                                                        "sub")))
+        self._set("on_full", on_full_number(self.plugin, value))
         if self._pattern in FANOUT:
             self._set_pattern_option("nodrop",
                                      value == "block" or bool(self._options.get("nodrop")))
@@ -155,7 +162,8 @@ class Socket(AsyncFace, SocketCore):
         if name not in self._options:
             raise OptionError(f"option {name!r} does not apply to {self._pattern}")
         rows = registry.pattern_options(self._pattern)
-        value = table.validate(name, value, extra=rows, pattern=self._pattern)
+        value = table.validate(name, value, extra=_rows(self._pattern, (name,)),
+                               pattern=self._pattern)
         if name in FIXED:
             raise OptionError(f"option {name!r} cannot change any more, the socket is open",
                               hint=f"give it to {type(self).__name__}({name}=...)")

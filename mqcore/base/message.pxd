@@ -24,6 +24,7 @@ cdef enum MsgFlag:
     MSG_CANCEL = 4            # control: body is a topic no longer wanted
     MSG_ENVELOPE = 8          # routing part in front of the body, hidden from the application (REP)
     MSG_ROUTING_ID = 16       # first part as a ROUTER application sees it: the peer's routing id
+    MSG_GROUP = 32            # first part of two: the group that a RADIO's message is for
     MSG_CONTROL = 6           # mask: neither counted as a message nor delivered as one
 
 cdef struct MsgRef:

@@ -12,6 +12,7 @@ cdef enum Status:
     MQ_GONE = 8           # the peer that owed us something has left
     MQ_CLOSED = 9
     MQ_FULL = 10          # MQ_AGAIN, and the reason is a high-water mark
+    MQ_FAILED = 11        # the pattern's own Python code raised: nothing taken
     # decoders
     MQ_NEED_DATA = 16
     MQ_DONE = 17

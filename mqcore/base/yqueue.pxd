@@ -54,6 +54,13 @@ cdef inline Msg* yqueue_front(YQueue* q) noexcept nogil:
     return chunk_slots(q.begin_chunk) + q.begin_pos
 
 
+cdef inline Msg* yqueue_second(YQueue* q) noexcept nogil:
+    """Reader: the slot behind the front. Valid if the front's message has a second part."""
+    if q.begin_pos + 1 < q.begin_chunk.cap:
+        return yqueue_front(q) + 1
+    return chunk_slots(q.begin_chunk.next)
+
+
 cdef inline Msg* yqueue_back(YQueue* q) noexcept nogil:
     """Writer: the slot that the next write fills."""
     return chunk_slots(q.back_chunk) + q.back_pos

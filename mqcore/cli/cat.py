@@ -23,6 +23,7 @@ from mqcore.cli.format import FORMATS, Format, Outgoing
 from mqcore.errors import UsageError
 
 PUBLISHES = {"pub", "xpub"}
+GROUPED = {"radio", "dish"}
 SLOW = 1.0  # seconds of waiting for peers, after which the command says so
 
 
@@ -58,11 +59,18 @@ def open_socket(
     bind: tuple[str, ...],
     connect: tuple[str, ...],
     topics: tuple[str, ...],
+    groups: tuple[str, ...],
     options: dict[str, Any],
     quiet: bool,
 ) -> tuple[Any, Any]:
     """The socket; a publisher's events, too."""
-    if pattern == "sub":
+    if groups and pattern not in GROUPED:
+        raise click.UsageError(f"--group is for radio and dish, not for {pattern}")
+    if pattern == "radio" and len(groups) > 1:
+        raise click.UsageError("a radio sends to one --group")
+    if pattern == "dish":
+        options = {**options, "groups": groups or ("",)}
+    elif pattern == "sub":
         options = {**options, "topics": topics or (b"",)}
     elif topics and pattern != "xsub":
         raise click.UsageError(f"--topic is for sub and xsub, not for {pattern}")
@@ -97,7 +105,7 @@ def subscribed(stream: Any, wanted: int, timeout: float | None) -> None:
 
 def wait_for_peers(job: Job, wanted: int, stream: Any) -> None:
     """Says what it waits for if that takes a while."""
-    what = "peer" if stream is None else "subscriber"
+    what = "peer" if stream is None and job.group is None else "subscriber"
     hint = threading.Timer(
         SLOW,
         note,
@@ -109,7 +117,9 @@ def wait_for_peers(job: Job, wanted: int, stream: Any) -> None:
     hint.daemon = True
     hint.start()
     try:
-        if stream is None:
+        if job.group is not None:
+            job.socket.wait_subscribers(job.group, wanted, timeout=job.timeout)
+        elif stream is None:
             job.socket.wait_peers(wanted, timeout=job.timeout)
         else:
             subscribed(stream, wanted, job.timeout)
@@ -175,6 +185,14 @@ def finish(socket: Any) -> None:
     help="sub: what to subscribe to.  [default: everything]",
 )
 @click.option(
+    "-g",
+    "--group",
+    "groups",
+    multiple=True,
+    metavar="GROUP",
+    help="dish: what to join. radio: where to send.  [default: the empty group]",
+)
+@click.option(
     "-n",
     "--count",
     type=click.IntRange(1),
@@ -208,7 +226,7 @@ def finish(socket: Any) -> None:
     "wanted",
     type=click.IntRange(0),
     metavar="N",
-    help="Send when N peers are there.  [default: 1 subscriber for pub and xpub, else 0]",
+    help="Send when N peers are there.  [default: 1 subscriber for pub, xpub and radio, else 0]",
 )
 @click.option("-q", "--quiet", is_flag=True, help="Do not print what is received, only the sums.")
 @click.option("-v", "--verbose", is_flag=True, help="Say the sums on stderr at the end.")
@@ -224,6 +242,7 @@ def cat(
     shown: str,
     input_format: str | None,
     topics: tuple[str, ...],
+    groups: tuple[str, ...],
     count: int | None,
     interval: float | None,
     rate: float | None,
@@ -235,8 +254,8 @@ def cat(
 ) -> None:
     """Send and receive messages on any pattern: a netcat for messages.
 
-    PATTERN is push, pull, pub, sub, req, rep, pair, dealer, router, xpub, xsub or one that a
-    plug-in brings. Each URL is connected to; --bind listens instead. What is sent comes from
+    PATTERN is push, pull, pub, sub, req, rep, pair, dealer, router, xpub, xsub, radio, dish or one
+    that a plug-in brings. Each URL is connected to; --bind listens instead. What is sent comes from
     --data, --file or the lines of standard input.
 
     \b
@@ -263,12 +282,11 @@ def cat(
     reads = FORMATS[input_format or shown]
     again = bool((count or pause) and (data or files))
     messages = read_input(data, files, multipart, reads, again)
-    answer = None
-    if pattern == "rep" and (data or files):
-        answer = next(read_input(data, files, True, reads, False)).parts
-    wanted = wanted if wanted is not None else int(pattern in PUBLISHES)
+    fixed = pattern == "rep" and (data or files)
+    answer = next(read_input(data, files, True, reads, False)).parts if fixed else None
+    wanted = wanted if wanted is not None else int(pattern in PUBLISHES or pattern == "radio")
     socket, stream = open_socket(
-        pattern, bind, connect + urls, topics, options, quiet=not verbose and not bind
+        pattern, bind, connect + urls, topics, groups, options, quiet=not verbose and not bind
     )
     try:
         job = Job(
@@ -281,6 +299,7 @@ def cat(
             timeout=timeout,
             quiet=quiet,
             given=bool(data or files),
+            group="".join(groups) if pattern == "radio" else None,
         )
         if wanted:
             wait_for_peers(job, wanted, stream)

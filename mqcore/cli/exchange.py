@@ -18,8 +18,8 @@ import mqcore as mq
 from mqcore.cli.format import Format, Incoming, Outgoing
 from mqcore.errors import RecvTimeout, SocketClosed
 
-SENDS = {"push", "pub"}
-RECEIVES = {"pull", "sub"}
+SENDS = {"push", "pub", "radio"}
+RECEIVES = {"pull", "sub", "dish"}
 
 
 class Job(NamedTuple):
@@ -34,6 +34,7 @@ class Job(NamedTuple):
     timeout: float | None
     quiet: bool
     given: bool  # the messages are --data and --file, not standard input
+    group: str | None = None  # RADIO: whom it sends to
 
 
 # -- out -----------------------------------------------------------------------------------------
@@ -52,6 +53,8 @@ def paced(messages: Iterable[Outgoing], pause: float) -> Iterator[Outgoing]:
 def send(job: Job, message: Outgoing) -> None:
     if message.to is not None:
         job.socket.send_to(message.to, *message.parts, timeout=job.timeout)
+    elif job.group is not None:
+        job.socket.send_parts(message.parts, group=job.group, timeout=job.timeout)
     else:
         job.socket.send_parts(message.parts, timeout=job.timeout)
 

@@ -42,22 +42,23 @@ def facts() -> dict[str, Any]:
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="One JSON object, for programs.")
 def info(as_json: bool) -> None:
-    """Show the version, the features, and which transports and patterns were found.
+    """Show the version, the features, and which plug-ins were found.
 
-    Each plug-in is listed with the distribution that brought it; one that is refused, with the
-    reason. Exit status 1 if any is refused.
+    Each transport, filter, resolver and pattern is listed with the distribution that brought it;
+    one that is refused, with the reason. Below, what transports say that they cannot do though
+    others can.
+    Exit status 1 if any is refused.
 
     \b
     For a bug report:
       mq info
     """
     about = facts()
-    plugins = [*mq.transports(), *mq.patterns()]
+    plugins = [*mq.transports(), *mq.filters(), *mq.resolvers(), *mq.patterns()]
     refused = [plugin for plugin in plugins if plugin.refused]
     if as_json:
-        click.echo(
-            json.dumps({**about, "plugins": [plugin._asdict() for plugin in plugins]}, indent=2)
-        )
+        listed = [{**plugin._asdict(), "gaps": dict(plugin.gaps)} for plugin in plugins]
+        click.echo(json.dumps({**about, "plugins": listed}, indent=2))
     else:
         show(about, plugins, refused)
     if refused:
@@ -88,5 +89,14 @@ def show(about: dict[str, Any], plugins: list[Any], refused: list[Any]) -> None:
             for plugin in plugins
         ],
     )
+    lacking = [
+        (plugin.name, name, why) for plugin in plugins for name, why in plugin.gaps.items()
+    ]
+    if lacking:
+        click.echo()
+        columns(("transport", "lacks", "why"), lacking)
+    for plugin in plugins:
+        if plugin.unavailable:
+            click.echo(f"\nnot on this system: {plugin.name}, {plugin.unavailable}")
     for plugin in refused:
         click.echo(f"\nrefused: {plugin.refused}")

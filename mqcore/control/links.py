@@ -7,6 +7,7 @@ Runs on the control thread and on the caller's, under the hub's lock where it to
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import socket as pysocket
 import threading
@@ -30,6 +31,7 @@ from mqcore.errors import (
     AddressInUse,
     Error,
     HandshakeFailed,
+    NotSupported,
     PeerError,
     SocketClosed,
     UsageError,
@@ -42,16 +44,18 @@ DOWN_CLOSED, DOWN_RESET = 0, 5  # of link/engine.pxd; the others differ by their
 GRACE = 0.2  # seconds a listener waits for the peer's first bytes before it speaks first
 MAX_FAILURES = 100  # interruptions and errors that one close() survives
 GONE_KEPT = 1024  # peers that left, kept so that late messages find them
+EV_FAILED = 8  # of spi/pattern.pxd, as these are:
 EV_NAMES = {1: records.Subscribed, 2: records.Unsubscribed, 3: records.Dropped,
             4: records.FailedOver,
             5: records.FailedBack, 6: records.TooSlow, 7: records.Refused}
+_log = logging.getLogger("mqcore")
 
 
 class Wire:
     """One engine, as the control plane remembers it."""
 
     __slots__ = ("endpoint", "facts", "options", "owner", "peer", "pid", "remote", "slot",
-                 "transport", "wire")
+                 "transport", "user", "wire")
 
     def __init__(self, route: Route, owner: Any, endpoint: Endpoint, remote: str, pid: int | None,
                  options: Mapping[str, Any]) -> None:
@@ -63,8 +67,15 @@ class Wire:
         self.transport = route.transport
         self.wire = "" if route.transport.kind == "stream" else route.transport.scheme
         self.facts: dict[str, bytes] = {}  # what filters found out about the peer
+        self.user: str | None = None  # who it has proven to be
         self.peer: Peer | None = None
         self.slot = -1
+
+    def learn(self, facts: Mapping[str, bytes]) -> None:
+        """What one filter found out; of two that know the peer, the inner one is believed."""
+        found = dict(facts)
+        self.user = found.pop("user", b"").decode("utf-8", "replace") or self.user
+        self.facts.update(found)
 
 
 def encode_metadata(metadata: Mapping[str, bytes]) -> bytes:
@@ -134,20 +145,23 @@ class SocketLinks:
         self._hurry = True
 
     def _shake(self) -> dict[str, Any]:
-        names = [registry.pattern(name).zmtp for name in self.plugin.peers]
         return {
-            "pattern": self.plugin.zmtp, "number": max(self.plugin.number, 0), "peers": names,
+            "pattern": self.plugin.zmtp, "number": self.plugin.number, "peers": self._fitting(),
             "routing_id": bytes(self.options.get("routing_id", b"")), "sp": self.plugin.sp,
             "metadata": encode_metadata(self.options.get("metadata", {})),
             "publishes": self.plugin.name in ("pub", "xpub"),
         }
 
+    def _fitting(self) -> list[str]:
+        """The kinds of peer that we talk to."""
+        return [registry.kind_of(name) for name in self.plugin.peers]
+
     def _marks(self) -> dict[str, Any]:
         names = ("send_hwm", "recv_hwm", "send_hwm_bytes", "recv_hwm_bytes")
-        conflate = bool(self.options.get("conflate"))
+        conflate = bool(self.options.get("conflate")) and self.plugin.conflates
         return {**{name: self.options[name] for name in names},
-                "send_conflate": conflate and self.plugin.name in ("push", "pub", "dealer"),
-                "recv_conflate": conflate and self.plugin.name in ("pull", "sub", "dealer")}
+                "send_conflate": conflate and self.plugin.sends,
+                "recv_conflate": conflate and self.plugin.receives}
 
     # -- endpoints ---------------------------------------------------------------------------------
 
@@ -164,11 +178,26 @@ class SocketLinks:
         route = Route(url.parse(str(text)), role)
         options = table.for_link(self.options, route.url.query, given, extra=route.rows())
         table.refuse_impossible(options)
-        carried = getattr(route.transport, "patterns", ())
-        if carried and self.plugin.name not in carried:
-            raise UsageError(f"{route.url.transport} carries {', '.join(carried)} sockets only, "
-                             f"this one is a {self.plugin.name}", hint="take another transport")
+        self._check_carried(route, role)
+        if (not self.plugin.zmtp and not getattr(route.transport, "patterns", {})
+                and route.transport.kind != "inproc"):
+            raise NotSupported(f"a {self.plugin.name} socket cannot use {route.url.transport}: "
+                               "ZMTP does not know the pattern", hint="use inproc://")
         return route, options
+
+    def _check_carried(self, route: Route, role: str) -> None:
+        """Some transports carry few patterns, and each of them one way round."""
+        carried = getattr(route.transport, "patterns", {})
+        name, scheme = self.plugin.name, route.url.transport
+        if not carried or name in carried.get(role, ()):
+            return
+        if any(name in names for names in carried.values()):
+            other = "connect" if role == "bind" else "bind"
+            raise UsageError(f"a {name} socket cannot {role}() over {scheme}://",
+                             hint=f"there it can only {other}()")
+        words = ", ".join(f"{name} to {way}()" for way, names in carried.items() for name in names)
+        raise UsageError(f"{scheme}:// cannot carry a {name} socket",
+                         hint=f"it carries {words}; take another transport")
 
     def bind(self, text: str, **given: Any) -> Endpoint:
         route, options = self._prepare(text, "bind", given)
@@ -370,7 +399,7 @@ class SocketLinks:
         size = options["max_message_size"]
         codec = next((session.codec for session in sessions if session.codec), "zmtp")
         for session in sessions:
-            wire.facts.update(session.facts())
+            wire.learn(session.facts())
         with self.hub.lock:
             slot = self.core._adopt(
                 sock.fileno(), wire.owner is not None, options["prio"],
@@ -411,11 +440,19 @@ class SocketLinks:
             self._down(self.wires.pop(slot, None), code, fatal, text.decode("utf-8", "replace"))
         elif kind == NOTE_GONE:
             self._pipe_gone(peer, refused=code != 0)
+        elif kind == NOTE_PATTERN and code == EV_FAILED:
+            self._failed(text.decode("utf-8", "replace"))
         elif kind == NOTE_PATTERN and self.watchers:
             reason = (records.REASONS[text[0]] if code == 3 and text
                       else text.decode("utf-8", "backslashreplace"))
             who = self.peer(peer)
             self.emit(EV_NAMES[code], None, who, reason, who.endpoint if who else "")
+
+    def _failed(self, what: str) -> None:
+        """The pattern's own code failed where nobody could be told."""
+        self.emit(records.PatternFailed, None, None, what)
+        # off this thread's locks: a handler of the log may use sockets
+        self.hub.loop.call(_log.error, "the pattern %s failed: %s", self.plugin.name, what)
 
     def _up(self, wire: Wire, slot: int, number: int) -> None:
         facts = self.hub.plane.facts(slot)
@@ -426,7 +463,7 @@ class SocketLinks:
             routing_id=facts["routing_id"], pid=wire.pid,
             metadata={name: value for name, value in decode_metadata(facts["metadata"]).items()
                       if name.lower() not in ("socket-type", "identity")} | wire.facts,
-            prio=wire.options["prio"])
+            user=wire.user, prio=wire.options["prio"])
         wire.peer = peer
         self.peers[number] = peer
         wire.endpoint.note(None)
@@ -532,7 +569,8 @@ class SocketLinks:
 
     def _marry(self, mine: Endpoint, other: SocketLinks, theirs: Endpoint, prio: int) -> None:
         """Join two sockets of one context; the hub's lock is held."""
-        if other.plugin.name not in self.plugin.peers:
+        if (other.plugin.kind not in self._fitting()
+                or self.plugin.kind not in other._fitting()):
             reason = f"a {self.plugin.name} cannot talk to a {other.plugin.name}"
             mine.move("stopped", HandshakeFailed(f"{mine.url}: {reason}", reason=reason),
                       fatal=True)

@@ -52,6 +52,7 @@ class PeerStats:
     dropped: dict[str, int] = field(default_factory=dict)
     dropped_out: dict[str, int] = field(default_factory=dict)
     dropped_in: dict[str, int] = field(default_factory=dict)
+    bounced: int = 0  # written, and the network said that they did not arrive: at least so many
     rtt: float | None = None
     since: float = 0.0
     writes: int = 0
@@ -68,6 +69,7 @@ class PeerStats:
             queued_in=facts["read"] - facts["delivered"] - sum(inn.values()),
             bytes_out=facts["bytes_out"], bytes_in=facts["bytes_in"], dropped=both,
             dropped_out=out, dropped_in=inn, rtt=facts.get("rtt"), since=facts["since"],
+            bounced=facts.get("bounced", 0),
             writes=facts.get("writes", 0), reads=facts.get("reads", 0))
 
 
@@ -153,6 +155,7 @@ class FailedOver(Event): ...
 class FailedBack(Event): ...
 class TooSlow(Event): ...
 class Refused(Event): ...
+class PatternFailed(Event): ...
 class AcceptPaused(Event): ...
 
 

@@ -151,6 +151,8 @@ cdef struct Engine:
     MessageEngine* media
     int[2] media_fds          # its descriptors, for a forked child to close; -1: none
     uint32_t media_started
+    uint32_t media_out        # edges of room are watched for
+    int64_t media_held        # messages it had in hand when last looked at
     MsgVec held               # a message that the engine had no room for
     # stamps, ns
     int64_t born

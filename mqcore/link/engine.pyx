@@ -99,6 +99,8 @@ cdef Engine* engine_new(Plane* plane, IoThread* io, Watch* watch, Port* port, in
         e.media_fds[0] = parts.media.wake
         e.media_fds[1] = parts.media.also if parts.media.also > 0 else -1
     e.media_started = 0
+    e.media_out = 1
+    e.media_held = 0
     e.ended = 0
     e.pump = stream_pump()
     if e.filter != NULL:

@@ -6,7 +6,7 @@ it became is in the kernel. If the link breaks in between, the messages of that 
 received or not: they are counted as half written, never sent again.
 """
 
-from libc.stdint cimport int64_t, uint8_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t
 
 from mqcore.base.bytes cimport bytes_fini
 from mqcore.base.clock cimport now_ns
@@ -19,17 +19,23 @@ from mqcore.link.engine cimport (
 )
 from mqcore.link.session cimport session_end, session_fail, session_rearm, session_want
 from mqcore.link.stream cimport (
-    stream_encode, stream_fill, stream_gather, stream_pending, stream_slab, stream_spare,
-    stream_use, stream_wrote,
+    stream_encode, stream_fill, stream_gather, stream_goodbye, stream_pending, stream_slab,
+    stream_spare, stream_use, stream_wrote,
 )
 from mqcore.reactor.includes cimport EAGAIN, EINTR, errno, read, write
 from mqcore.reactor.poller cimport READY_IN, READY_OUT
+from mqcore.spi.filter_ops cimport FILTER_ENDS
 from mqcore.wire.codec cimport BATCH_IOV
 
 cdef enum:
     TURN = 256 * 1024
     CHUNK = 128 * 1024        # of the batch through the filter at a time
     KEEP = 16 * 1024          # an idle connection keeps no more memory than this for its output
+
+
+cdef const char* CLOSED = b"the peer closed the connection"
+cdef const char* CUT_OFF = (
+    b"the peer closed the connection without ending its stream: it was cut off, or the peer died")
 
 
 # -- in --------------------------------------------------------------------------------------------
@@ -46,12 +52,17 @@ cdef bint _refuse(Engine* e, int rc) noexcept nogil:
     return False
 
 
+cdef inline uint32_t _klass(Engine* e) noexcept nogil:
+    """Of the slabs: 64 KiB, or 256 KiB when reads fill those."""
+    return 2 if e.klass == 2 else 1
+
+
 cdef bint _pull(Engine* e, const uint8_t* data, size_t n) noexcept nogil:
     """Bytes through the filter to the codec; with n = 0 what it still has. True: go on reading."""
     cdef size_t made
     cdef int rc
     while True:
-        if not stream_slab(e, 1):
+        if not stream_slab(e, _klass(e)):
             return False
         made = 0
         rc = e.filter.ops.decode(e.filter, data, n, owner_data(e.slab), e.slab.capacity, &made,
@@ -65,6 +76,7 @@ cdef bint _pull(Engine* e, const uint8_t* data, size_t n) noexcept nogil:
         if rc == MQ_NEED_DATA:
             return True
         if rc == MQ_DONE:
+            _finish(e)        # so do we
             session_end(e, DOWN_PEER, b"the peer ended the connection", 0)
             return False
         if rc != MQ_OK:
@@ -83,7 +95,8 @@ cdef void _read_into(Engine* e, Owner* raw) noexcept nogil:
                 stream_spare(e)
                 session_rearm(e, READY_IN)
             elif n == 0:
-                session_end(e, DOWN_PEER, b"the peer closed the connection", 0)
+                session_end(e, DOWN_PEER,
+                            CUT_OFF if e.filter.ops.flags & FILTER_ENDS else CLOSED, 0)
             else:
                 session_fail(e, b"the connection broke")
             return
@@ -91,6 +104,10 @@ cdef void _read_into(Engine* e, Owner* raw) noexcept nogil:
         if e.link != NULL:
             e.link.traffic.reads.fetch_add(1)
             e.link.traffic.bytes_in.fetch_add(n)
+        if <size_t> n == raw.capacity:
+            e.klass = 2
+        elif <size_t> n < raw.capacity // 16:
+            e.klass = 1
         if not _pull(e, owner_data(raw), n):
             return
         if <size_t> n < raw.capacity and not e.hup:
@@ -111,7 +128,7 @@ cdef void _read(Engine* e) noexcept nogil:
             return
     if e.filter_more and not _pull(e, NULL, 0):
         return
-    raw = slab_new(e.plane.pool, 1)
+    raw = slab_new(e.plane.pool, _klass(e))
     if raw == NULL:
         session_end(e, DOWN_MEMORY, b"out of memory", 0)
         return
@@ -188,6 +205,7 @@ cdef bint _send(Engine* e) noexcept nogil:
 
 cdef void _write(Engine* e) noexcept nogil:
     cdef size_t budget = TURN
+    cdef bint bulk = e.wire.n > KEEP
     while _send(e):
         if budget < CHUNK:
             e.word.fetch_or(E_OUT)
@@ -195,8 +213,9 @@ cdef void _write(Engine* e) noexcept nogil:
         budget -= CHUNK
         if not _chunk(e):
             break
-    if e.wire.n == 0 and e.wire.cap > KEEP:
-        bytes_fini(&e.wire)
+        bulk = bulk or e.wire.n > KEEP
+    if e.wire.n == 0 and e.wire.cap > KEEP and not bulk:
+        bytes_fini(&e.wire)   # the next small one after much: in a stream of much it stays
 
 
 cdef int64_t _pending(Engine* e) noexcept nogil:
@@ -204,13 +223,22 @@ cdef int64_t _pending(Engine* e) noexcept nogil:
 
 
 cdef void _finish(Engine* e) noexcept nogil:
-    """The filter's own end, if it can be said now."""
-    if e.wire_sent == e.wire.n and e.filter.ops.finish != NULL:
-        e.wire.n = 0
-        if e.filter.ops.finish(e.filter, &e.wire) == MQ_OK and e.wire.n:
-            write(e.fd, e.wire.at, e.wire.n)  # what does not fit is not said
-        e.wire.n = 0
-        e.wire_sent = 0
+    """The codec's end and the filter's, if they can be said now."""
+    cdef iovec last
+    cdef int rc = MQ_OK
+    if e.wire_sent != e.wire.n:
+        return
+    e.wire.n = e.wire_sent = 0
+    last.iov_len = stream_goodbye(e)
+    if last.iov_len:
+        last.iov_base = e.codec.ctl.at + e.ctl_sent
+        rc = e.filter.ops.encode(e.filter, &last, 1, &e.wire)
+        e.codec.ctl.n = e.ctl_sent = 0
+    if rc == MQ_OK and e.filter.ops.finish != NULL:
+        rc = e.filter.ops.finish(e.filter, &e.wire)
+    if rc == MQ_OK and e.wire.n:
+        write(e.fd, e.wire.at, e.wire.n)  # what does not fit is not said
+    e.wire.n = 0
 
 
 cdef PumpOps PUMP

@@ -4,7 +4,7 @@ Where the descriptor carries a stream as well, the handshake and the heartbeats 
 stream.pyx on it; its end is not the end of the session before the last message has been taken.
 """
 
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint32_t
 
 from mqcore.base.clock cimport now_ns
 from mqcore.base.message cimport (
@@ -18,7 +18,8 @@ from mqcore.link.engine cimport (
 )
 from mqcore.link.pipe cimport EVENT_WRITE
 from mqcore.link.session cimport (
-    session_end, session_publish, session_put, session_rearm, session_room, session_want,
+    session_end, session_publish, session_put, session_rearm, session_room, session_tally,
+    session_want,
 )
 from mqcore.link.stream cimport stream_pending, stream_read, stream_write
 from mqcore.reactor.poller cimport READY_IN, READY_OUT
@@ -31,6 +32,16 @@ cdef enum:
 
 cdef const char* TOO_LARGE = b"a message is larger than max_message_size"
 cdef const char* CLOSED = b"the peer closed the connection"
+
+
+cdef void _watch_out(Engine* e, bint on) noexcept nogil:
+    """A datagram socket has an edge of room for each datagram that has left: only where there was
+    none are they wanted."""
+    if e.media_out == <uint32_t> on or e.media.ops.flags & ENGINE_STREAM:
+        return
+    e.media_out = on
+    if e.plane.poller.watch_out != NULL:
+        e.plane.poller.watch_out(e.watch.set, e.fd, e, on)
 
 
 cdef bint _start(Engine* e) noexcept nogil:
@@ -51,6 +62,7 @@ cdef bint _start(Engine* e) noexcept nogil:
         _over(e, rc)
         return False
     e.media_started = 1
+    _watch_out(e, False)
     if e.media.ops.peek != NULL and e.media.spin > 0:
         e.port.spin.store(e.media.spin)
         e.port.peeked.store(e)
@@ -104,6 +116,7 @@ cdef void messages_take(Engine* e) noexcept nogil:
         n = 0
         bytes = 0
         rc = e.media.ops.read(e.media, parts, room if room < PARTS else PARTS, &n)
+        session_tally(e)
         if n and _put(e, parts, n, &bytes):
             return
         budget -= bytes + 64
@@ -187,11 +200,13 @@ cdef void _write(Engine* e) noexcept nogil:
     e.said = now_ns()
     if e.media.ops.flush != NULL:
         flushed = e.media.ops.flush(e.media)
+    session_tally(e)
     if lane_show(e.out):
         e.port.ops.event(e.pipe, EVENT_WRITE)
-    if rc == MQ_AGAIN:
+    if rc == MQ_AGAIN or flushed == MQ_AGAIN:
         e.out_blocked = 1
         session_want(e)
+        _watch_out(e, True)
         if not e.media.ops.flags & ENGINE_STREAM:
             session_rearm(e, READY_OUT)
     elif rc == MQ_GONE or flushed == MQ_GONE:
@@ -200,6 +215,8 @@ cdef void _write(Engine* e) noexcept nogil:
         e.word.fetch_or(E_WAKE)
     elif rc:
         _over(e, rc)
+    else:
+        _watch_out(e, False)
 
 
 # -- the end ---------------------------------------------------------------------------------------

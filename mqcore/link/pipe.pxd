@@ -31,6 +31,9 @@ cdef struct Traffic:          # what the far side counts; kept here since the en
     atomic[int64_t] read      # messages taken whole from the wire
     atomic[int64_t] half_out  # broken off in the middle of being written
     atomic[int64_t] unsendable # refused by the message engine for good
+    atomic[int64_t] abandoned # held by the message engine when it ended
+    atomic[int64_t] missed_in # lost in front of the message engine, for want of room
+    atomic[int64_t] bounced   # written, and then known not to have arrived
     atomic[int64_t] conflated_in
     atomic[int64_t] malformed_in
     atomic[int64_t] bytes_out

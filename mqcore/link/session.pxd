@@ -21,6 +21,8 @@ cdef size_t session_room(Engine* e) noexcept nogil
 # larger than max_message_size; MQ_NOMEM. The handles are the lane's, or closed.
 cdef int session_put(Engine* e, Msg* parts, size_t n) noexcept nogil
 cdef void session_publish(Engine* e) noexcept nogil
+# What a message engine has counted, into the accounts.
+cdef void session_tally(Engine* e) noexcept nogil
 # The pattern wants a new link.
 cdef void session_drain(Engine* e) noexcept nogil
 # The end: code is DOWN_*, text the reason or NULL.

@@ -16,10 +16,11 @@ from mqcore.link.engine cimport (
 )
 from mqcore.link.includes cimport SHUT_WR, shutdown, strerror
 from mqcore.link.pipe cimport (
-    EVENT_ATTACH, EVENT_READ, EVENT_TERM, link_name, link_new, link_unref,
+    EVENT_ATTACH, EVENT_READ, EVENT_TERM, Traffic, link_name, link_new, link_unref,
 )
 from mqcore.link.plane cimport NOTE_DOWN, NOTE_UP, Plane, plane_note
 from mqcore.reactor.includes cimport close, errno
+from mqcore.spi.message_engine cimport ENGINE_STREAM, MessageEngine
 from mqcore.spi.pipe cimport Pipe, lane_read, lane_room, lane_write_latest
 from mqcore.wire.batch cimport (
     batch_advance, batch_cut, batch_half_sent, batch_msgs_done, batch_unsent,
@@ -100,6 +101,9 @@ cdef void _let_go_of_pipe(Engine* e) noexcept nogil:
         e.link.traffic.half_out.fetch_add(1)
     batch_unsent(&e.batch, e.codec, &e.link.returned)
     _return_held(e)
+    if e.media_started:
+        session_tally(e)
+        e.link.traffic.abandoned.fetch_add(e.media.held)
     if batch_cut(&e.batch, e.codec):         # the rest of a message whose head is on the wire
         while lane_read(e.out, &m):
             more = m.flags & MSG_MORE
@@ -161,6 +165,25 @@ cdef void session_fail(Engine* e, const char* doing) noexcept nogil:
     cdef int number = errno
     snprintf(text, sizeof(text), b"%s: %s", doing, strerror(number))
     session_end(e, DOWN_PEER, text, 0)
+
+
+cdef void session_tally(Engine* e) noexcept nogil:
+    cdef MessageEngine* m = e.media
+    cdef Traffic* t = &e.link.traffic
+    if m.held != e.media_held:
+        t.written.fetch_add(e.media_held - m.held)
+        e.media_held = m.held
+    if m.refused:
+        t.written.fetch_sub(m.refused)
+        t.unsendable.fetch_add(m.refused)
+        m.refused = 0
+    if m.missed:
+        t.read.fetch_add(m.missed)
+        t.missed_in.fetch_add(m.missed)
+        m.missed = 0
+    if m.bounced:
+        t.bounced.fetch_add(m.bounced)
+        m.bounced = 0
 
 
 cdef void session_publish(Engine* e) noexcept nogil:
@@ -264,7 +287,8 @@ cdef bint session_attach(Engine* e) noexcept nogil:
     pipe.id = e.port.next_peer.fetch_add(1) + 1
     pipe.prio = e.config.prio
     pipe.connected = e.config.connected
-    pipe.unversioned = codec.peer.major == 1
+    pipe.unversioned = codec.peer.major == 1 or (
+        e.media != NULL and not e.media.ops.flags & ENGINE_STREAM)
     pipe.far_ops = e.far_ops
     pipe.far = e
     pipe.sock = e.port

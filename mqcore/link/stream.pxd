@@ -23,6 +23,8 @@ cdef void stream_spare(Engine* e) noexcept nogil              # an idle connecti
 # -- out: messages into the batch, then its bytes --------------------------------------------------
 # Fill an empty batch from the pipe. False: nothing there, or the session has ended.
 cdef bint stream_encode(Engine* e) noexcept nogil
+# Appends the codec's last words to its ctl. How many bytes of that may be sent now.
+cdef size_t stream_goodbye(Engine* e) noexcept nogil
 # Control bytes and the batch, as far as unsent, at most BATCH_IOV + 1 pieces. How many.
 cdef int stream_gather(Engine* e, iovec* iov) noexcept nogil
 cdef void stream_wrote(Engine* e, size_t n) noexcept nogil    # n bytes of the batch are out

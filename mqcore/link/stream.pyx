@@ -22,7 +22,7 @@ from mqcore.link.session cimport (
     session_attach, session_end, session_fail, session_publish, session_put, session_rearm,
     session_room, session_want,
 )
-from mqcore.reactor.includes cimport EAGAIN, EINTR, errno
+from mqcore.reactor.includes cimport EAGAIN, EINTR, errno, write
 from mqcore.reactor.poller cimport READY_IN, READY_OUT
 from mqcore.spi.pipe cimport lane_read, lane_show
 from mqcore.wire.batch cimport batch_advance, batch_gather, batch_msgs_done
@@ -64,7 +64,10 @@ cdef int _decode(Engine* e) noexcept nogil:
             e.pongs_seen = e.codec.pongs
             e.link.traffic.rtt.store(now_ns() - e.pinged)
         return rc
-    if rc == MQ_PROTOCOL:
+    if rc == MQ_DONE:
+        e.pump.finish(e)      # our answer
+        session_end(e, DOWN_PEER, e.codec.reason, 0)
+    elif rc == MQ_PROTOCOL:
         session_end(e, DOWN_PROTOCOL, TOO_LARGE if put == MQ_PROTOCOL else e.codec.reason, 1)
     else:
         session_end(e, DOWN_MEMORY, b"out of memory while reading", 0)
@@ -317,8 +320,20 @@ cdef int64_t stream_pending(Engine* e) noexcept nogil:
     return pending if ioctl(e.fd, SIOCOUTQ, &pending) == 0 else 0
 
 
+cdef size_t stream_goodbye(Engine* e) noexcept nogil:
+    """The codec's last words, behind what is in ctl. How many bytes of it can be sent now: none in
+    the middle of a batch."""
+    if e.codec.ops.finish == NULL or e.batch.sent or e.codec.ops.finish(e.codec):
+        return 0
+    return e.codec.ctl.n - e.ctl_sent
+
+
 cdef void _finish(Engine* e) noexcept nogil:
-    """A stream's end is the FIN of close()."""
+    """Where the codec has no last words, a stream's end is the FIN of close()."""
+    cdef size_t n = stream_goodbye(e)
+    if n and not e.out_blocked:
+        write(e.fd, e.codec.ctl.at + e.ctl_sent, n)  # what does not fit is not said
+        e.ctl_sent = e.codec.ctl.n = 0
 
 
 cdef PumpOps PUMP

@@ -47,6 +47,15 @@ cdef int _add(void* set, int fd, void* arg) noexcept nogil:
     return epoll_ctl((<EpollSet*> set).fd, EPOLL_CTL_ADD, fd, &ev)
 
 
+cdef void _watch_out(void* set, int fd, void* arg, bint on) noexcept nogil:
+    cdef epoll_event ev
+    ev.events = EPOLLIN | EPOLLRDHUP | EPOLLET
+    if on:
+        ev.events |= EPOLLOUT
+    ev.data.ptr = arg
+    epoll_ctl((<EpollSet*> set).fd, EPOLL_CTL_MOD, fd, &ev)
+
+
 cdef void _remove(void* set, int fd) noexcept nogil:
     cdef epoll_event ev
     ev.events = 0
@@ -108,6 +117,7 @@ OPS.add_set = _add_set
 OPS.arm_set = _arm_set
 OPS.wait = _wait
 OPS.rearm = NULL
+OPS.watch_out = _watch_out
 OPS.descriptor = _descriptor
 
 

@@ -363,6 +363,7 @@ OPS.add_set = _add_set
 OPS.arm_set = _arm_set
 OPS.wait = _wait
 OPS.rearm = _rearm
+OPS.watch_out = NULL
 OPS.descriptor = _descriptor
 
 

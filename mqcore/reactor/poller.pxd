@@ -38,6 +38,9 @@ cdef struct PollerOps:
     # Read or write gave EAGAIN (or the next one surely would): report READY_IN or READY_OUT of fd
     # again. NULL where edges come by themselves (epoll).
     void (*rearm)(void* set, int fd, uint32_t what) noexcept nogil
+    # Edges of READY_OUT or not, from now on; an fd that is added has them. On with room gives one.
+    # NULL where they come only when asked for (rearm).
+    void (*watch_out)(void* set, int fd, void* arg, bint on) noexcept nogil
     int (*descriptor)(void* set) noexcept nogil           # to nest in a foreign loop; -1: none
 
 

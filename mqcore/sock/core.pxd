@@ -30,6 +30,9 @@ cdef class SocketCore(SocketHandle):
     cdef int _gather(self, MsgVec* v, object data, bint* pinned) except -1
 
     @cython.final
+    cdef int _group(self, Msg* m, bytes group) except -1
+
+    @cython.final
     cdef int pull(self, MsgVec* v, object timeout) except -1
 
     @cython.final
@@ -49,3 +52,6 @@ cdef class SocketCore(SocketHandle):
 
     @cython.final
     cdef int owe(self) except -1
+
+    @cython.final
+    cdef int refuse_idle(self) except -1

@@ -17,11 +17,11 @@ from libc.string cimport memcpy, memmove, memset
 from libcpp.atomic cimport memory_order_release
 
 from mqcore.base.message cimport (
-    MSG_ENVELOPE, MSG_INLINE_MAX, MSG_MORE, msg_close, msg_copy, msg_data, msg_init_inline,
-    msg_init_ref, msg_size, vec_clear, vec_fini, vec_push,
+    MSG_ENVELOPE, MSG_GROUP, MSG_INLINE_MAX, MSG_MORE, msg_close, msg_copy, msg_data, msg_init,
+    msg_init_inline, msg_init_ref, msg_size, vec_clear, vec_fini, vec_push,
 )
 from mqcore.base.slab cimport LAND_FROM, Owner, landing_clear, pool_drain_released, pyobj_new
-from mqcore.base.status cimport MQ_AGAIN, MQ_FULL, MQ_OK
+from mqcore.base.status cimport MQ_AGAIN, MQ_FAILED, MQ_FULL, MQ_OK
 from mqcore.sock.arrays cimport batch_of
 from mqcore.sock.message cimport (
     Message, foresee, joined, message_end, message_new, part_copy, part_from, parts_list,
@@ -31,7 +31,7 @@ from mqcore.sock.pinned cimport Pin, Pinned, pinned_new
 from mqcore.sock.sock cimport (
     sock_query, sock_recv, sock_recv_many, sock_send, sock_send_many, sock_send_to,
 )
-from mqcore.spi.pattern cimport PAT_SEND, Q_TOPICS
+from mqcore.spi.pattern cimport PAT_SEND, Q_TOPICS, op_later
 
 import time
 
@@ -47,7 +47,7 @@ cdef enum:
 cdef inline int ready(SocketCore self) except -1:
     """check(), but what goes well is decided here."""
     if (self.s == NULL or self.plane.forked or self.device_owned or self.s.closing.load()
-            or self.plane.plane.pool.released.load() != NULL):
+            or self.plane.plane.pool.released.load() != NULL or self.s.lock.load()):
         self.check()
     return 0
 
@@ -185,9 +185,7 @@ cdef class SocketCore(SocketHandle):
             self.fail(rc, False)
         deadline = self.deadline(timeout, self.recv_ns)
         while True:
-            if self.plugin.name == "sub" and sock_query(self.s, Q_TOPICS, NULL, 0) == 0:
-                raise NotSubscribed("nothing is subscribed, so nothing can arrive",
-                                    hint='subscribe(b"") is everything')
+            self.refuse_idle()
             if deadline == 0 or late:
                 if late:
                     landing_clear(&self.s.port.landing)
@@ -206,14 +204,19 @@ cdef class SocketCore(SocketHandle):
     cdef int pull_many(self, MsgVec* v, size_t most, int64_t most_bytes, object timeout) except -1:
         """At least one message, at most `most` or so many bytes; waits for the first only."""
         cdef size_t count = 0
+        cdef int rc = MQ_AGAIN
         if not self.held.n and not self.answers:
             with nogil:
-                sock_recv_many(self.s, v, most, most_bytes, &count)
+                rc = sock_recv_many(self.s, v, most, most_bytes, &count)
         if count == 0:
+            if rc == MQ_FAILED:
+                self.fail(rc, False)
             self.pull(v, timeout)
             if most > 1 and not self.answers:
                 with nogil:
-                    sock_recv_many(self.s, v, most - 1, most_bytes, &count)
+                    rc = sock_recv_many(self.s, v, most - 1, most_bytes, &count)
+        if rc == MQ_FAILED:
+            op_later()
         if self._level is not None:
             self._level.settle()
         return 0
@@ -232,6 +235,15 @@ cdef class SocketCore(SocketHandle):
                     hint="answer it with send(), or use recv_msg() and Message.reply(), which any "
                          "number of threads can do at once")
         return 0
+
+    cdef int refuse_idle(self) except -1:
+        if not self.chooses or sock_query(self.s, Q_TOPICS, NULL, 0):
+            return 0
+        if self.groups:
+            raise NotSubscribed("no group is joined, so nothing can arrive",
+                                hint='join("weather") the groups that radios send to')
+        raise NotSubscribed("nothing is subscribed, so nothing can arrive",
+                            hint='subscribe(b"") is everything')
 
     # -- sending -----------------------------------------------------------------------------------
 
@@ -292,6 +304,8 @@ cdef class SocketCore(SocketHandle):
             raise
         for i in range(v.n - 1):
             v.at[i].flags |= MSG_MORE
+        if self.groups and v.n > 1:
+            v.at[0].flags |= MSG_GROUP
         if pinned and self.plane.on_pins is not None:
             self.plane.on_pins()
         return v
@@ -359,6 +373,8 @@ cdef class SocketCore(SocketHandle):
                     raise MemoryError()
             if v.n == before:
                 raise UsageError("a message has at least one part", hint='b"" is an empty one')
+            if self.groups:
+                v.at[before].flags |= MSG_GROUP
             v.at[v.n - 1].flags = 0
         except BaseException:
             while v.n > before:
@@ -371,6 +387,10 @@ cdef class SocketCore(SocketHandle):
         """Send message i = data[offsets[i]:offsets[i+1]] for each i. data: C-contiguous uint8 array
         or buffer; offsets: n + 1 ascending integers. Returns n; SendTimeout.sent says how many
         went."""
+        return self._send_batch(data, offsets, timeout, None)
+
+    def _send_batch(self, data, offsets, timeout, bytes group):
+        """group: put in front of each, RADIO's."""
         cdef const unsigned char[::1] raw
         cdef Msg m
         cdef MsgVec* v
@@ -396,6 +416,11 @@ cdef class SocketCore(SocketHandle):
                         f"offsets[{i}:{i + 2}] = {start}, {end} do not lie in data of "
                         f"{raw.shape[0]} bytes", hint=f"{count} messages were sent")
                 at = &raw[start] if end > start else NULL
+                if group is not None:
+                    self._group(&m, group)
+                    if vec_push(v, &m):
+                        msg_close(&m)
+                        raise MemoryError()
                 if part_copy(&m, self.plane.plane.pool, &self.arena, at, end - start):
                     raise MemoryError()
                 if vec_push(v, &m):
@@ -408,9 +433,20 @@ cdef class SocketCore(SocketHandle):
             self.give_vec(v)
         return n
 
+    cdef int _group(self, Msg* m, bytes group) except -1:
+        """A group as the first part of a RADIO's message."""
+        if part_copy(m, self.plane.plane.pool, &self.arena, <uint8_t*> PyBytes_AS_STRING(group),
+                     PyBytes_GET_SIZE(group)):
+            raise MemoryError()
+        m.flags = MSG_MORE | MSG_GROUP
+        return 0
+
     def send_ref(self, data, *, timeout=...):
         """Send a buffer without copying it. Leave it alone until the returned Pinned is done."""
-        cdef Msg m
+        return self._send_ref(data, timeout, None)
+
+    def _send_ref(self, data, timeout, bytes group):
+        cdef Msg[2] parts
         cdef Owner* owner
         cdef Py_buffer view
         cdef Pinned pinned
@@ -425,12 +461,18 @@ cdef class SocketCore(SocketHandle):
             Py_DECREF(pin)
             PyBuffer_Release(&view)
             raise MemoryError()
-        msg_init_ref(&m, owner, <uint8_t*> view.buf, view.len)
+        msg_init(&parts[0])
+        msg_init_ref(&parts[1], owner, <uint8_t*> view.buf, view.len)
         PyBuffer_Release(&view)           # pin holds the memoryview, which holds the memory
         try:
-            self.push(&m, 1, timeout)
+            if group is None:
+                self.push(&parts[1], 1, timeout)
+            else:
+                self._group(&parts[0], group)
+                self.push(parts, 2, timeout)
         except BaseException:
-            msg_close(&m)
+            msg_close(&parts[0])
+            msg_close(&parts[1])
             pool_drain_released(self.plane.plane.pool)
             raise
         if self.plane.on_pins is not None:
@@ -589,10 +631,16 @@ cdef class SocketCore(SocketHandle):
             rc = MQ_OK
             if most > 1 and not self.answers:
                 with nogil:
-                    sock_recv_many(self.s, v, most - 1, most_bytes, &count)
+                    rc = sock_recv_many(self.s, v, most - 1, most_bytes, &count)
+                if rc == MQ_FAILED:
+                    op_later()
+                rc = MQ_OK
         elif most > 1 and not self.answers:
             with nogil:
                 rc = sock_recv_many(self.s, v, most, most_bytes, &count)
+            if rc == MQ_FAILED and count:
+                op_later()
+                rc = MQ_OK
         elif self.s.lock.load():
             with nogil:
                 rc = sock_recv(self.s, v)
@@ -628,9 +676,7 @@ cdef class SocketCore(SocketHandle):
         v = self.take_vec()
         try:
             if self.pull_now(v, most, most_bytes) != MQ_OK:
-                if self.plugin.name == "sub" and sock_query(self.s, Q_TOPICS, NULL, 0) == 0:
-                    raise NotSubscribed("nothing is subscribed, so nothing can arrive",
-                                        hint='subscribe(b"") is everything')
+                self.refuse_idle()
                 return None
             self.owes = self.answers and kind != 2
             if kind == 0:

@@ -22,6 +22,8 @@ cdef class SocketHandle:
     cdef bint owes                        # REP: plain recv() gave a request not yet answered
     cdef bint answers                     # pattern with send_to and strict order
     cdef bint routes                      # ROUTER: recv() is refused
+    cdef bint groups                      # RADIO, DISH: the first of two parts is a group
+    cdef bint chooses                     # SUB, DISH: who wants nothing waits in vain
     cdef readonly bint device_owned       # a device moves its messages: other use is refused
     cdef MsgVec held                      # a message that recv_into() had no room for
     cdef list _keep                       # bytes that the handshake configuration points to

@@ -15,7 +15,8 @@ from mqcore.base.clock cimport now_ns
 from mqcore.base.message cimport vec_fini
 from mqcore.base.slab cimport Owner, landing_clear, owner_release, pool_drain_released
 from mqcore.base.status cimport (
-    MQ_CLOSED, MQ_GONE, MQ_INVALID, MQ_NO_PEER, MQ_NOMEM, MQ_OK, MQ_STATE, MQ_UNSUPPORTED,
+    MQ_CLOSED, MQ_FAILED, MQ_GONE, MQ_INVALID, MQ_NO_PEER, MQ_NOMEM, MQ_OK, MQ_STATE,
+    MQ_UNSUPPORTED,
 )
 from mqcore.link.engine cimport (
     E_TERM, Engine, EngineConfig, EngineParts, engine_new, engine_pending, engine_post,
@@ -40,7 +41,8 @@ from mqcore.sock.watch cimport (
 from mqcore.spi.filter_ops cimport filter_chain
 from mqcore.spi.message_engine cimport NativeEngine
 from mqcore.spi.pattern cimport (
-    PAT_EXCHANGE, PAT_IDENTITY, PAT_RECV, PAT_SEND, Q_CAN_RECV, Q_CAN_SEND,
+    PAT_EXCHANGE, PAT_GROUPS, PAT_IDENTITY, PAT_RECV, PAT_SEND, Q_CAN_RECV, Q_CAN_SEND, op_pay,
+    op_raise, op_refuse,
 )
 from mqcore.spi.pipe cimport DROP_REASONS, Pipe
 from mqcore.wire.codecs cimport codec_find
@@ -83,6 +85,7 @@ cdef class SocketHandle:
             landing_clear(&self.s.port.landing)
 
     cdef int check(self) except -1:
+        op_refuse()
         if self.plane is None or self.s == NULL:
             raise SocketClosed("this socket was never opened")
         if self.plane.forked:
@@ -135,12 +138,15 @@ cdef class SocketHandle:
             raise PeerGone("the peer that owed the answer has left", hint="send the request again")
         if rc == MQ_INVALID:
             raise UsageError("the pattern cannot send this message",
-                             hint="ROUTER wants a routing id first; conflate takes one part")
+                             hint="ROUTER wants a routing id first; conflate and RADIO take one "
+                                  "part")
         if rc == MQ_UNSUPPORTED:
             verb = "send" if sending else "recv"
             raise UsageError(f"a {self.plugin.name} socket cannot {verb}()")
         if rc == MQ_NOMEM:
             raise MemoryError()
+        if rc == MQ_FAILED:
+            op_raise()
         raise RuntimeError(f"status {rc}")
 
     cdef int wait(self, uint32_t seen, int64_t deadline) except -1:
@@ -148,11 +154,15 @@ cdef class SocketHandle:
         waits for; in a signal's handler it is not, so that a handler may close the socket."""
         cdef int verdict
         cdef bint slices = get_ident() == MAIN
+        if slices:
+            op_pay()
         self.s.users.fetch_add(1)
         with nogil:
             verdict = sock_wait(self.s, seen, deadline, slices)
         self.s.users.fetch_sub(1)
         PyErr_CheckSignals()
+        if slices:
+            op_pay()
         if self.plane.forked:
             self.check()
         return verdict == WAIT_TIMEOUT
@@ -169,12 +179,15 @@ cdef class SocketHandle:
                          hint="make a new one in the child")
         s = sock_new(plane.plane, plugin.ops, number)
         if s == NULL:
+            op_raise()
             raise MemoryError()
         self.plane = plane
         self.plugin = plugin
         self.s = s
         self.answers = (s.flags & PAT_EXCHANGE) and s.ops.send_to != NULL
         self.routes = plugin.name == "router"
+        self.groups = s.flags & PAT_GROUPS != 0
+        self.chooses = plugin.name in ("sub", "dish")
         self._keep = [shake["pattern"].encode(), (" " + " ".join(shake["peers"]) + " ").encode(),
                       shake["routing_id"], shake["metadata"]]
         s.port.shake.pattern = <bytes> self._keep[0]
@@ -186,6 +199,7 @@ cdef class SocketHandle:
         s.port.shake.number = shake["number"]
         s.port.shake.sp = shake["sp"]
         s.port.shake.publishes = shake["publishes"]
+        s.port.shake.groups = s.flags & PAT_GROUPS != 0
         s.port.shake.announce_id = s.flags & PAT_IDENTITY != 0
         s.port.send.msgs = limit(marks["send_hwm"])
         s.port.send.bytes = limit(marks["send_hwm_bytes"])
@@ -222,16 +236,21 @@ cdef class SocketHandle:
 
     def _set_pattern_option(self, str name, value):
         """One of the pattern's own rows. False: it has no such option."""
-        cdef bytes raw = value if isinstance(value, bytes) else b""
-        cdef int64_t number = 0 if isinstance(value, bytes) else int(value)
+        cdef bytes raw = value.encode() if isinstance(value, str) else \
+            value if isinstance(value, bytes) else b""
+        cdef int64_t number = 0 if isinstance(value, (bytes, str)) else \
+            <int64_t> (value * 1e9) if isinstance(value, float) else int(value)
         cdef bytes key = name.encode()
         cdef int rc
+        op_refuse()
         sock_enter(self.s)
         rc = self.s.ops.set_option(self.s.pattern, key, number, <const uint8_t*> <char*> raw,
                                    len(raw))
         if name == "strict" and rc == MQ_OK:
             self.s.strict = number != 0
         sock_leave(self.s, True)
+        if rc == MQ_FAILED:
+            op_raise()
         if rc == MQ_INVALID:
             raise OptionError(f"{name}={value!r} is not possible here")
         return rc == MQ_OK
@@ -289,6 +308,7 @@ cdef class SocketHandle:
         """The same by peer; False if there is no such peer."""
         cdef Pipe* pipe
         cdef bint found = False
+        op_refuse()
         sock_enter(self.s)
         pipe = self.s.all
         while pipe != NULL:
@@ -329,6 +349,7 @@ cdef class SocketHandle:
 
     def _query(self, int what, bytes data=b""):
         cdef int64_t answer
+        op_refuse()
         if self.s == NULL or self.plane.forked:
             self.check()
         answer = sock_query(self.s, what, <const uint8_t*> <char*> data, len(data))
@@ -366,6 +387,7 @@ cdef class SocketHandle:
         """Watch this eventfd's arming; returns its place. It is written once per _arm()."""
         cdef int i
         cdef int place = -1
+        op_refuse()
         sock_enter(self.s)
         for i in range(NOTIFIERS):
             if self.s.notifiers[i].fd < 0:
@@ -380,6 +402,7 @@ cdef class SocketHandle:
         return place
 
     def _remove_notifier(self, int place):
+        op_refuse()
         if self.plane.forked:
             return
         loop_leave(self.s, place)
@@ -413,7 +436,8 @@ cdef class SocketHandle:
         return not self.plane.forked and loop_harvest(self.s, place)
 
     def _readable(self):
-        """A receive would find something; never raises."""
+        """A receive would find something."""
+        op_refuse()
         return self.held.n > 0 or sock_query(self.s, Q_CAN_RECV, NULL, 0) > 0
 
     @property
@@ -441,16 +465,20 @@ cdef class SocketHandle:
 
     def _close_input(self):
         """First step of closing: calls fail, waiters wake. False if it was done before."""
-        cdef bint first = sock_close_input(self.s)
+        cdef bint first
+        op_refuse()
+        first = sock_close_input(self.s)
         lead_claim(self.s)    # a loop that is blocked in close() would not let anything out
         return first
 
     def _outstanding(self):
         """Messages taken from the application that no kernel or peer has yet."""
+        op_refuse()
         return sock_outstanding(self.s)
 
     def _drop_all(self):
         """Last step: what is left is counted as dropped, pipes and engines are told to end."""
+        op_refuse()
         sock_drop_all(self.s)
         self.let_go()
 
@@ -461,6 +489,7 @@ cdef class SocketHandle:
 
     def _settled(self):
         """True when no engine, no link and no call is left inside."""
+        op_refuse()
         sock_enter(self.s)
         sock_leave(self.s, True)
         return self.s.engines.load() == 0 and self.s.users.load() == 0
@@ -487,6 +516,7 @@ cdef class SocketHandle:
         cdef Snapshot shot
         cdef size_t i
         cdef int reason
+        op_refuse()
         with nogil:
             take_snapshot(self.s, &shot)
         try:
@@ -569,6 +599,7 @@ cdef dict account_dict(Ended* e):
         "offered": e.offered, "written": e.written, "read": e.read, "delivered": e.delivered,
         "bytes_out": e.bytes_out, "bytes_in": e.bytes_in, "since": e.since / 1e9,
         "rtt": e.rtt / 1e9 or None, "writes": e.writes, "reads": e.reads,
+        "bounced": e.bounced,
         "out_dropped": [e.out_dropped[i] for i in range(DROP_REASONS)],
         "in_dropped": [e.in_dropped[i] for i in range(DROP_REASONS)],
     }

@@ -11,8 +11,9 @@ from libc.string cimport memcpy
 from libcpp.atomic cimport memory_order_acquire, memory_order_release
 
 from mqcore.base.message cimport (
-    MSG_ENVELOPE, MSG_INLINE_MAX, MSG_MORE, MSG_REF, MSG_ROUTING_ID, msg_close, msg_copy, msg_data,
-    msg_init, msg_init_copy, msg_init_inline, msg_init_ref, msg_size, vec_fini, vec_push,
+    MSG_ENVELOPE, MSG_GROUP, MSG_INLINE_MAX, MSG_MORE, MSG_REF, MSG_ROUTING_ID, msg_close,
+    msg_copy, msg_data, msg_init, msg_init_copy, msg_init_inline, msg_init_ref, msg_size, vec_fini,
+    vec_push,
 )
 from mqcore.base.slab cimport (
     LAND_FROM, LANDINGS, OWNER_PYOBJ, Owner, landing_clear, owner_data, owner_release, owner_retain,
@@ -220,7 +221,14 @@ cdef class Message:
 
     @property
     def group(self):
-        return None
+        """Dish: the group it came for, as text (bytes that are no UTF-8 as surrogates); else
+        None."""
+        cdef Msg* m
+        if self.envelope.n == 0 or not self.envelope.at[0].flags & MSG_GROUP:
+            return None
+        m = self.envelope.at
+        return PyBytes_FromStringAndSize(
+            <char*> msg_data(m), msg_size(m)).decode("utf-8", "surrogateescape")
 
     def __bytes__(self):
         return b"".join(self.parts)

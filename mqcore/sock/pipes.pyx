@@ -10,7 +10,7 @@ from mqcore.base.message cimport (
     MSG_CONTROL, MSG_MORE, Msg, MsgVec, msg_close, msg_size, vec_fini, vec_push,
 )
 from mqcore.base.status cimport (
-    MQ_AGAIN, MQ_DROPPED, MQ_FULL, MQ_NOMEM, MQ_OK,
+    MQ_AGAIN, MQ_DROPPED, MQ_FAILED, MQ_FULL, MQ_NOMEM, MQ_OK,
 )
 from mqcore.base.ypipe cimport ypipe_flush
 from mqcore.link.pipe cimport (
@@ -111,8 +111,7 @@ cdef void _hangup(Sock* s, Pipe* pipe) noexcept nogil:
     pipe.state = PIPE_HUNG
     _unlist(&s.all, pipe)
     s.n_pipes -= 1
-    if s.ops.hangup != NULL:
-        s.ops.hangup(s.pattern, pipe)
+    s.ops.hangup(s.pattern, pipe)
     _take_back(s, pipe)
     link_let_go(link, pipe)
     pipe.all_prev = NULL
@@ -284,15 +283,19 @@ cdef void account(Pipe* pipe, Ended* out) noexcept nogil:
         out.in_dropped[DROP_CONFLATED] += other.passed_conflated.load()
         out.read = other.passed.load()
         return
+    # of these the engine counts the message as written or read first
+    out.out_dropped[DROP_UNSENDABLE] += t.unsendable.load()
+    out.out_dropped[DROP_PEER_GONE] += t.abandoned.load()
+    out.in_dropped[DROP_FULL] += t.missed_in.load()
     out.written = t.written.load()
     out.read = t.read.load()
+    out.bounced = t.bounced.load()
     out.bytes_out = t.bytes_out.load()
     out.bytes_in = t.bytes_in.load()
     out.writes = t.writes.load()
     out.reads = t.reads.load()
     out.rtt = t.rtt.load()
     out.out_dropped[DROP_HALF_WRITTEN] += t.half_out.load()
-    out.out_dropped[DROP_UNSENDABLE] += t.unsendable.load()
     out.in_dropped[DROP_CONFLATED] += t.conflated_in.load()
     out.in_dropped[DROP_MALFORMED] += t.malformed_in.load()
 
@@ -349,8 +352,10 @@ cdef void pump(Sock* s) noexcept nogil:
         size = 0
         for i in range(n):
             size += <int64_t> msg_size(&s.waiting.at[s.waiting_at + i])
+        s.host.pumping = 1
         rc = s.ops.send(s.pattern, &s.waiting.at[s.waiting_at], n)
-        if rc == MQ_AGAIN or rc == MQ_FULL or rc == MQ_NOMEM:
+        s.host.pumping = 0
+        if rc == MQ_AGAIN or rc == MQ_FULL or rc == MQ_NOMEM or rc == MQ_FAILED:
             return
         if rc != MQ_OK and rc != MQ_DROPPED:
             for i in range(n):

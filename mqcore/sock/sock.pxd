@@ -1,6 +1,7 @@
 """The socket of the data plane: one lock, one pattern, its pipes, and whoever waits.
 
-Everything inside the lock is C: no Python, no reference counting of objects, no system call.
+Everything inside the lock is C: no Python, no reference counting of objects, no system call (but
+for patterns that are Python classes: spi/python_ops.pxd). Who waits for it lets go of the GIL.
 Engines and other sockets never take the lock to tell us something: they put the pipe on the ready
 stack (lock-free) and wake whoever sleeps; the stack is drained under the lock by the next one who
 takes it, and, for what cannot wait (attach, end, subscriptions), by the teller itself if the lock
@@ -51,7 +52,7 @@ cdef struct Ended:            # final accounts of a peer that has left
     Ended* next
     uint32_t id
     int64_t offered, written, delivered, read, bytes_out, bytes_in, since
-    int64_t writes, reads, rtt
+    int64_t writes, reads, rtt, bounced
     int64_t[13] out_dropped
     int64_t[13] in_dropped
 

@@ -9,7 +9,7 @@ from libc.string cimport memset
 from mqcore.base.clock cimport now_ns
 from mqcore.base.message cimport MSG_MORE, msg_close, msg_size, vec_fini
 from mqcore.base.status cimport (
-    MQ_AGAIN, MQ_CLOSED, MQ_DROPPED, MQ_FULL, MQ_OK, MQ_STATE, MQ_UNSUPPORTED,
+    MQ_AGAIN, MQ_CLOSED, MQ_DROPPED, MQ_FAILED, MQ_FULL, MQ_OK, MQ_STATE, MQ_UNSUPPORTED,
 )
 from mqcore.base.widen cimport widen
 from mqcore.base.ypipe cimport ypipe_flush
@@ -22,6 +22,7 @@ from mqcore.link.plane cimport NOTE_PATTERN, plane_note
 from mqcore.reactor.io_thread cimport IoThread, io_post, io_tick
 from mqcore.reactor.poller cimport READY_HUP, READY_IN, READY_OUT, Ready, is_bell
 from mqcore.reactor.wakeup cimport eventfd_signal, futex_wait, futex_wake
+from mqcore.sock.gil cimport gil_let_go, gil_take_back
 from mqcore.sock.pipes cimport (
     account, discard, drain, forget_waiting, pump, reap, show_passed, wait_in_line,
 )
@@ -109,12 +110,16 @@ cdef void sock_free(Sock* s) noexcept nogil:
 # -- the lock --------------------------------------------------------------------------------------
 
 cdef void _lock_slow(Sock* s) noexcept nogil:
+    cdef void* gil
     cdef int spin
     for spin in range(50):
         if s.lock.load() == 0 and s.lock.exchange(1) == 0:
             return
     while s.lock.exchange(2):
+        # who holds the lock may wait for the GIL, if the pattern is written in Python
+        gil = gil_let_go()
         futex_wait(&s.lock, 2, -1)
+        gil_take_back(gil)
 
 
 cdef inline bint _try_lock(Sock* s) noexcept nogil:
@@ -573,7 +578,7 @@ cdef int sock_recv_many(Sock* s, MsgVec* out, size_t max, int64_t max_bytes,
     sock_leave(s, rc != MQ_OK)
     if unled:
         _watch_beside(s)
-    return MQ_OK if count[0] else rc
+    return MQ_OK if count[0] and rc != MQ_FAILED else rc
 
 
 # -- the rest of the pattern's face ----------------------------------------------------------------

@@ -43,6 +43,7 @@ CAPABILITIES: Mapping[str, Capability] = {row.name: row for row in (
     Capability("rebind", True, "an address is free again as soon as it is unbound"),
     Capability("limit", True, "a message above the receiver's max_message_size is refused"),
     Capability("processes", True, "peers may be in different processes"),
+    Capability("handshake", True, "each end learns what pattern the other one is"),
     Capability("raw", True, "what is on its descriptors is the wire's bytes and nothing else"),
     Capability("names", False, "addresses hold names that are looked up anew at every attempt"),
     Capability("network", False, "peers may be on other machines"),
@@ -54,7 +55,7 @@ CAPABILITIES: Mapping[str, Capability] = {row.name: row for row in (
 
 STREAM = frozenset({"duplex", "multipart", "large", "reliable", "ordered", "backpressure",
                     "connection", "many", "reconnect", "refused", "busy", "rebind", "limit",
-                    "processes", "raw"})
+                    "processes", "handshake", "raw"})
 
 #: what a transport has by its kind: a byte stream under our engine is all of this
 GIVEN: Mapping[str, frozenset[str]] = {
@@ -77,6 +78,7 @@ PATTERN_FLAGS: tuple[tuple[int, str, str], ...] = (
     (256, "serviced", "its inbound pipes want looking at even if the application calls not"),
     (512, "exclusive", "has one peer at most and refuses a second one"),
     (1024, "addresses", "a message goes to the peer that send_to(), or its first part, names"),
+    (2048, "groups", "a message is one part, sent to a group"),
 )
 
 

@@ -2,7 +2,8 @@
 list."""
 
 DROP_REASONS: tuple[tuple[str, str], ...] = (
-    ("full", "the peer's high-water mark was reached and the pattern drops there"),
+    ("full", "the peer's high-water mark was reached and the pattern drops there; udp: the "
+             "kernel's buffer was full"),
     ("no_peer", "nobody to give it to, and the pattern does not wait"),
     ("peer_gone", "queued for a peer that left, and nobody else may have it"),
     ("half_written", "the connection broke in the middle of it"),
@@ -10,7 +11,7 @@ DROP_REASONS: tuple[tuple[str, str], ...] = (
     ("conflated", "a newer message replaced it"),
     ("late_answer", "an answer to an abandoned request"),
     ("unexpected", "the pattern has no use for it (data sent to a PUSH or a PUB)"),
-    ("malformed", "it lacks the envelope that the pattern needs"),
+    ("malformed", "it lacks the envelope or the group that the pattern needs"),
     ("unsubscribed", "it arrived, but its topic is no longer wanted"),
     ("cancelled", "the sender withdrew it before it was written"),
     ("hop_limit", "it passed more devices than max_hops allows"),

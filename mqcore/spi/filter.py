@@ -56,6 +56,8 @@ class FilterSession:
     transparent: bool = False
     #: the peer ended its stream in order (TLS close_notify): nothing comes after
     ended: bool = False
+    #: the peer says so whenever it ends (as TLS does): a connection that ends without was cut off
+    ends: bool = False
     #: wire format that this filter carries, "" for whatever the socket speaks as on a bare stream;
     #: "zws": ZMTP over WebSocket messages (RFC 45). Only the outermost filter may set it
     codec: str = ""
@@ -94,8 +96,26 @@ class FilterSession:
         return None
 
     def facts(self) -> Mapping[str, bytes]:
-        """What the handshake found out about the peer, for Peer.metadata ("tls-version")."""
+        """What the handshake found out about the peer, for Peer.metadata ("tls-version"), where it
+        comes before anything that the peer itself says under the same names. "user" is for
+        Peer.user: who the peer has proven to be, b"" if nobody."""
         return {}
+
+
+class BufferSession(FilterSession):
+    """A session that writes what it makes into the host's memory: no bytes object for each piece.
+    Until the handshake is over it is called like any other, then `receive_into` instead of
+    `receive`."""
+
+    #: what ends the stream behind the bytes that were just made: set instead of raised if there are
+    #: such bytes, raised by the next call
+    broken: Refused | None = None
+
+    def receive_into(self, data: memoryview, out: memoryview) -> int:
+        """Takes all of `data`, puts what it makes into `out` and returns how many bytes that are.
+        If they fill `out` to the end there may be more: it is called again, with empty `data`. Both
+        views are valid during the call only. Raises Refused."""
+        raise NotImplementedError
 
 
 class StreamFilter:

@@ -21,6 +21,7 @@ cdef enum:
 
 cdef enum FilterFlag:
     FILTER_GIL = 1            # runs Python: never on a thread that holds the GIL already
+    FILTER_ENDS = 2           # its stream ends with MQ_DONE: without that it was cut off
 
 cdef struct Filter:           # the head of every filter's state
     const FilterOps* ops

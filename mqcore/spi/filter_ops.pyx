@@ -3,7 +3,9 @@
 Two filters are made here: one that runs a Python session, and one that is a chain of others.
 """
 
+from cpython.buffer cimport PyBUF_READ, PyBUF_WRITE
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.memoryview cimport PyMemoryView_FromMemory
 from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
 from libc.stdint cimport uint8_t
 from libc.stdio cimport snprintf
@@ -15,11 +17,12 @@ from mqcore.base.includes cimport iovec
 from mqcore.base.status cimport MQ_DONE, MQ_NEED_DATA, MQ_NOMEM, MQ_OK, MQ_PROTOCOL
 
 from mqcore.errors import PluginError
-from mqcore.spi.filter import Refused
+from mqcore.spi.filter import BufferSession, Refused
 
 cdef enum:
     DEPTH = 8                 # filters in one chain
     PIECE = 64 * 1024
+    KEEP = 16 * 1024          # an idle connection keeps no more memory than this
 
 
 cdef class NativeFilter:
@@ -55,11 +58,13 @@ cdef NativeFilter native_filter(Filter* filter):
 
 cdef struct PyFilter:
     Filter head
+    FilterOps own
     PyObject* session
     PyObject* plain           # bytes that `receive` made, given out piece by piece
     const uint8_t* at         # of them, what is left
     size_t left
     bint ended
+    Bytes joined              # pieces on their way to `send`
 
 
 cdef int _failed(PyFilter* f, object error) except -1:
@@ -114,14 +119,62 @@ cdef int _py_decode(Filter* self, const uint8_t* data, size_t n, uint8_t* out, s
     return MQ_DONE if f.ended else MQ_NEED_DATA
 
 
-cdef int _py_encode(Filter* self, const iovec* pieces, int n, Bytes* down) noexcept with gil:
+cdef int _py_decode_into(Filter* self, const uint8_t* data, size_t n, uint8_t* out, size_t room,
+                         size_t* made, Bytes* down) noexcept with gil:
+    """The same for a BufferSession."""
     cdef PyFilter* f = <PyFilter*> self
-    cdef int i
+    made[0] = 0
     try:
         session = <object> f.session
-        for i in range(n):
-            if pieces[i].iov_len:
-                session.send(<uint8_t[:pieces[i].iov_len]> <uint8_t*> pieces[i].iov_base)
+        source = PyMemoryView_FromMemory(<char*> data, n, PyBUF_READ) if n else NOTHING
+        target = PyMemoryView_FromMemory(<char*> out, room, PyBUF_WRITE)
+        made[0] = session.receive_into(source, target)
+        target.release()      # whoever kept one has a dead one
+        if n:
+            source.release()
+        if made[0] > room:
+            made[0] = 0
+            raise ValueError("receive_into made more than there is room for")
+        if _outgoing(session, down):
+            return MQ_NOMEM
+        if made[0] == room or session.broken is not None:
+            return MQ_OK      # the next call has more, or raises
+        return MQ_DONE if session.ended else MQ_NEED_DATA
+    except MemoryError:
+        return MQ_NOMEM
+    except BaseException as error:
+        return _failed(f, error)
+
+
+cdef int _join(PyFilter* f, const iovec* pieces, int n) noexcept nogil:
+    """One piece of them all: a call of `send` costs more than a copy, and a record for the header
+    of each message more than that."""
+    cdef int i
+    if f.joined.cap > KEEP and f.joined.n <= KEEP:
+        bytes_fini(&f.joined)
+    f.joined.n = 0
+    for i in range(n):
+        if bytes_append(&f.joined, pieces[i].iov_base, pieces[i].iov_len):
+            return MQ_NOMEM
+    return MQ_OK
+
+
+cdef int _py_encode(Filter* self, const iovec* pieces, int n, Bytes* down) noexcept nogil:
+    cdef PyFilter* f = <PyFilter*> self
+    if n == 1:
+        return _py_send(f, pieces[0].iov_base, pieces[0].iov_len, down)
+    if _join(f, pieces, n):
+        return MQ_NOMEM
+    return _py_send(f, f.joined.at, f.joined.n, down)
+
+
+cdef int _py_send(PyFilter* f, void* data, size_t n, Bytes* down) noexcept with gil:
+    try:
+        session = <object> f.session
+        if n:
+            view = PyMemoryView_FromMemory(<char*> data, n, PyBUF_READ)
+            session.send(view)
+            view.release()    # whoever kept it has a dead one
         return _outgoing(session, down)
     except MemoryError:
         return MQ_NOMEM
@@ -145,6 +198,7 @@ cdef void _py_fini(Filter* self) noexcept with gil:
     Py_DECREF(session)
     if f.plain != NULL:
         Py_DECREF(<object> f.plain)
+    bytes_fini(&f.joined)
     free(f)
     try:
         session.close()
@@ -159,13 +213,19 @@ PY_FILTER.fini = _py_fini
 PY_FILTER.decode = _py_decode
 PY_FILTER.encode = _py_encode
 PY_FILTER.finish = _py_finish
+NOTHING = memoryview(b"")
 
 
 cdef Filter* _py_filter(object session) except NULL:
     cdef PyFilter* f = <PyFilter*> calloc(1, sizeof(PyFilter))
     if f == NULL:
         raise MemoryError()
-    f.head.ops = &PY_FILTER
+    f.head.ops = &f.own
+    f.own = PY_FILTER
+    if isinstance(session, BufferSession):
+        f.own.decode = _py_decode_into
+    if session.ends:
+        f.own.flags |= FILTER_ENDS
     Py_INCREF(session)
     f.session = <PyObject*> session
     return &f.head

@@ -35,12 +35,13 @@ class Place(NamedTuple):
 # -- text ------------------------------------------------------------------------------------------
 
 
-def parse(address: str, role: str) -> tuple[Place | None, Place]:
-    """(source, place), or AddressError."""
+def parse(address: str, role: str, *, front: bool = False) -> tuple[Place | None, Place]:
+    """(source, place), or AddressError. `front`: a place in front of the ; means something to bind
+    too (an interface)."""
     head, semicolon, tail = address.partition(";")
     if not semicolon:
         return None, _place(address, 0, role)
-    if role == "bind":
+    if role == "bind" and not front:
         raise AddressError("a source address makes sense only for connect()", position=len(head))
     return _place(head, 0, "source"), _place(tail, len(head) + 1, role)
 
@@ -138,6 +139,17 @@ def _interface(name: str, port: int) -> list[tuple[int, tuple]]:
     except OSError:
         pass  # a kernel without IPv6
     return found
+
+
+def interface_index(place: Place) -> int:
+    """The number of the interface that has this name or address. OSError if none has."""
+    if not place.literal and _is_interface(place.host):
+        return socket.if_nametoindex(place.host)
+    wanted = {sockaddr[0].partition("%")[0] for _, sockaddr in look_up(place._replace(port=0))}
+    for index, name in socket.if_nameindex():
+        if wanted & {sockaddr[0] for _, sockaddr in _interface(name, 0)}:
+            return index
+    raise OSError(errno.EADDRNOTAVAIL, f"no interface has the address {place.host}")
 
 
 def look_up(place: Place, flags: int = 0) -> list[tuple[int, tuple]]:

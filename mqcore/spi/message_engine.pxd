@@ -48,6 +48,12 @@ cdef struct MessageEngine:    # the head of every message engine's state
     Landing* landing          # memory made ahead for large bodies; NULL: none
     int64_t max_message_size  # bytes of a whole message; -1 no limit
     bint connected            # 1: our connect(), 0: our bind()
+    # -- counted by the engine, in messages; the host looks after each operation ------------------
+    int64_t held              # taken by `write`, not with the kernel yet: they are not written
+    # These since the host last looked: it takes them, and leaves 0.
+    int64_t refused           # taken by `write`, then refused for good: dropped (unsendable)
+    int64_t missed            # lost for want of room on their last step to us: read, dropped (full)
+    int64_t bounced           # written, and then known not to have arrived
 
 cdef struct MessageEngineOps:
     uint32_t abi              # MESSAGE_ENGINE_ABI
@@ -70,7 +76,8 @@ cdef struct MessageEngineOps:
     # can never be carried (too large, too many parts), nothing taken, the host counts it as dropped
     # (unsendable); MQ_GONE; MQ_PROTOCOL; MQ_NOMEM.
     int (*write)(MessageEngine* self, Msg* parts, size_t n) noexcept nogil
-    # After a run of writes: publish, wake the other side. May be NULL. MQ_OK, MQ_GONE.
+    # After a run of writes, and at each edge while any are `held`: publish, wake the other side.
+    # May be NULL. MQ_OK; MQ_AGAIN: some are still held, there will be an edge; MQ_GONE.
     int (*flush)(MessageEngine* self) noexcept nogil
     # Bytes written that the peer has not taken yet; close() with a linger waits for it to be 0. May
     # be NULL.

@@ -16,7 +16,9 @@ from libcpp.atomic cimport (
     memory_order_seq_cst,
 )
 
-from mqcore.base.message cimport MSG_CONTROL, MSG_MORE, Msg, MsgVec, msg_close, msg_size, vec_push
+from mqcore.base.message cimport (
+    MSG_CONTROL, MSG_MORE, Msg, MsgVec, msg_close, msg_size, vec_clear, vec_fini, vec_push,
+)
 from mqcore.base.slab cimport Pool
 from mqcore.base.status cimport MQ_AGAIN, MQ_FULL, MQ_NOMEM, MQ_OK
 from mqcore.base.ypipe cimport (
@@ -98,7 +100,7 @@ cdef struct Pipe:
     uint32_t id               # the peer's number in this socket, never 0, never used twice
     uint32_t dirty            # bits of Dirty
     Pipe* dirty_next
-    # -- the pattern's, zero at attach --------------------------------------------------------
+    # -- the pattern's: places -1, the rest zero at attach ------------------------------------
     int32_t in_at             # place in the fair queue's list, -1: not there
     int32_t out_at            # place in the load balancer's or distributor's list
     int32_t prio              # 1 best .. 16
@@ -108,7 +110,8 @@ cdef struct Pipe:
     const uint8_t* routing_id  # as announced by the peer; NULL if it gave none
     uint32_t routing_id_size
     uint32_t connected        # 1: our connect(), 0: came in through our bind()
-    uint32_t unversioned      # 1: a ZMTP 1.0 peer, which never sends subscriptions before data
+    uint32_t unversioned      # 1: one that never says what it wants (ZMTP 1.0 before it has sent
+                              # data, and where there is no handshake): it gets everything
     uint32_t dropping         # bit 1 << reason, out; 1 << (16 + reason), in: a run that was
                               # told of; the top bit is the pattern's
     # -- accounting, under the socket lock ------------------------------------------------------
@@ -137,6 +140,7 @@ cdef struct Host:
     int64_t unmatched         # fan-out: messages that no peer wanted
     int64_t dropped[13]       # counted by the socket, not by a peer
     atomic[uint32_t] watched  # somebody reads events(): emit is worth its cost
+    uint32_t pumping          # what `send` is given waited in the socket: nobody called
     void (*emit)(Host* host, uint32_t what, Pipe* pipe, const uint8_t* data,
                  size_t size) noexcept nogil
 
@@ -373,3 +377,81 @@ cdef inline void pipe_drop_out(Pipe* p, uint32_t reason) noexcept nogil:
     p.offered += 1
     p.out_dropped[reason] += 1
     _pipe_tell_drop(p, reason, 0)
+
+
+# -- pipes: reading where control handles mean nothing --------------------------------------------
+
+cdef inline void vec_cut(MsgVec* v, size_t n) noexcept nogil:
+    """Closes the handles from n on."""
+    while v.n > n:
+        v.n -= 1
+        msg_close(&v.at[v.n])
+
+
+cdef inline void wash(Msg* parts, size_t n) noexcept nogil:
+    """Envelope and routing-id flags are this side's: a peer in this process may have forwarded a
+    message with its own still on."""
+    cdef size_t i
+    for i in range(n):
+        parts[i].flags &= MSG_MORE
+
+
+cdef inline int pipe_take(Pipe* p, MsgVec* out) noexcept nogil:
+    """The next message of one pipe, uncounted, control skipped. MQ_OK, MQ_AGAIN, MQ_NOMEM (the
+    message is gone, counted)."""
+    cdef size_t n = out.n
+    cdef int rc
+    while True:
+        rc = pipe_read(p, out)
+        if rc == MQ_AGAIN:
+            return rc
+        if rc == MQ_NOMEM:
+            vec_cut(out, n)
+            pipe_drop_in(p, DROP_FULL)
+            return rc
+        if not out.at[n].flags & MSG_CONTROL:
+            wash(out.at + n, out.n - n)
+            return MQ_OK
+        vec_cut(out, n)
+
+
+cdef inline void pipe_skip(Pipe* p) noexcept nogil:
+    """Reads one message and closes it, uncounted."""
+    cdef MsgVec v
+    v.at = NULL
+    v.n = 0
+    v.cap = 0
+    pipe_read(p, &v)          # out of memory closes it as well
+    vec_fini(&v)
+
+
+cdef inline Msg* pipe_look(Pipe* p) noexcept nogil:
+    """The next message's first part in place, control skipped; NULL: none, `readable` will come.
+    Not for lanes that conflate."""
+    cdef Msg* m
+    while True:
+        m = ypipe_peek(&p.inn.q)
+        if m == NULL:
+            if lane_show(p.inn):
+                pipe_touch(p, DIRTY_IN)
+            return NULL
+        if not m.flags & MSG_CONTROL:
+            return m
+        pipe_skip(p)
+
+
+cdef inline bint pipe_has_message(Pipe* p) noexcept nogil:
+    """Would pipe_take give one? If not, `readable` will be called when that changes."""
+    return lane_readable(p.inn) if p.inn.conflate else pipe_look(p) != NULL
+
+
+cdef inline void pipe_discard(Pipe* p, MsgVec* scratch, uint32_t reason) noexcept nogil:
+    """Reads the pipe empty and counts every message as dropped."""
+    cdef int rc
+    while True:
+        rc = pipe_take(p, scratch)
+        if rc == MQ_AGAIN:
+            return
+        if rc == MQ_OK:
+            pipe_drop_in(p, reason)
+        vec_clear(scratch)

@@ -14,16 +14,19 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from mqcore.errors import AddressError, Error, PluginError, UnknownTransport, UsageError
 from mqcore.options import CORE, Option, rows_of
+from mqcore.spi.capability import declared_gaps, unavailable
 from mqcore.spi.filter import FILTER_ABI
 from mqcore.spi.resolver import REFRESH, RESOLVER_ABI
 from mqcore.spi.transport import KINDS, TRANSPORT_ABI
 
 PATTERN_ABI = 1  # of spi/pattern.pxd; a test compares them
+PYTHON_PATTERN_ABI = 1  # of spi/python_pattern.py; a test compares them
 
 STREAM = ("resolve", "may_block", "check", "adopt", "listen", "connect", "finish", "tune", "names",
           "pid")
@@ -36,6 +39,12 @@ WANTED = {  # kind of transport: what it must have besides a scheme
 RESOLVER = ("scheme", "check", "may_block", "look_up", "watch")
 
 
+NO_GAPS: Mapping[str, str] = MappingProxyType({})
+
+# what the import of an extension says that was compiled against other declarations
+FOREIGN = ("binary incompatibility", "wrong signature", "does not export expected")
+
+
 class PluginInfo(NamedTuple):
     """One line of `mq info`. `refused` is the reason, "" for a plug-in that works."""
 
@@ -46,6 +55,9 @@ class PluginInfo(NamedTuple):
     target: str  # "package.module:attribute"
     refused: str
     doc: str
+    form: str = ""  # a transport's kind: "stream", "engine", "stack" or "inproc"
+    gaps: Mapping[str, str] = NO_GAPS  # what a transport cannot though others can, and why
+    unavailable: str = ""  # why it cannot work on this system
 
 
 class _Found(NamedTuple):
@@ -74,9 +86,11 @@ class _Refusal(NamedTuple):
 
 
 class Registry:
-    """One group. `abi` is the number that plug-ins must carry."""
+    """One group. `abi` is the number that plug-ins must carry. Groups whose options meet in one URL
+    share their `claims`."""
 
-    def __init__(self, kind: str, group: str, abi: int) -> None:
+    def __init__(self, kind: str, group: str, abi: int,
+                 claims: dict[str, tuple[Option, str]] | None = None) -> None:
         self.kind = kind
         self.group = group
         self.abi = abi
@@ -84,8 +98,9 @@ class Registry:
         self._loaded: dict[str, Any] = {}  # name: plug-in or _Refusal
         self._rows: dict[str, tuple[Option, ...]] = {}
         # option: row, who said so first
-        self._claims: dict[str, tuple[Option, str]] = \
-            {"refresh": (REFRESH, "mqcore")} if kind == "resolver" else {}
+        self._claims: dict[str, tuple[Option, str]] = {} if claims is None else claims
+        if kind == "resolver":
+            self._claims["refresh"] = (REFRESH, "mqcore")
         self.rival: Registry | None = None  # another group whose names may not be ours
 
     # -- looking up --------------------------------------------------------------------------------
@@ -128,20 +143,32 @@ class Registry:
         """Every claim, each loaded to see whether it works."""
         result = []
         for name in self.known():
-            refused = doc = ""
             try:
-                doc = getattr(self.find(name), "doc", "")
+                about = self._about(self.find(name))
             except PluginError as error:
-                refused = str(error)
+                about = {"refused": str(error), "doc": ""}
             result += [PluginInfo(self.kind, name, found.distribution, found.version,
-                                  found.target, refused, doc) for found in self._scan()[name]]
+                                  found.target, **about) for found in self._scan()[name]]
         return result
+
+    def _about(self, plugin: Any) -> dict[str, Any]:
+        """What a plug-in says of itself. That is its own code: a fault in it is told, not
+        raised."""
+        try:
+            about = {"refused": "", "doc": str(getattr(plugin, "doc", "")).partition("\n")[0]}
+            if self.kind == "transport":
+                about |= {"form": str(plugin.kind), "gaps": declared_gaps(plugin),
+                          "unavailable": unavailable(plugin)}
+        except Exception as cause:
+            return {"refused": "", "doc": "",
+                    "unavailable": f"it cannot say what it is ({type(cause).__name__}: {cause})"}
+        return about
 
     @contextlib.contextmanager
     def lend(self, plugin: Any, who: str) -> Iterator[None]:
         """For tests: `plugin` is installed for as long as the context lasts, and judged like any
         other. PluginError if it is refused, or if its name is taken."""
-        name = str(plugin.scheme if self.kind == "transport" else plugin.name)
+        name = str(plugin.scheme if self.kind in ("transport", "resolver") else plugin.name)
         found = self._scan()
         if name in found:
             owner = found[name][0].distribution
@@ -157,8 +184,8 @@ class Registry:
             del found[name]
             self._loaded.pop(name, None)
             self._rows.pop(name, None)
-            self._claims = {option: claim for option, claim in self._claims.items()
-                            if claim[1] != who}
+            for option in [name for name, claim in self._claims.items() if claim[1] == who]:
+                del self._claims[option]
 
     # -- loading -----------------------------------------------------------------------------------
 
@@ -188,26 +215,45 @@ class Registry:
                             "as well", "uninstall one of them", f"{who} and {other}", None)
         try:
             plugin = found[0].load()
-        except Exception as cause:  # whatever a foreign module raises at import
+        except (Exception, SystemExit) as cause:  # whatever a foreign module does at import
+            remedy = f"reinstall or update {found[0].distribution}"
+            if any(words in str(cause) for words in FOREIGN):
+                remedy = _rebuild(found[0].distribution)
             return self._refuse(name, who, f"does not import ({type(cause).__name__}: {cause})",
-                                f"reinstall or update {found[0].distribution}", cause)
-        return self._judge(name, who, found[0].distribution, plugin)
+                                remedy, cause)
+        try:
+            return self._judge(name, who, found[0].distribution, plugin)
+        except Exception as cause:  # an attribute that is computed, and fails
+            return self._refuse(name, who, f"cannot be asked ({type(cause).__name__}: {cause})",
+                                f"update {found[0].distribution}", cause)
 
     def _judge(self, name: str, who: str, distribution: str, plugin: Any) -> Any:
+        own_abi = self.abi
+        if self.kind == "pattern" and isinstance(plugin, type):
+            own_abi = PYTHON_PATTERN_ABI
         abi = getattr(plugin, "abi", None)
         if abi is None:
             return self._refuse(name, who, "has no attribute 'abi'",
                                 f"{distribution} is no mqcore plug-in, or an unfinished one")
-        if abi != self.abi:
-            older = "mqcore" if isinstance(abi, int) and abi > self.abi else distribution
-            return self._refuse(name, who, f"was made for ABI {abi!r}, this mqcore has {self.abi}",
-                                f"update {older}")
+        if abi != own_abi:
+            newer = isinstance(abi, int) and abi > own_abi
+            return self._refuse(name, who, f"was made for ABI {abi!r}, this mqcore has {own_abi}",
+                                "update mqcore" if newer else _rebuild(distribution))
+        if self.kind == "pattern":
+            try:
+                plugin = _as_pattern(plugin)
+            except Exception as cause:
+                return self._refuse(name, who, f"is no pattern ({cause})", f"update {distribution}",
+                                    cause)
         missing = [a for a in self._wanted(plugin) if not hasattr(plugin, a)]
         if missing:
             return self._refuse(name, who, f"lacks {', '.join(missing)}", f"update {distribution}")
         own = plugin.scheme if self.kind in ("transport", "resolver") else plugin.name
         if own != name:
             return self._refuse(name, who, f"calls itself {own!r}", f"update {distribution}")
+        faults = plugin.faults() if self.kind == "pattern" else []
+        if faults:
+            return self._refuse(name, who, "; it ".join(faults), f"update {distribution}")
         try:
             self._rows[name] = self._merge(name, who, plugin)
         except Error as cause:
@@ -219,7 +265,7 @@ class Registry:
 
     def _wanted(self, plugin: Any) -> tuple[str, ...]:
         if self.kind == "pattern":
-            return ("name", "peers", "options")
+            return ()
         if self.kind == "resolver":
             return RESOLVER
         if self.kind == "filter":
@@ -249,6 +295,26 @@ class Registry:
         return (*rows, REFRESH) if self.kind == "resolver" else rows
 
 
+def _as_pattern(plugin: Any) -> Any:
+    """A PatternPlugin, or a class that is made one."""
+    if isinstance(plugin, type):
+        from mqcore.spi.python_ops import plugin as made_of  # compiled, and few need it
+
+        return made_of(plugin)
+    from mqcore.spi.pattern import PatternPlugin
+
+    if not isinstance(plugin, PatternPlugin):
+        raise TypeError("neither a class derived from mqcore.spi.python_pattern.Pattern nor made "
+                        "by plugin_new()")
+    return plugin
+
+
+def _rebuild(distribution: str) -> str:
+    """For what may be compiled: the same sources may do, against the declarations of now."""
+    return f"update {distribution}, or build it again for this mqcore: " \
+           "pip install --no-build-isolation --force-reinstall"
+
+
 @functools.lru_cache(maxsize=1)
 def _installed(path: tuple[str, ...]) -> Any:
     """All groups: whichever is wanted, every distribution's metadata is read (10 ms and more)."""
@@ -263,9 +329,10 @@ def _entry_points(group: str) -> Iterable[Any]:
     return found
 
 
-_transports = Registry("transport", "mqcore.transports", TRANSPORT_ABI)
-_resolvers = Registry("resolver", "mqcore.resolvers", RESOLVER_ABI)
-_filters = Registry("filter", "mqcore.filters", FILTER_ABI)
+_link_claims: dict[str, tuple[Option, str]] = {}
+_transports = Registry("transport", "mqcore.transports", TRANSPORT_ABI, _link_claims)
+_resolvers = Registry("resolver", "mqcore.resolvers", RESOLVER_ABI, _link_claims)
+_filters = Registry("filter", "mqcore.filters", FILTER_ABI, _link_claims)
 _patterns = Registry("pattern", "mqcore.protocols", PATTERN_ABI)
 _transports.rival, _resolvers.rival = _resolvers, _transports
 
@@ -309,6 +376,15 @@ def pattern(name: str) -> Any:
                          hint=f"installed: {', '.join(known)}") from None
 
 
+def kind_of(name: str) -> str:
+    """What a pattern of this name is to its peers: its Socket-Type. One that is not installed, or
+    is refused, goes by its name in upper case."""
+    try:
+        return str(_patterns.find(name).kind)
+    except (KeyError, PluginError):
+        return name.upper()
+
+
 def transport_options(scheme: str) -> tuple[Option, ...]:
     transport(scheme)
     return _transports.options(scheme)
@@ -317,6 +393,11 @@ def transport_options(scheme: str) -> tuple[Option, ...]:
 def filter_options(name: str) -> tuple[Option, ...]:
     filter(name)
     return _filters.options(name)
+
+
+def link_options() -> tuple[Option, ...]:
+    """The rows of every transport, filter and resolver that works."""
+    return _transports.all_options() + _filters.all_options() + _resolvers.all_options()
 
 
 def resolver_options(scheme: str) -> tuple[Option, ...]:
@@ -330,8 +411,7 @@ def pattern_options(name: str) -> tuple[Option, ...]:
 
 def all_options() -> tuple[Option, ...]:
     """The rows of every plug-in: with TABLE, what the README and the stubs are rendered from."""
-    return (_transports.all_options() + _filters.all_options() + _resolvers.all_options()
-            + _patterns.all_options())
+    return link_options() + _patterns.all_options()
 
 
 def lend(kind: str, plugin: Any, who: str) -> contextlib.AbstractContextManager[None]:

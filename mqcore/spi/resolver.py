@@ -3,8 +3,8 @@
 A resolver gets the address of a URL ("dns://host:5555": scheme "dns", address "host:5555") and says
 which URLs it stands for now. `connect()` then keeps a connection to each of them and follows the
 set: new ones are connected, vanished ones disconnected. The core does all of that; a resolver only
-looks up. `resolvers/dns.py` and `resolvers/file.py` are the models, `resolvers/README.md` walks
-through one.
+looks up. `dns.py` and `file.py` of `mqcore/resolvers/` are the models, the README.md beside them
+walks through one.
 
 An entry point of the group `mqcore.resolvers` names an object with the attributes below; deriving
 from `Resolver` is the easy way, and gives the defaults. It is imported when its scheme is first

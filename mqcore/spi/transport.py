@@ -130,6 +130,8 @@ class MessageTransport(StreamTransport):
 
     kind: ClassVar[str] = "engine"
     accepts: ClassVar[bool] = True
+    #: which patterns may "bind" and which may "connect"; empty: all, both
+    patterns: ClassVar[Mapping[str, tuple[str, ...]]] = {}
 
     def open(self, sock: socket.socket, role: str,
              options: Options) -> Generator[str, None, NativeEngine]:

@@ -17,6 +17,7 @@ from mqcore.errors import AddressError, UsageError
 
 SCHEME = frozenset("abcdefghijklmnopqrstuvwxyz0123456789.-_")
 ZONE = re.compile(r"(^|;)\[[0-9A-Fa-f:.]+\Z")  # what stands before a zone's percent sign
+IPV6 = re.compile(r"\[[0-9A-Fa-f:.]+(%[^\]]+)?\]")
 HEX = frozenset("0123456789abcdefABCDEF")
 
 
@@ -66,7 +67,8 @@ def render(transport: str, address: str, filters: tuple[str, ...] = ()) -> str:
     for i, char in enumerate(address):
         if char == "%" and ZONE.search(address[:i]):
             char = "%25" if address[i + 1 : i + 3] == "25" else "%"
-        elif char in "%? " or not char.isprintable():
+        elif char in "%? " or not char.isprintable() or (
+                char == "[" and not IPV6.match(address, i)):  # no zone begins behind that one
             char = "".join(f"%{byte:02X}" for byte in char.encode("utf-8", "surrogateescape"))
         body.append(char)
     return "+".join((*filters, transport)) + "://" + "".join(body)

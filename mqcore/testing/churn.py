@@ -89,6 +89,8 @@ class Churn:
         if "sends" not in self.suite.has(sock.pattern):
             return
         number = self.sent[who]
+        if "groups" in self.has:
+            parts = 1
         try:
             if "addresses" in self.suite.has(sock.pattern):
                 peers = sock.peers()

@@ -85,7 +85,9 @@ class TransportContract(Suite):
             return
         *filters, name = self.scheme.split("+")
         try:
-            Route(parse(render(name, address, tuple(filters))), role).check(self.options())
+            given = getattr(self, f"{role}_options", {})  # certificates and the like
+            Route(parse(render(name, address, tuple(filters))), role).check(
+                {**self.options(), **given})
         except AddressError as error:
             error.position = max(0, min(error.position - len(self.scheme) - 3, len(address)))
             raise

@@ -20,21 +20,21 @@ from libc.string cimport memcpy, memset
 from enum import IntEnum
 
 from mqcore.base.message cimport (
-    MSG_CANCEL, MSG_CONTROL, MSG_ENVELOPE, MSG_MORE, MSG_SUBSCRIBE, Msg, MsgVec, msg_close,
-    msg_data, msg_init_copy, msg_size, vec_fini, vec_push,
+    MSG_CANCEL, MSG_CONTROL, MSG_ENVELOPE, MSG_GROUP, MSG_MORE, MSG_SUBSCRIBE, Msg, MsgVec,
+    msg_close, msg_data, msg_init_copy, msg_size, vec_fini, vec_push,
 )
 from mqcore.base.slab cimport Pool, pool_free, pool_new
 from mqcore.base.status cimport (
-    MQ_AGAIN, MQ_DROPPED, MQ_FULL, MQ_GONE, MQ_INVALID, MQ_NO_PEER, MQ_NOMEM, MQ_OK, MQ_STATE,
-    MQ_UNSUPPORTED,
+    MQ_AGAIN, MQ_DROPPED, MQ_FAILED, MQ_FULL, MQ_GONE, MQ_INVALID, MQ_NO_PEER, MQ_NOMEM, MQ_OK,
+    MQ_STATE, MQ_UNSUPPORTED,
 )
 from mqcore.base.ypipe cimport ypipe_fini, ypipe_flush, ypipe_init
 from mqcore.base.yqueue cimport Chunk, chunk_slots
 from mqcore.spi.drop import DROP_REASONS
 from mqcore.spi.pattern cimport (
-    EV_FAILED_BACK, EV_FAILED_OVER, EV_REFUSED, EV_SUBSCRIBED, EV_TOO_SLOW,
-    EV_UNSUBSCRIBED, Pattern, PatternPlugin, Q_CAN_RECV, Q_CAN_SEND, Q_SUBSCRIBERS,
-    Q_TOPICS,
+    EV_FAILED, EV_FAILED_BACK, EV_FAILED_OVER, EV_REFUSED, EV_SUBSCRIBED, EV_TOO_SLOW,
+    EV_UNSUBSCRIBED, Pattern, PatternOps, PatternPlugin, Q_CAN_RECV, Q_CAN_SEND, Q_SUBSCRIBERS,
+    Q_TOPICS, op_raise, plugin_new,
 )
 from mqcore.spi.pipe cimport (
     DIRTY_OUT, DIRTY_RESET, DROP_CONFLATED, DROP_REASONS as N_REASONS, EV_DROPPED, Host, Lane, Pipe,
@@ -53,6 +53,7 @@ class Status(IntEnum):
     DROPPED = MQ_DROPPED
     GONE = MQ_GONE
     FULL = MQ_FULL
+    FAILED = MQ_FAILED
 
 
 class Event(IntEnum):
@@ -63,6 +64,7 @@ class Event(IntEnum):
     FAILED_BACK = EV_FAILED_BACK
     TOO_SLOW = EV_TOO_SLOW
     REFUSED = EV_REFUSED
+    FAILED = EV_FAILED
 
 
 class Refused(Exception):
@@ -479,7 +481,11 @@ cdef class Bench:
         """`envelope`: so many parts in front are flagged as recv() flagged them."""
         return self._send(peer, parts, envelope)
 
-    def _send(self, peer, parts, size_t envelope=0):
+    def send_group(self, *parts):
+        """The first part is a group."""
+        return self._send(None, parts, group=True)
+
+    def _send(self, peer, parts, size_t envelope=0, bint group=False):
         cdef MsgVec v
         cdef int rc
         cdef size_t i
@@ -487,6 +493,9 @@ cdef class Bench:
         fill(&v, parts, self.pool)
         for i in range(envelope):
             v.at[i].flags |= MSG_ENVELOPE
+        if group:
+            v.at[0].flags |= MSG_GROUP
+        flags = [v.at[i].flags for i in range(v.n)]
         if peer is None:
             rc = self.self_.ops.send(self.self_, v.at, v.n)
         else:
@@ -495,10 +504,12 @@ cdef class Bench:
             v.n = 0           # taken
         elif [msg_data(&v.at[i])[:msg_size(&v.at[i])] for i in range(v.n)] != list(parts):
             raise AssertionError("a message that was not taken has been changed")
-        elif [v.at[i].flags for i in range(v.n)] != [MSG_MORE] * (len(parts) - 1) + [0]:
+        elif [v.at[i].flags for i in range(v.n)] != flags:
             raise AssertionError("the flags of a message that was not taken have been changed")
         vec_fini(&v)
         self.settle()
+        if rc == MQ_FAILED:
+            op_raise()        # what the pattern's own Python raised
         return Status(rc)
 
     def recv_flags(self):
@@ -513,6 +524,8 @@ cdef class Bench:
             if rc:
                 if v.n:
                     raise AssertionError("parts were left behind by a recv that failed")
+                if rc == MQ_FAILED:
+                    op_raise()
                 return Status(rc)
             if v.n == 0:
                 raise AssertionError("a message without parts")
@@ -579,3 +592,47 @@ cdef class Bench:
             assert far.sent == inn, (
                 f"peer {far.id} in: sent {far.sent} != delivered {far.delivered} + queued "
                 f"{far.queued_in} + dropped {far.in_dropped}")
+
+
+cdef class _Altered:
+    cdef PatternOps ops
+
+
+def altered(PatternPlugin plugin, *, str without="", abi=None, flags=None, size=None, **facts):
+    """The plug-in with something wrong in its table or its facts, as the registry may meet one."""
+    cdef _Altered table = _Altered()
+    cdef PatternOps* ops = &table.ops
+    ops[0] = plugin.ops[0]
+    if abi is not None:
+        ops.abi = abi
+    if flags is not None:
+        ops.flags = flags
+    if size is not None:
+        ops.size = size
+    if without == "init":
+        ops.init = NULL
+    elif without == "fini":
+        ops.fini = NULL
+    elif without == "set_option":
+        ops.set_option = NULL
+    elif without == "attach":
+        ops.attach = NULL
+    elif without == "detach":
+        ops.detach = NULL
+    elif without == "hangup":
+        ops.hangup = NULL
+    elif without == "readable":
+        ops.readable = NULL
+    elif without == "writable":
+        ops.writable = NULL
+    elif without == "send":
+        ops.send = NULL
+    elif without == "recv":
+        ops.recv = NULL
+    elif without == "query":
+        ops.query = NULL
+    made = plugin_new(ops, facts.get("name", plugin.name), facts.get("number", plugin.number),
+                      facts.get("zmtp", plugin.zmtp), plugin.sp, facts.get("peers", plugin.peers),
+                      facts.get("options", plugin.options), plugin.doc)
+    made._keeps = table
+    return made

@@ -49,9 +49,11 @@ class PatternSuite(Suite):
 
     def prepare(self, sock: Any) -> None:
         """What a new socket, the pattern's or the partner's, needs before messages reach it: one
-        with topics subscribes to all of them."""
+        with topics subscribes to all of them, one with groups joins the empty one."""
         if hasattr(type(sock), "topics"):
             sock.subscribe(b"")
+        elif hasattr(type(sock), "groups"):
+            sock.join(b"")
 
     def ready(self, sock: Any, n: int) -> None:
         """Until what `sock` sends reaches n peers."""
@@ -108,6 +110,11 @@ class PatternSuite(Suite):
             return sock
         return make
 
+    def messages(self) -> list[list[bytes]]:
+        """Of every size and number of parts that the pattern has."""
+        alone = "groups" in self.has()
+        return [parts for parts in MESSAGES if len(parts) == 1 or not alone]
+
     def send(self, sock: Any, parts: list[bytes], timeout: float | None = LIMIT,
              peer: Any = None) -> None:
         """To the peer, where the pattern wants one named (left out: the first there is)."""
@@ -141,7 +148,8 @@ class PatternSuite(Suite):
         assert self.has() & {"sends", "receives"}, "it neither sends nor receives"
         assert plugin.doc and "\n" not in plugin.doc, "doc is one line for `mq info`"
         assert isinstance(plugin.peers, tuple) and self.partner in plugin.peers
-        assert self.pattern in registry.pattern(self.partner).peers, "each must know the other"
+        assert plugin.kind in kinds(registry.pattern(self.partner)), \
+            f"{self.partner} would refuse what it announces: {plugin.kind}"
         [info] = [i for i in registry.patterns() if i.name == self.pattern]
         assert info.refused == ""
 
@@ -158,7 +166,7 @@ class PatternSuite(Suite):
     @needs("sends", "heard")
     def test_a_message_arrives_as_it_was_sent(self, make: Any, where: Any) -> None:
         near, far = self.linked(make, where)
-        for parts in MESSAGES:
+        for parts in self.messages():
             self.ask(near, far)
             self.send(near, parts)
             assert self.recv(far) == parts
@@ -169,7 +177,7 @@ class PatternSuite(Suite):
     @needs("receives", "told")
     def test_a_message_of_the_partner_arrives(self, make: Any, where: Any) -> None:
         near, far = self.linked(make, where)
-        for parts in MESSAGES:
+        for parts in self.messages():
             if self.asks:
                 self.send(near, [b"mq ask"])
                 self.recv(far)
@@ -186,8 +194,8 @@ class PatternSuite(Suite):
     def test_a_peer_that_does_not_fit(self, make: Any, where: Any) -> None:
         """Refused with a reason at both doors; nobody is attached."""
         names = [i.name for i in registry.patterns() if not i.refused]
-        strangers = [n for n in names if n not in self.plugin.peers
-                     and self.pattern not in registry.pattern(n).peers]
+        strangers = [n for n in names if registry.kind_of(n) not in kinds(self.plugin)
+                     and self.plugin.kind not in kinds(registry.pattern(n))]
         assert strangers, "every pattern fits: then which one would not?"
         sock = make(self.pattern)
         at = sock.bind(where())
@@ -411,6 +419,11 @@ class PatternSuite(Suite):
 MESSAGES: tuple[list[bytes], ...] = (
     [b"mq"], [b"mq" + bytes(55)], [b"mq" + bytes(300)], [b"mq" + bytes(100_000)],
     [b"mq", b"", b"c"], [b"mq", b"x" * 57, bytes(70_000), b""], [b"mq"] * 40)
+
+
+def kinds(plugin: Any) -> list[str]:
+    """What a pattern accepts, as peers announce themselves."""
+    return [registry.kind_of(name) for name in plugin.peers]
 
 
 def laws_of_first(sock: Any) -> Any:

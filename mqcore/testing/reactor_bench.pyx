@@ -38,7 +38,7 @@ cdef int64_t _ns(timeout):
 # -- pollers -------------------------------------------------------------------------------------
 
 cdef class Poller:
-    """One set. Tags stand for args; tag 0 is NULL."""
+    """One set. Tags stand for args, which are even; tag 0 is NULL."""
 
     cdef const PollerOps* ops
     cdef void* set
@@ -66,7 +66,7 @@ cdef class Poller:
             self.set = NULL
 
     def add(self, int fd, size_t tag):
-        if self.ops.add(self.set, fd, <void*> tag) < 0:
+        if self.ops.add(self.set, fd, <void*> (2 * tag)) < 0:
             raise OSError(errno, "add")
 
     def remove(self, int fd):
@@ -78,11 +78,11 @@ cdef class Poller:
 
     def add_set(self, Poller child, size_t tag):
         self.children.append(child)
-        if self.ops.add_set(self.set, child.set, <void*> tag) < 0:
+        if self.ops.add_set(self.set, child.set, <void*> (2 * tag)) < 0:
             raise OSError(errno, "add_set")
 
     def arm_set(self, Poller child, size_t tag, bint on):
-        self.ops.arm_set(self.set, child.set, <void*> tag, on)
+        self.ops.arm_set(self.set, child.set, <void*> (2 * tag), on)
 
     def wait(self, timeout=0, int cap=64, bint open_mask=False):
         """[(tag, what)]. InterruptedError: a signal. open_mask: no signal is blocked meanwhile."""
@@ -97,7 +97,7 @@ cdef class Poller:
             interrupted = n < 0 and errno == EINTR
         if n < 0:
             raise InterruptedError if interrupted else OSError("wait")
-        return [(<size_t> found[i].arg, found[i].what) for i in range(n)]
+        return [(<size_t> found[i].arg // 2, found[i].what) for i in range(n)]
 
 
 cdef struct Share:            # several threads wait on one set

@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import hashlib
+import os
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -227,7 +228,8 @@ class TransportSuite(TransportContract):
         assert (near.kind, near.state) == ("connect", "connected")
         assert (far.kind, far.state) == ("bind", "listening")
         assert there.endpoint == near.url and here.endpoint == far.url
-        assert here.pattern == self.sender and there.pattern == self.receiver
+        if "handshake" not in self.gaps():
+            assert here.pattern == self.sender and there.pattern == self.receiver
         if not self.filters():  # below filters it goes by the transport's own address
             assert there.address in ("", far.url), "a listener is known by where it listens"
         for url in (near.url, far.url):
@@ -412,14 +414,14 @@ class TransportSuite(TransportContract):
     @live
     @needs("backpressure", "reliable", "ordered", "large")
     def test_a_stalled_reader_stalls_the_sender(self, bed: Bed) -> None:
-        """At its mark the sender waits; what it took until then is bounded, and all of it
-        arrives when the reader goes on."""
+        """At its mark the sender waits; what it took until then is bounded, and all of it arrives
+        when the reader goes on. Bodies are noise, which no filter makes small."""
         small = {"send_buffer": BODY, "recv_buffer": BODY}
         s, r = bed.linked(send_hwm=4, recv_hwm=4, **small)
         sent = 0
         with pytest.raises(mq.SendTimeout) as caught:
             while True:
-                self.send(s, [b"%d " % sent + bytes(BODY)], 0.2)
+                self.send(s, [b"%d " % sent + os.urandom(BODY)], 0.2)
                 sent += 1
                 assert sent < 1000, "64 MB are on their way, and nothing holds the sender back"
         assert caught.value.why == "full" and sent > 0

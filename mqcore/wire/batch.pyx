@@ -1,16 +1,19 @@
 """A batch on its way to the kernel, and back: see batch.pxd.
 
 Taking back walks the encoded frames instead of keeping the handles: a link dies rarely, and handles
-kept for it would cost every message. A body by reference is shared, a copied one is copied again.
+kept for it would cost every message. A body by reference is shared, a copied one is copied again,
+and so is a masked one.
 """
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
-from mqcore.base.cursor cimport load_be64
-from mqcore.base.message cimport MSG_MORE, Msg, msg_close, msg_copy, msg_init_copy, vec_push
+from mqcore.base.message cimport (
+    MSG_MORE, Msg, msg_close, msg_copy, msg_data, msg_init_copy, vec_push,
+)
+from mqcore.base.slab cimport Pool
 from mqcore.base.status cimport MQ_OK
-from mqcore.wire.codec cimport END_CONTROL
-from mqcore.wire.greeting cimport FRAME_LONG, FRAME_MORE, FRAMING_V1, Zmtp
+from mqcore.wire.codec cimport END_CONTROL, Frame
+from mqcore.wire.mask cimport mask_bytes
 
 cdef enum:
     END_MASK = 0x7fffffff         # an end of just that is 2 GiB or more, and the batch's last
@@ -60,20 +63,19 @@ cdef int64_t batch_msgs_done(const Batch* b) noexcept nogil:
 
 
 cdef bint batch_open(const Codec* codec) noexcept nogil:
-    return (<const Zmtp*> codec).mid_out
+    return codec.mid_out
 
 
 cdef bint batch_half_sent(const Batch* b, const Codec* codec) noexcept nogil:
-    cdef const Zmtp* z = <const Zmtp*> codec
     if b.done < b.n_ends:
         if b.ends[b.done] & <uint32_t> END_CONTROL:
             return False
-    elif not z.mid_out:
+    elif not codec.mid_out:
         return False
     elif b.total == 0:            # the batch before went out wholly, and ended in mid-message
         return True
     if b.done == 0:
-        return b.sent > 0 or z.mid_batch
+        return b.sent > 0 or codec.mid_batch
     return b.sent > b.ends[b.done - 1] & END_MASK
 
 
@@ -89,37 +91,36 @@ cdef struct Walk:                 # over the frames of a batch
     size_t total                  # bytes walked over, references included
 
 
-cdef uint64_t _header(
-        const Zmtp* z, const uint8_t* at, size_t* length, uint8_t* flags) noexcept nogil:
-    """A frame's header as our encoder writes it. The body's size."""
-    if z.framing == FRAMING_V1:
-        length[0] = 10 if at[0] == 0xff else 2
-        flags[0] = at[length[0] - 1]
-        return (load_be64(at + 1) if at[0] == 0xff else at[0]) - 1
-    flags[0] = at[0]
-    length[0] = 9 if at[0] & FRAME_LONG else 2
-    return load_be64(at + 1) if at[0] & FRAME_LONG else at[1]
+cdef int _body(
+        Msg* m, Pool* pool, const uint8_t* at, size_t size, uint64_t mask) noexcept nogil:
+    """A copy of an encoded body as it was before it was masked."""
+    cdef int rc = msg_init_copy(m, pool, at, size)
+    if rc == MQ_OK and mask:
+        mask_bytes(msg_data(m), msg_data(m), size, mask)
+    return rc
 
 
 cdef int _take(
-        const Batch* b, const Zmtp* z, Walk* w, bint wanted, bint* more,
+        const Batch* b, const Codec* codec, Walk* w, bint wanted, bint* more,
         MsgVec* out) noexcept nogil:
     """The next frame; `wanted`: as a part into out."""
-    cdef size_t length = 0
-    cdef uint8_t flags = 0
-    cdef uint64_t size = _header(z, b.buf + w.at, &length, &flags)
+    cdef Frame f
     cdef size_t piece_end = <size_t> b.iov[w.piece].iov_base + b.iov[w.piece].iov_len
-    cdef size_t copied = piece_end - w.at - length    # of the body at most so much is in buf
+    cdef size_t copied            # of the body at most so much is in buf
     cdef Msg m
     cdef int rc = MQ_OK
-    more[0] = flags & FRAME_MORE
-    w.total += length + size
-    if size <= copied:
+    codec.ops.frame(codec, b.buf + w.at, &f)
+    copied = piece_end - w.at - f.header
+    more[0] = f.more
+    w.total += f.header + f.size
+    if f.size <= copied:
         if wanted:
-            rc = msg_init_copy(&m, z.head.pool, b.buf + w.at + length, size)
-        w.at += length + size
+            rc = _body(&m, codec.pool, b.buf + w.at + f.header, f.size, f.mask)
+        w.at += f.header + f.size
     else:                         # behind the piece, all of it but a control's prefix
-        if wanted:
+        if wanted and f.mask:
+            rc = _body(&m, codec.pool, b.refs[b.ref_of[w.piece + 1]].u.ref.data, f.size, f.mask)
+        elif wanted:
             msg_copy(&m, &b.refs[b.ref_of[w.piece + 1]])
         w.piece += 1
         w.at = piece_end
@@ -135,10 +136,9 @@ cdef int _take(
 
 
 cdef int batch_unsent(const Batch* b, const Codec* codec, MsgVec* out) noexcept nogil:
-    cdef const Zmtp* z = <const Zmtp*> codec
     cdef size_t before = out.n
     cdef uint32_t message = 0     # index in ends
-    cdef bint begun = z.mid_batch or b.sent > 0
+    cdef bint begun = codec.mid_batch or b.sent > 0
     cdef bint more = False
     cdef bint wanted
     cdef Walk w
@@ -149,7 +149,7 @@ cdef int batch_unsent(const Batch* b, const Codec* codec, MsgVec* out) noexcept 
     while w.total < b.total:
         wanted = not begun and not (
             message < b.n_ends and b.ends[message] & <uint32_t> END_CONTROL)
-        rc = _take(b, z, &w, wanted, &more, out)
+        rc = _take(b, codec, &w, wanted, &more, out)
         if rc:
             while out.n > before:
                 out.n -= 1

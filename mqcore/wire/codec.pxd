@@ -24,7 +24,9 @@ cdef enum:
     BATCH_MAX = 256 * 1024    # bytes of one batch, bodies by reference not counted
     BATCH_MSGS = 8192         # messages of one batch
     BY_REFERENCE = 16 * 1024  # bodies from this size on are not copied into the batch
+    MASKED_BY_REFERENCE = 128 * 1024  # the same if they must be changed, hence copied, anyway
     BATCH_FIRST = 4096        # the buffer starts small and grows under load
+    HEAD_MAX = 20             # header and a command's name, of any wire
 
 cdef enum:
     END_CONTROL = 0x80000000  # mark in Batch.ends: not an application message
@@ -59,6 +61,7 @@ cdef struct HandshakeConfig:  # what we are; lives as long as the socket, read-o
     size_t metadata_size
     int sp                    # SP protocol number, -1 none
     bint publishes            # PUB, XPUB: an unversioned peer is subscribed to everything
+    bint groups               # RADIO, DISH: topics are groups, told by JOIN and LEAVE
 
 cdef struct HandshakeResult:  # owned by the codec, valid until fini
     int major                 # 3, 2 or 1 (ZMTP); 0 for SP
@@ -82,6 +85,17 @@ cdef struct Codec:
     uint32_t pings            # PINGs seen, PONGs seen: for heartbeats and round trip times
     uint32_t pongs
     uint32_t peer_ttl         # milliseconds: the peer wants to be thought dead after that; 0 none
+    # -- encoder: encode.pxd
+    bint mid_out              # the last part encoded had MORE: the rest is still in the pipe
+    bint mid_batch            # the batch begins in the middle of a message
+    uint64_t body_out         # body bytes of the message under way
+    bint masks                # `head` gives masks
+
+cdef struct Frame:            # what a header says that lies in a batch
+    size_t header             # its length
+    uint64_t size             # of the body behind it
+    uint64_t mask             # the body is XORed with these eight bytes, over and over; 0: not
+    bint more
 
 cdef struct Input:            # bytes that the engine has read, in a slab
     Owner* slab               # bodies may be slices of it: the codec retains it for each
@@ -104,7 +118,8 @@ cdef struct CodecOps:
     # Traffic in. Fills out[0..cap) with parts, complete or not; a part that is not the last of its
     # message is flagged MSG_MORE; subscriptions get MSG_SUBSCRIBE or MSG_CANCEL and the bare topic;
     # PING is answered through ctl. MQ_OK: out is full, call again; MQ_NEED_DATA: input used up
-    # (the codec keeps a cut-off header itself); MQ_PROTOCOL; MQ_NOMEM.
+    # (the codec keeps a cut-off header itself); MQ_DONE: the peer has ended its stream in order,
+    # `reason` says how, and our answer is in ctl; MQ_PROTOCOL: last words may be in ctl; MQ_NOMEM.
     int (*decode)(Codec* self, Input* input, Msg* out, size_t cap, size_t* n) noexcept nogil
     # A large body is under way, of *size bytes: where its next ones go, so that the engine reads
     # them there directly; *room = 0 if there is none. `filled` reports them; the part comes with
@@ -122,6 +137,15 @@ cdef struct CodecOps:
     int (*encode_one)(Codec* self, Batch* batch, Msg* part, bint* done) noexcept nogil
     # Append a PING to ctl. NULL if the wire has none. ttl in milliseconds.
     int (*ping)(Codec* self, uint32_t ttl) noexcept nogil
+    # We end the stream in order: append last words to ctl. NULL: the wire has none.
+    int (*finish)(Codec* self) noexcept nogil
+    # For encode.pyx. Write to at[0..HEAD_MAX) the header of the frame that `part` becomes, and what
+    # stands in front of its body of `size` bytes (a command's name). Returns the length; *mask as
+    # in Frame, for the body.
+    size_t (*head)(Codec* self, uint8_t* at, const Msg* part, size_t size,
+                   uint64_t* mask) noexcept nogil
+    # For batch.pyx: read a header that `head` wrote.
+    void (*frame)(const Codec* self, const uint8_t* at, Frame* out) noexcept nogil
 
 
 cdef inline void batch_reset(Batch* b) noexcept nogil:

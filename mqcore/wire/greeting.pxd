@@ -4,10 +4,10 @@
 and encode.pyx the others. Nobody else looks inside.
 """
 
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint32_t
 
 from mqcore.base.bytes cimport Bytes
-from mqcore.base.message cimport Msg
+from mqcore.wire.body cimport Body
 from mqcore.wire.codec cimport Codec
 
 cdef enum:
@@ -21,7 +21,6 @@ cdef enum:
     FRAME_COMMAND = 4
     HEADER_MAX = 10           # of any framing
     GREETING_SIZE = 64
-    HANDSHAKE_MAX = 64 * 1024 # a longer READY or identity is refused
 
 cdef struct Zmtp:
     Codec head
@@ -39,17 +38,9 @@ cdef struct Zmtp:
     bint mid_in               # the last frame had MORE: a message is under way
     uint32_t n_hold
     uint8_t[16] hold          # a cut-off frame header
-    bint busy                 # a body is under way: part, flags, size, got
-    uint8_t flags             # of its frame
-    uint64_t size
-    uint64_t got
-    uint64_t room             # bytes that fit behind part's start without growing
-    uint64_t proven           # size of the largest cut-off body that came whole
-    Msg part                  # inline, or sole holder of its owner
-    # -- encoder: encode.pyx
-    bint mid_out              # the last part encoded had MORE: the rest is still in the pipe
-    bint mid_batch            # the batch begins in the middle of a message
-    uint64_t body_out         # body bytes of the message under way
+    uint8_t flags             # of the frame whose body is under way
+    Body body
+
 
 # Any thread that holds the engine's lease. See CodecOps for what they return.
 cdef int greeting_start(Codec* self, bint listening) noexcept nogil

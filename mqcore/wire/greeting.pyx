@@ -10,14 +10,16 @@ Whatever cannot be one of these is refused at the first byte that proves it, wit
 the peer may be: a wrong port is the commonest fault, and the reason ends up before a user's eyes.
 """
 
+from libc.stdint cimport uint64_t
 from libc.string cimport memcmp, memcpy, memset, strcmp, strlen
 
 from mqcore.base.bytes cimport bytes_append, bytes_fini
-from mqcore.base.cursor cimport load_be64
+from mqcore.base.cursor cimport load_be64, store_be64
 from mqcore.base.status cimport MQ_DONE, MQ_NEED_DATA, MQ_OK
 from mqcore.wire.codec cimport HandshakeConfig
 from mqcore.wire.ready cimport (
-    check_pattern, printable, refuse, refuse_with, say_ready, take_ready,
+    HANDSHAKE_MAX, check_pattern, printable, ready_append, ready_size, refuse, refuse_with,
+    take_ready,
 )
 
 cdef enum:
@@ -43,14 +45,19 @@ cdef int _refuse_junk(Zmtp* z) noexcept nogil:
     """The first two bytes are no ZMTP. Whose are they?"""
     cdef size_t i
     cdef size_t n = z.n_seen if z.n_seen < 4 else 4
-    if z.seen[0] == 0x16 and z.seen[1] == 0x03:
-        return refuse(z, "the peer speaks TLS, not ZMTP")
+    if (z.seen[0] == 0x16 or z.seen[0] == 0x15) and z.seen[1] == 0x03:
+        return refuse(&z.head, "the peer speaks TLS, not ZMTP: "
+                      "put tls+ before the transport here, or take it off there")
     for i in range(11):
         if memcmp(z.seen, HTTP[i], n) == 0:
-            return refuse(z, "the peer speaks HTTP, not ZMTP")
-    if memcmp(z.seen, b"SS", 2) == 0:
-        return refuse(z, "the peer speaks SSH, not ZMTP")
-    return refuse(z, "the peer does not speak ZMTP")
+            return refuse(&z.head, "the peer speaks HTTP or WebSocket, not ZMTP: "
+                          "for WebSocket put ws+ before the transport here")
+    if memcmp(z.seen, b"SSH-", n) == 0:
+        return refuse(&z.head, "the peer speaks SSH, not ZMTP")
+    if memcmp(z.seen, b"\x28\xb5\x2f\xfd", n) == 0:
+        return refuse(&z.head, "the peer speaks zstd, not ZMTP: "
+                      "put zstd+ before the transport here, or take it off there")
+    return refuse(&z.head, "the peer does not speak ZMTP")
 
 
 # -- what we say ----------------------------------------------------------------------------------
@@ -105,12 +112,44 @@ cdef int _say_identity(Zmtp* z) noexcept nogil:
     return rc if rc else _say_routing_id(z)
 
 
+cdef int _no_groups(Zmtp* z) noexcept nogil:
+    """Before 3.0 there are no commands, so nobody can join a group."""
+    return refuse_with(&z.head, "the peer is older than ZMTP 3.0, which %s needs%s",
+                       z.head.config.pattern, "")
+
+
+cdef int _say_ready(Zmtp* z) noexcept nogil:
+    cdef size_t size = ready_size(z.head.config)
+    cdef uint8_t[9] header
+    cdef int rc
+    if size <= 255:
+        header[0] = FRAME_COMMAND
+        header[1] = <uint8_t> size
+        rc = bytes_append(&z.head.ctl, header, 2)
+    else:
+        header[0] = FRAME_COMMAND | FRAME_LONG
+        store_be64(header + 1, size)
+        rc = bytes_append(&z.head.ctl, header, 9)
+    return rc if rc else ready_append(z.head.config, &z.head.ctl)
+
+
 # -- the peer's greeting --------------------------------------------------------------------------
+
+cdef int _refuse_old(Zmtp* z, const char* version) noexcept nogil:
+    """Before 3.0 a pattern is a number, or nothing at all: one of a plug-in's own has none."""
+    return refuse_with(z, "the peer speaks ZMTP %s, which does not know the pattern %s", version,
+                       z.head.config.pattern)
+
 
 cdef int _unversioned(Zmtp* z) noexcept nogil:
     """A 1.0 peer: what we have seen of it is the header of its identity frame. Our signature is the
     header of ours, in the long form."""
-    cdef int rc = _say(z, 10)
+    cdef int rc
+    if z.head.config.groups:
+        return _no_groups(z)
+    if z.head.config.number < 0:
+        return _refuse_old(z, "1.0")
+    rc = _say(z, 10)
     if rc == MQ_OK:
         rc = _say_routing_id(z)
     if rc == MQ_OK:
@@ -142,7 +181,7 @@ cdef int _greeting_first(Zmtp* z) noexcept nogil:
         if memcmp(z.seen, b"\x00SP\x00", n) != 0:
             return _refuse_junk(z)
         if n == 4:
-            return refuse(z, "the peer speaks SP (nanomsg), which this socket does not")
+            return refuse(&z.head, "the peer speaks SP (nanomsg), which this socket does not")
         return MQ_OK
     if z.seen[1] & 0xfe:                      # flags of its identity frame: only MORE is defined
         return _refuse_junk(z)
@@ -154,7 +193,7 @@ cdef int _old_greeting(Zmtp* z) noexcept nogil:
     cdef uint8_t number = z.seen[11]
     cdef int rc = MQ_OK
     if number < 12:                           # of another type we know no name: as if it said none
-        rc = check_pattern(z, <const uint8_t*> NAMES[number], strlen(NAMES[number]))
+        rc = check_pattern(&z.head, <const uint8_t*> NAMES[number], strlen(NAMES[number]))
     z.stage = STAGE_IDENTITY
     return rc if rc else _say_identity(z)
 
@@ -164,16 +203,16 @@ cdef int _mechanism(Zmtp* z) noexcept nogil:
     cdef uint8_t c = z.seen[z.n_seen - 1]
     if c == 0:
         if z.n_seen == 13:
-            return refuse(z, "the peer's greeting names no mechanism")
+            return refuse(&z.head, "the peer's greeting names no mechanism")
     elif z.n_seen > 13 and z.seen[z.n_seen - 2] == 0 or c <= 32 or c >= 127:
-        return refuse(z, "the peer's greeting is malformed: no mechanism's name")
+        return refuse(&z.head, "the peer's greeting is malformed: no mechanism's name")
     if z.n_seen < 32:
         return MQ_OK
     # nothing behind the name has come yet, so a zero follows it in any case
     printable(z.head.peer.mechanism, 21, z.seen + 12, strlen(<const char*> (z.seen + 12)))
     if strcmp(z.head.peer.mechanism, "NULL") == 0:
         return MQ_OK
-    return refuse_with(z, "the peer wants mechanism %s, this socket uses %s",
+    return refuse_with(&z.head, "the peer wants mechanism %s, this socket uses %s",
                        z.head.peer.mechanism, "NULL")
 
 
@@ -188,6 +227,10 @@ cdef int _greeting_byte(Zmtp* z) noexcept nogil:
         if revision > 1:
             z.framing = FRAMING_V3
             return _say(z, GREETING_SIZE)
+        if z.head.config.groups:
+            return _no_groups(z)
+        if z.head.config.number < 0:
+            return _refuse_old(z, "2.0")
         z.framing = FRAMING_V2 if revision else FRAMING_V1
         z.head.peer.major = 2 if revision else 1
         return _say(z, 12)
@@ -203,7 +246,7 @@ cdef int _greeting_byte(Zmtp* z) noexcept nogil:
         return _mechanism(z)
     if n == GREETING_SIZE:                    # as-server and filler are never looked at
         z.stage = STAGE_READY
-        return say_ready(z)
+        return _say_ready(z)
     return MQ_OK
 
 
@@ -225,7 +268,7 @@ cdef int _frame_need(Zmtp* z, size_t* header, uint64_t* need) noexcept nogil:
             return MQ_OK
         size = load_be64(at + 1) if at[0] == 0xff else at[0]
         if size == 0:
-            return refuse(z, "the peer sent a frame of length 0")
+            return refuse(&z.head, "the peer sent a frame of length 0")
         size -= 1                             # it counts the flags
     else:
         header[0] = 9 if at[0] & FRAME_LONG else 2
@@ -234,7 +277,7 @@ cdef int _frame_need(Zmtp* z, size_t* header, uint64_t* need) noexcept nogil:
             return MQ_OK
         size = load_be64(at + 1) if at[0] & FRAME_LONG else at[1]
     if size > HANDSHAKE_MAX:
-        return refuse(z, "the peer's handshake is longer than 64 KiB")
+        return refuse(&z.head, "the peer's handshake is longer than 64 KiB")
     need[0] = header[0] + size
     return MQ_OK
 
@@ -261,7 +304,7 @@ cdef int _frame(Zmtp* z, const uint8_t* data, size_t n, size_t* used) noexcept n
             return rc
         used[0] += take
     if z.stage == STAGE_READY:
-        return take_ready(z, z.frame.at + header, need - header)
+        return take_ready(&z.head, z.frame.at + header, need - header)
     if need == header:
         return MQ_OK
     return bytes_append(&z.head.peer.routing_id, z.frame.at + header, need - header)

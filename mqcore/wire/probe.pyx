@@ -27,7 +27,7 @@ from mqcore.wire.batch cimport (
 from mqcore.wire.codec cimport (
     BATCH_IOV, Batch, Codec, CodecOps, HandshakeConfig, Input, batch_fini, batch_reset,
 )
-from mqcore.wire.zmtp cimport zmtp_ops
+from mqcore.wire.codecs cimport codec_find
 
 MORE = 1
 SUBSCRIBE = 2
@@ -46,7 +46,8 @@ cdef bytes _take_bytes(Bytes* b):
 cdef class Probe:
     """One side of a connection: a codec, its pool, a pipe of outgoing parts and a batch.
 
-    pattern: what we are ("PUSH"); number: its number in ZMTP 2.0; peers: accepted types.
+    pattern: what we are ("PUSH"); number: its number in ZMTP 2.0; peers: accepted types;
+    codec: the wire, "zmtp", "zws" or "zws-bare".
     """
 
     cdef const CodecOps* ops
@@ -59,7 +60,8 @@ cdef class Probe:
 
     def __cinit__(self, str pattern="PAIR", tuple peers=("PAIR",), *, int number=0,
                   bytes routing_id=b"", bint announce_id=False, bytes metadata=b"",
-                  bint publishes=False, int64_t max_message_size=-1):
+                  bint publishes=False, bint groups=False, int64_t max_message_size=-1,
+                  str codec="zmtp"):
         name = pattern.encode()
         listed = f" {' '.join(peers)} ".encode()
         self.held = (name, listed, routing_id, metadata)
@@ -72,9 +74,12 @@ cdef class Probe:
         self.config.metadata = metadata
         self.config.metadata_size = len(metadata)
         self.config.publishes = publishes
+        self.config.groups = groups
         self.config.sp = -1
         memset(&self.batch, 0, sizeof(Batch))
-        self.ops = zmtp_ops()
+        self.ops = codec_find(codec.encode())
+        if self.ops == NULL:
+            raise ValueError(f"no codec {codec!r}")
         self.pool = pool_new()
         self.codec = <Codec*> calloc(1, self.ops.size)
         if self.pool == NULL or self.codec == NULL or ypipe_init(&self.pipe):
@@ -280,6 +285,12 @@ cdef class Probe:
                 return b"".join(out)
             out.extend(self.gather())
             self.reset()
+
+    def finish(self) -> bytes:
+        """Last words of a stream that we end; empty if the wire has none."""
+        if self.ops.finish != NULL:
+            self._check(self.ops.finish(self.codec))
+        return self.control
 
     def ping(self, uint32_t ttl) -> bytes:
         """A PING with a time to live in milliseconds; empty for peers that know none."""

@@ -1,16 +1,21 @@
-"""NULL's READY command, and how the handshake words a refusal. For greeting.pyx alone."""
+"""NULL's READY command, and how a handshake words a refusal. For the codecs of ZMTP's family."""
 
 from libc.stdint cimport uint8_t
 
-from mqcore.wire.greeting cimport Zmtp
+from mqcore.base.bytes cimport Bytes
+from mqcore.wire.codec cimport Codec, HandshakeConfig
+
+cdef enum:
+    HANDSHAKE_MAX = 64 * 1024 # a longer READY or identity is refused
 
 # Whoever holds the engine's lease. The refusals return MQ_PROTOCOL with the reason set.
-cdef int refuse(Zmtp* z, const char* reason) noexcept nogil
-cdef int refuse_with(Zmtp* z, const char* form, const char* a, const char* b) noexcept nogil
+cdef int refuse(Codec* c, const char* reason) noexcept nogil
+cdef int refuse_with(Codec* c, const char* form, const char* a, const char* b) noexcept nogil
 cdef void printable(char* out, size_t cap, const uint8_t* data, size_t size) noexcept nogil
 # May we talk to a socket of that type? Remembers it. MQ_OK, MQ_PROTOCOL.
-cdef int check_pattern(Zmtp* z, const uint8_t* name, size_t size) noexcept nogil
-# Append our READY to ctl. MQ_OK, MQ_NOMEM.
-cdef int say_ready(Zmtp* z) noexcept nogil
+cdef int check_pattern(Codec* c, const uint8_t* name, size_t size) noexcept nogil
+# Our READY, without a frame around it: how long it is, and appended to out. MQ_OK, MQ_NOMEM.
+cdef size_t ready_size(const HandshakeConfig* config) noexcept nogil
+cdef int ready_append(const HandshakeConfig* config, Bytes* out) noexcept nogil
 # The body of the peer's first command. MQ_OK, MQ_PROTOCOL, MQ_NOMEM.
-cdef int take_ready(Zmtp* z, const uint8_t* body, size_t size) noexcept nogil
+cdef int take_ready(Codec* c, const uint8_t* body, size_t size) noexcept nogil

@@ -4,30 +4,28 @@ Nothing of the peer's is believed before all its properties have proved well-for
 into a reason only as printable characters.
 """
 
-from libc.stdint cimport uint8_t, uint64_t
+from libc.stdint cimport uint8_t
 from libc.stdio cimport snprintf
 from libc.string cimport memcmp, strlen, strstr
 
-from mqcore.base.bytes cimport Bytes, bytes_append
+from mqcore.base.bytes cimport bytes_append
 from mqcore.base.cursor cimport (
-    Cursor, cursor_be32, cursor_bytes, cursor_init, cursor_left, cursor_u8, store_be64,
+    Cursor, cursor_be32, cursor_bytes, cursor_init, cursor_left, cursor_u8,
 )
 from mqcore.base.status cimport MQ_OK, MQ_PROTOCOL
-from mqcore.wire.codec cimport HandshakeConfig
-from mqcore.wire.greeting cimport FRAME_COMMAND, FRAME_LONG
 
 
 # -- reasons --------------------------------------------------------------------------------------
 
-cdef int refuse(Zmtp* z, const char* reason) noexcept nogil:
-    z.head.reason = reason
+cdef int refuse(Codec* c, const char* reason) noexcept nogil:
+    c.reason = reason
     return MQ_PROTOCOL
 
 
-cdef int refuse_with(Zmtp* z, const char* form, const char* a, const char* b) noexcept nogil:
+cdef int refuse_with(Codec* c, const char* form, const char* a, const char* b) noexcept nogil:
     """A reason composed of two texts."""
-    snprintf(z.head.reason_text, sizeof(z.head.reason_text), form, a, b)
-    z.head.reason = z.head.reason_text
+    snprintf(c.reason_text, sizeof(c.reason_text), form, a, b)
+    c.reason = c.reason_text
     return MQ_PROTOCOL
 
 
@@ -59,31 +57,20 @@ cdef int _say_property(Bytes* out, const char* name, const uint8_t* value, size_
     return rc
 
 
-cdef int say_ready(Zmtp* z) noexcept nogil:
-    cdef const HandshakeConfig* config = z.head.config
-    cdef Bytes* ctl = &z.head.ctl
-    cdef uint64_t size = 6 + 16 + strlen(config.pattern) + config.metadata_size
-    cdef uint8_t[9] header
-    cdef int rc
-    if config.announce_id:
-        size += 13 + config.routing_id_size
-    if size <= 255:
-        header[0] = FRAME_COMMAND
-        header[1] = <uint8_t> size
-        rc = bytes_append(ctl, header, 2)
-    else:
-        header[0] = FRAME_COMMAND | FRAME_LONG
-        store_be64(header + 1, size)
-        rc = bytes_append(ctl, header, 9)
+cdef size_t ready_size(const HandshakeConfig* config) noexcept nogil:
+    cdef size_t size = 6 + 16 + strlen(config.pattern) + config.metadata_size
+    return size + 13 + config.routing_id_size if config.announce_id else size
+
+
+cdef int ready_append(const HandshakeConfig* config, Bytes* out) noexcept nogil:
+    cdef int rc = bytes_append(out, b"\x05READY", 6)
     if rc == MQ_OK:
-        rc = bytes_append(ctl, b"\x05READY", 6)
-    if rc == MQ_OK:
-        rc = _say_property(ctl, "Socket-Type", <const uint8_t*> config.pattern,
+        rc = _say_property(out, "Socket-Type", <const uint8_t*> config.pattern,
                            strlen(config.pattern))
     if rc == MQ_OK and config.announce_id:
-        rc = _say_property(ctl, "Identity", config.routing_id, config.routing_id_size)
+        rc = _say_property(out, "Identity", config.routing_id, config.routing_id_size)
     if rc == MQ_OK and config.metadata_size:
-        rc = bytes_append(ctl, config.metadata, config.metadata_size)
+        rc = bytes_append(out, config.metadata, config.metadata_size)
     return rc
 
 
@@ -100,26 +87,26 @@ cdef bint _named(const uint8_t* name, size_t size, const char* lower) noexcept n
     return True
 
 
-cdef int check_pattern(Zmtp* z, const uint8_t* name, size_t size) noexcept nogil:
+cdef int check_pattern(Codec* c, const uint8_t* name, size_t size) noexcept nogil:
     """May we talk to a socket of this type? Remembers it."""
     cdef char[40] padded
     cdef size_t i
-    cdef size_t cap = sizeof(z.head.peer.pattern)
+    cdef size_t cap = sizeof(c.peer.pattern)
     cdef bint fits = 0 < size < cap
-    printable(z.head.peer.pattern, cap, name, size)
+    printable(c.peer.pattern, cap, name, size)
     for i in range(size if fits else 0):
         fits = fits and 32 < name[i] < 127    # a space would match in the middle of the list
     if fits:
-        snprintf(padded, sizeof(padded), " %s ", z.head.peer.pattern)
-        if strstr(z.head.config.peers, padded) != NULL:
+        snprintf(padded, sizeof(padded), " %s ", c.peer.pattern)
+        if strstr(c.config.peers, padded) != NULL:
             return MQ_OK
-    return refuse_with(z, "the peer is a %s socket, which does not fit %s",
-                       z.head.peer.pattern, z.head.config.pattern)
+    return refuse_with(c, "the peer is a %s socket, which does not fit %s",
+                       c.peer.pattern, c.config.pattern)
 
 
-cdef int _take_properties(Zmtp* z, const uint8_t* data, size_t size) noexcept nogil:
+cdef int _take_properties(Codec* c, const uint8_t* data, size_t size) noexcept nogil:
     """All of them must be well-formed before any is believed. Of duplicates the first wins."""
-    cdef Cursor c
+    cdef Cursor r
     cdef const uint8_t* name
     cdef const uint8_t* value
     cdef const uint8_t* pattern = NULL
@@ -129,14 +116,14 @@ cdef int _take_properties(Zmtp* z, const uint8_t* data, size_t size) noexcept no
     cdef size_t pattern_size = 0
     cdef size_t identity_size = 0
     cdef int rc = MQ_OK
-    cursor_init(&c, data, size)
-    while cursor_left(&c):
-        name_size = cursor_u8(&c)
-        name = cursor_bytes(&c, name_size)
-        value_size = cursor_be32(&c)
-        value = cursor_bytes(&c, value_size)
-        if c.bad:
-            return refuse(z, "the peer's READY is malformed")
+    cursor_init(&r, data, size)
+    while cursor_left(&r):
+        name_size = cursor_u8(&r)
+        name = cursor_bytes(&r, name_size)
+        value_size = cursor_be32(&r)
+        value = cursor_bytes(&r, value_size)
+        if r.bad:
+            return refuse(c, "the peer's READY is malformed")
         if pattern == NULL and _named(name, name_size, "socket-type"):
             pattern = value
             pattern_size = value_size
@@ -144,24 +131,24 @@ cdef int _take_properties(Zmtp* z, const uint8_t* data, size_t size) noexcept no
             identity = value
             identity_size = value_size
     if pattern != NULL:                       # a peer that does not say is believed to fit
-        rc = check_pattern(z, pattern, pattern_size)
+        rc = check_pattern(c, pattern, pattern_size)
     if rc == MQ_OK and identity_size:
-        rc = bytes_append(&z.head.peer.routing_id, identity, identity_size)
+        rc = bytes_append(&c.peer.routing_id, identity, identity_size)
     if rc == MQ_OK and size:
-        rc = bytes_append(&z.head.peer.metadata, data, size)
+        rc = bytes_append(&c.peer.metadata, data, size)
     return rc
 
 
-cdef int take_ready(Zmtp* z, const uint8_t* body, size_t size) noexcept nogil:
+cdef int take_ready(Codec* c, const uint8_t* body, size_t size) noexcept nogil:
     cdef char[64] text
     cdef size_t n
     if size >= 6 and memcmp(body, b"\x05READY", 6) == 0:
-        return _take_properties(z, body + 6, size - 6)
+        return _take_properties(c, body + 6, size - 6)
     if size >= 7 and memcmp(body, b"\x05ERROR", 6) == 0 and body[6] == size - 7:
         printable(text, sizeof(text), body + 7, size - 7)
-        return refuse_with(z, "the peer refused: %s%s", text, "")
+        return refuse_with(c, "the peer refused: %s%s", text, "")
     n = body[0] if size and body[0] < size else 0
     if n == 0:
-        return refuse(z, "the peer sent something else than READY")
+        return refuse(c, "the peer sent something else than READY")
     printable(text, sizeof(text), body + 1, n)
-    return refuse_with(z, "the peer sent %s%s instead of READY", text, "")
+    return refuse_with(c, "the peer sent %s%s instead of READY", text, "")

@@ -6,84 +6,59 @@ off is kept here: a header in `hold`, a body in `part`, which owns memory of its
 the bytes that arrive, never by what its header promises, unless the peer has kept such a promise
 before.
 
-Commands: SUBSCRIBE and CANCEL become control handles, PING is answered, PONG counted, all others
-(also a second READY, and ERROR) are ignored as every known peer does.
+Commands: SUBSCRIBE and CANCEL (between RADIO and DISH: JOIN and LEAVE) become control handles, PING
+is answered, PONG counted, all others (also a second READY, and ERROR) are ignored as every known
+peer does.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
-from libc.stdio cimport snprintf
-from libc.string cimport memcmp, memcpy
+from libc.string cimport memcpy
 
 from mqcore.base.bytes cimport bytes_append, bytes_fini
-from mqcore.base.cursor cimport load_be16, load_be64
+from mqcore.base.cursor cimport load_be64, store_be64
 from mqcore.base.message cimport (
-    MSG_CANCEL, MSG_INLINE_MAX, MSG_REF, MSG_SUBSCRIBE, Msg, msg_close, msg_data, msg_init,
-    msg_init_copy, msg_init_inline, msg_init_ref,
+    MSG_CONTROL, MSG_INLINE_MAX, MSG_MORE, MSG_REF, MSG_SUBSCRIBE, Msg, msg_data, msg_init,
 )
-from mqcore.base.slab cimport (
-    LAND_FROM, Owner, heap_grow, heap_new, landing_take, owner_data, owner_retain, slab_new,
-)
+from mqcore.base.slab cimport Landing, Owner
 from mqcore.base.status cimport MQ_NEED_DATA, MQ_NOMEM, MQ_OK, MQ_PROTOCOL
-from mqcore.wire.codec cimport CODEC_ABI, Codec, CodecOps, Input
-from mqcore.wire.encode cimport zmtp_encode, zmtp_encode_one
+from mqcore.base.ypipe cimport YPipe
+from mqcore.wire.body cimport (
+    body_check, body_direct, body_drop, body_fill, body_open, body_slice, body_take,
+)
+from mqcore.wire.codec cimport CODEC_ABI, Batch, Codec, CodecOps, Frame, Input
+from mqcore.wire.command cimport Command, command_read, interest_name
+from mqcore.wire.encode cimport encode_all, encode_loop, encode_one
 from mqcore.wire.greeting cimport (
     FRAME_COMMAND, FRAME_LONG, FRAME_MORE, FRAMING_V1, FRAMING_V3, Zmtp, greeting_feed,
     greeting_start,
 )
+from mqcore.wire.ready cimport refuse
 
 cdef enum:
-    BODY_FIRST = 1024 * 1024      # a cut-off body has at most so much memory before its bytes
-                                  # come, or as much as the peer has filled before
-    DIRECT_MIN = 8 * 1024         # a smaller rest is read together with what follows it
-    COMMAND_MAX = 64 * 1024       # a command may be so long whatever max_message_size says
     CTL_MAX = 64 * 1024           # a peer that does not read its PONGs gets no more
-    CONTEXT_MAX = 16              # of a PING; the rest is cut off
     TTL_MAX = 655                 # tenths of a second: some peers compute with 16 bits of ms
-
-# Slabs for cut-off bodies, so that a steady stream allocates nothing: capacity by class.
-cdef size_t[3] SLAB_CAPACITY = [8 * 1024 - 64, 64 * 1024 - 64, 256 * 1024 - 64]
 
 
 # -- commands -------------------------------------------------------------------------------------
 
-cdef int _refuse(Zmtp* z, const char* reason) noexcept nogil:
-    z.head.reason = reason
-    return MQ_PROTOCOL
-
-
-cdef int _pong(Zmtp* z, const uint8_t* context, size_t size) noexcept nogil:
-    cdef uint8_t[7 + CONTEXT_MAX] frame
-    size = size if size < CONTEXT_MAX else CONTEXT_MAX
-    if z.head.ctl.n > CTL_MAX:
-        return MQ_OK
-    frame[0] = FRAME_COMMAND
-    frame[1] = <uint8_t> (5 + size)
-    memcpy(&frame[2], b"\x04PONG", 5)
-    memcpy(&frame[7], context, size)
-    return bytes_append(&z.head.ctl, frame, 7 + size)
-
-
-cdef int _command(
-        Zmtp* z, const uint8_t* at, size_t size, uint8_t* kind, size_t* skip) noexcept nogil:
-    """A whole command. *kind: MSG_SUBSCRIBE or MSG_CANCEL if it is one, the topic behind *skip."""
-    kind[0] = 0
-    if size >= 10 and memcmp(at, b"\x09SUBSCRIBE", 10) == 0:
-        kind[0] = MSG_SUBSCRIBE
-        skip[0] = 10
-    elif size >= 7 and memcmp(at, b"\x06CANCEL", 7) == 0:
-        kind[0] = MSG_CANCEL
-        skip[0] = 7
-    elif size >= 5 and memcmp(at, b"\x04PING", 5) == 0:
-        if size < 7:
-            return _refuse(z, "the peer sent a PING without its time to live")
-        z.head.pings += 1
-        z.head.peer_ttl = load_be16(at + 5) * <uint32_t> 100
-        return _pong(z, at + 7, size - 7)
-    elif size >= 5 and memcmp(at, b"\x04PONG", 5) == 0:
-        z.head.pongs += 1
-    if kind[0] and z.mid_in:
-        return _refuse(z, "the peer sent a subscription in the middle of a message")
-    return MQ_OK
+cdef int _command(Zmtp* z, Msg* out, size_t* n, uint8_t* at, size_t size,
+                  Owner* owner) noexcept nogil:
+    """A whole command: obeyed, or handed out if it is a subscription."""
+    cdef Command command
+    cdef uint8_t[2] header
+    cdef int rc = command_read(&z.head, at, size, z.mid_in, &command)
+    if rc == MQ_OK and command.pong_size and z.head.ctl.n <= CTL_MAX:
+        header[0] = FRAME_COMMAND
+        header[1] = <uint8_t> command.pong_size
+        rc = bytes_append(&z.head.ctl, header, 2)
+        if rc == MQ_OK:
+            rc = bytes_append(&z.head.ctl, command.pong, command.pong_size)
+    if rc == MQ_OK and command.kind:
+        rc = body_slice(&out[n[0]], z.head.pool, at + command.skip, size - command.skip, owner)
+        if rc == MQ_OK:
+            out[n[0]].flags = command.kind
+            n[0] += 1
+    return rc
 
 
 # -- frame headers --------------------------------------------------------------------------------
@@ -113,7 +88,7 @@ cdef inline int _parse(
         size[0] = load_be64(at + 1)
         flags[0] = at[9] & FRAME_MORE
     if size[0] == 0:
-        _refuse(z, "the peer sent a frame of length 0")
+        refuse(&z.head, "the peer sent a frame of length 0")
         return -1
     size[0] -= 1              # it counts the flags
     return 2 if at[0] != 0xff else 10
@@ -123,138 +98,29 @@ cdef inline bint _is_command(Zmtp* z, uint8_t flags) noexcept nogil:
     return flags & FRAME_COMMAND and z.framing == FRAMING_V3
 
 
-cdef int _check_size(Zmtp* z, uint8_t flags, uint64_t size) noexcept nogil:
-    cdef int64_t limit = z.head.max_message_size
-    if size >> 63:
-        return _refuse(z, "the peer announced a frame of 2^63 bytes or more")
-    if limit < 0:
-        return MQ_OK
-    if _is_command(z, flags) and limit < COMMAND_MAX:
-        limit = COMMAND_MAX
-    if size <= <uint64_t> limit:
-        return MQ_OK
-    snprintf(z.head.reason_text, sizeof(z.head.reason_text),
-             "the peer announced a part of %llu bytes, the limit is %lld",
-             <unsigned long long> size, <long long> limit)
-    z.head.reason = z.head.reason_text
-    return MQ_PROTOCOL
+# -- bodies ----------------------------------------------------------------------------------------
 
-
-# -- a body that the input cuts off ---------------------------------------------------------------
-
-cdef Owner* _memory(Zmtp* z, uint8_t flags, uint64_t size, bint copy) noexcept nogil:
-    """For a body that is cut off: what was made ahead for it, a pooled slab that it fills well, or
-    a block of its own that starts small."""
-    cdef Owner* owner
-    cdef uint32_t klass
-    z.room = size
-    if size >= LAND_FROM and z.head.landing != NULL and not _is_command(z, flags):
-        owner = landing_take(z.head.landing, size)
-        if owner != NULL:
-            return owner
-    for klass in range(3):
-        if size <= SLAB_CAPACITY[klass]:
-            if not copy and (klass == 0 or size > SLAB_CAPACITY[klass] // 2):
-                return slab_new(z.head.pool, klass)
-            break
-    z.room = min(size, max(<uint64_t> BODY_FIRST, z.proven))
-    return heap_new(z.head.pool, z.room)
-
-
-cdef int _open(Zmtp* z, uint8_t flags, uint64_t size, bint copy) noexcept nogil:
-    """A body is under way, in the handle or in memory of its own."""
-    cdef Owner* owner
-    msg_init(&z.part)
-    if size <= MSG_INLINE_MAX:
-        z.room = size
-        z.part.size8 = <uint8_t> size
-    else:
-        owner = _memory(z, flags, size, copy)
-        if owner == NULL:
-            return MQ_NOMEM
-        msg_init_ref(&z.part, owner, owner.room if owner.room != NULL else owner_data(owner), size)
-    z.busy = True
+cdef int _open(Zmtp* z, Input* input, uint8_t flags, uint64_t size) noexcept nogil:
+    cdef Landing* landing = <Landing*> NULL if _is_command(z, flags) else z.head.landing
+    cdef int rc = body_open(&z.body, z.head.pool, landing, size, input.copy, False)
     z.flags = flags
-    z.size = size
-    z.got = 0
-    return MQ_OK
-
-
-cdef int _make_room(Zmtp* z) noexcept nogil:
-    """The body's memory is full, the body is not: double it, never beyond the body's size."""
-    cdef uint64_t room = z.room * 2
-    cdef Owner* owner
-    if z.size - z.room < z.room:
-        room = z.size
-    owner = heap_grow(z.part.u.ref.owner, room)
-    if owner == NULL:
-        return MQ_NOMEM
-    z.part.u.ref.owner = owner
-    z.part.u.ref.data = owner_data(owner)
-    z.room = room
-    return MQ_OK
-
-
-cdef int _fill(Zmtp* z, Input* input) noexcept nogil:
-    """Copy what the input has of the body under way."""
-    cdef size_t take
-    while z.got < z.size and input.pos < input.end:
-        if z.got == z.room and _make_room(z):
-            return MQ_NOMEM
-        take = z.room - z.got
-        if take > <size_t> (input.end - input.pos):
-            take = input.end - input.pos
-        memcpy(msg_data(&z.part) + z.got, input.pos, take)
-        z.got += take
-        input.pos += take
-    return MQ_OK
+    return rc if rc else body_fill(&z.body, input)
 
 
 cdef int _finish(Zmtp* z, Msg* out, size_t* n) noexcept nogil:
     """The body under way is complete: hand it out, or obey it."""
-    cdef uint8_t kind = 0
-    cdef size_t skip = 0
+    cdef Msg* part = &z.body.part
     cdef int rc
-    z.proven = max(z.proven, z.size)
     if not _is_command(z, z.flags):
-        z.part.flags = z.flags & FRAME_MORE   # the same bit as MSG_MORE
         z.mid_in = z.flags & FRAME_MORE
-        out[n[0]] = z.part
+        body_take(&z.body, &out[n[0]])
+        out[n[0]].flags = z.flags & FRAME_MORE    # the same bit as MSG_MORE
         n[0] += 1
-        z.busy = False
-        msg_init(&z.part)
         return MQ_OK
-    rc = _command(z, msg_data(&z.part), z.size, &kind, &skip)
-    if rc == MQ_OK and kind:
-        rc = _topic(z, &out[n[0]], msg_data(&z.part) + skip, z.size - skip,
-                    z.part.u.ref.owner if z.part.kind == MSG_REF else <Owner*> NULL, kind)
-        if rc == MQ_OK:
-            n[0] += 1
+    rc = _command(z, out, n, msg_data(part), z.body.size,
+                  part.u.ref.owner if part.kind == MSG_REF else <Owner*> NULL)
     if rc != MQ_NOMEM:
-        z.busy = False
-        msg_close(&z.part)
-    return rc
-
-
-# -- whole frames ---------------------------------------------------------------------------------
-
-cdef int _body(Zmtp* z, Msg* out, uint8_t* at, size_t size, Owner* owner) noexcept nogil:
-    """A body as a handle: inside it, or a slice of owner, or a copy if that is NULL."""
-    if size <= MSG_INLINE_MAX:
-        msg_init_inline(out, at, size)
-        return MQ_OK
-    if owner == NULL:
-        return msg_init_copy(out, z.head.pool, at, size)
-    owner_retain(owner)
-    msg_init_ref(out, owner, at, size)
-    return MQ_OK
-
-
-cdef int _topic(
-        Zmtp* z, Msg* out, uint8_t* at, size_t size, Owner* owner, uint8_t kind) noexcept nogil:
-    cdef int rc = _body(z, out, at, size, owner)
-    if rc == MQ_OK:
-        out.flags = kind
+        body_drop(&z.body)
     return rc
 
 
@@ -263,31 +129,22 @@ cdef int _frame(
     """A frame whose header is behind us. Moves input past what there is of its body."""
     cdef uint8_t* at = input.pos
     cdef Owner* owner = <Owner*> NULL if input.copy else input.slab
-    cdef uint8_t kind = 0
-    cdef size_t skip = 0
-    cdef int rc = _check_size(z, flags, size)
+    cdef int rc = body_check(&z.head, size, _is_command(z, flags))
     if rc:
         return rc
     if size > <uint64_t> (input.end - at):
-        rc = _open(z, flags, size, input.copy)
-        return rc if rc else _fill(z, input)
-    if not _is_command(z, flags):
-        rc = _body(z, &out[n[0]], at, size, owner)
-        if rc:
-            return rc
-        z.mid_in = flags & FRAME_MORE
-        out[n[0]].flags = flags & FRAME_MORE
-        n[0] += 1
+        return _open(z, input, flags, size)
+    if _is_command(z, flags):
+        rc = _command(z, out, n, at, size, owner)
     else:
-        rc = _command(z, at, size, &kind, &skip)
-        if rc == MQ_OK and kind:
-            rc = _topic(z, &out[n[0]], at + skip, size - skip, owner, kind)
-            if rc == MQ_OK:
-                n[0] += 1
-        if rc:
-            return rc
-    input.pos = at + size
-    return MQ_OK
+        rc = body_slice(&out[n[0]], z.head.pool, at, size, owner)
+        if rc == MQ_OK:
+            z.mid_in = flags & FRAME_MORE
+            out[n[0]].flags = flags & FRAME_MORE
+            n[0] += 1
+    if rc == MQ_OK:
+        input.pos = at + size
+    return rc
 
 
 cdef int _held(Zmtp* z, Input* input, Msg* out, size_t* n) noexcept nogil:
@@ -304,7 +161,7 @@ cdef int _held(Zmtp* z, Input* input, Msg* out, size_t* n) noexcept nogil:
             return MQ_PROTOCOL
         if length:
             rc = _frame(z, input, flags, size, out, n)
-            if rc == MQ_NOMEM and not z.busy:
+            if rc == MQ_NOMEM and not z.body.busy:
                 input.pos -= 1                # nothing happened: the last byte comes again
             else:
                 z.n_hold = 0
@@ -333,9 +190,9 @@ cdef int _decode(Codec* self, Input* input, Msg* out, size_t cap, size_t* n) noe
         n[0] = 1
     while n[0] < cap:
         at = input.pos
-        if z.busy:
-            rc = _fill(z, input)
-            if rc == MQ_OK and z.got < z.size:
+        if z.body.busy:
+            rc = body_fill(&z.body, input)
+            if rc == MQ_OK and z.body.got < z.body.size:
                 return MQ_NEED_DATA
             if rc == MQ_OK:
                 rc = _finish(z, out, n)
@@ -363,7 +220,7 @@ cdef int _decode(Codec* self, Input* input, Msg* out, size_t cap, size_t* n) noe
             else:
                 input.pos = at + length
                 rc = _frame(z, input, flags, size, out, n)
-                if rc == MQ_NOMEM and not z.busy:
+                if rc == MQ_NOMEM and not z.body.busy:
                     input.pos = at            # nothing happened: the caller may try again
         if rc:
             return rc
@@ -372,19 +229,81 @@ cdef int _decode(Codec* self, Input* input, Msg* out, size_t cap, size_t* n) noe
 
 cdef int _direct(Codec* self, uint8_t** at, size_t* room, uint64_t* size) noexcept nogil:
     cdef Zmtp* z = <Zmtp*> self
-    room[0] = 0
-    size[0] = z.size
-    if not z.busy or z.size - z.got < DIRECT_MIN:
-        return MQ_OK
-    if z.got == z.room and _make_room(z):
-        return MQ_NOMEM
-    at[0] = msg_data(&z.part) + z.got
-    room[0] = z.room - z.got
-    return MQ_OK
+    size[0] = z.body.size
+    return body_direct(&z.body, at, room)
 
 
 cdef void _filled(Codec* self, size_t n) noexcept nogil:
-    (<Zmtp*> self).got += n
+    (<Zmtp*> self).body.got += n
+
+
+# -- out -------------------------------------------------------------------------------------------
+
+cdef size_t _head(
+        Codec* self, uint8_t* at, const Msg* part, size_t size, uint64_t* mask) noexcept nogil:
+    cdef Zmtp* z = <Zmtp*> self
+    cdef const uint8_t* name = NULL
+    cdef size_t name_size = 0
+    cdef uint8_t flags = part.flags & MSG_MORE
+    cdef size_t n = 2
+    mask[0] = 0
+    if part.flags & MSG_CONTROL:
+        flags = 0
+        if z.subscribes or z.head.config.groups:
+            flags = FRAME_COMMAND
+            name = <const uint8_t*> interest_name(&z.head, part.flags & MSG_SUBSCRIBE)
+            name_size = name[0] + 1
+        else:
+            name = b"\x01" if part.flags & MSG_SUBSCRIBE else b"\x00"
+            name_size = 1
+        size += name_size
+    if z.framing == FRAMING_V1:               # the length counts the flags
+        if size < 254:
+            at[0] = <uint8_t> (size + 1)
+            at[1] = flags
+        else:
+            at[0] = 0xff
+            store_be64(at + 1, size + 1)
+            at[9] = flags
+            n = 10
+    elif size <= 255:
+        at[0] = flags
+        at[1] = <uint8_t> size
+    else:
+        at[0] = flags | FRAME_LONG
+        store_be64(at + 1, size)
+        n = 9
+    if name_size:
+        memcpy(at + n, name, name_size)
+    return n + name_size
+
+
+cdef void _frame_out(const Codec* self, const uint8_t* at, Frame* out) noexcept nogil:
+    cdef uint8_t flags
+    if (<const Zmtp*> self).framing == FRAMING_V1:
+        out.header = 10 if at[0] == 0xff else 2
+        out.size = (load_be64(at + 1) if at[0] == 0xff else at[0]) - 1
+        flags = at[out.header - 1]
+    else:
+        flags = at[0]
+        out.header = 9 if flags & FRAME_LONG else 2
+        out.size = load_be64(at + 1) if flags & FRAME_LONG else at[1]
+    out.mask = 0
+    out.more = flags & FRAME_MORE
+
+
+cdef inline size_t _small(Codec* self, uint8_t* at, const Msg* part) noexcept nogil:
+    at[0] = part.flags & MSG_MORE
+    at[1] = part.size8
+    memcpy(at + 2, part.u.inl, MSG_INLINE_MAX)    # a fixed size; what follows covers the excess
+    return 2 + <size_t> part.size8
+
+
+cdef int _encode(
+        Codec* self, Batch* batch, YPipe* src, int64_t* msgs, int64_t* body) noexcept nogil:
+    if (<Zmtp*> self).framing == FRAMING_V1:
+        return encode_all(self, batch, src, msgs, body)
+    return encode_loop(self, batch, src, msgs, body, _small)
 
 
 # -- the table ------------------------------------------------------------------------------------
@@ -395,8 +314,7 @@ cdef int _init(Codec* self) noexcept nogil:
 
 cdef void _fini(Codec* self) noexcept nogil:
     cdef Zmtp* z = <Zmtp*> self
-    msg_close(&z.part)
-    z.busy = False
+    body_drop(&z.body)
     bytes_fini(&z.frame)
     bytes_fini(&self.ctl)
     bytes_fini(&self.peer.routing_id)
@@ -430,9 +348,12 @@ _OPS.feed = greeting_feed
 _OPS.decode = _decode
 _OPS.direct = _direct
 _OPS.filled = _filled
-_OPS.encode = zmtp_encode
-_OPS.encode_one = zmtp_encode_one
+_OPS.encode = _encode
+_OPS.encode_one = encode_one
 _OPS.ping = _ping
+_OPS.finish = NULL
+_OPS.head = _head
+_OPS.frame = _frame_out
 
 
 cdef const CodecOps* zmtp_ops() noexcept nogil:

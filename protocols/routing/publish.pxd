@@ -42,6 +42,10 @@ cdef int pub_subscribe(Publisher* pub, Pipe* pipe, const uint8_t* topic, size_t 
 cdef int pub_cancel(Publisher* pub, Pipe* pipe, const uint8_t* topic, size_t size) noexcept nogil
 # Takes one subscription of a peer away, its topic in pub.path[0..*size): bits; SUB_NOTHING: none.
 cdef int pub_strip(Publisher* pub, Pipe* pipe, size_t* size) noexcept nogil
+# All that want exactly this topic into hits. Status.
+cdef int pub_exactly(Publisher* pub, const uint8_t* topic, size_t size) noexcept nogil
+# A copy of the message to each in hits; returns as PatternOps.send.
+cdef int pub_give(Publisher* pub, Msg* parts, size_t n) noexcept nogil
 cdef int pub_send(Pattern* self, Msg* parts, size_t n) noexcept nogil
 cdef int64_t pub_subscribers(Publisher* pub, const uint8_t* topic, size_t size) noexcept nogil
 cdef int pub_set_option(Publisher* pub, const char* name, int64_t number) noexcept nogil

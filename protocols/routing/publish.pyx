@@ -201,6 +201,18 @@ cdef inline int pub_hit(Publisher* pub, Pipe* pipe) noexcept nogil:
     return targets_hit(&pub.hits, pipe)
 
 
+cdef int pub_only(Publisher* pub, uint64_t value) noexcept nogil:
+    if not is_set(value):
+        return targets_hit(&pub.hits, as_pipe(value))
+    return targets_hit_all(&pub.hits, &as_set(value).at[0], as_set(value).n)
+
+
+cdef int pub_exactly(Publisher* pub, const uint8_t* topic, size_t size) noexcept nogil:
+    cdef uint64_t* value = topics_find(&pub.index, topic, size)
+    pub.hits.n = 0
+    return MQ_OK if value == NULL else pub_only(pub, value[0])
+
+
 cdef int pub_collect(Publisher* pub, const uint8_t* topic, size_t size) noexcept nogil:
     """All that subscribed to a prefix of topic into `hits`, each once. Status."""
     cdef Walk w
@@ -214,9 +226,7 @@ cdef int pub_collect(Publisher* pub, const uint8_t* topic, size_t size) noexcept
     value = walk_next(&w)
     following = walk_next(&w) if value else 0
     if value and not following:          # one topic only: nobody is in it twice
-        if not is_set(value):
-            return targets_hit(&pub.hits, as_pipe(value))
-        return targets_hit_all(&pub.hits, &as_set(value).at[0], as_set(value).n)
+        return pub_only(pub, value)
     pub.round += 1
     while value and rc == MQ_OK:
         if is_set(value):
@@ -234,10 +244,13 @@ cdef int pub_collect(Publisher* pub, const uint8_t* topic, size_t size) noexcept
 
 cdef int pub_send(Pattern* self, Msg* parts, size_t n) noexcept nogil:
     cdef Publisher* pub = <Publisher*> self
-    cdef uint32_t i
     cdef int rc = pub_collect(pub, msg_data(&parts[0]), msg_size(&parts[0]))
-    if rc:
-        return rc
+    return rc if rc else pub_give(pub, parts, n)
+
+
+cdef int pub_give(Publisher* pub, Msg* parts, size_t n) noexcept nogil:
+    cdef uint32_t i
+    cdef int rc
     if n > 1:
         for i in range(pub.hits.n):
             if pub.hits.at[i].out.conflate:
@@ -249,7 +262,7 @@ cdef int pub_send(Pattern* self, Msg* parts, size_t n) noexcept nogil:
         if rc:
             return rc
     if pub.hits.n == 0:
-        self.host.unmatched += 1
+        pub.head.host.unmatched += 1
     if pub.cut:
         pub_cut(pub, parts_size(parts, n))
     targets_send(&pub.hits, parts, n, False)

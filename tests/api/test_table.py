@@ -22,14 +22,15 @@ recv_parts recv_msg recv_into recv_many recv_batch wait_peers close""".split()
 PLAIN = """peers stats events explain fileno messages batches __iter__ __aiter__ __enter__ __exit__
     __aenter__ __aexit__""".split()
 OWN = {"req": ["request", "request_msg"], "router": ["send_to"], "pub": ["wait_subscribers"],
-       "xpub": ["wait_subscribers"]}
+       "xpub": ["wait_subscribers"], "radio": ["wait_subscribers"]}
 ERRORS = """Error Timeout SendTimeout RecvTimeout WaitTimeout ConnectTimeout SocketClosed
 ContextClosed Forked StateError NotSubscribed UsageError NotSupported AddressError
 UnknownTransport BindError AddressInUse AddressNotAvailable AddressDenied PeerError NoSuchPeer
 PeerGone HandshakeFailed RemoteRefused OptionError MessageTooLarge PluginError""".split()
-NAMES = """Context Socket Pair Dealer Push Pull XSub Req Rep Router Pub XPub Sub Message Batch
-Pinned Endpoint Peer Stats PeerStats CloseReport Event EventStream Device DeviceStats Ready
-PluginInfo socket poll apoll device empty transports resolvers patterns __version__""".split()
+NAMES = """Context Socket Pair Dealer Push Pull XSub Req Rep Router Pub XPub Sub Radio Dish
+Message Batch Pinned Endpoint Peer Stats PeerStats CloseReport Event EventStream Device DeviceStats
+Ready PluginInfo socket poll apoll device empty transports filters resolvers patterns
+__version__""".split()
 
 
 def members(name):
@@ -68,8 +69,8 @@ def test_stub_tells_the_truth(pattern):
     stub = members(cls.__name__)
     for name in stub:
         assert hasattr(cls, name), f"{name} is only in the stub"
-    sends = pattern not in ("pull", "sub")
-    receives = pattern not in ("push", "pub")
+    sends = pattern not in ("pull", "sub", "dish")
+    receives = pattern not in ("push", "pub", "radio")
     assert ("send" in stub, "recv_msg" in stub) == (sends, receives)
     assert ("recv" in stub) == (receives and pattern != "router")
     for name in TWINS + PLAIN + OWN.get(pattern, []):
@@ -104,9 +105,11 @@ def test_stub_annotates_everything():
 def test_stub_options_are_the_table():
     fields = members("Options")
     rows = [row for row in options.TABLE if not row.patterns]
+    tls = members("TlsOptions")
+    assert list(tls) == [row.name for row in registry.filter_options("tls")]
     base = members("EndpointOptions")
-    assert list(base) == [row.name for row in rows if "endpoint" in row.scope]
-    assert set(fields) == {row.name for row in rows}
+    assert list(base) == [*tls, *(row.name for row in rows if "endpoint" in row.scope)]
+    assert set(fields) == {row.name for row in rows} | set(tls)
 
 
 def test_every_public_name_is_in_the_stub():

@@ -231,3 +231,25 @@ def test_bad_input_ends_both_ways(url):
 def test_wrong_arguments_have_their_own_status(args):
     status, _, err = run(*mq("cat", *args))
     assert status == 2 and err and "Traceback" not in err
+
+
+@pytest.mark.parametrize("where", ["tcp", "udp"])
+def test_groups(start, where):
+    bound = ("--bind", f"{where}://127.0.0.1:0")
+    dish = start(*mq("cat", "dish", *bound, "-g", "a", "-g", "b", "-n", 2))
+    url = listening(dish)
+    for group in ("c", "b", "a"):
+        wanted = 0 if group == "c" and where == "tcp" else 1      # nobody joins it
+        status, _, err = run(*mq("cat", "radio", url, "-g", group, "-d", group, "-w", wanted))
+        assert status == 0, err
+    status, out, _ = dish.result()
+    assert (status, sorted(out.split())) == (0, ["a", "b"])
+
+
+def test_groups_are_for_radio_and_dish():
+    for words, text in (
+        (("push", "-g", "a"), "--group is for radio and dish"),
+        (("radio", "-g", "a", "-g", "b"), "a radio sends to one --group"),
+    ):
+        status, _, err = run(*mq("cat", *words, "tcp://127.0.0.1:1"))
+        assert status == 2 and text in err

@@ -10,6 +10,8 @@ from programs import mq, run
 import mqcore
 
 COMMANDS = [
+    ("plugin",),
+    ("plugin", "new"),
     (),
     ("cat",),
     ("device",),

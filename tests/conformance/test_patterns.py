@@ -53,3 +53,11 @@ class TestXPub(PatternSuite):
 
 class TestXSub(TestXPub):
     pattern, partner = "xsub", "xpub"
+
+
+class TestRadio(PatternSuite):
+    pattern, partner = "radio", "dish"
+
+
+class TestDish(PatternSuite):
+    pattern, partner = "dish", "radio"

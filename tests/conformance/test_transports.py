@@ -1,8 +1,5 @@
 """Every built-in transport passes the suite that anybody's must. A new one is three lines."""
 
-import re
-from pathlib import Path
-
 import pytest
 
 from mqcore.spi.filter import FilterSession, StreamFilter
@@ -28,24 +25,12 @@ class TestInproc(TransportSuite):
     url = staticmethod(lambda tmp_path: f"inproc://{tmp_path}")
 
 
-README = Path(__file__).parents[2] / "transports" / "README.md"
-
-
-class TestSmallest(TransportSuite):
-    """The one that is written out in transports/README.md."""
-
-    scheme = "fixed"
-    url = staticmethod(lambda tmp_path: f"fixed://{tmp_path}")
-
-    @pytest.fixture
-    def mq_installed(self):
-        scope = {}
-        exec(re.search(r"```python\n(.*?)```", README.read_text(), re.S).group(1), scope)
-        with installed("transport", scope["transport"]):
-            yield
-
-    def gaps(self):
-        return {**super().gaps(), "processes": "it is installed in this one only"}
+class TestWs(TransportSuite):
+    scheme = "ws"
+    bad = ("", "nothing", "127.0.0.1:x", "127.0.0.1:70000/x", ("*:5/x", "connect"),
+           "127.0.0.1:1/#x")
+    url = staticmethod(lambda tmp_path: "ws://127.0.0.1:0/a/path")
+    wildcard = staticmethod(lambda tmp_path: "ws://127.0.0.1:*")
 
 
 class Plain(StreamFilter):

@@ -63,14 +63,17 @@ def inputs(corpus: list[bytes], seed: int) -> Iterator[bytes]:
                 pool[rng.randrange(len(corpus), len(pool))] = data
 
 
-def main(targets: dict[str, Callable[[bytes], None]]) -> None:
+def main(targets: dict[str, Callable[[bytes], None]],
+         seeds: dict[str, list[bytes]] | None = None) -> None:
+    """seeds: of each target, for those that have no corpus."""
     parser = argparse.ArgumentParser()
     parser.add_argument("target", choices=targets)
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--seed", type=int, default=1)
     asked = parser.parse_args()
     end, count = time.monotonic() + asked.seconds, 0
-    for data in inputs(read_corpus(asked.target), asked.seed):
+    corpus = seeds[asked.target] if seeds else read_corpus(asked.target)
+    for data in inputs(corpus, asked.seed):
         if time.monotonic() > end:
             break
         try:

@@ -17,9 +17,11 @@ GREETING = VECTORS["zmtp31_greeting_full_null"]
 GREETING_30 = GREETING[:11] + b"\0" + GREETING[12:]
 SIGNATURE = GREETING[:10]
 NUMBERS = {"PAIR": 0, "PUB": 1, "SUB": 2, "REQ": 3, "REP": 4, "DEALER": 5, "ROUTER": 6, "PULL": 7,
-           "PUSH": 8, "XPUB": 9, "XSUB": 10}
+           "PUSH": 8, "XPUB": 9, "XSUB": 10, "RADIO": 14,
+           "DISH": 15}
 PEER_OF = {"pair": "PAIR", "req": "REP", "rep": "REQ", "dealer": "DEALER", "router": "DEALER",
-           "push": "PULL", "pull": "PUSH", "pub": "SUB", "sub": "PUB", "xpub": "SUB", "xsub": "PUB"}
+           "push": "PULL", "pull": "PUSH", "pub": "SUB", "sub": "PUB", "xpub": "SUB", "xsub": "PUB",
+           "radio": "DISH", "dish": "RADIO"}
 MORE, LONG, COMMAND = 1, 2, 4
 
 

@@ -12,8 +12,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 # folder -> the package that it is when installed
-FOLDERS = {"mqcore": "mqcore", "transports": "mqcore.transports", "protocols": "mqcore.protocols",
-           "resolvers": "mqcore.resolvers"}
+FOLDERS = {"mqcore": "mqcore", "transports": "mqcore.transports", "protocols": "mqcore.protocols"}
 CODE = {".py", ".pyi", ".pyx", ".pxd"}
 CYTHON = {".pyx", ".pxd"}
 

@@ -8,23 +8,24 @@ none at all.
 
 from __future__ import annotations
 
+from mqcore.base.strangers import stranger
 from mqcore.wire.handshake.mechanism import Mechanism, Refused, printable
 
 SIZE = 64
-HTTP = (b"GET ", b"POST", b"HEAD", b"PUT ", b"DELE", b"OPTI", b"PATC", b"CONN", b"TRAC", b"PRI ",
-        b"HTTP")
+HINTS = {
+    "TLS": ": put tls+ before the transport here, or take it off there",
+    "HTTP or WebSocket": ": for WebSocket put ws+ before the transport here",
+    "zstd": ": put zstd+ before the transport here, or take it off there",
+}
 OLD_SERVED = "the peer speaks ZMTP {}, which knows no {} mechanism"
 
 
 def name_stranger(data: bytes) -> str:
-    """Bytes that are no ZMTP: a reason that says whose they may be."""
-    if data[:2] == b"\x16\x03":
-        return "the peer speaks TLS, not ZMTP"
-    if any(known.startswith(data[:4]) for known in HTTP):
-        return "the peer speaks HTTP, not ZMTP"
-    if data[:2] == b"SS":
-        return "the peer speaks SSH, not ZMTP"
-    return "the peer does not speak ZMTP"
+    """Bytes that are no ZMTP: a reason that says whose they may be, and what to do."""
+    name = stranger(data)
+    if name in ("", "ZMTP"):  # the other: it begins like one, and goes on as none
+        return "the peer does not speak ZMTP"
+    return f"the peer speaks {name}, not ZMTP{HINTS.get(name, '')}"
 
 
 class Greeting:

@@ -201,3 +201,28 @@ def test_the_rendered_stub_is_python():
     assert set(classes["Options"]) == set(CORE) and set(classes["EndpointOptions"]) == PER_LINK
     assert classes["Options"]["linger"] == "float | None"
     assert classes["Options"]["wire"] == "Literal['zmtp', 'sp'] | None"
+
+
+def test_rows_with_a_range_of_their_own():
+    class Colour:
+        pass
+
+    rows = rows_of([("shade", "choice", "dark", "s", ("dark", "light")),
+                    ("colour", "object", None, "c", (Colour, int)),
+                    ("word", "secret", None, "w")])
+    assert options.parse_query([("shade", "light")], extra=rows) == {"shade": "light"}
+    with pytest.raises(OptionError, match="one of 'dark', 'light'"):
+        validate("shade", "grey", extra=rows)
+    colour = Colour()
+    assert validate("colour", colour, extra=rows) is colour
+    assert validate("colour", None, extra=rows) is None
+    with pytest.raises(OptionError, match=r"Colour or builtins\.int, not 'red'"):
+        validate("colour", "red", extra=rows)
+    assert validate("word", "hush", extra=rows, scope="endpoint") == "hush"
+    for name in ("colour", "word"):
+        with pytest.raises(OptionError, match="cannot be set per url"):
+            options.parse_query([(name, "x")], extra=rows)
+    with pytest.raises(OptionError, match="lacks its range"):
+        rows_of([("x", "choice", "a", "")])
+    table = options.render_table(rows)
+    assert "| `shade`* | dark or light |" in table and "| `word`* | text or none |" in table

@@ -3,7 +3,9 @@
 import importlib
 
 import pytest
-from mqcore.testing.pattern_bench import Bench, Refused, Status
+from mqcore.testing.pattern_bench import Bench, Refused, Status, altered
+
+from mqcore.spi.zmtp import TYPES
 
 # name: ZMTP number, SP number, peers
 TABLE = {
@@ -18,6 +20,8 @@ TABLE = {
     "push": (8, 0x50, {"pull"}),
     "xpub": (9, 0x20, {"sub", "xsub"}),
     "xsub": (10, 0x21, {"pub", "xpub"}),
+    "radio": (14, -1, {"dish"}),
+    "dish": (15, -1, {"radio"}),
 }
 SEND, RECV = 1, 2
 
@@ -99,3 +103,57 @@ def test_flags_of_the_sender_do_not_reach_us(name, flag):
         b.attach().put(b"id", b"body", control=flag)
         assert b.recv_flags() == [(b"id", 1), (b"body", 0)]
         b.check()
+
+
+# -- judging what comes through the door -------------------------------------------------------
+
+OPERATIONS = ("init", "fini", "set_option", "attach", "detach", "hangup", "readable", "writable",
+              "send", "recv", "query")
+
+
+@every
+def test_the_built_in_ones_have_no_faults(name):
+    assert load(name).faults() == []
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_a_missing_operation_is_a_fault(operation):
+    fault, = altered(load("push"), without=operation).faults()
+    assert fault == f"lacks the operation {operation} (NULL)"
+
+
+BAD = {
+    "flags": ({"flags": SEND | 1 << 20}, "flags that this mqcore does not know"),
+    "useless": ({"flags": 4}, "neither sends nor receives"),
+    "size": ({"size": 8}, "must start with a Pattern"),
+    "name": ({"name": "Push It"}, "has the name 'Push It'"),
+    "none": ({"peers": None}, "None"),
+    "type": ({"zmtp": "TWO WORDS", "number": -1, "peers": ()}, "no Socket-Type"),
+    "long": ({"zmtp": "X" * 24, "number": -1, "peers": ()}, "up to 23"),
+    "number": ({"number": 3}, "PUSH has number 3, which is 8"),
+    "own-number": ({"zmtp": "LANES", "number": 8, "peers": ()}, "not in ZMTP 2.0"),
+    "peer": ({"zmtp": "LANES", "number": -1, "peers": ("pull",)},
+             "names the peer 'pull', which would refuse it: a PULL takes PUSH, this announces "
+             "LANES"),
+    "peers": ({"peers": (7,)}, "peers that are no names"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_facts_that_contradict_each_other(case):
+    change, text = BAD[case]
+    fault, = altered(load("push"), **change).faults()
+    assert text in fault
+
+
+def test_own_types_need_no_number():
+    fine = altered(load("push"), name="lanes", zmtp="LANES", number=-1, peers=("sticky",))
+    assert fine.faults() == [] and fine.kind == "LANES"
+    assert altered(load("push"), zmtp="", number=-1, peers=()).kind == "push"
+
+
+def test_the_table_of_types_is_the_patterns_own():
+    for name in TABLE:
+        plugin = load(name)
+        number, taken = TYPES[plugin.zmtp]
+        assert number == plugin.number and set(taken) == {p.upper() for p in plugin.peers}

@@ -4,9 +4,9 @@ import os
 import select
 
 import pytest
-from mqcore.resolvers.file import SIZE_MAX, FolderWatch, resolver
 
 from mqcore.errors import AddressError
+from mqcore.resolvers.file import SIZE_MAX, FolderWatch, resolver
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The program in resolvers/README.md is run, so that it stays true."""
+"""The program in mqcore/resolvers/README.md is run, so that it stays true."""
 
 import http.server
 import json
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from doors import plugged
 
-README = Path(__file__).parents[3] / "resolvers" / "README.md"
+README = Path(__file__).parents[3] / "mqcore" / "resolvers" / "README.md"
 
 
 def consul():

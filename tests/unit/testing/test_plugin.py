@@ -153,3 +153,12 @@ def test_importing_the_plugin_is_cheap():
                           timeout=60)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "['mqcore.testing', 'mqcore.testing.plugin']"
+
+
+def test_the_library_looks_the_same_under_pytest(run):
+    """pytest rewrites the modules of a package that brings a plug-in."""
+    rc, out = run("""
+def test_names():
+    assert [name for name in mq.__all__ if not name.isidentifier()] == []
+""")
+    assert rc == 0, out

@@ -131,17 +131,36 @@ def test_an_option_claimed_twice_is_refused_naming_both(install, transports):
 
 
 def test_patterns_carry_the_abi_of_their_header():
+    from mqcore.spi.python_pattern import PYTHON_PATTERN_ABI
+
+    assert registry.PYTHON_PATTERN_ABI == PYTHON_PATTERN_ABI
     text = (registry.__file__.rsplit("/", 1)[0]) + "/pattern.pxd"
     with open(text) as header:
-        assert f"PATTERN_ABI = {registry.PATTERN_ABI}\n" in header.read()
+        assert f"PATTERN_ABI = {registry.PATTERN_ABI} " in header.read()
+
+
+PATTERN = """
+from mqcore.spi.python_pattern import Pattern
+class pattern(Pattern):
+    "what it does"
+    abi = 1
+    name = {name!r}
+    receives = True
+    options = {rows}
+"""
+
+
+def pattern_of(name, rows=()):
+    return PATTERN.format(name=name, rows=repr(tuple(rows)))
 
 
 def test_a_pattern_plugin(install):
     patterns = Registry("pattern", "mqcore.protocols", registry.PATTERN_ABI)
-    install("mq-pat", "talk", "class pattern:\n abi = 1\n name = 'talk'\n peers = ('talk',)\n"
-            " options = (('loud', 'bool', True, 'shout'),)\n doc = 'd'\n",
+    install("mq-pat", "talk", pattern_of("talk", [("loud", "bool", True, "shout")]),
             "mqcore.protocols", "pattern")
     assert patterns.find("talk").name == "talk"
+    info, = [i for i in patterns.infos() if i.name == "talk"]
+    assert (info.doc, info.refused, info.distribution) == ("what it does", "", "mq-pat")
     row, = patterns.options("talk")
     assert row.patterns == ("talk",) and row.scope == ("socket",)
     assert options.validate("loud", False, extra=[row], pattern="talk") is False
@@ -149,16 +168,68 @@ def test_a_pattern_plugin(install):
 
 def test_a_pattern_may_restate_the_cores_row_about_it(install):
     patterns = Registry("pattern", "mqcore.protocols", registry.PATTERN_ABI)
-    install("mq-req", "req2", "class pattern:\n abi = 1\n name = 'req2'\n peers = ()\n"
-            " options = (('strict', 'bool', False, 'the same'),)\n", "mqcore.protocols", "pattern")
+    install("mq-req", "req2", pattern_of("req2", [("strict", "bool", False, "the same")]),
+            "mqcore.protocols", "pattern")
     assert patterns.find("req2")
+
+
+BAD_PATTERNS = {
+    "import": ("import no_such_module_here", "does not import .*no_such_module_here"),
+    "abi-missing": (pattern_of("bad").replace("abi = 1", "pass"), "has no attribute 'abi'"),
+    "abi-new": (pattern_of("bad").replace("abi = 1", "abi = 99"),
+                "was made for ABI 99, this mqcore has 1; update mqcore"),
+    "other": ("class pattern: abi = 1", "is no pattern .*does not derive from .*Pattern"),
+    "object": ("class P: abi = 1\npattern = P()", "is no pattern .neither a class derived"),
+    "name": (pattern_of("other"), "calls itself 'other'"),
+    "route": (pattern_of("bad") + "    sends = True\n", "it sends, but has no route"),
+    "useless": (pattern_of("bad") + "    receives = False\n", "neither sends nor receives"),
+    "peer": (pattern_of("bad") + "    peers = ('push',)\n",
+             "names the peer 'push', which would refuse it: a PUSH takes PULL, this announces "
+             "nothing; update mq-bad"),
+    "twice": (pattern_of("bad") + "    zmtp, number = 'PULL', 8\n",
+              "says that PULL has number 8, which is 7"),
+    "operation": ("from mqcore.testing.pattern_bench import altered\n"
+                  "from mqcore.protocols.push import pattern\n"
+                  "pattern = altered(pattern, name='bad', without='recv')",
+                  r"lacks the operation recv \(NULL\); update mq-bad"),
+    "table-abi": ("from mqcore.testing.pattern_bench import altered\n"
+                  "from mqcore.protocols.push import pattern\n"
+                  "pattern = altered(pattern, name='bad', abi=0)",
+                  "was made for ABI 0, this mqcore has .*; update mq-bad"),
+    "option": (pattern_of("bad", [("prio", "bytes", b"", "")]), "both claim the option 'prio'"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_PATTERNS)
+def test_a_bad_pattern_is_refused_and_harms_no_other(install, case):
+    patterns = Registry("pattern", "mqcore.protocols", registry.PATTERN_ABI)
+    text, message = BAD_PATTERNS[case]
+    install("mq-bad", "bad", text, "mqcore.protocols", "pattern")
+    install("mq-fine", "fine", pattern_of("fine"), "mqcore.protocols", "pattern")
+    for _ in range(2):
+        with pytest.raises(PluginError, match=message) as caught:
+            patterns.find("bad")
+        assert "mq-bad 2.5" in str(caught.value) and caught.value.remedy
+    assert patterns.find("fine").kind == "fine" and patterns.find("push").kind == "PUSH"
+
+
+def test_a_pattern_claimed_twice_is_refused_naming_both(install):
+    patterns = Registry("pattern", "mqcore.protocols", registry.PATTERN_ABI)
+    install("mq-one", "twin", pattern_of("twin"), "mqcore.protocols", "pattern")
+    install("mq-two", "push", pattern_of("push"), "mqcore.protocols", "pattern")
+    install("mq-two", "twin", pattern_of("twin"), "mqcore.protocols", "pattern")
+    with pytest.raises(PluginError, match="twin' is claimed by mq-.* and mq-"):
+        patterns.find("twin")
+    with pytest.raises(PluginError, match="push' is claimed by .*mqcore"):
+        patterns.find("push")
+    assert patterns.find("pull")
 
 
 def test_a_row_that_patterns_share_names_them_all(install):
     patterns = Registry("pattern", "mqcore.protocols.test", registry.PATTERN_ABI)
     for name in ("one", "two", "bad"):
-        install(f"mq-{name}", name, f"class pattern:\n abi = {1 + (name == 'bad')}\n"
-                f" name = {name!r}\n peers = ()\n options = (('probe', 'bool', False, 'd'),)\n",
+        text = pattern_of(name, [("probe", "bool", False, "d")])
+        install(f"mq-{name}", name, text.replace("abi = 1", f"abi = {1 + (name == 'bad')}"),
                 "mqcore.protocols.test", "pattern")
     row, = patterns.all_options()
     assert row.name == "probe" and row.patterns == ("one", "two")

@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mqcore.errors import AddressError, UsageError
@@ -88,6 +88,8 @@ def test_render_is_the_reverse_of_parse(address, transport):
     assert (url.address, url.transport, url.filters) == (address, transport, ("ws",))
 
 
+@example(b"[.\x01")
+@example(b";[:\x01")
 @given(st.binary(min_size=1).filter(lambda b: 0 not in b))
 def test_file_names_of_any_bytes(raw):
     name = raw.decode("utf-8", "surrogateescape")

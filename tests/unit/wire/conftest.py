@@ -12,15 +12,16 @@ FITS = {
     "PAIR": ("PAIR",), "PUB": ("SUB", "XSUB"), "SUB": ("PUB", "XPUB"), "REQ": ("REP", "ROUTER"),
     "REP": ("REQ", "DEALER"), "DEALER": ("REP", "DEALER", "ROUTER"),
     "ROUTER": ("REQ", "DEALER", "ROUTER"), "PULL": ("PUSH",), "PUSH": ("PULL",),
-    "XPUB": ("SUB", "XSUB"), "XSUB": ("PUB", "XPUB"),
+    "XPUB": ("SUB", "XSUB"), "XSUB": ("PUB", "XPUB"), "RADIO": ("DISH",), "DISH": ("RADIO",),
 }
 NUMBERS = {name: i for i, name in enumerate(FITS)}
-NUMBERS |= {"PULL": 7, "PUSH": 8, "XPUB": 9, "XSUB": 10}
+NUMBERS |= {"PULL": 7, "PUSH": 8, "XPUB": 9, "XSUB": 10, "RADIO": 14, "DISH": 15}
 
 
 def make_probe(pattern="PAIR", **more):
     more.setdefault("announce_id", pattern in ("REQ", "DEALER", "ROUTER"))
     more.setdefault("publishes", pattern in ("PUB", "XPUB"))
+    more.setdefault("groups", pattern in ("RADIO", "DISH"))
     return Probe(pattern, FITS[pattern], number=NUMBERS[pattern], **more)
 
 

@@ -69,6 +69,13 @@ def test_ready_of(probe, greeting, vectors, pattern):
     assert ours.feed(greeting())[2].endswith(vectors[f"zmtp31_ready_{pattern}"])
 
 
+@pytest.mark.parametrize("pattern", ["radio", "dish"])
+def test_ready_of_those_with_groups(probe, greeting, vectors, pattern):
+    ours = probe(pattern.upper())
+    ours.start()
+    assert ours.feed(greeting())[2].endswith(vectors[f"draft_ready_{pattern}"])
+
+
 def test_ready_with_identity_and_metadata(probe, greeting, vectors):
     ours = probe("ROUTER", routing_id=b"rt1")
     ours.start()
@@ -208,7 +215,10 @@ def test_tolerated(probe, greeting, ready, text):
     (b"GET / HTTP/1.1", 2, "HTTP"),
     (b"POST / HTTP/1.1", 2, "HTTP"),
     (b"HTTP/1.1 400 Bad Request", 2, "HTTP"),
-    (b"\x16\x03\x01\x02\x00", 2, "TLS"),
+    (b"GET /chat HTTP/1.1\r\nUpgrade: websocket", 2, "for WebSocket put ws+ before"),
+    (b"\x16\x03\x01\x02\x00", 2, "TLS, not ZMTP: put tls+ before"),
+    (b"\x15\x03\x03\0\x02\x02\x46", 2, "TLS, not ZMTP: put tls+ before"),
+    (b"\x28\xb5\x2f\xfd\x04\x58", 2, "zstd, not ZMTP: put zstd+ before"),
     (b"SSH-2.0-x", 2, "SSH"),
     (b"hello", 2, "does not speak ZMTP"),
     (b"\xff" + b"x" * 9, 10, "does not speak ZMTP"),

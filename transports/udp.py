@@ -1,0 +1,234 @@
+"""udp://host:port, and multicast: udp://239.1.2.3:5555, udp://eth0;239.1.2.3:5555. RADIO and DISH.
+
+As with libzmq a RADIO connects and a DISH binds; a datagram is `size group body` (udp_engine.pyx).
+There is no connection: a socket is ready as soon as it is made, and whoever is at the other ends of
+it counts as one peer. What is lost on the way is lost.
+
+host: mqcore/spi/inet.py. If it is a multicast group, a DISH joins it, and a datagram goes to every
+DISH that has; several on one machine may bind the same group and port. In front of the `;`: the
+interface, by name or address, that a group is joined on or sent through (else the kernel's choice),
+or for one host the source to send from. The DISH of a group hears this group and nothing else that
+comes to the port.
+"""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import socket
+import struct
+from collections.abc import Generator
+from typing import NamedTuple
+
+from mqcore.transports.udp_engine import udp_engine
+
+from mqcore.errors import AddressError, AddressNotAvailable, BindError
+from mqcore.spi.inet import Place, host_port, interface_index, look_up, parse
+from mqcore.spi.message_engine import NativeEngine
+from mqcore.spi.transport import Listening, MessageTransport, Options, set_buffers
+
+IP_MULTICAST_ALL, IPV6_MULTICAST_ALL = 49, 29  # linux/in.h, linux/in6.h
+
+
+class Target(NamedTuple):
+    family: int
+    sockaddr: tuple
+    source: tuple | None  # to send from; of a multicast group: an address of the interface
+    index: int  # of the interface, for a multicast group; 0: the kernel's choice
+
+
+# -- addresses -------------------------------------------------------------------------------------
+
+
+def _is_group(sockaddr: tuple) -> bool:
+    return ipaddress.ip_address(sockaddr[0].partition("%")[0]).is_multicast
+
+
+def _interface(place: Place | None, sockaddr: tuple) -> int:
+    """The number of the interface that the address in front of the ; means, 0: none is named."""
+    if place is not None and place.host != "*":
+        return interface_index(place)
+    return sockaddr[3] if len(sockaddr) > 3 else 0  # the zone of an IPv6 group
+
+
+def _check(address: str, role: str) -> tuple[Place | None, Place]:
+    source, place = parse(address, role, front=True)
+    if source is not None and source.port and (role == "bind" or _literal_group(place)):
+        raise AddressError("an interface has no port", position=0,
+                           hint="write it like eth0;239.1.2.3:5555")
+    if role == "bind" and source is not None and place.literal and not _literal_group(place):
+        raise AddressError("only a multicast group is bound on an interface", position=0,
+                           hint="leave out what is in front of the ;")
+    return source, place
+
+
+def _literal_group(place: Place) -> bool:
+    return place.literal and place.host != "*" and _is_group((place.host,))
+
+
+# -- descriptors -----------------------------------------------------------------------------------
+
+
+def _new(family: int, options: Options) -> socket.socket:
+    sock = socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+    try:
+        transport.tune(sock, options)
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+def _join(sock: socket.socket, sockaddr: tuple, index: int) -> None:
+    group = socket.inet_pton(sock.family, sockaddr[0].partition("%")[0])
+    if sock.family == socket.AF_INET6:
+        sock.setsockopt(socket.IPPROTO_IPV6, IPV6_MULTICAST_ALL, 0)
+        sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_JOIN_GROUP,
+                        group + struct.pack("@i", index))
+    else:
+        sock.setsockopt(socket.IPPROTO_IP, IP_MULTICAST_ALL, 0)
+        sock.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP,
+                        struct.pack("@4s4si", group, b"", index))
+
+
+def _bound(target: Target, options: Options) -> socket.socket:
+    sock = _new(target.family, options)
+    sockaddr = target.sockaddr
+    try:
+        group = _is_group(sockaddr)
+        if group:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if target.family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(sockaddr[0] != "::"))
+            sockaddr = (*sockaddr[:3], target.index or sockaddr[3])
+        sock.bind(sockaddr)
+        if group:
+            _join(sock, sockaddr, target.index)
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+def _send_through(sock: socket.socket, index: int, options: Options) -> None:
+    """What a RADIO says about its multicast datagrams."""
+    hops, loop = options["multicast_hops"], options["multicast_loop"]
+    if sock.family == socket.AF_INET6:
+        sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_HOPS, hops)
+        sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_LOOP, loop)
+        if index:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_IF, index)
+        return
+    sock.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, hops)
+    sock.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_LOOP, loop)
+    if index:
+        sock.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF,
+                        struct.pack("@4s4si", b"", b"", index))
+
+
+class Udp(MessageTransport):
+    scheme = "udp"
+    doc = "datagrams and multicast over IPv4 and IPv6, for RADIO and DISH"
+    capabilities = frozenset({"busy", "rebind", "processes", "wildcard", "names", "network"})
+    gaps = {
+        "duplex": "a RADIO sends, a DISH receives",
+        "multipart": "a message of a RADIO has one part",
+        "large": "a datagram has 65,507 bytes at most",
+        "reliable": "datagrams get lost",
+        "ordered": "datagrams may overtake each other",
+        "backpressure": "who does not read loses them",
+        "connection": "there is none: all who send to a socket are one peer",
+    }
+    accepts = False
+    patterns = {"connect": ("radio",), "bind": ("dish",)}
+    options = (
+        ("multicast_hops", "int", 1, "routers that a multicast datagram may pass, plus 1; 0: none "
+                                     "leaves this machine"),
+        ("multicast_loop", "bool", True, "multicast is heard on this machine too"),
+    )
+
+    def check(self, address: str, role: str) -> None:
+        _check(address, role)
+
+    def may_block(self, address: str) -> bool:
+        source, place = parse(address, "connect", front=True)
+        return not (place.literal and (source is None or source.literal))
+
+    def resolve(self, address: str, options: Options) -> list[Target]:
+        source, place = _check(address, "connect")
+        sources: dict[int, tuple] = {}
+        targets = []
+        for family, sockaddr in look_up(place):
+            if _is_group(sockaddr):
+                targets.append(Target(family, sockaddr, None, _interface(source, sockaddr)))
+                continue
+            if source is not None and not sources:
+                for known, address_of in look_up(source):
+                    sources.setdefault(known, address_of)
+            if source is None or family in sources:
+                targets.append(Target(family, sockaddr, sources.get(family), 0))
+        if not targets:
+            raise OSError(errno.EAFNOSUPPORT, "source and destination have no address family "
+                                              "in common")
+        return targets
+
+    def listen(self, address: str, options: Options) -> Listening:
+        source, place = _check(address, "bind")
+        where = f"cannot listen on udp://{address}"
+        try:
+            found = [Target(family, sockaddr, None, _interface(source, sockaddr))
+                     for family, sockaddr in look_up(place, socket.AI_PASSIVE)]
+        except socket.gaierror as error:
+            raise AddressNotAvailable(f"{where}: no such host or interface ({error.strerror})",
+                                      errno=errno.EADDRNOTAVAIL) from None
+        except OSError as error:
+            raise BindError.of(error.errno or errno.EADDRNOTAVAIL, where) from None
+        found.sort(key=lambda target: target.family != socket.AF_INET)
+        failure: OSError = OSError(errno.EADDRNOTAVAIL, "")
+        for target in found:
+            try:
+                sock = _bound(target, options)
+            except OSError as error:
+                failure = error
+                continue
+            front = address.partition(";")[0] + ";" if source is not None else ""
+            return Listening((sock,), front + host_port(sock.getsockname()))
+        raise BindError.of(failure.errno or errno.EADDRNOTAVAIL, where) from failure
+
+    def connect(self, target: Target, options: Options) -> socket.socket:
+        sock = _new(target.family, options)
+        try:
+            if _is_group(target.sockaddr):
+                _send_through(sock, target.index, options)
+            elif target.source is not None:
+                sock.bind(target.source)
+            sock.connect(target.sockaddr)
+        except OSError:
+            sock.close()
+            raise
+        return sock
+
+    def tune(self, sock: socket.socket, options: Options) -> None:
+        set_buffers(sock, options)
+        if options.get("tos"):
+            if sock.family == socket.AF_INET6:
+                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_TCLASS, options["tos"])
+            if sock.family == socket.AF_INET:
+                sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, options["tos"])
+
+    def open(self, sock: socket.socket, role: str,
+             options: Options) -> Generator[str, None, NativeEngine]:
+        return udp_engine()
+        yield ""  # there is nobody to wait for
+
+    def names(self, sock: socket.socket) -> tuple[str, str]:
+        result = []
+        for ask in (sock.getsockname, sock.getpeername):
+            try:
+                result.append(f"udp://{host_port(ask())}")
+            except OSError:
+                result.append("")
+        return result[0], result[1]
+
+
+transport = Udp()

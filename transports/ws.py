@@ -1,0 +1,298 @@
+"""ws: WebSocket over any stream, and the schemes ws:// and wss://.
+
+    ws://host:port/path          ws over tcp: what a browser calls ws://
+    wss://host:port/path         ws over tls over tcp
+    ws+ipc:///run/app.sock:/path ws over a Unix socket; the path stands behind a colon
+
+The session does the HTTP upgrade only (RFC 6455, section 4; wsproto), on the control thread. Then
+it steps aside: a native codec frames the traffic (wire/zws.pyx, RFC 45). Subprotocols are
+"ZWS2.0/NULL" and plain "ZWS2.0", which knows no mechanism, and is all that browsers can offer: the
+slash in the other is no part of an HTTP token. Extensions are never agreed on, so nothing is
+compressed.
+
+Who does not fit is told so in HTTP: 404 for another path, 403 for a page of an origin that is not
+allowed, 426 for a plain request, 400 for a malformed one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar, NamedTuple
+from urllib.parse import quote
+
+from mqcore.errors import AddressError, OptionError
+from mqcore.spi.filter import FilterSession, Options, Refused, StreamFilter
+from mqcore.spi.transport import Stack
+
+#: the subprotocols, the preferred one first, and the codec for each
+CODECS = {"ZWS2.0/NULL": "zws", "ZWS2.0": "zws-bare"}
+DEFAULT = "ZWS2.0/NULL"
+UNIX = ("/", ".", "@")  # how a Unix socket's address begins
+HEADER_MAX = 16 * 1024  # bytes of a request's or an answer's head
+ZONE = re.compile("%[^]]*")  # of an IPv6 address: nothing to the peer
+ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#@]+")
+STRANGERS = (
+    (b"\x16\x03", "TLS: did it mean wss://?"),
+    (b"\xff", "ZMTP without WebSocket: did it mean tcp://?"),
+    (b"\x00SP", "SP (nanomsg)"),
+    (b"SSH-", "SSH"),
+    (b"PRI * HTTP/2", "HTTP/2; WebSocket starts with HTTP/1.1"),
+)
+
+
+class Own(NamedTuple):
+    """A filter's part of the address."""
+
+    path: str  # decoded; "" for none
+    host: str  # for the Host header: "host:port"
+
+
+class WebSocket(StreamFilter):
+    name = "ws"
+    doc = "WebSocket (RFC 6455), messages as ZWS 2.0 (RFC 45)"
+    options = (
+        ("origin", "text", None,
+         "ws: what pages may connect: origins like https://example.org with spaces between, or * "
+         "for all; unset: pages of the listener's own host and port. Connecting: the Origin to "
+         "send"),
+        ("subprotocol", "text", None,
+         "ws: the only one to offer or take, ZWS2.0/NULL or ZWS2.0; unset: both. The slash is no "
+         "part of an HTTP token, so strict servers answer 400 unless it is ZWS2.0"),
+    )
+
+    def split(self, address: str, role: str) -> tuple[str, Own]:
+        if address[:1] in UNIX:
+            below, colon, path = address.partition(":/")
+            return below, Own("/" + path if colon else "", "localhost")
+        at = address.find("/")
+        below, path = (address, "") if at < 0 else (address[:at], address[at:])
+        if "#" in path:
+            raise AddressError("a WebSocket's path has no fragment",
+                               position=at + path.index("#"))
+        return below, Own(path, ZONE.sub("", below.rpartition(";")[2]))
+
+    def join(self, address: str, own: Own) -> str:
+        return address + (":" if own.path and address[:1] in UNIX else "") + own.path
+
+    def check(self, own: Own, role: str, options: Options) -> None:
+        for origin in _origins(options):
+            if origin not in ("*", "null") and not ORIGIN.fullmatch(origin):
+                raise OptionError(f"origin {origin!r} is no origin",
+                                  hint="write scheme://host or scheme://host:port")
+
+        if (options.get("subprotocol") or DEFAULT) not in CODECS:
+            raise OptionError(f"subprotocol {options['subprotocol']!r} is not known",
+                              hint=f"known are {_listed(CODECS)}")
+
+    def open(self, own: Own, role: str, options: Options) -> FilterSession:
+        only = options.get("subprotocol")
+        taken = [only] if only else list(CODECS)
+        make = Listening if role == "bind" else Connecting
+        return make(own, _origins(options), taken)
+
+
+def _origins(options: Options) -> list[str]:
+    return (options.get("origin") or "").split()
+
+
+def _target(path: str) -> str:
+    """A path as it stands in a request. What is not ASCII is percent-encoded."""
+    return quote(path or "/", safe="/?&=:@!$'()*+,;~", encoding="utf-8", errors="surrogateescape")
+
+
+def _not_http(seen: bytes, client: bool) -> str:
+    """What the peer's first bytes are if they are no HTTP/1; "" while they can be."""
+    for mark, what in STRANGERS:
+        if seen.startswith(mark):
+            return f"the peer speaks {what}"
+        if mark.startswith(seen):
+            return ""
+    fits = seen[:7] == b"HTTP/1."[:len(seen)] if client else b"A" <= seen[:1] <= b"Z"
+    return "" if fits else "the peer speaks no HTTP"
+
+
+class Upgrading(FilterSession):
+    """What both sides of the upgrade have in common."""
+
+    established = False
+
+    client: ClassVar[bool]
+
+    def __init__(self, own: Own, origins: list[str], taken: list[str]) -> None:
+        super().__init__()
+        # Slow to import, and only WebSocket needs it.
+        from wsproto import ConnectionType
+        from wsproto.handshake import H11Handshake
+
+        self.own = own
+        self.origins = origins
+        self.taken = taken  # subprotocols
+        self.shake = H11Handshake(ConnectionType.CLIENT if self.client else ConnectionType.SERVER)
+        self.seen = b""  # the head as far as it is here
+        self.found: dict[str, bytes] = {}
+
+    def receive(self, data: bytes) -> bytes:
+        from wsproto.utilities import RemoteProtocolError
+
+        if self.established:  # the codec reads it
+            return data
+        self.seen += data
+        strange = _not_http(self.seen, self.client)
+        if strange:
+            self.strange(strange)
+        head, end, left = self.seen.partition(b"\r\n\r\n")
+        if len(head) > HEADER_MAX:
+            self.refuse(431, "the peer's HTTP head is longer than 16 KiB")
+        if not end:
+            return b""
+        try:
+            self.shake.receive_data(head + end)
+        except RemoteProtocolError as error:
+            self.malformed(head, str(error))
+        except Exception as error:  # a Host that is no name, say: wsproto decodes it as it comes
+            self.refuse(400, f"the peer's HTTP request is malformed ({error})")
+        for event in self.shake.events():
+            self.judge(event)
+        self.established = self.transparent = True
+        return left
+
+    def facts(self) -> Mapping[str, bytes]:
+        return self.found
+
+    def agreed(self, subprotocol: str) -> None:
+        self.codec = CODECS[subprotocol]
+        self.found["ws-subprotocol"] = subprotocol.encode()
+
+    # -- the two sides differ in these; all but judge raise Refused
+
+    def judge(self, event: Any) -> None:
+        raise NotImplementedError
+
+    def refuse(self, status: int, reason: str) -> None:
+        raise Refused(reason)
+
+    def strange(self, what: str) -> None:
+        """The peer's bytes are no HTTP: an answer in HTTP would not help it."""
+        raise Refused(f"{what}, this is a WebSocket address")
+
+    def malformed(self, head: bytes, what: str) -> None:
+        raise Refused(f"the peer's answer is malformed ({what})")
+
+
+# -- listening -------------------------------------------------------------------------------------
+
+
+class Listening(Upgrading):
+    client = False
+
+    def judge(self, event: Any) -> None:
+        from wsproto.events import AcceptConnection
+
+        headers = {name.decode("latin-1"): value for name, value in event.extra_headers}
+        self._check_path(event.target)
+        self._check_origin(headers.get("origin"), event.host)
+        fitting = [name for name in event.subprotocols if name in self.taken]
+        if not fitting:
+            self.refuse(400, "the peer offers " + (
+                f"the subprotocols {_shown(', '.join(event.subprotocols))}"
+                if event.subprotocols else "no subprotocol") + f", wanted is {_listed(self.taken)}")
+        self.agreed(fitting[0])
+        self._passing += self.shake.send(AcceptConnection(subprotocol=fitting[0]))
+        self.found |= {"ws-path": event.target.encode(), "ws-host": event.host.encode()}
+        for header, name in (("origin", "ws-origin"), ("user-agent", "ws-user-agent")):
+            if header in headers:
+                self.found[name] = headers[header]
+
+    def _check_path(self, target: str) -> None:
+        wanted = _target(self.own.path)
+        if wanted not in (target, target.partition("?")[0]):
+            self.refuse(404, f"the peer asks for the path {_shown(target)}, here is {wanted}")
+
+    def _check_origin(self, origin: bytes | None, host: str) -> None:
+        """Only browsers send one. Without this check any page that a user visits could talk to
+        listeners on the user's machine and in the user's network (RFC 6455, section 10.2)."""
+        if origin is None or "*" in self.origins:
+            return
+        text = origin.decode("latin-1")
+        allowed = text in self.origins or (
+            not self.origins and text.partition("://")[2].lower() == host.lower() != "")
+        if not allowed:
+            self.refuse(403, f"a page of {_shown(text)} asks, which is not allowed here: the "
+                             "listener's option origin lists the pages that are")
+
+    def refuse(self, status: int, reason: str) -> None:
+        """The same reason in an answer that people can read."""
+        phrase = {400: "Bad Request", 403: "Forbidden", 404: "Not Found", 426: "Upgrade Required",
+                  431: "Request Header Fields Too Large"}[status]
+        body = f"{reason}\n".encode("utf-8", "replace")
+        upgrade = "Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n" if status == 426 else ""
+        self._passing += (
+            f"HTTP/1.1 {status} {phrase}\r\n{upgrade}Connection: "
+            f"{'Upgrade, ' if upgrade else ''}close\r\nContent-Type: text/plain; charset=utf-8\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n").encode() + body
+        raise Refused(reason)
+
+    def malformed(self, head: bytes, what: str) -> None:
+        lines = head.split(b"\r\n")
+        request = _shown(lines[0].decode("latin-1"))
+        if not any(line.lower().startswith(b"upgrade:") for line in lines):
+            self.refuse(426, f"the peer sent a plain HTTP request ({request}), "
+                             "here is a WebSocket address")
+        version = [line for line in lines if line.lower().startswith(b"sec-websocket-version:")]
+        if version and version[0].partition(b":")[2].strip() != b"13":
+            self.refuse(426, "the peer speaks another version of WebSocket than 13")
+        self.refuse(400, f"the peer's WebSocket request is malformed ({what})")
+
+
+# -- connecting ------------------------------------------------------------------------------------
+
+
+class Connecting(Upgrading):
+    client = True
+
+    def start(self) -> None:
+        from wsproto.events import Request
+
+        extra = [(b"Origin", self.origins[0].encode())] if self.origins else []
+        self._passing += self.shake.send(Request(
+            host=self.own.host, target=_target(self.own.path), extra_headers=extra,
+            subprotocols=self.taken))
+
+    def judge(self, event: Any) -> None:
+        from wsproto.events import AcceptConnection
+
+        if not isinstance(event, AcceptConnection):
+            self._rejected(event)
+        elif event.extensions:
+            raise Refused("the peer wants a WebSocket extension that was not offered")
+        elif event.subprotocol not in self.taken:
+            raise Refused(f"the peer agreed to no subprotocol, wanted is {_listed(self.taken)}")
+        else:
+            self.agreed(event.subprotocol)
+
+    def _rejected(self, event: Any) -> None:
+        status = getattr(event, "status_code", 0)
+        hint = {400: ": if it is a strict server, subprotocol=ZWS2.0 may help",
+                404: ": is the path right?", 403: ": does it allow this origin?",
+                401: ": it wants to be logged in to",
+                426: ": it wants another version of WebSocket"}.get(status, "")
+        place = {bytes(name).lower(): value for name, value in getattr(event, "headers", ())}
+        if 300 <= status < 400 and b"location" in place:
+            hint = f": it is at {_shown(place[b'location'].decode('latin-1'))}"
+        raise Refused(f"the peer answered the upgrade with HTTP {status}{hint}")
+
+
+def _listed(names: Iterable[str]) -> str:
+    return " or ".join(names)
+
+
+def _shown(text: str) -> str:
+    """A peer's text, fit for a log."""
+    text = "".join(c if c.isprintable() else "?" for c in text)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+websocket = WebSocket()
+ws = Stack("ws", "ws+tcp", "WebSocket over TCP")
+wss = Stack("wss", "ws+tls+tcp", "WebSocket over TLS over TCP")
