@@ -20,7 +20,7 @@ from posix.mman cimport (
 
 from mqcore.base.message cimport (
     MSG_CANCEL, MSG_CONTROL, MSG_INLINE_MAX, MSG_MORE, MSG_SUBSCRIBE, Msg, msg_close, msg_data,
-    msg_init, msg_init_copy, msg_init_ref, msg_size,
+    msg_init, msg_init_ref, msg_size,
 )
 from mqcore.base.slab cimport (
     LAND_FROM, Owner, heap_grow, heap_new, landing_take, owner_data, owner_release, owner_retain,
@@ -33,7 +33,7 @@ from mqcore.spi.message_engine cimport (
     ENGINE_STREAM, MESSAGE_ENGINE_ABI, MessageEngine, MessageEngineOps, NativeEngine, native_engine,
 )
 from mqcore.transports.shm_ring cimport (
-    RING_BROKEN, RING_SHARED, RingIn, RingOut, RingShared, ring_block, ring_doze, ring_free,
+    RingIn, RingOut, RingShared, ring_block, ring_doze, ring_free,
     ring_get, ring_get_word, ring_held, ring_in_init, ring_out_init, ring_pad, ring_put,
     ring_glance, ring_put_word, ring_room, ring_rouse, ring_show, ring_unread,
 )
