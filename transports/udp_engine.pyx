@@ -301,6 +301,7 @@ cdef MessageEngineOps OPS = MessageEngineOps(
     write=udp_write,
     flush=udp_flush,
     pending=udp_pending,
+    peek=NULL,
     finish=NULL,
 )
 

@@ -192,6 +192,7 @@ cdef MessageEngineOps OPS = MessageEngineOps(
     write=write,
     flush=NULL,
     pending=pending,
+    peek=NULL,
     finish=finish,
 )
 
