@@ -23,7 +23,7 @@ from mqcore.base.message cimport (
     msg_init, msg_init_ref, msg_size,
 )
 from mqcore.base.slab cimport (
-    LAND_FROM, Owner, heap_grow, heap_new, landing_take, owner_data, owner_release, owner_retain,
+    Owner, heap_grow, heap_new, landing_take, owner_data, owner_release, owner_retain,
     slab_new,
 )
 from mqcore.base.status cimport MQ_AGAIN, MQ_NOMEM, MQ_OK, MQ_PROTOCOL
@@ -48,6 +48,7 @@ cdef enum:
     CHUNK = 64 * 1024         # of a large body, between two looks at the other side
     TURN = 1024 * 1024        # bytes that one call moves, about
     BODY_FIRST = 1024 * 1024  # memory for a large body until so much of it has come
+    LAND_FROM_HERE = 16 * 1024  # each body is a copy of its own, so the smaller ones gain too
     SLICE_FROM = 8 * 1024     # fewer bytes than this waiting: small bodies get memory of their own
     SLICE_MOST = 128 * 1024   # larger bodies get memory of their own too
     SLAB_FROM = 32 * 1024     # fewer bytes waiting: a slab of 64 KiB, else of 256 KiB
@@ -253,7 +254,7 @@ cdef int _open(ShmEngine* e, uint64_t flags, uint64_t size, uint64_t held) noexc
     cdef Owner* owner = NULL
     cdef int rc = MQ_OK
     e.room = size
-    if size >= LAND_FROM and e.base.landing != NULL:
+    if size >= LAND_FROM_HERE and e.base.landing != NULL:
         owner = landing_take(e.base.landing, size)
     if owner != NULL:
         msg_init_ref(&e.body, owner, owner.room, size)
@@ -450,6 +451,7 @@ def attach(int memory, uint64_t ring, bint connected, int wake, int peer,
     e.base.ops = &OPS
     e.base.wake = wake
     e.base.spin = spin
+    e.base.land_from = LAND_FROM_HERE
     e.base.also = peer        # wakes the peer
     e.owner = getpid()
     carrier = native_engine(&e.base)

@@ -20,7 +20,7 @@ cdef enum OwnerKind:
 
 cdef enum:
     SLAB_CLASSES = 3          # payload capacities: 8, 64, 256 KiB (a little less: the header)
-    LANDINGS = 4
+    LANDINGS = 16
     LAND_FROM = 256 * 1024    # smaller bodies are read in larger pieces than one body
 
 cdef struct Pool:
@@ -45,7 +45,8 @@ cdef struct Owner:
 
 cdef struct Landing:              # zero-initialise
     atomic[size_t] size           # what is expected next; 0: nothing large
-    atomic[Owner*] slots[4]
+    atomic[size_t] least          # from this size on bodies are worth it
+    atomic[Owner*] slots[16]
 
 # -- any thread -------------------------------------------------------------------------------
 cdef Pool* pool_new() noexcept nogil

@@ -125,6 +125,8 @@ cdef void landing_clear(Landing* landing) noexcept nogil:
     cdef Owner* owner
     cdef int i
     for i in range(LANDINGS):
+        if landing.slots[i].load() == NULL:
+            continue
         owner = landing.slots[i].exchange(NULL)
         if owner != NULL:
             owner_release(owner)

@@ -52,6 +52,8 @@ cdef bint _start(Engine* e) noexcept nogil:
     e.media.fd = e.fd
     e.media.pool = e.plane.pool
     e.media.landing = &e.port.landing
+    if 0 < e.media.land_from < e.port.landing.least.load():
+        e.port.landing.least.store(e.media.land_from)
     e.media.max_message_size = e.config.max_message_size
     e.media.connected = e.config.connected
     rc = e.media.ops.start(e.media)

@@ -20,7 +20,7 @@ from mqcore.base.message cimport (
     MSG_ENVELOPE, MSG_GROUP, MSG_INLINE_MAX, MSG_MORE, msg_close, msg_copy, msg_data, msg_init,
     msg_init_inline, msg_init_ref, msg_size, vec_clear, vec_fini, vec_push,
 )
-from mqcore.base.slab cimport LAND_FROM, Owner, landing_clear, pool_drain_released, pyobj_new
+from mqcore.base.slab cimport Owner, landing_clear, pool_drain_released, pyobj_new
 from mqcore.base.status cimport MQ_AGAIN, MQ_FAILED, MQ_FULL, MQ_OK
 from mqcore.sock.arrays cimport batch_of
 from mqcore.sock.message cimport (
@@ -495,7 +495,7 @@ cdef class SocketCore(SocketHandle):
             self.pull(v, timeout)
             self.owes = self.answers
             size = msg_size(&v.at[v.n - 1])
-            if size >= LAND_FROM or self.s.port.landing.size.load():
+            if size >= self.s.port.landing.least.load() or self.s.port.landing.size.load():
                 foresee(&self.s.port.landing, self.plane.plane.pool, size)
             elif v.n == 1:
                 return PyBytes_FromStringAndSize(<char*> msg_data(v.at), size)

@@ -27,6 +27,7 @@ cdef enum:
     BY_REFERENCE = 4096           # `bytes` from this size on are sent without a copy
     FORESEE_BYTES = 4 << 20       # memory made ahead, but for one body of up to:
     FORESEE_MOST = 64 << 20
+    FORESEE_LARGE = 4             # of LAND_FROM and more; and as many of any size in one call
     VIEW_FROM = 4096              # received parts from this size on are views of their slab
 
 
@@ -120,15 +121,21 @@ cdef bytes part_bytes(Msg* m):
 cdef int foresee(Landing* landing, Pool* pool, size_t size) except -1:
     cdef Owner* owner
     cdef bytes body
-    cdef size_t i, n
+    cdef size_t i
+    cdef size_t n = LANDINGS
+    cdef size_t made = 0
     if landing.size.load() != size:
         landing_clear(landing)
-        landing.size.store(size if LAND_FROM <= size <= FORESEE_MOST else 0)
+        landing.size.store(size if landing.least.load() <= size <= FORESEE_MOST else 0)
         return 0
-    n = min(max(FORESEE_BYTES // size, 1), LANDINGS)
+    if size >= LAND_FROM:
+        n = min(max(FORESEE_BYTES // size, 1), FORESEE_LARGE)
     for i in range(n):
         if landing.slots[i].load() != NULL:
             continue
+        if made == FORESEE_LARGE:
+            return 0
+        made += 1
         try:
             body = PyBytes_FromStringAndSize(NULL, size)
         except MemoryError:

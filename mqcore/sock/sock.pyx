@@ -12,6 +12,7 @@ from mqcore.base.status cimport (
     MQ_AGAIN, MQ_CLOSED, MQ_DROPPED, MQ_FAILED, MQ_FULL, MQ_OK, MQ_STATE, MQ_UNSUPPORTED,
 )
 from mqcore.base.widen cimport widen
+from mqcore.base.slab cimport LAND_FROM
 from mqcore.base.ypipe cimport ypipe_flush
 from mqcore.link.engine cimport E_HUP, E_IN, E_ROOM, E_WAKE, Engine, PortOps, engine_kick
 from mqcore.link.pipe cimport (
@@ -70,6 +71,7 @@ cdef Sock* sock_new(Plane* plane, const PatternOps* ops, uint32_t number) noexce
         free(s)
         return NULL
     s.port.ops = &PORT
+    s.port.landing.least.store(LAND_FROM)
     s.port.number = number
     s.plane = plane
     s.ops = ops

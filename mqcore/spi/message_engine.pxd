@@ -40,6 +40,7 @@ cdef struct MessageEngine:    # the head of every message engine's state
     int wake                  # second descriptor, -1: none; open until fini
     int also                  # one more that a forked child is to close; 0: none
     int64_t spin              # ns that asking `peek` pays, 0: it does not
+    size_t land_from          # bodies from this size on go to `landing`, 0: LAND_FROM (slab.pxd)
     const char* reason        # why MQ_PROTOCOL or MQ_GONE
     char[160] reason_text     # room for a composed reason
     # -- set by the host before `start` -----------------------------------------------------------
