@@ -10,7 +10,7 @@ The reader copies each body out, once, and looks at it only afterwards. Nothing 
 is believed (shm_ring.pxd); a peer that writes nonsense gets MQ_PROTOCOL, and nobody else notices.
 """
 
-from libc.stdint cimport int64_t, uint8_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free
 from posix.mman cimport (
@@ -18,6 +18,8 @@ from posix.mman cimport (
     PROT_READ, PROT_WRITE, madvise, mmap, munmap,
 )
 
+from mqcore.base.clock cimport now_ns
+from mqcore.base.includes cimport cpu_pause
 from mqcore.base.message cimport (
     MSG_CANCEL, MSG_CONTROL, MSG_INLINE_MAX, MSG_MORE, MSG_SUBSCRIBE, Msg, msg_close, msg_data,
     msg_init, msg_init_ref, msg_size,
@@ -34,7 +36,7 @@ from mqcore.spi.message_engine cimport (
 )
 from mqcore.transports.shm_ring cimport (
     RingIn, RingOut, RingShared, ring_block, ring_doze, ring_free,
-    ring_get, ring_get_word, ring_held, ring_in_init, ring_out_init, ring_pad, ring_put,
+    ring_awaited, ring_get, ring_get_word, ring_held, ring_in_init, ring_out_init, ring_pad, ring_put,
     ring_glance, ring_put_word, ring_room, ring_rouse, ring_show, ring_unread,
 )
 
@@ -51,6 +53,10 @@ cdef enum:
     LAND_FROM_HERE = 16 * 1024  # each body is a copy of its own, so the smaller ones gain too
     SLICE_FROM = 8 * 1024     # fewer bytes than this waiting: small bodies get memory of their own
     SLICE_MOST = 128 * 1024   # larger bodies get memory of their own too
+    SPIN_LOOKS = 8            # between two looks at the clock
+    SPIN_LEAST = 2000         # ns; shorter does not pay
+    SPIN_SKIP = 16            # waits for room without it after it did not pay; doubles
+    SPIN_SKIP_MOST = 1024
     SLAB_FROM = 32 * 1024     # fewer bytes waiting: a slab of 64 KiB, else of 256 KiB
 
 RING_LEAST = 64 << 10
@@ -67,6 +73,9 @@ cdef struct ShmEngine:
     bint streaming
     size_t part
     uint64_t put
+    int64_t spin              # ns that the next wait for room may take
+    uint32_t spin_skip        # waits without, after that did not pay
+    uint32_t spin_pause
     # a large body under way in
     Msg body
     bint busy
@@ -107,7 +116,33 @@ cdef int64_t _room(ShmEngine* e, uint64_t want) noexcept nogil:
     if room >= <int64_t> want or room < 0:
         return room
     _flush(&e.base)           # the reader can only make room by what it sees
-    return ring_block(&e.out, want)
+    room = _await_room(e, want)
+    return room if room else ring_block(&e.out, want)
+
+
+cdef int64_t _await_room(ShmEngine* e, uint64_t want) noexcept nogil:
+    """A reader that is at it makes room sooner than we could fall asleep: look for it for some
+    microseconds, and if that was in vain for half as long the next time, then seldom. 0: none."""
+    cdef int64_t room, until
+    cdef int i
+    if e.spin_skip:
+        e.spin_skip -= 1
+        return 0
+    until = now_ns() + e.spin
+    while now_ns() < until:
+        for i in range(SPIN_LOOKS):
+            room = ring_room(&e.out, want)
+            if room >= <int64_t> want or room < 0:
+                e.spin = e.base.spin
+                e.spin_pause = 0
+                return room
+            cpu_pause()
+    e.spin //= 2
+    if e.spin < SPIN_LEAST:
+        e.spin = e.base.spin
+        e.spin_pause = min(max(2 * e.spin_pause, <uint32_t> SPIN_SKIP), <uint32_t> SPIN_SKIP_MOST)
+        e.spin_skip = e.spin_pause
+    return 0
 
 
 cdef int _short(ShmEngine* e, int64_t room) noexcept nogil:
@@ -360,7 +395,8 @@ cdef int _read(MessageEngine* self, Msg* out, size_t cap, size_t* n) noexcept no
         rc = _next(e, out, n, held)
         if rc:
             return rc
-        if e.inn.head - e.inn.freed >= e.inn.size // 4:
+        if e.inn.head - e.inn.freed >= (
+                e.inn.size // 4 if ring_awaited(&e.inn) else min(e.inn.size // 4, CHUNK)):
             _give_back(e)
     return MQ_OK
 
@@ -451,6 +487,7 @@ def attach(int memory, uint64_t ring, bint connected, int wake, int peer,
     e.base.ops = &OPS
     e.base.wake = wake
     e.base.spin = spin
+    e.spin = spin
     e.base.land_from = LAND_FROM_HERE
     e.base.also = peer        # wakes the peer
     e.owner = getpid()

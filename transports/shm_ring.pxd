@@ -183,6 +183,12 @@ cdef inline bint ring_free(RingIn* r) noexcept nogil:
     return r.shared.blocked.load() != 0 and r.shared.blocked.exchange(0) != 0
 
 
+cdef inline bint ring_awaited(RingIn* r) noexcept nogil:
+    """Does the writer sleep for want of room? A hint."""
+    # SYNC: relaxed: ring_free looks again
+    return r.shared.blocked.load(memory_order_relaxed) != 0
+
+
 cdef inline int64_t ring_doze(RingIn* r) noexcept nogil:
     """Nothing is held: ask to be woken, and look again. ring_held's answer: if it is not 0 after
     all, go on."""

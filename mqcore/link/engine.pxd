@@ -169,7 +169,7 @@ cdef void engine_start(Engine* e) noexcept nogil          # register and go
 cdef void engine_kick(Engine* e, uint32_t facts) noexcept nogil
 # run here if the lease is free and the message engine has something to read; E_WAKE ends a row of
 # these
-cdef void engine_peek(Engine* e, Port* port) noexcept nogil
+cdef bint engine_peek(Engine* e, Port* port) noexcept nogil
 # the same for OUT alone; other notes are posted
 cdef void engine_kick_out(Engine* e) noexcept nogil
 # leave facts, the I/O thread runs it

@@ -214,13 +214,16 @@ cdef void engine_kick(Engine* e, uint32_t facts) noexcept nogil:
         _kick_here(e, facts)
 
 
-cdef void engine_peek(Engine* e, Port* port) noexcept nogil:
+cdef bint engine_peek(Engine* e, Port* port) noexcept nogil:
+    cdef bint found = False
     if e.word.fetch_or(E_HELD) & E_HELD:
-        return                # its holder sees to it
+        return False          # its holder sees to it
     if (e.port == port and e.state == ENGINE_ACTIVE and e.media_started and not e.in_blocked
             and e.media.ops.peek(e.media)):
         e.word.fetch_or(E_WAKE)
+        found = True
     _run(e, 0xffffffff)
+    return found
 
 
 cdef void engine_kick_out(Engine* e) noexcept nogil:

@@ -23,6 +23,7 @@ from mqcore.link.session cimport (
 )
 from mqcore.link.stream cimport stream_pending, stream_read, stream_write
 from mqcore.reactor.poller cimport READY_IN, READY_OUT
+from mqcore.reactor.wakeup cimport eventfd_signal
 from mqcore.spi.message_engine cimport ENGINE_STREAM
 from mqcore.spi.pipe cimport lane_read, lane_show, parts_size
 
@@ -112,9 +113,12 @@ cdef void messages_take(Engine* e) noexcept nogil:
             session_publish(e)
             return
         if budget < 0:
-            e.word.fetch_or(E_WAKE)
+            if e.media.wake >= 0:
+                eventfd_signal(e.media.wake)
+            else:
+                e.word.fetch_or(E_WAKE)
             session_publish(e)
-            return            # others' turn; the note brings us back
+            return            # others' turn; the edge or the note brings us back
         n = 0
         bytes = 0
         rc = e.media.ops.read(e.media, parts, room if room < PARTS else PARTS, &n)

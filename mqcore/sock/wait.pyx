@@ -34,6 +34,7 @@ cdef enum:
     HARVEST = 16              # few, since each must be acted on before leaving
     LOOP_HARVEST = 2          # edges between two looks at the clock
     SPIN_LOOKS = 8            # between two looks at the clock
+    SPIN_ON = 1000000         # ns in all, while pieces of a message come
     SPIN_LEAST = 2000         # ns; shorter does not pay
     SPIN_SKIP = 16            # waits without it after it did not pay; doubles
     SPIN_SKIP_MOST = 1024
@@ -129,7 +130,8 @@ cdef bint _spin(Sock* s, uint32_t seen, int64_t deadline) noexcept nogil:
     connection and asking it is cheap. If that does not pay, less and less, and seldom."""
     cdef Engine* e = s.port.peeked.load()
     cdef int64_t most = s.port.spin.load()
-    cdef int64_t until
+    cdef int64_t until, last
+    cdef bint some = False
     cdef int i
     if e == NULL or s.engines.load() != 1:
         return False
@@ -139,11 +141,14 @@ cdef bint _spin(Sock* s, uint32_t seen, int64_t deadline) noexcept nogil:
     if s.spin == 0 or s.spin > most:
         s.spin = most
     until = now_ns() + s.spin
-    if 0 <= deadline < until:
-        until = deadline
-    while now_ns() < until:
+    last = until + SPIN_ON
+    if 0 <= deadline < last:
+        last = deadline
+    while now_ns() < min(until, last):
         for i in range(SPIN_LOOKS):
-            engine_peek(e, &s.port)
+            if engine_peek(e, &s.port):
+                until = now_ns() + s.spin  # a piece of a large one: the next is on its way
+                some = True
             if s.change.load() != seen:
                 engine_kick(e, E_WAKE)
                 s.spin = most
@@ -151,6 +156,8 @@ cdef bint _spin(Sock* s, uint32_t seen, int64_t deadline) noexcept nogil:
                 return True
             cpu_pause()
     engine_kick(e, E_WAKE)
+    if some:
+        return s.change.load() != seen
     s.spin //= 2
     if s.spin < SPIN_LEAST:
         s.spin = 0
