@@ -175,7 +175,7 @@ class Shm(Ipc, MessageTransport):
     doc = "shared memory between processes of one machine; addresses as ipc"
     capabilities = STREAM - {"raw"} | {"wildcard", "pid"}
     options = (
-        ("ring", "size", 1 << 20, "shm: bytes of each of the two rings, a power of two; the "
+        ("ring", "size", 256 << 10, "shm: bytes of each of the two rings, a power of two; the "
                                   "connecting side's counts"),
         ("peer_uid", "int", None, "shm: the user that the peer must be; None our own, -1 anybody "
                                   "who may open the socket"),

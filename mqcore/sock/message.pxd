@@ -22,7 +22,8 @@ cdef int part_from(Msg* m, Pool* pool, atomic[Owner*]* arena, object data, bint*
 cdef bytes joined(MsgVec* v, size_t start, size_t end)
 cdef list parts_list(MsgVec* v, size_t start, size_t end)
 # The last body had this size: if it is large, and the one before had it too, memory for the next
-# ones is made, which recv() then need not copy. At most 4 MiB of it, or one body of up to 64 MiB.
+# ones is made, which recv() then need not copy. At most 4 MiB of it, or one body of up to 64 MiB;
+# of bodies smaller than LAND_FROM (where landing.least lets them) at most 512 KiB.
 cdef int foresee(Landing* landing, Pool* pool, size_t size) except -1
 cdef object part_view(Msg* m)     # bytes, or above 4 KiB a memoryview that keeps the slab
 # index after the message's last part

@@ -28,6 +28,7 @@ cdef enum:
     FORESEE_BYTES = 4 << 20       # memory made ahead, but for one body of up to:
     FORESEE_MOST = 64 << 20
     FORESEE_LARGE = 4             # of LAND_FROM and more; and as many of any size in one call
+    FORESEE_SMALL = 512 * 1024    # memory for smaller ones: what stays in a core's cache
     VIEW_FROM = 4096              # received parts from this size on are views of their slab
 
 
@@ -121,8 +122,7 @@ cdef bytes part_bytes(Msg* m):
 cdef int foresee(Landing* landing, Pool* pool, size_t size) except -1:
     cdef Owner* owner
     cdef bytes body
-    cdef size_t i
-    cdef size_t n = LANDINGS
+    cdef size_t i, n
     cdef size_t made = 0
     if landing.size.load() != size:
         landing_clear(landing)
@@ -130,6 +130,8 @@ cdef int foresee(Landing* landing, Pool* pool, size_t size) except -1:
         return 0
     if size >= LAND_FROM:
         n = min(max(FORESEE_BYTES // size, 1), FORESEE_LARGE)
+    else:
+        n = min(FORESEE_SMALL // size, LANDINGS)
     for i in range(n):
         if landing.slots[i].load() != NULL:
             continue

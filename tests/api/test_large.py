@@ -14,9 +14,9 @@ def body(n, size=SIZE):
     return n.to_bytes(8, "big") + bytes([n % 251]) * (size - 8)
 
 
-@pytest.fixture(params=["tcp://127.0.0.1:0", "ipc"])
+@pytest.fixture(params=["tcp://127.0.0.1:0", "ipc", "shm"])
 def pair(ctx, request, tmp_path):
-    url = request.param if request.param != "ipc" else f"ipc://{tmp_path}/s"
+    url = request.param if "://" in request.param else f"{request.param}://{tmp_path}/s"
     pull = ctx.socket("pull", bind=url)
     push = ctx.socket("push", connect=pull.endpoints[0].url)
     push.wait_peers(1, 10)
@@ -131,3 +131,22 @@ def test_inproc_hands_over_the_very_bytes(ctx):
     sent = body(1)
     push.send(sent)
     assert pull.recv(timeout=10) is sent
+
+
+@pytest.mark.parametrize(("size", "ahead"), [(16 << 10, 16), (64 << 10, 8), (250_000, 2)])
+def test_shared_memory_lands_smaller_bodies_too(ctx, tmp_path, size, ahead):
+    pull = ctx.socket("pull", bind=f"shm://{tmp_path}/s")
+    push = ctx.socket("push", connect=pull.endpoints[0].url)
+    push.wait_peers(1, 10)
+    exchange(push, pull, 30, size)
+    assert settles_at(ctx, ahead * size)
+    exchange(push, pull, 1, 5)
+    assert settles_at(ctx, 0)
+
+
+def test_over_tcp_smaller_bodies_are_copied(ctx):
+    pull = ctx.socket("pull", bind="tcp://127.0.0.1:0")
+    push = ctx.socket("push", connect=pull.endpoints[0].url)
+    push.wait_peers(1, 10)
+    exchange(push, pull, 10, 64 << 10)
+    assert settles_at(ctx, 0)
