@@ -35,9 +35,9 @@ from mqcore.spi.message_engine cimport (
     ENGINE_STREAM, MESSAGE_ENGINE_ABI, MessageEngine, MessageEngineOps, NativeEngine, native_engine,
 )
 from mqcore.transports.shm_ring cimport (
-    RingIn, RingOut, RingShared, ring_block, ring_doze, ring_free,
-    ring_awaited, ring_get, ring_get_word, ring_held, ring_in_init, ring_out_init, ring_pad, ring_put,
-    ring_glance, ring_put_word, ring_room, ring_rouse, ring_show, ring_unread,
+    RingIn, RingOut, RingShared, ring_awaited, ring_block, ring_doze, ring_free, ring_get,
+    ring_get_word, ring_glance, ring_held, ring_in_init, ring_out_init, ring_pad, ring_put,
+    ring_put_word, ring_room, ring_rouse, ring_show, ring_unread,
 )
 
 from mqcore.errors import UsageError
