@@ -71,7 +71,7 @@ TUNED = [
 # name: minutes of `make perf`, of `make perf-quick`
 PAIRS = {"pairs": (18, 2.6), "busy": (2, 0.5), "tuned": (3, 0)}
 # modules with a function rows(quick), as rows.py says
-MODULES = {"loads": (4.5, 0.6), "many": (5, 0.5), "ticks": (1, 0.2), "shared": (3, 0.3)}
+MODULES = {"loads": (4.5, 0.6), "many": (5, 0.5), "ticks": (1, 0.2), "shared": (3, 0.2)}
 NATIVE = (3, 0.3)
 
 
