@@ -51,12 +51,16 @@ class Calls:
         self.inside.close(*args, **named)
 
 
+def is_secured(url: str) -> bool:
+    return url.startswith(("tls", "wss"))
+
+
 class Mqcore:
     """Kinds are `req`, `rep`, `push`, `pull`; `bind` returns a socket and its real URL."""
 
     module = "mqcore"
     calls = ("plain", "many", "batch", "asyncio", "uvloop", "trio")
-    transports = ("tcp", "ipc", "shm", "inproc", "tls")
+    transports = ("tcp", "ipc", "shm", "inproc", "tls", "ws", "wss")
     variants = ("tuned", "roomy")
     holds = NO_END  # messages, when roomy
 
@@ -79,13 +83,13 @@ class Mqcore:
 
     def bind(self, kind: str, url: str):
         s = self.mq.socket(kind, context=self.context)
-        s.bind(url, **({"tls_context": secured.serving()} if url.startswith("tls") else {}))
+        s.bind(url, **({"tls_context": secured.serving()} if is_secured(url) else {}))
         real = s.endpoints[0].url
         return (Calls(s, s.send, s.recv_msg) if self.by_view and kind == "pull" else s), real
 
     def connect(self, kind: str, url: str):
         s = self.mq.socket(kind, context=self.context)
-        s.connect(url, **({"tls_context": secured.asking()} if url.startswith("tls") else {}))
+        s.connect(url, **({"tls_context": secured.asking()} if is_secured(url) else {}))
         s.wait_peers()
         return s
 
@@ -306,7 +310,7 @@ class Secured(Stream):
 class Raw:
     module = "socket"
     calls = ("plain", "asyncio", "uvloop")
-    transports = ("tcp", "ipc", "inproc", "tls")
+    transports = ("tcp", "ipc", "inproc", "tls", "ws", "wss")  # ws: as tcp, wss: as tls
     variants = ()
     holds = 0
     trip = Pyzmq.trip
@@ -339,7 +343,7 @@ class Raw:
         if url.startswith("inproc"):
             return Queues(*self.ways), url
         listener, real = self.listen(url)
-        if url.startswith("tls"):
+        if is_secured(url):
             context = secured.serving()
             return Waiting(lambda: Secured(context.wrap_socket(listener.accept()[0], True),
                                            self.size)), real  # fmt: skip
@@ -348,7 +352,7 @@ class Raw:
     def connect(self, kind: str, url: str):
         if url.startswith("inproc"):
             return Queues(*self.ways[::-1])
-        if url.startswith("tls"):
+        if is_secured(url):
             return Secured(secured.asking().wrap_socket(self.dial(url)), self.size)
         return Stream(self.dial(url), self.size)
 

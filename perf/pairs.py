@@ -75,10 +75,8 @@ def placement(place: str) -> tuple[int | None, int | None]:
 
 @contextlib.contextmanager
 def address(transport: str) -> Iterator[str]:
-    if transport == "tls":
-        yield "tls+tcp://127.0.0.1:0"
-    elif transport == "tcp":
-        yield "tcp://127.0.0.1:0"
+    if transport in ("tcp", "tls", "ws", "wss"):
+        yield f"{'tls+tcp' if transport == 'tls' else transport}://127.0.0.1:0"
     elif transport == "inproc":
         yield "inproc://perf"
     else:

@@ -220,7 +220,7 @@ def headlines(results: dict, wanted: list[str]) -> str:
         "| what | mqcore | best peer | to it | to raw |",
         "|---|--:|--:|--:|--:|",
     ]
-    for group in ("pairs", "native", "loads", "many"):
+    for group in ("pairs", "native", "loads", "many", "shared"):
         some = results.get(group, [])
         base = bases(some) if group == "pairs" else {}
         for entry in some:

@@ -58,7 +58,7 @@ FULL = [
     *(one_way("ipc", size) for size in (16, KIB, 64 * KIB, MIB, 16 * MIB)),
     *(Case("lat", "tcp", size, "plain", "awake") for size in (KIB, 64 * KIB, MIB, 16 * MIB)),
     *(Case("lat", "ipc", size, "plain", "awake") for size in (64 * KIB, 16 * MIB)),
-    *(one_way("tls", size) for size in (KIB, 64 * KIB)),
+    *(one_way(over, size) for over in ("tls", "wss", "ws") for size in (KIB, 64 * KIB)),
     Case("lat", "tcp", 16, "asyncio", "idle"),
     one_way("tcp", KIB, "asyncio"),
 ]
@@ -71,7 +71,7 @@ TUNED = [
 # name: minutes of `make perf`, of `make perf-quick`
 PAIRS = {"pairs": (18, 2.6), "busy": (2, 0.5), "tuned": (3, 0)}
 # modules with a function rows(quick), as rows.py says
-MODULES = {"loads": (4.5, 0.6), "many": (5, 0.5), "ticks": (1, 0.2)}
+MODULES = {"loads": (4.5, 0.6), "many": (5, 0.5), "ticks": (1, 0.2), "shared": (3, 0.2)}
 NATIVE = (3, 0.3)
 
 

@@ -1,7 +1,7 @@
 """Side by side: alternating rounds of candidates, each end in a process of its own, pinned.
 
     versus.py [--lib mqcore --lib mqcore@FOLDER --lib pyzmq ...] [--kind lat|thr]
-              [--transport tcp|ipc|shm|inproc|tls] [--size N]
+              [--transport tcp|ipc|shm|inproc|tls|ws|wss] [--size N]
               [--calls plain|many|batch|asyncio|uvloop]
               [--place idle|awake|together|free] [--rounds N] [--seconds X]
               [--even-if-busy] [--name NAME] [--folder PATH]
@@ -191,7 +191,7 @@ def read_arguments(args: list[str] | None) -> argparse.Namespace:
     add_arguments(parser)
     parser.add_argument("--kind", action="append", choices=("lat", "thr"))
     parser.add_argument("--transport", action="append",
-                        choices=("tcp", "ipc", "shm", "inproc", "tls"))
+                        choices=("tcp", "ipc", "shm", "inproc", "tls", "ws", "wss"))
     parser.add_argument("--size", action="append", type=int)
     parser.add_argument("--calls", action="append", choices=LIBRARIES["mqcore"].calls)
     parser.add_argument("--place", action="append", choices=("idle", "awake", "together", "free"))

@@ -159,5 +159,5 @@ cdef PatternOps OPS = PatternOps(
     query=dish_query,
 )
 
-pattern = plugin_new(&OPS, "dish", 15, "DISH", -1, ("radio",), (),
+pattern = plugin_new(&OPS, "dish", -1, "DISH", -1, ("radio",), (),
                      "messages of the groups that we joined")

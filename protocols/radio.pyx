@@ -160,7 +160,7 @@ cdef PatternOps OPS = PatternOps(
 )
 
 pattern = plugin_new(
-    &OPS, "radio", 14, "RADIO", -1, ("dish",),
+    &OPS, "radio", -1, "RADIO", -1, ("dish",),
     (("nodrop", "bool", False, "wait for subscribers at their mark, do not drop for them"),),
     "each message to all who joined its group",
 )

@@ -45,9 +45,16 @@ HEADLINES = [
 ]
 
 
-def figures(old: str) -> str:
+DOORS = [  # from runs of their own, DATE-doors
+    *(f"one way, {over}, {size}" for over in ("tls", "wss", "ws") for size in ("1 KiB", "64 KiB")),
+    *(f"one way, shared memory, {size}" for size in ("16 B", "1 KiB", "64 KiB", "1 MiB")),
+    *(f"round trip, shared memory, 16 B, {place}" for place in ("awake", "idle", "together")),
+]
+
+
+def figures(old: str, pattern: str, headlines: list[str]) -> str:
     """The newest run's headlines; the old text if there is no run."""
-    runs = sorted((ROOT / "perf" / "results").glob("*.json"))
+    runs = sorted((ROOT / "perf" / "results").glob(pattern))
     if not runs:
         return old
     sys.path.insert(0, str(ROOT / "perf"))
@@ -57,7 +64,7 @@ def figures(old: str) -> str:
     source = runs[-1].with_suffix(".md").relative_to(ROOT).as_posix()
     first = runs[-1].with_suffix(".md").read_text().partition("\n")[0]
     return (f"From `{source}` (all rows, libraries and spreads are there). {first}\n\n"
-            + report.headlines(results, HEADLINES))
+            + report.headlines(results, headlines))
 
 
 def fill(text: str, name: str, body: str) -> str:
@@ -76,7 +83,9 @@ def main() -> int:
         if after != before:
             print("README.md: options or drops are out of date; run tools/readme.py")
         return after != before
-    after = fill(after, "figures", figures(between(after, "figures")))
+    for name, pattern, rows in (("figures", "????-??-??.json", HEADLINES),
+                                ("doors", "*-doors.json", DOORS)):
+        after = fill(after, name, figures(between(after, name), pattern, rows))
     README.write_text(after)
     return 0
 

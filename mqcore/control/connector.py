@@ -174,18 +174,22 @@ class Connector:
         sock = self._sock
         if sock is None:
             return
-        number = self.transport.finish(sock)
-        if number:
-            self._failure = self._explain(OSError(number, os.strerror(number)))
+        try:
+            number = self.transport.finish(sock)
+            failure = OSError(number, os.strerror(number)) if number else None
+        except Exception as error:  # a plug-in's fault
+            failure = error
+        if failure is not None:
+            self._failure = self._explain(failure)
             self._drop()
             self._next()
             return
         self.loop.remove(sock.fileno())
         self._sock = None  # the callee's from here
         self._cancel()
-        remote = self.transport.names(sock)[1]
-        self.endpoint.move("handshaking")
         try:
+            remote = self.transport.names(sock)[1]
+            self.endpoint.move("handshaking")
             self._on_connected(sock, remote)
         except BaseException as error:
             sock.close()

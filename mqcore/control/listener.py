@@ -103,7 +103,7 @@ class Listener:
             peer.setblocking(False)
             self.transport.tune(peer, self.options)
             remote = self.transport.names(peer)[1]
-        except OSError as error:  # reset before we could look at it
+        except Exception as error:  # reset before we could look at it, or a plug-in's fault
             peer.close()
             self._event("accept_failed", error)
             return

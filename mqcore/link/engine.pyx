@@ -46,6 +46,40 @@ cdef Codec* _codec_new(Plane* plane, Port* port, const EngineConfig* config,
     return codec
 
 
+cdef void _equip(Engine* e, const EngineParts* parts, Owner* left) noexcept nogil:
+    """What stands between the descriptor and the codec, and what came along with its handshake."""
+    e.slab = left
+    e.input.slab = left       # the slot's last engine may have died in the middle of its input
+    e.input.pos = NULL
+    e.input.end = NULL
+    e.input.copy = True
+    if left != NULL:
+        memcpy(owner_data(left), parts.left, parts.n_left)
+        e.input.pos = owner_data(left)
+        e.input.end = e.input.pos + parts.n_left
+    e.filter = parts.filter
+    e.posted = parts.filter != NULL and parts.filter.ops.flags & FILTER_GIL
+    e.filter_more = 0
+    e.wire_sent = 0
+    e.wire_mark = 0
+    e.wire_plain = 0
+    e.media = parts.media
+    e.media_fds[0] = -1
+    e.media_fds[1] = -1
+    if parts.media != NULL:
+        e.media_fds[0] = parts.media.wake
+        e.media_fds[1] = parts.media.also if parts.media.also > 0 else -1
+    e.media_started = 0
+    e.media_out = 1
+    e.media_held = 0
+    e.ended = 0
+    e.pump = stream_pump()
+    if e.filter != NULL:
+        e.pump = filtered_pump()
+    elif e.media != NULL:
+        e.pump = messages_pump()
+
+
 cdef Engine* engine_new(Plane* plane, IoThread* io, Watch* watch, Port* port, int fd,
                         const EngineConfig* config, const EngineParts* parts) noexcept nogil:
     cdef Codec* codec = _codec_new(plane, port, config, parts.codec)
@@ -77,36 +111,7 @@ cdef Engine* engine_new(Plane* plane, IoThread* io, Watch* watch, Port* port, in
     e.in_blocked = 0
     e.out_blocked = 0
     e.wants = 0
-    e.slab = left
-    e.input.slab = left       # the slot's last engine may have died in the middle of its input
-    e.input.pos = NULL
-    e.input.end = NULL
-    e.input.copy = True
-    if left != NULL:
-        memcpy(owner_data(left), parts.left, parts.n_left)
-        e.input.pos = owner_data(left)
-        e.input.end = e.input.pos + parts.n_left
-    e.filter = parts.filter
-    e.posted = parts.filter != NULL and parts.filter.ops.flags & FILTER_GIL
-    e.filter_more = 0
-    e.wire_sent = 0
-    e.wire_mark = 0
-    e.wire_plain = 0
-    e.media = parts.media
-    e.media_fds[0] = -1
-    e.media_fds[1] = -1
-    if parts.media != NULL:
-        e.media_fds[0] = parts.media.wake
-        e.media_fds[1] = parts.media.also if parts.media.also > 0 else -1
-    e.media_started = 0
-    e.media_out = 1
-    e.media_held = 0
-    e.ended = 0
-    e.pump = stream_pump()
-    if e.filter != NULL:
-        e.pump = filtered_pump()
-    elif e.media != NULL:
-        e.pump = messages_pump()
+    _equip(e, parts, left)
     e.in_size = 0
     e.in_parts = 0
     e.in_more = 0

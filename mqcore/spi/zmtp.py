@@ -16,6 +16,8 @@ TYPES: dict[str, tuple[int, tuple[str, ...]]] = {
     "PUSH": (8, ("PULL",)),
     "XPUB": (9, ("SUB", "XSUB")),
     "XSUB": (10, ("PUB", "XPUB")),
+    "RADIO": (-1, ("DISH",)),  # ZeroMQ RFC 48; they need the commands of ZMTP 3
+    "DISH": (-1, ("RADIO",)),
 }
 
 NAME_MAX = 23  # bytes of a Socket-Type that this implementation takes from a peer

@@ -36,7 +36,7 @@ def __getattr__(name: str) -> Any:
 
 
 def installed(kind: str, plugin: Any) -> contextlib.AbstractContextManager[None]:
-    """A "transport", a "filter" or a "pattern" that no distribution brings, installed as long as
+    """A "transport", "filter", "resolver" or "pattern" that no distribution brings, installed as long as
     the context lasts. It is judged like any other: PluginError if it is refused, or if its name is
     taken."""
     from mqcore.spi import registry

@@ -1,4 +1,5 @@
-"""SUBSCRIBE and CANCEL (or JOIN and LEAVE), PING, PONG: see command.pxd. Others are passed over, as ZMTP asks."""
+"""SUBSCRIBE and CANCEL (or JOIN and LEAVE), PING, PONG: see command.pxd. Others are passed over, as
+ZMTP asks."""
 
 from libc.stdint cimport uint8_t, uint32_t
 from libc.string cimport memcmp, memcpy

@@ -112,12 +112,6 @@ cdef int _say_identity(Zmtp* z) noexcept nogil:
     return rc if rc else _say_routing_id(z)
 
 
-cdef int _no_groups(Zmtp* z) noexcept nogil:
-    """Before 3.0 there are no commands, so nobody can join a group."""
-    return refuse_with(&z.head, "the peer is older than ZMTP 3.0, which %s needs%s",
-                       z.head.config.pattern, "")
-
-
 cdef int _say_ready(Zmtp* z) noexcept nogil:
     cdef size_t size = ready_size(z.head.config)
     cdef uint8_t[9] header
@@ -145,8 +139,6 @@ cdef int _unversioned(Zmtp* z) noexcept nogil:
     """A 1.0 peer: what we have seen of it is the header of its identity frame. Our signature is the
     header of ours, in the long form."""
     cdef int rc
-    if z.head.config.groups:
-        return _no_groups(z)
     if z.head.config.number < 0:
         return _refuse_old(z, "1.0")
     rc = _say(z, 10)
@@ -227,8 +219,6 @@ cdef int _greeting_byte(Zmtp* z) noexcept nogil:
         if revision > 1:
             z.framing = FRAMING_V3
             return _say(z, GREETING_SIZE)
-        if z.head.config.groups:
-            return _no_groups(z)
         if z.head.config.number < 0:
             return _refuse_old(z, "2.0")
         z.framing = FRAMING_V2 if revision else FRAMING_V1

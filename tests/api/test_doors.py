@@ -6,13 +6,13 @@ import socket
 import threading
 
 import pytest
-from doors import plugged
 from mqcore.testing.doors import packet_engine, shift_filter
 
 import mqcore as mq
 from mqcore.errors import AddressError, PluginError, UsageError
 from mqcore.spi.filter import FilterSession, Refused, StreamFilter
 from mqcore.spi.transport import Listening, MessageTransport, start_connect
+from mqcore.testing import installed
 
 PATTERNS = [("push", "pull"), ("pair", "pair"), ("dealer", "dealer")]
 SIZES = [0, 1, 56, 57, 255, 256, 8192, 65536, 300_000, 5_000_000]
@@ -79,9 +79,10 @@ class Turning(StreamFilter):
 @pytest.fixture
 def filters():
     with contextlib.ExitStack() as stack:
-        yield [stack.enter_context(plugged("filter", Turning(name, turn, native)))
-               for name, turn, native in (("slow", 3, False), ("fast", 1, True),
-                                          ("slower", 200, False))]
+        found = [Turning("slow", 3), Turning("fast", 1, native=True), Turning("slower", 200)]
+        for plugin in found:
+            stack.enter_context(installed("filter", plugin))
+        yield found
 
 
 STACKS = ["slow", "fast", "slow+fast", "fast+slow", "slow+slower", "fast+slow+slower"]
@@ -240,7 +241,7 @@ class PacketTransport(MessageTransport):
 
 @pytest.fixture
 def packets(tmp_path):
-    with plugged("transport", PacketTransport()):
+    with installed("transport", PacketTransport()):
         yield f"packets://{tmp_path}/sock"
 
 
@@ -317,7 +318,7 @@ def test_a_peer_that_does_not_fit_an_engine(packets):
 
 def test_filters_go_over_streams_only(packets):
     with mq.Context() as ctx, ctx.socket("pull") as pull:
-        with plugged("filter", Turning("slow", 3)):
+        with installed("filter", Turning("slow", 3)):
             with pytest.raises(AddressError, match="packets is none"):
                 pull.bind("slow+" + packets)
 

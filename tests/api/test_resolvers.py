@@ -7,12 +7,12 @@ import signal
 import socket
 
 import pytest
-from doors import plugged
 from waiting import until
 
 import mqcore as mq
 from mqcore.spi import registry
 from mqcore.spi.filter import FilterSession, StreamFilter
+from mqcore.testing import installed
 
 
 class Peers:
@@ -195,7 +195,7 @@ class Turning(StreamFilter):
 
 
 def test_filters_before_it_are_every_members(ctx, peers):
-    with plugged("filter", Turning()):
+    with installed("filter", Turning()):
         pull = ctx.socket("pull", bind="turned+tcp://127.0.0.1:0")
         plain = url_of(pull).removeprefix("turned+")
         push = ctx.socket("push")

@@ -111,7 +111,8 @@ def test_new_connections_see_renewed_files(ctx, authority, tmp_path):
         push = ctx.socket("push")
         push.connect(url, wait=10, **authority.ca)
         users += [peer.user for peer in push.peers()]
-    assert users == ["first", "second"] and len(pull.peers()) == 2
+    pull.wait_peers(2, 10)
+    assert users == ["first", "second"]
 
 
 # -- who is refused --------------------------------------------------------------------------------

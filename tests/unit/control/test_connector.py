@@ -214,6 +214,26 @@ def test_a_plugin_that_raises_anything_is_a_failed_attempt(make, states):
     assert "KeyError" in str(states.until("waiting", 2))
 
 
+@pytest.mark.parametrize("name", ["finish", "names"])
+def test_a_plugin_that_raises_later_is_a_failed_attempt(make, errors, states, name):
+    class Broken(StreamTransport):
+        scheme = "broken"
+
+        def connect(self, target, options):
+            near, far = socket.socketpair()
+            far.close()
+            near.setblocking(False)
+            return near
+
+    def broken(self, sock):
+        raise KeyError("oops")
+
+    setattr(Broken, name, broken)
+    make("broken://x", transport=Broken())
+    assert "KeyError" in str(states.until("waiting", 2))
+    errors.clear()
+
+
 class Silent(StreamTransport):
     """Connects that never finish: a descriptor that never becomes writable."""
 

@@ -20,8 +20,8 @@ TABLE = {
     "push": (8, 0x50, {"pull"}),
     "xpub": (9, 0x20, {"sub", "xsub"}),
     "xsub": (10, 0x21, {"pub", "xpub"}),
-    "radio": (14, -1, {"dish"}),
-    "dish": (15, -1, {"radio"}),
+    "radio": (-1, -1, {"dish"}),
+    "dish": (-1, -1, {"radio"}),
 }
 SEND, RECV = 1, 2
 

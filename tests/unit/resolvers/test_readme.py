@@ -7,7 +7,8 @@ import threading
 from pathlib import Path
 
 import pytest
-from doors import plugged
+
+from mqcore.testing import installed
 
 README = Path(__file__).parents[3] / "mqcore" / "resolvers" / "README.md"
 
@@ -58,7 +59,7 @@ def test_installed_it_is_followed(ctx, agent):
     pull = ctx.socket("pull", bind="tcp://127.0.0.1:0")
     agent.instances = [("127.0.0.1", int(pull.endpoints[0].url.rpartition(":")[2]))]
     push = ctx.socket("push")
-    with plugged("resolver", consul()):
+    with installed("resolver", consul()):
         at = f"http://127.0.0.1:{agent.server_address[1]}"
         push.connect("consul://billing", agent=at, wait=10)
     push.send(b"x")

@@ -111,7 +111,7 @@ def test_a_peer_that_stalls_in_its_handshake(mq_context, mq_scripted, pull, n):
     s = mq_context.socket("push", handshake_timeout=0.05, reconnect=0.001, reconnect_max=0.001)
     events = s.events()
     s.connect(URL)
-    assert "0.05" in kinds(events, ["HandshakeFailed"]).reason
+    assert "was not complete after" in kinds(events, ["HandshakeFailed"]).reason
     s.send(b"at last", timeout=LIMIT)
     assert pull.recv(timeout=LIMIT) == b"at last" and mq_scripted.tried >= 2
 

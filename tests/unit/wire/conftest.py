@@ -15,7 +15,7 @@ FITS = {
     "XPUB": ("SUB", "XSUB"), "XSUB": ("PUB", "XPUB"), "RADIO": ("DISH",), "DISH": ("RADIO",),
 }
 NUMBERS = {name: i for i, name in enumerate(FITS)}
-NUMBERS |= {"PULL": 7, "PUSH": 8, "XPUB": 9, "XSUB": 10, "RADIO": 14, "DISH": 15}
+NUMBERS |= {"PULL": 7, "PUSH": 8, "XPUB": 9, "XSUB": 10, "RADIO": -1, "DISH": -1}
 
 
 def make_probe(pattern="PAIR", **more):
