@@ -36,9 +36,9 @@ def __getattr__(name: str) -> Any:
 
 
 def installed(kind: str, plugin: Any) -> contextlib.AbstractContextManager[None]:
-    """A "transport", "filter", "resolver" or "pattern" that no distribution brings, installed as long as
-    the context lasts. It is judged like any other: PluginError if it is refused, or if its name is
-    taken."""
+    """A "transport", "filter", "resolver" or "pattern" that no distribution brings, installed as
+    long as the context lasts. It is judged like any other: PluginError if it is refused, or if its
+    name is taken."""
     from mqcore.spi import registry
 
     return registry.lend(kind, plugin, "a test")
