@@ -380,7 +380,7 @@ class SocketLinks:
                     self._hand_over(sock, wire, sessions, None, result)
                 else:
                     self._hand_over(sock, wire, [], result, b"")
-            except (SocketClosed, OSError, MemoryError, Error) as error:
+            except Exception as error:  # whatever a plug-in made
                 self._not_handed_over(sock, wire, sessions, error, False)
 
         def failed(error: BaseException, fatal: bool) -> None:

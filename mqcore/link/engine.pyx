@@ -270,8 +270,9 @@ cdef void _step(Engine* e, uint32_t notes) noexcept nogil:
         session_drain(e)
     if notes & E_TIMER and e.port.looped.load():
         notes |= E_IN | E_WAKE
-    if notes & E_WAKE:
+    if notes & E_WAKE and e.media != NULL:
         e.out_blocked = 0
+        session_want(e)
     if notes & (E_IN | E_START):
         e.pump.read(e)
     if notes & E_WAKE and e.media != NULL:

@@ -198,7 +198,7 @@ cdef void _write(Engine* e) noexcept nogil:
     cdef int flushed = MQ_OK
     if e.media.ops.flags & ENGINE_STREAM:
         stream_write(e)       # the handshake, later heartbeats
-    if e.state != ENGINE_ACTIVE or not e.media_started:
+    if e.state != ENGINE_ACTIVE or not e.media_started or e.ended:
         return
     rc = _give_all(e)
     if e.state != ENGINE_ACTIVE:

@@ -328,3 +328,20 @@ def test_a_transport_may_carry_some_patterns_only(packets, monkeypatch):
     with mq.Context() as ctx, ctx.socket("pull") as pull:
         with pytest.raises(UsageError, match="packets:// cannot carry a pull socket"):
             pull.bind(packets)
+
+
+@pytest.mark.parametrize("what", ["no generator", "no engine", "raises"])
+def test_a_plugin_that_makes_nonsense_fails_its_connections(packets, monkeypatch, what):
+    def odd(self, sock, role, options):
+        if what == "raises":
+            raise ZeroDivisionError("mine")
+        return 42
+        yield
+
+    monkeypatch.setattr(PacketTransport, "open",
+                        (lambda *_: None) if what == "no generator" else odd)
+    with mq.Context() as ctx, ctx.socket("pull") as pull, ctx.socket("push") as push:
+        events = pull.events()
+        push.connect(pull.bind(packets).url)
+        event = next(e for e in events if "HandshakeFailed" in type(e).__name__)
+        assert ("ZeroDivisionError: mine" if what == "raises" else "TypeError") in event.reason
