@@ -30,7 +30,8 @@ class Upgrade:
         self.loop = loop
         self.sock = sock
         self.sessions: list[Any] = []  # filters that end with it
-        self._steps: Generator[str, None, Any] | None = steps
+        self._steps = steps
+        self._over = False
         self._timeout = timeout
         self._on_done = on_done
         self._on_failed = on_failed
@@ -45,13 +46,10 @@ class Upgrade:
 
     def stop(self) -> None:
         """On the control thread: nothing is told any more. Idempotent."""
-        steps, self._steps = self._steps, None
-        if steps is None:
+        if self._over:
             return
-        self._rest()
-        if self._timer is not None:
-            self._timer.cancel()
-        steps.close()
+        self._end(lambda: None)
+        self._steps.close()
 
     def _rest(self) -> None:
         if self._waits:
@@ -59,7 +57,7 @@ class Upgrade:
             self._waits = ""
 
     def _step(self) -> None:
-        if self._steps is None:
+        if self._over:
             return
         try:
             wants = next(self._steps)
@@ -78,14 +76,13 @@ class Upgrade:
                 self._waits = wants
 
     def _too_late(self) -> None:
-        steps = self._steps
-        if steps is not None:
-            steps.close()
+        if not self._over:
+            self._steps.close()
             error = TimeoutError(f"the handshake was not complete after {self._timeout:g} s")
             self._end(lambda: self._on_failed(error, False))
 
     def _end(self, tell: Callable[[], None]) -> None:
-        self._steps = None
+        self._over = True
         self._rest()
         if self._timer is not None:
             self._timer.cancel()
