@@ -14,7 +14,7 @@ LIBS = ("--lib", "mqcore", "--lib", "pyzmq", "--lib", "raw")
 
 
 @pytest.mark.parametrize("transport,peers,raw", [
-    ("tcp", 2, 2), ("ipc", 2, 2), ("inproc", 2, 2), ("shm", 0, 0), ("wss", 0, 2)])
+    ("tcp", 2, 2), ("inproc", 2, 2), ("shm", 0, 0), ("wss", 0, 2)])
 def test_side_by_side(tmp_path, transport, peers, raw):
     args = ("--size", 16, "--transport", transport, *LIBS, *TINY)
     status, out, err = run(PERF / "versus.py", *args, *PLACE, "--folder", tmp_path, patience=60)
