@@ -28,6 +28,7 @@ class Row(NamedTuple):
     rounds: int = 5  # at most
     what: str = ""  # the kind of row, to choose some
     at: float = 0.0  # where it stands in a plot of its kind
+    others: tuple[str, ...] = ()  # candidates that only this row knows
 
     def facts(self) -> dict:
         return {key: getattr(self, key) for key in ("name", "unit", "less_is_better", "what", "at")}
@@ -41,7 +42,7 @@ FAULTS = (RuntimeError, ValueError, OSError, Unfit)
 
 
 def measure(row: Row, options: argparse.Namespace) -> dict[str, list[dict]]:
-    taking = [name for name in options.lib if row.takes(name)]
+    taking = [name for name in options.lib if row.takes(name)] + list(row.others)
     runs: dict[str, list[dict]] = {library: [] for library in taking}
     for library in versus.rounds_of(taking, min(options.rounds, row.rounds)):
         if "error" in (runs[library] or [{}])[0]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import importlib.util
 import multiprocessing
 import os
 import sys
@@ -213,7 +214,13 @@ def measure(kind: str, size: int, place: str, library: str, seconds: float) -> d
 
 
 def takes(library: str) -> bool:
-    return library == "mqcore" or library in OTHERS
+    return library == "mqcore"
+
+
+def others() -> tuple[str, ...]:
+    """Those that are installed."""
+    modules = {"faster-fifo": "faster_fifo", "queue": "multiprocessing", "iceoryx2": "iceoryx2"}
+    return tuple(name for name in OTHERS if importlib.util.find_spec(modules[name]))
 
 
 def rows(quick: bool) -> list[Row]:
@@ -221,10 +228,10 @@ def rows(quick: bool) -> list[Row]:
     places = ("awake",) if quick else ("awake", "idle", "together")
     return [
         *(Row(f"one way, shared memory, {size_name(size)}", "/s", False,
-              functools.partial(measure, "thr", size, "free"), takes, 5, "thr", size)
+              functools.partial(measure, "thr", size, "free"), takes, 5, "thr", size, others())
           for size in sizes),
         *(Row(f"round trip, shared memory, 16 B, {place}", "us", True,
-              functools.partial(measure, "lat", 16, place), takes, 5, "lat")
+              functools.partial(measure, "lat", 16, place), takes, 5, "lat", 0.0, others())
           for place in places),
     ]  # fmt: skip
 
