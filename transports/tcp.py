@@ -13,7 +13,7 @@ import socket
 from typing import NamedTuple
 
 from mqcore.errors import AddressNotAvailable, BindError
-from mqcore.spi.inet import host_port, look_up, parse
+from mqcore.spi.inet import both_names, host_port, look_up, parse
 from mqcore.spi.transport import Listening, Options, StreamTransport, set_buffers, start_connect
 
 
@@ -137,13 +137,7 @@ class Tcp(StreamTransport):
                 sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, options["tos"])
 
     def names(self, sock: socket.socket) -> tuple[str, str]:
-        result = []
-        for ask in (sock.getsockname, sock.getpeername):
-            try:
-                result.append(f"tcp://{host_port(ask())}")
-            except OSError:
-                result.append("")
-        return result[0], result[1]
+        return both_names("tcp", sock)
 
 
 transport = Tcp()

@@ -23,7 +23,14 @@ from typing import NamedTuple
 from mqcore.transports.udp_engine import udp_engine
 
 from mqcore.errors import AddressError, AddressNotAvailable, BindError
-from mqcore.spi.inet import Place, host_port, interface_index, look_up, parse
+from mqcore.spi.inet import (
+    Place,
+    both_names,
+    host_port,
+    interface_index,
+    look_up,
+    parse,
+)
 from mqcore.spi.message_engine import NativeEngine
 from mqcore.spi.transport import Listening, MessageTransport, Options, set_buffers
 
@@ -222,13 +229,7 @@ class Udp(MessageTransport):
         yield ""  # there is nobody to wait for
 
     def names(self, sock: socket.socket) -> tuple[str, str]:
-        result = []
-        for ask in (sock.getsockname, sock.getpeername):
-            try:
-                result.append(f"udp://{host_port(ask())}")
-            except OSError:
-                result.append("")
-        return result[0], result[1]
+        return both_names("udp", sock)
 
 
 transport = Udp()

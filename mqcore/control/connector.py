@@ -22,7 +22,7 @@ from mqcore.control.loop import ControlLoop, Timer
 from mqcore.control.route import Route
 from mqcore.errors import AddressError, ConnectTimeout, Error, PeerError, RemoteRefused
 from mqcore.link.backoff import Backoff
-from mqcore.spi.url import Url, parse
+from mqcore.spi.url import Url
 
 REFUSED = {errno.ECONNREFUSED, errno.ENOENT}  # nobody listens; ENOENT: there is no ipc file
 LINKED = ("handshaking", "connected")
@@ -39,8 +39,7 @@ class Connector:
                  on_connected: Callable[[socket.socket, str], Any],
                  on_state: Callable[[str, Error | None], Any] | None = None, *,
                  rng: Callable[[], float] = random.random) -> None:
-        url = parse(where) if isinstance(where, str) else where
-        route = url if isinstance(url, Route) else Route.plain(transport, url, "connect")
+        route = Route.of(transport, where, "connect")
         route.check(options)
         try:
             adopted = transport.adopt(route.address, options)

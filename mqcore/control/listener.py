@@ -17,7 +17,7 @@ from mqcore.control.endpoint import Endpoint
 from mqcore.control.loop import ControlLoop, Timer
 from mqcore.control.route import Route
 from mqcore.errors import AddressError
-from mqcore.spi.url import Url, parse
+from mqcore.spi.url import Url
 
 TURN = 64  # accepts before others have their turn
 PAUSE = 0.1  # seconds
@@ -46,8 +46,7 @@ class Listener:
         self._on_event = on_event
         self._timers: dict[int, Timer] = {}
         self._stopped = False
-        url = parse(where) if isinstance(where, str) else where
-        route = url if isinstance(url, Route) else Route.plain(transport, url, "bind")
+        route = Route.of(transport, where, "bind")
         route.check(options)
         try:
             self._listening = transport.listen(route.address, options)

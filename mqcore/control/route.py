@@ -11,7 +11,7 @@ from typing import Any
 from mqcore.errors import AddressError
 from mqcore.options import Option
 from mqcore.spi import registry
-from mqcore.spi.url import Url, render
+from mqcore.spi.url import Url, parse, render
 
 
 class Route:
@@ -43,11 +43,14 @@ class Route:
             raise url.locate(error) from None
 
     @classmethod
-    def plain(cls, transport: Any, url: Url, role: str) -> Route:
-        """A transport that is at hand, and no filters."""
+    def of(cls, transport: Any, where: Route | Url | str, role: str) -> Route:
+        """`where` as it is; a URL is one for the transport that is at hand, without filters."""
+        if isinstance(where, Route):
+            return where
         route = cls.__new__(cls)
-        route.url, route.role, route.transport = url, role, transport
-        route.address, route.filters = url.address, []
+        route.url = parse(where) if isinstance(where, str) else where
+        route.role, route.transport = role, transport
+        route.address, route.filters = route.url.address, []
         return route
 
     def rows(self) -> tuple[Option, ...]:

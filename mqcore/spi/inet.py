@@ -181,3 +181,14 @@ def host_port(sockaddr: tuple) -> str:
     if len(sockaddr) > 3 and sockaddr[3] and "%" not in host:
         host += "%" + socket.if_indextoname(sockaddr[3])
     return f"[{host}]:{port}"
+
+
+def both_names(scheme: str, sock: socket.socket) -> tuple[str, str]:
+    """(ours, the peer's) as URLs, for StreamTransport.names(); "" for what nobody can say."""
+    result = []
+    for ask in (sock.getsockname, sock.getpeername):
+        try:
+            result.append(f"{scheme}://{host_port(ask())}")
+        except OSError:
+            result.append("")
+    return result[0], result[1]
