@@ -14,7 +14,7 @@ README.md beside this file is the guide, FORMAT.md the bytes.
 from __future__ import annotations
 
 import os
-from typing import Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from mqcore.errors import OptionError
 from mqcore.journal.core import checksum
@@ -25,6 +25,7 @@ from mqcore.journal.errors import (
     JournalFull,
     JournalLocked,
     JournalNotFound,
+    JournalRefused,
     JournalWriteError,
     OffsetGone,
 )
@@ -33,29 +34,51 @@ from mqcore.journal.reader import Reader
 from mqcore.journal.records import Records
 from mqcore.journal.recovery import Dropped, verify
 from mqcore.journal.repair import Repaired, repair
-from mqcore.journal.stamp import Sequences, partition_of, read_stamp, stamp
+from mqcore.journal.replay import replay
+from mqcore.journal.stamp import (
+    Sequences,
+    partition_for,
+    partition_of,
+    read_key,
+    read_stamp,
+    stamp,
+    stored_at,
+)
 from mqcore.journal.writer import Writer
+from mqcore.journal.writers import Writers
+
+if TYPE_CHECKING:
+    from mqcore.journal.server import Server
 
 __all__ = [
     "Dropped", "JournalClosed", "JournalCorrupt", "JournalError", "JournalFull", "JournalLocked",
-    "JournalNotFound", "JournalWriteError", "OffsetGone", "Reader", "Records", "Repaired",
-    "Sequences", "Writer", "checksum", "open", "partition_of", "partitions", "read_stamp", "repair",
-    "stamp", "verify",
+    "JournalNotFound", "JournalRefused", "JournalWriteError", "OffsetGone", "Reader", "Records",
+    "Repaired", "Sequences", "Writer", "Writers", "checksum", "open", "partition_for",
+    "partition_of", "partitions", "read_key", "read_stamp", "repair", "replay", "serve", "stamp",
+    "stored_at", "verify",
 ]
 
 
 @overload
 def open(where: str | os.PathLike[str], mode: Literal["r"] = "r", *, topic: str = "default",
-         partition: int = 0, verify: bool = True) -> Reader: ...
+         partition: int = 0, verify: bool = True, **remote: Any) -> Reader: ...
 @overload
 def open(where: str | os.PathLike[str], mode: Literal["a"], *, topic: str = "default",
          partition: int = 0, fsync: Literal["always", "interval", "never"] = "interval",
          fsync_interval: float = 0.1, segment_bytes: int = 256 << 20,
          segment_age: float | None = None, block_bytes: int = 1 << 20,
          retain_bytes: int | None = None, retain_age: float | None = None,
-         retain_for: tuple[str, ...] = (), stamps: bool = False) -> Writer: ...
-def open(where: str | os.PathLike[str], mode: str = "r", *, topic: str = "default",
-         partition: int = 0, **options: Any) -> Reader | Writer:
+         retain_for: tuple[str, ...] = (), stamps: bool = False, begin: int = 0) -> Writer: ...
+@overload
+def open(where: str | os.PathLike[str], mode: Literal["a"], *, topic: str | None = None,
+         partitions: int = 1, topic_from: Literal["first-part"] | None = None,
+         max_topics: int = 100, fsync: Literal["always", "interval", "never"] = "interval",
+         fsync_interval: float = 0.1, segment_bytes: int = 256 << 20,
+         segment_age: float | None = None, block_bytes: int = 1 << 20,
+         retain_bytes: int | None = None, retain_age: float | None = None,
+         retain_for: tuple[str, ...] = (), stamps: bool = False) -> Writers: ...
+def open(where: str | os.PathLike[str], mode: str = "r", *, topic: str | None = None,
+         partition: int | None = None, **options: Any) -> Reader | Writer | Writers:
     """One partition of a journal: to read ("r"), or to append, as its only writer ("a").
 
     fsync: "always": what is appended is durable when the call returns. "interval": it is durable
@@ -63,13 +86,49 @@ def open(where: str | os.PathLike[str], mode: str = "r", *, topic: str = "defaul
     segment_bytes, segment_age: when a new file is begun. block_bytes: messages gathered at most.
     retain_bytes, retain_age: old segments are removed beyond; retain_for: but none that these
     consumer groups have not read (alone: as soon as they have). stamps: see `stamp`.
+    begin: the offset that a new journal begins at, for a mirror of one whose beginning is gone.
+    partitions: how many there are, as one `Writers`; topic_from="first-part": those of whatever
+    topics come, at most max_topics.
     verify: check every block before it is handed out.
+
+    where: a folder, or the address of a journal server ("tcp://host:port/topic", and any other of a
+    socket, with topic=), which is read by the same calls: see `serve`. Its options are timeout=,
+    window= and those of a socket.
 
     Raises JournalNotFound ("r"), JournalLocked, JournalCorrupt, OSError, OptionError.
     """
+    if "://" in os.fspath(where):
+        from mqcore.journal.remote import open_remote
+
+        return open_remote(os.fspath(where), mode, topic, partition, options)
+    if mode == "a" and not {"partitions", "topic_from", "max_topics"}.isdisjoint(options):
+        return _writers(where, topic, partition, options)
+    topic = "default" if topic is None else topic
+    partition = 0 if partition is None else partition
     folder = partition_folder(where, topic, partition)
     if mode == "r":
         return Reader(folder, topic, partition, **options)
     if mode == "a":
         return Writer(folder, topic, partition, **options)
     raise OptionError(f"mode {mode!r}", hint='"r" reads, "a" appends')
+
+
+def _writers(where: str | os.PathLike[str], topic: str | None, partition: int | None,
+             options: dict[str, Any]) -> Writers:
+    first_part = options.get("topic_from") is not None
+    if partition is not None:
+        raise OptionError("partition= and partitions= (or topic_from=) exclude each other",
+                          hint="`Writers` write all partitions; leave partition out")
+    if first_part and topic is not None:
+        raise OptionError("topic= and topic_from= exclude each other",
+                          hint="with topic_from the message itself says its topic")
+    return Writers(where, None if first_part else topic or "default", **options)
+
+
+def serve(where: str | os.PathLike[str], bind: Any, *, groups: bool = True,
+          **options: Any) -> Server:
+    """Answer for the journals of a folder at these addresses, until stop(). groups: readers may
+    commit consumer groups. options: those of the socket."""
+    from mqcore.journal.server import Server
+
+    return Server(where, bind, groups=groups, **options)

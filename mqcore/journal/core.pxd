@@ -1,5 +1,8 @@
 """The writer for Python, and as a sink for whoever has message handles."""
 
+from libc.stdint cimport int64_t
+
+from mqcore.base.message cimport Msg
 from mqcore.journal.log cimport Log
 from mqcore.spi.sink cimport Sink
 
@@ -12,8 +15,15 @@ cdef class WriterCore:
     cdef bint always
     cdef bint shut
     cdef int pid
+    cdef Sink own             # what _mq_sink() points to
 
     # What a device calls without the GIL. The writer must outlive it.
     cdef Sink sink(self)
     cdef int make_room(self, size_t size) except -1
     cdef int lock(self) except -1
+
+
+# With log.lock: one message out of its parts, which are closed on 0. Routing parts are left out. 0
+# or an errno.
+cdef int store(Log* log, Msg* parts, size_t n, int64_t now, int64_t* offset) noexcept nogil
+cdef int status_of(int rc) noexcept nogil           # of what store() returned

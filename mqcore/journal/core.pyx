@@ -6,15 +6,16 @@ No thread waits for the log's lock with the GIL, so a holder of the lock may tak
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
+from cpython.pycapsule cimport PyCapsule_New
 from libc.errno cimport EMSGSIZE, ENOMEM
 from libc.stddef cimport size_t
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 from posix.unistd cimport getpid
 
 from mqcore.base.message cimport (
-    MSG_ENVELOPE, MSG_MORE, MSG_ROUTING_ID, MsgVec, msg_close, msg_data, msg_size,
+    MSG_ENVELOPE, MSG_GROUP, MSG_MORE, MSG_ROUTING_ID, Msg, MsgVec, msg_close, msg_data, msg_size,
 )
 from mqcore.base.status cimport MQ_FULL, MQ_INVALID, MQ_OK
 from mqcore.journal.block cimport SEGMENT_HEADER, VALUE_MAX, VERSION
@@ -25,7 +26,7 @@ from mqcore.journal.includes cimport (
 from mqcore.journal.log cimport (
     Log, close_files, log_close, log_commit, log_direct, log_flush, log_free, log_header,
     log_headers_end, log_key, log_make_room, log_new, log_place, log_room, log_rotate, log_segment,
-    log_take, log_tick, log_trim, now_us,
+    log_stamp, log_take, log_tick, log_trim, now_us,
 )
 from mqcore.spi.sink cimport SINK_ABI, Sink, SinkOps
 
@@ -36,52 +37,82 @@ from mqcore.journal.errors import JournalClosed, write_error
 
 cdef enum:
     DIRECT = 64 << 10         # batches from this size on are written from where they lie
+    # parts that say where a message came from or goes to, and are not stored
+    HIDDEN = <int> MSG_ENVELOPE | <int> MSG_ROUTING_ID | <int> MSG_GROUP
 
 
 # -- the sink --------------------------------------------------------------------------------------
 
-cdef inline size_t whole(MsgVec* v, size_t at, size_t* size) noexcept nogil:
-    """Where the message that begins at `at` ends, and the bytes of its parts without envelope."""
-    cdef size_t total = 0
-    while True:
-        if not v.at[at].flags & (MSG_ENVELOPE | MSG_ROUTING_ID):
-            total += msg_size(&v.at[at])
-        at += 1
-        if at == v.n or not v.at[at - 1].flags & MSG_MORE:
-            size[0] = total
-            return at
+cdef int store(Log* log, Msg* parts, size_t n, int64_t now, int64_t* offset) noexcept nogil:
+    cdef size_t size = 0, i, k
+    cdef uint8_t* place
+    cdef int rc
+    for i in range(n):
+        if not parts[i].flags & HIDDEN:
+            size += msg_size(&parts[i])
+    rc = log_room(log, size)
+    if rc:
+        return rc
+    place = log_place(log)
+    for i in range(n):
+        if not parts[i].flags & HIDDEN:
+            k = msg_size(&parts[i])
+            memcpy(place, msg_data(&parts[i]), k)
+            place += k
+    rc = log_take(log, size, now)
+    if rc:
+        return rc
+    offset[0] = log.next - 1
+    for i in range(n):
+        msg_close(&parts[i])
+    return 0
+
+
+cdef int status_of(int rc) noexcept nogil:
+    return MQ_OK if rc == 0 else MQ_INVALID if rc == EMSGSIZE else MQ_FULL
 
 
 cdef int sink_take(void* self, MsgVec* v, size_t start, size_t* done) noexcept nogil:
     cdef Log* log = <Log*> self
-    cdef int64_t now = now_us(), target
-    cdef size_t at = start, end, size = 0, n
-    cdef uint8_t* place
+    cdef int64_t now = now_us(), target, offset = 0
+    cdef size_t at = start, end
     cdef int rc = 0
     pthread_mutex_lock(&log.lock)
     while at < v.n:
-        end = whole(v, at, &size)
-        rc = log_room(log, size)
+        end = at + 1
+        while end < v.n and v.at[end - 1].flags & MSG_MORE:
+            end += 1
+        rc = store(log, v.at + at, end - at, now, &offset)
         if rc:
             break
-        place = log_place(log)
-        for i in range(at, end):
-            if not v.at[i].flags & (MSG_ENVELOPE | MSG_ROUTING_ID):
-                n = msg_size(&v.at[i])
-                memcpy(place, msg_data(&v.at[i]), n)
-                place += n
-        rc = log_take(log, size, now)
-        if rc:
-            break
-        for i in range(at, end):
-            msg_close(&v.at[i])
         at = end
     target = log.next
     pthread_mutex_unlock(&log.lock)
     done[0] = at
     if log.each and at > start:
         log_commit(log, target)         # what fails here is seen by durable() and ready()
-    return MQ_OK if rc == 0 else MQ_INVALID if rc == EMSGSIZE else MQ_FULL
+    return status_of(rc)
+
+
+cdef int sink_place(void* self, Msg* parts, size_t n, int64_t* offset,
+                    uint32_t* partition) noexcept nogil:
+    cdef Log* log = <Log*> self
+    cdef int rc
+    pthread_mutex_lock(&log.lock)
+    rc = store(log, parts, n, now_us(), offset)
+    pthread_mutex_unlock(&log.lock)
+    partition[0] = log.segment.partition
+    return status_of(rc)
+
+
+cdef int sink_commit(void* self) noexcept nogil:
+    cdef Log* log = <Log*> self
+    return log_commit(log, log.next)
+
+
+cdef int sink_error(void* self) noexcept nogil:
+    cdef Log* log = <Log*> self
+    return log.broken or log.stalled
 
 
 cdef int sink_ready(void* self) noexcept nogil:
@@ -98,6 +129,9 @@ JOURNAL_SINK.abi = SINK_ABI
 JOURNAL_SINK.take = sink_take
 JOURNAL_SINK.ready = sink_ready
 JOURNAL_SINK.durable = sink_durable
+JOURNAL_SINK.place = sink_place
+JOURNAL_SINK.commit = sink_commit
+JOURNAL_SINK.error = sink_error
 
 
 # -- for Python ------------------------------------------------------------------------------------
@@ -156,6 +190,14 @@ cdef class WriterCore:
         s.ops = &JOURNAL_SINK
         s.self = self.log
         return s
+
+    def _mq_sink(self):
+        """For a device: see mqcore/spi/sink.pxd."""
+        if self.shut:
+            raise JournalClosed(f"the writer of {self.path} is closed")
+        self._same_process()
+        self.own = self.sink()
+        return PyCapsule_New(&self.own, "mqcore.sink", NULL)
 
     # -- appending --
 
@@ -341,6 +383,34 @@ cdef class WriterCore:
         if self.always:
             self._commit(first + n, n)
         return range(first, first + n)
+
+    def append_records(self, records):
+        """Append what a reader gave, with its times, keys, headers and stamps; their offsets.
+        Errors as in append_batch."""
+        cdef Rows rows
+        cdef int64_t first, taken = 0
+        cdef int rc = 0
+        columns = records._columns
+        if {"key_ends", "header_ends", "producers"}.isdisjoint(columns):
+            return self.append_batch(records.data, records.offsets, times=records.times)
+        self._same_process()
+        hold = rows_of(columns, &rows)
+        rows.at = records._lo
+        rows.end = records._hi
+        self.lock()
+        first = self.log.next
+        with nogil:
+            while rc == 0 and rows.at < rows.end:
+                rc = add_row(self.log, &rows)
+                rows.at += 1
+                taken += rc == 0
+            pthread_mutex_unlock(&self.log.lock)
+        del hold
+        if rc:
+            self._raise(rc, taken)
+        if self.always and taken:
+            self._commit(first + taken, taken)
+        return range(first, first + taken)
 
     # -- committing --
 
@@ -529,6 +599,77 @@ cdef int add_blocks(Log* log, const uint8_t* values, const int64_t* ends, int64_
             taken[0] = i
     free(rebased)
     return rc
+
+
+# -- records of a reader ---------------------------------------------------------------------------
+
+cdef struct Rows:             # columns of a block; NULL: it has none
+    int64_t at
+    int64_t end
+    const int64_t* times
+    const int32_t* ends
+    const uint8_t* values
+    const int32_t* key_ends
+    const uint8_t* key_valid
+    const uint8_t* keys
+    const int32_t* header_ends
+    const int32_t* name_ends
+    const uint8_t* names
+    const int32_t* datum_ends
+    const uint8_t* data
+    const uint64_t* producers
+    const uint64_t* sequences
+    const int64_t* sent
+
+
+cdef list rows_of(dict columns, Rows* rows):
+    """Fills rows; what is returned keeps its pointers valid."""
+    import numpy
+    cdef const void** places[14]
+    cdef int i
+    cdef size_t address
+    hold = []
+    places[0] = <const void**> &rows.times
+    for i in range(14):
+        places[i] = places[0] + i
+    for i, name in enumerate(("times", "value_ends", "values", "key_ends", "key_valid", "keys",
+                              "header_ends", "name_ends", "names", "datum_ends", "data",
+                              "producers", "sequences", "sent")):
+        column = columns.get(name)
+        if column is None:
+            places[i][0] = NULL
+        else:
+            hold.append(numpy.ascontiguousarray(column))
+            address = hold[len(hold) - 1].ctypes.data
+            places[i][0] = <const void*> address
+    return hold
+
+
+cdef int add_row(Log* log, Rows* r) noexcept nogil:
+    """With the lock; 0 or an errno, and then it has not been taken."""
+    cdef int64_t i = r.at
+    cdef int32_t k
+    cdef size_t size = r.ends[i + 1] - r.ends[i]
+    cdef int rc = log_room(log, size)
+    if rc:
+        return rc
+    if size:
+        memcpy(log_place(log), r.values + r.ends[i], size)
+    if r.key_ends != NULL and r.key_valid[i // 8] >> (i % 8) & 1:
+        rc = log_key(log, r.keys + r.key_ends[i], r.key_ends[i + 1] - r.key_ends[i])
+    if rc == 0 and r.header_ends != NULL and r.header_ends[i + 1] > r.header_ends[i]:
+        for k in range(r.header_ends[i], r.header_ends[i + 1]):
+            if rc == 0:
+                rc = log_header(log, r.names + r.name_ends[k], r.name_ends[k + 1] - r.name_ends[k],
+                                r.data + r.datum_ends[k], r.datum_ends[k + 1] - r.datum_ends[k])
+        if rc == 0:
+            rc = log_headers_end(log)
+    if rc == 0 and r.producers != NULL:
+        rc = log_stamp(log, r.producers[i], r.sequences[i], r.sent[i])
+    if rc:
+        log_trim(log)
+        return rc
+    return log_take(log, size, r.times[i])
 
 
 # -- small things ----------------------------------------------------------------------------------

@@ -77,6 +77,12 @@ class JournalFull(JournalWriteError):
     hint = "make room; what was taken waits in memory and is written by the next commit()"
 
 
+class JournalRefused(JournalError):
+    """A journal on the other side has not stored the message, and never will."""
+
+    code = "journal_refused"
+
+
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 BROKEN = ("after a failed sync nobody knows what is on the disk: close the writer and open it "
           "again; `durable` is what is certain")

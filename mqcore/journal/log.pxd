@@ -10,6 +10,7 @@ log_take(). What returns int returns 0 or an errno.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcmp, memcpy
 from libcpp.atomic cimport atomic
 from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
 
@@ -77,6 +78,7 @@ cdef int log_key(Log* log, const uint8_t* key, size_t size) noexcept nogil
 cdef int log_header(Log* log, const uint8_t* name, size_t name_size, const uint8_t* datum,
                     size_t datum_size) noexcept nogil
 cdef int log_headers_end(Log* log) noexcept nogil   # after the last log_header() of a message
+cdef int log_stamp(Log* log, uint64_t producer, uint64_t sequence, int64_t sent) noexcept nogil
 cdef int log_optional(Log* log, size_t start) noexcept nogil
 cdef int log_flush(Log* log) noexcept nogil         # the block in the making, to the kernel
 cdef void log_trim(Log* log) noexcept nogil         # forgets what is behind the last log_take()
@@ -88,6 +90,15 @@ cdef int log_tick(Log* log) noexcept nogil          # flush, and rotate if the s
 # -- without any lock; may block for long --------------------------------------------------------
 cdef int log_commit(Log* log, int64_t target) noexcept nogil    # until durable >= target
 cdef int log_close(Log* log) noexcept nogil         # commit and leave a checkpoint
+
+
+cdef inline int64_t stamp_key(const uint8_t* at, size_t size) noexcept nogil:
+    """Bytes of the key in the stamp that a message begins with; -1: it begins with none."""
+    cdef uint32_t key
+    if size < STAMP or memcmp(at, b"MQS1", 4) != 0:
+        return -1
+    memcpy(&key, at + 4, 4)
+    return -1 if key > size - STAMP else <int64_t> key
 
 
 cdef inline int64_t now_us() noexcept nogil:

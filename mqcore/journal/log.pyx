@@ -3,10 +3,10 @@
 from libc.errno cimport EINTR, EIO, EMSGSIZE, ENOMEM, errno
 from libc.limits cimport LLONG_MAX, LLONG_MIN
 from libc.stddef cimport size_t
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free, realloc
-from libc.string cimport memcmp, memcpy, memmove, memset
+from libc.string cimport memcpy, memmove, memset
 
 from mqcore.base.includes cimport iovec
 from mqcore.journal cimport includes as system
@@ -251,32 +251,60 @@ cdef int take_stamp(Log* log, size_t start) noexcept nogil:
     """The message from `start` on in VALUES: its stamp, if it begins with one, into the columns."""
     cdef Buffer* values = &log.columns[<int> VALUES]
     cdef uint8_t* at = values.at + start
-    cdef bint has = values.n - start >= STAMP and memcmp(at, b"MQS1\0\0\0\0", 8) == 0
-    cdef int i, rc
-    if not has and not log.flags & HAS_STAMPS:
+    cdef int64_t key = stamp_key(at, values.n - start) if log.stamped else -1
+    cdef size_t front
+    cdef int i, rc = 0
+    if key < 0 and not log.flags & HAS_STAMPS:
         return 0
-    rc = with_stamps(log)
+    if key > 0 and not has_key(log):
+        rc = log_key(log, at + STAMP, key)
+    if rc == 0:
+        rc = with_stamps(log)
     for i in range(3):
         if rc == 0:
-            rc = (push(&log.columns[<int> PRODUCERS + i], at + 8 + 8 * i, 8) if has
+            rc = (push(&log.columns[<int> PRODUCERS + i], at + 8 + 8 * i, 8) if key >= 0
                   else push_zeros(&log.columns[<int> PRODUCERS + i], 8))
-    if rc == 0 and has:
-        memmove(at, at + STAMP, values.n - start - STAMP)
-        values.n -= STAMP
+    if rc == 0 and key >= 0:
+        front = STAMP + <size_t> key
+        memmove(at, at + front, values.n - start - front)
+        values.n -= front
     log.filled += 24
     return rc
+
+
+cdef int log_stamp(Log* log, uint64_t producer, uint64_t sequence, int64_t sent) noexcept nogil:
+    cdef int rc = with_stamps(log)
+    if rc == 0:
+        rc = push(&log.columns[<int> PRODUCERS], &producer, 8)
+    if rc == 0:
+        rc = push(&log.columns[<int> PRODUCERS + 1], &sequence, 8)
+    if rc == 0:
+        rc = push(&log.columns[<int> SENT], &sent, 8)
+    log.filled += 24
+    return rc
+
+
+cdef inline bint has_stamp(Log* log) noexcept nogil:
+    return log.flags & HAS_STAMPS and \
+        log.columns[<int> SENT].n >= 8 * (<size_t> log.count + 1)
+
+
+cdef inline bint has_key(Log* log) noexcept nogil:
+    """The message in the making has been given its key."""
+    return log.flags & HAS_KEYS and \
+        log.columns[<int> KEY_ENDS].n >= 4 * (<size_t> log.count + 2)
 
 
 cdef int log_optional(Log* log, size_t start) noexcept nogil:
     """What the message that ends now has not given of the columns that the block has."""
     cdef int rc = 0
-    if log.flags & HAS_KEYS and log.columns[<int> KEY_ENDS].n < 4 * (<size_t> log.count + 2):
+    if (log.stamped or log.flags & HAS_STAMPS) and not has_stamp(log):
+        rc = take_stamp(log, start)     # may bring a key
+    if rc == 0 and log.flags & HAS_KEYS and not has_key(log):
         rc = next_key(log, NULL, 0)
     if rc == 0 and log.flags & HAS_HEADERS \
             and log.columns[<int> HEADER_ENDS].n < 4 * (<size_t> log.count + 2):
         rc = log_headers_end(log)
-    if rc == 0 and (log.stamped or log.flags & HAS_STAMPS):
-        rc = take_stamp(log, start)
     return rc
 
 

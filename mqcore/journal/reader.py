@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mqcore.errors import RecvTimeout, UsageError
 from mqcore.journal.errors import (
@@ -23,6 +24,10 @@ from mqcore.journal.recovery import SHORT, judge
 from mqcore.journal.scan import FOUND, LOST, Block
 from mqcore.journal.segment import Segment
 from mqcore.journal.waiting import Deadline, Watch
+
+if TYPE_CHECKING:
+    from mqcore.journal.mirror import Mirror
+    from mqcore.journal.writer import Writer
 
 SMALL = 256 << 10       # blocks are put together (copied) up to so many bytes
 EVERYTHING = 1 << 62
@@ -260,6 +265,12 @@ class Reader:
             return None
         judge(segment, pos, offset, block, size, last)
         return None
+
+    def _mq_mirror(self, writer: Writer) -> Mirror:
+        """For mqcore.device(reader, writer)."""
+        from mqcore.journal.mirror import Mirror
+
+        return Mirror(self, writer)
 
     # -- segments --
 

@@ -1,7 +1,8 @@
 """Stamps: who sent a message, as its how-manieth, and when; and what is missing or twice by them.
 
-A producer puts 32 bytes in front of its message (or sends them as its first part). A writer opened
-with stamps=True takes them off and stores them as columns. FORMAT.md has the bytes.
+A producer puts 32 bytes, and a key perhaps, in front of its message (or sends them as its first
+part). A writer opened with stamps=True takes them off and stores them as columns. FORMAT.md has the
+bytes.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from mqcore.errors import OptionError
 from mqcore.journal.core import checksum
+from mqcore.journal.errors import JournalRefused
 from mqcore.journal.later import np
 from mqcore.journal.records import Records
 
@@ -20,31 +22,68 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _FORM = struct.Struct("<4sIQQq")
+_ANSWER = struct.Struct("<IIq")
 MAGIC = b"MQS1"
 SIZE = _FORM.size
 
 
-def stamp(producer: int, sequence: int, time: float | None = None) -> bytes:
-    """The 32 bytes. producer: 1 to 2**64 - 1, one for each sender and start; sequence: counted from
-    0 by the sender, without gaps; time: seconds since the epoch, None: now."""
+def stamp(producer: int, sequence: int, time: float | None = None, *, key: bytes = b"") -> bytes:
+    """The 32 bytes, and the key behind them. producer: 1 to 2**64 - 1, one for each sender and
+    start; sequence: counted from 0 by the sender, without gaps; time: seconds since the epoch,
+    None: now; key: b"" is none."""
     if not 0 < producer < 1 << 64 or not 0 <= sequence < 1 << 64:
         raise OptionError(f"producer {producer}, sequence {sequence}",
                           hint="both have 64 bits, and producer 0 means that there is no stamp")
     us = clock.time_ns() // 1000 if time is None else round(time * 1e6)
-    return _FORM.pack(MAGIC, 0, producer, sequence, us)
+    return _FORM.pack(MAGIC, len(key), producer, sequence, us) + key
+
+
+def _has_stamp(message: bytes) -> bool:
+    return (len(message) >= SIZE and message[:4] == MAGIC
+            and int.from_bytes(message[4:8], "little") <= len(message) - SIZE)
 
 
 def read_stamp(message: bytes) -> tuple[int, int, float] | None:
     """(producer, sequence, seconds) of a message that begins with a stamp; None: it does not."""
-    if len(message) < SIZE or message[:8] != MAGIC + bytes(4):
+    if not _has_stamp(message):
         return None
     _, _, producer, sequence, us = _FORM.unpack_from(message)
     return producer, sequence, us / 1e6
 
 
+def read_key(message: bytes) -> bytes | None:
+    """The key in the stamp that a message begins with; None: there is none."""
+    if not _has_stamp(message):
+        return None
+    return bytes(message[SIZE:SIZE + int.from_bytes(message[4:8], "little")]) or None
+
+
 def partition_of(key: bytes, partitions: int) -> int:
     """The partition of a key: its CRC-32C modulo their number."""
     return checksum(key) % partitions
+
+
+def partition_for(message: bytes, partitions: int, key: bytes | None = None) -> int:
+    """The partition of a message: by its key (None: the one in its stamp), else by the producer in
+    its stamp, else 0."""
+    key = read_key(message) if key is None else key
+    if key is not None:
+        return partition_of(key, partitions)
+    return partition_of(message[8:16], partitions) if _has_stamp(message) else 0
+
+
+def stored_at(answer: bytes) -> tuple[int, int]:
+    """(partition, offset) that a journal device answered: the message is durable there.
+    JournalRefused: it is nowhere."""
+    if len(answer) != _ANSWER.size:
+        raise JournalRefused(f"{len(answer)} bytes are no acknowledgement",
+                             hint="16 are what a journal device answers: who is there?")
+    status, partition, offset = _ANSWER.unpack(answer)
+    if status:
+        raise JournalRefused("the journal refused the message",
+                             hint="a topic has 1 to 255 bytes of UTF-8, a message at most 2 GiB; "
+                                  "or there are as many topics as the journal may have")
+    return partition, offset
 
 
 @dataclass

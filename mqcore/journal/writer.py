@@ -39,8 +39,9 @@ class Writer(WriterCore):
                  fsync_interval: float = 0.1, segment_bytes: int = 256 << 20,
                  segment_age: float | None = None, block_bytes: int = 1 << 20,
                  retain_bytes: int | None = None, retain_age: float | None = None,
-                 retain_for: tuple[str, ...] = (), stamps: bool = False) -> None:
-        _check(fsync=fsync, fsync_interval=fsync_interval, segment_bytes=segment_bytes,
+                 retain_for: tuple[str, ...] = (), stamps: bool = False,
+                 begin: int = 0) -> None:
+        _check(begin=begin, fsync=fsync, fsync_interval=fsync_interval, segment_bytes=segment_bytes,
                segment_age=segment_age, block_bytes=block_bytes, retain_bytes=retain_bytes,
                retain_age=retain_age)
         folder.mkdir(parents=True, exist_ok=True)
@@ -55,6 +56,8 @@ class Writer(WriterCore):
             self.recovered: tuple[Dropped, ...] = tuple(found.dropped)
             for dropped in found.dropped:
                 _log.warning("%s", dropped)
+            if found.last == 0:         # there is nothing yet
+                found.last = begin
             self._begin(found, topic, partition, fsync, block_bytes, segment_bytes, segment_age,
                         stamps)
         except BaseException:
@@ -194,7 +197,7 @@ def _check(**given: Any) -> None:
         raise OptionError(f"fsync={given['fsync']!r}", hint=f"it is one of {', '.join(POLICIES)}")
     limits: dict[str, tuple[float, float]] = {
         "fsync_interval": (0.001, 3600), "segment_bytes": (MIN_SEGMENT, 1 << 40),
-        "segment_age": (0.001, 1e9), "block_bytes": (MIN_BLOCK, MAX_BLOCK),
+        "begin": (0, 1 << 62), "segment_age": (0.001, 1e9), "block_bytes": (MIN_BLOCK, MAX_BLOCK),
         "retain_bytes": (0, 1 << 62), "retain_age": (0, 1e9)}
     for name, (low, high) in limits.items():
         if given[name] is not None and not low <= given[name] <= high:

@@ -31,7 +31,7 @@ def test_nothing_there(tmp_path):
     with pytest.raises(JournalNotFound, match="mode"):
         journal.open(tmp_path / "none")
     with pytest.raises(AddressError):
-        journal.open("tcp://host:1/t")
+        journal.open("tcp://host:1/t", "a")
     with pytest.raises(OptionError):
         journal.open(tmp_path, "w")
     journal.open(tmp_path, "a").close()

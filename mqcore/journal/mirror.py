@@ -1,0 +1,106 @@
+"""Mirror: what one journal holds and gets, into another, offset by offset."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mqcore.errors import RecvTimeout, UsageError, WaitTimeout
+from mqcore.journal.errors import OffsetGone
+from mqcore.journal.writer import Writer
+
+if TYPE_CHECKING:
+    from mqcore.journal.reader import Reader
+
+LOOK = 0.2              # seconds between two looks at whether to end
+
+
+@dataclass(frozen=True)
+class MirrorStats:
+    messages: int = 0
+    bytes: int = 0
+
+
+class Mirror:
+    """A running mirror, made by `mqcore.device(reader, writer)`. Every message keeps its offset,
+    time, key, headers and stamp. It goes on at `writer.next`, so after a crash nothing is there
+    twice. `with` stops it and makes all durable; reader and writer stay open, and are used by
+    nobody else meanwhile."""
+
+    def __init__(self, reader: Reader, writer: Writer) -> None:
+        if not isinstance(writer, Writer):
+            raise UsageError(f"a mirror writes one partition, not {type(writer).__name__}",
+                             hint="open the writer without partitions= and topic_from=")
+        if reader.first > writer.next:
+            raise OffsetGone(
+                f"the mirror's next message, {writer.next}, is gone from {reader.path}",
+                offset=writer.next, first=reader.first,
+                hint=f"begin a new mirror: open its writer with begin={reader.first}")
+        if reader.end < writer.next:
+            raise UsageError(f"{writer.path} has {writer.next} messages and {reader.path} only "
+                             f"{reader.end}: it is no mirror of it")
+        self.reader, self.writer = reader, writer
+        self._messages = self._bytes = 0
+        self._error: BaseException | None = None
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="mqcore-mirror", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping.is_set() and not self.reader.closed:
+                try:
+                    self._move()
+                except RecvTimeout:
+                    continue
+        except BaseException as error:
+            self._error = error
+
+    def _move(self) -> None:
+        for records in self.reader.follow(self.writer.next, timeout=LOOK):
+            if records.first != self.writer.next:
+                raise UsageError(f"somebody else has appended to {self.writer.path}",
+                                 hint="a mirror is its writer's only user")
+            self.writer.append_records(records)
+            self._messages += len(records)
+            self._bytes += records.nbytes
+            if self._stopping.is_set():
+                return
+
+    @property
+    def running(self) -> bool:
+        return self._thread.is_alive()
+
+    @property
+    def error(self) -> BaseException | None:
+        """What ended it; None: nothing has."""
+        return self._error
+
+    def stats(self) -> MirrorStats:
+        return MirrorStats(self._messages, self._bytes)
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Until it has ended: by stop(), or by an error, which is raised here. WaitTimeout."""
+        self._thread.join(timeout)
+        if self._thread.is_alive():
+            raise WaitTimeout(f"the mirror still runs after {timeout:g} s")
+        if self._error is not None:
+            raise self._error
+
+    def stop(self) -> None:
+        """End, and make durable what was copied. Idempotent."""
+        self._stopping.set()
+        self._thread.join()
+        if not self.writer.closed:
+            self.writer.commit()
+
+    def __enter__(self) -> Mirror:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def __repr__(self) -> str:
+        return (f"<Mirror {self.reader.path} -> {self.writer.path} "
+                f"{'running' if self.running else 'ended'}>")

@@ -1,0 +1,141 @@
+"""Records on the way between a journal server and a reader: PROTOCOL.md has the messages."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from mqcore.errors import Error, UsageError
+from mqcore.journal.errors import (
+    JournalCorrupt,
+    JournalError,
+    JournalNotFound,
+    OffsetGone,
+)
+from mqcore.journal.later import np
+from mqcore.journal.records import LAYOUT, Records
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+VERSION = 1
+ALIGN = 64
+CARRIED: tuple[type[Error], ...] = (OffsetGone, JournalCorrupt, JournalNotFound, UsageError)
+
+
+# -- records ---------------------------------------------------------------------------------------
+
+
+def pack(records: Records) -> tuple[dict[str, Any], bytes]:
+    """What the head says of the columns, and their bytes."""
+    columns = rebased(records)
+    pieces: list[bytes] = []
+    places: dict[str, list[int]] = {}
+    at = 0
+    for name, dtype in LAYOUT:
+        if name in columns:
+            raw = np.ascontiguousarray(columns[name], dtype).tobytes()
+            places[name] = [at, len(raw)]
+            pad = -len(raw) % ALIGN
+            pieces += [raw, bytes(pad)]
+            at += len(raw) + pad
+    return {"first": records.first, "n": len(records), "columns": places}, b"".join(pieces)
+
+
+def rebased(records: Records) -> dict[str, NDArray[Any]]:
+    """The columns of these rows alone, their ends from 0 on."""
+    own, lo, hi = records._columns, records._lo, records._hi
+    found = {"times": own["times"][lo:hi]}
+    _cut(own, found, "value_ends", "values", lo, hi)
+    if "key_ends" in own:
+        _cut(own, found, "key_ends", "keys", lo, hi)
+        bits = np.unpackbits(own["key_valid"], count=hi, bitorder="little")
+        found["key_valid"] = np.packbits(bits[lo:], bitorder="little")
+    if "header_ends" in own:
+        lists = own["header_ends"][lo:hi + 1]
+        found["header_ends"] = lists - lists[0]
+        for ends, data in (("name_ends", "names"), ("datum_ends", "data")):
+            _cut(own, found, ends, data, int(lists[0]), int(lists[-1]))
+    for name in ("producers", "sequences", "sent"):
+        if name in own:
+            found[name] = own[name][lo:hi]
+    return found
+
+
+def _cut(own: dict[str, NDArray[Any]], found: dict[str, NDArray[Any]], ends: str, data: str,
+         lo: int, hi: int) -> None:
+    bounds = own[ends][lo:hi + 1]
+    found[ends] = bounds - bounds[0]
+    found[data] = own[data][bounds[0]:bounds[-1]]
+
+
+def unpack(head: Any, body: bytes, topic: str, partition: int) -> Records:
+    """Raises JournalError if the columns do not fit together."""
+    try:
+        columns: dict[str, NDArray[Any]] = {}
+        types = dict(LAYOUT)
+        for name, (at, size) in head["columns"].items():
+            kind = np.dtype(types[name])
+            columns[name] = np.frombuffer(body, kind, size // kind.itemsize, at)
+        n, first = int(head["n"]), int(head["first"])
+        good = n >= 0 and first >= 0 and _fits(columns, n)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        good = False
+    if not good:
+        raise JournalError("what the journal server sent is no records",
+                           hint="is it a journal server, and of this version?")
+    return Records(first, columns, 0, n, topic, partition)
+
+
+def _fits(columns: dict[str, NDArray[Any]], n: int) -> bool:
+    def ends(name: str, count: int, into: int) -> bool:
+        bounds = columns[name]
+        return bool(len(bounds) == count + 1 and bounds[0] == 0 and bounds[-1] == into
+                    and (np.diff(bounds) >= 0).all())
+
+    good = len(columns["times"]) == n and ends("value_ends", n, len(columns["values"]))
+    if "key_ends" in columns:
+        good &= ends("key_ends", n, len(columns["keys"]))
+        good &= len(columns["key_valid"]) == (n + 7) // 8
+    if "header_ends" in columns:
+        h = len(columns["name_ends"]) - 1
+        good &= ends("header_ends", n, h) and ends("name_ends", h, len(columns["names"]))
+        good &= ends("datum_ends", h, len(columns["data"]))
+    if "producers" in columns:
+        good &= all(len(columns[name]) == n for name in ("producers", "sequences", "sent"))
+    return bool(good)
+
+
+# -- heads and errors ------------------------------------------------------------------------------
+
+
+def encode(head: dict[str, Any]) -> bytes:
+    return json.dumps(head, separators=(",", ":")).encode()
+
+
+def decode(raw: bytes) -> dict[str, Any]:
+    """ValueError."""
+    found = json.loads(raw)
+    if not isinstance(found, dict):
+        raise ValueError("no object")
+    return found
+
+
+def error_head(number: Any, error: Exception) -> dict[str, Any]:
+    facts = {}
+    if isinstance(error, Error):
+        facts = {name: getattr(error, name) for name in type(error).fields}
+    code = next((kind.code for kind in CARRIED if isinstance(error, kind)), JournalError.code)
+    text = error.args[0] if error.args else type(error).__name__
+    hint = getattr(error, "hint", None)
+    return {"id": number, "error": {"code": code, "text": str(text), "hint": hint, "facts": facts}}
+
+
+def error_from(told: Any) -> Error:
+    """The exception that a server met, as it would have been raised here."""
+    try:
+        kind = next((kind for kind in CARRIED if kind.code == told["code"]), JournalError)
+        facts = {name: value for name, value in told["facts"].items() if name in kind.fields}
+        return kind(told["text"], hint=told["hint"], **facts)
+    except (KeyError, TypeError, AttributeError):
+        return JournalError("the journal server answered with an error that cannot be read")
