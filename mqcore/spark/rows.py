@@ -1,0 +1,77 @@
+"""What is written: which columns a DataFrame needs, and Arrow batches of it as NumPy arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from pyspark.sql.types import (
+    BinaryType,
+    DataType,
+    IntegerType,
+    StringType,
+    StructType,
+    TimestampType,
+)
+
+from mqcore.errors import OptionError, UsageError
+
+TEXT: tuple[DataType, ...] = (BinaryType(), StringType())
+JOURNAL: dict[str, tuple[DataType, ...]] = {
+    "value": TEXT, "key": TEXT, "topic": (StringType(),), "partition": (IntegerType(),),
+    "timestamp": (TimestampType(),)}
+SOCKET: dict[str, tuple[DataType, ...]] = {
+    "value": TEXT, "key": TEXT, "topic": (StringType(),)}
+
+
+def check_columns(schema: StructType, known: dict[str, tuple[DataType, ...]], overwrite: bool,
+                  topic: str | None) -> None:
+    """value is required; every other column must be known, so that nothing is lost unseen."""
+    wrong = []
+    names = [field.name for field in schema.fields]
+    if overwrite:
+        wrong.append('mode "overwrite": messages are only ever appended; use mode "append"')
+    if "value" not in names:
+        wrong.append('there is no column value; for all columns as JSON: df.selectExpr('
+                     '"to_json(struct(*)) AS value")')
+    for field in schema.fields:
+        if field.name == "headers":
+            wrong.append("headers are not written; drop the column, or put them in the value")
+        elif field.name not in known:
+            wrong.append(f"the column {field.name} is not known; known are {', '.join(known)}")
+        elif field.dataType not in known[field.name]:
+            kinds = " or ".join(kind.simpleString() for kind in known[field.name])
+            wrong.append(f"{field.name} is {field.dataType.simpleString()}, not {kinds}")
+    if known is JOURNAL and "topic" not in names and topic is None:
+        wrong.append('there is no column topic; add it, or say option("topic", ...)')
+    if wrong:
+        raise OptionError("the DataFrame cannot be written:"
+                          + "".join(f"\n  - {line}" for line in wrong))
+
+
+def column(batch: Any, name: str) -> Any:
+    """The Arrow column, or None."""
+    at = batch.schema.get_field_index(name)
+    return None if at < 0 else batch.column(at)
+
+
+def parts_of(array: Any, what: str | None = None) -> tuple[Any, Any]:
+    """Of a binary or string column: (uint8 data, int64 offsets). what: its name, if nulls are an
+    error."""
+    import pyarrow as pa
+
+    if what is not None and array.null_count:
+        raise UsageError(f"{array.null_count} rows without {what}",
+                         hint=f'leave them out: df.where("{what} IS NOT NULL")')
+    wide = pa.types.is_large_binary(array.type) or pa.types.is_large_string(array.type)
+    if not (wide or pa.types.is_binary(array.type) or pa.types.is_string(array.type)):
+        array = array.cast(pa.large_binary())
+        wide = True
+    n = len(array)
+    _, ends, data = array.buffers()
+    kind = np.int64 if wide else np.int32
+    if ends is None or n == 0:
+        return np.zeros(0, np.uint8), np.zeros(n + 1, np.int64)
+    offsets = np.frombuffer(ends, kind, n + 1, array.offset * np.dtype(kind).itemsize)
+    raw = np.zeros(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
+    return raw, offsets.astype(np.int64)

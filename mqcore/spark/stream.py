@@ -1,0 +1,182 @@
+"""The streaming reader: offsets on the driver, ranges in executors.
+
+An offset is {"id|topic|partition": next message}. Spark stores it before a batch is read and hands
+the same start and end to partitions() after a failure, so a batch is read again as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from mqcore import journal
+from mqcore.journal.place import partition_folder, segment_name, segments
+from mqcore.spark.columns import arrow_schema, check_schema
+from mqcore.spark.options import Options
+from mqcore.spark.plan import Part, Range, find, resolve, split
+from mqcore.spark.read import data_loss, read_range
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+
+    def __init__(self, schema: StructType, options: Options) -> None:
+        check_schema(schema)
+        self._options = options
+        self._schema = schema
+        self._readers: dict[str, journal.Reader] = {}       # their indexes make `end` cheap
+        self._stop: dict[Part, int] | None = None
+        find(options, must_exist=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_readers": {}, "_stop": None}
+
+    # -- offsets --
+
+    def initialOffset(self) -> dict[str, int]:
+        options = self._options
+        found = resolve(find(options, must_exist=False), options.startingOffsets, "latest",
+                        options.startingTimestamp)
+        return {part.key: at for part, at in found.items()}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        if self._options.maxOffsetsPerTrigger is not None:
+            return ReadMaxRows(self._options.maxOffsetsPerTrigger)
+        if self._options.maxBytesPerTrigger is not None:
+            return ReadMaxBytes(self._options.maxBytesPerTrigger)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._stop = self._ends()
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+        ends = self._ends() if self._stop is None else self._stop
+        ranges = self._ranges(start, {part: end for part, end in ends.items()})
+        if not isinstance(limit, ReadAllAvailable):
+            rows = self._room(ranges, limit)
+            ranges = shared(ranges, rows)
+        reached = dict(start)
+        reached.update({r.part.key: r.stop for r in ranges})
+        gone = set(reached) - {part.key for part in ends}
+        for key in gone:        # of partitions that are no more; _ranges has told
+            del reached[key]
+        return reached
+
+    def reportLatestOffset(self) -> dict[str, int]:
+        return {part.key: end for part, end in self._ends().items()}
+
+    def _reader(self, part: Part) -> journal.Reader:
+        if part.key not in self._readers:
+            self._readers[part.key] = part.open()
+        return self._readers[part.key]
+
+    def _ends(self) -> dict[Part, int]:
+        return {part: self._reader(part).end for part in find(self._options, must_exist=False)}
+
+    def _ranges(self, start: dict[str, int], ends: dict[Part, int]) -> list[Range]:
+        """From start to ends, without what is lost; that is told as failOnDataLoss says."""
+        missing = set(start) - {part.key for part in ends}
+        for key in sorted(missing):
+            if start[key]:
+                data_loss(self._options,
+                          f"the journal {key} is gone or was made anew; {start[key]} was next")
+        ranges = []
+        for part, end in ends.items():
+            first = self._reader(part).first
+            at = start.get(part.key, first)
+            if at < first:
+                data_loss(self._options, f"messages {at} to {first - 1} of {part.name} are gone")
+                at = first
+            if at > end:
+                data_loss(self._options, f"{part.name} ends at {end}, though messages up to "
+                                         f"{at - 1} were read: a power cut, or a repair")
+                at = end
+            ranges.append(Range(part, at, end))
+        return ranges
+
+    def _room(self, ranges: list[Range], limit: ReadLimit) -> int:
+        """How many messages a micro-batch takes; of both limits the lower one."""
+        rooms = []
+        rows = limit.max_rows if isinstance(limit, ReadMaxRows) \
+            else self._options.maxOffsetsPerTrigger
+        size = limit.max_bytes if isinstance(limit, ReadMaxBytes) \
+            else self._options.maxBytesPerTrigger
+        if rows is not None:
+            rooms.append(rows)
+        backlog = sum(r.stop - r.start for r in ranges)
+        if size is not None and backlog:
+            stored = sum(stored_bytes(r) for r in ranges)
+            rooms.append(max(1, int(backlog * min(1.0, size / max(1, stored)))))
+        return min(rooms, default=backlog)
+
+    # -- a micro-batch --
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        parts = {part.key: part for part in find(self._options, must_exist=False)}
+        for key in sorted(set(end) - set(parts)):
+            if end[key] > start.get(key, 0):
+                data_loss(self._options, f"the journal {key} is gone; messages "
+                                         f"{start.get(key, 0)} to {end[key] - 1} are lost")
+        ranges = []
+        for key, stop in end.items():
+            if key in parts:
+                first = self._reader(parts[key]).first
+                at = start.get(key, first)
+                if at < min(first, stop):
+                    data_loss(self._options, f"messages {at} to {min(first, stop) - 1} of "
+                                             f"{parts[key].name} are gone")
+                ranges.append(Range(parts[key], max(at, first), stop))
+        return split(ranges, self._options.minPartitions)
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        assert isinstance(partition, Range)
+        return read_range(partition, self._options, arrow_schema(self._schema))
+
+    def commit(self, end: dict[str, int]) -> None:
+        """Nothing: it comes a batch late, and not at all for the last one. Retention is the
+        writer's, by size, age and consumer groups."""
+
+    def stop(self) -> None:
+        for reader in self._readers.values():
+            reader.close()
+        self._readers.clear()
+
+
+def shared(ranges: list[Range], rows: int) -> list[Range]:
+    """Ranges cut to so many rows in all, each by its share of the backlog, at least one."""
+    backlog = sum(r.stop - r.start for r in ranges)
+    if backlog <= rows:
+        return ranges
+    cut, left = [], rows
+    for r in sorted(ranges, key=lambda r: r.stop - r.start):
+        n = r.stop - r.start
+        take = min(n, left, max(1, round(n * rows / backlog)))
+        cut.append(Range(r.part, r.start, r.start + take))
+        left -= take
+    return cut
+
+
+def stored_bytes(r: Range) -> float:
+    """Bytes on the disk for the range, by the average over the segments it lies in."""
+    folder = partition_folder(r.part.path, r.part.topic, r.part.partition)
+    firsts = segments(folder)
+    inside = [(a, b) for a, b in zip(firsts, [*firsts[1:], r.stop], strict=True)
+              if a < r.stop and b > r.start]
+    if not inside:
+        return 0.0
+    size = 0
+    for first, _ in inside:
+        try:
+            size += (folder / segment_name(first)).stat().st_size
+        except FileNotFoundError:
+            continue
+    return size * (r.stop - r.start) / max(1, inside[-1][1] - inside[0][0])

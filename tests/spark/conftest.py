@@ -1,0 +1,77 @@
+"""One Spark for all tests here, on two threads of this machine; without Java or pyspark they are
+skipped, and say so. Modules without the fixture `spark` need pyspark alone."""
+
+import importlib.util
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+WHY = "pip install mqcore[spark]" if importlib.util.find_spec("pyspark") is None else (
+    "" if shutil.which("java") else "Spark needs Java: apt-get install openjdk-17-jre-headless")
+
+
+def pytest_collection_modifyitems(items):
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.filterwarnings("ignore::FutureWarning"))
+            item.add_marker(pytest.mark.filterwarnings("ignore::ResourceWarning"))
+            if "spark" in getattr(item, "fixturenames", ()):
+                item.add_marker(pytest.mark.keeps(fds=4, why="py4j's pool of connections to Java"))
+                if WHY:
+                    item.add_marker(pytest.mark.skip(reason=WHY))
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory):
+    """Spark finds the format by itself: nothing is registered."""
+    place = tmp_path_factory.mktemp("spark")
+    (place / "found").mkdir()
+    # an editable install is an import hook, which has no list of modules; a wheel needs no link
+    (place / "found" / "pyspark_mqcore").symlink_to(ROOT / "mqcore" / "spark" / "plugin")
+    before = dict(os.environ)
+    os.environ.update(PYSPARK_PYTHON=sys.executable, SPARK_LOCAL_IP="127.0.0.1",
+                      SPARK_LOCAL_DIRS=str(place),
+                      PYTHONPATH=os.pathsep.join(
+                          [str(place / "found"), str(ROOT), before.get("PYTHONPATH", "")]))
+    from pyspark.sql import SparkSession
+    settings = {
+        "spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1", "spark.sql.shuffle.partitions": "2",
+        "spark.driver.memory": "1g", "spark.sql.warehouse.dir": str(place / "warehouse"),
+        "spark.driver.extraJavaOptions":
+            "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dlog4j2.level=error",
+        "spark.sql.python.filterPushdown.enabled": "true", "spark.sql.session.timeZone": "UTC"}
+    builder = SparkSession.builder.master("local[2]").appName("tests")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    made = builder.getOrCreate()
+    made.sparkContext.setLogLevel("OFF")
+    yield made
+    made.stop()
+    gateway = made.sparkContext._gateway
+    if gateway is not None:
+        gateway.shutdown()
+        gateway.proc.stdin.close()
+        gateway.proc.wait(30)
+    type(made.sparkContext)._gateway = type(made.sparkContext)._jvm = None
+    os.environ.clear()
+    os.environ.update(before)
+
+
+@pytest.fixture
+def where(tmp_path):
+    """flights|0 with offsets 0 to 99, flights|1 with 0 to 9, weather|0 with 0 to 4."""
+    from mqcore import journal
+
+    for topic, partition, n in (("flights", 0, 100), ("flights", 1, 10), ("weather", 0, 5)):
+        with journal.open(tmp_path / "j", "a", topic=topic, partition=partition) as log:
+            for i in range(n):
+                log.append(b"%s %d %d" % (topic.encode(), partition, i), time=1000 + i,
+                           key=b"k%d" % i if i % 2 else None,
+                           headers=[("n", b"%d" % i)] if i % 3 == 0 else ())
+    return str(tmp_path / "j")

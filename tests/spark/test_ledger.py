@@ -1,0 +1,195 @@
+"""Publishing exactly once, whatever is interrupted; no Spark session is needed."""
+
+import subprocess
+import sys
+import threading
+
+import pytest
+
+pytest.importorskip("pyspark", reason="pip install mqcore[spark]")
+
+import pyarrow as pa  # noqa: E402
+
+from mqcore import journal  # noqa: E402
+from mqcore.spark import ledger  # noqa: E402
+from mqcore.spark.options import WRITE, check  # noqa: E402
+from mqcore.spark.staging import HOME, Stage  # noqa: E402
+
+KEYS = ("a", 0), ("a", 1), ("b", 0)
+
+
+class Crash(BaseException):
+    """Nobody catches it."""
+
+
+def stage(where, query, batch, label, n=30, task=0):
+    """n rows, over three partitions, in two Arrow batches."""
+    options = check({"path": str(where), "partitions": "2"}, WRITE)
+    rows = [{"value": b"%s %d" % (label, i), "topic": KEYS[i % 3][0], "partition": KEYS[i % 3][1],
+             "key": b"k%d" % i if i % 4 else None} for i in range(n)]
+    schema = pa.schema([("value", pa.binary()), ("topic", pa.string()), ("partition", pa.int32()),
+                        ("key", pa.binary())])
+    batches = [pa.RecordBatch.from_pylist(part, schema) for part in (rows[:n // 2], rows[n // 2:])]
+    return Stage(options, query, batch, task).write(iter(batches)).files
+
+
+def stored(where):
+    found = {}
+    for topic, partition, _ in journal.partitions(where):
+        if topic != HOME:
+            with journal.open(where, topic=topic, partition=partition) as log:
+                found[topic, partition] = [
+                    (m, records.key(i), int(records.sequences[i]))
+                    for records in log.batches() for i, m in enumerate(records)]
+    return found
+
+
+def expected(*batches):
+    """(label, n) of each batch that was published -> what is stored."""
+    found = {key: [] for key in KEYS}
+    for label, n in batches:
+        for i in range(n):
+            rows = found[KEYS[i % 3]]
+            rows.append((b"%s %d" % (label, i), b"k%d" % i if i % 4 else None, len(rows)))
+    return found
+
+
+def publish(where, query, batch, files):
+    return ledger.publish(str(where), query, batch, files, 5.0)
+
+
+def left(where):
+    return [path for path in (where / HOME / "staging").rglob("*") if path.is_file()]
+
+
+def test_each_batch_once(tmp_path):
+    assert publish(tmp_path, "q", 0, stage(tmp_path, "q", 0, b"one"))
+    stage(tmp_path, "q", 1, b"lost")                    # a task that failed later
+    assert publish(tmp_path, "q", 1, stage(tmp_path, "q", 1, b"two", 12))
+    assert not publish(tmp_path, "q", 1, stage(tmp_path, "q", 1, b"again"))
+    assert stored(tmp_path) == expected((b"one", 30), (b"two", 12))
+    assert left(tmp_path) == []
+
+
+@pytest.mark.parametrize("call", range(9))
+@pytest.mark.parametrize("name", ["_store", "append_batch"])
+def test_a_crash_anywhere(tmp_path, monkeypatch, name, call):
+    """Before or in the middle of the call-th write: the batch is there once, and of one attempt."""
+    publish(tmp_path, "q", 0, stage(tmp_path, "q", 0, b"one"))
+    real, calls = getattr(ledger, name), []
+
+    def crashing(*args):
+        calls.append(args)
+        if len(calls) == call + 1:
+            if name == "append_batch" and call % 2:     # half of it gets out
+                writer, batch, sender, sequence = args
+                real(writer, batch.slice(0, batch.num_rows // 2), sender, sequence)
+            raise Crash
+        return real(*args)
+
+    first = stage(tmp_path, "q", 1, b"two")
+    with monkeypatch.context() as patch:
+        patch.setattr(ledger, name, crashing)
+        try:
+            publish(tmp_path, "q", 1, first)
+            crashed = False
+        except Crash:
+            crashed = True
+    assert crashed == (call < (2 if name == "_store" else 6))
+    with journal.open(tmp_path, "a", topic="a") as log:  # somebody else, meanwhile
+        log.append(b"two 0")
+    # the ledger decides: without it nothing was begun, and what the later attempt staged counts
+    begun = not (name == "_store" and call == 0)
+    assert publish(tmp_path, "q", 1, stage(tmp_path, "q", 1, b"later", 27)) == (not begun)
+    label, n = (b"two", 30) if begun else (b"later", 27)
+    found = stored(tmp_path)
+    strange = [row for row in found["a", 0] if row[0] == b"two 0" and row[1] is None]
+    mine = {key: [row for row in rows if not (key == ("a", 0) and row == (b"two 0", None, 0))]
+            for key, rows in found.items()}
+    assert strange and mine == expected((b"one", 30), (label, n))
+    assert left(tmp_path) == []
+
+
+def test_a_crash_is_finished_by_whoever_comes_next(tmp_path, monkeypatch):
+    files = stage(tmp_path, "q", 0, b"one")
+    with monkeypatch.context() as patch:
+        patch.setattr(ledger, "_done", lambda *_: (_ for _ in ()).throw(Crash))
+        with pytest.raises(Crash):
+            publish(tmp_path, "q", 0, files)
+    ledger.discard(str(tmp_path), "q", 0, files)        # Spark's abort(): too late, it is decided
+    assert publish(tmp_path, "other", 0, stage(tmp_path, "other", 0, b"two", 3))
+    found = stored(tmp_path)
+    assert [rows[:10] for rows in found.values()] == list(expected((b"one", 30)).values())
+    assert sorted(len(rows) for rows in found.values()) == [11, 11, 11]
+
+
+def test_an_aborted_attempt_leaves_nothing(tmp_path):
+    files = stage(tmp_path, "q", 0, b"one")
+    ledger.discard(str(tmp_path), "q", 0, files)
+    assert left(tmp_path) == [] and stored(tmp_path) == {}
+
+
+def test_a_journal_in_use_is_waited_for_then_named(tmp_path):
+    files = stage(tmp_path, "q", 0, b"one")
+    with journal.open(tmp_path, "a", topic="b"), pytest.raises(journal.JournalLocked):
+        ledger.publish(str(tmp_path), "q", 0, files, 0.1)
+    assert publish(tmp_path, "q", 0, files)
+    assert stored(tmp_path) == expected((b"one", 30))
+
+
+def test_keys_are_spread_and_nulls_are_named(tmp_path):
+    options = check({"path": str(tmp_path), "partitions": "4", "topic": "t"}, WRITE)
+    keys = [b"%d" % i for i in range(40)]
+    batch = pa.record_batch({"value": keys, "key": keys})
+    publish(tmp_path, "q", 0, Stage(options, "q", 0, 0).write(iter([batch])).files)
+    for (_, partition), rows in stored(tmp_path).items():
+        assert {journal.partition_of(value, 4) for value, *_ in rows} == {partition}
+    assert sum(map(len, stored(tmp_path).values())) == 40
+    with pytest.raises(TypeError, match="1 rows without value"):
+        Stage(options, "q", 1, 0).write(iter([pa.record_batch({"value": [b"a", None]})]))
+
+
+PROGRAM = """
+import sys
+import pyarrow as pa
+from mqcore.spark import ledger
+from mqcore.spark.options import WRITE, check
+from mqcore.spark.staging import Stage
+where, batch = sys.argv[1], int(sys.argv[2])
+options = check({"path": where, "topic": "t", "partitions": "2"}, WRITE)
+while True:
+    rows = [b"%d %d" % (batch, i) for i in range(5000)]
+    made = pa.record_batch({"value": rows, "key": rows})
+    files = Stage(options, "q", batch, 0).write(iter([made])).files
+    ledger.publish(where, "q", batch, files, 10.0)
+    print(batch, flush=True)
+    batch += 1
+"""
+
+
+def test_kill_9_at_any_moment(tmp_path, rng):
+    """Who is killed begins again with the batch after the last one that he told of, as Spark does,
+    or with that one, since Spark may die between the two commits."""
+    told = -1
+    for _ in range(4):
+        start = max(0, told + rng.choice((0, 1)))
+        with subprocess.Popen([sys.executable, "-W", "ignore", "-c", PROGRAM, str(tmp_path),
+                               str(start)], stdout=subprocess.PIPE) as child:
+            told = max(told, int(child.stdout.readline()))
+            killer = threading.Timer(rng.random() * 0.4, child.kill)
+            killer.start()
+            for line in child.stdout:
+                told = max(told, int(line))
+            killer.join()
+    publish(tmp_path, "q", told, stage(tmp_path, "q", told, b"unseen"))     # finishes what is open
+    found = [m for p in (0, 1) for m in map(bytes.split, rows(tmp_path, "t", p))]
+    last = max(int(batch) for batch, _ in found)
+    assert last in (told, told + 1)
+    assert sorted((int(a), int(b)) for a, b in found) == [
+        (batch, i) for batch in range(last + 1) for i in range(5000)]
+    assert not [m for p in (0, 1) for m in rows(tmp_path, "t", p) if b"unseen" in m]
+
+
+def rows(where, topic, partition):
+    with journal.open(where, topic=topic, partition=partition) as log:
+        return [m for records in log.batches() for m in records]
