@@ -1,0 +1,73 @@
+"""pynng's interface over mqcore: `import mqcore.nng as pynng`. README.md says what differs."""
+
+from mqcore.nng import exceptions, nng, options, sockaddr, tls
+from mqcore.nng.exceptions import (
+    AddressInUse,
+    AddressInvalid,
+    AlreadyExists,
+    Ambiguous,
+    AuthenticationError,
+    BadState,
+    BadType,
+    Busy,
+    Canceled,
+    Closed,
+    ConnectionAborted,
+    ConnectionRefused,
+    ConnectionReset,
+    CryptoError,
+    DestinationUnreachable,
+    Internal,
+    Interrupted,
+    InvalidOperation,
+    MessageStateError,
+    MessageTooLarge,
+    NNGException,
+    NoArgument,
+    NoEntry,
+    NoMemory,
+    NotSupported,
+    OutOfFiles,
+    OutOfSpace,
+    PermissionDenied,
+    ProtocolError,
+    ReadOnly,
+    Timeout,
+    TryAgain,
+    WriteOnly,
+    check_err,
+)
+from mqcore.nng.nng import (
+    Bus0,
+    Context,
+    Dialer,
+    Listener,
+    Message,
+    Pair0,
+    Pair1,
+    Pipe,
+    Pub0,
+    Pull0,
+    Push0,
+    Rep0,
+    Req0,
+    Respondent0,
+    Socket,
+    Sub0,
+    Surveyor0,
+)
+from mqcore.nng.tls import TLSConfig
+
+#: pynng's, whose interface this is
+__version__ = "0.9.0"
+__all__ = [
+    "AddressInUse", "AddressInvalid", "AlreadyExists", "Ambiguous", "AuthenticationError",
+    "BadState", "BadType", "Bus0", "Busy", "Canceled", "Closed", "ConnectionAborted",
+    "ConnectionRefused", "ConnectionReset", "Context", "CryptoError", "DestinationUnreachable",
+    "Dialer", "Internal", "Interrupted", "InvalidOperation", "Listener", "Message",
+    "MessageStateError", "MessageTooLarge", "NNGException", "NoArgument", "NoEntry", "NoMemory",
+    "NotSupported", "OutOfFiles", "OutOfSpace", "Pair0", "Pair1", "PermissionDenied", "Pipe",
+    "ProtocolError", "Pub0", "Pull0", "Push0", "ReadOnly", "Rep0", "Req0", "Respondent0", "Socket",
+    "Sub0", "Surveyor0", "TLSConfig", "Timeout", "TryAgain", "WriteOnly", "__version__",
+    "check_err", "exceptions", "nng", "options", "sockaddr", "tls",
+]

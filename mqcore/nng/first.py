@@ -1,0 +1,29 @@
+"""What becomes of a dialer's first attempt."""
+
+from __future__ import annotations
+
+import threading
+
+import mqcore as mq
+from mqcore.control.endpoint import Endpoint
+
+
+def first_attempt(endpoint: Endpoint) -> mq.Error | None:
+    """Wait for it. None: connected; else what it failed with. The endpoint goes on as it would."""
+    moved = threading.Event()
+    end = endpoint.observe(lambda *_: moved.set())
+    try:
+        while True:
+            moved.clear()
+            state, error = endpoint.state, endpoint.error
+            if state == "connected":
+                return None
+            if error is not None:
+                return error
+            if state in ("closed", "stopped"):
+                return mq.SocketClosed(f"{endpoint.url} was closed")
+            if endpoint.url.startswith("inproc://"):  # it waits for the name: nobody has it yet
+                return mq.RemoteRefused(f"nobody listens at {endpoint.url}")
+            moved.wait()
+    finally:
+        end()

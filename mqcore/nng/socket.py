@@ -1,0 +1,389 @@
+"""Socket: what all patterns have, nng's rules over one of mqcore's sockets."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from typing import Any, ClassVar
+
+import mqcore as mq
+from mqcore.api.socket import _close_behind
+from mqcore.nng import options
+from mqcore.nng.address import SECURE, split, to_mqcore
+from mqcore.nng.endpoints import Dialer, Listener
+from mqcore.nng.exceptions import (
+    AuthenticationError,
+    Closed,
+    ConnectionRefused,
+    CryptoError,
+    NotSupported,
+    make,
+    translated,
+)
+from mqcore.nng.fds import SendLevel
+from mqcore.nng.first import first_attempt
+from mqcore.nng.lines import Line
+from mqcore.nng.options import Option, absent
+from mqcore.nng.pipes import Callback, Message, Pipe, Watch
+from mqcore.nng.talks import Context, Talks
+from mqcore.nng.tls import TLSConfig
+from mqcore.spi import sp
+
+logger = logging.getLogger("mqcore.nng")
+
+
+class Socket(Talks):
+    """Base of the patterns. `socket` is mqcore's own, with all that it can do."""
+
+    _pattern: ClassVar[str] = ""        # mqcore's name
+    _protocol: ClassVar[int] = 0        # SP's number
+    _buffers: ClassVar[tuple[int, int]] = (0, 0)        # receive, send: nng's defaults
+    _least: ClassVar[tuple[int, int]] = (0, 0)          # and the shortest that it takes
+    _queues: ClassVar[bool] = False     # messages wait for a peer in send_buffer_size
+    _line_of: ClassVar[type[Line]] = Line
+
+    def __init__(self, *, dial: str | bytes | None = None, listen: str | bytes | None = None,
+                 recv_timeout: int | None = None, send_timeout: int | None = None,
+                 recv_buffer_size: int | None = None, send_buffer_size: int | None = None,
+                 recv_max_size: int | None = None, reconnect_time_min: int | None = None,
+                 reconnect_time_max: int | None = None, opener: Any = None,
+                 block_on_dial: bool | None = None, name: str | None = None,
+                 tls_config: TLSConfig | None = None, async_backend: str | None = None) -> None:
+        if not self._pattern:
+            raise TypeError("Socket is the base of the patterns; make a Pair0, Req0, Sub0 ...")
+        if opener is not None:
+            raise make(NotSupported, "opener is a function of nng's library, which is not here")
+        self._listeners: dict[int, Listener] = {}
+        self._dialers: dict[int, Dialer] = {}
+        self._pipes: dict[int, Pipe] = {}
+        self._numbers = itertools.count(1)
+        self._watch: Watch | None = None
+        self._send_level: SendLevel | None = None
+        self._tls: TLSConfig | None = None
+        self._reconnect = [1000, 0]
+        self._size = list(self._buffers)
+        self._nodelay = True
+        self._core: Any = self._make()
+        self._name = str(self._core._links.number)
+        self._line = self._first_line()
+        given = {"recv_timeout": recv_timeout, "send_timeout": send_timeout,
+                 "recv_buffer_size": recv_buffer_size, "send_buffer_size": send_buffer_size,
+                 "recv_max_size": recv_max_size, "reconnect_time_min": reconnect_time_min,
+                 "reconnect_time_max": reconnect_time_max, "name": name, "tls_config": tls_config}
+        try:
+            for option, value in given.items():
+                if value is not None:
+                    setattr(self, option, value)
+            if listen is not None:
+                self.listen(listen)
+            if dial is not None:
+                self.dial(dial, block=block_on_dial)
+        except BaseException:
+            self.close()
+            raise
+
+    def _make(self, **more: Any) -> Any:
+        """mqcore's socket. Without a send buffer nng waits for a peer: `immediate`."""
+        return mq.socket(self._pattern, wire="sp", immediate=True, max_message_size=None,
+                         reconnect=1.0, reconnect_max=1.0, **more)
+
+    # -- lines -------------------------------------------------------------------------------------
+
+    def _first_line(self) -> Line:
+        return self._line_of(self._core, self._core)
+
+    def _new_line(self) -> Line:
+        if self._core.closed:
+            raise make(Closed, "the socket is closed")
+        raise make(NotSupported, f"{type(self).__name__} has no contexts")
+
+    def new_context(self) -> Context:
+        """A line of its own over the same connections."""
+        return Context(self)
+
+    def _owner(self) -> Socket:
+        return self
+
+    @property
+    def socket(self) -> Any:
+        """mqcore's socket."""
+        return self._core
+
+    def send(self, data: Any, block: bool = True) -> None:
+        """Send bytes. Timeout after send_timeout, TryAgain if it must not block."""
+        self._send(data, block)
+
+    def recv(self, block: bool = True) -> bytes:
+        """The next message. Timeout after recv_timeout, TryAgain if it must not block."""
+        return self._recv(block)
+
+    def send_msg(self, msg: Message, block: bool = True) -> None:
+        """send() of a Message, once."""
+        self._send_msg(msg, block)
+
+    def recv_msg(self, block: bool = True) -> Message:
+        """recv() that gives a Message, which knows its pipe."""
+        return self._recv_msg(block)
+
+    def _sent(self) -> None:
+        if self._send_level is not None:
+            self._send_level.settle()
+
+    # -- listening and dialling --------------------------------------------------------------------
+
+    def listen(self, address: str | bytes, flags: int = 0) -> Listener:
+        """Take connections in at this address."""
+        url = to_mqcore(address, "bind")
+        try:
+            endpoint = self._core.bind(url, **self._tls_options(address))
+        except mq.Error as error:
+            raise translated(error) from error
+        made = Listener(endpoint, self, _text(address), next(self._numbers))
+        self._listeners[made.id] = made
+        return made
+
+    def dial(self, address: str | bytes, *, block: bool | None = None) -> Dialer:
+        """Keep a connection to this address. block=True: the first attempt must succeed; False:
+        nothing is waited for; None: it is waited for, but a refusal is only logged."""
+        if block is not None:
+            return self._dial(address, block)
+        try:
+            return self._dial(address, True)
+        except ConnectionRefused as error:
+            logger.warning("%s; it is tried again in the background", error)
+            return self._dial(address, False)
+
+    def _dial(self, address: str | bytes, block: bool) -> Dialer:
+        url = to_mqcore(address, "connect")
+        try:
+            endpoint = self._core.connect(url, **self._tls_options(address))
+            failed = first_attempt(endpoint) if block else None
+        except mq.Error as error:
+            raise translated(error) from error
+        if isinstance(failed, mq.HandshakeFailed) and split(address)[0] not in SECURE:
+            # nng has dialled by then, and the peer hangs up again and again
+            logger.warning("%s; it is tried again in the background", failed)
+        elif failed is not None:
+            endpoint.close()
+            raise _refused(failed) from failed
+        made = Dialer(endpoint, self, _text(address), next(self._numbers))
+        self._dialers[made.id] = made
+        if block and self._watch is not None:
+            self._watch.settled(max((peer.id for peer in self._core.peers()
+                                     if peer.endpoint == endpoint.url), default=0))
+        return made
+
+    def _tls_options(self, address: str | bytes) -> dict[str, Any]:
+        if self._tls is None or split(address)[0].rstrip("46") not in SECURE:
+            return {}
+        return self._tls._options()
+
+    def _drop(self, way: Listener | Dialer | Any) -> None:
+        (self._listeners if isinstance(way, Listener) else self._dialers).pop(way.id, None)
+
+    @property
+    def listeners(self) -> tuple[Listener, ...]:
+        return tuple(self._listeners.values())
+
+    @property
+    def dialers(self) -> tuple[Dialer, ...]:
+        return tuple(self._dialers.values())
+
+    def close(self) -> None:
+        """Deliver what was sent for up to a second, then end everything. Idempotent."""
+        self._core.close()
+        if self._watch is not None:
+            self._watch.end()
+        if self._send_level is not None:
+            self._send_level.close()
+        self._listeners.clear()
+        self._dialers.clear()
+        self._pipes.clear()
+
+    def __del__(self) -> None:
+        core = getattr(self, "_core", None)
+        if core is None or core.closed or core._links.hub.forked:
+            return
+        core._links.hold(core)
+        _close_behind(core._links, self._send_level)
+
+    # -- pipes -------------------------------------------------------------------------------------
+
+    @property
+    def pipes(self) -> tuple[Pipe, ...]:
+        """The connections that there are now."""
+        try:
+            peers = self._core.peers()
+        except mq.SocketClosed:
+            return ()
+        found = tuple(self._pipe_of(peer) for peer in peers)
+        for number in self._pipes.keys() - {peer.id for peer in peers}:
+            self._pipes.pop(number, None)
+        return tuple(pipe for pipe in found if not pipe._closed)
+
+    def _pipe_of(self, peer: mq.Peer) -> Pipe:
+        found = self._pipes.get(peer.id)
+        return found if found is not None else self._pipes.setdefault(peer.id, Pipe(peer, self))
+
+    def _forget(self, peer: mq.Peer) -> None:
+        self._pipes.pop(peer.id, None)
+
+    def _has(self, pipe: Pipe) -> bool:
+        return not self._core.closed and pipe.pipe.id in self._core._links.peers
+
+    def _listener_of(self, peer: mq.Peer) -> Listener | None:
+        return next((way for way in self.listeners if way._endpoint.url == peer.endpoint), None)
+
+    def _dialer_of(self, peer: mq.Peer) -> Dialer | None:
+        return next((way for way in self.dialers if way._endpoint.url == peer.endpoint), None)
+
+    def _watched(self) -> Watch:
+        if self._watch is None:
+            try:
+                self._watch = Watch(self)
+            except mq.Error as error:
+                raise translated(error) from error
+        return self._watch
+
+    def add_pre_pipe_connect_cb(self, callback: Callback) -> None:
+        """callback(pipe) before a connection takes part; it may close the pipe."""
+        watch = self._watched()
+        watch.before.append(callback)
+        self._core._set("held", True)
+
+    def add_post_pipe_connect_cb(self, callback: Callback) -> None:
+        """callback(pipe) when a connection takes part."""
+        self._watched().after.append(callback)
+
+    def add_post_pipe_remove_cb(self, callback: Callback) -> None:
+        """callback(pipe) when a connection has ended."""
+        self._watched().gone.append(callback)
+
+    def remove_pre_pipe_connect_cb(self, callback: Callback) -> None:
+        """ValueError if it was not added."""
+        watch = self._watched()
+        watch.before.remove(callback)
+        if not watch.before:
+            self._core._set("held", False)
+
+    def remove_post_pipe_connect_cb(self, callback: Callback) -> None:
+        """ValueError if it was not added."""
+        self._watched().after.remove(callback)
+
+    def remove_post_pipe_remove_cb(self, callback: Callback) -> None:
+        """ValueError if it was not added."""
+        self._watched().gone.remove(callback)
+
+    # -- options -----------------------------------------------------------------------------------
+
+    def _get(self, name: str) -> Any:
+        if self._core.closed:
+            raise make(Closed, "the socket is closed")
+        return self._core._options[name]
+
+    def _put(self, name: str, value: Any) -> None:
+        try:
+            self._core._set_option(name, value)
+        except mq.Error as error:
+            raise translated(error) from error
+
+    def _set_pause(self, which: int, value: Any) -> None:
+        self._reconnect[which] = options.whole(value)
+        least, most = map(options.pause, self._reconnect)
+        self._put("reconnect", least)
+        self._put("reconnect_max", max(least, most))
+
+    def _set_recv_buffer(self, value: Any) -> None:
+        self._size[0] = options.buffer(value, self._least[0])
+        self._put("recv_hwm", max(1, self._size[0]))
+
+    def _set_send_buffer(self, value: Any) -> None:
+        before, self._size[1] = self._size[1], options.buffer(value, self._least[1])
+        self._put("send_hwm", max(1, self._size[1]))
+        if self._queues and (before > 0) != (self._size[1] > 0):
+            self._put("immediate", self._size[1] == 0)
+            # nng queues for whoever comes, even if nobody is dialled
+            self._core._connects(1 if self._size[1] else -1)
+
+    def _set_tls(self, value: Any) -> None:
+        if not isinstance(value, TLSConfig):
+            raise ValueError(f"tls_config is a TLSConfig, not {type(value).__name__}")
+        self._tls = value
+
+    def _set_name(self, value: Any) -> None:
+        self._name = str(value)
+
+    def _set_nodelay(self, value: Any) -> None:
+        self._nodelay = bool(value)
+
+    def _recv_fd(self) -> int:
+        return self._fd("receives", lambda: self._core.fileno())
+
+    def _send_fd(self) -> int:
+        def made() -> int:
+            if self._send_level is None:
+                self._send_level = SendLevel(self._core)
+            return self._send_level.fd
+
+        return self._fd("sends", made)
+
+    def _fd(self, what: str, made: Any) -> int:
+        if not getattr(self._core.plugin, what):
+            raise make(NotSupported, f"{type(self).__name__} never {what}")
+        try:
+            return int(made())
+        except mq.Error as error:
+            raise translated(error) from error
+
+    name = Option("For logs.", lambda self: self._get("wire") and self._name, _set_name)
+    protocol = Option("nng's number of the pattern.", lambda self: self._protocol)
+    protocol_name = Option("Its name.", lambda self: sp.name_of(self._protocol).lower())
+    peer = Option("nng's number of the peer's pattern.", lambda self: sp.peer_of(self._protocol))
+    peer_name = Option("Its name.", lambda self: sp.name_of(self.peer).lower())
+    raw = Option("False.", lambda self: False)
+    recv_timeout = Option(
+        "ms; -1: for ever.", lambda self: options.milliseconds(self._get("recv_timeout")),
+        lambda self, value: self._put("recv_timeout", options.seconds(value)))
+    send_timeout = Option(
+        "ms; -1: for ever.", lambda self: options.milliseconds(self._get("send_timeout")),
+        lambda self, value: self._put("send_timeout", options.seconds(value)))
+    recv_max_size = Option(
+        "Bytes; a longer message ends its connection. 0: no limit.",
+        lambda self: self._get("max_message_size") or 0,
+        lambda self, value: self._put("max_message_size", options.size(value)))
+    reconnect_time_min = Option(
+        "ms.", lambda self: self._get("wire") and self._reconnect[0],
+        lambda self, value: self._set_pause(0, value))
+    reconnect_time_max = Option(
+        "ms; 0: always reconnect_time_min.", lambda self: self._get("wire") and self._reconnect[1],
+        lambda self, value: self._set_pause(1, value))
+    recv_buffer_size = Option("Messages.", lambda self: self._get("wire") and self._size[0],
+                              _set_recv_buffer)
+    send_buffer_size = Option("Messages.", lambda self: self._get("wire") and self._size[1],
+                              _set_send_buffer)
+    recv_fd = Option("Readable while recv() would not wait.", _recv_fd)
+    send_fd = Option("Readable while send() would not wait.", _send_fd)
+    tcp_nodelay = Option("mqcore never waits to fill a packet, whatever this says.",
+                         lambda self: self._get("wire") and self._nodelay, _set_nodelay)
+    tcp_keepalive = Option("Keep-alive probes, for connections from now on.",
+                           lambda self: self._get("keepalive"),
+                           lambda self, value: self._put("keepalive", bool(value)))
+    tls_config = Option("Write-only: for what is dialled and listened to from now on.",
+                        lambda self: _unreadable(), _set_tls)
+    ttl_max = absent("ttl_max", "this pattern's messages do not pass devices that count")
+
+
+def _unreadable() -> Any:
+    raise TypeError("tls_config can only be set")
+
+
+def _text(address: str | bytes) -> str:
+    return address.decode() if isinstance(address, bytes) else address
+
+
+def _refused(error: mq.Error) -> Exception:
+    """What a dial says of a first attempt that failed."""
+    if isinstance(error, mq.HandshakeFailed):  # of TLS
+        kind = AuthenticationError if "certificate" in error.reason else CryptoError
+        return make(kind, str(error))
+    return translated(error)
