@@ -135,6 +135,8 @@ cdef PatternOps OPS = PatternOps(
     subscribe=NULL,
     abandon=NULL,
     query=lanes_query,
+    context=NULL,
+    alarm=NULL,
 )
 
 pattern = plugin_new(

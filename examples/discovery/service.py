@@ -1,0 +1,56 @@
+"""A service that is found by survey: it tells any directory that asks who it is and where.
+
+    NAME=upper python service.py
+
+Environment: NAME    what it does: upper, reverse or length
+             URL     where it serves (tcp://127.0.0.1:0, a free port)
+             SURVEYS where a directory asks (tcp://127.0.0.1:5600)
+             SLOW    seconds it thinks before it answers a survey (0)
+"""
+
+import os
+import threading
+import time
+from collections.abc import Callable
+
+import mqcore as mq
+
+WORK: dict[str, Callable[[bytes], bytes]] = {
+    "upper": bytes.upper,
+    "reverse": lambda text: text[::-1],
+    "length": lambda text: b"%d" % len(text),
+}
+
+
+def serve(server: mq.Rep, work: Callable[[bytes], bytes], done: list[int]) -> None:
+    for text in server:
+        done[0] += 1
+        server.send(work(text))
+
+
+def main(name: str, url: str, surveys: str, slow: float) -> None:
+    done = [0]
+    with mq.Rep(bind=url) as server, mq.Respondent(connect=surveys) as directories:
+        url = server.endpoints[0].url
+        threading.Thread(target=serve, args=(server, WORK[name], done)).start()
+        print(f"{name}|{url}", flush=True)
+        for question in directories:
+            time.sleep(slow)
+            if question == b"who are you?":
+                directories.send(f"{name}|{url}".encode())
+            elif question == b"how busy are you?":
+                directories.send(f"{url}|{done[0]}".encode())
+            # whoever has nothing to say to a question says nothing: that is an answer, too
+
+
+if __name__ == "__main__":
+    env = os.environ.get
+    try:
+        main(
+            env("NAME", "upper"),
+            env("URL", "tcp://127.0.0.1:0"),
+            env("SURVEYS", "tcp://127.0.0.1:5600"),
+            float(env("SLOW", "0")),
+        )
+    except KeyboardInterrupt:
+        pass
