@@ -9,6 +9,8 @@ BUILD = $(PYTHON) tools/check.py && $(PYTHON) tools/build.py --venv $(VENV)
 # cython-lint calls pycodestyle by name, and subprocesses of tests call `mq`
 RUN = PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/python
 TESTS ?=
+# a file stays together; more at a time would measure the machine rather than mqcore
+SIDE_BY_SIDE = -n auto --maxprocesses 2 --dist loadfile
 PERF ?=
 
 .DEFAULT_GOAL := help
@@ -22,7 +24,8 @@ build:  ## make .venv, build the extensions in place, install mqcore editable
 
 test:  ## build, then run every test (TESTS="tests/unit -k ypipe" for some)
 	@$(BUILD) --extra test
-	@$(RUN) -m pytest $(TESTS)
+	@sh tools/peers.sh
+	@$(RUN) -m pytest $(SIDE_BY_SIDE) $(TESTS)
 
 test-all:  ## the same with every Python 3.11+ of this machine, an environment each
 	@$(PYTHON) tools/check.py

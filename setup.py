@@ -7,8 +7,9 @@ from pathlib import Path
 from Cython.Build import cythonize
 from setuptools import Extension, find_packages, setup
 
-# import package -> folder; nothing lands in site-packages but mqcore/
+# import package -> folder; nothing lands in site-packages but mqcore/, and what Spark looks for
 ROOMS = {"mqcore": "mqcore", "mqcore.transports": "transports", "mqcore.protocols": "protocols"}
+FOUND_BY_SPARK = {"pyspark_mqcore": "mqcore/spark/plugin"}
 LAYOUT = Path("build/layout")
 # MQCORE_CFLAGS / MQCORE_LDFLAGS: sanitizers, widened races (-DMQ_WIDEN=20), coverage
 # MQCORE_ONLY: rooms or modules to build, as "mqcore.base mqcore.sock.core" (empty: all)
@@ -59,11 +60,12 @@ def packages():
     for package, folder in ROOMS.items():
         yield package
         yield from (f"{package}.{sub}" for sub in find_packages(folder))
+    yield from FOUND_BY_SPARK
 
 
 setup(
     packages=list(packages()),
-    package_dir=ROOMS,
+    package_dir={**ROOMS, **FOUND_BY_SPARK},
     ext_modules=cythonize(
         list(extensions()),
         include_path=[link_layout()],

@@ -11,9 +11,11 @@ from mqcore.api.device import Device, DeviceStats, device
 from mqcore.api.empty import empty
 from mqcore.api.events import EventStream
 from mqcore.api.patterns import (
+    Bus,
     Dealer,
     Dish,
     Pair,
+    Pair1,
     Pub,
     Pull,
     Push,
@@ -41,10 +43,12 @@ from mqcore.api.public import (
     filters,
     patterns,
     resolvers,
+    strategies,
     transports,
 )
 from mqcore.api.public import version as _version
 from mqcore.api.socket import Socket
+from mqcore.api.survey import Respondent, Surveyor
 from mqcore.errors import (
     AddressDenied,
     AddressError,

@@ -12,84 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mqcore.errors import (
-    AddressDenied as AddressDenied,
-)
-from mqcore.errors import (
-    AddressError as AddressError,
-)
-from mqcore.errors import (
-    AddressInUse as AddressInUse,
-)
-from mqcore.errors import (
-    AddressNotAvailable as AddressNotAvailable,
-)
-from mqcore.errors import (
-    BindError as BindError,
-)
-from mqcore.errors import (
-    ConnectTimeout as ConnectTimeout,
-)
-from mqcore.errors import (
-    ContextClosed as ContextClosed,
-)
-from mqcore.errors import (
-    Error as Error,
-)
-from mqcore.errors import (
-    Forked as Forked,
-)
-from mqcore.errors import (
-    HandshakeFailed as HandshakeFailed,
-)
-from mqcore.errors import (
-    MessageTooLarge as MessageTooLarge,
-)
-from mqcore.errors import (
-    NoSuchPeer as NoSuchPeer,
-)
-from mqcore.errors import (
-    NotSubscribed as NotSubscribed,
-)
-from mqcore.errors import (
-    NotSupported as NotSupported,
-)
-from mqcore.errors import (
-    OptionError as OptionError,
-)
-from mqcore.errors import (
-    PeerError as PeerError,
-)
-from mqcore.errors import (
-    PeerGone as PeerGone,
-)
-from mqcore.errors import (
-    PluginError as PluginError,
-)
-from mqcore.errors import (
-    RecvTimeout as RecvTimeout,
-)
-from mqcore.errors import (
-    RemoteRefused as RemoteRefused,
-)
-from mqcore.errors import (
-    SendTimeout as SendTimeout,
-)
-from mqcore.errors import (
-    SocketClosed as SocketClosed,
-)
-from mqcore.errors import (
-    StateError as StateError,
-)
-from mqcore.errors import (
-    Timeout as Timeout,
-)
-from mqcore.errors import (
-    UnknownTransport as UnknownTransport,
-)
-from mqcore.errors import (
-    UsageError as UsageError,
-)
-from mqcore.errors import (
+    AddressDenied as AddressDenied, AddressError as AddressError, AddressInUse as AddressInUse,
+    AddressNotAvailable as AddressNotAvailable, BindError as BindError,
+    ConnectTimeout as ConnectTimeout, ContextClosed as ContextClosed, Error as Error,
+    Forked as Forked, HandshakeFailed as HandshakeFailed, MessageTooLarge as MessageTooLarge,
+    NoSuchPeer as NoSuchPeer, NotSubscribed as NotSubscribed, NotSupported as NotSupported,
+    OptionError as OptionError, PeerError as PeerError, PeerGone as PeerGone,
+    PluginError as PluginError, RecvTimeout as RecvTimeout, RemoteRefused as RemoteRefused,
+    SendTimeout as SendTimeout, SocketClosed as SocketClosed, StateError as StateError,
+    Timeout as Timeout, UnknownTransport as UnknownTransport, UsageError as UsageError,
     WaitTimeout as WaitTimeout,
 )
 
@@ -104,8 +35,6 @@ Data: TypeAlias = Buffer
 Topic: TypeAlias = Buffer | str
 Seconds: TypeAlias = float | None | EllipsisType  # left out: the socket's option
 T_co = TypeVar("T_co", covariant=True)
-
-# -- options ---------------------------------------------------------------------------------------
 
 class TlsOptions(TypedDict, total=False):
     tls_cert: str | None
@@ -155,6 +84,7 @@ class ReqOptions(Options, total=False):
     correlate: bool | None
     strict: bool
     probe: bool
+    resend: float | None
 
 class DealerOptions(Options, total=False):
     probe: bool
@@ -179,10 +109,27 @@ class XPubOptions(Options, total=False):
     nodrop: bool
     retain: int
 
+class Pair1Options(Options, total=False):
+    poly: bool
+    raw: bool
+
+class BusOptions(Options, total=False):
+    nodrop: bool
+    raw: bool
+
+class SurveyorOptions(Options, total=False):
+    deadline: float
+    nodrop: bool
+    raw: bool
+
+class RespondentOptions(Options, total=False):
+    raw: bool
+
 class ContextOptions(Options, total=False):
     correlate: bool | None
     strict: bool
     probe: bool
+    resend: float | None
     mandatory: bool
     handover: bool
     nodrop: bool
@@ -191,8 +138,9 @@ class ContextOptions(Options, total=False):
     verboser: bool
     manual: bool
     welcome: bytes | None
-
-# -- records ---------------------------------------------------------------------------------------
+    poly: bool
+    raw: bool
+    deadline: float
 
 @dataclass(frozen=True)
 class Peer:
@@ -206,6 +154,7 @@ class Peer:
     pid: int | None = None
     metadata: Mapping[str, bytes] = ...
     prio: int = 8
+    local: str = ""
 
 @dataclass(frozen=True)
 class PeerStats:
@@ -235,6 +184,7 @@ class Stats:
     dropped: dict[str, int] = ...
     pinned_bytes: int = 0
     reconnects: int = 0
+    resent: int = 0
     peers: dict[Peer, PeerStats] = ...
     total: PeerStats = ...
     def as_dict(self) -> dict[str, Any]: ...
@@ -292,6 +242,7 @@ class Endpoint:
     def close(self) -> None: ...
 
 Address: TypeAlias = str | Endpoint
+Addresses: TypeAlias = Address | Iterable[Address]
 
 class EventStream:
     backlog: int
@@ -314,7 +265,9 @@ class Stream(Protocol[T_co]):
     def __aiter__(self) -> Self: ...
     async def __anext__(self) -> T_co: ...
 
-# -- messages --------------------------------------------------------------------------------------
+class Answers(Stream[T_co], Protocol[T_co]):
+    def close(self) -> None: ...
+    async def aclose(self) -> None: ...
 
 class Message:
     @property
@@ -357,67 +310,64 @@ class Pinned:
     def wait(self, timeout: float | None = None) -> None: ...
     async def await_(self, timeout: float | None = None) -> None: ...
 
-# -- context ---------------------------------------------------------------------------------------
-
 class Context:
     def __init__(self, *, io_threads: int = 1, max_sockets: int = 65536, lead_tick: float = 0.01,
                  **defaults: Unpack[ContextOptions]) -> None: ...
     @staticmethod
     def default() -> Context: ...
     @overload
-    def socket(self, pattern: Literal["pair"], *, bind: Address | Iterable[Address] = (),
-               connect: Address | Iterable[Address] = (),
+    def socket(self, pattern: Literal["pair"], *, bind: Addresses = (), connect: Addresses = (),
                **options: Unpack[Options]) -> Pair: ...
     @overload
-    def socket(self, pattern: Literal["req"], *, bind: Address | Iterable[Address] = (),
-               connect: Address | Iterable[Address] = (),
+    def socket(self, pattern: Literal["req"], *, bind: Addresses = (), connect: Addresses = (),
                **options: Unpack[ReqOptions]) -> Req: ...
     @overload
-    def socket(self, pattern: Literal["rep"], *, bind: Address | Iterable[Address] = (),
-               connect: Address | Iterable[Address] = (),
+    def socket(self, pattern: Literal["rep"], *, bind: Addresses = (), connect: Addresses = (),
                **options: Unpack[Options]) -> Rep: ...
     @overload
-    def socket(self, pattern: Literal["dealer"], *, bind: Address | Iterable[Address] = (),
-               connect: Address | Iterable[Address] = (),
+    def socket(self, pattern: Literal["dealer"], *, bind: Addresses = (), connect: Addresses = (),
                **options: Unpack[DealerOptions]) -> Dealer: ...
     @overload
-    def socket(self, pattern: Literal["router"], *, bind: Address | Iterable[Address] = (),
-               connect: Address | Iterable[Address] = (),
+    def socket(self, pattern: Literal["router"], *, bind: Addresses = (), connect: Addresses = (),
                **options: Unpack[RouterOptions]) -> Router: ...
     @overload
-    def socket(self, pattern: Literal["push"], *, bind: Address | Iterable[Address] = (),
-               connect: Address | Iterable[Address] = (),
+    def socket(self, pattern: Literal["push"], *, bind: Addresses = (), connect: Addresses = (),
                **options: Unpack[Options]) -> Push: ...
     @overload
-    def socket(self, pattern: Literal["pull"], *, bind: Address | Iterable[Address] = (),
-               connect: Address | Iterable[Address] = (),
+    def socket(self, pattern: Literal["pull"], *, bind: Addresses = (), connect: Addresses = (),
                **options: Unpack[Options]) -> Pull: ...
     @overload
-    def socket(self, pattern: Literal["pub"], *, bind: Address | Iterable[Address] = (),
-               connect: Address | Iterable[Address] = (),
+    def socket(self, pattern: Literal["pub"], *, bind: Addresses = (), connect: Addresses = (),
                **options: Unpack[PubOptions]) -> Pub: ...
     @overload
     def socket(self, pattern: Literal["sub"], *, topics: Iterable[Topic] | Topic = (),
-               bind: Address | Iterable[Address] = (),
-               connect: Address | Iterable[Address] = (),
+               bind: Addresses = (), connect: Addresses = (),
                **options: Unpack[Options]) -> Sub: ...
     @overload
-    def socket(self, pattern: Literal["xpub"], *, bind: Address | Iterable[Address] = (),
-               connect: Address | Iterable[Address] = (),
+    def socket(self, pattern: Literal["xpub"], *, bind: Addresses = (), connect: Addresses = (),
                **options: Unpack[XPubOptions]) -> XPub: ...
     @overload
-    def socket(self, pattern: Literal["xsub"], *, bind: Address | Iterable[Address] = (),
-               connect: Address | Iterable[Address] = (),
+    def socket(self, pattern: Literal["xsub"], *, bind: Addresses = (), connect: Addresses = (),
                **options: Unpack[Options]) -> XSub: ...
     @overload
-    def socket(self, pattern: Literal["radio"], *, bind: Address | Iterable[Address] = (),
-               connect: Address | Iterable[Address] = (),
+    def socket(self, pattern: Literal["radio"], *, bind: Addresses = (), connect: Addresses = (),
                **options: Unpack[RadioOptions]) -> Radio: ...
     @overload
     def socket(self, pattern: Literal["dish"], *, groups: Iterable[Topic] | Topic = (),
-               bind: Address | Iterable[Address] = (),
-               connect: Address | Iterable[Address] = (),
+               bind: Addresses = (), connect: Addresses = (),
                **options: Unpack[Options]) -> Dish: ...
+    @overload
+    def socket(self, pattern: Literal["pair1"], *, bind: Addresses = (), connect: Addresses = (),
+               **options: Unpack[Pair1Options]) -> Pair1: ...
+    @overload
+    def socket(self, pattern: Literal["bus"], *, bind: Addresses = (), connect: Addresses = (),
+               **options: Unpack[BusOptions]) -> Bus: ...
+    @overload
+    def socket(self, pattern: Literal["surveyor"], *, bind: Addresses = (), connect: Addresses = (),
+               **options: Unpack[SurveyorOptions]) -> Surveyor: ...
+    @overload
+    def socket(self, pattern: Literal["respondent"], *, bind: Addresses = (),
+               connect: Addresses = (), **options: Unpack[RespondentOptions]) -> Respondent: ...
     @overload
     def socket(self, pattern: str, **kw: Any) -> Socket: ...
     @property
@@ -427,13 +377,10 @@ class Context:
     def close(self, linger: Seconds = ...) -> CloseReport: ...
     async def aclose(self, linger: Seconds = ...) -> CloseReport: ...
     def __enter__(self) -> Self: ...
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 trace: TracebackType | None) -> None: ...
+    def __exit__(self, *_: object) -> None: ...
     async def __aenter__(self) -> Self: ...
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None,
                         trace: TracebackType | None) -> None: ...
-
-# -- sockets ---------------------------------------------------------------------------------------
 
 class Socket:
     """What all patterns share; sending and receiving belong to those that do."""
@@ -467,15 +414,14 @@ class Socket:
     routing_id: bytes
     metadata: Mapping[str, bytes | str]
     max_hops: int
-    def __init__(self, *, bind: Address | Iterable[Address] = (),
-                 connect: Address | Iterable[Address] = (), context: Context | None = None,
-                 **options: Unpack[Options]) -> None: ...
+    def __init__(self, *, bind: Addresses = (), connect: Addresses = (),
+                 context: Context | None = None, **options: Unpack[Options]) -> None: ...
     @property
     def closed(self) -> bool: ...
     @property
     def pattern(self) -> str: ...
     @property
-    def context(self) -> Context: ...
+    def ctx(self) -> Context: ...
     @property
     def endpoints(self) -> tuple[Endpoint, ...]: ...
     def bind(self, url: Address, **endpoint: Unpack[EndpointOptions]) -> Endpoint: ...
@@ -500,8 +446,7 @@ class Socket:
     async def aclose(self, linger: Seconds = ...) -> CloseReport: ...
     def fileno(self) -> int: ...
     def __enter__(self) -> Self: ...
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 trace: TracebackType | None) -> None: ...
+    def __exit__(self, *_: object) -> None: ...
     async def __aenter__(self) -> Self: ...
     async def __aexit__(self, *_: object) -> None: ...
 
@@ -543,65 +488,115 @@ class _Receives(_ReceivesParts):
     def __iter__(self) -> Stream[bytes]: ...
     def __aiter__(self) -> Stream[bytes]: ...
 
-class Pair(_Sends, _Receives): ...
-
-class Req(_Sends, _Receives):
-    correlate: bool | None
-    strict: bool
-    probe: bool
-    def __init__(self, *, bind: Address | Iterable[Address] = (),
-                 connect: Address | Iterable[Address] = (), context: Context | None = None,
-                 **options: Unpack[ReqOptions]) -> None: ...
+class _Asks:
     def request(self, data: Data | Sequence[Data], *, timeout: Seconds = ...) -> bytes: ...
     async def arequest(self, data: Data | Sequence[Data], *, timeout: Seconds = ...) -> bytes: ...
     def request_msg(self, data: Data | Sequence[Data], *, timeout: Seconds = ...) -> Message: ...
     async def arequest_msg(self, data: Data | Sequence[Data], *,
                            timeout: Seconds = ...) -> Message: ...
 
-class Rep(_Sends, _Receives): ...
+class _Surveys:
+    def survey(self, data: Data | Sequence[Data], *, deadline: Seconds = ...) -> Answers[bytes]: ...
+    def survey_msg(self, data: Data | Sequence[Data], *,
+                   deadline: Seconds = ...) -> Answers[Message]: ...
+    def asurvey(self, data: Data | Sequence[Data], *,
+                deadline: Seconds = ...) -> Answers[bytes]: ...
+    def asurvey_msg(self, data: Data | Sequence[Data], *,
+                    deadline: Seconds = ...) -> Answers[Message]: ...
+
+class _Subscribes:
+    def subscribe(self, *topics: Topic) -> None: ...
+    def unsubscribe(self, *topics: Topic) -> None: ...
+    @property
+    def topics(self) -> tuple[bytes, ...]: ...
+
+class _With:
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *_: object) -> None: ...
+    async def __aenter__(self) -> Self: ...
+    async def __aexit__(self, *_: object) -> None: ...
+
+class _Context(_With):
+    send_timeout: float | None
+    recv_timeout: float | None
+    @property
+    def closed(self) -> bool: ...
+    def close(self) -> None: ...
+    def recv(self, *, timeout: Seconds = ...) -> bytes: ...
+    async def arecv(self, *, timeout: Seconds = ...) -> bytes: ...
+    def recv_parts(self, *, timeout: Seconds = ...) -> list[bytes]: ...
+    async def arecv_parts(self, *, timeout: Seconds = ...) -> list[bytes]: ...
+    def recv_msg(self, *, timeout: Seconds = ...) -> Message: ...
+    async def arecv_msg(self, *, timeout: Seconds = ...) -> Message: ...
+
+class _SendingContext(_Context):
+    def send(self, data: Data, *, timeout: Seconds = ...) -> None: ...
+    async def asend(self, data: Data, *, timeout: Seconds = ...) -> None: ...
+    def send_parts(self, parts: Sequence[Data], *, timeout: Seconds = ...) -> None: ...
+    async def asend_parts(self, parts: Sequence[Data], *, timeout: Seconds = ...) -> None: ...
+
+class ReqContext(_Asks, _SendingContext):
+    def abandon(self) -> None: ...
+
+class SurveyorContext(_Surveys, _SendingContext):
+    def abandon(self) -> None: ...
+
+class RepContext(_SendingContext): ...
+class SubContext(_Subscribes, _Context):
+    def __iter__(self) -> Stream[bytes]: ...
+    def __aiter__(self) -> Stream[bytes]: ...
+
+class Pair(_Sends, _Receives): ...
+
+class Req(_Asks, _Sends, _Receives):
+    correlate: bool | None
+    strict: bool
+    strategy: str
+    probe: bool
+    resend: float | None
+    def __init__(self, *, bind: Addresses = (), connect: Addresses = (),
+                 context: Context | None = None, **options: Unpack[ReqOptions]) -> None: ...
+    def context(self, **timeouts: float | None) -> ReqContext: ...
+
+class Rep(_Sends, _Receives):
+    def context(self, **timeouts: float | None) -> RepContext: ...
 
 class Dealer(_Sends, _Receives):
+    strategy: str
     probe: bool
-    def __init__(self, *, bind: Address | Iterable[Address] = (),
-                 connect: Address | Iterable[Address] = (), context: Context | None = None,
-                 **options: Unpack[DealerOptions]) -> None: ...
+    def __init__(self, *, bind: Addresses = (), connect: Addresses = (),
+                 context: Context | None = None, **options: Unpack[DealerOptions]) -> None: ...
 
 class Router(_Sends, _ReceivesParts):
     mandatory: bool
     handover: bool
     probe: bool
-    def __init__(self, *, bind: Address | Iterable[Address] = (),
-                 connect: Address | Iterable[Address] = (), context: Context | None = None,
-                 **options: Unpack[RouterOptions]) -> None: ...
+    def __init__(self, *, bind: Addresses = (), connect: Addresses = (),
+                 context: Context | None = None, **options: Unpack[RouterOptions]) -> None: ...
     def send_to(self, peer: bytes | Peer, *parts: Data, timeout: Seconds = ...) -> None: ...
     async def asend_to(self, peer: bytes | Peer, *parts: Data, timeout: Seconds = ...) -> None: ...
     def __iter__(self) -> Stream[Message]: ...
     def __aiter__(self) -> Stream[Message]: ...
 
-class Push(_Sends): ...
+class Push(_Sends):
+    strategy: str
 
 class Pull(_Receives): ...
-
 class Pub(_Sends):
     nodrop: bool
     retain: int
-    def __init__(self, *, bind: Address | Iterable[Address] = (),
-                 connect: Address | Iterable[Address] = (), context: Context | None = None,
-                 **options: Unpack[PubOptions]) -> None: ...
+    def __init__(self, *, bind: Addresses = (), connect: Addresses = (),
+                 context: Context | None = None, **options: Unpack[PubOptions]) -> None: ...
     def wait_subscribers(self, topic: Topic = b"", n: int = 1,
                          timeout: float | None = None) -> None: ...
     async def await_subscribers(self, topic: Topic = b"", n: int = 1,
                                 timeout: float | None = None) -> None: ...
 
-class Sub(_Receives):
+class Sub(_Subscribes, _Receives):
     def __init__(self, *, topics: Iterable[Topic] | Topic = (),
-                 bind: Address | Iterable[Address] = (),
-                 connect: Address | Iterable[Address] = (), context: Context | None = None,
+                 bind: Addresses = (), connect: Addresses = (), context: Context | None = None,
                  **options: Unpack[Options]) -> None: ...
-    def subscribe(self, *topics: Topic) -> None: ...
-    def unsubscribe(self, *topics: Topic) -> None: ...
-    @property
-    def topics(self) -> tuple[bytes, ...]: ...
+    def context(self, **timeouts: float | None) -> SubContext: ...
 
 class XPub(_Sends, _Receives):
     verbose: bool
@@ -610,9 +605,8 @@ class XPub(_Sends, _Receives):
     welcome: bytes | None
     nodrop: bool
     retain: int
-    def __init__(self, *, bind: Address | Iterable[Address] = (),
-                 connect: Address | Iterable[Address] = (), context: Context | None = None,
-                 **options: Unpack[XPubOptions]) -> None: ...
+    def __init__(self, *, bind: Addresses = (), connect: Addresses = (),
+                 context: Context | None = None, **options: Unpack[XPubOptions]) -> None: ...
     def subscribe(self, *topics: Topic) -> None: ...
     def unsubscribe(self, *topics: Topic) -> None: ...
     def wait_subscribers(self, topic: Topic = b"", n: int = 1,
@@ -624,9 +618,8 @@ class XSub(_Sends, _Receives): ...
 
 class Radio(_Sends):
     nodrop: bool
-    def __init__(self, *, bind: Address | Iterable[Address] = (),
-                 connect: Address | Iterable[Address] = (), context: Context | None = None,
-                 **options: Unpack[RadioOptions]) -> None: ...
+    def __init__(self, *, bind: Addresses = (), connect: Addresses = (),
+                 context: Context | None = None, **options: Unpack[RadioOptions]) -> None: ...
     def send(self, data: Data, *, group: Topic = "", timeout: Seconds = ...) -> None: ...
     async def asend(self, data: Data, *, group: Topic = "", timeout: Seconds = ...) -> None: ...
     def send_parts(self, parts: Sequence[Data], *, group: Topic = "",
@@ -652,85 +645,96 @@ class Radio(_Sends):
 
 class Dish(_Receives):
     def __init__(self, *, groups: Iterable[Topic] | Topic = (),
-                 bind: Address | Iterable[Address] = (),
-                 connect: Address | Iterable[Address] = (), context: Context | None = None,
+                 bind: Addresses = (), connect: Addresses = (), context: Context | None = None,
                  **options: Unpack[Options]) -> None: ...
     def join(self, *groups: Topic) -> None: ...
     def leave(self, *groups: Topic) -> None: ...
     @property
     def groups(self) -> tuple[str, ...]: ...
 
+class Pair1(_Sends, _Receives):
+    poly: bool
+    raw: bool
+    def __init__(self, *, bind: Addresses = (), connect: Addresses = (),
+                 context: Context | None = None, **options: Unpack[Pair1Options]) -> None: ...
+    def send_to(self, peer: int | Peer, *parts: Data, timeout: Seconds = ...) -> None: ...
+    async def asend_to(self, peer: int | Peer, *parts: Data, timeout: Seconds = ...) -> None: ...
+
+class Bus(_Sends, _Receives):
+    nodrop: bool
+    raw: bool
+    def __init__(self, *, bind: Addresses = (), connect: Addresses = (),
+                 context: Context | None = None, **options: Unpack[BusOptions]) -> None: ...
+
+class Surveyor(_Surveys, _Sends, _Receives):
+    deadline: float
+    nodrop: bool
+    raw: bool
+    def __init__(self, *, bind: Addresses = (), connect: Addresses = (),
+                 context: Context | None = None, **options: Unpack[SurveyorOptions]) -> None: ...
+    def context(self, **timeouts: float | None) -> SurveyorContext: ...
+
+class Respondent(_Sends, _Receives):
+    raw: bool
+    def __init__(self, *, bind: Addresses = (), connect: Addresses = (),
+                 context: Context | None = None, **options: Unpack[RespondentOptions]) -> None: ...
+    def context(self, **timeouts: float | None) -> RepContext: ...
+
 @overload
-def socket(pattern: Literal["pair"], *, bind: Address | Iterable[Address] = (),
-           connect: Address | Iterable[Address] = (),
-           context: Context | None = None,
-           **options: Unpack[Options]) -> Pair: ...
+def socket(pattern: Literal["pair"], *, bind: Addresses = (), connect: Addresses = (),
+           context: Context | None = None, **options: Unpack[Options]) -> Pair: ...
 @overload
-def socket(pattern: Literal["req"], *, bind: Address | Iterable[Address] = (),
-           connect: Address | Iterable[Address] = (),
-           context: Context | None = None,
-           **options: Unpack[ReqOptions]) -> Req: ...
+def socket(pattern: Literal["req"], *, bind: Addresses = (), connect: Addresses = (),
+           context: Context | None = None, **options: Unpack[ReqOptions]) -> Req: ...
 @overload
-def socket(pattern: Literal["rep"], *, bind: Address | Iterable[Address] = (),
-           connect: Address | Iterable[Address] = (),
-           context: Context | None = None,
-           **options: Unpack[Options]) -> Rep: ...
+def socket(pattern: Literal["rep"], *, bind: Addresses = (), connect: Addresses = (),
+           context: Context | None = None, **options: Unpack[Options]) -> Rep: ...
 @overload
-def socket(pattern: Literal["dealer"], *, bind: Address | Iterable[Address] = (),
-           connect: Address | Iterable[Address] = (),
-           context: Context | None = None,
-           **options: Unpack[DealerOptions]) -> Dealer: ...
+def socket(pattern: Literal["dealer"], *, bind: Addresses = (), connect: Addresses = (),
+           context: Context | None = None, **options: Unpack[DealerOptions]) -> Dealer: ...
 @overload
-def socket(pattern: Literal["router"], *, bind: Address | Iterable[Address] = (),
-           connect: Address | Iterable[Address] = (),
-           context: Context | None = None,
-           **options: Unpack[RouterOptions]) -> Router: ...
+def socket(pattern: Literal["router"], *, bind: Addresses = (), connect: Addresses = (),
+           context: Context | None = None, **options: Unpack[RouterOptions]) -> Router: ...
 @overload
-def socket(pattern: Literal["push"], *, bind: Address | Iterable[Address] = (),
-           connect: Address | Iterable[Address] = (),
-           context: Context | None = None,
-           **options: Unpack[Options]) -> Push: ...
+def socket(pattern: Literal["push"], *, bind: Addresses = (), connect: Addresses = (),
+           context: Context | None = None, **options: Unpack[Options]) -> Push: ...
 @overload
-def socket(pattern: Literal["pull"], *, bind: Address | Iterable[Address] = (),
-           connect: Address | Iterable[Address] = (),
-           context: Context | None = None,
-           **options: Unpack[Options]) -> Pull: ...
+def socket(pattern: Literal["pull"], *, bind: Addresses = (), connect: Addresses = (),
+           context: Context | None = None, **options: Unpack[Options]) -> Pull: ...
 @overload
-def socket(pattern: Literal["pub"], *, bind: Address | Iterable[Address] = (),
-           connect: Address | Iterable[Address] = (),
-           context: Context | None = None,
-           **options: Unpack[PubOptions]) -> Pub: ...
+def socket(pattern: Literal["pub"], *, bind: Addresses = (), connect: Addresses = (),
+           context: Context | None = None, **options: Unpack[PubOptions]) -> Pub: ...
 @overload
 def socket(pattern: Literal["sub"], *, topics: Iterable[Topic] | Topic = (),
-           bind: Address | Iterable[Address] = (),
-           connect: Address | Iterable[Address] = (),
-           context: Context | None = None,
-           **options: Unpack[Options]) -> Sub: ...
+           bind: Addresses = (), connect: Addresses = (),
+           context: Context | None = None, **options: Unpack[Options]) -> Sub: ...
 @overload
-def socket(pattern: Literal["xpub"], *, bind: Address | Iterable[Address] = (),
-           connect: Address | Iterable[Address] = (),
-           context: Context | None = None,
-           **options: Unpack[XPubOptions]) -> XPub: ...
+def socket(pattern: Literal["xpub"], *, bind: Addresses = (), connect: Addresses = (),
+           context: Context | None = None, **options: Unpack[XPubOptions]) -> XPub: ...
 @overload
-def socket(pattern: Literal["xsub"], *, bind: Address | Iterable[Address] = (),
-           connect: Address | Iterable[Address] = (),
-           context: Context | None = None,
-           **options: Unpack[Options]) -> XSub: ...
+def socket(pattern: Literal["xsub"], *, bind: Addresses = (), connect: Addresses = (),
+           context: Context | None = None, **options: Unpack[Options]) -> XSub: ...
 @overload
-def socket(pattern: Literal["radio"], *, bind: Address | Iterable[Address] = (),
-           connect: Address | Iterable[Address] = (),
-           context: Context | None = None,
-           **options: Unpack[RadioOptions]) -> Radio: ...
+def socket(pattern: Literal["radio"], *, bind: Addresses = (), connect: Addresses = (),
+           context: Context | None = None, **options: Unpack[RadioOptions]) -> Radio: ...
 @overload
 def socket(pattern: Literal["dish"], *, groups: Iterable[Topic] | Topic = (),
-           bind: Address | Iterable[Address] = (),
-           connect: Address | Iterable[Address] = (),
-           context: Context | None = None,
-           **options: Unpack[Options]) -> Dish: ...
+           bind: Addresses = (), connect: Addresses = (),
+           context: Context | None = None, **options: Unpack[Options]) -> Dish: ...
+@overload
+def socket(pattern: Literal["pair1"], *, bind: Addresses = (), connect: Addresses = (),
+           context: Context | None = None, **options: Unpack[Pair1Options]) -> Pair1: ...
+@overload
+def socket(pattern: Literal["bus"], *, bind: Addresses = (), connect: Addresses = (),
+           context: Context | None = None, **options: Unpack[BusOptions]) -> Bus: ...
+@overload
+def socket(pattern: Literal["surveyor"], *, bind: Addresses = (), connect: Addresses = (),
+           context: Context | None = None, **options: Unpack[SurveyorOptions]) -> Surveyor: ...
+@overload
+def socket(pattern: Literal["respondent"], *, bind: Addresses = (), connect: Addresses = (),
+           context: Context | None = None, **options: Unpack[RespondentOptions]) -> Respondent: ...
 @overload
 def socket(pattern: str, **kw: Any) -> Socket: ...
-
-# -- polling, devices ------------------------------------------------------------------------------
 
 class Ready(enum.Flag):
     READ = 1
@@ -757,28 +761,39 @@ class DeviceStats:
     back_refused: int = 0
     captured: int = 0
     missed: int = 0
+    hop_limit: int = 0
 
-class Device:
-    front: Socket
-    back: Socket
-    capture: Socket | None
+class _Running(_With):
     @property
     def running(self) -> bool: ...
-    def stats(self) -> DeviceStats: ...
     def pause(self) -> None: ...
     def resume(self) -> None: ...
     def wait(self, timeout: float | None = None) -> None: ...
     async def await_(self, timeout: float | None = None) -> None: ...
     def stop(self, linger: Seconds = ...) -> tuple[CloseReport, ...]: ...
     async def astop(self, linger: Seconds = ...) -> tuple[CloseReport, ...]: ...
-    def __enter__(self) -> Self: ...
-    def __exit__(self, *exc: object) -> None: ...
-    async def __aenter__(self) -> Self: ...
-    async def __aexit__(self, *exc: object) -> None: ...
 
-def device(front: Socket, back: Socket, *, capture: Socket | None = None) -> Device: ...
+class Device(_Running):
+    front: Socket
+    back: Socket
+    capture: Socket | None
+    def stats(self) -> DeviceStats: ...
+
+class _Recorder(_Running):
+    front: Socket
+    writer: Any
+    acknowledges: bool
+    error: BaseException | None
+    def stats(self) -> Any: ...
+
+@overload
+def device(front: Socket, back: Socket | None = None, *, capture: Socket | None = None,
+           allow_bus: bool = False) -> Device: ...
+@overload
+def device(front: Any, back: Any) -> _Recorder: ...
 def empty(n: int, *, socket: Socket | None = None) -> memoryview: ...
 def transports() -> list[PluginInfo]: ...
 def filters() -> list[PluginInfo]: ...
 def resolvers() -> list[PluginInfo]: ...
 def patterns() -> list[PluginInfo]: ...
+def strategies() -> list[PluginInfo]: ...

@@ -107,6 +107,10 @@ TABLE: tuple[Option, ...] = (
        "names and values that peers see in Peer.metadata"),
     _o("max_hops", "int", "devices", 8, (1, 255), None, SOCKET,
        "a message that passed more devices is dropped, so that a loop of them ends"),
+    # -- who gets a message ------------------------------------------------------------------------
+    _o("strategy", "text", "", "priority", (), None, SOCKET,
+       "which peer gets a message: 'priority', 'round_robin', 'least_loaded', 'two_choices', one "
+       "that is installed, or 'module:Name'", ("push", "req", "dealer")),
     # -- request and reply -------------------------------------------------------------------------
     _o("correlate", "bool", "", None, (), "automatic: SP yes, ZMTP no", SOCKET,
        "number requests, so that a late answer is known without a new connection", ("req",)),
@@ -337,16 +341,6 @@ def defaults(extra: Iterable[Option] = (), pattern: str = "") -> dict[str, Any]:
     """Every option of this pattern (all, if none is named) with its default."""
     return {row.name: row.default for row in table(extra).values()
             if not (pattern and row.patterns) or pattern in row.patterns}
-
-
-def refuse_impossible(options: Mapping[str, Any]) -> None:
-    """What the table has room for and this version cannot do: an error is better than no effect."""
-    if options["wire"] == "sp":
-        raise OptionError('wire="sp" is not possible yet: this version speaks ZMTP only',
-                          hint='leave wire out, or say "zmtp"')
-    if options["max_hops"] != CORE["max_hops"].default:
-        raise OptionError("max_hops cannot be changed: ZMTP does not tell how many devices a "
-                          "message has passed", hint="leave it out")
 
 
 # -- text: the query of a URL ----------------------------------------------------------------------

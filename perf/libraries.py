@@ -2,8 +2,8 @@
 
 A candidate's socket has `send` and `recv` of its own wherever the library calls them so: nothing
 stands between the loop that is measured and the library. Options are the defaults, whatever those
-are, but for the variants: `tuned`, what the library's own manual offers for more speed, and
-`roomy`, queues that hold whatever a row puts into them.
+are, but for the variants: `tuned`, what the library's own manual offers for more speed, `roomy`,
+queues that hold whatever a row puts into them, and `sp`, nanomsg's wire instead of ZMTP.
 
 `raw` is what the kernel costs: blocking sockets between processes (no framing: both ends know the
 size), `queue.SimpleQueue` between two threads. `pipe` is `multiprocessing`'s connection.
@@ -61,7 +61,7 @@ class Mqcore:
     module = "mqcore"
     calls = ("plain", "many", "batch", "asyncio", "uvloop", "trio")
     transports = ("tcp", "ipc", "shm", "inproc", "tls", "ws", "wss")
-    variants = ("tuned", "roomy")
+    variants = ("tuned", "roomy", "sp")
     holds = NO_END  # messages, when roomy
 
     def __init__(self, size: int = 0, variant: str = ""):
@@ -73,6 +73,8 @@ class Mqcore:
         self.context = mqcore.Context(**self.defaults(variant)) if variant else None
 
     def defaults(self, variant: str) -> dict:
+        if variant == "sp":
+            return {"wire": "sp"}
         if variant == "roomy":
             names = ("send_hwm", "recv_hwm", "send_hwm_bytes", "recv_hwm_bytes")
             return dict.fromkeys(names)

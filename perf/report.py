@@ -27,6 +27,7 @@ TITLES = {
     "pairs": "Two ends",
     "busy": "Beside a busy thread",
     "tuned": "Default options and tuned ones",
+    "wires": "Both wires",
     "loads": "At given loads, and behind a backlog",
     "many": "Many peers",
     "ticks": "Event loops",
@@ -212,6 +213,25 @@ def headline(entry: dict, base: dict) -> str:
         f"| {entry['name']} | {told(ours)} | {beside} | {ratio(ours, best)} "
         f"| {ratio(ours, base.get('raw'))} |"
     )
+
+
+def wires_table(results: list[dict]) -> str:
+    """A line a row: ours on ZMTP, ours on SP, and the library whose wire SP is."""
+    lines = [
+        "| what | mqcore, ZMTP | mqcore, SP | to ZMTP | pynng | SP to pynng |",
+        "|---|--:|--:|--:|--:|--:|",
+    ]
+    for result in results:
+        found, kind = result["summary"], result["kind"]
+        zmtp, sp, nng = (
+            found.get(name, {}).get("median") for name in ("mqcore", "mqcore+sp", "pynng")
+        )
+        cells = ["" if value is None else shown(kind, value) for value in (zmtp, sp, nng)]
+        lines.append(
+            f"| {result['name']} | {cells[0]} | {cells[1]} | {ratio(sp or 0, zmtp)} | {cells[2]} "
+            f"| {ratio(sp or 0, nng)} |"
+        )
+    return "\n".join(lines)
 
 
 def headlines(results: dict, wanted: list[str]) -> str:

@@ -21,7 +21,7 @@ import native
 import plots
 import report
 import versus
-from candidates import kind, varied
+from candidates import kind, parse, varied
 from pairs import Case, cores, machine, quiet_or_exit
 from rows import Row, run_rows
 
@@ -68,8 +68,14 @@ TUNED = [
     *(one_way("tcp", size) for size in (16, KIB, 64 * KIB)),
     Case("lat", "tcp", 16, "plain", "awake"),
 ]
+WIRES = [
+    *(one_way(over, size) for over in ("tcp", "ipc") for size in (16, KIB, 64 * KIB)),
+    one_way("ws", KIB),
+    Case("lat", "tcp", 16, "plain", "awake"),
+]
+WIRED = ("mqcore", "mqcore+sp", "pynng")
 # name: minutes of `make perf`, of `make perf-quick`
-PAIRS = {"pairs": (18, 2.6), "busy": (2, 0.5), "tuned": (3, 0)}
+PAIRS = {"pairs": (16, 2.6), "busy": (2, 0.5), "tuned": (3, 0), "wires": (2, 0)}
 # modules with a function rows(quick), as rows.py says
 MODULES = {"loads": (4.5, 0.6), "many": (5, 0.5), "ticks": (1, 0.2), "shared": (3, 0.2)}
 NATIVE = (3, 0.3)
@@ -91,11 +97,23 @@ def with_tuned(cases: list[Case], options: argparse.Namespace, until: float) -> 
     return versus.run_cases(cases, with_both, until)
 
 
+def with_wires(cases: list[Case], options: argparse.Namespace, until: float) -> list:
+    """SP beside ZMTP, and the library whose wire it is."""
+    libraries = [name for name in WIRED if parse(name).library in map(bare, options.lib)]
+    some = argparse.Namespace(**{**vars(options), "lib": libraries})
+    return versus.run_cases(cases, some, until)
+
+
+def bare(name: str) -> str:
+    return parse(name).library
+
+
 def groups(quick: bool) -> list[Group]:
     cases = {
         "pairs": QUICK if quick else FULL,
         "busy": QUICK_BUSY if quick else BUSY,
         "tuned": [] if quick else TUNED,
+        "wires": [] if quick else WIRES,
     }
     found = []
     for name, minutes in PAIRS.items():
@@ -106,6 +124,8 @@ def groups(quick: bool) -> list[Group]:
         group = Group(name, minutes[quick], some, versus.run_cases)
         if name == "tuned":
             group = group._replace(run=with_tuned, table=report.tuned_table)
+        elif name == "wires":
+            group = group._replace(run=with_wires, table=report.wires_table)
         found.append(group)
     for name, minutes in MODULES.items():
         rows = importlib.import_module(name).rows(quick)

@@ -5,18 +5,18 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.string cimport strcmp
 
 from mqcore.base.message cimport Msg, MsgVec
-from mqcore.base.status cimport MQ_OK, MQ_UNSUPPORTED
+from mqcore.base.status cimport MQ_OK
 from mqcore.protocols.routing.fair_queue cimport (
     FairQueue, fq_attach, fq_detach, fq_fini, fq_readable, fq_recv, fq_waiting,
 )
 from mqcore.protocols.routing.load_balance cimport (
     LoadBalance, lb_attach, lb_can_send, lb_detach, lb_fini, lb_hangup, lb_init, lb_send,
-    lb_writable,
+    lb_set_option, lb_writable,
 )
 from mqcore.protocols.routing.stub cimport probe
 from mqcore.spi.pattern cimport (
-    PAT_CONFLATE, PAT_IDENTITY, PAT_RECV, PAT_REROUTE, PAT_SEND, PAT_WAITS, PATTERN_ABI, Q_CAN_RECV,
-    Q_CAN_SEND, Pattern, PatternOps, plugin_new,
+    PAT_CONFLATE, PAT_IDENTITY, PAT_RECV, PAT_REROUTE, PAT_SEND, PAT_WAITS, PAT_WORDS, PATTERN_ABI,
+    Q_CAN_RECV, Q_CAN_SEND, Pattern, PatternOps, plugin_new,
 )
 from mqcore.spi.pipe cimport Pipe
 
@@ -40,7 +40,7 @@ cdef void dealer_fini(Pattern* self) noexcept nogil:
 cdef int dealer_set_option(Pattern* self, const char* name, int64_t number, const uint8_t* data,
                            size_t size) noexcept nogil:
     if strcmp(name, "probe") != 0:
-        return MQ_UNSUPPORTED
+        return lb_set_option(&(<Dealer*> self).out, self.host, name, number)
     (<Dealer*> self).probe = number != 0
     return MQ_OK
 
@@ -93,7 +93,7 @@ cdef int64_t dealer_query(Pattern* self, uint32_t what, const uint8_t* data,
 
 cdef PatternOps OPS = PatternOps(
     abi=PATTERN_ABI,
-    flags=PAT_SEND | PAT_RECV | PAT_WAITS | PAT_REROUTE | PAT_IDENTITY | PAT_CONFLATE,
+    flags=PAT_SEND | PAT_RECV | PAT_WAITS | PAT_REROUTE | PAT_IDENTITY | PAT_CONFLATE | PAT_WORDS,
     size=sizeof(Dealer),
     init=dealer_init,
     fini=dealer_fini,
@@ -109,10 +109,12 @@ cdef PatternOps OPS = PatternOps(
     subscribe=NULL,
     abandon=NULL,
     query=dealer_query,
+    context=NULL,
+    alarm=NULL,
 )
 
 pattern = plugin_new(
-    &OPS, "dealer", 5, "DEALER", -1, ("rep", "dealer", "router"),
+    &OPS, "dealer", 5, "DEALER", 0x30, ("rep", "dealer", "router"),
     (("probe", "bool", False, "send an empty message to each new peer before anything else"),),
     "out to the peers in turn, in from the peers in turn",
 )

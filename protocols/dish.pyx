@@ -157,6 +157,8 @@ cdef PatternOps OPS = PatternOps(
     subscribe=dish_subscribe,
     abandon=NULL,
     query=dish_query,
+    context=NULL,
+    alarm=NULL,
 )
 
 pattern = plugin_new(&OPS, "dish", -1, "DISH", -1, ("radio",), (),

@@ -93,6 +93,8 @@ cdef PatternOps OPS = PatternOps(
     subscribe=NULL,
     abandon=NULL,
     query=pair_query,
+    context=NULL,
+    alarm=NULL,
 )
 
 pattern = plugin_new(&OPS, "pair", 0, "PAIR", 0x10, ("pair",), (), "exactly one peer, both ways")

@@ -125,6 +125,8 @@ cdef PatternOps OPS = PatternOps(
     subscribe=NULL,
     abandon=NULL,
     query=pubsock_query,
+    context=NULL,
+    alarm=NULL,
 )
 
 pattern = plugin_new(

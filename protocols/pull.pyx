@@ -67,6 +67,8 @@ cdef PatternOps OPS = PatternOps(
     subscribe=NULL,
     abandon=NULL,
     query=pull_query,
+    context=NULL,
+    alarm=NULL,
 )
 
 pattern = plugin_new(&OPS, "pull", 7, "PULL", 0x51, ("push",), (),

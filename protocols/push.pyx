@@ -10,9 +10,9 @@ from mqcore.base.status cimport MQ_OK
 from mqcore.protocols.routing.fair_queue cimport FairQueue, fq_fini, pipe_discard
 from mqcore.protocols.routing.load_balance cimport (
     LoadBalance, lb_attach, lb_can_send, lb_detach, lb_fini, lb_hangup, lb_init, lb_send,
-    lb_writable,
+    lb_set_option, lb_writable,
 )
-from mqcore.protocols.routing.stub cimport no_option, no_recv
+from mqcore.protocols.routing.stub cimport no_recv
 from mqcore.spi.pattern cimport (
     PAT_CONFLATE, PAT_REROUTE, PAT_SEND, PAT_SERVICE, PAT_WAITS, PATTERN_ABI, Q_CAN_RECV,
     Q_CAN_SEND, Pattern, PatternOps, plugin_new,
@@ -33,6 +33,11 @@ cdef int push_init(Pattern* self) noexcept nogil:
 cdef void push_fini(Pattern* self) noexcept nogil:
     lb_fini(&(<Push*> self).out)
     fq_fini(&(<Push*> self).inn)
+
+
+cdef int push_set_option(Pattern* self, const char* name, int64_t number, const uint8_t* data,
+                         size_t size) noexcept nogil:
+    return lb_set_option(&(<Push*> self).out, self.host, name, number)
 
 
 cdef int push_attach(Pattern* self, Pipe* pipe) noexcept nogil:
@@ -73,7 +78,7 @@ cdef PatternOps OPS = PatternOps(
     size=sizeof(Push),
     init=push_init,
     fini=push_fini,
-    set_option=no_option,
+    set_option=push_set_option,
     attach=push_attach,
     detach=push_detach,
     hangup=push_hangup,
@@ -85,6 +90,8 @@ cdef PatternOps OPS = PatternOps(
     subscribe=NULL,
     abandon=NULL,
     query=push_query,
+    context=NULL,
+    alarm=NULL,
 )
 
 pattern = plugin_new(&OPS, "push", 8, "PUSH", 0x50, ("pull",), (),

@@ -157,6 +157,8 @@ cdef PatternOps OPS = PatternOps(
     subscribe=NULL,
     abandon=NULL,
     query=radio_query,
+    context=NULL,
+    alarm=NULL,
 )
 
 pattern = plugin_new(

@@ -1,10 +1,11 @@
 """ROUTER: each peer by its routing id. Peers: REQ, DEALER, ROUTER.
 
 `recv` puts the sender's id in front (flags MSG_ROUTING_ID | MSG_MORE), `send` takes it away again;
-it never travels. A peer that announces no id gets five bytes: 00 and a 32-bit counter with a random
-start. If two peers announce the same id, the newer one takes it and the older one's link is closed
-(`handover`), or the newer one is refused. What a replaced or vanished peer had sent is still
-read.
+it never travels. A peer that announces no id gets five bytes: 00 and a 31-bit counter with a random
+start (the form of a hop, `routing/words`). If two peers announce the same id, the newer one takes
+it and the older one's link is closed (`handover`), or the newer one is refused. What a replaced or
+vanished peer had sent is still read. What comes from an SP peer with more words than `max_hops` has
+gone astray: dropped, counted. ROUTER is REP's raw form.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
@@ -14,7 +15,7 @@ from libc.string cimport memcmp, strcmp
 from mqcore.base.clock cimport now_ns
 from mqcore.base.message cimport (
     MSG_MORE, MSG_ROUTING_ID, Msg, MsgVec, msg_close, msg_copy, msg_data, msg_init, msg_init_copy,
-    msg_size, vec_push,
+    msg_size, vec_fini, vec_push,
 )
 from mqcore.base.status cimport (
     MQ_DROPPED, MQ_FULL, MQ_INVALID, MQ_NO_PEER, MQ_NOMEM, MQ_OK, MQ_STATE, MQ_UNSUPPORTED,
@@ -25,15 +26,17 @@ from mqcore.protocols.routing.fair_queue cimport (
 from mqcore.protocols.routing.peers cimport (
     Peers, hash_bytes, hash_number, peers_add, peers_find, peers_fini, peers_number, peers_remove,
 )
-from mqcore.protocols.routing.ring cimport MARK_GONE
-from mqcore.protocols.routing.stub cimport close_all, no_event, probe, tell_refused
+from mqcore.protocols.routing.ring cimport MARK_GONE, ring_front
+from mqcore.protocols.routing.stub cimport close_all, no_event, probe, tell_refused, vec_move
+from mqcore.protocols.routing.words cimport HOP_MASK, envelope_of, word_put
 from mqcore.spi.pattern cimport (
-    PAT_ADDRESSES, PAT_IDENTITY, PAT_RECV, PAT_SEND, PATTERN_ABI, Q_CAN_RECV, Q_CAN_SEND, Pattern,
+    PAT_ADDRESSES, PAT_IDENTITY, PAT_RECV, PAT_SEND, PAT_WORDS, PATTERN_ABI, Q_CAN_RECV,
+    Q_CAN_SEND, Pattern,
     PatternOps, plugin_new,
 )
 from mqcore.spi.pipe cimport (
-    DIRTY_RESET, DROP_FULL, DROP_NO_PEER, Pipe, pipe_delivered, pipe_drop_out, pipe_touch,
-    pipe_write,
+    DIRTY_RESET, DROP_FULL, DROP_HOPS, DROP_NO_PEER, Pipe, pipe_delivered, pipe_drop_in,
+    pipe_drop_out, pipe_touch, pipe_write,
 )
 
 cdef struct Name:             # Pipe.data
@@ -48,6 +51,7 @@ cdef struct Router:
     uint64_t seed
     uint32_t next_id
     bint mandatory, handover, probe
+    MsgVec held               # a message of an SP peer that a query has read already
 
 
 cdef int router_init(Pattern* self) noexcept nogil:
@@ -66,6 +70,7 @@ cdef void router_fini(Pattern* self) noexcept nogil:
     fq_fini(&r.inn)
     peers_fini(&r.names)
     peers_fini(&r.numbers)
+    vec_fini(&r.held)
 
 
 cdef int router_set_option(Pattern* self, const char* name, int64_t number, const uint8_t* data,
@@ -102,10 +107,7 @@ cdef void router_make_id(Router* r, uint8_t* id) noexcept nogil:
     while True:
         r.next_id += 1
         id[0] = 0
-        id[1] = <uint8_t> (r.next_id >> 24)
-        id[2] = <uint8_t> (r.next_id >> 16)
-        id[3] = <uint8_t> (r.next_id >> 8)
-        id[4] = <uint8_t> r.next_id
+        word_put(id + 1, r.next_id & HOP_MASK)
         if router_by_name(r, id, 5, hash_bytes(id, 5, r.seed)) == NULL:
             return
 
@@ -238,8 +240,8 @@ cdef int router_send_to(Pattern* self, uint32_t peer, Msg* parts, size_t n) noex
     return router_write(r, peers_number(&r.numbers, peer), parts, n)
 
 
-cdef int router_recv(Pattern* self, MsgVec* out) noexcept nogil:
-    cdef Router* r = <Router*> self
+cdef int router_next(Router* r, MsgVec* out) noexcept nogil:
+    """The next message behind its sender's id, counted as delivered."""
     cdef size_t at = out.n
     cdef Pipe* p = NULL
     cdef Msg id
@@ -248,25 +250,42 @@ cdef int router_recv(Pattern* self, MsgVec* out) noexcept nogil:
     rc = vec_push(out, &id)   # its place; whose id it is shows with the message
     if rc:
         return rc
-    rc = fq_read(&r.inn, out, &p)
-    if rc:
-        vec_cut(out, at)
-        return rc
+    while True:
+        rc = fq_read(&r.inn, out, &p)
+        if rc:
+            vec_cut(out, at)
+            return rc
+        if not p.sp or envelope_of(out.at + at + 1, out.n - at - 1) <= r.head.host.max_hops + 1:
+            break
+        pipe_drop_in(p, DROP_HOPS)
+        vec_cut(out, at + 1)
     msg_copy(&out.at[at], &(<Name*> p.data).id)
     pipe_delivered(p)
     return MQ_OK
+
+
+cdef int router_recv(Pattern* self, MsgVec* out) noexcept nogil:
+    cdef Router* r = <Router*> self
+    return vec_move(&r.held, out) if r.held.n else router_next(r, out)
+
+
+cdef bint router_waiting(Router* r) noexcept nogil:
+    if r.held.n or not fq_waiting(&r.inn):
+        return r.held.n != 0
+    # fq_waiting has left whose turn it is in front; only SP's envelopes may have come too far
+    return not ring_front(&r.inn.ring).sp or router_next(r, &r.held) == MQ_OK
 
 
 cdef int64_t router_query(Pattern* self, uint32_t what, const uint8_t* data,
                           size_t size) noexcept nogil:
     if what == Q_CAN_SEND:    # to whom is known only with the message
         return 1
-    return fq_waiting(&(<Router*> self).inn) if what == Q_CAN_RECV else -1
+    return router_waiting(<Router*> self) if what == Q_CAN_RECV else -1
 
 
 cdef PatternOps OPS = PatternOps(
     abi=PATTERN_ABI,
-    flags=PAT_SEND | PAT_RECV | PAT_IDENTITY | PAT_ADDRESSES,
+    flags=PAT_SEND | PAT_RECV | PAT_IDENTITY | PAT_ADDRESSES | PAT_WORDS,
     size=sizeof(Router),
     init=router_init,
     fini=router_fini,
@@ -282,10 +301,12 @@ cdef PatternOps OPS = PatternOps(
     subscribe=NULL,
     abandon=NULL,
     query=router_query,
+    context=NULL,
+    alarm=NULL,
 )
 
 pattern = plugin_new(
-    &OPS, "router", 6, "ROUTER", -1, ("req", "dealer", "router"),
+    &OPS, "router", 6, "ROUTER", 0x31, ("req", "dealer", "router"),
     (
         ("mandatory", "bool", True, "an unknown or full peer is the sender's error, not a drop"),
         ("handover", "bool", True, "a newer peer takes over the routing id of an older one"),

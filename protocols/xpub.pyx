@@ -319,6 +319,8 @@ cdef PatternOps OPS = PatternOps(
     subscribe=xpub_subscribe,
     abandon=NULL,
     query=xpub_query,
+    context=NULL,
+    alarm=NULL,
 )
 
 pattern = plugin_new(

@@ -118,6 +118,8 @@ cdef PatternOps OPS = PatternOps(
     subscribe=xsub_subscribe,
     abandon=NULL,
     query=xsub_query,
+    context=NULL,
+    alarm=NULL,
 )
 
 pattern = plugin_new(&OPS, "xsub", 10, "XSUB", 0x21, ("pub", "xpub"), (),

@@ -23,6 +23,7 @@ MAY_IMPORT = {
     "cli": API | {"", "journal"},
     "__main__": {"cli"},
     "zmq": API | {""},
+    "nng": API | {"", "control", "spi"},        # endpoints as attributes; SP's numbers
     "journal": API | {"", "spi", "base"},       # its writer is a sink: an ops table of spi
     "spark": API | {"", "journal"},
     "testing": ANY,

@@ -99,6 +99,7 @@ def test_wheel_has_every_module_and_declaration(wheel):
     wanted.add("mqcore/py.typed")
     wanted |= {path.relative_to(ROOT).as_posix() for path in (ROOT / TEMPLATES).rglob("*.in")}
     assert not wanted - names, "missing"
+    wanted.add("pyspark_mqcore/__init__.py")        # what Spark looks for, mqcore.spark.plugin
     packed = {name for name in names if ".dist-info/" not in name}
     assert not packed - wanted, "what is this?"
     info = f"mqcore-{wheel.name.split('-')[1]}.dist-info"
@@ -107,7 +108,8 @@ def test_wheel_has_every_module_and_declaration(wheel):
 
 def test_only_mqcore_lands_in_site_packages(clean):
     tops = {path.name for path in site(clean).iterdir()}
-    assert {name for name in tops if not name.endswith(".dist-info")} == {"mqcore"}
+    assert {name for name in tops if not name.endswith(".dist-info")} == {
+        "mqcore", "pyspark_mqcore"}
 
 
 def test_every_compiled_module_imports(clean):
@@ -194,7 +196,7 @@ import sample_blackhole
 print(json.dumps([found.dist.name, type(plugin).__module__, plugin.name, plugin.abi,
                   sample_blackhole.swallow(b"x" * 56), sample_blackhole.swallow(b"x" * 57)]))
 """
-    assert ask(clean, program) == ["mqcore-sample-plugin", "mqcore.spi.pattern", "blackhole", 1,
+    assert ask(clean, program) == ["mqcore-sample-plugin", "mqcore.spi.pattern", "blackhole", 2,
                                    [56, False, 0], [57, True, 0]]
     if source_of("mqcore.spi.registry"):
         program = """

@@ -34,7 +34,9 @@ NEEDS_GIL: dict[tuple[str, str], str] = {
 WITH_GIL: dict[str, str] = {
     "mqcore/sock/upcall.pyx": "the one place",
     "mqcore/spi/python_ops.pyx": "operations of patterns written in Python",
+    "mqcore/spi/strategy.pyx": "operations of strategies written in Python",
     "mqcore/spi/filter_ops.pyx": "a filter's session in Python, which runs on I/O threads only",
+    "mqcore/journal/many.pyx": "a topic's first message opens its files",
     "mqcore/testing/pattern_bench.pyx": "its host hands a pattern's events to the test",
 }
 COLUMNS = 100
@@ -49,9 +51,11 @@ LONG: dict[str, str] = {
     "mqcore/sock/handle.pyx": "one class: what mqcore/api and mqcore/control do with a socket",
     "mqcore/sock/core.pyx": "one class: all calls that send and receive",
     "mqcore/sock/sock.pyx": "everything that happens with the lock held on the way of a message",
+    "protocols/req.pyx": "one state machine: a request of any context, from send to answer",
+    "mqcore/api/patterns.py": "every pattern as a class, one table",
     "mqcore/api/aio.py": "the awaitable twin of every blocking call",
     "tests/bad_input/test_live_sockets.py": "one list of bad inputs, and what must become of them",
-    "mqcore/wire/zws.pyx": "one wire: a frame's decoder and its message's share every field",
+    "mqcore/wire/spws.pyx": "one wire: what a message is in frames, both ways",
     "mqcore/testing/transport_suite.py": "one list: what every transport must do",
     "mqcore/journal/core.pyx": "one class: all calls that append, and the same log as a sink",
     "mqcore/journal/log.pyx": "everything that happens with the log's lock held",
@@ -71,6 +75,8 @@ GLOBALS: dict[tuple[str, str], str] = {
     ("mqcore/spi/registry.py", "_transports"): "the cache of plug-ins found",
     ("mqcore/spi/registry.py", "_filters"): "the cache of plug-ins found",
     ("mqcore/spi/registry.py", "_patterns"): "the cache of plug-ins found",
+    ("mqcore/spi/registry.py", "_strategies"): "the cache of plug-ins found",
+    ("mqcore/spi/strategy.pyx", "get_ident"): "a function, kept at hand",
     ("mqcore/spi/registry.py", "_resolvers"): "the cache of plug-ins found",
     ("mqcore/resolvers/dns.py", "resolver"): "the plug-in: functions, no state",
     ("mqcore/resolvers/file.py", "resolver"): "the plug-in: functions, no state",

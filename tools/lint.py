@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -29,10 +30,13 @@ def ruff() -> str:
 
 
 def cython_lint() -> str:
-    answer = call("cython-lint", *FOLDERS)
-    lines = [line.removeprefix(f"{ROOT}/") for line in answer.stdout.splitlines()
-             if not NOT_MEANT.search(line)]
-    return "\n".join(lines) + answer.stderr
+    files = sorted(str(path) for folder in FOLDERS for path in (ROOT / folder).rglob("*.p[yx][xd]"))
+    cores = os.cpu_count() or 1
+    with ThreadPoolExecutor(cores) as pool:     # it takes them one by one, and its time
+        answers = list(pool.map(lambda i: call("cython-lint", *files[i::cores]), range(cores)))
+    lines = [line.removeprefix(f"{ROOT}/") for answer in answers
+             for line in answer.stdout.splitlines() if not NOT_MEANT.search(line)]
+    return "\n".join(lines) + "".join(answer.stderr for answer in answers)
 
 
 def mypy() -> str:
@@ -42,9 +46,10 @@ def mypy() -> str:
     if any(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.pyi")):
         stubs = [str(path.relative_to(ROOT)) for path in sorted(layout.rglob("*.pyi"))]
         found += _complaints(call("mypy", "--strict", *stubs)) if stubs else ""
-    examples = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "examples").glob("*.py"))
-    if examples:
-        found += _complaints(call("mypy", "--strict", "--scripts-are-modules", *examples))
+    for folder in ("examples", "examples/discovery", "examples/market"):
+        programs = sorted(str(path.relative_to(ROOT)) for path in (ROOT / folder).glob("*.py"))
+        if programs:
+            found += _complaints(call("mypy", "--strict", "--scripts-are-modules", *programs))
     return found
 
 

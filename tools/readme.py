@@ -53,7 +53,8 @@ DOORS = [  # from runs of their own, DATE-doors
 
 
 def figures(old: str, pattern: str, headlines: list[str]) -> str:
-    """The newest run's headlines; the old text if there is no run."""
+    """The newest run's headlines, or without any its table of both wires; the old text if there is
+    no run."""
     runs = sorted((ROOT / "perf" / "results").glob(pattern))
     if not runs:
         return old
@@ -64,7 +65,8 @@ def figures(old: str, pattern: str, headlines: list[str]) -> str:
     source = runs[-1].with_suffix(".md").relative_to(ROOT).as_posix()
     first = runs[-1].with_suffix(".md").read_text().partition("\n")[0]
     return (f"From `{source}` (all rows, libraries and spreads are there). {first}\n\n"
-            + report.headlines(results, headlines))
+            + (report.headlines(results, headlines) if headlines
+               else report.wires_table(results["wires"])))
 
 
 def fill(text: str, name: str, body: str) -> str:
@@ -84,7 +86,8 @@ def main() -> int:
             print("README.md: options or drops are out of date; run tools/readme.py")
         return after != before
     for name, pattern, rows in (("figures", "????-??-??.json", HEADLINES),
-                                ("doors", "*-doors.json", DOORS)):
+                                ("doors", "*-doors.json", DOORS),
+                                ("wires", "*-wires.json", [])):
         after = fill(after, name, figures(between(after, name), pattern, rows))
     README.write_text(after)
     return 0

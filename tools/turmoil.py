@@ -58,6 +58,7 @@ def run(what: str, tree: Path, command: list[str], limit: float) -> subprocess.C
     command = [sys.executable, "-X", "faulthandler", *command]
     if what in LIBRARY:
         environment["LD_PRELOAD"] = runtime(LIBRARY[what])
+        environment["PYTHONMALLOC"] = "malloc"  # Python's own pools would hide what is freed
     # its shadow does not fit every layout of addresses
     if what == "thread" and shutil.which("setarch"):
         command = ["setarch", platform.machine(), "-R", *command]

@@ -85,6 +85,7 @@ def _remove_stale(path: bytes) -> None:
 class Ipc(StreamTransport):
     scheme = "ipc"
     doc = "Unix domain sockets, by path or abstract name"
+    framing = "-ipc"
     capabilities = frozenset({"wildcard", "pid"})
 
     def check(self, address: str, role: str) -> None:

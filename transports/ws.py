@@ -5,10 +5,16 @@
     ws+ipc:///run/app.sock:/path ws over a Unix socket; the path stands behind a colon
 
 The session does the HTTP upgrade only (RFC 6455, section 4; wsproto), on the control thread. Then
-it steps aside: a native codec frames the traffic (wire/zws.pyx, RFC 45). Subprotocols are
-"ZWS2.0/NULL" and plain "ZWS2.0", which knows no mechanism, and is all that browsers can offer: the
-slash in the other is no part of an HTTP token. Extensions are never agreed on, so nothing is
-compressed.
+it steps aside: a native codec frames the traffic. The subprotocol says which one:
+
+- ZMTP (wire/zws.pyx, RFC 45): "ZWS2.0/NULL", and plain "ZWS2.0", which knows no mechanism and is
+  all that browsers can offer: the slash in the other is no part of an HTTP token.
+- SP (wire/spws.pyx), as nng and nanomsg map it: "rep.sp.nanomsg.org", with the name of the
+  *listener's* protocol, so a REQ asks for it as well. Both of them refuse a list of several.
+
+A listener takes all that its pattern speaks, unless `wire=` says one. Who connects offers SP's if
+it speaks SP (`wire="sp"`, or the pattern is not in ZMTP), else ZMTP's. Extensions are never agreed
+on, so nothing is compressed.
 
 Who does not fit is told so in HTTP: 404 for another path, 403 for a page of an origin that is not
 allowed, 426 for a plain request, 400 for a malformed one.
@@ -21,21 +27,23 @@ from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, NamedTuple
 from urllib.parse import quote
 
-from mqcore.errors import AddressError, OptionError
+from mqcore.errors import AddressError, OptionError, UsageError
+from mqcore.spi import sp
 from mqcore.spi.filter import FilterSession, Options, Refused, StreamFilter
 from mqcore.spi.transport import Stack
 
-#: the subprotocols, the preferred one first, and the codec for each
-CODECS = {"ZWS2.0/NULL": "zws", "ZWS2.0": "zws-bare"}
-DEFAULT = "ZWS2.0/NULL"
+#: ZMTP's subprotocols, the preferred one first, and the codec for each
+ZWS = {"ZWS2.0/NULL": "zws", "ZWS2.0": "zws-bare"}
+SP_NAMES = ".sp.nanomsg.org"  # behind the name of the listener's protocol
 UNIX = ("/", ".", "@")  # how a Unix socket's address begins
+NO_TARGET = b"GET  HTTP/1."  # of nng 1.11 if the URL that it dials has no path
 HEADER_MAX = 16 * 1024  # bytes of a request's or an answer's head
 ZONE = re.compile("%[^]]*")  # of an IPv6 address: nothing to the peer
 ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#@]+")
 STRANGERS = (
     (b"\x16\x03", "TLS: did it mean wss://?"),
     (b"\xff", "ZMTP without WebSocket: did it mean tcp://?"),
-    (b"\x00SP", "SP (nanomsg)"),
+    (b"\x00SP", "SP without WebSocket: did it mean tcp://?"),
     (b"SSH-", "SSH"),
     (b"PRI * HTTP/2", "HTTP/2; WebSocket starts with HTTP/1.1"),
 )
@@ -50,15 +58,16 @@ class Own(NamedTuple):
 
 class WebSocket(StreamFilter):
     name = "ws"
-    doc = "WebSocket (RFC 6455), messages as ZWS 2.0 (RFC 45)"
+    doc = "WebSocket (RFC 6455), messages as ZWS 2.0 (RFC 45) or SP"
     options = (
         ("origin", "text", None,
          "ws: what pages may connect: origins like https://example.org with spaces between, or * "
          "for all; unset: pages of the listener's own host and port. Connecting: the Origin to "
          "send"),
         ("subprotocol", "text", None,
-         "ws: the only one to offer or take, ZWS2.0/NULL or ZWS2.0; unset: both. The slash is no "
-         "part of an HTTP token, so strict servers answer 400 unless it is ZWS2.0"),
+         "ws: the only one to offer or take: ZWS2.0/NULL, ZWS2.0 or SP's, rep.sp.nanomsg.org say; "
+         "unset: all that fit. The slash is no part of an HTTP token, so strict servers answer 400 "
+         "unless it is ZWS2.0"),
     )
 
     def split(self, address: str, role: str) -> tuple[str, Own]:
@@ -81,15 +90,36 @@ class WebSocket(StreamFilter):
                 raise OptionError(f"origin {origin!r} is no origin",
                                   hint="write scheme://host or scheme://host:port")
 
-        if (options.get("subprotocol") or DEFAULT) not in CODECS:
-            raise OptionError(f"subprotocol {options['subprotocol']!r} is not known",
-                              hint=f"known are {_listed(CODECS)}")
+        only = options.get("subprotocol")
+        fitting = _spoken(role, options, options.get("wire"))
+        if not fitting:
+            raise UsageError("WebSocket has no name for this pattern's protocol on SP",
+                             hint="take another transport")
+        if only and only not in fitting:
+            raise OptionError(f"subprotocol {only!r} is not known here",
+                              hint=f"known are {_listed(fitting)}")
 
     def open(self, own: Own, role: str, options: Options) -> FilterSession:
-        only = options.get("subprotocol")
-        taken = [only] if only else list(CODECS)
+        only, wire = options.get("subprotocol"), options.get("wire")
+        if not (only or wire) and role == "connect":  # one wire, ZMTP if the pattern is in it
+            wire = "zmtp" if _zmtp(options) else "sp"
+        taken = _spoken(role, options, wire)
         make = Listening if role == "bind" else Connecting
-        return make(own, _origins(options), taken)
+        return make(own, _origins(options), {only: taken[only]} if only else taken)
+
+
+def _zmtp(options: Options) -> bool:
+    return bool(options.get("pattern.zmtp", True))
+
+
+def _spoken(role: str, options: Options, wire: str | None) -> dict[str, str]:
+    """The subprotocols of the socket's pattern, and the codec for each. `wire` None: any."""
+    found = dict(ZWS) if _zmtp(options) and wire != "sp" else {}
+    number = options.get("pattern.sp", -1)
+    listener = number if role == "bind" else sp.peer_of(number)
+    if listener in sp.PROTOCOLS and wire != "zmtp":
+        found[sp.name_of(listener).lower() + SP_NAMES] = "sp-ws"
+    return found
 
 
 def _origins(options: Options) -> list[str]:
@@ -119,7 +149,7 @@ class Upgrading(FilterSession):
 
     client: ClassVar[bool]
 
-    def __init__(self, own: Own, origins: list[str], taken: list[str]) -> None:
+    def __init__(self, own: Own, origins: list[str], taken: Mapping[str, str]) -> None:
         super().__init__()
         # Slow to import, and only WebSocket needs it.
         from wsproto import ConnectionType
@@ -127,7 +157,7 @@ class Upgrading(FilterSession):
 
         self.own = own
         self.origins = origins
-        self.taken = taken  # subprotocols
+        self.taken = taken  # subprotocols, and their codecs
         self.shake = H11Handshake(ConnectionType.CLIENT if self.client else ConnectionType.SERVER)
         self.seen = b""  # the head as far as it is here
         self.found: dict[str, bytes] = {}
@@ -146,6 +176,8 @@ class Upgrading(FilterSession):
             self.refuse(431, "the peer's HTTP head is longer than 16 KiB")
         if not end:
             return b""
+        if head.startswith(NO_TARGET):
+            head = head.replace(b"  ", b" / ", 1)
         try:
             self.shake.receive_data(head + end)
         except RemoteProtocolError as error:
@@ -161,7 +193,7 @@ class Upgrading(FilterSession):
         return self.found
 
     def agreed(self, subprotocol: str) -> None:
-        self.codec = CODECS[subprotocol]
+        self.codec = self.taken[subprotocol]
         self.found["ws-subprotocol"] = subprotocol.encode()
 
     # -- the two sides differ in these; all but judge raise Refused
@@ -192,17 +224,24 @@ class Listening(Upgrading):
         headers = {name.decode("latin-1"): value for name, value in event.extra_headers}
         self._check_path(event.target)
         self._check_origin(headers.get("origin"), event.host)
-        fitting = [name for name in event.subprotocols if name in self.taken]
+        fitting = [(name, ours) for name in event.subprotocols if (ours := self._ours(name))]
         if not fitting:
             self.refuse(400, "the peer offers " + (
                 f"the subprotocols {_shown(', '.join(event.subprotocols))}"
                 if event.subprotocols else "no subprotocol") + f", wanted is {_listed(self.taken)}")
-        self.agreed(fitting[0])
-        self._passing += self.shake.send(AcceptConnection(subprotocol=fitting[0]))
+        offered, ours = fitting[0]
+        self.agreed(ours)
+        self._passing += self.shake.send(AcceptConnection(subprotocol=offered))
         self.found |= {"ws-path": event.target.encode(), "ws-host": event.host.encode()}
         for header, name in (("origin", "ws-origin"), ("user-agent", "ws-user-agent")):
             if header in headers:
                 self.found[name] = headers[header]
+
+    def _ours(self, offered: str) -> str:
+        """What of ours a peer offers, "" nothing. nng and nanomsg ignore the case of SP's names."""
+        small = offered.lower()
+        name = small if small.endswith(SP_NAMES) else offered
+        return name if name in self.taken else ""
 
     def _check_path(self, target: str) -> None:
         wanted = _target(self.own.path)
@@ -257,7 +296,7 @@ class Connecting(Upgrading):
         extra = [(b"Origin", self.origins[0].encode())] if self.origins else []
         self._passing += self.shake.send(Request(
             host=self.own.host, target=_target(self.own.path), extra_headers=extra,
-            subprotocols=self.taken))
+            subprotocols=list(self.taken)))
 
     def judge(self, event: Any) -> None:
         from wsproto.events import AcceptConnection
@@ -273,7 +312,7 @@ class Connecting(Upgrading):
 
     def _rejected(self, event: Any) -> None:
         status = getattr(event, "status_code", 0)
-        hint = {400: ": if it is a strict server, subprotocol=ZWS2.0 may help",
+        hint = {400: self._strict(),
                 404: ": is the path right?", 403: ": does it allow this origin?",
                 401: ": it wants to be logged in to",
                 426: ": it wants another version of WebSocket"}.get(status, "")
@@ -281,6 +320,12 @@ class Connecting(Upgrading):
         if 300 <= status < 400 and b"location" in place:
             hint = f": it is at {_shown(place[b'location'].decode('latin-1'))}"
         raise Refused(f"the peer answered the upgrade with HTTP {status}{hint}")
+
+
+    def _strict(self) -> str:
+        if any(name.endswith(SP_NAMES) for name in self.taken):
+            return f": is it a {next(iter(self.taken)).partition('.')[0]} socket that speaks SP?"
+        return ": if it is a strict server, subprotocol=ZWS2.0 may help"
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -17,6 +17,8 @@ from mqcore.control.records import CloseReport, Peer, PeerStats
 from mqcore.errors import ContextClosed, Forked, UsageError
 from mqcore.spi.pattern import refuse_inside
 
+MADE = 5.0  # seconds that close() waits for sockets that other threads are just making
+
 _lock = threading.Lock()
 _default: Context | None = None
 
@@ -101,7 +103,7 @@ class Context:
 
     def close(self, linger: Any = ...) -> CloseReport:
         """Close all sockets side by side, each within `linger` seconds (left out: its own), then
-        end the threads. Idempotent."""
+        end the threads. Meanwhile no socket can be made. Idempotent."""
         if self._hub.forked:
             raise Forked("this context belongs to the parent process",
                          hint="make a new one in the child")
@@ -109,10 +111,29 @@ class Context:
         started = time.monotonic()
         with self._closing:
             if self._report is None:
-                reports = close_all(self.sockets, linger)
-                self._hub.stop()
+                self._hub.seal(True)
+                try:
+                    reports = self._close_sockets(linger)
+                    self._hub.stop()
+                finally:
+                    self._hub.seal(False)
                 self._report = merged(reports, time.monotonic() - started)
             return self._report
+
+    def _close_sockets(self, linger: Any) -> dict[Any, CloseReport]:
+        """All of them, those too that other threads are just making."""
+        reports: dict[Any, CloseReport] = {}
+        tried: set[Any] = set()
+        patience = time.monotonic() + MADE
+        while left := [sock for sock in self.sockets if sock not in tried]:
+            whole = [sock for sock in left if sock._links is not None]
+            if not whole:
+                if time.monotonic() >= patience:  # its thread does not go on: it may be ours
+                    break
+                time.sleep(0.001)
+            reports |= close_all(tuple(whole), linger)
+            tried.update(whole)
+        return reports
 
     async def aclose(self, linger: Any = ...) -> CloseReport:
         """close(), awaitable. Cancelled: linger 0."""
@@ -120,7 +141,8 @@ class Context:
 
         def hurry() -> None:
             for sock in self.sockets:
-                sock._links.hurry()
+                if sock._links is not None:
+                    sock._links.hurry()
 
         return await in_thread(lambda: self.close(linger), hurry)
 

@@ -8,11 +8,14 @@ from functools import partial
 from typing import Any, NoReturn
 
 from mqcore.api.aio import Stream, due, turn, until
+from mqcore.api.asking import Asking
+from mqcore.api.contexts import RepContext, ReqContext, SubContext
 from mqcore.api.socket import Socket, _add_options, _addresses
-from mqcore.api.timing import left_of, limit_of, passed, span
+from mqcore.api.survey import Respondent, Surveyor
+from mqcore.api.timing import left_of, limit_of, passed
 from mqcore.api.turnstile import Turnstile
 from mqcore.control.records import Peer
-from mqcore.errors import NotSubscribed, RecvTimeout, UsageError
+from mqcore.errors import NotSubscribed, UsageError
 from mqcore.spi import registry
 
 SUBSCRIBERS = 1  # the question to the pattern
@@ -47,9 +50,10 @@ class Dealer(Socket):
     _pattern = "dealer"
 
 
-class Req(Socket):
+class Req(Asking, Socket):
     """Asks one peer, waits for that peer's answer. request() is the call that any number of threads
-    and tasks can make; plain send() and recv() are for one."""
+    and tasks can make, one after another; context() is one more line to ask in, any number of them
+    at once. Plain send() and recv() are for one."""
 
     __slots__ = ("_turnstile",)
     _pattern = "req"
@@ -58,106 +62,39 @@ class Req(Socket):
         self._turnstile = Turnstile()
         super().__init__(**kw)
 
-    def request(self, data: Any, *, timeout: Any = ...) -> bytes:
-        """Send a request, wait for its answer. Others that ask meanwhile wait in line; `timeout`
-        covers that too. Left out: recv_timeout. After a time-out the request is abandoned."""
-        return self._request(data, timeout, self.recv)  # type: ignore[no-any-return]
-
-    def request_msg(self, data: Any, *, timeout: Any = ...) -> Any:
-        """request() that gives a Message."""
-        return self._request(data, timeout, self.recv_msg)
-
-    def _request(self, data: Any, timeout: Any, take: Any) -> Any:
-        self._usable()
-        limit = limit_of(timeout, self.recv_timeout)
-        if not self._turnstile.acquire(limit):
-            self._late(timeout)
-        try:
-            self._usable()
-            if isinstance(data, (list, tuple)):
-                self.send_parts(data, timeout=self._send_left(limit))
-            else:
-                self.send(data, timeout=self._send_left(limit))
-            try:
-                return take(timeout=left_of(limit))
-            except BaseException as error:
-                self._give_up(error)
-                raise
-        finally:
-            self._turnstile.release()
-
-    async def arequest(self, data: Any, *, timeout: Any = ...) -> bytes:
-        """request(), awaitable."""
-        return await self._arequest(data, timeout, 0)  # type: ignore[no-any-return]
-
-    async def arequest_msg(self, data: Any, *, timeout: Any = ...) -> Any:
-        """request_msg(), awaitable."""
-        return await self._arequest(data, timeout, 2)
-
-    async def _arequest(self, data: Any, timeout: Any, kind: int) -> Any:
-        self._usable()
-        limit = limit_of(timeout, self.recv_timeout)
-        if not await self._turnstile.aacquire(limit):
-            self._late(timeout)
-        try:
-            self._usable()
-            await self._asend(data, not isinstance(data, (list, tuple)), self._send_left(limit))
-            try:
-                return await self._arecv(kind, None, left_of(limit))
-            except BaseException as error:
-                self._give_up(error)
-                raise
-        finally:
-            self._turnstile.release()
-
-    def _send_left(self, limit: float | None) -> float | None:
-        """A request goes out within send_timeout, and never later than it may be answered."""
-        left, most = left_of(limit), self.send_timeout
-        return most if left is None else left if most is None else min(left, most)
-
-    def _give_up(self, error: BaseException) -> None:
-        if not self.closed:
-            self._abandon()
-
-    def _late(self, timeout: Any) -> None:
-        raise RecvTimeout(
-            f"other requests were under way{span(timeout, self.recv_timeout)}",
-            hint="one Req asks one question at a time; use several, or a Dealer")
+    def context(self, **timeouts: Any) -> ReqContext:
+        """Requests beside the others, over the same peers: send, recv, request and their twins;
+        send_timeout= and recv_timeout= of its own. Closed by `with`."""
+        return ReqContext(self, **timeouts)
 
 
 class Rep(Socket):
     """Takes a request, answers whoever asked. recv_msg() and Message.reply() are for any number of
-    threads and tasks; plain recv() and send() for one."""
+    threads and tasks, and so are contexts, one each; plain recv() and send() for one."""
 
     __slots__ = ()
     _pattern = "rep"
 
+    def context(self, **timeouts: Any) -> RepContext:
+        """One more who takes requests and answers them: recv, send and their twins; send_timeout=
+        and recv_timeout= of its own. Closed by `with`."""
+        return RepContext(self, **timeouts)
 
-class Router(Socket):
-    """Each peer by its routing id. recv_parts() gives [id, ...], recv_msg() a Message with
-    routing_id and reply(); iterating gives Messages."""
+
+class _Addressing(Socket):
+    """What Router and Pair1 share: a message for the peer that is named."""
 
     __slots__ = ()
-    _pattern = "router"
-
-    def __iter__(self) -> Any:
-        return Stream(self.recv_msg, self.arecv_msg)
-
-    __aiter__ = __iter__
 
     def _target(self, peer: Any, parts: tuple[Any, ...]) -> tuple[list[Any], int]:
+        """The message, and its peer's number; 0: the message says it itself."""
         if not parts:
             raise UsageError("send_to() needs at least one part",
                              hint='send_to(peer, b"") is empty')
-        if isinstance(peer, Peer):
-            return list(parts), peer.id
-        if isinstance(peer, str):
-            raise UsageError("a routing id is bytes, not str", hint="send_to(name.encode(), ...)")
-        return [peer, *parts], 0
+        return list(parts), peer.id if isinstance(peer, Peer) else 0
 
     def send_to(self, peer: Any, *parts: Any, timeout: Any = ...) -> None:
-        """Send to one peer, by routing id or Peer. NoSuchPeer if it is not connected (with
-        mandatory=False such messages are dropped, counted)."""
+        """Send to one peer; NoSuchPeer if it is not connected."""
         message, number = self._target(peer, parts)
         if not number:
             self.send_parts(message, timeout=timeout)
@@ -176,6 +113,52 @@ class Router(Socket):
         """send_to(), awaitable."""
         message, number = self._target(peer, parts)
         await self._asend(message, False, timeout, number)
+
+
+class Router(_Addressing):
+    """Each peer by its routing id. recv_parts() gives [id, ...], recv_msg() a Message with
+    routing_id and reply(); iterating gives Messages. send_to() takes a routing id or a Peer; if it
+    is not connected, NoSuchPeer (with mandatory=False such messages are dropped, counted)."""
+
+    __slots__ = ()
+    _pattern = "router"
+
+    def __iter__(self) -> Any:
+        return Stream(self.recv_msg, self.arecv_msg)
+
+    __aiter__ = __iter__
+
+    def _target(self, peer: Any, parts: tuple[Any, ...]) -> tuple[list[Any], int]:
+        message, number = super()._target(peer, parts)
+        if isinstance(peer, str):
+            raise UsageError("a routing id is bytes, not str", hint="send_to(name.encode(), ...)")
+        return (message, number) if number else ([peer, *message], 0)
+
+
+class Pair1(_Addressing):
+    """A Pair whose messages count the devices they pass. With poly=True: any number of peers,
+    recv_msg() says whose message it is (peer, reply()), send() goes to the first of them and
+    send_to() to the one named, a Peer or its id; who is at its mark loses the message, counted."""
+
+    __slots__ = ()
+    _pattern = "pair1"
+
+    def _target(self, peer: Any, parts: tuple[Any, ...]) -> tuple[list[Any], int]:
+        message, number = super()._target(peer, parts)
+        if not number:
+            if isinstance(peer, bool) or not isinstance(peer, int) or not 0 < peer < 1 << 32:
+                raise UsageError(f"a peer is a Peer or its id, not {peer!r}",
+                                 hint="recv_msg().peer, or one of peers()")
+            number = peer
+        return message, number
+
+
+class Bus(Socket):
+    """Each message to every peer that is directly connected, from all of them in turn. Nothing is
+    passed on, nothing waits: who is at its mark misses it, counted."""
+
+    __slots__ = ()
+    _pattern = "bus"
 
 
 def _topic(topic: Any) -> bytes:
@@ -311,6 +294,11 @@ class Sub(_Chooser):
         """What is subscribed to, each once, in order."""
         return tuple(self._wanted)
 
+    def context(self, **timeouts: Any) -> SubContext:
+        """Subscriptions and a queue of its own over the same publishers: subscribe, recv and their
+        twins; recv_timeout= of its own. Closed by `with`."""
+        return SubContext(self, **timeouts)
+
 
 class XSub(Socket):
     """A Sub whose subscriptions are messages: send(b"\\x01topic") subscribes, b"\\x00topic" ends
@@ -445,13 +433,16 @@ class Dish(_Chooser):
 CLASSES: dict[str, type[Socket]] = {
     cls._pattern: cls
     for cls in (Pair, Req, Rep, Dealer, Router, Push, Pull, Pub, Sub, XPub, XSub,
-                Radio, Dish)}
+                Radio, Dish, Pair1, Bus, Surveyor, Respondent)}
 
-_add_options(Req, ("correlate", "strict", "probe"))
-_add_options(Dealer, ("probe",))
+_add_options(Req, ("correlate", "strict", "strategy", "probe", "resend"))
+_add_options(Dealer, ("strategy", "probe"))
+_add_options(Push, ("strategy",))
 _add_options(Router, ("mandatory", "handover", "probe"))
 _add_options(Pub, ("nodrop", "retain"))
 _add_options(Radio, ("nodrop",))
+_add_options(Pair1, ("poly", "raw"))
+_add_options(Bus, ("nodrop", "raw"))
 _add_options(XPub, ("verbose", "verboser", "manual", "welcome", "nodrop", "retain"))
 
 

@@ -37,6 +37,8 @@ class Level:
     level says.
     """
 
+    side = 0  # 1, in a subclass: while send() would not wait; its owner calls settle() after sends
+
     def __init__(self, core: Any) -> None:
         self._core = core._links  # weakly, through it: this object is the socket's own
         self._lock = threading.Lock()
@@ -70,7 +72,7 @@ class Level:
             if self.fd < 0 or core is None:
                 return
             try:
-                high = core._can()[0]
+                high = core._can()[self.side]
             except SocketClosed:
                 high = True  # recv() raises, it does not wait
             except UsageError:

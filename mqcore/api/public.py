@@ -5,9 +5,10 @@ from mqcore.control.records import CloseReport, Event, Peer, PeerStats, Stats
 from mqcore.sock.batch import Batch
 from mqcore.sock.message import Message
 from mqcore.sock.pinned import Pinned
-from mqcore.spi.registry import PluginInfo, filters, patterns, resolvers, transports
+from mqcore.spi.registry import PluginInfo, filters, patterns, resolvers, strategies, transports
 
 version = "0.1.0"
 
 __all__ = ["Batch", "CloseReport", "Endpoint", "Event", "Message", "Peer", "PeerStats", "Pinned",
-           "PluginInfo", "Stats", "filters", "patterns", "resolvers", "transports", "version"]
+           "PluginInfo", "Stats", "filters", "patterns", "resolvers", "strategies",
+           "transports", "version"]

@@ -23,11 +23,12 @@ from mqcore.sock.core import SocketCore
 from mqcore.spi import registry
 
 #: what peers were told in the handshake, or what the queues were made with
-FIXED = frozenset({"routing_id", "metadata", "conflate", "max_hops"})
+FIXED = frozenset({"routing_id", "metadata", "conflate"})
 CORE = frozenset({"send_timeout", "recv_timeout", "immediate", "send_hwm", "recv_hwm",
-                  "send_hwm_bytes", "recv_hwm_bytes"})
+                  "send_hwm_bytes", "recv_hwm_bytes", "max_hops"})
 ON_FULL = ("pattern", "block", "drop_new", "drop_old", "disconnect")
-FANOUT = ("pub", "xpub", "radio")  # these see their full peers themselves, and have a rule for them
+#: these see their full peers themselves, and have a rule for them
+FANOUT = ("pub", "xpub", "radio", "bus", "surveyor")
 _LEVELS = threading.Lock()  # two first calls of fileno() make one descriptor
 
 
@@ -56,8 +57,9 @@ def on_full_number(plugin: Any, value: str) -> int:
                           "its way", hint="conflate=True keeps only the newest message per peer")
     if value == "disconnect" and pattern not in FANOUT:
         raise OptionError(f'on_full="disconnect" is not possible for {pattern}',
-                          hint="it is for pub, xpub and radio, where one slow peer must not matter "
-                               "to the others; what waits here can wait or go to another peer")
+                          hint=f"it is for {', '.join(FANOUT)}, where one slow peer must not "
+                               "matter to the others; what waits here can wait or go to another "
+                               "peer")
     if value == "drop_new" and pattern in ("req", "rep"):
         raise OptionError(f'on_full="drop_new" means nothing for {pattern}: '
                           "who asked would wait for ever")
@@ -126,6 +128,8 @@ class Socket(AsyncFace, SocketCore):
             for option in CORE:
                 self._set(option, self._options[option])
             self._full(self._options["on_full"])
+            if self._options.get("strategy", "priority") != "priority":
+                self._strategy(self._options["strategy"])
             for row in rows:
                 value = self._options[row.name]
                 if value is not None and value != row.default:
@@ -143,7 +147,6 @@ class Socket(AsyncFace, SocketCore):
     def _check(self, plugin: Any) -> None:
         """Options that mean nothing together or for this pattern."""
         name, options = self._pattern, self._options
-        table.refuse_impossible(options)
         if options["conflate"] and not plugin.conflates:
             raise OptionError(f"conflate means nothing for {name}",
                               hint="it is for push, pull, pub, sub and dealer")
@@ -156,6 +159,10 @@ class Socket(AsyncFace, SocketCore):
                                      value == "block" or bool(self._options.get("nodrop")))
             self._set_pattern_option("disconnect", value == "disconnect")
 
+    def _strategy(self, name: str) -> None:
+        if not self._set_pattern_option("strategy", registry.strategy(name).address):
+            raise MemoryError
+
     def _set_option(self, name: str, value: Any) -> None:
         if self.closed:
             raise SocketClosed("the socket is closed")
@@ -167,12 +174,13 @@ class Socket(AsyncFace, SocketCore):
         if name in FIXED:
             raise OptionError(f"option {name!r} cannot change any more, the socket is open",
                               hint=f"give it to {type(self).__name__}({name}=...)")
-        table.refuse_impossible({**self._options, name: value})
         if name in CORE:
             self._set(name, value)
         elif name == "on_full":
             self._full(value)
-        elif any(row.name == name for row in rows) and value is not None:
+        elif name == "strategy":
+            self._strategy(value)
+        elif any(row.name == name for row in rows):
             if not self._set_pattern_option(name, value):
                 raise OptionError(f"option {name!r} cannot change any more, the socket is open")
         self._options[name] = value
@@ -185,7 +193,8 @@ class Socket(AsyncFace, SocketCore):
         return self._pattern
 
     @property
-    def context(self) -> Context:
+    def ctx(self) -> Context:
+        """The Context that it belongs to."""
         return self._context
 
     @property
@@ -369,12 +378,14 @@ class Socket(AsyncFace, SocketCore):
         return f"<mqcore.{type(self).__name__} {where}; {n} peer{'' if n == 1 else 's'}>"
 
 
-def _close_behind(links: Any) -> None:
+def _close_behind(links: Any, level: Any = None) -> None:
     """Close a forgotten socket within its own linger, on a thread that the program's end waits
-    for."""
+    for. `level`: a Level that belongs to it as well."""
 
     def body() -> None:
         try:
+            if level is not None:
+                level.close()
             links.core.close()
         finally:
             links.hold(None)

@@ -40,7 +40,7 @@ cdef struct Msg:
     uint8_t kind
     uint8_t flags
     uint8_t size8
-    uint8_t spare
+    uint8_t hops              # links it has passed where the pattern counts them (PAIR1)
     uint32_t peer             # id of the peer it came from; set by the pipe's reader; 0 = none
     MsgBody u
 
@@ -60,7 +60,7 @@ cdef inline void msg_init(Msg* m) noexcept nogil:
     m.kind = MSG_INLINE
     m.flags = 0
     m.size8 = 0
-    m.spare = 0
+    m.hops = 0
     m.peer = 0
 
 
@@ -69,7 +69,7 @@ cdef inline void msg_init_ref(Msg* m, Owner* owner, uint8_t* data, size_t size) 
     m.kind = MSG_REF
     m.flags = 0
     m.size8 = 0
-    m.spare = 0
+    m.hops = 0
     m.peer = 0
     m.u.ref.owner = owner
     m.u.ref.data = data
@@ -81,7 +81,7 @@ cdef inline void msg_init_inline(Msg* m, const uint8_t* data, size_t size) noexc
     m.kind = MSG_INLINE
     m.flags = 0
     m.size8 = <uint8_t> size
-    m.spare = 0
+    m.hops = 0
     m.peer = 0
     memcpy(&m.u.inl[0], data, size)
 

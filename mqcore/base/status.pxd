@@ -13,6 +13,7 @@ cdef enum Status:
     MQ_CLOSED = 9
     MQ_FULL = 10          # MQ_AGAIN, and the reason is a high-water mark
     MQ_FAILED = 11        # the pattern's own Python code raised: nothing taken
+    MQ_OVER = 12          # the survey's deadline has passed
     # decoders
     MQ_NEED_DATA = 16
     MQ_DONE = 17

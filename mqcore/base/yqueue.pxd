@@ -54,6 +54,27 @@ cdef inline Msg* yqueue_front(YQueue* q) noexcept nogil:
     return chunk_slots(q.begin_chunk) + q.begin_pos
 
 
+cdef struct YCursor:          # over slots that stay in the queue
+    Chunk* chunk
+    uint32_t pos
+
+
+cdef inline Msg* yqueue_first(YQueue* q, YCursor* c) noexcept nogil:
+    """Reader: the front, and a cursor on it."""
+    c.chunk = q.begin_chunk
+    c.pos = q.begin_pos
+    return yqueue_front(q)
+
+
+cdef inline Msg* yqueue_after(YCursor* c) noexcept nogil:
+    """Reader: the slot behind the cursor's. Valid if that one's message goes on."""
+    c.pos += 1
+    if c.pos == c.chunk.cap:
+        c.chunk = c.chunk.next
+        c.pos = 0
+    return chunk_slots(c.chunk) + c.pos
+
+
 cdef inline Msg* yqueue_second(YQueue* q) noexcept nogil:
     """Reader: the slot behind the front. Valid if the front's message has a second part."""
     if q.begin_pos + 1 < q.begin_chunk.cap:

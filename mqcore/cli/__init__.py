@@ -20,6 +20,7 @@ from typing import NoReturn
 import click
 
 from mqcore.cli.cat import cat
+from mqcore.cli.common import FAILED, INTERRUPTED, TERMINATED, TIMED_OUT, WRONG
 from mqcore.cli.device import device
 from mqcore.cli.doctor import doctor
 from mqcore.cli.info import info
@@ -27,8 +28,6 @@ from mqcore.cli.journal import journal
 from mqcore.cli.perf import perf
 from mqcore.cli.plugin import plugin
 from mqcore.errors import AddressError, Error, OptionError, Timeout
-
-FAILED, WRONG, TIMED_OUT, INTERRUPTED, TERMINATED = 1, 2, 3, 130, 143
 
 
 class ReaderLeft(click.ClickException):

@@ -1,6 +1,7 @@
 """`mq cat`: send what is given, print what comes, on any pattern.
 
-Here its arguments become a `Job`; what each pattern does with one is in `exchange`.
+Here its arguments become a `Job`; what each pattern does with one is in `exchange`. The same
+command in nanocat's words is `nanocat`.
 """
 
 from __future__ import annotations
@@ -17,12 +18,15 @@ from typing import Any
 import click
 
 import mqcore as mq
-from mqcore.cli.common import OPTION, note
+from mqcore.cli.common import OPTION, finish, note
 from mqcore.cli.exchange import RECEIVES, Job, way_of
 from mqcore.cli.format import FORMATS, Format, Outgoing
+from mqcore.cli.nanocat import COMMAND, speaks_nanocat
 from mqcore.errors import UsageError
 
 PUBLISHES = {"pub", "xpub"}
+TO_ALL = {"radio", "surveyor", "bus"}  # what they send to nobody is lost
+ANSWERS = {"rep", "respondent"}
 GROUPED = {"radio", "dish"}
 SLOW = 1.0  # seconds of waiting for peers, after which the command says so
 
@@ -127,17 +131,45 @@ def wait_for_peers(job: Job, wanted: int, stream: Any) -> None:
         hint.cancel()
 
 
-def finish(socket: Any) -> None:
-    """Close, and make what could not be delivered an error."""
-    report = socket.close()
-    if report.undelivered:
-        raise click.ClickException(
-            f"{report.undelivered} of the messages could not be delivered; "
-            "is anybody there? `mq doctor URL` looks"
-        )
+HELP = """Send and receive messages on any pattern: a netcat for messages.
+
+PATTERN is push, pull, pub, sub, req, rep, pair, dealer, router, xpub, xsub, radio, dish,
+surveyor, respondent, bus, pair1 or one that a plug-in brings. Each URL is connected to; --bind
+listens instead. What is sent comes from --data, --file or the lines of standard input.
+
+\b
+Print what is published under two topics:
+  mq cat sub tcp://127.0.0.1:5556 -s forex. -s metal.
+Ask and print the answer:
+  mq cat req tcp://127.0.0.1:5555 -d "1 2"
+Answer every question with the same text:
+  mq cat rep --bind tcp://127.0.0.1:5555 -d "fine, thanks"
+Publish a line a second:
+  mq cat pub --bind tcp://*:5556 -d tick -i 1
+Copy a file through two processes:
+  mq cat pull -b ipc:///tmp/copy -f raw -n 1 > copy &
+  mq cat push ipc:///tmp/copy -F original
+
+The pattern as an option, --push, --req0 and so on, changes the language: then all options are
+nanocat's and nngcat's, among them -d for a delay, -D for a text, -l for a port, -A for ASCII, and
+who connects speaks SP. `mq cat --req --help` lists them.
+
+Exit status: 0 done, 1 failed (messages that could not be delivered, too), 2 wrong arguments, 3
+--timeout is over: nothing came, or nobody took what was sent.
+"""
 
 
-@click.command()
+class Cat(click.Command):
+    """Two commands of one name: who names the pattern by an option speaks nanocat's words."""
+
+    def make_context(self, info_name: str | None, args: list[str],
+                     parent: click.Context | None = None, **extra: Any) -> click.Context:
+        if speaks_nanocat(args):
+            return COMMAND.make_context(info_name, args, parent, **extra)
+        return super().make_context(info_name, args, parent, **extra)
+
+
+@click.command(cls=Cat, help=HELP)
 @click.argument("pattern")
 @click.argument("urls", nargs=-1, metavar="[URL]...")
 @click.option(
@@ -218,7 +250,8 @@ def finish(socket: Any) -> None:
     "--timeout",
     type=click.FloatRange(0),
     metavar="S",
-    help="Give up (status 3) after S seconds without a message, or without a peer to take one.",
+    help="Give up (status 3) after S seconds without a message, or without a peer to take one. "
+    "surveyor: how long answers are taken.",
 )
 @click.option(
     "-w",
@@ -226,7 +259,8 @@ def finish(socket: Any) -> None:
     "wanted",
     type=click.IntRange(0),
     metavar="N",
-    help="Send when N peers are there.  [default: 1 subscriber for pub, xpub and radio, else 0]",
+    help="Send when N peers are there.  [default: 1 for surveyor and bus, 1 subscriber for pub, "
+    "xpub and radio, else 0]",
 )
 @click.option("-q", "--quiet", is_flag=True, help="Do not print what is received, only the sums.")
 @click.option("-v", "--verbose", is_flag=True, help="Say the sums on stderr at the end.")
@@ -252,25 +286,7 @@ def cat(
     verbose: bool,
     options: dict[str, Any],
 ) -> None:
-    """Send and receive messages on any pattern: a netcat for messages.
-
-    PATTERN is push, pull, pub, sub, req, rep, pair, dealer, router, xpub, xsub, radio, dish or one
-    that a plug-in brings. Each URL is connected to; --bind listens instead. What is sent comes from
-    --data, --file or the lines of standard input.
-
-    \b
-    Print what is published under two topics:
-      mq cat sub tcp://127.0.0.1:5556 -s forex. -s metal.
-    Ask and print the answer:
-      mq cat req tcp://127.0.0.1:5555 -d "1 2"
-    Answer every question with the same text:
-      mq cat rep --bind tcp://127.0.0.1:5555 -d "fine, thanks"
-    Publish a line a second:
-      mq cat pub --bind tcp://*:5556 -d tick -i 1
-    Copy a file through two processes:
-      mq cat pull -b ipc:///tmp/copy -f raw -n 1 > copy &
-      mq cat push ipc:///tmp/copy -F original
-    """
+    """The words become a Job."""
     pattern = pattern.lower()
     if not (urls or bind or connect):
         raise click.UsageError("give a URL to connect to, or --bind URL")
@@ -282,9 +298,9 @@ def cat(
     reads = FORMATS[input_format or shown]
     again = bool((count or pause) and (data or files))
     messages = read_input(data, files, multipart, reads, again)
-    fixed = pattern == "rep" and (data or files)
+    fixed = pattern in ANSWERS and (data or files)
     answer = next(read_input(data, files, True, reads, False)).parts if fixed else None
-    wanted = wanted if wanted is not None else int(pattern in PUBLISHES or pattern == "radio")
+    wanted = wanted if wanted is not None else int(pattern in PUBLISHES | TO_ALL)
     socket, stream = open_socket(
         pattern, bind, connect + urls, topics, groups, options, quiet=not verbose and not bind
     )
@@ -304,7 +320,7 @@ def cat(
         if wanted:
             wait_for_peers(job, wanted, stream)
         sums = way_of(pattern)(job)
-        finish(socket)
+        finish(socket, timeout)
         if verbose or quiet:
             note(sums)
     except UsageError as error:

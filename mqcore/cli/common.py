@@ -12,10 +12,28 @@ import click
 if TYPE_CHECKING:
     from rich.progress import Progress
 
+FAILED, WRONG, TIMED_OUT, INTERRUPTED, TERMINATED = 1, 2, 3, 130, 143  # exit statuses
+
 
 def note(text: str) -> None:
     """For the person at the terminal; standard output is for data."""
     click.echo(text, err=True)
+
+
+def finish(socket: Any, timeout: float | None = None) -> None:
+    """Close, and make what could not be delivered an error. With a timeout: within it, and what is
+    left then was given up for lack of somebody to take it."""
+    if timeout is None:
+        report = socket.close()
+    else:
+        report = socket.close(timeout if socket.linger is None else min(timeout, socket.linger))
+    if report.undelivered:
+        error = click.ClickException(
+            f"{report.undelivered} of the messages could not be delivered; "
+            "is anybody there? `mq doctor URL` looks"
+        )
+        error.exit_code = FAILED if timeout is None else TIMED_OUT
+        raise error
 
 
 def on_terminal(stream: Any = None) -> bool:

@@ -12,7 +12,15 @@ import click
 import mqcore as mq
 from mqcore.cli.common import OPTION, note, on_terminal
 
-KINDS = {"queue": ("router", "dealer"), "forwarder": ("xsub", "xpub"), "streamer": ("pull", "push")}
+KINDS = {
+    "queue": ("router", "dealer"),
+    "forwarder": ("xsub", "xpub"),
+    "streamer": ("pull", "push"),
+    "survey": ("respondent", "surveyor"),
+    "pair": ("pair", "pair"),
+    "pair1": ("pair1", "pair1"),
+    "bus": ("bus", "bus"),
+}
 EVERY = 1.0
 
 
@@ -97,6 +105,7 @@ def watch(device: Any, every: float) -> None:
     "--back-connect", multiple=True, metavar="URL", help="Connect the back there instead."
 )
 @click.option("--capture", metavar="URL", help="Publish a copy of every message here.")
+@click.option("--allow-bus", is_flag=True, help="bus: there is no second way round, I am sure.")
 @click.option(
     "--every",
     type=click.FloatRange(0),
@@ -113,6 +122,7 @@ def device(
     front_connect: tuple[str, ...],
     back_connect: tuple[str, ...],
     capture: str | None,
+    allow_bus: bool,
     every: float,
     options: dict[str, Any],
 ) -> None:
@@ -122,6 +132,10 @@ def device(
     queue      requests to whichever worker is free, answers back to who asked
     forwarder  what publishers send, to all subscribers; subscriptions the other way
     streamer   work from many sources, dealt out to many sinks
+    survey     surveys to all respondents, answers back to who asked
+    pair       one peer at each end
+    pair1      the same, and messages count the devices that they pass
+    bus        what each member says, to all of the other side; only with --allow-bus
 
     Both sides may then come and go without knowing each other. The real addresses (a port 0 or *
     is replaced by a free one) are printed on standard output, counters on standard error.
@@ -129,7 +143,20 @@ def device(
     \b
     Clients connect to 5555, workers (REP sockets) to 5556:
       mq device queue --front tcp://*:5555 --back tcp://*:5556
+    The same, with a worker of nanomsg or nng that listens itself:
+      mq device queue --front tcp://*:5555 --back-connect "tcp://127.0.0.1:1234?wire=sp"
+
+    Both families may connect to either side: who listens tells them apart. Where devices stand in
+    a circle by mistake, requests and surveys end when they have passed `max_hops` of them (8; -o
+    max_hops=N) and are counted as hop_limit. A BUS message does not tell where it has been: with a
+    second way round it comes back for ever, each time to everybody. So buses are joined with
+    --allow-bus only, and one device between them is the most that works.
     """
+    if kind == "bus" and not allow_bus:
+        raise click.UsageError(
+            "a device does not join buses: with a second way round every message goes in a circle "
+            "for ever and multiplies; --allow-bus if there is none"
+        )
     first, second = KINDS[kind]
     sockets: list[Any] = []
     try:
@@ -137,7 +164,9 @@ def device(
         sockets.append(open_side("back", second, back, back_connect, options))
         if capture:
             sockets.append(open_side("capture", "pub", (capture,), (), {}))
-        with mq.device(*sockets[:2], capture=sockets[2] if capture else None) as running:
+        with mq.device(
+            *sockets[:2], capture=sockets[2] if capture else None, allow_bus=allow_bus
+        ) as running:
             sys.stdout.flush()
             try:
                 watch(running, every)

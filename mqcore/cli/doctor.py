@@ -1,8 +1,9 @@
 """`mq doctor URL`: one step after another from the name to a round trip, a line each.
 
 Raw sockets and the first bytes of ZMTP by hand (`zmtp_hello`): the diagnosis does not depend on
-what it diagnoses. It takes nobody's messages: towards a PUSH, DEALER, REQ or PAIR, which might
-send us some, it leaves before the handshake is complete, and times the greeting instead.
+what it diagnoses. A peer that speaks SP is named with its protocol, and left at that. It takes
+nobody's messages: towards a PUSH, DEALER, REQ or PAIR, which might send us some, it leaves before
+the handshake is complete, and times the greeting instead.
 """
 
 from __future__ import annotations
@@ -125,6 +126,31 @@ def why_not(error: OSError) -> str:
 # -- the wire ------------------------------------------------------------------------------------
 
 
+def no_greeting(sock: socket.socket, error: hello.Silent | hello.Left, advice: str) -> Broken:
+    """It said nothing of ZMTP's. A second connection asks whether it waits for HTTP."""
+    if not error.got:
+        with socket.socket(sock.family, socket.SOCK_STREAM) as second:
+            second.settimeout(sock.gettimeout())
+            try:
+                second.connect(sock.getpeername())
+                spoken = hello.answers_http(second)
+            except OSError:
+                spoken = False
+        if spoken:
+            return Broken("wire", "not ZMTP 3: an HTTP server, silent until it is asked",
+                          "a wrong port? for WebSocket write ws://")
+    return Broken("wire", f"connected, but {error}", advice)
+
+
+def sp_lines(error: hello.SpPeer, took: float) -> Iterator[Line]:
+    """Nothing is left to try: SP has no round trip that is nobody's message."""
+    yield Line("wire", "SP (nanomsg, nng)")
+    yield Line("greeting", f"complete after {took:.2f} ms")
+    partner = f"mqcore.{error.partner}" if error.partner else "a partner that speaks it"
+    yield Line("socket type", f'{error.name}: connect {partner} with wire="sp"')
+    yield Line("round trip", f"greeting {took:.2f} ms (SP has no PING)")
+
+
 def check_wire(sock: socket.socket) -> Iterator[Line]:
     start = time.perf_counter()
     try:
@@ -136,16 +162,17 @@ def check_wire(sock: socket.socket) -> Iterator[Line]:
             else "a wrong port? this one belongs to another program"
         )
         raise Broken("wire", f"not ZMTP 3: {error}", advice) from None
+    except hello.SpPeer as error:
+        yield from sp_lines(error, (time.perf_counter() - start) * 1e3)
+        return
     except hello.Silent as error:
-        raise Broken(
-            "wire",
-            f"connected, but {error}",
-            "its program hangs or is stopped, or it waits for another protocol (TLS, WebSocket)",
+        raise no_greeting(
+            sock, error,
+            "its program hangs or is stopped, or it waits for another protocol (TLS, say)",
         ) from None
     except hello.Left as error:
-        raise Broken(
-            "wire",
-            f"connected, but {error}",
+        raise no_greeting(
+            sock, error,
             "it does not like our greeting: another protocol, or a limit on connections "
             "or addresses; its log may say more",
         ) from None

@@ -1,8 +1,8 @@
 """What `mq cat` does with a socket, by pattern.
 
-It follows from the pattern's name: some only send, some only receive, REQ asks, REP answers, the
-others do both at once, a thread receiving while the command's own reads the input. A pattern that
-this file does not know (a plug-in's) is taken for one that does both.
+It follows from the pattern's name: some only send, some only receive, REQ and SURVEYOR ask, REP and
+RESPONDENT answer, the others do both at once, a thread receiving while the command's own reads the
+input. A pattern that this file does not know (a plug-in's) is taken for one that does both.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Job(NamedTuple):
 
     socket: Any
     messages: Iterator[Outgoing]
-    answer: list[bytes] | None  # REP: None echoes the question
+    answer: list[bytes] | None  # REP, RESPONDENT: None echoes the question
     shows: Format
     count: int | None
     pause: float
@@ -100,7 +100,7 @@ def receive_all(job: Job, use: Callable[[mq.Message], None]) -> int:
     return got
 
 
-# -- the four ways -------------------------------------------------------------------------------
+# -- the five ways -------------------------------------------------------------------------------
 
 
 def run_sender(job: Job) -> str:
@@ -120,6 +120,18 @@ def run_req(job: Job) -> str:
         sys.stdout.buffer.flush()
         done += 1
     return f"asked {done}"
+
+
+def run_surveyor(job: Job) -> str:
+    asked = heard = 0
+    for message in paced(itertools.islice(job.messages, job.count), job.pause):
+        deadline = {} if job.timeout is None else {"deadline": job.timeout}
+        for answer in job.socket.survey_msg(message.parts, **deadline):
+            show(job, incoming(answer), sys.stdout.buffer)
+            sys.stdout.buffer.flush()
+            heard += 1
+        asked += 1
+    return f"asked {asked}, heard {heard}"
 
 
 def run_rep(job: Job) -> str:
@@ -170,4 +182,5 @@ def way_of(pattern: str) -> Callable[[Job], str]:
         return run_sender
     if pattern in RECEIVES:
         return run_receiver
-    return {"req": run_req, "rep": run_rep}.get(pattern, run_both)
+    ways = {"req": run_req, "rep": run_rep, "surveyor": run_surveyor, "respondent": run_rep}
+    return ways.get(pattern, run_both)

@@ -44,9 +44,9 @@ def facts() -> dict[str, Any]:
 def info(as_json: bool) -> None:
     """Show the version, the features, and which plug-ins were found.
 
-    Each transport, filter, resolver and pattern is listed with the distribution that brought it;
-    one that is refused, with the reason. Below, what transports say that they cannot do though
-    others can.
+    Each transport, filter, resolver, pattern and strategy is listed with the distribution that
+    brought it; one that is refused, with the reason. Below, what transports say that they cannot do
+    though others can.
     Exit status 1 if any is refused.
 
     \b
@@ -54,7 +54,8 @@ def info(as_json: bool) -> None:
       mq info
     """
     about = facts()
-    plugins = [*mq.transports(), *mq.filters(), *mq.resolvers(), *mq.patterns()]
+    plugins = [*mq.transports(), *mq.filters(), *mq.resolvers(), *mq.patterns(),
+               *mq.strategies()]
     refused = [plugin for plugin in plugins if plugin.refused]
     if as_json:
         listed = [{**plugin._asdict(), "gaps": dict(plugin.gaps)} for plugin in plugins]

@@ -1,4 +1,5 @@
-"""`mq journal`: look at, check, mend and export what a journal holds. No sockets."""
+"""`mq journal`: look at, check, mend and export what a journal holds. What needs sockets is in
+journal_live."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from typing import Any
 import click
 
 from mqcore.cli.common import columns, note, progress
+from mqcore.cli.journal_live import record, replay, serve
 from mqcore.errors import UsageError
 
 WHERE = click.argument("where", type=click.Path(exists=True, file_okay=False))
@@ -20,10 +22,15 @@ PARTITION = click.option("-p", "--partition", default=0, show_default=True, help
 
 @click.group()
 def journal() -> None:
-    """Look at a journal's files: list, print, verify, repair, export.
+    """Look at a journal's files: list, print, verify, repair, export. Fill them from a socket, let
+    others read them, send them again: record, serve, replay.
 
     WHERE is the folder that was given to mqcore.journal.open().
     """
+
+
+for _command in (record, serve, replay):
+    journal.add_command(_command)
 
 
 def chosen(where: str, topic: str | None, partition: int | None) -> Iterator[tuple[str, int, Path]]:

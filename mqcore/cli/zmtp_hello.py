@@ -1,4 +1,5 @@
-"""The first bytes of ZMTP by hand, for `mq doctor`: greeting, READY, PING.
+"""The first bytes of ZMTP by hand, for `mq doctor`: greeting, READY, PING; and enough of other
+protocols to name them, SP with the protocol of its socket.
 
 It shares no code with the engine, so that it can say what the other side does when the engine
 cannot. Blocking, one connection, ZMTP 3 with NULL, and enough of 1.0 and 2.0 to name them.
@@ -31,6 +32,14 @@ HARMLESS = {
 }
 
 
+SP_MAGIC = b"\0SP\0"
+SP_TYPES = {  # by the number in the header, and what to be towards one
+    0x10: ("PAIR", "Pair"), 0x11: ("PAIR v1", "Pair1"), 0x20: ("PUB", "Sub"), 0x21: ("SUB", "Pub"),
+    0x30: ("REQ", "Rep"), 0x31: ("REP", "Req"), 0x50: ("PUSH", "Pull"), 0x51: ("PULL", "Push"),
+    0x62: ("SURVEYOR", "Respondent"), 0x63: ("RESPONDENT", "Surveyor"), 0x70: ("BUS", "Bus"),
+}
+
+
 class Silent(Exception):
     """The peer said nothing more within the time; `got` is what came before."""
 
@@ -49,6 +58,14 @@ class Left(Exception):
 
 class NotZmtp(Exception):
     """What came is no ZMTP 3 greeting; the text says what it looks like."""
+
+
+class SpPeer(Exception):
+    """The peer speaks SP, nanomsg's and nng's wire: it said so at once, as both sides do there."""
+
+    def __init__(self, number: int) -> None:
+        self.name, self.partner = SP_TYPES.get(number, (f"protocol {number:#x}", ""))
+        super().__init__(f"an SP {self.name} socket (nanomsg, nng)")
 
 
 @dataclass
@@ -88,7 +105,7 @@ def looks_like(got: bytes) -> str:
     for start, name in (
         (b"HTTP/", "an HTTP server"),
         (b"SSH-", "an SSH server"),
-        (b"\x00SP\x00", "an SP (nanomsg) socket"),
+        (SP_MAGIC, "an SP (nanomsg) socket that breaks off its header"),
         (b"\x15\x03", "a TLS server"),
         (b"220 ", "a mail or FTP server"),
         (b"-ERR", "a Redis server"),
@@ -99,11 +116,14 @@ def looks_like(got: bytes) -> str:
 
 
 def greet(sock: socket.socket) -> Greeting:
-    """Send ours, read theirs. NotZmtp, Silent or Left if there is none."""
+    """Send ours, read theirs. SpPeer, NotZmtp, Silent or Left if there is none."""
     sock.sendall(GREETING)
     head = read(sock, 1)
     if head != b"\xff":
         try:
+            head = read(sock, 8, head)
+            if head.startswith(SP_MAGIC):
+                raise SpPeer(int.from_bytes(head[4:6], "big"))
             head = read(sock, 16, head)
         except (Silent, Left) as end:
             head = end.got
@@ -117,6 +137,15 @@ def greet(sock: socket.socket) -> Greeting:
         raise NotZmtp(f"a ZMTP 2.0 {name} socket (ZeroMQ 3.x)")
     whole = read(sock, 64, head)
     return Greeting((whole[10], whole[11]), whole[12:32].rstrip(b"\0").decode("latin-1"))
+
+
+def answers_http(sock: socket.socket) -> bool:
+    """Does it say HTTP when it is asked in HTTP? Such a server may be silent until then."""
+    try:
+        sock.sendall(b"GET / HTTP/1.0\r\n\r\n")
+        return read(sock, 5) == b"HTTP/"
+    except (Silent, Left, OSError):
+        return False
 
 
 def read_frame(sock: socket.socket) -> tuple[int, bytes]:

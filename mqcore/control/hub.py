@@ -39,6 +39,7 @@ class Hub:
         self.inproc: dict[str, Any] = {}        # name: (SocketLinks, Endpoint)
         self.suitors: dict[str, list[Any]] = {}  # name: [(SocketLinks, Endpoint)] that wait for it
         self.closed = False
+        self.closing = False                    # its sockets are being closed: no more of them
         self._notes: list[Any] = []
         self._at = 0
         self.forked = False
@@ -86,6 +87,8 @@ class Hub:
     def register(self, links: Any) -> int:
         with self.lock:
             self._start()
+            if self.closing:
+                raise ContextClosed("the context is being closed", hint="make a new one")
             if len(self.sockets) >= self.max_sockets:
                 raise UsageError(f"the context has its {self.max_sockets} sockets already",
                                  hint="close some, or give max_sockets to the Context")
@@ -97,6 +100,11 @@ class Hub:
     def forget(self, number: int) -> None:
         with self.lock:
             self.sockets.pop(number, None)
+
+    def seal(self, on: bool) -> None:
+        """No socket is opened while it is on: who closes them all shall find them all."""
+        with self.lock:
+            self.closing = on
 
     def stop(self) -> None:
         """After every socket is closed: end the threads. Idempotent."""
@@ -206,7 +214,10 @@ def _at_exit() -> None:
             continue
         with hub.lock:
             open_ones = list(hub.sockets.values())
-        side_by_side(*(links.close for links in open_ones))
+        # whoever had them (a device's thread, which their closing ends) may let go meanwhile
+        cores = [links.core for links in open_ones]
+        side_by_side(*(links.close for links, core in zip(open_ones, cores, strict=True)
+                       if core is not None))
         lost = sum(links.report.undelivered for links in open_ones if links.report is not None)
         if lost:
             print(f"mqcore: {lost} message(s) could not be delivered before the program ended; "

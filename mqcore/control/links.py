@@ -26,18 +26,18 @@ from mqcore.control.records import CloseReport, Peer, PeerStats, Stats, drops
 from mqcore.control.resolving import Follower, follow
 from mqcore.control.route import Route
 from mqcore.control.upgrade import Upgrade, pass_filters
+from mqcore.control.wire import Wire, check_wire, codec_of, decode_metadata, encode_metadata
 from mqcore.errors import (
     AddressError,
     AddressInUse,
     Error,
     HandshakeFailed,
-    NotSupported,
     PeerError,
     SocketClosed,
     UsageError,
 )
 from mqcore.link.backoff import Backoff
-from mqcore.spi import registry, url
+from mqcore.spi import registry, sp, url
 from mqcore.spi.filter import Refused
 
 DOWN_CLOSED, DOWN_RESET = 0, 5  # of link/engine.pxd; the others differ by their text only
@@ -49,56 +49,6 @@ EV_NAMES = {1: records.Subscribed, 2: records.Unsubscribed, 3: records.Dropped,
             4: records.FailedOver,
             5: records.FailedBack, 6: records.TooSlow, 7: records.Refused}
 _log = logging.getLogger("mqcore")
-
-
-class Wire:
-    """One engine, as the control plane remembers it."""
-
-    __slots__ = ("endpoint", "facts", "options", "owner", "peer", "pid", "remote", "slot",
-                 "transport", "user", "wire")
-
-    def __init__(self, route: Route, owner: Any, endpoint: Endpoint, remote: str, pid: int | None,
-                 options: Mapping[str, Any]) -> None:
-        self.owner = owner  # Connector, or None for an accepted one
-        self.endpoint = endpoint
-        self.remote = remote
-        self.pid = pid
-        self.options = options
-        self.transport = route.transport
-        self.wire = "" if route.transport.kind == "stream" else route.transport.scheme
-        self.facts: dict[str, bytes] = {}  # what filters found out about the peer
-        self.user: str | None = None  # who it has proven to be
-        self.peer: Peer | None = None
-        self.slot = -1
-
-    def learn(self, facts: Mapping[str, bytes]) -> None:
-        """What one filter found out; of two that know the peer, the inner one is believed."""
-        found = dict(facts)
-        self.user = found.pop("user", b"").decode("utf-8", "replace") or self.user
-        self.facts.update(found)
-
-
-def encode_metadata(metadata: Mapping[str, bytes]) -> bytes:
-    """READY properties: name length, name, value length (4 bytes), value (ZMTP 3.1, section
-    3.3)."""
-    out = bytearray()
-    for name, value in metadata.items():
-        raw = name.encode("ascii")
-        out += bytes((len(raw),)) + raw + len(value).to_bytes(4, "big") + value
-    return bytes(out)
-
-
-def decode_metadata(raw: bytes) -> dict[str, bytes]:
-    """The same read; the codec has checked the bounds. The first of a doubled name counts."""
-    out: dict[str, bytes] = {}
-    at = 0
-    while at < len(raw):
-        name = raw[at + 1:at + 1 + raw[at]].decode("latin-1")
-        at += 1 + raw[at]
-        size = int.from_bytes(raw[at:at + 4], "big")
-        out.setdefault(name, raw[at + 4:at + 4 + size])
-        at += 4 + size
-    return out
 
 
 class SocketLinks:
@@ -148,6 +98,7 @@ class SocketLinks:
         return {
             "pattern": self.plugin.zmtp, "number": self.plugin.number, "peers": self._fitting(),
             "routing_id": bytes(self.options.get("routing_id", b"")), "sp": self.plugin.sp,
+            "sp_peer": sp.peer_of(self.plugin.sp), "max_hops": self.options["max_hops"],
             "metadata": encode_metadata(self.options.get("metadata", {})),
             "publishes": self.plugin.name in ("pub", "xpub"),
         }
@@ -177,12 +128,10 @@ class SocketLinks:
             raise SocketClosed("the socket is closed")
         route = Route(url.parse(str(text)), role)
         options = table.for_link(self.options, route.url.query, given, extra=route.rows())
-        table.refuse_impossible(options)
         self._check_carried(route, role)
-        if (not self.plugin.zmtp and not getattr(route.transport, "patterns", {})
-                and route.transport.kind != "inproc"):
-            raise NotSupported(f"a {self.plugin.name} socket cannot use {route.url.transport}: "
-                               "ZMTP does not know the pattern", hint="use inproc://")
+        check_wire(self.plugin, route, options)
+        # for filters: see spi/filter.py
+        options |= {"pattern.zmtp": self.plugin.zmtp, "pattern.sp": self.plugin.sp}
         return route, options
 
     def _check_carried(self, route: Route, role: str) -> None:
@@ -365,7 +314,8 @@ class SocketLinks:
         """Give a connected descriptor to the data plane, by way of what must come first. If it
         raises, the descriptor is the caller's."""
         transport = route.transport
-        wire = Wire(route, connector, endpoint, remote, transport.pid(sock), options)
+        names = (transport.names(sock)[0], remote)
+        wire = Wire(route, connector, endpoint, names, transport.pid(sock), options)
         sessions = route.sessions(options)
         if transport.kind == "stream" and not sessions:
             self._hand_over(sock, wire, [], None, b"")
@@ -397,7 +347,8 @@ class SocketLinks:
         """To an engine, which owns the descriptor from here on."""
         options = wire.options
         size = options["max_message_size"]
-        codec = next((session.codec for session in sessions if session.codec), "zmtp")
+        codec = (next((session.codec for session in sessions if session.codec), "")
+                 or codec_of(self.plugin, wire))
         for session in sessions:
             wire.learn(session.facts())
         with self.hub.lock:
@@ -443,9 +394,13 @@ class SocketLinks:
         elif kind == NOTE_PATTERN and code == EV_FAILED:
             self._failed(text.decode("utf-8", "replace"))
         elif kind == NOTE_PATTERN and self.watchers:
-            reason = (records.REASONS[text[0]] if code == 3 and text
-                      else text.decode("utf-8", "backslashreplace"))
             who = self.peer(peer)
+            if code == 3 and text:
+                reason = records.REASONS[text[0]]
+            elif EV_NAMES[code] in records.MOVED and len(text) == 16:
+                reason = records.moved(EV_NAMES[code], who, text, self.peer)
+            else:
+                reason = text.decode("utf-8", "backslashreplace")
             self.emit(EV_NAMES[code], None, who, reason, who.endpoint if who else "")
 
     def _failed(self, what: str) -> None:
@@ -458,12 +413,13 @@ class SocketLinks:
         facts = self.hub.plane.facts(slot)
         peer = Peer(
             id=number, address=wire.remote, endpoint=wire.endpoint.url,
-            wire=wire.wire or f"zmtp/{facts['major']}.{facts['minor']}",
+            wire=wire.wire or (
+                f"zmtp/{facts['major']}.{facts['minor']}" if facts["major"] else "sp"),
             pattern=facts["pattern"].lower(),
             routing_id=facts["routing_id"], pid=wire.pid,
             metadata={name: value for name, value in decode_metadata(facts["metadata"]).items()
                       if name.lower() not in ("socket-type", "identity")} | wire.facts,
-            user=wire.user, prio=wire.options["prio"])
+            user=wire.user, prio=wire.options["prio"], local=wire.local)
         wire.peer = peer
         self.peers[number] = peer
         wire.endpoint.note(None)
@@ -582,10 +538,10 @@ class SocketLinks:
         other.joined[its_peer] = (theirs, self, 8)
         self.peers[my_peer] = Peer(my_peer, theirs.url, mine.url, "inproc", other.plugin.name,
                                    bytes(other.options.get("routing_id", b"")), None, os.getpid(),
-                                   dict(other.options.get("metadata", {})), prio)
+                                   dict(other.options.get("metadata", {})), prio, mine.url)
         other.peers[its_peer] = Peer(its_peer, mine.url, theirs.url, "inproc", self.plugin.name,
                                      bytes(self.options.get("routing_id", b"")), None, os.getpid(),
-                                     dict(self.options.get("metadata", {})), 8)
+                                     dict(self.options.get("metadata", {})), 8, theirs.url)
         mine.move("connected")
         self.emit(records.Connected, mine, self.peers[my_peer], "")
         other.emit(records.Accepted, theirs, other.peers[its_peer], "")
@@ -664,6 +620,7 @@ class SocketLinks:
             sent=accounts["sent"], received=accounts["received"], waiting=accounts["waiting"],
             unmatched=accounts["unmatched"], dropped=drops(accounts["dropped"]),
             pinned_bytes=self.hub.plane.counters()["slab_bytes"], reconnects=self.reconnects,
+            resent=accounts["resent"],
             peers=self.peer_stats(accounts), total=PeerStats.of(accounts["total"]))
 
     # -- the end -----------------------------------------------------------------------------------

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import struct
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -19,7 +20,8 @@ def drops(counts: list[int]) -> dict[str, int]:
 @dataclass(frozen=True)
 class Peer:
     """One connected socket at the other end, or one that was: it stays valid after the link is
-    gone."""
+    gone. `address` is its end of the connection, `local` is ours, as URLs; "" where the transport
+    cannot say."""
 
     id: int
     address: str
@@ -31,6 +33,7 @@ class Peer:
     pid: int | None = None
     metadata: Mapping[str, bytes] = field(default_factory=dict, hash=False, compare=False)
     prio: int = 8
+    local: str = ""
 
     def __str__(self) -> str:
         return f"{self.pattern or 'peer'} {self.id} at {self.address or self.endpoint}"
@@ -77,7 +80,8 @@ class PeerStats:
 class Stats:
     """Accounts of a socket. For one-to-one patterns sent == sum(offered) + waiting + dropped; for
     fan-out `unmatched` counts messages nobody wanted. `peers` has the live ones and the latest
-    that left; `total` is the sum over all that left, forgotten ones too."""
+    that left; `total` is the sum over all that left, forgotten ones too. `resent`: requests that a
+    Req sent again, each one offered more than `sent` has."""
 
     sent: int = 0
     received: int = 0
@@ -86,6 +90,7 @@ class Stats:
     dropped: dict[str, int] = field(default_factory=dict)
     pinned_bytes: int = 0
     reconnects: int = 0
+    resent: int = 0
     peers: dict[Peer, PeerStats] = field(default_factory=dict)
     total: PeerStats = field(default_factory=PeerStats)
 
@@ -157,6 +162,25 @@ class TooSlow(Event): ...
 class Refused(Event): ...
 class PatternFailed(Event): ...
 class AcceptPaused(Event): ...
+
+
+MOVED = (FailedOver, FailedBack)
+
+
+def moved(kind: type[Event], who: Peer | None, raw: bytes,
+          peer_of: Callable[[int], Peer | None]) -> str:
+    """The reason of one of these: from which priority and endpoint to which, and why. `raw` is a
+    FailOver of protocols/routing/load_balance.pxd."""
+    number, before, after, silent = struct.unpack("4I", raw)
+    other = peer_of(number)
+    mine, theirs = (peer.endpoint if peer else "a peer that left" for peer in (who, other))
+    if mine == theirs and who and other:  # both came in through one bind()
+        mine, theirs = who.address or mine, other.address or theirs
+    if kind is FailedOver:
+        why = "it is silent" if silent else "it left"
+        return f"from priority {before} ({mine}) to {after} ({theirs}): {why}"
+    why = "it answers again" if silent else "it is there"
+    return f"from priority {before} ({theirs}) to {after} ({mine}): {why}"
 
 
 @dataclass(frozen=True)

@@ -287,7 +287,6 @@ def follow(links: Any, resolver: Any, url: Url, given: Mapping[str, Any]) -> Fol
     named = {name for name, _ in url.query} | set(given)
     known = rows if named <= own | set(table.CORE) else (*rows, *registry.all_options())
     options = table.for_link(links.options, url.query, given, extra=known)
-    table.refuse_impossible(options)
     shared = {name: value for name, value in
               {**table.parse_query(url.query, extra=known), **given}.items() if name not in own}
 

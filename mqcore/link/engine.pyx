@@ -10,7 +10,7 @@ from mqcore.base.bytes cimport bytes_fini
 from mqcore.base.clock cimport now_ns
 from mqcore.base.message cimport vec_fini
 from mqcore.base.slab cimport Owner, heap_new, owner_data, owner_release
-from mqcore.base.status cimport MQ_OK
+from mqcore.base.status cimport MQ_DONE, MQ_OK
 from mqcore.base.widen cimport widen
 from mqcore.link.filtered cimport filtered_pump
 from mqcore.link.messages cimport messages_pump, messages_take
@@ -289,10 +289,19 @@ cdef void _step(Engine* e, uint32_t notes) noexcept nogil:
 
 
 cdef bint _begin(Engine* e) noexcept nogil:
-    """The wire's handshake; a message engine without a stream has none."""
+    """The wire's handshake; a message engine without a stream has none, and some wires are past it
+    before the peer's first byte."""
+    cdef size_t used = 0
     if e.media != NULL and not e.media.ops.flags & ENGINE_STREAM:
         return session_attach(e)
-    return e.codec.ops.start(e.codec, not e.config.connected) == MQ_OK
+    if e.codec.ops.start(e.codec, not e.config.connected) != MQ_OK:
+        return False
+    if e.codec.ops.feed(e.codec, NULL, 0, &used) != MQ_DONE:
+        return True
+    if not session_attach(e):
+        return False
+    e.link.traffic.bytes_in.fetch_add(e.input.end - e.input.pos)  # came along with filters' ones
+    return True
 
 
 # -- time ------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ cdef enum:                    # Pipe.state, the socket's own
     PIPE_HUNG = 2             # far side gone, inbound messages left
     PIPE_ENDED = 3
     PIPE_REFUSED = 4          # by the pattern; the far side is about to let go
+    PIPE_HELD = 5             # handshaken; the application has not admitted it yet
 
 cdef struct Marks:
     int64_t msgs              # INT64_MAX: no limit
@@ -36,6 +37,8 @@ cdef struct Traffic:          # what the far side counts; kept here since the en
     atomic[int64_t] bounced   # written, and then known not to have arrived
     atomic[int64_t] conflated_in
     atomic[int64_t] malformed_in
+    atomic[int64_t] late_in   # answers that the codec could give to nobody any more
+    atomic[int64_t] untranslated  # taken from the lane, and the peer's wire cannot say them
     atomic[int64_t] bytes_out
     atomic[int64_t] bytes_in
     atomic[int64_t] writes    # system calls

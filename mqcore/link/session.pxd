@@ -23,6 +23,8 @@ cdef int session_put(Engine* e, Msg* parts, size_t n) noexcept nogil
 cdef void session_publish(Engine* e) noexcept nogil
 # What a message engine has counted, into the accounts.
 cdef void session_tally(Engine* e) noexcept nogil
+# What a codec has counted of messages that it dropped, into the accounts.
+cdef void session_tally_codec(Engine* e) noexcept nogil
 # The pattern wants a new link.
 cdef void session_drain(Engine* e) noexcept nogil
 # The end: code is DOWN_*, text the reason or NULL.

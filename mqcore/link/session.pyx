@@ -186,6 +186,18 @@ cdef void session_tally(Engine* e) noexcept nogil:
         m.bounced = 0
 
 
+cdef void session_tally_codec(Engine* e) noexcept nogil:
+    cdef Codec* codec = e.codec
+    cdef Traffic* t = &e.link.traffic
+    if codec.late:
+        t.read.fetch_add(codec.late)
+        t.late_in.fetch_add(codec.late)
+        codec.late = 0
+    if codec.untranslated:
+        t.untranslated.fetch_add(codec.untranslated)
+        codec.untranslated = 0
+
+
 cdef void session_publish(Engine* e) noexcept nogil:
     if not e.inn.conflate and not ypipe_flush(&e.inn.q):
         e.port.ops.event(e.pipe, EVENT_READ)
@@ -218,6 +230,8 @@ cdef inline bint _too_large(Engine* e) noexcept nogil:
     cdef int64_t limit = e.config.max_message_size
     if limit < 0:
         return False
+    if e.codec.ops.joins:     # a hop's part is a byte longer than its word
+        limit += e.in_parts
     return e.in_size > limit or e.in_parts * <int64_t> sizeof(Msg) - FREE_PARTS > limit
 
 
@@ -287,7 +301,8 @@ cdef bint session_attach(Engine* e) noexcept nogil:
     pipe.id = e.port.next_peer.fetch_add(1) + 1
     pipe.prio = e.config.prio
     pipe.connected = e.config.connected
-    pipe.unversioned = codec.peer.major == 1 or (
+    pipe.sp = codec.peer.major == 0 and e.media == NULL
+    pipe.unversioned = codec.peer.major <= 1 or (
         e.media != NULL and not e.media.ops.flags & ENGINE_STREAM)
     pipe.far_ops = e.far_ops
     pipe.far = e

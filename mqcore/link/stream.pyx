@@ -20,7 +20,7 @@ from mqcore.link.includes cimport SIOCOUTQ, ioctl
 from mqcore.link.pipe cimport EVENT_WRITE
 from mqcore.link.session cimport (
     session_attach, session_end, session_fail, session_publish, session_put, session_rearm,
-    session_room, session_want,
+    session_room, session_tally_codec, session_want,
 )
 from mqcore.reactor.includes cimport EAGAIN, EINTR, errno, write
 from mqcore.reactor.poller cimport READY_IN, READY_OUT
@@ -58,6 +58,8 @@ cdef int _decode(Engine* e) noexcept nogil:
         put = session_put(e, parts, n)
         if put:
             rc = put
+    if e.codec.late:
+        session_tally_codec(e)
     session_publish(e)
     if rc == MQ_OK or rc == MQ_NEED_DATA:
         if e.codec.pongs != e.pongs_seen:
@@ -225,16 +227,22 @@ cdef bint stream_encode(Engine* e) noexcept nogil:
     cdef int64_t msgs = 0, body = 0
     cdef Msg m
     cdef bint done = False
+    cdef int rc
     if e.state != ENGINE_ACTIVE or e.media != NULL:
         return False
     if e.out.conflate:
         if not lane_read(e.out, &m):
             return False
         e.codec.ops.encode_one(e.codec, &e.batch, &m, &done)
+        if e.codec.untranslated:
+            session_tally_codec(e)
         if not done:
             msg_close(&m)
         return done
-    if e.codec.ops.encode(e.codec, &e.batch, &e.out.q, &msgs, &body):
+    rc = e.codec.ops.encode(e.codec, &e.batch, &e.out.q, &msgs, &body)
+    if e.codec.untranslated:
+        session_tally_codec(e)
+    if rc:
         session_end(e, DOWN_MEMORY, b"out of memory while writing", 0)
         return False
     e.out.r_msgs += msgs

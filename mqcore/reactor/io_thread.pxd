@@ -88,5 +88,6 @@ cdef void io_sync(IoThread* io) noexcept nogil
 cdef int io_timer(IoThread* io, int64_t when, void (*fire)(void*, uint64_t,
                                                            IoThread*) noexcept nogil,
                   void* arg, uint64_t tag) noexcept nogil                             # Status
+cdef void io_untimer(IoThread* io, void* arg) noexcept nogil    # every timer with this argument
 cdef void io_tick(IoThread* io, Tick* tick) noexcept nogil      # idempotent
 cdef void io_untick(IoThread* io, Tick* tick) noexcept nogil

@@ -173,12 +173,8 @@ cdef int io_timer(IoThread* io, int64_t when, void (*fire)(void*, uint64_t,
     return MQ_OK
 
 
-cdef Timer _pop_timer(IoThread* io) noexcept nogil:
-    cdef Timer top = io.timers[0]
-    cdef Timer last
-    cdef size_t i = 0, child
-    io.n_timers -= 1
-    last = io.timers[io.n_timers]
+cdef void _sift_down(IoThread* io, size_t i, Timer last) noexcept nogil:
+    cdef size_t child
     while True:
         child = 2 * i + 1
         if child >= io.n_timers:
@@ -190,7 +186,24 @@ cdef Timer _pop_timer(IoThread* io) noexcept nogil:
         io.timers[i] = io.timers[child]
         i = child
     io.timers[i] = last
+
+
+cdef Timer _pop_timer(IoThread* io) noexcept nogil:
+    cdef Timer top = io.timers[0]
+    io.n_timers -= 1
+    _sift_down(io, 0, io.timers[io.n_timers])
     return top
+
+
+cdef void io_untimer(IoThread* io, void* arg) noexcept nogil:
+    cdef size_t i, n = 0
+    for i in range(io.n_timers):
+        if io.timers[i].arg != arg:
+            io.timers[n] = io.timers[i]
+            n += 1
+    io.n_timers = n
+    for i in range(n // 2, 0, -1):
+        _sift_down(io, i - 1, io.timers[i - 1])
 
 
 cdef void _fire_timers(IoThread* io) noexcept nogil:

@@ -223,8 +223,9 @@ cdef class SocketCore(SocketHandle):
 
     cdef int refuse_router(self) except -1:
         if self.routes:
-            raise UsageError("a router's message has a routing id, which recv() would lose",
-                             hint="use recv_msg(), or recv_parts() which gives [id, ...]")
+            raise UsageError(f"{'a' if self.plugin.name == 'router' else 'a raw'} "
+                             f"{self.plugin.name}'s message has a routing id, which recv() would "
+                             "lose", hint="use recv_msg(), or recv_parts() which gives [id, ...]")
         return 0
 
     cdef int owe(self) except -1:

@@ -29,7 +29,6 @@ cdef class DeviceCore:
     cdef atomic[uint32_t] paused
     cdef atomic[int64_t] captured
     cdef atomic[int64_t] missed
-    cdef bint leads
 
     cdef bint goes_on(self) noexcept nogil
     cdef void loop(self) noexcept nogil
@@ -37,3 +36,7 @@ cdef class DeviceCore:
     cdef void tap(self, Flow* flow, size_t before) noexcept nogil
     cdef void sleep(self, uint32_t seen_front, uint32_t seen_back) noexcept nogil
     cdef void harvest(self, Sock* s) noexcept nogil
+
+
+cdef void take_lead(Sock* s) noexcept nogil         # until give_lead(); the I/O thread looks away
+cdef void give_lead(Sock* s) noexcept nogil

@@ -3,20 +3,29 @@ set over their two sets, runs their engines itself, and moves what they decoded 
 message crosses it without another thread and leaves in one write with its neighbours. It reads a
 source only while the sink has room, so back-pressure goes through it; at most one burst is in its
 hand.
+
+What passes is nobody's request here: `Msg.peer` is cleared on the way (to a socket that sends it is
+a context's number), `Msg.hops` stays. A request's envelope grows by one id at each device, which is
+how one that goes round in a circle is known (`hops_of`); ZMTP itself has no such limit.
 """
 
-from libc.string cimport memset
+from libc.stdint cimport int64_t, uint8_t, uint32_t
+from libc.string cimport memcmp, memset
 
 from mqcore.base.message cimport (
-    MSG_MORE, Msg, msg_close, msg_copy, msg_size, vec_clear, vec_fini, vec_push,
+    MSG_MORE, Msg, msg_close, msg_copy, msg_data, msg_size, vec_clear, vec_fini, vec_push,
 )
 from mqcore.base.status cimport MQ_AGAIN, MQ_FULL, MQ_OK
 from mqcore.reactor.poller cimport PollerOps, Ready
 from mqcore.sock.sock cimport (
-    sock_act, sock_changed, sock_query, sock_recv_many, sock_send_many,
+    Ended, sock_act, sock_changed, sock_enter, sock_leave, sock_query, sock_recv_many,
+    sock_send_many,
 )
 from mqcore.sock.watch cimport lead_claim, lead_enter, lead_leave, watch_open, watch_wait
-from mqcore.spi.pattern cimport PAT_EXCHANGE, PAT_RECV, PAT_SEND, Q_CAN_SEND
+from mqcore.spi.pattern cimport (
+    PAT_ADDRESSES, PAT_EXCHANGE, PAT_RECV, PAT_SEND, PAT_WORDS, Q_CAN_SEND,
+)
+from mqcore.spi.pipe cimport DROP_HOPS, Pipe, pipe_drop_in
 from mqcore.spi.sink cimport SINK_ABI, SinkOps
 
 import time
@@ -33,6 +42,9 @@ cdef enum:
 
 cdef int _take(void* self, MsgVec* v, size_t start, size_t* done) noexcept nogil:
     cdef size_t count = 0
+    cdef size_t i
+    for i in range(start, v.n):
+        v.at[i].peer = 0      # where it came from says nothing to a socket that sends
     return sock_send_many(<Sock*> self, v, start, done, &count)
 
 
@@ -45,6 +57,88 @@ SOCKET_SINK.abi = SINK_ABI
 SOCKET_SINK.take = _take
 SOCKET_SINK.ready = _ready
 SOCKET_SINK.durable = NULL
+SOCKET_SINK.place = NULL
+SOCKET_SINK.commit = NULL
+SOCKET_SINK.error = NULL
+
+
+# -- what passes -----------------------------------------------------------------------------------
+
+cdef size_t hops_of(Msg* parts, size_t n) noexcept nogil:
+    """How many ROUTERs a message has passed before this one, which put the first part in front: the
+    ids before the empty part that are a ROUTER's own (00 and four bytes). Who has a name of his own
+    and comes by twice is in a circle as well. Without an empty part there is no envelope."""
+    cdef size_t hops = 0
+    cdef size_t size
+    cdef uint8_t* data
+    cdef size_t i
+    for i in range(1, n):
+        size = msg_size(&parts[i])
+        data = msg_data(&parts[i])
+        if size == 0:
+            return hops
+        if (size == 5 and data[0] == 0) or (
+                size == msg_size(&parts[0]) and memcmp(data, msg_data(&parts[0]), size) == 0):
+            hops += 1
+    return 0
+
+
+cdef void drop_looping(Sock* s, uint32_t peer) noexcept nogil:
+    """A message that was read from this peer is dropped after all, and counted at it."""
+    cdef Pipe* pipe
+    cdef Ended* ended
+    cdef int i
+    sock_enter(s)
+    s.received -= 1
+    for i in range(2):
+        pipe = s.hung if i else s.all
+        while pipe != NULL and pipe.id != peer:
+            pipe = pipe.all_next
+        if pipe != NULL:
+            pipe.delivered -= 1
+            pipe_drop_in(pipe, DROP_HOPS)
+            break
+    else:
+        s.total.delivered -= 1            # it has left since
+        s.total.in_dropped[DROP_HOPS] += 1
+        ended = s.ended
+        while ended != NULL and ended.id != peer:
+            ended = ended.next
+        if ended != NULL:
+            ended.delivered -= 1
+            ended.in_dropped[DROP_HOPS] += 1
+    sock_leave(s, True)
+
+
+cdef size_t admit(Flow* flow) noexcept nogil:
+    """Makes what was just read ready to be sent; drops what has passed too many devices. How many
+    messages are left in the hand."""
+    cdef Msg* at = flow.hand.at
+    cdef Sock* s = flow.source
+    cdef bint requests = s.flags & PAT_ADDRESSES and s.flags & PAT_WORDS
+    cdef size_t most = s.host.max_hops
+    cdef size_t i = 0
+    cdef size_t kept = 0
+    cdef size_t count = 0
+    cdef size_t n, k
+    while i < flow.hand.n:
+        n = 1
+        while at[i + n - 1].flags & MSG_MORE:
+            n += 1
+        if requests and n > most + 2 and hops_of(at + i, n) > most:
+            drop_looping(s, at[i + n - 1].peer)
+            for k in range(i, i + n):
+                msg_close(&at[k])
+        else:
+            count += 1
+            for k in range(i, i + n):
+                at[k].peer = 0
+                if kept != k:
+                    at[kept] = at[k]
+                kept += 1
+        i += n
+    flow.hand.n = kept
+    return count
 
 
 cdef bint _open(Flow* flow, Sock* source, Sock* target) noexcept nogil:
@@ -57,27 +151,30 @@ cdef bint _open(Flow* flow, Sock* source, Sock* target) noexcept nogil:
 
 
 cdef class DeviceCore:
-    """front and back belong to the device from here on. run() blocks until stop()."""
+    """front and back belong to the device from here on. run() blocks until stop(). Twice the same
+    socket: what it receives it sends."""
 
     def __cinit__(self, SocketCore front, SocketCore back, SocketCore capture=None):
         cdef SocketCore s
         self.front = front
         self.back = back
         self.capture = capture
-        if front is back or capture is front or capture is back:
-            raise UsageError("a device needs different sockets at its ends")
+        if capture is front or capture is back:
+            raise UsageError("the capture of a device needs a socket of its own")
         for s in (front, back, *((capture,) if capture is not None else ())):
             s.check()
-            if s.s.flags & PAT_EXCHANGE:
-                raise UsageError(f"a {s.plugin.name} socket cannot be the end of a device",
-                                 hint="use router where requests come in, dealer where they go out")
+            if s.s.flags & PAT_EXCHANGE and not any(row[0] == "raw" for row in s.plugin.options):
+                raise UsageError(f"a {s.plugin.name} socket cannot be the end of a device: it "
+                                 "takes one message at a time and gives one back",
+                                 hint="use their raw forms: Router where requests come in, Dealer "
+                                      "where they go out")
         if front.plane is not back.plane:
             raise UsageError("both sockets of a device belong to one context")
         if capture is not None and not capture.s.flags & PAT_SEND:
             raise UsageError(f"a {capture.plugin.name} socket cannot be the capture of a device",
                              hint="use push, pub or pair")
         forth = _open(&self.forth, front.s, back.s)
-        back_ = _open(&self.back_flow, back.s, front.s)
+        back_ = front is not back and _open(&self.back_flow, back.s, front.s)
         if not forth and not back_:
             raise UsageError(f"nothing can flow between {front.plugin.name} and {back.plugin.name}")
         if watch_open(front.s) < 0 or watch_open(back.s) < 0:
@@ -103,7 +200,8 @@ cdef class DeviceCore:
         self.back.s.users.fetch_add(1)
         if self.goes_on():
             ops.add_set(self.set, self.front.s.set, self.front.s)
-            ops.add_set(self.set, self.back.s.set, self.back.s)
+            if self.back is not self.front:
+                ops.add_set(self.set, self.back.s.set, self.back.s)
             with nogil:
                 self.loop()
         ops.close(self.set)
@@ -117,20 +215,25 @@ cdef class DeviceCore:
     cdef void loop(self) noexcept nogil:
         cdef uint32_t seen_front, seen_back
         cdef bint moved
-        self.leads = _take_lead(self.front.s) and _take_lead(self.back.s)
+        cdef bint two = self.front.s != self.back.s
+        take_lead(self.front.s)
+        if two:
+            take_lead(self.back.s)
         while self.goes_on():
             seen_front = self.front.s.change.load()
             seen_back = self.back.s.change.load()
             self.harvest(self.front.s)
-            self.harvest(self.back.s)
+            if two:
+                self.harvest(self.back.s)
             moved = False
             if not self.paused.load():
                 moved = self.move(&self.forth)
                 moved = self.move(&self.back_flow) or moved
             if not moved:
                 self.sleep(seen_front, seen_back)
-        _give_lead(self.front.s)
-        _give_lead(self.back.s)
+        give_lead(self.front.s)
+        if two:
+            give_lead(self.back.s)
 
     cdef void harvest(self, Sock* s) noexcept nogil:
         cdef Ready[16] found
@@ -152,6 +255,9 @@ cdef class DeviceCore:
             sock_recv_many(flow.source, &flow.hand, BURST, BURST_BYTES, &count)
             if count == 0:
                 return False
+            count = admit(flow)
+            if count == 0:
+                return True
             if self.capture is not None:
                 self.tap(flow, 0)
             _tally(flow, count)
@@ -176,6 +282,7 @@ cdef class DeviceCore:
         memset(&copies, 0, sizeof(MsgVec))
         for i in range(before, flow.hand.n):
             msg_copy(&m, &flow.hand.at[i])
+            m.peer = 0
             vec_push(&copies, &m)
             messages += not m.flags & MSG_MORE
         sock_send_many(self.capture.s, &copies, 0, &done, &taken)
@@ -282,7 +389,7 @@ cdef size_t _close_hand(Flow* flow) noexcept nogil:
     return left
 
 
-cdef bint _take_lead(Sock* s) noexcept nogil:
+cdef void take_lead(Sock* s) noexcept nogil:
     """For as long as the device runs; the I/O thread does not watch meanwhile."""
     cdef uint32_t nobody = 0
     while not s.lead.compare_exchange_strong(nobody, 1):
@@ -290,9 +397,8 @@ cdef bint _take_lead(Sock* s) noexcept nogil:
         lead_claim(s)
         sock_changed(s)       # a leader in recv() notices and leaves
     lead_enter(s)
-    return True
 
 
-cdef void _give_lead(Sock* s) noexcept nogil:
+cdef void give_lead(Sock* s) noexcept nogil:
     lead_leave(s)
     sock_changed(s)

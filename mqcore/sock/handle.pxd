@@ -31,6 +31,8 @@ cdef class SocketHandle:
     cdef object __weakref__
 
     cdef void let_go(self) noexcept
+    cdef void reflag(self) noexcept
+    cdef int set_locked(self, str name, value) except -1
     cdef int check(self) except -1
     cdef int64_t deadline(self, object timeout, int64_t default) except -2
     cdef int wait(self, uint32_t seen, int64_t deadline) except -1

@@ -7,7 +7,7 @@ mqcore/api and mqcore/control.
 
 cimport cython
 from cpython.exc cimport PyErr_CheckSignals
-from libc.stdint cimport INT64_MAX, uint8_t
+from libc.stdint cimport INT64_MAX, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
@@ -15,7 +15,7 @@ from mqcore.base.clock cimport now_ns
 from mqcore.base.message cimport vec_fini
 from mqcore.base.slab cimport Owner, landing_clear, owner_release, pool_drain_released
 from mqcore.base.status cimport (
-    MQ_CLOSED, MQ_FAILED, MQ_GONE, MQ_INVALID, MQ_NO_PEER, MQ_NOMEM, MQ_OK, MQ_STATE,
+    MQ_CLOSED, MQ_FAILED, MQ_GONE, MQ_INVALID, MQ_NO_PEER, MQ_NOMEM, MQ_OK, MQ_OVER, MQ_STATE,
     MQ_UNSUPPORTED,
 )
 from mqcore.link.engine cimport (
@@ -28,7 +28,7 @@ from mqcore.reactor.includes cimport sched_yield
 from mqcore.reactor.io_thread cimport Watch
 from mqcore.sock.inproc cimport sock_join
 from mqcore.sock.message cimport ARENA_TAKEN
-from mqcore.sock.pipes cimport account
+from mqcore.sock.pipes cimport account, admit
 from mqcore.sock.sock cimport (
     CLOSING_ALL, NOTIFIERS, WAIT_TIMEOUT, Ended, sock_abandon, sock_changed, sock_close_input,
     sock_drop_all, sock_enter, sock_free, sock_leave, sock_new, sock_outstanding, sock_query,
@@ -41,8 +41,8 @@ from mqcore.sock.watch cimport (
 from mqcore.spi.filter_ops cimport filter_chain
 from mqcore.spi.message_engine cimport NativeEngine
 from mqcore.spi.pattern cimport (
-    PAT_EXCHANGE, PAT_GROUPS, PAT_IDENTITY, PAT_RECV, PAT_SEND, Q_CAN_RECV, Q_CAN_SEND, op_pay,
-    op_raise, op_refuse,
+    PAT_EXCHANGE, PAT_FANOUT, PAT_GROUPS, PAT_HOPS, PAT_IDENTITY, PAT_RECV, PAT_SEND, PAT_WORDS,
+    Q_CAN_RECV, Q_CAN_SEND, Q_RESENT, op_pay, op_raise, op_refuse,
 )
 from mqcore.spi.pipe cimport DROP_REASONS, Pipe
 from mqcore.wire.codecs cimport codec_find
@@ -50,7 +50,7 @@ from mqcore.wire.codecs cimport codec_find
 import threading
 
 from mqcore.errors import (
-    Forked, NoSuchPeer, OptionError, PeerGone, SocketClosed, StateError, UsageError,
+    Forked, NoSuchPeer, OptionError, PeerGone, RecvTimeout, SocketClosed, StateError, UsageError,
 )
 
 cdef object MAIN = threading.main_thread().ident
@@ -125,6 +125,8 @@ cdef class SocketHandle:
         if rc == MQ_CLOSED:
             raise SocketClosed("the socket is closed")
         if rc == MQ_STATE:
+            if not sending and self.s.flags & PAT_FANOUT:
+                raise StateError("there is no survey to wait for", hint="send one first")
             if not sending:
                 raise StateError("there is no request to wait for", hint="send a request first")
             if self.answers:
@@ -134,6 +136,9 @@ cdef class SocketHandle:
         if rc == MQ_NO_PEER:
             raise NoSuchPeer("the peer that this message is for is not connected",
                              hint="mandatory=False drops such messages instead, counted")
+        if rc == MQ_OVER:
+            raise RecvTimeout("the survey is over: its deadline has passed",
+                              hint="send the next one; deadline= gives more time")
         if rc == MQ_GONE:
             raise PeerGone("the peer that owed the answer has left", hint="send the request again")
         if rc == MQ_INVALID:
@@ -184,7 +189,7 @@ cdef class SocketHandle:
         self.plane = plane
         self.plugin = plugin
         self.s = s
-        self.answers = (s.flags & PAT_EXCHANGE) and s.ops.send_to != NULL
+        self.reflag()
         self.routes = plugin.name == "router"
         self.groups = s.flags & PAT_GROUPS != 0
         self.chooses = plugin.name in ("sub", "dish")
@@ -198,6 +203,10 @@ cdef class SocketHandle:
         s.port.shake.metadata_size = len(self._keep[3])
         s.port.shake.number = shake["number"]
         s.port.shake.sp = shake["sp"]
+        s.port.shake.sp_peer = shake["sp_peer"]
+        s.port.shake.words = s.flags & PAT_WORDS != 0
+        s.port.shake.hops = s.flags & PAT_HOPS != 0
+        s.host.max_hops = shake["max_hops"]
         s.port.shake.publishes = shake["publishes"]
         s.port.shake.groups = s.flags & PAT_GROUPS != 0
         s.port.shake.announce_id = s.flags & PAT_IDENTITY != 0
@@ -208,14 +217,35 @@ cdef class SocketHandle:
         s.port.recv.bytes = limit(marks["recv_hwm_bytes"])
         s.port.recv.conflate = marks["recv_conflate"]
 
+    cdef void reflag(self) noexcept:
+        """What the pattern promises, as its options leave it."""
+        self.s.flags = self.s.ops.flags & ~self.s.host.without
+        self.answers = self.s.flags & PAT_EXCHANGE and self.s.ops.send_to != NULL
+        self.owes = self.owes and self.answers
+
     def _set(self, str name, value):
         """send_timeout, recv_timeout (seconds or None), immediate, on_full (index), device,
-        watched; the four marks, for peers that connect from now on."""
+        watched, max_hops, held (new peers wait for _admit); the four marks, for peers that connect
+        from now on."""
         if name == "send_timeout":
             self.send_ns = -1 if value is None else <int64_t> (value * 1e9)
         elif name == "recv_timeout":
             self.recv_ns = -1 if value is None else <int64_t> (value * 1e9)
-        elif name == "immediate":
+        elif name == "device":
+            self.device_owned = value
+        elif name == "watched":
+            self.s.host.watched.store(1 if value else 0)
+        else:
+            op_refuse()
+            sock_enter(self.s)
+            try:
+                self.set_locked(name, value)
+            finally:
+                sock_leave(self.s, True)
+
+    cdef int set_locked(self, str name, value) except -1:
+        """What senders, receivers and engines read with the socket's lock held."""
+        if name == "immediate":
             self.s.immediate = value
         elif name == "send_hwm":
             self.s.port.send.msgs = limit(value)
@@ -227,27 +257,33 @@ cdef class SocketHandle:
             self.s.port.recv.bytes = limit(value)
         elif name == "on_full":
             self.s.on_full = value
-        elif name == "device":
-            self.device_owned = value
-        elif name == "watched":
-            self.s.host.watched.store(1 if value else 0)
+        elif name == "held":
+            self.s.holds = value
+        elif name == "max_hops":
+            self.s.host.max_hops = value
         else:
             raise KeyError(name)
+        return 0
 
-    def _set_pattern_option(self, str name, value):
-        """One of the pattern's own rows. False: it has no such option."""
+    def _set_pattern_option(self, str name, value, uint32_t context=0):
+        """One of the pattern's own rows; None is -1 and no bytes. False: it has no such option."""
         cdef bytes raw = value.encode() if isinstance(value, str) else \
             value if isinstance(value, bytes) else b""
-        cdef int64_t number = 0 if isinstance(value, (bytes, str)) else \
+        cdef int64_t number = 0 if isinstance(value, (bytes, str)) else -1 if value is None else \
             <int64_t> (value * 1e9) if isinstance(value, float) else int(value)
         cdef bytes key = name.encode()
         cdef int rc
         op_refuse()
         sock_enter(self.s)
+        self.s.pattern.context = context
         rc = self.s.ops.set_option(self.s.pattern, key, number, <const uint8_t*> <char*> raw,
                                    len(raw))
+        self.s.pattern.context = 0
         if name == "strict" and rc == MQ_OK:
             self.s.strict = number != 0
+        if name == "raw" and rc == MQ_OK and self.plugin.name in ("respondent", "bus"):
+            self.routes = number != 0
+        self.reflag()
         sock_leave(self.s, True)
         if rc == MQ_FAILED:
             op_raise()
@@ -308,16 +344,30 @@ cdef class SocketHandle:
         """The same by peer; False if there is no such peer."""
         cdef Pipe* pipe
         cdef bint found = False
+        cdef int held
         op_refuse()
         sock_enter(self.s)
-        pipe = self.s.all
-        while pipe != NULL:
-            if pipe.id == peer:
-                pipe.far_ops.close(pipe.far)
-                found = True
-                break
-            pipe = pipe.all_next
+        for held in range(2):
+            pipe = self.s.held if held else self.s.all
+            while pipe != NULL and not found:
+                if pipe.id == peer:
+                    if held:      # sent away: it shall not come back at once
+                        (<Link*> pipe.link).refused = 1
+                    pipe.far_ops.close(pipe.far)
+                    found = True
+                pipe = pipe.all_next
         sock_leave(self.s, True)
+        return found
+
+    def _admit(self, uint32_t peer):
+        """The pattern may have this peer, which `held` kept from it. False: nobody is held so."""
+        cdef bint found
+        op_refuse()
+        sock_enter(self.s)
+        found = admit(self.s, peer)
+        sock_leave(self.s, True)
+        if found:
+            sock_changed(self.s)
         return found
 
     def _unacked(self, uint32_t slot):
@@ -339,13 +389,13 @@ cdef class SocketHandle:
     def _subscribe(self, bytes topic, int on):
         cdef int rc
         self.check()
-        rc = sock_subscribe(self.s, <const uint8_t*> <char*> topic, len(topic), on)
+        rc = sock_subscribe(self.s, 0, <const uint8_t*> <char*> topic, len(topic), on)
         if rc != MQ_OK:
             self.fail(rc, True)
 
     def _abandon(self):
         self.check()
-        sock_abandon(self.s)
+        sock_abandon(self.s, 0)
 
     def _query(self, int what, bytes data=b""):
         cdef int64_t answer
@@ -524,7 +574,7 @@ cdef class SocketHandle:
                 raise MemoryError()
             return {
                 "sent": shot.sent, "received": shot.received, "waiting": shot.waiting,
-                "unmatched": shot.unmatched,
+                "unmatched": shot.unmatched, "resent": max(0, self._query(Q_RESENT)),
                 "dropped": [shot.dropped[reason] for reason in range(DROP_REASONS)],
                 "live": [(shot.at[i].id, account_dict(&shot.at[i])) for i in range(shot.live)],
                 "ended": [(shot.at[i].id, account_dict(&shot.at[i]))
@@ -537,7 +587,7 @@ cdef class SocketHandle:
 
 cdef struct Snapshot:         # copied under the lock, made into objects after it
     int64_t sent, received, waiting, unmatched
-    int64_t[13] dropped
+    int64_t[14] dropped
     Ended total
     Ended* at                 # live peers first
     size_t live

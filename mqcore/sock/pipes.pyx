@@ -14,8 +14,8 @@ from mqcore.base.status cimport (
 )
 from mqcore.base.ypipe cimport ypipe_flush
 from mqcore.link.pipe cimport (
-    EVENT_ATTACH, EVENT_READ, EVENT_TERM, EVENT_WRITE, PIPE_ATTACHED, PIPE_ENDED, PIPE_HUNG,
-    PIPE_NEW,
+    EVENT_ATTACH, EVENT_READ, EVENT_TERM, EVENT_WRITE, PIPE_ATTACHED, PIPE_ENDED, PIPE_HELD,
+    PIPE_HUNG, PIPE_NEW,
     PIPE_REFUSED, Link, Traffic, link_let_go, link_unref,
 )
 from mqcore.link.plane cimport NOTE_GONE, plane_note
@@ -23,8 +23,8 @@ from mqcore.sock.sock cimport CLOSING_ALL
 from mqcore.spi.pattern cimport PAT_RECV, PAT_REROUTE
 from mqcore.spi.pipe cimport (
     DIRTY_LISTED, DIRTY_OUT, DROP_CLOSED, DROP_CONFLATED, DROP_FULL, DROP_HALF_WRITTEN,
-    DROP_MALFORMED, DROP_PEER_GONE, DROP_REASONS, DROP_UNEXPECTED, DROP_UNSENDABLE, Pipe, lane_read,
-    lane_readable,
+    DROP_LATE, DROP_MALFORMED, DROP_PEER_GONE, DROP_REASONS, DROP_UNEXPECTED, DROP_UNSENDABLE,
+    DROP_UNTRANSLATABLE, Pipe, lane_read, lane_readable,
 )
 
 cdef enum:
@@ -47,7 +47,10 @@ cdef void drain(Sock* s) noexcept nogil:
         following = pipe.ready_next
         events = pipe.events.exchange(0)
         if events & EVENT_ATTACH and pipe.state == PIPE_NEW:
-            _attach(s, pipe)
+            if s.holds:
+                _hold(s, pipe)
+            else:
+                _attach(s, pipe)
             events |= EVENT_READ     # an inproc peer that attached first may have written already
         if pipe.state == PIPE_ATTACHED:
             if events & EVENT_WRITE:
@@ -79,6 +82,34 @@ cdef void _attach(Sock* s, Pipe* pipe) noexcept nogil:
     s.n_pipes += 1
 
 
+cdef void _hold(Sock* s, Pipe* pipe) noexcept nogil:
+    """Its peer may write until a mark of ours stops it; nobody reads it, nobody writes to it."""
+    if s.closing.load() == CLOSING_ALL:
+        _attach(s, pipe)      # which refuses it
+        return
+    pipe.state = PIPE_HELD
+    pipe.all_prev = NULL
+    pipe.all_next = s.held
+    if s.held != NULL:
+        s.held.all_prev = pipe
+    s.held = pipe
+
+
+cdef bint admit(Sock* s, uint32_t peer) noexcept nogil:
+    cdef Pipe* pipe = s.held
+    while pipe != NULL and pipe.id != peer:
+        pipe = pipe.all_next
+    if pipe == NULL:
+        return False
+    _unlist(&s.held, pipe)
+    _attach(s, pipe)
+    if pipe.state == PIPE_ATTACHED:
+        s.ops.readable(s.pattern, pipe)
+        if s.n_waiting.load():
+            pump(s)
+    return True
+
+
 cdef void _unlist(Pipe** head, Pipe* pipe) noexcept nogil:
     if pipe.all_prev != NULL:
         pipe.all_prev.all_next = pipe.all_next
@@ -102,7 +133,9 @@ cdef void _hangup(Sock* s, Pipe* pipe) noexcept nogil:
     """The far side has let go. What it published can still be read, if anybody ever will."""
     cdef Link* link = <Link*> pipe.link
     if pipe.state != PIPE_ATTACHED:
-        if pipe.state == PIPE_NEW or pipe.state == PIPE_REFUSED:
+        if pipe.state == PIPE_HELD:
+            _unlist(&s.held, pipe)
+        if pipe.state in (PIPE_NEW, PIPE_REFUSED, PIPE_HELD):
             pipe.state = PIPE_ENDED
             _tell_gone(s, pipe)
             link_let_go(link, pipe)
@@ -298,6 +331,8 @@ cdef void account(Pipe* pipe, Ended* out) noexcept nogil:
     out.out_dropped[DROP_HALF_WRITTEN] += t.half_out.load()
     out.in_dropped[DROP_CONFLATED] += t.conflated_in.load()
     out.in_dropped[DROP_MALFORMED] += t.malformed_in.load()
+    out.in_dropped[DROP_LATE] += t.late_in.load()
+    out.out_dropped[DROP_UNTRANSLATABLE] += t.untranslated.load()
 
 
 # -- unrouted messages -----------------------------------------------------------------------------
@@ -337,6 +372,43 @@ cdef void forget_waiting(Sock* s, uint32_t reason) noexcept nogil:
     s.waiting_bytes = 0
     s.waiting.n = 0
     s.waiting_at = 0
+
+
+cdef size_t _next_waiting(Sock* s, size_t at) noexcept nogil:
+    while s.waiting.at[at].flags & MSG_MORE:
+        at += 1
+    return at + 1
+
+
+cdef bint waits_of(Sock* s, uint32_t context) noexcept nogil:
+    cdef size_t at = s.waiting_at
+    while at < s.waiting.n:
+        if s.waiting.at[at].peer == context:
+            return True
+        at = _next_waiting(s, at)
+    return False
+
+
+cdef void forget_waiting_of(Sock* s, uint32_t context, uint32_t reason) noexcept nogil:
+    cdef size_t at = s.waiting_at
+    cdef size_t to = at
+    cdef size_t end, i
+    cdef bint its
+    while at < s.waiting.n:
+        end = _next_waiting(s, at)
+        its = s.waiting.at[at].peer == context
+        for i in range(at, end):
+            if its:
+                s.waiting_bytes -= <int64_t> msg_size(&s.waiting.at[i])
+                msg_close(&s.waiting.at[i])
+            else:
+                s.waiting.at[to] = s.waiting.at[i]
+                to += 1
+        if its:
+            s.host.dropped[reason] += 1
+            s.n_waiting.fetch_sub(1)
+        at = end
+    s.waiting.n = to
 
 
 cdef void pump(Sock* s) noexcept nogil:

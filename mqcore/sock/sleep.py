@@ -34,6 +34,14 @@ def running_loop() -> Any:
     return asyncio.get_running_loop()
 
 
+def running_task() -> Any:
+    """The task that calls; None outside of asyncio and trio."""
+    name = running()
+    if name == "trio":
+        return sys.modules["trio"].lowlevel.current_task()
+    return sys.modules["asyncio"].current_task() if name else None
+
+
 async def sleep(seconds: float) -> None:
     await sys.modules[running()].sleep(seconds)
 

@@ -53,8 +53,8 @@ cdef struct Ended:            # final accounts of a peer that has left
     uint32_t id
     int64_t offered, written, delivered, read, bytes_out, bytes_in, since
     int64_t writes, reads, rtt, bounced
-    int64_t[13] out_dropped
-    int64_t[13] in_dropped
+    int64_t[14] out_dropped
+    int64_t[14] in_dropped
 
 cdef struct Sock:
     Port port                 # first: what engines know us by
@@ -103,6 +103,8 @@ cdef struct Sock:
     # -- under the lock --------------------------------------------------------------------------
     Pipe* all                 # attached pipes
     Pipe* hung                # far side gone, inbound messages left
+    Pipe* held                # PIPE_HELD: the pattern does not know them
+    bint holds                # new ones are held until admit()
     uint32_t n_pipes
     MsgVec waiting            # unrouted messages, from `waiting_at` on
     size_t waiting_at
@@ -126,6 +128,15 @@ cdef struct Sock:
     uint32_t calm             # ticks in a row that found little
     Tick tick
     Task start_tick
+    # -- the pattern's alarm: a timer of the plane's first I/O thread ------------------------------
+    int64_t alarm             # under the lock: what that thread has been told; 0: nothing
+    bint alarmed              # under the lock: the pattern was called, waiters must look
+    atomic[int64_t] alarm_when
+    atomic[uint32_t] alarm_posted
+    atomic[uint32_t] rung     # its time has come: whoever has the lock calls the pattern
+    bint alarm_timer          # the I/O thread's own: there is one
+    Task alarm_task
+    uint32_t contexts         # under the lock: the number last given to one
 
 cdef Sock* sock_new(Plane* plane, const PatternOps* ops, uint32_t number) noexcept nogil
 cdef void sock_free(Sock* s) noexcept nogil               # no engine, no pipe, no call inside
@@ -142,11 +153,19 @@ cdef int sock_send_many(Sock* s, MsgVec* v, size_t start, size_t* done,
 cdef int sock_send_to(Sock* s, uint32_t peer, Msg* parts, size_t n) noexcept nogil
 # Status; appends one message
 cdef int sock_recv(Sock* s, MsgVec* out) noexcept nogil
+# the same for a context
+cdef int sock_recv_as(Sock* s, uint32_t context, MsgVec* out) noexcept nogil
 cdef int sock_recv_many(Sock* s, MsgVec* out, size_t max, int64_t max_bytes,
                         size_t* count) noexcept nogil
-cdef int sock_subscribe(Sock* s, const uint8_t* topic, size_t size, int on) noexcept nogil
-cdef void sock_abandon(Sock* s) noexcept nogil
+# context: 0 is the socket's own
+cdef int sock_subscribe(Sock* s, uint32_t context, const uint8_t* topic, size_t size,
+                        int on) noexcept nogil
+cdef void sock_abandon(Sock* s, uint32_t context) noexcept nogil
 cdef int64_t sock_query(Sock* s, uint32_t what, const uint8_t* data, size_t size) noexcept nogil
+cdef int64_t sock_query_as(Sock* s, uint32_t context, uint32_t what) noexcept nogil
+# Status; MQ_UNSUPPORTED: the pattern has none. What a closed context had waiting is forgotten.
+cdef int sock_open_context(Sock* s, uint32_t* context) noexcept nogil
+cdef void sock_close_context(Sock* s, uint32_t context) noexcept nogil
 # messages not yet with the kernel or a peer
 cdef int64_t sock_outstanding(Sock* s) noexcept nogil
 cdef void sock_changed(Sock* s) noexcept nogil            # make every waiter look again

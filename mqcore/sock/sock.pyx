@@ -20,12 +20,13 @@ from mqcore.link.pipe cimport (
     link_hold, link_let_go, link_unref,
 )
 from mqcore.link.plane cimport NOTE_PATTERN, plane_note
-from mqcore.reactor.io_thread cimport IoThread, io_post, io_tick
+from mqcore.reactor.io_thread cimport IoThread, io_post, io_tick, io_timer, io_untimer
 from mqcore.reactor.poller cimport READY_HUP, READY_IN, READY_OUT, Ready, is_bell
 from mqcore.reactor.wakeup cimport eventfd_signal, futex_wait, futex_wake
 from mqcore.sock.gil cimport gil_let_go, gil_take_back
 from mqcore.sock.pipes cimport (
-    account, discard, drain, forget_waiting, pump, reap, show_passed, wait_in_line,
+    account, discard, drain, forget_waiting, forget_waiting_of, pump, reap, show_passed,
+    wait_in_line, waits_of,
 )
 from mqcore.sock.watch cimport WATCH_LED, watch_close, watch_hurry, watch_now, watch_wants
 from mqcore.spi.pattern cimport PAT_EXCHANGE, PAT_SERVICE, PAT_WAITS
@@ -85,6 +86,8 @@ cdef Sock* sock_new(Plane* plane, const PatternOps* ops, uint32_t number) noexce
     s.tick.arg = s
     s.start_tick.run = _start_tick
     s.start_tick.arg = s
+    s.alarm_task.run = _set_alarm
+    s.alarm_task.arg = s
     for i in range(NOTIFIERS):
         s.notifiers[i].fd = -1
     if ops.init(s.pattern):
@@ -206,6 +209,7 @@ cdef void _perform(Sock* s, Kick* kicks, int n) noexcept nogil:
 cdef void sock_leave(Sock* s, bint flush) noexcept nogil:
     cdef Kick[KICKS] kicks
     cdef int n = 0
+    cdef bint alarm, alarmed
     while True:
         # rerouted messages wait, and room came since we drained: who told us may have seen none
         # waiting
@@ -213,18 +217,32 @@ cdef void sock_leave(Sock* s, bint flush) noexcept nogil:
             drain(s)
         if s.host.dirty != NULL and (flush or not s.batching):
             n = _collect(s, kicks)
+        alarm = s.host.alarm != s.alarm and _want_alarm(s)
+        alarmed = s.alarmed
+        s.alarmed = False
         _unlock(s)
         widen()
         if n:
             _perform(s, kicks, n)
             n = 0
+        if alarm:
+            io_post(s.plane.ios[0], &s.alarm_task)
+        if alarmed:
+            sock_changed(s)
         # SYNC: seq_cst pair with _serve: it says "service", then tries the lock; we unlock, then
         # look
         if not s.service.load() or not _try_lock(s):
             return
-        s.service.exchange(0)
-        if s.ready.load() != NULL:
-            drain(s)
+        _served(s)
+
+
+cdef void _served(Sock* s) noexcept nogil:
+    """Under the lock: what could not wait."""
+    s.service.exchange(0)
+    if s.ready.load() != NULL:
+        drain(s)
+    if s.rung.load():
+        _ring(s)
 
 
 cdef void _serve(Sock* s) noexcept nogil:
@@ -233,10 +251,65 @@ cdef void _serve(Sock* s) noexcept nogil:
     s.service.exchange(1)
     widen()
     if _try_lock(s):
-        s.service.exchange(0)
-        if s.ready.load() != NULL:
-            drain(s)
+        _served(s)
         sock_leave(s, False)
+
+
+# -- the pattern's alarm ---------------------------------------------------------------------------
+# Told under the lock, kept by an I/O thread: the task sets its one timer, or takes it away once
+# the socket closes. The task under way and the timer each hold the socket.
+
+cdef bint _want_alarm(Sock* s) noexcept nogil:
+    """Under the lock: the pattern wants another time than the I/O thread knows. True: post the
+    task."""
+    s.alarm = s.host.alarm
+    if s.alarm == 0 or s.closing.load():
+        return False
+    s.alarm_when.store(s.alarm)
+    return _hold_alarm(s)
+
+
+cdef bint _hold_alarm(Sock* s) noexcept nogil:
+    if s.alarm_posted.exchange(1):
+        return False          # under way, and it has not looked yet
+    s.users.fetch_add(1)
+    return True
+
+
+cdef void _set_alarm(Task* task, IoThread* io) noexcept nogil:
+    cdef Sock* s = <Sock*> task.arg
+    s.alarm_posted.exchange(0)
+    widen()
+    if s.alarm_timer:
+        io_untimer(io, s)
+        s.alarm_timer = False
+        s.users.fetch_sub(1)
+    if not s.closing.load():
+        s.users.fetch_add(1)
+        s.alarm_timer = True
+        if io_timer(io, s.alarm_when.load(), _fire, s, 0):
+            _fire(s, 0, io)   # out of memory: early is better than never
+    s.users.fetch_sub(1)
+
+
+cdef void _fire(void* arg, uint64_t tag, IoThread* io) noexcept nogil:
+    cdef Sock* s = <Sock*> arg
+    s.alarm_timer = False
+    s.rung.store(1)
+    _serve(s)
+    s.users.fetch_sub(1)
+
+
+cdef void _ring(Sock* s) noexcept nogil:
+    """Under the lock."""
+    cdef int64_t now = now_ns()
+    s.rung.exchange(0)
+    s.alarm = 0               # nobody will come for it any more: sock_leave sees to what is wanted
+    if s.host.alarm == 0 or s.host.alarm > now or s.closing.load():
+        return
+    s.host.alarm = 0
+    s.ops.alarm(s.pattern, now)
+    s.alarmed = True
 
 
 # -- events ----------------------------------------------------------------------------------------
@@ -273,8 +346,8 @@ cdef void sock_event(Pipe* pipe, uint32_t what) noexcept nogil:
             pipe.ready_next = head
             if s.ready.compare_exchange_weak(head, pipe):
                 break
-    # the pipe may be gone from here on
-    if (what & (EVENT_ATTACH | EVENT_TERM) or (what & EVENT_READ and s.flags & PAT_SERVICE)
+    # the pipe may be gone from here on, and an option may be changing the socket's own flags
+    if (what & (EVENT_ATTACH | EVENT_TERM) or (what & EVENT_READ and s.ops.flags & PAT_SERVICE)
             or (what & EVENT_WRITE and s.n_waiting.load())):
         _serve(s)
     sock_changed(s)
@@ -379,9 +452,10 @@ cdef int _route(Sock* s, Msg* parts, size_t n) noexcept nogil:
         return MQ_CLOSED
     if s.n_waiting.load():
         if s.flags & PAT_EXCHANGE:       # a new request supersedes the one nobody has taken yet
-            if s.strict:
-                return MQ_STATE
-            forget_waiting(s, DROP_CANCELLED)
+            if waits_of(s, parts[0].peer):
+                if s.strict:
+                    return MQ_STATE
+                forget_waiting_of(s, parts[0].peer, DROP_CANCELLED)
         else:
             pump(s)
             if s.n_waiting.load():
@@ -516,7 +590,8 @@ cdef int _recv(Sock* s, MsgVec* out) noexcept nogil:
     rc = s.ops.recv(s.pattern, out)
     if rc == MQ_OK:
         s.received += 1
-    elif rc == MQ_STATE and s.n_waiting.load() and s.flags & PAT_EXCHANGE:
+    elif (rc == MQ_STATE and s.n_waiting.load() and s.flags & PAT_EXCHANGE
+            and waits_of(s, s.pattern.context)):
         rc = MQ_AGAIN         # the request still waits for its first peer
     if s.hung != NULL:
         reap(s)
@@ -559,6 +634,20 @@ cdef int sock_recv(Sock* s, MsgVec* out) noexcept nogil:
     return rc
 
 
+cdef int sock_recv_as(Sock* s, uint32_t context, MsgVec* out) noexcept nogil:
+    cdef bint unled
+    cdef int rc
+    sock_enter(s)
+    s.pattern.context = context
+    rc = _recv(s, out)
+    s.pattern.context = 0
+    unled = rc == MQ_OK and _unled(s, 1)
+    sock_leave(s, rc != MQ_OK)
+    if unled:
+        _watch_beside(s)
+    return rc
+
+
 cdef int sock_recv_many(Sock* s, MsgVec* out, size_t max, int64_t max_bytes,
                         size_t* count) noexcept nogil:
     cdef int rc = MQ_OK
@@ -585,24 +674,65 @@ cdef int sock_recv_many(Sock* s, MsgVec* out, size_t max, int64_t max_bytes,
 
 # -- the rest of the pattern's face ----------------------------------------------------------------
 
-cdef int sock_subscribe(Sock* s, const uint8_t* topic, size_t size, int on) noexcept nogil:
+cdef int sock_subscribe(Sock* s, uint32_t context, const uint8_t* topic, size_t size,
+                        int on) noexcept nogil:
     cdef int rc = MQ_UNSUPPORTED
     sock_enter(s)
     if s.closing.load():
         rc = MQ_CLOSED
     elif s.ops.subscribe != NULL:
+        s.pattern.context = context
         rc = s.ops.subscribe(s.pattern, topic, size, on)
+        s.pattern.context = 0
     sock_leave(s, True)
     return rc
 
 
-cdef void sock_abandon(Sock* s) noexcept nogil:
+cdef void sock_abandon(Sock* s, uint32_t context) noexcept nogil:
     sock_enter(s)
     if s.flags & PAT_EXCHANGE and s.n_waiting.load():
-        forget_waiting(s, DROP_CANCELLED)
+        forget_waiting_of(s, context, DROP_CANCELLED)
     if s.ops.abandon != NULL:
+        s.pattern.context = context
         s.ops.abandon(s.pattern)
+        s.pattern.context = 0
     sock_leave(s, True)
+
+
+cdef int sock_open_context(Sock* s, uint32_t* context) noexcept nogil:
+    cdef int rc = MQ_UNSUPPORTED
+    sock_enter(s)
+    if s.closing.load():
+        rc = MQ_CLOSED
+    elif s.ops.context != NULL:
+        s.contexts += 1
+        context[0] = s.contexts
+        rc = s.ops.context(s.pattern, context[0], True)
+    sock_leave(s, True)
+    return rc
+
+
+cdef void sock_close_context(Sock* s, uint32_t context) noexcept nogil:
+    sock_enter(s)
+    if s.n_waiting.load():
+        forget_waiting_of(s, context, DROP_CANCELLED)
+    s.ops.context(s.pattern, context, False)
+    if s.hung != NULL:
+        reap(s)
+    sock_leave(s, True)
+    sock_changed(s)           # whoever waits on its behalf looks
+
+
+cdef int64_t sock_query_as(Sock* s, uint32_t context, uint32_t what) noexcept nogil:
+    cdef int64_t answer
+    sock_enter(s)
+    s.pattern.context = context
+    answer = s.ops.query(s.pattern, what, NULL, 0)
+    s.pattern.context = 0
+    if s.hung != NULL:
+        reap(s)
+    sock_leave(s, True)
+    return answer
 
 
 cdef int64_t sock_query(Sock* s, uint32_t what, const uint8_t* data, size_t size) noexcept nogil:
@@ -622,7 +752,10 @@ cdef bint sock_close_input(Sock* s) noexcept nogil:
     if not s.closing.compare_exchange_strong(open_, CLOSING_INPUT):
         return False
     sock_enter(s)
+    s.host.closing = 1
     sock_leave(s, True)
+    if s.ops.alarm != NULL and _hold_alarm(s):
+        io_post(s.plane.ios[0], &s.alarm_task)
     sock_changed(s)
     watch_hurry(s)
     return True
@@ -636,6 +769,10 @@ cdef void sock_drop_all(Sock* s) noexcept nogil:
     s.closing.store(CLOSING_ALL)
     forget_waiting(s, DROP_CLOSED)
     pipe = s.all
+    while pipe != NULL:
+        pipe.far_ops.close(pipe.far)
+        pipe = pipe.all_next
+    pipe = s.held
     while pipe != NULL:
         pipe.far_ops.close(pipe.far)
         pipe = pipe.all_next

@@ -79,6 +79,8 @@ PATTERN_FLAGS: tuple[tuple[int, str, str], ...] = (
     (512, "exclusive", "has one peer at most and refuses a second one"),
     (1024, "addresses", "a message goes to the peer that send_to(), or its first part, names"),
     (2048, "groups", "a message is one part, sent to a group"),
+    (4096, "words", "a message is an envelope, an empty part, and a body"),
+    (8192, "hops", "a message counts the links that it has passed"),
 )
 
 

@@ -9,11 +9,12 @@ DROP_REASONS: tuple[tuple[str, str], ...] = (
     ("half_written", "the connection broke in the middle of it"),
     ("closed", "our socket closed and its linger ended"),
     ("conflated", "a newer message replaced it"),
-    ("late_answer", "an answer to an abandoned request"),
+    ("late_answer", "an answer to a request or a survey that is over"),
     ("unexpected", "the pattern has no use for it (data sent to a PUSH or a PUB)"),
     ("malformed", "it lacks the envelope or the group that the pattern needs"),
     ("unsubscribed", "it arrived, but its topic is no longer wanted"),
     ("cancelled", "the sender withdrew it before it was written"),
     ("hop_limit", "it passed more devices than max_hops allows"),
     ("unsendable", "the transport can never carry it (larger than a datagram, say)"),
+    ("untranslatable", "the peer's wire has no way to say it (an envelope of ZMTP over SP)"),
 )

@@ -20,6 +20,12 @@ session can stay what it is, a Python object: each call then takes the GIL, whic
 wait for a busy Python program; it can hand over a native form (`native()`, see filter_ops.pxd); or
 it can step out of the way (`transparent`).
 
+`options` holds, besides the options by name, facts about the socket that no option can hide: those
+keys have a dot. "pattern.zmtp" is the pattern's name on ZMTP ("PUSH"), "" if it has none;
+"pattern.sp" its protocol's number on SP (spi/sp.py), -1 if it has none. A filter that carries one
+wire only, or must name it in its handshake, looks there and at the option `wire` ("zmtp", "sp" or
+None).
+
 Errors: AddressError (position within `address`), OptionError and UsageError from split and check;
 `Refused` from the session: the peer did what the filter forbids, or does not speak it. Its text
 ends up in events() and in the peer's HandshakeFailed, so it says what was found and what to do.
@@ -59,7 +65,8 @@ class FilterSession:
     #: the peer says so whenever it ends (as TLS does): a connection that ends without was cut off
     ends: bool = False
     #: wire format that this filter carries, "" for whatever the socket speaks as on a bare stream;
-    #: "zws": ZMTP over WebSocket messages (RFC 45). Only the outermost filter may set it
+    #: "zws": ZMTP over WebSocket messages (RFC 45); "sp-ws": SP over them. Only the outermost
+    #: filter may set it
     codec: str = ""
 
     def __init__(self) -> None:

@@ -12,5 +12,5 @@ from mqcore.base.message cimport (
 from mqcore.base.slab cimport Owner, Pool
 from mqcore.base.status cimport (
     MQ_AGAIN, MQ_CLOSED, MQ_DROPPED, MQ_FULL, MQ_GONE, MQ_INVALID, MQ_NO_PEER, MQ_NOMEM, MQ_OK,
-    MQ_STATE, MQ_UNSUPPORTED,
+    MQ_OVER, MQ_STATE, MQ_UNSUPPORTED,
 )

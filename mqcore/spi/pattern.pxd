@@ -43,7 +43,7 @@ from mqcore.base.message cimport Msg, MsgVec
 from mqcore.spi.pipe cimport Host, Pipe
 
 cdef enum:
-    PATTERN_ABI = 1           # of this file, pipe.pxd and base/message.pxd: a change of any layout
+    PATTERN_ABI = 2           # of this file, pipe.pxd and base/message.pxd: a change of any layout
                               # in them is a new number, and plug-ins are compiled again
 
 cdef enum PatternFlag:
@@ -62,7 +62,11 @@ cdef enum PatternFlag:
     PAT_ADDRESSES = 1024      # a message goes to the peer that it names (ROUTER)
     PAT_GROUPS = 2048         # a message is a group and a body (RADIO, DISH): the first of its two
                               # parts is flagged MSG_GROUP; peers want groups, not prefixes
-    PAT_ALL = 4095            # others are refused: this mqcore would not do what they promise
+    PAT_WORDS = 4096          # a message is an envelope, an empty part, and the body (REQ, REP,
+                              # SURVEYOR ..). On SP each part of the envelope is a word: 00 and four
+                              # bytes with a clear top bit a hop, four with a set one the id
+    PAT_HOPS = 8192           # links passed are counted in Msg.hops (PAIR1)
+    PAT_ALL = 16383           # others are refused: this mqcore would not do what they promise
 
 cdef enum PatternEvent:       # for Host.emit
     EV_SUBSCRIBED = 1         # data: topic
@@ -80,13 +84,19 @@ cdef enum PatternQuery:
     Q_CAN_SEND = 2            # 1 if send() would not return MQ_AGAIN now
     Q_CAN_RECV = 3            # 1 if recv() would not return MQ_AGAIN now (exact; may read and drop)
     Q_TOPICS = 4              # SUB: how many distinct topics it holds
+    Q_RESENT = 5              # REQ: how many times a request was sent again
 
 cdef struct Pattern:          # the head of every pattern's state
     const PatternOps* ops
     Host* host                # where drops without a peer and unmatched messages are counted
+    uint32_t context          # on whose behalf recv, subscribe, abandon, query and set_option are
+                              # called: 0 the socket's own, else one that `context` has opened (of
+                              # set_option only what has no row is a context's). A message to
+                              # send carries it in parts[0].peer
 
 cdef struct PatternOps:       # static, read-only, outlives every socket
-    # send_to, subscribe and abandon may be NULL; any other NULL is refused when it is found
+    # send_to, subscribe, abandon, context and alarm may be NULL; any other NULL is refused when it
+    # is found
     uint32_t abi              # PATTERN_ABI
     uint32_t flags            # PatternFlag
     size_t size               # bytes of state; allocated and zeroed by the socket, head filled in
@@ -127,8 +137,8 @@ cdef struct PatternOps:       # static, read-only, outlives every socket
     int (*send)(Pattern* self, Msg* parts, size_t n) noexcept nogil
     # Appends one whole message to out, which owns it then, and counts it (pipe_delivered). MQ_OK;
     # MQ_AGAIN: none now, look again after `readable`; MQ_STATE; MQ_GONE (REQ: the peer that owed
-    # the answer left); MQ_UNSUPPORTED; MQ_NOMEM. Otherwise out is as it was. Envelope parts come
-    # first, flagged MSG_ENVELOPE.
+    # the answer left); MQ_OVER (SURVEYOR: the deadline has passed); MQ_UNSUPPORTED; MQ_NOMEM.
+    # Otherwise out is as it was. Envelope parts come first, flagged MSG_ENVELOPE.
     int (*recv)(Pattern* self, MsgVec* out) noexcept nogil
     # send, to one peer (Pipe.id): REP and RESPONDENT answers (parts start with the envelope that
     # recv gave), ROUTER by peer. MQ_NO_PEER if it is not there. NULL: Message.reply() is refused.
@@ -141,6 +151,13 @@ cdef struct PatternOps:       # static, read-only, outlives every socket
     # PatternQuery, data borrowed; -1: unknown question. Q_CAN_SEND and Q_CAN_RECV must be answered:
     # poll(), fileno() and explain() rest on them.
     int64_t (*query)(Pattern* self, uint32_t what, const uint8_t* data, size_t size) noexcept nogil
+    # on = 1: `number`, never 0 and never used before, is a context from now on: a line of requests
+    # (surveys, subscriptions) of its own over the same peers. 0: it is one no more, what it had
+    # outstanding is given up. MQ_OK, MQ_NOMEM. NULL: the pattern has no contexts.
+    int (*context)(Pattern* self, uint32_t number, bint on) noexcept nogil
+    # The time of host.alarm has come (the socket has cleared it); `now` in monotonic ns. NULL: the
+    # pattern sets none. For what must happen though nobody calls; a little late is possible.
+    void (*alarm)(Pattern* self, int64_t now) noexcept nogil
 
 cdef class PatternPlugin:
     """What the entry-point group `mqcore.protocols` yields. Made by `plugin_new` in Cython.

@@ -41,7 +41,8 @@ cdef enum:  # Drop
     DROP_CANCELLED = 10       # the sender withdrew it (REQ abandoned before it was written)
     DROP_HOPS = 11            # passed more devices than max_hops
     DROP_UNSENDABLE = 12      # the transport can never carry it (larger than a datagram)
-    DROP_REASONS = 13
+    DROP_UNTRANSLATABLE = 13  # the peer's wire has no way to say it
+    DROP_REASONS = 14
 
 cdef enum:
     EV_DROPPED = 3            # a PatternEvent: first of a run of drops; data: one byte, the reason
@@ -109,6 +110,9 @@ cdef struct Pipe:
     # -- facts about the peer, fixed while attached -------------------------------------------
     const uint8_t* routing_id  # as announced by the peer; NULL if it gave none
     uint32_t routing_id_size
+    uint32_t sp               # 1: by nanomsg's protocols: requests are numbered, several parts
+                              # arrive joined, nobody says what he wants
+    uint32_t owed             # requests that it has and has not answered; the pattern's own count
     uint32_t connected        # 1: our connect(), 0: came in through our bind()
     uint32_t unversioned      # 1: one that never says what it wants (ZMTP 1.0 before it has sent
                               # data, and where there is no handshake): it gets everything
@@ -117,8 +121,8 @@ cdef struct Pipe:
     # -- accounting, under the socket lock ------------------------------------------------------
     int64_t offered
     int64_t delivered
-    int64_t out_dropped[13]
-    int64_t in_dropped[13]
+    int64_t out_dropped[14]
+    int64_t in_dropped[14]
     # -- the socket's own -----------------------------------------------------------------------
     const FarOps* far_ops
     void* far                 # engine, or the other socket's Pipe
@@ -138,11 +142,21 @@ cdef struct Host:
     Pool* pool
     Pipe* dirty               # pipes touched since the lock was taken
     int64_t unmatched         # fan-out: messages that no peer wanted
-    int64_t dropped[13]       # counted by the socket, not by a peer
+    int64_t dropped[14]       # counted by the socket, not by a peer
     atomic[uint32_t] watched  # somebody reads events(): emit is worth its cost
+    uint32_t max_hops         # devices that a message may have passed
+    int64_t alarm             # ns: when PatternOps.alarm is wanted, 0: not; host_alarm sets it
     uint32_t pumping          # what `send` is given waited in the socket: nobody called
+    uint32_t closing          # calls fail from now on: begin nothing new
+    uint32_t without          # flags of PatternOps that an option has switched off, set_option's
     void (*emit)(Host* host, uint32_t what, Pipe* pipe, const uint8_t* data,
                  size_t size) noexcept nogil
+
+
+cdef inline void host_alarm(Host* host, int64_t when) noexcept nogil:
+    """Have the pattern's `alarm` called then, or earlier if it was wanted earlier."""
+    if host.alarm == 0 or when < host.alarm:
+        host.alarm = when
 
 
 cdef inline void pipe_touch(Pipe* p, uint32_t what) noexcept nogil:

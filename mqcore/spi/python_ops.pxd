@@ -47,4 +47,15 @@ cdef struct PyState:
     Msg** seen                # parts of the message that `accept` looks at
     size_t cap_seen
 
+cdef struct Inside:           # one operation that runs Python
+    void* before
+    PyObject* kind
+    PyObject* value
+    PyObject* trace
+
+# Around every operation that runs Python, with the GIL: `owner` is whose it is (op_begin).
+cdef void enter(Inside* inside, void* owner)
+cdef void leave(Inside* inside)
+cdef str described(object error, str where)    # for EV_FAILED: what was raised, and where
+
 cdef PatternPlugin plugin_of(cls)

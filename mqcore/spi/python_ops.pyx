@@ -396,6 +396,8 @@ cdef class Runner:
         value = {"bool": bool(number), "bytes": raw, "seconds": number / 1e9}.get(row[1], number)
         if row[1] == "text":
             value = raw.decode()
+        if number == -1 and row[1] in ("bool", "seconds"):
+            value = None
         self.me.set_option(option, value)
         return MQ_OK
 
@@ -431,19 +433,13 @@ cdef str described(object error, str where):
 
 # -- taking the GIL --------------------------------------------------------------------------------
 
-cdef struct Inside:           # one operation that runs Python
-    void* before
-    PyObject* kind
-    PyObject* value
-    PyObject* trace
-
 cdef atomic[int] RUNNING      # operations, of all sockets
 cdef atomic[int] COLLECTING   # cyclic collection was on when the first of them began
 
 
-cdef void enter(Inside* inside, PyState* st):
+cdef void enter(Inside* inside, void* owner):
     PyErr_Fetch(&inside.kind, &inside.value, &inside.trace)
-    inside.before = op_begin(st)
+    inside.before = op_begin(owner)
     if RUNNING.fetch_add(1) == 0:
         COLLECTING.store(PyGC_Disable())
 

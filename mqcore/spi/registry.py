@@ -1,9 +1,10 @@
 """Finds transports by URL scheme and patterns by name, through entry points.
 
-The groups are `mqcore.transports`, `mqcore.filters`, `mqcore.resolvers` and `mqcore.protocols`;
-the built-in ones take the same road. A plug-in is imported when its name is first used, once. A bad
-one (does not import, lacks an attribute, was made for another ABI, claims a taken name) is refused
-with a PluginError that names its distribution and the remedy, and harms no other.
+The groups are `mqcore.transports`, `mqcore.filters`, `mqcore.resolvers`, `mqcore.protocols` and
+`mqcore.strategies`; the built-in ones take the same road. A plug-in is imported when its name is
+first used, once. A bad one (does not import, lacks an attribute, was made for another ABI, claims a
+taken name) is refused with a PluginError that names its distribution and the remedy, and harms no
+other.
 
 No lock is held while a plug-in is imported (importing has locks of its own): two threads may both
 look, and both get what was stored first.
@@ -13,20 +14,30 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from mqcore.errors import AddressError, Error, PluginError, UnknownTransport, UsageError
+from mqcore.errors import (
+    AddressError,
+    Error,
+    OptionError,
+    PluginError,
+    UnknownTransport,
+    UsageError,
+)
 from mqcore.options import CORE, Option, rows_of
 from mqcore.spi.capability import declared_gaps, unavailable
 from mqcore.spi.filter import FILTER_ABI
 from mqcore.spi.resolver import REFRESH, RESOLVER_ABI
 from mqcore.spi.transport import KINDS, TRANSPORT_ABI
 
-PATTERN_ABI = 1  # of spi/pattern.pxd; a test compares them
+PATTERN_ABI = 2  # of spi/pattern.pxd; a test compares them
 PYTHON_PATTERN_ABI = 1  # of spi/python_pattern.py; a test compares them
+STRATEGY_ABI = 1  # of spi/strategy.pxd; a test compares them
+PYTHON_STRATEGY_ABI = 1  # of spi/python_strategy.py; a test compares them
 
 STREAM = ("resolve", "may_block", "check", "adopt", "listen", "connect", "finish", "tune", "names",
           "pid")
@@ -37,8 +48,6 @@ WANTED = {  # kind of transport: what it must have besides a scheme
     "inproc": ("check",),
 }
 RESOLVER = ("scheme", "check", "may_block", "look_up", "watch")
-
-
 NO_GAPS: Mapping[str, str] = MappingProxyType({})
 
 # what the import of an extension says that was compiled against other declarations
@@ -48,7 +57,7 @@ FOREIGN = ("binary incompatibility", "wrong signature", "does not export expecte
 class PluginInfo(NamedTuple):
     """One line of `mq info`. `refused` is the reason, "" for a plug-in that works."""
 
-    kind: str  # "transport", "filter", "resolver" or "pattern"
+    kind: str  # "transport", "filter", "resolver", "pattern" or "strategy"
     name: str
     distribution: str
     version: str
@@ -120,6 +129,21 @@ class Registry:
         if isinstance(result, _Refusal):
             raise result.error()
         return result
+
+    def direct(self, place: str) -> Any:
+        """The plug-in at "package.module:Name", which no entry point needs to name. Only what
+        works is remembered."""
+        if place in self._loaded:
+            return self._loaded[place]
+        module, _, name = place.partition(":")
+        if not all(part.isidentifier() for part in f"{module}.{name}".split(".")):
+            raise OptionError(f"{place!r} names no {self.kind}",
+                              hint='write it as "package.module:Name"')
+        result = self._load(place, [_Found(place, place, module.partition(".")[0], "",
+                                           lambda: _attribute(module, name))])
+        if isinstance(result, _Refusal):
+            raise result.error()
+        return self._loaded.setdefault(place, result)
 
     def options(self, name: str) -> tuple[Option, ...]:
         """The plug-in's own option rows."""
@@ -229,8 +253,9 @@ class Registry:
 
     def _judge(self, name: str, who: str, distribution: str, plugin: Any) -> Any:
         own_abi = self.abi
-        if self.kind == "pattern" and isinstance(plugin, type):
-            own_abi = PYTHON_PATTERN_ABI
+        if isinstance(plugin, type):
+            own_abi = {"pattern": PYTHON_PATTERN_ABI,
+                       "strategy": PYTHON_STRATEGY_ABI}.get(self.kind, own_abi)
         abi = getattr(plugin, "abi", None)
         if abi is None:
             return self._refuse(name, who, "has no attribute 'abi'",
@@ -239,19 +264,19 @@ class Registry:
             newer = isinstance(abi, int) and abi > own_abi
             return self._refuse(name, who, f"was made for ABI {abi!r}, this mqcore has {own_abi}",
                                 "update mqcore" if newer else _rebuild(distribution))
-        if self.kind == "pattern":
+        if self.kind in MADE:
             try:
-                plugin = _as_pattern(plugin)
+                plugin = MADE[self.kind](plugin)
             except Exception as cause:
-                return self._refuse(name, who, f"is no pattern ({cause})", f"update {distribution}",
-                                    cause)
+                return self._refuse(name, who, f"is no {self.kind} ({cause})",
+                                    f"update {distribution}", cause)
         missing = [a for a in self._wanted(plugin) if not hasattr(plugin, a)]
         if missing:
             return self._refuse(name, who, f"lacks {', '.join(missing)}", f"update {distribution}")
         own = plugin.scheme if self.kind in ("transport", "resolver") else plugin.name
-        if own != name:
+        if own != name and ":" not in name:
             return self._refuse(name, who, f"calls itself {own!r}", f"update {distribution}")
-        faults = plugin.faults() if self.kind == "pattern" else []
+        faults = plugin.faults() if self.kind in MADE else []
         if faults:
             return self._refuse(name, who, "; it ".join(faults), f"update {distribution}")
         try:
@@ -264,7 +289,7 @@ class Registry:
         return plugin
 
     def _wanted(self, plugin: Any) -> tuple[str, ...]:
-        if self.kind == "pattern":
+        if self.kind in MADE:
             return ()
         if self.kind == "resolver":
             return RESOLVER
@@ -295,6 +320,10 @@ class Registry:
         return (*rows, REFRESH) if self.kind == "resolver" else rows
 
 
+def _attribute(module: str, name: str) -> Any:
+    return functools.reduce(getattr, name.split("."), importlib.import_module(module))
+
+
 def _as_pattern(plugin: Any) -> Any:
     """A PatternPlugin, or a class that is made one."""
     if isinstance(plugin, type):
@@ -307,6 +336,17 @@ def _as_pattern(plugin: Any) -> Any:
         raise TypeError("neither a class derived from mqcore.spi.python_pattern.Pattern nor made "
                         "by plugin_new()")
     return plugin
+
+
+def _as_strategy(plugin: Any) -> Any:
+    """A StrategyPlugin, or a class that is made one."""
+    from mqcore.spi.strategy import plugin as made_of
+
+    return made_of(plugin)
+
+
+# kinds that are one ops table, or a Python class that is made one
+MADE: Mapping[str, Any] = MappingProxyType({"pattern": _as_pattern, "strategy": _as_strategy})
 
 
 def _rebuild(distribution: str) -> str:
@@ -334,6 +374,7 @@ _transports = Registry("transport", "mqcore.transports", TRANSPORT_ABI, _link_cl
 _resolvers = Registry("resolver", "mqcore.resolvers", RESOLVER_ABI, _link_claims)
 _filters = Registry("filter", "mqcore.filters", FILTER_ABI, _link_claims)
 _patterns = Registry("pattern", "mqcore.protocols", PATTERN_ABI)
+_strategies = Registry("strategy", "mqcore.strategies", STRATEGY_ABI)
 _transports.rival, _resolvers.rival = _resolvers, _transports
 
 
@@ -376,6 +417,18 @@ def pattern(name: str) -> Any:
                          hint=f"installed: {', '.join(known)}") from None
 
 
+def strategy(name: str) -> Any:
+    """The strategy of this name ("two_choices"), or, imported now, of this place
+    ("package.module:Name")."""
+    try:
+        return _strategies.direct(name) if ":" in name else _strategies.find(name)
+    except KeyError:
+        known = _strategies.known()
+        raise OptionError(f"no strategy {name!r} is installed",
+                          hint=f"installed: {', '.join(known)}; or name a class as "
+                               '"package.module:Name"') from None
+
+
 def kind_of(name: str) -> str:
     """What a pattern of this name is to its peers: its Socket-Type. One that is not installed, or
     is refused, goes by its name in upper case."""
@@ -415,8 +468,8 @@ def all_options() -> tuple[Option, ...]:
 
 
 def lend(kind: str, plugin: Any, who: str) -> contextlib.AbstractContextManager[None]:
-    """For tests: install a "transport", "filter", "resolver" or "pattern" for a while."""
-    groups = {g.kind: g for g in (_transports, _filters, _resolvers, _patterns)}
+    """For tests: install a plug-in of one of the five kinds for a while."""
+    groups = {g.kind: g for g in (_transports, _filters, _resolvers, _patterns, _strategies)}
     return groups[kind].lend(plugin, who)
 
 
@@ -438,3 +491,8 @@ def resolvers() -> list[PluginInfo]:
 def patterns() -> list[PluginInfo]:
     """What is installed and what was refused, for `mq info`."""
     return _patterns.infos()
+
+
+def strategies() -> list[PluginInfo]:
+    """What is installed and what was refused, for `mq info`."""
+    return _strategies.infos()

@@ -1,15 +1,16 @@
 """A sink: where a device's messages end up. A socket is one, a journal's writer another.
 
-The device calls it on its own thread, without the GIL and without any lock. A sink that cannot take
-a message now says so and later calls `Sink.ready`, from any thread.
+The device calls it on its own thread, without the GIL and without any lock, and asks again when
+one could not take a message. What Python hands to a device is an object whose `_mq_sink()` gives a
+capsule named "mqcore.sink" with a `Sink*` in it, valid as long as the object lives.
 """
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
-from mqcore.base.message cimport MsgVec
+from mqcore.base.message cimport Msg, MsgVec
 
 cdef enum:
-    SINK_ABI = 1
+    SINK_ABI = 2
 
 cdef struct SinkOps:
     uint32_t abi
@@ -24,6 +25,15 @@ cdef struct SinkOps:
     # Everything up to the n-th message taken is durable (a socket: written to the kernel). May be
     # NULL.
     int64_t (*durable)(void* self) noexcept nogil
+    # -- NULL for a socket ---------------------------------------------------------------------
+    # Take one message, parts[0..n), and say where it is, durable or not yet. MQ_OK: the parts are
+    # closed; MQ_FULL: not now; MQ_INVALID: never.
+    int (*place)(void* self, Msg* parts, size_t n, int64_t* offset,
+                 uint32_t* partition) noexcept nogil
+    # Make all that was taken durable; 0 or an errno. May block for long.
+    int (*commit)(void* self) noexcept nogil
+    # The errno for which nothing can be taken until somebody helps (disk full); 0: none.
+    int (*error)(void* self) noexcept nogil
 
 cdef struct Sink:
     const SinkOps* ops

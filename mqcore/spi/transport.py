@@ -69,6 +69,8 @@ class StreamTransport:
     #: reason: names of spi/capability.py, where the conformance suite takes its tests from
     capabilities: ClassVar[frozenset[str]] = frozenset()
     gaps: ClassVar[Mapping[str, str]] = {}
+    #: how SP frames messages on it: "" as over tcp, "-ipc" with a byte in front
+    framing: ClassVar[str] = ""
     #: rows of its own options: (name, type, default, doc); types: options.PLUGIN_TYPES
     options: ClassVar[tuple[tuple[str, str, Any, str], ...]] = ()
 

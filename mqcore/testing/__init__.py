@@ -4,6 +4,7 @@
     TransportSuite, FilterSuite, PatternSuite
                                    classes of tests; a plug-in's author subclasses them
     ScriptedTransport, Link, ...   a stream transport that follows a script (scripted.py)
+    SlowLink                       a relay that is slow, stalls and breaks (delay.py)
     ManualClock                    stands still until a test moves it (clock.py)
     installed(kind, plugin)        a plug-in without a distribution, while a test lasts
     leaks()                        what is alive though nothing owns it
@@ -23,7 +24,7 @@ _WHERE = {  # imported when first asked for: the suites need pytest, which leaks
     "PatternSuite": "pattern_suite", "needs": "suite",
     "ScriptedTransport": "scripted", "Link": "scripted", "Pass": "scripted", "Stall": "scripted",
     "Shut": "scripted", "Reset": "scripted", "Fails": "scripted", "Hangs": "scripted",
-    "refused": "scripted", "ManualClock": "clock", "until": "watch",
+    "refused": "scripted", "ManualClock": "clock", "until": "watch", "SlowLink": "delay",
 }
 __all__ = ["installed", "leaks", *_WHERE]  # noqa: F822
 
@@ -36,9 +37,9 @@ def __getattr__(name: str) -> Any:
 
 
 def installed(kind: str, plugin: Any) -> contextlib.AbstractContextManager[None]:
-    """A "transport", "filter", "resolver" or "pattern" that no distribution brings, installed as
-    long as the context lasts. It is judged like any other: PluginError if it is refused, or if its
-    name is taken."""
+    """A "transport", "filter", "resolver", "pattern" or "strategy" that no distribution brings,
+    installed as long as the context lasts. It is judged like any other: PluginError if it is
+    refused, or if its name is taken."""
     from mqcore.spi import registry
 
     return registry.lend(kind, plugin, "a test")

@@ -89,7 +89,7 @@ class Churn:
         if "sends" not in self.suite.has(sock.pattern):
             return
         number = self.sent[who]
-        if "groups" in self.has:
+        if self.suite.alone:
             parts = 1
         try:
             if "addresses" in self.suite.has(sock.pattern):

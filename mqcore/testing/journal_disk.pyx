@@ -3,6 +3,7 @@
 Also drives the writer's sink with message handles, as a device does, for tests and benchmarks.
 """
 
+from cpython.pycapsule cimport PyCapsule_GetPointer
 from libc cimport errno as system
 from libc.stddef cimport size_t
 from libc.stdint cimport int64_t, uint8_t
@@ -162,9 +163,10 @@ cdef class Handles:
                     self.v.at[self.v.n].flags |= MSG_MORE
                 self.v.n += 1
 
-    def give(self, WriterCore writer) -> tuple:
+    def give(self, writer) -> tuple:
         """(status, parts taken); those are gone from here."""
-        cdef Sink sink = writer.sink()
+        capsule = writer._mq_sink()
+        cdef Sink sink = (<Sink*> PyCapsule_GetPointer(capsule, "mqcore.sink"))[0]
         cdef size_t done = 0, i
         cdef int rc
         with nogil:

@@ -6,6 +6,8 @@
     bench.recv()                      # [b"topic", b"body"], or a Status
     bench.send(b"x")                  # Status.OK
     far.take()                        # [b"x"]: what the pattern wrote to that peer, or None
+    bench.open(1)                     # a context; send(.., context=1), recv(context=1), ...
+    bench.alarm()                     # the time that the pattern wants to be called at; ring(at)
     bench.check()                     # the accounting laws
     bench.close()                     # all peers gone; raises if a body is still held
 
@@ -26,7 +28,7 @@ from mqcore.base.message cimport (
 from mqcore.base.slab cimport Pool, pool_free, pool_new
 from mqcore.base.status cimport (
     MQ_AGAIN, MQ_DROPPED, MQ_FAILED, MQ_FULL, MQ_GONE, MQ_INVALID, MQ_NO_PEER, MQ_NOMEM, MQ_OK,
-    MQ_STATE, MQ_UNSUPPORTED,
+    MQ_OVER, MQ_STATE, MQ_UNSUPPORTED,
 )
 from mqcore.base.ypipe cimport ypipe_fini, ypipe_flush, ypipe_init
 from mqcore.base.yqueue cimport Chunk, chunk_slots
@@ -34,7 +36,7 @@ from mqcore.spi.drop import DROP_REASONS
 from mqcore.spi.pattern cimport (
     EV_FAILED, EV_FAILED_BACK, EV_FAILED_OVER, EV_REFUSED, EV_SUBSCRIBED, EV_TOO_SLOW,
     EV_UNSUBSCRIBED, Pattern, PatternOps, PatternPlugin, Q_CAN_RECV, Q_CAN_SEND, Q_SUBSCRIBERS,
-    Q_TOPICS, op_raise, plugin_new,
+    Q_RESENT, Q_TOPICS, op_raise, plugin_new,
 )
 from mqcore.spi.pipe cimport (
     DIRTY_OUT, DIRTY_RESET, DROP_CONFLATED, DROP_REASONS as N_REASONS, EV_DROPPED, Host, Lane, Pipe,
@@ -54,6 +56,7 @@ class Status(IntEnum):
     GONE = MQ_GONE
     FULL = MQ_FULL
     FAILED = MQ_FAILED
+    OVER = MQ_OVER
 
 
 class Event(IntEnum):
@@ -76,7 +79,7 @@ class Refused(Exception):
 
 
 QUERIES = {"subscribers": Q_SUBSCRIBERS, "can_send": Q_CAN_SEND, "can_recv": Q_CAN_RECV,
-           "topics": Q_TOPICS}
+           "topics": Q_TOPICS, "resent": Q_RESENT}
 NO_LIMIT = 0x7fffffffffffffff
 
 
@@ -162,12 +165,13 @@ cdef class Far:
     cdef readonly int resets              # how often the pattern wanted the link reopened
     cdef readonly int64_t sent            # application messages put in
     cdef readonly int64_t taken           # application messages taken out
+    cdef readonly int hops                # of the last one
     cdef readonly bint hung_up
     cdef bint to_read, to_write
 
-    def put(self, *parts, int control=0):
+    def put(self, *parts, int control=0, int hops=0):
         """The peer sends a message, `control` among its first part's flags; True if its lane had
-        room (it goes in anyway)."""
+        room (it goes in anyway). `hops`: links it has passed."""
         cdef MsgVec v
         cdef bint room, awake, replaced = False
         cdef Lane* lane = self._pipe().inn
@@ -175,6 +179,7 @@ cdef class Far:
         fill(&v, parts, (<Bench> self.bench).pool)
         if control:
             v.at[0].flags |= control
+        v.at[0].hops = hops
         room = lane_room(lane, parts_size(v.at, v.n))
         if lane.conflate:
             lane_write_latest(lane, v.at, &replaced)
@@ -208,6 +213,7 @@ cdef class Far:
         if not lane_read(lane, &m):
             self._show(lane)
             return None
+        self.hops = m.hops
         while True:
             more = m.flags & MSG_MORE
             parts.append((msg_data(&m)[:msg_size(&m)], m.flags))
@@ -272,6 +278,10 @@ cdef class Far:
         return self.pipe != NULL
 
     @property
+    def owed(self):
+        return self._pipe().owed
+
+    @property
     def offered(self):
         return self._pipe().offered
 
@@ -333,17 +343,19 @@ cdef class Bench:
     cdef readonly PatternPlugin plugin
     cdef readonly dict fars               # by id, attached ones
     cdef readonly int peer                # id in the parts of the last recv()
+    cdef readonly int hops                # links that the last recv()'s message has passed
     cdef int last_id
     cdef public bint quiet                # hold readable and writable back until wake()
     cdef bint settling
 
-    def __init__(self, PatternPlugin plugin, *, bint watched=True, **options):
+    def __init__(self, PatternPlugin plugin, *, bint watched=True, int max_hops=8, **options):
         self.plugin = plugin
         self.fars = {}
         self.pool = pool_new()
         self.host.host.pool = self.pool
         self.host.host.emit = bench_emit
         self.host.host.watched.store(watched)
+        self.host.host.max_hops = max_hops
         self.self_ = <Pattern*> calloc(1, plugin.ops.size)
         self.self_.ops = plugin.ops
         self.self_.host = &self.host.host
@@ -403,8 +415,10 @@ cdef class Bench:
         return Status(self.self_.ops.set_option(self.self_, key, number, as_data(data), len(data)))
 
     def attach(self, routing_id=None, *, int prio=8, bint connected=False, bint unversioned=False,
-               hwm=1000, hwm_bytes=None, bint conflate=False, conflate_in=None):
+               bint sp=False, hwm=1000, hwm_bytes=None, hwm_in=None, bint conflate=False,
+               conflate_in=None):
         """A new peer: its far side. `hwm`, `hwm_bytes`: of the lane to it (None: no limit);
+        `hwm_in`: what the lane from it says; a test that puts more in is not held to it;
         `conflate`: both lanes, unless `conflate_in` says otherwise for the one from it."""
         cdef Far far = Far.__new__(Far)
         cdef Pipe* p = <Pipe*> calloc(1, sizeof(Pipe))
@@ -415,10 +429,11 @@ cdef class Bench:
         p.id = self.last_id
         p.host = &self.host.host
         p.out = lane_new(hwm, hwm_bytes, conflate)
-        p.inn = lane_new(None, None, conflate if conflate_in is None else conflate_in)
+        p.inn = lane_new(hwm_in, None, conflate if conflate_in is None else conflate_in)
         p.prio = prio
         p.connected = connected
         p.unversioned = unversioned
+        p.sp = sp
         if routing_id:
             far._routing_id = bytes(routing_id)
             p.routing_id = <const uint8_t*> <char*> far._routing_id
@@ -474,8 +489,30 @@ cdef class Bench:
         self.settle()
         self.quiet = quiet
 
-    def send(self, *parts):
-        return self._send(None, parts)
+    def open(self, uint32_t context):
+        """A context, by a number not used before."""
+        return Status(self.self_.ops.context(self.self_, context, True))
+
+    def shut(self, uint32_t context):
+        """It is one no more."""
+        self.self_.ops.context(self.self_, context, False)
+        self.settle()
+
+    def alarm(self):
+        """When the pattern wants to be called, ns; 0: it does not."""
+        return self.host.host.alarm
+
+    def ring(self, int64_t at=0):
+        """It is that time (0: just what it wanted). The next alarm that it wants."""
+        at = at or self.host.host.alarm
+        self.host.host.alarm = 0
+        self.self_.ops.alarm(self.self_, at)
+        self.settle()
+        return self.host.host.alarm
+
+    def send(self, *parts, uint32_t context=0, int hops=0):
+        """`hops`: links that it has passed, as a device may send it."""
+        return self._send(None, parts, context=context, hops=hops)
 
     def send_to(self, int peer, *parts, size_t envelope=0):
         """`envelope`: so many parts in front are flagged as recv() flagged them."""
@@ -485,7 +522,8 @@ cdef class Bench:
         """The first part is a group."""
         return self._send(None, parts, group=True)
 
-    def _send(self, peer, parts, size_t envelope=0, bint group=False):
+    def _send(self, peer, parts, size_t envelope=0, bint group=False, uint32_t context=0,
+              int hops=0):
         cdef MsgVec v
         cdef int rc
         cdef size_t i
@@ -495,6 +533,8 @@ cdef class Bench:
             v.at[i].flags |= MSG_ENVELOPE
         if group:
             v.at[0].flags |= MSG_GROUP
+        v.at[0].peer = context
+        v.at[0].hops = hops
         flags = [v.at[i].flags for i in range(v.n)]
         if peer is None:
             rc = self.self_.ops.send(self.self_, v.at, v.n)
@@ -512,13 +552,15 @@ cdef class Bench:
             op_raise()        # what the pattern's own Python raised
         return Status(rc)
 
-    def recv_flags(self):
+    def recv_flags(self, uint32_t context=0):
         """The next message as a list of (bytes, flags), or a Status."""
         cdef MsgVec v
         cdef int rc
         cdef size_t i
         memset(&v, 0, sizeof(v))
+        self.self_.context = context
         rc = self.self_.ops.recv(self.self_, &v)
+        self.self_.context = 0
         self.settle()
         try:
             if rc:
@@ -533,35 +575,42 @@ cdef class Bench:
                 if (v.at[i].flags & MSG_MORE != 0) != (i < v.n - 1):
                     raise AssertionError("MSG_MORE is not on all parts but the last")
             self.peer = v.at[v.n - 1].peer
+            self.hops = v.at[0].hops
             return [(msg_data(&v.at[i])[:msg_size(&v.at[i])], v.at[i].flags) for i in range(v.n)]
         finally:
             vec_fini(&v)
 
-    def recv(self):
+    def recv(self, uint32_t context=0):
         """The next message as a list of bytes, or a Status."""
-        got = self.recv_flags()
+        got = self.recv_flags(context)
         return got if isinstance(got, Status) else [body for body, _ in got]
 
-    def recv_all(self):
+    def recv_all(self, uint32_t context=0):
         out = []
-        while not isinstance(got := self.recv(), Status):
+        while not isinstance(got := self.recv(context), Status):
             out.append(got)
         return out
 
-    def subscribe(self, bytes topic, bint on=True):
+    def subscribe(self, bytes topic, bint on=True, *, uint32_t context=0):
+        self.self_.context = context
         rc = Status(self.self_.ops.subscribe(self.self_, as_data(topic), len(topic), on))
+        self.self_.context = 0
         self.settle()
         return rc
 
-    def unsubscribe(self, bytes topic):
-        return self.subscribe(topic, False)
+    def unsubscribe(self, bytes topic, *, uint32_t context=0):
+        return self.subscribe(topic, False, context=context)
 
-    def abandon(self):
+    def abandon(self, uint32_t context=0):
+        self.self_.context = context
         self.self_.ops.abandon(self.self_)
+        self.self_.context = 0
         self.settle()
 
-    def query(self, str what, bytes data=b""):
+    def query(self, str what, bytes data=b"", *, uint32_t context=0):
+        self.self_.context = context
         answer = self.self_.ops.query(self.self_, QUERIES[what], as_data(data), len(data))
+        self.self_.context = 0
         self.settle()
         return answer
 

@@ -11,7 +11,7 @@ from mqcore.base.message cimport (
     MSG_MORE, Msg, msg_close, msg_copy, msg_data, msg_init_copy, vec_push,
 )
 from mqcore.base.slab cimport Pool
-from mqcore.base.status cimport MQ_OK
+from mqcore.base.status cimport MQ_NOMEM, MQ_OK
 from mqcore.wire.codec cimport END_CONTROL, Frame
 from mqcore.wire.mask cimport mask_bytes
 
@@ -38,6 +38,12 @@ cdef int batch_gather(const Batch* b, iovec* out, int cap) noexcept nogil:
         skip = 0
         n += 1
     return n
+
+
+cdef inline size_t _end_of(const Batch* b, uint32_t i) noexcept nogil:
+    """Where a message ends: its bytes so far if it is the one under way."""
+    cdef uint32_t end = b.ends[i] & END_MASK if i < b.n_ends else END_MASK
+    return b.total if end == END_MASK else end
 
 
 cdef inline bint _reached(const Batch* b, uint32_t i) noexcept nogil:
@@ -109,6 +115,7 @@ cdef int _take(
     cdef size_t copied            # of the body at most so much is in buf
     cdef Msg m
     cdef int rc = MQ_OK
+    f.hops = 0
     codec.ops.frame(codec, b.buf + w.at, &f)
     copied = piece_end - w.at - f.header
     more[0] = f.more
@@ -129,10 +136,43 @@ cdef int _take(
     if rc or not wanted:
         return rc
     m.flags = MSG_MORE if more[0] else 0
+    m.hops = f.hops
     rc = vec_push(out, &m)
     if rc:
         msg_close(&m)
     return rc
+
+
+cdef void _skip(const Batch* b, Walk* w, size_t upto) noexcept nogil:
+    """On to the message that begins at `upto`."""
+    cdef size_t step
+    cdef size_t end
+    while w.total < upto:
+        if b.ref_of[w.piece] >= 0:
+            w.total += b.iov[w.piece].iov_len
+            w.piece += 1
+            continue
+        end = <size_t> b.iov[w.piece].iov_base + b.iov[w.piece].iov_len
+        step = min(end - w.at, upto - w.total)
+        w.at += step
+        w.total += step
+        if w.at == end:
+            w.piece += 1
+
+
+cdef int _take_kept(const Batch* b, size_t* kept, uint32_t message, bint wanted,
+                    MsgVec* out) noexcept nogil:
+    """The parts of a message as they were before it was joined; `wanted`: into out."""
+    cdef Msg m
+    while kept[0] < b.kept.n and b.kept.at[kept[0]].peer == message:
+        if wanted:
+            msg_copy(&m, &b.kept.at[kept[0]])
+            m.peer = 0
+            if vec_push(out, &m):
+                msg_close(&m)
+                return MQ_NOMEM
+        kept[0] += 1
+    return MQ_OK
 
 
 cdef int batch_unsent(const Batch* b, const Codec* codec, MsgVec* out) noexcept nogil:
@@ -141,6 +181,7 @@ cdef int batch_unsent(const Batch* b, const Codec* codec, MsgVec* out) noexcept 
     cdef bint begun = codec.mid_batch or b.sent > 0
     cdef bint more = False
     cdef bint wanted
+    cdef size_t kept = 0          # index in kept
     cdef Walk w
     cdef int rc
     w.piece = 0
@@ -149,7 +190,17 @@ cdef int batch_unsent(const Batch* b, const Codec* codec, MsgVec* out) noexcept 
     while w.total < b.total:
         wanted = not begun and not (
             message < b.n_ends and b.ends[message] & <uint32_t> END_CONTROL)
-        rc = _take(b, codec, &w, wanted, &more, out)
+        if kept < b.kept.n and b.kept.at[kept].peer == message:
+            rc = _take_kept(b, &kept, message, wanted, out)
+            more = False
+            _skip(b, &w, _end_of(b, message))
+        elif codec.ops.joins and (message == 0 and codec.mid_batch or message == b.n_ends):
+            # the rest of a message, without a header; or the beginning of one whose first part was
+            # cut in the middle, and is still in the pipe
+            _skip(b, &w, _end_of(b, message))
+            more = False
+        else:
+            rc = _take(b, codec, &w, wanted, &more, out)
         if rc:
             while out.n > before:
                 out.n -= 1

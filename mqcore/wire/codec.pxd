@@ -13,7 +13,7 @@ from libc.stdlib cimport free
 
 from mqcore.base.bytes cimport Bytes
 from mqcore.base.includes cimport iovec
-from mqcore.base.message cimport Msg, msg_close
+from mqcore.base.message cimport Msg, MsgVec, msg_close, vec_clear, vec_fini
 from mqcore.base.slab cimport Landing, Owner, Pool, owner_release
 from mqcore.base.ypipe cimport YPipe
 
@@ -45,6 +45,8 @@ cdef struct Batch:            # what has been encoded and not yet wholly written
     Msg[30] refs              # bodies by reference, released when the batch is wholly sent
     uint32_t n_refs
     uint32_t n_iov
+    MsgVec kept               # parts of messages that travel joined or changed, as they were;
+                              # `peer` holds the message's index in ends
     # Gather list. iov_base of a piece of buf holds its offset in buf, since buf may move while it
     # grows; ref_of[i] is -1 for those, else the index in refs.
     iovec[64] iov
@@ -60,6 +62,9 @@ cdef struct HandshakeConfig:  # what we are; lives as long as the socket, read-o
     const uint8_t* metadata   # further READY properties, already encoded
     size_t metadata_size
     int sp                    # SP protocol number, -1 none
+    int sp_peer               # the only one that may answer, -1 none
+    bint words                # PAT_WORDS: what stands before an empty part are words on SP
+    bint hops                 # PAT_HOPS: a word in front says how many links it has passed
     bint publishes            # PUB, XPUB: an unversioned peer is subscribed to everything
     bint groups               # RADIO, DISH: topics are groups, told by JOIN and LEAVE
 
@@ -81,14 +86,18 @@ cdef struct Codec:
     Bytes ctl                 # bytes to send before the next batch: greeting, READY, PING, PONG.
                               # the engine takes them from the front and empties it
     const char* reason        # why MQ_PROTOCOL
-    char[96] reason_text      # room for a composed reason
+    char[128] reason_text     # room for a composed reason
+    bint either               # it was open whether the peer speaks ZMTP or SP
     uint32_t pings            # PINGs seen, PONGs seen: for heartbeats and round trip times
     uint32_t pongs
+    uint32_t late             # messages that were read and belong to nothing any more,
+    uint32_t untranslated     # and those that cannot be said: whoever counts them sets it to 0
     uint32_t peer_ttl         # milliseconds: the peer wants to be thought dead after that; 0 none
     # -- encoder: encode.pxd
     bint mid_out              # the last part encoded had MORE: the rest is still in the pipe
     bint mid_batch            # the batch begins in the middle of a message
     uint64_t body_out         # body bytes of the message under way
+    uint32_t skipped          # taken from the pipe and in no batch, so far: said by no byte
     bint masks                # `head` gives masks
 
 cdef struct Frame:            # what a header says that lies in a batch
@@ -96,6 +105,7 @@ cdef struct Frame:            # what a header says that lies in a batch
     uint64_t size             # of the body behind it
     uint64_t mask             # the body is XORed with these eight bytes, over and over; 0: not
     bint more
+    uint8_t hops              # Msg.hops of the part
 
 cdef struct Input:            # bytes that the engine has read, in a slab
     Owner* slab               # bodies may be slices of it: the codec retains it for each
@@ -106,6 +116,7 @@ cdef struct Input:            # bytes that the engine has read, in a slab
 cdef struct CodecOps:
     uint32_t abi
     size_t size
+    bint joins                # a message is one frame, however many parts it has
     const char* name          # "zmtp"
     int (*init)(Codec* self) noexcept nogil                     # memory is zeroed, head filled in
     void (*fini)(Codec* self) noexcept nogil
@@ -140,8 +151,9 @@ cdef struct CodecOps:
     # We end the stream in order: append last words to ctl. NULL: the wire has none.
     int (*finish)(Codec* self) noexcept nogil
     # For encode.pyx. Write to at[0..HEAD_MAX) the header of the frame that `part` becomes, and what
-    # stands in front of its body of `size` bytes (a command's name). Returns the length; *mask as
-    # in Frame, for the body.
+    # stands in front of its body of `size` bytes (a command's name, a count of hops). Returns the
+    # length; *mask as in Frame, for the body. Where messages travel joined, the frame of them all:
+    # part is the first one of the body.
     size_t (*head)(Codec* self, uint8_t* at, const Msg* part, size_t size,
                    uint64_t* mask) noexcept nogil
     # For batch.pyx: read a header that `head` wrote.
@@ -153,6 +165,8 @@ cdef inline void batch_reset(Batch* b) noexcept nogil:
     cdef uint32_t i
     for i in range(b.n_refs):
         msg_close(&b.refs[i])
+    if b.kept.n:
+        vec_clear(&b.kept)
     b.len = 0
     b.n_ends = 0
     b.total = 0
@@ -165,6 +179,7 @@ cdef inline void batch_reset(Batch* b) noexcept nogil:
 
 cdef inline void batch_fini(Batch* b) noexcept nogil:
     batch_reset(b)
+    vec_fini(&b.kept)
     free(b.buf)
     free(b.ends)
     b.buf = NULL

@@ -1,4 +1,4 @@
-"""The codecs by name, as filters ask for them and `wire=` will."""
+"""The codecs by name, as filters and `wire=` ask for them."""
 
 from mqcore.wire.codec cimport CodecOps
 

@@ -2,11 +2,14 @@
 
 from libc.string cimport strcmp
 
+from mqcore.wire.either cimport either_ipc_ops, either_ops
+from mqcore.wire.sp cimport sp_ipc_ops, sp_ops
+from mqcore.wire.spws cimport sp_ws_ops
 from mqcore.wire.zmtp cimport zmtp_ops
 from mqcore.wire.zws cimport zws_bare_ops, zws_ops
 
 cdef enum:
-    CODECS = 3
+    CODECS = 8
 
 ctypedef const CodecOps* Ops
 
@@ -14,6 +17,11 @@ cdef Ops[CODECS] _ALL
 _ALL[0] = zmtp_ops()
 _ALL[1] = zws_ops()
 _ALL[2] = zws_bare_ops()
+_ALL[3] = sp_ops()
+_ALL[4] = sp_ipc_ops()
+_ALL[5] = either_ops()
+_ALL[6] = either_ipc_ops()
+_ALL[7] = sp_ws_ops()
 
 
 cdef const CodecOps* codec_find(const char* name) noexcept nogil:

@@ -10,6 +10,7 @@ other. See CodecOps in codec.pxd for the contract.
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 from mqcore.base.message cimport MSG_CONTROL, MSG_INLINE, MSG_INLINE_MAX, MSG_MORE, Msg, msg_size
+from mqcore.base.slab cimport Pool
 from mqcore.base.status cimport MQ_NOMEM, MQ_OK
 from mqcore.base.ypipe cimport YPipe, ypipe_check_read
 from mqcore.base.yqueue cimport yqueue_front, yqueue_pop
@@ -22,6 +23,10 @@ cdef enum:
 
 # Writes the frame of an inline part to at[0..SMALL): header and body. Returns its length.
 ctypedef size_t (*SmallFn)(Codec* codec, uint8_t* at, const Msg* part) noexcept nogil
+# Moves what is left of one message from the pipe into the batch, all but the last handle, which is
+# left for the loop to pop. *size: body bytes moved, whatever it returns. MQ_OK: the message is
+# complete, or codec.skipped counts it; MQ_FULL, MQ_NOMEM.
+ctypedef int (*JoinFn)(Codec* codec, Batch* b, YPipe* src, size_t* size) noexcept nogil
 
 # Whoever holds the engine's lease.
 # Move one part into the batch, of whatever kind. MQ_OK; MQ_FULL, MQ_NOMEM: m is untouched.
@@ -32,6 +37,19 @@ cdef void encode_close_piece(Batch* b) noexcept nogil
 cdef int encode_all(
     Codec* codec, Batch* b, YPipe* src, int64_t* msgs, int64_t* body) noexcept nogil
 cdef int encode_one(Codec* codec, Batch* b, Msg* part, bint* done) noexcept nogil
+# For who joins parts. No room for one more part, or one more message?
+cdef bint encode_full(const Codec* c, const Batch* b, bint by_reference) noexcept nogil
+# Room for `size` bytes in the buffer, and for one more end. MQ_OK, MQ_NOMEM.
+cdef int encode_reserve(Batch* b, size_t size) noexcept nogil
+# Would this part go by reference?
+cdef bint encode_refers(const Codec* codec, const Msg* m) noexcept nogil
+# A body by reference may be others' too: on its way out it is masked into memory of ours, which m
+# holds then. MQ_OK, MQ_NOMEM.
+cdef int encode_masked(Pool* pool, Msg* m, uint64_t mask) noexcept nogil
+# Move a part's body behind what is there, reserved by encode_reserve.
+cdef void encode_body(Batch* b, Msg* m, bint by_reference, uint64_t mask) noexcept nogil
+# The message is complete. flags: its last part's.
+cdef void encode_end(Batch* b, uint8_t flags) noexcept nogil
 
 
 cdef inline void encode_begin(Codec* codec, Batch* b) noexcept nogil:
@@ -40,10 +58,12 @@ cdef inline void encode_begin(Codec* codec, Batch* b) noexcept nogil:
 
 
 cdef inline int encode_loop(Codec* codec, Batch* b, YPipe* src, int64_t* msgs, int64_t* body,
-                            SmallFn small) noexcept nogil:
+                            SmallFn small, uint8_t special, JoinFn join) noexcept nogil:
     """*msgs and *body are set, not added to: what was *completed*, so a message that begins in one
-    batch and ends in the next counts in the next. small NULL: the wire has no short cut."""
+    batch and ends in the next counts in the next. small NULL: the wire has no short cut. special:
+    flags of parts that must not take it. join NULL: parts are frames of their own."""
     cdef uint32_t ended = b.n_ends
+    cdef uint32_t skipped = codec.skipped
     cdef uint32_t n_ends = b.n_ends
     cdef uint64_t bytes_done = 0
     cdef uint64_t bytes_open = codec.body_out
@@ -64,7 +84,7 @@ cdef inline int encode_loop(Codec* codec, Batch* b, YPipe* src, int64_t* msgs, i
     while ypipe_check_read(src):
         m = yqueue_front(&src.q)
         flags = m.flags
-        if m.kind == MSG_INLINE and not flags & MSG_CONTROL and at < edge and n_ends < edge_ends:
+        if m.kind == MSG_INLINE and not flags & special and at < edge and n_ends < edge_ends:
             size = m.size8
             at += small(codec, at, m)
             codec.mid_out = flags & MSG_MORE
@@ -77,7 +97,12 @@ cdef inline int encode_loop(Codec* codec, Batch* b, YPipe* src, int64_t* msgs, i
             b.len += at - start
             b.n_msgs += n_ends - b.n_ends
             b.n_ends = n_ends
-            rc = encode_put(codec, b, m)
+            if join != NULL:
+                rc = join(codec, b, src, &size)
+            else:
+                rc = encode_put(codec, b, m)
+                if rc:
+                    size = 0
             n_ends = b.n_ends
             at = start = b.buf + b.len
             lead = b.total - b.len
@@ -86,6 +111,7 @@ cdef inline int encode_loop(Codec* codec, Batch* b, YPipe* src, int64_t* msgs, i
                 edge = b.buf + min(b.cap - SMALL, <size_t> BATCH_MAX)
             edge_ends = b.cap_ends    # doubles up to BATCH_MSGS, never beyond
             if rc:
+                bytes_open += size
                 break
         bytes_open += size
         if not codec.mid_out:
@@ -98,6 +124,6 @@ cdef inline int encode_loop(Codec* codec, Batch* b, YPipe* src, int64_t* msgs, i
     b.n_ends = n_ends
     encode_close_piece(b)
     codec.body_out = bytes_open
-    msgs[0] = n_ends - ended
+    msgs[0] = n_ends - ended + <uint32_t> (codec.skipped - skipped)
     body[0] = <int64_t> bytes_done
     return MQ_NOMEM if rc == MQ_NOMEM else MQ_OK

@@ -10,7 +10,7 @@ from libc.stdlib cimport realloc
 from mqcore.base.message cimport (
     MSG_REF, msg_close, msg_data, msg_init, msg_init_ref,
 )
-from mqcore.base.slab cimport Owner, Pool, heap_new, owner_data, slab_new
+from mqcore.base.slab cimport Owner, heap_new, owner_data, slab_new
 from mqcore.base.status cimport MQ_FULL
 from mqcore.wire.codec cimport (
     BATCH_FIRST, BATCH_IOV, BATCH_MSGS, BATCH_REFS, BY_REFERENCE, END_CONTROL, HEAD_MAX,
@@ -47,10 +47,10 @@ cdef int _grow_ends(Batch* b) noexcept nogil:
 
 cdef void encode_close_piece(Batch* b) noexcept nogil:
     """Put the bytes of buf that are in no piece yet on the gather list: into its last entry if that
-    is a piece of buf too. A body by reference always has its header, a piece of buf, before it."""
+    is a piece of buf too."""
     cdef size_t covered = 0
     cdef uint32_t last = b.n_iov
-    if last and b.ref_of[last - 1] >= 0:
+    while last and b.ref_of[last - 1] >= 0:
         last -= 1
     if last:
         covered = <size_t> b.iov[last - 1].iov_base + b.iov[last - 1].iov_len
@@ -65,7 +65,7 @@ cdef void encode_close_piece(Batch* b) noexcept nogil:
     b.n_iov += 1
 
 
-cdef bint _full(const Codec* c, Batch* b, bint by_reference) noexcept nogil:
+cdef bint encode_full(const Codec* c, const Batch* b, bint by_reference) noexcept nogil:
     """No room for one more part. One entry of the gather list is kept for the last piece of buf."""
     if by_reference and (b.n_refs == BATCH_REFS or b.n_iov > BATCH_IOV - 3):
         return True
@@ -74,7 +74,7 @@ cdef bint _full(const Codec* c, Batch* b, bint by_reference) noexcept nogil:
     return b.len >= BATCH_MAX or b.n_ends >= BATCH_MSGS or b.total >= END_FAR
 
 
-cdef void _end(Batch* b, uint8_t flags) noexcept nogil:
+cdef void encode_end(Batch* b, uint8_t flags) noexcept nogil:
     cdef uint32_t end = <uint32_t> b.total if b.total < END_FAR else END_FAR
     if flags & MSG_CONTROL:
         end |= <uint32_t> END_CONTROL
@@ -84,8 +84,7 @@ cdef void _end(Batch* b, uint8_t flags) noexcept nogil:
     b.n_ends += 1
 
 
-cdef int _mask_copy(Pool* pool, Msg* m, uint64_t mask) noexcept nogil:
-    """A body by reference may be others' too, so it is masked on its way into memory of ours."""
+cdef int encode_masked(Pool* pool, Msg* m, uint64_t mask) noexcept nogil:
     cdef size_t size = m.u.ref.size
     cdef Owner* owner = slab_new(pool, 2) if size <= SLAB_CAPACITY else heap_new(pool, size)
     if owner == NULL:
@@ -96,25 +95,22 @@ cdef int _mask_copy(Pool* pool, Msg* m, uint64_t mask) noexcept nogil:
     return MQ_OK
 
 
-cdef int encode_put(Codec* codec, Batch* b, Msg* m) noexcept nogil:
-    cdef size_t size = msg_size(m)
+cdef bint encode_refers(const Codec* codec, const Msg* m) noexcept nogil:
     cdef size_t least = MASKED_BY_REFERENCE if codec.masks else BY_REFERENCE
-    cdef bint by_reference = m.kind == MSG_REF and size >= least
-    cdef uint8_t flags = m.flags
-    cdef size_t need = b.len + HEAD_MAX + (0 if by_reference else size)
-    cdef size_t head
-    cdef uint64_t mask = 0
-    if _full(codec, b, by_reference):
-        return MQ_FULL
-    if need > b.cap and _grow(b, need):
+    return m.kind == MSG_REF and m.u.ref.size >= least
+
+
+cdef int encode_reserve(Batch* b, size_t size) noexcept nogil:
+    if b.len + size > b.cap and _grow(b, b.len + size):
         return MQ_NOMEM
     if b.n_ends == b.cap_ends and _grow_ends(b):
         return MQ_NOMEM
-    head = codec.ops.head(codec, b.buf + b.len, m, size, &mask)
+    return MQ_OK
+
+
+cdef void encode_body(Batch* b, Msg* m, bint by_reference, uint64_t mask) noexcept nogil:
+    cdef size_t size = msg_size(m)
     if by_reference:
-        if mask and _mask_copy(codec.pool, m, mask):
-            return MQ_NOMEM
-        b.len += head
         encode_close_piece(b)
         b.iov[b.n_iov].iov_base = m.u.ref.data
         b.iov[b.n_iov].iov_len = size
@@ -123,20 +119,40 @@ cdef int encode_put(Codec* codec, Batch* b, Msg* m) noexcept nogil:
         b.refs[b.n_refs] = m[0]
         b.n_refs += 1
     else:
-        mask_bytes(b.buf + b.len + head, msg_data(m), size, mask)
-        b.len += head + size
+        mask_bytes(b.buf + b.len, msg_data(m), size, mask)
+        b.len += size
         msg_close(m)
     msg_init(m)
-    b.total += head + size
+    b.total += size
+
+
+cdef int encode_put(Codec* codec, Batch* b, Msg* m) noexcept nogil:
+    cdef size_t size = msg_size(m)
+    cdef bint by_reference = encode_refers(codec, m)
+    cdef uint8_t flags = m.flags
+    cdef size_t head
+    cdef uint64_t mask = 0
+    if encode_full(codec, b, by_reference):
+        return MQ_FULL
+    if encode_reserve(b, HEAD_MAX + (0 if by_reference else size)):
+        return MQ_NOMEM
+    head = codec.ops.head(codec, b.buf + b.len, m, size, &mask)
+    if by_reference and mask:
+        if encode_masked(codec.pool, m, mask):
+            return MQ_NOMEM
+        mask = 0
+    b.len += head
+    b.total += head
+    encode_body(b, m, by_reference, mask)
     codec.mid_out = flags & MSG_MORE and not flags & MSG_CONTROL
     if not codec.mid_out:
-        _end(b, flags)
+        encode_end(b, flags)
     return MQ_OK
 
 
 cdef int encode_all(
         Codec* codec, Batch* b, YPipe* src, int64_t* msgs, int64_t* body) noexcept nogil:
-    return encode_loop(codec, b, src, msgs, body, NULL)
+    return encode_loop(codec, b, src, msgs, body, NULL, MSG_CONTROL, NULL)
 
 
 cdef int encode_one(Codec* codec, Batch* b, Msg* part, bint* done) noexcept nogil:

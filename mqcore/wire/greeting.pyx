@@ -21,6 +21,7 @@ from mqcore.wire.ready cimport (
     HANDSHAKE_MAX, check_pattern, printable, ready_append, ready_size, refuse, refuse_with,
     take_ready,
 )
+from mqcore.wire.strangers cimport refuse_stranger
 
 cdef enum:
     STAGE_GREETING = 0
@@ -34,30 +35,6 @@ cdef Text[12] NAMES = [
     "PAIR", "PUB", "SUB", "REQ", "REP", "DEALER", "ROUTER", "PULL", "PUSH", "XPUB", "XSUB",
     "STREAM",
 ]
-cdef Text[11] HTTP = [
-    "GET ", "POST", "HEAD", "PUT ", "DELE", "OPTI", "PATC", "CONN", "TRAC", "PRI ", "HTTP",
-]
-
-
-# -- strangers ------------------------------------------------------------------------------------
-
-cdef int _refuse_junk(Zmtp* z) noexcept nogil:
-    """The first two bytes are no ZMTP. Whose are they?"""
-    cdef size_t i
-    cdef size_t n = z.n_seen if z.n_seen < 4 else 4
-    if (z.seen[0] == 0x16 or z.seen[0] == 0x15) and z.seen[1] == 0x03:
-        return refuse(&z.head, "the peer speaks TLS, not ZMTP: "
-                      "put tls+ before the transport here, or take it off there")
-    for i in range(11):
-        if memcmp(z.seen, HTTP[i], n) == 0:
-            return refuse(&z.head, "the peer speaks HTTP or WebSocket, not ZMTP: "
-                          "for WebSocket put ws+ before the transport here")
-    if memcmp(z.seen, b"SSH-", n) == 0:
-        return refuse(&z.head, "the peer speaks SSH, not ZMTP")
-    if memcmp(z.seen, b"\x28\xb5\x2f\xfd", n) == 0:
-        return refuse(&z.head, "the peer speaks zstd, not ZMTP: "
-                      "put zstd+ before the transport here, or take it off there")
-    return refuse(&z.head, "the peer does not speak ZMTP")
 
 
 # -- what we say ----------------------------------------------------------------------------------
@@ -165,18 +142,23 @@ cdef int _greeting_first(Zmtp* z) noexcept nogil:
         if z.seen[9] & 1:
             return _say(z, 11)
         if z.seen[9]:
-            return _refuse_junk(z)
+            return refuse_stranger(&z.head, z.seen, z.n_seen, "ZMTP")
         return _unversioned(z)
     if n == 1:
         return MQ_OK
     if first == 0:                            # no frame of any version: is it the other wire?
         if memcmp(z.seen, b"\x00SP\x00", n) != 0:
-            return _refuse_junk(z)
+            return refuse_stranger(&z.head, z.seen, z.n_seen, "ZMTP")
         if n == 4:
-            return refuse(&z.head, "the peer speaks SP (nanomsg), which this socket does not")
+            return refuse(
+                &z.head, "the peer speaks SP, but was silent until ZMTP had been spoken here"
+                if z.head.either else
+                "the peer speaks SP (nanomsg), which this socket does not: say wire=\"sp\" here"
+                if z.head.config.sp >= 0 else
+                "the peer speaks SP (nanomsg), which this socket does not")
         return MQ_OK
     if z.seen[1] & 0xfe:                      # flags of its identity frame: only MORE is defined
-        return _refuse_junk(z)
+        return refuse_stranger(&z.head, z.seen, z.n_seen, "ZMTP")
     return _unversioned(z)
 
 

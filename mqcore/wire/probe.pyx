@@ -47,7 +47,8 @@ cdef class Probe:
     """One side of a connection: a codec, its pool, a pipe of outgoing parts and a batch.
 
     pattern: what we are ("PUSH"); number: its number in ZMTP 2.0; peers: accepted types;
-    codec: the wire, "zmtp", "zws" or "zws-bare".
+    codec: the wire, by its name in codecs.pyx; sp and sp_peer: its number and the peer's there;
+    words, hops: what stands in front of a body there.
     """
 
     cdef const CodecOps* ops
@@ -57,11 +58,13 @@ cdef class Probe:
     cdef Batch batch
     cdef HandshakeConfig config
     cdef tuple held               # keeps the config's texts alive
+    cdef readonly list hops       # Msg.hops of the parts that decode or unsent gave last
 
     def __cinit__(self, str pattern="PAIR", tuple peers=("PAIR",), *, int number=0,
                   bytes routing_id=b"", bint announce_id=False, bytes metadata=b"",
                   bint publishes=False, bint groups=False, int64_t max_message_size=-1,
-                  str codec="zmtp"):
+                  str codec="zmtp", int sp=-1, int sp_peer=-1, bint words=False,
+                  bint hops=False):
         name = pattern.encode()
         listed = f" {' '.join(peers)} ".encode()
         self.held = (name, listed, routing_id, metadata)
@@ -75,7 +78,10 @@ cdef class Probe:
         self.config.metadata_size = len(metadata)
         self.config.publishes = publishes
         self.config.groups = groups
-        self.config.sp = -1
+        self.config.sp = sp
+        self.config.sp_peer = sp_peer
+        self.config.words = words
+        self.config.hops = hops
         memset(&self.batch, 0, sizeof(Batch))
         self.ops = codec_find(codec.encode())
         if self.ops == NULL:
@@ -88,12 +94,12 @@ cdef class Probe:
         self.codec.pool = self.pool
         self.codec.config = &self.config
         self.codec.max_message_size = max_message_size
-        if self.ops.init(self.codec):
+        if self.codec.ops.init(self.codec):
             raise MemoryError
 
     def __dealloc__(self):
         if self.codec != NULL:
-            self.ops.fini(self.codec)
+            self.codec.ops.fini(self.codec)
             free(self.codec)
             batch_fini(&self.batch)
             ypipe_fini(&self.pipe)
@@ -125,6 +131,11 @@ cdef class Probe:
         return self.codec.pings, self.codec.pongs, self.codec.peer_ttl
 
     @property
+    def dropped(self) -> tuple:
+        """Answers that came too late, messages that the wire cannot say."""
+        return self.codec.late, self.codec.untranslated
+
+    @property
     def memory(self) -> tuple:
         """Owners in use, their bytes, allocations ever made."""
         return (self.pool.live.load(), self.pool.live_bytes.load(),
@@ -139,14 +150,14 @@ cdef class Probe:
 
     def start(self, bint listening=False) -> bytes:
         """Begin; what the codec says at once."""
-        self._check(self.ops.start(self.codec, listening))
+        self._check(self.codec.ops.start(self.codec, listening))
         return self.control
 
     def feed(self, bytes data) -> tuple:
         """Handshake input: status, bytes used, answer."""
         cdef size_t used = 0
         cdef const uint8_t* at = data
-        rc = self.ops.feed(self.codec, at, len(data), &used)
+        rc = self.codec.ops.feed(self.codec, at, len(data), &used)
         return _STATUS[rc], used, self.control
 
     # -- traffic in -------------------------------------------------------------------------------
@@ -160,6 +171,7 @@ cdef class Probe:
         cdef size_t i
         cdef int rc = MQ_OK
         parts = []
+        self.hops = []
         source.slab = heap_new(self.pool, len(data))
         if out == NULL or source.slab == NULL:
             raise MemoryError
@@ -168,9 +180,10 @@ cdef class Probe:
         source.copy = copy
         memcpy(source.pos, <const uint8_t*> data, len(data))
         while rc == MQ_OK:
-            rc = self.ops.decode(self.codec, &source, out, cap, &n)
+            rc = self.codec.ops.decode(self.codec, &source, out, cap, &n)
             for i in range(n):
                 parts.append((out[i].flags, msg_data(&out[i])[:msg_size(&out[i])]))
+                self.hops.append(out[i].hops)
                 msg_close(&out[i])
         left = source.end - source.pos
         owner_release(source.slab)
@@ -185,7 +198,7 @@ cdef class Probe:
         cdef uint8_t* at = NULL
         cdef size_t room = 0
         cdef uint64_t size = 0
-        self._check(self.ops.direct(self.codec, &at, &room, &size))
+        self._check(self.codec.ops.direct(self.codec, &at, &room, &size))
         return room
 
     def fill(self, bytes data) -> int:
@@ -193,21 +206,22 @@ cdef class Probe:
         cdef uint8_t* at = NULL
         cdef size_t room = 0
         cdef uint64_t size = 0
-        self._check(self.ops.direct(self.codec, &at, &room, &size))
+        self._check(self.codec.ops.direct(self.codec, &at, &room, &size))
         n = min(room, <size_t> len(data))
         if n:
             memcpy(at, <const uint8_t*> data, n)
-            self.ops.filled(self.codec, n)
+            self.codec.ops.filled(self.codec, n)
         return n
 
     # -- traffic out ------------------------------------------------------------------------------
 
-    def put(self, *parts, int flags=0) -> None:
+    def put(self, *parts, int flags=0, int hops=0) -> None:
         """Queue one message, unencoded; flags: SUBSCRIBE or CANCEL."""
         cdef Msg m
         for i, part in enumerate(parts):
             self._check(msg_init_copy(&m, self.pool, part, len(part)))
             m.flags = flags | (MORE if i < len(parts) - 1 else 0)
+            m.hops = hops
             self._check(ypipe_write(&self.pipe, &m, i == len(parts) - 1))
         ypipe_flush(&self.pipe)
 
@@ -226,7 +240,7 @@ cdef class Probe:
         """Move what is queued into the batch: messages completed, and their bytes."""
         cdef int64_t msgs = 0
         cdef int64_t body = 0
-        self._check(self.ops.encode(self.codec, &self.batch, &self.pipe, &msgs, &body))
+        self._check(self.codec.ops.encode(self.codec, &self.batch, &self.pipe, &msgs, &body))
         return msgs, body
 
     def encode_one(self, bytes part, int flags=0) -> bool:
@@ -235,7 +249,7 @@ cdef class Probe:
         cdef bint done = False
         self._check(msg_init_copy(&m, self.pool, part, len(part)))
         m.flags = flags
-        self._check(self.ops.encode_one(self.codec, &self.batch, &m, &done))
+        self._check(self.codec.ops.encode_one(self.codec, &self.batch, &m, &done))
         if not done:
             msg_close(&m)
         return done
@@ -269,6 +283,7 @@ cdef class Probe:
         self._check(batch_unsent(&self.batch, self.codec, &out))
         parts = [(out.at[i].flags, msg_data(&out.at[i])[:msg_size(&out.at[i])])
                  for i in range(out.n)]
+        self.hops = [out.at[i].hops for i in range(out.n)]
         vec_fini(&out)
         return parts
 
@@ -288,13 +303,13 @@ cdef class Probe:
 
     def finish(self) -> bytes:
         """Last words of a stream that we end; empty if the wire has none."""
-        if self.ops.finish != NULL:
-            self._check(self.ops.finish(self.codec))
+        if self.codec.ops.finish != NULL:
+            self._check(self.codec.ops.finish(self.codec))
         return self.control
 
     def ping(self, uint32_t ttl) -> bytes:
         """A PING with a time to live in milliseconds; empty for peers that know none."""
-        self._check(self.ops.ping(self.codec, ttl))
+        self._check(self.codec.ops.ping(self.codec, ttl))
         return self.control
 
     cdef void _send_to(self, uint8_t* at) noexcept:
@@ -330,7 +345,7 @@ cdef class Probe:
                 self.put(body)
             while True:
                 start = now_ns()
-                self.ops.encode(self.codec, &self.batch, &self.pipe, &msgs, &skip)
+                self.codec.ops.encode(self.codec, &self.batch, &self.pipe, &msgs, &skip)
                 spent[0] += now_ns() - start
                 encoded += msgs
                 if self.batch.total == 0:
@@ -345,7 +360,7 @@ cdef class Probe:
                 rc = MQ_OK
                 start = now_ns()
                 while rc == MQ_OK:
-                    rc = self.ops.decode(self.codec, &source, out, 256, &n)
+                    rc = self.codec.ops.decode(self.codec, &source, out, 256, &n)
                     decoded += n
                     for i in range(n):
                         msg_close(&out[i])

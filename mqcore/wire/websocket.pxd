@@ -6,15 +6,20 @@
     +-+-----+-------+-+-------------+---------------------------+----------+---------+
 
 A client masks each frame, a server none; extensions are never agreed on, so reserved bits are 0.
+
+A codec's struct begins with `Ws`, which reads frames, answers control frames, puts fragments
+together and closes; what a message's payload means is the codec's, in `WsOps`. Whoever breaks a
+rule of RFC 6455 is told so in a CLOSE. What a peer masked is unmasked where it lies.
 """
 
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
-from mqcore.base.cursor cimport load_be16, load_be64, store_be64
-from mqcore.wire.codec cimport Codec
-from mqcore.wire.mask cimport mask_at
-from mqcore.wire.ready cimport refuse
+from mqcore.base.cursor cimport store_be64
+from mqcore.base.message cimport Msg
+from mqcore.wire.body cimport Body
+from mqcore.wire.codec cimport Codec, Input
+from mqcore.wire.mask cimport Keys
 
 cdef enum:
     WS_CONTINUATION = 0
@@ -28,6 +33,8 @@ cdef enum:
     WS_MASKED = 0x80
     WS_HEADER_MAX = 14
     WS_CONTROL_MAX = 125      # payload of a control frame
+    WS_CTL_MAX = 64 * 1024    # a peer that does not read its PONGs gets no more
+    WS_TOO_BIG = 1009         # RFC 6455, section 7.4.1
 
 cdef struct WsFrame:          # one that is under way
     bint fin
@@ -35,58 +42,62 @@ cdef struct WsFrame:          # one that is under way
     uint64_t left             # of its payload
     uint64_t mask             # for the next byte of it; 0: none
 
+cdef struct Ws:               # zero-initialise all but the head
+    Codec head
+    const WsOps* ops          # the codec's own
+    bint client               # we connected: we mask, the peer does not
+    bint traffic              # the handshake is over: messages may be taken whole
+    bint ending               # our CLOSE is in ctl
+    bint ended                # the peer's has come
+    uint16_t code             # of our CLOSE if the peer is refused; 0: 1002
+    Keys keys
+    # -- decoder
+    uint32_t n_hold
+    uint8_t[16] hold          # a cut-off header
+    bint in_frame
+    WsFrame frame
+    bint message              # a message is under way, in its first frame or a later one
+    bint started              # and what comes before its body is over
+    bint opened               # its body is under way
+    Body body
+    uint32_t n_control
+    uint8_t[125] control      # payload of a control frame
 
-cdef inline int _ws_first(Codec* c, const uint8_t* at, bint masked) noexcept nogil:
-    """What the first two bytes must be. 0, or -1 with the reason set."""
-    cdef uint8_t opcode = at[0] & 15
-    cdef const char* reason = NULL
-    if at[0] & 0x70:
-        reason = "the peer set a reserved bit of a WebSocket frame: no extension was agreed on"
-    elif opcode > WS_PONG or WS_BINARY < opcode < WS_CLOSE:
-        reason = "the peer sent a WebSocket frame of an unknown kind"
-    elif (at[1] >= WS_MASKED) != masked:
-        reason = ("the peer sent a frame without a mask, which a WebSocket client must not"
-                  if masked else
-                  "the peer sent a masked frame, which a WebSocket server must not")
-    elif opcode & WS_CONTROL and not at[0] & WS_FIN:
-        reason = "the peer sent a WebSocket control frame in pieces"
-    elif opcode & WS_CONTROL and at[1] & 127 > WS_CONTROL_MAX:
-        reason = "the peer sent a WebSocket control frame of more than 125 bytes"
-    if reason == NULL:
-        return 0
-    refuse(c, reason)
-    return -1
+cdef struct WsOps:            # what a codec makes of messages; whoever holds the engine's lease
+    # A message has begun, and at least one byte of the frame under way is there: takes what of it
+    # comes before the body, and sets `started` when that is all. MQ_OK; MQ_NEED_DATA: all of the
+    # input is used, the frame goes on; MQ_FULL: something is to be handed out before the body, come
+    # again; MQ_PROTOCOL, MQ_NOMEM.
+    int (*front)(Ws* w, Input* input) noexcept nogil
+    # It has started, and all that is left of it is in the input: takes it. n < cap.
+    int (*whole)(Ws* w, Input* input, Msg* out, size_t* n) noexcept nogil
+    # It has started and is cut off, or goes on in another frame: opens the body.
+    int (*open)(Ws* w, Input* input) noexcept nogil
+    # Its body may be of `size` bytes? MQ_OK, MQ_PROTOCOL.
+    int (*check)(Ws* w, uint64_t size) noexcept nogil
+    # It is over; if `started`, its body is whole.
+    int (*over)(Ws* w, Msg* out, size_t* n) noexcept nogil
+    const char* text          # why a message of text is refused
 
-
-cdef inline int ws_parse(
-        Codec* c, const uint8_t* at, size_t n, bint masked, WsFrame* f) noexcept nogil:
-    """A frame's header of n bytes so far; `masked`: the peer is a client. Its length; 0: cut off;
-    -1: refused, the reason is set."""
-    cdef uint8_t short_size
-    cdef int length = 2
-    if n < 2:
-        return 0
-    if _ws_first(c, at, masked):
-        return -1
-    short_size = at[1] & 127
-    length += (0 if short_size < 126 else 2 if short_size == 126 else 8) + (4 if masked else 0)
-    if n < <size_t> length:
-        return 0
-    f.fin = at[0] & WS_FIN
-    f.opcode = at[0] & 15
-    f.left = short_size
-    if short_size == 126:
-        f.left = load_be16(at + 2)
-    elif short_size == 127:
-        f.left = load_be64(at + 2)
-    if f.left >> 63:
-        refuse(c, "the peer announced a WebSocket frame of 2^63 bytes or more")
-        return -1
-    if short_size >= 126 and f.left <= (125 if short_size == 126 else 0xffff):
-        refuse(c, "the peer wrote a WebSocket frame's length longer than need be")
-        return -1
-    f.mask = mask_at(at + length - 4, 0) if masked else 0
-    return length
+# Whoever holds the engine's lease.
+cdef int ws_init(Ws* w, const WsOps* ops) noexcept nogil      # MQ_OK, MQ_NOMEM: no random bytes
+cdef void ws_fini(Ws* w) noexcept nogil
+# A whole frame into ctl. ws_say_close: once; the text is cut to what a control frame holds.
+cdef int ws_say(Ws* w, uint8_t opcode, const uint8_t* data, size_t n) noexcept nogil
+cdef int ws_say_close(Ws* w, uint16_t code, const char* text) noexcept nogil
+# CodecOps.finish.
+cdef int ws_finish(Codec* self) noexcept nogil
+# After MQ_PROTOCOL: tells the peer why. Returns rc.
+cdef int ws_refused(Ws* w, int rc) noexcept nogil
+# Takes n bytes from the front of the payload under way, unmasked.
+cdef void ws_take(Ws* w, Input* input, uint8_t* out, size_t n) noexcept nogil
+# One step: a frame, or what there is of it. At most one part comes out of it. MQ_OK: a step was
+# made; MQ_NEED_DATA; MQ_DONE: the peer has closed, `ended` is set; MQ_FULL: as `front` said;
+# MQ_PROTOCOL, MQ_NOMEM.
+cdef int ws_next(Ws* w, Input* input, Msg* out, size_t* n) noexcept nogil
+# CodecOps.direct and filled.
+cdef int ws_direct(Codec* self, uint8_t** at, size_t* room, uint64_t* size) noexcept nogil
+cdef void ws_filled(Codec* self, size_t n) noexcept nogil
 
 
 cdef inline size_t ws_emit(

@@ -303,7 +303,7 @@ cdef int _encode(
         Codec* self, Batch* batch, YPipe* src, int64_t* msgs, int64_t* body) noexcept nogil:
     if (<Zmtp*> self).framing == FRAMING_V1:
         return encode_all(self, batch, src, msgs, body)
-    return encode_loop(self, batch, src, msgs, body, _small)
+    return encode_loop(self, batch, src, msgs, body, _small, MSG_CONTROL, NULL)
 
 
 # -- the table ------------------------------------------------------------------------------------

@@ -11,9 +11,14 @@ from libc.string cimport memcpy
 from mqcore.base.message cimport MSG_REF, Msg, MsgVec, msg_close, msg_copy, vec_fini, vec_grow
 from mqcore.base.slab cimport owner_give_back, owner_retain_many
 from mqcore.base.status cimport MQ_FULL, MQ_NOMEM, MQ_OK
+from mqcore.spi.pattern cimport EV_TOO_SLOW
 from mqcore.spi.pipe cimport (
-    DROP_FULL, Pipe, parts_size, pipe_drop_out, pipe_has_room, pipe_put, pipe_write,
+    DIRTY_RESET, DROP_FULL, Pipe, parts_size, pipe_drop_out, pipe_has_room, pipe_put, pipe_touch,
+    pipe_write,
 )
+
+cdef enum:
+    TOLD_SLOW = 0x80000000    # in Pipe.dropping: its link is being closed
 
 cdef struct Targets:          # zero-initialise
     Pipe** at
@@ -130,3 +135,17 @@ cdef inline int targets_room(Targets* t, Msg* parts, size_t n) noexcept nogil:
         if not pipe_has_room(t.at[i], size):
             return MQ_FULL
     return MQ_OK
+
+
+cdef inline void targets_cut(Targets* t, int64_t size) noexcept nogil:
+    """on_full="disconnect": closes the links of those that have no room; the message is then
+    dropped for them."""
+    cdef uint32_t i
+    cdef Pipe* p
+    for i in range(t.n):
+        p = t.at[i]
+        if not p.dropping & TOLD_SLOW and not pipe_has_room(p, size):
+            p.dropping |= TOLD_SLOW
+            if p.host.watched.load():
+                p.host.emit(p.host, EV_TOO_SLOW, p, NULL, 0)
+            pipe_touch(p, DIRTY_RESET)

@@ -2,95 +2,291 @@
 
 Sixteen rings, one a priority (1 is best), hold the pipes that may have room; one that turns out
 full leaves its ring and comes back with `writable`. The lowest number with a writable pipe gets
-all."""
+all. A seventeenth ring is behind all others: peers that are silent, until they are heard again.
 
-from libc.stdint cimport uint32_t
+A peer that is full for a moment has not failed: others get what it cannot take, and nobody is told.
+
+That is the strategy "priority". "round_robin" is the same with all pipes in one ring. Every other
+one is asked for each message, by `choice`, and the rings are empty then.
+"""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.string cimport strcmp
 
 from mqcore.base.includes cimport lowest_bit
 from mqcore.base.message cimport Msg
-from mqcore.base.status cimport MQ_AGAIN, MQ_FULL, MQ_INVALID, MQ_OK
+from mqcore.base.status cimport MQ_AGAIN, MQ_FULL, MQ_INVALID, MQ_NOMEM, MQ_OK, MQ_UNSUPPORTED
+from mqcore.protocols.routing.choice cimport (
+    Choice, choice_begin, choice_can_send, choice_end, choice_fini, choice_join, choice_leave,
+    choice_send, choice_silence, choice_writable,
+)
 from mqcore.protocols.routing.ring cimport (
-    MARK_GONE, Ring, ring_drop, ring_fini, ring_front, ring_join, ring_leave, ring_put, ring_take,
-    ring_turn,
+    MARK_GONE, Ring, ring_drop, ring_fini, ring_front, ring_join, ring_leave, ring_place, ring_put,
+    ring_take, ring_turn,
 )
 from mqcore.spi.pattern cimport EV_FAILED_BACK, EV_FAILED_OVER
-from mqcore.spi.pipe cimport Pipe, pipe_has_room, pipe_write
+from mqcore.spi.pipe cimport Host, Pipe, pipe_has_room, pipe_write
+from mqcore.spi.strategy cimport STRATEGY_PRIORITY, StrategyOps
+
+cdef enum:
+    SILENT = 17               # the place behind all priorities
+
+cdef enum:                    # bits of Pipe.mark that belong to the load balancer, with MARK_GONE
+    MARK_PLACE = 24           # five bits: the ring that the pipe is a member of
 
 cdef struct LoadBalance:      # zero-initialise, then lb_init
-    Ring[17] rings            # by priority; 0 is not used
-    uint32_t[17] live         # pipes by priority whose far side is there
+    Ring[18] rings            # by place: a priority, or SILENT; 0 is not used
+    uint32_t[18] live         # pipes by place whose far side is there
     uint32_t waiting          # bit p: rings[p] may have a pipe
-    uint32_t peers            # pipes whose far side is there
+    bint flat                 # priorities mean nothing: all that are not silent are in rings[1]
+    Choice by                 # the pipes whose far side is there; who chooses, if not the rings
+
+cdef struct FailOver:         # of EV_FAILED_OVER, EV_FAILED_BACK; the pipe: who failed, or is back
+    uint32_t other            # Pipe.id of one that gets, or got, messages in its stead
+    uint32_t before           # the priorities, before and after
+    uint32_t after
+    uint32_t silent           # 1: its connection was there all the time
 
 
 cdef inline void lb_init(LoadBalance* lb) noexcept nogil:
     cdef int i
-    for i in range(17):
+    for i in range(18):
         lb.rings[i].out = 1
 
 
 cdef inline void lb_fini(LoadBalance* lb) noexcept nogil:
     cdef int i
-    for i in range(17):
+    for i in range(18):
         ring_fini(&lb.rings[i])
+    choice_fini(&lb.by)
 
 
 cdef inline uint32_t lb_prio(Pipe* p) noexcept nogil:
     return 1 if p.prio < 1 else 16 if p.prio > 16 else <uint32_t> p.prio
 
 
+cdef inline uint32_t _lb_home(Pipe* p, bint flat) noexcept nogil:
+    return 1 if flat else lb_prio(p)
+
+
+cdef inline uint32_t lb_place(Pipe* p) noexcept nogil:
+    return p.mark >> MARK_PLACE & 31
+
+
+cdef inline void _lb_set_place(Pipe* p, uint32_t place) noexcept nogil:
+    p.mark = p.mark & ~(<uint32_t> 31 << MARK_PLACE) | place << MARK_PLACE
+
+
 cdef inline uint32_t _lb_best(LoadBalance* lb) noexcept nogil:
-    cdef uint32_t prio
-    for prio in range(1, 17):
-        if lb.live[prio]:
-            return prio
-    return 17
+    """The best place with somebody in it; 18: there is nobody."""
+    cdef uint32_t place
+    for place in range(1, 18):
+        if lb.live[place]:
+            return place
+    return 18
 
 
-cdef inline void _lb_tell(Pipe* p, uint32_t what) noexcept nogil:
-    if p.host.watched.load():
-        p.host.emit(p.host, what, p, NULL, 0)
+cdef inline void _lb_tell(LoadBalance* lb, Pipe* p, uint32_t what, uint32_t place,
+                          bint silent) noexcept nogil:
+    """`place`: where the others are that p's messages go to, or went to."""
+    cdef FailOver told
+    cdef Pipe* other = NULL
+    cdef uint32_t i
+    if not p.host.watched.load() or p.host.closing:
+        return                # nobody left: we do
+    for i in range(lb.by.n):
+        if lb.by.at[i] != p and lb_place(lb.by.at[i]) == place:
+            other = lb.by.at[i]
+            break
+    if other == NULL:
+        return
+    told.other = other.id
+    told.before = lb_prio(p if what == EV_FAILED_OVER else other)
+    told.after = lb_prio(other if what == EV_FAILED_OVER else p)
+    told.silent = silent
+    p.host.emit(p.host, what, p, <const uint8_t*> &told, sizeof(FailOver))
+
+
+cdef inline void _lb_put(LoadBalance* lb, Pipe* p) noexcept nogil:
+    cdef uint32_t place = lb_place(p)
+    ring_put(&lb.rings[place], p)
+    lb.waiting |= <uint32_t> 1 << place
 
 
 cdef inline int lb_attach(LoadBalance* lb, Pipe* p) noexcept nogil:
-    cdef uint32_t prio = lb_prio(p)
+    cdef uint32_t place = _lb_home(p, lb.flat)
     cdef uint32_t best = _lb_best(lb)
-    cdef int rc = ring_join(&lb.rings[prio], p)
+    cdef int rc = ring_join(&lb.rings[place], p)
     if rc:
         return rc
-    ring_put(&lb.rings[prio], p)
-    lb.waiting |= <uint32_t> 1 << prio
-    lb.live[prio] += 1
-    lb.peers += 1
-    if best != 17 and prio < best:
-        _lb_tell(p, EV_FAILED_BACK)
+    rc = choice_join(&lb.by, p)
+    if rc:
+        ring_leave(&lb.rings[place], p)
+        return rc
+    _lb_set_place(p, place)
+    if lb.by.strategy == NULL:
+        _lb_put(lb, p)
+    lb.live[place] += 1
+    if place < best and best < SILENT:
+        _lb_tell(lb, p, EV_FAILED_BACK, best, False)
     return MQ_OK
 
 
 cdef inline void lb_hangup(LoadBalance* lb, Pipe* p) noexcept nogil:
     """The far side is gone. May be called twice."""
-    cdef uint32_t prio = lb_prio(p)
+    cdef uint32_t place = lb_place(p)
     if p.mark & MARK_GONE:
         return
     p.mark |= MARK_GONE
-    ring_take(&lb.rings[prio], p)
-    lb.live[prio] -= 1
-    lb.peers -= 1
-    if lb.peers and prio < _lb_best(lb):
-        _lb_tell(p, EV_FAILED_OVER)
+    if lb.by.strategy == NULL:
+        ring_take(&lb.rings[place], p)
+    choice_leave(&lb.by, p)
+    lb.live[place] -= 1
+    if place < _lb_best(lb):
+        _lb_tell(lb, p, EV_FAILED_OVER, _lb_best(lb), False)
 
 
 cdef inline void lb_detach(LoadBalance* lb, Pipe* p) noexcept nogil:
     lb_hangup(lb, p)
-    ring_leave(&lb.rings[lb_prio(p)], p)
+    ring_leave(&lb.rings[lb_place(p)], p)
 
 
 cdef inline void lb_writable(LoadBalance* lb, Pipe* p) noexcept nogil:
-    cdef uint32_t prio = lb_prio(p)
-    if not p.mark & MARK_GONE:
-        ring_put(&lb.rings[prio], p)
-        lb.waiting |= <uint32_t> 1 << prio
+    if p.mark & MARK_GONE:
+        return
+    if lb.by.strategy == NULL:
+        _lb_put(lb, p)
+    else:
+        choice_writable(&lb.by, p, lb_place(p) == SILENT)
 
+
+# -- silent peers ----------------------------------------------------------------------------------
+
+cdef inline int _lb_join(LoadBalance* lb, Pipe* p, uint32_t place) noexcept nogil:
+    """A member of one more ring, and where it was: before anything that cannot be undone."""
+    cdef int32_t at = p.out_at
+    cdef int rc = ring_join(&lb.rings[place], p)
+    p.out_at = at
+    return rc
+
+
+cdef inline void _lb_move(LoadBalance* lb, Pipe* p, uint32_t place) noexcept nogil:
+    """To the end of another ring, which it has joined, or of its own."""
+    cdef uint32_t old = lb_place(p)
+    cdef bint room = lb.by.strategy == NULL and p.out_at >= 0
+    if room:
+        ring_take(&lb.rings[old], p)
+    if place != old:
+        lb.rings[old].members -= 1
+        lb.live[old] -= 1
+        lb.live[place] += 1
+        _lb_set_place(p, place)
+    if room:
+        _lb_put(lb, p)
+    elif lb.by.strategy != NULL and (place == SILENT) != (old == SILENT):
+        choice_silence(&lb.by, p, place == SILENT)
+
+
+cdef inline void lb_silence(LoadBalance* lb, Pipe* p) noexcept nogil:
+    """p is connected but does not answer: it is behind all others until lb_heard. One that is
+    there already goes to the end. May be called of a pipe that hung up."""
+    cdef uint32_t place = lb_place(p)
+    cdef uint32_t best
+    if p.mark & MARK_GONE or (place != SILENT and _lb_join(lb, p, SILENT)):
+        return
+    _lb_move(lb, p, SILENT)
+    best = _lb_best(lb)
+    if place <= best and best < SILENT:
+        _lb_tell(lb, p, EV_FAILED_OVER, best, True)
+
+
+cdef inline void lb_heard(LoadBalance* lb, Pipe* p) noexcept nogil:
+    """Something came from p: if it was silent, back to its place. Cheap otherwise."""
+    cdef uint32_t place, best
+    if lb_place(p) != SILENT or p.mark & MARK_GONE:
+        return
+    place = _lb_home(p, lb.flat)
+    if _lb_join(lb, p, place):
+        return
+    best = _lb_best(lb)
+    _lb_move(lb, p, place)
+    if place <= best and best < SILENT:
+        _lb_tell(lb, p, EV_FAILED_BACK, best, True)
+
+
+# -- strategies ------------------------------------------------------------------------------------
+
+cdef inline int _lb_flatten(LoadBalance* lb, bint flat) noexcept nogil:
+    """Each pipe to the ring where it belongs with or without priorities. Status."""
+    cdef uint32_t i, place
+    cdef Pipe* p
+    for i in range(lb.by.n):
+        p = lb.by.at[i]
+        place = _lb_home(p, flat)
+        if lb_place(p) == SILENT or lb_place(p) == place:
+            continue
+        if _lb_join(lb, p, place):
+            while i:
+                i -= 1
+                p = lb.by.at[i]
+                place = _lb_home(p, flat)
+                if lb_place(p) != SILENT and lb_place(p) != place:
+                    lb.rings[place].members -= 1
+            return MQ_NOMEM
+    lb.flat = flat
+    for i in range(lb.by.n):
+        p = lb.by.at[i]
+        if lb_place(p) != SILENT and lb_place(p) != _lb_home(p, flat):
+            _lb_move(lb, p, _lb_home(p, flat))
+    return MQ_OK
+
+
+cdef inline void _lb_rings(LoadBalance* lb) noexcept nogil:
+    """No strategy any more: everybody back to the rings."""
+    cdef uint32_t i
+    choice_end(&lb.by)
+    for i in range(lb.by.n):
+        _lb_put(lb, lb.by.at[i])
+
+
+cdef inline int lb_strategy(LoadBalance* lb, Host* host, const StrategyOps* ops) noexcept nogil:
+    """From now on by this one. Status; not MQ_OK: the old one goes on."""
+    cdef bint flat = not ops.flags & STRATEGY_PRIORITY
+    cdef bint rings = lb.by.strategy == NULL
+    cdef uint32_t i
+    cdef Pipe* p
+    cdef int rc
+    if ops.choose == NULL:
+        rc = _lb_flatten(lb, flat)
+        if rc == MQ_OK and not rings:
+            _lb_rings(lb)
+        return rc
+    for i in range(lb.by.n if rings else 0):
+        ring_take(&lb.rings[lb_place(lb.by.at[i])], lb.by.at[i])
+    rc = choice_begin(&lb.by, host, ops)
+    for i in range(lb.by.n if rings else 0):
+        p = lb.by.at[i]
+        if rc:
+            _lb_put(lb, p)
+        elif lb_place(p) == SILENT:
+            choice_silence(&lb.by, p, True)
+    if rc == MQ_OK:
+        rc = _lb_flatten(lb, flat)
+        if rc:
+            _lb_rings(lb)
+    return rc
+
+
+cdef inline int lb_set_option(LoadBalance* lb, Host* host, const char* name,
+                              int64_t number) noexcept nogil:
+    """The option that all patterns with a load balancer have: `number` is the address of a
+    StrategyOps."""
+    if strcmp(name, "strategy") != 0:
+        return MQ_UNSUPPORTED
+    return lb_strategy(lb, host, <const StrategyOps*> <size_t> number)
+
+
+# -- sending ---------------------------------------------------------------------------------------
 
 cdef inline Pipe* lb_front(LoadBalance* lb) noexcept nogil:
     """Whose turn it is; NULL: nobody may have room."""
@@ -110,18 +306,20 @@ cdef inline int lb_send(LoadBalance* lb, Msg* parts, size_t n, Pipe** taker) noe
     lane that conflates; MQ_NOMEM. Nothing is moved but with MQ_OK."""
     cdef Pipe* p
     cdef int rc
+    if lb.by.strategy != NULL:
+        return choice_send(&lb.by, parts, n, taker)
     while True:
         p = lb_front(lb)
         if p == NULL:
-            return MQ_FULL if lb.peers else MQ_AGAIN
+            return MQ_FULL if lb.by.n else MQ_AGAIN
         if n > 1 and p.out.conflate:
             return MQ_INVALID
         rc = pipe_write(p, parts, n)
         if rc == MQ_FULL:
-            ring_drop(&lb.rings[lb_prio(p)])
+            ring_drop(&lb.rings[lb_place(p)])
             continue
         if rc == MQ_OK:
-            ring_turn(&lb.rings[lb_prio(p)])
+            ring_turn(&lb.rings[lb_place(p)])
             taker[0] = p
         return rc
 
@@ -129,10 +327,12 @@ cdef inline int lb_send(LoadBalance* lb, Msg* parts, size_t n, Pipe** taker) noe
 cdef inline bint lb_can_send(LoadBalance* lb) noexcept nogil:
     """Would an empty message be taken?"""
     cdef Pipe* p
+    if lb.by.strategy != NULL:
+        return choice_can_send(&lb.by)
     while True:
         p = lb_front(lb)
         if p == NULL:
             return False
         if pipe_has_room(p, 0):
             return True
-        ring_drop(&lb.rings[lb_prio(p)])
+        ring_drop(&lb.rings[lb_place(p)])

@@ -7,20 +7,16 @@ from libc.string cimport memcmp, memcpy, memmove, strcmp
 from mqcore.base.message cimport msg_copy, msg_data, msg_size, vec_clear, vec_fini, vec_push
 from mqcore.base.status cimport MQ_FULL, MQ_INVALID, MQ_NOMEM, MQ_OK, MQ_UNSUPPORTED
 from mqcore.protocols.routing.distribute cimport (
-    copy_write, targets_fini, targets_hit, targets_hit_all, targets_room, targets_send,
+    copy_write, targets_cut, targets_fini, targets_hit, targets_hit_all, targets_room,
+    targets_send,
 )
 from mqcore.protocols.routing.stub cimport close_all
 from mqcore.protocols.routing.topics cimport (
     Walk, topics_find, topics_fini, topics_first, topics_next, topics_pop, topics_put,
     topics_remove, walk_next, walk_start,
 )
-from mqcore.spi.pattern cimport EV_SUBSCRIBED, EV_TOO_SLOW, EV_UNSUBSCRIBED
-from mqcore.spi.pipe cimport (
-    DIRTY_RESET, DROP_FULL, Pipe, parts_size, pipe_drop_out, pipe_has_room, pipe_touch,
-)
-
-cdef enum:
-    TOLD_SLOW = 0x80000000    # in Pipe.dropping: its link is being closed
+from mqcore.spi.pattern cimport EV_SUBSCRIBED, EV_UNSUBSCRIBED
+from mqcore.spi.pipe cimport DROP_FULL, Pipe, parts_size, pipe_drop_out
 
 cdef struct PipeSet:          # ordered by Pipe.id: newer peers, mostly, go to the end
     uint32_t n
@@ -264,22 +260,10 @@ cdef int pub_give(Publisher* pub, Msg* parts, size_t n) noexcept nogil:
     if pub.hits.n == 0:
         pub.head.host.unmatched += 1
     if pub.cut:
-        pub_cut(pub, parts_size(parts, n))
+        targets_cut(&pub.hits, parts_size(parts, n))
     targets_send(&pub.hits, parts, n, False)
     close_all(parts, n)
     return MQ_OK
-
-
-cdef void pub_cut(Publisher* pub, int64_t size) noexcept nogil:
-    """Closes the links of those that have no room; the message is then dropped for them."""
-    cdef Pipe* p
-    cdef uint32_t i
-    for i in range(pub.hits.n):
-        p = pub.hits.at[i]
-        if not p.dropping & TOLD_SLOW and not pipe_has_room(p, size):
-            p.dropping |= TOLD_SLOW
-            pub_tell(pub, EV_TOO_SLOW, p, NULL, 0)
-            pipe_touch(p, DIRTY_RESET)
 
 
 cdef int64_t pub_subscribers(Publisher* pub, const uint8_t* topic, size_t size) noexcept nogil:

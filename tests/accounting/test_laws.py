@@ -105,8 +105,10 @@ def test_random_programs_of_peers_that_come_and_go(ctx, where, kind, rng):
     pulls, seen, unread = [], [], 0
     sent = 0
     for _ in range(120):
-        what = rng.choice(["come", "go", "send", "send", "send", "burst", "read", "read"])
-        if what == "come" and len(pulls) < 4:
+        what = rng.choice(["come", "go", "send", "send", "send", "burst", "read", "read", "choice"])
+        if what == "choice":
+            s.strategy = rng.choice(["priority", "round_robin", "least_loaded", "two_choices"])
+        elif what == "come" and len(pulls) < 4:
             pulls.append(ctx.socket("pull", connect=url, recv_hwm=5))
         elif what == "go" and pulls:
             gone = pulls.pop(rng.randrange(len(pulls)))

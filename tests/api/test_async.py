@@ -58,7 +58,7 @@ def test_timeouts(linked, loop):
             await pull.await_peers(2, 0.05)
         with pytest.raises(mq.UsageError):
             await pull.arecv(timeout=-1)
-        lonely = pull.context.socket("push")
+        lonely = pull.ctx.socket("push")
         with pytest.raises(mq.SendTimeout, match="no peer"):
             await lonely.asend_many([b"", b""], timeout=0.02)
         with pytest.raises(mq.ConnectTimeout):

@@ -9,7 +9,10 @@ import warnings
 import pytest
 
 import mqcore as mq
+from mqcore.control.links import SocketLinks
 from mqcore.testing import until
+
+LIMIT = 10.0
 
 
 def run(code, **kw):
@@ -149,7 +152,7 @@ def test_default_context_is_one_and_comes_back():
     first = mq.Context.default()
     assert first is mq.Context.default()
     with mq.Pull() as pull:
-        assert pull.context is first
+        assert pull.ctx is first
     first.close()
     second = mq.Context.default()
     assert second is not first
@@ -195,3 +198,42 @@ def test_an_inproc_peer_that_is_refused_comes_back_after_a_pause(mq_context, mq_
     third.wait_peers(1, 5)
     third.send(b"now", timeout=5)
     assert first.recv(timeout=5) == b"now"
+
+
+def test_a_socket_that_is_just_being_made_is_closed_with_the_context(monkeypatch):
+    """close() finds it, finished; no further one is made."""
+    begun, go = threading.Event(), threading.Event()
+    marks = SocketLinks._marks
+
+    def slowly(links):
+        begun.set()
+        assert go.wait(LIMIT)
+        return marks(links)
+
+    monkeypatch.setattr(SocketLinks, "_marks", slowly)
+    context, made = mq.Context(), {}
+    maker = threading.Thread(target=lambda: made.update(sock=context.socket("pull")))
+    maker.start()
+    assert begun.wait(LIMIT)
+    closer = threading.Thread(target=lambda: made.update(report=context.close(0)))
+    closer.start()
+    until(lambda: context._hub.closing)
+    with pytest.raises(mq.ContextClosed, match="being closed"):
+        context.socket("push")
+    go.set()
+    for thread in (maker, closer):
+        thread.join(LIMIT)
+    assert set(made) == {"sock", "report"} and made["sock"].closed and context.closed
+
+
+def test_a_device_that_nobody_stopped_ends_with_the_program():
+    done = run("""if True:
+        import mqcore as mq
+        for _ in range(4):
+            front, back = mq.Pair(), mq.Pair()
+            front.bind("tcp://127.0.0.1:0")
+            back.bind("tcp://127.0.0.1:0")
+            mq.device(front, back)
+        del front, back
+    """)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -74,7 +74,7 @@ def test_iteration_ends_by_our_close_only(linked):
     pull.close()
     thread.join(10)
     assert got == [b"a", b"b"] and list(pull) == []
-    pull2 = pull.context.socket("pull", recv_timeout=0.01)
+    pull2 = pull.ctx.socket("pull", recv_timeout=0.01)
     with pytest.raises(mq.RecvTimeout):
         next(iter(pull2))
 
@@ -363,6 +363,13 @@ def test_message_peer(linked):
         message.reply(b"")
 
 
+def test_a_peer_knows_both_ends(linked):
+    a, b = linked("pair", "pair")
+    [there], [here] = a.peers(), b.peers()
+    assert (there.local, there.address) == (here.address, here.local)
+    assert here.address == here.endpoint and here.local.partition("://")[0] in ("inproc", "tcp")
+
+
 def test_not_picklable(ctx):
     for obj in (ctx, ctx.socket("push")):
         for how in (pickle.dumps, copy.copy):
@@ -417,8 +424,8 @@ def test_explain(linked):
     req.send(b"x")
     rep.recv_msg(timeout=5)
     assert "1 sent" in req.explain()
-    assert "neither bound nor connected" in req.context.socket("sub").explain()
-    assert "subscribed to nothing" in req.context.socket("sub").explain()
+    assert "neither bound nor connected" in req.ctx.socket("sub").explain()
+    assert "subscribed to nothing" in req.ctx.socket("sub").explain()
 
 
 def test_events(ctx, url):

@@ -243,17 +243,19 @@ def test_a_wrong_type_at_the_other_end_is_told_to_who_waits(ctx):
             s.endpoints[0].wait(LIMIT)
 
 
-SP_HEADER = bytes.fromhex("0053500000510000")
-
-
 @every
-def test_an_sp_peer(victim, pattern):
-    v = victim(pattern, handshake_timeout=0.15)
-    with v.raw() as peer:
-        peer.say(SP_HEADER)
-        assert peer.ended()
-        assert v.why("HandshakeFailed")
-    v.serves()
+def test_an_sp_peer_that_does_not_fit(victim, pattern):
+    """A listener that may speak either wire names the peer; one of ZMTP alone, the wire."""
+    for options in ({}, {"wire": "zmtp"}):
+        v = victim(pattern, handshake_timeout=0.15, **options)
+        with v.raw() as peer:
+            peer.say(bytes.fromhex("0053500000420000"))
+            assert peer.ended()
+            expected = ("speaks SP (nanomsg), which this socket does not"
+                        if options or pattern in ("radio", "dish")
+                        else f"is a protocol 0x42 socket, which does not fit {pattern.upper()}")
+            assert expected in v.why("HandshakeFailed")
+        v.serves()
 
 
 HALVES = [0, 1, 9, 10, 11, 12, 40, 63, 64, 65, 70]
@@ -429,15 +431,16 @@ def test_ten_thousand_parts(victim, pattern):
 def test_requests_of_ten_thousand_parts(victim):
     v = victim("rep")
     with v.raw(shaken=True) as peer:
-        envelope = [b"hop%d" % n for n in range(5000)] + [b""]
-        body = [b"%d" % n for n in range(5000)]
+        envelope = [b"hop%d" % n for n in range(8)] + [b""]
+        body = [b"%d" % n for n in range(10_000)]
         peer.say(message(*envelope, *body))
         assert v.s.recv_parts() == body
         v.s.send(b"answer")
         assert peer.parts() == [*envelope, b"answer"]
         peer.say(message(*[b"no delimiter"] * 10_000))
+        peer.say(message(*[b"hop"] * 10_000, b"", b"astray"))
     v.serves()
-    assert v.s.stats().total.dropped_in == {"malformed": 1}
+    assert v.s.stats().total.dropped_in == {"malformed": 1, "hop_limit": 1}
 
 
 # -- memory ----------------------------------------------------------------------------------------

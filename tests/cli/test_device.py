@@ -6,6 +6,9 @@ import signal
 import pytest
 from programs import mq, run
 
+import mqcore
+from mqcore.cli.device import KINDS
+
 
 def addresses(program, names=("front", "back")):
     found = dict(program.line().split() for _ in names)
@@ -67,3 +70,11 @@ def test_a_forwarder_with_a_capture(start, tmp_path):
 def test_mistakes(args, word):
     status, _, err = run(*mq("device", *args))
     assert status == 2 and word in err
+
+
+def test_every_kind_is_a_device():
+    with mqcore.Context() as context:
+        for ends in KINDS.values():
+            with mqcore.device(*map(context.socket, ends), allow_bus=True) as running:
+                assert running.running
+    assert {"bus", "pair1", "respondent", "router"} < {front for front, _ in KINDS.values()}

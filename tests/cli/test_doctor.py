@@ -138,3 +138,33 @@ def test_nobody_listens():
         port = listener.getsockname()[1]
     status, out = diagnose(f"tcp://127.0.0.1:{port}")
     assert status == 1 and "FAILED  port" in out and "nobody listens" in out
+
+
+SP = {0x31: "REP", 0x11: "PAIR v1", 0x70: "BUS", 0x99: "protocol 0x99"}
+
+
+@pytest.mark.parametrize("number", SP)
+def test_an_sp_peer_is_named(number):
+    """It says its header at once, before or after ours; what we said it does not understand."""
+    with server(b"\0SP\0" + number.to_bytes(2, "big") + bytes(2)) as url:
+        status, out = diagnose(url)
+    assert status == 0 and "wire         SP" in out and f"socket type  {SP[number]}: " in out
+
+
+def test_an_http_server_that_is_silent_until_it_is_asked():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        done = threading.Event()
+
+        def serve():
+            with listener.accept()[0], listener.accept()[0] as second:
+                assert second.recv(64).startswith(b"GET / HTTP/1")
+                second.sendall(b"HTTP/1.0 404 Not Found\r\n\r\n")
+                done.wait(20)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        status, out, _ = run(*mq("doctor", f"tcp://127.0.0.1:{listener.getsockname()[1]}",
+                                 "-t", 0.5))
+        done.set()
+        thread.join()
+    assert status == 1 and b"an HTTP server, silent until it is asked" in out

@@ -61,3 +61,21 @@ class TestRadio(PatternSuite):
 
 class TestDish(PatternSuite):
     pattern, partner = "dish", "radio"
+
+
+class TestPair1(PatternSuite):
+    pattern = partner = "pair1"
+
+
+class TestBus(PatternSuite):
+    pattern = partner = "bus"
+
+
+class TestSurveyor(PatternSuite):
+    pattern, partner = "surveyor", "respondent"
+    options = {"deadline": 60.0}    # nothing here is to be over
+
+
+class TestRespondent(PatternSuite):
+    pattern, partner = "respondent", "surveyor"
+    partner_options = {"deadline": 60.0}

@@ -89,6 +89,12 @@ def eventfds():
 
 
 @pytest.fixture
+def others():
+    """Eventfds that are not ours: other libraries that were imported have some."""
+    return eventfds()
+
+
+@pytest.fixture
 def ctx():
     with mq.Context() as context:
         yield context
@@ -227,7 +233,7 @@ def test_a_peer_that_is_silent_is_given_up(ctx, url, start):
         s.wait_peers(1, LIMIT)
 
 
-def test_fork_leaves_the_parent_alone(ctx, url):
+def test_fork_leaves_the_parent_alone(others, ctx, url):
     with ctx.socket("pull", bind=url) as s, ctx.socket("push", connect=url) as far:
         far.wait_peers(1, LIMIT)
         far.send(b"before")
@@ -239,7 +245,7 @@ def test_fork_leaves_the_parent_alone(ctx, url):
                 try:
                     far.send(b"from the child")
                 except mq.Forked:
-                    status = 0 if bells >= 4 and not mappings() and not eventfds() else 3
+                    status = 3 if mappings() or eventfds() > others or bells < others + 4 else 0
                 far.close()
                 s.close()
             os._exit(status)

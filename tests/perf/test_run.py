@@ -48,6 +48,15 @@ def test_tuned(tmp_path):
     assert list(entry["summary"]) == ["mqcore", "mqcore+tuned"]
 
 
+def test_wires(tmp_path):
+    args = (*TINY, "--only", "wires", "--row", "one way, tcp, 16 B", "--name", "wires")
+    status, out, err = run(PERF / "run.py", *args, "--folder", tmp_path, patience=60)
+    assert status == 0, err
+    assert b"failed" not in out
+    (entry,) = json.loads((tmp_path / "wires.json").read_text())["wires"]
+    assert list(entry["summary"]) == ["mqcore", "mqcore+sp"]
+
+
 def test_list_measures_nothing(tmp_path):
     status, out, err = run(PERF / "run.py", "--list", "--folder", tmp_path)
     assert status == 0, err

@@ -10,8 +10,8 @@ SECONDS = float(os.environ.get("MQCORE_STRESS_SECONDS", "0.6"))
 KINDS = ["tcp", "ipc", "shm", "inproc"]
 
 
-@pytest.mark.parametrize("io_threads", [1, 3])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind, io_threads", [
+    ("tcp", 1), ("tcp", 3), ("ipc", 1), ("ipc", 3), ("shm", 1), ("shm", 3), ("inproc", 1)])
 def test_tokens_circulate_in_order(kind, io_threads, seed):
     assert turmoil.tokens(seed, SECONDS, kind, io_threads=io_threads) > 100
 
@@ -24,6 +24,27 @@ def test_tokens_between_processes(kind, seed):
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_lead_goes_round(kind, seed):
     assert turmoil.followers(seed, SECONDS, kind) > 100
+
+
+def test_contexts_ask_again(seed):
+    assert turmoil.contexts(seed, SECONDS, "tcp") > 100
+
+
+@pytest.mark.parametrize("kind", ["tcp", "inproc"])
+def test_two_wires_strategies_and_providers_that_die(kind, seed):
+    assert turmoil.wires(seed, SECONDS, kind) > 100
+
+
+def test_surveys_at_once(seed):
+    assert turmoil.surveys(seed, SECONDS, "ipc") > 100
+
+
+def test_peers_that_are_held(seed):
+    assert turmoil.held(seed, SECONDS, "tcp") > 100
+
+
+def test_buses_pairs_and_subscribers(seed):
+    assert turmoil.buses(seed, SECONDS, "tcp") > 100
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -1,5 +1,5 @@
 """Stress of the data plane, each kind a function that raises when something is lost, out of order
-or stuck. Used by tests/stress and, under sanitizers and with widened gaps, by tools/tsan.py:
+or stuck. Used by tests/stress and, under sanitizers and with widened gaps, by tools/turmoil.py:
 
     python tests/support/turmoil.py [--seconds 1] [--seed N] [kind ...]
 
@@ -11,6 +11,7 @@ import argparse
 import asyncio
 import contextlib
 import faulthandler
+import itertools
 import os
 import random
 import select
@@ -19,85 +20,15 @@ import socket
 import struct
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 
+from gang import STALL, Gang, Stuck, a_context, address
+from second_wire import buses, held, surveys, wires
+
 import mqcore
 
-STALL = float(os.environ.get("MQCORE_STALL", "5"))  # seconds without a step that count as stuck
-FACE = (mqcore.SocketClosed, mqcore.ContextClosed)
 HEAD = struct.Struct("<III")
-
-
-def a_context(seed, **options):
-    """Callers that read for themselves are looked after seldom, often or, for this program, never:
-    what depends on a tick gets stuck."""
-    options.setdefault("io_threads", (1, 3)[seed // 3 % 2])
-    return mqcore.Context(lead_tick=(30.0, 0.01, 0.001)[seed % 3], **options)
-
-
-class Stuck(AssertionError):
-    pass
-
-
-class Gang:
-    """Threads whose first exception becomes the test's, with a watchdog over their steps."""
-
-    def __init__(self):
-        self.steps = 0
-        self.errors = []
-        self.threads = []
-
-    def start(self, fn, *args):
-        def run():
-            try:
-                fn(*args)
-            except FACE:
-                pass
-            except BaseException as error:
-                self.errors.append(error)
-
-        thread = threading.Thread(target=run, daemon=True)
-        self.threads.append(thread)
-        thread.start()
-        return thread
-
-    def check(self):
-        if self.errors:
-            raise self.errors[0]
-
-    def watch(self, seconds, why="tokens"):
-        """Let them work for so long; Stuck if nothing moves."""
-        end = time.monotonic() + seconds
-        seen, since = self.steps, time.monotonic()
-        while time.monotonic() < end:
-            time.sleep(0.02)
-            self.check()
-            if self.steps != seen:
-                seen, since = self.steps, time.monotonic()
-            elif time.monotonic() - since > STALL:
-                faulthandler.dump_traceback(all_threads=True)
-                raise Stuck(f"{why}: no step for {STALL} s after {seen}")
-
-    def join(self, limit=20.0):
-        end = time.monotonic() + limit
-        for thread in self.threads:
-            thread.join(max(0.0, end - time.monotonic()))
-            if thread.is_alive():
-                faulthandler.dump_traceback(all_threads=True)
-                raise Stuck("a thread does not end")
-        self.check()
-
-
-@contextlib.contextmanager
-def address(kind):
-    if kind in ("ipc", "shm"):
-        with tempfile.TemporaryDirectory() as folder:
-            yield f"{kind}://{folder}/s"
-    else:
-        yield {"tcp": "tcp://127.0.0.1:*",
-               "inproc": f"inproc://turmoil-{time.monotonic_ns()}"}[kind]
 
 
 # -- tokens ----------------------------------------------------------------------------------------
@@ -227,6 +158,75 @@ def followers(seed, seconds=1.0, kind="tcp", threads=6):
         gang.watch(seconds)
         context.close(0)
         gang.join()
+    return gang.steps
+
+
+def contexts(seed, seconds=1.0, kind="tcp", threads=4, tasks=4):
+    """Contexts of one REQ ask in threads and on a loop, give up, are closed and opened, while a
+    provider loses requests and links die: what is not given up is answered in the end, once, with
+    its own answer, however often it was sent."""
+    gang = Gang()
+    with address(kind) as where, a_context(seed, linger=0) as context:
+        good = context.socket("rep")
+        at = str(good.bind(where))
+        bad = context.socket("router")
+        with address(kind) as there:
+            req = context.socket("req", resend=0.01, reconnect=0.001,
+                                 connect=[at, str(bad.bind(there))])
+
+            def provider():
+                with good.context() as line:
+                    while True:
+                        line.send(line.recv())
+
+            def loser():
+                rng = random.Random(seed)
+                while True:
+                    peer, *rest = bad.recv_parts()
+                    if rng.random() < 0.5:
+                        with contextlib.suppress(mqcore.NoSuchPeer):
+                            bad.send_parts([peer, *rest])
+                    elif rng.random() < 0.1:
+                        for endpoint in req.endpoints[1:]:
+                            req.disconnect(endpoint)
+                        req.connect(bad.endpoints[0])
+
+            def asked(rng, me, n):
+                return b"%d.%d" % (me, n) + b"x" * rng.choice((0, 100, 100_000))
+
+            def member(me):
+                rng = random.Random(seed + me)
+                for start in itertools.count(0, 20):
+                    with req.context() as line:
+                        for n in range(start, start + 20):
+                            line.send(b"given up")
+                            question = asked(rng, me, n)
+                            assert line.request(question) == question
+                            gang.steps += 1
+
+            async def task(me):
+                rng = random.Random(seed + me)
+                for start in itertools.count(0, 20):
+                    async with req.context() as line:
+                        for n in range(start, start + 20):
+                            with contextlib.suppress(mqcore.RecvTimeout):
+                                await line.arequest(b"given up", timeout=rng.random() / 1000)
+                            question = asked(rng, me, n)
+                            assert await line.arequest(question) == question
+                            gang.steps += 1
+
+            async def main():
+                await asyncio.gather(*(task(threads + i) for i in range(tasks)))
+
+            for _ in range(3):
+                gang.start(provider)
+            gang.start(loser)
+            for me in range(threads):
+                gang.start(member, me)
+            gang.start(asyncio.run, main())
+            gang.watch(seconds)
+            context.close(0)
+            gang.join()
     return gang.steps
 
 
@@ -652,8 +652,9 @@ def served(_=None):
     return os.getpid()
 
 
-KINDS = {fn.__name__: fn for fn in (tokens, tokens_apart, followers, device, loops, crowd, blocked,
-                                    closing, storm, dying, waking)}
+KINDS = {fn.__name__: fn for fn in (
+    tokens, tokens_apart, followers, contexts, device, wires, surveys, buses, held, loops, crowd,
+    blocked, closing, storm, dying, waking)}
 
 
 def main():

@@ -161,7 +161,7 @@ def test_a_tls_peer_at_a_plain_listener(ctx, authority):
     said = heard(pull)
     reason = reasons(ctx.socket("push"), f"tls+{url}", **authority.ca)
     assert "the peer closed the connection during the handshake" in reason
-    assert "the peer speaks TLS, not ZMTP: put tls+ before" in until(lambda: said)[0]
+    assert "the peer speaks TLS, not ZMTP or SP: put tls+ before" in until(lambda: said)[0]
 
 
 def test_half_open_handshakes_end_and_hold_up_nobody(ctx, served, authority):

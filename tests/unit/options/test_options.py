@@ -18,7 +18,7 @@ DEFAULTS = {
     "reconnect_stop": (), "heartbeat": 15.0, "heartbeat_timeout": 30.0, "heartbeat_ttl": 0,
     "backlog": 1024, "prio": 8, "wire": None, "send_buffer": None, "recv_buffer": None,
     "keepalive": False, "tos": 0, "routing_id": b"", "metadata": {}, "max_hops": 8,
-    "correlate": None, "strict": False,
+    "correlate": None, "strict": False, "strategy": "priority",
 }
 PER_LINK = {
     "max_message_size", "connect_timeout", "handshake_timeout", "reconnect", "reconnect_max",

@@ -1,5 +1,7 @@
 """PUSH, PULL and PAIR on the bench: who gets what, what happens at the mark, who may leave when."""
 
+from struct import pack
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -69,7 +71,7 @@ def test_push_priorities_and_their_events():
     with Bench(push.pattern) as b:
         back = b.attach(prio=9)
         best, best2 = b.attach(prio=1, hwm=2), b.attach(prio=1, hwm=2)
-        assert b.events == [(Event.FAILED_BACK, best.id, b"")]
+        assert b.events == [(Event.FAILED_BACK, best.id, pack("4I", back.id, 9, 1, 0))]
         for _ in range(6):
             assert b.send(b"x") is Status.OK
         assert (best.queued_out, best2.queued_out, back.queued_out) == (2, 2, 2)
@@ -78,7 +80,7 @@ def test_push_priorities_and_their_events():
         assert best.queued_out == 2
         best.detach()
         best2.hangup()
-        assert b.events[-1] == (Event.FAILED_OVER, best2.id, b"")
+        assert b.events[-1] == (Event.FAILED_OVER, best2.id, pack("4I", back.id, 1, 9, 0))
         assert len(b.events) == 2
         b.send(b"z")
         assert back.queued_out == 3

@@ -1,5 +1,7 @@
 """REQ, REP and DEALER on the bench: envelopes, order, late answers, peers that leave."""
 
+from struct import pack
+
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -430,6 +432,6 @@ def test_dealer_failover_event():
         best = b.attach(prio=1)
         rest = b.attach(prio=2)
         best.hangup()
-        assert b.events == [(Event.FAILED_OVER, best.id, b"")]
+        assert b.events == [(Event.FAILED_OVER, best.id, pack("4I", rest.id, 1, 2, 0))]
         assert b.send(b"x") is Status.OK
         assert rest.queued_out == 1

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mqcore.transports.ws import websocket
 
-from mqcore.errors import OptionError
+from mqcore.errors import OptionError, UsageError
 from mqcore.spi.filter import Refused
 
 REQUEST = (b"GET %b HTTP/1.1\r\nHost: 127.0.0.1:5555\r\nUpgrade: websocket\r\n"
@@ -64,6 +64,46 @@ def test_one_subprotocol_only():
     assert session.codec == "zws-bare"
     assert "wanted is ZWS2.0" in refused(open_session("bind", subprotocol="ZWS2.0"),
                                          request(offers=b"ZWS2.0/NULL"))[0]
+
+
+# -- SP --------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("number,bound,connected", [
+    (0x10, "pair", "pair"), (0x11, "pair1", "pair1"), (0x20, "pub", "sub"), (0x21, "sub", "pub"),
+    (0x30, "req", "rep"), (0x31, "rep", "req"), (0x50, "push", "pull"), (0x51, "pull", "push"),
+    (0x62, "surveyor", "respondent"), (0x63, "respondent", "surveyor"), (0x70, "bus", "bus"),
+])
+def test_the_listeners_name_is_the_subprotocol(number, bound, connected):
+    facts = {"pattern.sp": number, "pattern.zmtp": "", "wire": None}
+    for ours in (open_session("bind", **facts),
+                 open_session("bind", **{**facts, "pattern.zmtp": "X"})):
+        ours.receive(request(offers=f"{bound}.SP.nanomsg.org".encode()))
+        assert ours.codec == "sp-ws"
+        assert f"Protocol: {bound}.SP.nanomsg.org\r\n".encode() in ours.outgoing()
+    for more in ({}, {"pattern.zmtp": "X", "wire": "sp"},
+                 {"pattern.zmtp": "X", "subprotocol": f"{connected}.sp.nanomsg.org"}):
+        said = open_session("connect", **{**facts, **more}).outgoing()
+        assert f"Protocol: {connected}.sp.nanomsg.org\r\n".encode() in said
+
+
+def test_which_families_meet():
+    both = {"pattern.sp": 0x31, "pattern.zmtp": "REP"}
+    assert b"Protocol: ZWS2.0/NULL, ZWS2.0\r\n" in open_session("connect", **both).outgoing()
+    for wire, offers in (("zmtp", b"rep.sp.nanomsg.org"), ("sp", b"ZWS2.0"),
+                         (None, b"req.sp.nanomsg.org")):
+        reason, answer = refused(open_session("bind", wire=wire, **both), request(offers=offers))
+        assert "wanted is" in reason and answer.startswith(b"HTTP/1.1 400 ")
+    with pytest.raises(OptionError, match="known are rep.sp"):
+        websocket.check(None, "bind", {**both, "wire": "sp", "subprotocol": "ZWS2.0"})
+    with pytest.raises(UsageError, match="no name"):
+        websocket.check(None, "bind", {"pattern.sp": 0x99, "pattern.zmtp": ""})
+
+
+def test_a_request_without_a_path():
+    """nng 1.11 writes none if its URL has none."""
+    session = open_session("bind")
+    session.receive(request().replace(b"GET / ", b"GET  "))
+    assert session.established and session.facts()["ws-path"] == b"/"
 
 
 # -- the upgrade -----------------------------------------------------------------------------------

@@ -1,0 +1,220 @@
+"""request() and survey(): what a socket and each of its contexts share."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any, NoReturn
+
+from mqcore.api.timing import left_of, limit_of, span
+from mqcore.errors import RecvTimeout, StateError
+from mqcore.sock.sleep import running_task
+
+FOR_EVER = (1 << 63) - 1  # ns: the pattern's word for no deadline
+BODY, MSG = 0, 2  # what a step gives, as _try_recv() counts
+
+
+class Asking:
+    """request() and its twins over send() and recv(): any number of threads and tasks may call them
+    at once, they stand in line."""
+
+    __slots__ = ()
+
+    def request(self: Any, data: Any, *, timeout: Any = ...) -> bytes:
+        """Send a request, wait for its answer. Others that ask meanwhile wait in line; `timeout`
+        covers that too. Left out: recv_timeout. After a time-out the request is abandoned."""
+        return self._request(data, timeout, self.recv)  # type: ignore[no-any-return]
+
+    def request_msg(self: Any, data: Any, *, timeout: Any = ...) -> Any:
+        """request() that gives a Message."""
+        return self._request(data, timeout, self.recv_msg)
+
+    def _request(self: Any, data: Any, timeout: Any, take: Any) -> Any:
+        self._usable()
+        limit = limit_of(timeout, self.recv_timeout)
+        if not self._turnstile.acquire(limit):
+            self._late(timeout)
+        try:
+            self._usable()
+            if isinstance(data, (list, tuple)):
+                self.send_parts(data, timeout=self._send_left(limit))
+            else:
+                self.send(data, timeout=self._send_left(limit))
+            try:
+                return take(timeout=left_of(limit))
+            except BaseException:
+                self._give_up()
+                raise
+        finally:
+            self._turnstile.release()
+
+    async def arequest(self, data: Any, *, timeout: Any = ...) -> bytes:
+        """request(), awaitable."""
+        return await self._arequest(data, timeout, 0)  # type: ignore[no-any-return]
+
+    async def arequest_msg(self, data: Any, *, timeout: Any = ...) -> Any:
+        """request_msg(), awaitable."""
+        return await self._arequest(data, timeout, 2)
+
+    async def _arequest(self: Any, data: Any, timeout: Any, kind: int) -> Any:
+        self._usable()
+        limit = limit_of(timeout, self.recv_timeout)
+        if not await self._turnstile.aacquire(limit):
+            self._late(timeout)
+        try:
+            self._usable()
+            await self._asend(data, not isinstance(data, (list, tuple)), self._send_left(limit))
+            try:
+                return await self._arecv(kind, None, left_of(limit))
+            except BaseException:
+                self._give_up()
+                raise
+        finally:
+            self._turnstile.release()
+
+    def _send_left(self: Any, limit: float | None) -> float | None:
+        """A request goes out within send_timeout, and never later than it may be answered."""
+        left, most = left_of(limit), self.send_timeout
+        return most if left is None else left if most is None else min(left, most)
+
+    def _give_up(self: Any) -> None:
+        if not self.closed:
+            self._abandon()
+
+    def _late(self: Any, timeout: Any) -> NoReturn:
+        raise RecvTimeout(
+            f"other requests were under way{span(timeout, self.recv_timeout)}",
+            hint="one question at a time: context() of a Req is a line of its own")
+
+
+def _refuse(who: str) -> NoReturn:
+    raise StateError(f"this {who} has a survey under way, and they take turns",
+                     hint="survey in a context(), or close() that one first")
+
+
+class Answers:
+    """The answers to one survey: an iterator, for `for` and `async for`. It ends normally at the
+    deadline; close(), an exception, or nobody holding it any more cancel the survey."""
+
+    __slots__ = ("_data", "_end", "_kind", "_line", "_mine", "_over", "_span")
+
+    def __init__(self, line: Any, data: Any, deadline: Any, kind: int) -> None:
+        self._mine = False  # the turnstile
+        self._over = False
+        line._usable()
+        self._line, self._data, self._kind = line, data, kind
+        self._span = line._deadline() if deadline is ... else \
+            None if limit_of(deadline) is None else float(deadline)
+        self._end: float | None = None
+
+    def __iter__(self) -> Answers:
+        return self
+
+    def __aiter__(self) -> Answers:
+        return self
+
+    def __next__(self) -> Any:
+        if self._over:
+            raise StopIteration
+        line = self._line
+        try:
+            if not self._mine:
+                me = (threading.get_ident(), running_task())
+                if line._surveying is not None and line._surveying[0] == me[0]:
+                    _refuse("thread")
+                self._mine = line._turnstile.acquire(None)
+                line._surveying = me
+                self._announce()
+                if isinstance(self._data, (list, tuple)):
+                    line.send_parts(self._data)
+                else:
+                    line.send(self._data)
+                self._begin()
+            take = line.recv_msg if self._kind == MSG else line.recv
+            return take(timeout=self._left())
+        except BaseException as error:
+            self.close()
+            if isinstance(error, RecvTimeout):
+                raise StopIteration from None
+            raise
+
+    async def __anext__(self) -> Any:
+        if self._over:
+            raise StopAsyncIteration
+        line = self._line
+        try:
+            if not self._mine:
+                me = (threading.get_ident(), running_task())
+                if line._surveying == me:
+                    _refuse("task")
+                self._mine = await line._turnstile.aacquire(None)
+                line._surveying = me
+                self._announce()
+                await line._asend(self._data, not isinstance(self._data, (list, tuple)), ...)
+                self._begin()
+            return await line._arecv(self._kind, None, self._left())
+        except BaseException as error:
+            self.close()
+            if isinstance(error, RecvTimeout):
+                raise StopAsyncIteration from None
+            raise
+
+    def close(self) -> None:
+        """Cancel the survey: what is answered from now on is a counted `late_answer`. Idempotent,
+        and nothing happens to one that is over."""
+        self._over = True
+        if not self._mine:
+            return
+        self._mine = False
+        line = self._line
+        try:
+            if not line.closed:
+                line._abandon()
+        finally:
+            line._surveying = None
+            line._turnstile.release()
+
+    async def aclose(self) -> None:
+        """close(), for contextlib.aclosing()."""
+        self.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+    def _announce(self) -> None:
+        """The next survey lasts so long. After waiting in line: it is for this one."""
+        line = self._line
+        line._usable()
+        line._set_pattern_option("this_deadline", FOR_EVER if self._span is None else self._span)
+
+    def _begin(self) -> None:
+        self._end = None if self._span is None else time.monotonic() + self._span
+
+    def _left(self) -> float | None:
+        return None if self._end is None else max(0.0, self._end - time.monotonic())
+
+
+class Surveying:
+    """survey() and its twins, over send() and recv(): what a Surveyor and each of its contexts
+    share. Threads and tasks that survey with the same one take turns, since the next survey cancels
+    the one before; contexts survey at once."""
+
+    __slots__ = ()
+
+    def survey(self, data: Any, *, deadline: Any = ...) -> Answers:
+        """Ask all peers that are connected now; iterate over their answers. Ends at the deadline
+        (left out: the option's seconds; None: never). Leaving early cancels the survey: what is
+        answered later is a counted `late_answer`. The survey goes out with the first step."""
+        return Answers(self, data, deadline, BODY)
+
+    def survey_msg(self, data: Any, *, deadline: Any = ...) -> Answers:
+        """survey() that gives Messages, which know the peer."""
+        return Answers(self, data, deadline, MSG)
+
+    def asurvey(self, data: Any, *, deadline: Any = ...) -> Answers:
+        """survey() for `async for`."""
+        return Answers(self, data, deadline, BODY)
+
+    def asurvey_msg(self, data: Any, *, deadline: Any = ...) -> Answers:
+        """survey_msg() for `async for`."""
+        return Answers(self, data, deadline, MSG)

@@ -1,0 +1,385 @@
+"""Contexts of a socket: any number of exchanges at once over the same peers.
+
+`sock.context()` is a line of its own: Req asks, Rep and Respondent answer, Surveyor surveys, Sub
+subscribes, each for itself and with its own time-outs; `with` closes it. Contexts may be used by
+any threads and tasks at once; one context by one at a time, as a Req is.
+
+Who waits is told of every change at the socket and looks for itself: an answer is somebody's in
+particular, so nobody stands in a line in which another might be woken in his stead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, NoReturn
+
+from mqcore.api.aio import Stream, due, later, turn
+from mqcore.api.asking import Asking, Surveying
+from mqcore.api.timing import left_of, limit_of, passed, span
+from mqcore.api.turnstile import Turnstile
+from mqcore.errors import NoSuchPeer, NotSubscribed, RecvTimeout, StateError, UsageError
+from mqcore.sock.contexts import ContextCore
+
+
+class Timeouts:
+    """send_timeout and recv_timeout: the socket's, or its own."""
+
+    __slots__ = ()
+
+    def _begin(self: Any, sock: Any, given: dict[str, Any]) -> None:
+        self._sock = sock
+        self._times = {}
+        for name in given:
+            if name not in ("send_timeout", "recv_timeout"):
+                raise UsageError(f"a context has no option {name!r}",
+                                 hint="it has send_timeout and recv_timeout; others are the "
+                                      "socket's")
+            setattr(self, name, given[name])
+
+    def _time(self: Any, name: str) -> float | None:
+        return self._times.get(name, self._sock._options[name])  # type: ignore[no-any-return]
+
+    def _set_time(self: Any, name: str, value: float | None) -> None:
+        limit_of(value)
+        self._times[name] = value if value is None else float(value)
+
+    @property
+    def send_timeout(self) -> float | None:
+        """How long a send waits, in seconds; None: for ever."""
+        return self._time("send_timeout")
+
+    @send_timeout.setter
+    def send_timeout(self, value: float | None) -> None:
+        self._set_time("send_timeout", value)
+
+    @property
+    def recv_timeout(self) -> float | None:
+        """How long a receive waits, in seconds; None: for ever."""
+        return self._time("recv_timeout")
+
+    @recv_timeout.setter
+    def recv_timeout(self, value: float | None) -> None:
+        self._set_time("recv_timeout", value)
+
+    @property
+    def socket(self: Any) -> Any:
+        """Whose context it is."""
+        return self._sock
+
+    def __enter__(self: Any) -> Any:
+        self._usable()
+        return self
+
+    def __exit__(self: Any, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        self.close()
+
+    async def __aenter__(self: Any) -> Any:
+        self._usable()
+        return self
+
+    async def __aexit__(self: Any, *_: Any) -> None:
+        self.close()
+
+    def __reduce__(self) -> Any:
+        raise UsageError("a context cannot be pickled or copied",
+                         hint="pass the URL, and open a socket where it is used")
+
+    def __repr__(self: Any) -> str:
+        return f"<{type(self).__name__}{' closed' if self.closed else ''} of {self._sock!r}>"
+
+
+class Line(Timeouts, ContextCore):
+    """A context that its pattern knows."""
+
+    __slots__ = ("_sock", "_times")
+
+    def __init__(self, sock: Any, **given: Any) -> None:
+        try:
+            self._begin(sock, given)
+        except BaseException:
+            self._close()
+            raise
+
+    def close(self) -> None:
+        """What it has outstanding is given up; whoever waits in it gets StateError. Idempotent."""
+        self._close()
+
+    def _usable(self) -> None:
+        self._check()
+
+    # -- waiting -----------------------------------------------------------------------------------
+
+    def _put(self, data: Any, single: bool, timeout: Any) -> None:
+        limit = limit_of(timeout, self.send_timeout)
+        while True:
+            seen = self._sock._change()
+            why = self._try_send(data, single)
+            if not why:
+                return
+            if limit == 0 or passed(limit):
+                self._fail_send(why, timeout)
+            self._sock._wait(seen, left_of(limit))
+
+    async def _asend(self, data: Any, single: bool, timeout: Any) -> None:
+        if due():
+            await turn()
+        limit = limit_of(timeout, self.send_timeout)
+        seen = self._sock._change()
+        why = self._try_send(data, single)
+
+        def attempt() -> bool | None:
+            nonlocal why
+            why = self._try_send(data, single)
+            return True if why == 0 else None
+
+        if why and (limit == 0 or await later(self._sock, attempt, limit, seen) is None):
+            self._fail_send(why, timeout)
+
+    def _fail_send(self, why: int, timeout: Any) -> NoReturn:
+        self._sock._fail_send(why, self.send_timeout if timeout is ... else timeout)
+        raise AssertionError("it raises")
+
+    def _take(self, kind: int, timeout: Any) -> Any:
+        limit = limit_of(timeout, self.recv_timeout)
+        while True:
+            seen = self._sock._change()
+            found = self._try(kind)
+            if found is not None:
+                return found
+            if limit == 0 or passed(limit):
+                raise RecvTimeout(f"no message came{span(timeout, self.recv_timeout)}")
+            self._sock._wait(seen, left_of(limit))
+
+    async def _arecv(self, kind: int, _: Any, timeout: Any) -> Any:
+        if due():
+            await turn()
+        limit = limit_of(timeout, self.recv_timeout)
+        seen = self._sock._change()
+        found = self._try(kind)
+        if found is None and limit != 0:
+            found = await later(self._sock, lambda: self._try(kind), limit, seen)
+        if found is None:
+            raise RecvTimeout(f"no message came{span(timeout, self.recv_timeout)}")
+        return found
+
+    def _try(self, kind: int) -> Any:
+        return self._try_recv(kind)
+
+    # -- receiving ---------------------------------------------------------------------------------
+
+    def recv(self, *, timeout: Any = ...) -> bytes:
+        """Receive one message, its parts joined. Waits up to `timeout` seconds, then
+        RecvTimeout."""
+        return self._take(0, timeout)  # type: ignore[no-any-return]
+
+    def recv_parts(self, *, timeout: Any = ...) -> list[bytes]:
+        """Receive one message as a list of its parts."""
+        return self._take(1, timeout)  # type: ignore[no-any-return]
+
+    def recv_msg(self, *, timeout: Any = ...) -> Any:
+        """Receive one Message."""
+        return self._take(2, timeout)
+
+    async def arecv(self, *, timeout: Any = ...) -> bytes:
+        """recv(), awaitable. Cancelled, it has taken no message."""
+        return await self._arecv(0, None, timeout)  # type: ignore[no-any-return]
+
+    async def arecv_parts(self, *, timeout: Any = ...) -> list[bytes]:
+        """recv_parts(), awaitable."""
+        return await self._arecv(1, None, timeout)  # type: ignore[no-any-return]
+
+    async def arecv_msg(self, *, timeout: Any = ...) -> Any:
+        """recv_msg(), awaitable."""
+        return await self._arecv(2, None, timeout)
+
+
+class AskingLine(Line):
+    """A Line that sends."""
+
+    __slots__ = ()
+
+    def send(self, data: Any, *, timeout: Any = ...) -> None:
+        """Send one message of one part: all or nothing. What this context had outstanding is given
+        up."""
+        self._put(data, True, timeout)
+
+    def send_parts(self, parts: Any, *, timeout: Any = ...) -> None:
+        """send() of a message of several parts."""
+        self._put(parts, False, timeout)
+
+    async def asend(self, data: Any, *, timeout: Any = ...) -> None:
+        """send(), awaitable."""
+        await self._asend(data, True, timeout)
+
+    async def asend_parts(self, parts: Any, *, timeout: Any = ...) -> None:
+        """send_parts(), awaitable."""
+        await self._asend(parts, False, timeout)
+
+    def abandon(self) -> None:
+        """Give up what is outstanding; its answer is counted late when it comes."""
+        self._abandon()
+
+
+class ReqContext(Asking, AskingLine):
+    """One of any number of requests that a Req has under way at once."""
+
+    __slots__ = ("_turnstile",)
+
+    def __init__(self, sock: Any, **given: Any) -> None:
+        self._turnstile = Turnstile()
+        super().__init__(sock, **given)
+
+
+class SurveyorContext(Surveying, AskingLine):
+    """One of any number of surveys that a Surveyor has open at once."""
+
+    __slots__ = ("_surveying", "_turnstile")
+
+    def __init__(self, sock: Any, **given: Any) -> None:
+        self._turnstile = Turnstile()
+        self._surveying: Any = None  # the thread and task whose survey it is
+        super().__init__(sock, **given)
+
+    def _deadline(self) -> float:
+        return self._sock._options["deadline"]  # type: ignore[no-any-return]
+
+
+class SubContext(Line):
+    """Subscriptions of its own over a Sub's publishers, and a queue of what they bring."""
+
+    __slots__ = ("_wanted",)
+
+    def __init__(self, sock: Any, **given: Any) -> None:
+        self._wanted: dict[bytes, int] = {}
+        super().__init__(sock, **given)
+
+    def subscribe(self, *topics: Any) -> None:
+        """Want messages that start so; b"" is everything. Twice wanted must be twice
+        unsubscribed."""
+        self._usable()
+        for raw in [self._sock._name(topic) for topic in topics]:
+            if not self._wanted.get(raw):
+                self._subscribe(raw, 1)
+            self._wanted[raw] = self._wanted.get(raw, 0) + 1
+
+    def unsubscribe(self, *topics: Any) -> None:
+        """Take it back."""
+        self._usable()
+        for raw in [self._sock._name(topic) for topic in topics]:
+            if raw not in self._wanted:
+                known = ", ".join(map(repr, self._wanted)) or "nothing"
+                raise NotSubscribed(f"there is no subscription to {raw!r}",
+                                    hint=f"subscribed to {known}")
+            if self._wanted[raw] == 1:
+                self._subscribe(raw, 0)
+                del self._wanted[raw]
+            else:
+                self._wanted[raw] -= 1
+
+    @property
+    def topics(self) -> tuple[bytes, ...]:
+        """What is subscribed to, each once, in order."""
+        return tuple(self._wanted)
+
+    def _try(self, kind: int) -> Any:
+        found = self._try_recv(kind)
+        if found is None and not self._wanted:
+            raise NotSubscribed("nothing is subscribed, so nothing can arrive",
+                                hint='subscribe(b"") is everything')
+        return found
+
+    def __iter__(self) -> Any:
+        return Stream(self.recv, self.arecv)
+
+    __aiter__ = __iter__
+
+
+class RepContext(Timeouts):
+    """One of any number of requests (surveys) that are answered at once: recv() takes one, send()
+    answers it."""
+
+    __slots__ = ("__weakref__", "_closed", "_request", "_sock", "_times")
+
+    def __init__(self, sock: Any, **given: Any) -> None:
+        self._closed = False
+        self._request: Any = None
+        sock._usable()
+        self._begin(sock, given)
+
+    def close(self) -> None:
+        """A request that it has taken stays without an answer. Idempotent."""
+        self._closed = True
+        self._request = None
+
+    @property
+    def closed(self) -> bool:
+        """No call is possible any more: it was closed, or its socket was."""
+        return self._closed or self._sock.closed
+
+    def _usable(self) -> None:
+        self._sock._usable()
+        if self._closed:
+            raise StateError("the context is closed", hint="open another: socket.context()")
+
+    def _time_of(self, timeout: Any, name: str) -> Any:
+        return self._time(name) if timeout is ... else timeout
+
+    def recv_msg(self, *, timeout: Any = ...) -> Any:
+        """Receive one Message; send() answers it, as its reply() does."""
+        self._usable()
+        self._request = self._sock.recv_msg(timeout=self._time_of(timeout, "recv_timeout"))
+        return self._request
+
+    async def arecv_msg(self, *, timeout: Any = ...) -> Any:
+        """recv_msg(), awaitable."""
+        self._usable()
+        timeout = self._time_of(timeout, "recv_timeout")
+        self._request = await self._sock.arecv_msg(timeout=timeout)
+        return self._request
+
+    def recv_parts(self, *, timeout: Any = ...) -> list[bytes]:
+        """Receive one request as a list of its parts."""
+        return list(map(bytes, self.recv_msg(timeout=timeout).parts))
+
+    async def arecv_parts(self, *, timeout: Any = ...) -> list[bytes]:
+        """recv_parts(), awaitable."""
+        return list(map(bytes, (await self.arecv_msg(timeout=timeout)).parts))
+
+    def recv(self, *, timeout: Any = ...) -> bytes:
+        """Receive one request, its parts joined. One that was not answered stays so."""
+        return bytes(self.recv_msg(timeout=timeout))
+
+    async def arecv(self, *, timeout: Any = ...) -> bytes:
+        """recv(), awaitable. Cancelled, it has taken no request."""
+        return bytes(await self.arecv_msg(timeout=timeout))
+
+    def _answered(self) -> Any:
+        """The request, which is no longer to be answered."""
+        self._usable()
+        request, self._request = self._request, None
+        if request is None:
+            raise StateError("there is no request to answer", hint="recv() one first")
+        return request
+
+    def send(self, data: Any, *, timeout: Any = ...) -> None:
+        """Answer the request that was received last."""
+        self.send_parts((data,), timeout=timeout)
+
+    async def asend(self, data: Any, *, timeout: Any = ...) -> None:
+        """send(), awaitable."""
+        await self.asend_parts((data,), timeout=timeout)
+
+    def send_parts(self, parts: Iterable[Any], *, timeout: Any = ...) -> None:
+        """Answer it with several parts. If who asked has left, that is a counted drop."""
+        request = self._answered()
+        with suppress(NoSuchPeer):
+            request.reply(*parts, timeout=self._time_of(timeout, "send_timeout"))
+
+    async def asend_parts(self, parts: Iterable[Any], *, timeout: Any = ...) -> None:
+        """send_parts(), awaitable."""
+        request = self._answered()
+        with suppress(NoSuchPeer):
+            await request.areply(*parts, timeout=self._time_of(timeout, "send_timeout"))

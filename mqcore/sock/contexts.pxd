@@ -1,0 +1,12 @@
+"""A context of a socket: a line of requests, surveys or subscriptions of its own over the same
+peers (PatternOps.context), as Python holds it."""
+
+from libc.stdint cimport uint32_t
+
+from mqcore.sock.core cimport SocketCore
+
+cdef class ContextCore:
+    cdef readonly SocketCore core
+    cdef uint32_t number      # 0: closed
+
+    cdef uint32_t check(self) except 0        # the number

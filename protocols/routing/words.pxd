@@ -1,0 +1,63 @@
+"""Words in front of a body: what devices, and who asks, put into an envelope.
+
+An envelope is parts: a hop is five bytes, 00 and a number with a clear top bit (the form of an
+automatic routing id); the number of a request or survey is four bytes with a set one; the first
+empty part ends it.
+"""
+
+from libc.stdint cimport uint8_t, uint32_t
+
+from mqcore.base.message cimport MSG_MORE, Msg, msg_data, msg_init_inline, msg_size
+
+cdef enum:
+    HOP_SIZE = 5
+    HOP_MASK = 0x7fffffff     # of a hop's number
+    ID_BIT = 0x80000000       # of a request's or survey's number
+
+
+cdef inline void word_put(uint8_t* at, uint32_t number) noexcept nogil:
+    at[0] = <uint8_t> (number >> 24)
+    at[1] = <uint8_t> (number >> 16)
+    at[2] = <uint8_t> (number >> 8)
+    at[3] = <uint8_t> number
+
+
+cdef inline uint32_t word_get(const uint8_t* at) noexcept nogil:
+    return (<uint32_t> at[0] << 24 | <uint32_t> at[1] << 16 | <uint32_t> at[2] << 8
+            | <uint32_t> at[3])
+
+
+cdef inline void hop_init(Msg* m, uint32_t number) noexcept nogil:
+    """A hop part, MSG_MORE."""
+    cdef uint8_t[HOP_SIZE] body
+    body[0] = 0
+    word_put(&body[1], number & HOP_MASK)
+    msg_init_inline(m, body, HOP_SIZE)
+    m.flags = MSG_MORE
+
+
+cdef inline bint hop_read(Msg* m, uint32_t* number) noexcept nogil:
+    """False: it is none."""
+    cdef uint8_t* data = msg_data(m)
+    if msg_size(m) != HOP_SIZE or data[0] != 0 or data[1] & 0x80:
+        return False
+    number[0] = word_get(data + 1)
+    return True
+
+
+cdef inline void id_init(Msg* m, uint32_t number) noexcept nogil:
+    """An id part, MSG_MORE."""
+    cdef uint8_t[4] body
+    word_put(body, number)
+    msg_init_inline(m, body, 4)
+    m.flags = MSG_MORE
+
+
+cdef inline size_t envelope_of(Msg* parts, size_t n) noexcept nogil:
+    """How many parts the envelope has, the empty one that ends it included; 0: there is none, or
+    nothing behind it."""
+    cdef size_t i
+    for i in range(n):
+        if msg_size(&parts[i]) == 0 and parts[i].flags & MSG_MORE:
+            return i + 1
+    return 0
