@@ -46,7 +46,7 @@ def spark(tmp_path_factory):
         "spark.driver.extraJavaOptions":
             "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dlog4j2.level=error",
         "spark.sql.python.filterPushdown.enabled": "true", "spark.sql.session.timeZone": "UTC"}
-    builder = SparkSession.builder.master("local[2]").appName("tests")
+    builder = SparkSession.builder.master("local[2,4]").appName("tests")
     for name, value in settings.items():
         builder = builder.config(name, value)
     made = builder.getOrCreate()
