@@ -17,7 +17,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 import mqcore
-from mqcore.errors import NotSupported, RecvTimeout
+from mqcore.errors import MessageTooLarge, NotSupported, RecvTimeout
 from mqcore.spark.columns import LIVE, arrow_schema, check_schema, gathered
 from mqcore.spark.options import Options
 
@@ -60,33 +60,38 @@ class LiveReader(DataSourceReader):
 
     def _batches(self, share: Share) -> Iterator[Any]:
         options, schema = self._options, arrow_schema(self._schema)
-        settings = {"recv_hwm": options.hwm, "max_message_size": options.maxMessageBytes}
-        socket: Any = mqcore.Pull(**settings) if options.pattern == "pull" else \
-            mqcore.Sub(topics=options.subscribe or "", **settings)
+        socket: Any = mqcore.Pull(recv_hwm=options.hwm) if options.pattern == "pull" else \
+            mqcore.Sub(topics=options.subscribe or "", recv_hwm=options.hwm)
         try:
             for url in share.endpoints:
                 socket.connect(url)
             for batch in self._received(socket, share.most):
                 yield record_batch(batch, schema, options.topicFrom is not None)
         finally:
-            left = socket.stats()
-            waiting = sum(peer.queued_in for peer in left.peers.values())
+            stats = socket.stats()
+            waiting = sum(peer.queued_in for peer in stats.peers.values())
             socket.close(linger=0)
-            if waiting or left.dropped:
-                _log.warning("from %s: %d messages had come and were not read, dropped %s",
-                             ", ".join(share.endpoints), waiting, left.dropped or 0)
+            if waiting or stats.reconnects:
+                _log.warning("%s: %d messages had come and were not read; %d connections broke, "
+                             "with what was on the way", ", ".join(share.endpoints), waiting,
+                             stats.reconnects)
 
     def _received(self, socket: Any, most: int | None) -> Iterator[Any]:
         """Batches until `most` messages, or until nothing comes for idleMs."""
         options = self._options
         patience = (options.idleMs or options.timeoutMs) / 1000
         begun = quiet = time.monotonic()
-        count, unmet = 0, [endpoint.url for endpoint in socket.endpoints]
+        count, unmet = 0, list(socket.endpoints)
         while most is None or count < most:
             try:
                 batch = socket.recv_batch(65536 if most is None else min(65536, most - count),
                                           max_bytes=options.batchBytes, timeout=LOOK)
                 count += len(batch)
+                largest = int(np.diff(batch.offsets).max())
+                if largest > options.maxMessageBytes:
+                    raise MessageTooLarge(f"a message has {largest} bytes",
+                                          hint="more than maxMessageBytes; raise it, and the "
+                                               "executor's memory")
                 yield batch
                 quiet = time.monotonic()    # what Spark does with a batch is no silence
                 continue
@@ -95,9 +100,11 @@ class LiveReader(DataSourceReader):
             if unmet:
                 unmet = _unmet(socket, unmet)
                 if unmet and now - begun >= options.timeoutMs / 1000:
-                    raise RecvTimeout(f"not connected within {options.timeoutMs} ms: "
-                                      f"{socket.explain()}", hint="do the senders bind there? give "
-                                                                  "more time with timeoutMs")
+                    why = "; ".join(f"{endpoint.url}, {endpoint.error.text}" if endpoint.error
+                                    else endpoint.url for endpoint in unmet)
+                    raise RecvTimeout(f"not connected within {options.timeoutMs} ms: {why}",
+                                      hint="do the senders bind there? give more time with "
+                                           "timeoutMs")
                 quiet = now
             elif now - quiet >= patience:
                 if options.idleMs is None:
@@ -107,12 +114,11 @@ class LiveReader(DataSourceReader):
                 return
 
 
-def _unmet(socket: Any, urls: list[str]) -> list[str]:
+def _unmet(socket: Any, endpoints: list[Any]) -> list[Any]:
     """Those that have never been connected; who came and left has sent what he had."""
     met = {peer.endpoint for peer in socket.stats().peers}
-    named = {endpoint.url: {endpoint.url, *(member.url for member in endpoint.members)}
-             for endpoint in socket.endpoints}
-    return [url for url in urls if not named[url] & met]
+    return [endpoint for endpoint in endpoints
+            if met.isdisjoint([endpoint.url, *(member.url for member in endpoint.members)])]
 
 
 def _first_try(share: Share) -> None:
@@ -122,8 +128,8 @@ def _first_try(share: Share) -> None:
         raise NotSupported(
             f"attempt {again + 1} of the task that reads {', '.join(share.endpoints)}: what the "
             "first one received is gone, so the result would lack it",
-            hint="see why the first one failed, and begin anew; to be able to repeat, record the "
-                 "messages in a journal and read that")
+            hint="Spark's log says why the first one failed (\"Lost task\"); to be able to repeat, "
+                 "record the messages in a journal and read that")
 
 
 def record_batch(batch: Any, schema: Any, topics: bool) -> Any:

@@ -1,6 +1,5 @@
 """The blocking calls, over inproc and tcp."""
 
-import asyncio
 import copy
 import pickle
 import threading
@@ -32,21 +31,6 @@ def test_every_way_to_send_and_receive(linked):
     push.send_parts([b"topic", b"body"])
     batch = pull.recv_batch(timeout=5)
     assert batch.to_list() == [b"topicbody"] and batch.split.tolist() == [5]
-
-
-def test_a_batch_of_messages_with_first_parts(linked):
-    """split says where they end; -1: there is one part alone."""
-    pull, push = linked("pull", "push")
-    data, offsets = b"abcdefgh", [0, 3, 3, 5, 8]
-    assert push.send_batch(data, offsets, split=[1, 3, -1, 8]) == 4
-    wanted = [[b"a", b"bc"], [b"", b""], [b"de"], [b"fgh", b""]]
-    assert [pull.recv_parts(timeout=5) for _ in range(4)] == wanted
-    assert asyncio.run(push.asend_batch(data, offsets, split=[1, 3, -1, 8])) == 4
-    assert [pull.recv_parts(timeout=5) for _ in range(4)] == wanted
-    for split, what in (([1, 2, 3], "3 entries for 4"), ([4, 3, 5, 8], "split.0. = 4"),
-                        ([1, 3, 2, 8], "split.2. = 2")):
-        with pytest.raises(mq.UsageError, match=what):
-            push.send_batch(data, offsets, split=split)
 
 
 def test_reference(linked):

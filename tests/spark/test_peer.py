@@ -1,6 +1,7 @@
 """Spark as a peer of plain sockets: DataFrames out, back-pressure, and DataFrames back."""
 
 import os
+import re
 import signal
 import threading
 import time
@@ -14,6 +15,9 @@ import pyarrow as pa  # noqa: E402
 
 import mqcore  # noqa: E402
 from mqcore import journal  # noqa: E402
+from mqcore.spark.columns import live_schema  # noqa: E402
+from mqcore.spark.live import LiveReader  # noqa: E402
+from mqcore.spark.options import LIVE, check  # noqa: E402
 from mqcore.spark.rows import with_topics  # noqa: E402
 from mqcore.testing import until  # noqa: E402
 
@@ -58,8 +62,8 @@ def within():
 
 def test_topics_in_front_of_values():
     """Messages of two parts from two columns, without a Python object for each."""
-    def parts(values, topics, default, kind=pa.binary()):
-        data, ends, split = with_topics(pa.array(values, kind), topics, default)
+    def parts(values, topics, default):
+        data, ends, split = with_topics(pa.array(values), topics, default)
         raw = bytes(data)
         return [[raw[a:b]] if cut < 0 else [raw[a:cut], raw[cut:b]]
                 for a, b, cut in zip(ends, ends[1:], split, strict=False)]
@@ -67,7 +71,7 @@ def test_topics_in_front_of_values():
     assert parts([b"1", b"2", b"", b"4"], topics, None) == [
         [b"x", b"1"], [b"2"], [b"", b""], ["\u00fc".encode(), b"4"]]
     assert parts([b"1", b"2", b"", b"4"], topics, "d")[1] == [b"d", b"2"]
-    assert parts(["1", "2"], None, "d", pa.string()) == [[b"d", b"1"], [b"d", b"2"]]
+    assert parts(["1", "2"], None, "d") == [[b"d", b"1"], [b"d", b"2"]]
     assert parts([b"0", b"1", b"2"], topics.slice(1), None)[1:] == [[b"", b"1"],
                                                                     ["\u00fc".encode(), b"2"]]
 
@@ -150,26 +154,25 @@ def test_receivers_that_do_not_read_hold_the_trigger(spark, ctx, tmp_path):
             receiver.recv(timeout=0)
 
 
-def test_tasks_share_the_endpoints(spark, ctx):
+def test_tasks_share_the_endpoints(spark, ctx, within):
     """Without topicFrom all parts are the value; a topic that is no UTF-8 costs nobody anything."""
     with mqcore.Push(context=ctx) as one, mqcore.Push(context=ctx) as two:
         urls = [sock.bind("tcp://127.0.0.1:0").url for sock in (one, two)]
         for sock, name in ((one, b"one"), (two, b"t\xffwo")):
-            sock.send_many([(name, b"%d" % i) for i in range(100)])
+            within(lambda s=sock, n=name: s.send_many([(n, b"%d" % i) for i in range(100)]))
         df = live(spark, urls, idleMs="500", topicFrom="first-part")
         assert df.rdd.getNumPartitions() == 2
         assert Counter((row.topic, bytes(row.value)) for row in df.collect()) == Counter(
             (name, b"%d" % i) for name in ("one", "t\ufffdwo") for i in range(100))
         for sock in (one, two):
-            sock.send_many([(b"a", b"%d" % i) for i in range(10)])
+            within(lambda s=sock: s.send_many([(b"a", b"%d" % i) for i in range(10)]))
         df = spark.read.schema("timestamp timestamp, value binary").format("mqcore").options(
             endpoints=",".join(urls), pattern="pull", idleMs="500", numPartitions="1").load()
         assert sorted(bytes(row.value) for row in df.collect()) == sorted(
-            b"a%d" % i for i in range(10)) * 2
+            [b"a%d" % i for i in range(10)] * 2)
 
 
 def test_what_publishers_send_meanwhile(spark, ctx, within):
-    ends = threading.Event()
     with mqcore.XPub(context=ctx, bind="tcp://127.0.0.1:0") as pub:
         def publish():
             assert pub.recv(timeout=LIMIT) == b"\x01b"
@@ -182,14 +185,44 @@ def test_what_publishers_send_meanwhile(spark, ctx, within):
         assert [(row.topic, int(row.value)) for row in df.collect()] == [
             ("bc", i) for i in range(50)]
         publisher.result()
-        ends.set()
 
 
-def test_too_few_or_nobody_is_an_error(spark, ctx):
+def received(urls, **options):
+    """As a task would, here."""
+    reader = LiveReader(live_schema(), check(
+        {"endpoints": ",".join(urls), "pattern": "pull", "timeoutMs": "300", **options}, LIVE))
+    return [batch for share in reader.partitions() for batch in reader.read(share)]
+
+
+def test_what_a_task_says(ctx, within, caplog):
+    def told(kind, text, *messages, **options):
+        """What a reader says who is sent these messages."""
+        with mqcore.Push(context=ctx, bind="tcp://127.0.0.1:0") as push:
+            sender = within(push.send_many, messages)
+            with pytest.raises(kind, match=text):
+                received([push.endpoints[0].url], **options)
+            sender.result()
+            return push.endpoints[0].url
+    told(mqcore.RecvTimeout, "2 of 3 messages came, then nothing for 300 ms", b"1", b"2",
+         maxMessages="3")
+    url = told(mqcore.MessageTooLarge, "2000 bytes; more than maxMessageBytes", bytes(2000),
+               idleMs="300", maxMessageBytes="1000")
+    with pytest.raises(mqcore.RecvTimeout, match=f"not connected within 300 ms: {url}, nobody li"):
+        received([url], idleMs="1")
     with mqcore.Push(context=ctx, bind="tcp://127.0.0.1:0") as push:
-        push.send_many([b"1", b"2"])
-        url = push.endpoints[0].url
-        with pytest.raises(Exception, match="2 of 3 messages came, then nothing for 300 ms"):
-            live(spark, [url], maxMessages="3", timeoutMs="300").collect()
-    with pytest.raises(Exception, match="not connected within 300 ms"):
-        live(spark, [url], idleMs="1", timeoutMs="300").collect()
+        sender = within(push.send_many, [b"%d" % i for i in range(10)])
+        assert sum(map(len, received([push.endpoints[0].url], maxMessages="4"))) == 4
+        sender.result()
+    assert re.search("[1-9] messages had come and were not read", caplog.text)
+    mqcore.Context.default().close()        # a worker process keeps it for its life
+
+
+def test_a_task_that_was_killed_is_not_repeated_silently(spark, task_workers, ctx, within):
+    with mqcore.Push(context=ctx, bind="tcp://127.0.0.1:0") as push:
+        job = within(live(spark, [push.endpoints[0].url], idleMs="60000").collect)
+        push.send(b"1", timeout=LIMIT)
+        until(lambda: push.stats().total.written or push.stats().peers, LIMIT)
+        for worker in task_workers():
+            os.kill(worker, signal.SIGKILL)
+        with pytest.raises(Exception, match="what the first one received is gone"):
+            job.result()

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import subprocess
 import time
 
 import pytest
@@ -153,20 +152,7 @@ def test_a_server_that_is_away_too_long_ends_the_query_which_goes_on_later(
         expected() + [b"1 flights 0 %d" % i for i in range(20, 25)])
 
 
-def children(pid):
-    """Of the process, by what they were started with."""
-    found = subprocess.run(["ps", "--ppid", str(pid), "-o", "pid=,args="], capture_output=True,
-                           text=True).stdout
-    return [(int(line.split()[0]), line) for line in found.splitlines()]
-
-
-def task_workers(spark):
-    """The Python processes that run tasks: forked by a daemon that Java has started."""
-    return [worker for daemon, line in children(spark.sparkContext._gateway.proc.pid)
-            if line.endswith("pyspark.daemon pyspark.worker") for worker, _ in children(daemon)]
-
-
-def test_exactly_once_while_servers_and_workers_are_killed(spark, tmp_path, rng):
+def test_exactly_once_while_servers_and_workers_are_killed(spark, task_workers, tmp_path, rng):
     """Two queries read two servers. Whenever their tasks run, a server is killed and started again,
     or a worker is killed; every message arrives once, in a journal and in Parquet."""
     folders = tmp_path / "n0", tmp_path / "n1"
@@ -204,7 +190,7 @@ def test_exactly_once_while_servers_and_workers_are_killed(spark, tmp_path, rng)
                     running[node][0].process.wait()
                     running[node] = serve(node, running[node][1])
                     kills["server"] += 1
-                elif workers := task_workers(spark):
+                elif workers := task_workers():
                     os.kill(rng.choice(workers), signal.SIGKILL)
                     kills["worker"] += 1
             time.sleep(0.01)
