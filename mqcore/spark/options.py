@@ -26,6 +26,8 @@ SOCKETS = ("a live socket forgets what nobody received, and a batch could not be
            "a failure")
 RECORD = ('record it with `mq journal record` and read the journal (option("path", ...), or '
              "`mq journal serve` and its address as endpoints)")
+NO_STREAM = ("pattern is that of a live socket, which a stream cannot read: "
+             f"{SOCKETS}; {RECORD}")
 LOCAL = ("inproc", "fd")
 SENDS, HEARS = ("push", "pub"), ("pull", "sub")     # patterns of a write, and of a live read
 BIND = ("executors come, go and move, so peers could not know their addresses; let the receiver "
@@ -238,7 +240,8 @@ def is_live(given: Mapping[str, str]) -> bool:
 def check_read(given: Mapping[str, str]) -> None:
     """What is wrong for any read, before it is known whether it is a stream."""
     if is_live(given):
-        check(given, LIVE)
+        if live := _look(given, LIVE)[1]:
+            raise _error([*live, f"if it is to be a stream: {NO_STREAM}"], LIVE)
         return
     batch, stream = (_look(given, use)[1] for use in READS)
     if batch and stream:
@@ -260,9 +263,8 @@ def _look(given: Mapping[str, str], use: str) -> tuple[dict[str, Any], list[str]
             continue
         if raw.lower() == "bind":
             wrong.append(f"bind is refused: {BIND}")
-        elif raw.lower() == "pattern" and use in READS:
-            wrong.append(f"pattern is that of a live socket, which is not read: {SOCKETS}; "
-                         f"{RECORD}")
+        elif raw.lower() == "pattern" and use == STREAM:
+            wrong.append(NO_STREAM)
         elif raw.lower() not in names:
             close = difflib.get_close_matches(raw.lower(), names, n=1, cutoff=0.6)
             wrong.append(f"{raw} is not known; " + (

@@ -41,8 +41,9 @@ def endpoints(servers):
 
 
 def configured(reader, options):
+    """With these options; an empty one is left out."""
     for name, value in {"subscribe": "flights", **options}.items():
-        reader = reader.option(name, value)
+        reader = reader.option(name, value) if value else reader
     return reader.load()
 
 
@@ -133,7 +134,9 @@ def test_a_live_socket_is_refused_before_any_job(spark, ctx, tmp_path):
         for part in ("within 0.3 s", "the peer is a PUSH socket", "forgets what nobody received",
                      "mq journal record"):
             assert part in told, told
-        assert "pattern is that of a live socket" in started(endpoints=at.url, pattern="pull")
+        for options in ({}, {"subscribe": "", "startingOffsets": "", "idleMs": "9"}):
+            told = started(endpoints=at.url, pattern="pull", **options)
+            assert "which a stream cannot read: a live socket forgets" in told, told
 
 
 def test_a_server_that_is_away_too_long_ends_the_query_which_goes_on_later(
