@@ -21,7 +21,7 @@ from mqcore.journal.errors import write_error
 from mqcore.journal.place import group_offset, lock, segment_name, segments, sync_folder, unlock
 from mqcore.journal.producers import ProducerTable
 from mqcore.journal.recovery import Dropped, recover
-from mqcore.journal.snapshot import recall, save
+from mqcore.journal.snapshot import NAME, recall, save
 
 _log = logging.getLogger("mqcore.journal")
 POLICIES = ("always", "interval", "never")
@@ -116,7 +116,7 @@ class Writer(WriterCore):
                 self._thread.join()
             if os.getpid() == self._pid:
                 if number == 0:
-                    self._save_producers()
+                    self._save_at_end()
                 unlock(self._lock)
             else:
                 os.close(self._lock)
@@ -169,6 +169,13 @@ class Writer(WriterCore):
                 self._save_producers()      # before the stamps that tell of them go
             return self._remove_old()
 
+    def _save_at_end(self) -> None:
+        try:
+            with self._retaining:
+                self._save_producers()
+        except OSError as error:    # the messages are safe; the next opening takes longer
+            _log.warning("%s: %s", self._folder / NAME, error)
+
     def _save_producers(self) -> None:
         """What is not durable must not be in the file: after a power cut its senders send it
         again."""
@@ -213,7 +220,7 @@ class Writer(WriterCore):
             try:
                 self.retain()
             except OSError as error:
-                _log.warning("retention in %s: %s", self.path, error)
+                _log.warning("after a rotation of %s: %s", self.path, error)
 
     _looked = 0.0
     _saved = 0              # the offset up to which the file `producers` tells
