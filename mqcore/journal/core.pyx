@@ -25,8 +25,8 @@ from mqcore.journal.includes cimport (
 )
 from mqcore.journal.log cimport (
     Log, close_files, log_close, log_commit, log_direct, log_flush, log_free, log_header,
-    log_headers_end, log_key, log_known, log_make_room, log_new, log_place, log_room, log_rotate, log_segment,
-    log_stamp, log_take, log_tick, log_trim, now_us,
+    log_headers_end, log_key, log_known, log_make_room, log_new, log_place, log_room, log_rotate,
+    log_segment, log_stamp, log_take, log_tick, log_trim, now_us,
 )
 from mqcore.journal.producers cimport ProducerTable
 from mqcore.spi.sink cimport SINK_ABI, Sink, SinkOps
