@@ -229,8 +229,8 @@ class Job:
         would write over another's. And a checkpoint that goes on has counted what it had read."""
         ours, theirs = (_read(folder / OWNER) for folder in (self._checkpoint, self._out))
         if ours != theirs and (theirs or (self._checkpoint / "hourly").exists()):
-            raise OptionError(f"the results in {self._out} and the checkpoint {self._checkpoint} do "
-                              "not belong together", hint="keep both or delete both")
+            raise OptionError(f"the results in {self._out} and the checkpoint {self._checkpoint} "
+                              "do not belong together", hint="keep both or delete both")
         if not ours:
             ours = uuid.uuid4().hex
             _write(self._checkpoint / OWNER, lambda file: file.write(ours.encode()))
