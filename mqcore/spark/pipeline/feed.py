@@ -135,12 +135,13 @@ def table(topic: str, origin: str | None = None) -> Iterator[dict[str, str]]:
             raw: IO[bytes] = stack.enter_context(archive.open(f"{topic}.csv"))
         else:
             raw = stack.enter_context(open(path, "rb"))
-        lines = csv.reader(io.TextIOWrapper(raw, "utf-8"))
-        names = next(lines)
-        column = names.index("origin")
-        for line in lines:
-            if origin in (None, line[column]):
-                yield dict(zip(names, line, strict=True))
+        text = io.TextIOWrapper(raw, "utf-8")
+        names = next(csv.reader(text))
+        mark = "," if origin is None else origin        # most lines need no parsing
+        for line in csv.reader(line for line in text if mark in line):
+            row = dict(zip(names, line, strict=True))
+            if origin in (None, row["origin"]):
+                yield row
 
 
 def located(name: str) -> Path:

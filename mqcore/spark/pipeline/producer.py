@@ -51,10 +51,11 @@ class Producer:
     def close(self, linger: float = LINGER) -> dict[str, Any]:
         """Wait until collectors have everything. The account, fit for JSON. `undelivered` were
         given to no collector; `dropped` were cut in two by a broken connection; `peers`: how many
-        each connection got."""
+        each connection got, the oldest first."""
         report = self.socket.close(linger=linger)
         peers = [{"endpoint": peer.endpoint, "written": stats.written,
-                  "dropped": sum(stats.dropped.values())} for peer, stats in report.peers.items()]
+                  "dropped": sum(stats.dropped.values())}
+                 for peer, stats in sorted(report.peers.items(), key=lambda item: item[0].id)]
         return {"producer": self.number, "messages": self.messages,
                 "bytes": sum(size for _, size in self.seconds.values()),
                 "undelivered": report.undelivered, "unacked": report.unacked,
