@@ -23,7 +23,7 @@ build:  ## make .venv, build the extensions in place, install mqcore editable
 	@$(BUILD)
 
 test:  ## build, then run every test (TESTS="tests/unit -k ypipe" for some)
-	@$(BUILD) --extra test
+	@$(BUILD) --extra test --extra spark
 	@sh tools/peers.sh
 	@$(RUN) -m pytest $(SIDE_BY_SIDE) $(TESTS)
 

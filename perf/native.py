@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import shlex
 import shutil
 import statistics
 import subprocess
@@ -67,7 +68,7 @@ def built() -> Iterator[tuple[Path | None, str]]:
         return
     with tempfile.TemporaryDirectory(prefix="mqperf") as folder:
         program = Path(folder, "libzmq")
-        command = [compiler, "-O2", "-o", str(program), str(SOURCE), "-lzmq"]
+        command = [*shlex.split(compiler), "-O2", "-o", str(program), str(SOURCE), "-lzmq"]
         made = subprocess.run(command, capture_output=True, text=True)
         if made.returncode == 0:
             yield program, ""

@@ -15,12 +15,12 @@ every message to come back for ever, each time once more. That is why a device r
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass
 from typing import Any
 
+from mqcore.api.running import Running
 from mqcore.control.records import CloseReport
-from mqcore.errors import UsageError, WaitTimeout
+from mqcore.errors import UsageError
 from mqcore.sock.core import SocketCore
 from mqcore.sock.device import DeviceCore
 from mqcore.spi import registry
@@ -49,8 +49,9 @@ class DeviceStats:
     hop_limit: int = 0
 
 
-class Device:
-    """A running device. `with` stops it and closes both sockets."""
+class Device(Running):
+    """A running device. stop() delivers what is in hand and closes both sockets, and the capture;
+    reports: front, back, capture."""
 
     def __init__(self, front: Any, back: Any, capture: Any = None, *,
                  allow_bus: bool = False) -> None:
@@ -60,20 +61,10 @@ class Device:
         for end in dict.fromkeys((front, back)):
             _make_raw(end)
         self._core = DeviceCore(front, back, capture)
-        self._ended = threading.Event()
-        self._error: BaseException | None = None
-        self._reports: tuple[CloseReport, ...] | None = None
-        self._lock = threading.Lock()
-        self._thread = threading.Thread(target=self._run, name="mqcore-device", daemon=True)
-        self._thread.start()
+        self._begin("mqcore-device")
 
-    def _run(self) -> None:
-        try:
-            self._core.run()
-        except BaseException as error:
-            self._error = error
-        finally:
-            self._ended.set()
+    def _loop(self) -> None:
+        self._core.run()
 
     def stats(self) -> DeviceStats:
         looped = 0
@@ -90,63 +81,13 @@ class Device:
     def resume(self) -> None:
         self._core.set_paused(False)
 
-    @property
-    def running(self) -> bool:
-        return not self._ended.is_set()
-
-    def wait(self, timeout: float | None = None) -> None:
-        """Until the device has ended (by stop() from elsewhere); WaitTimeout."""
-        limit = timeout
-        while not self._ended.wait(0.2 if limit is None else min(0.2, limit)):
-            if limit is not None:
-                limit -= 0.2
-                if limit <= 0:
-                    raise WaitTimeout(f"the device still runs after {timeout:g} s")
-        if self._error is not None:
-            raise self._error
-
-    async def await_(self, timeout: float | None = None) -> None:
-        """wait(), awaitable."""
-        from mqcore.sock.sleep import sleep
-
-        left = timeout
-        while not self._ended.is_set():
-            if left is not None and left <= 0:
-                raise WaitTimeout(f"the device still runs after {timeout:g} s")
-            await sleep(0.01)
-            left = None if left is None else left - 0.01
-        self.wait(0)
-
-    def stop(self, linger: Any = ...) -> tuple[CloseReport, ...]:
-        """Stop reading, deliver what is in hand, close both sockets (and the capture), each within
-        `linger` seconds. Their reports: front, back, capture. Idempotent."""
-        with self._lock:
-            if self._reports is None:
-                self._core.stop()
-                self._thread.join()
-                seconds = self.back.linger if linger is ... else linger
-                self._core.finish(1e9 if seconds is None else seconds)
-                self._core.release()
-                self._reports = tuple(end.close(linger) for end in self._ends)
-            return self._reports
-
-    async def astop(self, linger: Any = ...) -> tuple[CloseReport, ...]:
-        """stop(), awaitable."""
-        from mqcore.api.aio import in_thread
-
-        return await in_thread(lambda: self.stop(linger))
-
-    def __enter__(self) -> Device:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.stop()
-
-    async def __aenter__(self) -> Device:
-        return self
-
-    async def __aexit__(self, *exc: object) -> None:
-        await self.astop()
+    def _stop(self, linger: Any) -> tuple[CloseReport, ...]:
+        self._core.stop()
+        self._thread.join()
+        seconds = self.back.linger if linger is ... else linger
+        self._core.finish(1e9 if seconds is None else seconds)
+        self._core.release()
+        return tuple(end.close(linger) for end in self._ends)
 
     def __repr__(self) -> str:
         state = "running" if self.running else "ended"
@@ -202,8 +143,8 @@ def device(front: Any, back: Any = None, *, capture: Any = None,
     then repeats to all others what each member says.
 
     With a journal's writer as back, what front receives is stored; with a journal's reader as front
-    as well, its messages are mirrored: see mqcore/journal/README.md. Both give a `Recorder`, whose
-    calls are those of a device."""
+    as well, its messages are mirrored: see mqcore/journal/README.md. What they give has the calls
+    of a device."""
     if hasattr(back, "_mq_sink"):
         if capture is not None or allow_bus:
             raise UsageError("a device into a journal has no capture and no allow_bus",

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from mqcore.errors import RecvTimeout, UsageError, WaitTimeout
+from mqcore.api.running import Running
+from mqcore.errors import RecvTimeout, UsageError
 from mqcore.journal.errors import OffsetGone
 from mqcore.journal.writer import Writer
 
@@ -22,7 +23,7 @@ class MirrorStats:
     bytes: int = 0
 
 
-class Mirror:
+class Mirror(Running):
     """A running mirror, made by `mqcore.device(reader, writer)`. Every message keeps its offset,
     time, key, headers and stamp. It goes on at `writer.next`, so after a crash nothing is there
     twice. `with` stops it and makes all durable; reader and writer stay open, and are used by
@@ -42,20 +43,19 @@ class Mirror:
                              f"{reader.end}: it is no mirror of it")
         self.reader, self.writer = reader, writer
         self._messages = self._bytes = 0
-        self._error: BaseException | None = None
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="mqcore-mirror", daemon=True)
-        self._thread.start()
+        self._going = threading.Event()
+        self._going.set()
+        self._begin("mqcore-mirror")
 
-    def _run(self) -> None:
-        try:
-            while not self._stopping.is_set() and not self.reader.closed:
-                try:
-                    self._move()
-                except RecvTimeout:
-                    continue
-        except BaseException as error:
-            self._error = error
+    def _loop(self) -> None:
+        while not self._stopping.is_set() and not self.reader.closed:
+            if not self._going.wait(LOOK):
+                continue
+            try:
+                self._move()
+            except RecvTimeout:
+                continue
 
     def _move(self) -> None:
         for records in self.reader.follow(self.writer.next, timeout=LOOK):
@@ -65,41 +65,26 @@ class Mirror:
             self.writer.append_records(records)
             self._messages += len(records)
             self._bytes += records.nbytes
-            if self._stopping.is_set():
+            if self._stopping.is_set() or not self._going.is_set():
                 return
-
-    @property
-    def running(self) -> bool:
-        return self._thread.is_alive()
-
-    @property
-    def error(self) -> BaseException | None:
-        """What ended it; None: nothing has."""
-        return self._error
 
     def stats(self) -> MirrorStats:
         return MirrorStats(self._messages, self._bytes)
 
-    def wait(self, timeout: float | None = None) -> None:
-        """Until it has ended: by stop(), or by an error, which is raised here. WaitTimeout."""
-        self._thread.join(timeout)
-        if self._thread.is_alive():
-            raise WaitTimeout(f"the mirror still runs after {timeout:g} s")
-        if self._error is not None:
-            raise self._error
+    def pause(self) -> None:
+        """Stop copying. resume() goes on."""
+        self._going.clear()
 
-    def stop(self) -> None:
-        """End, and make durable what was copied. Idempotent."""
+    def resume(self) -> None:
+        self._going.set()
+
+    def _stop(self, linger: Any) -> tuple[()]:
+        """`linger` is for sockets; there are none."""
         self._stopping.set()
         self._thread.join()
         if not self.writer.closed:
             self.writer.commit()
-
-    def __enter__(self) -> Mirror:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
+        return ()
 
     def __repr__(self) -> str:
         return (f"<Mirror {self.reader.path} -> {self.writer.path} "

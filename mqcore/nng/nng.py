@@ -124,11 +124,35 @@ def _nothing() -> bytes:
     return b"\0mqcore.nng " + secrets.token_bytes(16)
 
 
-class Req0(Socket):
+class _Asks(Socket):
+    """Req0 and Surveyor0: answers come back to the line that asked."""
+
+    _buffers, _line_of = (1, 0), AskLine
+    ttl_max = HOPS
+
+    def _new_line(self) -> Line:
+        return AskLine(self._core, AskingLine(self._core))
+
+
+class _Answers(Socket):
+    """Rep0 and Respondent0: a line answers what it received."""
+
+    _buffers = (1, 0)
+    ttl_max = HOPS
+
+    def _first_line(self) -> Line:
+        return ReplyLine(self._core)
+
+    def _new_line(self) -> Line:
+        if self._core.closed:
+            raise make(Closed, "the socket is closed")
+        return ReplyLine(self._core)
+
+
+class Req0(_Asks):
     """Asks, and waits for the answer."""
 
-    _pattern, _protocol, _buffers, _line_of = "req", 0x30, (1, 0), AskLine
-    ttl_max = HOPS
+    _pattern, _protocol = "req", 0x30
     resend_time = Option(
         "ms until an unanswered question is asked again.",
         lambda self: 60_000 if self._get("resend") is None
@@ -145,30 +169,17 @@ class Req0(Socket):
             made.resend = options.seconds(self._resend_first) or 0
         return made
 
-    def _new_line(self) -> Line:
-        return AskLine(self._core, AskingLine(self._core))
 
-
-class Rep0(Socket):
+class Rep0(_Answers):
     """Takes questions, answers each."""
 
-    _pattern, _protocol, _buffers = "rep", 0x31, (1, 0)
-    ttl_max = HOPS
-
-    def _first_line(self) -> Line:
-        return ReplyLine(self._core)
-
-    def _new_line(self) -> Line:
-        if self._core.closed:
-            raise make(Closed, "the socket is closed")
-        return ReplyLine(self._core)
+    _pattern, _protocol = "rep", 0x31
 
 
-class Surveyor0(Socket):
+class Surveyor0(_Asks):
     """Asks all, and takes their answers until survey_time is over."""
 
-    _pattern, _protocol, _buffers, _line_of = "surveyor", 0x62, (1, 0), AskLine
-    ttl_max = HOPS
+    _pattern, _protocol = "surveyor", 0x62
     survey_time = Option(
         "ms for answers.", lambda self: options.milliseconds(self._get("deadline")),
         lambda self, value: self._put("deadline", options.survey_time(value)))
@@ -183,23 +194,11 @@ class Surveyor0(Socket):
             made.deadline = options.survey_time(self._survey_first)
         return made
 
-    def _new_line(self) -> Line:
-        return AskLine(self._core, AskingLine(self._core))
 
-
-class Respondent0(Socket):
+class Respondent0(_Answers):
     """Takes surveys, may answer each."""
 
-    _pattern, _protocol, _buffers = "respondent", 0x63, (1, 0)
-    ttl_max = HOPS
-
-    def _first_line(self) -> Line:
-        return ReplyLine(self._core)
-
-    def _new_line(self) -> Line:
-        if self._core.closed:
-            raise make(Closed, "the socket is closed")
-        return ReplyLine(self._core)
+    _pattern, _protocol = "respondent", 0x63
 
 
 class Bus0(Socket):

@@ -141,7 +141,7 @@ cdef class SocketCore(SocketHandle):
 
     def _fail_send(self, int rc, timeout, sent=0):
         full = rc == MQ_FULL
-        peers = self.s.n_pipes
+        peers = self.s.n_pipes.load()
         text = ("no peer is connected" if not full else
                 f"all {peers} peers are at their high-water mark" if peers > 1 else
                 "the peer is at its high-water mark" if peers else

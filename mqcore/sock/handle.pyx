@@ -412,13 +412,13 @@ cdef class SocketHandle:
             self.s.flags & PAT_RECV != 0 and sock_query(self.s, Q_CAN_RECV, NULL, 0) > 0)
         writable = self.s.flags & PAT_SEND != 0 and (
             sock_query(self.s, Q_CAN_SEND, NULL, 0) > 0
-            or (self.s.connects.load() > 0 and not self.s.immediate and self.s.n_pipes == 0
+            or (self.s.connects.load() > 0 and not self.s.immediate and self.s.n_pipes.load() == 0
                 and self.s.n_waiting.load() < self.s.port.send.msgs))
         return readable, writable
 
     def _attached(self):
         """How many peers the pattern has now: handshaken and not refused."""
-        return 0 if self.s == NULL else self.s.n_pipes
+        return 0 if self.s == NULL else self.s.n_pipes.load()
 
     def _change(self):
         return self.s.change.load()
@@ -608,7 +608,7 @@ cdef void take_snapshot(Sock* s, Snapshot* shot) noexcept nogil:
     shot.dropped = s.host.dropped
     shot.total = s.total
     shot.batching = s.batching
-    shot.live = s.n_pipes
+    shot.live = s.n_pipes.load()
     pipe = s.hung
     while pipe != NULL:
         shot.live += 1

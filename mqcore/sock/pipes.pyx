@@ -79,7 +79,7 @@ cdef void _attach(Sock* s, Pipe* pipe) noexcept nogil:
     if s.all != NULL:
         s.all.all_prev = pipe
     s.all = pipe
-    s.n_pipes += 1
+    s.n_pipes.fetch_add(1)
 
 
 cdef void _hold(Sock* s, Pipe* pipe) noexcept nogil:
@@ -143,7 +143,7 @@ cdef void _hangup(Sock* s, Pipe* pipe) noexcept nogil:
         return
     pipe.state = PIPE_HUNG
     _unlist(&s.all, pipe)
-    s.n_pipes -= 1
+    s.n_pipes.fetch_sub(1)
     s.ops.hangup(s.pattern, pipe)
     _take_back(s, pipe)
     link_let_go(link, pipe)

@@ -105,7 +105,7 @@ cdef struct Sock:
     Pipe* hung                # far side gone, inbound messages left
     Pipe* held                # PIPE_HELD: the pattern does not know them
     bint holds                # new ones are held until admit()
-    uint32_t n_pipes
+    atomic[uint32_t] n_pipes  # written under the lock, read without
     MsgVec waiting            # unrouted messages, from `waiting_at` on
     size_t waiting_at
     atomic[int64_t] n_waiting
