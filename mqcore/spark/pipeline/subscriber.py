@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import json
+import math
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 TOPIC = "hourly"
+COLUMNS = ("origin", "hour", "flights", "cancelled", "dep_delay", "arr_delay", "temp", "wind_speed",
+           "precip", "visib")       # a row lacks those that are null
 LATEST = 12         # rows on a terminal
 WAIT = 0.1          # seconds for a message, then a look at orders
 PATIENCE = 20.0     # seconds at the end for what is expected
@@ -34,6 +37,7 @@ class Board:
     def __init__(self) -> None:
         self._rows: collections.deque[dict[str, Any]] = collections.deque(maxlen=LATEST)
         self._count = 0
+        self.status = ""
         self._live: Live | None = None
 
     def __enter__(self) -> Board:
@@ -57,17 +61,18 @@ class Board:
         from rich.box import SIMPLE_HEAD
         from rich.table import Table
 
-        names = list(self._rows[-1]) if self._rows else []
-        table = Table(*names, box=SIMPLE_HEAD, title=f"{TOPIC}: {self._count:,} rows")
+        table = Table(*COLUMNS, box=SIMPLE_HEAD, title=f"{TOPIC}: {self._count:,} rows",
+                      caption=self.status)
         for row in self._rows:
-            table.add_row(*(cell(row.get(name)) for name in names))
+            table.add_row(*(cell(row.get(name)) for name in COLUMNS))
         return table
 
 
 class Lines:
-    """A line a row."""
+    """A line a row, in a file."""
 
     def __init__(self, path: Path) -> None:
+        self.status = ""
         self._file = open(path, "w")
 
     def __enter__(self) -> Lines:
@@ -77,7 +82,7 @@ class Lines:
         self._file.close()
 
     def show(self, row: dict[str, Any]) -> None:
-        self._file.write("  ".join(cell(value) for value in row.values()) + "\n")
+        self._file.write("  ".join(cell(row.get(name)) for name in COLUMNS) + "\n")
 
 
 def cell(value: Any) -> str:
@@ -117,14 +122,15 @@ def main(arguments: Sequence[str]) -> None:
     subscriber = Subscriber(setup["bind"])
     say(url=subscriber.url)
     screen: Any = Board() if setup["live"] else Lines(Path(setup["lines"]))
+    expected, end = None, math.inf
     with screen:
-        while (order := orders.next(0)) is None:
+        while time.monotonic() < end and (expected is None or len(subscriber.rows) < expected):
             for row in subscriber.receive(WAIT):
                 screen.show(row)
-        end = time.monotonic() + PATIENCE
-        while len(subscriber.rows) < order["expect"] and time.monotonic() < end:
-            for row in subscriber.receive(WAIT):
-                screen.show(row)
+            order = orders.next(0) or {}
+            screen.status = order.get("status", screen.status)
+            if "expect" in order:
+                expected, end = order["expect"], time.monotonic() + PATIENCE
     subscriber.close()
     Path(setup["rows"]).write_text(json.dumps(list(subscriber.rows.values())))
     say(messages=subscriber.messages, rows=len(subscriber.rows))

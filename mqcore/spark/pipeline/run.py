@@ -1,0 +1,273 @@
+"""A whole run: processes started, the job beside them, everything compared, everything ended.
+
+The order is what makes the comparison exact. The feed is stored; the job reads all of it; only then
+the producers send their last messages, which move the watermarks beyond everything; the job reads
+these; the job is stopped; the collectors are stopped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import platform
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyspark
+
+from mqcore.errors import OptionError
+from mqcore.spark.needs import need_java
+from mqcore.spark.pipeline import feed, report, truth
+from mqcore.spark.pipeline.cluster import Cluster
+from mqcore.spark.pipeline.feed import Days
+from mqcore.spark.pipeline.fleet import LOOPBACK, Fleet
+from mqcore.spark.pipeline.job import Job
+from mqcore.spark.pipeline.pace import Pace
+from mqcore.spark.pipeline.processes import Worker
+from mqcore.spark.start import session
+
+SPEED = 14.0        # days of the feed in a second: the year in three quarters of a minute
+LATE = "30 days"    # far beyond the skew that the fleet keeps: nothing may come too late
+DRAIN = 300.0       # seconds for the job to read what is there
+EVERY = 5.0         # seconds between two lines about how far it is
+FILES = ("run.json", report.PAGE, "hourly.txt", "hourly.json")
+BULKY = ("collector-0", "collector-1", "checkpoints")       # gone after a good run, but for keep
+FOLDERS = (*BULKY, "producers", "results")
+
+
+@dataclass
+class Outcome:
+    """What a run came to. sums: (what, found, expected); problems: a sentence each."""
+
+    out: Path
+    seconds: float = 0.0
+    sums: list[tuple[str, int, int]] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    comparison: str = ""
+    progress: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        return not self.problems
+
+    @property
+    def report(self) -> Path:
+        return self.out / report.PAGE
+
+    def sum(self, what: str, found: int, expected: int) -> None:
+        self.sums.append((what, found, expected))
+        if found != expected:
+            self.problems.append(f"{what}: {found:,} instead of {expected:,}")
+
+
+@dataclass
+class Settings:
+    """How to run. days: which of the year; speed: days of the feed in a second, 0 without a clock;
+    master: of Spark; cluster: so many workers of a cluster of its own instead; through: "path" (the
+    job reads the journals' folders) or "servers" (it asks the collectors); keep: journals and
+    checkpoints, too; live: the subscriber shows its rows on standard error."""
+
+    out: Path
+    days: Days = Days()     # noqa: RUF009  a tuple
+    speed: float = SPEED
+    master: str = "local[*]"
+    cluster: int = 0
+    through: str = "path"
+    keep: bool = False
+    live: bool = False
+
+
+def run(settings: Settings, *, spark: Any = None,
+        note: Callable[[str], None] = lambda text: None) -> Outcome:
+    """Run the pipeline and write the report; every process has ended when it returns or raises.
+
+    spark: a session to use, which stays; None: one of its own. note: told in a line now and then
+    how far it is. Raises NotSupported for what is not installed, OptionError, WorkerFailed,
+    WaitTimeout, and what ended a query of Spark's.
+    """
+    report.need_matplotlib()
+    feed.located("flights.csv.zip")
+    need_java()
+    prepare(settings.out)
+    began = time.time()
+    outcome = Outcome(settings.out)
+    with contextlib.ExitStack() as stack:
+        fleet = stack.enter_context(Fleet(settings.out, Pace(settings.days, settings.speed)))
+        subscriber = _subscriber(settings)
+        stack.callback(subscriber.kill)
+        url = subscriber.hear()["url"]
+        session = stack.enter_context(_spark(settings)) if spark is None else spark
+        where = {"path": ",".join(map(str, fleet.folders))} if settings.through == "path" \
+            else {"endpoints": ",".join(fleet.servers)}
+        results = settings.out / "results"
+        job = Job(session, where, results, url, settings.out / "checkpoints", late=LATE)
+        job.start()
+        _drive(fleet, job, _Teller(fleet, subscriber, note, settings.live))
+        fleet.stop()
+        hours = truth.read_table(None, results / "hourly")
+        subscriber.tell(expect=len(hours))
+        published = subscriber.hear()
+        subscriber.end()
+        outcome.progress = job.progress()
+    note("comparing")
+    _sums(outcome, fleet, results)
+    _published(outcome, hours, published["rows"])
+    _compare(outcome, settings.days, results)
+    outcome.seconds = time.time() - began
+    _write(outcome, settings, fleet)
+    report.write(settings.out)
+    if outcome.ok and not settings.keep:
+        for name in BULKY:
+            shutil.rmtree(settings.out / name)
+    return outcome
+
+
+def prepare(out: Path) -> None:
+    """An empty folder. What an earlier run left is deleted; other things are not: OptionError."""
+    out.mkdir(parents=True, exist_ok=True)
+    foreign = sorted({path.name for path in out.iterdir()} - {*FILES, *FOLDERS})
+    if foreign:
+        raise OptionError(f"{out} has things that no run has left: {', '.join(foreign[:5])}",
+                          hint="give an empty folder, or one of an earlier run")
+    for name in FOLDERS:
+        shutil.rmtree(out / name, ignore_errors=True)
+    for name in FILES:
+        (out / name).unlink(missing_ok=True)
+
+
+# -- while it runs -------------------------------------------------------------------------------
+
+def _subscriber(settings: Settings) -> Worker:
+    return Worker("subscriber", bind=LOOPBACK, live=settings.live,
+                  lines=str(settings.out / "hourly.txt"), rows=str(settings.out / "hourly.json"))
+
+
+@contextlib.contextmanager
+def _spark(settings: Settings) -> Iterator[Any]:
+    """A session, and the cluster under it if one is wanted. Its Java ends with it: asked after
+    good work, at once after a failure, so that nothing can hold it up."""
+    with contextlib.ExitStack() as stack:
+        master = settings.master
+        if settings.cluster:
+            master = stack.enter_context(Cluster(settings.cluster)).url
+        spark = session(master, spark_log_level="ERROR",
+                        spark_driver_extraJavaOptions="-Dlog4j2.level=error")
+        gateway: Any = spark.sparkContext._gateway
+        failed = True
+        try:
+            yield spark
+            spark.stop()
+            gateway.shutdown()
+            failed = False
+        finally:
+            if failed:
+                gateway.proc.kill()
+            gateway.proc.stdin.close()
+            gateway.proc.wait(60)
+            type(spark.sparkContext)._gateway = type(spark.sparkContext)._jvm = None
+
+
+class _Teller:
+    """Says how far the run is: to the subscriber's screen, or as lines."""
+
+    def __init__(self, fleet: Fleet, subscriber: Worker, note: Callable[[str], None],
+                 live: bool) -> None:
+        self._fleet, self._subscriber, self._note, self._live = fleet, subscriber, note, live
+        self._next = 0.0
+        self.job: Job | None = None
+        self.rows = 0
+
+    def __call__(self) -> None:
+        self._subscriber.check()
+        now = time.monotonic()
+        if now < self._next:
+            return
+        self._next = now + (1.0 if self._live else EVERY)
+        text = f"{self._fleet.arrivals.distinct:,} of {self.rows:,} messages stored"
+        if self._live:
+            self._subscriber.tell(status=text)
+        elif self._fleet.started:
+            self._note(f"{time.time() - self._fleet.started:4.0f} s  {text}")
+
+
+def _drive(fleet: Fleet, job: Job, teller: _Teller) -> None:
+    teller.rows = fleet.ready()
+    fleet.feed(teller)
+    job.drain(DRAIN)
+    fleet.finish(teller)
+    job.drain(DRAIN)
+    job.stop()
+
+
+# -- afterwards ----------------------------------------------------------------------------------
+
+def _sums(outcome: Outcome, fleet: Fleet, results: Path) -> None:
+    """What was sent against what each station has of it."""
+    sent = {account["producer"]: account["messages"] for account in fleet.accounts}
+    total = sum(sent.values())
+    outcome.sum("taken by the collectors", sum(s["messages"] for s in fleet.stored), total)
+    outcome.sum("in the journals", sum(sum(s["stored"].values()) for s in fleet.stored), total)
+    outcome.sum("read by Spark", int(truth.read_table(None, results / "topics")["messages"].sum()),
+                total)
+    outcome.sum("undelivered, refused or cut in two",
+                sum(a["undelivered"] + a["dropped"] for a in fleet.accounts)
+                + sum(s["refused"] + s["unwritten"] for s in fleet.stored), 0)
+    rows = {row.producer: row for row in
+            truth.read_table(None, results / "sequences").itertuples(index=False)}
+    for number, messages in sent.items():
+        row = rows.get(number)
+        outcome.sum(f"of producer {number}", int(row.messages) if row else 0, messages)
+        outcome.sum(f"missing of producer {number}", int(row.missing) if row else 0, 0)
+        outcome.sum(f"twice of producer {number}", int(row.duplicates) if row else 0, 0)
+    outcome.sum("too late for their hour", sum(batch["late"] for batch in outcome.progress), 0)
+
+
+def _published(outcome: Outcome, hours: pd.DataFrame, rows: int) -> None:
+    """The subscriber has what the files have."""
+    outcome.sum("hours that the subscriber has", rows, len(hours))
+    got = pd.DataFrame(json.loads((outcome.out / "hourly.json").read_text()),
+                       columns=list(hours.columns))
+    got["hour"] = pd.to_datetime(got["hour"], utc=True)
+    want = hours.assign(hour=pd.to_datetime(hours["hour"], utc=True))
+    keys = ["origin", "hour"]
+    try:
+        pd.testing.assert_frame_equal(
+            got.sort_values(keys, ignore_index=True), want.sort_values(keys, ignore_index=True),
+            check_dtype=False, check_exact=True)
+    except AssertionError as error:
+        outcome.problems.append(f"the subscriber's hours are not those of the files: {error}")
+
+
+def _compare(outcome: Outcome, days: Days, results: Path) -> None:
+    def chosen(rows: pd.DataFrame) -> pd.DataFrame:
+        hours = rows["time_hour"].map(feed.seconds)
+        return rows[(hours >= days.start) & (hours < days.stop)]
+
+    comparison = truth.compare(None, results, chosen(truth.read_flights()),
+                               chosen(truth.read_weather()))
+    outcome.comparison = str(comparison)
+    if not comparison.ok:
+        outcome.problems.append(outcome.comparison)
+
+
+def _write(outcome: Outcome, settings: Settings, fleet: Fleet) -> None:
+    """run.json, which the report reads."""
+    shown = {**dataclasses.asdict(settings), "days": str(settings.days), "out": str(settings.out)}
+    about = {
+        "settings": {**{name: value for name, value in shown.items() if name != "live"},
+                     "started": datetime.fromtimestamp(fleet.started).isoformat(" ", "seconds"),
+                     "seconds": round(outcome.seconds, 1),
+                     "Python": platform.python_version(), "PySpark": pyspark.__version__},
+        "started": fleet.started, "steps": fleet.pace.steps, "sums": outcome.sums,
+        "problems": outcome.problems, "comparison": outcome.comparison, "stored": fleet.stored,
+        "progress": outcome.progress}
+    (settings.out / "run.json").write_text(json.dumps(about, indent=1, default=str))
+
+
