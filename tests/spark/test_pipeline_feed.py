@@ -211,7 +211,9 @@ def test_a_dead_producer_ends_the_run(tmp_path):
 PROGRAM = """
 import sys
 from pathlib import Path
-from mqcore.spark.pipeline.fleet import Days, Fleet, Pace
+from mqcore.spark.pipeline.feed import Days
+from mqcore.spark.pipeline.fleet import Fleet
+from mqcore.spark.pipeline.pace import Pace
 with Fleet(Path(sys.argv[1]), Pace(Days(1, 30), 0.5)) as fleet:
     fleet.ready()
     print(*fleet.pids, flush=True)

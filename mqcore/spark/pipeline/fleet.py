@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from mqcore.spark.pipeline.arrivals import PATIENCE, Arrivals
-from mqcore.spark.pipeline.feed import DAY, HOUR, PRODUCERS, Days
+from mqcore.spark.pipeline.feed import DAY, HOUR, PRODUCERS
 from mqcore.spark.pipeline.pace import Pace
-from mqcore.spark.pipeline.processes import Worker, WorkerFailed
+from mqcore.spark.pipeline.processes import Worker
 
 SKEW = 5 * DAY      # seconds of event time
 LOOK = 0.02         # seconds between two looks at the journals
@@ -46,7 +46,7 @@ class Fleet:
         self.servers: list[str] = []        # of their journal servers
         self.accounts: list[dict[str, Any]] = []        # of the producers, when they have finished
         self.stored: list[dict[str, Any]] = []          # of the collectors, when they have stopped
-        self.started = 0.0                  # seconds since the epoch
+        self.started = self.fed = 0.0       # seconds since the epoch: of feed()'s start and end
         self._upto: dict[int, Any] = {}     # by producer: how many rows are of hours before each
         self._sent: dict[int, int] = {}
 
@@ -55,9 +55,9 @@ class Fleet:
     def __enter__(self) -> Fleet:
         try:
             for number, folder in enumerate(self.folders):
-                self.collectors.append(self._collector(number, LOOPBACK, LOOPBACK))
-            for number, folder in enumerate(self.folders):
                 folder.mkdir(parents=True, exist_ok=True)
+                self.collectors.append(self._collector(number, LOOPBACK, LOOPBACK))
+            for number in range(len(self.folders)):
                 self._opened(number)
             self._start_producers()
         except BaseException:
@@ -115,6 +115,7 @@ class Fleet:
             self._look()
             arrived = self.arrived()
             if arrived is None and len(self._sent) == len(self.producers):
+                self.fed = time.time()
                 return
             leave = self.pace.days.stop if arrived is None else arrived + self.skew
             if leave > released:
@@ -180,6 +181,3 @@ class Fleet:
     @property
     def pids(self) -> list[int]:
         return [worker.process.pid for worker in (*self.collectors, *self.producers.values())]
-
-
-__all__ = ["Fleet", "WorkerFailed"]

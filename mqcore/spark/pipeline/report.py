@@ -57,15 +57,16 @@ class Run:
     def read(cls, folder: Path) -> Run:
         import pandas as pd
 
+        about = json.loads((folder / "run.json").read_text())
         tables = {}
         for name in ("rates", "latency", "sequences", "talkers"):
             table = pd.read_parquet(folder / "results" / name)
-            if "start" in table:
+            if "start" in table:        # windows: those of the feed, in seconds since the epoch
                 began = pd.to_datetime(table["start"], utc=True)
                 table["start"] = (began - pd.Timestamp(0, tz="UTC")).dt.total_seconds()
+                table = table[table["start"] < about["fed"]].sort_values("start")
             tables[name] = table
-        return cls(json.loads((folder / "run.json").read_text()),
-                   [json.loads(path.read_text())
+        return cls(about, [json.loads(path.read_text())
                     for path in sorted((folder / "producers").glob("*.json"))], tables)
 
     @property
@@ -73,8 +74,9 @@ class Run:
         return float(self.about["started"])
 
     def sent(self) -> dict[int, dict[int, int]]:
-        """By producer: messages sent in each second, by seconds since the epoch."""
-        return {account["producer"]: {int(at): n for at, (n, _) in account["seconds"].items()}
+        """By producer: messages of the feed sent in each second since the epoch."""
+        return {account["producer"]: {int(at): n for at, (n, _) in account["seconds"].items()
+                                      if int(at) < self.about["fed"]}
                 for account in self.accounts}
 
     def load(self) -> pd.DataFrame:
@@ -86,13 +88,15 @@ class Run:
 
 # -- plots ---------------------------------------------------------------------------------------
 
-def plots(title: str, across: str, up: str, n: int = 1) -> tuple[Figure, list[Axes]]:
+def plots(title: str, across: str, up: str, sharey: bool = True) -> tuple[Figure, list[Axes]]:
+    """A row of two."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(WIDE, HIGH), layout="constrained")
-    every = [figure.add_subplot(1, n, i + 1) for i in range(n)]
+    every = list(figure.subplots(1, 2, sharey=sharey))
     for axes in every:
         axes.set_xlabel(across)
+        axes.locator_params(axis="x", nbins=6)
         axes.grid(True, color="#e4e4e4", linewidth=0.6)
         axes.spines[["top", "right"]].set_visible(False)
     every[0].set_ylabel(up)
@@ -113,9 +117,8 @@ def svg(figure: Figure, name: str) -> str:
 
 
 def latency_over_time(run: Run) -> str:
-    figure, every = plots("Latency against time", "s after the start", "ms", 2)
+    figure, every = plots("Latency against time", "s after the start", "ms")
     for axes, (topic, table) in zip(every, run.tables["latency"].groupby("topic"), strict=False):
-        table = table.sort_values("start")
         for name, colour in zip(("p50", "p90", "p99", "max"), COLOURS, strict=True):
             axes.plot(table["start"] - run.started, table[name], label=name, color=colour,
                       linewidth=1.3, marker=".", markersize=3)
@@ -129,7 +132,7 @@ def latency_over_time(run: Run) -> str:
 def latency_over_load(run: Run) -> str:
     load = run.load()
     figure, every = plots("Latency against load, a point a window of arrival",
-                          "messages/s, all topics", "ms", 2)
+                          "messages/s, all topics", "ms")
     for axes, (topic, table) in zip(every, load.groupby("topic"), strict=False):
         for name, colour in zip(("p50", "p99"), COLOURS, strict=False):
             axes.scatter(table["load"], table[name], label=name, color=colour, s=12)
@@ -140,13 +143,12 @@ def latency_over_load(run: Run) -> str:
 
 
 def throughput(run: Run) -> str:
-    figure, every = plots("Throughput", "s after the start", "messages/s", 2)
+    figure, every = plots("Throughput", "s after the start", "messages/s", sharey=False)
     for colour, (producer, counts) in zip(COLOURS, sorted(run.sent().items()), strict=False):
         times = range(min(counts), max(counts) + 1) if counts else range(0)
         every[0].step([at - run.started for at in times], [counts.get(at, 0) for at in times],
                       where="post", label=f"producer {producer}", color=colour, linewidth=1.3)
     for colour, (topic, table) in zip(COLOURS, run.tables["rates"].groupby("topic"), strict=False):
-        table = table.sort_values("start")
         every[1].step(table["start"] - run.started, table["messages"] / table["seconds"],
                       where="post", label=topic, color=colour, linewidth=1.3)
     for axes, title in zip(every, ("sent", "arrived in the journals"), strict=True):
@@ -167,7 +169,8 @@ def mark_steps(axes: Axes, run: Run) -> None:
 def text(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:,.2f}"
-    return html.escape(f"{value:,}" if isinstance(value, int) else str(value))
+    number = isinstance(value, int) and not isinstance(value, bool)
+    return html.escape(f"{value:,}" if number else str(value))
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
@@ -201,14 +204,14 @@ def sequences(run: Run) -> str:
 
 
 def by_step(run: Run) -> str:
-    """Latencies of all topics at each pace: the worst window of each step."""
+    """Latencies of all topics at each pace, over the windows of each step."""
     edges = [at for at, _ in run.about["steps"]] + [float("inf")]
+    load = run.load()
     rows = []
     for (at, share), until in zip(run.about["steps"], edges[1:], strict=True):
-        load = run.load()
         here = load[(load["start"] - run.started >= at) & (load["start"] - run.started < until)]
         if len(here):
-            rows.append((f"{share:.0%}", float(here["load"].median()), float(here["p50"].median()),
+            rows.append((f"{share:.0%}", round(here["load"].median()), float(here["p50"].median()),
                          float(here["p99"].median()), float(here["max"].max())))
     return table(("pace", "messages/s (median)", "p50 ms (median)", "p99 ms (median)",
                   "longest ms"), rows)
@@ -221,6 +224,12 @@ def top_talkers(run: Run) -> Iterator[str]:
             ("name", "messages", "bytes"),
             [(row.name, int(row.messages), int(row.bytes)) for row in top.itertuples(index=False)]
         ) + "</div>"
+
+
+def batches(run: Run) -> str:
+    return table(("query", "batch", "rows", "seconds", "rows of state", "watermark"), [
+        (batch["query"], batch["batch"], batch["rows"], batch["seconds"], batch["state_rows"],
+         batch["watermark"] or "-") for batch in run.about["progress"]])
 
 
 def page(run: Run) -> str:
@@ -239,7 +248,7 @@ def page(run: Run) -> str:
         throughput(run), "<h2>Sequences</h2>", sequences(run), "<h2>Top talkers</h2>",
         '<div class="side">', *top_talkers(run), "</div>",
         "<h2>Compared with pandas</h2>",
-        f"<p>{html.escape(run.about['comparison'])}</p>"]
+        f"<p>{html.escape(run.about['comparison'])}</p>", "<h2>Micro-batches</h2>", batches(run)]
     return ("<!DOCTYPE html>\n<html lang=\"en\">\n<head><meta charset=\"utf-8\">"
             f"<title>mqcore: the pipeline</title>\n<style>{STYLE}</style></head>\n<body>\n"
             "<h1>The pipeline</h1>\n" + "\n".join(parts) + "\n</body>\n</html>\n")

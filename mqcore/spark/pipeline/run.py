@@ -33,10 +33,11 @@ from mqcore.spark.pipeline.pace import Pace
 from mqcore.spark.pipeline.processes import Worker
 from mqcore.spark.start import session
 
-SPEED = 14.0        # days of the feed in a second: the year in three quarters of a minute
 LATE = "30 days"    # far beyond the skew that the fleet keeps: nothing may come too late
 DRAIN = 300.0       # seconds for the job to read what is there
 EVERY = 5.0         # seconds between two lines about how far it is
+QUIET = {"spark_log_level": "ERROR", "spark_ui_showConsoleProgress": "false",
+         "spark_driver_extraJavaOptions": "-Dlog4j2.level=error"}
 FILES = ("run.json", report.PAGE, "hourly.txt", "hourly.json")
 BULKY = ("collector-0", "collector-1", "checkpoints")       # gone after a good run, but for keep
 FOLDERS = (*BULKY, "producers", "results")
@@ -76,7 +77,7 @@ class Settings:
 
     out: Path
     days: Days = Days()     # noqa: RUF009  a tuple
-    speed: float = SPEED
+    speed: float = 14.0
     master: str = "local[*]"
     cluster: int = 0
     through: str = "path"
@@ -153,25 +154,28 @@ def _subscriber(settings: Settings) -> Worker:
 def _spark(settings: Settings) -> Iterator[Any]:
     """A session, and the cluster under it if one is wanted. Its Java ends with it: asked after
     good work, at once after a failure, so that nothing can hold it up."""
+    from pyspark import SparkContext
+
+    context: Any = SparkContext
     with contextlib.ExitStack() as stack:
         master = settings.master
         if settings.cluster:
             master = stack.enter_context(Cluster(settings.cluster)).url
-        spark = session(master, spark_log_level="ERROR",
-                        spark_driver_extraJavaOptions="-Dlog4j2.level=error")
-        gateway: Any = spark.sparkContext._gateway
-        failed = True
+        well = False
         try:
+            spark = session(master, **QUIET)
             yield spark
             spark.stop()
-            gateway.shutdown()
-            failed = False
+            context._gateway.shutdown()
+            well = True
         finally:
-            if failed:
-                gateway.proc.kill()
-            gateway.proc.stdin.close()
-            gateway.proc.wait(60)
-            type(spark.sparkContext)._gateway = type(spark.sparkContext)._jvm = None
+            gateway = context._gateway
+            if gateway is not None:
+                if not well:
+                    gateway.proc.kill()
+                gateway.proc.stdin.close()
+                gateway.proc.wait(60)
+                context._gateway = context._jvm = None
 
 
 class _Teller:
@@ -265,7 +269,7 @@ def _write(outcome: Outcome, settings: Settings, fleet: Fleet) -> None:
                      "started": datetime.fromtimestamp(fleet.started).isoformat(" ", "seconds"),
                      "seconds": round(outcome.seconds, 1),
                      "Python": platform.python_version(), "PySpark": pyspark.__version__},
-        "started": fleet.started, "steps": fleet.pace.steps, "sums": outcome.sums,
+        "started": fleet.started, "fed": fleet.fed, "steps": fleet.pace.steps, "sums": outcome.sums,
         "problems": outcome.problems, "comparison": outcome.comparison, "stored": fleet.stored,
         "progress": outcome.progress}
     (settings.out / "run.json").write_text(json.dumps(about, indent=1, default=str))
