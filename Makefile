@@ -12,9 +12,10 @@ TESTS ?=
 # a file stays together; more at a time would measure the machine rather than mqcore
 SIDE_BY_SIDE = -n auto --maxprocesses 2 --dist loadfile
 PERF ?=
+PIPELINE ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build test test-all demo tsan asan stress lint perf perf-quick sdist clean distclean
+.PHONY: help build test test-all demo pipeline tsan asan stress lint perf perf-quick sdist clean distclean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -23,7 +24,7 @@ build:  ## make .venv, build the extensions in place, install mqcore editable
 	@$(BUILD)
 
 test:  ## build, then run every test (TESTS="tests/unit -k ypipe" for some)
-	@$(BUILD) --extra test --extra spark
+	@$(BUILD) --extra test --extra spark --extra pipeline
 	@sh tools/peers.sh
 	@$(RUN) -m pytest $(SIDE_BY_SIDE) $(TESTS)
 
@@ -39,6 +40,11 @@ test-all:  ## the same with every Python 3.11+ of this machine, an environment e
 demo:  ## build, then run the demonstration on real input
 	@$(BUILD) --extra demo
 	@$(RUN) examples/demo.py
+
+pipeline:  ## build, then a year of flights through producers, collectors, journals and Spark
+	@$(BUILD) --extra spark --extra pipeline
+	@sh tools/peers.sh openjdk-17-jre-headless
+	@$(RUN) -m mqcore.spark.pipeline $(PIPELINE)
 
 tsan:  ## queues and the whole data plane under ThreadSanitizer, clean and with planted races
 	@$(BUILD) --extra test

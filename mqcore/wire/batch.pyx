@@ -183,7 +183,7 @@ cdef int batch_unsent(const Batch* b, const Codec* codec, MsgVec* out) noexcept 
     cdef bint wanted
     cdef size_t kept = 0          # index in kept
     cdef Walk w
-    cdef int rc
+    cdef int rc = MQ_OK
     w.piece = 0
     w.at = 0
     w.total = 0

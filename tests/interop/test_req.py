@@ -222,9 +222,9 @@ def test_two_servers_of_which_one_never_answers(ask, zsock, zurl, ctx, correlate
 def test_a_routing_id_survives_the_new_link(ask, router, correlate):
     """libzmq's ROUTER without handover leaves a second link with the same id deaf: the old one must
     be gone before the new one comes. (Its application must read meanwhile: nothing else ends a
-    link.)"""
+    link. The wait before the new one is what it has for that, on a busy machine, too.)"""
     z, url = router
-    s = ask(url, routing_id=b"me", correlate=correlate, reconnect=0.05)
+    s = ask(url, routing_id=b"me", correlate=correlate, reconnect=0.3)
     stop = threading.Event()
 
     def server():
@@ -238,7 +238,7 @@ def test_a_routing_id_survives_the_new_link(ask, router, correlate):
     serving = threading.Thread(target=server)
     serving.start()
     try:
-        for n in range(5):
+        for n in range(3):
             with pytest.raises(mq.RecvTimeout):
                 s.request(b"old", timeout=0.05)
             assert s.request(b"%d" % n) == b"re %d" % n
