@@ -6,6 +6,7 @@ and then the child ends too. Ctrl-C is for the parent alone, which ends its chil
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -13,7 +14,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 from mqcore.errors import Error
@@ -112,6 +114,42 @@ class Worker:
                     pipe.close()
                 except BrokenPipeError:     # an order that it did not live to read
                     pass
+
+
+# -- processes that others have started --
+
+def _alive() -> dict[tuple[int, int], int]:
+    """The parents of all processes, by process id and start time, which tell a reused id."""
+    found = {}
+    for name in filter(str.isdecimal, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            facts = Path("/proc", name, "stat").read_text().rpartition(")")[2].split()
+            if facts[0] != "Z":
+                found[int(name), int(facts[19])] = int(facts[1])
+    return found
+
+
+def descendants(pid: int) -> list[tuple[int, int]]:
+    """All processes below this one: their ids and start times."""
+    found, above = [], {pid}
+    alive = _alive()
+    while above:
+        below = [who for who, parent in alive.items() if parent in above]
+        found += below
+        above = {child for child, _ in below}
+    return found
+
+
+def end_all(processes: Iterable[tuple[int, int]], patience: float = 5.0) -> None:
+    """Wait for their end; those that are there after so many seconds are killed."""
+    left = set(processes)
+    end = time.monotonic() + patience
+    while left := left & _alive().keys():
+        if time.monotonic() > end:
+            for pid, _ in left:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        time.sleep(0.05)
 
 
 # -- the child's side --

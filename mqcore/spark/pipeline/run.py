@@ -12,6 +12,8 @@ import dataclasses
 import json
 import platform
 import shutil
+import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -30,14 +32,15 @@ from mqcore.spark.pipeline.feed import Days
 from mqcore.spark.pipeline.fleet import LOOPBACK, Fleet
 from mqcore.spark.pipeline.job import Job
 from mqcore.spark.pipeline.pace import Pace
-from mqcore.spark.pipeline.processes import Worker
+from mqcore.spark.pipeline.processes import Worker, descendants, end_all
 from mqcore.spark.start import session
 
 LATE = "30 days"    # far beyond the skew that the fleet keeps: nothing may come too late
+STOP = 10.0         # seconds for Spark to end by itself
 DRAIN = 300.0       # seconds for the job to read what is there
 EVERY = 5.0         # seconds between two lines about how far it is
 QUIET = {"spark_log_level": "ERROR", "spark_ui_showConsoleProgress": "false",
-         "spark_driver_extraJavaOptions": "-Dlog4j2.level=error"}
+         "spark_sql_streaming_stopTimeout": "10s"}
 FILES = ("run.json", report.PAGE, "hourly.txt", "hourly.json")
 BULKY = ("collector-0", "collector-1", "checkpoints")       # gone after a good run, but for keep
 FOLDERS = (*BULKY, "producers", "results")
@@ -108,6 +111,7 @@ def run(settings: Settings, *, spark: Any = None,
         where = {"path": ",".join(map(str, fleet.folders))} if settings.through == "path" \
             else {"endpoints": ",".join(fleet.servers)}
         results = settings.out / "results"
+        stack.enter_context(_no_query_left(session))
         job = Job(session, where, results, url, settings.out / "checkpoints", late=LATE)
         job.start()
         _drive(fleet, job, _Teller(fleet, subscriber, note, settings.live))
@@ -152,30 +156,59 @@ def _subscriber(settings: Settings) -> Worker:
 
 @contextlib.contextmanager
 def _spark(settings: Settings) -> Iterator[Any]:
-    """A session, and the cluster under it if one is wanted. Its Java ends with it: asked after
-    good work, at once after a failure, so that nothing can hold it up."""
-    from pyspark import SparkContext
-
-    context: Any = SparkContext
+    """A session, and the cluster under it if one is wanted; both end with the block."""
     with contextlib.ExitStack() as stack:
         master = settings.master
         if settings.cluster:
             master = stack.enter_context(Cluster(settings.cluster)).url
-        well = False
         try:
-            spark = session(master, **QUIET)
-            yield spark
-            spark.stop()
-            context._gateway.shutdown()
-            well = True
+            yield session(master, **QUIET)
         finally:
-            gateway = context._gateway
-            if gateway is not None:
-                if not well:
-                    gateway.proc.kill()
-                gateway.proc.stdin.close()
-                gateway.proc.wait(60)
-                context._gateway = context._jvm = None
+            _end_spark()
+
+
+@contextlib.contextmanager
+def _no_query_left(spark: Any) -> Iterator[None]:
+    """After a failure queries are stopped as they are; after good work the job has done it."""
+    before = {query.id for query in spark.streams.active}
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(Exception):        # the failure may be Spark's own end
+            for query in spark.streams.active:
+                if query.id not in before:
+                    query.stop()
+        raise
+
+
+def _end_spark() -> None:
+    """Its own way, if that takes no longer than it should; then nothing of it is left."""
+    from pyspark import SparkContext
+
+    context: Any = SparkContext
+    gateway, running = context._gateway, context._active_spark_context
+    if gateway is None:
+        return
+    java = gateway.proc.pid
+    below = descendants(java)
+
+    def stop() -> None:
+        with contextlib.suppress(Exception):        # of calls that were interrupted
+            if running is not None:
+                running.stop()
+            gateway.shutdown()
+
+    asked = threading.Thread(target=stop, name="mqcore-spark-end", daemon=True)
+    asked.start()
+    asked.join(STOP)
+    gateway.proc.stdin.close()
+    try:
+        gateway.proc.wait(STOP)
+    except subprocess.TimeoutExpired:
+        gateway.proc.kill()
+        gateway.proc.wait()
+    end_all(below)
+    context._gateway = context._jvm = None
 
 
 class _Teller:
