@@ -54,6 +54,7 @@ def finished(tmp_path):
     return tmp_path
 
 
+@pytest.mark.keeps(fds=9, threads=8, why="fonts of matplotlib; threads of pyarrow")
 def test_the_page(finished):
     page = report.write(finished).read_text()
     assert page.count("<svg") == 3
@@ -138,6 +139,7 @@ def test_the_status_says_whether_all_is_well(monkeypatch, tmp_path, broken):
 
 
 @pytest.mark.slow
+@pytest.mark.keeps(fds=12, threads=12, why="py4j's callbacks; fonts, and threads of pyarrow")
 def test_three_days_through_the_servers(spark, tmp_path):
     notes = []
     outcome = library.run(

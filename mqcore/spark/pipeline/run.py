@@ -158,11 +158,12 @@ def _subscriber(settings: Settings) -> Worker:
 def _spark(settings: Settings) -> Iterator[Any]:
     """A session, and the cluster under it if one is wanted; both end with the block."""
     with contextlib.ExitStack() as stack:
-        master = settings.master
+        master, more = settings.master, {}
         if settings.cluster:
-            master = stack.enter_context(Cluster(settings.cluster)).url
+            cluster = stack.enter_context(Cluster(settings.cluster))
+            master, more = cluster.url, cluster.settings
         try:
-            yield session(master, **QUIET)
+            yield session(master, **QUIET, **more)
         finally:
             _end_spark()
 
