@@ -1,12 +1,15 @@
-"""The whole pipeline: a small run against everything it must equal, the report page, the command."""
+"""The whole pipeline: a small run, what it must equal, the report page, the command."""
 
 import json
 import re
+import shutil
+import signal
 from collections import Counter
 from xml.etree import ElementTree
 
 import pytest
 from click.testing import CliRunner
+from programs import starter
 
 pytest.importorskip("pyspark", reason="pip install mqcore[spark]")
 pd = pytest.importorskip("pandas", reason="pip install mqcore[spark]")
@@ -17,6 +20,7 @@ from mqcore.spark.pipeline import report  # noqa: E402
 from mqcore.spark.pipeline import run as library  # noqa: E402
 from mqcore.spark.pipeline.__main__ import pipeline  # noqa: E402
 from mqcore.spark.pipeline.feed import Days  # noqa: E402
+from mqcore.spark.pipeline.processes import alive, descendants  # noqa: E402
 
 SVG = "{http://www.w3.org/2000/svg}"
 STARTED = 1_800_000_000
@@ -135,6 +139,20 @@ def test_the_status_says_whether_all_is_well(monkeypatch, tmp_path, broken):
     assert ("nothing is missing" in done.output) != broken
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(not shutil.which("java"), reason="Spark needs Java")
+def test_ctrl_c_leaves_nothing(tmp_path):
+    with starter() as start:
+        program = start("-m", "mqcore.spark.pipeline", "--days", "30", "--speed", "1", "--out",
+                        tmp_path / "out", "--master", "local[1]")
+        while "messages stored" not in program.line("err", 90):
+            pass
+        below = descendants(program.process.pid)
+        assert len(below) >= 8          # six of the fleet, the subscriber, Java and its Python
+        assert program.end(signal.SIGINT)[0] == 130
+        assert not alive().keys() & set(below)
+
+
 # -- a small run ---------------------------------------------------------------------------------
 
 
@@ -143,7 +161,7 @@ def test_the_status_says_whether_all_is_well(monkeypatch, tmp_path, broken):
 def test_three_days_through_the_servers(spark, tmp_path):
     notes = []
     outcome = library.run(
-        library.Settings(tmp_path, Days(1, 3), 2.0, through="servers", keep=True), spark=spark,
+        library.Settings(tmp_path, Days(1, 3), 6.0, through="servers", keep=True), spark=spark,
         note=notes.append)
     assert outcome.ok, outcome.problems
     assert any("of 2,910 messages stored" in text for text in notes)

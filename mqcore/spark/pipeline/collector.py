@@ -23,10 +23,12 @@ FLUSH = 0.05        # seconds until readers see a message, at most, and until it
 
 class Collector:
     """Running from its making to stop(). bind, serve: addresses of the PULL and of the journal
-    server; port 0 takes a free one. topics: opened at once, so that readers find them."""
+    server; port 0 takes a free one. topics: opened at once, so that readers find them. account:
+    what it has done, as numbers, when it has stopped."""
 
     def __init__(self, where: str | os.PathLike[str], bind: str, serve: str, *,
                  topics: Sequence[str] = (FLIGHTS, WEATHER)) -> None:
+        self.account: dict[str, Any] = {}
         with contextlib.ExitStack() as stack:
             self.writers = stack.enter_context(
                 journal.open(where, "a", topic_from="first-part", partitions=PARTITIONS,
@@ -47,30 +49,38 @@ class Collector:
         """How many messages each partition has had, by "topic|partition"."""
         return {f"{writer.topic}|{writer.partition}": writer.next for writer in self.writers}
 
-    def stop(self) -> dict[str, Any]:
-        """Take no more; what was taken is durable. What it did, as numbers. Raises what ended its
-        device or its server: a full disk, say."""
+    def stop(self) -> None:
+        """Take no more; what was taken is durable. Raises what ended its device or its server: a
+        full disk, say. Idempotent."""
+        if self.account:
+            return
         with self._stack:
             self.device.stop(linger=0)
-            stats, ends = self.device.stats(), self.ends()
+            stats = self.device.stats()
+            self.account = {"messages": stats.messages, "bytes": stats.bytes,
+                            "refused": stats.refused, "unwritten": stats.unwritten,
+                            "stored": self.ends()}
         self.server.wait(0)
-        return {"messages": stats.messages, "bytes": stats.bytes, "refused": stats.refused,
-                "unwritten": stats.unwritten, "stored": ends}
+
+    def __enter__(self) -> Collector:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
 
 
 def main(arguments: Sequence[str]) -> None:
     setup, orders = begin(arguments)
-    collector = Collector(setup["where"], setup["bind"], setup["serve"])
-    say(url=collector.url, server=collector.server.urls[0], kept=collector.kept,
-        recovered=[str(dropped) for dropped in collector.writers.recovered])
-    while orders.next(0.2) is None:
-        if not collector.device.running or not collector.server.running:
-            break
     try:
-        account = collector.stop()
+        with Collector(setup["where"], setup["bind"], setup["serve"]) as collector:
+            say(url=collector.url, server=collector.server.urls[0], kept=collector.kept,
+                recovered=[str(dropped) for dropped in collector.writers.recovered])
+            while orders.next(0.2) is None:
+                if not collector.device.running or not collector.server.running:
+                    break
     except (mq.Error, OSError) as error:
         sys.exit(f"collector {setup['number']}: {error}")
-    say(**account)
+    say(**collector.account)
 
 
 if __name__ == "__main__":

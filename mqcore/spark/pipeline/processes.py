@@ -118,7 +118,7 @@ class Worker:
 
 # -- processes that others have started --
 
-def _alive() -> dict[tuple[int, int], int]:
+def alive() -> dict[tuple[int, int], int]:
     """The parents of all processes, by process id and start time, which tell a reused id."""
     found = {}
     for name in filter(str.isdecimal, os.listdir("/proc")):
@@ -132,9 +132,9 @@ def _alive() -> dict[tuple[int, int], int]:
 def descendants(pid: int) -> list[tuple[int, int]]:
     """All processes below this one: their ids and start times."""
     found, above = [], {pid}
-    alive = _alive()
+    there = alive()
     while above:
-        below = [who for who, parent in alive.items() if parent in above]
+        below = [who for who, parent in there.items() if parent in above]
         found += below
         above = {child for child, _ in below}
     return found
@@ -144,7 +144,7 @@ def end_all(processes: Iterable[tuple[int, int]], patience: float = 5.0) -> None
     """Wait for their end; those that are there after so many seconds are killed."""
     left = set(processes)
     end = time.monotonic() + patience
-    while left := left & _alive().keys():
+    while left := left & alive().keys():
         if time.monotonic() > end:
             for pid, _ in left:
                 with contextlib.suppress(ProcessLookupError):

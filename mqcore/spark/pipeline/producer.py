@@ -29,11 +29,17 @@ MOST = 256          # rows between two looks at orders
 
 class Producer:
     """Sends messages of one producer, numbered from 0. urls: collectors, the preferred one
-    first. Blocks while no collector has room."""
+    first. send() blocks while no collector has room.
+
+    account, when it is closed, fit for JSON: messages, bytes of values, by second, and by
+    connection, the oldest first. `undelivered` were given to no collector; `dropped` were cut in
+    two by a broken connection.
+    """
 
     def __init__(self, number: int, urls: Sequence[str]) -> None:
         self.number = number
         self.messages = 0
+        self.account: dict[str, Any] = {}
         self.seconds: dict[int, list[int]] = {}     # epoch second: messages, bytes of values
         self.socket = mq.Push()
         for prio, url in enumerate(urls, 1):
@@ -48,19 +54,26 @@ class Producer:
         count[0] += 1
         count[1] += len(value)
 
-    def close(self, linger: float = LINGER) -> dict[str, Any]:
-        """Wait until collectors have everything. The account, fit for JSON. `undelivered` were
-        given to no collector; `dropped` were cut in two by a broken connection; `peers`: how many
-        each connection got, the oldest first."""
+    def close(self, linger: float = LINGER) -> None:
+        """Wait so many seconds until collectors have everything. Idempotent."""
+        if self.account:
+            return
         report = self.socket.close(linger=linger)
         peers = [{"endpoint": peer.endpoint, "written": stats.written,
                   "dropped": sum(stats.dropped.values())}
                  for peer, stats in sorted(report.peers.items(), key=lambda item: item[0].id)]
-        return {"producer": self.number, "messages": self.messages,
-                "bytes": sum(size for _, size in self.seconds.values()),
-                "undelivered": report.undelivered, "unacked": report.unacked,
-                "dropped": sum(report.dropped.values()) + sum(p["dropped"] for p in peers),
-                "peers": peers, "seconds": {str(at): n for at, n in self.seconds.items()}}
+        self.account = {
+            "producer": self.number, "messages": self.messages,
+            "bytes": sum(size for _, size in self.seconds.values()),
+            "undelivered": report.undelivered, "unacked": report.unacked,
+            "dropped": sum(report.dropped.values()) + sum(p["dropped"] for p in peers),
+            "seconds": {str(at): n for at, n in self.seconds.items()}, "peers": peers}
+
+    def __enter__(self) -> Producer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 def replay(producer: Producer, rows: Rows, pace: Pace, orders: Orders, start: float) -> None:
@@ -96,9 +109,9 @@ def main(arguments: Sequence[str]) -> None:
         pass
     for key, value in feed.ends(number):
         producer.send(rows.topic.encode(), key, value)
-    account = producer.close()
-    Path(setup["account"]).write_text(json.dumps(account))
-    say(**account)
+    producer.close()
+    Path(setup["account"]).write_text(json.dumps(producer.account))
+    say(**producer.account)
 
 
 if __name__ == "__main__":
