@@ -59,9 +59,10 @@ class Producer:
         if self.account:
             return
         report = self.socket.close(linger=linger)
-        peers = [{"endpoint": peer.endpoint, "written": stats.written,
-                  "dropped": sum(stats.dropped.values())}
-                 for peer, stats in sorted(report.peers.items(), key=lambda item: item[0].id)]
+        peers: list[dict[str, Any]] = [
+            {"endpoint": peer.endpoint, "written": stats.written,
+             "dropped": sum(stats.dropped.values())}
+            for peer, stats in sorted(report.peers.items(), key=lambda item: item[0].id)]
         self.account = {
             "producer": self.number, "messages": self.messages,
             "bytes": sum(size for _, size in self.seconds.values()),
