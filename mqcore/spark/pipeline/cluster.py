@@ -2,7 +2,7 @@
 loopback. To try a program on a real cluster, with executors in processes of their own.
 
     with Cluster(workers=2) as cluster:
-        spark = mqcore.spark.session(cluster.url, **cluster.settings)
+        spark = mqcore.spark.session(cluster.url)
 """
 
 from __future__ import annotations
@@ -50,12 +50,13 @@ class Cluster:
     """From start() to stop(), or `with`. Ports are free ones; work folders and logs are in
     `folder`, or in a temporary one that goes away.
 
-    workers: how many, each with so many cores and as much memory for executors ("512m"); a session
-    with `settings` has one executor on each. timeout: seconds for each process to come up.
-    Raises ClusterFailed with the end of a log, NotSupported without Java.
+    workers: how many, each with so many cores and so much memory for executors; less than
+    `spark.executor.memory` ("1g" if nobody says otherwise), and there will be none. They find this
+    mqcore whether it is installed or not. timeout: seconds for each process to come up.
+    start() raises ClusterFailed with the end of a log, NotSupported without Java.
     """
 
-    def __init__(self, workers: int = 2, *, cores: int = 1, memory: str = "512m",
+    def __init__(self, workers: int = 2, *, cores: int = 1, memory: str = "1g",
                  folder: Path | None = None, timeout: float = 60) -> None:
         self._workers, self._cores, self._memory = workers, cores, memory
         self._given = folder
@@ -63,14 +64,6 @@ class Cluster:
         self._folder = Path()
         self._running: list[Daemon] = []
         self.url = ""
-
-    @property
-    def settings(self) -> dict[str, str]:
-        """Settings of Spark for a session here: executors as large as the workers are, which find
-        this mqcore whether it is installed or not."""
-        return {"spark.executor.memory": self._memory, "spark.executor.cores": str(self._cores),
-                "spark.executor.extraJavaOptions": QUICK,
-                "spark.executorEnv.PYTHONPATH": str(Path(mqcore.__file__).parents[1])}
 
     @property
     def pids(self) -> list[int]:
@@ -135,7 +128,7 @@ class Cluster:
                  "--host", LOOPBACK, "--port", "0", "--webui-port", "0", *arguments],
                 env={**os.environ, "SPARK_HOME": str(home), "SPARK_CONF_DIR": str(conf),
                      "SPARK_LOCAL_IP": LOOPBACK, "SPARK_DAEMON_MEMORY": DAEMON_MEMORY,
-                     "SPARK_DAEMON_JAVA_OPTS": QUICK},
+                     "SPARK_DAEMON_JAVA_OPTS": QUICK, "PYTHONPATH": _path()},
                 stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True)
         daemon = Daemon(name, process, log)
         self._running.append(daemon)
@@ -156,3 +149,9 @@ class Cluster:
                 tail = "".join(f"\n    {line}" for line in text.splitlines()[-TAIL:])
                 raise ClusterFailed(f"the {daemon.name} {what}:{tail}\n")
             time.sleep(0.05)
+
+
+def _path() -> str:
+    """What executors, which have their worker's environment, import from."""
+    return os.pathsep.join(
+        [str(Path(mqcore.__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])])

@@ -9,7 +9,8 @@ streaming aggregates. Counts of two streams, or of the parts of one, add up: put
 with `unionByName`, and `added` or what comes next gives what one count over everything would give.
 So they may just as well be taken from each micro-batch and kept, as the job does. *Results*
 (`added`, `percentiles`, `gaps`) are made from counts, in a batch: of kept counts, or in
-`foreachBatch` of a stream in complete mode. They are exact, but for the three digits that
+`foreachBatch` of a stream in complete mode, or in append mode, which hands over whole windows; in
+update mode it would see the changed rows alone. They are exact, but for the three digits that
 `latencies` keeps.
 
 State: a streaming aggregate keeps a row for each of its groups, for ever, unless a watermark on

@@ -94,19 +94,17 @@ def compare(spark: Any, results: Path, flights: pd.DataFrame | None = None,
     """
     flights = read_flights() if flights is None else flights
     weather = read_weather() if weather is None else weather
-    wanted = hourly(flights, weather)
-    found = read_table(spark, results / "hourly")
-    both = Comparison(rows=len(wanted))
-    for row in found[found.duplicated(KEYS)].itertuples():
-        both.differences.append(f"{row.origin} {row.hour} is there twice")
-    found = found.drop_duplicates(KEYS)
-    merged = wanted.merge(found, on=KEYS, how="outer", suffixes=("", "_found"), indicator="found")
-    for row in merged[merged["found"] != "both"].itertuples():
-        what = "is missing" if row.found == "left_only" else "is not in the files"
-        both.differences.append(f"{row.origin} {row.hour} {what}")
-    both.differences += _unequal(merged[merged["found"] == "both"])
-    both.differences += _totals(read_table(spark, results / "topics"), len(flights), len(weather))
-    return both
+    wanted, found = hourly(flights, weather), read_table(spark, results / "hourly")
+    wrong = [f"{row.origin} {row.hour} is there twice"
+             for row in found[found.duplicated(KEYS)].itertuples()]
+    both = wanted.merge(found.drop_duplicates(KEYS), on=KEYS, how="outer",
+                        suffixes=("", "_found"), indicator="where")
+    for row in both[both["where"] != "both"].itertuples():
+        what = "is missing" if row.where == "left_only" else "is not in the files"
+        wrong.append(f"{row.origin} {row.hour} {what}")
+    wrong += _unequal(both[both["where"] == "both"])
+    wrong += _totals(read_table(spark, results / "topics"), len(flights), len(weather))
+    return Comparison(len(wanted), wrong)
 
 
 def _unequal(rows: pd.DataFrame) -> list[str]:

