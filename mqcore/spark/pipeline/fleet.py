@@ -144,7 +144,7 @@ class Fleet:
 
     # -- ending --
 
-    def finish(self, tick: Callable[[], None] = lambda: None) -> None:
+    def finish(self) -> None:
         """Have the producers send their last messages, which move watermarks beyond everything,
         and end; until these are in the journals."""
         for producer in self.producers.values():
@@ -155,7 +155,6 @@ class Fleet:
         for account in self.accounts:
             number, sent = account["producer"], account["messages"]
             while self.arrivals.prefix(number, sent) < sent:
-                tick()
                 for collector in self.collectors:
                     collector.check()
                 self.arrivals.poll()

@@ -114,7 +114,7 @@ def run(settings: Settings, *, spark: Any = None,
         stack.enter_context(_no_query_left(session))
         job = Job(session, where, results, url, settings.out / "checkpoints", late=LATE)
         job.start()
-        _drive(fleet, job, _Teller(fleet, subscriber, note, settings.live))
+        _drive(fleet, job, _Teller(fleet, job, subscriber, note, settings.live))
         fleet.stop()
         hours = truth.read_table(None, results / "hourly")
         subscriber.tell(expect=len(hours))
@@ -215,31 +215,39 @@ def _end_spark() -> None:
 class _Teller:
     """Says how far the run is: to the subscriber's screen, or as lines."""
 
-    def __init__(self, fleet: Fleet, subscriber: Worker, note: Callable[[str], None],
+    def __init__(self, fleet: Fleet, job: Job, subscriber: Worker, note: Callable[[str], None],
                  live: bool) -> None:
-        self._fleet, self._subscriber, self._note, self._live = fleet, subscriber, note, live
+        self._fleet, self._job, self._subscriber = fleet, job, subscriber
+        self._note, self._live = note, live
         self._next = 0.0
-        self.job: Job | None = None
         self.rows = 0
 
     def __call__(self) -> None:
+        """All the time; tells now and then."""
         self._subscriber.check()
-        now = time.monotonic()
-        if now < self._next:
-            return
-        self._next = now + (1.0 if self._live else EVERY)
-        text = f"{self._fleet.arrivals.distinct:,} of {self.rows:,} messages stored"
+        if time.monotonic() > self._next:
+            self._next = time.monotonic() + (1.0 if self._live else EVERY)
+            self.tell()
+
+    def tell(self, more: str = "") -> None:
+        read = sum(batch["rows"] for batch in self._job.progress()
+                   if batch["query"] == "arrivals")
+        text = f"{max(0.0, time.time() - self._fleet.started):4.0f} s  " \
+               f"{self._fleet.arrivals.distinct:,} of {self.rows:,} messages stored, " \
+               f"{read:,} read{more}"
         if self._live:
             self._subscriber.tell(status=text)
-        elif self._fleet.started:
-            self._note(f"{time.time() - self._fleet.started:4.0f} s  {text}")
+        else:
+            self._note(text)
 
 
 def _drive(fleet: Fleet, job: Job, teller: _Teller) -> None:
     teller.rows = fleet.ready()
     fleet.feed(teller)
+    teller.tell("; reading the rest")
     job.drain(DRAIN)
-    fleet.finish(teller)
+    fleet.finish()
+    teller.tell("; closing all hours")
     job.drain(DRAIN)
     job.stop()
 
@@ -254,16 +262,14 @@ def _sums(outcome: Outcome, fleet: Fleet, results: Path) -> None:
     outcome.sum("in the journals", sum(sum(s["stored"].values()) for s in fleet.stored), total)
     outcome.sum("read by Spark", int(truth.read_table(None, results / "topics")["messages"].sum()),
                 total)
+    seen = truth.read_table(None, results / "sequences").set_index("producer")
+    for number, messages in sent.items():
+        outcome.sum(f"of producer {number}", int(seen["messages"].get(number, 0)), messages)
+    outcome.sum("missing in a sequence", int(seen["missing"].sum()), 0)
+    outcome.sum("twice in a sequence", int(seen["duplicates"].sum()), 0)
     outcome.sum("undelivered, refused or cut in two",
                 sum(a["undelivered"] + a["dropped"] for a in fleet.accounts)
                 + sum(s["refused"] + s["unwritten"] for s in fleet.stored), 0)
-    rows = {row.producer: row for row in
-            truth.read_table(None, results / "sequences").itertuples(index=False)}
-    for number, messages in sent.items():
-        row = rows.get(number)
-        outcome.sum(f"of producer {number}", int(row.messages) if row else 0, messages)
-        outcome.sum(f"missing of producer {number}", int(row.missing) if row else 0, 0)
-        outcome.sum(f"twice of producer {number}", int(row.duplicates) if row else 0, 0)
     outcome.sum("too late for their hour", sum(batch["late"] for batch in outcome.progress), 0)
 
 

@@ -86,7 +86,9 @@ class Lines:
 
 
 def cell(value: Any) -> str:
-    return "-" if value is None else f"{value:.1f}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return f"{value:.1f}"
+    return "-" if value is None else str(value).removesuffix(":00.000Z")     # of the hour
 
 
 class Subscriber:
