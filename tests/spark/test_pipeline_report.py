@@ -5,6 +5,7 @@ import re
 import shutil
 import signal
 from collections import Counter
+from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import pytest
@@ -93,15 +94,36 @@ def test_what_is_missing_is_said_first(monkeypatch, tmp_path):
 
 
 def test_only_what_runs_have_left_is_deleted(tmp_path):
-    (tmp_path / "results" / "hourly").mkdir(parents=True)
-    (tmp_path / "run.json").touch()
-    library.prepare(tmp_path)
-    assert not list(tmp_path.iterdir())
-    (tmp_path / "results").mkdir()
-    (tmp_path / "thesis.txt").touch()
+    out = tmp_path / "new" / "out"
+    library.prepare(out)
+    (out / "results" / "hourly").mkdir(parents=True)
+    (out / "run.json").touch()
+    library.prepare(out)
+    assert [path.name for path in out.iterdir()] == [".pipeline"]
+    (out / "thesis.txt").touch()
     with pytest.raises(mq.OptionError, match="thesis.txt"):
+        library.prepare(out)
+    (tmp_path / "results").mkdir()      # somebody else's
+    with pytest.raises(mq.OptionError, match="new, results"):
         library.prepare(tmp_path)
     assert (tmp_path / "results").is_dir()
+
+
+def test_a_failure_stops_its_own_queries():
+    class Query:
+        def __init__(self, number):
+            self.id = number
+
+        def stop(self):
+            spark.streams.active.remove(self)
+
+    spark = SimpleNamespace(streams=SimpleNamespace(active=[Query(1)]))
+    with library._no_query_left(spark):
+        spark.streams.active.append(Query(2))
+    with pytest.raises(KeyboardInterrupt), library._no_query_left(spark):
+        spark.streams.active += [Query(3), Query(4)]
+        raise KeyboardInterrupt
+    assert [query.id for query in spark.streams.active] == [1, 2]
 
 
 # -- the command ---------------------------------------------------------------------------------

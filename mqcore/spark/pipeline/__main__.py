@@ -15,11 +15,11 @@ import click
 
 from mqcore.errors import Error, OptionError
 from mqcore.spark.pipeline.feed import DAYS, Days
+from mqcore.spark.pipeline.pace import SPEED
 
 if TYPE_CHECKING:
     from mqcore.spark.pipeline.run import Outcome
 
-SPEED = 14.0        # the year in three quarters of a minute
 INTERRUPTED, TERMINATED = 130, 143
 
 

@@ -15,6 +15,7 @@ from mqcore.spark.pipeline.feed import DAY, HOUR, Days
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+SPEED = 14.0                    # days a second: the year in three quarters of a minute
 SHARES = (0.25, 0.5, 1.0)       # of the speed
 
 

@@ -57,10 +57,12 @@ class Run:
     def read(cls, folder: Path) -> Run:
         import pandas as pd
 
+        from mqcore.spark.pipeline import truth
+
         about = json.loads((folder / "run.json").read_text())
         tables = {}
         for name in ("rates", "latency", "sequences", "talkers"):
-            table = pd.read_parquet(folder / "results" / name)
+            table = truth.read_table(None, folder / "results" / name)
             if "start" in table:        # windows: those of the feed, in seconds since the epoch
                 began = pd.to_datetime(table["start"], utc=True)
                 table["start"] = (began - pd.Timestamp(0, tz="UTC")).dt.total_seconds()

@@ -31,7 +31,7 @@ from mqcore.spark.pipeline.cluster import Cluster
 from mqcore.spark.pipeline.feed import Days
 from mqcore.spark.pipeline.fleet import LOOPBACK, Fleet
 from mqcore.spark.pipeline.job import Job
-from mqcore.spark.pipeline.pace import Pace
+from mqcore.spark.pipeline.pace import SPEED, Pace
 from mqcore.spark.pipeline.processes import Worker, descendants, end_all
 from mqcore.spark.start import session
 
@@ -41,6 +41,7 @@ DRAIN = 300.0       # seconds for the job to read what is there
 EVERY = 5.0         # seconds between two lines about how far it is
 QUIET = {"spark_log_level": "ERROR", "spark_ui_showConsoleProgress": "false",
          "spark_sql_streaming_stopTimeout": "10s"}
+MARK = ".pipeline"      # an empty file: the folder is a run's
 FILES = ("run.json", report.PAGE, "hourly.txt", "hourly.json")
 BULKY = ("collector-0", "collector-1", "checkpoints")       # gone after a good run, but for keep
 FOLDERS = (*BULKY, "producers", "results")
@@ -79,8 +80,8 @@ class Settings:
     checkpoints, too; live: the subscriber shows its rows on standard error."""
 
     out: Path
-    days: Days = Days()     # noqa: RUF009  a tuple
-    speed: float = 14.0
+    days: Days = Days()
+    speed: float = SPEED
     master: str = "local[*]"
     cluster: int = 0
     through: str = "path"
@@ -135,12 +136,15 @@ def run(settings: Settings, *, spark: Any = None,
 
 
 def prepare(out: Path) -> None:
-    """An empty folder. What an earlier run left is deleted; other things are not: OptionError."""
+    """An empty folder for a run. What an earlier run has left there is deleted; a folder with
+    anything else in it is refused: OptionError."""
     out.mkdir(parents=True, exist_ok=True)
-    foreign = sorted({path.name for path in out.iterdir()} - {*FILES, *FOLDERS})
+    names = {path.name for path in out.iterdir()}
+    foreign = sorted(names - {MARK, *FILES, *FOLDERS} if MARK in names else names)
     if foreign:
         raise OptionError(f"{out} has things that no run has left: {', '.join(foreign[:5])}",
                           hint="give an empty folder, or one of an earlier run")
+    (out / MARK).touch()
     for name in FOLDERS:
         shutil.rmtree(out / name, ignore_errors=True)
     for name in FILES:
@@ -176,7 +180,7 @@ def _no_query_left(spark: Any) -> Iterator[None]:
         yield
     except BaseException:
         with contextlib.suppress(Exception):        # the failure may be Spark's own end
-            for query in spark.streams.active:
+            for query in list(spark.streams.active):
                 if query.id not in before:
                     query.stop()
         raise
