@@ -1,10 +1,10 @@
-"""The data pipeline: a feed over sockets, journalled, read by Structured Streaming, reported.
+"""The data pipeline: a feed over sockets into journals, Spark's tables of it, a report.
 
     python -m mqcore.spark.pipeline --help
 
-Every step is a module that can be used alone; README.md beside this file is the guide. `tables` has
-functions on DataFrames for anybody's streams, `Job` runs them over journals, `compare` holds the
-application's result against plain pandas, `Cluster` is a standalone Spark on this machine.
+`tables` has functions on DataFrames for anybody's streams, `Job` runs them over journals, `compare`
+holds the application's result against plain pandas, `Cluster` is a standalone Spark on this
+machine; the other modules are the steps of the run. README.md beside this file is the guide.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Cluster", "ClusterFailed", "Comparison", "Job", "compare"]
 
-# imported when they are first asked for: producers and collectors need neither Spark nor pandas
-_WHERE = {"Cluster": "cluster", "ClusterFailed": "cluster", "Job": "job", "Comparison": "truth",
-          "compare": "truth"}
+# loaded when they are asked for: producers and collectors are processes that need no Spark
+HOMES = {"Cluster": "cluster", "ClusterFailed": "cluster", "Comparison": "truth", "Job": "job",
+         "compare": "truth"}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_WHERE[name]}"), name)
+    if name not in HOMES:
+        raise AttributeError(f"module {__name__} has no attribute {name}")
+    return getattr(importlib.import_module(f"{__name__}.{HOMES[name]}"), name)
