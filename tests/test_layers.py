@@ -25,7 +25,7 @@ MAY_IMPORT = {
     "zmq": API | {""},
     "nng": API | {"", "control", "spi"},        # endpoints as attributes; SP's numbers
     "journal": API | {"", "spi", "base"},       # its writer is a sink: an ops table of spi
-    "spark": API | {"", "journal"},
+    "spark": API | {"", "journal", "spi"},      # addresses are checked on the driver
     "testing": ANY,
     # 5
     "api": {"sock", "control", "spi"} | GROUND,

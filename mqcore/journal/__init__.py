@@ -29,6 +29,7 @@ from mqcore.journal.errors import (
     JournalWriteError,
     OffsetGone,
 )
+from mqcore.journal.listing import PartitionInfo, list_partitions
 from mqcore.journal.place import partition_folder, partitions
 from mqcore.journal.reader import Reader
 from mqcore.journal.records import Records
@@ -52,10 +53,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Dropped", "JournalClosed", "JournalCorrupt", "JournalError", "JournalFull", "JournalLocked",
-    "JournalNotFound", "JournalRefused", "JournalWriteError", "OffsetGone", "Reader", "Records",
-    "Repaired", "Sequences", "Writer", "Writers", "checksum", "open", "partition_for",
-    "partition_of", "partitions", "read_key", "read_stamp", "repair", "replay", "serve", "stamp",
-    "stored_at", "verify",
+    "JournalNotFound", "JournalRefused", "JournalWriteError", "OffsetGone", "PartitionInfo",
+    "Reader", "Records", "Repaired", "Sequences", "Writer", "Writers", "checksum",
+    "list_partitions", "open", "partition_for", "partition_of", "partitions", "read_key",
+    "read_stamp", "repair", "replay", "serve", "stamp", "stored_at", "verify",
 ]
 
 

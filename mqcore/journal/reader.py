@@ -18,7 +18,13 @@ from mqcore.journal.errors import (
     OffsetGone,
 )
 from mqcore.journal.later import np
-from mqcore.journal.place import group_offset, groups, segments, set_group_offset
+from mqcore.journal.place import (
+    group_offset,
+    groups,
+    segment_name,
+    segments,
+    set_group_offset,
+)
 from mqcore.journal.records import Records, gather, of_block
 from mqcore.journal.recovery import SHORT, judge
 from mqcore.journal.scan import FOUND, LOST, Block
@@ -109,6 +115,20 @@ class Reader:
             elif walk.pos < size:
                 judge(segment, walk.pos, walk.next, walk.why, size, last=i + 1 == len(firsts))
         return self.end
+
+    def stored_bytes(self, start: int, stop: int) -> int:
+        """About how many bytes messages start to stop - 1 have in the files, by the average over
+        the segments that they lie in."""
+        firsts = self._segments()
+        inside = [(a, b) for a, b in zip(firsts, [*firsts[1:], stop], strict=True)
+                  if a < stop and b > start]
+        size = 0
+        for first, _ in inside:
+            try:
+                size += (self.path / segment_name(first)).stat().st_size
+            except FileNotFoundError:       # retention was faster
+                continue
+        return size * (stop - start) // max(1, inside[-1][1] - inside[0][0]) if inside else 0
 
     # -- reading --
 

@@ -1,4 +1,5 @@
-"""RemoteReader: the same calls as a Reader, answered by a journal server elsewhere."""
+"""RemoteReader: the same calls as a Reader, answered by a journal server elsewhere; Directory: what
+there is at such a server."""
 
 from __future__ import annotations
 
@@ -11,8 +12,16 @@ from typing import Any
 from urllib.parse import unquote
 
 from mqcore import Dealer
-from mqcore.errors import AddressError, OptionError, RecvTimeout, SendTimeout
+from mqcore.errors import (
+    AddressError,
+    NotSupported,
+    OptionError,
+    RecvTimeout,
+    SendTimeout,
+    UsageError,
+)
 from mqcore.journal.errors import JournalClosed, JournalError
+from mqcore.journal.listing import PartitionInfo
 from mqcore.journal.reader import Reader, _nothing
 from mqcore.journal.records import Records
 from mqcore.journal.waiting import Deadline, in_thread
@@ -34,38 +43,27 @@ def split(url: str, topic: str | None) -> tuple[str, str]:
     return url, topic or "default"
 
 
-class RemoteReader(Reader):
-    """Made by `mqcore.journal.open` with an address. Blocks were checked by the server when it read
-    them. `timeout`: seconds until a question that nobody answers raises RecvTimeout; `window`:
-    bytes that are under way at most. Other options are those of a socket (TLS, say)."""
+class Connection:
+    """To a journal server, with questions and answers."""
 
-    def __init__(self, url: str, topic: str | None = None, partition: int = 0, *,
-                 verify: bool = True, timeout: float = 10.0, window: int = 8 << 20,
-                 **options: Any) -> None:
-        if not verify:
-            raise OptionError("verify=False", hint="a journal server verifies what it sends")
-        where, self.topic = split(url, topic)
-        self.partition = partition
-        self.path = Path(url)
+    topic = ""
+    partition = 0
+
+    def __init__(self, url: str, where: str, about: dict[str, Any], timeout: float,
+                 options: dict[str, Any]) -> None:
+        """about: what all questions have in common."""
         self.url = url
         self.closed = False
+        self._about = about
         self._timeout = timeout
-        self._window = window
         self._numbers = itertools.count(1)
         self._use = threading.RLock()
         options.setdefault("linger", 0)
+        options.setdefault("reconnect_max", AGAIN)      # so a server that is back is soon found
         self._socket = Dealer(connect=where, **options)
-        try:
-            self._ends()        # raises what opening a path would
-        except BaseException:
-            self.close()
-            raise
-
-    # -- questions --
 
     def _put(self, op: str, number: int, facts: dict[str, Any]) -> None:
-        head = {"v": VERSION, "id": number, "op": op, "topic": self.topic,
-                "partition": self.partition, **facts}
+        head = {"v": VERSION, "id": number, "op": op, **self._about, **facts}
         try:
             self._socket.send(encode(head), timeout=0)
         except SendTimeout:
@@ -95,9 +93,12 @@ class RemoteReader(Reader):
                 if got is not None and got[0].get("id") in (number, None) \
                         and "stream" not in got[0]:
                     return self._answer(*got)
-        raise RecvTimeout(f"no answer from the journal server at {self.url} within "
-                          f"{self._timeout:g} s", hint="does it run? `mq doctor URL` looks; "
-                                                       "give more time with timeout=")
+        raise self._away()
+
+    def _away(self) -> RecvTimeout:
+        return RecvTimeout(f"no answer from the journal server at {self.url} within "
+                           f"{self._timeout:g} s", hint="does it run? `mq doctor URL` looks; "
+                                                        "give more time with timeout=")
 
     def _answer(self, head: dict[str, Any], body: bytes) -> Any:
         if "error" in head:
@@ -109,6 +110,60 @@ class RemoteReader(Reader):
     def _check(self) -> None:
         if self.closed:
             raise JournalClosed(f"the reader of {self.url} is closed")
+
+    def close(self) -> None:
+        """Ends follow() in whatever thread it waits. Records handed out stay valid."""
+        if self.closed:
+            return
+        self.closed = True
+        with self._use:
+            self._socket.close()
+
+
+class Directory(Connection):
+    """What a journal server has. Options as for a RemoteReader."""
+
+    def __init__(self, url: str, *, timeout: float = 10.0, **options: Any) -> None:
+        super().__init__(url, url, {}, timeout, options)
+
+    def partitions(self) -> list[PartitionInfo]:
+        try:
+            return [PartitionInfo(*row) for row in self._ask("list")]
+        except UsageError as error:     # it knows no such question, and finds that it lacks a topic
+            raise NotSupported(f"the journal server at {self.url} cannot tell what it has: "
+                               f"{error}", hint="its mqcore is too old; install a newer one there, "
+                                                "or name topic and partition") from None
+
+    def __enter__(self) -> Directory:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class RemoteReader(Connection, Reader):
+    """Made by `mqcore.journal.open` with an address. Blocks were checked by the server when it read
+    them. `timeout`: seconds until a question that nobody answers raises RecvTimeout; `window`:
+    bytes that are under way at most. Other options are those of a socket (TLS, say)."""
+
+    def __init__(self, url: str, topic: str | None = None, partition: int = 0, *,
+                 verify: bool = True, timeout: float = 10.0, window: int = 8 << 20,
+                 **options: Any) -> None:
+        if not verify:
+            raise OptionError("verify=False", hint="a journal server verifies what it sends")
+        where, self.topic = split(url, topic)
+        self.partition = partition
+        self.path = Path(url)
+        self._window = window
+        super().__init__(url, where, {"topic": self.topic, "partition": partition}, timeout,
+                         options)
+        try:
+            self._ends()        # raises what opening a path would
+        except BaseException:
+            self.close()
+            raise
+
+    # -- questions --
 
     def _ends(self) -> tuple[int, int]:
         first, end = self._ask("ends")
@@ -124,6 +179,9 @@ class RemoteReader(Reader):
 
     def at(self, time: float) -> int:
         return int(self._ask("at", time=time))
+
+    def stored_bytes(self, start: int, stop: int) -> int:
+        return int(self._ask("size", start=start, stop=stop))
 
     def _read(self, offset: int, max_bytes: int) -> Records:
         records: Records = self._ask("read", offset=offset, bytes=max_bytes)
@@ -148,17 +206,22 @@ class RemoteReader(Reader):
         stop = end if stop is None else min(stop, end)
         if at >= stop:
             return
-        for records in self._streamed(at, max_bytes, self._timeout):
-            yield records if records.next <= stop else records.slice(0, stop - records.first)
-            if records.next >= stop:
-                return
+        try:
+            for records in self._streamed(at, max_bytes, self._timeout, stop):
+                # a server of before `stop` sends on
+                yield records if records.next <= stop else records.slice(0, stop - records.first)
+                if records.next >= stop:
+                    return
+        except RecvTimeout:     # they are there, so it is the server that is not
+            raise self._away() from None
 
     def follow(self, offset: int, *, max_bytes: int = 8 << 20,
                timeout: float | None = None) -> Iterator[Records]:
         return self._streamed(offset, max_bytes, timeout)
 
-    def _streamed(self, offset: int, max_bytes: int, timeout: float | None) -> Iterator[Records]:
-        stream = _Stream(self, offset, max_bytes)
+    def _streamed(self, offset: int, max_bytes: int, timeout: float | None,
+                  stop: int | None = None) -> Iterator[Records]:
+        stream = _Stream(self, offset, max_bytes, stop)
         try:
             quiet = Deadline(timeout)
             while not self.closed:
@@ -187,16 +250,6 @@ class RemoteReader(Reader):
         finally:
             stream.stop()
 
-    # -- the end --
-
-    def close(self) -> None:
-        """Ends follow() in whatever thread it waits. Records handed out stay valid."""
-        if self.closed:
-            return
-        self.closed = True
-        with self._use:
-            self._socket.close()
-
     def __del__(self) -> None:
         """The socket says itself that it was not closed."""
 
@@ -209,9 +262,11 @@ class _Stream:
     """What a server sends unasked. `want` says how far we are and how much may be under way; it
     holds for a server that knows nothing of us, too, so it is simply said again."""
 
-    def __init__(self, reader: RemoteReader, offset: int, max_bytes: int) -> None:
+    def __init__(self, reader: RemoteReader, offset: int, max_bytes: int,
+                 stop: int | None = None) -> None:
         self.reader = reader
         self.at = offset
+        self.bound = {} if stop is None else {"stop": stop}
         self.window = min(reader._window, max_bytes)
         self._begin()
 
@@ -229,7 +284,7 @@ class _Stream:
             now = time.monotonic()
             if now - self.said >= AGAIN or 2 * self.unsaid >= self.window:
                 reader._put("want", 0, {"stream": self.number, "offset": self.at,
-                                        "window": self.window})
+                                        "window": self.window, **self.bound})
                 self.said, self.unsaid = now, 0
             got = reader._get(seconds)
             if got is None or got[0].get("stream") != self.number:

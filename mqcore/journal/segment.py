@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 from mqcore.journal.errors import JournalCorrupt
-from mqcore.journal.place import segment_name
+from mqcore.journal.place import segment_name, segments
 from mqcore.journal.scan import (
     BLOCK_HEADER_SIZE,
     FAULTS,
@@ -116,3 +116,17 @@ class Segment:
         words = FAULTS[fault] + (f"; {why}" if why else "")
         return JournalCorrupt(f"{self.path} at byte {pos} (message {offset}): {words}",
                               path=str(self.path), position=pos, offset=offset, fault=words)
+
+
+def journal_id(folder: Path) -> str | None:
+    """What tells this journal from one that was deleted and made anew in its place, in hexadecimal;
+    None: nothing has been written yet."""
+    for first in segments(folder):
+        try:
+            with open(folder / segment_name(first), "rb") as file:
+                header = parse_segment(file.read(HEADER_SIZE))
+        except FileNotFoundError:       # retention was faster
+            continue
+        if not isinstance(header, str):
+            return header.journal.hex()
+    return None

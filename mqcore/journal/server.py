@@ -17,9 +17,11 @@ from typing import Any
 
 from mqcore import Router
 from mqcore.errors import Error, PeerError, RecvTimeout, SendTimeout, UsageError, WaitTimeout
-from mqcore.journal.errors import JournalError
+from mqcore.journal.errors import JournalError, JournalNotFound
+from mqcore.journal.listing import PartitionInfo, in_folder
 from mqcore.journal.place import partition_folder, partitions
 from mqcore.journal.reader import Reader
+from mqcore.journal.segment import journal_id
 from mqcore.journal.waiting import Watch
 from mqcore.journal.wire import VERSION, decode, encode, error_head, pack
 
@@ -36,8 +38,13 @@ class Stream:
     at: int                             # the next message to send
     window: int
     heard: float
+    stop: int | None = None             # where the reader's interest ends
     sent: collections.deque[tuple[int, int]] = field(default_factory=collections.deque)
     out: int = 0                        # bytes in `sent`, which the reader has not dealt with
+
+    @property
+    def ended(self) -> bool:
+        return self.stop is not None and self.at >= self.stop
 
     def dealt_with(self, offset: int) -> None:
         while self.sent and self.sent[0][0] <= offset:
@@ -49,6 +56,7 @@ class Source:
 
     def __init__(self, reader: Reader) -> None:
         self.reader = reader
+        self.id = journal_id(reader.path)
         self.watch = Watch(reader.path, -1)
 
     def close(self) -> None:
@@ -203,6 +211,8 @@ class Server:
         if op == "stop":
             self._streams.pop((peer, _integer(head, "stream")), None)
             return None
+        if op == "list":
+            return [encode({"id": number, "ok": self._list()})]
         source = self._source(head)
         if op == "want":
             self._want(peer, head, source)
@@ -221,6 +231,8 @@ class Server:
             if not isinstance(when, (int, float)):
                 raise UsageError(f"time {when!r} is no number of seconds")
             return reader.at(when)
+        if op == "size":
+            return reader.stored_bytes(_integer(head, "start"), _integer(head, "stop"))
         if op == "groups":
             return reader.groups()
         if op in ("committed", "commit"):
@@ -235,6 +247,26 @@ class Server:
             reader.commit(group, _integer(head, "offset"))
             return None
         raise UsageError(f"op {op!r} is none of this server's")
+
+    def _list(self) -> list[PartitionInfo]:
+        """Also lets go of journals that were deleted, or made anew, in the meantime."""
+        found = in_folder(self.where)
+        there = {(topic, number): ident for topic, number, ident in found}
+        for key, source in list(self._sources.items()):
+            source.id = source.id or there.get(key)
+            if source.id != there.get(key):
+                self._forget(key, source)
+        return found
+
+    def _forget(self, key: tuple[str, int], source: Source) -> None:
+        gone = JournalNotFound(f"the journal {source.id} at {source.reader.path} was deleted")
+        for place, stream in list(self._streams.items()):
+            if stream.source is source:
+                del self._streams[place]
+                peer, number = place
+                self._send(peer, [encode({**error_head(None, gone), "stream": number})])
+        del self._sources[key]
+        source.close()
 
     def _source(self, head: dict[str, Any]) -> Source:
         topic, number = head.get("topic"), _integer(head, "partition")
@@ -262,6 +294,7 @@ class Server:
         if stream is None:
             stream = self._streams[key] = Stream(source, offset, window, 0)
         stream.window = window
+        stream.stop = _integer(head, "stop") if "stop" in head else None
         stream.heard = time.monotonic()
         stream.dealt_with(offset)
 
@@ -274,7 +307,7 @@ class Server:
         for (peer, number), stream in list(self._streams.items()):
             if now - stream.heard > FORGET:
                 self._streams.pop((peer, number), None)
-            elif not stream.sent or stream.out < stream.window:
+            elif not stream.ended and (not stream.sent or stream.out < stream.window):
                 moved = self._piece(peer, number, stream) or moved
         return moved
 
@@ -286,6 +319,8 @@ class Server:
             self._counts["errors"] += 1
             self._streams.pop((peer, number), None)
             return self._send(peer, [encode({**error_head(None, error), "stream": number})])
+        if stream.stop is not None:
+            records = records.slice(0, stream.stop - stream.at)
         if not len(records):
             return False
         before = self._counts.copy()

@@ -38,7 +38,7 @@ class BatchSink(DataSourceArrowWriter):
     def __init__(self, schema: StructType, options: Options, overwrite: bool) -> None:
         check_columns(schema, JOURNAL, overwrite, options.topic)
         self._options = options
-        self._path = check_home(options.path)
+        self._path = check_home(options.folder)
         self._job = f"job-{uuid.uuid4()}"
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
@@ -59,7 +59,7 @@ class StreamSink(DataSourceStreamArrowWriter):
     def __init__(self, schema: StructType, options: Options, overwrite: bool) -> None:
         check_columns(schema, JOURNAL, False, options.topic)
         self._options = options
-        self._path = check_home(options.path)
+        self._path = check_home(options.folder)
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         query, batch = _where()

@@ -24,7 +24,6 @@ from typing import Any
 import numpy as np
 
 from mqcore import journal
-from mqcore.errors import OptionError
 from mqcore.journal.place import sync_folder
 from mqcore.journal.stamp import MAGIC, SIZE
 from mqcore.spark.rows import column, parts_of
@@ -244,10 +243,5 @@ def _sweep(path: str, query: str, batch: int) -> None:
 
 def check_home(path: str) -> str:
     """The folder of the journals, made if it is missing."""
-    path = path.removeprefix("file://")
-    if "://" in path:
-        raise OptionError(f"path {path!r} is not a folder",
-                          hint="journals are written to a file system that driver and executors "
-                               "share, by its path")
     Path(path).mkdir(parents=True, exist_ok=True)
     return path

@@ -14,15 +14,18 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from mqcore.errors import Error, OptionError
+from mqcore.spi.url import parse
 
 BATCH, STREAM, WRITE = "a batch read", "a streaming read", "a write"
 READS = (BATCH, STREAM)
 EARLIEST, LATEST = -2, -1       # as numbers in JSON
 # given by Spark itself along with ours
 SPARKS = {"checkpointlocation", "queryname", "outputmode", "overwriteschema", "mergeschema"}
-SOCKETS = ("a live socket forgets what nobody received, so a stream could not read a batch again "
-           "after a failure; record it with `mq journal record` and read the journal: "
-           'option("path", ...)')
+SOCKETS = ("a live socket forgets what nobody received, and a batch could not be read again after "
+           "a failure")
+RECORD = ('record it with `mq journal record` and read the journal (option("path", ...), or '
+             "`mq journal serve` and its address as endpoints)")
+LOCAL = ("inproc", "fd")
 BIND = ("executors come, go and move, so peers could not know their addresses; let the receiver "
         "bind, and give its address as endpoints")
 
@@ -50,6 +53,45 @@ def _names(value: str) -> tuple[str, ...]:
     if not all(names):
         raise ValueError(f"{value!r} is not a list of names separated by commas")
     return names
+
+
+def _places(value: str) -> tuple[str, ...]:
+    """Separated by commas; or a list in JSON, for names with a comma in them."""
+    if not value.startswith("["):
+        return _names(value)
+    found = _json(value)
+    if not found or not all(isinstance(name, str) and name for name in found):
+        raise ValueError(f'{value!r} is not of the form ["/data/a", "/data/b"]')
+    return tuple(found)
+
+
+def _folders(value: str) -> tuple[str, ...]:
+    found = tuple(name.removeprefix("file://") for name in _places(value))
+    for name in found:
+        if "://" in name:
+            raise ValueError(f"{name!r} is not a folder; journals are read from a file system that "
+                             "driver and executors share, by its path, or from journal servers: "
+                             'option("endpoints", "tcp://...")')
+    return _different(found)
+
+
+def _addresses(value: str) -> tuple[str, ...]:
+    found = _places(value)
+    for text in found:
+        url = parse(text)
+        if url.transport in LOCAL:
+            raise ValueError(f"{text!r} is an address within one process; executors are others")
+        if url.transport == "tcp" and "/" in url.address:
+            raise ValueError(f"{text!r} names a topic; say tcp://host:port, and the topic as "
+                             "subscribe (to read) or topic (to write)")
+    return _different(found)
+
+
+def _different(found: tuple[str, ...]) -> tuple[str, ...]:
+    twice = sorted({name for name in found if found.count(name) > 1})
+    if twice:
+        raise ValueError(f"{', '.join(twice)} is named twice")
+    return found
 
 
 def _pattern(value: str) -> re.Pattern[str]:
@@ -123,8 +165,8 @@ class Row(NamedTuple):
 
 EVERYWHERE = (*READS, WRITE)
 TABLE: dict[str, Row] = {
-    "path": Row(_text, None, EVERYWHERE, "folder of the journals"),
-    "endpoints": Row(_names, None, EVERYWHERE, "addresses to connect to, separated by commas"),
+    "path": Row(_folders, None, EVERYWHERE, "folders of journals, separated by commas"),
+    "endpoints": Row(_addresses, None, EVERYWHERE, "addresses, separated by commas"),
     "subscribe": Row(_names, None, READS, "topics, separated by commas"),
     "subscribePattern": Row(_pattern, None, READS, "regular expression over whole topic names"),
     "assign": Row(_assign, None, READS, 'partitions: {"topic": [0, 1]}'),
@@ -148,10 +190,22 @@ TABLE: dict[str, Row] = {
 
 
 class Options:
-    """The checked options as attributes, by the names of TABLE."""
+    """The checked options as attributes, by the names of TABLE. `path` and `endpoints` are tuples;
+    `nodes`: the one or the other, as whatever of journals is read."""
 
     def __init__(self, values: dict[str, Any]) -> None:
         self._values = values
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        found: tuple[str, ...] = self.path or self.endpoints
+        return found
+
+    @property
+    def folder(self) -> str:
+        """Where is written."""
+        [path] = self.path
+        return str(path)
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -190,6 +244,9 @@ def _look(given: Mapping[str, str], use: str) -> tuple[dict[str, Any], list[str]
             continue
         if raw.lower() == "bind":
             wrong.append(f"bind is refused: {BIND}")
+        elif raw.lower() == "pattern" and use in READS:
+            wrong.append(f"pattern is that of a live socket, which is not read: {SOCKETS}; "
+                         f"{RECORD}")
         elif raw.lower() not in names:
             close = difflib.get_close_matches(raw.lower(), names, n=1, cutoff=0.6)
             wrong.append(f"{raw} is not known; " + (
@@ -198,7 +255,7 @@ def _look(given: Mapping[str, str], use: str) -> tuple[dict[str, Any], list[str]
         else:
             _check_one(names[raw.lower()], value, use, values, wrong)
     present = {names.get(raw.lower()) for raw in given}
-    return values, wrong + _together(present, use)
+    return values, wrong + _together(present, use, values)
 
 
 def _check_one(name: str, value: str, use: str, values: dict[str, Any], wrong: list[str]) -> None:
@@ -212,14 +269,13 @@ def _check_one(name: str, value: str, use: str, values: dict[str, Any], wrong: l
         wrong.append(f"{name}: {error}")
 
 
-def _together(present: set[str | None], use: str) -> list[str]:
+def _together(present: set[str | None], use: str, values: dict[str, Any]) -> list[str]:
     """What must, and what must not, be there along with something else."""
     wrong = []
     if use in READS:
-        if "endpoints" in present:
-            wrong.append(f"endpoints cannot be read: {SOCKETS}")
-        elif "path" not in present:
-            wrong.append('path is missing: the folder of the journals, as in option("path", ...)')
+        if ("path" in present) == ("endpoints" in present):
+            wrong.append("either path (folders of journals) or endpoints (journal servers) is "
+                         "needed" + (", not both" if "path" in present else ""))
         chosen = sorted(present & {"subscribe", "subscribePattern", "assign"}, key=str)
         if len(chosen) != 1:
             wrong.append("one of subscribe, subscribePattern and assign is needed, "
@@ -231,6 +287,9 @@ def _together(present: set[str | None], use: str) -> list[str]:
         if ("path" in present) == ("endpoints" in present):
             wrong.append("either path (a journal, exactly once) or endpoints (sockets, at least "
                          "once) is needed" + (", not both" if "path" in present else ""))
+        if len(values["path"] or ()) > 1:
+            wrong.append("path: a write goes to one folder; for a name with a comma in it: "
+                         """option("path", '["/a,b"]')""")
         others = {"path": ("pattern",), "endpoints": ("partitions",)}
         for where, names in others.items():
             wrong += [f"{name} has no meaning with {where}"

@@ -22,8 +22,9 @@ from pyspark.sql.types import StructType
 from mqcore.errors import MessageTooLarge
 from mqcore.journal import JournalError, JournalNotFound, OffsetGone
 from mqcore.spark.columns import arrow_schema, check_schema, gathered, record_batch
+from mqcore.spark.nodes import Nodes
 from mqcore.spark.options import Options
-from mqcore.spark.plan import Range, find, resolve, split
+from mqcore.spark.plan import Range, resolve, split
 
 _log = logging.getLogger("mqcore.spark")
 ADVICE = ("retain for longer, or begin anew with another checkpoint; failOnDataLoss=false warns "
@@ -44,32 +45,31 @@ def read_range(r: Range, options: Options, schema: Any) -> Iterator[Any]:
 
 def _pieces(r: Range, options: Options, schema: Any) -> Iterator[Any]:
     try:
-        reader = r.part.open()
+        reader = r.part.open(options)
     except JournalNotFound:
-        data_loss(options, f"{r.part.name} is gone: messages {r.start} to {r.stop - 1} are lost")
+        data_loss(options, f"{r.part} is gone: messages {r.start} to {r.stop - 1} are lost")
         return
     with reader:
         at = r.start
         while at < r.stop:
             try:
-                records = reader.read(at, max_bytes=options.batchBytes)
+                for records in reader.batches(at, r.stop, max_bytes=options.batchBytes):
+                    if records.nbytes > options.maxMessageBytes and len(records) == 1:
+                        raise MessageTooLarge(
+                            f"message {at} of {r.part} has {records.nbytes} bytes",
+                            hint="more than maxMessageBytes; a message passes through the "
+                                 "executor's memory several times, so raise both")
+                    yield record_batch(records, schema)
+                    at = records.next
             except OffsetGone as error:
                 to = min(max(error.first, at + 1), r.stop)
-                data_loss(options, f"messages {at} to {to - 1} of {r.part.name} are gone")
+                data_loss(options, f"messages {at} to {to - 1} of {r.part} are gone")
                 at = to
                 continue
-            if not len(records):
-                data_loss(options, f"{r.part.name} ends at {at}: messages up to {r.stop - 1} are "
-                                   "lost, perhaps in a power cut")
+            if at < r.stop:
+                data_loss(options, f"{r.part} ends at {at}: messages up to {r.stop - 1} are lost, "
+                                   "perhaps in a power cut")
                 return
-            records = records.slice(0, r.stop - at)
-            if records.nbytes > options.maxMessageBytes and len(records) == 1:
-                raise MessageTooLarge(
-                    f"message {at} of {r.part.name} has {records.nbytes} bytes",
-                    hint="more than maxMessageBytes; a message passes through the executor's "
-                         "memory several times, so raise both")
-            at = records.next
-            yield record_batch(records, schema)
 
 
 class Reader(DataSourceReader):
@@ -82,18 +82,18 @@ class Reader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
-        parts = find(options, must_exist=True)
-        starts = resolve(parts, options.startingOffsets, "earliest", options.startingTimestamp)
-        ends = resolve(parts, options.endingOffsets, "latest")
         ranges = []
-        for part in parts:
-            start = starts[part]
-            with part.open() as reader:
-                first = reader.first
-            if start < first:
-                data_loss(options, f"messages {start} to {first - 1} of {part.name} are gone")
-                start = first
-            ranges.append(Range(part, start, ends[part]))
+        with Nodes(options) as nodes:
+            parts = nodes.find(must_exist=True)
+            starts = resolve(nodes, parts, options.startingOffsets, "earliest",
+                             options.startingTimestamp)
+            ends = resolve(nodes, parts, options.endingOffsets, "latest")
+            for part in parts:
+                start, first = starts[part], nodes.reader(part).first
+                if start < first:
+                    data_loss(options, f"messages {start} to {first - 1} of {part} are gone")
+                    start = first
+                ranges.append(Range(part, start, ends[part]))
         return self._cut(ranges)
 
     def _cut(self, ranges: list[Range]) -> Sequence[InputPartition]:

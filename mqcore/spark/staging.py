@@ -55,7 +55,7 @@ class Stage:
         self._options = options
         self._task = task
         self._name = f"{task}-{uuid.uuid4().hex}"       # attempts do not meet
-        self._folder = folder_of(options.path.removeprefix("file://"), query, batch) / self._name
+        self._folder = folder_of(options.folder, query, batch) / self._name
         self._open: dict[tuple[str, int], Any] = {}
         self._rows: dict[tuple[str, int], int] = {}
         self._query = query

@@ -19,11 +19,10 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from mqcore import journal
-from mqcore.journal.place import partition_folder, segment_name, segments
 from mqcore.spark.columns import arrow_schema, check_schema
+from mqcore.spark.nodes import Nodes, Part
 from mqcore.spark.options import Options
-from mqcore.spark.plan import Part, Range, find, resolve, split
+from mqcore.spark.plan import Range, resolve, split
 from mqcore.spark.read import data_loss, read_range
 
 
@@ -33,18 +32,25 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         check_schema(schema)
         self._options = options
         self._schema = schema
-        self._readers: dict[str, journal.Reader] = {}       # their indexes make `end` cheap
+        self._nodes = Nodes(options)
         self._stop: dict[Part, int] | None = None
-        find(options, must_exist=False)
+        try:
+            self._find()
+        except BaseException:
+            self._nodes.close()
+            raise
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_readers": {}, "_stop": None}
+        return {**self.__dict__, "_stop": None}
+
+    def _find(self) -> list[Part]:
+        return self._nodes.find(must_exist=False)
 
     # -- offsets --
 
     def initialOffset(self) -> dict[str, int]:
         options = self._options
-        found = resolve(find(options, must_exist=False), options.startingOffsets, "latest",
+        found = resolve(self._nodes, self._find(), options.startingOffsets, "latest",
                         options.startingTimestamp)
         return {part.key: at for part, at in found.items()}
 
@@ -74,13 +80,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def reportLatestOffset(self) -> dict[str, int]:
         return {part.key: end for part, end in self._ends().items()}
 
-    def _reader(self, part: Part) -> journal.Reader:
-        if part.key not in self._readers:
-            self._readers[part.key] = part.open()
-        return self._readers[part.key]
-
     def _ends(self) -> dict[Part, int]:
-        return {part: self._reader(part).end for part in find(self._options, must_exist=False)}
+        return {part: self._nodes.reader(part).end for part in self._find()}
 
     def _ranges(self, start: dict[str, int], ends: dict[Part, int]) -> list[Range]:
         """From start to ends, without what is lost; that is told as failOnDataLoss says."""
@@ -91,13 +92,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                           f"the journal {key} is gone or was made anew; {start[key]} was next")
         ranges = []
         for part, end in ends.items():
-            first = self._reader(part).first
+            first = self._nodes.reader(part).first
             at = start.get(part.key, first)
             if at < first:
-                data_loss(self._options, f"messages {at} to {first - 1} of {part.name} are gone")
+                data_loss(self._options, f"messages {at} to {first - 1} of {part} are gone")
                 at = first
             if at > end:
-                data_loss(self._options, f"{part.name} ends at {end}, though messages up to "
+                data_loss(self._options, f"{part} ends at {end}, though messages up to "
                                          f"{at - 1} were read: a power cut, or a repair")
                 at = end
             ranges.append(Range(part, at, end))
@@ -114,14 +115,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             rooms.append(rows)
         backlog = sum(r.stop - r.start for r in ranges)
         if size is not None and backlog:
-            stored = sum(stored_bytes(r) for r in ranges)
+            stored = sum(self._nodes.reader(r.part).stored_bytes(r.start, r.stop)
+                         for r in ranges)
             rooms.append(max(1, int(backlog * min(1.0, size / max(1, stored)))))
         return min(rooms, default=backlog)
 
     # -- a micro-batch --
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
-        parts = {part.key: part for part in find(self._options, must_exist=False)}
+        parts = {part.key: part for part in self._find()}
         for key in sorted(set(end) - set(parts)):
             if end[key] > start.get(key, 0):
                 data_loss(self._options, f"the journal {key} is gone; messages "
@@ -129,11 +131,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ranges = []
         for key, stop in end.items():
             if key in parts:
-                first = self._reader(parts[key]).first
+                first = self._nodes.reader(parts[key]).first
                 at = start.get(key, first)
                 if at < min(first, stop):
                     data_loss(self._options, f"messages {at} to {min(first, stop) - 1} of "
-                                             f"{parts[key].name} are gone")
+                                             f"{parts[key]} are gone")
                 ranges.append(Range(parts[key], max(at, first), stop))
         return split(ranges, self._options.minPartitions)
 
@@ -146,9 +148,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         writer's, by size, age and consumer groups."""
 
     def stop(self) -> None:
-        for reader in self._readers.values():
-            reader.close()
-        self._readers.clear()
+        self._nodes.close()
 
 
 def shared(ranges: list[Range], rows: int) -> list[Range]:
@@ -163,20 +163,3 @@ def shared(ranges: list[Range], rows: int) -> list[Range]:
         cut.append(Range(r.part, r.start, r.start + take))
         left -= take
     return cut
-
-
-def stored_bytes(r: Range) -> float:
-    """Bytes on the disk for the range, by the average over the segments it lies in."""
-    folder = partition_folder(r.part.path, r.part.topic, r.part.partition)
-    firsts = segments(folder)
-    inside = [(a, b) for a, b in zip(firsts, [*firsts[1:], r.stop], strict=True)
-              if a < r.stop and b > r.start]
-    if not inside:
-        return 0.0
-    size = 0
-    for first, _ in inside:
-        try:
-            size += (folder / segment_name(first)).stat().st_size
-        except FileNotFoundError:
-            continue
-    return size * (r.stop - r.start) / max(1, inside[-1][1] - inside[0][0])

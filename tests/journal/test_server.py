@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shutil
 import threading
 import time
 
@@ -110,6 +111,47 @@ def test_following_within_the_window(ctx, tmp_path, serve):
                     if count == 11:
                         return records.to_list()[-1]
             assert asyncio.run(task()) == b"late"
+
+
+def test_what_a_server_has(ctx, where, serve):
+    """The same as the folder; a journal that was made anew has another id and no old messages."""
+    server = serve(where)
+    [url] = server.urls
+    with journal.open(where, "a", topic="b"):
+        pass
+    found = journal.list_partitions(url, context=ctx)
+    assert found == journal.list_partitions(where)
+    assert [info[:2] for info in found] == [("a/b", 1), ("b", 0)] and len(found[0].id) == 32
+    with journal.open(where, topic="a/b", partition=1) as here, \
+            journal.open(url, topic="a/b", partition=1, context=ctx, timeout=LIMIT) as there:
+        assert there.stored_bytes(17, 333) == here.stored_bytes(17, 333) > 0
+        whole = sum(path.stat().st_size for path in here.path.glob("*.mqj"))
+        assert here.stored_bytes(0, 600) == whole and here.stored_bytes(5, 5) == 0
+        stream = there.follow(600, timeout=LIMIT)
+        with pytest.raises(mq.RecvTimeout):
+            next(there.follow(600, timeout=0.05))       # the server has opened the journal
+        shutil.rmtree(where / "a%2Fb")
+        with journal.open(where, "a", topic="a/b", partition=1) as log:
+            log.append(b"new")
+        anew = journal.list_partitions(url, context=ctx)
+        assert anew == journal.list_partitions(where) and anew[0].id != found[0].id
+        assert there.read(0).to_list() == [b"new"]
+        stream.close()
+
+
+def test_nothing_is_sent_from_stop_on(ctx, where, serve):
+    server = serve(where)
+    with journal.open(server.urls[0], topic="a/b", partition=1, context=ctx) as reader:
+        assert [row[0] for row in everything(reader, 100, 130)] == list(range(100, 130))
+    assert server.stats().messages == 30
+
+
+def test_a_server_that_cannot_list_is_told(ctx, where, serve, monkeypatch):
+    """As one of before that question: it looks for a topic first."""
+    server = serve(where)
+    monkeypatch.setattr(server, "_list", lambda: server._source({}))
+    with pytest.raises(mq.NotSupported, match="too old"):
+        journal.list_partitions(server.urls[0], context=ctx)
 
 
 def test_a_server_started_anew(ctx, where, serve):

@@ -58,7 +58,7 @@ def test_all_mistakes_at_once_with_the_nearest_name():
                         "zzz": "1", "subscribe": "a", "assign": "[1]"}, BATCH)
     for part in ("did you mean path", "did you mean startingOffsets", "neither true nor false",
                  "not a number from 1", "maxOffsetsPerTrigger does not belong to a batch read",
-                 "bind is refused", "zzz is not known; known are", "path is missing",
+                 "bind is refused", "zzz is not known; known are", "either path",
                  "assign and subscribe", '{"topic": [0, 1]}'):
         assert part in text, part
 
@@ -70,7 +70,14 @@ def test_all_mistakes_at_once_with_the_nearest_name():
     ("startingOffsets", '{"a|0":', "not JSON"),
     ("startingTimestamp", "yesterday", "ISO 8601"),
     ("maxMessageBytes", "1k", "not a number"),
-    ("endpoints", "tcp://127.0.0.1:1", "forgets what nobody received"),
+    ("pattern", "pull", "forgets what nobody received"),
+    ("endpoints", "tcp://127.0.0.1:1", "not both"),
+    ("endpoints", "127.0.0.1:1", 'did you mean "tcp://127.0.0.1:1"?'),
+    ("endpoints", "tcp://127.0.0.1:1/flights", "names a topic"),
+    ("endpoints", "inproc://a", "within one process"),
+    ("path", "tcp://127.0.0.1:1", 'option("endpoints"'),
+    ("path", "/a,/b,/a", "/a is named twice"),
+    ("path", '["/a", 3]', 'not of the form ["/data/a"'),
 ])
 def test_values_that_are_refused(name, value, part):
     assert part in told(check, {**READ, name: value}, STREAM)
@@ -84,7 +91,18 @@ def test_choosing_topics():
     assert check({"path": "/d", "assign": '{"a": [0, 2]}'}, BATCH).assign == {("a", 0), ("a", 2)}
 
 
+def test_several_places():
+    def nodes(**given):
+        return check({**given, "subscribe": "a"}, STREAM).nodes
+    assert nodes(path="/a, file:///b") == ("/a", "/b")
+    assert nodes(path='["/a,b", "/c"]') == ("/a,b", "/c")
+    assert nodes(endpoints="tcp://a:1, tls+tcp://b:2?tls_ca=/x") == (
+        "tcp://a:1", "tls+tcp://b:2?tls_ca=/x")
+
+
 def test_writing_goes_to_one_place():
+    assert check({"path": '["/a,b"]'}, WRITE).folder == "/a,b"
+    assert "a write goes to one folder" in told(check, {"path": "/a,/b"}, WRITE)
     assert check({"endpoints": "tcp://a:1,tcp://b:2", "pattern": "PUB"}, WRITE).pattern == "pub"
     assert "either path" in told(check, {}, WRITE)
     assert "not both" in told(check, {"path": "/d", "endpoints": "tcp://a:1"}, WRITE)

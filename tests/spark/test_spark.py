@@ -90,8 +90,6 @@ def test_mistakes_are_told_on_the_driver(spark, where):
         lambda: read(spark, where, subscribe="trains").count())
     assert "value is binary, not string" in told(
         lambda: read(spark, where, "value string").count())
-    assert "forgets what nobody received" in told(
-        lambda: spark.readStream.format("mqcore").option("endpoints", "tcp://127.0.0.1:9").load())
     assert "there is no column value" in told(
         lambda: spark.range(3).write.format("mqcore").option("path", where).mode("append").save())
 
@@ -124,7 +122,7 @@ def test_lost_messages_stop_a_stream_or_are_passed_over(spark, tmp_path):
     with journal.open(where, topic="flights") as log:
         first, end = log.first, log.end
     assert 1 < first < end
-    with pytest.raises(Exception, match=f"messages 1 to {first - 1} of flights.0 are gone"):
+    with pytest.raises(Exception, match=f"messages 1 to {first - 1} of flights.0 at .* are gone"):
         run(stream(spark, where), tmp_path / "c", "parquet", path=place)
     run(stream(spark, where, failOnDataLoss="false"), tmp_path / "c", "parquet", path=place)
     assert collected(spark, place) == [(0, 0), *((0, i) for i in range(first, end))]

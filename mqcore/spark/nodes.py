@@ -1,0 +1,128 @@
+"""The places that a read comes from, folders and journal servers, as the driver sees them.
+
+A partition is named `id|topic|partition` in what Spark stores, where id is the one in its segments'
+headers. So two places may hold the same topic and partition, and a journal that was deleted and
+made anew is another one, whose offsets are not compared.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, NamedTuple
+
+from mqcore import journal
+from mqcore.errors import NotSupported, OptionError, RecvTimeout
+from mqcore.journal.remote import Directory
+from mqcore.spark.options import RECORD, SOCKETS, Options
+
+
+class Part(NamedTuple):
+    """A partition of a journal: in a folder, or at a server's address."""
+
+    where: str
+    id: str
+    topic: str
+    partition: int
+
+    @property
+    def key(self) -> str:
+        return f"{self.id}|{self.topic}|{self.partition}"
+
+    @property
+    def name(self) -> str:
+        return f"{self.topic}|{self.partition}"
+
+    def __str__(self) -> str:
+        return f"{self.name} at {self.where}"
+
+    def open(self, options: Options) -> journal.Reader:
+        remote = {"timeout": options.timeoutMs / 1000} if "://" in self.where else {}
+        return journal.open(self.where, topic=self.topic, partition=self.partition, **remote)
+
+
+class Nodes:
+    """Readers and connections stay open from one look to the next: what they know makes `end`
+    cheap."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._readers: dict[str, journal.Reader] = {}
+        self._directories: dict[str, Directory] = {}
+
+    def find(self, must_exist: bool) -> list[Part]:
+        """The partitions that the options choose. must_exist: those named must be there."""
+        options = self._options
+        there = [(where, *info) for where in options.nodes for info in self._list(where)]
+        if must_exist:
+            _all_there(options, [(topic, number) for _, topic, number, _ in there])
+        found: dict[str, Part] = {}
+        for where, topic, number, ident in there:
+            if ident is None or not _chosen(options, topic, number):
+                continue        # without an id it is empty
+            part = Part(where, ident, topic, number)
+            other = found.setdefault(part.key, part)
+            if other is not part:
+                raise OptionError(f"{part} is also at {other.where}: a copy, or the same journal "
+                                  f"named twice", hint="its messages would come twice; leave one "
+                                                       "out")
+        return list(found.values())
+
+    def _list(self, where: str) -> list[journal.PartitionInfo]:
+        if "://" not in where:
+            if not os.path.isdir(where):
+                hint = ("commas separate folders; for a name with a comma in it: "
+                        'option("path", \'["/a,b"]\')') if len(self._options.nodes) > 1 else None
+                raise journal.JournalNotFound(f"there is no journal at {where}", hint=hint)
+            return journal.list_partitions(where)
+        try:
+            if where not in self._directories:
+                self._directories[where] = Directory(where,
+                                                     timeout=self._options.timeoutMs / 1000)
+            return self._directories[where].partitions()
+        except NotSupported:
+            raise
+        except (RecvTimeout, journal.JournalError) as error:
+            raise type(error)(
+                f"no journal server answers at {where}: {error}",
+                hint="is `mq journal serve` running there? If it is a live socket: a stream "
+                     f"cannot read one, since {SOCKETS}; {RECORD}") from None
+
+    def reader(self, part: Part) -> journal.Reader:
+        if part.key not in self._readers:
+            self._readers[part.key] = part.open(self._options)
+        return self._readers[part.key]
+
+    def close(self) -> None:
+        for opened in (*self._readers.values(), *self._directories.values()):
+            opened.close()
+        self._readers.clear()
+        self._directories.clear()
+
+    def __enter__(self) -> Nodes:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_options": self._options, "_readers": {}, "_directories": {}}
+
+
+def _all_there(options: Options, there: list[tuple[str, int]]) -> None:
+    missing = {f"topic {topic}" for topic in options.subscribe or ()} \
+        - {f"topic {topic}" for topic, _ in there}
+    missing |= {f"partition {topic}|{n}" for topic, n in options.assign or ()
+                if (topic, n) not in there}
+    if missing:
+        topics = ", ".join(sorted({topic for topic, _ in there})) or "nothing"
+        raise journal.JournalNotFound(
+            f"{', '.join(options.nodes)} has no {', no '.join(sorted(missing))}",
+            hint=f"it has {topics}")
+
+
+def _chosen(options: Options, topic: str, partition: int) -> bool:
+    if options.subscribe is not None:
+        return topic in options.subscribe
+    if options.assign is not None:
+        return (topic, partition) in options.assign
+    return options.subscribePattern.fullmatch(topic) is not None
