@@ -167,34 +167,35 @@ def copyto(place: Path, size: int, total: int) -> dict:
 
 KINDS = ("RssAnon", "RssShmem", "RssFile")
 HOLDS = """import json, sys
+import numpy, pyarrow
 from mqcore import journal
 
 def resident():
     with open("/proc/self/status") as lines:
         status = dict(line.split(":", 1) for line in lines)
-    return {kind: int(status[kind].split()[0]) for kind in %r}
+    return [int(status[kind].split()[0]) for kind in sys.argv[2:]]
 
-import numpy, pyarrow
-most, n = (before := resident()), 0
+most = before = resident()
 with journal.open(sys.argv[1], topic="perf") as log:
     for records in log.batches():
-        batch = records.to_arrow()
-        n += int(numpy.frombuffer(batch.column("value").buffers()[2], numpy.uint8)[::4096].size)
-        most = {kind: max(have, most[kind]) for kind, have in resident().items()}
+        value = records.to_arrow().column("value").buffers()[2]
+        numpy.frombuffer(value, numpy.uint8)[::4096].sum()
+        most = list(map(max, resident(), most))
 print(json.dumps([before, most]))
-""" % (KINDS,)
+"""
 
 
 def held(place: Path, total: int) -> dict:
     """At most, in MB; the interpreter and its libraries are in it, and stand beside it."""
     folder = filled(place, KIB, total)
-    done = subprocess.run([sys.executable, "-c", HOLDS, folder], capture_output=True, text=True)
+    command = [sys.executable, "-c", HOLDS, folder, *KINDS]
+    done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(done.stderr.strip().splitlines()[-1])
-    before, most = json.loads(done.stdout)
-    return {"value": (most["RssAnon"] + most["RssShmem"]) * KIB / 1e6,
-            **{f"{kind} MB": most[kind] * KIB / 1e6 for kind in KINDS},
-            **{f"{kind} MB before": before[kind] * KIB / 1e6 for kind in KINDS}}  # fmt: skip
+    found = {}
+    for kind, before, most in zip(KINDS, *json.loads(done.stdout), strict=True):
+        found |= {f"{kind} MB": most * KIB / 1e6, f"{kind} MB before": before * KIB / 1e6}
+    return {"value": found["RssAnon MB"] + found["RssShmem MB"], **found}
 
 
 # -- rows ------------------------------------------------------------------------------------------
