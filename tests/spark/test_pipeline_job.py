@@ -88,7 +88,7 @@ def uncompiled(spark):
 @pytest.fixture(scope="module")
 def played(spark, uncompiled, tmp_path_factory):
     """Two weeks: the first part before a driver is killed, the second while it dies, the third
-    while another goes on."""
+    when another goes on."""
     place = tmp_path_factory.mktemp("job")
     flights, weather = feed.tables_until(UNTIL, *ORIGINS)
     rows = feed.messages(flights, weather)
@@ -104,8 +104,6 @@ def played(spark, uncompiled, tmp_path_factory):
                   every=feed.EVERY)
         with job:
             feeder.write(rows[2 * third:])
-            job.drain(LIMIT)
-            open_hours = len(truth.read_table(None, place / "results" / "hourly"))
             feeder.write(feed.ends(*ORIGINS))
             job.drain(LIMIT)
         hourly = truth.read_table(None, place / "results" / "hourly")
@@ -114,8 +112,7 @@ def played(spark, uncompiled, tmp_path_factory):
             if row.hour > flights_hour(rows[2 * third - 1])}, LIMIT)
     return SimpleNamespace(place=place, results=place / "results", feeder=feeder, rows=rows,
                            flights=flights, weather=weather, published=published,
-                           committed=committed, open_hours=open_hours, hourly=hourly,
-                           progress=job.progress())
+                           committed=committed, hourly=hourly, progress=job.progress())
 
 
 def flights_hour(row):
@@ -136,7 +133,7 @@ def test_hours_are_what_pandas_says(played):
     assert played.committed["arrivals"] >= 1      # the first driver had got somewhere
     told = compare(None, played.results, played.flights, played.weather)
     assert told.ok, str(told)
-    assert told.rows == len(played.hourly) > played.open_hours > 0
+    assert told.rows == len(played.hourly) > 0
     assert sum(row["late"] for row in played.progress) == 0
     assert {row["query"] for row in played.progress} == {"hourly", "arrivals"}
 

@@ -53,6 +53,14 @@ def _per_second(counts: DataFrame) -> DataFrame:
         {f"{name}_per_s": F.col(name) / F.col("seconds") for name in ("messages", "bytes", "sent")})
 
 
+def _collected(frames: dict[str, DataFrame]) -> Any:
+    """All rows in one Arrow table, whose column `what` has the name of the frame; columns that a
+    frame has not are null. In one action, since an action costs more than all that is counted."""
+    named = [frame.withColumn("what", F.lit(name)) for name, frame in frames.items()]
+    return functools.reduce(
+        lambda a, b: a.unionByName(b, allowMissingColumns=True), named).toArrow()
+
+
 class Count(NamedTuple):
     """take: what is counted in a micro-batch, with these columns."""
 
@@ -192,11 +200,8 @@ class Job:
         self._note_last("arrivals")
         messages = tables.decoded(batch, VALUE).persist()
         try:
-            # one action for all counts, since an action costs more than what it counts
-            counts = [count.take(messages, self._window).withColumn("count", F.lit(name))
-                      for name, count in COUNTS.items()]
-            rows = functools.reduce(
-                lambda a, b: a.unionByName(b, allowMissingColumns=True), counts).toArrow()
+            rows = _collected({name: count.take(messages, self._window)
+                               for name, count in COUNTS.items()})
         finally:
             messages.unpersist()
         self._keep(PARTS, number, rows)
@@ -244,16 +249,19 @@ class Job:
 
     def _finish(self) -> None:
         """The tables, from all that has been counted."""
+        import pyarrow.compute as pc
         import pyarrow.parquet as pq
 
         counted = max((self._out / PARTS).glob("*.parquet"), default=None)
         if counted == self._finished:
             return      # nothing since the last time, or not a single micro-batch yet
         counts = self._spark.createDataFrame(pq.read_table(self._out / PARTS)).persist()
-        for name, (count, make) in TABLES.items():
-            mine = counts.where(F.col("count") == count).select(*COUNTS[count].columns.split())
-            self._keep(name, 0, make(mine).toArrow())
+        made = {name: make(counts.where(F.col("what") == count).select(
+            *COUNTS[count].columns.split())) for name, (count, make) in TABLES.items()}
+        rows = _collected(made)
         counts.unpersist()
+        for name, table in made.items():
+            self._keep(name, 0, rows.filter(pc.equal(rows["what"], name)).select(table.columns))
         self._finished = counted
 
     # -- progress --
