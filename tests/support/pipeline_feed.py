@@ -14,9 +14,10 @@ WEATHER = 4
 FLIGHT = ["origin", "carrier", "flight", "tailnum", "dest", "dep_delay", "arr_delay", "distance",
           "air_time"]
 SEEN = ["origin", "temp", "wind_speed", "precip", "visib"]
-# quick starts; the quicker first plan matters more here than code that is run often
+# a first plan that is quick matters more here than code that is run often
+PLAIN = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 QUICK = {"spark.driver.memory": "1g", "spark.ui.showConsoleProgress": "false",
-         "spark.log.level": "OFF", "spark.sql.codegen.wholeStage": "false",
+         "spark.log.level": "OFF", **PLAIN,
          "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
          "spark.driver.extraJavaOptions":
              "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dlog4j2.level=error"}

@@ -4,7 +4,7 @@ Two streaming queries, since each costs some 0.2 s a micro-batch and a Python pr
 
 - `hourly`: flights joined with weather, windowed; state in the checkpoint, mode append.
 - `arrivals`: everything about how messages came. It keeps no state. Each micro-batch is read once,
-  counted in several ways, and the counts are kept; counts add up, so the tables are made from all
+  counted in four ways, and the counts are kept; counts add up, so the tables are made from all
   that were kept (tables.py).
 
 Both write in `foreachBatch`: what comes of a micro-batch is small, goes through the driver, and
@@ -40,40 +40,42 @@ DataFrame = Any
 
 def _rates(messages: DataFrame, every: str) -> DataFrame:
     """Both ends in one table: arrived by the time of arrival, sent by the time of sending."""
-    arrived = tables.rates(messages, every).withColumn("sent", F.lit(0).cast("long"))
-    sent = tables.rates(messages, every, at="sent").withColumnRenamed("messages", "sent").drop(
-        "bytes").withColumns({name: F.lit(0).cast("long") for name in ("messages", "bytes")})
-    return arrived.unionByName(sent)
+    none = F.lit(0).cast("long")
+    arrived = tables.rates(messages, every, ends=F.col("end"), unreadable=F.isnull("origin")
+                           | F.isnull("hour")).withColumn("sent", none)
+    sent = tables.rates(messages, every, at="sent").withColumnRenamed("messages", "sent")
+    return arrived.unionByName(sent.withColumns(
+        dict.fromkeys(("messages", "bytes", "ends", "unreadable"), none)))
 
 
 def _per_second(counts: DataFrame) -> DataFrame:
-    return tables.added(counts).withColumns(
+    return tables.added(counts).drop("ends", "unreadable").withColumns(
         {f"{name}_per_s": F.col(name) / F.col("seconds") for name in ("messages", "bytes", "sent")})
 
 
-def _topics(messages: DataFrame, every: str) -> DataFrame:
-    return messages.groupBy("topic").agg(
-        F.count("*").alias("messages"), F.count_if("end").alias("ends"),
-        F.count_if(F.isnull("origin") | F.isnull("hour")).alias("unreadable"))
-
-
-class Table(NamedTuple):
-    """count: what is counted in a micro-batch, with these columns; make: the table, of all that was
-    counted."""
+class Count(NamedTuple):
+    """take: what is counted in a micro-batch, with these columns."""
 
     columns: str
-    count: Callable[[DataFrame, str], DataFrame]
-    make: Callable[[DataFrame], DataFrame]
+    take: Callable[[DataFrame, str], DataFrame]
 
 
-TABLES = {
-    "topics": Table("topic messages ends unreadable", _topics, tables.added),
-    "rates": Table("start seconds topic messages bytes sent", _rates, _per_second),
-    "latency": Table("start topic us messages", tables.latencies, tables.percentiles),
-    "sequences": Table("producer block messages highest seen",
-                       lambda messages, every: tables.sequences(messages), tables.gaps),
-    "talkers": Table("by name messages bytes", lambda messages, every: tables.talkers(
-        messages, "key", "dest", "carrier"), tables.added),
+COUNTS = {
+    "rates": Count("start seconds topic messages bytes ends unreadable sent", _rates),
+    "latencies": Count("start topic us messages", tables.latencies),
+    "sequences": Count("producer block messages highest seen",
+                       lambda messages, every: tables.sequences(messages)),
+    "talkers": Count("by name messages bytes", lambda messages, every: tables.talkers(
+        messages, "key", "dest", "carrier")),
+}
+# table: (of which count, what is made of all that was counted)
+TABLES: dict[str, tuple[str, Callable[[DataFrame], DataFrame]]] = {
+    "topics": ("rates", lambda counts: tables.added(
+        counts.select("topic", "messages", "ends", "unreadable"))),
+    "rates": ("rates", _per_second),
+    "latency": ("latencies", tables.percentiles),
+    "sequences": ("sequences", tables.gaps),
+    "talkers": ("talkers", tables.added),
 }
 
 
@@ -90,7 +92,7 @@ class Job:
     """
 
     def __init__(self, spark: Any, options: Mapping[str, str], out: Path, publish: str | None,
-                 checkpoint: Path, *, late: str = "1 day", every: str = "1 second",
+                 checkpoint: Path, *, late: str = "1 day", every: str = "2 seconds",
                  window: str = "1 second") -> None:
         self._options = dict(options)
         self._out = Path(out)
@@ -101,6 +103,7 @@ class Job:
         self._queries: dict[str, Any] = {}
         self._progress: dict[tuple[str, int], dict[str, Any]] = {}
         self._unpublished: dict[int, int] = {}
+        self._finished: Path | None = None      # the newest counts that the tables have
 
     # -- from start to stop --
 
@@ -113,8 +116,13 @@ class Job:
         hourly = tables.hourly(tables.flights(self._messages("flights")),
                                tables.weather(self._messages("weather")), self._late)
         arrivals = self._messages("flights,weather", includeStamps="true")
-        self._run("hourly", hourly, self._closed)
-        self._run("arrivals", arrivals, self._arrived)
+        try:
+            self._run("hourly", hourly, self._closed)
+            self._run("arrivals", arrivals, self._arrived)
+        except BaseException:
+            for query in self._queries.values():
+                query.stop()
+            raise
 
     def drain(self, timeout: float) -> None:
         """Wait until all that was in the journals at the call is in the results, then make the
@@ -184,9 +192,9 @@ class Job:
         self._note_last("arrivals")
         messages = tables.decoded(batch, VALUE).persist()
         try:
-            # one action for all tables, since an action costs more than what it counts
-            counts = [table.count(messages, self._window).withColumn("table", F.lit(name))
-                      for name, table in TABLES.items()]
+            # one action for all counts, since an action costs more than what it counts
+            counts = [count.take(messages, self._window).withColumn("count", F.lit(name))
+                      for name, count in COUNTS.items()]
             rows = functools.reduce(
                 lambda a, b: a.unionByName(b, allowMissingColumns=True), counts).toArrow()
         finally:
@@ -217,12 +225,12 @@ class Job:
     # -- files --
 
     def _claim(self) -> None:
-        """Results are named by the numbers of micro-batches, which a new checkpoint begins anew:
-        it would write over another's."""
+        """Results are named by the numbers of micro-batches, which each checkpoint begins anew: one
+        would write over another's. And a checkpoint that goes on has counted what it had read."""
         ours, theirs = (_read(folder / OWNER) for folder in (self._checkpoint, self._out))
-        if theirs and theirs != ours:
-            raise OptionError(f"{self._out} has results that belong to another checkpoint than "
-                              f"{self._checkpoint}", hint="delete them, or use another folder")
+        if ours != theirs and (theirs or (self._checkpoint / "hourly").exists()):
+            raise OptionError(f"the results in {self._out} and the checkpoint {self._checkpoint} "
+                              "do not belong together", hint="keep both or delete both")
         if not ours:
             ours = uuid.uuid4().hex
             _write(self._checkpoint / OWNER, lambda file: file.write(ours.encode()))
@@ -238,13 +246,15 @@ class Job:
         """The tables, from all that has been counted."""
         import pyarrow.parquet as pq
 
-        if not (self._out / PARTS).is_dir():
-            return      # not a single micro-batch yet
+        counted = max((self._out / PARTS).glob("*.parquet"), default=None)
+        if counted == self._finished:
+            return      # nothing since the last time, or not a single micro-batch yet
         counts = self._spark.createDataFrame(pq.read_table(self._out / PARTS)).persist()
-        for name, table in TABLES.items():
-            mine = counts.where(F.col("table") == name).select(*table.columns.split())
-            self._keep(name, 0, table.make(mine).toArrow())
+        for name, (count, make) in TABLES.items():
+            mine = counts.where(F.col("count") == count).select(*COUNTS[count].columns.split())
+            self._keep(name, 0, make(mine).toArrow())
         counts.unpersist()
+        self._finished = counted
 
     # -- progress --
 

@@ -45,17 +45,20 @@ PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 # -- counts ----------------------------------------------------------------------------------------
 
 
-def rates(messages: DataFrame, every: str = "10 seconds", at: str = "timestamp") -> DataFrame:
-    """Messages and bytes of values by topic and window: start, seconds, topic, messages, bytes.
+def rates(messages: DataFrame, every: str = "10 seconds", at: str = "timestamp",
+          **conditions: Column) -> DataFrame:
+    """Messages and bytes of values by topic and window: start, seconds, topic, messages, bytes, and
+    for each condition, by its name, how many messages meet it.
 
     at: the column with the time: "timestamp" (arrival at the journal) or "sent". Messages without
     it are left out. State: a row for each window and topic.
     """
+    more = [F.count_if(condition).alias(name) for name, condition in conditions.items()]
     windows = messages.where(F.col(at).isNotNull()).groupBy(F.window(at, every), "topic").agg(
-        F.count("*").alias("messages"), F.sum(F.length("value")).alias("bytes"))
+        F.count("*").alias("messages"), F.sum(F.length("value")).alias("bytes"), *more)
     seconds = (F.unix_micros("window.end") - F.unix_micros("window.start")) / 1e6
     return windows.select(F.col("window.start").alias("start"), seconds.alias("seconds"),
-                          "topic", "messages", "bytes")
+                          "topic", "messages", "bytes", *conditions)
 
 
 def latencies(messages: DataFrame, every: str = "10 seconds") -> DataFrame:
