@@ -1,6 +1,7 @@
 """One end of a measurement, a process of its own: pinned, warmed up, then timed.
 
-    ends.py LIBRARY ROLE --url URL --size N --count N [--calls plain|many|batch|asyncio|uvloop]
+    ends.py LIBRARY ROLE --url URL --size N --count N
+            [--calls plain|many|batch|journal|asyncio|uvloop]
             [--beside busy|watch] [--cpu N]
 
 Roles: `echo` and `sink` listen and print their real URL as the first line; `ask` and `source`
@@ -76,6 +77,8 @@ class End:
 
     def sink(self) -> dict:
         s = self.opened("pull")
+        if self.o.calls == "journal":
+            s = self.lib.recorded(s)
         self.take(s, warm_messages(self.o.count))
         self.timer.start()
         self.take(s, self.o.count)
@@ -90,6 +93,8 @@ class End:
         elif self.o.calls == "batch":
             while count:
                 count -= len(s.recv_batch(min(65536, count)))
+        elif self.o.calls == "journal":
+            s.take(count)
         else:
             recv = s.recv
             for _ in range(count):
@@ -108,7 +113,7 @@ class End:
         elif self.o.calls == "many":
             for left in range(count, 0, -MANY):
                 s.send_many(itertools.islice(texts, min(MANY, left)))
-        elif self.o.calls == "batch":
+        elif self.o.calls in ("batch", "journal"):
             self.give_batches(s, count)
         else:
             send = s.send

@@ -20,6 +20,7 @@ import queue
 import random
 import socket
 import sys
+import tempfile
 import time
 
 import secured
@@ -51,6 +52,33 @@ class Calls:
         self.inside.close(*args, **named)
 
 
+class Recorded:
+    """A PULL socket that a device reads, into a journal in a temporary folder."""
+
+    def __init__(self, mq, socket):
+        from mqcore import journal
+
+        self.place = tempfile.TemporaryDirectory(prefix="mqperf")
+        self.socket, self.wanted = socket, 0
+        self.log = journal.open(self.place.name, "a", topic="perf", fsync="interval")
+        self.device = mq.device(socket, self.log)
+
+    def take(self, count: int) -> None:
+        """Until so many more messages are durable."""
+        self.wanted += count
+        while self.log.next < self.wanted:
+            if not self.device.running:
+                self.device.wait()  # raises what ended it
+            time.sleep(0.0005)
+        self.log.commit()
+
+    def close(self, linger: float) -> None:
+        self.device.stop()
+        self.log.close()
+        self.socket.close(linger=linger)
+        self.place.cleanup()
+
+
 def is_secured(url: str) -> bool:
     return url.startswith(("tls", "wss"))
 
@@ -59,7 +87,7 @@ class Mqcore:
     """Kinds are `req`, `rep`, `push`, `pull`; `bind` returns a socket and its real URL."""
 
     module = "mqcore"
-    calls = ("plain", "many", "batch", "asyncio", "uvloop", "trio")
+    calls = ("plain", "many", "batch", "journal", "asyncio", "uvloop", "trio")
     transports = ("tcp", "ipc", "shm", "inproc", "tls", "ws", "wss")
     variants = ("tuned", "roomy", "sp")
     holds = NO_END  # messages, when roomy
@@ -94,6 +122,9 @@ class Mqcore:
         s.connect(url, **({"tls_context": secured.asking()} if is_secured(url) else {}))
         s.wait_peers()
         return s
+
+    def recorded(self, s) -> Recorded:
+        return Recorded(self.mq, s)
 
     def trip(self, s):
         return s.request

@@ -2,7 +2,7 @@
 
     versus.py [--lib mqcore --lib mqcore@FOLDER --lib pyzmq ...] [--kind lat|thr]
               [--transport tcp|ipc|shm|inproc|tls|ws|wss] [--size N]
-              [--calls plain|many|batch|asyncio|uvloop]
+              [--calls plain|many|batch|journal|asyncio|uvloop]
               [--place idle|awake|together|free] [--rounds N] [--seconds X]
               [--even-if-busy] [--name NAME] [--folder PATH]
 
@@ -32,7 +32,7 @@ USUAL_PLACE = {
     "lat": "idle",
     "thr": "free",
 }  # one core a process would be too few for some, one way
-OURS_ALONE = ("many", "batch")
+OURS_ALONE = ("many", "batch", "journal")
 FIRST = {"lat": 500, "thr": 20_000}  # messages of the run that finds out how many to take
 FIRST_BUSY = {"lat": 20, "thr": 200}  # a call may take 5 ms there
 GROWTH = 20  # of that number at most, from one try to the next

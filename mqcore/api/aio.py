@@ -441,12 +441,13 @@ class AsyncFace:
             count += 1
         return count
 
-    async def asend_batch(self: Any, data: Any, offsets: Any, *, timeout: Any = ...) -> int:
+    async def asend_batch(self: Any, data: Any, offsets: Any, *, split: Any = None,
+                          timeout: Any = ...) -> int:
         """send_batch(), awaitable."""
-        return await self._asend_batch(data, offsets, timeout, self.send_batch)
+        return await self._asend_batch(data, offsets, timeout, self.send_batch, split)
 
     async def _asend_batch(self: Any, data: Any, offsets: Any, timeout: Any,
-                           send: Callable[..., int]) -> int:
+                           send: Callable[..., int], split: Any = None) -> int:
         limit = limit_of(timeout, self._options["send_timeout"])
         sent, n = 0, len(offsets) - 1
         if n < 1:
@@ -455,7 +456,9 @@ class AsyncFace:
         def attempt() -> int | None:
             nonlocal sent
             try:
-                done = send(data, offsets[sent:min(sent + CHUNK, n) + 1], timeout=0)
+                upto = min(sent + CHUNK, n)
+                cuts = {} if split is None else {"split": split[sent:upto]}
+                done = send(data, offsets[sent:upto + 1], timeout=0, **cuts)
             except SendTimeout as error:
                 sent += error.sent
                 return error.sent or None

@@ -19,12 +19,14 @@ from mqcore.sock.record import RecordCore
 @dataclass(frozen=True)
 class RecordStats:
     """What a journal device has taken from its socket. `refused`: could never be stored (a topic
-    that cannot be, more than 2 GiB); `acknowledged`: answered as durable; `unwritten`, after its
-    end: taken from the socket and not stored."""
+    that cannot be, more than 2 GiB); `duplicates`: left out, for the writer had stored them before;
+    `acknowledged`: answered as durable; `unwritten`, after its end: taken from the socket and not
+    stored."""
 
     messages: int = 0
     bytes: int = 0
     refused: int = 0
+    duplicates: int = 0
     acknowledged: int = 0
     unwritten: int = 0
 

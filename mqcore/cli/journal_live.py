@@ -52,13 +52,16 @@ def opened(pattern: str, bind: tuple[str, ...], connect: tuple[str, ...],
               show_default=True, help="When messages become durable; a rep's always are before it "
               "answers.")
 @click.option("--stamps", is_flag=True, help="Take producers' stamps off and store them.")
+@click.option("--deduplicate", is_flag=True, help="With --stamps: what producers send again is "
+              "stored once.")
 @click.option("--subscribe", multiple=True, metavar="TEXT",
               help="sub: topics (default all); dish: groups.")
 @EVERY_OPTION
 @OPTION
 def record(where: str, pattern: str, bind: tuple[str, ...], connect: tuple[str, ...],
            topic: str | None, topic_from: str | None, partitions: int, fsync: Any, stamps: bool,
-           subscribe: tuple[str, ...], every: float, options: dict[str, Any]) -> None:
+           deduplicate: bool, subscribe: tuple[str, ...], every: float,
+           options: dict[str, Any]) -> None:
     """Store what a socket receives, until Ctrl-C or an error (disk full, say).
 
     A rep or respondent answers each message when it is durable; with the other patterns senders
@@ -81,7 +84,7 @@ def record(where: str, pattern: str, bind: tuple[str, ...], connect: tuple[str, 
     if topic_from or partitions > 1:
         many["partitions"] = partitions
     with library.open(where, "a", topic=topic if topic_from else topic or "default", fsync=fsync,
-                      stamps=stamps, **many) as writer:
+                      stamps=stamps, deduplicate=deduplicate, **many) as writer:
         for dropped in writer.recovered:
             note(str(dropped))
         front = opened(pattern, bind, connect, {**options, **kind})

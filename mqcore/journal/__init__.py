@@ -69,7 +69,8 @@ def open(where: str | os.PathLike[str], mode: Literal["a"], *, topic: str = "def
          fsync_interval: float = 0.1, segment_bytes: int = 256 << 20,
          segment_age: float | None = None, block_bytes: int = 1 << 20,
          retain_bytes: int | None = None, retain_age: float | None = None,
-         retain_for: tuple[str, ...] = (), stamps: bool = False, begin: int = 0) -> Writer: ...
+         retain_for: tuple[str, ...] = (), stamps: bool = False, deduplicate: bool = False,
+         max_producers: int = 100_000, begin: int = 0) -> Writer: ...
 @overload
 def open(where: str | os.PathLike[str], mode: Literal["a"], *, topic: str | None = None,
          partitions: int = 1, topic_from: Literal["first-part"] | None = None,
@@ -77,7 +78,8 @@ def open(where: str | os.PathLike[str], mode: Literal["a"], *, topic: str | None
          fsync_interval: float = 0.1, segment_bytes: int = 256 << 20,
          segment_age: float | None = None, block_bytes: int = 1 << 20,
          retain_bytes: int | None = None, retain_age: float | None = None,
-         retain_for: tuple[str, ...] = (), stamps: bool = False) -> Writers: ...
+         retain_for: tuple[str, ...] = (), stamps: bool = False, deduplicate: bool = False,
+         max_producers: int = 100_000) -> Writers: ...
 def open(where: str | os.PathLike[str], mode: str = "r", *, topic: str | None = None,
          partition: int | None = None, **options: Any) -> Reader | Writer | Writers:
     """One partition of a journal: to read ("r"), or to append, as its only writer ("a").
@@ -87,6 +89,8 @@ def open(where: str | os.PathLike[str], mode: str = "r", *, topic: str | None = 
     segment_bytes, segment_age: when a new file is begun. block_bytes: messages gathered at most.
     retain_bytes, retain_age: old segments are removed beyond; retain_for: but none that these
     consumer groups have not read (alone: as soon as they have). stamps: see `stamp`.
+    deduplicate: a stamped message that is stored already is not stored again, and counted; the last
+    max_producers producers are remembered. README.md says what that takes of them.
     begin: the offset that a new journal begins at, for a mirror of one whose beginning is gone.
     partitions: how many there are, as one `Writers`; topic_from="first-part": those of whatever
     topics come, at most max_topics.

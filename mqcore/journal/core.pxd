@@ -4,6 +4,7 @@ from libc.stdint cimport int64_t
 
 from mqcore.base.message cimport Msg
 from mqcore.journal.log cimport Log
+from mqcore.journal.producers cimport ProducerTable
 from mqcore.spi.sink cimport Sink
 
 cdef class WriterCore:
@@ -12,6 +13,7 @@ cdef class WriterCore:
     cdef readonly object topic
     cdef readonly int partition
     cdef readonly str fsync
+    cdef ProducerTable producers        # what log.producers points into
     cdef bint always
     cdef bint shut
     cdef int pid
@@ -23,7 +25,7 @@ cdef class WriterCore:
     cdef int lock(self) except -1
 
 
-# With log.lock: one message out of its parts, which are closed on 0. Routing parts are left out. 0
-# or an errno.
+# With log.lock: one message out of its parts, which are closed on 0 and EEXIST. Routing parts are
+# left out. 0 or an errno.
 cdef int store(Log* log, Msg* parts, size_t n, int64_t now, int64_t* offset) noexcept nogil
 cdef int status_of(int rc) noexcept nogil           # of what store() returned

@@ -7,7 +7,7 @@ No thread waits for the log's lock with the GIL, so a holder of the lock may tak
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
 from cpython.pycapsule cimport PyCapsule_New
-from libc.errno cimport EMSGSIZE, ENOMEM
+from libc.errno cimport EEXIST, EMSGSIZE, ENOMEM
 from libc.stddef cimport size_t
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
@@ -17,7 +17,7 @@ from posix.unistd cimport getpid
 from mqcore.base.message cimport (
     MSG_ENVELOPE, MSG_GROUP, MSG_MORE, MSG_ROUTING_ID, Msg, MsgVec, msg_close, msg_data, msg_size,
 )
-from mqcore.base.status cimport MQ_FULL, MQ_INVALID, MQ_OK
+from mqcore.base.status cimport MQ_DROPPED, MQ_FULL, MQ_INVALID, MQ_OK
 from mqcore.journal.block cimport SEGMENT_HEADER, VALUE_MAX, VERSION
 from mqcore.journal.includes cimport (
     crc32c, crc32c_native, crc32c_portable, pthread_mutex_lock, pthread_mutex_trylock,
@@ -25,9 +25,10 @@ from mqcore.journal.includes cimport (
 )
 from mqcore.journal.log cimport (
     Log, close_files, log_close, log_commit, log_direct, log_flush, log_free, log_header,
-    log_headers_end, log_key, log_make_room, log_new, log_place, log_room, log_rotate, log_segment,
-    log_stamp, log_take, log_tick, log_trim, now_us,
+    log_headers_end, log_key, log_known, log_make_room, log_new, log_place, log_room, log_rotate,
+    log_segment, log_stamp, log_take, log_tick, log_trim, now_us,
 )
+from mqcore.journal.producers cimport ProducerTable
 from mqcore.spi.sink cimport SINK_ABI, Sink, SinkOps
 
 import os
@@ -60,15 +61,17 @@ cdef int store(Log* log, Msg* parts, size_t n, int64_t now, int64_t* offset) noe
             memcpy(place, msg_data(&parts[i]), k)
             place += k
     rc = log_take(log, size, now)
-    if rc:
+    if rc and rc != EEXIST:
         return rc
-    offset[0] = log.next - 1
+    offset[0] = log.next - 1 if rc == 0 else log.twin
     for i in range(n):
         msg_close(&parts[i])
-    return 0
+    return rc
 
 
 cdef int status_of(int rc) noexcept nogil:
+    if rc == EEXIST:
+        return MQ_DROPPED
     return MQ_OK if rc == 0 else MQ_INVALID if rc == EMSGSIZE else MQ_FULL
 
 
@@ -83,9 +86,10 @@ cdef int sink_take(void* self, MsgVec* v, size_t start, size_t* done) noexcept n
         while end < v.n and v.at[end - 1].flags & MSG_MORE:
             end += 1
         rc = store(log, v.at + at, end - at, now, &offset)
+        if rc == 0 or rc == EEXIST:
+            at = end
         if rc:
             break
-        at = end
     target = log.next
     pthread_mutex_unlock(&log.lock)
     done[0] = at
@@ -150,10 +154,10 @@ cdef class WriterCore:
 
     def _attach(self, path, int folder, object last, *, bytes topic, int partition, bytes journal,
                 str fsync, size_t block_bytes, int64_t segment_bytes, int64_t segment_age,
-                bint stamps):
+                bint stamps, ProducerTable producers):
         """Begin to write. folder: a descriptor, ours from now on. last: (descriptor, header, end,
         next, low, high, checkpoint there) of the segment to go on with, or the offset to begin a
-        new one at."""
+        new one at. producers: whose messages are not stored twice; None: they are."""
         cdef Log* log = self.log
         cdef int rc
         log.folder = folder
@@ -161,6 +165,9 @@ cdef class WriterCore:
         log.segment_bytes = segment_bytes
         log.segment_age = segment_age
         log.stamped = stamps
+        self.producers = producers
+        if producers is not None:
+            log.producers = &producers.all
         self.path = path
         self.fsync = fsync
         self.always = log.each = fsync == "always"
@@ -232,11 +239,12 @@ cdef class WriterCore:
         """Append one message; its offset.
 
         value, key: bytes-like. time: seconds since the epoch (None: now). headers: (name, value)
-        pairs. With fsync="always" it is durable on return. Raises JournalWriteError: `taken` tells
-        whether the message is kept (1: commit() tries again) or not (0).
+        pairs. With fsync="always" it is durable on return. Of a duplicate (deduplicate=True): the
+        offset of the first, or -1, which is no longer known. Raises JournalWriteError: `taken`
+        tells whether the message is kept (1: commit() tries again) or not (0).
         """
         cdef Log* log = self.log
-        cdef int64_t offset, at = now_us() if time is None else round(time * 1e6)
+        cdef int64_t offset, end, at = now_us() if time is None else round(time * 1e6)
         cdef Py_buffer view
         cdef const uint8_t* data
         cdef size_t size
@@ -263,15 +271,16 @@ cdef class WriterCore:
                     rc = log_take(log, size, at)
                 else:
                     log_trim(log)
-            offset = log.next - 1
+            offset = log.next - 1 if rc == 0 else log.twin
+            end = log.next
             pthread_mutex_unlock(&log.lock)
         finally:
             if held:
                 PyBuffer_Release(&view)
-        if rc:
+        if rc and rc != EEXIST:
             self._raise(rc, 0)
         if self.always:
-            self._commit(offset + 1, 1)
+            self._commit(end, 1)
         return offset
 
     def _extras(self, key, headers):
@@ -282,9 +291,10 @@ cdef class WriterCore:
                 [(name.encode(), bytes(value)) for name, value in headers])
 
     def append_many(self, messages, *, time=None) -> range:
-        """Append a sequence of bytes-like messages; their offsets. Errors as in append_batch."""
+        """Append a sequence of bytes-like messages; the offsets of those that are no duplicates.
+        Errors as in append_batch."""
         cdef Log* log = self.log
-        cdef int64_t first = 0, n = 0, at = now_us() if time is None else round(time * 1e6)
+        cdef int64_t first = 0, end = 0, n = 0, at = now_us() if time is None else round(time * 1e6)
         cdef const uint8_t* data
         cdef size_t size
         cdef int rc = 0
@@ -304,15 +314,17 @@ cdef class WriterCore:
                 break
             memcpy(log_place(log), data, size)
             rc = log_take(log, size, at)
-            if rc:
+            if rc and rc != EEXIST:
                 break
+            rc = 0
             n += 1
+        end = log.next
         pthread_mutex_unlock(&log.lock)
         if rc:
             self._raise(rc, n)
         if self.always and n:
-            self._commit(first + n, n)
-        return range(first, first + n)
+            self._commit(end, n)
+        return range(first, end)
 
     def _flush_held(self):
         cdef int rc
@@ -326,7 +338,7 @@ cdef class WriterCore:
                          hint="open the journal in the process that writes it")
 
     def append_batch(self, data, offsets=None, *, times=None, keys=None) -> range:
-        """Append many messages from arrays; their offsets.
+        """Append many messages from arrays; the offsets of those that are no duplicates.
 
         data: a Batch (anything with `data` and `offsets`), or bytes-like with offsets int[n + 1]:
         message i is data[offsets[i]:offsets[i+1]]. times: int64[n] microseconds since the epoch,
@@ -342,7 +354,7 @@ cdef class WriterCore:
         cdef const uint8_t* at = NULL
         cdef const uint8_t* key_at = NULL
         cdef const int64_t* key_end_at = NULL
-        cdef int64_t n, taken = 0, first = 0
+        cdef int64_t n, taken = 0, first = 0, end
         cdef int rc
         if offsets is None:
             data, offsets = data.data, data.offsets
@@ -377,18 +389,19 @@ cdef class WriterCore:
                               &taken)
             else:
                 rc = add_blocks(self.log, at, &ends[0], n, each, now, &taken)
+            end = self.log.next
             pthread_mutex_unlock(&self.log.lock)
         if rc:
             self._raise(rc, taken)
         if self.always:
-            self._commit(first + n, n)
-        return range(first, first + n)
+            self._commit(end, n)
+        return range(first, end)
 
     def append_records(self, records):
-        """Append what a reader gave, with its times, keys, headers and stamps; their offsets.
-        Errors as in append_batch."""
+        """Append what a reader gave, with its times, keys, headers and stamps; the offsets of what
+        is no duplicate. Errors as in append_batch."""
         cdef Rows rows
-        cdef int64_t first, taken = 0
+        cdef int64_t first, end, taken = 0
         cdef int rc = 0
         columns = records._columns
         if {"key_ends", "header_ends", "producers"}.isdisjoint(columns):
@@ -402,15 +415,17 @@ cdef class WriterCore:
         with nogil:
             while rc == 0 and rows.at < rows.end:
                 rc = add_row(self.log, &rows)
+                rc = 0 if rc == EEXIST else rc
                 rows.at += 1
                 taken += rc == 0
+            end = self.log.next
             pthread_mutex_unlock(&self.log.lock)
         del hold
         if rc:
             self._raise(rc, taken)
         if self.always and taken:
-            self._commit(first + taken, taken)
-        return range(first, first + taken)
+            self._commit(end, taken)
+        return range(first, end)
 
     # -- committing --
 
@@ -504,6 +519,15 @@ cdef class WriterCore:
         return self.log.durable.load()
 
     @property
+    def duplicates(self) -> int:
+        """Messages left out since they were stored already, since opening (deduplicate=True)."""
+        return self.log.duplicates
+
+    @property
+    def deduplicates(self) -> bool:
+        return self.producers is not None
+
+    @property
     def closed(self) -> bool:
         return self.shut
 
@@ -513,6 +537,16 @@ cdef class WriterCore:
         (disk full), or, after a failed fsync, one for good."""
         cdef int rc = self.log.broken or self.log.stalled
         return write_error(rc, self.path, broken=self.log.broken != 0) if rc else None
+
+    def _remembered(self) -> tuple:
+        """(next offset, the producers of all messages below it as rows)."""
+        if pthread_mutex_trylock(&self.log.lock) != 0:
+            with nogil:
+                pthread_mutex_lock(&self.log.lock)
+        try:
+            return self.log.next, self.producers.dump()
+        finally:
+            pthread_mutex_unlock(&self.log.lock)
 
     def _counters(self) -> dict:
         return {"syncs": self.log.syncs, "rotations": self.log.rotations, "pos": self.log.pos,
@@ -564,7 +598,7 @@ cdef int add_each(Log* log, const uint8_t* values, const int64_t* ends, int64_t 
                 log_trim(log)
                 return rc
         rc = log_take(log, size, now if times == NULL else times[i])
-        if rc:
+        if rc and rc != EEXIST:
             return rc
         taken[0] += 1
     return 0
@@ -650,7 +684,11 @@ cdef int add_row(Log* log, Rows* r) noexcept nogil:
     cdef int64_t i = r.at
     cdef int32_t k
     cdef size_t size = r.ends[i + 1] - r.ends[i]
-    cdef int rc = log_room(log, size)
+    cdef int rc = 0
+    if r.producers != NULL:
+        rc = log_known(log, r.producers[i], r.sequences[i])
+    if rc == 0:
+        rc = log_room(log, size)
     if rc:
         return rc
     if size:

@@ -6,7 +6,9 @@
 // With the CPU's instruction where there is one, asked at run time. The instruction takes three
 // cycles and one can start in each, so three neighbouring stretches run at once; the CRC of the
 // whole is put together by moving a register over a stretch of zeros, which is linear and so four
-// table look-ups.
+// table look-ups. Hardware prefetchers end at a page's end, so that three stretches of a page each
+// would wait for memory: what comes next is asked for while this is summed, which makes it twice as
+// fast on what is in no cache.
 
 #pragma once
 
@@ -105,10 +107,14 @@ template <size_t STRETCH>
 MQ_CRC_TARGET inline uint64_t triples(uint64_t r, const uint8_t*& p, size_t& n, const Shift& s) {
     for (; n >= 3 * STRETCH; n -= 3 * STRETCH, p += 3 * STRETCH) {
         uint64_t b = 0, c = 0;
-        for (size_t i = 0; i < STRETCH; i += 8) {
-            r = step8(r, load(p + i));
-            b = step8(b, load(p + i + STRETCH));
-            c = step8(c, load(p + i + 2 * STRETCH));
+        for (size_t line = 0; line < STRETCH; line += 64) {
+            for (size_t k = 3; k < 6; k++)      // behind the end too: a prefetch never faults
+                __builtin_prefetch(p + line + k * STRETCH);
+            for (size_t i = line; i < line + 64; i += 8) {
+                r = step8(r, load(p + i));
+                b = step8(b, load(p + i + STRETCH));
+                c = step8(c, load(p + i + 2 * STRETCH));
+            }
         }
         r = over(s, over(s, static_cast<uint32_t>(r)) ^ static_cast<uint32_t>(b)) ^ c;
     }

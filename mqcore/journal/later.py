@@ -10,7 +10,9 @@ if TYPE_CHECKING:
 else:
     class _Later:
         def __getattr__(self, name: str) -> Any:
-            return getattr(importlib.import_module("numpy"), name)
+            found = getattr(importlib.import_module("numpy"), name)
+            setattr(self, name, found)      # looked up once: readers do so for every block
+            return found
 
     np = _Later()
 

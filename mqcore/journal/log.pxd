@@ -6,7 +6,8 @@ waited for the one before (group commit) while appending goes on.
 
 Appending one message, with `lock` held: log_room() gives the place for its bytes (and writes the
 block first if it is full), then log_key() and log_header() for what it has of them, then
-log_take(). What returns int returns 0 or an errno.
+log_take(). What returns int returns 0 or an errno; EEXIST: nothing was taken, since this stamped
+message is stored already (`twin`).
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
@@ -20,6 +21,7 @@ from mqcore.journal.block cimport (
     SegmentHeader,
 )
 from mqcore.journal.includes cimport pthread_mutex_t
+from mqcore.journal.producers cimport Producers
 
 cdef struct FileOps:          # the system's calls, or a test's disk; each as the call of its name
     ssize_t (*pwritev)(void* self, int fd, const iovec* iov, int n, int64_t at) noexcept nogil
@@ -59,6 +61,9 @@ cdef struct Log:
     int64_t segment_age       # us; 0: any
     int64_t rotations
     int64_t syncs
+    Producers* producers      # NULL: what is sent again is stored again
+    int64_t duplicates        # left out for their sake
+    int64_t twin              # where the first of the last duplicate is; -1: not known any more
     # the block in the making
     uint32_t count
     uint32_t flags
@@ -80,6 +85,8 @@ cdef int log_header(Log* log, const uint8_t* name, size_t name_size, const uint8
 cdef int log_headers_end(Log* log) noexcept nogil   # after the last log_header() of a message
 cdef int log_stamp(Log* log, uint64_t producer, uint64_t sequence, int64_t sent) noexcept nogil
 cdef int log_optional(Log* log, size_t start) noexcept nogil
+# EEXIST, counted, or 0; before anything of a message that brings its stamp in columns
+cdef int log_known(Log* log, uint64_t producer, uint64_t sequence) noexcept nogil
 cdef int log_flush(Log* log) noexcept nogil         # the block in the making, to the kernel
 cdef void log_trim(Log* log) noexcept nogil         # forgets what is behind the last log_take()
 # n messages that lie together: ends are theirs, rebased to 0; times may be NULL: now
@@ -126,8 +133,8 @@ cdef inline uint8_t* log_place(Log* log) noexcept nogil:
 
 
 cdef inline int log_take(Log* log, size_t size, int64_t time) noexcept nogil:
-    """The message at log_place() is whole. Only ENOMEM is possible, and only with optional
-    columns; then it has not been taken."""
+    """The message at log_place() is whole. Only ENOMEM and EEXIST are possible, and only with
+    optional columns; then it has not been taken."""
     cdef Buffer* values = &log.columns[<int> VALUES]
     cdef Buffer* times = &log.columns[<int> TIMES]
     cdef Buffer* ends = &log.columns[<int> VALUE_ENDS]

@@ -1,6 +1,6 @@
 """Blocks and their files: building, writing, rotating, committing. The manual is log.pxd."""
 
-from libc.errno cimport EINTR, EIO, EMSGSIZE, ENOMEM, errno
+from libc.errno cimport EEXIST, EINTR, EIO, EMSGSIZE, ENOMEM, errno
 from libc.limits cimport LLONG_MAX, LLONG_MIN
 from libc.stddef cimport size_t
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
@@ -12,7 +12,7 @@ from mqcore.base.includes cimport iovec
 from mqcore.journal cimport includes as system
 from mqcore.journal.block cimport (
     ALIGN, BLOCK_HEADER, COLUMNS, DATA, DATUM_ENDS, HAS_HEADERS, HAS_KEYS, HAS_STAMPS, HEADER_ENDS,
-    KEY_ENDS, KEY_VALID, KEYS, NAME_ENDS, NAMES, PRODUCERS, SEGMENT_HEADER, SENT, STAMP,
+    KEY_ENDS, KEY_VALID, KEYS, NAME_ENDS, NAMES, PRODUCERS, SEGMENT_HEADER, SENT, SEQUENCES, STAMP,
     TIMES, VALUE_ENDS, VALUE_MAX, VALUES, BlockHeader, aligned, block_header_crc,
     segment_header_crc,
 )
@@ -20,6 +20,7 @@ from mqcore.journal.includes cimport (
     F_DUPFD_CLOEXEC, O_CLOEXEC, O_CREAT, O_EXCL, O_RDWR, crc32c, fcntl, getrandom, openat,
     pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_unlock,
 )
+from mqcore.journal.producers cimport producers_add, producers_known
 
 cdef enum:
     KEEP = 4                  # a column's memory is kept up to so many blocks' worth
@@ -252,11 +253,15 @@ cdef int take_stamp(Log* log, size_t start) noexcept nogil:
     cdef Buffer* values = &log.columns[<int> VALUES]
     cdef uint8_t* at = values.at + start
     cdef int64_t key = stamp_key(at, values.n - start) if log.stamped else -1
+    cdef uint64_t who[2]
     cdef size_t front
     cdef int i, rc = 0
     if key < 0 and not log.flags & HAS_STAMPS:
         return 0
-    if key > 0 and not has_key(log):
+    if key >= 0:
+        memcpy(who, at + 8, 16)
+        rc = log_known(log, who[0], who[1])
+    if rc == 0 and key > 0 and not has_key(log):
         rc = log_key(log, at + STAMP, key)
     if rc == 0:
         rc = with_stamps(log)
@@ -305,7 +310,26 @@ cdef int log_optional(Log* log, size_t start) noexcept nogil:
     if rc == 0 and log.flags & HAS_HEADERS \
             and log.columns[<int> HEADER_ENDS].n < 4 * (<size_t> log.count + 2):
         rc = log_headers_end(log)
-    return rc
+    return remember(log) if rc == 0 and log.producers != NULL else rc
+
+
+cdef int log_known(Log* log, uint64_t producer, uint64_t sequence) noexcept nogil:
+    if log.producers == NULL or producer == 0 \
+            or not producers_known(log.producers, producer, sequence, &log.twin):
+        return 0
+    log.duplicates += 1
+    return EEXIST
+
+
+cdef int remember(Log* log) noexcept nogil:
+    """Who has sent the message in the making; nothing can go wrong with it any more."""
+    cdef uint64_t producer
+    if not log.flags & HAS_STAMPS:
+        return 0
+    producer = (<uint64_t*> log.columns[<int> PRODUCERS].at)[log.count]
+    return producers_add(log.producers, producer,
+                         (<uint64_t*> log.columns[<int> SEQUENCES].at)[log.count],
+                         log.next) if producer else 0
 
 
 cdef inline size_t end_of(Log* log, int column, size_t i) noexcept nogil:
@@ -316,6 +340,7 @@ cdef void log_trim(Log* log) noexcept nogil:
     cdef size_t n = log.count
     cdef size_t headers
     cdef uint8_t keep
+    cdef int column
     log.columns[<int> VALUES].n = end_of(log, VALUE_ENDS, n) if log.columns[
         <int> VALUE_ENDS].n else 0
     if log.flags & HAS_KEYS:
@@ -335,6 +360,9 @@ cdef void log_trim(Log* log) noexcept nogil:
     if log.flags & HAS_STAMPS:
         for column in range(<int> PRODUCERS, <int> SENT + 1):
             log.columns[column].n = 8 * n
+    log.filled = 0
+    for column in range(<int> COLUMNS):
+        log.filled += log.columns[column].n
 
 
 # -- writing ---------------------------------------------------------------------------------------

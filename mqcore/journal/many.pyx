@@ -3,14 +3,14 @@ logs are in the table, and nothing of Python is on the way of a message any more
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.pycapsule cimport PyCapsule_New
-from libc.errno cimport EIO
+from libc.errno cimport EEXIST, EIO
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp
 
 from mqcore.base.message cimport (
     MSG_ENVELOPE, MSG_GROUP, MSG_MORE, MSG_ROUTING_ID, MsgVec, msg_close, msg_data, msg_size,
 )
-from mqcore.base.status cimport MQ_FULL, MQ_INVALID, MQ_OK
+from mqcore.base.status cimport MQ_DROPPED, MQ_FULL, MQ_INVALID, MQ_OK
 from mqcore.journal.block cimport STAMP
 from mqcore.journal.core cimport WriterCore, status_of, store
 from mqcore.journal.includes cimport (
@@ -110,7 +110,7 @@ cdef int many_place(void* self, Msg* parts, size_t n, int64_t* offset,
     pthread_mutex_lock(&log.lock)
     rc = store(log, parts + at, n - at, now_us(), offset)
     pthread_mutex_unlock(&log.lock)
-    if rc == 0:
+    if rc == 0 or rc == EEXIST:
         for i in range(at):
             msg_close(&parts[i])
     return status_of(rc)
@@ -137,7 +137,7 @@ cdef int many_take(void* self, MsgVec* v, size_t start, size_t* done) noexcept n
         while end < v.n and v.at[end - 1].flags & MSG_MORE:
             end += 1
         rc = many_place(self, v.at + at, end - at, &offset, &partition)
-        if rc == MQ_OK:
+        if rc == MQ_OK or rc == MQ_DROPPED:
             at = end
     done[0] = at
     if many.each and at > start:

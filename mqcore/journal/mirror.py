@@ -33,6 +33,9 @@ class Mirror(Running):
         if not isinstance(writer, Writer):
             raise UsageError(f"a mirror writes one partition, not {type(writer).__name__}",
                              hint="open the writer without partitions= and topic_from=")
+        if writer.deduplicates:
+            raise UsageError("a mirror keeps every message of its source, duplicates too",
+                             hint="open its writer without deduplicate=")
         if reader.first > writer.next:
             raise OffsetGone(
                 f"the mirror's next message, {writer.next}, is gone from {reader.path}",

@@ -3,6 +3,7 @@
     WHERE/TOPIC/PARTITION/00000000000000000000.mqj     segments, named by their first offset
                           lock                         flock, held by the one writer
                           groups/NAME                  how far a consumer group has come, in decimal
+                          producers                    see snapshot.py
 
 TOPIC is percent-encoded (RFC 3986's unreserved characters stay).
 """
@@ -69,6 +70,17 @@ def sync_folder(folder: Path) -> None:
         os.close(fd)
 
 
+def replace(path: Path, raw: bytes) -> None:
+    """Durable on return, and never half."""
+    new = path.with_name(f".{path.name}.{os.getpid()}")
+    with open(new, "wb") as stream:
+        stream.write(raw)
+        stream.flush()
+        os.fsync(stream.fileno())
+    os.replace(new, path)
+    sync_folder(path.parent)
+
+
 # -- one writer ----------------------------------------------------------------------------------
 
 
@@ -115,13 +127,7 @@ def set_group_offset(folder: Path, group: str, offset: int) -> None:
     """Durable on return, and never half."""
     path = group_file(folder, group)
     path.parent.mkdir(exist_ok=True)
-    new = path.with_name(f".{path.name}.{os.getpid()}")
-    with open(new, "wb") as stream:
-        stream.write(b"%d\n" % offset)
-        stream.flush()
-        os.fsync(stream.fileno())
-    os.replace(new, path)
-    sync_folder(path.parent)
+    replace(path, b"%d\n" % offset)
 
 
 def groups(folder: Path) -> dict[str, int]:

@@ -77,7 +77,8 @@ class Connection:
         except RecvTimeout:
             return None
         except ValueError:
-            raise JournalError(f"what answers at {self.url} is no journal server") from None
+            raise JournalError(f"what answers at {self.url} is no journal server",
+                               hint="`mq journal serve` starts one") from None
 
     def _ask(self, op: str, **facts: Any) -> Any:
         with self._use:
@@ -96,8 +97,10 @@ class Connection:
         raise self._away()
 
     def _away(self) -> RecvTimeout:
+        why = "".join(f": {endpoint.error.text}" for endpoint in self._socket.endpoints
+                      if endpoint.error is not None)
         return RecvTimeout(f"no answer from the journal server at {self.url} within "
-                           f"{self._timeout:g} s", hint="does it run? `mq doctor URL` looks; "
+                           f"{self._timeout:g} s{why}", hint="does it run? `mq doctor URL` looks; "
                                                         "give more time with timeout=")
 
     def _answer(self, head: dict[str, Any], body: bytes) -> Any:

@@ -16,6 +16,7 @@ from mqcore.journal.place import lock, segments, sync_folder, unlock
 from mqcore.journal.recovery import Finding, is_torn_tail, verify, whole_blocks
 from mqcore.journal.scan import HEADER_SIZE, Block
 from mqcore.journal.segment import Segment
+from mqcore.journal.snapshot import forget
 
 NEVER = (1 << 63) - 1, -(1 << 63)
 
@@ -52,6 +53,8 @@ def repair(folder: Path) -> Repaired:
             os.rename(new, path)
             sync_folder(folder)
             done.kept.append(str(aside))
+        if done.kept:
+            forget(folder)      # what is lost may be sent again
         return done
     finally:
         unlock(held)

@@ -1,6 +1,8 @@
 from os import PathLike
 from typing import NamedTuple
 
+from mqcore.journal.producers import ProducerTable
+
 FAULTS: dict[int, str]
 HEADER_SIZE: int
 BLOCK_HEADER_SIZE: int
@@ -52,7 +54,7 @@ class Window:
     def reach(self, pos: int, size: int, salt: int) -> int: ...
     def walk(
         self, pos: int, next: int, size: int, salt: int, *, offset: int = -1, time: int = ...,
-        limit: int = ..., verify: bool = False,
+        limit: int = ..., verify: bool = False, into: ProducerTable | None = None,
     ) -> Walk: ...
     def seek_block(self, pos: int, size: int, salt: int) -> int: ...
 

@@ -21,6 +21,7 @@ from mqcore.journal.includes cimport (
     IN_CLOEXEC, IN_CREATE, IN_MODIFY, IN_MOVED_TO, IN_NONBLOCK, MAP_FAILED, MAP_SHARED, PROT_READ,
     inotify_add_watch, inotify_init1, mmap, munmap,
 )
+from mqcore.journal.producers cimport ProducerTable
 
 import os
 from collections import namedtuple
@@ -150,18 +151,20 @@ cdef class Window:
         return <int64_t> h.size if fault == BLOCK_OK or fault == BLOCK_SHORT else BLOCK_HEADER
 
     def walk(self, int64_t pos, int64_t next, int64_t size, uint64_t salt, *, int64_t offset=-1,
-             int64_t time=LLONG_MAX, int64_t limit=LLONG_MAX, bint verify=False):
+             int64_t time=LLONG_MAX, int64_t limit=LLONG_MAX, bint verify=False,
+             ProducerTable into=None):
         """From block to block: to the one that holds `offset`, or the first with a message not
         before `time` (us), or the first at or behind `limit`, or a fault, or the window's end.
 
-        `next` is the offset that the block at pos must begin with (-1: any).
+        `next` is the offset that the block at pos must begin with (-1: any). into: learns the
+        stamps of the blocks passed; with verify.
         """
         cdef BlockHeader h
         cdef int64_t end = min(size, self.start + self.length)
         cdef int64_t low = LLONG_MAX, high = LLONG_MIN, blocks = 0, durable = 0
         cdef uint8_t* at
         cdef int why = LIMIT_REACHED
-        cdef bint marked = False
+        cdef bint marked = False, learns = into is not None
         with nogil:
             while pos < limit:
                 if pos == size:
@@ -191,6 +194,8 @@ cdef class Window:
                     why = check_body(at, &h)
                     if why:
                         break
+                    if learns:
+                        into.learn(at, &h)
                 blocks += 1
                 if h.count:
                     low = min(low, h.min_time)

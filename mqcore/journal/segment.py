@@ -9,6 +9,7 @@ from pathlib import Path
 
 from mqcore.journal.errors import JournalCorrupt
 from mqcore.journal.place import segment_name, segments
+from mqcore.journal.producers import ProducerTable
 from mqcore.journal.scan import (
     BLOCK_HEADER_SIZE,
     FAULTS,
@@ -86,15 +87,18 @@ class Segment:
                 self._positions.append(pos)
                 self._offsets.append(next)
 
-    def scan(self, size: int, *, verify: bool = False, time: int | None = None) -> Walk:
+    def scan(self, size: int, *, verify: bool = False, time: int | None = None,
+             into: ProducerTable | None = None) -> Walk:
         """Walk all of it: to the end, which is a fault like any other, or to the first block with a
-        message not before `time`. The rest of the Walk is about the whole way."""
+        message not before `time`. The rest of the Walk is about the whole way. into: learns the
+        stamps, with verify."""
         pos, next, need = HEADER_SIZE, self.first, BLOCK_HEADER_SIZE
         blocks, low, high, marked, durable = 0, (1 << 63) - 1, -(1 << 63), False, 0
         more = {} if time is None else {"time": time}
         while True:
             window = self.window(pos, need)
-            walk = window.walk(pos, next, size, self.salt, verify=verify, **more)
+            walk = window.walk(pos, next, size, self.salt, verify=verify, into=into,
+                               **more)
             blocks += walk.blocks
             low, high = min(low, walk.low), max(high, walk.high)
             if walk.blocks:

@@ -73,8 +73,8 @@ def partition_for(message: bytes, partitions: int, key: bytes | None = None) -> 
 
 
 def stored_at(answer: bytes) -> tuple[int, int]:
-    """(partition, offset) that a journal device answered: the message is durable there.
-    JournalRefused: it is nowhere."""
+    """(partition, offset) that a journal device answered: the message is durable there; offset -1:
+    it had been stored before, and where is no longer known. JournalRefused: it is nowhere."""
     if len(answer) != _ANSWER.size:
         raise JournalRefused(f"{len(answer)} bytes are no acknowledgement",
                              hint="16 are what a journal device answers: who is there?")

@@ -19,7 +19,9 @@ from mqcore.errors import OptionError
 from mqcore.journal.core import WriterCore
 from mqcore.journal.errors import write_error
 from mqcore.journal.place import group_offset, lock, segment_name, segments, sync_folder, unlock
+from mqcore.journal.producers import ProducerTable
 from mqcore.journal.recovery import Dropped, recover
+from mqcore.journal.snapshot import NAME, recall, save
 
 _log = logging.getLogger("mqcore.journal")
 POLICIES = ("always", "interval", "never")
@@ -40,10 +42,14 @@ class Writer(WriterCore):
                  segment_age: float | None = None, block_bytes: int = 1 << 20,
                  retain_bytes: int | None = None, retain_age: float | None = None,
                  retain_for: tuple[str, ...] = (), stamps: bool = False,
+                 deduplicate: bool = False, max_producers: int = 100_000,
                  begin: int = 0) -> None:
         _check(begin=begin, fsync=fsync, fsync_interval=fsync_interval, segment_bytes=segment_bytes,
                segment_age=segment_age, block_bytes=block_bytes, retain_bytes=retain_bytes,
-               retain_age=retain_age)
+               retain_age=retain_age, max_producers=max_producers)
+        if deduplicate and not stamps:
+            raise OptionError("deduplicate=True without stamps=True",
+                              hint="it is by the stamps of their senders that duplicates are known")
         folder.mkdir(parents=True, exist_ok=True)
         for made in (folder.parent.parent, folder.parent):
             sync_folder(made)
@@ -58,6 +64,8 @@ class Writer(WriterCore):
                 _log.warning("%s", dropped)
             if found.last == 0:         # there is nothing yet
                 found.last = begin
+            self._journal = found.journal
+            self._producers = ProducerTable(max_producers) if deduplicate else None
             self._begin(found, topic, partition, fsync, block_bytes, segment_bytes, segment_age,
                         stamps)
         except BaseException:
@@ -80,11 +88,13 @@ class Writer(WriterCore):
                segment_bytes: int, segment_age: float | None, stamps: bool) -> None:
         last = found.last
         try:
+            if self._producers is not None and found.segment is not None:
+                self._saved = recall(self._folder, found.journal, last[3], self._producers)
             self._attach(self._folder, os.open(self._folder, os.O_RDONLY | os.O_CLOEXEC), last,
                          topic=topic.encode(), partition=partition, journal=found.journal,
                          fsync=fsync, block_bytes=block_bytes, segment_bytes=segment_bytes,
                          segment_age=0 if segment_age is None else round(segment_age * 1e6),
-                         stamps=stamps)
+                         stamps=stamps, producers=self._producers)
         finally:
             if found.segment is not None:
                 found.segment.close()
@@ -105,6 +115,8 @@ class Writer(WriterCore):
             if self._thread is not threading.current_thread() and os.getpid() == self._pid:
                 self._thread.join()
             if os.getpid() == self._pid:
+                if number == 0:
+                    self._save_at_end()
                 unlock(self._lock)
             else:
                 os.close(self._lock)
@@ -153,7 +165,28 @@ class Writer(WriterCore):
         """Remove the segments that retention gives up; their first offsets. The writer does so by
         itself after each rotation and once a minute."""
         with self._retaining:
+            if self._counters()["segment"] > self._saved:
+                self._save_producers()      # before the stamps that tell of them go
             return self._remove_old()
+
+    def _save_at_end(self) -> None:
+        try:
+            with self._retaining:
+                self._save_producers()
+        except OSError as error:    # the messages are safe; the next opening takes longer
+            _log.warning("%s: %s", self._folder / NAME, error)
+
+    def _save_producers(self) -> None:
+        """What is not durable must not be in the file: after a power cut its senders send it
+        again."""
+        if self._producers is None:
+            return
+        offset, rows = self._remembered()
+        if offset > self.durable:
+            self.commit()
+        if offset > self._saved:
+            save(self._folder, self._journal, offset, rows)
+            self._saved = offset
 
     def _remove_old(self) -> list[int]:
         most, age, groups = self._retain
@@ -187,9 +220,10 @@ class Writer(WriterCore):
             try:
                 self.retain()
             except OSError as error:
-                _log.warning("retention in %s: %s", self.path, error)
+                _log.warning("after a rotation of %s: %s", self.path, error)
 
     _looked = 0.0
+    _saved = 0              # the offset up to which the file `producers` tells
 
 
 def _check(**given: Any) -> None:
@@ -198,7 +232,7 @@ def _check(**given: Any) -> None:
     limits: dict[str, tuple[float, float]] = {
         "fsync_interval": (0.001, 3600), "segment_bytes": (MIN_SEGMENT, 1 << 40),
         "begin": (0, 1 << 62), "segment_age": (0.001, 1e9), "block_bytes": (MIN_BLOCK, MAX_BLOCK),
-        "retain_bytes": (0, 1 << 62), "retain_age": (0, 1e9)}
+        "retain_bytes": (0, 1 << 62), "retain_age": (0, 1e9), "max_producers": (1, 1 << 24)}
     for name, (low, high) in limits.items():
         if given[name] is not None and not low <= given[name] <= high:
             raise OptionError(f"{name}={given[name]!r}", hint=f"it is {low:g} to {high:g}")

@@ -146,6 +146,11 @@ class Writers(WritersCore):
             writer.flush()
 
     @property
+    def duplicates(self) -> int:
+        """Messages left out since they were stored already (deduplicate=True)."""
+        return sum(writer.duplicates for writer in self)
+
+    @property
     def error(self) -> BaseException | None:
         """What keeps one of them from writing; None: nothing."""
         return self.failure or next(filter(None, (writer.error for writer in self)), None)

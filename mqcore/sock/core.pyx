@@ -384,13 +384,14 @@ cdef class SocketCore(SocketHandle):
             raise
         return 0
 
-    def send_batch(self, data, offsets, *, timeout=...):
+    def send_batch(self, data, offsets, *, split=None, timeout=...):
         """Send message i = data[offsets[i]:offsets[i+1]] for each i. data: C-contiguous uint8 array
-        or buffer; offsets: n + 1 ascending integers. Returns n; SendTimeout.sent says how many
-        went."""
-        return self._send_batch(data, offsets, timeout, None)
+        or buffer; offsets: n + 1 ascending integers. split: n integers: the first part of message i
+        ends at split[i], the rest is its second; -1: it is one part. Returns n; SendTimeout.sent
+        says how many went."""
+        return self._send_batch(data, offsets, timeout, None, split)
 
-    def _send_batch(self, data, offsets, timeout, bytes group):
+    def _send_batch(self, data, offsets, timeout, bytes group, split=None):
         """group: put in front of each, RADIO's."""
         cdef const unsigned char[::1] raw
         cdef Msg m
@@ -398,7 +399,8 @@ cdef class SocketCore(SocketHandle):
         cdef int64_t deadline
         cdef size_t count = 0
         cdef const uint8_t* at
-        cdef Py_ssize_t i, n, start, end
+        cdef Py_ssize_t i, n, start, end, cut
+        cdef const int64_t[::1] cuts = None
         import numpy
         self.check()
         raw = memoryview(data).cast("B")
@@ -406,6 +408,10 @@ cdef class SocketCore(SocketHandle):
         n = ends.shape[0] - 1
         if n < 0:
             raise UsageError("offsets has n + 1 entries for n messages, got none")
+        if split is not None:
+            cuts = numpy.ascontiguousarray(split, dtype=numpy.int64)
+            if cuts.shape[0] != n:
+                raise UsageError(f"split has {cuts.shape[0]} entries for {n} messages")
         deadline = self.deadline(timeout, self.send_ns)
         v = self.take_vec()
         try:
@@ -416,12 +422,25 @@ cdef class SocketCore(SocketHandle):
                     raise UsageError(
                         f"offsets[{i}:{i + 2}] = {start}, {end} do not lie in data of "
                         f"{raw.shape[0]} bytes", hint=f"{count} messages were sent")
-                at = &raw[start] if end > start else NULL
                 if group is not None:
                     self._group(&m, group)
                     if vec_push(v, &m):
                         msg_close(&m)
                         raise MemoryError()
+                if cuts is not None and cuts[i] >= 0:
+                    cut = cuts[i]
+                    if cut < start or cut > end:
+                        raise UsageError(f"split[{i}] = {cut} does not lie between {start} and "
+                                         f"{end}", hint=f"{count} messages were sent")
+                    at = &raw[start] if cut > start else NULL
+                    if part_copy(&m, self.plane.plane.pool, &self.arena, at, cut - start):
+                        raise MemoryError()
+                    m.flags |= MSG_MORE
+                    if vec_push(v, &m):
+                        msg_close(&m)
+                        raise MemoryError()
+                    start = cut
+                at = &raw[start] if end > start else NULL
                 if part_copy(&m, self.plane.plane.pool, &self.arena, at, end - start):
                     raise MemoryError()
                 if vec_push(v, &m):

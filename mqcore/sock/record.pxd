@@ -33,6 +33,7 @@ cdef class RecordCore:
     cdef atomic[int64_t] messages
     cdef atomic[int64_t] bytes_
     cdef atomic[int64_t] refused
+    cdef atomic[int64_t] duplicates
     cdef atomic[int64_t] acknowledged
 
     cdef bint goes_on(self) noexcept nogil

@@ -14,7 +14,7 @@ from libc.string cimport memcpy, memset
 from mqcore.base.message cimport (
     MSG_ENVELOPE, MSG_MORE, msg_close, msg_init_inline, msg_size, vec_fini,
 )
-from mqcore.base.status cimport MQ_AGAIN, MQ_FULL, MQ_OK
+from mqcore.base.status cimport MQ_AGAIN, MQ_DROPPED, MQ_FULL, MQ_OK
 from mqcore.reactor.poller cimport PollerOps, Ready
 from mqcore.sock.device cimport give_lead, take_lead
 from mqcore.sock.sock cimport Sock, sock_act, sock_changed, sock_recv_many, sock_send_to
@@ -128,6 +128,8 @@ cdef class RecordCore:
         if rc == MQ_OK:
             self.hand.n = 0   # every handle is the sink's now
             self.at = 0
+        elif rc == MQ_DROPPED:
+            self.duplicates.fetch_add(1)
         elif rc != MQ_AGAIN and rc != MQ_FULL:
             self.at = end_of(&self.hand, done)
             for done in range(done, self.at):
@@ -153,7 +155,9 @@ cdef class RecordCore:
                                      &place.offset, &place.partition)
             if rc == MQ_FULL or rc == MQ_AGAIN:
                 break
-            if rc != MQ_OK:
+            if rc == MQ_DROPPED:
+                self.duplicates.fetch_add(1)
+            elif rc != MQ_OK:
                 place.status = REFUSED
                 self.refused.fetch_add(1)
             self.at = end
@@ -228,9 +232,9 @@ cdef class RecordCore:
         self.front.device_owned = False
 
     def counters(self):
-        """(messages, bytes, refused, acknowledged)"""
+        """(messages, bytes, refused, duplicates, acknowledged)"""
         return (self.messages.load(), self.bytes_.load(), self.refused.load(),
-                self.acknowledged.load())
+                self.duplicates.load(), self.acknowledged.load())
 
 
 cdef size_t end_of(MsgVec* v, size_t at) noexcept nogil:

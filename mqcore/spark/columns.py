@@ -32,25 +32,35 @@ HEADERS: dict[str, DataType] = {"headers": ArrayType(HEADER)}
 STAMPS: dict[str, DataType] = {
     "producer": LongType(), "sequence": LongType(), "sent": TimestampType()}
 ALL = {**BASE, **HEADERS, **STAMPS}
+LIVE: dict[str, DataType] = {
+    "value": BinaryType(), "topic": StringType(), "timestamp": TimestampType()}
 FULL = ("value", "topic", "partition", "offset", "timestamp")      # never null
 
 
 def full_schema(headers: bool, stamps: bool) -> StructType:
-    wanted = {**BASE, **(HEADERS if headers else {}), **(STAMPS if stamps else {})}
+    return _schema({**BASE, **(HEADERS if headers else {}), **(STAMPS if stamps else {})})
+
+
+def live_schema() -> StructType:
+    return _schema(LIVE)
+
+
+def _schema(wanted: dict[str, DataType]) -> StructType:
     return StructType([StructField(name, kind) for name, kind in wanted.items()])
 
 
-def check_schema(schema: StructType) -> None:
+def check_schema(schema: StructType, known: dict[str, DataType] = ALL) -> None:
     """A schema that the user gave is a projection: any of our columns, in any order."""
     wrong = []
     for field in schema.fields:
-        kind = ALL.get(field.name)
+        kind = known.get(field.name)
         if kind is None:
-            wrong.append(f"{field.name} is not known; known are {', '.join(ALL)}")
+            wrong.append(f"{field.name} is not known; known are {', '.join(known)}")
         elif field.dataType != kind:
             wrong.append(f"{field.name} is {kind.simpleString()}, not "
                          f"{field.dataType.simpleString()}; cast it afterwards")
-        elif not field.nullable and field.name not in FULL:
+        elif not field.nullable and (field.name not in FULL or known is LIVE and
+                                     field.name == "topic"):
             wrong.append(f"{field.name} may be null")
     if wrong:
         raise OptionError("the schema does not fit:" + "".join(f"\n  - {line}" for line in wrong))

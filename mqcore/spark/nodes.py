@@ -11,7 +11,7 @@ import os
 from typing import Any, NamedTuple
 
 from mqcore import journal
-from mqcore.errors import NotSupported, OptionError, RecvTimeout
+from mqcore.errors import OptionError, RecvTimeout
 from mqcore.journal.remote import Directory
 from mqcore.spark.options import RECORD, SOCKETS, Options
 
@@ -79,13 +79,10 @@ class Nodes:
                 self._directories[where] = Directory(where,
                                                      timeout=self._options.timeoutMs / 1000)
             return self._directories[where].partitions()
-        except NotSupported:
-            raise
-        except (RecvTimeout, journal.JournalError) as error:
-            raise type(error)(
-                f"no journal server answers at {where}: {error}",
-                hint="is `mq journal serve` running there? If it is a live socket: a stream "
-                     f"cannot read one, since {SOCKETS}; {RECORD}") from None
+        except RecvTimeout as error:
+            raise RecvTimeout(
+                error.text, hint="does `mq journal serve` run there? If that is a live socket: a "
+                                 f"stream cannot read it, since {SOCKETS}; {RECORD}") from None
 
     def reader(self, part: Part) -> journal.Reader:
         if part.key not in self._readers:

@@ -17,6 +17,7 @@ from mqcore.errors import Error, OptionError
 from mqcore.spi.url import parse
 
 BATCH, STREAM, WRITE = "a batch read", "a streaming read", "a write"
+LIVE = "a batch read from live sockets"
 READS = (BATCH, STREAM)
 EARLIEST, LATEST = -2, -1       # as numbers in JSON
 # given by Spark itself along with ours
@@ -25,7 +26,10 @@ SOCKETS = ("a live socket forgets what nobody received, and a batch could not be
            "a failure")
 RECORD = ('record it with `mq journal record` and read the journal (option("path", ...), or '
              "`mq journal serve` and its address as endpoints)")
+NO_STREAM = ("pattern is that of a live socket, which a stream cannot read: "
+             f"{SOCKETS}; {RECORD}")
 LOCAL = ("inproc", "fd")
+SENDS, HEARS = ("push", "pub"), ("pull", "sub")     # patterns of a write, and of a live read
 BIND = ("executors come, go and move, so peers could not know their addresses; let the receiver "
         "bind, and give its address as endpoints")
 
@@ -163,11 +167,12 @@ class Row(NamedTuple):
     meaning: str
 
 
-EVERYWHERE = (*READS, WRITE)
+EVERYWHERE = (*READS, LIVE, WRITE)
+RECEIVES = (*READS, LIVE)
 TABLE: dict[str, Row] = {
-    "path": Row(_folders, None, EVERYWHERE, "folders of journals, separated by commas"),
+    "path": Row(_folders, None, (*READS, WRITE), "folders of journals, separated by commas"),
     "endpoints": Row(_addresses, None, EVERYWHERE, "addresses, separated by commas"),
-    "subscribe": Row(_names, None, READS, "topics, separated by commas"),
+    "subscribe": Row(_names, None, RECEIVES, "topics (of a SUB: their beginnings), by commas"),
     "subscribePattern": Row(_pattern, None, READS, "regular expression over whole topic names"),
     "assign": Row(_assign, None, READS, 'partitions: {"topic": [0, 1]}'),
     "startingOffsets": Row(_offsets, None, READS, 'earliest, latest or {"topic|0": 23}'),
@@ -180,12 +185,17 @@ TABLE: dict[str, Row] = {
     "includeHeaders": Row(_bool, False, READS, "the column headers"),
     "includeStamps": Row(_bool, False, READS, "the columns producer, sequence and sent"),
     "filterPushdown": Row(_bool, False, (BATCH,), "use filters on partition and offset"),
-    "batchBytes": Row(_count, 8 << 20, READS, "bytes of an Arrow batch at most"),
-    "maxMessageBytes": Row(_count, 64 << 20, READS, "a larger message is an error, not a dead JVM"),
+    "batchBytes": Row(_count, 8 << 20, RECEIVES, "bytes of an Arrow batch at most"),
+    "maxMessageBytes": Row(_count, 64 << 20, RECEIVES, "a larger one is an error, not a dead JVM"),
     "timeoutMs": Row(_count, 10_000, EVERYWHERE, "how long peers and locks are waited for"),
     "topic": Row(_text, None, (WRITE,), "for rows without the column topic"),
     "partitions": Row(_count, 1, (WRITE,), "of a topic, for rows without the column partition"),
-    "pattern": Row(_choice("push", "pub"), "push", (WRITE,), "of the sockets"),
+    "pattern": Row(_choice(*SENDS, *HEARS), "push", (WRITE, LIVE), "of our sockets"),
+    "hwm": Row(_count, 1000, (WRITE, LIVE), "messages that wait in a socket, for each peer"),
+    "maxMessages": Row(_count, None, (LIVE,), "ends the read; shared evenly among the tasks"),
+    "idleMs": Row(_count, None, (LIVE,), "ends a task to which nothing comes for so long"),
+    "numPartitions": Row(_count, None, (LIVE,), "tasks that receive; one per endpoint"),
+    "topicFrom": Row(_choice("first-part"), None, (LIVE,), "where the column topic comes from"),
 }
 
 
@@ -222,8 +232,17 @@ def check(given: Mapping[str, str], use: str) -> Options:
     return Options(values)
 
 
+def is_live(given: Mapping[str, str]) -> bool:
+    """Whether these options of a read mean live sockets, not journals."""
+    return "pattern" in (name.lower() for name in given)
+
+
 def check_read(given: Mapping[str, str]) -> None:
     """What is wrong for any read, before it is known whether it is a stream."""
+    if is_live(given):
+        if live := _look(given, LIVE)[1]:
+            raise _error([*live, f"if it is to be a stream: {NO_STREAM}"], LIVE)
+        return
     batch, stream = (_look(given, use)[1] for use in READS)
     if batch and stream:
         raise _error([line for line in stream if line in batch] or stream, "a read")
@@ -244,9 +263,8 @@ def _look(given: Mapping[str, str], use: str) -> tuple[dict[str, Any], list[str]
             continue
         if raw.lower() == "bind":
             wrong.append(f"bind is refused: {BIND}")
-        elif raw.lower() == "pattern" and use in READS:
-            wrong.append(f"pattern is that of a live socket, which is not read: {SOCKETS}; "
-                         f"{RECORD}")
+        elif raw.lower() == "pattern" and use == STREAM:
+            wrong.append(NO_STREAM)
         elif raw.lower() not in names:
             close = difflib.get_close_matches(raw.lower(), names, n=1, cutoff=0.6)
             wrong.append(f"{raw} is not known; " + (
@@ -283,6 +301,8 @@ def _together(present: set[str | None], use: str, values: dict[str, Any]) -> lis
                             'as in option("subscribePattern", ".*") for all topics'))
         if {"startingOffsets", "startingTimestamp"} <= present:
             wrong.append("startingOffsets and startingTimestamp exclude each other")
+    elif use == LIVE:
+        wrong += _live(present, values)
     else:
         if ("path" in present) == ("endpoints" in present):
             wrong.append("either path (a journal, exactly once) or endpoints (sockets, at least "
@@ -290,8 +310,27 @@ def _together(present: set[str | None], use: str, values: dict[str, Any]) -> lis
         if len(values["path"] or ()) > 1:
             wrong.append("path: a write goes to one folder; for a name with a comma in it: "
                          """option("path", '["/a,b"]')""")
-        others = {"path": ("pattern",), "endpoints": ("partitions",)}
+        if values["pattern"] not in SENDS:
+            wrong.append(f"pattern: {values['pattern']} receives; a write takes push or pub")
+        others = {"path": ("pattern", "hwm"), "endpoints": ("partitions",)}
         for where, names in others.items():
             wrong += [f"{name} has no meaning with {where}"
                       for name in names if name in present and where in present]
+    return wrong
+
+
+def _live(present: set[str | None], values: dict[str, Any]) -> list[str]:
+    wrong = []
+    if "endpoints" not in present:
+        wrong.append("endpoints is missing: the addresses that the tasks connect to")
+    if values["pattern"] not in HEARS:
+        wrong.append(f"pattern: {values['pattern']} sends; a read takes pull or sub")
+    if "subscribe" in present and values["pattern"] == "pull":
+        wrong.append("subscribe has no meaning with pattern pull, which gets what it is sent")
+    if not present & {"maxMessages", "idleMs"}:
+        wrong.append("maxMessages or idleMs is needed: what ends the read, or both")
+    tasks, endpoints = values["numPartitions"], len(values["endpoints"] or ())
+    if values["pattern"] == "sub" and tasks is not None and tasks > endpoints:
+        wrong.append(f"numPartitions: {tasks} tasks for {endpoints} endpoints; two that subscribe "
+                     "at one endpoint get everything twice")
     return wrong

@@ -75,3 +75,27 @@ def parts_of(array: Any, what: str | None = None) -> tuple[Any, Any]:
     offsets = np.frombuffer(ends, kind, n + 1, array.offset * np.dtype(kind).itemsize)
     raw = np.zeros(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
     return raw, offsets.astype(np.int64)
+
+
+def with_topics(values: Any, topics: Any, default: str | None) -> tuple[Any, Any, Any]:
+    """(data, offsets, split) of messages of two parts, topic and value; of one, and split -1, where
+    there is neither topic nor default. topics: an Arrow column or None."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    binary = pa.large_binary()
+    if topics is None:
+        topics = pa.scalar(default, pa.string())
+    elif default is not None:
+        topics = topics.fill_null(default)
+    topics = topics.cast(binary)
+    data, ends = parts_of(pc.binary_join_element_wise(
+        topics, values.cast(binary), pa.scalar(b"", binary), null_handling="replace",
+        null_replacement=b""))
+    sizes = pc.binary_length(topics)
+    if isinstance(sizes, pa.Scalar):
+        return data, ends, ends[:-1] + sizes.as_py()
+    split = ends[:-1] + sizes.fill_null(0).to_numpy()
+    if sizes.null_count:
+        split[sizes.is_null().to_numpy(zero_copy_only=False)] = -1
+    return data, ends, split

@@ -7,7 +7,9 @@ blocks the task, and so the trigger: that is the back-pressure.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+import time
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pyspark.sql.datasource import (
@@ -20,9 +22,10 @@ from pyspark.sql.types import StructType
 import mqcore
 from mqcore.errors import RecvTimeout, SendTimeout
 from mqcore.spark.options import Options
-from mqcore.spark.rows import SOCKET, check_columns, column, parts_of
+from mqcore.spark.rows import SOCKET, check_columns, column, parts_of, with_topics
 
 SHORT = 1.0     # seconds to say goodbye at most, though all is written
+LOOK = 0.01     # seconds between two looks at what is still to be written
 
 
 class Sent(WriterCommitMessage):
@@ -43,41 +46,61 @@ class _Sink:
     def _send(self, first: Any, rest: Iterator[Any]) -> None:
         options = self._options
         timeout = options.timeoutMs / 1000
-        with mqcore.Context() as context:
-            kind = mqcore.Push if options.pattern == "push" else mqcore.XPub
-            socket: Any = kind(context=context, send_timeout=timeout, on_full="block")
-            try:
-                for url in options.endpoints:
-                    socket.connect(url)
-                if options.pattern == "push":
-                    socket.wait_peers(1, timeout=timeout)
-                else:
-                    _await_subscribers(socket, len(options.endpoints), timeout)
-                self._batch(socket, first)
-                for batch in rest:
-                    self._batch(socket, batch)
-            except BaseException:
-                socket.close(linger=0)
-                raise
-            report = socket.close(linger=max(timeout, SHORT))
-            unsent = report.undelivered + sum(report.dropped.values())
-            if unsent:
-                raise SendTimeout(f"{unsent} messages were not written to {options.endpoints}",
-                                  hint="does the receiver receive? give more time with timeoutMs")
+        kind = mqcore.Push if options.pattern == "push" else mqcore.XPub
+        socket: Any = kind(send_timeout=timeout, send_hwm=options.hwm, on_full="block")
+        try:
+            for url in options.endpoints:
+                socket.connect(url)
+            if options.pattern == "push":
+                socket.wait_peers(1, timeout=timeout)
+            else:
+                _await_subscribers(socket, len(options.endpoints), timeout)
+            for batch in itertools.chain([first], rest):
+                self._batch(socket, batch)
+            _drain(socket, timeout)
+        except BaseException:
+            socket.close(linger=0)
+            raise
+        report = socket.close(linger=max(timeout, SHORT))
+        unsent = report.undelivered + sum(report.dropped.values())
+        if unsent:
+            raise _unsent(unsent, options.endpoints)
 
     def _batch(self, socket: Any, batch: Any) -> None:
-        if not batch.num_rows:
+        values, topics = column(batch, "value"), column(batch, "topic")
+        data, ends = parts_of(values, "value")
+        split = None
+        if topics is not None or self._options.topic is not None:
+            data, ends, split = with_topics(values, topics, self._options.topic)
+        at = 0
+        while at < len(ends) - 1:
+            try:
+                at += socket.send_batch(data, ends[at:],
+                                        split=None if split is None else split[at:])
+            except SendTimeout as error:
+                if not error.sent:
+                    raise           # no progress, that is
+                at += error.sent
+
+
+def _drain(socket: Any, timeout: float) -> None:
+    """Until the kernel has everything. As long as it takes something now and then, we wait."""
+    least, end = None, 0.0
+    while True:
+        stats = socket.stats()
+        left = stats.waiting + sum(peer.queued_out for peer in stats.peers.values())
+        if not left:
             return
-        values, ends = parts_of(column(batch, "value"), "value")
-        topics = column(batch, "topic")
-        if topics is None and self._options.topic is None:
-            socket.send_batch(values, ends)
-            return
-        raw, bounds = values[ends[0]:ends[-1]].tobytes(), (ends - ends[0]).tolist()
-        names = [None] * batch.num_rows if topics is None else topics.to_pylist()
-        default = self._options.topic
-        socket.send_many(_parts(name if name is not None else default, raw[a:b]) for name, a, b
-                         in zip(names, bounds, bounds[1:], strict=False))
+        if least is None or left < least:
+            least, end = left, time.monotonic() + timeout
+        elif time.monotonic() >= end:
+            raise _unsent(left, [endpoint.url for endpoint in socket.endpoints])
+        time.sleep(LOOK)
+
+
+def _unsent(n: int, endpoints: Sequence[str]) -> SendTimeout:
+    return SendTimeout(f"{n} messages were not written to {', '.join(endpoints)}",
+                       hint="does the receiver receive? give more time with timeoutMs")
 
 
 def _await_subscribers(socket: Any, n: int, timeout: float) -> None:
@@ -89,10 +112,6 @@ def _await_subscribers(socket: Any, n: int, timeout: float) -> None:
             raise SendTimeout(f"{i} subscriptions within {timeout:g} s, {n} endpoints",
                               hint="each endpoint must be a SUB that binds and has "
                                    "subscribed") from None
-
-
-def _parts(topic: str | None, value: bytes) -> Any:
-    return value if topic is None else (topic.encode(), value)
 
 
 class BatchSink(_Sink, DataSourceArrowWriter):

@@ -7,8 +7,8 @@ from typing import Any
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
-from mqcore.spark.columns import full_schema
-from mqcore.spark.options import BATCH, STREAM, WRITE, check, check_read
+from mqcore.spark.columns import full_schema, live_schema
+from mqcore.spark.options import BATCH, LIVE, STREAM, WRITE, check, check_read, is_live
 
 
 class MqcoreSource(DataSource):
@@ -20,13 +20,18 @@ class MqcoreSource(DataSource):
 
     def schema(self) -> StructType:
         check_read(self.options)
+        if is_live(self.options):
+            return live_schema()
         headers, stamps = (str(self.options.get(name, "false")).lower() == "true"
                            for name in ("includeHeaders", "includeStamps"))
         return full_schema(headers, stamps)
 
     def reader(self, schema: StructType) -> Any:
+        from mqcore.spark.live import LiveReader
         from mqcore.spark.read import FilteredReader, Reader
 
+        if is_live(self.options):
+            return LiveReader(schema, check(self.options, LIVE))
         options = check(self.options, BATCH)
         return (FilteredReader if options.filterPushdown else Reader)(schema, options)
 

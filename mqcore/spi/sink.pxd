@@ -16,8 +16,9 @@ cdef struct SinkOps:
     uint32_t abi
     # Take whole messages from v, beginning at part `start`; *done is the part after the last one
     # taken. Handles taken are the sink's, the others stay the caller's. MQ_OK: all; MQ_AGAIN or
-    # MQ_FULL: not now; anything else: the message at *done is refused for good, the caller drops
-    # and counts it.
+    # MQ_FULL: not now; MQ_DROPPED: the last one taken is a duplicate of one that was stored before,
+    # and the caller counts it; anything else: the message at *done is refused for good, the caller
+    # drops and counts it.
     int (*take)(void* self, MsgVec* v, size_t start, size_t* done) noexcept nogil
     # 1 if a message would be taken now. Asked before a source is read, so that back-pressure
     # reaches it.
@@ -27,7 +28,8 @@ cdef struct SinkOps:
     int64_t (*durable)(void* self) noexcept nogil
     # -- NULL for a socket ---------------------------------------------------------------------
     # Take one message, parts[0..n), and say where it is, durable or not yet. MQ_OK: the parts are
-    # closed; MQ_FULL: not now; MQ_INVALID: never.
+    # closed; MQ_DROPPED: they are, too, for the message is stored already, at *offset (-1: that is
+    # no longer known); MQ_FULL: not now; MQ_INVALID: never.
     int (*place)(void* self, Msg* parts, size_t n, int64_t* offset,
                  uint32_t* partition) noexcept nogil
     # Make all that was taken durable; 0 or an errno. May block for long.

@@ -6,9 +6,10 @@ Also drives the writer's sink with message handles, as a device does, for tests 
 from cpython.pycapsule cimport PyCapsule_GetPointer
 from libc cimport errno as system
 from libc.stddef cimport size_t
-from libc.stdint cimport int64_t, uint8_t
+from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.string cimport memset
 from libcpp.vector cimport vector
+from posix.stat cimport fstat, struct_stat
 
 from mqcore.base.includes cimport iovec
 from mqcore.base.message cimport (
@@ -19,9 +20,11 @@ from mqcore.journal.core cimport WriterCore
 from mqcore.journal.includes cimport fdatasync, ftruncate, pwritev
 from mqcore.spi.sink cimport Sink
 
+import os
+
 cdef struct Happened:
     int kind                  # 'w', 's', 't'
-    int fd
+    uint64_t file             # its inode
     int64_t at                # where it ends: a write's end, a truncation's size
 
 
@@ -30,6 +33,7 @@ cdef struct Notes:
     int64_t syncs_left        # good syncs before one fails; -1: all are good
     bint no_truncate
     bint short_writes         # at most one byte less than asked for
+    void* before              # a callable, or NULL
 
 
 cdef vector[Happened]* events_of(void* self) noexcept nogil:
@@ -42,16 +46,26 @@ cdef Notes* notes_of(void* self) noexcept nogil:
 
 cdef void note(void* self, int kind, int fd, int64_t at) noexcept nogil:
     cdef Happened h
+    cdef struct_stat facts
+    fstat(fd, &facts)
     h.kind = kind
-    h.fd = fd
+    h.file = facts.st_ino
     h.at = at
     events_of(self).push_back(h)
+
+
+cdef void tell(void* self) noexcept nogil:
+    """Something is about to happen, and has not yet."""
+    if notes_of(self).before != NULL:
+        with gil:
+            (<object> notes_of(self).before)()
 
 
 cdef ssize_t disk_pwritev(void* self, int fd, const iovec* iov, int n, int64_t at) noexcept nogil:
     cdef Notes* notes = notes_of(self)
     cdef iovec one
     cdef ssize_t done
+    tell(self)
     if notes.room == 0:
         system.errno = system.ENOSPC
         return -1
@@ -73,16 +87,21 @@ cdef ssize_t disk_pwritev(void* self, int fd, const iovec* iov, int n, int64_t a
 
 cdef int disk_fdatasync(void* self, int fd) noexcept nogil:
     cdef Notes* notes = notes_of(self)
+    cdef int rc
+    tell(self)
     if notes.syncs_left == 0:
         system.errno = system.EIO
         return -1
     if notes.syncs_left > 0:
         notes.syncs_left -= 1
-    note(self, c's', fd, 0)
-    return fdatasync(fd)
+    rc = fdatasync(fd)
+    if rc == 0:
+        note(self, c's', fd, 0)
+    return rc
 
 
 cdef int disk_ftruncate(void* self, int fd, int64_t size) noexcept nogil:
+    tell(self)
     if notes_of(self).no_truncate:
         system.errno = system.EIO
         return -1
@@ -95,6 +114,7 @@ cdef class Disk:
     cdef vector[Happened] events
     cdef Notes notes
     cdef void* both[2]
+    cdef object callback
 
     def __cinit__(self):
         self.notes.room = self.notes.syncs_left = -1
@@ -123,14 +143,23 @@ cdef class Disk:
         names = {c'w': "write", c's': "sync", c't': "truncate"}
         return [(names[h.kind], h.at) for h in self.events]
 
-    def synced(self) -> int:
-        """Up to which byte the present file had been written at its last sync. With one file."""
-        end = synced = 0
-        for what, at in self.happened():
-            if what == "write":
-                end = max(end, at)
-            elif what == "truncate":
-                end = at
+    def before(self, callback):
+        """Call this before each write, sync and truncation; None: no more."""
+        self.callback = callback
+        self.notes.before = NULL if callback is None else <void*> callback
+
+    def synced(self, path) -> int:
+        """Up to which byte this file was written at its last sync. What was there before attach()
+        does not count."""
+        cdef uint64_t file = os.stat(path).st_ino
+        cdef int64_t end = 0, synced = 0
+        for h in self.events:
+            if h.file != file:
+                continue
+            if h.kind == c'w':
+                end = max(end, h.at)
+            elif h.kind == c't':
+                end = h.at
             else:
                 synced = end
         return synced

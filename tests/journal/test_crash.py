@@ -2,9 +2,11 @@
 
 import itertools
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -15,6 +17,7 @@ from mqcore import journal
 from mqcore.journal.errors import JournalCorrupt
 
 PAGE = 4096
+SECTOR = 512
 
 
 def test_cut_at_every_byte(tmp_path, copy):
@@ -62,41 +65,87 @@ def test_cut_in_the_header_of_a_new_segment(tmp_path, size):
 
 
 def power_cut(raw, synced, rng):
-    """What may be found afterwards: up to `synced` all, behind it each page or zeroes, cut or
-    not."""
-    raw = bytearray(raw)
-    for start in range(synced - synced % PAGE, len(raw), PAGE):
-        if rng.random() < 0.5:
-            low = max(start, synced)
-            high = min(start + PAGE, len(raw))
-            raw[low:high] = bytes(max(0, high - low))
-    return bytes(raw[:rng.choice((len(raw), rng.randint(synced, len(raw))))])
+    """What may be found of a file afterwards: up to `synced` all; of what is behind, each page or
+    the beginning of it, or zeroes, or what another page should have; and then it may be cut."""
+    pages = range(synced - synced % PAGE, len(raw), PAGE)
+    whole = [start for start in pages if start >= synced and start + PAGE <= len(raw)]
+    after = bytearray(raw)
+    for start in pages:
+        low, high = max(start, synced), min(start + PAGE, len(raw))
+        kind = rng.random()
+        if kind < 0.3:
+            after[low:high] = bytes(high - low)
+        elif kind < 0.4:
+            torn = min(high, low + rng.randrange(1, 8) * SECTOR)
+            after[torn:high] = bytes(high - torn)
+        elif kind < 0.6 and start in whole:
+            other = rng.choice(whole)
+            after[start:start + PAGE] = raw[other:other + PAGE]
+    return bytes(after[:rng.choice((len(raw), rng.randint(synced, len(raw))))])
+
+
+class PowerCuts:
+    """Copies of a journal as power cuts would leave it, each the moment before its writer calls the
+    system, and what comes of them: all that was durable is there, and once those who were not
+    told send again, everything, once and in order."""
+
+    def __init__(self, where, writer, copy, rng):
+        self.where, self.writer, self.copy, self.rng = where, writer, copy, rng
+        self.sent = []
+        self.disk = Disk()
+        self.disk.attach(writer)
+        self.disk.before(self.perhaps)
+        self.cuts = self.lost = 0
+
+    def perhaps(self):
+        if threading.current_thread() is threading.main_thread() and self.rng.random() < 0.1:
+            self.cuts += 1
+            durable = self.writer.durable
+            synced = {path.name: self.disk.synced(path) for path in segment_files(self.where)}
+            self.check(self.copy(self.where), synced, durable)
+
+    def cut(self, after, synced):
+        for path in segment_files(after):
+            raw = path.read_bytes()
+            if len(raw) > 512:
+                path.write_bytes(power_cut(raw, max(512, synced[path.name]), self.rng))
+            elif self.rng.random() < 0.5:
+                path.unlink()           # not even the folder was synced
+            else:
+                path.write_bytes(raw[:self.rng.choice((0, 100, 512))])
+        if self.rng.random() < 0.5:
+            (after / "default" / "0" / "producers").unlink(missing_ok=True)
+
+    def check(self, after, synced, durable):
+        self.cut(after, synced)
+        with journal.open(after, "a", stamps=True, deduplicate=True) as again:
+            assert again.next >= durable
+            self.lost += again.next < len(self.sent)
+            found = contents(after)
+            assert found == [value for _, value in self.sent[:len(found)]]
+            for message, value in self.sent[self.rng.randint(0, durable):]:
+                again.append(message + value)
+        assert contents(after) == [value for _, value in self.sent]
+        shutil.rmtree(after)
 
 
 def test_power_cut(tmp_path, copy, rng):
-    """Pages written after the last fsync are there or not, in any combination: everything that was
-    reported durable is there once and in order, what else is there follows it without a gap."""
     where = tmp_path / "j"
-    disk = Disk()
-    sent = []
-    with journal.open(where, "a", fsync="never", block_bytes=8192) as writer:
-        disk.attach(writer)
+    sequences = [0, 0, 0]
+    with journal.open(where, "a", fsync="never", block_bytes=8192, segment_bytes=1 << 16,
+                      stamps=True, deduplicate=True) as writer:
+        power = PowerCuts(where, writer, copy, rng)
         for _ in range(60):
-            for _ in range(rng.randrange(4)):
-                batch = numbered(len(sent), rng.choice((1, 3, 40)), rng)
-                writer.append_many(batch)
-                sent += batch
-            rng.choice((writer.flush, writer.flush, writer.commit))()
-            [path] = segment_files(where)
-            raw, synced, durable = path.read_bytes(), disk.synced() or 512, writer.durable
-            after = copy(where)
-            segment_files(after)[0].write_bytes(power_cut(raw, synced, rng))
-            with journal.open(after, "a") as again:
-                assert again.next >= durable
-                again.append(b"new")
-            found = contents(after)
-            assert found.pop() == b"new"
-            assert found == sent[:len(found)] and len(found) >= durable
+            batch = []
+            for value in numbered(len(power.sent), rng.choice((0, 1, 3, 40)), rng):
+                who = rng.randrange(3)
+                batch.append((journal.stamp(who + 1, sequences[who]), value))
+                sequences[who] += 1
+            power.sent += batch
+            writer.append_many([message + value for message, value in batch])
+            rng.choice((writer.flush, writer.flush, writer.commit, writer.retain))()
+        power.disk.before(None)
+        assert writer._counters()["rotations"] > 2 and power.cuts > 5 and power.lost > 1
 
 
 def test_power_cut_at_a_rotation(tmp_path, rng):

@@ -1,10 +1,5 @@
 """The journal device: what a socket receives is stored; who asked is told when it is durable."""
 
-import subprocess
-import sys
-import threading
-
-import numpy as np
 import pytest
 from journal_case import contents
 from mqcore.testing.journal_disk import Disk
@@ -52,32 +47,55 @@ def test_pull_into_a_journal(ctx, tmp_path, writer):
     assert writer.durable == writer.next == 20_001 and not writer.closed
 
 
-@pytest.mark.parametrize("pattern", ["sub", "dish", "bus", "pair"])
-def test_other_receivers(ctx, tmp_path, pattern):
-    """With the group or the first part as topic, where there is one."""
-    topic_from = None if pattern in ("bus", "pair") else "first-part"
-    with journal.open(tmp_path, "a", topic_from=topic_from, partitions=1) as writers:
-        front = {"sub": lambda: mq.Sub(context=ctx, bind="tcp://127.0.0.1:0", topics=[b"t"]),
-                 "dish": lambda: mq.Dish(context=ctx, bind="tcp://127.0.0.1:0", groups=["t"]),
-                 "bus": lambda: mq.Bus(context=ctx, bind="tcp://127.0.0.1:0"),
-                 "pair": lambda: mq.Pair(context=ctx, bind="tcp://127.0.0.1:0")}[pattern]()
-        kind = {"sub": mq.Pub, "dish": mq.Radio, "bus": mq.Bus, "pair": mq.Pair}[pattern]
-        with kind(context=ctx, connect=url_of(front)) as back, mq.device(front, writers):
-            if pattern == "sub":
-                back.wait_subscribers(b"t", timeout=LIMIT)
-                back.send_parts([b"t", b"one"])
-                back.send_parts([b"t", b"t", b"wo"])
-            elif pattern == "dish":
-                back.wait_subscribers("t", timeout=LIMIT)
-                back.send(b"one", group="t")
-                back.send(b"two", group="t")
+@pytest.mark.parametrize("front, back, how", [
+    (mq.Sub, mq.Pub, {"topics": [b"t"]}), (mq.XSub, mq.XPub, {}), (mq.Dish, mq.Radio,
+                                                                   {"groups": ["t"]}),
+    (mq.Bus, mq.Bus, {}), (mq.Pair, mq.Pair, {}), (mq.Pair1, mq.Pair1, {}),
+    (mq.Dealer, mq.Dealer, {}), (mq.Router, mq.Dealer, {})],
+    ids=lambda value: value.__name__.lower() if isinstance(value, type) else "")
+def test_other_receivers(ctx, tmp_path, front, back, how):
+    """With the group or the first part as topic, where there is one. Nobody is told anything."""
+    topic = "t" if front in (mq.Sub, mq.XSub, mq.Dish) else None
+    with journal.open(tmp_path, "a", topic_from="first-part" if topic else None,
+                      partitions=1) as writers, \
+            front(context=ctx, bind="tcp://127.0.0.1:0", **how) as receiver, \
+            back(context=ctx, connect=url_of(receiver)) as sender:
+        if front is mq.XSub:
+            receiver.send(b"\x01t")
+        with mq.device(receiver, writers) as device:
+            if topic:
+                sender.wait_subscribers(b"t" if front is not mq.Dish else "t", timeout=LIMIT)
             else:
-                back.wait_peers(timeout=LIMIT)
-                back.send(b"one")
-                back.send(b"two")
-            topic = "t" if topic_from else "default"
-            with journal.open(tmp_path, topic=writers.writer(topic).topic) as reader:
+                sender.wait_peers(timeout=LIMIT)
+            for parts in ([b"one"], [b"t", b"wo"]):
+                if front is mq.Dish:
+                    sender.send(b"".join(parts), group="t")
+                elif front in (mq.Bus, mq.Pair1):       # they have no parts
+                    sender.send(b"".join(parts))
+                else:
+                    sender.send_parts([b"t"] * bool(topic) + parts)
+            with journal.open(tmp_path, topic=writers.writer(topic or "default").topic) as reader:
                 assert until(reader.follow(0, timeout=LIMIT), 2) == [b"one", b"two"]
+            assert not device.acknowledges
+            assert (device.stats().messages, device.stats().refused) == (2, 0)
+
+
+def test_a_respondent_answers_after_commit(ctx, tmp_path):
+    """Several that survey, each of them told where it is."""
+    with journal.open(tmp_path, "a", fsync="never") as writer, \
+            mq.Respondent(context=ctx, bind="tcp://127.0.0.1:0") as front, \
+            mq.device(front, writer) as device, \
+            mq.Surveyor(context=ctx, connect=url_of(front)) as one, \
+            mq.Surveyor(context=ctx, connect=url_of(front)) as other:
+        assert device.acknowledges
+        for i in range(6):
+            asker = (one, other)[i % 2]
+            asker.wait_peers(timeout=LIMIT)
+            asker.send(b"%d" % i)
+            assert journal.stored_at(asker.recv(timeout=LIMIT)) == (0, i)
+            assert writer.durable == i + 1
+        assert device.stats().acknowledged == 6
+    assert contents(tmp_path) == [b"%d" % i for i in range(6)]
 
 
 def test_rep_answers_after_commit(ctx, tmp_path):
@@ -213,69 +231,3 @@ def test_mirror(ctx, tmp_path, writer):
         writer.append_many([b"x"] * 100)
         with pytest.raises(mq.UsageError, match="no mirror"):
             mq.device(reader, writer)
-
-
-KILLED = """
-import sys, threading
-import mqcore as mq
-from mqcore import journal
-where, policy, url = sys.argv[1:]
-with journal.open(where, "a", fsync=policy, segment_bytes=1 << 16) as writer, \\
-        mq.Rep(bind=url) as front, mq.device(front, writer) as device:
-    print(front.endpoints[0].url, flush=True)
-    device.wait()
-"""
-
-
-def test_kill_9_of_the_recorder_under_load(ctx, tmp_path, rng):
-    """Four kills: everything acknowledged is there exactly once, in order per producer, at the
-    offset that was told."""
-    policies = ("interval", "never")
-    acknowledged = {}                   # message: offset
-    sent = [0, 0, 0]
-    for attempt in range(4):
-        process = subprocess.Popen(
-            [sys.executable, "-c", KILLED, tmp_path, policies[attempt % 2], "tcp://127.0.0.1:0"],
-            stdout=subprocess.PIPE, text=True)
-        url = process.stdout.readline().strip()
-        assert url
-        enough = threading.Semaphore(0)
-        stop = threading.Event()
-
-        def produce(who, url=url, stop=stop, enough=enough):
-            with mq.Dealer(context=ctx, connect=url, recv_timeout=0.05, linger=0) as dealer:
-                waiting = {}
-                while not stop.is_set():
-                    while len(waiting) < 50:
-                        name = b"%d:%d" % (who, sent[who])
-                        waiting[name] = b"%d" % who + b":%d" % sent[who]
-                        sent[who] += 1
-                        dealer.send_parts([name, b"", waiting[name]])
-                    try:
-                        name, _, answer = dealer.recv_parts()
-                    except mq.Timeout:
-                        continue
-                    assert name not in acknowledged
-                    acknowledged[name] = journal.stored_at(answer)[1]
-                    del waiting[name]
-                    enough.release()
-
-        gang = [threading.Thread(target=produce, args=(who,)) for who in range(3)]
-        for thread in gang:
-            thread.start()
-        for _ in range(rng.randint(1, 400)):
-            assert enough.acquire(timeout=LIMIT)
-        process.kill()
-        process.wait()
-        stop.set()
-        for thread in gang:
-            thread.join()
-        process.stdout.close()
-    found = contents(tmp_path)
-    assert len(found) == len(set(found)) and len(acknowledged) > 100
-    for message, offset in acknowledged.items():
-        assert found[offset] == message
-    for who in range(3):
-        mine = [int(m.split(b":")[1]) for m in found if m.startswith(b"%d:" % who)]
-        assert np.all(np.diff(mine) > 0)
-    assert journal.verify(tmp_path / "default" / "0").findings == []

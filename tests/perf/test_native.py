@@ -82,7 +82,7 @@ def test_without_libzmq_the_rows_say_so(monkeypatch, tmp_path):
         assert program is None and why.startswith("left out: ")
 
 
-@pytest.mark.parametrize("name", ["ypipe", "wire", "topics", "handle"])
+@pytest.mark.parametrize("name", ["ypipe", "wire", "topics", "handle", "journal"])
 def test_parts_alone(name, tmp_path):
     pyperf = pytest.importorskip("pyperf")
     out = tmp_path / "out.json"

@@ -4,6 +4,7 @@ skipped, and say so. Modules without the fixture `spark` need pyspark alone."""
 import importlib.util
 import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -46,7 +47,7 @@ def spark(tmp_path_factory):
         "spark.driver.extraJavaOptions":
             "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dlog4j2.level=error",
         "spark.sql.python.filterPushdown.enabled": "true", "spark.sql.session.timeZone": "UTC"}
-    builder = SparkSession.builder.master("local[2]").appName("tests")
+    builder = SparkSession.builder.master("local[2,4]").appName("tests")
     for name, value in settings.items():
         builder = builder.config(name, value)
     made = builder.getOrCreate()
@@ -61,6 +62,23 @@ def spark(tmp_path_factory):
     type(made.sparkContext)._gateway = type(made.sparkContext)._jvm = None
     os.environ.clear()
     os.environ.update(before)
+
+
+def children(pid):
+    """Of the process: (pid, command line)."""
+    found = subprocess.run(["ps", "--ppid", str(pid), "-o", "pid=,args="], capture_output=True,
+                           text=True).stdout
+    return [(int(line.split()[0]), line) for line in found.splitlines()]
+
+
+@pytest.fixture
+def task_workers(spark):
+    """Calls give the pids of the Python processes that run tasks now: forked by a daemon that Java
+    has started. Spark tries a task four times here."""
+    java = spark.sparkContext._gateway.proc.pid
+    return lambda: [worker for daemon, line in children(java)
+                    if line.endswith("pyspark.daemon pyspark.worker")
+                    for worker, _ in children(daemon)]
 
 
 @pytest.fixture

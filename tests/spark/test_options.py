@@ -16,10 +16,10 @@ from pyspark.sql.types import (  # noqa: E402
 )
 
 from mqcore.errors import NotSupported, OptionError  # noqa: E402
-from mqcore.spark import need_java, options  # noqa: E402
+from mqcore.spark import columns, need_java, options  # noqa: E402
 from mqcore.spark.columns import check_schema, full_schema  # noqa: E402
 from mqcore.spark.needs import need_pyspark  # noqa: E402
-from mqcore.spark.options import BATCH, STREAM, WRITE, check  # noqa: E402
+from mqcore.spark.options import BATCH, LIVE, STREAM, WRITE, check, check_read  # noqa: E402
 from mqcore.spark.rows import JOURNAL, SOCKET, check_columns  # noqa: E402
 
 READ = {"path": "/data", "subscribe": "a, b"}
@@ -98,6 +98,23 @@ def test_several_places():
     assert nodes(path='["/a,b", "/c"]') == ("/a,b", "/c")
     assert nodes(endpoints="tcp://a:1, tls+tcp://b:2?tls_ca=/x") == (
         "tcp://a:1", "tls+tcp://b:2?tls_ca=/x")
+
+
+def test_live_sockets():
+    given = {"endpoints": "tcp://a:1,tcp://b:2", "pattern": "sub", "idleMs": "5", "subscribe": "x"}
+    found = check(given, LIVE)
+    assert (found.pattern, found.idleMs, found.subscribe, found.hwm) == ("sub", 5, ("x",), 1000)
+    check_read(given)
+    text = told(check_read, {"pattern": "push", "path": "/a", "maxOffsetsPerTrigger": "3"})
+    for part in ("endpoints is missing", "push sends", "maxMessages or idleMs is needed",
+                 "path does not belong to a batch read from live sockets",
+                 "maxOffsetsPerTrigger does not"):
+        assert part in text, part
+    assert "everything twice" in told(check, {**given, "numPartitions": "3"}, LIVE)
+    assert "subscribe has no meaning" in told(check, {**given, "pattern": "pull"}, LIVE)
+    assert "pull receives" in told(check, {"endpoints": "tcp://a:1", "pattern": "pull"}, WRITE)
+    assert "timestamp is timestamp" in told(check_schema, schema("timestamp long"), columns.LIVE)
+    assert "offset is not known" in told(check_schema, schema("offset long"), columns.LIVE)
 
 
 def test_writing_goes_to_one_place():

@@ -1,11 +1,17 @@
 """Journals of several nodes, through their servers: batch, stream, and what servers suffer."""
 
 import json
+import os
+import signal
+import time
 
 import pytest
 
 pytest.importorskip("pyspark", reason="pip install mqcore[spark]")
 
+from programs import mq, starter  # noqa: E402
+
+import mqcore  # noqa: E402
 from mqcore import journal  # noqa: E402
 
 
@@ -35,8 +41,9 @@ def endpoints(servers):
 
 
 def configured(reader, options):
+    """With these options; an empty one is left out."""
     for name, value in {"subscribe": "flights", **options}.items():
-        reader = reader.option(name, value)
+        reader = reader.option(name, value) if value else reader
     return reader.load()
 
 
@@ -107,3 +114,97 @@ def test_stream_from_servers_into_a_journal(spark, nodes, servers, tmp_path):
     wanted = expected() + [b"new %d %d" % (partition, i) for partition in (0, 7) for i in range(4)]
     with journal.open(tmp_path / "out", topic="flights") as log:
         assert sorted(m for records in log.batches() for m in records) == sorted(wanted)
+
+
+def test_a_live_socket_is_refused_before_any_job(spark, ctx, tmp_path):
+    scheduler = spark.sparkContext._jsc.sc().dagScheduler()
+    before = scheduler.numTotalJobs()
+    spark.range(1).count()
+    assert scheduler.numTotalJobs() > before
+
+    def started(**options):
+        before = scheduler.numTotalJobs()
+        with pytest.raises(Exception) as caught:
+            run(stream(spark, **options), tmp_path / "c", "parquet", tmp_path / "p")
+        assert scheduler.numTotalJobs() == before
+        return str(caught.value)
+    with mqcore.Push(context=ctx, bind="tcp://127.0.0.1:0") as live:
+        [at] = live.endpoints
+        told = started(endpoints=at.url, timeoutMs="300")
+        for part in ("within 0.3 s", "the peer is a PUSH socket", "forgets what nobody received",
+                     "mq journal record"):
+            assert part in told, told
+        for options in ({}, {"subscribe": "", "startingOffsets": "", "idleMs": "9"}):
+            told = started(endpoints=at.url, pattern="pull", **options)
+            assert "which a stream cannot read: a live socket forgets" in told, told
+
+
+def test_a_server_that_is_away_too_long_ends_the_query_which_goes_on_later(
+        spark, nodes, servers, ctx, tmp_path):
+    df = stream(spark, endpoints=endpoints(servers), timeoutMs="400")
+    assert sum(run(df, tmp_path / "c", "parquet", tmp_path / "p")) == 65
+    with journal.open(nodes[1], "a", topic="flights") as log:
+        log.append_many([b"1 flights 0 %d" % i for i in range(20, 25)])
+    [url] = servers[1].urls
+    servers[1].stop()
+    with pytest.raises(Exception, match=f"no answer from the journal server at {url} within 0.4 s"):
+        run(df, tmp_path / "c", "parquet", tmp_path / "p")
+    servers.append(journal.serve(nodes[1], url, context=ctx))
+    assert sum(run(df, tmp_path / "c", "parquet", tmp_path / "p")) == 5
+    assert values(spark.read.parquet(str(tmp_path / "p"))) == sorted(
+        expected() + [b"1 flights 0 %d" % i for i in range(20, 25)])
+
+
+def test_exactly_once_while_servers_and_workers_are_killed(spark, task_workers, tmp_path, rng):
+    """Two queries read two servers. Whenever their tasks run, a server is killed and started again,
+    or a worker is killed; every message arrives once, in a journal and in Parquet."""
+    folders = tmp_path / "n0", tmp_path / "n1"
+    for node, where in enumerate(folders):
+        with journal.open(where, "a", topic="flights") as log:
+            for start in range(0, 60_000, 1000):
+                log.append_many([b"%d %d " % (node, i) + b"x" * 400
+                                 for i in range(start, start + 1000)])
+    tracker = spark.sparkContext.statusTracker()
+
+    def serve(node, url):
+        made = start(*mq("journal", "serve", folders[node], "--bind", url))
+        return made, made.line()
+
+    def tasks_run():
+        infos = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+        return any(info is not None and info.numActiveTasks for info in infos)
+
+    with starter() as start:
+        running = [serve(node, "tcp://127.0.0.1:0") for node in (0, 1)]
+        df = stream(spark, endpoints=",".join(url for _, url in running),
+                    maxOffsetsPerTrigger="25000")
+        queries = [(df.selectExpr(*columns).writeStream.format(sink)
+                    .option("checkpointLocation", str(tmp_path / f"c-{sink}"))
+                    .option("path", str(tmp_path / sink)).trigger(availableNow=True).start())
+                   for sink, columns in (("parquet", ["value"]),
+                                         ("mqcore", ["value", "topic", "0 AS partition"]))]
+        kills = {"server": 0, "worker": 0}
+        while any(query.isActive for query in queries):
+            if tasks_run():
+                time.sleep(rng.random() / 4)            # somewhere in a task, or behind it
+                if kills["server"] <= kills["worker"]:
+                    node = rng.randrange(2)
+                    running[node][0].process.kill()
+                    running[node][0].process.wait()
+                    running[node] = serve(node, running[node][1])
+                    kills["server"] += 1
+                elif workers := task_workers():
+                    os.kill(rng.choice(workers), signal.SIGKILL)
+                    kills["worker"] += 1
+            time.sleep(0.01)
+        for query in queries:
+            assert query.exception() is None, query.exception()
+    print(kills)
+    assert kills["server"] >= 3 and kills["worker"] >= 3
+    wanted = {b"%d %d" % (node, i) for node in (0, 1) for i in range(60_000)}
+
+    def once(found):
+        assert len(found) == len(wanted) and {value[:-401] for value in found} == wanted
+    once(values(spark.read.parquet(str(tmp_path / "parquet"))))
+    with journal.open(tmp_path / "mqcore", topic="flights") as log:
+        once([m for records in log.batches() for m in records])
