@@ -111,17 +111,19 @@ def test_the_pace():
 
 
 def test_what_has_arrived():
+    """A gap is noticed at one look, and given up at the next one that is too late for it."""
     seen = Seen()
+
+    def looks(n, patience=-1.0, sent=None):
+        return [seen.prefix(patience, sent) for _ in range(n)]
+
     seen.add(np.array([0, 1, 2, 5, 6]))
-    assert seen.prefix(patience=1e9, sent=None) == 3
-    assert seen.prefix(patience=-1, sent=None) == 5      # the gap is given up
-    assert seen.prefix(patience=-1, sent=None) == 7      # to where nothing more is known
+    assert looks(4, patience=1e9) == [3, 3, 3, 3]
+    assert looks(3) == [5, 7, 7]        # to where nothing more is known
     seen.add(np.array([3, 3, 5000]))
     assert (seen.messages, seen.distinct, seen.duplicates) == (8, 7, 1)
-    assert seen.prefix(patience=-1, sent=None) == 5000
-    assert seen.prefix(patience=-1, sent=20_000) == 5001
-    assert seen.prefix(patience=1e9, sent=20_000) == 5001
-    assert seen.prefix(patience=-1, sent=20_000) == 20_000
+    assert looks(4) == [7, 5000, 5001, 5001]
+    assert looks(3, sent=20_000) == [5001, 20_000, 20_000]
 
 
 # -- producers and collectors --------------------------------------------------------------------

@@ -27,7 +27,7 @@ class Seen:
         self.messages = 0
         self._there = np.zeros(1024, bool)
         self._prefix = 0
-        self._since = time.monotonic()
+        self._since: float | None = None        # when it was noticed that one is missing
 
     @property
     def distinct(self) -> int:
@@ -55,10 +55,13 @@ class Seen:
         waiting = bool(later.any()) or sent is not None and self._prefix < sent
         now = time.monotonic()
         if ahead or not waiting:
+            self._since = None
+        elif self._since is None:
             self._since = now
         elif now - self._since > patience:
             ahead = int(np.argmax(later)) or (sent or 0) - self._prefix
             self._make_room(self._prefix + ahead)
+            self._since = None
         self._prefix += ahead
         return self._prefix
 

@@ -100,6 +100,7 @@ def run(settings: Settings, *, spark: Any = None,
     report.need_matplotlib()
     feed.located("flights.csv.zip")
     need_java()
+    settings = dataclasses.replace(settings, out=settings.out.resolve())   # executors are elsewhere
     prepare(settings.out)
     began = time.time()
     outcome = Outcome(settings.out)
@@ -162,12 +163,11 @@ def _subscriber(settings: Settings) -> Worker:
 def _spark(settings: Settings) -> Iterator[Any]:
     """A session, and the cluster under it if one is wanted; both end with the block."""
     with contextlib.ExitStack() as stack:
-        master, more = settings.master, {}
+        master = settings.master
         if settings.cluster:
-            cluster = stack.enter_context(Cluster(settings.cluster))
-            master, more = cluster.url, cluster.settings
+            master = stack.enter_context(Cluster(settings.cluster)).url
         try:
-            yield session(master, **QUIET, **more)
+            yield session(master, **QUIET)
         finally:
             _end_spark()
 
