@@ -37,7 +37,9 @@ def forget(folder: Path) -> None:
 
 def recall(folder: Path, journal: bytes, end: int, into: ProducerTable) -> int:
     """Learn the producers of all messages of a recovered journal; the offset that the file was good
-    for. JournalCorrupt: a segment that must be read is damaged."""
+    for. With the writer's lock. JournalCorrupt: a segment that must be read is damaged."""
+    for half in folder.glob(f".{NAME}.*"):      # of a writer that was killed meanwhile
+        half.unlink()
     at, rows = _load(folder, journal)
     if at > end:
         at, rows = 0, b""       # the disk has lost what it had called durable

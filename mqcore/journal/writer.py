@@ -44,12 +44,10 @@ class Writer(WriterCore):
                  retain_for: tuple[str, ...] = (), stamps: bool = False,
                  deduplicate: bool = False, max_producers: int = 100_000,
                  begin: int = 0) -> None:
-        _check(begin=begin, fsync=fsync, fsync_interval=fsync_interval, segment_bytes=segment_bytes,
-               segment_age=segment_age, block_bytes=block_bytes, retain_bytes=retain_bytes,
-               retain_age=retain_age, max_producers=max_producers)
-        if deduplicate and not stamps:
-            raise OptionError("deduplicate=True without stamps=True",
-                              hint="it is by the stamps of their senders that duplicates are known")
+        check_options(begin=begin, fsync=fsync, fsync_interval=fsync_interval, stamps=stamps,
+                      segment_bytes=segment_bytes, segment_age=segment_age, block_bytes=block_bytes,
+                      retain_bytes=retain_bytes, retain_age=retain_age, deduplicate=deduplicate,
+                      max_producers=max_producers)
         folder.mkdir(parents=True, exist_ok=True)
         for made in (folder.parent.parent, folder.parent):
             sync_folder(made)
@@ -226,15 +224,19 @@ class Writer(WriterCore):
     _saved = 0              # the offset up to which the file `producers` tells
 
 
-def _check(**given: Any) -> None:
-    if given["fsync"] not in POLICIES:
+def check_options(**given: Any) -> None:
+    """Those of a Writer, or some of them. OptionError."""
+    if given.get("fsync", POLICIES[0]) not in POLICIES:
         raise OptionError(f"fsync={given['fsync']!r}", hint=f"it is one of {', '.join(POLICIES)}")
+    if given.get("deduplicate") and not given.get("stamps"):
+        raise OptionError("deduplicate=True without stamps=True",
+                          hint="it is by the stamps of their senders that duplicates are known")
     limits: dict[str, tuple[float, float]] = {
         "fsync_interval": (0.001, 3600), "segment_bytes": (MIN_SEGMENT, 1 << 40),
         "begin": (0, 1 << 62), "segment_age": (0.001, 1e9), "block_bytes": (MIN_BLOCK, MAX_BLOCK),
         "retain_bytes": (0, 1 << 62), "retain_age": (0, 1e9), "max_producers": (1, 1 << 24)}
     for name, (low, high) in limits.items():
-        if given[name] is not None and not low <= given[name] <= high:
+        if given.get(name) is not None and not low <= given[name] <= high:
             raise OptionError(f"{name}={given[name]!r}", hint=f"it is {low:g} to {high:g}")
 
 

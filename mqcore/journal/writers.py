@@ -13,7 +13,7 @@ from mqcore.journal.many import WritersCore
 from mqcore.journal.place import partition_folder
 from mqcore.journal.recovery import Dropped
 from mqcore.journal.stamp import partition_for
-from mqcore.journal.writer import Writer
+from mqcore.journal.writer import Writer, check_options
 
 FIRST_PART = "first-part"
 MOST_PARTITIONS = 1024
@@ -41,6 +41,7 @@ class Writers(WritersCore):
             raise OptionError(f"partitions={partitions}", hint=f"it is 1 to {MOST_PARTITIONS}")
         if not 1 <= max_topics <= 1 << 20:
             raise OptionError(f"max_topics={max_topics}", hint=f"it is 1 to {1 << 20}")
+        check_options(**options)
         self.where = where
         self.topic = topic
         self.partitions = partitions

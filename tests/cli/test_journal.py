@@ -67,7 +67,8 @@ def test_recorded_served_replayed(start, tmp_path, where, mq_context):
     """Out of one journal through sockets into another, and read from there by its address."""
     there = tmp_path / "there"
     recorder = start(*command("journal", "record", there, "pull", "--bind", "tcp://127.0.0.1:0",
-                              "--topic-from", "first-part", "--stamps", "--every", 0))
+                              "--topic-from", "first-part", "--stamps", "--deduplicate",
+                              "--every", 0))
     url = recorder.line()
     status, _, err = run(*command("journal", "replay", where, "push", "--connect", url, "-s", "t",
                                   "--speed", 0, "--topic-part", "--stamps"))

@@ -104,7 +104,9 @@ def test_a_topic_that_another_writes_is_an_error(tmp_path):
 
 @pytest.mark.parametrize("wrong", [
     {"topic_from": "key"}, {"partitions": 0}, {"topic_from": "first-part", "topic": "t"},
-    {"partitions": 2, "partition": 1}, {"partitions": 2, "max_topics": 0}])
+    {"partitions": 2, "partition": 1}, {"partitions": 2, "max_topics": 0},
+    {"topic_from": "first-part", "fsync": "often"},
+    {"topic_from": "first-part", "deduplicate": True}])
 def test_options_that_cannot_be(tmp_path, wrong):
     with pytest.raises(OptionError):
         journal.open(tmp_path, "a", **wrong)

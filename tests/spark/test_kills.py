@@ -38,7 +38,7 @@ spark = session("local[2,100]", spark_ui_showConsoleProgress="false", spark_driv
                 "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dlog4j2.level=error")
 spark.sparkContext.setLogLevel("OFF")
 df = (spark.readStream.format("mqcore").option("path", source).option("subscribe", "default")
-      .option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", "5000")
+      .option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", "10000")
       .option("includeStamps", "true").load().selectExpr(
           "CAST(producer AS STRING) AS key", "'out' AS topic",
           "concat(CAST(sequence AS STRING), ':', CAST(value AS STRING)) AS value"))
@@ -160,7 +160,7 @@ def test_kill_9_of_everybody(ctx, tmp_path, rng):
     victims = (ORDER * KILLS)[:KILLS]
     rng.shuffle(victims)
     acknowledged = threading.Semaphore(0)
-    gang = [Producer(ctx, url, who, window, acknowledged, pace=0.002)
+    gang = [Producer(ctx, url, who, window, acknowledged, pace=0.005)
             for who, window in ((1, 1), (2, 50), (3, 100))]
     with Line({"recorder": RECORDER}, tmp_path / "j", [url]) as line, \
             Driver(tmp_path, str(tmp_path / "j"), str(target)) as driver:
