@@ -189,7 +189,8 @@ def rows(quick: bool, place: Path) -> list[Row]:
             part(by_server, fewer), "Parquet", part(by_parquet, fewer), rounds=3),
         row(f"Spark, stream, {MICRO_BATCHES} micro-batches", "rows/s", "stream",
             part(by_stream, times=1)),
-        *(row(f"Arrow batches for Spark, {name}", "MiB", "sizes", part(sizes, columns, times=0), rounds=1)
+        *(row(f"Arrow batches for Spark, {name}", "MiB", "sizes",
+              part(sizes, columns, times=0), rounds=1)
           for name, columns in COLUMNS.items()),
     ]  # fmt: skip
 
