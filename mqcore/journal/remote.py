@@ -141,6 +141,18 @@ class RemoteReader(Reader):
 
     # -- streams --
 
+    _left: _Stream | None = None
+
+    def _taken_up(self, offset: int, max_bytes: int) -> _Stream:
+        """The stream that a time-out has left, if it goes on from here. Were each call to ask anew,
+        one with less patience than the way there and back takes would never get anything."""
+        stream, self._left = self._left, None
+        if stream is not None:
+            if (stream.at, stream.window) == (offset, min(self._window, max_bytes)):
+                return stream
+            stream.stop()
+        return _Stream(self, offset, max_bytes)
+
     def batches(self, start: int | None = None, stop: int | None = None, *,
                 max_bytes: int = 8 << 20) -> Iterator[Records]:
         first, end = self._ends()
@@ -158,7 +170,7 @@ class RemoteReader(Reader):
         return self._streamed(offset, max_bytes, timeout)
 
     def _streamed(self, offset: int, max_bytes: int, timeout: float | None) -> Iterator[Records]:
-        stream = _Stream(self, offset, max_bytes)
+        stream = self._taken_up(offset, max_bytes)
         try:
             quiet = Deadline(timeout)
             while not self.closed:
@@ -167,14 +179,16 @@ class RemoteReader(Reader):
                     yield records
                     quiet = Deadline(timeout)
                 elif quiet.over:
+                    self._left = stream
                     raise _nothing(self, stream.at, timeout)
         finally:
-            stream.stop()
+            if stream is not self._left:
+                stream.stop()
 
     async def afollow(self, offset: int, *, max_bytes: int = 8 << 20,
                       timeout: float | None = None) -> AsyncIterator[Records]:
         """follow() for asyncio and trio; it waits in a worker thread."""
-        stream = _Stream(self, offset, max_bytes)
+        stream = self._taken_up(offset, max_bytes)
         try:
             quiet = Deadline(timeout)
             while not self.closed:
@@ -183,9 +197,11 @@ class RemoteReader(Reader):
                     yield records
                     quiet = Deadline(timeout)
                 elif quiet.over:
+                    self._left = stream
                     raise _nothing(self, stream.at, timeout)
         finally:
-            stream.stop()
+            if stream is not self._left:
+                stream.stop()
 
     # -- the end --
 
