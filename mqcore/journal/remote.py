@@ -202,6 +202,19 @@ class RemoteReader(Connection, Reader):
 
     # -- streams --
 
+    _left: _Stream | None = None
+
+    def _taken_up(self, offset: int, max_bytes: int, stop: int | None = None) -> _Stream:
+        """The stream that a time-out has left, if it goes on from here. Were each call to ask anew,
+        one with less patience than the way there and back takes would never get anything."""
+        stream, self._left = self._left, None
+        if stream is not None:
+            wanted = offset, min(self._window, max_bytes), stop
+            if (stream.at, stream.window, stream.until) == wanted:
+                return stream
+            stream.stop()
+        return _Stream(self, offset, max_bytes, stop)
+
     def batches(self, start: int | None = None, stop: int | None = None, *,
                 max_bytes: int = 8 << 20) -> Iterator[Records]:
         first, end = self._ends()
@@ -224,7 +237,7 @@ class RemoteReader(Connection, Reader):
 
     def _streamed(self, offset: int, max_bytes: int, timeout: float | None,
                   stop: int | None = None) -> Iterator[Records]:
-        stream = _Stream(self, offset, max_bytes, stop)
+        stream = self._taken_up(offset, max_bytes, stop)
         try:
             quiet = Deadline(timeout)
             while not self.closed:
@@ -233,14 +246,16 @@ class RemoteReader(Connection, Reader):
                     yield records
                     quiet = Deadline(timeout)
                 elif quiet.over:
+                    self._left = stream
                     raise _nothing(self, stream.at, timeout)
         finally:
-            stream.stop()
+            if stream is not self._left:
+                stream.stop()
 
     async def afollow(self, offset: int, *, max_bytes: int = 8 << 20,
                       timeout: float | None = None) -> AsyncIterator[Records]:
         """follow() for asyncio and trio; it waits in a worker thread."""
-        stream = _Stream(self, offset, max_bytes)
+        stream = self._taken_up(offset, max_bytes)
         try:
             quiet = Deadline(timeout)
             while not self.closed:
@@ -249,9 +264,11 @@ class RemoteReader(Connection, Reader):
                     yield records
                     quiet = Deadline(timeout)
                 elif quiet.over:
+                    self._left = stream
                     raise _nothing(self, stream.at, timeout)
         finally:
-            stream.stop()
+            if stream is not self._left:
+                stream.stop()
 
     def __del__(self) -> None:
         """The socket says itself that it was not closed."""
@@ -269,7 +286,7 @@ class _Stream:
                  stop: int | None = None) -> None:
         self.reader = reader
         self.at = offset
-        self.bound = {} if stop is None else {"stop": stop}
+        self.until = stop
         self.window = min(reader._window, max_bytes)
         self._begin()
 
@@ -286,8 +303,9 @@ class _Stream:
                 return None
             now = time.monotonic()
             if now - self.said >= AGAIN or 2 * self.unsaid >= self.window:
+                bound = {} if self.until is None else {"stop": self.until}
                 reader._put("want", 0, {"stream": self.number, "offset": self.at,
-                                        "window": self.window, **self.bound})
+                                        "window": self.window, **bound})
                 self.said, self.unsaid = now, 0
             got = reader._get(seconds)
             if got is None or got[0].get("stream") != self.number:

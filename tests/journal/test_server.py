@@ -53,6 +53,23 @@ def everything(reader, *args, **kw):
     return [row for records in reader.batches(*args, **kw) for row in rows(records)]
 
 
+def test_who_has_little_patience_gets_everything(ctx, where, serve):
+    """A time-out shorter than an answer takes: what is under way is not asked for anew."""
+    [url] = serve(where).urls
+    with journal.open(url, topic="a/b", partition=1, context=ctx) as reader:
+        wanted, found = everything(reader), []
+        end = time.monotonic() + LIMIT
+        while len(found) < len(wanted):
+            assert time.monotonic() < end
+            try:
+                for records in reader.follow(len(found), max_bytes=2000, timeout=0):
+                    found += rows(records)
+            except mq.RecvTimeout:
+                continue
+        assert found == wanted
+        assert rows(next(reader.follow(17, timeout=LIMIT)))[0] == wanted[17]
+
+
 @pytest.mark.parametrize("bind", ["tcp://127.0.0.1:0", "inproc://journal"])
 def test_the_same_as_from_the_folder(ctx, where, serve, bind):
     server = serve(where, bind)
