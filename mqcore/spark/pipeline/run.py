@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import json
 import platform
+import re
 import shutil
 import subprocess
 import threading
@@ -23,6 +24,7 @@ from typing import Any
 
 import pandas as pd
 import pyspark
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from mqcore.errors import Error, OptionError
@@ -173,8 +175,8 @@ def _spark(settings: Settings) -> Iterator[Any]:
             master = stack.enter_context(Cluster(settings.cluster)).url
         try:
             yield session(master, **QUIET)
-        except PySparkException as error:       # its text lives in Java, which ends here
-            raise SparkFailed(str(error).partition("\n\nJVM stacktrace")[0]) from None
+        except (PySparkException, Py4JError) as error:  # their texts are in Java, which ends here
+            raise SparkFailed(re.split(r"\n\s+at |\n+JVM stacktrace", str(error))[0]) from None
         finally:
             _end_spark()
 
