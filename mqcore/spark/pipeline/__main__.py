@@ -63,8 +63,6 @@ def pipeline(days: Days, speed: float, master: str, cluster: int, out: Path, thr
       python -m mqcore.spark.pipeline --days 30 --speed 3 --through servers
       python -m mqcore.spark.pipeline --cluster 2
     """
-    from pyspark.errors import PySparkException
-
     from mqcore.spark.pipeline.run import Settings, run
 
     live = sys.stderr.isatty()
@@ -73,7 +71,7 @@ def pipeline(days: Days, speed: float, master: str, cluster: int, out: Path, thr
                       note=lambda text: click.echo(text, err=True))
     except OptionError as error:
         raise click.UsageError(str(error)) from error
-    except (Error, OSError, PySparkException) as error:
+    except (Error, OSError) as error:
         raise click.ClickException(str(error)) from error
     show(outcome)
     if not outcome.ok:

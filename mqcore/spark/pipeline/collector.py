@@ -15,7 +15,7 @@ from typing import Any
 import mqcore as mq
 from mqcore import journal
 from mqcore.spark.pipeline.feed import FLIGHTS, WEATHER
-from mqcore.spark.pipeline.processes import begin, say
+from mqcore.spark.pipeline.processes import PATIENCE, begin, say
 
 PARTITIONS = 2
 FLUSH = 0.05        # seconds until readers see a message, at most, and until it is durable
@@ -23,11 +23,12 @@ FLUSH = 0.05        # seconds until readers see a message, at most, and until it
 
 class Collector:
     """Running from its making to stop(). bind, serve: addresses of the PULL and of the journal
-    server; port 0 takes a free one. topics: opened at once, so that readers find them. account:
-    what it has done, as numbers, when it has stopped."""
+    server; port 0 takes a free one. topics: opened at once, so that readers find them. peers:
+    wait until so many producers are connected. account: what it has done, as numbers, when it has
+    stopped."""
 
     def __init__(self, where: str | os.PathLike[str], bind: str, serve: str, *,
-                 topics: Sequence[str] = (FLIGHTS, WEATHER)) -> None:
+                 topics: Sequence[str] = (FLIGHTS, WEATHER), peers: int = 0) -> None:
         self.account: dict[str, Any] = {}
         with contextlib.ExitStack() as stack:
             self.writers = stack.enter_context(
@@ -38,6 +39,7 @@ class Collector:
             self.kept = self.ends()
             self.server = stack.enter_context(journal.serve(where, serve))
             self.front = stack.enter_context(mq.Pull(bind=bind))
+            self.front.wait_peers(peers, timeout=PATIENCE)
             self.device = stack.enter_context(mq.device(self.front, self.writers))
             self._stack = stack.pop_all()
 
@@ -72,7 +74,8 @@ class Collector:
 def main(arguments: Sequence[str]) -> None:
     setup, orders = begin(arguments)
     try:
-        with Collector(setup["where"], setup["bind"], setup["serve"]) as collector:
+        with Collector(setup["where"], setup["bind"], setup["serve"],
+                       peers=setup["peers"]) as collector:
             say(url=collector.url, server=collector.server.urls[0], kept=collector.kept,
                 recovered=[str(dropped) for dropped in collector.writers.recovered])
             while orders.next(0.2) is None:

@@ -65,9 +65,9 @@ class Fleet:
             raise
         return self
 
-    def _collector(self, number: int, bind: str, serve: str) -> Worker:
+    def _collector(self, number: int, bind: str, serve: str, peers: int = 0) -> Worker:
         return Worker("collector", number=number, where=str(self.folders[number]), bind=bind,
-                      serve=serve)
+                      serve=serve, peers=peers)
 
     def _opened(self, number: int) -> dict[str, Any]:
         said = self.collectors[number].hear()
@@ -76,10 +76,11 @@ class Fleet:
         return said
 
     def restart(self, number: int) -> dict[str, Any]:
-        """A collector that was killed, again at the same addresses; what it says of the journal
-        that it found."""
+        """A collector that was killed, again at the same addresses, with all producers; what it
+        says of the journal that it found."""
         self.collectors[number].kill()
-        self.collectors[number] = self._collector(number, self.urls[number], self.servers[number])
+        self.collectors[number] = self._collector(number, self.urls[number], self.servers[number],
+                                                  len(self.producers))
         return self._opened(number)
 
     def _start_producers(self) -> None:

@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import json
 import platform
+import re
 import shutil
 import subprocess
 import threading
@@ -23,8 +24,10 @@ from typing import Any
 
 import pandas as pd
 import pyspark
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 
-from mqcore.errors import OptionError
+from mqcore.errors import Error, OptionError
 from mqcore.spark.needs import need_java
 from mqcore.spark.pipeline import feed, report, truth
 from mqcore.spark.pipeline.cluster import Cluster
@@ -45,6 +48,10 @@ MARK = ".pipeline"      # an empty file: the folder is a run's
 FILES = ("run.json", report.PAGE, "hourly.txt", "hourly.json")
 BULKY = ("collector-0", "collector-1", "checkpoints")       # gone after a good run, but for keep
 FOLDERS = (*BULKY, "producers", "results")
+
+
+class SparkFailed(Error):
+    """What ended a query, or kept Spark from starting."""
 
 
 @dataclass
@@ -95,7 +102,7 @@ def run(settings: Settings, *, spark: Any = None,
 
     spark: a session to use, which stays; None: one of its own. note: told in a line now and then
     how far it is. Raises NotSupported for what is not installed, OptionError, WorkerFailed,
-    WaitTimeout, and what ended a query of Spark's.
+    WaitTimeout, and what ended a query: SparkFailed, or with a given session Spark's own error.
     """
     report.need_matplotlib()
     feed.located("flights.csv.zip")
@@ -168,6 +175,8 @@ def _spark(settings: Settings) -> Iterator[Any]:
             master = stack.enter_context(Cluster(settings.cluster)).url
         try:
             yield session(master, **QUIET)
+        except (PySparkException, Py4JError) as error:  # their texts are in Java, which ends here
+            raise SparkFailed(re.split(r"\n\s+at |\n+JVM stacktrace", str(error))[0]) from None
         finally:
             _end_spark()
 
