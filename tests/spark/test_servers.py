@@ -182,7 +182,7 @@ def test_exactly_once_while_servers_and_workers_are_killed(spark, task_workers, 
     with starter() as start:
         running = [serve(node, "tcp://127.0.0.1:0") for node in (0, 1)]
         df = stream(spark, endpoints=",".join(url for _, url in running),
-                    maxOffsetsPerTrigger="15000")
+                    maxOffsetsPerTrigger="17500")
         queries = [(df.selectExpr(*columns).writeStream.format(sink)
                     .option("checkpointLocation", str(tmp_path / f"c-{sink}"))
                     .option("path", str(tmp_path / sink)).trigger(availableNow=True).start())
