@@ -1,0 +1,161 @@
+"""ZmqFace: the hot calls with pyzmq's signatures, for mqcore.zmq.
+
+The four calls do the ordinary case here: an open socket, a whole message, bytes out and bytes in,
+with or without waiting. Everything else (frames, trackers, messages in pieces, groups, sockets that
+are not open yet) goes to the Python class that derives from this, by the same name with an
+underscore in front. What the core raises goes there, too (`_failed`, `_late`).
+"""
+
+from cpython.buffer cimport PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_CheckExact
+from libc.stdint cimport INT64_MAX
+
+from mqcore.base.message cimport Msg, MsgVec, msg_close, msg_size
+from mqcore.base.status cimport MQ_OK
+from mqcore.sock.core cimport SocketCore
+from mqcore.sock.message cimport foresee, joined, part_from, parts_list, skip_envelope
+
+from mqcore.errors import Error
+
+cdef enum:
+    DONTWAIT = 1
+
+
+cdef class ZmqFace:
+    """`_core`: the socket, once it is open. `_quick`: the ordinary case is possible. `_rest`: parts
+    of a message that was received in part, the next one last."""
+    cdef SocketCore core
+    cdef public bint _quick
+    cdef public list _rest
+    cdef object __weakref__
+
+    @property
+    def _core(self):
+        return self.core
+
+    @_core.setter
+    def _core(self, SocketCore core):
+        self.core = core
+
+    cdef int put(self, Msg* parts, size_t n, bint wait) except -1:
+        """Send. 1: it would have to wait; the parts stay the caller's unless 0."""
+        cdef int rc
+        if wait:
+            self.core.push(parts, n, ...)
+            return 0
+        rc = self.core.attempt(parts, n, 0)
+        return rc != MQ_OK
+
+    cdef int take(self, MsgVec* v, bint wait) except -1:
+        """Receive one message into v. 1: it would have to wait."""
+        self.core.check()
+        self.core.owe()
+        if wait:
+            self.core.pull(v, ...)
+        elif self.core.pull_now(v, 1, INT64_MAX) != MQ_OK:
+            return 1
+        self.core.owes = self.core.answers
+        return 0
+
+    def send(self, data, int flags=0, bint copy=True, bint track=False, routing_id=None,
+             group=None):
+        """Send one part, the whole message or with SNDMORE a piece of it. NOBLOCK: Again instead of
+        waiting. Returns a MessageTracker with track."""
+        cdef Msg m
+        cdef bint pinned = False
+        cdef bint again = False
+        if (not self._quick or flags & ~DONTWAIT or track or not PyBytes_CheckExact(data)
+                or group is not None or routing_id is not None):
+            return self._send(data, flags, copy, track, routing_id, group)
+        try:
+            self.core.check()
+            part_from(&m, self.core.plane.plane.pool, &self.core.arena, data, &pinned)
+            try:
+                again = self.put(&m, 1, not flags)
+            except BaseException:
+                msg_close(&m)
+                raise
+            if again:
+                msg_close(&m)
+            elif pinned and self.core.plane.on_pins is not None:
+                self.core.plane.on_pins()
+        except Error as error:
+            raise self._failed(error) from error
+        if again:
+            raise self._again()
+
+    def send_multipart(self, msg_parts, int flags=0, bint copy=True, bint track=False,
+                       routing_id=None, group=None):
+        """Send a message of several parts."""
+        cdef MsgVec* v
+        cdef bint again = False
+        if (not self._quick or flags & ~DONTWAIT or track or not copy
+                or type(msg_parts) is not list or group is not None or routing_id is not None):
+            return self._send_multipart(msg_parts, flags, copy, track, routing_id, group)
+        try:
+            self.core.check()
+            v = self.core._parts(msg_parts)
+        except TypeError:  # a part that is no buffer: which one is said there
+            return self._send_multipart(msg_parts, flags, copy, track, routing_id, group)
+        except Error as error:
+            raise self._failed(error) from error
+        try:
+            again = self.put(v.at, v.n, not flags)
+            if not again:
+                v.n = 0
+        except Error as error:
+            raise self._failed(error) from error
+        finally:
+            self.core.give_vec(v)
+        if again:
+            raise self._again()
+
+    def recv(self, int flags=0, bint copy=True, bint track=False):
+        """The next part: bytes, or a Frame without copy. NOBLOCK: Again instead of waiting."""
+        cdef MsgVec* v
+        cdef size_t first, size
+        cdef SocketCore core = self.core
+        if not self._quick or flags & ~DONTWAIT or not copy or self._rest is not None:
+            return self._recv(flags, copy, track)
+        v = core.take_vec()
+        try:
+            if not self.take(v, not flags):
+                first = skip_envelope(v, 0)
+                if v.n - first > 1:
+                    self._rest = parts_list(v, first + 1, v.n)[::-1]
+                else:
+                    size = msg_size(&v.at[first])
+                    if (size >= core.s.port.landing.least.load()
+                            or core.s.port.landing.size.load()):
+                        foresee(&core.s.port.landing, core.plane.plane.pool, size)
+                return joined(v, first, first + 1)
+        except Error as error:
+            return self._late(error, flags, False)
+        finally:
+            core.give_vec(v)
+        raise self._again()
+
+    def recv_multipart(self, int flags=0, bint copy=True, bint track=False):
+        """A whole message (what is left of one that was received in part): a list of its parts."""
+        cdef MsgVec* v
+        cdef SocketCore core = self.core
+        if not self._quick or flags & ~DONTWAIT or not copy or self._rest is not None:
+            return self._recv_multipart(flags, copy, track)
+        v = core.take_vec()
+        try:
+            if not self.take(v, not flags):
+                return parts_list(v, skip_envelope(v, 0), v.n)
+        except Error as error:
+            return self._late(error, flags, True)
+        finally:
+            core.give_vec(v)
+        raise self._again()
+
+
+cdef class BufferOf:
+    """Has the buffer of its `_data`: the base of mqcore.zmq.Frame, since a class in Python has
+    none."""
+    cdef public object _data
+
+    def __getbuffer__(self, Py_buffer* view, int flags):
+        PyObject_GetBuffer(self._data, view, flags)

@@ -1,0 +1,8 @@
+"""`zmq` for the child processes of a program that runs with mqcore.zmq (mqcore/zmq/run.py)."""
+
+import sys
+
+from mqcore.zmq.run import install
+
+install()
+sys.modules[__name__] = sys.modules["mqcore.zmq"]

@@ -1,0 +1,606 @@
+"""What pyzmq does besides carrying messages, of both modules: errors, options, states, frames."""
+
+import copy
+import pickle
+import select
+import threading
+
+import pytest
+
+import mqcore.zmq as ours
+
+SHORT = 20  # ms, for what shall not come
+
+
+def number(z, call, *args, **kw):
+    """The errno of what it raises."""
+    with pytest.raises(z.ZMQError) as caught:
+        call(*args, **kw)
+    return caught.value.errno
+
+
+def test_nothing_there(z, new):
+    """Who waits, who cannot, who sends to nobody."""
+    for kind in ("PAIR", "PUSH", "DEALER", "REQ"):
+        s = new(kind, sndtimeo=SHORT)
+        assert number(z, s.send, b"x", z.NOBLOCK) == number(z, s.send, b"x") == z.EAGAIN
+        assert number(z, s.send_multipart, [b"x", b"y"], z.NOBLOCK) == z.EAGAIN
+    for kind in ("PAIR", "PULL", "DEALER", "ROUTER", "REP", "SUB", "XSUB", "XPUB"):
+        s = new(kind, rcvtimeo=SHORT)
+        for call in (s.recv, s.recv_multipart, s.recv_string, s.recv_json):
+            with pytest.raises(z.Again):
+                call(z.NOBLOCK)
+        with pytest.raises(z.Again):
+            s.recv()
+        with pytest.raises(z.Again):
+            s.recv(copy=False)
+    for kind, call in (("PUSH", "recv"), ("PUB", "recv"), ("PUSH", "recv_multipart"),
+                       ("PULL", "send"), ("SUB", "send")):
+        args = [b"x"] * (call == "send")
+        assert number(z, getattr(new(kind), call), *args) == z.ENOTSUP
+    for kind in ("PUB", "XPUB"):
+        new(kind).send(b"x")
+
+
+def test_request_and_reply_states(z, new):
+    req, rep = new("REQ"), new("REP")
+    rep.bind("inproc://states")
+    req.connect("inproc://states")
+    assert number(z, req.recv) == number(z, rep.send, b"x") == z.EFSM
+    assert number(z, req.recv, z.NOBLOCK) == number(z, rep.send, b"x", z.NOBLOCK) == z.EFSM
+    req.send(b"q")
+    assert number(z, req.send, b"again") == z.EFSM
+    assert rep.recv() == b"q"
+    assert number(z, rep.recv) == z.EFSM
+    assert rep.events & z.POLLOUT
+    rep.send_multipart([b"a", b"b"])
+    assert req.recv(copy=False).bytes == b"a"
+    assert req.rcvmore and req.recv() == b"b" and not req.rcvmore
+    assert number(z, req.recv) == z.EFSM
+    req.send(b"next")
+    assert rep.recv(copy=False).bytes == b"next"
+    assert number(z, rep.recv, z.NOBLOCK) == z.EFSM
+    rep.send(b"done")
+    assert req.recv() == b"done"
+
+
+def test_a_request_whose_peer_left(z, new):
+    """It waits for ever, cannot ask again, and can if it is relaxed."""
+    for relaxed in (0, 1):
+        req, rep = new("REQ", rcvtimeo=SHORT, req_relaxed=relaxed, req_correlate=relaxed), new("REP")
+        rep.bind("tcp://127.0.0.1:*")
+        req.connect(rep.last_endpoint.decode())
+        req.send(b"q")
+        assert rep.recv() == b"q"
+        rep.close(0)
+        with pytest.raises(z.Again):
+            req.recv()
+        with pytest.raises(z.Again):
+            req.recv(z.NOBLOCK)
+        if relaxed:
+            req.sndtimeo = SHORT
+            assert req.poll(0, z.POLLOUT) in (0, z.POLLOUT)
+        else:
+            assert number(z, req.send, b"again") == z.EFSM
+            assert req.poll(SHORT, z.POLLIN | z.POLLOUT) == 0
+
+
+def test_relaxed(z, new):
+    req, router = new("REQ", req_relaxed=1, req_correlate=1), new("ROUTER")
+    router.bind("inproc://relaxed")
+    req.connect("inproc://relaxed")
+    req.send(b"1")
+    first = router.recv_multipart()
+    req.send(b"2")
+    second = router.recv_multipart()
+    assert (first[-1], second[-1]) == (b"1", b"2")
+    assert len(second) == 4 and first[1] != second[1]       # id, number, delimiter, body
+    second[-1] = b"answer"
+    router.send_multipart([second[0], first[1], b"", b"late"])
+    router.send_multipart(second)
+    assert req.recv() == b"answer"
+
+
+def test_router(z, new):
+    router = new("ROUTER")
+    router.bind("inproc://router")
+    router.send_multipart([b"nobody", b"lost"])
+    router.router_mandatory = 1
+    assert number(z, router.send_multipart, [b"nobody", b"x"]) == z.EHOSTUNREACH
+    for name in (b"one", b"two"):
+        dealer = new("DEALER", identity=name)
+        dealer.connect("inproc://router")
+        dealer.send_multipart([b"from", name])
+    found = sorted(router.recv_multipart() for _ in range(2))
+    assert found == [[b"one", b"from", b"one"], [b"two", b"from", b"two"]]
+    router.send(b"two", z.SNDMORE)
+    router.send(b"back")
+    assert dealer.recv() == b"back"
+    anonymous = new("DEALER")
+    anonymous.connect("inproc://router")
+    anonymous.send(b"x")
+    who, body = router.recv_multipart()
+    assert (len(who), who[:1], body) == (5, b"\0", b"x")
+
+
+def test_probe(z, new):
+    router, dealer = new("ROUTER"), new("DEALER", probe_router=1, identity=b"me")
+    router.bind("inproc://probe")
+    dealer.connect("inproc://probe")
+    assert router.recv_multipart() == [b"me", b""]
+
+
+def test_addresses(z, new, tmp_path):
+    s = new("DEALER")
+    for address, error in (
+            ("junk", z.EINVAL), ("", z.EINVAL), ("tcp://", z.EINVAL), ("tcp://x", z.EINVAL),
+            ("tcp://127.0.0.1", z.EINVAL), ("foo://x", z.EPROTONOSUPPORT), ("ipc://", z.EINVAL)):
+        assert number(z, s.bind, address) == number(z, s.connect, address) == error
+    assert number(z, s.connect, "tcp://*:5") == z.EINVAL
+    assert number(z, s.bind, "tcp://1.2.3.4:5555") == z.EADDRNOTAVAIL
+    assert number(z, s.bind, "tcp://no-such-host.invalid:5") == z.ENODEV if hasattr(z, "ENODEV") \
+        else 19
+    assert number(z, s.bind, f"ipc://{tmp_path}/none/at/all") == 2
+    assert s.last_endpoint == b""
+    for address in ("tcp://127.0.0.1:*", "tcp://*:*", f"ipc://{tmp_path}/a%20b", "inproc://a%b c"):
+        bound = s.bind(address)
+        end = s.last_endpoint.decode()
+        assert bound.addr == end and end.startswith(address[:6])
+        assert number(z, new("DEALER").bind, end) == z.EADDRINUSE
+        assert "addr=" in repr(pytest.raises(z.ZMQError, new("DEALER").bind, end).value)
+        s.unbind(end)
+        assert number(z, s.unbind, end) == 2
+    with s.bind("tcp://127.0.0.1:*") as same:
+        assert same is s
+        end = s.last_endpoint
+    new("DEALER").bind(end.decode())
+    s.connect("tcp://127.0.0.1:7")
+    s.disconnect("tcp://127.0.0.1:7")
+    for gone in (s.disconnect, s.unbind):
+        assert number(z, gone, "tcp://127.0.0.1:7") == 2
+        assert number(z, gone, "junk") == z.EINVAL
+    port = s.bind_to_random_port("tcp://127.0.0.1")
+    assert s.last_endpoint.decode() == f"tcp://127.0.0.1:{port}"
+    assert 20000 <= new("PUB").bind_to_random_port("tcp://127.0.0.1", 20000, 30000) < 30000
+    with pytest.raises(z.ZMQBindError):
+        s.bind_to_random_port("tcp://127.0.0.1", port, port + 1, 3)
+
+
+def test_connecting_before_binding(z, new):
+    late, early = new("PULL"), new("PUSH")
+    early.connect("inproc://later")
+    early.send(b"waited")
+    late.bind("inproc://later")
+    assert late.recv() == b"waited"
+
+
+OPTIONS = {  # name: default, another value
+    "sndhwm": (1000, 5), "rcvhwm": (1000, 0), "linger": (-1, 7), "rcvtimeo": (-1, 12),
+    "sndtimeo": (-1, 0), "reconnect_ivl": (100, 20), "reconnect_ivl_max": (0, 500),
+    "backlog": (100, 3), "maxmsgsize": (-1, 1000), "immediate": (0, 1), "heartbeat_ivl": (0, 500),
+    "heartbeat_ttl": (0, 700), "handshake_ivl": (30000, 100), "connect_timeout": (0, 200),
+    "sndbuf": (-1, 4096), "rcvbuf": (-1, 4096), "tos": (0, 8), "tcp_keepalive": (-1, 1),
+    "conflate": (0, 1), "identity": (b"", b"me"), "affinity": (0, 1), "rate": (100, 7),
+    "ipv6": (0, 1), "tcp_keepalive_idle": (-1, 60), "multicast_hops": (1, 2)}
+WRONG = {"sndhwm": -1, "linger": -2, "rcvtimeo": -2, "immediate": 2, "maxmsgsize": -2, "identity": b"",
+         "reconnect_ivl": -2, "tcp_keepalive": 5}
+
+
+def test_options(z, new):
+    context = new.context()
+    for opened in (False, True):
+        with context.socket(z.DEALER) as s:
+            if opened:
+                s.poll(0)
+            for name, (default, other) in OPTIONS.items():
+                if opened and name in ("conflate", "identity"):
+                    continue
+                option = getattr(z, name.upper())
+                assert getattr(s, name) == s.getsockopt(option) == default, name
+                setattr(s, name, other)
+                assert getattr(s, name.upper()) == s.get(option) == other, name
+            for name, value in WRONG.items():
+                assert number(z, s.setsockopt, getattr(z, name.upper()), value) == z.EINVAL, name
+    s = new("DEALER")
+    assert (s.type, s.getsockopt(z.TYPE), s.events) == (z.DEALER, 5, 0)
+    for option in (z.FD, z.EVENTS, z.RCVMORE, z.TYPE, z.LAST_ENDPOINT, 9999, z.SUBSCRIBE,
+                   z.ROUTER_MANDATORY, z.XPUB_VERBOSE, z.REQ_RELAXED):
+        assert number(z, s.setsockopt, option, b"x" if option in (z.SUBSCRIBE, z.LAST_ENDPOINT)
+                      else 1) == z.EINVAL
+    assert number(z, s.getsockopt, 9999) == number(z, s.getsockopt, z.SUBSCRIBE) == z.EINVAL
+    for option, value in ((z.IDENTITY, "x"), (z.IDENTITY, 3), (z.LINGER, b"x"), (z.LINGER, "x")):
+        with pytest.raises(TypeError):
+            s.setsockopt(option, value)
+    for name in ("foo", "SUBSCRIBE", "router_mandatory"):
+        with pytest.raises(AttributeError):
+            getattr(s, name)
+    with pytest.raises(AttributeError):
+        s.foo = 1
+    s.set_hwm(3)
+    assert (s.hwm, s.get_hwm(), s.sndhwm, s.rcvhwm) == (3, 3, 3, 3)
+    s.hwm = 4
+    s.set_string(z.IDENTITY, "é")
+    assert s.get_string(z.ROUTING_ID) == "é"
+
+
+def test_options_of_contexts(z, new):
+    context = z.Context(io_threads=2)
+    try:
+        assert (context.io_threads, context.IO_THREADS, context.get(z.IO_THREADS)) == (2, 2, 2)
+        assert (context.max_sockets, context.get(z.SOCKET_LIMIT)) == (1023, 65535)
+        assert number(z, context.get, 99) == number(z, context.set, 99, 1) == z.EINVAL
+        with pytest.raises(AttributeError):
+            _ = context.linger
+        with pytest.raises(AttributeError):
+            context.foo = 1
+        context.linger = 0
+        context.setsockopt(z.RCVTIMEO, 5)
+        context.subscribe = b"only for SUB"
+        assert (context.linger, context.getsockopt(z.RCVTIMEO)) == (0, 5)
+        for kind in (z.PUB, z.SUB):
+            with context.socket(kind) as s:
+                assert (s.linger, s.rcvtimeo) == (0, 5)
+        context.max_sockets = 1
+        with context.socket(z.PUB):
+            assert number(z, context.socket, z.PUB) == 24
+        assert number(z, context.socket, 77) == z.EINVAL
+    finally:
+        context.term()
+    assert context.closed
+    context.term()
+    assert number(z, context.socket, z.PUB) == z.ENOTSUP
+    with z.Context() as context, context.socket(z.PUB) as s:
+        pass
+    assert context.closed and s.closed
+
+
+def test_instance(z):
+    context = z.Context.instance()
+    try:
+        assert z.Context.instance() is context
+        shadow = z.Context.shadow(context.underlying)
+        with shadow.socket(z.PUSH) as push, context.socket(z.PULL) as pull:
+            pull.bind("inproc://shadow")
+            push.connect("inproc://shadow")
+            z.Socket.shadow(push.underlying).send(b"x")
+            copy.copy(push).send(b"y")
+            assert (pull.recv(), z.Socket.shadow(pull).recv()) == (b"x", b"y")
+    finally:
+        context.term()
+    again = z.Context.instance()
+    assert again is not context and not again.closed
+    again.term()
+
+
+def test_term_wakes_who_waits(z):
+    context = z.Context()
+    found = []
+
+    def wait(kind, act):
+        with context.socket(kind) as s:
+            s.bind(f"inproc://{act}")
+            ready.wait()
+            try:
+                {"recv": s.recv, "poll": s.poll, "send": lambda: s.send(b"x")}[act]()
+            except z.ContextTerminated as error:
+                found.append((act, error.errno == z.ETERM, number(z, s.getsockopt, z.LINGER)
+                              in (z.ETERM, z.ENOTSOCK)))
+
+    ready = threading.Barrier(4)
+    threads = [threading.Thread(target=wait, args=case) for case in
+               ((z.PULL, "recv"), (z.PULL, "poll"), (z.PUSH, "send"))]
+    for thread in threads:
+        thread.start()
+    ready.wait()
+    context.term()
+    for thread in threads:
+        thread.join()
+    assert sorted(found) == [("poll", True, True), ("recv", True, True), ("send", True, True)]
+
+
+def test_closing_delivers_behind(z):
+    """close() returns at once, term() waits."""
+    with z.Context() as there, there.socket(z.PULL) as pull:
+        pull.rcvtimeo = 5000
+        port = pull.bind_to_random_port("tcp://127.0.0.1")
+        context = z.Context()
+        push = context.socket(z.PUSH)
+        push.connect(f"tcp://127.0.0.1:{port}")
+        for i in range(100):
+            push.send(b"%d" % i)
+        push.close()
+        assert push.closed
+        context.term()
+        assert [int(pull.recv()) for _ in range(100)] == list(range(100))
+
+
+def test_closed(z, new):
+    s = new("DEALER")
+    s.close()
+    s.close()
+    for call in (lambda: s.send(b"x"), s.recv, lambda: s.linger, s.fileno, lambda: s.events,
+                 lambda: s.bind("inproc://x"), lambda: s.connect("inproc://x"),
+                 lambda: s.send_multipart([b"x"]), s.recv_multipart):
+        assert number(z, call) == z.ENOTSOCK
+    assert number(z, s.poll, 0) == z.ENOTSUP
+    assert s.closed and s.type == z.DEALER and "closed" in repr(s)
+
+
+def test_frames(z, new):
+    a, b = new("PAIR"), new("PAIR")
+    a.bind("inproc://frames")
+    b.connect("inproc://frames")
+    big = bytes(range(256)) * 400
+    frame = z.Frame(big)
+    assert (frame.bytes, len(frame), bytes(frame), frame.more) == (big, len(big), big, False)
+    assert memoryview(frame) == frame.buffer == big
+    a.send_multipart([b"1", frame, bytearray(b"3"), memoryview(b"4")])
+    got = b.recv_multipart(copy=False)
+    assert [f.bytes for f in got] == [b"1", big, b"3", b"4"]
+    assert [f.more for f in got] == [True, True, True, False]
+    assert memoryview(got[1]) == big and got[1].get(z.MORE) == 1
+    with pytest.raises(z.ZMQError):
+        got[0]["No-Such-Property"]
+    a.send(got[0])
+    a.send(frame, z.SNDMORE)
+    assert b.recv() == b"1"
+    assert b.poll(SHORT) == 0       # the second is not whole
+    a.send(b"end")
+    assert (b.recv(), b.rcvmore, b.events & z.POLLIN) == (big, 1, z.POLLIN)
+    assert b.recv_multipart() == [b"end"]
+    for wrong in ("text", 3, None):
+        with pytest.raises(TypeError):
+            a.send(wrong)
+        with pytest.raises(TypeError, match=r"Frame 1 .* does not support the buffer"):
+            a.send_multipart([b"ok", wrong])
+    with pytest.raises(TypeError):
+        z.Frame("text")
+    with pytest.raises(TypeError):
+        a.send_string(b"bytes")
+    assert b.poll(0) == 0
+
+
+def test_trackers(z, new):
+    a, b = new("PAIR"), new("PAIR")
+    a.bind("inproc://trackers")
+    b.connect("inproc://trackers")
+    data = bytearray(b"x" * 100_000)
+    tracker = a.send(data, copy=False, track=True)
+    assert b.recv() == data
+    tracker.wait(5)
+    assert tracker.done
+    assert a.send(b"small", copy=False, track=True).done
+    assert a.send(b"x", track=True) is None
+    assert (b.recv(), b.recv()) == (b"small", b"x")
+    event = threading.Event()
+    waits = z.MessageTracker(tracker, event)
+    assert not waits.done
+    with pytest.raises(z.NotDone):
+        waits.wait(SHORT / 1000)
+    event.set()
+    waits.wait(5)
+    assert waits.done
+    with pytest.raises(TypeError):
+        z.MessageTracker(3)
+    with pytest.raises(ValueError, match="tracked"):
+        z.MessageTracker(z.Frame(b"x"))
+
+
+def test_forms(z, new):
+    a, b = new("PAIR"), new("PAIR")
+    a.bind("inproc://forms")
+    b.connect("inproc://forms")
+    a.send_string("ü", encoding="latin-1")
+    assert b.recv_string(encoding="latin-1") == "ü"
+    a.send_json({"a": [1, None]}, sort_keys=True)
+    assert b.recv_json() == {"a": [1, None]}
+    a.send_pyobj({1: (2, 3)})
+    assert b.recv_pyobj() == {1: (2, 3)}
+    a.send_serialized([3, 4], lambda some: [b"%d" % one for one in some])
+    assert b.recv_serialized(lambda parts: [int(part) for part in parts]) == [3, 4]
+    for data, size, expected in ((b"0123456789", 0, b"0123"), (b"ab", 0, b"ab\0\0"),
+                                 (b"abcdef", 3, b"abc\0")):
+        buffer = bytearray(4)
+        a.send(data)
+        assert (b.recv_into(buffer, nbytes=size), buffer) == (len(data), expected)
+    with pytest.raises(ValueError, match="too big"):
+        b.recv_into(bytearray(3), nbytes=5)
+    with pytest.raises(z.Again):
+        b.recv_into(bytearray(3), flags=z.NOBLOCK)
+
+
+def test_polling(z, new):
+    a, b, c = new("PAIR"), new("PAIR"), new("PULL")
+    a.bind("inproc://poll")
+    b.connect("inproc://poll")
+    c.bind("inproc://pull")
+    assert (a.poll(0), a.poll(0, z.POLLOUT), c.poll(SHORT)) == (0, z.POLLOUT, 0)
+    poller = z.Poller()
+    for s in (a, b, c):
+        poller.register(s, z.POLLIN)
+    assert b in poller and poller.poll(SHORT) == []
+    a.send(b"x")
+    assert poller.poll(5000) == [(b, z.POLLIN)]
+    poller.modify(b, z.POLLIN | z.POLLOUT)
+    assert dict(poller.poll(0)) == {b: z.POLLIN | z.POLLOUT}
+    poller.register(b, 0)
+    assert b not in poller and [s for s, _ in poller.sockets] == [a, c]
+    with pytest.raises(KeyError):
+        poller.unregister(b)
+    assert z.select([a, b], [a, c], [], 5) == ([b], [a], [])
+    threading.Timer(SHORT / 1000, lambda: new("PUSH").connect("inproc://pull")).start()
+    read, write = __import__("os").pipe()
+    try:
+        with open(read, "rb", 0), open(write, "wb", 0) as pipe:
+            poller.register(read, z.POLLIN)
+            poller.register(pipe, z.POLLOUT)
+            assert poller.poll(0) == [(pipe, z.POLLOUT)]
+            poller.unregister(pipe)
+            pipe.write(b"x")
+            assert poller.poll(5000) == [(read, z.POLLIN)]
+    finally:
+        poller.unregister(read)
+    poller.register("nothing")
+    with pytest.raises(TypeError):
+        poller.poll(0)
+
+
+def test_descriptor(z, new):
+    """Readable after a change; EVENTS calms it, and says what is."""
+    a, b = new("PAIR"), new("PAIR")
+    a.bind("tcp://127.0.0.1:*")
+    b.connect(a.last_endpoint.decode())
+    fd = b.fileno()
+    assert fd == b.fd == b.get(z.FD)
+
+    def wait_for(events):
+        while b.events & events != events:
+            assert select.select([fd], [], [], 5)[0]
+
+    wait_for(z.POLLOUT)
+    for i in range(3):
+        a.send(b"%d" % i)
+    wait_for(z.POLLIN)
+    found = []
+    while len(found) < 3:
+        try:
+            found.append(b.recv(z.NOBLOCK))
+        except z.Again:
+            if not b.events & z.POLLIN:
+                assert select.select([fd], [], [], 5)[0]
+    assert found == [b"0", b"1", b"2"]
+    assert not b.events & z.POLLIN
+
+
+def test_subscriptions(z, new):
+    pub, sub = new("XPUB"), new("SUB")
+    pub.bind("inproc://topics")
+    sub.connect("inproc://topics")
+    sub.subscribe("a")
+    sub.setsockopt(z.SUBSCRIBE, b"a")
+    sub.subscribe = b"b"
+    assert sorted([pub.recv(), pub.recv()]) == [b"\1a", b"\1b"]
+    assert pub.poll(SHORT) == 0
+    sub.unsubscribe("a")
+    sub.unsubscribe(b"nothing")
+    assert pub.poll(SHORT) == 0
+    for data in (b"a1", b"c", b"b1"):
+        pub.send(data)
+    assert (sub.recv(), sub.recv()) == (b"a1", b"b1")
+    sub.unsubscribe(b"a")
+    assert pub.recv() == b"\0a"
+
+
+def test_xpub_options(z, new):
+    pub = new("XPUB", xpub_verbose=1, xpub_welcome_msg=b"hello")
+    pub.bind("inproc://xpub")
+    subs = [new("SUB") for _ in range(2)]
+    for sub in subs:
+        sub.subscribe(b"hello")
+        sub.connect("inproc://xpub")
+        assert sub.recv() == b"hello"
+        assert pub.recv() == b"\1hello"
+    manual = new("XPUB", xpub_manual=1)
+    manual.bind("inproc://manual")
+    sub = new("SUB")
+    sub.subscribe(b"asked")
+    sub.connect("inproc://manual")
+    assert manual.recv() == b"\1asked"
+    manual.setsockopt(z.SUBSCRIBE, b"given")
+    manual.send(b"asked no")
+    manual.send(b"given yes")
+    assert sub.recv() == b"given yes"
+
+
+def test_conflate(z, new):
+    push, pull = new("PUSH"), new("PULL", conflate=1)
+    pull.bind("inproc://conflate")
+    push.connect("inproc://conflate")
+    for i in range(10):
+        push.send(b"%d" % i)
+    assert pull.recv() == b"9"
+
+
+def test_monitor(z, new, part):
+    monitor = part("utils.monitor")
+    a, b = new("PAIR"), new("PAIR", reconnect_ivl=20)
+    seen = {}
+    sockets = {"a": a.get_monitor_socket(), "b": b.get_monitor_socket()}
+    assert a.get_monitor_socket() is sockets["a"]
+
+    def until(who, last):
+        names = seen.setdefault(who, [])
+        while last not in names[-1:]:
+            assert sockets[who].poll(5000), seen
+            message = monitor.recv_monitor_message(sockets[who])
+            names.append(message["event"].name)
+            if message["event"] != z.EVENT_MONITOR_STOPPED:
+                assert message["endpoint"].startswith(b"tcp://127.0.0.1:")
+        return names
+
+    port = a.bind_to_random_port("tcp://127.0.0.1")
+    b.connect(f"tcp://127.0.0.1:{port}")
+    assert until("a", "HANDSHAKE_SUCCEEDED") == ["LISTENING", "ACCEPTED", "HANDSHAKE_SUCCEEDED"]
+    assert until("b", "HANDSHAKE_SUCCEEDED") == ["CONNECT_DELAYED", "CONNECTED",
+                                                 "HANDSHAKE_SUCCEEDED"]
+    a.close(0)
+    assert "DISCONNECTED" in until("b", "CONNECT_RETRIED")
+    assert until("a", "MONITOR_STOPPED")
+    b.disable_monitor()
+    until("b", "MONITOR_STOPPED")
+    for s in sockets.values():
+        s.close(0)
+    assert number(z, new("PAIR").monitor, "tcp://127.0.0.1:*") == z.EPROTONOSUPPORT
+
+
+def test_errors(z):
+    assert str(z.Again()) == "Resource temporarily unavailable"
+    assert z.Again().errno == z.EAGAIN and z.ContextTerminated().errno == z.ETERM
+    assert (str(z.ZMQError(z.EFSM)), z.ZMQError(5, "hi").strerror) == (z.strerror(z.EFSM), "hi")
+    assert isinstance(z.InterruptedSystemCall(), InterruptedError)
+    assert "4.9" in str(z.ZMQVersionError("4.9"))
+
+
+def test_ours_what_is_absent(make):
+    """ENOTSUP, and what to do instead."""
+    s = make(ours, "DEALER")
+    for option, value, said in ((ours.CURVE_SERVER, 1, "tls"), (ours.PLAIN_USERNAME, b"me", "tls"),
+                                (ours.ZAP_DOMAIN, b"x", "tls"), (ours.SOCKS_PROXY, b"x", "proxy")):
+        with pytest.raises(ours.ZMQError, match=said) as caught:
+            s.setsockopt(option, value)
+        assert caught.value.errno == ours.ENOTSUP
+        assert pickle.loads(pickle.dumps(caught.value)).errno == ours.ENOTSUP
+    for kind in ("STREAM", "CLIENT", "SERVER", "SCATTER", "GATHER", "DGRAM", "PEER", "CHANNEL"):
+        assert number(ours, make, ours, kind) == ours.ENOTSUP
+    for name in ("curve_keypair", "auth", "green"):
+        with pytest.raises(AttributeError, match="not here yet"):
+            getattr(ours, name)
+
+
+def test_ours_radio_and_dish(make):
+    radio, dish = make(ours, "RADIO"), make(ours, "DISH")
+    dish.bind("inproc://radio")
+    dish.join("news")
+    radio.connect("inproc://radio")
+    radio._open().wait_subscribers("news", timeout=5)
+    radio.send(b"lost", group="other")
+    radio.send(b"found", group="news")
+    frame = ours.Frame(b"framed")
+    frame.group = "news"
+    radio.send(frame)
+    assert dish.recv() == b"found"
+    got = dish.recv(copy=False)
+    assert (got.bytes, got.group) == (b"framed", "news")
+    dish.leave("news")
+    assert number(ours, dish.leave, "news") == ours.EINVAL
+
+
+def test_ours_can_be_asked_what_it_does(make):
+    """mqcore's socket is there."""
+    a, b = make(ours, "PUSH"), make(ours, "PULL")
+    b.bind("tcp://127.0.0.1:*")
+    a.connect(b.last_endpoint.decode())
+    a.send(b"x")
+    frame = b.recv(copy=False)
+    assert (frame["Socket-Type"], frame["Peer-Address"]) == ("PUSH", "127.0.0.1")
+    assert b._core.stats().received == 1
