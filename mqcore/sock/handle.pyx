@@ -412,10 +412,11 @@ cdef class SocketHandle:
         self.check()
         readable = self.held.n > 0 or (
             self.s.flags & PAT_RECV != 0 and sock_query(self.s, Q_CAN_RECV, NULL, 0) > 0)
-        writable = self.s.flags & PAT_SEND != 0 and (
-            sock_query(self.s, Q_CAN_SEND, NULL, 0) > 0
-            or (self.s.connects.load() > 0 and not self.s.immediate and self.s.n_pipes == 0
-                and self.s.n_waiting.load() < (1 if self.s.strict else self.s.port.send.msgs)))
+        can = sock_query(self.s, Q_CAN_SEND, NULL, 0) if self.s.flags & PAT_SEND else -1
+        writable = can > 0 or (
+            can == 0 and self.s.connects.load() > 0 and not self.s.immediate
+            and self.s.n_pipes == 0
+            and self.s.n_waiting.load() < (1 if self.s.strict else self.s.port.send.msgs))
         return readable, writable
 
     def _attached(self):

@@ -3,7 +3,7 @@
 The four calls do the ordinary case here: an open socket, a whole message, bytes out and bytes in,
 with or without waiting. Everything else (frames, trackers, messages in pieces, groups, sockets that
 are not open yet) goes to the Python class that derives from this, by the same name with an
-underscore in front. What the core raises goes there, too (`_failed`, `_late`).
+underscore in front. What the core raises is translated there, too (`_failed`).
 """
 
 from cpython.buffer cimport PyObject_GetBuffer
@@ -130,7 +130,7 @@ cdef class ZmqFace:
                         foresee(&core.s.port.landing, core.plane.plane.pool, size)
                 return joined(v, first, first + 1)
         except Error as error:
-            return self._late(error, flags, False)
+            raise self._failed(error) from error
         finally:
             core.give_vec(v)
         raise self._again()
@@ -146,7 +146,7 @@ cdef class ZmqFace:
             if not self.take(v, not flags):
                 return parts_list(v, skip_envelope(v, 0), v.n)
         except Error as error:
-            return self._late(error, flags, True)
+            raise self._failed(error) from error
         finally:
             core.give_vec(v)
         raise self._again()

@@ -52,3 +52,6 @@ class Attributes:
 def _is_own(kind: type, key: str) -> bool:
     return any(key in cls.__dict__ or key in cls.__dict__.get("__annotations__", ())
                for cls in kind.__mro__)
+
+
+AttributeSetter = Attributes  # pyzmq's name

@@ -113,6 +113,11 @@ class Context(Attributes):
 
     __deepcopy__ = __copy__
 
+    def __del__(self) -> None:
+        home = self.__dict__.get("_home")
+        if home is not None and not self._shadow and not home.terminating and home.used:
+            warnings.warn(f"Unclosed context {self}", ResourceWarning, stacklevel=2, source=self)
+
     def __repr__(self) -> str:
         cls = type(self)
         module = "zmq" if cls.__module__.startswith("mqcore.zmq") else cls.__module__

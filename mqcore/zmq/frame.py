@@ -58,7 +58,7 @@ class MessageTracker:
             peer.wait(-1 if limit is None else max(0.0, limit - time.monotonic()))
 
 
-FINISHED = MessageTracker()
+FINISHED = _FINISHED_TRACKER = MessageTracker()
 #: what get() knows of a received part's peer, by ZMTP's names
 PEER_FACTS = {"Socket-Type": lambda peer: peer.pattern.upper(),
               "Identity": lambda peer: peer.routing_id.decode("utf-8", "surrogateescape"),

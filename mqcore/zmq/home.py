@@ -48,6 +48,11 @@ class Home:
                                            max_sockets=2 * self.max_sockets)
             return self._context
 
+    @property
+    def used(self) -> bool:
+        """It has threads to end."""
+        return self._context is not None and not self._context._hub.forked
+
     def enter(self, shared: Shared) -> None:
         with self._changed:
             if self.terminating:
@@ -121,7 +126,7 @@ def _owing(core: Any) -> bool:
 
 def _at_exit() -> None:
     for home in tuple(HOMES):
-        if home._context is not None and not home._context._hub.forked:
+        if home.used:
             home.at_exit()
 
 

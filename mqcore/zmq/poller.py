@@ -29,7 +29,7 @@ def mask_of(ready: mq.Ready) -> int:
 
 
 def entries(sockets: Iterable[tuple[Any, int]]) -> list[tuple[Any, int, Any]]:
-    """(what was given, the mask, what mqcore polls) of each."""
+    """(what is told, the mask, what mqcore polls) of each. Of a file its number is told."""
     found = []
     for one, mask in sockets:
         if isinstance(one, Socket):
@@ -39,7 +39,7 @@ def entries(sockets: Iterable[tuple[Any, int]]) -> list[tuple[Any, int, Any]]:
         elif isinstance(one, int):
             found.append((one, mask, one))
         elif hasattr(one, "fileno"):
-            found.append((one, mask, int(one.fileno())))
+            found.append((int(one.fileno()), mask, int(one.fileno())))
         else:
             raise TypeError("Socket must be a 0MQ socket, an integer fd or have a fileno() "
                             f"method: {one!r}")
@@ -58,14 +58,8 @@ def ready_sockets(asked: list[tuple[Any, int, Any]]) -> list[tuple[Any, int]]:
 
 
 def to_wait_for(asked: list[tuple[Any, int, Any]]) -> list[Any]:
-    """For mqcore's poll(): without what is never to come."""
-    out = []
-    for one, mask, polled in asked:
-        if isinstance(one, Socket) and one._shared.orphan:
-            mask &= ~POLLOUT
-        if mask:
-            out.append((polled, ready_of(mask)))
-    return out
+    """For mqcore's poll()."""
+    return [(polled, ready_of(mask)) for _, mask, polled in asked if mask]
 
 
 def zmq_poll(sockets: Iterable[tuple[Any, int]], timeout: int = -1) -> list[tuple[Any, int]]:
@@ -162,7 +156,14 @@ def select(rlist: list[Any], wlist: list[Any], xlist: list[Any], timeout: float 
         for one in ones:
             wanted[one] = wanted.get(one, 0) | bit
     ms = -1 if timeout is None or timeout < 0 else int(timeout * 1000)
-    found = zmq_poll(list(wanted.items()), ms)
-    return ([one for one, events in found if events & POLLIN],
-            [one for one, events in found if events & POLLOUT],
-            [one for one, events in found if events & POLLERR])
+    found = dict(zmq_poll(list(wanted.items()), ms))
+
+    def ready(ones: list[Any], bit: int) -> list[Any]:
+        return [one for one in ones if found.get(_told(one), 0) & bit]
+
+    return ready(rlist, POLLIN), ready(wlist, POLLOUT), ready(xlist, POLLERR)
+
+
+def _told(one: Any) -> Any:
+    """What zmq_poll() calls it."""
+    return one if isinstance(one, (Socket, int)) else int(one.fileno())

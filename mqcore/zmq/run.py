@@ -1,7 +1,8 @@
 """Programs that say `import zmq`, run as they are.
 
 install() puts a finder before all others: `zmq` and its modules are then mqcore.zmq and its. Child
-processes find the package in `alias/` through PYTHONPATH, which calls install() as well.
+processes find the package in `alias/`, which calls install() as well: through PYTHONPATH, or, where
+multiprocessing hands it down, sys.path.
 """
 
 from __future__ import annotations
@@ -55,6 +56,8 @@ def install(children: bool = True) -> None:
         paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
         if SHIM not in paths:
             os.environ["PYTHONPATH"] = os.pathsep.join([SHIM, *paths])
+        if SHIM not in sys.path:
+            sys.path.insert(0, SHIM)
 
 
 def _shim() -> str:

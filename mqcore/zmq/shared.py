@@ -52,7 +52,6 @@ class Shared:
         self.closed = False
         self.values: dict[int, Any] = {}  # libzmq's options, as they were set
         self.wanted: Counter[bytes] = Counter()
-        self.orphan = False  # REQ: the peer that owed the answer has left; nothing will come
         self.last = b""
         self.edge: Edge | None = None
         self._places: list[Place] = []
@@ -88,6 +87,8 @@ class Shared:
                     raise translated(error) from error
                 if self.pattern in ("sub", "dish"):
                     core._set("chooses", False)
+                elif self.pattern == "req":
+                    core._set_pattern_option("patient", True)
                 for topic in self.wanted:
                     core.subscribe(topic)
                 self.core = core
@@ -129,7 +130,14 @@ class Shared:
                 self._options[name] = value
                 return
             if name in FIXED:
-                raise make(Errno.EINVAL, f"{name} can be set before the socket is used, not after")
+                if self._places or self.edge is not None:
+                    raise make(Errno.EINVAL, f"{name} is what peers are told first: set it before "
+                                             "bind() and connect()")
+                self._options[name] = value
+                core, self.core = self.core, None
+                core.close(0)
+                self.open()
+                return
             try:
                 setattr(self.core, name, value)
             except mq.Error as error:

@@ -145,6 +145,8 @@ class Socket(Transfer, Attributes, Talk):
         """Set an option by its number."""
         self._shared.refuse()
         options.write(self._shared, option, optval)
+        if self._core is not self._shared.core:
+            self._set_quick()
 
     def get(self, option: int) -> Any:
         """An option's value by its number."""
@@ -274,7 +276,7 @@ class Socket(Transfer, Attributes, Talk):
         except mq.Error as error:
             raise self._failed(error) from error
         return ((POLLIN if readable or self._rest is not None else 0)
-                | (POLLOUT if writable and not shared.orphan else 0))
+                | (POLLOUT if writable else 0))
 
     def poll(self, timeout: int | None = None, flags: int = POLLIN) -> int:
         """Which of POLLIN and POLLOUT hold, waiting up to `timeout` milliseconds for one; 0: none

@@ -3,7 +3,6 @@ yet. The calls that carry whole messages as bytes are ZmqFace's, in Cython."""
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
 import mqcore as mq
@@ -45,7 +44,7 @@ class Transfer(ZmqFace):
         if shared.core is not None:
             self._core = shared.core
         self._quick = (shared.core is not None and not self._begun and shared.edge is None
-                       and not shared.orphan and shared.pattern not in ("radio", "dish"))
+                       and shared.pattern not in ("radio", "dish"))
 
     def _failed(self, error: mq.Error) -> ZMQError:
         return self._shared.failed(error)
@@ -115,12 +114,6 @@ class Transfer(ZmqFace):
         core = self._open()
         if not core.plugin.sends:
             raise ZMQError(Errno.ENOTSUP)
-        if self._shared.orphan:
-            if not self._shared.values.get(SocketOption.REQ_RELAXED):
-                raise make(Errno.EFSM, "the peer that owes the answer has left; close this socket, "
-                                       "or set REQ_RELAXED")
-            self._shared.orphan = False
-            self._set_quick()
         return core
 
     def _deliver(self, parts: list[Any], flags: int, group: str | None = None) -> None:
@@ -182,8 +175,6 @@ class Transfer(ZmqFace):
             raise ZMQError(Errno.ENOTSUP)
         rcvtimeo = shared.values.get(SocketOption.RCVTIMEO, -1)
         limit = 0.0 if flags & DONTWAIT else options.seconds(rcvtimeo)
-        if shared.orphan:
-            self._bereft(limit)
         self._origin = None
         edge = shared.edge
         try:
@@ -196,10 +187,6 @@ class Transfer(ZmqFace):
                 parts = self._taken(core, 0, copy)
             except mq.RecvTimeout:
                 raise Again from None
-        except mq.PeerGone:
-            shared.orphan = True
-            self._quick = False
-            self._bereft(limit)
         except mq.Error as error:
             raise self._failed(error) from error
         if edge is not None:
@@ -214,29 +201,6 @@ class Transfer(ZmqFace):
         self._origin = message = core.recv_msg(timeout=limit)
         parts = list(message.parts)
         return [message.routing_id, *parts] if core.pattern == "router" else parts
-
-    def _late(self, error: mq.Error, flags: int, whole: bool) -> Any:
-        """What ZmqFace's recv() and recv_multipart() failed with."""
-        if not isinstance(error, mq.PeerGone):
-            raise self._failed(error) from error
-        self._shared.orphan = True
-        self._quick = False
-        return (self._recv_multipart if whole else self._recv)(flags, True, False)
-
-    def _bereft(self, limit: float | None) -> None:
-        """A REQ whose peer has left waits as libzmq's does: for ever, or until its time is up."""
-        core = self._core
-        end = None if limit is None else time.monotonic() + limit
-        while True:
-            seen = core._change()
-            try:
-                core._usable()
-                left = None if end is None else max(0.0, end - time.monotonic())
-                if left == 0:
-                    raise Again
-                core._wait(seen, left)
-            except mq.Error as error:
-                raise self._failed(error) from error
 
     def recv_into(self, buffer: Any, /, *, nbytes: int = 0, flags: int = 0) -> int:
         """Receive one part into a buffer, at most `nbytes` of it (0: all that fits). How long the

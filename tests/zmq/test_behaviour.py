@@ -1,6 +1,7 @@
 """What pyzmq does besides carrying messages, of both modules: errors, options, states, frames."""
 
 import copy
+import os
 import pickle
 import select
 import threading
@@ -67,7 +68,8 @@ def test_request_and_reply_states(z, new):
 def test_a_request_whose_peer_left(z, new):
     """It waits for ever, cannot ask again, and can if it is relaxed."""
     for relaxed in (0, 1):
-        req, rep = new("REQ", rcvtimeo=SHORT, req_relaxed=relaxed, req_correlate=relaxed), new("REP")
+        req = new("REQ", rcvtimeo=SHORT, req_relaxed=relaxed, req_correlate=relaxed)
+        rep = new("REP")
         rep.bind("tcp://127.0.0.1:*")
         req.connect(rep.last_endpoint.decode())
         req.send(b"q")
@@ -146,14 +148,15 @@ def test_addresses(z, new, tmp_path):
         bound = s.bind(address)
         end = s.last_endpoint.decode()
         assert bound.addr == end and end.startswith(address[:6])
-        assert number(z, new("DEALER").bind, end) == z.EADDRINUSE
-        assert "addr=" in repr(pytest.raises(z.ZMQError, new("DEALER").bind, end).value)
+        if not end.startswith("ipc"):  # libzmq takes the path from whoever listens there
+            assert number(z, new("DEALER").bind, end) == z.EADDRINUSE
+            assert "addr=" in repr(pytest.raises(z.ZMQError, new("DEALER").bind, end).value)
         s.unbind(end)
         assert number(z, s.unbind, end) == 2
     with s.bind("tcp://127.0.0.1:*") as same:
         assert same is s
         end = s.last_endpoint
-    new("DEALER").bind(end.decode())
+    assert number(z, s.unbind, end) == 2
     s.connect("tcp://127.0.0.1:7")
     s.disconnect("tcp://127.0.0.1:7")
     for gone in (s.disconnect, s.unbind):
@@ -182,8 +185,8 @@ OPTIONS = {  # name: default, another value
     "sndbuf": (-1, 4096), "rcvbuf": (-1, 4096), "tos": (0, 8), "tcp_keepalive": (-1, 1),
     "conflate": (0, 1), "identity": (b"", b"me"), "affinity": (0, 1), "rate": (100, 7),
     "ipv6": (0, 1), "tcp_keepalive_idle": (-1, 60), "multicast_hops": (1, 2)}
-WRONG = {"sndhwm": -1, "linger": -2, "rcvtimeo": -2, "immediate": 2, "maxmsgsize": -2, "identity": b"",
-         "reconnect_ivl": -2, "tcp_keepalive": 5}
+WRONG = {"sndhwm": -1, "linger": -2, "rcvtimeo": -2, "immediate": 2, "identity": b"",
+         "reconnect_ivl": -2, "tcp_keepalive": 5, "tos": -1, "backlog": -1}
 
 
 def test_options(z, new):
@@ -240,15 +243,16 @@ def test_options_of_contexts(z, new):
         for kind in (z.PUB, z.SUB):
             with context.socket(kind) as s:
                 assert (s.linger, s.rcvtimeo) == (0, 5)
-        context.max_sockets = 1
-        with context.socket(z.PUB):
-            assert number(z, context.socket, z.PUB) == 24
         assert number(z, context.socket, 77) == z.EINVAL
     finally:
         context.term()
     assert context.closed
     context.term()
     assert number(z, context.socket, z.PUB) == z.ENOTSUP
+    with z.Context() as context:
+        context.max_sockets = 1
+        with context.socket(z.PUB):
+            assert number(z, context.socket, z.PUB) == 24
     with z.Context() as context, context.socket(z.PUB) as s:
         pass
     assert context.closed and s.closed
@@ -428,13 +432,12 @@ def test_polling(z, new):
     with pytest.raises(KeyError):
         poller.unregister(b)
     assert z.select([a, b], [a, c], [], 5) == ([b], [a], [])
-    threading.Timer(SHORT / 1000, lambda: new("PUSH").connect("inproc://pull")).start()
-    read, write = __import__("os").pipe()
+    read, write = os.pipe()
     try:
         with open(read, "rb", 0), open(write, "wb", 0) as pipe:
             poller.register(read, z.POLLIN)
             poller.register(pipe, z.POLLOUT)
-            assert poller.poll(0) == [(pipe, z.POLLOUT)]
+            assert poller.poll(0) == [(write, z.POLLOUT)]
             poller.unregister(pipe)
             pipe.write(b"x")
             assert poller.poll(5000) == [(read, z.POLLIN)]
@@ -493,32 +496,26 @@ def test_subscriptions(z, new):
 
 def test_xpub_options(z, new):
     pub = new("XPUB", xpub_verbose=1, xpub_welcome_msg=b"hello")
-    pub.bind("inproc://xpub")
+    pub.bind("tcp://127.0.0.1:*")
+    if z is ours:       # libzmq 4.3.5 sends no welcome that anybody gets
+        first = new("XSUB")
+        first.connect(pub.last_endpoint.decode())
+        assert first.recv() == b"hello"
     subs = [new("SUB") for _ in range(2)]
     for sub in subs:
         sub.subscribe(b"hello")
-        sub.connect("inproc://xpub")
-        assert sub.recv() == b"hello"
+        sub.connect(pub.last_endpoint.decode())
         assert pub.recv() == b"\1hello"
     manual = new("XPUB", xpub_manual=1)
     manual.bind("inproc://manual")
-    sub = new("SUB")
-    sub.subscribe(b"asked")
+    sub = new("XSUB")
     sub.connect("inproc://manual")
+    sub.send(b"\1asked")
     assert manual.recv() == b"\1asked"
     manual.setsockopt(z.SUBSCRIBE, b"given")
     manual.send(b"asked no")
     manual.send(b"given yes")
     assert sub.recv() == b"given yes"
-
-
-def test_conflate(z, new):
-    push, pull = new("PUSH"), new("PULL", conflate=1)
-    pull.bind("inproc://conflate")
-    push.connect("inproc://conflate")
-    for i in range(10):
-        push.send(b"%d" % i)
-    assert pull.recv() == b"9"
 
 
 def test_monitor(z, new, part):
@@ -593,6 +590,15 @@ def test_ours_radio_and_dish(make):
     assert (got.bytes, got.group) == (b"framed", "news")
     dish.leave("news")
     assert number(ours, dish.leave, "news") == ours.EINVAL
+
+
+def test_ours_conflate(make):
+    push, pull = make(ours, "PUSH"), make(ours, "PULL", conflate=1)
+    pull.bind("inproc://conflate")
+    push.connect("inproc://conflate")
+    for i in range(10):
+        push.send(b"%d" % i)
+    assert pull.recv() == b"9"
 
 
 def test_ours_can_be_asked_what_it_does(make):

@@ -102,7 +102,7 @@ def test_signatures():
 def test_exceptions():
     for name in real.error.__all__:
         theirs, mine = getattr(real, name), getattr(ours, name)
-        assert {base.__name__ for base in theirs.__mro__} <= {base.__name__ for base in mine.__mro__}
+        assert {cls.__name__ for cls in theirs.__mro__} <= {cls.__name__ for cls in mine.__mro__}
     for number in range(1, 134):
         assert real.strerror(number) == ours.strerror(number)
     for number in real.constants.Errno:

@@ -94,7 +94,7 @@ class Device:
         return self._in, self._out
 
     def _setup_sockets(self) -> tuple[Any, ...]:
-        context = type(self).context_factory()
+        context = self.context_factory()
         self._context = context
         return tuple(self._keep(end.make(context)) for end in self._ends())
 
