@@ -7,13 +7,18 @@ underscore in front. What the core raises is translated there, too (`_failed`).
 """
 
 from cpython.buffer cimport PyObject_GetBuffer
-from cpython.bytes cimport PyBytes_CheckExact
-from libc.stdint cimport INT64_MAX
+from cpython.bytes cimport (
+    PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE,
+)
+from libc.stdint cimport INT64_MAX, uint8_t, uint32_t
 
-from mqcore.base.message cimport Msg, MsgVec, msg_close, msg_size
-from mqcore.base.status cimport MQ_OK
-from mqcore.sock.core cimport SocketCore
+from mqcore.base.message cimport (
+    MSG_INLINE_MAX, Msg, MsgVec, msg_close, msg_data, msg_init_inline, msg_size,
+)
+from mqcore.base.status cimport MQ_AGAIN, MQ_FULL, MQ_OK
+from mqcore.sock.core cimport SocketCore, offer, unhindered
 from mqcore.sock.message cimport foresee, joined, part_from, parts_list, skip_envelope
+from mqcore.sock.sock cimport sock_recv
 
 from mqcore.errors import Error
 
@@ -37,6 +42,34 @@ cdef class ZmqFace:
     def _core(self, SocketCore core):
         self.core = core
 
+    cdef int put_late(self, Msg* m, int rc, uint32_t seen, bint wait) except -1:
+        """What an offer that ended with `rc` leaves to do. The message is gone afterwards."""
+        try:
+            if not wait and (rc == MQ_AGAIN or rc == MQ_FULL):
+                raise self._again()
+            self.core.push_late(m, 1, rc, seen, ...)
+        except BaseException as error:
+            msg_close(m)
+            if isinstance(error, Error):
+                raise self._failed(error) from error
+            raise
+        return 0
+
+    cdef int take_late(self, MsgVec* v, int rc, uint32_t seen, bint wait) except -1:
+        """What a receive that ended with `rc` leaves to do."""
+        if not wait and rc == MQ_AGAIN:
+            raise self._again()
+        try:
+            self.core.pull_late(v, rc, seen, ...)
+        except Error as error:
+            raise self._failed(error) from error
+        return 0
+
+    cdef inline bint plain(self) noexcept:
+        """A receive is but a look at the pipes."""
+        cdef SocketCore core = self.core
+        return unhindered(core) and not (core.answers or core.held.n or core._level is not None)
+
     cdef int put(self, Msg* parts, size_t n, bint wait) except -1:
         """Send. 1: it would have to wait; the parts stay the caller's unless 0."""
         cdef int rc
@@ -48,12 +81,15 @@ cdef class ZmqFace:
 
     cdef int take(self, MsgVec* v, bint wait) except -1:
         """Receive one message into v. 1: it would have to wait."""
-        self.core.check()
-        self.core.owe()
-        if wait:
-            self.core.pull(v, ...)
-        elif self.core.pull_now(v, 1, INT64_MAX) != MQ_OK:
-            return 1
+        try:
+            self.core.check()
+            self.core.owe()
+            if wait:
+                self.core.pull(v, ...)
+            elif self.core.pull_now(v, 1, INT64_MAX) != MQ_OK:
+                return 1
+        except Error as error:
+            raise self._failed(error) from error
         self.core.owes = self.core.answers
         return 0
 
@@ -64,6 +100,17 @@ cdef class ZmqFace:
         cdef Msg m
         cdef bint pinned = False
         cdef bint again = False
+        cdef uint32_t seen
+        cdef int rc
+        if (self._quick and not flags & ~DONTWAIT and not track and PyBytes_CheckExact(data)
+                and PyBytes_GET_SIZE(data) <= MSG_INLINE_MAX and unhindered(self.core)
+                and group is None and routing_id is None):
+            msg_init_inline(&m, <const uint8_t*> PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
+            seen = self.core.s.change.load()
+            rc = offer(self.core, &m, 1, 0)
+            if rc != MQ_OK:
+                self.put_late(&m, rc, seen, not flags)
+            return
         if (not self._quick or flags & ~DONTWAIT or track or not PyBytes_CheckExact(data)
                 or group is not None or routing_id is not None):
             return self._send(data, flags, copy, track, routing_id, group)
@@ -113,27 +160,39 @@ cdef class ZmqFace:
     def recv(self, int flags=0, bint copy=True, bint track=False):
         """The next part: bytes, or a Frame without copy. NOBLOCK: Again instead of waiting."""
         cdef MsgVec* v
-        cdef size_t first, size
         cdef SocketCore core = self.core
         if not self._quick or flags & ~DONTWAIT or not copy or self._rest is not None:
             return self._recv(flags, copy, track)
         v = core.take_vec()
         try:
-            if not self.take(v, not flags):
-                first = skip_envelope(v, 0)
-                if v.n - first > 1:
-                    self._rest = parts_list(v, first + 1, v.n)[::-1]
-                else:
-                    size = msg_size(&v.at[first])
-                    if (size >= core.s.port.landing.least.load()
-                            or core.s.port.landing.size.load()):
-                        foresee(&core.s.port.landing, core.plane.plane.pool, size)
-                return joined(v, first, first + 1)
-        except Error as error:
-            raise self._failed(error) from error
+            if self.plain():
+                self.look(v, not flags)
+            elif self.take(v, not flags):
+                raise self._again()
+            return self.first_of(v)
         finally:
             core.give_vec(v)
-        raise self._again()
+
+    cdef inline int look(self, MsgVec* v, bint wait) except -1:
+        """take() where plain() holds."""
+        cdef uint32_t seen = self.core.s.change.load()
+        cdef int rc = sock_recv(self.core.s, v)
+        if rc != MQ_OK:
+            self.take_late(v, rc, seen, wait)
+        return 0
+
+    cdef bytes first_of(self, MsgVec* v):
+        """The first part; the others are what comes next."""
+        cdef SocketCore core = self.core
+        cdef size_t first = skip_envelope(v, 0)
+        cdef size_t size = msg_size(&v.at[first])
+        if v.n - first > 1:
+            self._rest = parts_list(v, first + 1, v.n)[::-1]
+        elif size >= core.s.port.landing.least.load() or core.s.port.landing.size.load():
+            foresee(&core.s.port.landing, core.plane.plane.pool, size)
+        else:
+            return PyBytes_FromStringAndSize(<char*> msg_data(&v.at[first]), size)
+        return joined(v, first, first + 1)
 
     def recv_multipart(self, int flags=0, bint copy=True, bint track=False):
         """A whole message (what is left of one that was received in part): a list of its parts."""
@@ -143,13 +202,13 @@ cdef class ZmqFace:
             return self._recv_multipart(flags, copy, track)
         v = core.take_vec()
         try:
-            if not self.take(v, not flags):
-                return parts_list(v, skip_envelope(v, 0), v.n)
-        except Error as error:
-            raise self._failed(error) from error
+            if self.plain():
+                self.look(v, not flags)
+            elif self.take(v, not flags):
+                raise self._again()
+            return parts_list(v, skip_envelope(v, 0), v.n)
         finally:
             core.give_vec(v)
-        raise self._again()
 
 
 cdef class BufferOf:

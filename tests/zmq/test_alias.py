@@ -16,7 +16,7 @@ EXPECTED = {
                 "True Resource temporarily unavailable\nb'12345678' ThreadDevice\n",
     "ventilator": "328350\nTrue 0\nTrue 0\n",
     "pirate": "server replied 1\nserver replied 2\nno response from server\nserver replied 3\n"
-              "server replied 4\nserver replied 5\n",
+              "server replied 4\nserver replied 5\nserver replied 6\n",
 }
 REAL = pytest.param("real", marks=pytest.mark.skipif(find_spec("zmq") is None, reason="no pyzmq"))
 

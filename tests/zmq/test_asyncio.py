@@ -6,6 +6,8 @@ import importlib
 
 import pytest
 
+import mqcore.zmq as ours
+
 SHORT = 20  # ms
 
 
@@ -94,16 +96,18 @@ def test_limits(run):
             with pytest.raises(z.Again):
                 await pull.recv(z.NOBLOCK)
             push.sndtimeo = -1
-            waits = push.send(b"sent when somebody comes")
-            await asyncio.sleep(0)
-            assert not waits.done()
+            if z is ours:       # pyzmq's future wakes up with the socket's next call only
+                waits = push.send(b"sent when somebody comes")
+                await asyncio.sleep(0)
+                assert not waits.done()
             push.connect(f"tcp://127.0.0.1:{port}")
-            await waits
+            await (waits if z is ours else push.send(b"sent when somebody comes"))
             pull.rcvtimeo = 5000
             assert await pull.recv() == b"sent when somebody comes"
-            with pytest.raises(z.ZMQError) as caught:
-                await push.recv()
-            assert caught.value.errno == z.ENOTSUP
+            if z is ours:       # pyzmq's waits for ever
+                with pytest.raises(z.ZMQError) as caught:
+                    await push.recv()
+                assert caught.value.errno == z.ENOTSUP
 
     run(program)
 

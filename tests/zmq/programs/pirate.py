@@ -18,11 +18,13 @@ def serve(port, crashes, ready):
                 raise
     ports.append(server.getsockopt(zmq.LAST_ENDPOINT).decode().rsplit(":", 1)[1])
     ready.set()
-    for _ in range(3):
+    while True:
         request = server.recv()
         if request == b"3" and crashes:
             break                        # it crashes in the middle of this one
         server.send(request)
+        if request == b"6":
+            break
     server.close(linger=1000)
 
 
@@ -34,7 +36,7 @@ url = f"tcp://127.0.0.1:{ports[0]}"
 client = context.socket(zmq.REQ)
 client.connect(url)
 second = threading.Thread(target=serve, args=(ports[0], False, ready))
-for sequence in itertools.islice(itertools.count(1), 5):
+for sequence in itertools.islice(itertools.count(1), 6):
     request = str(sequence).encode()
     client.send(request)
     while True:
@@ -42,13 +44,14 @@ for sequence in itertools.islice(itertools.count(1), 5):
             reply = client.recv()
             print("server replied", int(reply))
             break
-        print("no response from server")
+        if not second.ident:
+            print("no response from server")
         client.setsockopt(zmq.LINGER, 0)
         client.close()
         if not second.ident:
             first.join()
-            second.start()
             ready.clear()
+            second.start()
             ready.wait()
         client = context.socket(zmq.REQ)
         client.connect(url)
