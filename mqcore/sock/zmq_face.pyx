@@ -18,7 +18,7 @@ from mqcore.base.message cimport (
 from mqcore.base.status cimport MQ_AGAIN, MQ_FULL, MQ_OK
 from mqcore.sock.core cimport SocketCore, offer, unhindered
 from mqcore.sock.message cimport foresee, joined, part_from, parts_list, skip_envelope
-from mqcore.sock.sock cimport sock_recv
+from mqcore.sock.sock cimport sock_recv, sock_send
 
 from mqcore.errors import Error
 
@@ -43,16 +43,26 @@ cdef class ZmqFace:
         self.core = core
 
     cdef int put_late(self, Msg* m, int rc, uint32_t seen, bint wait) except -1:
-        """What an offer that ended with `rc` leaves to do. The message is gone afterwards."""
+        """What an offer of one part that ended with `rc` leaves to do. The part is gone then."""
+        cdef MsgVec v
+        v.at = m
+        v.n = 1
         try:
-            if not wait and (rc == MQ_AGAIN or rc == MQ_FULL):
-                raise self._again()
-            self.core.push_late(m, 1, rc, seen, ...)
-        except BaseException as error:
-            msg_close(m)
-            if isinstance(error, Error):
-                raise self._failed(error) from error
-            raise
+            self.put_late_parts(&v, rc, seen, wait)
+        finally:
+            if v.n:
+                msg_close(m)
+        return 0
+
+    cdef int put_late_parts(self, MsgVec* v, int rc, uint32_t seen, bint wait) except -1:
+        """The same of several; what is not sent stays in v."""
+        if not wait and (rc == MQ_AGAIN or rc == MQ_FULL):
+            raise self._again()
+        try:
+            self.core.push_late(v.at, v.n, rc, seen, ...)
+        except Error as error:
+            raise self._failed(error) from error
+        v.n = 0
         return 0
 
     cdef int take_late(self, MsgVec* v, int rc, uint32_t seen, bint wait) except -1:
@@ -69,15 +79,6 @@ cdef class ZmqFace:
         """A receive is but a look at the pipes."""
         cdef SocketCore core = self.core
         return unhindered(core) and not (core.answers or core.held.n or core._level is not None)
-
-    cdef int put(self, Msg* parts, size_t n, bint wait) except -1:
-        """Send. 1: it would have to wait; the parts stay the caller's unless 0."""
-        cdef int rc
-        if wait:
-            self.core.push(parts, n, ...)
-            return 0
-        rc = self.core.attempt(parts, n, 0)
-        return rc != MQ_OK
 
     cdef int take(self, MsgVec* v, bint wait) except -1:
         """Receive one message into v. 1: it would have to wait."""
@@ -99,63 +100,53 @@ cdef class ZmqFace:
         waiting. Returns a MessageTracker with track."""
         cdef Msg m
         cdef bint pinned = False
-        cdef bint again = False
         cdef uint32_t seen
         cdef int rc
-        if (self._quick and not flags & ~DONTWAIT and not track and PyBytes_CheckExact(data)
-                and PyBytes_GET_SIZE(data) <= MSG_INLINE_MAX and unhindered(self.core)
-                and group is None and routing_id is None):
-            msg_init_inline(&m, <const uint8_t*> PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
-            seen = self.core.s.change.load()
-            rc = offer(self.core, &m, 1, 0)
-            if rc != MQ_OK:
-                self.put_late(&m, rc, seen, not flags)
-            return
+        cdef SocketCore core = self.core
         if (not self._quick or flags & ~DONTWAIT or track or not PyBytes_CheckExact(data)
-                or group is not None or routing_id is not None):
+                or group is not None or routing_id is not None or not unhindered(core)):
             return self._send(data, flags, copy, track, routing_id, group)
-        try:
-            self.core.check()
-            part_from(&m, self.core.plane.plane.pool, &self.core.arena, data, &pinned)
-            try:
-                again = self.put(&m, 1, not flags)
-            except BaseException:
-                msg_close(&m)
-                raise
-            if again:
-                msg_close(&m)
-            elif pinned and self.core.plane.on_pins is not None:
-                self.core.plane.on_pins()
-        except Error as error:
-            raise self._failed(error) from error
-        if again:
-            raise self._again()
+        if PyBytes_GET_SIZE(data) <= MSG_INLINE_MAX:
+            msg_init_inline(&m, <const uint8_t*> PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
+            seen = core.s.change.load()
+            rc = sock_send(core.s, &m, 1)     # what offer() would look at has been looked at
+            if rc == MQ_OK:
+                core.owes = False
+                return
+        else:
+            part_from(&m, core.plane.plane.pool, &core.arena, data, &pinned)
+            seen = core.s.change.load()
+            rc = offer(core, &m, 1, 0)
+        if rc != MQ_OK:
+            self.put_late(&m, rc, seen, not flags)
+        if pinned and core.plane.on_pins is not None:
+            core.plane.on_pins()
 
     def send_multipart(self, msg_parts, int flags=0, bint copy=True, bint track=False,
                        routing_id=None, group=None):
         """Send a message of several parts."""
         cdef MsgVec* v
-        cdef bint again = False
+        cdef uint32_t seen
+        cdef int rc
+        cdef SocketCore core = self.core
         if (not self._quick or flags & ~DONTWAIT or track or not copy
-                or type(msg_parts) is not list or group is not None or routing_id is not None):
+                or type(msg_parts) is not list or group is not None or routing_id is not None
+                or not unhindered(core)):
             return self._send_multipart(msg_parts, flags, copy, track, routing_id, group)
         try:
-            self.core.check()
-            v = self.core._parts(msg_parts)
-        except TypeError:  # a part that is no buffer: which one is said there
+            v = core._parts(msg_parts)
+        except TypeError:  # a part that is no buffer, or no part: what is wrong is said there
             return self._send_multipart(msg_parts, flags, copy, track, routing_id, group)
-        except Error as error:
-            raise self._failed(error) from error
+        seen = core.s.change.load()
+        rc = offer(core, v.at, v.n, 0)
+        if rc == MQ_OK:
+            v.n = 0
+            core.give_vec(v)
+            return
         try:
-            again = self.put(v.at, v.n, not flags)
-            if not again:
-                v.n = 0
-        except Error as error:
-            raise self._failed(error) from error
+            self.put_late_parts(v, rc, seen, not flags)
         finally:
-            self.core.give_vec(v)
-        if again:
-            raise self._again()
+            core.give_vec(v)
 
     def recv(self, int flags=0, bint copy=True, bint track=False):
         """The next part: bytes, or a Frame without copy. NOBLOCK: Again instead of waiting."""
