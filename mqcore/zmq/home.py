@@ -68,9 +68,11 @@ class Home:
             self._changed.notify_all()
 
     def deliver(self, core: Any, linger: float | None) -> None:
-        """Close mqcore's socket; if something is left to deliver, on a thread of its own."""
+        """Close mqcore's socket, which may be garbage that is being collected; if something is left
+        to deliver, on a thread of its own."""
+        core._links.hold(core)
         if linger == 0 or core._links.hub.forked or not _owing(core):
-            core.close(0)
+            self._close(core, 0)
             return
         thread = threading.Thread(target=self._deliver, args=(core, linger), name="mqcore-zmq",
                                   daemon=True)
@@ -81,11 +83,18 @@ class Home:
         except RuntimeError:  # the interpreter ends: there are no new threads
             with self._changed:
                 del self.delivering[thread]
-            core.close(AT_EXIT if linger is None else min(linger, AT_EXIT))
+            self._close(core, AT_EXIT if linger is None else min(linger, AT_EXIT))
+
+    @staticmethod
+    def _close(core: Any, linger: float | None) -> None:
+        try:
+            core.close(linger)
+        finally:
+            core._links.hold(None)
 
     def _deliver(self, core: Any, linger: float | None) -> None:
         try:
-            core.close(linger)
+            self._close(core, linger)
         finally:
             with self._changed:
                 self.delivering.pop(threading.current_thread(), None)
