@@ -18,6 +18,7 @@ from mqcore.zmq.error import Again, ContextTerminated, ZMQError
 from mqcore.zmq.poller import Poller
 
 LOOK = 50  # ms between looks whether a device in the data plane has ended
+IN_HAND = 1.0  # seconds for what a device in the data plane holds when it is ended
 TURN = 5  # ms between looks at a proxy's control socket
 POLLIN, DONTWAIT = PollEvent.POLLIN, Flag.DONTWAIT
 #: types whose messages mqcore's device moves, front and back in any order
@@ -70,7 +71,7 @@ class Native:
         core = self.device._core
         core.stop()
         self.device._thread.join()
-        core.finish(0)
+        core.finish(IN_HAND)
         core.release()
 
 

@@ -1,5 +1,7 @@
 """Addresses and options, of both modules: what is taken, what is refused, with which number."""
 
+import errno
+
 import pytest
 
 
@@ -18,9 +20,8 @@ def test_addresses(z, new, tmp_path):
         assert number(z, s.bind, address) == number(z, s.connect, address) == error
     assert number(z, s.connect, "tcp://*:5") == z.EINVAL
     assert number(z, s.bind, "tcp://1.2.3.4:5555") == z.EADDRNOTAVAIL
-    assert number(z, s.bind, "tcp://no-such-host.invalid:5") == z.ENODEV if hasattr(z, "ENODEV") \
-        else 19
-    assert number(z, s.bind, f"ipc://{tmp_path}/none/at/all") == 2
+    assert number(z, s.bind, "tcp://no-such-host.invalid:5") == errno.ENODEV
+    assert number(z, s.bind, f"ipc://{tmp_path}/none/at/all") == errno.ENOENT
     assert s.last_endpoint == b""
     for address in ("tcp://127.0.0.1:*", "tcp://*:*", f"ipc://{tmp_path}/a%20b", "inproc://a%b c"):
         bound = s.bind(address)
@@ -30,15 +31,15 @@ def test_addresses(z, new, tmp_path):
             assert number(z, new("DEALER").bind, end) == z.EADDRINUSE
             assert "addr=" in repr(pytest.raises(z.ZMQError, new("DEALER").bind, end).value)
         s.unbind(end)
-        assert number(z, s.unbind, end) == 2
+        assert number(z, s.unbind, end) == errno.ENOENT
     with s.bind("tcp://127.0.0.1:*") as same:
         assert same is s
         end = s.last_endpoint
-    assert number(z, s.unbind, end) == 2
+    assert number(z, s.unbind, end) == errno.ENOENT
     s.connect("tcp://127.0.0.1:7")
     s.disconnect("tcp://127.0.0.1:7")
     for gone in (s.disconnect, s.unbind):
-        assert number(z, gone, "tcp://127.0.0.1:7") == 2
+        assert number(z, gone, "tcp://127.0.0.1:7") == errno.ENOENT
         assert number(z, gone, "junk") == z.EINVAL
     port = s.bind_to_random_port("tcp://127.0.0.1")
     assert s.last_endpoint.decode() == f"tcp://127.0.0.1:{port}"
@@ -122,7 +123,7 @@ def test_options_of_contexts(z, new):
     with z.Context() as context:
         context.max_sockets = 1
         with context.socket(z.PUB):
-            assert number(z, context.socket, z.PUB) == 24
+            assert number(z, context.socket, z.PUB) == errno.EMFILE
     with z.Context() as context, context.socket(z.PUB) as s:
         pass
     assert context.closed and s.closed

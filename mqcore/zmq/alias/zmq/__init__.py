@@ -4,5 +4,6 @@ import sys
 
 from mqcore.zmq.run import install
 
-install()
-sys.modules[__name__] = sys.modules["mqcore.zmq"]
+if __name__ == "zmq":  # not by its place in the package
+    install()
+    sys.modules[__name__] = sys.modules["mqcore.zmq"]
