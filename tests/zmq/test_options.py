@@ -3,13 +3,7 @@
 import errno
 
 import pytest
-
-
-def number(z, call, *args, **kw):
-    """The errno of what it raises."""
-    with pytest.raises(z.ZMQError) as caught:
-        call(*args, **kw)
-    return caught.value.errno
+from zmqerrno import number
 
 
 def test_addresses(z, new, tmp_path):
