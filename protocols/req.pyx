@@ -25,6 +25,9 @@ there is nobody it waits for the next peer, and nothing is reported. Whoever ans
 answered; the others are late. So a provider may run a request twice. Not set: after 60 s to SP
 peers, never to ZMTP's.
 
+`patient` (for mqcore.zmq): a peer that leaves changes nothing for the application. As with libzmq,
+recv goes on waiting for what will never come, and a strict socket cannot ask anew.
+
     state      send           recv                         abandon    time, or the peer leaves
     IDLE       -> ASKED       MQ_STATE                     -          -
     ASKED      gives up,      MQ_AGAIN; the answer         -> IDLE    resent: -> ASKED, WAITS
@@ -103,7 +106,7 @@ cdef struct Req:
     int correlate
     int64_t resend            # ns
     int64_t resent
-    bint strict, probe
+    bint strict, patient, probe
 
 
 cdef int req_init(Pattern* self) noexcept nogil:
@@ -146,6 +149,8 @@ cdef int req_set_option(Pattern* self, const char* name, int64_t number, const u
         req.resend = number
     elif strcmp(name, "strict") == 0:
         req.strict = number != 0
+    elif strcmp(name, "patient") == 0:
+        req.patient = number != 0
     elif strcmp(name, "probe") == 0:
         req.probe = number != 0
     else:
@@ -268,6 +273,8 @@ cdef int req_recv(Pattern* self, MsgVec* out) noexcept nogil:
     if ask == NULL or ask.state == IDLE:
         return MQ_STATE
     if ask.state == LEFT:
+        if req.patient:
+            return MQ_AGAIN
         ask.state = IDLE
         return MQ_GONE
     req_pump(req, ask)
@@ -358,6 +365,11 @@ cdef int req_hand_out(Req* req, Ask* ask, size_t n) noexcept nogil:
     return MQ_OK
 
 
+cdef inline bint req_free(Req* req, Ask* ask) noexcept nogil:
+    """No request is under way."""
+    return ask.state == IDLE or (ask.state == LEFT and not req.patient)
+
+
 cdef int req_send(Pattern* self, Msg* parts, size_t n) noexcept nogil:
     cdef Req* req = <Req*> self
     cdef Ask* ask = ask_of(req, parts[0].peer)
@@ -365,7 +377,7 @@ cdef int req_send(Pattern* self, Msg* parts, size_t n) noexcept nogil:
     cdef int rc
     if ask == NULL:
         return MQ_INVALID
-    if req.strict and (ask.state == ASKED or ask.state == WAITS or ask.state == ANSWERED):
+    if req.strict and not req_free(req, ask):
         return MQ_STATE
     if req.wire.cap < n + 2:
         rc = vec_grow(&req.wire, n + 2)
@@ -513,12 +525,13 @@ cdef int64_t req_query(Pattern* self, uint32_t what, const uint8_t* data,
     if ask == NULL:
         return 0
     if what == Q_CAN_SEND:
-        return lb_can_send(&req.out) and not (
-            req.strict and ask.state != IDLE and ask.state != LEFT)
+        if req.strict and not req_free(req, ask):
+            return -1         # nor could it wait in line for a peer
+        return lb_can_send(&req.out)
     if what == Q_CAN_RECV:    # without a request there is nothing to wait for: not readable
         if ask.state == ASKED or ask.state == WAITS:
             req_pump(req, ask)
-        return ask.state == LEFT or ask.state == ANSWERED
+        return ask.state == ANSWERED or (ask.state == LEFT and not req.patient)
     return -1
 
 

@@ -3,8 +3,13 @@
 cimport cython
 from libc.stdint cimport int64_t, uint32_t
 
-from mqcore.base.message cimport Msg, MsgVec
+from mqcore.base.message cimport Msg, MsgVec, msg_size
+from mqcore.base.status cimport MQ_OK
 from mqcore.sock.handle cimport SocketHandle
+from mqcore.sock.sock cimport sock_send, sock_send_to
+
+cdef enum:
+    HOLD_GIL = 64 * 1024      # larger messages are sent without the GIL
 
 
 cdef class SocketCore(SocketHandle):
@@ -55,3 +60,33 @@ cdef class SocketCore(SocketHandle):
 
     @cython.final
     cdef int refuse_idle(self) except -1
+
+
+# Nothing keeps a call from going on; check() says what else does.
+cdef inline bint unhindered(SocketCore self) noexcept:
+    return not (self.s == NULL or self.plane.forked or self.device_owned or self.s.closing.load()
+                or self.plane.plane.pool.released.load() != NULL or self.s.lock.load())
+
+
+# check(), but what goes well is decided here.
+cdef inline int ready(SocketCore self) except -1:
+    if not unhindered(self):
+        self.check()
+    return 0
+
+
+# One try to send. Status; the parts stay the caller's unless MQ_OK.
+cdef inline int offer(SocketCore self, Msg* parts, size_t n, uint32_t peer) noexcept:
+    cdef int rc
+    cdef size_t i
+    cdef size_t size = 0
+    for i in range(n):
+        size += msg_size(&parts[i])
+    if size > HOLD_GIL or self.s.lock.load():
+        with nogil:
+            rc = sock_send_to(self.s, peer, parts, n) if peer else sock_send(self.s, parts, n)
+    else:
+        rc = sock_send_to(self.s, peer, parts, n) if peer else sock_send(self.s, parts, n)
+    if rc == MQ_OK and not peer:
+        self.owes = False
+    return rc

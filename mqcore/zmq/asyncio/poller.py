@@ -1,0 +1,35 @@
+"""Poller whose poll() gives a future."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import mqcore as mq
+from mqcore.zmq.poller import Poller as SyncPoller
+from mqcore.zmq.poller import _failed, entries, merged, ready_sockets, to_wait_for
+
+
+async def apoll(sockets: list[tuple[Any, int]], timeout: int | None) -> list[tuple[Any, int]]:
+    """zmq_poll(), awaitable."""
+    asked = entries(sockets)
+    end = None if timeout is None or timeout < 0 else time.monotonic() + timeout / 1000
+    while True:
+        ready = ready_sockets(asked)
+        left = 0 if ready else None if end is None else max(0.0, end - time.monotonic())
+        try:
+            found = await mq.apoll(to_wait_for(asked), left)
+        except mq.Error as error:
+            raise _failed(asked, error) from error
+        result = merged(asked, found)
+        if result or left == 0:
+            return result
+
+
+class Poller(SyncPoller):
+    """zmq.Poller for asyncio."""
+
+    def poll(self, timeout: int | None = None) -> Any:
+        """A future of what zmq.Poller.poll() returns."""
+        return asyncio.ensure_future(apoll(list(self.sockets), timeout))

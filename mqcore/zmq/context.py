@@ -1,0 +1,214 @@
+"""Context: where sockets come from."""
+
+from __future__ import annotations
+
+import os
+import threading
+import warnings
+import weakref
+from enum import IntEnum
+from typing import Any, ClassVar
+
+from mqcore.zmq.attributes import Attributes
+from mqcore.zmq.constants import ContextOption, Errno, SocketOption
+from mqcore.zmq.error import ZMQError, make
+from mqcore.zmq.home import Home
+from mqcore.zmq.socket import Socket
+
+SOCKET_LIMIT, MAX_MSGSZ, MSG_T_SIZE = 65535, 2**31 - 1, 64  # what libzmq says
+_SHADOWED: weakref.WeakValueDictionary[int, Home] = weakref.WeakValueDictionary()
+#: of threads that libzmq starts; mqcore starts its own
+HINTS = (ContextOption.THREAD_PRIORITY, ContextOption.THREAD_SCHED_POLICY,
+         ContextOption.THREAD_AFFINITY_CPU_ADD, ContextOption.THREAD_AFFINITY_CPU_REMOVE,
+         ContextOption.THREAD_NAME_PREFIX)
+
+
+class Context(Attributes):
+    """The sockets of a program, or a part of it. Options of sockets that are set here, by name or
+    with setsockopt(), are those of the sockets made afterwards."""
+
+    _known: ClassVar[type[IntEnum]] = SocketOption
+    _socket_class: ClassVar[Any] = Socket
+    _instance: ClassVar[Any] = None
+    _instance_pid: ClassVar[int | None] = None
+    _instance_lock = threading.Lock()
+    _shadow = False
+    _warn_destroy_close = False
+    _home: Home
+    sockopts: dict[int, Any]
+
+    def __init__(self, io_threads: int | Context = 1, shadow: Context | int = 0) -> None:
+        if isinstance(io_threads, Context):
+            shadow, io_threads = io_threads, 1
+        self.sockopts = {}
+        self._values: dict[int, int] = {}
+        if shadow:
+            self._shadow = True
+            self._home = _home_of(shadow)
+        else:
+            if io_threads < 0:
+                raise ZMQError(Errno.EINVAL)
+            self._home = Home(io_threads)
+            _SHADOWED[id(self._home)] = self._home
+
+    # -- life --------------------------------------------------------------------------------------
+
+    @classmethod
+    def instance(cls, io_threads: int = 1) -> Any:
+        """The process's own, of this class; a new one after it was terminated, and in a child."""
+        with cls._instance_lock:
+            if (cls.__dict__.get("_instance") is None or cls._instance_pid != os.getpid()
+                    or cls._instance.closed):
+                cls._instance = cls(io_threads)
+                cls._instance_pid = os.getpid()
+            return cls._instance
+
+    @classmethod
+    def shadow(cls, address: int | Context) -> Any:
+        """The same context as another object, of this class. `address`: a Context, or its
+        `underlying`."""
+        return cls(shadow=address)
+
+    @classmethod
+    def shadow_pyczmq(cls, ctx: Any) -> Any:
+        """Of contexts in C, which are none of ours."""
+        raise make(Errno.ENOTSUP, "a context of czmq cannot be shared with mqcore")
+
+    @property
+    def underlying(self) -> int:
+        """A number for shadow(), in this process."""
+        return id(self._home)
+
+    @property
+    def closed(self) -> bool:
+        """term() was called."""
+        return self._home.terminating
+
+    def term(self) -> None:
+        """Calls of its sockets fail with ContextTerminated. Waits until all are closed and what
+        they sent is delivered, each within its LINGER."""
+        self._home.term()
+
+    def destroy(self, linger: int | None = None) -> None:
+        """Close all its sockets, then term(). linger: milliseconds."""
+        if self.closed:
+            return
+        sockets = tuple(self._home.open)
+        if sockets and self._warn_destroy_close:
+            warnings.warn(f"Destroying context with unclosed sockets in {self}", ResourceWarning,
+                          stacklevel=3, source=self)
+        for shared in sockets:
+            shared.close(linger)
+        self.term()
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, exc_type: Any, exc_value: Any, traceback: Any) -> None:
+        self._warn_destroy_close = True
+        self.destroy()
+
+    def __copy__(self, memo: Any = None) -> Any:
+        return type(self).shadow(self)
+
+    __deepcopy__ = __copy__
+
+    def __del__(self) -> None:
+        home = self.__dict__.get("_home")
+        if home is not None and not self._shadow and not home.terminating and home.used:
+            warnings.warn(f"Unclosed context {self}", ResourceWarning, stacklevel=2, source=self)
+
+    def __repr__(self) -> str:
+        cls = type(self)
+        module = "zmq" if cls.__module__.startswith("mqcore.zmq") else cls.__module__
+        count = len(self._home.open)
+        inside = f"{count} socket{'' if count == 1 else 's'}" if count else ""
+        state = " closed" if self.closed else ""
+        return f"<{module}.{cls.__name__}({inside}) at {hex(id(self))}{state}>"
+
+    # -- sockets -----------------------------------------------------------------------------------
+
+    def socket(self, socket_type: int, socket_class: Any = None, **kwargs: Any) -> Any:
+        """A new socket."""
+        if self.closed:
+            raise ZMQError(Errno.ENOTSUP)
+        made = (socket_class or self._socket_class)(self, socket_type, **kwargs)
+        for option, value in self.sockopts.items():
+            try:
+                made.set(option, value)
+            except ZMQError:
+                pass  # not an option of this kind of socket
+        return made
+
+    # -- options -----------------------------------------------------------------------------------
+
+    def set(self, option: int, optval: Any) -> None:
+        """Set a ContextOption; before the first socket, where it is about threads."""
+        home = self._home
+        if option == ContextOption.IO_THREADS and optval >= 0:
+            home.io_threads = optval
+        elif option == ContextOption.MAX_SOCKETS and 1 <= optval <= SOCKET_LIMIT:
+            home.max_sockets = optval
+        elif option in HINTS or option in (SocketOption.BLOCKY, SocketOption.IPV6):
+            self._values[option] = optval
+        elif option == ContextOption.MAX_MSGSZ and 0 <= optval <= MAX_MSGSZ:
+            self._values[option] = optval
+        else:
+            raise ZMQError(Errno.EINVAL)
+
+    def get(self, option: int) -> int:
+        """A ContextOption's value."""
+        if self.closed:
+            raise RuntimeError("Context has been destroyed")
+        known = {ContextOption.IO_THREADS: self._home.io_threads,
+                 ContextOption.MAX_SOCKETS: self._home.max_sockets,
+                 ContextOption.SOCKET_LIMIT: SOCKET_LIMIT, ContextOption.MAX_MSGSZ: MAX_MSGSZ,
+                 ContextOption.MSG_T_SIZE: MSG_T_SIZE, ContextOption.THREAD_SCHED_POLICY: -1,
+                 SocketOption.BLOCKY: 1, SocketOption.IPV6: 0}
+        if option in self._values:
+            return self._values[option]
+        if option not in known:
+            raise ZMQError(Errno.EINVAL)
+        return known[option]
+
+    def setsockopt(self, opt: int, value: Any) -> None:
+        """An option of the sockets that are made from now on."""
+        self.sockopts[opt] = value
+
+    def getsockopt(self, opt: int) -> Any:
+        """What setsockopt() set; KeyError if nothing did."""
+        return self.sockopts[opt]
+
+    def _set_attr_opt(self, name: str, opt: int, value: Any) -> None:
+        if name.upper() in ContextOption.__members__:
+            self.set(ContextOption[name.upper()], value)
+        else:
+            self.sockopts[opt] = value
+
+    def _get_attr_opt(self, name: str, opt: int) -> Any:
+        if opt not in self.sockopts:
+            raise AttributeError(name.upper())
+        return self.sockopts[opt]
+
+    def __setattr__(self, key: str, value: Any) -> None:
+        if key.upper() in ContextOption.__members__:
+            self.set(ContextOption[key.upper()], value)
+        else:
+            super().__setattr__(key, value)
+
+    def __getattr__(self, key: str) -> Any:
+        if key.upper() in ContextOption.__members__:
+            return self.get(ContextOption[key.upper()])
+        return super().__getattr__(key)
+
+
+def _home_of(shadow: Context | int) -> Home:
+    if isinstance(shadow, Context):
+        return shadow._home
+    found = _SHADOWED.get(int(shadow))
+    if found is None:
+        raise make(Errno.EFAULT, "no context of mqcore.zmq is at this address")
+    return found
+
+
+SyncContext = Context

@@ -1,0 +1,5 @@
+"""monitored_queue(), where pyzmq has it."""
+
+from mqcore.zmq.device import monitored_queue
+
+__all__ = ["monitored_queue"]

@@ -1,0 +1,35 @@
+"""What pyzmq has and mqcore.zmq has not, with the reason: the page of differences (README.md) and
+the test of names are both held against these tables."""
+
+from __future__ import annotations
+
+NO_LIBRARY = "there is no libzmq behind"
+LATER = "not here yet"
+SECURITY = "PLAIN, CURVE, GSSAPI and ZAP are not here yet"
+
+#: modules of pyzmq: why they are missing
+MODULES: dict[str, str] = {
+    "auth": SECURITY,
+    "green": LATER,
+    "eventloop": LATER,
+    "ssh": LATER,
+    "backend": NO_LIBRARY,
+}
+#: public names of pyzmq's modules that are here
+NAMES: dict[str, str] = {
+    "curve_keypair": SECURITY,
+    "curve_public": SECURITY,
+}
+
+
+def reason(name: str) -> str | None:
+    """Why this name, with dots from `zmq` on, is missing; None if it is no name of pyzmq's."""
+    return MODULES.get(name.partition(".")[0]) or NAMES.get(name)
+
+
+def missing(name: str) -> str:
+    """The text of an AttributeError or ImportError."""
+    why = reason(name)
+    if why is None:
+        return f"module 'mqcore.zmq' has no attribute {name!r}"
+    return f"zmq.{name} is missing in mqcore.zmq: {why}"

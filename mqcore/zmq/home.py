@@ -1,0 +1,142 @@
+"""Home: what a context and its shadows share. It makes mqcore's Context when it is first needed,
+knows the open sockets, and closes sockets behind the program's back, as libzmq does: close() of a
+socket returns at once, term() waits until what was sent is delivered."""
+
+from __future__ import annotations
+
+import atexit
+import errno
+import threading
+import time
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import mqcore as mq
+from mqcore.zmq.constants import Errno
+from mqcore.zmq.error import ContextTerminated, make
+
+if TYPE_CHECKING:
+    from mqcore.zmq.shared import Shared
+
+AT_EXIT = 1.0  # seconds that a program's end waits for what was sent
+MAX_SOCKETS = 1023  # libzmq's default
+HOMES: weakref.WeakSet[Home] = weakref.WeakSet()
+
+
+class Home:
+    """The open sockets of a context, and those that are still delivering."""
+
+    def __init__(self, io_threads: int) -> None:
+        self.io_threads = io_threads
+        self.max_sockets = MAX_SOCKETS
+        self.open: set[Shared] = set()
+        self.delivering: dict[threading.Thread, Any] = {}
+        self.terminating = False
+        self.closed = False
+        self._context: mq.Context | None = None
+        self._changed = threading.Condition(threading.RLock())
+        HOMES.add(self)
+
+    def context(self) -> mq.Context:
+        """mqcore's own, with what io_threads and max_sockets are now."""
+        with self._changed:
+            if self.terminating:
+                raise ContextTerminated
+            if self._context is None:
+                # monitors and sockets that are still delivering count there, not here
+                self._context = mq.Context(io_threads=min(max(self.io_threads, 1), 64),
+                                           max_sockets=2 * self.max_sockets)
+            return self._context
+
+    @property
+    def used(self) -> bool:
+        """It has threads to end."""
+        return self._context is not None and not self._context._hub.forked
+
+    def enter(self, shared: Shared) -> None:
+        with self._changed:
+            if self.terminating:
+                raise make(Errno.ENOTSUP, "the context is terminated; make a new one")
+            if len(self.open) >= self.max_sockets:
+                raise make(errno.EMFILE,
+                           f"{self.max_sockets} sockets are open; MAX_SOCKETS allows no more")
+            self.open.add(shared)
+
+    def leave(self, shared: Shared) -> None:
+        with self._changed:
+            self.open.discard(shared)
+            self._changed.notify_all()
+
+    def deliver(self, core: Any, linger: float | None) -> None:
+        """Close mqcore's socket, which may be garbage that is being collected; if something is left
+        to deliver, on a thread of its own."""
+        core._links.hold(core)
+        if linger == 0 or core._links.hub.forked or not _owing(core):
+            self._close(core, 0)
+            return
+        thread = threading.Thread(target=self._deliver, args=(core, linger), name="mqcore-zmq",
+                                  daemon=True)
+        with self._changed:
+            self.delivering[thread] = core
+        try:
+            thread.start()
+        except RuntimeError:  # the interpreter ends: there are no new threads
+            with self._changed:
+                del self.delivering[thread]
+            self._close(core, AT_EXIT if linger is None else min(linger, AT_EXIT))
+
+    @staticmethod
+    def _close(core: Any, linger: float | None) -> None:
+        try:
+            core.close(linger)
+        finally:
+            core._links.hold(None)
+
+    def _deliver(self, core: Any, linger: float | None) -> None:
+        try:
+            self._close(core, linger)
+        finally:
+            with self._changed:
+                self.delivering.pop(threading.current_thread(), None)
+                self._changed.notify_all()
+
+    def term(self) -> None:
+        """Every call of its sockets fails with ETERM; until they are closed and have delivered."""
+        with self._changed:
+            self.terminating = True
+            for shared in tuple(self.open):
+                shared.stop()
+            while self.open or self.delivering:
+                self._changed.wait()
+            context, self._context = self._context, None
+            self.closed = True
+        if context is not None and not context._hub.forked:
+            context.close(0)
+
+    def at_exit(self) -> None:
+        """Whoever ends without term() waits a second at most."""
+        limit = time.monotonic() + AT_EXIT
+        for shared in tuple(self.open):
+            core = shared.core
+            if core is not None and not core.closed:
+                linger = core.linger
+                core.linger = AT_EXIT if linger is None else min(linger, AT_EXIT)
+        for thread, core in tuple(self.delivering.items()):
+            thread.join(max(0.0, limit - time.monotonic()))
+            if thread.is_alive():
+                core._links.hurry()
+                thread.join()
+
+
+def _owing(core: Any) -> bool:
+    """Something that was sent has not arrived, as far as one can know."""
+    return core._outstanding() > 0 or core._links._unacked() > 0
+
+
+def _at_exit() -> None:
+    for home in tuple(HOMES):
+        if home.used:
+            home.at_exit()
+
+
+atexit.register(_at_exit)  # after mqcore's, so it runs before

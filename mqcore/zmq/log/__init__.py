@@ -1,0 +1,1 @@
+"""Log records as messages."""

@@ -1,0 +1,83 @@
+"""Monitor: mqcore's events as libzmq tells them, two parts each, at a PAIR socket.
+
+libzmq gives a descriptor's number as the value of many events; here it is 0. A connection's end
+names the address as our side has it, as there.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+from typing import Any
+
+import mqcore as mq
+from mqcore.zmq.address import from_mqcore, text_of, to_mqcore
+from mqcore.zmq.constants import Errno, Event
+from mqcore.zmq.error import ZMQError, make, translated
+
+BACKLOG = 100_000  # events that wait for the thread below; more are lost
+LINGER = 0.1  # seconds: who connects to the monitor late still gets what is queued until it ends
+#: mqcore's kinds of events, except what needs a look (_numbers)
+KINDS: dict[str, tuple[int, ...]] = {
+    "Listening": (Event.LISTENING,), "Accepted": (Event.ACCEPTED,),
+    "Connecting": (Event.CONNECT_DELAYED,), "Retrying": (Event.CONNECT_RETRIED,),
+    "Disconnected": (Event.DISCONNECTED,), "HandshakeFailed": (Event.HANDSHAKE_FAILED_NO_DETAIL,),
+    "Closed": (Event.CLOSED,), "AcceptPaused": (Event.ACCEPT_FAILED,),
+}
+
+
+class Monitor:
+    """A thread that reads mqcore's events of a socket until it or the monitor is closed."""
+
+    def __init__(self, core: Any, context: Any, addr: str | bytes, events: int) -> None:
+        url = to_mqcore(text_of(addr))
+        if not url.startswith("inproc://"):
+            raise make(Errno.EPROTONOSUPPORT, "a monitor's address is inproc://")
+        if events & ~int(Event.ALL_V2):
+            raise ZMQError(Errno.EINVAL)
+        self._events = events
+        self._pair = mq.Pair(context=context, send_hwm=None, send_hwm_bytes=None, linger=LINGER)
+        try:
+            self._pair.bind(url)
+        except mq.Error as error:
+            self._pair.close(0)
+            raise translated(error) from error
+        self._stream = core.events(backlog=BACKLOG)
+        self._thread = threading.Thread(target=self._run, name="mqcore-zmq-monitor", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """EVENT_MONITOR_STOPPED is the last one."""
+        self._stream.close()
+        self._thread.join()
+
+    def _run(self) -> None:
+        bound = set()
+        try:
+            for event in self._stream:
+                if event.kind == "Listening":
+                    bound.add(event.endpoint)
+                for number in _numbers(event, bound):
+                    self._tell(number, event.endpoint)
+            self._tell(Event.MONITOR_STOPPED, "")
+        except mq.Error:
+            pass  # the context ends, and the PAIR with it
+        finally:
+            self._pair.close()
+
+    def _tell(self, number: int, endpoint: str) -> None:
+        if number & self._events:
+            address = from_mqcore(endpoint).encode("utf-8", "surrogateescape") if endpoint else b""
+            try:
+                self._pair.send_parts([struct.pack("=hi", number, 0), address], timeout=0)
+            except mq.SendTimeout:
+                pass  # nobody listens at the monitor: libzmq drops its events, too
+
+
+def _numbers(event: mq.Event, bound: set[str]) -> tuple[int, ...]:
+    if event.kind == "Connected":  # mqcore tells of it after the handshake
+        done = (int(Event.HANDSHAKE_SUCCEEDED),)
+        return done if event.endpoint in bound else (int(Event.CONNECTED), *done)
+    if event.kind == "Closed" and not event.endpoint:
+        return ()
+    return KINDS.get(event.kind, ())

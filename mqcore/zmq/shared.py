@@ -1,0 +1,214 @@
+"""Shared: what a socket and its shadows share.
+
+mqcore's socket is opened when it is first needed, not before: what libzmq takes as an option at any
+time (the routing id, CONFLATE) mqcore wants to know when it opens one.
+"""
+
+from __future__ import annotations
+
+import errno
+import threading
+from collections import Counter
+from typing import Any, NamedTuple
+
+import mqcore as mq
+from mqcore.zmq.address import from_mqcore, text_of, to_mqcore
+from mqcore.zmq.constants import Errno, SocketOption, SocketType
+from mqcore.zmq.error import ContextTerminated, ZMQError, make, number_of, strerror, translated
+from mqcore.zmq.fd import Edge
+from mqcore.zmq.home import Home
+from mqcore.zmq.options import DEFAULTS, PATTERN_DEFAULTS, seconds
+
+PATTERNS = {
+    SocketType.PAIR: "pair", SocketType.PUB: "pub", SocketType.SUB: "sub", SocketType.REQ: "req",
+    SocketType.REP: "rep", SocketType.DEALER: "dealer", SocketType.ROUTER: "router",
+    SocketType.PULL: "pull", SocketType.PUSH: "push", SocketType.XPUB: "xpub",
+    SocketType.XSUB: "xsub", SocketType.RADIO: "radio", SocketType.DISH: "dish",
+}
+CONFLATES = ("push", "pull", "pub", "sub", "dealer")  # the others ignore CONFLATE, as in libzmq
+FIXED = ("routing_id", "conflate")  # known when mqcore's socket opens
+
+
+class Place(NamedTuple):
+    """An address of the socket: as it was given, as LAST_ENDPOINT said it, and what is there."""
+
+    given: str
+    said: str
+    endpoint: Any
+
+
+class Shared:
+    def __init__(self, home: Home, type_: int) -> None:
+        try:
+            self.type = SocketType(type_)
+        except ValueError:
+            raise ZMQError(Errno.EINVAL) from None
+        if self.type not in PATTERNS:
+            raise make(Errno.ENOTSUP, f"{self.type.name} sockets are not here yet; "
+                                      "README.md of mqcore.zmq says what is")
+        self.pattern = PATTERNS[self.type]
+        self.home = home
+        self.core: Any = None
+        self.closed = False
+        self.values: dict[int, Any] = {}  # libzmq's options, as they were set
+        self.wanted: Counter[bytes] = Counter()
+        self.last = b""
+        self.edge: Edge | None = None
+        self._places: list[Place] = []
+        self._options = {**DEFAULTS, **PATTERN_DEFAULTS.get(self.pattern, {})}
+        self._lock = threading.RLock()
+        home.enter(self)
+
+    # -- life --------------------------------------------------------------------------------------
+
+    def refuse(self) -> None:
+        """Raise what every call on this socket would."""
+        if self.closed:
+            raise ZMQError(Errno.ENOTSOCK)
+        if self.home.terminating:
+            raise ContextTerminated
+
+    def failed(self, error: mq.Error) -> ZMQError:
+        """pyzmq's exception for one of mqcore's on this socket."""
+        if not self.closed and self.home.terminating and isinstance(error, mq.SocketClosed):
+            return ContextTerminated()
+        return translated(error)
+
+    def open(self) -> Any:
+        """mqcore's socket."""
+        if self.core is not None:
+            return self.core
+        with self._lock:
+            self.refuse()
+            if self.core is None:
+                try:
+                    core = mq.socket(self.pattern, context=self.home.context(), **self._options)
+                except mq.Error as error:
+                    raise translated(error) from error
+                if self.pattern in ("sub", "dish"):
+                    core._set("chooses", False)
+                elif self.pattern == "req":
+                    core._set_pattern_option("patient", True)
+                for topic in self.wanted:
+                    core.subscribe(topic)
+                self.core = core
+        return self.core
+
+    def close(self, linger: int | None = None) -> None:
+        """libzmq's close(): what was sent is delivered behind. linger: milliseconds."""
+        with self._lock:
+            if self.closed:
+                return
+            self.closed = True
+            edge, self.edge = self.edge, None
+            core = self.core
+        if linger is None:
+            linger = self.values.get(SocketOption.LINGER, -1)
+        if edge is not None:
+            edge.close()
+        try:
+            if core is not None:
+                self.home.deliver(core, seconds(linger))
+        finally:
+            self.home.leave(self)
+
+    def stop(self) -> None:
+        """The context terminates: every call fails, and who waits wakes up."""
+        if self.core is not None:
+            self.core._close_input()
+        if self.edge is not None:
+            self.edge.ring()
+
+    # -- options -----------------------------------------------------------------------------------
+
+    def put(self, name: str, value: Any) -> None:
+        """One of mqcore's options."""
+        if name == "conflate" and self.pattern not in CONFLATES:
+            return
+        with self._lock:
+            if self.core is None:
+                self._options[name] = value
+                return
+            if name in FIXED:
+                if self._places or self.edge is not None:
+                    raise make(Errno.EINVAL, f"{name} is what peers are told first: set it before "
+                                             "bind() and connect()")
+                self._options[name] = value
+                core, self.core = self.core, None
+                core.close(0)
+                self.open()
+                return
+            try:
+                setattr(self.core, name, value)
+            except mq.Error as error:
+                raise translated(error) from error
+
+    def want(self, topic: bytes, on: bool) -> None:
+        """SUBSCRIBE, UNSUBSCRIBE: how often something was subscribed counts."""
+        if self.type == SocketType.XPUB:
+            if not self.values.get(SocketOption.XPUB_MANUAL):
+                raise make(Errno.EINVAL, "an XPUB subscribes with XPUB_MANUAL alone")
+            core = self.open()
+            (core.subscribe if on else core.unsubscribe)(topic)
+            return
+        with self._lock:
+            if on:
+                self.wanted[topic] += 1
+                if self.core is not None and self.wanted[topic] == 1:
+                    self.core.subscribe(topic)
+            elif self.wanted[topic] > 0:
+                self.wanted[topic] -= 1
+                if not self.wanted[topic]:
+                    del self.wanted[topic]
+                    if self.core is not None:
+                        self.core.unsubscribe(topic)
+
+    # -- addresses ---------------------------------------------------------------------------------
+
+    def attach(self, kind: str, address: str | bytes) -> str:
+        """bind() or connect(); the address that it became."""
+        given = text_of(address)
+        try:
+            self.refuse()
+            endpoint = getattr(self.open(), kind)(to_mqcore(given))
+        except mq.Error as error:
+            made = self.failed(error)
+            raise _at(number_of(error) if made.errno is None else made.errno, given,
+                      error.text) from error
+        except ZMQError as error:
+            raise _at(error.errno or Errno.EINVAL, given) from error
+        said = from_mqcore(endpoint.url) if kind == "bind" else given
+        self._places.append(Place(given, said, endpoint))
+        self.last = said.encode("utf-8", "surrogateescape")
+        return said
+
+    def detach(self, kind: str, address: str | bytes) -> None:
+        """unbind() or disconnect(): ENOENT if there is no such address."""
+        given = text_of(address)
+        self.refuse()
+        if "://" not in given:
+            raise ZMQError(Errno.EINVAL)
+        for place in self._places:
+            if place.endpoint.kind == kind and given in (place.said, place.given):
+                self._places.remove(place)
+                try:
+                    place.endpoint.close()
+                except mq.Error as error:
+                    raise self.failed(error) from error
+                return
+        raise ZMQError(errno.ENOENT)
+
+    def descriptor(self) -> int:
+        """FD: made when it is first asked for."""
+        with self._lock:
+            self.refuse()
+            if self.edge is None:
+                self.edge = Edge(self.open())
+            return self.edge.fd
+
+
+def _at(number: int, address: str, text: str = "") -> ZMQError:
+    if number == Errno.ETERM:
+        return ContextTerminated()
+    words = f"{strerror(number)}: {text}" if text else strerror(number)
+    return ZMQError(number, f"{words} (addr={address!r})")

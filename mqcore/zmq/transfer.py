@@ -1,0 +1,219 @@
+"""Transfer: messages in pieces, as frames, with trackers or groups; and sockets that are not open
+yet. The calls that carry whole messages as bytes are ZmqFace's, in Cython."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import mqcore as mq
+from mqcore.sock.zmq_face import ZmqFace
+from mqcore.zmq import options
+from mqcore.zmq.constants import Errno, Flag, SocketOption
+from mqcore.zmq.error import Again, ZMQError, make
+from mqcore.zmq.frame import FINISHED, Frame, MessageTracker
+
+if TYPE_CHECKING:
+    from mqcore.zmq.shared import Shared
+
+DONTWAIT, SNDMORE = int(Flag.DONTWAIT), int(Flag.SNDMORE)
+
+
+class Transfer(ZmqFace):
+    """What ZmqFace leaves to Python."""
+
+    _again = Again
+    _shared: Shared
+    _begun: list[Any]  # parts that were given with SNDMORE
+    _origin: Any  # the Message whose parts are handed out now; None: bytes
+    copy_threshold: int
+
+    # -- opening -----------------------------------------------------------------------------------
+
+    def _open(self) -> Any:
+        """mqcore's socket, opened if it is not yet."""
+        shared = self._shared
+        shared.refuse()
+        core = shared.open()
+        if self._core is not core:
+            self._set_quick()
+        return core
+
+    def _set_quick(self) -> None:
+        """Whether ZmqFace may do the ordinary case by itself."""
+        shared = self._shared
+        if shared.core is not None:
+            self._core = shared.core
+        self._quick = (shared.core is not None and not self._begun and shared.edge is None
+                       and shared.pattern not in ("radio", "dish"))
+
+    def _failed(self, error: mq.Error) -> ZMQError:
+        return self._shared.failed(error)
+
+    # -- sending -----------------------------------------------------------------------------------
+
+    def _send(self, data: Any, flags: int, copy: bool, track: bool, routing_id: int | None,
+              group: str | None) -> MessageTracker | None:
+        if isinstance(data, str):
+            raise TypeError("unicode not allowed, use send_string")
+        core = self._sender()
+        if routing_id is not None:
+            raise make(Errno.ENOTSUP, "routing_id belongs to SERVER sockets, which are not here")
+        if isinstance(data, Frame):
+            tracker = data.tracker or (FINISHED if track and not copy else None)
+            group = group or data.group or None
+            data = data._data
+        else:
+            tracker = FINISHED if track and not copy else None
+            if not isinstance(data, bytes):
+                data = memoryview(data)
+        if flags & SNDMORE:
+            self._begun.append(bytes(data))
+            self._quick = False
+            return tracker
+        if self._begun:
+            self._deliver([*self._begun, data], flags)
+            self._begun = []
+            self._set_quick()
+        elif not copy and group is None and len(data) >= self.copy_threshold:
+            pinned = self._call(core.send_ref, data, flags)
+            tracker = MessageTracker(pinned) if track else None
+        else:
+            self._deliver([data], flags, group)
+        return tracker
+
+    def _send_multipart(self, msg_parts: Any, flags: int, copy: bool, track: bool,
+                        routing_id: int | None, group: str | None) -> MessageTracker | None:
+        parts = list(msg_parts)
+        for at, part in enumerate(parts):
+            if not isinstance(part, (bytes, Frame)):
+                try:
+                    memoryview(part)
+                except TypeError:
+                    text = repr(part)
+                    raise TypeError(f"Frame {at} ({text if len(text) < 32 else text[:30] + '..'}) "
+                                    "does not support the buffer interface.") from None
+        if not parts:
+            raise IndexError("a message has at least one part")
+        core = self._sender()
+        if routing_id is not None or len(parts) == 1 or flags & SNDMORE:
+            for part in parts[:-1]:
+                self._send(part, flags | SNDMORE, copy, track, None, None)
+            return self._send(parts[-1], flags, copy, track, routing_id, group)
+        if self._begun:
+            parts = [*self._begun, *parts]
+        if core.pattern == "radio":
+            raise make(Errno.EINVAL, "a RADIO's message has one part")
+        self._deliver(parts, flags)
+        if self._begun:
+            self._begun = []
+            self._set_quick()
+        return MessageTracker(*(part for part in parts if isinstance(part, Frame)
+                                and part.tracker is not None)) if track and not copy else None
+
+    def _sender(self) -> Any:
+        core = self._open()
+        if not core.plugin.sends:
+            raise ZMQError(Errno.ENOTSUP)
+        return core
+
+    def _deliver(self, parts: list[Any], flags: int, group: str | None = None) -> None:
+        core = self._core
+        if core.pattern == "radio":
+            def send(data: list[Any], **timeout: Any) -> None:
+                core.send_parts(data, group=group or "", **timeout)
+        else:
+            send = core.send_parts
+        self._call(send, parts, flags)
+
+    def _call(self, send: Any, data: Any, flags: int) -> Any:
+        edge = self._shared.edge
+        try:
+            return send(data, timeout=0) if flags & DONTWAIT else send(data)
+        except mq.SendTimeout:
+            if edge is not None and flags & DONTWAIT:  # whoever watches FD is told when it can
+                edge.calm()
+                try:
+                    return send(data, timeout=0)
+                except mq.SendTimeout:
+                    pass
+            raise Again from None
+        except mq.Error as error:
+            raise self._failed(error) from error
+
+    # -- receiving ---------------------------------------------------------------------------------
+
+    def _recv(self, flags: int, copy: bool, track: bool) -> Any:
+        if self._rest is None:
+            parts = self._take(flags, copy)
+            parts.reverse()
+            self._rest = parts
+        part = self._rest.pop()
+        more = bool(self._rest)
+        if not more:
+            self._rest = None
+        return self._given(part, more, copy, track)
+
+    def _recv_multipart(self, flags: int, copy: bool, track: bool) -> list[Any]:
+        if self._rest is None:
+            parts = self._take(flags, copy)
+        else:
+            parts, self._rest = self._rest[::-1], None
+        last = len(parts) - 1
+        return [self._given(part, at < last, copy, track) for at, part in enumerate(parts)]
+
+    def _given(self, part: Any, more: bool, copy: bool, track: bool) -> Any:
+        if copy:
+            return bytes(part)
+        origin = self._origin
+        return Frame._received(part, more, origin, getattr(origin, "group", None) or "", track)
+
+    def _take(self, flags: int, copy: bool) -> list[Any]:
+        """The parts of the next message."""
+        core = self._open()
+        shared = self._shared
+        if not core.plugin.receives:
+            raise ZMQError(Errno.ENOTSUP)
+        rcvtimeo = shared.values.get(SocketOption.RCVTIMEO, -1)
+        limit = 0.0 if flags & DONTWAIT else options.seconds(rcvtimeo)
+        self._origin = None
+        edge = shared.edge
+        try:
+            parts = self._taken(core, limit, copy)
+        except mq.RecvTimeout:
+            if edge is None or limit != 0:
+                raise Again from None
+            edge.calm()
+            try:
+                parts = self._taken(core, 0, copy)
+            except mq.RecvTimeout:
+                raise Again from None
+        except mq.Error as error:
+            raise self._failed(error) from error
+        if edge is not None:
+            edge.calm()
+            if core._can()[0]:
+                edge.ring()
+        return parts
+
+    def _taken(self, core: Any, limit: float | None, copy: bool) -> list[Any]:
+        if (copy and core.pattern != "dish") or core.pattern == "rep":
+            return list(core.recv_parts(timeout=limit))
+        self._origin = message = core.recv_msg(timeout=limit)
+        parts = list(message.parts)
+        return [message.routing_id, *parts] if core.pattern == "router" else parts
+
+    def recv_into(self, buffer: Any, /, *, nbytes: int = 0, flags: int = 0) -> int:
+        """Receive one part into a buffer, at most `nbytes` of it (0: all that fits). How long the
+        part is, even if that is more."""
+        return self._recv_into(buffer, nbytes, flags)
+
+    def _recv_into(self, buffer: Any, nbytes: int, flags: int) -> int:
+        view = memoryview(buffer).cast("B")
+        if nbytes < 0:
+            raise ValueError(f"{nbytes=} must be non-negative")
+        if nbytes > view.nbytes:
+            raise ValueError(f"{nbytes=} too big for memoryview of {view.nbytes}B")
+        part = ZmqFace.recv(self, flags)
+        fits = min(nbytes or view.nbytes, len(part))
+        view[:fits] = part[:fits]
+        return len(part)

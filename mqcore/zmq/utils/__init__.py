@@ -1,0 +1,1 @@
+"""Monitors' messages, Z85, JSON, text and bytes."""

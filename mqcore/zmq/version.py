@@ -1,0 +1,49 @@
+"""Which pyzmq and libzmq this is the interface of, and what it has."""
+
+from __future__ import annotations
+
+import mqcore as mq
+
+#: pyzmq's, whose interface this is
+__version__ = "27.3.0"
+__revision__ = ""
+VERSION_MAJOR, VERSION_MINOR, VERSION_PATCH = version_info = (27, 3, 0)
+VERSION_EXTRA = ""
+#: libzmq's, whose behaviour this is
+LIBZMQ = (4, 3, 5)
+IPC_PATH_MAX_LEN = 107
+#: capability: the transport of mqcore that has it, "" for none
+CAPABILITIES = {"ipc": "ipc", "pgm": "", "tipc": "", "norm": "", "curve": "", "gssapi": "",
+                "vmci": "", "draft": "", "ws": "ws", "WS": "ws", "wss": "wss", "WSS": "wss"}
+
+
+def pyzmq_version() -> str:
+    return __version__
+
+
+def pyzmq_version_info() -> tuple[int, int, int]:
+    return version_info
+
+
+def zmq_version() -> str:
+    return ".".join(map(str, LIBZMQ))
+
+
+def zmq_version_info() -> tuple[int, int, int]:
+    return LIBZMQ
+
+
+def has(capability: str) -> bool:
+    """Whether this transport or mechanism is here."""
+    name = CAPABILITIES.get(capability, "")
+    return bool(name) and any(info.name == name and not info.refused for info in mq.transports())
+
+
+def get_includes() -> list[str]:
+    """Folders of libzmq's headers: none are needed."""
+    return []
+
+
+def get_library_dirs() -> list[str]:
+    """Folders of libzmq: none are needed."""
+    return []

@@ -1,0 +1,185 @@
+"""proxy(), devices in threads and processes, monitored queues, of both modules."""
+
+import struct
+import threading
+
+import pytest
+
+import mqcore.zmq as ours
+
+
+def run(z, function, *args):
+    """In a thread, until the context ends: what it returned or raised."""
+    found = []
+
+    def body():
+        try:
+            found.append(function(*args))
+        except z.ContextTerminated:
+            found.append("terminated")
+        for one in args:
+            if hasattr(one, "close"):
+                one.close(0)
+
+    thread = threading.Thread(target=body)
+    thread.start()
+    return thread, found
+
+
+@pytest.mark.parametrize("kinds", [("ROUTER", "DEALER"), ("PULL", "PUSH"), ("PULL", "PUB")])
+@pytest.mark.parametrize("captured", [False, True])
+def test_proxy(z, kinds, captured):
+    context = z.Context()
+    ends = [context.socket(getattr(z, kind)) for kind in kinds]
+    for end, name in zip(ends, ("front", "back"), strict=True):
+        end.linger = 0
+        end.bind(f"inproc://{name}")
+    asking = context.socket(z.REQ if kinds[0] == "ROUTER" else z.PUSH)
+    asking.connect("inproc://front")
+    answering = context.socket({"DEALER": z.REP, "PUSH": z.PULL, "PUB": z.SUB}[kinds[1]])
+    answering.rcvtimeo = asking.rcvtimeo = 5000
+    if kinds[1] == "PUB":
+        answering.subscribe("")
+    answering.connect("inproc://back")
+    args = list(ends)
+    if captured:
+        watching = context.socket(z.PULL)
+        watching.rcvtimeo = 5000
+        watching.bind("inproc://capture")
+        args.append(context.socket(z.PUSH))
+        args[-1].connect("inproc://capture")
+    thread, found = run(z, z.proxy, *args)
+    if kinds[1] == "PUB":
+        while not answering.poll(20):
+            asking.send(b"first")
+        answering.recv()
+        while answering.poll(50):
+            answering.recv()
+        while captured and watching.poll(50):
+            watching.recv()
+    asking.send_multipart([b"a", b"b"])
+    assert answering.recv_multipart() == [b"a", b"b"]
+    if captured:
+        assert watching.recv_multipart()[-2:] == [b"a", b"b"]
+    if kinds[0] == "ROUTER":
+        answering.send(b"back")
+        assert asking.recv() == b"back"
+        if captured:
+            assert watching.recv_multipart()[-1] == b"back"
+    for one in (asking, answering, *([watching] if captured else [])):
+        one.close(0)
+    context.term()
+    thread.join()
+    assert found == ["terminated"]
+
+
+@pytest.mark.parametrize("kinds", [("ROUTER", "DEALER"), ("PAIR", "PAIR")])
+def test_proxy_steerable(z, kinds):
+    context = z.Context()
+    front, back, control = (context.socket(getattr(z, kind)) for kind in (*kinds, "PAIR"))
+    for end, name in ((front, "front"), (back, "back"), (control, "control")):
+        end.bind(f"inproc://{name}")
+    left, right, steering = (context.socket(kind) for kind in
+                             (z.REQ if kinds[0] == "ROUTER" else z.PAIR,
+                              z.REP if kinds[0] == "ROUTER" else z.PAIR, z.PAIR))
+    for end, name in ((left, "front"), (right, "back"), (steering, "control")):
+        end.rcvtimeo = 5000
+        end.connect(f"inproc://{name}")
+    thread, found = run(z, z.proxy_steerable, front, back, None, control)
+    left.send(b"there")
+    assert right.recv() == b"there"
+    right.send(b"back")
+    assert left.recv() == b"back"
+    steering.send(b"STATISTICS")
+    numbers = [struct.unpack("=Q", part)[0] for part in steering.recv_multipart()]
+    assert len(numbers) == 8
+    assert (numbers[0] > 0, numbers[2] > 0, numbers[4] > 0, numbers[6] > 0) == (True,) * 4
+    steering.send(b"PAUSE")
+    if z is ours:       # libzmq's answer to STATISTICS ends the pause
+        steering.send(b"STATISTICS")
+        steering.recv_multipart()
+    left.send(b"waits")
+    assert z is not ours or right.poll(50) == 0
+    steering.send(b"RESUME")
+    assert right.recv() == b"waits"
+    steering.send(b"TERMINATE")
+    thread.join()
+    assert found == [0]
+    for end in (left, right, steering):
+        end.close(0)
+    context.term()
+
+
+@pytest.mark.parametrize("kinds", [("ROUTER", "DEALER"), ("PULL", "PUSH")])
+def test_monitored_queue(z, kinds):
+    context = z.Context()
+    ends = [context.socket(getattr(z, kind)) for kind in (*kinds, "PUSH")]
+    for end, name in zip(ends, ("in", "out", "mon"), strict=True):
+        end.bind(f"inproc://{name}")
+    asking, answering, watching = (context.socket(kind) for kind in (
+        (z.REQ, z.REP, z.PULL) if kinds[0] == "ROUTER" else (z.PUSH, z.PULL, z.PULL)))
+    for end, name in ((asking, "in"), (answering, "out"), (watching, "mon")):
+        end.rcvtimeo = 5000
+        end.connect(f"inproc://{name}")
+    from importlib import import_module
+
+    queue = import_module(f"{z.__name__}.devices").monitored_queue
+    thread, found = run(z, queue, *ends, b"forth", b"back")
+    asking.send(b"q")
+    assert answering.recv() == b"q"
+    told = watching.recv_multipart()
+    assert (told[0], told[-1]) == (b"forth", b"q")
+    if kinds[0] == "ROUTER":
+        answering.send(b"a")
+        assert asking.recv() == b"a"
+        told = watching.recv_multipart()
+        assert (told[0], told[-1]) == (b"back", b"a")
+    for one in (asking, answering, watching):
+        one.close(0)
+    context.term()
+    thread.join()
+    assert found == ["terminated"]
+
+
+@pytest.mark.parametrize("where", ["Thread", "Process"])
+@pytest.mark.parametrize("what", ["Device", "Proxy", "MonitoredQueue", "ProxySteerable"])
+def test_devices(new, z, part, where, what):
+    devices = part("devices")
+    kind = getattr(devices, f"{where}{what}")
+    args = (z.QUEUE, z.ROUTER, z.DEALER) if what == "Device" else (z.ROUTER, z.DEALER, z.PUB)
+    if what == "ProxySteerable":
+        args += (z.PAIR,)
+    device = kind(*args)
+    if where == "Thread":
+        context = z.Context()
+        device.context_factory = lambda: context
+    if what != "Device":
+        device.bind_mon_to_random_port("tcp://127.0.0.1")
+    if what == "ProxySteerable":
+        steer = device.bind_ctrl_to_random_port("tcp://127.0.0.1")
+    front = device.bind_in_to_random_port("tcp://127.0.0.1")
+    back = device.bind_out_to_random_port("tcp://127.0.0.1")
+    device.setsockopt_in(z.LINGER, 0)
+    device.setsockopt_out(z.LINGER, 0)
+    device.start()
+    try:
+        req, rep = new("REQ"), new("REP")
+        req.connect(f"tcp://127.0.0.1:{front}")
+        rep.connect(f"tcp://127.0.0.1:{back}")
+        req.send(b"through")
+        assert rep.recv() == b"through"
+        rep.send(b"and back")
+        assert req.recv() == b"and back"
+        if what == "ProxySteerable":
+            control = new("PAIR")
+            control.connect(f"tcp://127.0.0.1:{steer}")
+            control.send(b"TERMINATE")
+            device.join(5)
+            assert where == "Process" or device.done
+    finally:
+        if where == "Process":
+            device.launcher.terminate()
+            device.launcher.join()
+        else:
+            context.term()
+            device.join(5)

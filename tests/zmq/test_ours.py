@@ -1,0 +1,62 @@
+"""What mqcore.zmq does otherwise than pyzmq, or has beside it."""
+
+import pickle
+
+import pytest
+from zmqerrno import number
+
+import mqcore.zmq as ours
+
+
+def test_what_is_absent(make):
+    """ENOTSUP, and what to do instead."""
+    s = make(ours, "DEALER")
+    for option, value, said in ((ours.CURVE_SERVER, 1, "tls"), (ours.PLAIN_USERNAME, b"me", "tls"),
+                                (ours.ZAP_DOMAIN, b"x", "tls"), (ours.SOCKS_PROXY, b"x", "proxy")):
+        with pytest.raises(ours.ZMQError, match=said) as caught:
+            s.setsockopt(option, value)
+        assert caught.value.errno == ours.ENOTSUP
+        assert pickle.loads(pickle.dumps(caught.value)).errno == ours.ENOTSUP
+    for kind in ("STREAM", "CLIENT", "SERVER", "SCATTER", "GATHER", "DGRAM", "PEER", "CHANNEL"):
+        assert number(ours, make, ours, kind) == ours.ENOTSUP
+    for name in ("curve_keypair", "auth", "green"):
+        with pytest.raises(AttributeError, match="not here yet"):
+            getattr(ours, name)
+
+
+def test_radio_and_dish(make):
+    radio, dish = make(ours, "RADIO"), make(ours, "DISH")
+    dish.bind("inproc://radio")
+    dish.join("news")
+    radio.connect("inproc://radio")
+    radio._open().wait_subscribers("news", timeout=5)
+    radio.send(b"lost", group="other")
+    radio.send(b"found", group="news")
+    frame = ours.Frame(b"framed")
+    frame.group = "news"
+    radio.send(frame)
+    assert dish.recv() == b"found"
+    got = dish.recv(copy=False)
+    assert (got.bytes, got.group) == (b"framed", "news")
+    dish.leave("news")
+    assert number(ours, dish.leave, "news") == ours.EINVAL
+
+
+def test_conflate(make):
+    push, pull = make(ours, "PUSH"), make(ours, "PULL", conflate=1)
+    pull.bind("inproc://conflate")
+    push.connect("inproc://conflate")
+    for i in range(10):
+        push.send(b"%d" % i)
+    assert pull.recv() == b"9"
+
+
+def test_can_be_asked_what_it_does(make):
+    """mqcore's socket is there."""
+    a, b = make(ours, "PUSH"), make(ours, "PULL")
+    b.bind("tcp://127.0.0.1:*")
+    a.connect(b.last_endpoint.decode())
+    a.send(b"x")
+    frame = b.recv(copy=False)
+    assert (frame["Socket-Type"], frame["Peer-Address"]) == ("PUSH", "127.0.0.1")
+    assert b._core.stats().received == 1
