@@ -64,6 +64,7 @@ class EndpointOptions(TlsOptions, total=False):
     recv_buffer: int | None
     keepalive: bool
     tos: int
+    security: Security | None
 
 class Options(EndpointOptions, total=False):
     send_timeout: float | None
@@ -185,6 +186,8 @@ class Stats:
     pinned_bytes: int = 0
     reconnects: int = 0
     resent: int = 0
+    failed_handshakes: int = 0
+    broken_peers: int = 0
     peers: dict[Peer, PeerStats] = ...
     total: PeerStats = ...
     def as_dict(self) -> dict[str, Any]: ...

@@ -17,16 +17,30 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from mqcore.control import records
 from mqcore.control.connector import Connector
 from mqcore.control.endpoint import Endpoint
-from mqcore.control.hub import NOTE_DOWN, NOTE_GONE, NOTE_PATTERN, NOTE_UP, Hub
+from mqcore.control import gate, records
+from mqcore.control.hub import (
+    NOTE_ASKS,
+    NOTE_DOWN,
+    NOTE_GONE,
+    NOTE_PATTERN,
+    NOTE_UP,
+    Hub,
+)
 from mqcore.control.listener import Listener
 from mqcore.control.records import CloseReport, Peer, PeerStats, Stats, drops
 from mqcore.control.resolving import Follower, follow
 from mqcore.control.route import Route
 from mqcore.control.upgrade import Upgrade, pass_filters
-from mqcore.control.wire import Wire, check_wire, codec_of, decode_metadata, encode_metadata
+from mqcore.control.wire import (
+    Wire,
+    check_security,
+    check_wire,
+    codec_of,
+    decode_metadata,
+    encode_metadata,
+)
 from mqcore.errors import (
     AddressError,
     AddressInUse,
@@ -38,9 +52,11 @@ from mqcore.errors import (
 )
 from mqcore.link.backoff import Backoff
 from mqcore.spi import registry, sp, url
+from mqcore.wire.security import native
 from mqcore.spi.filter import Refused
 
-DOWN_CLOSED, DOWN_RESET = 0, 5  # of link/engine.pxd; the others differ by their text only
+# of link/engine.pxd; the others differ by their text only
+DOWN_CLOSED, DOWN_PROTOCOL, DOWN_RESET = 0, 3, 5
 GRACE = 0.2  # seconds a listener waits for the peer's first bytes before it speaks first
 MAX_FAILURES = 100  # interruptions and errors that one close() survives
 GONE_KEPT = 1024  # peers that left, kept so that late messages find them
@@ -74,6 +90,8 @@ class SocketLinks:
         self.pauses: dict[Endpoint, Backoff] = {}  # of inproc endpoints that connect
         self.watchers: list[Callable[[records.Event], None]] = []
         self.reconnects = 0
+        self.failed_handshakes = 0
+        self.broken_peers = 0
         self.report: CloseReport | None = None
         self._hopeful: set[Endpoint] = set()  # connecting ones that may bring a peer
         try:
@@ -130,6 +148,7 @@ class SocketLinks:
         options = table.for_link(self.options, route.url.query, given, extra=route.rows())
         self._check_carried(route, role)
         check_wire(self.plugin, route, options)
+        check_security(self.plugin, route, options)
         # for filters: see spi/filter.py
         options |= {"pattern.zmtp": self.plugin.zmtp, "pattern.sp": self.plugin.sp}
         return route, options
@@ -356,7 +375,8 @@ class SocketLinks:
                 sock.fileno(), wire.owner is not None, options["prio"],
                 options["handshake_timeout"] or 0.0, GRACE, options["heartbeat"] or 0.0,
                 options["heartbeat_timeout"] or 0.0, options["heartbeat_ttl"],
-                -1 if size is None else size, codec, sessions, engine, left)
+                -1 if size is None else size, codec, native(options["security"]), sessions, engine,
+                left)
             sock.detach()
             wire.slot = slot
             self.wires[slot] = wire
@@ -391,6 +411,8 @@ class SocketLinks:
             self._down(self.wires.pop(slot, None), code, fatal, text.decode("utf-8", "replace"))
         elif kind == NOTE_GONE:
             self._pipe_gone(peer, refused=code != 0)
+        elif kind == NOTE_ASKS and slot in self.wires:
+            gate.ask(self, slot, self.wires[slot])
         elif kind == NOTE_PATTERN and code == EV_FAILED:
             self._failed(text.decode("utf-8", "replace"))
         elif kind == NOTE_PATTERN and self.watchers:
@@ -411,6 +433,7 @@ class SocketLinks:
 
     def _up(self, wire: Wire, slot: int, number: int) -> None:
         facts = self.hub.plane.facts(slot)
+        wire.prove(facts["mechanism"], facts["proof"])
         peer = Peer(
             id=number, address=wire.remote, endpoint=wire.endpoint.url,
             wire=wire.wire or (
@@ -433,6 +456,7 @@ class SocketLinks:
         if wire.peer is None:
             self._shake_failed(wire, text, fatal, told=code != DOWN_CLOSED)
             return
+        self.broken_peers += code == DOWN_PROTOCOL
         reason = text or ("the pattern wanted a new link" if code == DOWN_RESET else "closed by us")
         self._forget_peer(wire.peer.id)
         self.emit(records.Disconnected, wire.endpoint, wire.peer, reason)
@@ -444,6 +468,7 @@ class SocketLinks:
         reason = text or "the connection ended before the handshake was complete"
         error = HandshakeFailed(f"the handshake with {where} failed: {reason}", reason=reason)
         if told:
+            self.failed_handshakes += 1
             wire.endpoint.note(error)
             self.emit(records.HandshakeFailedEvent, wire.endpoint, None, reason)
         self._lost(wire, error, fatal, DOWN_CLOSED)
@@ -620,7 +645,8 @@ class SocketLinks:
             sent=accounts["sent"], received=accounts["received"], waiting=accounts["waiting"],
             unmatched=accounts["unmatched"], dropped=drops(accounts["dropped"]),
             pinned_bytes=self.hub.plane.counters()["slab_bytes"], reconnects=self.reconnects,
-            resent=accounts["resent"],
+            resent=accounts["resent"], failed_handshakes=self.failed_handshakes,
+            broken_peers=self.broken_peers,
             peers=self.peer_stats(accounts), total=PeerStats.of(accounts["total"]))
 
     # -- the end -----------------------------------------------------------------------------------

@@ -94,6 +94,7 @@ cdef class PlaneCore:
             "pattern": (<char*> &peer.pattern[0]).decode("latin-1"),
             "routing_id": (<char*> peer.routing_id.at)[:peer.routing_id.n],
             "metadata": (<char*> peer.metadata.at)[:peer.metadata.n],
+            "mechanism": (<char*> &peer.mechanism[0]).decode("latin-1"),
             "proof": (<char*> peer.proof.at)[:peer.proof.n],
         }
 
