@@ -37,15 +37,10 @@ from mqcore.api.patterns import (
 from mqcore.api.poll import Ready, apoll, poll
 from mqcore.api.public import (
     Batch,
-    CloseReport,
     Endpoint,
-    Event,
     Message,
-    Peer,
-    PeerStats,
     Pinned,
     PluginInfo,
-    Stats,
     filters,
     patterns,
     resolvers,
@@ -53,6 +48,7 @@ from mqcore.api.public import (
     transports,
 )
 from mqcore.api.public import version as _version
+from mqcore.api.records import CloseReport, Event, Peer, PeerStats, Stats
 from mqcore.api.socket import Socket
 from mqcore.api.survey import Respondent, Surveyor
 from mqcore.errors import (

@@ -8,48 +8,51 @@ from mqcore.base.includes cimport explicit_bzero
 cdef enum:
     CALLS = 10
 
-# A new major number is a new ABI in name only: every call below has kept its meaning since 1.0.
-LIBRARIES = ("libsodium.so.26", "libsodium.so.23", "libsodium.so.18", "libsodium.so",
-             "libsodium.dylib")
-NAMES = ("sodium_init", "sodium_version_string", "randombytes_buf", "crypto_box_keypair",
-         "crypto_scalarmult_base", "crypto_box_beforenm", "crypto_box_easy_afternm",
-         "crypto_box_open_easy_afternm", "crypto_box_detached_afternm",
-         "crypto_box_open_detached_afternm")
+ctypedef const char* Name
 
-cdef Sodium _SODIUM           # in the order of NAMES
-cdef bint _READY = False
+# A new major number is a new ABI in name only: every call below has kept its meaning since 1.0.
+LIBRARIES = (b"libsodium.so.26", b"libsodium.so.23", b"libsodium.so.18", b"libsodium.so",
+             b"libsodium.dylib")
+
+cdef Name[CALLS] NAMES = [
+    "sodium_init", "sodium_version_string", "randombytes_buf", "crypto_box_keypair",
+    "crypto_scalarmult_base", "crypto_box_beforenm", "crypto_box_easy_afternm",
+    "crypto_box_open_easy_afternm", "crypto_box_detached_afternm",
+    "crypto_box_open_detached_afternm",
+]
+cdef Sodium _table            # in the order of NAMES
+cdef bint _found = False
 
 
 cdef const Sodium* sodium() noexcept nogil:
-    return &_SODIUM if _READY else NULL
+    return &_table if _found else NULL
 
 
-cdef bint _fill(const char* library, tuple names):
+cdef bint _fill(const char* library) noexcept nogil:
     """All calls of one library, or none."""
     cdef void* found[CALLS]
     cdef void* handle = dlopen(library, RTLD_NOW | RTLD_LOCAL)
-    cdef void** table = <void**> &_SODIUM
+    cdef void** table = <void**> &_table
     cdef int i
     if handle == NULL:
         return False
     for i in range(CALLS):
-        found[i] = dlsym(handle, <bytes> names[i])
+        found[i] = dlsym(handle, NAMES[i])
         if found[i] == NULL:
             return False
     for i in range(CALLS):
         table[i] = found[i]
-    return _SODIUM.init() >= 0
+    return _table.init() >= 0
 
 
 def sodium_ready() -> str:
     """The version of libsodium, "" if this system has none. Looks for it until it is found."""
-    global _READY
-    names = tuple(name.encode() for name in NAMES)
-    for library in LIBRARIES if not _READY else ():
-        if _fill(library.encode(), names):
-            _READY = True
+    global _found
+    for library in LIBRARIES if not _found else ():
+        if _fill(library):
+            _found = True
             break
-    return _SODIUM.version().decode() if _READY else ""
+    return _table.version().decode() if _found else ""
 
 
 def keypair() -> tuple:
@@ -57,7 +60,7 @@ def keypair() -> tuple:
     clears. After sodium_ready()."""
     cdef uint8_t[32] public
     cdef uint8_t[32] secret
-    _SODIUM.keypair(public, secret)
+    _table.keypair(public, secret)
     pair = (<char*> public)[:KEY], bytearray((<char*> secret)[:KEY])
     explicit_bzero(secret, KEY)
     return pair
@@ -68,5 +71,5 @@ def public_of(const uint8_t[::1] secret not None) -> bytes:
     cdef uint8_t[32] public
     if secret.shape[0] != KEY:
         raise ValueError("a secret key has 32 bytes")
-    _SODIUM.base(public, &secret[0])
+    _table.base(public, &secret[0])
     return (<char*> public)[:KEY]

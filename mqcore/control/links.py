@@ -17,9 +17,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from mqcore.control import gate, records
 from mqcore.control.connector import Connector
 from mqcore.control.endpoint import Endpoint
-from mqcore.control import gate, records
 from mqcore.control.hub import (
     NOTE_ASKS,
     NOTE_DOWN,
@@ -52,8 +52,8 @@ from mqcore.errors import (
 )
 from mqcore.link.backoff import Backoff
 from mqcore.spi import registry, sp, url
-from mqcore.wire.security import native
 from mqcore.spi.filter import Refused
+from mqcore.wire.security import native
 
 # of link/engine.pxd; the others differ by their text only
 DOWN_CLOSED, DOWN_PROTOCOL, DOWN_RESET = 0, 3, 5

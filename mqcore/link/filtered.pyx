@@ -19,8 +19,8 @@ from mqcore.link.engine cimport (
 )
 from mqcore.link.session cimport session_end, session_fail, session_rearm, session_want
 from mqcore.link.stream cimport (
-    stream_encode, stream_ended, stream_fill, stream_gather, stream_goodbye, stream_pending, stream_slab,
-    stream_spare, stream_use, stream_wrote,
+    stream_encode, stream_ended, stream_fill, stream_gather, stream_goodbye, stream_pending,
+    stream_slab, stream_spare, stream_use, stream_wrote,
 )
 from mqcore.reactor.includes cimport EAGAIN, EINTR, errno, read, write
 from mqcore.reactor.poller cimport READY_IN, READY_OUT

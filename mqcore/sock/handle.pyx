@@ -299,7 +299,8 @@ cdef class SocketHandle:
         """Give a connected non-blocking descriptor to a new engine, which owns it now. Seconds; 0:
         none. `filters`: sessions whose handshakes are over, the outermost first, and `left` the
         bytes that came behind them; `media` None: a stream. `security` is kept alive by the caller
-        until the engine's DOWN note. Returns the engine's slot; an exception leaves the descriptor with the caller, and ends the sessions."""
+        until the engine's DOWN note. Returns the engine's slot; an exception leaves
+        the descriptor with the caller, and ends the sessions."""
         cdef EngineConfig config
         cdef EngineParts parts
         cdef bytes codec_name = codec.encode()

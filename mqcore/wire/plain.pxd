@@ -1,4 +1,4 @@
-"""PLAIN (RFC 24): a username and a password, in the clear. For `zmtp`, whose traffic stays as it is.
+"""PLAIN (RFC 24): a username and a password, in the clear. For `zmtp`; its traffic stays as it is.
 """
 
 from mqcore.wire.mechanism cimport MechanismOps

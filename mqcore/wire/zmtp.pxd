@@ -1,4 +1,5 @@
-"""The ZMTP codec: 3.1, 3.0, 2.0 and 1.0 peers, the mechanisms NULL and PLAIN. See codec.pxd for the contract."""
+"""The ZMTP codec: 3.1, 3.0, 2.0 and 1.0 peers, the mechanisms NULL and PLAIN. See codec.pxd for the
+contract."""
 
 from mqcore.wire.codec cimport Codec, CodecOps
 
