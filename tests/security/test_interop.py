@@ -96,13 +96,13 @@ def test_curve_heartbeats_among_traffic(ctx, zctx, server_keys, client_keys):
     with mq.Pull(context=ctx, heartbeat=0.002, security=mq.Curve(
             secret_key=server_keys.secret)) as pull:
         with zsocket(zctx, zmq.PUSH, server_keys, client_keys) as push:
-            push.heartbeat_ivl = 2
+            push.heartbeat_ivl, push.heartbeat_timeout = 2, 60_000
             push.connect(pull.bind("tcp://127.0.0.1:0").url)
             for i in range(3000):
                 push.send(b"%d" % i)
             assert [pull.recv() for _ in range(3000)] == [b"%d" % i for i in range(3000)]
             with zsocket(zctx, zmq.PAIR, server_keys) as there:
-                there.heartbeat_ivl = 2
+                there.heartbeat_ivl, there.heartbeat_timeout = 2, 60_000
                 there.bind("tcp://127.0.0.1:*")
                 with mq.Pair(context=ctx, connect=url_of(there), heartbeat=0.002,
                              security=mq.Curve(server_keys.public)) as here:
