@@ -13,7 +13,7 @@ the last object that use it are gone; what the caller passes in is the caller's 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
@@ -217,11 +217,18 @@ class Null(Security):
         return "Null()"
 
 
-def _text(value: str | Bytes, what: str) -> Secret:
-    data = value.encode() if isinstance(value, str) else bytes(memoryview(value))
-    if len(data) > 255:
-        raise OptionError(f"{what} has at most 255 bytes")
-    return Secret(data)
+def _packed(rows: Iterable[tuple[str | Bytes, str | Bytes]]) -> Secret:
+    """Usernames and passwords, the length of each in a byte before it."""
+    packed = bytearray()
+    for row in rows:
+        for value, what in zip(row, ("username", "password"), strict=True):
+            data = value.encode() if isinstance(value, str) else bytes(memoryview(value))
+            if len(data) > 255:
+                raise OptionError(f"a {what} has at most 255 bytes")
+            packed += bytes([len(data)]) + data
+    secret = Secret(packed)
+    packed[:] = bytes(len(packed))
+    return secret
 
 
 class Plain(Security):
@@ -242,10 +249,10 @@ class Plain(Security):
         self.server = username is None
         self.allow = allow if callable(allow) else None
         self.domain = domain
-        rows = {username: password} if username is not None else (
-            {} if callable(allow) or allow is None else dict(allow))
-        self.logins = [(_text(user, "a username"), _text(word, "a password"))
-                       for user, word in rows.items()]
+        if username is not None:
+            self.logins = _packed([(username, password)])
+        else:
+            self.logins = _packed(allow.items() if isinstance(allow, Mapping) else ())
 
     def user_of(self, proof: bytes) -> str | None:
         return proof.decode("utf-8", "replace") if self.server else None

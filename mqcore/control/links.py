@@ -59,6 +59,7 @@ from mqcore.wire.security import native
 DOWN_CLOSED, DOWN_PROTOCOL, DOWN_RESET = 0, 3, 5
 GRACE = 0.2  # seconds a listener waits for the peer's first bytes before it speaks first
 MAX_FAILURES = 100  # interruptions and errors that one close() survives
+OURS = ("socket-type", "identity", "mechanism")  # what no peer may say by metadata
 GONE_KEPT = 1024  # peers that left, kept so that late messages find them
 EV_FAILED = 8  # of spi/pattern.pxd, as these are:
 EV_NAMES = {1: records.Subscribed, 2: records.Unsubscribed, 3: records.Dropped,
@@ -370,13 +371,13 @@ class SocketLinks:
                  or codec_of(self.plugin, wire))
         for session in sessions:
             wire.learn(session.facts())
+        wire.demands = native(options["security"])
         with self.hub.lock:
             slot = self.core._adopt(
                 sock.fileno(), wire.owner is not None, options["prio"],
                 options["handshake_timeout"] or 0.0, GRACE, options["heartbeat"] or 0.0,
                 options["heartbeat_timeout"] or 0.0, options["heartbeat_ttl"],
-                -1 if size is None else size, codec, native(options["security"]), sessions, engine,
-                left)
+                -1 if size is None else size, codec, wire.demands, sessions, engine, left)
             sock.detach()
             wire.slot = slot
             self.wires[slot] = wire
@@ -441,7 +442,7 @@ class SocketLinks:
             pattern=facts["pattern"].lower(),
             routing_id=facts["routing_id"], pid=wire.pid,
             metadata={name: value for name, value in decode_metadata(facts["metadata"]).items()
-                      if name.lower() not in ("socket-type", "identity")} | wire.facts,
+                      if name.lower() not in OURS} | wire.facts,
             user=wire.user, prio=wire.options["prio"], local=wire.local)
         wire.peer = peer
         self.peers[number] = peer

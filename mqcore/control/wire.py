@@ -14,7 +14,7 @@ from mqcore.errors import NotSupported, OptionError
 class Wire:
     """One engine, as the control plane remembers it."""
 
-    __slots__ = ("endpoint", "facts", "judged", "local", "options", "owner", "peer", "pid",
+    __slots__ = ("demands", "endpoint", "facts", "judged", "local", "options", "owner", "peer", "pid",
                  "remote", "slot", "transport", "user", "wire")
 
     def __init__(self, route: Route, owner: Any, endpoint: Endpoint, names: tuple[str, str],
@@ -26,6 +26,7 @@ class Wire:
         self.options = options
         self.transport = route.transport
         self.wire = "" if route.transport.kind == "stream" else route.transport.scheme
+        self.demands: Any = None  # the engine points into it
         self.facts: dict[str, bytes] = {}  # what filters found out about the peer
         self.user: str | None = None  # who it has proven to be
         self.judged: str | None = None  # who security's allow() said that it is

@@ -67,20 +67,25 @@ cdef class NativeSecurity:
         free(self.logins)
 
     cdef int plain(self, security) except -1:
-        cdef Secret user
-        cdef Secret password
-        rows = security.logins
-        self.logins = <Login*> calloc(len(rows) + 1, sizeof(Login))
+        """The rows of the table, in the memory of the secret that they are packed in."""
+        cdef Secret packed = security.logins
+        cdef uint8_t* end = packed.at + packed.size
+        cdef uint8_t* at = packed.at
+        cdef Login* row
+        self.kept.append(packed)
+        self.logins = <Login*> calloc(packed.size // 2 + 1, sizeof(Login))
         if self.logins == NULL:
             raise MemoryError
-        for i, (user, password) in enumerate(rows):
-            self.kept.append((user, password))
-            self.logins[i].user = user.at
-            self.logins[i].user_size = <uint8_t> user.size
-            self.logins[i].password = password.at
-            self.logins[i].password_size = <uint8_t> password.size
         self.c.logins = self.logins
-        self.c.n_logins = len(rows)
+        while at < end:
+            row = &self.logins[self.c.n_logins]
+            row.user_size = at[0]
+            row.user = at + 1
+            at += 1 + row.user_size
+            row.password_size = at[0]
+            row.password = at + 1
+            at += 1 + row.password_size
+            self.c.n_logins += 1
         return 0
 
     cdef int curve(self, security) except -1:

@@ -4,8 +4,9 @@ import threading
 import time
 
 import pytest
+from certificates import Authority
 from rawcurve import greeting
-from rawzmtp import COMMAND, RawPeer, command, frame, prop
+from rawzmtp import COMMAND, GREETING, RawPeer, command, frame, prop
 from waiting import until
 
 import mqcore as mq
@@ -191,3 +192,30 @@ def test_where_it_cannot_be(ctx, server_keys):
             mq.Pair(context=ctx, security=mq.Null(), connect="inproc://sealed") as two:
         one.send(b"x")                # one process: there is nobody in between
         assert two.recv() == b"x"
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "CURVE"])
+def test_inside_tls(ctx, tmp_path, server_keys, mechanism):
+    authority = Authority(tmp_path)
+    ours, theirs = mq.Plain(allow={"ann": "pw"}), mq.Plain("ann", "pw")
+    if mechanism == "CURVE":
+        ours, theirs = mq.Curve(secret_key=server_keys.secret), mq.Curve(server_keys.public)
+    with mq.Rep(context=ctx, security=ours) as rep, mq.Req(context=ctx, security=theirs) as req:
+        req.connect(rep.bind("tls+tcp://127.0.0.1:0", **authority.server).url, **authority.ca)
+        for size in (0, 100, 300_000):
+            req.send(b"x" * size)
+            assert rep.recv() == b"x" * size
+            rep.send(b"y" * size)
+            assert req.recv() == b"y" * size
+        assert rep.peers()[0].metadata["mechanism"] == mechanism.encode()
+
+
+def test_nobody_says_by_himself_how_safe_he_is(ctx):
+    with mq.Pull(context=ctx) as pull:
+        with RawPeer.connect(pull.bind("tcp://127.0.0.1:0").url) as raw:
+            raw.say(GREETING)
+            raw.hear(64)
+            raw.say(command(b"READY", prop(b"Socket-Type", b"PUSH") + prop(b"Mechanism", b"CURVE")
+                            + prop(b"Other", b"x")))
+            pull.wait_peers(timeout=10)
+            assert pull.peers()[0].metadata == {"Other": b"x"}

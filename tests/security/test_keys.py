@@ -2,8 +2,10 @@
 
 import os
 import pickle
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import zmq
@@ -106,6 +108,27 @@ def test_keygen(tmp_path):
     assert own.metadata == {"name": "the server"} and own.public in done.output
     assert run.invoke(cli, ["keygen", str(path)]).exit_code == 1      # it is there already
     assert mq.load_certificate(f"{path}_secret") == own
+
+
+def test_the_guide(tmp_path):
+    """What it says, typed in."""
+    guide = (Path(mq.__file__).parent / "api/SECURITY.md").read_text()
+    run = CliRunner()
+    (tmp_path / "clients").mkdir()
+    for line in re.findall(r"^mq (keygen [^#\n]*)", guide, re.MULTILINE):
+        words = [word if "key" not in word or word == "keygen" else str(tmp_path / word)
+                 for word in line.split()]
+        assert run.invoke(cli, words).exit_code == 0
+    server, client = (
+        block.replace("tcp://*:5555", "ipc://s").replace("tcp://example.org:5555", "ipc://s")
+        for block in re.findall(r"```python\n(.*?)```", guide, re.DOTALL)[:2])
+    with subprocess.Popen([sys.executable, "-c", server], cwd=tmp_path) as running:
+        try:
+            out = subprocess.run([sys.executable, "-c", client], cwd=tmp_path, timeout=60,
+                                 capture_output=True, text=True)
+        finally:
+            running.terminate()
+    assert out.stdout == "b'hello ann'\n", out.stderr
 
 
 def test_without_libsodium(tmp_path):
