@@ -14,8 +14,8 @@ from mqcore.errors import NotSupported, OptionError
 class Wire:
     """One engine, as the control plane remembers it."""
 
-    __slots__ = ("demands", "endpoint", "facts", "judged", "local", "options", "owner", "peer", "pid",
-                 "remote", "slot", "transport", "user", "wire")
+    __slots__ = ("demands", "endpoint", "facts", "judged", "local", "options", "owner", "peer",
+                 "pid", "remote", "slot", "transport", "user", "wire")
 
     def __init__(self, route: Route, owner: Any, endpoint: Endpoint, names: tuple[str, str],
                  pid: int | None, options: Mapping[str, Any]) -> None:
