@@ -46,6 +46,7 @@ from mqcore.errors import (
     AddressInUse,
     Error,
     HandshakeFailed,
+    NotSupported,
     PeerError,
     SocketClosed,
     UsageError,
@@ -372,6 +373,9 @@ class SocketLinks:
         for session in sessions:
             wire.learn(session.facts())
         wire.demands = native(options["security"])
+        if wire.demands is not None and not codec.startswith("zmtp"):
+            raise NotSupported(f"the filters of {wire.endpoint.url} know no mechanism",
+                               hint="security=Null() leaves it to them")
         with self.hub.lock:
             slot = self.core._adopt(
                 sock.fileno(), wire.owner is not None, options["prio"],

@@ -296,26 +296,32 @@ cdef int _put(Curve* c, Batch* b, Msg* m) noexcept nogil:
     cdef bint large = encode_refers(head, m) and not control
     cdef uint8_t flags = m.flags
     cdef size_t size = msg_size(m)
+    cdef uint8_t inner = flags & MSG_MORE
     cdef const uint8_t* name = NULL
     cdef size_t name_size = 0
     cdef uint8_t[NONCE] nonce
     cdef uint8_t* at
     cdef size_t n
-    if control:
+    if control and (c.z.subscribes or head.config.groups):
         name = <const uint8_t*> interest_name(head, flags & MSG_SUBSCRIBE)
         name_size = name[0] + 1
+        inner = INNER_COMMAND
+    elif control:             # a peer of 3.0
+        name = b"\x01" if flags & MSG_SUBSCRIBE else b"\x00"
+        name_size = 1
+        inner = 0
     if encode_full(head, b, large):
         return MQ_FULL
     if encode_reserve(b, HEAD_MAX + MESSAGE_LEAD + name_size + (0 if large else size)):
         return MQ_NOMEM
     if large:
-        if _put_large(c, b, m, flags & MSG_MORE):
+        if _put_large(c, b, m, inner):
             return MQ_NOMEM
     else:
         if not control and join_keep(head, b, m):
             return MQ_NOMEM
         at = b.buf + b.len
-        n = _lead(c, at, INNER_COMMAND if control else flags & MSG_MORE, name_size + size, nonce)
+        n = _lead(c, at, inner, name_size + size, nonce)
         if name_size:
             memcpy(at + n, name, name_size)
         b.len += n + name_size

@@ -7,7 +7,7 @@ from rawcurve import Client, Server, greeting, number
 from rawzmtp import COMMAND, LONG, MORE, SIGNATURE, command, frame, prop
 
 import mqcore as mq
-from mqcore.wire.probe import Probe
+from mqcore.wire.probe import CANCEL, SUBSCRIBE, Probe
 
 PROPERTIES = prop(b"Socket-Type", b"PULL")
 
@@ -334,6 +334,26 @@ def test_what_was_not_sent_comes_back(client, server_keys):
     assert probe.account["half"]
     assert probe.unsent() == [(1, b"two"), (0, b"parts" * 20), (1, large), (0, b"tail"),
                               (0, b"last")]
+
+
+@pytest.mark.parametrize("minor, said", [
+    (1, [(2, b"\x09SUBSCRIBEtopic"), (2, b"\6CANCELtopic")]),
+    (0, [(0, b"\1topic"), (0, b"\0topic")]),
+])
+def test_subscriptions_as_the_peers_version_has_them(server_keys, minor, said):
+    probe = Probe("SUB", ("PUB",), codec="zmtp-curve", security=mq.Curve(server_keys.public))
+    theirs = greeting(b"CURVE")
+    probe.start()
+    raw = Server(server_keys.raw)
+    raw.hello(probe.feed(theirs[:11] + bytes([minor]) + theirs[12:])[2][-200:])
+    _, (initiate,) = say(probe, raw.welcome())
+    raw.initiate(initiate)
+    assert say(probe, raw.ready("PUB"))[0] == "done"
+    probe.put(b"topic", flags=SUBSCRIBE)
+    probe.put(b"topic", flags=CANCEL)
+    wire = probe.wire()
+    size = 2 + wire[1]
+    assert [raw.read(wire[2:size]), raw.read(wire[size + 2:])] == said
 
 
 def test_a_peer_before_3_0_is_refused(server_keys):
