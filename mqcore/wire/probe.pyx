@@ -127,7 +127,6 @@ cdef class Probe:
             "version": (peer.major, peer.minor),
             "pattern": peer.pattern.decode(),
             "mechanism": peer.mechanism.decode(),
-            "proof": peer.proof.at[:peer.proof.n] if peer.proof.n else b"",
             "routing_id": peer.routing_id.at[:peer.routing_id.n] if peer.routing_id.n else b"",
             "metadata": peer.metadata.at[:peer.metadata.n] if peer.metadata.n else b"",
         }
@@ -166,6 +165,12 @@ cdef class Probe:
         cdef const uint8_t* at = data
         rc = self.codec.ops.feed(self.codec, at, len(data), &used)
         return _STATUS[rc], used, self.control
+
+    @property
+    def proof(self) -> bytes:
+        """What the peer has proven to be: a username, a public key."""
+        proof = &self.codec.peer.proof
+        return proof.at[:proof.n] if proof.n else b""
 
     @property
     def asking(self) -> bool:

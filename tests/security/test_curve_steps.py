@@ -76,7 +76,7 @@ def greeted_by(client, server_keys):
 
 def test_our_server(server, raw, client_keys):
     assert shaken(server, raw) == PROPERTIES
-    assert server.peer["proof"] == client_keys.raw[0] and server.peer["mechanism"] == "CURVE"
+    assert server.proof == client_keys.raw[0] and server.peer["mechanism"] == "CURVE"
     status, parts = server.decode(frame(raw.message(b"one", 1)) + frame(raw.message(b"two")))
     assert (status, parts) == ("need_data", [(1, b"one"), (0, b"two")])
 
