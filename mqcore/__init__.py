@@ -6,6 +6,12 @@
         for job in jobs: ...
 """
 
+from mqcore.api.certificates import (
+    Certificate,
+    load_certificate,
+    load_certificates,
+    save_certificate,
+)
 from mqcore.api.context import Context
 from mqcore.api.device import Device, DeviceStats, device
 from mqcore.api.empty import empty
@@ -31,15 +37,10 @@ from mqcore.api.patterns import (
 from mqcore.api.poll import Ready, apoll, poll
 from mqcore.api.public import (
     Batch,
-    CloseReport,
     Endpoint,
-    Event,
     Message,
-    Peer,
-    PeerStats,
     Pinned,
     PluginInfo,
-    Stats,
     filters,
     patterns,
     resolvers,
@@ -47,6 +48,7 @@ from mqcore.api.public import (
     transports,
 )
 from mqcore.api.public import version as _version
+from mqcore.api.records import CloseReport, Event, Peer, PeerStats, Stats
 from mqcore.api.socket import Socket
 from mqcore.api.survey import Respondent, Surveyor
 from mqcore.errors import (
@@ -78,9 +80,21 @@ from mqcore.errors import (
     UsageError,
     WaitTimeout,
 )
+from mqcore.security import (
+    Asking,
+    Curve,
+    KeyPair,
+    Null,
+    Plain,
+    Security,
+    Verdict,
+    curve_keypair,
+    curve_public,
+)
 
 __version__ = _version
-_ROOMS = ("api", "base", "control", "errors", "link", "options", "reactor", "sock", "spi", "wire")
+_ROOMS = ("api", "base", "control", "errors", "link", "options", "reactor", "security",
+          "sock", "spi", "wire")
 __all__ = [name for name in dict(globals())
            # pytest puts "@py_builtins" into the modules of packages that bring it a plug-in
            if name[0] != "_" and name.isidentifier() and name not in _ROOMS]

@@ -11,6 +11,13 @@ from typing import Any, Literal, Protocol, Self, TypeAlias, TypedDict, TypeVar, 
 import numpy as np
 from numpy.typing import NDArray
 
+from mqcore.api.certificates import (
+    Certificate as Certificate, load_certificate as load_certificate,
+    load_certificates as load_certificates, save_certificate as save_certificate,
+)
+from mqcore.api.records import (
+    CloseReport as CloseReport, Peer as Peer, PeerStats as PeerStats, Stats as Stats,
+)
 from mqcore.errors import (
     AddressDenied as AddressDenied, AddressError as AddressError, AddressInUse as AddressInUse,
     AddressNotAvailable as AddressNotAvailable, BindError as BindError,
@@ -22,6 +29,11 @@ from mqcore.errors import (
     SendTimeout as SendTimeout, SocketClosed as SocketClosed, StateError as StateError,
     Timeout as Timeout, UnknownTransport as UnknownTransport, UsageError as UsageError,
     WaitTimeout as WaitTimeout,
+)
+from mqcore.security import (
+    Asking as Asking, Curve as Curve, KeyPair as KeyPair, Null as Null, Plain as Plain,
+    Security as Security, Verdict as Verdict, curve_keypair as curve_keypair,
+    curve_public as curve_public,
 )
 
 if sys.version_info >= (3, 12):
@@ -64,6 +76,7 @@ class EndpointOptions(TlsOptions, total=False):
     recv_buffer: int | None
     keepalive: bool
     tos: int
+    security: Security | None
 
 class Options(EndpointOptions, total=False):
     send_timeout: float | None
@@ -141,63 +154,6 @@ class ContextOptions(Options, total=False):
     poly: bool
     raw: bool
     deadline: float
-
-@dataclass(frozen=True)
-class Peer:
-    id: int
-    address: str
-    endpoint: str
-    wire: str
-    pattern: str
-    routing_id: bytes = b""
-    user: str | None = None
-    pid: int | None = None
-    metadata: Mapping[str, bytes] = ...
-    prio: int = 8
-    local: str = ""
-
-@dataclass(frozen=True)
-class PeerStats:
-    offered: int = 0
-    written: int = 0
-    queued_out: int = 0
-    read: int = 0
-    delivered: int = 0
-    queued_in: int = 0
-    bytes_out: int = 0
-    bytes_in: int = 0
-    dropped: dict[str, int] = ...
-    dropped_out: dict[str, int] = ...
-    dropped_in: dict[str, int] = ...
-    bounced: int = 0
-    rtt: float | None = None
-    since: float = 0.0
-    writes: int = 0
-    reads: int = 0
-
-@dataclass(frozen=True)
-class Stats:
-    sent: int = 0
-    received: int = 0
-    waiting: int = 0
-    unmatched: int = 0
-    dropped: dict[str, int] = ...
-    pinned_bytes: int = 0
-    reconnects: int = 0
-    resent: int = 0
-    peers: dict[Peer, PeerStats] = ...
-    total: PeerStats = ...
-    def as_dict(self) -> dict[str, Any]: ...
-
-@dataclass(frozen=True)
-class CloseReport:
-    written: int = 0
-    undelivered: int = 0
-    dropped: dict[str, int] = ...
-    unacked: int = 0
-    elapsed: float = 0.0
-    peers: dict[Peer, PeerStats] = ...
-    def __bool__(self) -> bool: ...
 
 @dataclass(frozen=True)
 class Event:
@@ -413,6 +369,7 @@ class Socket:
     tos: int
     routing_id: bytes
     metadata: Mapping[str, bytes | str]
+    security: Security | None
     max_hops: int
     def __init__(self, *, bind: Addresses = (), connect: Addresses = (),
                  context: Context | None = None, **options: Unpack[Options]) -> None: ...

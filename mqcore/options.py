@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from mqcore.errors import OptionError
+from mqcore.security import Security
 
 SOCKET = ("socket",)
 LINK = ("socket", "endpoint", "url")  # the starred ones: also per endpoint and in the URL query
@@ -105,6 +106,9 @@ TABLE: tuple[Option, ...] = (
        "the name under which ROUTER peers know this socket; may not start with a zero byte"),
     _o("metadata", "metadata", "", MappingProxyType({}), (), None, SOCKET,
        "names and values that peers see in Peer.metadata"),
+    _o("security", "security", "", None, (), "NULL: any peer may come, and everything is readable",
+       ("socket", "endpoint"),
+       "who may come in and what is sealed: Null(), Plain() or Curve(); ZMTP over streams"),
     _o("max_hops", "int", "devices", 8, (1, 255), None, SOCKET,
        "a message that passed more devices is dropped, so that a loop of them ends"),
     # -- who gets a message ------------------------------------------------------------------------
@@ -251,6 +255,12 @@ def _classes(row: Option) -> str:
     return " or ".join(f"{kind.__module__}.{kind.__qualname__}" for kind in row.range)
 
 
+def _security(row: Option, value: Any) -> Security:
+    if not isinstance(value, Security):
+        raise _wrong(row, type(value).__name__, "Null(), Plain() or Curve()")
+    return value
+
+
 def _choice(row: Option, value: Any) -> str:
     if isinstance(value, str) and value in row.range:
         return value
@@ -298,6 +308,7 @@ CHECKS: dict[str, Callable[[Option, Any], Any]] = {
     "choice": _choice,
     "choices": _choices,
     "metadata": _metadata,
+    "security": _security,
 }
 
 
@@ -446,7 +457,7 @@ def render_table(extra: Iterable[Option] = ()) -> str:
 
 HINTS = {"seconds": "float", "int": "int", "size": "int", "bool": "bool", "bytes": "bytes",
          "text": "str", "secret": "str", "object": "object",
-         "metadata": "Mapping[str, bytes | str]"}
+         "metadata": "Mapping[str, bytes | str]", "security": "Security"}
 
 
 def _annotation(row: Option) -> str:

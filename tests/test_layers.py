@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from sources import CYTHON, FOLDERS, ROOT, logical_lines, module_of, package_files
 
-GROUND = {"base", "errors", "options"}      # level 0
-API = {"api", "errors", "options"}          # what the user sees
+GROUND = {"base", "errors", "options", "security"}      # level 0
+API = {"api", "errors", "options", "security"}          # what the user sees
 ANY = {"*"}
 
 # room -> the rooms it may import besides itself; "" is mqcore/__init__
@@ -44,7 +44,8 @@ MAY_IMPORT = {
     "wire": GROUND,
     "reactor": GROUND,
     # 0
-    "options": {"errors"},
+    "options": {"errors", "security"},
+    "security": {"errors", "base"},
     "base": set(),
     "errors": set(),
 }

@@ -67,6 +67,8 @@ LONG: dict[str, str] = {
 # What lives as long as the process: (file, name): why. UPPER names are constants: they are
 # assigned at the top level only, which is checked, and need no row.
 GLOBALS: dict[tuple[str, str], str] = {
+    ("mqcore/base/sodium.pyx", "_table"): "a shared library's calls: found once",
+    ("mqcore/base/sodium.pyx", "_found"): "whether they are",
     ("mqcore/sock/handle.pyx", "get_ident"): "a function, kept at hand",
     ("mqcore/spi/pattern.pyx", "get_ident"): "a function, kept at hand",
     ("mqcore/spi/python_ops.pyx", "get_ident"): "a function, kept at hand",

@@ -1,7 +1,6 @@
 """What the public face takes from the rooms below as it is."""
 
 from mqcore.control.endpoint import Endpoint
-from mqcore.control.records import CloseReport, Event, Peer, PeerStats, Stats
 from mqcore.sock.batch import Batch
 from mqcore.sock.message import Message
 from mqcore.sock.pinned import Pinned
@@ -9,6 +8,5 @@ from mqcore.spi.registry import PluginInfo, filters, patterns, resolvers, strate
 
 version = "0.1.0"
 
-__all__ = ["Batch", "CloseReport", "Endpoint", "Event", "Message", "Peer", "PeerStats", "Pinned",
-           "PluginInfo", "Stats", "filters", "patterns", "resolvers", "strategies",
-           "transports", "version"]
+__all__ = ["Batch", "Endpoint", "Message", "Pinned", "PluginInfo", "filters", "patterns",
+           "resolvers", "strategies", "transports", "version"]

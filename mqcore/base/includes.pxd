@@ -5,6 +5,13 @@ from libc.stddef cimport size_t
 cdef extern from "<stdlib.h>" nogil:
     void* aligned_alloc(size_t alignment, size_t size)
 
+cdef extern from "<string.h>" nogil:
+    void explicit_bzero(void* at, size_t n)       # no compiler takes it out
+
+cdef extern from "<sys/mman.h>" nogil:
+    enum: MADV_DONTDUMP
+    int madvise(void* at, size_t n, int advice)
+
 cdef extern from *:
     int lowest_bit "__builtin_ctz" (unsigned int x) nogil       # its number; x is not 0
 

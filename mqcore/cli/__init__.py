@@ -25,6 +25,7 @@ from mqcore.cli.device import device
 from mqcore.cli.doctor import doctor
 from mqcore.cli.info import info
 from mqcore.cli.journal import journal
+from mqcore.cli.keygen import keygen
 from mqcore.cli.perf import perf
 from mqcore.cli.plugin import plugin
 from mqcore.errors import AddressError, Error, OptionError, Timeout
@@ -64,7 +65,7 @@ def cli() -> None:
     """
 
 
-for _command in (cat, device, journal, perf, info, doctor, plugin):
+for _command in (cat, device, journal, perf, info, doctor, keygen, plugin):
     cli.add_command(_command)
 
 

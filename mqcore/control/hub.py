@@ -22,7 +22,7 @@ from mqcore.sock.plane import PlaneCore
 HUBS: weakref.WeakSet[Hub] = weakref.WeakSet()  # for fork and exit
 PIN_CHECK = 0.02  # seconds between looks for Python objects that the data plane is done with
 
-NOTE_UP, NOTE_DOWN, NOTE_PATTERN, NOTE_GONE = 1, 2, 3, 5  # of link/plane.pxd
+NOTE_UP, NOTE_DOWN, NOTE_PATTERN, NOTE_GONE, NOTE_ASKS = 1, 2, 3, 5, 6  # of link/plane.pxd
 
 
 class Hub:

@@ -17,21 +17,36 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from mqcore.control import records
+from mqcore.control import gate, records
 from mqcore.control.connector import Connector
 from mqcore.control.endpoint import Endpoint
-from mqcore.control.hub import NOTE_DOWN, NOTE_GONE, NOTE_PATTERN, NOTE_UP, Hub
+from mqcore.control.hub import (
+    NOTE_ASKS,
+    NOTE_DOWN,
+    NOTE_GONE,
+    NOTE_PATTERN,
+    NOTE_UP,
+    Hub,
+)
 from mqcore.control.listener import Listener
 from mqcore.control.records import CloseReport, Peer, PeerStats, Stats, drops
 from mqcore.control.resolving import Follower, follow
 from mqcore.control.route import Route
 from mqcore.control.upgrade import Upgrade, pass_filters
-from mqcore.control.wire import Wire, check_wire, codec_of, decode_metadata, encode_metadata
+from mqcore.control.wire import (
+    Wire,
+    check_security,
+    check_wire,
+    codec_of,
+    decode_metadata,
+    encode_metadata,
+)
 from mqcore.errors import (
     AddressError,
     AddressInUse,
     Error,
     HandshakeFailed,
+    NotSupported,
     PeerError,
     SocketClosed,
     UsageError,
@@ -39,10 +54,13 @@ from mqcore.errors import (
 from mqcore.link.backoff import Backoff
 from mqcore.spi import registry, sp, url
 from mqcore.spi.filter import Refused
+from mqcore.wire.security import native
 
-DOWN_CLOSED, DOWN_RESET = 0, 5  # of link/engine.pxd; the others differ by their text only
+# of link/engine.pxd; the others differ by their text only
+DOWN_CLOSED, DOWN_PROTOCOL, DOWN_RESET = 0, 3, 5
 GRACE = 0.2  # seconds a listener waits for the peer's first bytes before it speaks first
 MAX_FAILURES = 100  # interruptions and errors that one close() survives
+OURS = ("socket-type", "identity", "mechanism")  # what no peer may say by metadata
 GONE_KEPT = 1024  # peers that left, kept so that late messages find them
 EV_FAILED = 8  # of spi/pattern.pxd, as these are:
 EV_NAMES = {1: records.Subscribed, 2: records.Unsubscribed, 3: records.Dropped,
@@ -74,6 +92,8 @@ class SocketLinks:
         self.pauses: dict[Endpoint, Backoff] = {}  # of inproc endpoints that connect
         self.watchers: list[Callable[[records.Event], None]] = []
         self.reconnects = 0
+        self.failed_handshakes = 0
+        self.broken_peers = 0
         self.report: CloseReport | None = None
         self._hopeful: set[Endpoint] = set()  # connecting ones that may bring a peer
         try:
@@ -130,6 +150,7 @@ class SocketLinks:
         options = table.for_link(self.options, route.url.query, given, extra=route.rows())
         self._check_carried(route, role)
         check_wire(self.plugin, route, options)
+        check_security(self.plugin, route, options)
         # for filters: see spi/filter.py
         options |= {"pattern.zmtp": self.plugin.zmtp, "pattern.sp": self.plugin.sp}
         return route, options
@@ -351,12 +372,16 @@ class SocketLinks:
                  or codec_of(self.plugin, wire))
         for session in sessions:
             wire.learn(session.facts())
+        wire.demands = native(options["security"])
+        if wire.demands is not None and not codec.startswith("zmtp"):
+            raise NotSupported(f"the filters of {wire.endpoint.url} know no mechanism",
+                               hint="security=Null() leaves it to them")
         with self.hub.lock:
             slot = self.core._adopt(
                 sock.fileno(), wire.owner is not None, options["prio"],
                 options["handshake_timeout"] or 0.0, GRACE, options["heartbeat"] or 0.0,
                 options["heartbeat_timeout"] or 0.0, options["heartbeat_ttl"],
-                -1 if size is None else size, codec, sessions, engine, left)
+                -1 if size is None else size, codec, wire.demands, sessions, engine, left)
             sock.detach()
             wire.slot = slot
             self.wires[slot] = wire
@@ -391,6 +416,8 @@ class SocketLinks:
             self._down(self.wires.pop(slot, None), code, fatal, text.decode("utf-8", "replace"))
         elif kind == NOTE_GONE:
             self._pipe_gone(peer, refused=code != 0)
+        elif kind == NOTE_ASKS and slot in self.wires:
+            gate.ask(self, slot, self.wires[slot])
         elif kind == NOTE_PATTERN and code == EV_FAILED:
             self._failed(text.decode("utf-8", "replace"))
         elif kind == NOTE_PATTERN and self.watchers:
@@ -411,6 +438,7 @@ class SocketLinks:
 
     def _up(self, wire: Wire, slot: int, number: int) -> None:
         facts = self.hub.plane.facts(slot)
+        wire.prove(facts["mechanism"], facts["proof"])
         peer = Peer(
             id=number, address=wire.remote, endpoint=wire.endpoint.url,
             wire=wire.wire or (
@@ -418,7 +446,7 @@ class SocketLinks:
             pattern=facts["pattern"].lower(),
             routing_id=facts["routing_id"], pid=wire.pid,
             metadata={name: value for name, value in decode_metadata(facts["metadata"]).items()
-                      if name.lower() not in ("socket-type", "identity")} | wire.facts,
+                      if name.lower() not in OURS} | wire.facts,
             user=wire.user, prio=wire.options["prio"], local=wire.local)
         wire.peer = peer
         self.peers[number] = peer
@@ -433,6 +461,7 @@ class SocketLinks:
         if wire.peer is None:
             self._shake_failed(wire, text, fatal, told=code != DOWN_CLOSED)
             return
+        self.broken_peers += code == DOWN_PROTOCOL
         reason = text or ("the pattern wanted a new link" if code == DOWN_RESET else "closed by us")
         self._forget_peer(wire.peer.id)
         self.emit(records.Disconnected, wire.endpoint, wire.peer, reason)
@@ -444,6 +473,7 @@ class SocketLinks:
         reason = text or "the connection ended before the handshake was complete"
         error = HandshakeFailed(f"the handshake with {where} failed: {reason}", reason=reason)
         if told:
+            self.failed_handshakes += 1
             wire.endpoint.note(error)
             self.emit(records.HandshakeFailedEvent, wire.endpoint, None, reason)
         self._lost(wire, error, fatal, DOWN_CLOSED)
@@ -620,7 +650,8 @@ class SocketLinks:
             sent=accounts["sent"], received=accounts["received"], waiting=accounts["waiting"],
             unmatched=accounts["unmatched"], dropped=drops(accounts["dropped"]),
             pinned_bytes=self.hub.plane.counters()["slab_bytes"], reconnects=self.reconnects,
-            resent=accounts["resent"],
+            resent=accounts["resent"], failed_handshakes=self.failed_handshakes,
+            broken_peers=self.broken_peers,
             peers=self.peer_stats(accounts), total=PeerStats.of(accounts["total"]))
 
     # -- the end -----------------------------------------------------------------------------------

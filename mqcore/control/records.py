@@ -81,7 +81,9 @@ class Stats:
     """Accounts of a socket. For one-to-one patterns sent == sum(offered) + waiting + dropped; for
     fan-out `unmatched` counts messages nobody wanted. `peers` has the live ones and the latest
     that left; `total` is the sum over all that left, forgotten ones too. `resent`: requests that a
-    Req sent again, each one offered more than `sent` has."""
+    Req sent again, each one offered more than `sent` has. `failed_handshakes`: connections that
+    never became peers, those that were refused among them; `broken_peers`: peers whose link we
+    ended for what they sent (malformed, forged, replayed)."""
 
     sent: int = 0
     received: int = 0
@@ -91,6 +93,8 @@ class Stats:
     pinned_bytes: int = 0
     reconnects: int = 0
     resent: int = 0
+    failed_handshakes: int = 0
+    broken_peers: int = 0
     peers: dict[Peer, PeerStats] = field(default_factory=dict)
     total: PeerStats = field(default_factory=PeerStats)
 

@@ -14,8 +14,8 @@ from mqcore.errors import NotSupported, OptionError
 class Wire:
     """One engine, as the control plane remembers it."""
 
-    __slots__ = ("endpoint", "facts", "local", "options", "owner", "peer", "pid", "remote", "slot",
-                 "transport", "user", "wire")
+    __slots__ = ("demands", "endpoint", "facts", "judged", "local", "options", "owner", "peer",
+                 "pid", "remote", "slot", "transport", "user", "wire")
 
     def __init__(self, route: Route, owner: Any, endpoint: Endpoint, names: tuple[str, str],
                  pid: int | None, options: Mapping[str, Any]) -> None:
@@ -26,10 +26,19 @@ class Wire:
         self.options = options
         self.transport = route.transport
         self.wire = "" if route.transport.kind == "stream" else route.transport.scheme
+        self.demands: Any = None  # the engine points into it
         self.facts: dict[str, bytes] = {}  # what filters found out about the peer
         self.user: str | None = None  # who it has proven to be
+        self.judged: str | None = None  # who security's allow() said that it is
         self.peer: Peer | None = None
         self.slot = -1
+
+    def prove(self, mechanism: str, proof: bytes) -> None:
+        """What the peer's handshake has proven by ZMTP's mechanism."""
+        security = self.options.get("security")
+        if security is not None and security.mechanism == mechanism != "NULL":
+            self.facts["mechanism"] = mechanism.encode()
+            self.user = self.judged or security.user_of(proof) or self.user
 
     def learn(self, facts: Mapping[str, bytes]) -> None:
         """What one filter found out; of two that know the peer, the inner one is believed."""
@@ -61,6 +70,29 @@ def decode_metadata(raw: bytes) -> dict[str, bytes]:
     return out
 
 
+def mechanism_of(options: Mapping[str, Any]) -> str:
+    security = options.get("security")
+    return "NULL" if security is None else security.mechanism
+
+
+def check_security(plugin: Any, route: Route, options: Mapping[str, Any]) -> None:
+    """May this endpoint demand what it demands? NotSupported, OptionError."""
+    mechanism = mechanism_of(options)
+    kind = route.transport.kind
+    if mechanism == "NULL" or kind == "inproc":  # one process: there is nobody in between
+        return
+    if options["wire"] == "sp" or not plugin.zmtp:
+        raise OptionError(f"SP has no mechanism {mechanism}: security= belongs to ZMTP",
+                          hint="use tls+tcp:// for SP")
+    if kind != "stream":
+        raise NotSupported(f"{route.url.transport}:// cannot carry {mechanism}: it is no stream",
+                           hint="use tcp:// or ipc://, or security=Null() for this endpoint")
+    for filter_, _ in route.filters:
+        if filter_.name == "ws":
+            raise NotSupported(f"{mechanism} over WebSocket is not there yet",
+                               hint="use wss://, or security=Null() for this endpoint")
+
+
 def check_wire(plugin: Any, route: Route, options: Mapping[str, Any]) -> None:
     """May this pattern go over this route? OptionError for a wire that does not know it."""
     wanted = options["wire"]
@@ -81,9 +113,13 @@ def check_wire(plugin: Any, route: Route, options: Mapping[str, Any]) -> None:
 
 def codec_of(plugin: Any, wire: Wire) -> str:
     """The codec of a stream: who connects says which wire, who listens can tell them apart
-    (`wire/either.pyx`), unless an option or the pattern leaves only one."""
+    (`wire/either.pyx`), unless an option or the pattern leaves only one. Where security is
+    demanded only ZMTP is: the other wire has none."""
     if wire.transport.kind != "stream":
         return "zmtp"
+    mechanism = mechanism_of(wire.options)
+    if mechanism != "NULL":
+        return "zmtp-curve" if mechanism == "CURVE" else "zmtp"
     both = plugin.zmtp and plugin.sp >= 0 and wire.owner is None
     wanted = wire.options["wire"] or ("either" if both else "zmtp" if plugin.zmtp else "sp")
     return "zmtp" if wanted == "zmtp" else wanted + wire.transport.framing

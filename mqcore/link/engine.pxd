@@ -18,7 +18,8 @@ from mqcore.reactor.io_thread cimport IoThread, Task, Watch
 from mqcore.spi.filter_ops cimport Filter
 from mqcore.spi.message_engine cimport MessageEngine
 from mqcore.spi.pipe cimport FarOps, Lane, Pipe
-from mqcore.wire.codec cimport Batch, Codec, CodecOps, HandshakeConfig, Input
+from mqcore.wire.codec cimport Batch, Codec, CodecOps, HandshakeConfig, Input, Verdict
+from mqcore.wire.security cimport Security
 
 cdef enum:                    # the lease word
     E_HELD = 1
@@ -32,6 +33,7 @@ cdef enum:                    # the lease word
     E_ROOM = 256              # the kernel has room again
     E_RELEASE = 512           # the control thread has read the DOWN note: the slot is free
     E_WAKE = 1024             # a message engine's second descriptor rang
+    E_JUDGED = 2048           # there is a verdict
 
 cdef enum:                    # Engine.state, the lease holder's
     ENGINE_FREE = 0
@@ -88,6 +90,7 @@ cdef struct EngineConfig:     # of one connection; copied at adoption
 
 cdef struct EngineParts:      # what a connection is made of; the engine owns all of it once made
     const CodecOps* codec
+    const Security* security  # outlives the engine; NULL: none
     Filter* filter            # NULL: none
     MessageEngine* media      # NULL: a stream
     const uint8_t* left       # bytes that came behind the handshakes of filters, copied
@@ -160,6 +163,7 @@ cdef struct Engine:
     int64_t said
     int64_t pinged
     uint32_t pongs_seen
+    atomic[Verdict*] verdict  # what the codec asked for; NULL: nothing came
 
 cdef Engine* engine_new(Plane* plane, IoThread* io, Watch* watch, Port* port, int fd,
                         # takes fd and parts; NULL: out of memory, they stay
@@ -174,6 +178,8 @@ cdef bint engine_peek(Engine* e, Port* port) noexcept nogil
 cdef void engine_kick_out(Engine* e) noexcept nogil
 # leave facts, the I/O thread runs it
 cdef void engine_post(Engine* e, uint32_t facts) noexcept nogil
+# control thread, between NOTE_ASKS and NOTE_DOWN: what is decided about the peer. MQ_OK, MQ_NOMEM
+cdef int engine_judge(Engine* e, const Verdict* verdict) noexcept nogil
 # control thread, after NOTE_DOWN: slot is free
 cdef void engine_release(Engine* e) noexcept nogil
 # bytes the kernel has not had acknowledged

@@ -3,20 +3,20 @@ and the pumps: stream.pyx, filtered.pyx, messages.pyx.
 """
 
 from libc.stdio cimport snprintf
-from libc.stdlib cimport calloc, free
+from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy
 
 from mqcore.base.bytes cimport bytes_fini
 from mqcore.base.clock cimport now_ns
 from mqcore.base.message cimport vec_fini
 from mqcore.base.slab cimport Owner, heap_new, owner_data, owner_release
-from mqcore.base.status cimport MQ_DONE, MQ_OK
+from mqcore.base.status cimport MQ_DONE, MQ_NOMEM, MQ_OK
 from mqcore.base.widen cimport widen
 from mqcore.link.filtered cimport filtered_pump
 from mqcore.link.messages cimport messages_pump, messages_take
 from mqcore.link.session cimport session_attach, session_drain, session_end, session_want
 from mqcore.link.slots cimport slot_give, slot_take
-from mqcore.link.stream cimport stream_pump
+from mqcore.link.stream cimport stream_pump, stream_shaken
 from mqcore.reactor.includes cimport sched_yield
 from mqcore.reactor.io_thread cimport io_post, io_timer
 from mqcore.spi.filter_ops cimport FILTER_GIL
@@ -31,7 +31,8 @@ cdef enum:
 # -- life ------------------------------------------------------------------------------------------
 
 cdef Codec* _codec_new(Plane* plane, Port* port, const EngineConfig* config,
-                       const CodecOps* ops) noexcept nogil:
+                       const EngineParts* parts) noexcept nogil:
+    cdef const CodecOps* ops = parts.codec
     cdef Codec* codec = <Codec*> calloc(1, ops.size)
     if codec == NULL:
         return NULL
@@ -39,6 +40,7 @@ cdef Codec* _codec_new(Plane* plane, Port* port, const EngineConfig* config,
     codec.pool = plane.pool
     codec.landing = &port.landing
     codec.config = &port.shake
+    codec.security = parts.security
     codec.max_message_size = config.max_message_size
     if ops.init(codec):
         free(codec)
@@ -82,7 +84,7 @@ cdef void _equip(Engine* e, const EngineParts* parts, Owner* left) noexcept nogi
 
 cdef Engine* engine_new(Plane* plane, IoThread* io, Watch* watch, Port* port, int fd,
                         const EngineConfig* config, const EngineParts* parts) noexcept nogil:
-    cdef Codec* codec = _codec_new(plane, port, config, parts.codec)
+    cdef Codec* codec = _codec_new(plane, port, config, parts)
     cdef Owner* left = NULL
     cdef Engine* e = NULL
     if codec == NULL:
@@ -147,8 +149,26 @@ cdef void engine_release(Engine* e) noexcept nogil:
     _kick_here(e, E_RELEASE)
 
 
+cdef int engine_judge(Engine* e, const Verdict* verdict) noexcept nogil:
+    cdef Verdict* copy = <Verdict*> malloc(sizeof(Verdict))
+    if copy == NULL:
+        return MQ_NOMEM
+    copy[0] = verdict[0]
+    free(e.verdict.exchange(copy))
+    engine_post(e, E_JUDGED)
+    return MQ_OK
+
+
+cdef void _judged(Engine* e) noexcept nogil:
+    cdef Verdict* verdict = e.verdict.exchange(NULL)
+    if verdict != NULL and e.state == ENGINE_HANDSHAKE and e.codec.asking:
+        stream_shaken(e, e.codec.ops.judged(e.codec, verdict))
+    free(verdict)
+
+
 cdef void _release(Engine* e) noexcept nogil:
     cdef Plane* plane = e.plane
+    free(e.verdict.exchange(NULL))
     e.codec.ops.fini(e.codec)
     bytes_fini(&e.codec.ctl)
     free(e.codec)
@@ -273,7 +293,9 @@ cdef void _step(Engine* e, uint32_t notes) noexcept nogil:
     if notes & E_WAKE and e.media != NULL:
         e.out_blocked = 0
         session_want(e)
-    if notes & (E_IN | E_START):
+    if notes & E_JUDGED:
+        _judged(e)
+    if notes & (E_IN | E_START) and e.state != ENGINE_DEAD:
         e.pump.read(e)
     if notes & E_WAKE and e.media != NULL:
         messages_take(e)
@@ -284,7 +306,8 @@ cdef void _step(Engine* e, uint32_t notes) noexcept nogil:
         session_want(e)
     if e.out_blocked or (e.state != ENGINE_HANDSHAKE and e.state != ENGINE_ACTIVE):
         return
-    if notes & (E_OUT | E_ROOM | E_START | E_WAKE) or e.codec.ctl.n or e.wire.n:
+    if (notes & (E_OUT | E_ROOM | E_START | E_WAKE) or e.codec.ctl.n or e.codec.owed.n
+            or e.wire.n):
         e.pump.write(e)
 
 

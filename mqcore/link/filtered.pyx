@@ -19,8 +19,8 @@ from mqcore.link.engine cimport (
 )
 from mqcore.link.session cimport session_end, session_fail, session_rearm, session_want
 from mqcore.link.stream cimport (
-    stream_encode, stream_fill, stream_gather, stream_goodbye, stream_pending, stream_slab,
-    stream_spare, stream_use, stream_wrote,
+    stream_encode, stream_ended, stream_fill, stream_gather, stream_goodbye, stream_pending,
+    stream_slab, stream_spare, stream_use, stream_wrote,
 )
 from mqcore.reactor.includes cimport EAGAIN, EINTR, errno, read, write
 from mqcore.reactor.poller cimport READY_IN, READY_OUT
@@ -94,11 +94,11 @@ cdef void _read_into(Engine* e, Owner* raw) noexcept nogil:
             if n < 0 and errno == EAGAIN:
                 stream_spare(e)
                 session_rearm(e, READY_IN)
-            elif n == 0:
+            elif n == 0 and not (e.state == ENGINE_HANDSHAKE and e.codec.leaving != NULL):
                 session_end(e, DOWN_PEER,
                             CUT_OFF if e.filter.ops.flags & FILTER_ENDS else CLOSED, 0)
             else:
-                session_fail(e, b"the connection broke")
+                stream_ended(e, n)
             return
         e.heard = now_ns()
         if e.link != NULL:

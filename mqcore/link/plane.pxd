@@ -14,6 +14,7 @@ cdef enum:                    # Note.kind
     NOTE_DOWN = 2             # engine ended: code, fatal, text; its slot waits for release
     NOTE_PATTERN = 3          # a pattern's event: code is PatternEvent, data in text
     NOTE_GONE = 5             # a pipe has ended and its messages are dealt with: final counters
+    NOTE_ASKS = 6             # the codec is `asking`: the engine waits for engine_judge()
 
 cdef struct ControlNote:
     Note head

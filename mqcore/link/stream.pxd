@@ -18,6 +18,9 @@ cdef int64_t stream_pending(Engine* e) noexcept nogil
 cdef bint stream_slab(Engine* e, uint32_t klass) noexcept nogil
 cdef void stream_fill(Engine* e, size_t n) noexcept nogil     # n bytes have been put there
 cdef int stream_use(Engine* e) noexcept nogil                 # act on them. True: go on reading
+# The codec's handshake has said rc (CodecOps.feed). MQ_NEED_DATA, MQ_OK: done; or dead.
+cdef int stream_shaken(Engine* e, int rc) noexcept nogil
+cdef void stream_ended(Engine* e, ssize_t n) noexcept nogil   # read() gave n, 0 or less: the end
 cdef void stream_spare(Engine* e) noexcept nogil              # an idle connection keeps no slab
 
 # -- out: messages into the batch, then its bytes --------------------------------------------------

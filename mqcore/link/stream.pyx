@@ -18,6 +18,7 @@ from mqcore.link.engine cimport (
 )
 from mqcore.link.includes cimport SIOCOUTQ, ioctl
 from mqcore.link.pipe cimport EVENT_WRITE
+from mqcore.link.plane cimport NOTE_ASKS, plane_note
 from mqcore.link.session cimport (
     session_attach, session_end, session_fail, session_publish, session_put, session_rearm,
     session_room, session_tally_codec, session_want,
@@ -26,7 +27,7 @@ from mqcore.reactor.includes cimport EAGAIN, EINTR, errno, write
 from mqcore.reactor.poller cimport READY_IN, READY_OUT
 from mqcore.spi.pipe cimport lane_read, lane_show
 from mqcore.wire.batch cimport batch_advance, batch_gather, batch_msgs_done
-from mqcore.wire.codec cimport BATCH_IOV, batch_reset
+from mqcore.wire.codec cimport ASKING_NEW, ASKING_OPEN, BATCH_IOV, batch_reset
 
 cdef enum:
     TURN = 256 * 1024
@@ -81,6 +82,13 @@ cdef int _shake(Engine* e) noexcept nogil:
     cdef size_t used = 0
     cdef int rc = e.codec.ops.feed(e.codec, e.input.pos, e.input.end - e.input.pos, &used)
     e.input.pos += used
+    return stream_shaken(e, rc)
+
+
+cdef int stream_shaken(Engine* e, int rc) noexcept nogil:
+    if e.codec.asking == ASKING_NEW:
+        e.codec.asking = ASKING_OPEN
+        plane_note(e.plane, NOTE_ASKS, e.port.number, e.slot, 0, 0, 0, NULL, 0)
     if rc == MQ_NEED_DATA:
         return rc
     if rc != MQ_DONE:
@@ -171,6 +179,16 @@ cdef bint _target(Engine* e, iovec* iov) noexcept nogil:
     return True
 
 
+cdef void stream_ended(Engine* e, ssize_t n) noexcept nogil:
+    """read() gave 0 or failed."""
+    if e.state == ENGINE_HANDSHAKE and e.codec.leaving != NULL:
+        session_end(e, DOWN_PEER, e.codec.leaving, 0)
+    elif n == 0:
+        session_end(e, DOWN_PEER, b"the peer closed the connection", 0)
+    else:
+        session_fail(e, b"the connection broke")
+
+
 cdef void stream_read(Engine* e) noexcept nogil:
     cdef iovec[2] iov
     cdef size_t budget = TURN
@@ -193,10 +211,8 @@ cdef void stream_read(Engine* e) noexcept nogil:
                 session_rearm(e, READY_IN)
             elif e.media != NULL and e.state == ENGINE_ACTIVE:
                 e.ended = 1   # what it wrote before is still to be read
-            elif n == 0:
-                session_end(e, DOWN_PEER, b"the peer closed the connection", 0)
             else:
-                session_fail(e, b"the connection broke")
+                stream_ended(e, n)
             return
         e.heard = now_ns()
         if e.link != NULL:
@@ -230,9 +246,12 @@ cdef bint stream_encode(Engine* e) noexcept nogil:
     cdef int rc
     if e.state != ENGINE_ACTIVE or e.media != NULL:
         return False
+    if e.codec.owed.n and e.codec.ops.pay(e.codec, &e.batch):
+        session_end(e, DOWN_MEMORY, b"out of memory while writing", 0)
+        return False
     if e.out.conflate:
         if not lane_read(e.out, &m):
-            return False
+            return e.batch.total > 0
         e.codec.ops.encode_one(e.codec, &e.batch, &m, &done)
         if e.codec.untranslated:
             session_tally_codec(e)

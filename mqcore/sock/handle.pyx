@@ -46,6 +46,7 @@ from mqcore.spi.pattern cimport (
 )
 from mqcore.spi.pipe cimport DROP_REASONS, Pipe
 from mqcore.wire.codecs cimport codec_find
+from mqcore.wire.security cimport NativeSecurity
 
 import threading
 
@@ -295,11 +296,13 @@ cdef class SocketHandle:
 
     def _adopt(self, int fd, bint connected, int prio, double handshake_timeout, double grace,
                double heartbeat, double heartbeat_timeout, double heartbeat_ttl,
-               int64_t max_message_size, str codec, list filters, NativeEngine media, bytes left):
+               int64_t max_message_size, str codec, NativeSecurity security,
+               list filters, NativeEngine media, bytes left):
         """Give a connected non-blocking descriptor to a new engine, which owns it now. Seconds; 0:
         none. `filters`: sessions whose handshakes are over, the outermost first, and `left` the
-        bytes that came behind them; `media` None: a stream. Returns the engine's slot; an exception
-        leaves the descriptor with the caller, and ends the sessions."""
+        bytes that came behind them; `media` None: a stream. `security` is kept alive by the caller
+        until the engine's DOWN note. Returns the engine's slot; an exception leaves
+        the descriptor with the caller, and ends the sessions."""
         cdef EngineConfig config
         cdef EngineParts parts
         cdef bytes codec_name = codec.encode()
@@ -316,6 +319,9 @@ cdef class SocketHandle:
         parts.codec = codec_find(codec_name)
         if parts.codec == NULL:
             raise UsageError(f"no codec is called {codec!r}", hint="the filter asks for it")
+        parts.security = NULL
+        if security is not None:
+            parts.security = &security.c
         parts.left = <const uint8_t*> <char*> left
         parts.n_left = len(left)
         if self.s.closing.load() == CLOSING_ALL:     # while it lingers a late connection is welcome

@@ -3,9 +3,10 @@
 cimport cython
 from libc.stdint cimport int64_t, uint32_t
 from libc.stdlib cimport free
+from libc.string cimport memcpy, memset
 
 from mqcore.base.slab cimport pool_drain_released
-from mqcore.link.engine cimport Engine, engine_release
+from mqcore.link.engine cimport Engine, engine_judge, engine_release
 from mqcore.link.plane cimport (
     ControlNote, plane_abandon, plane_free, plane_new, plane_shut, plane_stop,
 )
@@ -14,6 +15,8 @@ from mqcore.reactor.epoll cimport epoll_ops
 from mqcore.reactor.mailbox cimport Note, mailbox_take
 from mqcore.reactor.poll cimport poll_ops
 from mqcore.reactor.poller cimport PollerOps
+from mqcore.wire.codec cimport Verdict
+from mqcore.wire.security cimport CURVE
 
 import os
 
@@ -91,7 +94,29 @@ cdef class PlaneCore:
             "pattern": (<char*> &peer.pattern[0]).decode("latin-1"),
             "routing_id": (<char*> peer.routing_id.at)[:peer.routing_id.n],
             "metadata": (<char*> peer.metadata.at)[:peer.metadata.n],
+            "mechanism": (<char*> &peer.mechanism[0]).decode("latin-1"),
+            "proof": (<char*> peer.proof.at)[:peer.proof.n],
         }
+
+    def asked(self, uint32_t slot) -> tuple:
+        """The credentials that an engine's codec asks about: (username, password), or (key,).
+        Between its ASKS and DOWN notes, before it is judged; the engine waits."""
+        cdef Engine* e = engine_at(self.plane, slot)
+        peer = &e.codec.peer
+        proof = (<char*> peer.proof.at)[:peer.proof.n]
+        if e.codec.security.mechanism == CURVE:
+            return (proof,)
+        return (proof, (<char*> peer.password.at)[:peer.password.n])
+
+    def judge(self, uint32_t slot, int code, str text) -> None:
+        """The answer to it, by the numbers of ZAP. Once; `text` is for our own events."""
+        cdef Verdict verdict
+        cdef bytes why = text.encode("utf-8", "replace")[:sizeof(verdict.text) - 1]
+        memset(&verdict, 0, sizeof(Verdict))
+        verdict.code = code
+        memcpy(verdict.text, <const char*> why, len(why))
+        if engine_judge(engine_at(self.plane, slot), &verdict):
+            raise MemoryError
 
     def release(self, uint32_t slot) -> None:
         """The engine's slot may be used again; after its DOWN note."""

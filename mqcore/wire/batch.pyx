@@ -1,7 +1,8 @@
 """A batch on its way to the kernel, and back: see batch.pxd.
 
 Taking back walks the encoded frames instead of keeping the handles: a link dies rarely, and handles
-kept for it would cost every message. A body by reference is shared, a copied one is copied again,
+kept for it would cost every message. Where frames cannot be read back (joined, sealed), they are
+kept all the same. A body by reference is shared, a copied one is copied again,
 and so is a masked one.
 """
 
@@ -194,7 +195,7 @@ cdef int batch_unsent(const Batch* b, const Codec* codec, MsgVec* out) noexcept 
             rc = _take_kept(b, &kept, message, wanted, out)
             more = False
             _skip(b, &w, _end_of(b, message))
-        elif codec.ops.joins and (message == 0 and codec.mid_batch or message == b.n_ends):
+        elif codec.ops.keeps and (message == 0 and codec.mid_batch or message == b.n_ends):
             # the rest of a message, without a header; or the beginning of one whose first part was
             # cut in the middle, and is still in the pipe
             _skip(b, &w, _end_of(b, message))

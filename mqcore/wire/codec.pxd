@@ -16,6 +16,7 @@ from mqcore.base.includes cimport iovec
 from mqcore.base.message cimport Msg, MsgVec, msg_close, vec_clear, vec_fini
 from mqcore.base.slab cimport Landing, Owner, Pool, owner_release
 from mqcore.base.ypipe cimport YPipe
+from mqcore.wire.security cimport Security
 
 cdef enum:
     CODEC_ABI = 1
@@ -31,6 +32,15 @@ cdef enum:
 cdef enum:
     END_CONTROL = 0x80000000  # mark in Batch.ends: not an application message
 
+cdef enum:                    # Codec.asking: somebody outside judges the peer, and feed waits
+    ASKING_NOT = 0
+    ASKING_NEW = 1            # whoever calls feed tells him, and moves on to ASKING_OPEN
+    ASKING_OPEN = 2
+
+cdef struct Verdict:          # his answer, by the numbers of ZAP (RFC 27)
+    int code                  # 200: come in; 300: not now; 400: no; 500: he failed
+    char[128] text            # why not
+
 cdef struct Batch:            # what has been encoded and not yet wholly written
     uint8_t* buf
     size_t cap
@@ -45,7 +55,7 @@ cdef struct Batch:            # what has been encoded and not yet wholly written
     Msg[30] refs              # bodies by reference, released when the batch is wholly sent
     uint32_t n_refs
     uint32_t n_iov
-    MsgVec kept               # parts of messages that travel joined or changed, as they were;
+    MsgVec kept               # parts of messages that travel joined or sealed, as they were;
                               # `peer` holds the message's index in ends
     # Gather list. iov_base of a piece of buf holds its offset in buf, since buf may move while it
     # grows; ref_of[i] is -1 for those, else the index in refs.
@@ -75,18 +85,23 @@ cdef struct HandshakeResult:  # owned by the codec, valid until fini
     Bytes routing_id
     Bytes metadata            # its READY properties as they came
     char[21] mechanism
+    Bytes proof               # what it proved to be: a user's name, a public key of 32 bytes
+    Bytes password            # PLAIN's, while somebody judges it
 
 cdef struct Codec:
     const CodecOps* ops
     Pool* pool
     Landing* landing          # memory made ahead for large bodies; NULL: none
     const HandshakeConfig* config
+    const Security* security  # NULL: ZMTP's mechanism is NULL, and other wires have none
     int64_t max_message_size  # of one message part as announced by its frame; -1: no limit
     HandshakeResult peer
     Bytes ctl                 # bytes to send before the next batch: greeting, READY, PING, PONG.
                               # the engine takes them from the front and empties it
     const char* reason        # why MQ_PROTOCOL
     char[128] reason_text     # room for a composed reason
+    const char* leaving       # during the handshake: why the peer leaves, if it does so now
+    int asking                # ASKING_*
     bint either               # it was open whether the peer speaks ZMTP or SP
     uint32_t pings            # PINGs seen, PONGs seen: for heartbeats and round trip times
     uint32_t pongs
@@ -98,7 +113,9 @@ cdef struct Codec:
     bint mid_batch            # the batch begins in the middle of a message
     uint64_t body_out         # body bytes of the message under way
     uint32_t skipped          # taken from the pipe and in no batch, so far: said by no byte
-    bint masks                # `head` gives masks
+    bint masks                # `head` gives masks, or bodies are changed on their way otherwise
+    Bytes owed                # commands for the peer that must keep their place among messages:
+                              # `pay` says them before the next batch's
 
 cdef struct Frame:            # what a header says that lies in a batch
     size_t header             # its length
@@ -117,6 +134,7 @@ cdef struct CodecOps:
     uint32_t abi
     size_t size
     bint joins                # a message is one frame, however many parts it has
+    bint keeps                # what goes into a batch is also kept as it was, in Batch.kept
     const char* name          # "zmtp"
     int (*init)(Codec* self) noexcept nogil                     # memory is zeroed, head filled in
     void (*fini)(Codec* self) noexcept nogil
@@ -146,8 +164,13 @@ cdef struct CodecOps:
     # One part, the same way: for lanes that conflate. *done: it fitted (else the handle is
     # untouched).
     int (*encode_one)(Codec* self, Batch* batch, Msg* part, bint* done) noexcept nogil
-    # Append a PING to ctl. NULL if the wire has none. ttl in milliseconds.
+    # Append a PING to ctl or `owed`. NULL if the wire has none. ttl in milliseconds.
     int (*ping)(Codec* self, uint32_t ttl) noexcept nogil
+    # Into an empty batch: what is in `owed`, unless a message is under way. NULL: never anything.
+    # MQ_OK, MQ_NOMEM.
+    int (*pay)(Codec* self, Batch* batch) noexcept nogil
+    # Handshake: `asking` has its answer. Returns as feed does. NULL: nobody is ever asked.
+    int (*judged)(Codec* self, const Verdict* verdict) noexcept nogil
     # We end the stream in order: append last words to ctl. NULL: the wire has none.
     int (*finish)(Codec* self) noexcept nogil
     # For encode.pyx. Write to at[0..HEAD_MAX) the header of the frame that `part` becomes, and what

@@ -6,10 +6,11 @@ from mqcore.wire.either cimport either_ipc_ops, either_ops
 from mqcore.wire.sp cimport sp_ipc_ops, sp_ops
 from mqcore.wire.spws cimport sp_ws_ops
 from mqcore.wire.zmtp cimport zmtp_ops
+from mqcore.wire.zmtp_curve cimport zmtp_curve_ops
 from mqcore.wire.zws cimport zws_bare_ops, zws_ops
 
 cdef enum:
-    CODECS = 8
+    CODECS = 9
 
 ctypedef const CodecOps* Ops
 
@@ -22,6 +23,7 @@ _ALL[4] = sp_ipc_ops()
 _ALL[5] = either_ops()
 _ALL[6] = either_ipc_ops()
 _ALL[7] = sp_ws_ops()
+_ALL[8] = zmtp_curve_ops()
 
 
 cdef const CodecOps* codec_find(const char* name) noexcept nogil:

@@ -1,4 +1,4 @@
-"""The state of one ZMTP codec, and its handshake (greeting, version fallback, NULL's READY).
+"""The state of one ZMTP codec, and its handshake (greeting, version fallback, commands).
 
 `Zmtp` is shared by the modules of the codec: greeting.pyx fills the first part, zmtp.pyx (decoder)
 and encode.pyx the others. Nobody else looks inside.
@@ -9,6 +9,7 @@ from libc.stdint cimport uint8_t, uint32_t
 from mqcore.base.bytes cimport Bytes
 from mqcore.wire.body cimport Body
 from mqcore.wire.codec cimport Codec
+from mqcore.wire.mechanism cimport MechanismOps
 
 cdef enum:
     FRAMING_V1 = 1            # length flags body: 1.0 peers
@@ -16,20 +17,20 @@ cdef enum:
     FRAMING_V3 = 3            # the same with commands: 3.x peers
 
 cdef enum:
-    FRAME_MORE = 1
-    FRAME_LONG = 2
-    FRAME_COMMAND = 4
     HEADER_MAX = 10           # of any framing
     GREETING_SIZE = 64
 
 cdef struct Zmtp:
     Codec head
+    const MechanismOps* mechanism     # NULL: ZMTP's NULL
+    int step                  # of the mechanism
     # -- handshake: greeting.pyx
     int stage                 # STAGE_* of greeting.pyx
     int said                  # bytes of the greeting that are in ctl: 0, 10, 11, 12 or 64
     uint32_t n_seen
     uint8_t[64] seen          # the peer's greeting
-    Bytes frame               # its READY or identity frame, header included, as far as it is here
+    Bytes frame               # its next command, or its identity frame, header included, as far
+                              # as it is here
     # -- what was agreed
     int framing
     bint subscribes           # it understands SUBSCRIBE and CANCEL commands: 3.1

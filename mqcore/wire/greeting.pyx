@@ -1,4 +1,5 @@
-"""ZMTP's handshake, native and without I/O: greeting and version fallback; READY is in ready.pyx.
+"""ZMTP's handshake, native and without I/O: greeting and version fallback. What follows the
+greeting is NULL's READY (ready.pyx), or a mechanism's commands (plain.pyx, curve.pyx).
 
 The greeting is said in stages (signature; major; the rest), each when the peer's bytes allow it:
 peers exist that wait for ours, and older ones must be recognised before too much is said. A codec
@@ -6,21 +7,26 @@ that listens says nothing before the peer's first bytes look like ZMTP.
     ff ........ odd byte, revision 0 or 1   2.0 greeting (12 bytes), then an identity frame
     ff ........ odd byte, other revision    3.x greeting (64 bytes), then READY both ways
     anything else that can be a 1.0 frame   unversioned 1.0 peer: its identity frame is all there is
-Whatever cannot be one of these is refused at the first byte that proves it, with a guess at what
-the peer may be: a wrong port is the commonest fault, and the reason ends up before a user's eyes.
+Peers before 3.0 know no mechanism, so a socket that demands one refuses them: nothing lesser is
+ever agreed on. Whatever cannot be one of these is refused at the first byte that proves it, with a
+guess at what the peer may be: a wrong port is the commonest fault, and the reason ends up before a
+user's eyes.
 """
 
 from libc.stdint cimport uint64_t
 from libc.string cimport memcmp, memcpy, memset, strcmp, strlen
 
 from mqcore.base.bytes cimport bytes_append, bytes_fini
-from mqcore.base.cursor cimport load_be64, store_be64
+from mqcore.base.cursor cimport load_be64
+from mqcore.base.includes cimport explicit_bzero
 from mqcore.base.status cimport MQ_DONE, MQ_NEED_DATA, MQ_OK
 from mqcore.wire.codec cimport HandshakeConfig
+from mqcore.wire.mechanism cimport FRAME_COMMAND, FRAME_LONG, FRAME_MORE, mechanism_frame
 from mqcore.wire.ready cimport (
     HANDSHAKE_MAX, check_pattern, printable, ready_append, ready_size, refuse, refuse_with,
     take_ready,
 )
+from mqcore.wire.security cimport mechanism_name
 from mqcore.wire.strangers cimport refuse_stranger
 
 cdef enum:
@@ -28,6 +34,7 @@ cdef enum:
     STAGE_READY = 1
     STAGE_IDENTITY = 2
     STAGE_DONE = 3
+    STAGE_MECHANISM = 4
 
 ctypedef const char* Text
 
@@ -44,6 +51,7 @@ cdef int _say(Zmtp* z, int upto) noexcept nogil:
     peers: 12 stands for the whole 2.0 greeting, 64 for that of 3.x."""
     cdef uint8_t[64] text
     cdef const HandshakeConfig* config = z.head.config
+    cdef const char* name = mechanism_name(z.head.security)
     cdef uint64_t length = config.routing_id_size + 1
     cdef int rc
     if z.said >= upto:
@@ -55,7 +63,9 @@ cdef int _say(Zmtp* z, int upto) noexcept nogil:
     text[9] = 0x7f
     text[10] = 3
     text[11] = 1 if upto == GREETING_SIZE else <uint8_t> config.number
-    memcpy(text + 12, b"NULL", 4)
+    if upto == GREETING_SIZE:
+        memcpy(text + 12, name, strlen(name))
+        text[32] = z.mechanism != NULL and z.head.security.server
     rc = bytes_append(&z.head.ctl, text + z.said, upto - z.said)
     if rc == MQ_OK:
         z.said = upto
@@ -90,17 +100,7 @@ cdef int _say_identity(Zmtp* z) noexcept nogil:
 
 
 cdef int _say_ready(Zmtp* z) noexcept nogil:
-    cdef size_t size = ready_size(z.head.config)
-    cdef uint8_t[9] header
-    cdef int rc
-    if size <= 255:
-        header[0] = FRAME_COMMAND
-        header[1] = <uint8_t> size
-        rc = bytes_append(&z.head.ctl, header, 2)
-    else:
-        header[0] = FRAME_COMMAND | FRAME_LONG
-        store_be64(header + 1, size)
-        rc = bytes_append(&z.head.ctl, header, 9)
+    cdef int rc = mechanism_frame(&z.head, FRAME_COMMAND, ready_size(z.head.config))
     return rc if rc else ready_append(z.head.config, &z.head.ctl)
 
 
@@ -108,6 +108,9 @@ cdef int _say_ready(Zmtp* z) noexcept nogil:
 
 cdef int _refuse_old(Zmtp* z, const char* version) noexcept nogil:
     """Before 3.0 a pattern is a number, or nothing at all: one of a plug-in's own has none."""
+    if z.mechanism != NULL:
+        return refuse_with(&z.head, "the peer speaks ZMTP %s, which has no security; this socket "
+                           "demands %s", version, mechanism_name(z.head.security))
     return refuse_with(&z.head, "the peer speaks ZMTP %s, which does not know the pattern %s",
                        version, z.head.config.pattern)
 
@@ -116,7 +119,7 @@ cdef int _unversioned(Zmtp* z) noexcept nogil:
     """A 1.0 peer: what we have seen of it is the header of its identity frame. Our signature is the
     header of ours, in the long form."""
     cdef int rc
-    if z.head.config.number < 0:
+    if z.head.config.number < 0 or z.mechanism != NULL:
         return _refuse_old(z, "1.0")
     rc = _say(z, 10)
     if rc == MQ_OK:
@@ -175,6 +178,7 @@ cdef int _old_greeting(Zmtp* z) noexcept nogil:
 cdef int _mechanism(Zmtp* z) noexcept nogil:
     """One more byte of the mechanism's name, the last one at 32."""
     cdef uint8_t c = z.seen[z.n_seen - 1]
+    cdef const char* ours = mechanism_name(z.head.security)
     if c == 0:
         if z.n_seen == 13:
             return refuse(&z.head, "the peer's greeting names no mechanism")
@@ -184,10 +188,10 @@ cdef int _mechanism(Zmtp* z) noexcept nogil:
         return MQ_OK
     # nothing behind the name has come yet, so a zero follows it in any case
     printable(z.head.peer.mechanism, 21, z.seen + 12, strlen(<const char*> (z.seen + 12)))
-    if strcmp(z.head.peer.mechanism, "NULL") == 0:
+    if strcmp(z.head.peer.mechanism, ours) == 0:
         return MQ_OK
     return refuse_with(&z.head, "the peer wants mechanism %s, this socket uses %s",
-                       z.head.peer.mechanism, "NULL")
+                       z.head.peer.mechanism, ours)
 
 
 cdef int _greeting_byte(Zmtp* z) noexcept nogil:
@@ -201,8 +205,8 @@ cdef int _greeting_byte(Zmtp* z) noexcept nogil:
         if revision > 1:
             z.framing = FRAMING_V3
             return _say(z, GREETING_SIZE)
-        if z.head.config.number < 0:
-            return _refuse_old(z, "2.0")
+        if z.head.config.number < 0 or z.mechanism != NULL:
+            return _refuse_old(z, "2.0" if revision else "1.0")
         z.framing = FRAMING_V2 if revision else FRAMING_V1
         z.head.peer.major = 2 if revision else 1
         return _say(z, 12)
@@ -216,10 +220,16 @@ cdef int _greeting_byte(Zmtp* z) noexcept nogil:
         return MQ_OK
     if n <= 32:
         return _mechanism(z)
-    if n == GREETING_SIZE:                    # as-server and filler are never looked at
+    if n < GREETING_SIZE:                     # the filler is never looked at
+        return MQ_OK
+    if z.mechanism == NULL:
         z.stage = STAGE_READY
         return _say_ready(z)
-    return MQ_OK
+    if z.seen[32] == 1 and z.head.security.server:    # libzmq's servers say 0, as all clients do
+        return refuse(&z.head, "the peer is a server too: one side must be the client, which names "
+                      "the server's key, or its own username")
+    z.stage = STAGE_MECHANISM
+    return z.mechanism.start(&z.head)
 
 
 # -- frames of the handshake ----------------------------------------------------------------------
@@ -254,8 +264,20 @@ cdef int _frame_need(Zmtp* z, size_t* header, uint64_t* need) noexcept nogil:
     return MQ_OK
 
 
+cdef int _command(Zmtp* z, size_t header, size_t size) noexcept nogil:
+    """A mechanism's command is in `frame`. MQ_OK, MQ_NEED_DATA, or it failed."""
+    cdef uint8_t flags = z.frame.at[0]
+    cdef int rc
+    if flags & (FRAME_COMMAND | FRAME_MORE) != FRAME_COMMAND:
+        return refuse(&z.head, "the peer sent a message before the handshake was complete")
+    rc = z.mechanism.take(&z.head, z.frame.at + header, size)
+    explicit_bzero(z.frame.at, z.frame.n)     # PLAIN's has a password
+    z.frame.n = 0
+    return MQ_OK if rc == MQ_DONE else rc
+
+
 cdef int _frame(Zmtp* z, const uint8_t* data, size_t n, size_t* used) noexcept nogil:
-    """Collect one frame. MQ_OK: all here and looked at."""
+    """Collect one frame and look at it. MQ_OK: the handshake is over; MQ_NEED_DATA."""
     cdef size_t header = 0
     cdef uint64_t need = 0
     cdef size_t take
@@ -277,6 +299,8 @@ cdef int _frame(Zmtp* z, const uint8_t* data, size_t n, size_t* used) noexcept n
         used[0] += take
     if z.stage == STAGE_READY:
         return take_ready(&z.head, z.frame.at + header, need - header)
+    if z.stage == STAGE_MECHANISM:
+        return _command(z, header, need - header)
     if need == header:
         return MQ_OK
     return bytes_append(&z.head.peer.routing_id, z.frame.at + header, need - header)
@@ -302,8 +326,13 @@ cdef int greeting_feed(Codec* self, const uint8_t* data, size_t n, size_t* used)
         rc = _greeting_byte(z)
         if rc:
             return rc
-    if z.stage != STAGE_DONE:
+    while z.stage != STAGE_DONE:
+        if self.asking:
+            return MQ_NEED_DATA if used[0] == n else refuse(
+                self, "the peer went on before it was answered")
         rc = _frame(z, data, n, used)
+        if rc == MQ_NEED_DATA and used[0] < n:
+            continue
         if rc:
             return rc
         z.stage = STAGE_DONE

@@ -25,9 +25,12 @@ from mqcore.wire.batch cimport (
     batch_unsent,
 )
 from mqcore.wire.codec cimport (
-    BATCH_IOV, Batch, Codec, CodecOps, HandshakeConfig, Input, batch_fini, batch_reset,
+    BATCH_IOV, Batch, Codec, CodecOps, HandshakeConfig, Input, Verdict, batch_fini, batch_reset,
 )
 from mqcore.wire.codecs cimport codec_find
+from mqcore.wire.security cimport NativeSecurity
+
+from mqcore.wire.security import native
 
 MORE = 1
 SUBSCRIBE = 2
@@ -48,7 +51,7 @@ cdef class Probe:
 
     pattern: what we are ("PUSH"); number: its number in ZMTP 2.0; peers: accepted types;
     codec: the wire, by its name in codecs.pyx; sp and sp_peer: its number and the peer's there;
-    words, hops: what stands in front of a body there.
+    words, hops: what stands in front of a body there; security: what mqcore.security has.
     """
 
     cdef const CodecOps* ops
@@ -64,10 +67,11 @@ cdef class Probe:
                   bytes routing_id=b"", bint announce_id=False, bytes metadata=b"",
                   bint publishes=False, bint groups=False, int64_t max_message_size=-1,
                   str codec="zmtp", int sp=-1, int sp_peer=-1, bint words=False,
-                  bint hops=False):
+                  bint hops=False, object security=None):
         name = pattern.encode()
         listed = f" {' '.join(peers)} ".encode()
-        self.held = (name, listed, routing_id, metadata)
+        cdef NativeSecurity demands = native(security)
+        self.held = (name, listed, routing_id, metadata, demands)
         self.config.pattern = name
         self.config.peers = listed
         self.config.number = number
@@ -94,6 +98,8 @@ cdef class Probe:
         self.codec.pool = self.pool
         self.codec.config = &self.config
         self.codec.max_message_size = max_message_size
+        if demands is not None:
+            self.codec.security = &demands.c
         if self.codec.ops.init(self.codec):
             raise MemoryError
 
@@ -159,6 +165,26 @@ cdef class Probe:
         cdef const uint8_t* at = data
         rc = self.codec.ops.feed(self.codec, at, len(data), &used)
         return _STATUS[rc], used, self.control
+
+    @property
+    def proof(self) -> bytes:
+        """What the peer has proven to be: a username, a public key."""
+        proof = &self.codec.peer.proof
+        return proof.at[:proof.n] if proof.n else b""
+
+    @property
+    def asking(self) -> bool:
+        """The handshake waits for judge()."""
+        return self.codec.asking != 0
+
+    def judge(self, int code, bytes why=b"") -> tuple:
+        """The answer to it: status, and ours."""
+        cdef Verdict verdict
+        memset(&verdict, 0, sizeof(verdict))
+        verdict.code = code
+        memcpy(verdict.text, <const char*> why, min(len(why), sizeof(verdict.text) - 1))
+        rc = self.codec.ops.judged(self.codec, &verdict)
+        return _STATUS[rc], self.control
 
     # -- traffic in -------------------------------------------------------------------------------
 
@@ -240,6 +266,8 @@ cdef class Probe:
         """Move what is queued into the batch: messages completed, and their bytes."""
         cdef int64_t msgs = 0
         cdef int64_t body = 0
+        if self.codec.owed.n and self.batch.total == 0:
+            self._check(self.codec.ops.pay(self.codec, &self.batch))
         self._check(self.codec.ops.encode(self.codec, &self.batch, &self.pipe, &msgs, &body))
         return msgs, body
 
@@ -308,7 +336,8 @@ cdef class Probe:
         return self.control
 
     def ping(self, uint32_t ttl) -> bytes:
-        """A PING with a time to live in milliseconds; empty for peers that know none."""
+        """A PING with a time to live in milliseconds; empty for peers that know none, and where it
+        goes into the next batch."""
         self._check(self.codec.ops.ping(self.codec, ttl))
         return self.control
 

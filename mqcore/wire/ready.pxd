@@ -17,5 +17,14 @@ cdef int check_pattern(Codec* c, const uint8_t* name, size_t size) noexcept nogi
 # Our READY, without a frame around it: how long it is, and appended to out. MQ_OK, MQ_NOMEM.
 cdef size_t ready_size(const HandshakeConfig* config) noexcept nogil
 cdef int ready_append(const HandshakeConfig* config, Bytes* out) noexcept nogil
+# The same without the command's name in front: what other mechanisms box, or send elsewhere.
+cdef size_t properties_size(const HandshakeConfig* config) noexcept nogil
+cdef int properties_append(const HandshakeConfig* config, Bytes* out) noexcept nogil
 # The body of the peer's first command. MQ_OK, MQ_PROTOCOL, MQ_NOMEM.
 cdef int take_ready(Codec* c, const uint8_t* body, size_t size) noexcept nogil
+# The peer's properties; `name`: of the command that they are in. The same.
+cdef int take_properties(
+    Codec* c, const char* name, const uint8_t* data, size_t size) noexcept nogil
+# A command of the peer's that is not `wanted`: ERROR, or out of place. MQ_PROTOCOL.
+cdef int refuse_command(
+    Codec* c, const char* wanted, const uint8_t* body, size_t size) noexcept nogil

@@ -6,13 +6,14 @@ into a reason only as printable characters.
 
 from libc.stdint cimport uint8_t
 from libc.stdio cimport snprintf
-from libc.string cimport memcmp, strlen, strstr
+from libc.string cimport memcmp, strcmp, strlen, strstr
 
 from mqcore.base.bytes cimport bytes_append
 from mqcore.base.cursor cimport (
     Cursor, cursor_be32, cursor_bytes, cursor_init, cursor_left, cursor_u8,
 )
 from mqcore.base.status cimport MQ_OK, MQ_PROTOCOL
+from mqcore.wire.security cimport CURVE
 
 
 # -- reasons --------------------------------------------------------------------------------------
@@ -57,16 +58,23 @@ cdef int _say_property(Bytes* out, const char* name, const uint8_t* value, size_
     return rc
 
 
-cdef size_t ready_size(const HandshakeConfig* config) noexcept nogil:
-    cdef size_t size = 6 + 16 + strlen(config.pattern) + config.metadata_size
+cdef size_t properties_size(const HandshakeConfig* config) noexcept nogil:
+    cdef size_t size = 16 + strlen(config.pattern) + config.metadata_size
     return size + 13 + config.routing_id_size if config.announce_id else size
+
+
+cdef size_t ready_size(const HandshakeConfig* config) noexcept nogil:
+    return 6 + properties_size(config)
 
 
 cdef int ready_append(const HandshakeConfig* config, Bytes* out) noexcept nogil:
     cdef int rc = bytes_append(out, b"\x05READY", 6)
-    if rc == MQ_OK:
-        rc = _say_property(out, "Socket-Type", <const uint8_t*> config.pattern,
-                           strlen(config.pattern))
+    return rc if rc else properties_append(config, out)
+
+
+cdef int properties_append(const HandshakeConfig* config, Bytes* out) noexcept nogil:
+    cdef int rc = _say_property(out, "Socket-Type", <const uint8_t*> config.pattern,
+                                strlen(config.pattern))
     if rc == MQ_OK and config.announce_id:
         rc = _say_property(out, "Identity", config.routing_id, config.routing_id_size)
     if rc == MQ_OK and config.metadata_size:
@@ -104,10 +112,11 @@ cdef int check_pattern(Codec* c, const uint8_t* name, size_t size) noexcept nogi
                        c.peer.pattern, c.config.pattern)
 
 
-cdef int _take_properties(Codec* c, const uint8_t* data, size_t size) noexcept nogil:
+cdef int take_properties(
+        Codec* c, const char* name, const uint8_t* data, size_t size) noexcept nogil:
     """All of them must be well-formed before any is believed. Of duplicates the first wins."""
     cdef Cursor r
-    cdef const uint8_t* name
+    cdef const uint8_t* key
     cdef const uint8_t* value
     cdef const uint8_t* pattern = NULL
     cdef const uint8_t* identity = NULL
@@ -119,15 +128,15 @@ cdef int _take_properties(Codec* c, const uint8_t* data, size_t size) noexcept n
     cursor_init(&r, data, size)
     while cursor_left(&r):
         name_size = cursor_u8(&r)
-        name = cursor_bytes(&r, name_size)
+        key = cursor_bytes(&r, name_size)
         value_size = cursor_be32(&r)
         value = cursor_bytes(&r, value_size)
         if r.bad:
-            return refuse(c, "the peer's READY is malformed")
-        if pattern == NULL and _named(name, name_size, "socket-type"):
+            return refuse_with(c, "the peer's %s is malformed%s", name, "")
+        if pattern == NULL and _named(key, name_size, "socket-type"):
             pattern = value
             pattern_size = value_size
-        elif identity == NULL and _named(name, name_size, "identity"):
+        elif identity == NULL and _named(key, name_size, "identity"):
             identity = value
             identity_size = value_size
     if pattern != NULL:                       # a peer that does not say is believed to fit
@@ -140,15 +149,37 @@ cdef int _take_properties(Codec* c, const uint8_t* data, size_t size) noexcept n
 
 
 cdef int take_ready(Codec* c, const uint8_t* body, size_t size) noexcept nogil:
+    if size >= 6 and memcmp(body, b"\x05READY", 6) == 0:
+        return take_properties(c, "READY", body + 6, size - 6)
+    return refuse_command(c, "READY", body, size)
+
+
+cdef const char* _meaning(const Codec* c, const char* status) noexcept nogil:
+    """What an ERROR says by the numbers of ZAP (RFC 27)."""
+    if c.security == NULL:
+        return ""
+    if strcmp(status, "400") == 0:
+        return (" (it does not accept our key)" if c.security.mechanism == CURVE
+                else " (it does not accept our username and password)")
+    if strcmp(status, "300") == 0:
+        return " (not now)"
+    if strcmp(status, "500") == 0:
+        return " (its authenticator failed)"
+    return ""
+
+
+cdef int refuse_command(
+        Codec* c, const char* wanted, const uint8_t* body, size_t size) noexcept nogil:
     cdef char[64] text
     cdef size_t n
-    if size >= 6 and memcmp(body, b"\x05READY", 6) == 0:
-        return _take_properties(c, body + 6, size - 6)
+    if size >= 6 and memcmp(body, b"^RROR", 5) == 0 and body[5] == size - 6:  # libzmq's PLAIN, 4.3
+        printable(text, sizeof(text), body + 6, size - 6)
+        return refuse_with(c, "the peer refused: %s%s", text, _meaning(c, text))
     if size >= 7 and memcmp(body, b"\x05ERROR", 6) == 0 and body[6] == size - 7:
         printable(text, sizeof(text), body + 7, size - 7)
-        return refuse_with(c, "the peer refused: %s%s", text, "")
+        return refuse_with(c, "the peer refused: %s%s", text, _meaning(c, text))
     n = body[0] if size and body[0] < size else 0
     if n == 0:
-        return refuse(c, "the peer sent something else than READY")
+        return refuse_with(c, "the peer sent something else than %s%s", wanted, "")
     printable(text, sizeof(text), body + 1, n)
-    return refuse_with(c, "the peer sent %s%s instead of READY", text, "")
+    return refuse_with(c, "the peer sent %s instead of %s", text, wanted)

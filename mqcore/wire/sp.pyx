@@ -433,6 +433,7 @@ cdef CodecOps _OPS
 _OPS.abi = CODEC_ABI
 _OPS.size = sizeof(Sp)
 _OPS.joins = True
+_OPS.keeps = True
 _OPS.name = "sp"
 _OPS.init = _init
 _OPS.fini = _fini

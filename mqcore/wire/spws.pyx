@@ -555,6 +555,7 @@ cdef CodecOps _OPS
 _OPS.abi = CODEC_ABI
 _OPS.size = sizeof(Spws)
 _OPS.joins = True
+_OPS.keeps = True
 _OPS.name = "sp-ws"
 _OPS.init = _init
 _OPS.fini = _fini

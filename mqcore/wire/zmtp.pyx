@@ -25,13 +25,14 @@ from mqcore.base.ypipe cimport YPipe
 from mqcore.wire.body cimport (
     body_check, body_direct, body_drop, body_fill, body_open, body_slice, body_take,
 )
-from mqcore.wire.codec cimport CODEC_ABI, Batch, Codec, CodecOps, Frame, Input
+from mqcore.wire.codec cimport CODEC_ABI, Batch, Codec, CodecOps, Frame, Input, Verdict
 from mqcore.wire.command cimport Command, command_read, interest_name
 from mqcore.wire.encode cimport encode_all, encode_loop, encode_one
 from mqcore.wire.greeting cimport (
-    FRAME_COMMAND, FRAME_LONG, FRAME_MORE, FRAMING_V1, FRAMING_V3, Zmtp, greeting_feed,
-    greeting_start,
+    FRAMING_V1, FRAMING_V3, Zmtp, greeting_feed, greeting_start,
 )
+from mqcore.wire.mechanism cimport FRAME_COMMAND, FRAME_LONG, FRAME_MORE, mechanism_forget
+from mqcore.wire.plain cimport plain_ops
 from mqcore.wire.ready cimport refuse
 
 cdef enum:
@@ -309,16 +310,25 @@ cdef int _encode(
 # -- the table ------------------------------------------------------------------------------------
 
 cdef int _init(Codec* self) noexcept nogil:
-    return MQ_OK              # zeroed memory is a codec that has said and heard nothing
+    """Zeroed memory is a codec that has said and heard nothing."""
+    (<Zmtp*> self).mechanism = plain_ops() if self.security != NULL else NULL
+    return MQ_OK
 
 
-cdef void _fini(Codec* self) noexcept nogil:
+cdef int _judged(Codec* self, const Verdict* verdict) noexcept nogil:
+    return (<Zmtp*> self).mechanism.judged(self, verdict)
+
+
+cdef void zmtp_fini(Codec* self) noexcept nogil:
     cdef Zmtp* z = <Zmtp*> self
     body_drop(&z.body)
     bytes_fini(&z.frame)
     bytes_fini(&self.ctl)
+    bytes_fini(&self.owed)
     bytes_fini(&self.peer.routing_id)
     bytes_fini(&self.peer.metadata)
+    bytes_fini(&self.peer.proof)
+    mechanism_forget(self)
 
 
 cdef int _ping(Codec* self, uint32_t ttl) noexcept nogil:
@@ -342,7 +352,8 @@ _OPS.abi = CODEC_ABI
 _OPS.size = sizeof(Zmtp)
 _OPS.name = "zmtp"
 _OPS.init = _init
-_OPS.fini = _fini
+_OPS.fini = zmtp_fini
+_OPS.judged = _judged
 _OPS.start = greeting_start
 _OPS.feed = greeting_feed
 _OPS.decode = _decode

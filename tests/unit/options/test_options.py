@@ -17,7 +17,8 @@ DEFAULTS = {
     "connect_timeout": 10.0, "handshake_timeout": 10.0, "reconnect": 0.1, "reconnect_max": 10.0,
     "reconnect_stop": (), "heartbeat": 15.0, "heartbeat_timeout": 30.0, "heartbeat_ttl": 0,
     "backlog": 1024, "prio": 8, "wire": None, "send_buffer": None, "recv_buffer": None,
-    "keepalive": False, "tos": 0, "routing_id": b"", "metadata": {}, "max_hops": 8,
+    "keepalive": False, "tos": 0, "routing_id": b"", "metadata": {}, "security": None,
+    "max_hops": 8,
     "correlate": None, "strict": False, "strategy": "priority",
 }
 PER_LINK = {
@@ -30,7 +31,7 @@ PER_LINK = {
 def test_the_table_is_the_reference():
     assert options.defaults() == DEFAULTS
     assert {row.name for row in TABLE if "url" in row.scope} == PER_LINK
-    assert {row.name for row in TABLE if "endpoint" in row.scope} == PER_LINK
+    assert {row.name for row in TABLE if "endpoint" in row.scope} == PER_LINK | {"security"}
     assert len(CORE) == len(TABLE)
 
 
@@ -198,7 +199,8 @@ def test_the_rendered_stub_is_python():
     tree = ast.parse(options.render_stub())
     classes = {node.name: {item.target.id: ast.unparse(item.annotation) for item in node.body}
                for node in tree.body}
-    assert set(classes["Options"]) == set(CORE) and set(classes["EndpointOptions"]) == PER_LINK
+    assert set(classes["Options"]) == set(CORE) and set(classes["EndpointOptions"]) == (
+        PER_LINK | {"security"})
     assert classes["Options"]["linger"] == "float | None"
     assert classes["Options"]["wire"] == "Literal['zmtp', 'sp'] | None"
 

@@ -1,0 +1,75 @@
+"""libsodium at run time: see sodium.pxd."""
+
+from libc.stdint cimport uint8_t
+from posix.dlfcn cimport RTLD_LOCAL, RTLD_NOW, dlopen, dlsym
+
+from mqcore.base.includes cimport explicit_bzero
+
+cdef enum:
+    CALLS = 10
+
+ctypedef const char* Name
+
+# A new major number is a new ABI in name only: every call below has kept its meaning since 1.0.
+LIBRARIES = (b"libsodium.so.26", b"libsodium.so.23", b"libsodium.so.18", b"libsodium.so",
+             b"libsodium.dylib")
+
+cdef Name[CALLS] NAMES = [
+    "sodium_init", "sodium_version_string", "randombytes_buf", "crypto_box_keypair",
+    "crypto_scalarmult_base", "crypto_box_beforenm", "crypto_box_easy_afternm",
+    "crypto_box_open_easy_afternm", "crypto_box_detached_afternm",
+    "crypto_box_open_detached_afternm",
+]
+cdef Sodium _table            # in the order of NAMES
+cdef bint _found = False
+
+
+cdef const Sodium* sodium() noexcept nogil:
+    return &_table if _found else NULL
+
+
+cdef bint _fill(const char* library) noexcept nogil:
+    """All calls of one library, or none."""
+    cdef void* found[CALLS]
+    cdef void* handle = dlopen(library, RTLD_NOW | RTLD_LOCAL)
+    cdef void** table = <void**> &_table
+    cdef int i
+    if handle == NULL:
+        return False
+    for i in range(CALLS):
+        found[i] = dlsym(handle, NAMES[i])
+        if found[i] == NULL:
+            return False
+    for i in range(CALLS):
+        table[i] = found[i]
+    return _table.init() >= 0
+
+
+def sodium_ready() -> str:
+    """The version of libsodium, "" if this system has none. Looks for it until it is found."""
+    global _found
+    for library in LIBRARIES if not _found else ():
+        if _fill(library):
+            _found = True
+            break
+    return _table.version().decode() if _found else ""
+
+
+def keypair() -> tuple:
+    """A new key pair: (public, secret), 32 bytes each, the secret as a bytearray that the caller
+    clears. After sodium_ready()."""
+    cdef uint8_t[32] public
+    cdef uint8_t[32] secret
+    _table.keypair(public, secret)
+    pair = (<char*> public)[:KEY], bytearray((<char*> secret)[:KEY])
+    explicit_bzero(secret, KEY)
+    return pair
+
+
+def public_of(const uint8_t[::1] secret not None) -> bytes:
+    """The public key that belongs to a secret one of 32 bytes. After sodium_ready()."""
+    cdef uint8_t[32] public
+    if secret.shape[0] != KEY:
+        raise ValueError("a secret key has 32 bytes")
+    _table.base(public, &secret[0])
+    return (<char*> public)[:KEY]

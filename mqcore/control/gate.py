@@ -1,0 +1,52 @@
+"""The gate: asks the application's `allow=` about peers that wait in the middle of their handshake.
+
+The engine waits without a thread; who is asked runs on a worker of the control loop, so that it may
+wait too, and its verdict goes back to the engine. A peer waits for at most handshake_timeout.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from mqcore.control.wire import Wire
+from mqcore.security import Asking, Verdict, judge
+
+if TYPE_CHECKING:
+    from mqcore.control.links import SocketLinks
+
+_log = logging.getLogger("mqcore")
+
+
+def ask(links: SocketLinks, slot: int, wire: Wire) -> None:
+    """The hub's lock is held."""
+    security = wire.options["security"]
+    asking = Asking(
+        domain=security.domain, address=_host(wire),
+        identity=bytes(links.options.get("routing_id", b"")), mechanism=security.mechanism,
+        credentials=links.hub.plane.asked(slot), endpoint=wire.endpoint.url, pid=wire.pid)
+    loop = links.hub.loop
+    loop.call(loop.resolve, lambda: judge(security.allow, asking),
+              lambda verdict, error: _judged(links, slot, wire, verdict, error))
+
+
+def _judged(links: SocketLinks, slot: int, wire: Wire, verdict: Verdict | None,
+            error: BaseException | None) -> None:
+    """On the control thread."""
+    if verdict is None:
+        _log.error("allow= failed for a peer at %s", wire.remote, exc_info=error)
+        verdict = Verdict(500, f"allow() failed: {type(error).__name__}: {error}")
+    with links.hub.lock:
+        if links.wires.get(slot) is not wire:
+            return  # it left meanwhile
+        wire.judged = verdict.user
+        wire.facts.update(verdict.metadata)
+        links.hub.plane.judge(slot, verdict.status, verdict.text or "allow() said no")
+
+
+def _host(wire: Wire) -> str:
+    """The peer's address as ZAP has it: without the port."""
+    where = wire.remote.split("://", 1)[-1]
+    if wire.transport.scheme == "tcp":
+        where = where.rsplit(":", 1)[0].strip("[]")
+    return where

@@ -1,0 +1,34 @@
+"""What a security mechanism is to ZMTP's handshake: an exchange of commands behind the greeting.
+
+To add one: a file like plain.pyx with a table of these calls, a row in `mechanism_name`
+(security.pyx), and a codec that sets `Zmtp.mechanism`. Called by whoever holds the engine's lease.
+"""
+
+from libc.stddef cimport size_t
+from libc.stdint cimport uint8_t
+
+from mqcore.wire.codec cimport Codec, Verdict
+
+cdef enum:
+    FRAME_MORE = 1
+    FRAME_LONG = 2
+    FRAME_COMMAND = 4
+
+cdef struct MechanismOps:
+    # Both greetings are complete: say what comes first. MQ_OK, MQ_NOMEM.
+    int (*start)(Codec* self) noexcept nogil
+    # The peer's next command; its body may be changed. MQ_NEED_DATA: more are to come, or `asking`;
+    # MQ_DONE: traffic; MQ_PROTOCOL, MQ_NOMEM.
+    int (*take)(Codec* self, uint8_t* body, size_t size) noexcept nogil
+    # As CodecOps.judged.
+    int (*judged)(Codec* self, const Verdict* verdict) noexcept nogil
+
+# The header of a frame of `size` bytes into ctl, which then has room for it. MQ_OK, MQ_NOMEM.
+cdef int mechanism_frame(Codec* c, uint8_t flags, size_t size) noexcept nogil
+# Ask somebody outside about peer.proof. MQ_NEED_DATA.
+cdef int mechanism_ask(Codec* c) noexcept nogil
+# We refuse the peer: ERROR into ctl, or nothing if code is 300. `why` ends up in our events.
+# `libzmq`: as it spells ERROR itself, where it knows no other spelling. MQ_PROTOCOL.
+cdef int mechanism_refuse(Codec* c, int code, const char* why, bint libzmq) noexcept nogil
+# PLAIN's password, once it has been judged.
+cdef void mechanism_forget(Codec* c) noexcept nogil
