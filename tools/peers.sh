@@ -1,17 +1,18 @@
 #!/bin/sh
-# The tests talk to nngcat and nanocat and run Spark on Java, which Debian has and PyPI has not. Where
-# we may, install them; without them the tests that need them are skipped.
-#     sh tools/peers.sh [PACKAGE ...]       all three, or only those named
+# The tests talk to nngcat and nanocat, run Spark on Java, and seal messages with libsodium, which
+# Debian has and PyPI has not. Where we may, install them; without them the tests that need them are
+# skipped.
+#     sh tools/peers.sh [PACKAGE ...]       all, or only those named
 missing=
 need() {
-    command -v "$1" >/dev/null && return
-    [ -z "$wanted" ] || case " $wanted " in *" $2 "*) ;; *) return ;; esac
-    missing="$missing $2"
+    [ -z "$wanted" ] || case " $wanted " in *" $1 "*) ;; *) return ;; esac
+    missing="$missing $1"
 }
 wanted=$*
-need nngcat nng-utils
-need nanocat nanomsg-utils
-need java openjdk-17-jre-headless
+command -v nngcat >/dev/null || need nng-utils
+command -v nanocat >/dev/null || need nanomsg-utils
+command -v java >/dev/null || need openjdk-17-jre-headless
+PATH="$PATH:/sbin:/usr/sbin" ldconfig -p 2>/dev/null | grep -q 'libsodium\.so' || need libsodium23
 [ -n "$missing" ] || exit 0
 if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
     echo "missing: apt install$missing" >&2
