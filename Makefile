@@ -9,8 +9,8 @@ BUILD = $(PYTHON) tools/check.py && $(PYTHON) tools/build.py --venv $(VENV)
 # cython-lint calls pycodestyle by name, and subprocesses of tests call `mq`
 RUN = PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/python
 TESTS ?=
-# a file stays together; more at a time would measure the machine rather than mqcore
-SIDE_BY_SIDE = -n auto --maxprocesses 2 --dist loadfile
+# a file stays together; on two cores, since tests wait about as often as they compute
+SIDE_BY_SIDE = -n 3 --dist loadfile
 PERF ?=
 PIPELINE ?=
 
