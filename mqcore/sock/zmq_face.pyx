@@ -156,20 +156,22 @@ cdef class ZmqFace:
             return self._recv(flags, copy, track)
         v = core.take_vec()
         try:
-            if self.plain():
-                self.look(v, not flags)
-            elif self.take(v, not flags):
-                raise self._again()
+            self.fetch(v, not flags)
             return self.first_of(v)
         finally:
             core.give_vec(v)
 
-    cdef inline int look(self, MsgVec* v, bint wait) except -1:
-        """take() where plain() holds."""
-        cdef uint32_t seen = self.core.s.change.load()
-        cdef int rc = sock_recv(self.core.s, v)
-        if rc != MQ_OK:
-            self.take_late(v, rc, seen, wait)
+    cdef inline int fetch(self, MsgVec* v, bint wait) except -1:
+        """A message into v, or Again. Where plain() holds, without take()'s questions."""
+        cdef uint32_t seen
+        cdef int rc
+        if self.plain():
+            seen = self.core.s.change.load()
+            rc = sock_recv(self.core.s, v)
+            if rc != MQ_OK:
+                self.take_late(v, rc, seen, wait)
+        elif self.take(v, wait):
+            raise self._again()
         return 0
 
     cdef bytes first_of(self, MsgVec* v):
@@ -193,10 +195,7 @@ cdef class ZmqFace:
             return self._recv_multipart(flags, copy, track)
         v = core.take_vec()
         try:
-            if self.plain():
-                self.look(v, not flags)
-            elif self.take(v, not flags):
-                raise self._again()
+            self.fetch(v, not flags)
             return parts_list(v, skip_envelope(v, 0), v.n)
         finally:
             core.give_vec(v)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import os
+import threading
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -37,11 +38,12 @@ def descriptors() -> dict[int, str]:
 
 def threads() -> dict[int, str]:
     """Number and name of each thread, Python's and others."""
+    pythons = {thread.native_id: thread.name for thread in threading.enumerate()}
     found = {}
     for name in os.listdir("/proc/self/task"):
         try:
             with open(f"/proc/self/task/{name}/comm") as f:
-                found[int(name)] = f.read().strip()
+                found[int(name)] = pythons.get(int(name)) or f.read().strip()
         except (FileNotFoundError, ProcessLookupError):
             pass
     return found

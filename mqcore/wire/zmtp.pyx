@@ -228,13 +228,13 @@ cdef int _decode(Codec* self, Input* input, Msg* out, size_t cap, size_t* n) noe
     return MQ_OK
 
 
-cdef int _direct(Codec* self, uint8_t** at, size_t* room, uint64_t* size) noexcept nogil:
+cdef int zmtp_direct(Codec* self, uint8_t** at, size_t* room, uint64_t* size) noexcept nogil:
     cdef Zmtp* z = <Zmtp*> self
     size[0] = z.body.size
     return body_direct(&z.body, at, room)
 
 
-cdef void _filled(Codec* self, size_t n) noexcept nogil:
+cdef void zmtp_filled(Codec* self, size_t n) noexcept nogil:
     (<Zmtp*> self).body.got += n
 
 
@@ -357,8 +357,8 @@ _OPS.judged = _judged
 _OPS.start = greeting_start
 _OPS.feed = greeting_feed
 _OPS.decode = _decode
-_OPS.direct = _direct
-_OPS.filled = _filled
+_OPS.direct = zmtp_direct
+_OPS.filled = zmtp_filled
 _OPS.encode = _encode
 _OPS.encode_one = encode_one
 _OPS.ping = _ping

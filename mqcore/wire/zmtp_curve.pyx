@@ -30,7 +30,7 @@ from mqcore.base.status cimport (
 from mqcore.base.ypipe cimport YPipe
 from mqcore.base.yqueue cimport yqueue_front
 from mqcore.wire.body cimport (
-    body_check, body_direct, body_drop, body_fill, body_open, body_slice, body_take,
+    body_check, body_drop, body_fill, body_open, body_slice, body_take,
 )
 from mqcore.wire.codec cimport (
     CODEC_ABI, HEAD_MAX, Batch, Codec, CodecOps, Frame, Input, Verdict,
@@ -45,7 +45,7 @@ from mqcore.wire.greeting cimport Zmtp, greeting_feed, greeting_start
 from mqcore.wire.join cimport join_keep
 from mqcore.wire.mechanism cimport FRAME_COMMAND, FRAME_LONG
 from mqcore.wire.ready cimport refuse
-from mqcore.wire.zmtp cimport zmtp_fini
+from mqcore.wire.zmtp cimport zmtp_direct, zmtp_filled, zmtp_fini
 
 cdef enum:
     INNER_MORE = 1            # the same bit as MSG_MORE
@@ -227,16 +227,6 @@ cdef int _decode(Codec* self, Input* input, Msg* out, size_t cap, size_t* n) noe
         else:
             rc = _header(c, input, out, n)
     return rc
-
-
-cdef int _direct(Codec* self, uint8_t** at, size_t* room, uint64_t* size) noexcept nogil:
-    cdef Zmtp* z = <Zmtp*> self
-    size[0] = z.body.size
-    return body_direct(&z.body, at, room)
-
-
-cdef void _filled(Codec* self, size_t n) noexcept nogil:
-    (<Zmtp*> self).body.got += n
 
 
 # -- out -------------------------------------------------------------------------------------------
@@ -432,8 +422,8 @@ _OPS.start = greeting_start
 _OPS.feed = greeting_feed
 _OPS.judged = _judged
 _OPS.decode = _decode
-_OPS.direct = _direct
-_OPS.filled = _filled
+_OPS.direct = zmtp_direct
+_OPS.filled = zmtp_filled
 _OPS.encode = _encode
 _OPS.encode_one = _encode_one
 _OPS.pay = _pay

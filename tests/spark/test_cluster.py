@@ -1,6 +1,9 @@
 """A standalone cluster of a master and two workers, and the pipeline's job on it."""
 
+import contextlib
+import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +16,10 @@ import pipeline_feed as feed  # noqa: E402
 
 from mqcore.errors import NotSupported  # noqa: E402
 from mqcore.spark.pipeline import Cluster, ClusterFailed, compare, truth  # noqa: E402
+from mqcore.spark.pipeline.processes import descendants  # noqa: E402
 from mqcore.testing.watch import until  # noqa: E402
+
+LIMIT = 150.0       # seconds for the driver
 
 
 def alive(text):
@@ -28,21 +34,38 @@ def alive(text):
     return found
 
 
+def executors(cluster):
+    """The executors' processes of each worker."""
+    def is_one(pid):
+        with contextlib.suppress(OSError):
+            return b"CoarseGrainedExecutorBackend" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    return [[pid for pid, _ in descendants(worker) if is_one(pid)] for worker in cluster.pids[1:]]
+
+
 @pytest.mark.skipif(shutil.which("java") is None,
                     reason="Spark needs Java: apt-get install openjdk-17-jre-headless")
 @pytest.mark.timeout(300)
 @pytest.mark.keeps(threads=12, why="Arrow's own pool")
 def test_the_job_runs_on_a_cluster(tmp_path):
-    """Unchanged, and with executors in both workers; nothing is left of it."""
+    """Unchanged, with an executor in each worker, of which one is killed; nothing is left of it."""
     flights, weather = feed.tables_until("2013-01-04T00:00:00Z", "JFK")
-    feed.Feeder(tmp_path).write([*feed.messages(flights, weather), *feed.ends("JFK")])
+    rows, feeder = feed.messages(flights, weather), feed.Feeder(tmp_path)
+    feeder.write(rows[:len(rows) // 2])
     with Cluster(workers=2, folder=tmp_path / "cluster") as cluster:
         url = cluster.url
         assert len(cluster.pids) == 3 and url.startswith("spark://127.0.0.1:")
-        done = subprocess.run([sys.executable, feed.__file__, url, str(tmp_path)],
-                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
-                              timeout=200)
-        assert done.stdout.split() == ["drained", "2"], done
+        driver = subprocess.Popen([sys.executable, feed.__file__, url, str(tmp_path)],
+                                  stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        try:
+            until(lambda: list((tmp_path / "results").glob("parts/0*")) or driver.poll(), LIMIT)
+            first, second = executors(cluster)
+            assert len(first) == len(second) == 1
+            os.kill(first[0], signal.SIGKILL)
+            feeder.write([*rows[len(rows) // 2:], *feed.ends("JFK")])
+            assert driver.communicate("drain\n", timeout=LIMIT) == ("drained\n", None)
+        finally:
+            driver.kill()
+            driver.wait()
     told = compare(None, tmp_path / "results", flights, weather)
     assert told.ok, str(told)
     sequences = truth.read_table(None, tmp_path / "results" / "sequences")

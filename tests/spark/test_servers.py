@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip("pyspark", reason="pip install mqcore[spark]")
 
 from programs import mq, starter  # noqa: E402
+from spark_streams import run  # noqa: E402
 
 import mqcore  # noqa: E402
 from mqcore import journal  # noqa: E402
@@ -59,19 +60,6 @@ def stream(spark, **options):
     return configured(spark.readStream.format("mqcore"), {"startingOffsets": "earliest", **options})
 
 
-def run(df, checkpoint, sink, path, **options):
-    """All that is available; how many rows each batch had."""
-    writer = df.writeStream.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
-    for name, value in {"path": str(path), **options}.items():
-        writer = writer.option(name, value)
-    query = writer.format(sink).start()
-    try:
-        assert query.awaitTermination(100)
-    finally:
-        query.stop()
-    return [progress.numInputRows for progress in query.recentProgress if progress.numInputRows]
-
-
 def expected():
     return sorted(b"%d flights %d %d" % (node, partition, i)
                   for node, partition, n in ((0, 0, 30), (0, 1, 10), (1, 0, 20), (1, 1, 5))
@@ -109,12 +97,12 @@ def test_stream_from_servers_into_a_journal(spark, nodes, endpoints, tmp_path):
     """With limits by bytes; then more comes, also to a partition that is new."""
     df = stream(spark, endpoints=endpoints, maxBytesPerTrigger="3000").selectExpr(
         "value", "topic", "0 AS partition")
-    counts = run(df, tmp_path / "c", "mqcore", tmp_path / "out")
+    counts = run(df, tmp_path / "c", "mqcore", path=tmp_path / "out")
     assert sum(counts) == 65 and len(counts) > 1
     for partition in (0, 7):
         with journal.open(nodes[1], "a", topic="flights", partition=partition) as log:
             log.append_many([b"new %d %d" % (partition, i) for i in range(4)])
-    assert sum(run(df, tmp_path / "c", "mqcore", tmp_path / "out")) == 8
+    assert sum(run(df, tmp_path / "c", "mqcore", path=tmp_path / "out")) == 8
     wanted = expected() + [b"new %d %d" % (partition, i) for partition in (0, 7) for i in range(4)]
     with journal.open(tmp_path / "out", topic="flights") as log:
         assert sorted(m for records in log.batches() for m in records) == sorted(wanted)
@@ -129,7 +117,7 @@ def test_a_live_socket_is_refused_before_any_job(spark, ctx, tmp_path):
     def started(**options):
         before = scheduler.numTotalJobs()
         with pytest.raises(Exception) as caught:
-            run(stream(spark, **options), tmp_path / "c", "parquet", tmp_path / "p")
+            run(stream(spark, **options), tmp_path / "c", "parquet", path=tmp_path / "p")
         assert scheduler.numTotalJobs() == before
         return str(caught.value)
     with mqcore.Push(context=ctx, bind="tcp://127.0.0.1:0") as live:
@@ -146,15 +134,15 @@ def test_a_live_socket_is_refused_before_any_job(spark, ctx, tmp_path):
 def test_a_server_that_is_away_too_long_ends_the_query_which_goes_on_later(
         spark, nodes, servers, endpoints, ctx, tmp_path):
     df = stream(spark, endpoints=endpoints, timeoutMs="400")
-    assert sum(run(df, tmp_path / "c", "parquet", tmp_path / "p")) == 65
+    assert sum(run(df, tmp_path / "c", "parquet", path=tmp_path / "p")) == 65
     with journal.open(nodes[0], "a", topic="flights") as log:
         log.append_many([b"0 flights 0 %d" % i for i in range(30, 35)])
     [url] = servers[0].urls
     servers[0].stop()
     with pytest.raises(Exception, match=f"no answer from the journal server at {url} within 0.4 s"):
-        run(df, tmp_path / "c", "parquet", tmp_path / "p")
+        run(df, tmp_path / "c", "parquet", path=tmp_path / "p")
     servers.append(journal.serve(nodes[0], url, context=ctx))
-    assert sum(run(df, tmp_path / "c", "parquet", tmp_path / "p")) == 5
+    assert sum(run(df, tmp_path / "c", "parquet", path=tmp_path / "p")) == 5
     assert values(spark.read.parquet(str(tmp_path / "p"))) == sorted(
         expected() + [b"0 flights 0 %d" % i for i in range(30, 35)])
 

@@ -8,6 +8,8 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pip install mqcore[spark]")
 
+from spark_streams import run  # noqa: E402
+
 import mqcore  # noqa: E402
 from mqcore import journal  # noqa: E402
 
@@ -26,19 +28,6 @@ def read(spark, where, schema=None, **options):
 def stream(spark, where, **options):
     return configured(spark.readStream.format("mqcore"), where,
                       {"startingOffsets": "earliest", **options}).load()
-
-
-def run(df, checkpoint, sink, **options):
-    """All that is available; how many rows each batch had."""
-    writer = df.writeStream.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
-    for name, value in options.items():
-        writer = writer.option(name, value)
-    query = writer.format(sink).start()
-    try:
-        assert query.awaitTermination(100)
-    finally:
-        query.stop()
-    return [progress.numInputRows for progress in query.recentProgress if progress.numInputRows]
 
 
 def collected(spark, folder):

@@ -82,7 +82,7 @@ class Feeder:
 
 
 def main(master, folder):
-    """Says "drained" when all is read, goes on until its input ends; then how many executors."""
+    """Runs until its input ends; for each line of it, says "drained" when all is read."""
     from mqcore.spark import session
     from mqcore.spark.pipeline import Job
 
@@ -90,10 +90,9 @@ def main(master, folder):
     place = Path(folder)
     with Job(spark, {"path": Feeder(place).path}, place / "results", None, place / "checkpoint",
              every=EVERY) as job:
-        job.drain(100)
-        print("drained", flush=True)
-        sys.stdin.read()
-    print(spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() - 1, flush=True)
+        for _ in sys.stdin:
+            job.drain(100)
+            print("drained", flush=True)
     spark.stop()
 
 
