@@ -10,7 +10,7 @@ BUILD = $(PYTHON) tools/check.py && $(PYTHON) tools/build.py --venv $(VENV)
 RUN = PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/python
 TESTS ?=
 # a file stays together; on two cores, since tests wait about as often as they compute
-SIDE_BY_SIDE = -n 3 --dist loadfile --no-loadscope-reorder
+SIDE_BY_SIDE = -n 3 --dist loadfile
 PERF ?=
 PIPELINE ?=
 

@@ -39,13 +39,6 @@ def pytest_configure(config):
     config.add_cleanup(undo)
 
 
-def pytest_collection_modifyitems(items):
-    """The files that take minutes first: with several workers none has one of them left at the
-    end. (Between themselves files keep their order: `--no-loadscope-reorder`.)"""
-    items.sort(key=lambda item: (item.get_closest_marker("packaging") is None,
-                                 "spark" not in item.path.parts))
-
-
 def pytest_collection_finish(session):
     """What is imported by now is no garbage: later collections need not look at it."""
     gc.collect()
