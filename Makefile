@@ -10,7 +10,7 @@ BUILD = $(PYTHON) tools/check.py && $(PYTHON) tools/build.py --venv $(VENV)
 RUN = PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/python
 TESTS ?=
 # a file stays together; on two cores, since tests wait about as often as they compute
-SIDE_BY_SIDE = -n 3 --dist loadfile
+SIDE_BY_SIDE = -n 3 --dist loadfile --max-worker-restart 0
 PERF ?=
 PIPELINE ?=
 
