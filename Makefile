@@ -9,8 +9,9 @@ BUILD = $(PYTHON) tools/check.py && $(PYTHON) tools/build.py --venv $(VENV)
 # cython-lint calls pycodestyle by name, and subprocesses of tests call `mq`
 RUN = PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/python
 TESTS ?=
-# a file stays together; on two cores, since tests wait about as often as they compute
-SIDE_BY_SIDE = -n 3 --dist loadfile --max-worker-restart 0
+# a file stays together; more at a time would measure the machine rather than mqcore; a worker that
+# dies (a foreign library's crash, say) ends the run, which would hang otherwise
+SIDE_BY_SIDE = -n auto --maxprocesses 2 --dist loadfile --max-worker-restart 0
 PERF ?=
 PIPELINE ?=
 
