@@ -1,6 +1,6 @@
 """What a test leaves behind: connections and messages in mqcore, descriptors, threads.
 
-Ending takes a moment in other threads, so `wait_until_clean` looks again and again for up to five
+Ending takes a moment in other threads, so `wait_until_clean` looks again and again for up to two
 seconds, and returns as soon as all is well.
 """
 
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from mqcore.testing import leaks
 
-GRACE = 5.0     # seconds
+GRACE = 2.0
 
 
 class Before(NamedTuple):

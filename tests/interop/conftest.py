@@ -24,6 +24,23 @@ def where(request, tmp_path):
 
 
 @pytest.fixture
+def theirs():
+    """theirs("Pair0", ...): a pynng socket that waits for ten seconds at most and ends with the
+    test."""
+    pynng = pytest.importorskip("pynng")
+    held = []
+
+    def make(name, **options):
+        s = getattr(pynng, name)(recv_timeout=10_000, send_timeout=10_000, **options)
+        s.recv_max_size = 0
+        held.append(s)
+        return s
+    yield make
+    for s in held:
+        s.close()
+
+
+@pytest.fixture
 def zsock(zctx):
     """zsock("PULL", bind=...) -> pyzmq socket with limits, so that nothing waits for ever; .url is
     where it is."""

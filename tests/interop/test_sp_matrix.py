@@ -8,7 +8,7 @@ import subprocess
 import pytest
 from waiting import until
 
-pynng = pytest.importorskip("pynng")
+pytest.importorskip("pynng")
 
 SIZES = (1, 56, 57, 1024, 65536, (1 << 20) + 1)
 LARGE = 16 << 20
@@ -31,21 +31,6 @@ def body(size, seed=7):
 def where(request, tmp_path):
     return {"tcp": "tcp://127.0.0.1:0", "ipc": f"ipc://{tmp_path}/s",
             "ws": "ws://127.0.0.1:0/sp"}[request.param]
-
-
-@pytest.fixture
-def theirs():
-    """theirs(name, **options): a pynng socket that ends with the test."""
-    held = []
-
-    def make(name, **options):
-        s = getattr(pynng, name)(recv_timeout=LIMIT * 1000, send_timeout=LIMIT * 1000, **options)
-        s.recv_max_size = 0
-        held.append(s)
-        return s
-    yield make
-    for s in held:
-        s.close()
 
 
 def free_port():

@@ -25,20 +25,6 @@ def body(size):
 
 
 @pytest.fixture
-def theirs():
-    held = []
-
-    def make(name, **options):
-        s = getattr(pynng, name)(recv_timeout=LIMIT * 1000, send_timeout=LIMIT * 1000, **options)
-        s.recv_max_size = 0
-        held.append(s)
-        return s
-    yield make
-    for s in held:
-        s.close()
-
-
-@pytest.fixture
 def ours(ctx):
     return lambda pattern, **more: ctx.socket(
         pattern, recv_timeout=LIMIT, send_timeout=LIMIT, **more)
