@@ -45,6 +45,16 @@ def pytest_collection_finish(session):
     gc.freeze()
 
 
+@pytest.fixture(autouse=True, scope="module")
+def same_environment():
+    """What a file sets and leaves in the environment would reach those that come after it."""
+    before = dict(os.environ)
+    yield
+    after = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
+    before.pop("PYTEST_CURRENT_TEST", None)
+    assert after == before
+
+
 @pytest.fixture
 def seed():
     """A new number each run, printed (pytest shows it when the test fails); MQCORE_SEED repeats

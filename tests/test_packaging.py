@@ -29,7 +29,8 @@ NOT_IN_SDIST = {".gitattributes", ".editorconfig"}
 
 
 def run(*command, **kw) -> str:
-    environment = {**os.environ, **kw.pop("env", {})}
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    environment = {**kept, **kw.pop("env", {})}
     answer = subprocess.run([str(word) for word in command], capture_output=True, text=True,
                             stdin=subprocess.DEVNULL, env=environment, **kw)
     assert answer.returncode == 0, answer.stdout[-4000:] + answer.stderr[-4000:]

@@ -51,6 +51,8 @@ def spark(tmp_path_factory):
     for name, value in settings.items():
         builder = builder.config(name, value)
     made = builder.getOrCreate()
+    os.environ.clear()                      # Java has it; other folders' tests come after these
+    os.environ.update(before)
     made.sparkContext.setLogLevel("OFF")
     yield made
     made.stop()
@@ -60,8 +62,6 @@ def spark(tmp_path_factory):
         gateway.proc.stdin.close()
         gateway.proc.wait(30)
     type(made.sparkContext)._gateway = type(made.sparkContext)._jvm = None
-    os.environ.clear()
-    os.environ.update(before)
 
 
 def children(pid):
