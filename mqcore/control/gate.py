@@ -1,16 +1,18 @@
 """The gate: asks the application's `allow=` about peers that wait in the middle of their handshake.
 
-The engine waits without a thread; who is asked runs on a worker of the control loop, so that it may
-wait too, and its verdict goes back to the engine. A peer waits for at most handshake_timeout.
+The engine waits without a thread. A callable runs on a worker of the control loop, so that it may
+wait too; an Inquiry begins on the control thread. The verdict goes back to the engine. A peer waits
+for at most handshake_timeout.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from mqcore.control.wire import Wire
-from mqcore.security import Asking, Verdict, judge
+from mqcore.security import Asking, Inquiry, Verdict, judge
 
 if TYPE_CHECKING:
     from mqcore.control.links import SocketLinks
@@ -24,10 +26,25 @@ def ask(links: SocketLinks, slot: int, wire: Wire) -> None:
     asking = Asking(
         domain=security.domain, address=_host(wire),
         identity=bytes(links.options.get("routing_id", b"")), mechanism=security.mechanism,
-        credentials=links.hub.plane.asked(slot), endpoint=wire.endpoint.url, pid=wire.pid)
+        credentials=links.hub.plane.asked(slot), endpoint=wire.endpoint.url, pid=wire.pid,
+        uid=wire.owner_ids[0], gid=wire.owner_ids[1])
     loop = links.hub.loop
-    loop.call(loop.resolve, lambda: judge(security.allow, asking),
-              lambda verdict, error: _judged(links, slot, wire, verdict, error))
+
+    def told(verdict: Verdict | None, error: BaseException | None = None) -> None:
+        _judged(links, slot, wire, verdict, error)
+
+    if isinstance(security.allow, Inquiry):
+        loop.call(_begin, security.allow, asking, lambda verdict: loop.call(told, verdict), told)
+    else:
+        loop.call(loop.resolve, lambda: judge(security.allow, asking), told)
+
+
+def _begin(inquiry: Inquiry, asking: Asking, tell: Callable[[Verdict], None],
+           told: Callable[..., None]) -> None:
+    try:
+        inquiry.begin(asking, tell)
+    except Exception as error:
+        told(None, error)
 
 
 def _judged(links: SocketLinks, slot: int, wire: Wire, verdict: Verdict | None,

@@ -38,8 +38,8 @@ from mqcore.control.wire import (
     check_security,
     check_wire,
     codec_of,
-    decode_metadata,
     encode_metadata,
+    owner_of,
 )
 from mqcore.errors import (
     AddressError,
@@ -52,6 +52,7 @@ from mqcore.errors import (
     UsageError,
 )
 from mqcore.link.backoff import Backoff
+from mqcore.security import properties
 from mqcore.spi import registry, sp, url
 from mqcore.spi.filter import Refused
 from mqcore.wire.security import native
@@ -337,6 +338,7 @@ class SocketLinks:
         transport = route.transport
         names = (transport.names(sock)[0], remote)
         wire = Wire(route, connector, endpoint, names, transport.pid(sock), options)
+        wire.owner_ids = owner_of(sock, wire.pid)
         sessions = route.sessions(options)
         if transport.kind == "stream" and not sessions:
             self._hand_over(sock, wire, [], None, b"")
@@ -445,7 +447,7 @@ class SocketLinks:
                 f"zmtp/{facts['major']}.{facts['minor']}" if facts["major"] else "sp"),
             pattern=facts["pattern"].lower(),
             routing_id=facts["routing_id"], pid=wire.pid,
-            metadata={name: value for name, value in decode_metadata(facts["metadata"]).items()
+            metadata={name: value for name, value in properties(facts["metadata"]).items()
                       if name.lower() not in OURS} | wire.facts,
             user=wire.user, prio=wire.options["prio"], local=wire.local)
         wire.peer = peer

@@ -108,6 +108,9 @@ cdef int _say_ready(Zmtp* z) noexcept nogil:
 
 cdef int _refuse_old(Zmtp* z, const char* version) noexcept nogil:
     """Before 3.0 a pattern is a number, or nothing at all: one of a plug-in's own has none."""
+    if z.mechanism != NULL and z.head.security.mechanism == 0:
+        return refuse_with(&z.head, "the peer speaks ZMTP %s, where nobody can be refused; this "
+                           "socket judges its peers%s", version, "")
     if z.mechanism != NULL:
         return refuse_with(&z.head, "the peer speaks ZMTP %s, which has no security; this socket "
                            "demands %s", version, mechanism_name(z.head.security))
@@ -327,7 +330,7 @@ cdef int greeting_feed(Codec* self, const uint8_t* data, size_t n, size_t* used)
         if rc:
             return rc
     while z.stage != STAGE_DONE:
-        if self.asking:
+        if self.asking and (used[0] == n or not z.mechanism.meanwhile):
             return MQ_NEED_DATA if used[0] == n else refuse(
                 self, "the peer went on before it was answered")
         rc = _frame(z, data, n, used)

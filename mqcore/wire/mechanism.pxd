@@ -22,6 +22,7 @@ cdef struct MechanismOps:
     int (*take)(Codec* self, uint8_t* body, size_t size) noexcept nogil
     # As CodecOps.judged.
     int (*judged)(Codec* self, const Verdict* verdict) noexcept nogil
+    bint meanwhile            # `take` goes on while somebody is asked; else the peer must wait
 
 # The header of a frame of `size` bytes into ctl, which then has room for it. MQ_OK, MQ_NOMEM.
 cdef int mechanism_frame(Codec* c, uint8_t flags, size_t size) noexcept nogil

@@ -5,21 +5,16 @@ from __future__ import annotations
 
 NO_LIBRARY = "there is no libzmq behind"
 LATER = "not here yet"
-SECURITY = "PLAIN, CURVE, GSSAPI and ZAP are not here yet"
 
 #: modules of pyzmq: why they are missing
 MODULES: dict[str, str] = {
-    "auth": SECURITY,
     "green": LATER,
     "eventloop": LATER,
     "ssh": LATER,
     "backend": NO_LIBRARY,
 }
 #: public names of pyzmq's modules that are here
-NAMES: dict[str, str] = {
-    "curve_keypair": SECURITY,
-    "curve_public": SECURITY,
-}
+NAMES: dict[str, str] = {}
 
 
 def reason(name: str) -> str | None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import mqcore as mq
 from mqcore.zmq.constants import Errno
 from mqcore.zmq.error import ContextTerminated, make
+from mqcore.zmq.zap import Handler
 
 if TYPE_CHECKING:
     from mqcore.zmq.shared import Shared
@@ -33,6 +34,7 @@ class Home:
         self.delivering: dict[threading.Thread, Any] = {}
         self.terminating = False
         self.closed = False
+        self._zap = Handler()
         self._context: mq.Context | None = None
         self._changed = threading.Condition(threading.RLock())
         HOMES.add(self)
@@ -111,7 +113,15 @@ class Home:
             context, self._context = self._context, None
             self.closed = True
         if context is not None and not context._hub.forked:
+            if context._hub.started:
+                context._hub.loop.call_wait(self._zap.end)
             context.close(0)
+
+    def ask(self, request: list[bytes], tell: Any) -> bool:
+        """The ZAP handler of this context; False: there is none. On the control thread."""
+        context = self._context
+        return context is not None and not self.terminating and self._zap.ask(
+            context, request, tell)
 
     def at_exit(self) -> None:
         """Whoever ends without term() waits a second at most."""

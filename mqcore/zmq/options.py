@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mqcore.zmq.constants import Errno, SocketOption, SocketType
 from mqcore.zmq.error import ZMQError, make
+from mqcore.zmq import mechanism
 
 if TYPE_CHECKING:
     from mqcore.zmq.shared import Shared
@@ -30,8 +31,7 @@ DEFAULTS: dict[str, Any] = {
 PATTERN_DEFAULTS: dict[str, dict[str, Any]] = {
     "req": {"strict": True}, "router": {"mandatory": False, "handover": False},
 }
-NO_SECURITY = ("PLAIN, CURVE, GSSAPI and ZAP are not here yet; between mqcore programs a "
-               "tls+tcp:// address is encrypted")
+NO_GSSAPI = "there is no GSSAPI; CURVE seals and proves who is who"
 
 
 class Row(NamedTuple):
@@ -94,6 +94,18 @@ def both_marks(shared: Shared, value: int) -> None:
 # -- rows ------------------------------------------------------------------------------------------
 
 
+def nothing(shared: Shared, value: Any) -> None:
+    """Its value is kept for those who look."""
+
+
+def is_flag(value: int) -> bool:
+    return value in (0, 1)
+
+
+def short(value: bytes) -> bool:
+    return 1 <= len(value) <= 255
+
+
 def mapped(name: str, default: Any, convert: Callable[[Any], Any] = lambda value: value,
            check: Callable[[Any], bool] | None = None, kind: type = int) -> Row:
     return Row(kind, default, lambda shared, value: shared.put(name, convert(value)), check)
@@ -102,12 +114,12 @@ def mapped(name: str, default: Any, convert: Callable[[Any], Any] = lambda value
 def flag(name: str, *types: SocketType, default: int | None = None,
          convert: Callable[[int], Any] = bool) -> Row:
     """0 or 1; of these sockets alone, then libzmq does not tell it."""
-    return Row(int, default, lambda shared, value: shared.put(name, convert(value)),
-               lambda value: value in (0, 1), types)
+    return Row(int, default, lambda shared, value: shared.put(name, convert(value)), is_flag,
+               types)
 
 
 def hint(default: Any, kind: type = int) -> Row:
-    return Row(kind, default, lambda shared, value: None, hint=True)
+    return Row(kind, default, nothing, hint=True)
 
 
 def absent(why: str, default: Any = 0, kind: type = int) -> Row:
@@ -170,6 +182,15 @@ ROWS: dict[int, Row] = {
     O.XPUB_NODROP: flag("nodrop", *PUBLISHERS),
     O.XPUB_WELCOME_MSG: Row(bytes, None, lambda shared, value: shared.put("welcome", value or None),
                             types=(T.XPUB,)),
+    # security
+    O.PLAIN_SERVER: Row(int, 0, mechanism.serve(mechanism.PLAIN), is_flag),
+    O.PLAIN_USERNAME: Row(bytes, b"", mechanism.login, short),
+    O.PLAIN_PASSWORD: Row(bytes, b"", mechanism.login, short),
+    O.CURVE_SERVER: Row(int, 0, mechanism.serve(mechanism.CURVE), is_flag),
+    **{option: Row(bytes, None, mechanism.key(option)) for option in mechanism.KEYS},
+    O.ZAP_DOMAIN: Row(bytes, b"", nothing, short),
+    O.ZAP_ENFORCE_DOMAIN: Row(int, 0, mechanism.enforce),
+    **{option: Row(int, None, mechanism.admit(option)) for option in mechanism.FILTERS},
     # what is so
     O.RCVMORE: Row(int, 0), O.FD: Row(int, -1), O.EVENTS: Row(int, 0), O.TYPE: Row(int, 0),
     O.LAST_ENDPOINT: Row(bytes, b""), O.MECHANISM: Row(int, 0), O.THREAD_SAFE: Row(int, 0),
@@ -184,17 +205,11 @@ ROWS: dict[int, Row] = {
     O.VMCI_BUFFER_MIN_SIZE: hint(128), O.VMCI_BUFFER_MAX_SIZE: hint(262144),
     O.VMCI_CONNECT_TIMEOUT: hint(-1),
     # absent
-    O.PLAIN_SERVER: absent(NO_SECURITY), O.PLAIN_USERNAME: absent(NO_SECURITY, b"", bytes),
-    O.PLAIN_PASSWORD: absent(NO_SECURITY, b"", bytes), O.CURVE_SERVER: absent(NO_SECURITY),
-    O.CURVE_PUBLICKEY: absent(NO_SECURITY, b"", bytes),
-    O.CURVE_SECRETKEY: absent(NO_SECURITY, b"", bytes),
-    O.CURVE_SERVERKEY: absent(NO_SECURITY, b"", bytes),
-    O.ZAP_DOMAIN: absent(NO_SECURITY, b"", bytes), O.ZAP_ENFORCE_DOMAIN: absent(NO_SECURITY),
-    O.GSSAPI_SERVER: absent(NO_SECURITY), O.GSSAPI_PLAINTEXT: absent(NO_SECURITY),
-    O.GSSAPI_PRINCIPAL: absent(NO_SECURITY, b"", bytes),
-    O.GSSAPI_SERVICE_PRINCIPAL: absent(NO_SECURITY, b"", bytes),
-    O.GSSAPI_PRINCIPAL_NAMETYPE: absent(NO_SECURITY),
-    O.GSSAPI_SERVICE_PRINCIPAL_NAMETYPE: absent(NO_SECURITY),
+    O.GSSAPI_SERVER: absent(NO_GSSAPI), O.GSSAPI_PLAINTEXT: absent(NO_GSSAPI),
+    O.GSSAPI_PRINCIPAL: absent(NO_GSSAPI, b"", bytes),
+    O.GSSAPI_SERVICE_PRINCIPAL: absent(NO_GSSAPI, b"", bytes),
+    O.GSSAPI_PRINCIPAL_NAMETYPE: absent(NO_GSSAPI),
+    O.GSSAPI_SERVICE_PRINCIPAL_NAMETYPE: absent(NO_GSSAPI),
     O.WSS_KEY_PEM: absent("wss:// is mqcore's own: its tls_* options belong to the address",
                           b"", bytes),
     O.SOCKS_PROXY: absent("there is no proxy; connect through a forwarded port", b"", bytes),
@@ -213,9 +228,6 @@ ROWS: dict[int, Row] = {
     O.DISCONNECT_MSG: absent("the monitor tells of peers that left", b"", bytes),
     O.HICCUP_MSG: absent("the monitor tells of peers that left", b"", bytes),
     O.TCP_ACCEPT_FILTER: absent("bind to an inner address, or use a firewall", None, bytes),
-    O.IPC_FILTER_PID: absent("protect the socket's folder", None),
-    O.IPC_FILTER_UID: absent("protect the socket's folder", None),
-    O.IPC_FILTER_GID: absent("protect the socket's folder", None),
     O.NORM_MODE: absent("there is no NORM transport"),
 }
 for _name, _kind in (("WSS_CERT_PEM", bytes), ("WSS_TRUST_PEM", bytes), ("WSS_HOSTNAME", bytes),
@@ -263,9 +275,10 @@ def write(shared: Shared, option: int, value: Any) -> None:
 def read(shared: Shared, option: int) -> Any:
     """The value that was set, or libzmq's default. EINVAL for what cannot be read."""
     row = row_of(shared, option)
-    if row.default is None:
+    found = shared.values.get(option, row.default)
+    if found is None or (row.default is None and option not in mechanism.KEYS):
         raise ZMQError(Errno.EINVAL)
-    return shared.values.get(option, row.default)
+    return found
 
 
 def _typed(row: Row, value: Any) -> Any:

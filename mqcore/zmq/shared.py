@@ -17,6 +17,7 @@ from mqcore.zmq.constants import Errno, SocketOption, SocketType
 from mqcore.zmq.error import ContextTerminated, ZMQError, make, number_of, strerror, translated
 from mqcore.zmq.fd import Edge
 from mqcore.zmq.home import Home
+from mqcore.zmq.mechanism import demands
 from mqcore.zmq.options import DEFAULTS, PATTERN_DEFAULTS, seconds
 
 PATTERNS = {
@@ -52,6 +53,7 @@ class Shared:
         self.closed = False
         self.values: dict[int, Any] = {}  # libzmq's options, as they were set
         self.wanted: Counter[bytes] = Counter()
+        self.filters: tuple[frozenset[int], ...] = (frozenset(),) * 3  # IPC_FILTER_UID, GID, PID
         self.last = b""
         self.edge: Edge | None = None
         self._places: list[Place] = []
@@ -170,7 +172,8 @@ class Shared:
         given = text_of(address)
         try:
             self.refuse()
-            endpoint = getattr(self.open(), kind)(to_mqcore(given))
+            url = to_mqcore(given)
+            endpoint = getattr(self.open(), kind)(url, **demands(self, kind, url))
         except mq.Error as error:
             made = self.failed(error)
             raise _at(number_of(error) if made.errno is None else made.errno, given,

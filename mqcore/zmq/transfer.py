@@ -196,9 +196,10 @@ class Transfer(ZmqFace):
         return parts
 
     def _taken(self, core: Any, limit: float | None, copy: bool) -> list[Any]:
-        if (copy and core.pattern != "dish") or core.pattern == "rep":
+        if copy and core.pattern != "dish":
             return list(core.recv_parts(timeout=limit))
-        self._origin = message = core.recv_msg(timeout=limit)
+        receive = core._recv_request if core.pattern == "rep" else core.recv_msg
+        self._origin = message = receive(timeout=limit)
         parts = list(message.parts)
         return [message.routing_id, *parts] if core.pattern == "router" else parts
 
