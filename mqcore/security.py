@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias, TypeGuard
+from typing import Any, NamedTuple, TypeAlias
 
 from mqcore.base.secret import Secret
 from mqcore.base.sodium import keypair, public_of, sodium_ready
@@ -216,7 +216,7 @@ def judge(ask: Callable[[Asking], Answer], asking: Asking) -> Verdict:
 # -- the mechanisms --------------------------------------------------------------------------------
 
 
-def _judges(allow: Any) -> TypeGuard[Judge]:
+def _judges(allow: Any) -> bool:
     """It is asked, not looked into."""
     return callable(allow) or isinstance(allow, Inquiry)
 
@@ -275,7 +275,7 @@ class Null(Security):
     def __init__(self, *, allow: Collection[int] | Mapping[int, str] | Judge | None = None,
                  domain: str = "") -> None:
         self.domain = domain
-        if allow is None or _judges(allow):
+        if allow is None or callable(allow) or isinstance(allow, Inquiry):
             self.allow = allow
             return
         names = allow if isinstance(allow, Mapping) else {uid: str(uid) for uid in allow}
@@ -368,7 +368,7 @@ class Curve(Security):
         self._names: dict[bytes, str] = {}
         if isinstance(allow, (str, bytes)):
             raise OptionError("allow= is a collection of keys", hint="put the one key into {...}")
-        if allow is not None and not _judges(allow):
+        if not (allow is None or callable(allow) or isinstance(allow, Inquiry)):
             self.keys = frozenset(key_bytes(key, "a key in allow") for key in allow)
             if isinstance(allow, Mapping):
                 self._names = {key_bytes(key): name for key, name in allow.items()}

@@ -88,7 +88,7 @@ def load_certificate(path: str | os.PathLike[str]) -> Certificate:
 
 
 def read_certificate(path: str | os.PathLike[str], private: bool) -> Certificate:
-    """load_certificate(); not `private`: a secret that others can read is warned of, not refused."""
+    """load_certificate(). `private`: a secret that others can read is refused, else warned of."""
     with open(path, encoding="utf-8") as file:
         mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
         found = _parse(file.read(), path)

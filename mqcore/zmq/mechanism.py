@@ -98,7 +98,7 @@ class ZapCurve(_Named, mq.Curve):
 
 
 def demands(shared: Shared, kind: str, address: str) -> dict[str, Any]:
-    """The arguments about security of mqcore's bind() or connect()."""
+    """The arguments about security of mqcore's bind() or connect(). OptionError if keys miss."""
     values = shared.values
     mechanism = values.get(O.MECHANISM, NULL)
     scheme = address.partition("://")[0]
@@ -119,11 +119,12 @@ def demands(shared: Shared, kind: str, address: str) -> dict[str, Any]:
 def _curve(values: dict[int, Any], server: bool, gate: Gate) -> mq.Curve:
     public, secret, theirs = (values.get(option) for option in KEYS)
     if secret is None or not (server or theirs):
-        raise make(Errno.EINVAL, "CURVE wants CURVE_SECRETKEY, and CURVE_SERVER or CURVE_SERVERKEY")
+        raise mq.OptionError(
+            "CURVE wants CURVE_SECRETKEY, and CURVE_SERVER or CURVE_SERVERKEY")
     made = ZapCurve(secret_key=secret, allow=gate) if server else ZapCurve(
         theirs, secret_key=secret)
     if public is not None and not server and made.public_key != public.decode():
-        raise make(Errno.EINVAL, "CURVE_PUBLICKEY does not belong to CURVE_SECRETKEY")
+        raise mq.OptionError("CURVE_PUBLICKEY does not belong to CURVE_SECRETKEY")
     return made
 
 

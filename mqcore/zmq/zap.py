@@ -13,9 +13,10 @@ request; one that names none answers the oldest, since a handler gives one answe
 
 from __future__ import annotations
 
+import errno
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import mqcore as mq
 from mqcore.security import STATUSES, Asking, Inquiry, properties
@@ -52,7 +53,9 @@ FAULTS: dict[str, tuple[int, int]] = {
     BAD_METADATA: (_PROTOCOL, Event.PROTOCOL_ERROR_ZAP_INVALID_METADATA),
     **dict.fromkeys((NOBODY, BUSY, LEFT, NO_DOMAIN, FILTERED), (_NO_DETAIL, Errno.EFAULT)),
     "the peer wants mechanism": (_PROTOCOL, Event.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH),
+    "the peer is a client too": (_PROTOCOL, Event.PROTOCOL_ERROR_ZMTP_UNEXPECTED_COMMAND),
     "does not open": (_PROTOCOL, Event.PROTOCOL_ERROR_ZMTP_CRYPTOGRAPHIC),
+    "the peer left": (_NO_DETAIL, errno.EPIPE),
 }
 _STATUS = re.compile(r"we refused the peer \((\d00)\)|the peer refused: (\d00)")
 
