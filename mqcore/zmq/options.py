@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from mqcore.zmq import mechanism
 from mqcore.zmq.constants import Errno, SocketOption, SocketType
 from mqcore.zmq.error import ZMQError, make
-from mqcore.zmq import mechanism
 
 if TYPE_CHECKING:
     from mqcore.zmq.shared import Shared

@@ -30,6 +30,7 @@ NAME = "zeromq.zap.01"
 VERSION = b"1.0"
 HANDLERS = ("rep", "router")
 PARTS = 7  # of an answer: an empty one, version, request, status, text, user, metadata
+WAITING = 1000  # requests, beside those that the handler's own RCVHWM lets in
 SILENT = 300  # the peer is told nothing, as by libzmq where nobody has judged it
 
 NOBODY = f"no ZAP handler is bound to inproc://{NAME} in this context"
@@ -136,7 +137,7 @@ class Line:
         self._loop = context._hub.loop
         self._asked = 0
         self._waiting: dict[bytes, Tell] = {}
-        self._dealer = mq.Dealer(context=context, linger=0)
+        self._dealer = mq.Dealer(context=context, linger=0, send_hwm=WAITING, send_hwm_bytes=None)
         self._dealer.connect(f"inproc://{NAME}")
         self._edge = Edge(self._dealer)
         self._loop.add_reader(self._edge.fd, self._read)

@@ -14,6 +14,7 @@ from zmqerrno import number
 import mqcore as mq
 import mqcore.zmq as ours
 from mqcore.testing import until
+from mqcore.zmq import zap
 
 ZAP = "inproc://zeromq.zap.01"
 SERVER, CLIENT, OTHER = (mq.curve_keypair() for _ in range(3))
@@ -339,6 +340,23 @@ def test_a_handler_that_leaves(make, handler):
     client.send(b"hello")
     assert server.recv(copy=False).get("User-Id") == "ann"
     assert server._open().stats().failed_handshakes >= 2
+
+
+def test_a_handler_that_never_looks(make):
+    """What waits for it has a limit; who is beyond it is refused at once."""
+    make(ours, "REP", rcvhwm=5).bind(ZAP)
+    home = make.context(ours)._home
+    verdicts = []
+
+    def ask():
+        for _ in range(1500):
+            assert home.ask([b""] * 6, verdicts.append)
+    home.context()._hub.loop.call_wait(ask)
+    assert 0 < len(verdicts) <= 500
+    assert {(verdict.status, verdict.text) for verdict in verdicts} == {(300, zap.BUSY)}
+    make.sockets.pop().close()
+    assert until(lambda: len(verdicts) == 1500) and verdicts[-1].text == zap.LEFT
+    assert not home.ask([b""] * 6, verdicts.append)
 
 
 def test_no_handler(make):
