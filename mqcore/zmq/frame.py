@@ -139,8 +139,9 @@ class Frame(BufferOf, Attributes):
             peer = getattr(self._origin, "peer", None)
             found = None
             if peer is not None:
-                found = PEER_FACTS[option](peer) if option in PEER_FACTS else None
-                if found is None and option in peer.metadata:
+                if option in PEER_FACTS:  # a peer's own word for it counts for nothing
+                    found = PEER_FACTS[option](peer)
+                elif option in peer.metadata:
                     found = peer.metadata[option].decode("utf-8", "surrogateescape")
             if found is None:
                 raise ZMQError(Errno.EINVAL)

@@ -78,7 +78,8 @@ def test_who_goes_on_before_the_verdict(ctx, told, tmp_path):
                 hasty.say(GREETING + ready("PUSH") + more)
                 assert reason() == f"the peer {why}"
         with RawPeer.connect(url) as patient:
-            patient.say(GREETING + ready("PUSH"))
+            for byte in GREETING + ready("PUSH"):
+                patient.say(bytes((byte,)))
             patient.hear(64)
             go.set()
             assert patient.frame()[1].startswith(b"\5READY")

@@ -5,6 +5,8 @@ import contextlib
 import importlib
 import os
 import struct
+import subprocess
+import sys
 import threading
 from types import SimpleNamespace
 
@@ -163,6 +165,28 @@ def test_key_functions(z):
         z.curve_public(b"x")
 
 
+def test_without_libsodium():
+    """Only CURVE is missing, and says what to install."""
+    code = """if True:
+        import mqcore.base.sodium as sodium
+        sodium.LIBRARIES = (b"libsodium.so.none",)
+        import mqcore.zmq as zmq
+        import mqcore.zmq.auth.thread
+        s = zmq.Context.instance().socket(zmq.PULL)
+        print(zmq.has("curve"))
+        for call in (zmq.curve_keypair, lambda: s.set(zmq.CURVE_SERVER, 1)):
+            try:
+                call()
+            except zmq.ZMQError as error:
+                print(error.errno == zmq.ENOTSUP, "libsodium" in str(error))
+        s.plain_server = 1
+        s.bind("tcp://127.0.0.1:*")
+        zmq.Context.instance().destroy(0)
+        """
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert out.stdout == "False\nTrue True\nTrue True\n", out.stderr
+
+
 # -- who comes in ----------------------------------------------------------------------------------
 
 
@@ -266,6 +290,18 @@ def test_domains(meet, handler, sides, tmp_path):
 def test_who_comes_in_without_a_handler(meet, a, b):
     for more in ({}, {"zap_domain": b"lab"}, {"zap_enforce_domain": True}):
         meet({**a, **more}, b)
+
+
+def test_nobody_says_himself_who_he_is(make):
+    server = make(ours, "PULL")
+    server.bind("tcp://127.0.0.1:*")
+    with mq.Push(context=make.context(ours)._home.context(),
+                 connect=server.get_string(ours.LAST_ENDPOINT),
+                 metadata={"User-Id": b"root", "Hello": b"World"}) as client:
+        client.send(b"x")
+        frame = server.recv(copy=False)
+    assert frame.get("Hello") == "World"
+    assert number(ours, frame.get, "User-Id") == ours.EINVAL
 
 
 # -- handlers that misbehave -----------------------------------------------------------------------
