@@ -11,7 +11,6 @@ SECURITY = "PLAIN, CURVE, GSSAPI and ZAP are not here yet"
 MODULES: dict[str, str] = {
     "auth": SECURITY,
     "green": LATER,
-    "eventloop": LATER,
     "ssh": LATER,
     "backend": NO_LIBRARY,
 }

@@ -13,14 +13,23 @@ from typing import Any
 
 class Edge:
     def __init__(self, core: Any) -> None:
-        self._core = core
         self.fd = os.eventfd(1, os.EFD_NONBLOCK | os.EFD_CLOEXEC)  # the first look is for free
         try:
-            self._place = core._add_notifier(self.fd)
+            self.attach(core)
         except BaseException:
             os.close(self.fd)
+            self.fd = -1
             raise
+
+    def attach(self, core: Any) -> None:
+        """Tell of this one's changes. The one before, if any, is closed."""
+        self._core = core
+        self._place = core._add_notifier(self.fd)
         core._arm(self._place)
+
+    def fileno(self) -> int:
+        """The descriptor; -1: closed."""
+        return self.fd
 
     def calm(self) -> None:
         """Not readable, until something changes from now on."""
@@ -34,5 +43,9 @@ class Edge:
         os.eventfd_write(self.fd, 1)
 
     def close(self) -> None:
-        self._core._remove_notifier(self._place)
-        os.close(self.fd)
+        fd, self.fd = self.fd, -1
+        if fd >= 0:
+            self._core._remove_notifier(self._place)
+            os.close(fd)
+
+    __del__ = close

@@ -53,7 +53,8 @@ class Shared:
         self.values: dict[int, Any] = {}  # libzmq's options, as they were set
         self.wanted: Counter[bytes] = Counter()
         self.last = b""
-        self.edge: Edge | None = None
+        self.edge: Edge | None = None  # of FD
+        self._watchers: set[Edge] = set()
         self._places: list[Place] = []
         self._options = {**DEFAULTS, **PATTERN_DEFAULTS.get(self.pattern, {})}
         self._lock = threading.RLock()
@@ -101,6 +102,9 @@ class Shared:
                 return
             self.closed = True
             edge, self.edge = self.edge, None
+            for watcher in self._watchers:
+                watcher.ring()
+            self._watchers.clear()
             core = self.core
         if linger is None:
             linger = self.values.get(SocketOption.LINGER, -1)
@@ -116,8 +120,9 @@ class Shared:
         """The context terminates: every call fails, and who waits wakes up."""
         if self.core is not None:
             self.core._close_input()
-        if self.edge is not None:
-            self.edge.ring()
+        with self._lock:
+            for edge in self._edges():
+                edge.ring()
 
     # -- options -----------------------------------------------------------------------------------
 
@@ -130,13 +135,15 @@ class Shared:
                 self._options[name] = value
                 return
             if name in FIXED:
-                if self._places or self.edge is not None:
+                if self._places:
                     raise make(Errno.EINVAL, f"{name} is what peers are told first: set it before "
                                              "bind() and connect()")
                 self._options[name] = value
                 core, self.core = self.core, None
                 core.close(0)
-                self.open()
+                fresh = self.open()
+                for edge in self._edges():
+                    edge.attach(fresh)
                 return
             try:
                 setattr(self.core, name, value)
@@ -205,6 +212,23 @@ class Shared:
             if self.edge is None:
                 self.edge = Edge(self.open())
             return self.edge.fd
+
+    def watch(self) -> Edge:
+        """A descriptor like FD, for one who gives it back with unwatch(). When the socket is closed
+        it becomes readable."""
+        with self._lock:
+            self.refuse()
+            edge = Edge(self.open())
+            self._watchers.add(edge)
+            return edge
+
+    def unwatch(self, edge: Edge) -> None:
+        with self._lock:
+            self._watchers.discard(edge)
+            edge.close()
+
+    def _edges(self) -> list[Edge]:
+        return [*self._watchers, *([] if self.edge is None else [self.edge])]
 
 
 def _at(number: int, address: str, text: str = "") -> ZMQError:

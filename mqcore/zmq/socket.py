@@ -266,11 +266,14 @@ class Socket(Transfer, Attributes, Talk):
     # -- waiting -----------------------------------------------------------------------------------
 
     def _events(self) -> int:
-        """EVENTS: POLLIN and POLLOUT, as they are now."""
-        shared = self._shared
+        """EVENTS: POLLIN and POLLOUT, as they are now. It calms FD."""
         core = self._open()
-        if shared.edge is not None:
-            shared.edge.calm()
+        if self._shared.edge is not None:
+            self._shared.edge.calm()
+        return self._ready(core)
+
+    def _ready(self, core: Any = None) -> int:
+        core = core or self._open()
         try:
             readable, writable = core._can()
         except mq.Error as error:
