@@ -71,8 +71,11 @@ class Shared:
 
     def failed(self, error: mq.Error) -> ZMQError:
         """pyzmq's exception for one of mqcore's on this socket."""
-        if not self.closed and self.home.terminating and isinstance(error, mq.SocketClosed):
-            return ContextTerminated()
+        if not self.closed and isinstance(error, mq.SocketClosed):
+            if self.home.terminating:
+                return ContextTerminated()
+            if self.home.ended and threading.current_thread() is not threading.main_thread():
+                threading.Event().wait()  # a daemon thread: it ends inside its call, as in libzmq
         return translated(error)
 
     def open(self) -> Any:
