@@ -72,6 +72,8 @@ def test_messages(run, url):
     async def program(pair):
         a, b = pair.a, pair.b
         assert (a.receiving(), a.sending(), a.closed()) == (False, False, False)
+        a.setsockopt(pair.z.LINGER, 7)
+        assert a.getsockopt(pair.z.LINGER) == 7 and a.bind == pair.sockets[0].bind
         b.on_recv(pair.note)
         assert b.receiving()
         a.send(b"one")
@@ -420,6 +422,20 @@ def test_the_routing_id_after_the_stream(mine):
             stream.close()
 
     mine(program, "ROUTER", "DEALER", rcvtimeo=LIMIT * 1000)
+
+
+def test_a_loop_that_closes_everything(z, part):
+    """The sockets, too: the context can end."""
+    async def body():
+        part("eventloop.zmqstream").ZMQStream(socket).on_recv(print)
+
+    context = z.Context()
+    socket = context.socket(z.PULL)
+    loop = part("eventloop").IOLoop(make_current=False)
+    loop.run_sync(body)
+    loop.close(all_fds=True)
+    assert socket.closed
+    context.term()
 
 
 def test_a_loop_that_is_gone(z):

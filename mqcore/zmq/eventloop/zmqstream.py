@@ -27,6 +27,9 @@ from mqcore.zmq.utils import jsonapi
 POLLIN, POLLOUT = int(PollEvent.POLLIN), int(PollEvent.POLLOUT)
 DONTWAIT = int(Flag.DONTWAIT)
 Callback = Callable[..., Any]
+#: calls of the socket's that a stream has, too
+CALLS = ("bind", "bind_to_random_port", "connect", "getsockopt", "getsockopt_string",
+         "getsockopt_unicode", "setsockopt", "setsockopt_string", "setsockopt_unicode")
 
 
 class ZMQStream:
@@ -55,8 +58,10 @@ class ZMQStream:
         self._queue: deque[tuple[Any, int, dict[str, Any]]] = deque()
         self._due = False  # a turn is on the loop's list
         self._stuck = False  # POLLOUT holds, yet this message cannot go: until something changes
+        for name in CALLS:
+            setattr(self, name, getattr(self.socket, name))
         self._edge: Edge = self.socket._shared.watch()
-        self.io_loop.add_handler(self._edge, self._rung, IOLoop.READ)
+        self.io_loop.add_handler(self, self._rung, IOLoop.READ)
 
     # -- what to call back -------------------------------------------------------------------------
 
@@ -159,6 +164,10 @@ class ZMQStream:
             self.close()
         return self.socket is None
 
+    def fileno(self) -> int:
+        """What the loop watches, and may close(): IOLoop.close(all_fds=True) closes the stream."""
+        return self._edge.fd
+
     def close(self, linger: int | None = None) -> None:
         """Close the socket, too. What is in the queue is not sent: flush() before."""
         socket, self.socket = self.socket, None
@@ -197,7 +206,7 @@ class ZMQStream:
                 self._look()
         return count
 
-    def _rung(self, edge: Any, events: int) -> None:
+    def _rung(self, stream: Any, events: int) -> None:
         self._stuck = False
         if self._due:
             self._edge.calm()  # that turn looks for more itself
@@ -219,7 +228,7 @@ class ZMQStream:
 
     def _unwatch(self) -> None:
         try:
-            self.io_loop.remove_handler(self._edge)
+            self.io_loop.remove_handler(self)
         except RuntimeError:
             pass  # the loop is closed
 
