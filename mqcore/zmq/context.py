@@ -7,6 +7,7 @@ import threading
 import warnings
 import weakref
 from enum import IntEnum
+from types import GenericAlias
 from typing import Any, ClassVar
 
 from mqcore.zmq.attributes import Attributes
@@ -36,6 +37,7 @@ class Context(Attributes):
     _warn_destroy_close = False
     _home: Home
     sockopts: dict[int, Any]
+    __class_getitem__ = classmethod(GenericAlias)  # annotations say zmq.Context[zmq.Socket]
 
     def __init__(self, io_threads: int | Context = 1, shadow: Context | int = 0) -> None:
         if isinstance(io_threads, Context):

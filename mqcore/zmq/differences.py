@@ -9,7 +9,6 @@ LATER = "not here yet"
 #: modules of pyzmq: why they are missing
 MODULES: dict[str, str] = {
     "green": LATER,
-    "eventloop": LATER,
     "ssh": LATER,
     "backend": NO_LIBRARY,
 }

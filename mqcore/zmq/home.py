@@ -35,6 +35,7 @@ class Home:
         self.terminating = False
         self.closed = False
         self._zap = Handler()
+        self.ended = False  # the program is over, and the sockets were closed for it
         self._context: mq.Context | None = None
         self._changed = threading.Condition(threading.RLock())
         HOMES.add(self)
@@ -126,6 +127,7 @@ class Home:
     def at_exit(self) -> None:
         """Whoever ends without term() waits a second at most."""
         limit = time.monotonic() + AT_EXIT
+        self.ended = True
         for shared in tuple(self.open):
             core = shared.core
             if core is not None and not core.closed:

@@ -55,7 +55,8 @@ class Shared:
         self.wanted: Counter[bytes] = Counter()
         self.filters: tuple[frozenset[int], ...] = (frozenset(),) * 3  # IPC_FILTER_UID, GID, PID
         self.last = b""
-        self.edge: Edge | None = None
+        self.edge: Edge | None = None  # of FD
+        self._watchers: set[Edge] = set()
         self._places: list[Place] = []
         self._options = {**DEFAULTS, **PATTERN_DEFAULTS.get(self.pattern, {})}
         self._lock = threading.RLock()
@@ -72,8 +73,11 @@ class Shared:
 
     def failed(self, error: mq.Error) -> ZMQError:
         """pyzmq's exception for one of mqcore's on this socket."""
-        if not self.closed and self.home.terminating and isinstance(error, mq.SocketClosed):
-            return ContextTerminated()
+        if not self.closed and isinstance(error, mq.SocketClosed):
+            if self.home.terminating:
+                return ContextTerminated()
+            if self.home.ended and threading.current_thread() is not threading.main_thread():
+                threading.Event().wait()  # a daemon thread: it ends inside its call, as in libzmq
         return translated(error)
 
     def open(self) -> Any:
@@ -103,6 +107,9 @@ class Shared:
                 return
             self.closed = True
             edge, self.edge = self.edge, None
+            for watcher in self._watchers:
+                watcher.ring()
+            self._watchers.clear()
             core = self.core
         if linger is None:
             linger = self.values.get(SocketOption.LINGER, -1)
@@ -118,8 +125,9 @@ class Shared:
         """The context terminates: every call fails, and who waits wakes up."""
         if self.core is not None:
             self.core._close_input()
-        if self.edge is not None:
-            self.edge.ring()
+        with self._lock:
+            for edge in self._edges():
+                edge.ring()
 
     # -- options -----------------------------------------------------------------------------------
 
@@ -132,13 +140,15 @@ class Shared:
                 self._options[name] = value
                 return
             if name in FIXED:
-                if self._places or self.edge is not None:
+                if self._places:
                     raise make(Errno.EINVAL, f"{name} is what peers are told first: set it before "
                                              "bind() and connect()")
                 self._options[name] = value
                 core, self.core = self.core, None
                 core.close(0)
-                self.open()
+                fresh = self.open()
+                for edge in self._edges():
+                    edge.attach(fresh)
                 return
             try:
                 setattr(self.core, name, value)
@@ -208,6 +218,23 @@ class Shared:
             if self.edge is None:
                 self.edge = Edge(self.open())
             return self.edge.fd
+
+    def watch(self) -> Edge:
+        """A descriptor like FD, for one who gives it back with unwatch(). When the socket is closed
+        it becomes readable."""
+        with self._lock:
+            self.refuse()
+            edge = Edge(self.open())
+            self._watchers.add(edge)
+            return edge
+
+    def unwatch(self, edge: Edge) -> None:
+        with self._lock:
+            self._watchers.discard(edge)
+            edge.close()
+
+    def _edges(self) -> list[Edge]:
+        return [*self._watchers, *([] if self.edge is None else [self.edge])]
 
 
 def _at(number: int, address: str, text: str = "") -> ZMQError:
