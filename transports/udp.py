@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import errno
 import ipaddress
-import socket
 import struct
 from collections.abc import Generator
 from typing import NamedTuple
 
 from mqcore.transports.udp_engine import udp_engine
 
+from mqcore.base.native import socket
 from mqcore.errors import AddressError, AddressNotAvailable, BindError
 from mqcore.spi.inet import (
     Place,

@@ -19,12 +19,12 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from mqcore.api.timing import left_of, limit_of, span
+from mqcore.base.native import threading
 from mqcore.errors import RecvTimeout, SendTimeout, SocketClosed
 from mqcore.sock.sleep import Bell, Nap, in_trio, running_loop, shielded
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable
 from functools import partial
 from typing import Any, NoReturn
@@ -14,6 +13,7 @@ from mqcore.api.socket import Socket, _add_options, _addresses
 from mqcore.api.survey import Respondent, Surveyor
 from mqcore.api.timing import left_of, limit_of, passed
 from mqcore.api.turnstile import Turnstile
+from mqcore.base.native import threading
 from mqcore.control.records import Peer
 from mqcore.errors import NotSubscribed, UsageError
 from mqcore.spi import registry

@@ -4,7 +4,6 @@ options, endpoints, peers, iteration, closing; the async twins are in aio.py.
 
 from __future__ import annotations
 
-import threading
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator
@@ -15,6 +14,7 @@ from mqcore import options as table
 from mqcore.api.aio import AsyncFace, Stream
 from mqcore.api.context import Context
 from mqcore.api.timing import left_of, limit_of, passed, span
+from mqcore.base.native import threading
 from mqcore.control.endpoint import Endpoint
 from mqcore.control.links import SocketLinks
 from mqcore.control.records import CloseReport, Peer, Stats

@@ -13,10 +13,10 @@ from __future__ import annotations
 import errno
 import os
 import random
-import socket
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from mqcore.base.native import socket
 from mqcore.control.endpoint import Endpoint
 from mqcore.control.loop import ControlLoop, Timer
 from mqcore.control.route import Route

@@ -9,14 +9,13 @@ from __future__ import annotations
 import errno
 import logging
 import os
-import socket as pysocket
-import threading
-import time
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from mqcore.base.native import socket as pysocket
+from mqcore.base.native import threading, time
 from mqcore.control import gate, records
 from mqcore.control.connector import Connector
 from mqcore.control.endpoint import Endpoint

@@ -28,7 +28,7 @@ from mqcore.spi.pattern cimport (
 from mqcore.spi.pipe cimport DROP_HOPS, Pipe, pipe_drop_in
 from mqcore.spi.sink cimport SINK_ABI, SinkOps
 
-import time
+from mqcore.base.native import time
 
 from mqcore.errors import UsageError
 

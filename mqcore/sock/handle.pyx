@@ -48,7 +48,7 @@ from mqcore.spi.pipe cimport DROP_REASONS, Pipe
 from mqcore.wire.codecs cimport codec_find
 from mqcore.wire.security cimport NativeSecurity
 
-import threading
+from mqcore.base.native import threading
 
 from mqcore.errors import (
     Forked, NoSuchPeer, OptionError, PeerGone, RecvTimeout, SocketClosed, StateError, UsageError,

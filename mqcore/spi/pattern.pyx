@@ -6,7 +6,7 @@ from mqcore.spi.inside cimport (
 )
 
 import re
-import threading
+from mqcore.base.native import threading
 
 from mqcore.errors import StateError
 from mqcore.spi.zmtp import faults

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import threading
 import warnings
 import weakref
 from enum import IntEnum
 from types import GenericAlias
 from typing import Any, ClassVar
 
+from mqcore.base.native import threading
 from mqcore.zmq.attributes import Attributes
 from mqcore.zmq.constants import ContextOption, Errno, SocketOption
 from mqcore.zmq.error import ZMQError, make

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import atexit
 import errno
-import threading
 import time
 import weakref
 from typing import TYPE_CHECKING, Any
 
 import mqcore as mq
+from mqcore.base.native import threading
 from mqcore.zmq.constants import Errno
 from mqcore.zmq.error import ContextTerminated, make
 from mqcore.zmq.zap import Handler

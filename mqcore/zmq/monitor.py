@@ -7,10 +7,10 @@ that failed. A connection's end names the address as our side has it, as there.
 from __future__ import annotations
 
 import struct
-import threading
 from typing import Any
 
 import mqcore as mq
+from mqcore.base.native import threading
 from mqcore.zmq.address import from_mqcore, text_of, to_mqcore
 from mqcore.zmq.constants import Errno, Event
 from mqcore.zmq.error import ZMQError, make, translated

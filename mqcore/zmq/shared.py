@@ -7,11 +7,11 @@ time (the routing id, CONFLATE) mqcore wants to know when it opens one.
 from __future__ import annotations
 
 import errno
-import threading
 from collections import Counter
 from typing import Any, NamedTuple
 
 import mqcore as mq
+from mqcore.base.native import threading
 from mqcore.zmq.address import from_mqcore, text_of, to_mqcore
 from mqcore.zmq.constants import Errno, SocketOption, SocketType
 from mqcore.zmq.error import ContextTerminated, ZMQError, make, number_of, strerror, translated
