@@ -1,10 +1,9 @@
 """Peers that are killed, restarted, stopped; heartbeats in both directions. The peers are
 processes."""
 
-import socket
-
 import pytest
 from child import Child
+from free import free_address
 from rawzmtp import COMMAND, RawListener, RawPeer, command, message
 from waiting import until
 
@@ -18,8 +17,7 @@ KINDS = ["tcp", "ipc"]
 def address(kind, tmp_path):
     if kind == "ipc":
         return f"ipc://{tmp_path}/s"
-    with socket.create_server(("127.0.0.1", 0)) as s:  # a port that is free, to come back to
-        return f"tcp://127.0.0.1:{s.getsockname()[1]}"
+    return f"tcp://{free_address()}"        # to come back to
 
 
 @pytest.mark.parametrize("kind", KINDS)

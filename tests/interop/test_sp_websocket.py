@@ -3,10 +3,10 @@ socket. Which patterns meet is in test_sp_matrix.py."""
 
 import contextlib
 import shutil
-import socket
 import subprocess
 
 import pytest
+from free import free_address
 from nngpeer import NngError
 from rawws import BINARY, CLOSE, CONTINUATION, KEY, PING, TEXT, RawWs, request, ws
 
@@ -32,24 +32,16 @@ def ours(ctx):
 
 
 
-@pytest.fixture
-def free_port():
-    """For listeners that cannot say which port they took."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-    return lambda: port
-
-
 # -- pynng -----------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("path", ["", "/a/b"])
 @pytest.mark.parametrize("bind", [True, False], ids=["we_bind", "we_connect"])
-def test_every_size_both_ways(ours, theirs, free_port, bind, path):
+def test_every_size_both_ways(ours, theirs, bind, path):
     s, p = ours("pair"), theirs("Pair0")
     if bind:
         p.dial(s.bind(f"ws://127.0.0.1:0{path}").url, block=True)
     else:
-        url = f"ws://127.0.0.1:{free_port()}{path}"
+        url = f"ws://{free_address()}{path}"
         p.listen(url)
         s.connect(url, wire="sp", wait=LIMIT)
     s.wait_peers(1, LIMIT)
@@ -143,10 +135,10 @@ def tool():
 
 @pytest.mark.parametrize("name", ["nngcat", "nanocat"])
 @pytest.mark.parametrize("bind", [True, False], ids=["we_bind", "we_connect"])
-def test_command_line_tools(ours, tool, free_port, name, bind):
+def test_command_line_tools(ours, tool, name, bind):
     s = ours("pair", wire="sp")
     # nanomsg's listener refuses an address with a path
-    url = s.bind("ws://127.0.0.1:0/x").url if bind else f"ws://127.0.0.1:{free_port()}"
+    url = s.bind("ws://127.0.0.1:0/x").url if bind else f"ws://{free_address()}"
     process = tool(name, "--pair0" if name == "nngcat" else "--pair",
                    "--connect" if bind else "--bind", url, "--data", "hello", "--raw",
                    *(["--count", "2", "--interval", "1"] if name == "nngcat" else []))

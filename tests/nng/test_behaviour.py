@@ -278,7 +278,9 @@ def test_turning_a_pipe_away(n, address):
         pull.remove_pre_pipe_connect_cb(refuse)
         assert kind(pull.remove_pre_pipe_connect_cb, refuse) == "ValueError"
         until(lambda: "connected" in calls)
-        if n is ours:       # nng crashes now and then, if one sends while such a pipe ends
+        # nng 1.11 crashes now and then (push0_sock_send, over tcp) if one sends while such a pipe
+        # ends, with pynng alone, too; its issue 1653 is of the same kind
+        if n is ours:
             assert until(lambda: welcomed(n, push, pull)) == b"welcome"
 
 
