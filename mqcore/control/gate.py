@@ -26,18 +26,23 @@ def ask(links: SocketLinks, slot: int, wire: Wire) -> None:
         identity=bytes(links.options.get("routing_id", b"")), mechanism=security.mechanism,
         credentials=links.hub.plane.asked(slot), endpoint=wire.endpoint.url, pid=wire.pid)
     loop = links.hub.loop
-    loop.call(loop.resolve, lambda: judge(security.allow, asking),
+
+    def decide() -> Verdict | None:
+        """Many may have asked and gone: they must not stand before who waits in earnest."""
+        return judge(security.allow, asking) if links.wires.get(slot) is wire else None
+
+    loop.call(loop.resolve, decide,
               lambda verdict, error: _judged(links, slot, wire, verdict, error))
 
 
 def _judged(links: SocketLinks, slot: int, wire: Wire, verdict: Verdict | None,
             error: BaseException | None) -> None:
     """On the control thread."""
-    if verdict is None:
+    if error is not None:
         _log.error("allow= failed for a peer at %s", wire.remote, exc_info=error)
         verdict = Verdict(500, f"allow() failed: {type(error).__name__}: {error}")
     with links.hub.lock:
-        if links.wires.get(slot) is not wire:
+        if verdict is None or links.wires.get(slot) is not wire:
             return  # it left meanwhile
         wire.judged = verdict.user
         wire.facts.update(verdict.metadata)
