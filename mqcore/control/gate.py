@@ -33,10 +33,16 @@ def ask(links: SocketLinks, slot: int, wire: Wire) -> None:
     def told(verdict: Verdict | None, error: BaseException | None = None) -> None:
         _judged(links, slot, wire, verdict, error)
 
-    if isinstance(security.allow, Inquiry):
-        loop.call(_begin, security.allow, asking, lambda verdict: loop.call(told, verdict), told)
-    else:
-        loop.call(loop.resolve, lambda: judge(security.allow, asking), told)
+    allow = security.allow
+    if isinstance(allow, Inquiry):
+        loop.call(_begin, allow, asking, lambda verdict: loop.call(told, verdict), told)
+        return
+
+    def decide() -> Verdict | None:
+        """Many may have asked and gone: they must not stand before who waits in earnest."""
+        return judge(allow, asking) if links.wires.get(slot) is wire else None
+
+    loop.call(loop.resolve, decide, told)
 
 
 def _begin(inquiry: Inquiry, asking: Asking, tell: Callable[[Verdict], None],
@@ -50,11 +56,11 @@ def _begin(inquiry: Inquiry, asking: Asking, tell: Callable[[Verdict], None],
 def _judged(links: SocketLinks, slot: int, wire: Wire, verdict: Verdict | None,
             error: BaseException | None) -> None:
     """On the control thread."""
-    if verdict is None:
+    if error is not None:
         _log.error("allow= failed for a peer at %s", wire.remote, exc_info=error)
         verdict = Verdict(500, f"allow() failed: {type(error).__name__}: {error}")
     with links.hub.lock:
-        if links.wires.get(slot) is not wire:
+        if verdict is None or links.wires.get(slot) is not wire:
             return  # it left meanwhile
         wire.judged = verdict.user
         wire.facts.update(verdict.metadata)
