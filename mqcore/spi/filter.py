@@ -21,7 +21,7 @@ wait for a busy Python program; it can hand over a native form (`native()`, see 
 it can step out of the way (`transparent`).
 
 `options` holds, besides the options by name, facts about the socket that no option can hide: those
-keys have a dot. "pattern.zmtp" is the pattern's name on ZMTP ("PUSH"), "" if it has none;
+keys have a dot. "pattern.name" is its name here, "pattern.zmtp" is the pattern's name on ZMTP ("PUSH"), "" if it has none;
 "pattern.sp" its protocol's number on SP (spi/sp.py), -1 if it has none. A filter that carries one
 wire only, or must name it in its handshake, looks there and at the option `wire` ("zmtp", "sp" or
 None).
