@@ -276,22 +276,29 @@ cdef int udp_body(Udp* u, Msg* out, const uint8_t* data, size_t size) noexcept n
     return MQ_OK
 
 
+cdef size_t udp_sender(Udp* u, char* text) noexcept nogil:
+    """Where the one at `at` came from, SOCKADDR_TEXT at most."""
+    cdef Sockaddr sender
+    sender.at = u.came_from[u.at]
+    return sockaddr_text(&sender, text)
+
+
 cdef inline bint udp_fits(Udp* u, const uint8_t* data, size_t size, int flags) noexcept nogil:
+    cdef char[SOCKADDR_TEXT] text
     cdef int64_t limit = u.head.max_message_size
-    cdef size_t head = 0 if u.bare else 1
-    if flags & MSG_TRUNC or size < head or (head and <size_t> data[0] + 1 > size):
+    if flags & MSG_TRUNC or not (u.bare or size and <size_t> data[0] + 1 <= size):
         return False
-    return limit < 0 or <int64_t> (size - head) <= limit
+    if limit < 0 or <int64_t> (size + SOCKADDR_TEXT) <= limit:
+        return True
+    return <int64_t> (size + udp_sender(u, text) if u.bare else size - 1) <= limit
 
 
 cdef int udp_front(Udp* u, Msg* out, const uint8_t* data) noexcept nogil:
     """The first part of the message at `at`: its group, or where it came from."""
     cdef char[SOCKADDR_TEXT] text
-    cdef Sockaddr sender
     if not u.bare:
         return udp_body(u, out, data + 1, data[0])
-    sender.at = u.came_from[u.at]
-    return udp_body(u, out, <uint8_t*> text, sockaddr_text(&sender, text))
+    return udp_body(u, out, <uint8_t*> text, udp_sender(u, text))
 
 
 cdef int udp_read(MessageEngine* self, Msg* out, size_t cap, size_t* n) noexcept nogil:

@@ -178,7 +178,8 @@ def test_clients_spread_and_gather(ctx, url):
 # -- PeerSocket ------------------------------------------------------------------------------------
 
 def test_connect_peer(ctx, url):
-    one = mq.PeerSocket(context=ctx, bind=url)
+    one = ctx.socket("peer", bind=url)
+    assert isinstance(one, mq.PeerSocket)
     two = ctx.socket("peer")
     far = two.connect_peer(one.endpoints[0], wait=LIMIT)
     again = asyncio.run(two.aconnect_peer(one.endpoints[0], wait=LIMIT))

@@ -8,7 +8,7 @@ import draftzmq
 import pytest
 from draftzmq import Draft
 
-import mqcore as mq
+from mqcore.testing.keeper import Keeper
 
 LIMIT = 10.0
 drafts = pytest.mark.skipif(draftzmq.LIBRARY is None, reason=draftzmq.WHY)
@@ -16,8 +16,9 @@ drafts = pytest.mark.skipif(draftzmq.LIBRARY is None, reason=draftzmq.WHY)
 
 @pytest.fixture
 def ctx():
-    with mq.Context(linger=0) as context:
-        yield context
+    context = Keeper(linger=0)
+    yield context
+    context.finish()
 
 
 @pytest.fixture(params=["we bind", "they bind"])
@@ -102,7 +103,9 @@ def test_libzmq_radio_and_dish(ctx):
         assert dish.recv() == (b"found", 0, "news")
     with Draft("dish") as dish:
         dish.join("tv")
-        sender = ctx.socket("radio", connect=dish.bind(f"udp://127.0.0.1:{port()}"))
+        at = f"udp://127.0.0.1:{port()}"
+        dish.bind(at)
+        sender = ctx.socket("radio", connect=at)
         sender.wait_subscribers("tv", 1, LIMIT)
         sender.send(b"datagram", group="tv")
         assert dish.recv() == (b"datagram", 0, "tv")
@@ -135,3 +138,44 @@ def port():
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as found:
         found.bind(("127.0.0.1", 0))
         return found.getsockname()[1]
+
+
+# -- pyomq -----------------------------------------------------------------------------------------
+
+@pytest.fixture
+def omq():
+    """omq("CLIENT"): a socket of pyomq with limits."""
+    pyomq = pytest.importorskip("pyomq")
+    context, held = pyomq.Context(), []
+
+    def make(kind):
+        made = context.socket(getattr(pyomq, kind))
+        for option in ("RCVTIMEO", "SNDTIMEO"):
+            made.setsockopt(getattr(pyomq, option), 10_000)
+        made.setsockopt(pyomq.LINGER, 0)
+        held.append(made)
+        return made
+    yield make
+    for made in held:
+        made.close()
+    context.term()
+
+
+@pytest.mark.parametrize("ours,theirs", [
+    ("server", "CLIENT"), ("client", "SERVER"), ("gather", "SCATTER"), ("scatter", "GATHER"),
+    ("channel", "CHANNEL")])
+def test_pyomq(ctx, omq, ours, theirs):
+    one, two = ctx.socket(ours, bind="tcp://127.0.0.1:0"), omq(theirs)
+    two.connect(one.endpoints[0].url)
+    one.wait_peers(1, LIMIT)
+    for body in (b"", b"x" * 100, bytes(100_000)):
+        if ours not in ("gather", "server"):
+            one.send(body)
+            assert two.recv_multipart()[-1] == body
+        if ours not in ("scatter", "client"):
+            two.send(body)
+            m = one.recv_msg(timeout=LIMIT)
+            assert m.parts == (body,)
+            if ours == "server":
+                m.reply(body)
+                assert two.recv() == body
