@@ -16,7 +16,8 @@ from mqcore.api.certificates import (
     load_certificates as load_certificates, save_certificate as save_certificate,
 )
 from mqcore.api.records import (
-    CloseReport as CloseReport, Peer as Peer, PeerStats as PeerStats, Stats as Stats,
+    CloseReport as CloseReport, Peer as Peer, PeerStats as PeerStats, PluginInfo as PluginInfo,
+    Stats as Stats,
 )
 from mqcore.errors import (
     AddressDenied as AddressDenied, AddressError as AddressError, AddressInUse as AddressInUse,
@@ -35,7 +36,6 @@ from mqcore.security import (
     Security as Security, Verdict as Verdict, curve_keypair as curve_keypair,
     curve_public as curve_public,
 )
-from mqcore.spi.registry import PluginInfo as PluginInfo
 
 if sys.version_info >= (3, 12):
     from collections.abc import Buffer
@@ -647,7 +647,6 @@ class Respondent(_Sends, _Receives):
 
 class Client(_Sends, _Receives):
     strategy: str
-
 class Server(_Sends, _Receives):
     def send_to(self, peer: int | Peer, *parts: Data, timeout: Seconds = ...) -> None: ...
     async def asend_to(self, peer: int | Peer, *parts: Data, timeout: Seconds = ...) -> None: ...
@@ -659,13 +658,10 @@ class PeerSocket(Server):
                      **endpoint: Unpack[EndpointOptions]) -> Peer: ...
     async def aconnect_peer(self, url: Address, *, wait: float | None = None,
                             **endpoint: Unpack[EndpointOptions]) -> Peer: ...
-
 class Scatter(_Sends):
     strategy: str
-
 class Gather(_Receives): ...
 class Channel(_Sends, _Receives): ...
-
 class Dgram(_Sends, _ReceivesParts):
     def send_to(self, peer: str | bytes, *parts: Data, timeout: Seconds = ...) -> None: ...
     async def asend_to(self, peer: str | bytes, *parts: Data, timeout: Seconds = ...) -> None: ...

@@ -172,10 +172,10 @@ class Router(_Telling):
 
 
 class Dgram(_Telling):
-    """A datagram socket, udp:// alone: recv_parts() gives [address, body], recv_msg() a Message with
-    the address as its routing_id, and send_to() takes one: "192.0.2.1:5555", "[::1]:5555"; iterating
-    gives Messages. bind() hears everybody; connect() takes a free port and hears that address alone.
-    One of either."""
+    """A datagram socket, udp:// alone: recv_parts() gives [address, body], recv_msg() a Message
+    with the address as its routing_id, and send_to() takes one: "192.0.2.1:5555", "[::1]:5555";
+    iterating gives Messages. bind() hears everybody; connect() takes a free port and hears that
+    address alone. One of either."""
 
     __slots__ = ()
     _pattern = "dgram"
@@ -205,24 +205,24 @@ class _Numbered(_Addressing):
 
 class Server(_Telling, _Numbered):
     """Each client by its number, messages of one part: recv_msg() says whose it is (peer, peer_id)
-    and has reply(), iterating gives Messages, send_to() takes a Peer or its id, and waits for who is
-    at its mark; NoSuchPeer if it is not connected."""
+    and has reply(), iterating gives Messages, send_to() takes a Peer or its id, and waits for who
+    is at its mark; NoSuchPeer if it is not connected."""
 
     __slots__ = ()
     _pattern = "server"
 
 
 class PeerSocket(Server):
-    """Equals that know each other by number: as Server, and what it connects to is one too. (Peer is
-    the record of a connected socket; the pattern is "peer".)"""
+    """Equals that know each other by number: as Server, and what it connects to is one too. (Peer
+    is the record of a connected socket; the pattern is "peer".)"""
 
     __slots__ = ()
     _pattern = "peer"
 
     def connect_peer(self, url: Any, *, wait: Any = None, **endpoint: Any) -> Peer:
         """connect(), and who is there; waits up to `wait` seconds, None: for ever. It has another
-        number after each reconnect. ConnectTimeout, HandshakeFailed, or PeerGone if it has already
-        left again; then nothing stays behind."""
+        number after each reconnect. ConnectTimeout, HandshakeFailed, or PeerGone if it has left
+        again already; then nothing stays behind."""
         return self._who(self.connect(url, wait=wait, **endpoint))
 
     async def aconnect_peer(self, url: Any, *, wait: Any = None, **endpoint: Any) -> Peer:

@@ -38,7 +38,8 @@ cdef struct Sockaddr:
     socklen_t size            # of what is in it
 
 
-cdef inline bint _number(const uint8_t* text, size_t n, uint32_t most, uint32_t* out) noexcept nogil:
+cdef inline bint _number(const uint8_t* text, size_t n, uint32_t most,
+                         uint32_t* out) noexcept nogil:
     cdef size_t i
     out[0] = 0
     for i in range(n):

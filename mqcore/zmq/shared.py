@@ -195,8 +195,8 @@ class Shared:
         return place
 
     def attach_peer(self, address: str | bytes) -> int:
-        """zmq_connect_peer(): the number of the PEER there. It has one when it is connected, so this
-        waits, SNDTIMEO at most."""
+        """zmq_connect_peer(): the number of the PEER there. It has one when it is connected, so
+        this waits, SNDTIMEO at most."""
         if self.type != SocketType.PEER:
             raise make(Errno.ENOTSUP, "connect_peer() belongs to PEER sockets")
         place = self.attach("connect", address)

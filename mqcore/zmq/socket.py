@@ -239,7 +239,8 @@ class Socket(Transfer, Attributes, Talk):
         return BoundSocket(self, "connect", self._shared.attach("connect", addr).said)
 
     def connect_peer(self, addr: str) -> int:
-        """PEER: connect(), and the routing id of who is there, once he is: EAGAIN after SNDTIMEO."""
+        """PEER: connect(), and the routing id of who is there, once he is. EAGAIN after
+        SNDTIMEO."""
         return self._shared.attach_peer(addr)
 
     def unbind(self, addr: str | bytes) -> None:

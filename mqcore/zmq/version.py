@@ -12,7 +12,7 @@ VERSION_EXTRA = ""
 #: libzmq's, whose behaviour this is
 LIBZMQ = (4, 3, 5)
 IPC_PATH_MAX_LEN = 107
-#: capability: the transport of mqcore that has it, "" for none; the draft sockets are there as udp is
+#: capability: the transport of mqcore that has it, "" for none; draft sockets are there as udp is
 CAPABILITIES = {"ipc": "ipc", "pgm": "", "tipc": "", "norm": "", "curve": "", "gssapi": "",
                 "vmci": "", "draft": "udp", "ws": "ws", "WS": "ws", "wss": "wss", "WSS": "wss"}
 

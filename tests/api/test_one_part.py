@@ -1,5 +1,5 @@
 """Client, Server, Scatter, Gather, PeerSocket and Channel: messages of one part, peers by number.
-The other side is one of ours or plain bytes; what they say first are libzmq's own (vectors.json)."""
+The other side is one of ours or plain bytes, which say first what libzmq's do (vectors.json)."""
 
 import asyncio
 import threading

@@ -1,4 +1,4 @@
-"""libzmq's draft sockets. pyzmq's wheel has none (and its libzmq ends the process over tcp), so both
+"""libzmq's draft sockets. pyzmq's wheel has none (its libzmq ends the process over tcp), so both
 ends are ours; tests/interop has the foreign ones."""
 
 import pytest
