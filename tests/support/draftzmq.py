@@ -8,7 +8,7 @@ import errno
 
 TYPES = {"server": 12, "client": 13, "radio": 14, "dish": 15, "gather": 16, "scatter": 17,
          "dgram": 18, "peer": 19, "channel": 20}
-LINGER, RCVMORE, RCVTIMEO, SNDTIMEO, LAST_ENDPOINT = 17, 13, 27, 28, 32
+LINGER, RCVTIMEO, SNDTIMEO, LAST_ENDPOINT = 17, 27, 28, 32
 SNDMORE = 2
 TIME = 5000  # ms
 
@@ -50,8 +50,11 @@ class Draft:
         self.context = ctypes.c_void_p(LIBRARY.zmq_ctx_new())
         self.socket = ctypes.c_void_p(LIBRARY.zmq_socket(self.context, TYPES[kind]))
         for option, value in ((LINGER, 0), (RCVTIMEO, TIME), (SNDTIMEO, TIME)):
-            number = ctypes.c_int(value)
-            checked(LIBRARY.zmq_setsockopt(self.socket, option, ctypes.byref(number), 4))
+            self.set(option, value)
+
+    def set(self, option, value):
+        number = ctypes.c_int(value)
+        checked(LIBRARY.zmq_setsockopt(self.socket, option, ctypes.byref(number), 4))
 
     def bind(self, url):
         checked(LIBRARY.zmq_bind(self.socket, url.encode()))
