@@ -38,6 +38,7 @@ PATTERNS = {
 }
 CONFLATES = ("push", "pull", "pub", "sub", "dealer")  # the others ignore CONFLATE, as in libzmq
 FIXED = ("routing_id", "conflate")  # known when mqcore's socket opens
+SOON = 10.0  # seconds for what takes milliseconds
 
 
 class Place(NamedTuple):
@@ -182,6 +183,8 @@ class Shared:
         try:
             self.refuse()
             endpoint = getattr(self.open(), kind)(to_mqcore(given))
+            if self.pattern == "dgram" and kind == "bind":  # there is nobody to wait for
+                self.core.wait_peers(1, SOON)
         except mq.Error as error:
             made = self.failed(error)
             raise _at(number_of(error) if made.errno is None else made.errno, given,
@@ -204,7 +207,8 @@ class Shared:
             place.endpoint.wait(seconds(self.values.get(SocketOption.SNDTIMEO, -1)))
             return int(self.core._who(place.endpoint).id)
         except BaseException as error:
-            self._places.remove(place)
+            if place in self._places:
+                self._places.remove(place)
             place.endpoint.close()
             if isinstance(error, mq.ConnectTimeout):
                 raise Again from None

@@ -119,6 +119,7 @@ def test_dgram(make):
     one, two = make(ours, "DGRAM"), make(ours, "DGRAM")
     for sock in (one, two):
         sock.bind("udp://127.0.0.1:*")
+        assert sock.poll(0, ours.POLLOUT) == ours.POLLOUT
     to, sender = (sock.last_endpoint.removeprefix(b"udp://") for sock in (two, one))
     one.send(to, ours.SNDMORE)
     one.send(b"in pieces")
