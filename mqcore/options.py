@@ -114,7 +114,7 @@ TABLE: tuple[Option, ...] = (
     # -- who gets a message ------------------------------------------------------------------------
     _o("strategy", "text", "", "priority", (), None, SOCKET,
        "which peer gets a message: 'priority', 'round_robin', 'least_loaded', 'two_choices', one "
-       "that is installed, or 'module:Name'", ("push", "req", "dealer")),
+       "that is installed, or 'module:Name'", ("push", "req", "dealer", "client", "scatter")),
     # -- request and reply -------------------------------------------------------------------------
     _o("correlate", "bool", "", None, (), "automatic: SP yes, ZMTP no", SOCKET,
        "number requests, so that a late answer is known without a new connection", ("req",)),

@@ -152,7 +152,8 @@ class SocketLinks:
         check_wire(self.plugin, route, options)
         check_security(self.plugin, route, options)
         # for filters: see spi/filter.py
-        options |= {"pattern.zmtp": self.plugin.zmtp, "pattern.sp": self.plugin.sp}
+        options |= {"pattern.name": self.plugin.name, "pattern.zmtp": self.plugin.zmtp,
+                    "pattern.sp": self.plugin.sp}
         return route, options
 
     def _check_carried(self, route: Route, role: str) -> None:
@@ -508,6 +509,18 @@ class SocketLinks:
         with self.hub.lock:
             self.hub.pump()
             return list(self.peers.values())
+
+    def peer_at(self, endpoint: Endpoint) -> Peer | None:
+        """Who is connected there now."""
+        with self.hub.lock:
+            self.hub.pump()
+            for wire in self.wires.values():
+                if wire.peer is not None and endpoint in (wire.endpoint, wire.endpoint.of):
+                    return wire.peer
+            for number, (where, _, _) in self.joined.items():
+                if endpoint in (where, where.of):
+                    return self.peers.get(number)
+        return None
 
     # -- inproc ------------------------------------------------------------------------------------
 

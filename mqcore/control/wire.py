@@ -107,7 +107,7 @@ def check_security(plugin: Any, route: Route, options: Mapping[str, Any]) -> Non
 
 def check_wire(plugin: Any, route: Route, options: Mapping[str, Any]) -> None:
     """May this pattern go over this route? OptionError for a wire that does not know it."""
-    wanted = options["wire"]
+    wanted = options["wire"] if plugin.zmtp or plugin.sp >= 0 else None
     if (wanted == "sp" and plugin.sp < 0) or (wanted == "zmtp" and not plugin.zmtp):
         other = "sp" if wanted == "zmtp" else "zmtp"
         raise OptionError(f"wire={wanted!r} does not know the pattern {plugin.name}",
@@ -120,7 +120,8 @@ def check_wire(plugin: Any, route: Route, options: Mapping[str, Any]) -> None:
             f"a {plugin.name} socket cannot use {route.url.transport}: " + (
                 "no wire knows the pattern" if plugin.sp < 0 else
                 "sockets meet there by the names of ZMTP, which does not know the pattern"),
-            hint="use inproc://" if plugin.sp < 0 else "use ipc://, tcp:// or inproc://")
+            hint="use ipc://, tcp:// or inproc://" if plugin.sp >= 0 else
+            "use inproc://" if plugin.peers else "use udp://")
 
 
 def codec_of(plugin: Any, wire: Wire) -> str:

@@ -41,8 +41,8 @@ from mqcore.sock.watch cimport (
 from mqcore.spi.filter_ops cimport filter_chain
 from mqcore.spi.message_engine cimport NativeEngine
 from mqcore.spi.pattern cimport (
-    PAT_EXCHANGE, PAT_FANOUT, PAT_GROUPS, PAT_HOPS, PAT_IDENTITY, PAT_RECV, PAT_SEND, PAT_WORDS,
-    Q_CAN_RECV, Q_CAN_SEND, Q_RESENT, op_pay, op_raise, op_refuse,
+    PAT_EXCHANGE, PAT_FANOUT, PAT_GROUPS, PAT_HOPS, PAT_IDENTITY, PAT_RECV, PAT_SEND, PAT_SINGLE,
+    PAT_WORDS, Q_CAN_RECV, Q_CAN_SEND, Q_RESENT, op_pay, op_raise, op_refuse,
 )
 from mqcore.spi.pipe cimport DROP_REASONS, Pipe
 from mqcore.wire.codecs cimport codec_find
@@ -56,6 +56,13 @@ from mqcore.errors import (
 
 cdef object MAIN = threading.main_thread().ident
 cdef object get_ident = threading.get_ident
+# what to do about a message that a pattern cannot send
+cdef dict UNSENDABLE = {
+    "router": "a routing id comes first: send_to(id, ...)",
+    "server": "send_to(peer, body): one part, and whom it is for",
+    "peer": "send_to(peer, body): one part, and whom it is for",
+    "dgram": 'two parts: an address like b"192.0.2.1:5555", or b"[::1]:5555", and a body',
+}
 
 
 @cython.no_gc_clear  # __dealloc__ needs the plane: a collected cycle must not clear it first
@@ -136,16 +143,18 @@ cdef class SocketHandle:
                              hint="recv() first, or make the socket with strict=False")
         if rc == MQ_NO_PEER:
             raise NoSuchPeer("the peer that this message is for is not connected",
-                             hint="mandatory=False drops such messages instead, counted")
+                             hint="mandatory=False drops such messages instead, counted"
+                             if self.plugin.name == "router" else "peers() are those that are")
         if rc == MQ_OVER:
             raise RecvTimeout("the survey is over: its deadline has passed",
                               hint="send the next one; deadline= gives more time")
         if rc == MQ_GONE:
             raise PeerGone("the peer that owed the answer has left", hint="send the request again")
         if rc == MQ_INVALID:
-            raise UsageError("the pattern cannot send this message",
-                             hint="ROUTER wants a routing id first; conflate and RADIO take one "
-                                  "part")
+            raise UsageError(
+                "the pattern cannot send this message", hint=UNSENDABLE.get(
+                    self.plugin.name, f"a {self.plugin.name}'s messages have one part"
+                    if self.s.flags & (PAT_SINGLE | PAT_GROUPS) else "conflate takes one part"))
         if rc == MQ_UNSUPPORTED:
             verb = "send" if sending else "recv"
             raise UsageError(f"a {self.plugin.name} socket cannot {verb}()")
@@ -191,7 +200,7 @@ cdef class SocketHandle:
         self.plugin = plugin
         self.s = s
         self.reflag()
-        self.routes = plugin.name == "router"
+        self.routes = plugin.name in ("router", "dgram")
         self.groups = s.flags & PAT_GROUPS != 0
         self.chooses = plugin.name in ("sub", "dish")
         self._keep = [shake["pattern"].encode(), (" " + " ".join(shake["peers"]) + " ").encode(),

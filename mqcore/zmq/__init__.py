@@ -42,7 +42,7 @@ from mqcore.zmq.version import (
     zmq_version_info,
 )
 
-DRAFT_API = PYZMQ_DRAFT_API = False
+DRAFT_API = PYZMQ_DRAFT_API = True
 
 
 def __getattr__(name: str) -> Any:

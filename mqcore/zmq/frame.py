@@ -97,6 +97,7 @@ class Frame(BufferOf, Attributes):
         self.tracker_event = None
         self._origin: Any = None  # the Message that it came in
         self._group = ""
+        self._routing_id = 0
 
     @classmethod
     def _received(cls, data: Any, more: bool, origin: Any = None, group: str = "",
@@ -130,11 +131,20 @@ class Frame(BufferOf, Attributes):
 
     @property
     def routing_id(self) -> int:
-        """Of CLIENT and SERVER, which are not here."""
-        raise make(Errno.ENOTSUP, "routing_id belongs to SERVER and PEER sockets")
+        """SERVER and PEER: the number of the peer it came from, or goes to; 0: none."""
+        return self._routing_id
+
+    @routing_id.setter
+    def routing_id(self, routing_id: int) -> None:
+        if not 0 < routing_id < 1 << 32:
+            raise make(Errno.EINVAL, "a routing id is the number that a received frame has")
+        self._routing_id = routing_id
 
     def get(self, option: int | str) -> Any:
-        """MORE, SRCFD, SHARED, or a fact about the peer by its name ("Peer-Address")."""
+        """MORE, SRCFD, SHARED, "group", "routing_id", or a fact about the peer by its name
+        ("Peer-Address")."""
+        if option in ("group", "routing_id"):
+            return getattr(self, str(option))
         if isinstance(option, str):
             peer = getattr(self._origin, "peer", None)
             found = None
@@ -153,10 +163,10 @@ class Frame(BufferOf, Attributes):
         raise ZMQError(Errno.EINVAL)
 
     def set(self, option: int | str, value: Any) -> None:
-        """"group" can be set, nothing else."""
-        if option != "group":
+        """"group" and "routing_id" can be set, nothing else."""
+        if option not in ("group", "routing_id"):
             raise ZMQError(Errno.EINVAL)
-        self.group = value
+        setattr(self, str(option), value)
 
     __getitem__ = get
 
@@ -173,6 +183,7 @@ class Frame(BufferOf, Attributes):
         made = Frame(self._data)
         made.more, made.tracker = self.more, self.tracker
         made._origin, made._group = self._origin, self._group
+        made._routing_id = self._routing_id
         return made
 
     def __repr__(self) -> str:

@@ -14,7 +14,15 @@ import mqcore as mq
 from mqcore.base.native import threading
 from mqcore.zmq.address import from_mqcore, text_of, to_mqcore
 from mqcore.zmq.constants import Errno, SocketOption, SocketType
-from mqcore.zmq.error import ContextTerminated, ZMQError, make, number_of, strerror, translated
+from mqcore.zmq.error import (
+    Again,
+    ContextTerminated,
+    ZMQError,
+    make,
+    number_of,
+    strerror,
+    translated,
+)
 from mqcore.zmq.fd import Edge
 from mqcore.zmq.home import Home
 from mqcore.zmq.mechanism import demands
@@ -25,9 +33,13 @@ PATTERNS = {
     SocketType.REP: "rep", SocketType.DEALER: "dealer", SocketType.ROUTER: "router",
     SocketType.PULL: "pull", SocketType.PUSH: "push", SocketType.XPUB: "xpub",
     SocketType.XSUB: "xsub", SocketType.RADIO: "radio", SocketType.DISH: "dish",
+    SocketType.CLIENT: "client", SocketType.SERVER: "server", SocketType.SCATTER: "scatter",
+    SocketType.GATHER: "gather", SocketType.PEER: "peer", SocketType.CHANNEL: "channel",
+    SocketType.DGRAM: "dgram",
 }
 CONFLATES = ("push", "pull", "pub", "sub", "dealer")  # the others ignore CONFLATE, as in libzmq
 FIXED = ("routing_id", "conflate")  # known when mqcore's socket opens
+SOON = 10.0  # seconds for what takes milliseconds
 
 
 class Place(NamedTuple):
@@ -177,13 +189,15 @@ class Shared:
 
     # -- addresses ---------------------------------------------------------------------------------
 
-    def attach(self, kind: str, address: str | bytes) -> str:
-        """bind() or connect(); the address that it became."""
+    def attach(self, kind: str, address: str | bytes) -> Place:
+        """bind() or connect(); `said` is the address that it became."""
         given = text_of(address)
         try:
             self.refuse()
             url = to_mqcore(given)
             endpoint = getattr(self.open(), kind)(url, **demands(self, kind, url))
+            if self.pattern == "dgram" and kind == "bind":  # there is nobody to wait for
+                self.core.wait_peers(1, SOON)
         except mq.Error as error:
             made = self.failed(error)
             raise _at(number_of(error) if made.errno is None else made.errno, given,
@@ -191,9 +205,29 @@ class Shared:
         except ZMQError as error:
             raise _at(error.errno or Errno.EINVAL, given) from error
         said = from_mqcore(endpoint.url) if kind == "bind" else given
-        self._places.append(Place(given, said, endpoint))
+        place = Place(given, said, endpoint)
+        self._places.append(place)
         self.last = said.encode("utf-8", "surrogateescape")
-        return said
+        return place
+
+    def attach_peer(self, address: str | bytes) -> int:
+        """zmq_connect_peer(): the number of the PEER there. It has one when it is connected, so
+        this waits, SNDTIMEO at most."""
+        if self.type != SocketType.PEER:
+            raise make(Errno.ENOTSUP, "connect_peer() belongs to PEER sockets")
+        place = self.attach("connect", address)
+        try:
+            place.endpoint.wait(seconds(self.values.get(SocketOption.SNDTIMEO, -1)))
+            return int(self.core._who(place.endpoint).id)
+        except BaseException as error:
+            if place in self._places:
+                self._places.remove(place)
+            place.endpoint.close()
+            if isinstance(error, mq.ConnectTimeout):
+                raise Again from None
+            if isinstance(error, mq.Error):
+                raise self.failed(error) from error
+            raise
 
     def detach(self, kind: str, address: str | bytes) -> None:
         """unbind() or disconnect(): ENOENT if there is no such address."""

@@ -234,11 +234,16 @@ class Socket(Transfer, Attributes, Talk):
 
     def bind(self, addr: str) -> BoundSocket:
         """Listen there. The real address is LAST_ENDPOINT."""
-        return BoundSocket(self, "bind", self._shared.attach("bind", addr))
+        return BoundSocket(self, "bind", self._shared.attach("bind", addr).said)
 
     def connect(self, addr: str) -> BoundSocket:
         """Keep a connection to this address."""
-        return BoundSocket(self, "connect", self._shared.attach("connect", addr))
+        return BoundSocket(self, "connect", self._shared.attach("connect", addr).said)
+
+    def connect_peer(self, addr: str) -> int:
+        """PEER: connect(), and the routing id of who is there, once he is. EAGAIN after
+        SNDTIMEO."""
+        return self._shared.attach_peer(addr)
 
     def unbind(self, addr: str | bytes) -> None:
         """Stop listening there."""

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from mqcore.zmq.shared import Shared
 
 DONTWAIT, SNDMORE = int(Flag.DONTWAIT), int(Flag.SNDMORE)
+NUMBERED = ("server", "peer")  # a message names its peer by a number
+SINGLE = ("radio", "client", "scatter", "channel", *NUMBERED)  # messages have one part
 
 
 class Transfer(ZmqFace):
@@ -44,7 +46,7 @@ class Transfer(ZmqFace):
         if shared.core is not None:
             self._core = shared.core
         self._quick = (shared.core is not None and not self._begun and shared.edge is None
-                       and shared.pattern not in ("radio", "dish"))
+                       and shared.pattern not in ("radio", "dish", *NUMBERED))
 
     def _failed(self, error: mq.Error) -> ZMQError:
         return self._shared.failed(error)
@@ -56,11 +58,14 @@ class Transfer(ZmqFace):
         if isinstance(data, str):
             raise TypeError("unicode not allowed, use send_string")
         core = self._sender()
-        if routing_id is not None:
-            raise make(Errno.ENOTSUP, "routing_id belongs to SERVER sockets, which are not here")
+        if routing_id is not None and core.pattern not in NUMBERED:
+            raise make(Errno.ENOTSUP, "routing_id belongs to SERVER and PEER sockets")
+        if flags & SNDMORE and core.pattern in SINGLE:
+            raise _one_part(core)
         if isinstance(data, Frame):
             tracker = data.tracker or (FINISHED if track and not copy else None)
             group = group or data.group or None
+            routing_id = routing_id or data.routing_id
             data = data._data
         else:
             tracker = FINISHED if track and not copy else None
@@ -74,6 +79,8 @@ class Transfer(ZmqFace):
             self._deliver([*self._begun, data], flags)
             self._begun = []
             self._set_quick()
+        elif core.pattern in NUMBERED:
+            self._deliver_to(routing_id or 0, data, flags)
         elif not copy and group is None and len(data) >= self.copy_threshold:
             pinned = self._call(core.send_ref, data, flags)
             tracker = MessageTracker(pinned) if track else None
@@ -101,8 +108,8 @@ class Transfer(ZmqFace):
             return self._send(parts[-1], flags, copy, track, routing_id, group)
         if self._begun:
             parts = [*self._begun, *parts]
-        if core.pattern == "radio":
-            raise make(Errno.EINVAL, "a RADIO's message has one part")
+        if core.pattern in SINGLE:
+            raise _one_part(core)
         self._deliver(parts, flags)
         if self._begun:
             self._begun = []
@@ -124,6 +131,17 @@ class Transfer(ZmqFace):
         else:
             send = core.send_parts
         self._call(send, parts, flags)
+
+    def _deliver_to(self, routing_id: int, data: Any, flags: int) -> None:
+        core = self._core
+        if not 0 < routing_id < 1 << 32:
+            raise make(Errno.EHOSTUNREACH, "send(routing_id=) says whom a message is for; "
+                                           "a received Frame has it")
+
+        def send(part: Any, **timeout: Any) -> None:
+            core.send_to(routing_id, part, **timeout)
+
+        self._call(send, data, flags)
 
     def _call(self, send: Any, data: Any, flags: int) -> Any:
         edge = self._shared.edge
@@ -165,7 +183,10 @@ class Transfer(ZmqFace):
         if copy:
             return bytes(part)
         origin = self._origin
-        return Frame._received(part, more, origin, getattr(origin, "group", None) or "", track)
+        made = Frame._received(part, more, origin, getattr(origin, "group", None) or "", track)
+        if origin is not None and self._shared.pattern in NUMBERED:
+            made._routing_id = origin.peer_id
+        return made
 
     def _take(self, flags: int, copy: bool) -> list[Any]:
         """The parts of the next message."""
@@ -201,7 +222,7 @@ class Transfer(ZmqFace):
         receive = core._recv_request if core.pattern == "rep" else core.recv_msg
         self._origin = message = receive(timeout=limit)
         parts = list(message.parts)
-        return [message.routing_id, *parts] if core.pattern == "router" else parts
+        return parts if message.routing_id is None else [message.routing_id, *parts]
 
     def recv_into(self, buffer: Any, /, *, nbytes: int = 0, flags: int = 0) -> int:
         """Receive one part into a buffer, at most `nbytes` of it (0: all that fits). How long the
@@ -218,3 +239,7 @@ class Transfer(ZmqFace):
         fits = min(nbytes or view.nbytes, len(part))
         view[:fits] = part[:fits]
         return len(part)
+
+
+def _one_part(core: Any) -> ZMQError:
+    return make(Errno.EINVAL, f"a {core.pattern.upper()}'s message has one part")

@@ -13,9 +13,9 @@ VERSION_EXTRA = ""
 #: libzmq's, whose behaviour this is
 LIBZMQ = (4, 3, 5)
 IPC_PATH_MAX_LEN = 107
-#: capability: the transport of mqcore that has it, "" for none
+#: capability: the transport of mqcore that has it, "" for none; draft sockets are there as udp is
 CAPABILITIES = {"ipc": "ipc", "pgm": "", "tipc": "", "norm": "", "curve": "curve", "gssapi": "",
-                "vmci": "", "draft": "", "ws": "ws", "WS": "ws", "wss": "wss", "WSS": "wss"}
+                "vmci": "", "draft": "udp", "ws": "ws", "WS": "ws", "wss": "wss", "WSS": "wss"}
 
 
 def pyzmq_version() -> str:
