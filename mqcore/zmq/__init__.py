@@ -45,7 +45,7 @@ DRAFT_API = PYZMQ_DRAFT_API = False
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("asyncio", "log"):  # loaded by those who want them
+    if name in ("asyncio", "log", "ssh"):  # loaded by those who want them
         import importlib
 
         return importlib.import_module(f"{__name__}.{name}")

@@ -10,9 +10,7 @@ SECURITY = "PLAIN, CURVE, GSSAPI and ZAP are not here yet"
 #: modules of pyzmq: why they are missing
 MODULES: dict[str, str] = {
     "auth": SECURITY,
-    "green": LATER,
     "eventloop": LATER,
-    "ssh": LATER,
     "backend": NO_LIBRARY,
 }
 #: public names of pyzmq's modules that are here
@@ -24,6 +22,7 @@ NAMES: dict[str, str] = {
 
 def reason(name: str) -> str | None:
     """Why this name, with dots from `zmq` on, is missing; None if it is no name of pyzmq's."""
+    name = name.removeprefix("green.")  # has the same names once more
     return MODULES.get(name.partition(".")[0]) or NAMES.get(name)
 
 
