@@ -46,7 +46,7 @@ DRAFT_API = PYZMQ_DRAFT_API = True
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("asyncio", "auth", "log"):  # loaded by those who want them
+    if name in ("asyncio", "auth", "log", "ssh"):  # loaded by those who want them
         import importlib
 
         return importlib.import_module(f"{__name__}.{name}")

@@ -8,8 +8,6 @@ LATER = "not here yet"
 
 #: modules of pyzmq: why they are missing
 MODULES: dict[str, str] = {
-    "green": LATER,
-    "ssh": LATER,
     "backend": NO_LIBRARY,
 }
 #: public names of pyzmq's modules that are here
@@ -18,6 +16,7 @@ NAMES: dict[str, str] = {}
 
 def reason(name: str) -> str | None:
     """Why this name, with dots from `zmq` on, is missing; None if it is no name of pyzmq's."""
+    name = name.removeprefix("green.")  # has the same names once more
     return MODULES.get(name.partition(".")[0]) or NAMES.get(name)
 
 

@@ -19,7 +19,7 @@ def test_what_is_absent(make):
         assert pickle.loads(pickle.dumps(caught.value)).errno == ours.ENOTSUP
     for kind in ("STREAM",):
         assert number(ours, make, ours, kind) == ours.ENOTSUP
-    for name in ("curve_keypair", "auth", "green"):
+    for name in ("curve_keypair", "auth"):
         with pytest.raises(AttributeError, match="not here yet"):
             getattr(ours, name)
 

@@ -158,7 +158,8 @@ def test_a_port_in_use_and_an_unknown_key(sshd, home, rep):
 @pytest.mark.parametrize("paramiko", HOW)
 def test_an_unused_one_ends(sshd, home, make, rep, paramiko):
     """And one in use does not, whatever ssh has to say about connections that fail."""
-    used, first = tunnel.open_tunnel(rep[1], sshd.server, str(home.key), paramiko=paramiko, timeout=1)
+    used, first = tunnel.open_tunnel(rep[1], sshd.server, str(home.key), paramiko=paramiko,
+                                     timeout=1)
     req = make(ours, "REQ")
     req.connect(used)
     talk(req, rep[0])

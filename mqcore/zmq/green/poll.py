@@ -10,9 +10,17 @@ import gevent
 
 import mqcore as mq
 from mqcore.zmq.green.hub import READ, WRITE, Wakers, sleep
-from mqcore.zmq.poller import POLLERR, POLLIN, POLLOUT, _failed, entries, merged, to_wait_for
+from mqcore.zmq.poller import (
+    POLLERR,
+    POLLIN,
+    POLLOUT,
+    _failed,
+    entries,
+    merged,
+    selected,
+    to_wait_for,
+)
 from mqcore.zmq.poller import Poller as SyncPoller
-from mqcore.zmq.poller import selected
 from mqcore.zmq.socket import Socket
 
 
@@ -20,8 +28,9 @@ def zmq_poll(sockets: Iterable[tuple[Any, int]], timeout: int = -1) -> list[tupl
     """Which of [(socket, mask)] are ready: [(socket, events)]. timeout: milliseconds, negative for
     ever; 0 lets others run once."""
     asked = entries(sockets)
+    rest = [entry for entry in asked if not isinstance(entry[0], Socket)]
     files = [(polled, (READ if mask & (POLLIN | POLLERR) else 0) | (WRITE if mask & POLLOUT else 0))
-             for one, mask, polled in asked if not isinstance(one, Socket)]
+             for _, mask, polled in rest]
     plain: dict[int, Wakers] = {}  # of sockets that are not ours: for this call
     limit = None if timeout is None or timeout < 0 else time.monotonic() + timeout / 1000
     if timeout == 0:
@@ -31,9 +40,9 @@ def zmq_poll(sockets: Iterable[tuple[Any, int]], timeout: int = -1) -> list[tupl
             changes = [(one, core, core._change()) for one, _, core in asked
                        if isinstance(one, Socket)]
             try:
-                result = merged(asked, mq.poll(to_wait_for(asked), 0))
+                result = merged(asked, mq.poll(to_wait_for(rest), 0) if rest else [])
             except mq.Error as error:
-                raise _failed(asked, error) from error
+                raise _failed(rest, error) from error
             if result or (limit is not None and time.monotonic() >= limit):
                 return result
             sleep([(_wakers(one, plain).here(core), seen) for one, core, seen in changes], files,
