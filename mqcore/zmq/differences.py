@@ -4,7 +4,6 @@ the test of names are both held against these tables."""
 from __future__ import annotations
 
 NO_LIBRARY = "there is no libzmq behind"
-LATER = "not here yet"
 
 #: modules of pyzmq: why they are missing
 MODULES: dict[str, str] = {

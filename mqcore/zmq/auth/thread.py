@@ -7,7 +7,8 @@ from threading import Event, Thread
 from typing import Any, ClassVar
 
 from mqcore.zmq.auth.base import Authenticator
-from mqcore.zmq.constants import PollEvent, SocketType
+from mqcore.zmq.constants import Errno, PollEvent, SocketType
+from mqcore.zmq.error import ZMQError
 from mqcore.zmq.poller import Poller
 from mqcore.zmq.socket import Socket
 
@@ -32,6 +33,9 @@ class AuthenticationThread(Thread):
         """On this thread."""
         try:
             asyncio.run(self._run())
+        except ZMQError as error:
+            if error.errno not in (Errno.ETERM, Errno.ENOTSOCK):  # else the context has ended
+                raise
         finally:
             self.started.set()  # whoever waits for it sees that it has ended
 
