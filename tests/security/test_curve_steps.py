@@ -125,7 +125,7 @@ def flipped(body, at):
 
 
 @pytest.mark.parametrize("change, why", [
-    (lambda b: b[:-1], "length"), (lambda b: b + b"\0", "length"), (lambda b: b[:6], "length"),
+    (lambda b: b[:-1], "length"), (lambda b: b + b"\0", "longer"), (lambda b: b[:6], "length"),
     (lambda b: flipped(b, 6), "version"), (lambda b: flipped(b, 7), "version"),
     (lambda b: flipped(b, 80), "does not open"), (lambda b: flipped(b, 119), "does not open"),
     (lambda b: flipped(b, 120), "does not open"), (lambda b: flipped(b, 199), "does not open"),
