@@ -263,6 +263,8 @@ cdef int _frame_need(Zmtp* z, size_t* header, uint64_t* need) noexcept nogil:
         size = load_be64(at + 1) if at[0] & FRAME_LONG else at[1]
     if size > HANDSHAKE_MAX:
         return refuse(&z.head, "the peer's handshake is longer than 64 KiB")
+    if z.stage == STAGE_MECHANISM and z.step == 0 and size > z.mechanism.hello_max:
+        return refuse(&z.head, "the peer sent something longer than a HELLO")
     need[0] = header[0] + size
     return MQ_OK
 

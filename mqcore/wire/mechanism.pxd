@@ -15,6 +15,9 @@ cdef enum:
     FRAME_COMMAND = 4
 
 cdef struct MechanismOps:
+    # Bytes of the longest HELLO, which a server waits for at Zmtp.step 0. Who says it has shown
+    # nothing yet, so no more is kept for him.
+    size_t hello_max
     # Both greetings are complete: say what comes first. MQ_OK, MQ_NOMEM.
     int (*start)(Codec* self) noexcept nogil
     # The peer's next command; its body may be changed. MQ_NEED_DATA: more are to come, or `asking`;
