@@ -29,6 +29,7 @@ from mqcore.api.patterns import (
     Rep,
     Req,
     Router,
+    Stream,
     Sub,
     XPub,
     XSub,

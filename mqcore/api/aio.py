@@ -609,7 +609,7 @@ class AsyncFace:
         await self.aclose()
 
 
-class Stream:
+class Incoming:
     """Messages until we close the socket: iterable in both ways. Time-outs raise."""
 
     __slots__ = ("_anext", "_next")
@@ -617,10 +617,10 @@ class Stream:
     def __init__(self, take: Callable[[], Any], atake: Callable[[], Any]) -> None:
         self._next, self._anext = take, atake
 
-    def __iter__(self) -> Stream:
+    def __iter__(self) -> Incoming:
         return self
 
-    def __aiter__(self) -> Stream:
+    def __aiter__(self) -> Incoming:
         return self
 
     def __next__(self) -> Any:

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, ClassVar, NoReturn
 
 from mqcore import options as table
-from mqcore.api.aio import AsyncFace, Stream
+from mqcore.api.aio import AsyncFace, Incoming
 from mqcore.api.context import Context
 from mqcore.api.timing import left_of, limit_of, passed, span
 from mqcore.control.endpoint import Endpoint
@@ -311,18 +311,18 @@ class Socket(AsyncFace, SocketCore):
     # -- iterating ---------------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[Any]:
-        return Stream(self.recv, self.arecv)
+        return Incoming(self.recv, self.arecv)
 
     def __aiter__(self) -> Any:
-        return Stream(self.recv, self.arecv)
+        return Incoming(self.recv, self.arecv)
 
-    def messages(self) -> Stream:
+    def messages(self) -> Incoming:
         """recv_msg() until we close the socket; `for` and `async for`."""
-        return Stream(self.recv_msg, self.arecv_msg)
+        return Incoming(self.recv_msg, self.arecv_msg)
 
-    def batches(self, max: int = 65536) -> Stream:
+    def batches(self, max: int = 65536) -> Incoming:
         """recv_batch() until we close the socket; `for` and `async for`."""
-        return Stream(lambda: self.recv_batch(max), lambda: self.arecv_batch(max))
+        return Incoming(lambda: self.recv_batch(max), lambda: self.arecv_batch(max))
 
     # -- the end -----------------------------------------------------------------------------------
 

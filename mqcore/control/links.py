@@ -35,6 +35,7 @@ from mqcore.control.route import Route
 from mqcore.control.upgrade import Upgrade, pass_filters
 from mqcore.control.wire import (
     Wire,
+    check_peer_id,
     check_security,
     check_wire,
     codec_of,
@@ -150,6 +151,7 @@ class SocketLinks:
         options = table.for_link(self.options, route.url.query, given, extra=route.rows())
         self._check_carried(route, role)
         check_wire(self.plugin, route, options)
+        check_peer_id(self.plugin, route, role, options)
         check_security(self.plugin, route, options)
         # for filters: see spi/filter.py
         options |= {"pattern.zmtp": self.plugin.zmtp, "pattern.sp": self.plugin.sp}
@@ -337,6 +339,8 @@ class SocketLinks:
         transport = route.transport
         names = (transport.names(sock)[0], remote)
         wire = Wire(route, connector, endpoint, names, transport.pid(sock), options)
+        if self.plugin.raw:
+            wire.wire = "raw"
         sessions = route.sessions(options)
         if transport.kind == "stream" and not sessions:
             self._hand_over(sock, wire, [], None, b"")
@@ -381,7 +385,8 @@ class SocketLinks:
                 sock.fileno(), wire.owner is not None, options["prio"],
                 options["handshake_timeout"] or 0.0, GRACE, options["heartbeat"] or 0.0,
                 options["heartbeat_timeout"] or 0.0, options["heartbeat_ttl"],
-                -1 if size is None else size, codec, wire.demands, sessions, engine, left)
+                -1 if size is None else size, codec, wire.demands, sessions, engine, left,
+                options["peer_id"] if wire.owner is not None else b"")
             sock.detach()
             wire.slot = slot
             self.wires[slot] = wire
@@ -462,7 +467,8 @@ class SocketLinks:
             self._shake_failed(wire, text, fatal, told=code != DOWN_CLOSED)
             return
         self.broken_peers += code == DOWN_PROTOCOL
-        reason = text or ("the pattern wanted a new link" if code == DOWN_RESET else "closed by us")
+        asked = "the end was sent to it" if self.plugin.raw else "the pattern wanted a new link"
+        reason = text or (asked if code == DOWN_RESET else "closed by us")
         self._forget_peer(wire.peer.id)
         self.emit(records.Disconnected, wire.endpoint, wire.peer, reason)
         where = wire.remote or wire.endpoint.url
@@ -484,9 +490,10 @@ class SocketLinks:
             if not getattr(wire.transport, "accepts", True) and wire.endpoint in self.nodes:
                 wire.endpoint.move("stopped", error, fatal=True)  # it was the only one
         elif wire.endpoint in self.nodes:
-            if code == DOWN_RESET:
+            ended = code == DOWN_RESET and self.plugin.raw
+            if code == DOWN_RESET and not ended:
                 wire.owner.reset()
-            wire.owner.lost(error, fatal)
+            wire.owner.lost(error, fatal, ended)
 
     def _forget_peer(self, number: int) -> None:
         peer = self.peers.pop(number, None)

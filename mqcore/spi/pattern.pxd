@@ -66,7 +66,9 @@ cdef enum PatternFlag:
                               # SURVEYOR ..). On SP each part of the envelope is a word: 00 and four
                               # bytes with a clear top bit a hop, four with a set one the id
     PAT_HOPS = 8192           # links passed are counted in Msg.hops (PAIR1)
-    PAT_ALL = 16383           # others are refused: this mqcore would not do what they promise
+    PAT_RAW = 16384           # its peers are streams of bytes, of anybody's: no wire is spoken. A
+                              # message is any piece of such a stream; an empty one ends it (STREAM)
+    PAT_ALL = 32767           # others are refused: this mqcore would not do what they promise
 
 cdef enum PatternEvent:       # for Host.emit
     EV_SUBSCRIBED = 1         # data: topic
