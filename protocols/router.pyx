@@ -199,7 +199,8 @@ cdef PatternOps OPS = PatternOps(
 pattern = plugin_new(
     &OPS, "router", 6, "ROUTER", 0x31, ("req", "dealer", "router"),
     (
-        ("mandatory", "bool", True, "an unknown or full peer is the sender's error, not a drop"),
+        ("mandatory", "bool", True,
+         "an unknown or full peer is the sender's error, not a drop (stream: a full one waits)"),
         ("handover", "bool", True, "a newer peer takes over the routing id of an older one"),
         ("probe", "bool", False, "send an empty message to each new peer before anything else"),
     ),

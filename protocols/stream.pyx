@@ -155,11 +155,14 @@ cdef void stream_readable(Pattern* self, Pipe* pipe) noexcept nogil:
 # -- messages --------------------------------------------------------------------------------------
 
 cdef int stream_write(Stream* s, Pipe* pipe, Msg* parts, size_t n) noexcept nogil:
-    """As named_write; nothing but empty parts is the end."""
+    """As named_write, but that a full one is always waited for: a piece that is left out spoils all
+    behind it. Nothing but empty parts is the end."""
     cdef Msg end
     cdef int rc
-    if pipe == NULL or pipe.mark & MARK_GONE or parts_size(parts, n):
-        return named_write(s.head.host, pipe, parts, n, s.mandatory)
+    if pipe == NULL or pipe.mark & MARK_GONE:
+        return named_write(s.head.host, NULL, parts, n, s.mandatory)
+    if parts_size(parts, n):
+        return named_write(s.head.host, pipe, parts, n, True)
     msg_init(&end)
     rc = pipe_write_always(pipe, &end, 1)
     if rc == MQ_OK:
@@ -245,7 +248,8 @@ cdef PatternOps OPS = PatternOps(
 pattern = plugin_new(
     &OPS, "stream", -1, "", -1, ("stream",),
     (
-        ("mandatory", "bool", True, "an unknown or full peer is the sender's error, not a drop"),
+        ("mandatory", "bool", True,
+         "an unknown or full peer is the sender's error, not a drop (stream: a full one waits)"),
         ("notify", "bool", False, "an empty message when a connection comes, and when it is gone"),
     ),
     "anybody's bytes, each connection by its routing id",

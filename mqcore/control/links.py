@@ -467,8 +467,9 @@ class SocketLinks:
             self._shake_failed(wire, text, fatal, told=code != DOWN_CLOSED)
             return
         self.broken_peers += code == DOWN_PROTOCOL
-        asked = "the end was sent to it" if self.plugin.raw else "the pattern wanted a new link"
-        reason = text or (asked if code == DOWN_RESET else "closed by us")
+        if code == DOWN_RESET and self.plugin.raw:
+            text = "the end was sent to it"
+        reason = text or ("the pattern wanted a new link" if code == DOWN_RESET else "closed by us")
         self._forget_peer(wire.peer.id)
         self.emit(records.Disconnected, wire.endpoint, wire.peer, reason)
         where = wire.remote or wire.endpoint.url

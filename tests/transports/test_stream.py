@@ -46,8 +46,11 @@ def served(ctx):
 def listener():
     with pysocket.create_server(("127.0.0.1", 0)) as made:
         made.settimeout(LIMIT)
-        made.url = "tcp://127.0.0.1:%d" % made.getsockname()[1]
         yield made
+
+
+def url_of(listener):
+    return "tcp://127.0.0.1:%d" % listener.getsockname()[1]
 
 
 class Counted:
@@ -100,7 +103,8 @@ def test_http_served_to_urllib_and_fetched_from_asyncio(served, ctx):
                 path = asked[message.peer].split()[1]
                 stream.send_to(message.peer, b"HTTP/1.0 200 OK\r\nContent-Length: %d\r\n\r\n"
                                % (len(path) + len(body)), path, body)
-                stream.send_to(message.routing_id, b"")
+                with contextlib.suppress(mq.NoSuchPeer):  # it may know by the length
+                    stream.send_to(message.routing_id, b"")
 
     def fetch(name):
         with urllib.request.urlopen(f"{url}/{name}", timeout=LIMIT) as answer:
@@ -372,7 +376,7 @@ def test_peers_that_are_killed(served):
     children = [subprocess.Popen([sys.executable, "-c", KILLED, port]) for _ in range(3)]
     came, names = 0, set()
     try:
-        while came < 30 << 20:
+        while came < 30 << 20 or len(names) < 3:
             name, body = receive()
             names.add(name)
             came += len(body)
@@ -398,7 +402,7 @@ def test_peers_that_are_killed(served):
 def test_a_connection_that_is_made_again_has_its_id_and_its_turn(ctx, listener):
     """What the next one brings is not read before all of the one before it."""
     stream = ctx.socket("stream", notify=True, reconnect=0.01, reconnect_max=0.02)
-    endpoint = stream.connect(listener.url, peer_id=b"it")
+    endpoint = stream.connect(url_of(listener), peer_id=b"it")
     first, _ = listener.accept()
     first.sendall(b"one")
     until(lambda: sum(p.queued_in for p in stream.stats().peers.values()))

@@ -114,13 +114,13 @@ def test_check(tmp_path):
     program = tmp_path / "old.py"
     program.write_text(
         "import zmq, zmq.green\nfrom zmq.auth.thread import ThreadAuthenticator\n"
-        "from zmq import curve_keypair as keys\nc = zmq.Context()\ns = c.socket(zmq.STREAM)\n"
+        "from zmq import curve_keypair as keys\nc = zmq.Context()\ns = c.socket(zmq.CLIENT)\n"
         "s.curve_server = True\ns.setsockopt(zmq.AFFINITY, 1)\ns.linger = 0\nprint(zmq.PUB)\n"
         "s.send(b'', zmq.NOBLOCK)\nzmq.NO_SUCH_THING\n")
     told = python("-m", "mqcore.zmq", "--check", program, expect=1).splitlines()
     found = [line.removeprefix(f"{program}:").split(":")[:2] for line in told]
     assert found == [["1", " zmq.green"], ["2", " zmq.auth.thread.ThreadAuthenticator"],
-                     ["3", " zmq.curve_keypair"], ["5", " zmq.STREAM"], ["6", " zmq.CURVE_SERVER"],
+                     ["3", " zmq.curve_keypair"], ["5", " zmq.CLIENT"], ["6", " zmq.CURVE_SERVER"],
                      ["7", " zmq.AFFINITY"], ["11", " zmq.NO_SUCH_THING"]]
     for name in EXPECTED:
         assert python("-m", "mqcore.zmq", "--check", PROGRAMS / f"{name}.py") == "nothing differs\n"

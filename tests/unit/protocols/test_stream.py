@@ -74,3 +74,13 @@ def test_who_comes_and_goes_unnoticed_is_sent_away_in_the_end():
         for _ in range(2):
             b.recv()
         b.attach()
+
+
+def test_not_mandatory_drops_what_is_for_nobody_and_waits_for_who_is_full():
+    with Bench(stream.pattern, mandatory=False) as b:
+        a = b.attach(b"a", hwm=1)
+        assert b.send(b"a", b"1") is Status.OK
+        assert b.send(b"a", b"2") is b.send_to(a.id, b"2") is Status.FULL
+        assert b.send(b"nobody", b"x") is b.send(b"nobody", b"") is Status.DROPPED
+        assert b.dropped == {"no_peer": 2} and a.out_dropped == {}
+        b.check()
