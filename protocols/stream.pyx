@@ -36,7 +36,7 @@ from mqcore.spi.pattern cimport (
 from mqcore.spi.pipe cimport Pipe, parts_size, pipe_delivered, pipe_write_always
 
 cdef enum:
-    NOTES_MAX = 1 << 16       # who finds so many unread is sent away: connecting costs a peer little
+    NOTES_MAX = 1 << 16       # who finds so many unread is sent away: to connect costs little
     MARK_ENDED = 1            # the end has been sent to it
     MARK_BEHIND = 2           # an older connection of its id is still being read
 

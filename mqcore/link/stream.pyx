@@ -20,8 +20,8 @@ from mqcore.link.includes cimport SIOCOUTQ, ioctl
 from mqcore.link.pipe cimport EVENT_WRITE
 from mqcore.link.plane cimport NOTE_ASKS, plane_note
 from mqcore.link.session cimport (
-    session_attach, session_drain, session_end, session_fail, session_publish, session_put, session_rearm,
-    session_room, session_tally_codec, session_want,
+    session_attach, session_drain, session_end, session_fail, session_publish, session_put,
+    session_rearm, session_room, session_tally_codec, session_want,
 )
 from mqcore.reactor.includes cimport EAGAIN, EINTR, errno, write
 from mqcore.reactor.poller cimport READY_IN, READY_OUT
@@ -270,7 +270,7 @@ cdef bint stream_encode(Engine* e) noexcept nogil:
         e.port.ops.event(e.pipe, EVENT_WRITE)
     if rc == MQ_DONE:
         e.link.traffic.written.fetch_add(msgs)
-        session_drain(e)      # else what the peer is still sending would have it lose our last words
+        session_drain(e)      # else what the peer is still sending would lose it our last words
         return False
     return e.batch.total > 0
 

@@ -299,9 +299,10 @@ cdef class SocketHandle:
                int64_t max_message_size, str codec, NativeSecurity security,
                list filters, NativeEngine media, bytes left, bytes peer_id):
         """Give a connected non-blocking descriptor to a new engine, which owns it now. Seconds; 0:
-        none. `peer_id`: the routing id that the peer goes by; b"": what it says. `filters`: sessions whose handshakes are over, the outermost first, and `left` the
-        bytes that came behind them; `media` None: a stream. `security` is kept alive by the caller
-        until the engine's DOWN note. Returns the engine's slot; an exception leaves
+        none. `peer_id`: the routing id that the peer goes by; b"": what it says. `filters`:
+        sessions whose handshakes are over, the outermost first, and `left` the bytes that came
+        behind them; `media` None: a stream. `security` is kept alive by the caller until the
+        engine's DOWN note. Returns the engine's slot; an exception leaves
         the descriptor with the caller, and ends the sessions."""
         cdef EngineConfig config
         cdef EngineParts parts

@@ -21,16 +21,16 @@ TWINS = """bind connect unbind disconnect send send_parts send_many send_batch s
 recv_parts recv_msg recv_into recv_many recv_batch wait_peers close""".split()
 PLAIN = """peers stats events explain fileno messages batches __iter__ __aiter__ __enter__ __exit__
     __aenter__ __aexit__""".split()
-OWN = {"req": ["request", "request_msg"], "router": ["send_to"], "stream": ["send_to"], "pair1": ["send_to"],
-       "pub": ["wait_subscribers"],
+OWN = {"req": ["request", "request_msg"], "router": ["send_to"], "stream": ["send_to"],
+       "pair1": ["send_to"], "pub": ["wait_subscribers"],
        "xpub": ["wait_subscribers"], "radio": ["wait_subscribers"]}
 NAMED = ("router", "stream")  # recv() would lose whose it is
 ERRORS = """Error Timeout SendTimeout RecvTimeout WaitTimeout ConnectTimeout SocketClosed
 ContextClosed Forked StateError NotSubscribed UsageError NotSupported AddressError
 UnknownTransport BindError AddressInUse AddressNotAvailable AddressDenied PeerError NoSuchPeer
 PeerGone HandshakeFailed RemoteRefused OptionError MessageTooLarge PluginError""".split()
-NAMES = """Context Socket Pair Pair1 Dealer Push Pull XSub Req Rep Router Stream Pub XPub Sub Radio Dish
-Bus Surveyor Respondent
+NAMES = """Context Socket Pair Pair1 Dealer Push Pull XSub Req Rep Router Stream Pub XPub Sub Radio
+Dish Bus Surveyor Respondent
 Message Batch Pinned Endpoint Peer Stats PeerStats CloseReport Event EventStream Device DeviceStats
 Security Null Plain Curve KeyPair Asking Verdict curve_keypair curve_public
 Certificate save_certificate load_certificate load_certificates

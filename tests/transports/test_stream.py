@@ -50,7 +50,7 @@ def listener():
 
 
 def url_of(listener):
-    return "tcp://127.0.0.1:%d" % listener.getsockname()[1]
+    return f"tcp://127.0.0.1:{listener.getsockname()[1]}"
 
 
 class Counted:
