@@ -82,7 +82,7 @@ class Rep(Socket):
 
 
 class _Addressing(Socket):
-    """What Router and Pair1 share: a message for the peer that is named."""
+    """What Router, Stream and Pair1 share: a message for the peer that is named."""
 
     __slots__ = ()
 

@@ -63,6 +63,9 @@ def on_full_number(plugin: Any, value: str) -> int:
     if value == "drop_new" and pattern in ("req", "rep"):
         raise OptionError(f'on_full="drop_new" means nothing for {pattern}: '
                           "who asked would wait for ever")
+    if value == "drop_new" and plugin.raw:
+        raise OptionError(f'on_full="drop_new" is not possible for {pattern}: '
+                          "a piece that is left out would spoil all that follow")
     if pattern in FANOUT:  # a fan-out pattern sees its full peers itself; it drops by its own rule
         return 0
     return ON_FULL.index(value)

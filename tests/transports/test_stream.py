@@ -451,6 +451,9 @@ def test_what_is_not_possible(ctx, tmp_path):
         push.connect("tcp://127.0.0.1:1", peer_id=b"x")
     with pytest.raises(mq.NotSupported, match="announces"):
         ctx.socket("router").connect("inproc://x", peer_id=b"x")
+    for options, text in (({"on_full": "drop_new"}, "would spoil"), ({"conflate": True}, "stream")):
+        with pytest.raises(mq.OptionError, match=text):
+            ctx.socket("stream", **options)
     for call in (stream.recv, lambda: stream.recv_into(bytearray(9)), stream.recv_many):
         with pytest.raises(mq.UsageError, match="a stream's message has a routing id"):
             call()
