@@ -30,6 +30,7 @@ from mqcore.sock.sleep import Bell, Nap, in_trio, running_loop, shielded
 
 TURNS = 64
 SLICE = 0.0005
+SETTLE = 1.0  # seconds at most between a handshake and what the pattern makes of the peer
 IDLE = 0.25  # seconds a loop's eventfd is kept after the last wait
 CHUNK = 1024  # messages of a batch sent before other tasks may run
 TAKE, TAKE_BYTES = 8192, 1 << 20  # received at a time, whatever was asked for: about a millisecond
@@ -578,6 +579,8 @@ class AsyncFace:
         if wait != 0:
             try:
                 await made.await_(wait)
+                await until(self, lambda: self._links.settled(made) or None,
+                            limit_of(SETTLE))
             except BaseException:
                 await in_thread(made.close)
                 raise

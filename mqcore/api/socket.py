@@ -223,6 +223,7 @@ class Socket(AsyncFace, SocketCore):
         if wait != 0:
             try:
                 made.wait(wait)
+                self._links.settle(made)
             except BaseException:
                 made.close()
                 raise

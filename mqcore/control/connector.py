@@ -50,6 +50,7 @@ class Connector:
         self.options = options
         self.address = route.address
         self.attempts = 0
+        self.peer = 0  # the number of the last peer; the owner's
         self.pause = 0.0
         self.endpoint = Endpoint(route.show(route.address), "connect", given=route.url.text,
                                  closer=self.stop)

@@ -238,6 +238,17 @@ class SocketLinks:
         connector.endpoint.of = of
         return self._begin(connector)
 
+    def settled(self, endpoint: Endpoint) -> bool:
+        """The pattern has met the peer there, of whom we are told a moment before; or he left."""
+        with self.hub.lock:
+            self.hub.pump()
+        number = getattr(self.nodes.get(endpoint), "peer", 0)
+        return number not in self.peers or self.core._has_pipe(number)
+
+    def settle(self, endpoint: Endpoint) -> None:
+        """Until it is so: what is sent to that peer by name would find nobody before."""
+        self._wait_for(lambda: self.settled(endpoint))
+
     def check_link(self, text: str, given: Mapping[str, Any]) -> None:
         """Raises what link() would at once."""
         route, options = self._prepare(text, "connect", given)
@@ -457,6 +468,7 @@ class SocketLinks:
         self.peers[number] = peer
         wire.endpoint.note(None)
         if wire.owner is not None:
+            wire.owner.peer = number
             wire.owner.handshaken()
         self.emit(records.Connected, wire.endpoint, peer, "")
 

@@ -370,6 +370,21 @@ cdef class SocketHandle:
         sock_leave(self.s, True)
         return found
 
+    def _has_pipe(self, uint32_t peer):
+        """The pattern has met this peer, and not refused it; or the peer is held from it."""
+        cdef Pipe* pipe
+        cdef bint found = False
+        cdef int held
+        op_refuse()
+        sock_enter(self.s)
+        for held in range(2):
+            pipe = self.s.held if held else self.s.all   # the newest first
+            while pipe != NULL and not found:
+                found = pipe.id == peer
+                pipe = pipe.all_next
+        sock_leave(self.s, True)
+        return found
+
     def _admit(self, uint32_t peer):
         """The pattern may have this peer, which `held` kept from it. False: nobody is held so."""
         cdef bint found
