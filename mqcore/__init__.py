@@ -36,6 +36,7 @@ from mqcore.api.patterns import (
     Router,
     Scatter,
     Server,
+    Stream,
     Sub,
     XPub,
     XSub,

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any, NoReturn
 
-from mqcore.api.aio import Stream, due, turn, until
+from mqcore.api.aio import Incoming, due, turn, until
 from mqcore.api.asking import Asking
 from mqcore.api.contexts import RepContext, ReqContext, SubContext
 from mqcore.api.socket import Socket, _add_options, _addresses
@@ -151,12 +151,24 @@ class _Telling(_Addressing):
     __slots__ = ()
 
     def __iter__(self) -> Any:
-        return Stream(self.recv_msg, self.arecv_msg)
+        return Incoming(self.recv_msg, self.arecv_msg)
 
     __aiter__ = __iter__
 
 
-class Router(_Telling):
+class _Routing(_Telling):
+    """What Router and Stream share: peers have routing ids."""
+
+    __slots__ = ()
+
+    def _target(self, peer: Any, parts: tuple[Any, ...]) -> tuple[list[Any], int]:
+        message, number = super()._target(peer, parts)
+        if isinstance(peer, str):
+            raise UsageError("a routing id is bytes, not str", hint="send_to(name.encode(), ...)")
+        return (message, number) if number else ([peer, *message], 0)
+
+
+class Router(_Routing):
     """Each peer by its routing id. recv_parts() gives [id, ...], recv_msg() a Message with
     routing_id and reply(); iterating gives Messages. send_to() takes a routing id or a Peer; if it
     is not connected, NoSuchPeer (with mandatory=False such messages are dropped, counted)."""
@@ -164,11 +176,18 @@ class Router(_Telling):
     __slots__ = ()
     _pattern = "router"
 
-    def _target(self, peer: Any, parts: tuple[Any, ...]) -> tuple[list[Any], int]:
-        message, number = super()._target(peer, parts)
-        if isinstance(peer, str):
-            raise UsageError("a routing id is bytes, not str", hint="send_to(name.encode(), ...)")
-        return (message, number) if number else ([peer, *message], 0)
+
+class Stream(_Routing):
+    """Anybody's bytes, over tcp, tls+tcp and ipc: no handshake, no frames, whatever the other side
+    speaks. recv_msg() gives what came of one connection, as its bytes lay in the kernel: a Message
+    of one part with peer and routing_id, at most max_message_size; iterating gives Messages.
+    send_to() takes a Peer or a routing id; who reads slowly makes it wait. send_to(peer, b"") ends
+    the connection behind all that was sent before; one that we made is not made again then. What
+    comes and goes is told by events(), and with notify=True by an empty Message, too. The peer's
+    end (FIN) is the end in both directions: what it had not been sent is dropped, counted."""
+
+    __slots__ = ()
+    _pattern = "stream"
 
 
 class Dgram(_Telling):
@@ -525,7 +544,7 @@ class Dish(_Chooser):
 
 CLASSES: dict[str, type[Socket]] = {
     cls._pattern: cls
-    for cls in (Pair, Req, Rep, Dealer, Router, Push, Pull, Pub, Sub, XPub, XSub,
+    for cls in (Pair, Req, Rep, Dealer, Router, Stream, Push, Pull, Pub, Sub, XPub, XSub,
                 Radio, Dish, Pair1, Bus, Surveyor, Respondent, Client, Server, Scatter, Gather,
                 PeerSocket, Channel, Dgram)}
 
@@ -534,6 +553,7 @@ _add_options(Dealer, ("strategy", "probe"))
 for _spreads in (Push, Client, Scatter):
     _add_options(_spreads, ("strategy",))
 _add_options(Router, ("mandatory", "handover", "probe"))
+_add_options(Stream, ("mandatory", "notify"))
 _add_options(Pub, ("nodrop", "retain"))
 _add_options(Radio, ("nodrop",))
 _add_options(Pair1, ("poly", "raw"))

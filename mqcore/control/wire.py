@@ -11,6 +11,7 @@ from mqcore.control.endpoint import Endpoint
 from mqcore.control.records import Peer
 from mqcore.control.route import Route
 from mqcore.errors import NotSupported, OptionError
+from mqcore.options import CORE
 
 CREDENTIALS = struct.Struct("iII")  # struct ucred: pid, uid, gid
 
@@ -92,6 +93,9 @@ def check_security(plugin: Any, route: Route, options: Mapping[str, Any]) -> Non
     kind = route.transport.kind
     if not demanded(options) or kind == "inproc":  # one process: there is nobody in between
         return
+    if plugin.raw:
+        raise OptionError(f"bytes alone have no mechanism {mechanism}: it belongs to ZMTP",
+                          hint=f"use tls+tcp:// for a {plugin.name} socket")
     if options["wire"] == "sp" or not plugin.zmtp:
         raise OptionError(f"SP has no mechanism {mechanism}: security= belongs to ZMTP"
                           if mechanism != "NULL" else "SP asks nobody: allow= belongs to ZMTP",
@@ -105,8 +109,21 @@ def check_security(plugin: Any, route: Route, options: Mapping[str, Any]) -> Non
                                hint="use wss://, or security=Null() for this endpoint")
 
 
+def _check_raw(plugin: Any, route: Route, wanted: str | None) -> None:
+    if wanted is not None:
+        raise OptionError(f"a {plugin.name} socket speaks no wire, {wanted} neither",
+                          hint="leave wire out")
+    if route.transport.kind != "stream" or any(f.name == "ws" for f, _ in route.filters):
+        raise NotSupported(f"a {plugin.name} socket cannot use {route.url.transport}: "
+                           "it takes streams of bytes alone",
+                           hint="use tcp://, tls+tcp:// or ipc://")
+
+
 def check_wire(plugin: Any, route: Route, options: Mapping[str, Any]) -> None:
     """May this pattern go over this route? OptionError for a wire that does not know it."""
+    if plugin.raw:
+        _check_raw(plugin, route, options["wire"])
+        return
     wanted = options["wire"] if plugin.zmtp or plugin.sp >= 0 else None
     if (wanted == "sp" and plugin.sp < 0) or (wanted == "zmtp" and not plugin.zmtp):
         other = "sp" if wanted == "zmtp" else "zmtp"
@@ -124,10 +141,27 @@ def check_wire(plugin: Any, route: Route, options: Mapping[str, Any]) -> None:
             "use inproc://" if plugin.peers else "use udp://")
 
 
+def check_peer_id(plugin: Any, route: Route, role: str, options: Mapping[str, Any]) -> None:
+    """May this endpoint name its peer? OptionError, NotSupported."""
+    if not options["peer_id"]:
+        return
+    if plugin.name not in CORE["peer_id"].patterns:
+        raise OptionError(f"option 'peer_id' does not apply to {plugin.name}",
+                          hint=f"it belongs to {', '.join(CORE['peer_id'].patterns)}")
+    if role == "bind":
+        raise OptionError("peer_id names one peer, and many may come to what is bound",
+                          hint="give it to connect()")
+    if route.transport.kind == "inproc":
+        raise NotSupported("a peer at inproc:// goes by the routing id that it announces",
+                           hint="give that socket the routing_id, or use ipc://")
+
+
 def codec_of(plugin: Any, wire: Wire) -> str:
     """The codec of a stream: who connects says which wire, who listens can tell them apart
     (`wire/either.pyx`), unless an option or the pattern leaves only one. Where security is
     demanded only ZMTP is: the other wire has none."""
+    if plugin.raw:
+        return "raw"
     if wire.transport.kind != "stream":
         return "zmtp"
     if demanded(wire.options):

@@ -200,7 +200,7 @@ cdef class SocketHandle:
         self.plugin = plugin
         self.s = s
         self.reflag()
-        self.routes = plugin.name in ("router", "dgram")
+        self.routes = plugin.name in ("router", "stream", "dgram")
         self.groups = s.flags & PAT_GROUPS != 0
         self.chooses = plugin.name in ("sub", "dish")
         self._keep = [shake["pattern"].encode(), (" " + " ".join(shake["peers"]) + " ").encode(),
@@ -306,11 +306,12 @@ cdef class SocketHandle:
     def _adopt(self, int fd, bint connected, int prio, double handshake_timeout, double grace,
                double heartbeat, double heartbeat_timeout, double heartbeat_ttl,
                int64_t max_message_size, str codec, NativeSecurity security,
-               list filters, NativeEngine media, bytes left):
+               list filters, NativeEngine media, bytes left, bytes peer_id):
         """Give a connected non-blocking descriptor to a new engine, which owns it now. Seconds; 0:
-        none. `filters`: sessions whose handshakes are over, the outermost first, and `left` the
-        bytes that came behind them; `media` None: a stream. `security` is kept alive by the caller
-        until the engine's DOWN note. Returns the engine's slot; an exception leaves
+        none. `peer_id`: the routing id that the peer goes by; b"": what it says. `filters`:
+        sessions whose handshakes are over, the outermost first, and `left` the bytes that came
+        behind them; `media` None: a stream. `security` is kept alive by the caller until the
+        engine's DOWN note. Returns the engine's slot; an exception leaves
         the descriptor with the caller, and ends the sessions."""
         cdef EngineConfig config
         cdef EngineParts parts
@@ -333,6 +334,8 @@ cdef class SocketHandle:
             parts.security = &security.c
         parts.left = <const uint8_t*> <char*> left
         parts.n_left = len(left)
+        parts.peer_id = <const uint8_t*> <char*> peer_id
+        parts.n_peer_id = len(peer_id)
         if self.s.closing.load() == CLOSING_ALL:     # while it lingers a late connection is welcome
             raise SocketClosed("the socket is closed")
         if watch_open(self.s) < 0:
@@ -372,6 +375,21 @@ cdef class SocketHandle:
                         (<Link*> pipe.link).refused = 1
                     pipe.far_ops.close(pipe.far)
                     found = True
+                pipe = pipe.all_next
+        sock_leave(self.s, True)
+        return found
+
+    def _has_pipe(self, uint32_t peer):
+        """The pattern has met this peer, and not refused it; or the peer is held from it."""
+        cdef Pipe* pipe
+        cdef bint found = False
+        cdef int held
+        op_refuse()
+        sock_enter(self.s)
+        for held in range(2):
+            pipe = self.s.held if held else self.s.all   # the newest first
+            while pipe != NULL and not found:
+                found = pipe.id == peer
                 pipe = pipe.all_next
         sock_leave(self.s, True)
         return found

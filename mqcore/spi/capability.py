@@ -82,6 +82,7 @@ PATTERN_FLAGS: tuple[tuple[int, str, str], ...] = (
     (4096, "words", "a message is an envelope, an empty part, and a body"),
     (8192, "hops", "a message counts the links that it has passed"),
     (16384, "single", "a message has one part"),
+    (32768, "raw", "its peers are streams of bytes; a message is a piece of one"),
 )
 
 

@@ -43,6 +43,11 @@ cdef class PatternPlugin:
         return self.ops.flags & PAT_CONFLATE != 0
 
     @property
+    def raw(self) -> bool:
+        """Its peers are streams of bytes, not sockets."""
+        return self.ops.flags & PAT_RAW != 0
+
+    @property
     def kind(self) -> str:
         """What peers know it by: the Socket-Type, or the name where ZMTP cannot carry it."""
         return self.zmtp or self.name

@@ -202,7 +202,8 @@ class PatternSuite(Suite):
         names = [i.name for i in registry.patterns() if not i.refused]
         strangers = [n for n in names if registry.kind_of(n) not in kinds(self.plugin)
                      and self.plugin.kind not in kinds(registry.pattern(n))
-                     and bool(registry.pattern(n).zmtp) == bool(self.plugin.zmtp)]
+                     and bool(registry.pattern(n).zmtp) == bool(self.plugin.zmtp)
+                     and not registry.pattern(n).raw]
         assert strangers, "every pattern fits: then which one would not?"
         sock = make(self.pattern)
         at = sock.bind(where())

@@ -24,7 +24,7 @@ from mqcore.wire.codec cimport HandshakeConfig
 from mqcore.wire.mechanism cimport FRAME_COMMAND, FRAME_LONG, FRAME_MORE, mechanism_frame
 from mqcore.wire.ready cimport (
     HANDSHAKE_MAX, check_pattern, printable, ready_append, ready_size, refuse, refuse_with,
-    take_ready,
+    take_identity, take_ready,
 )
 from mqcore.wire.security cimport mechanism_name
 from mqcore.wire.strangers cimport refuse_stranger
@@ -308,7 +308,7 @@ cdef int _frame(Zmtp* z, const uint8_t* data, size_t n, size_t* used) noexcept n
         return _command(z, header, need - header)
     if need == header:
         return MQ_OK
-    return bytes_append(&z.head.peer.routing_id, z.frame.at + header, need - header)
+    return take_identity(&z.head, z.frame.at + header, need - header)
 
 
 # -- the contract ---------------------------------------------------------------------------------

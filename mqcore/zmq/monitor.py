@@ -79,7 +79,8 @@ class Monitor:
 
 def _numbers(event: mq.Event, bound: set[str]) -> tuple[int, ...]:
     if event.kind == "Connected":  # mqcore tells of it after the handshake
-        done = (int(Event.HANDSHAKE_SUCCEEDED),)
+        raw = event.peer is not None and event.peer.wire == "raw"  # a STREAM's shakes no hands
+        done = () if raw else (int(Event.HANDSHAKE_SUCCEEDED),)
         return done if event.endpoint in bound else (int(Event.CONNECTED), *done)
     if event.kind == "Closed" and not event.endpoint:
         return ()

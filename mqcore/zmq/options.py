@@ -30,6 +30,8 @@ DEFAULTS: dict[str, Any] = {
 #: and of some patterns
 PATTERN_DEFAULTS: dict[str, dict[str, Any]] = {
     "req": {"strict": True}, "router": {"mandatory": False, "handover": False},
+    # libzmq reads 8 KiB at a time, and its marks count these
+    "stream": {"wire": None, "notify": True, "recv_hwm_bytes": 1000 * 8192},
 }
 NO_GSSAPI = "there is no GSSAPI; CURVE seals and proves who is who"
 
@@ -173,6 +175,11 @@ ROWS: dict[int, Row] = {
     O.UNSUBSCRIBE: topic(False),
     O.ROUTER_MANDATORY: flag("mandatory", T.ROUTER),
     O.ROUTER_HANDOVER: flag("handover", T.ROUTER),
+    O.ROUTER_RAW: Row(int, None, lambda shared, value: shared.be_raw(bool(value)),
+                      lambda value: value in (0, 1), (T.ROUTER,)),
+    O.STREAM_NOTIFY: flag("notify", T.STREAM),
+    O.CONNECT_ROUTING_ID: Row(bytes, None, lambda shared, value: shared.name_next(value),
+                              lambda value: 1 <= len(value) <= 255, (T.ROUTER, T.STREAM)),
     O.PROBE_ROUTER: flag("probe", T.ROUTER, T.DEALER, T.REQ),
     O.REQ_CORRELATE: flag("correlate", T.REQ, convert=lambda value: True if value else None),
     O.REQ_RELAXED: flag("strict", T.REQ, convert=lambda value: not value),
@@ -215,10 +222,7 @@ ROWS: dict[int, Row] = {
     O.SOCKS_PROXY: absent("there is no proxy; connect through a forwarded port", b"", bytes),
     O.BINDTODEVICE: absent("bind to the device's address, or tcp://eth0:port", b"", bytes),
     O.USE_FD: absent("use mqcore's fd:// transport", -1),
-    O.ROUTER_RAW: absent("raw peers belong to STREAM, which is not here yet"),
-    O.STREAM_NOTIFY: absent("STREAM is not here yet"),
     O.ROUTER_NOTIFY: absent("a monitor tells of peers"),
-    O.CONNECT_ROUTING_ID: absent("a ROUTER names peers by what they announce", None, bytes),
     O.INVERT_MATCHING: absent("subscribe to what is wanted"),
     O.METADATA: absent("mqcore's `metadata` option is set with mqcore.socket()", b"", bytes),
     O.XPUB_MANUAL_LAST_VALUE: absent("XPUB_MANUAL without the last value"),

@@ -7,6 +7,7 @@ time (the routing id, CONFLATE) mqcore wants to know when it opens one.
 from __future__ import annotations
 
 import errno
+import secrets
 from collections import Counter
 from typing import Any, NamedTuple
 
@@ -36,8 +37,10 @@ PATTERNS = {
     SocketType.CLIENT: "client", SocketType.SERVER: "server", SocketType.SCATTER: "scatter",
     SocketType.GATHER: "gather", SocketType.PEER: "peer", SocketType.CHANNEL: "channel",
     SocketType.DGRAM: "dgram",
+    SocketType.STREAM: "stream",
 }
 CONFLATES = ("push", "pull", "pub", "sub", "dealer")  # the others ignore CONFLATE, as in libzmq
+NAMING = ("router", "stream")  # peers by routing id; what we connect to can be given one
 FIXED = ("routing_id", "conflate")  # known when mqcore's socket opens
 SOON = 10.0  # seconds for what takes milliseconds
 
@@ -48,6 +51,7 @@ class Place(NamedTuple):
     given: str
     said: str
     endpoint: Any
+    peer_id: bytes  # what we call the peer; b"": nothing
 
 
 class Shared:
@@ -70,6 +74,8 @@ class Shared:
         self.edge: Edge | None = None  # of FD
         self._watchers: set[Edge] = set()
         self._places: list[Place] = []
+        self._peer_id = b""  # CONNECT_ROUTING_ID, for the next connect()
+        self._ended: set[bytes] = set()  # peers that were sent the end
         self._options = {**DEFAULTS, **PATTERN_DEFAULTS.get(self.pattern, {})}
         self._lock = threading.RLock()
         home.enter(self)
@@ -187,17 +193,44 @@ class Shared:
                     if self.core is not None:
                         self.core.unsubscribe(topic)
 
+    def be_raw(self, on: bool) -> None:
+        """ROUTER_RAW: from now on a STREAM that drops what is for nobody."""
+        with self._lock:
+            if on == (self.pattern == "stream"):
+                return
+            if self.core is not None or not on:
+                raise make(Errno.EINVAL, "ROUTER_RAW decides what the socket is: set it first")
+            own = PATTERN_DEFAULTS[self.pattern]
+            kept = {name: value for name, value in self._options.items() if name not in own}
+            mandatory = self._options["mandatory"]
+            self.pattern = "stream"
+            self._options = {**kept, **PATTERN_DEFAULTS["stream"], "mandatory": mandatory}
+
+    def name_next(self, peer_id: bytes) -> None:
+        """CONNECT_ROUTING_ID."""
+        self._peer_id = peer_id
+
     # -- addresses ---------------------------------------------------------------------------------
 
     def attach(self, kind: str, address: str | bytes) -> Place:
         """bind() or connect(); `said` is the address that it became."""
         given = text_of(address)
+        peer_id = b""
+        if kind == "connect" and self.pattern in NAMING:
+            peer_id, self._peer_id = self._peer_id, b""
+            if self.pattern == "stream":
+                # those that mqcore makes have the first bit clear
+                peer_id = peer_id or b"\0" + (1 << 31 | secrets.randbits(31)).to_bytes(4, "big")
         try:
             self.refuse()
             url = to_mqcore(given)
-            endpoint = getattr(self.open(), kind)(url, **demands(self, kind, url))
+            core = self.open()
+            if peer_id and any(peer_id == place.peer_id for place in self._places):
+                raise make(Errno.EINVAL, "another connection has that CONNECT_ROUTING_ID")
+            named = {"peer_id": peer_id} if peer_id else {}
+            endpoint = getattr(core, kind)(url, **named, **demands(self, kind, url))
             if self.pattern == "dgram" and kind == "bind":  # there is nobody to wait for
-                self.core.wait_peers(1, SOON)
+                core.wait_peers(1, SOON)
         except mq.Error as error:
             made = self.failed(error)
             raise _at(number_of(error) if made.errno is None else made.errno, given,
@@ -205,8 +238,10 @@ class Shared:
         except ZMQError as error:
             raise _at(error.errno or Errno.EINVAL, given) from error
         said = from_mqcore(endpoint.url) if kind == "bind" else given
-        place = Place(given, said, endpoint)
+        place = Place(given, said, endpoint, peer_id)
         self._places.append(place)
+        if peer_id and self.pattern == "stream":
+            self.values[SocketOption.ROUTING_ID] = peer_id
         self.last = said.encode("utf-8", "surrogateescape")
         return place
 
@@ -244,6 +279,17 @@ class Shared:
                     raise self.failed(error) from error
                 return
         raise ZMQError(errno.ENOENT)
+
+    def awaits(self, peer_id: bytes) -> bool:
+        """We have an address whose peer goes by this, and its connection may come."""
+        return peer_id not in self._ended and any(
+            place.peer_id == peer_id and place.endpoint.state not in ("stopped", "closed")
+            for place in self._places)
+
+    def ended(self, peer_id: bytes) -> None:
+        """STREAM: it was sent the end, and is not connected to again."""
+        if any(place.peer_id == peer_id for place in self._places):
+            self._ended.add(peer_id)
 
     def descriptor(self) -> int:
         """FD: made when it is first asked for."""

@@ -3,6 +3,7 @@ yet. The calls that carry whole messages as bytes are ZmqFace's, in Cython."""
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 import mqcore as mq
@@ -11,6 +12,7 @@ from mqcore.zmq import options
 from mqcore.zmq.constants import Errno, Flag, SocketOption
 from mqcore.zmq.error import Again, ZMQError, make
 from mqcore.zmq.frame import FINISHED, Frame, MessageTracker
+from mqcore.zmq.shared import NAMING
 
 if TYPE_CHECKING:
     from mqcore.zmq.shared import Shared
@@ -46,7 +48,7 @@ class Transfer(ZmqFace):
         if shared.core is not None:
             self._core = shared.core
         self._quick = (shared.core is not None and not self._begun and shared.edge is None
-                       and shared.pattern not in ("radio", "dish", *NUMBERED))
+                       and shared.pattern not in ("radio", "dish", "stream", *NUMBERED))
 
     def _failed(self, error: mq.Error) -> ZMQError:
         return self._shared.failed(error)
@@ -128,6 +130,8 @@ class Transfer(ZmqFace):
         if core.pattern == "radio":
             def send(data: list[Any], **timeout: Any) -> None:
                 core.send_parts(data, group=group or "", **timeout)
+        elif core.pattern == "stream":
+            send = self._send_bytes
         else:
             send = core.send_parts
         self._call(send, parts, flags)
@@ -142,6 +146,26 @@ class Transfer(ZmqFace):
             core.send_to(routing_id, part, **timeout)
 
         self._call(send, data, flags)
+    def _send_bytes(self, parts: list[Any], **timeout: Any) -> None:
+        """STREAM: what is for an address of ours that is not connected now waits for it."""
+        core, shared = self._core, self._shared
+        limit = timeout.get("timeout", core.send_timeout)
+        end = None if limit is None else time.monotonic() + limit
+        while True:
+            seen = core._change()
+            try:
+                core.send_parts(parts, **timeout)
+            except mq.NoSuchPeer:
+                if not shared.awaits(bytes(parts[0])):
+                    raise
+            else:
+                if not any(map(len, parts[1:])):
+                    shared.ended(bytes(parts[0]))
+                return
+            left = None if end is None else end - time.monotonic()
+            if left is not None and left <= 0:
+                raise mq.SendTimeout("the peer is not connected yet", why="no_peer")
+            core._wait(seen, left)
 
     def _call(self, send: Any, data: Any, flags: int) -> Any:
         edge = self._shared.edge

@@ -14,9 +14,11 @@ from collections.abc import Callable
 from typing import Any
 
 import mqcore as mq
+from mqcore.api.aio import later
 from mqcore.zmq.asyncio.poller import apoll
 from mqcore.zmq.constants import Flag, PollEvent, SocketOption
 from mqcore.zmq.error import Again, ZMQError
+from mqcore.zmq.shared import NAMING
 from mqcore.zmq.socket import Socket as SyncSocket
 
 DONTWAIT = int(Flag.DONTWAIT)
@@ -80,10 +82,11 @@ class Line:
                 if not self.waiting:
                     return
                 future, attempt = self.waiting[0]
+                seen = self.socket._core._change()
                 try:
                     result = attempt()
                 except Again:
-                    await mq.apoll([(self.socket._core, READY[self.side])])
+                    await self.ready(seen)
                     continue
                 except Exception as error:
                     future.set_exception(error)
@@ -91,6 +94,14 @@ class Line:
                 future.set_result(result)
         except mq.Error as error:
             self.fail(self.socket._failed(error))
+
+    async def ready(self, seen: int) -> None:
+        """Until an attempt may do better than the one at `seen`."""
+        core = self.socket._core
+        if self.side and core.pattern in NAMING:  # writable, whether or not the one named has room
+            await later(core, lambda: True, None, seen)
+        else:
+            await mq.apoll([(core, READY[self.side])])
 
     def fail(self, error: ZMQError) -> None:
         while self.waiting:

@@ -32,8 +32,9 @@ TABLE = {
     "bus": (-1, 0x70, {"bus"}),
     "surveyor": (-1, 0x62, {"respondent"}),
     "respondent": (-1, 0x63, {"surveyor"}),
+    "stream": (-1, -1, {"stream"}),
 }
-NO_ZMTP = ("pair1", "bus", "surveyor", "respondent", "dgram")
+NOT_ON_ZMTP = ("pair1", "bus", "surveyor", "respondent", "dgram", "stream")
 SEND, RECV = 1, 2
 
 
@@ -48,7 +49,7 @@ every = pytest.mark.parametrize("name", TABLE)
 def test_facts(name):
     plugin = load(name)
     number, sp, peers = TABLE[name]
-    zmtp = "" if name in NO_ZMTP else name.upper()
+    zmtp = "" if name in NOT_ON_ZMTP else name.upper()
     assert (plugin.name, plugin.zmtp, plugin.number) == (name, zmtp, number)
     assert (plugin.sp, set(plugin.peers)) == (sp, peers)
     assert plugin.abi == 2 and plugin.doc
@@ -88,7 +89,7 @@ def test_peers_come_and_go_with_anything_in_their_pipes(name):
             try:
                 far = b.attach(b"id%d" % (i % 3), hwm=2, unversioned=i % 2, prio=i % 4 + 1)
             except Refused:
-                assert name in ("pair", "pair1", "channel", "dgram")
+                assert name in ("pair", "pair1", "channel", "dgram", "stream")
                 continue
             for m in ([b""], [b"", b"x" * 99], [b"\1t"], [b"a", b"b", b"c" * 99], [b"\0t"]):
                 far.put(*m)
@@ -165,7 +166,7 @@ def test_own_types_need_no_number():
 
 
 def test_the_table_of_types_is_the_patterns_own():
-    for name in set(TABLE) - set(NO_ZMTP):
+    for name in set(TABLE) - set(NOT_ON_ZMTP):
         plugin = load(name)
         number, taken = TYPES[plugin.zmtp]
         assert number == plugin.number and set(taken) == {p.upper() for p in plugin.peers}
