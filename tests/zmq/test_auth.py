@@ -5,6 +5,7 @@ import contextlib
 import importlib
 import os
 import struct
+import sys
 import threading
 from types import SimpleNamespace
 
@@ -421,6 +422,13 @@ def test_in_a_loop(make, sides, part_of):
             server.close(0)
             context.term()
     asyncio.run(program())
+
+
+def test_by_its_old_name(z, part):
+    with pytest.warns(DeprecationWarning):
+        sys.modules.pop(f"{z.__name__}.auth.ioloop", None)
+        old = part("auth.ioloop").IOLoopAuthenticator
+    assert issubclass(old, part("auth.asyncio").AsyncioAuthenticator)
 
 
 def test_certificates(z, part, part_of, tmp_path):

@@ -12,7 +12,8 @@ from mqcore.zmq import differences, options
 
 real = pytest.importorskip("zmq")
 
-MODULES = ("asyncio", "constants", "decorators", "devices", "devices.basedevice",
+MODULES = ("asyncio", "auth", "auth.asyncio", "auth.base", "auth.certs", "auth.thread",
+           "constants", "decorators", "devices", "devices.basedevice",
            "devices.monitoredqueue", "devices.monitoredqueuedevice", "devices.proxydevice",
            "devices.proxysteerabledevice", "error", "log.handlers", "sugar", "sugar.attrsettr",
            "sugar.context", "sugar.frame", "sugar.poll", "sugar.socket", "sugar.stopwatch",
