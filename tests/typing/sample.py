@@ -50,6 +50,12 @@ def patterns(url: str) -> None:
     for message in router:
         assert_type(message, mq.Message)
         message.reply(b"yes")
+    stream = mq.socket("stream", notify=True)
+    stream.connect(url, peer_id=b"web", wait=1)
+    stream.send_to(b"web", b"")
+    for message in stream:
+        assert_type(message, mq.Message)
+    mq.Push().connect(url, peer_id=b"web")  # refused: call-arg
     rep = mq.Rep(bind=url)
     for obj, ready in mq.poll([req, (router, mq.Ready.WRITE), 0], timeout=1):
         print(obj, ready is mq.Ready.READ)
