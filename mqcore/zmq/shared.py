@@ -25,7 +25,9 @@ PATTERNS = {
     SocketType.PULL: "pull", SocketType.PUSH: "push", SocketType.XPUB: "xpub",
     SocketType.XSUB: "xsub", SocketType.RADIO: "radio", SocketType.DISH: "dish",
 }
-CONFLATES = ("push", "pull", "pub", "sub", "dealer")  # the others ignore CONFLATE, as in libzmq
+#: sockets that do something with an option; the others keep its value, as in libzmq
+OF = {"conflate": ("push", "pull", "pub", "sub", "dealer"),
+      "routing_id": ("req", "dealer", "router")}
 FIXED = ("routing_id", "conflate")  # known when mqcore's socket opens
 
 
@@ -131,7 +133,7 @@ class Shared:
 
     def put(self, name: str, value: Any) -> None:
         """One of mqcore's options."""
-        if name == "conflate" and self.pattern not in CONFLATES:
+        if self.pattern not in OF.get(name, PATTERNS.values()):
             return
         with self._lock:
             if self.core is None:
