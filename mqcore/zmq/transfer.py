@@ -254,7 +254,10 @@ class Transfer(ZmqFace):
         return self._recv_into(buffer, nbytes, flags)
 
     def _recv_into(self, buffer: Any, nbytes: int, flags: int) -> int:
-        view = memoryview(buffer).cast("B")
+        view = memoryview(buffer)
+        if view.readonly or not view.c_contiguous:
+            raise BufferError("recv_into() needs a buffer that can be written, in one piece")
+        view = view.cast("B")
         if nbytes < 0:
             raise ValueError(f"{nbytes=} must be non-negative")
         if nbytes > view.nbytes:
