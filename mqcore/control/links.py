@@ -6,9 +6,7 @@ Runs on the control thread and on the caller's, under the hub's lock where it to
 
 from __future__ import annotations
 
-import errno
 import logging
-import os
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
@@ -43,7 +41,6 @@ from mqcore.control.wire import (
 )
 from mqcore.errors import (
     AddressError,
-    AddressInUse,
     Error,
     HandshakeFailed,
     NotSupported,

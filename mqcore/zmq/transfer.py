@@ -12,7 +12,6 @@ from mqcore.zmq import options
 from mqcore.zmq.constants import Errno, Flag, SocketOption
 from mqcore.zmq.error import Again, ZMQError, make
 from mqcore.zmq.frame import FINISHED, Frame, MessageTracker
-from mqcore.zmq.shared import NAMING
 
 if TYPE_CHECKING:
     from mqcore.zmq.shared import Shared
