@@ -12,7 +12,7 @@ from mqcore.wire.greeting cimport Zmtp
 from mqcore.wire.mechanism cimport (
     FRAME_COMMAND, MechanismOps, mechanism_frame, mechanism_refuse,
 )
-from mqcore.wire.ready cimport ready_append, ready_size, refuse, take_ready
+from mqcore.wire.ready cimport HANDSHAKE_MAX, ready_append, ready_size, refuse, take_ready
 
 cdef enum:                    # Zmtp.step
     WAITS = 0                 # for the peer's READY
@@ -50,6 +50,7 @@ cdef int _judged(Codec* self, const Verdict* verdict) noexcept nogil:
 
 
 cdef MechanismOps _OPS
+_OPS.hello_max = HANDSHAKE_MAX   # the peer's READY, which is as long as it likes to be
 _OPS.start = _start
 _OPS.take = _take
 _OPS.judged = _judged
