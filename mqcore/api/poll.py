@@ -225,27 +225,29 @@ async def apoll(objects: Iterable[Any], timeout: Any = None) -> list[tuple[Any, 
     if due():
         await turn()
     wakers: list[Any] = []
+    seen: list[int] = []
     try:
         while True:
+            for at, waker in enumerate(wakers):
+                seen[at] = waker.core._change()
             found = _result(asked, dict(poller.poll(0)) if rest else {})
             if found or limit == 0:
                 return found
-            if not wakers:
+            if not wakers and ours:
                 for a in ours:
                     waker = waker_of(a.core)
                     waker.users += 1
                     wakers.append(waker)
+                seen = [0] * len(wakers)
+                continue  # with a look that says of what it is
             nap = Nap()
-            for waker in wakers:
-                waker.naps[nap] = None
-                waker.core._arm(waker.place)
             try:
-                found = _result(asked, dict(poller.poll(0)) if rest else {})
-                if found:
-                    return found
-                sleep = _nap_trio if in_trio() else _nap_asyncio
-                if not await sleep(nap, rest, limit):
-                    return _result(asked, dict(poller.poll(0)) if rest else {})
+                for waker in wakers:
+                    waker.naps[nap] = None
+                if all(waker.doze(at) for waker, at in zip(wakers, seen, strict=True)):
+                    sleep = _nap_trio if in_trio() else _nap_asyncio
+                    if not await sleep(nap, rest, limit):
+                        return _result(asked, dict(poller.poll(0)) if rest else {})
             finally:
                 for waker in wakers:
                     waker.drop(nap)

@@ -7,7 +7,7 @@ from threading import Event
 from typing import Any
 
 import mqcore as mq
-from mqcore.sock.zmq_face import BufferOf
+from mqcore.sock.zmq_part import Part
 from mqcore.zmq.attributes import Attributes
 from mqcore.zmq.constants import Errno, MessageOption
 from mqcore.zmq.error import NotDone, ZMQError, make
@@ -73,51 +73,12 @@ def _host(address: str) -> str | None:
     return rest.rpartition(":")[0] if scheme in ("tcp", "ws") else None
 
 
-class Frame(BufferOf, Attributes):
+class Frame(Part, Attributes):
     """One part: its bytes, whether more follow, and what is known of its peer. It has the buffer
     of what it was made of."""
 
     _known = MessageOption
-    more: bool
-    tracker: MessageTracker | None
-    tracker_event: None
-
-    def __init__(self, data: Any = None, track: bool = False, copy: bool | None = None,
-                 copy_threshold: int | None = None) -> None:
-        if isinstance(data, str):
-            raise TypeError("Str objects not allowed. Only: bytes, buffer interfaces.")
-        if data is None:
-            data = b""
-        elif not isinstance(data, bytes):
-            view = memoryview(data)
-            data = bytes(view) if copy or not view.c_contiguous else view
-        self._data = data
-        self.more = False
-        self.tracker = FINISHED if track else None
-        self.tracker_event = None
-        self._origin: Any = None  # the Message that it came in
-        self._group = ""
-
-    @classmethod
-    def _received(cls, data: Any, more: bool, origin: Any = None, group: str = "",
-                  track: bool = False) -> Frame:
-        made = cls(data, track)
-        made.more = more
-        made._origin = origin
-        made._group = group
-        return made
-
-    @property
-    def bytes(self) -> bytes:
-        """The part's content."""
-        if not isinstance(self._data, bytes):
-            self._data = bytes(self._data)
-        return self._data
-
-    @property
-    def buffer(self) -> memoryview:
-        """A view of it."""
-        return memoryview(self._data)
+    _finished = FINISHED
 
     @property
     def group(self) -> str:
@@ -136,7 +97,7 @@ class Frame(BufferOf, Attributes):
     def get(self, option: int | str) -> Any:
         """MORE, SRCFD, SHARED, or a fact about the peer by its name ("Peer-Address")."""
         if isinstance(option, str):
-            peer = getattr(self._origin, "peer", None)
+            peer = self._peer
             found = None
             if peer is not None:
                 found = PEER_FACTS[option](peer) if option in PEER_FACTS else None
@@ -159,20 +120,8 @@ class Frame(BufferOf, Attributes):
 
     __getitem__ = get
 
-    def __len__(self) -> int:
-        return len(self._data) if isinstance(self._data, bytes) else int(self._data.nbytes)
-
-    def __bytes__(self) -> bytes:
-        return self.bytes
-
     def __str__(self) -> str:
         return self.bytes.decode("utf-8", "replace")
-
-    def __copy__(self) -> Frame:
-        made = Frame(self._data)
-        made.more, made.tracker = self.more, self.tracker
-        made._origin, made._group = self._origin, self._group
-        return made
 
     def __repr__(self) -> str:
         data = self.bytes

@@ -7,6 +7,7 @@ import importlib
 import pytest
 
 import mqcore.zmq as ours
+from mqcore.zmq import asyncio as face
 
 SHORT = 20  # ms
 
@@ -82,6 +83,29 @@ def test_order_and_cancellation(run):
             assert await b.recv() == b"kept"
 
     run(program)
+
+
+def test_two_that_wait_for_one_socket():
+    """Each as a socket of its own; and what another loop left waiting takes nothing."""
+    async def leave(pull):
+        pull.recv()
+        await asyncio.sleep(0)
+
+    async def take(first, second, push):
+        waiting = [first.recv(), second.recv(), first.recv()]
+        await asyncio.sleep(0)
+        for i in range(3):
+            await push.send(b"%d" % i)
+        assert sorted(await asyncio.gather(*waiting)) == [b"0", b"1", b"2"]
+
+    context = face.Context()
+    with context.socket(ours.PULL) as pull, context.socket(ours.PUSH) as push:
+        pull.bind("tcp://127.0.0.1:*")
+        push.connect(pull.last_endpoint.decode())
+        asyncio.run(leave(pull))
+        for _ in range(2):
+            asyncio.run(take(pull, face.Socket.shadow(pull), push))
+    context.term()
 
 
 def test_limits(run):
