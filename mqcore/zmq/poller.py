@@ -13,20 +13,12 @@ from mqcore.zmq.error import ZMQError
 from mqcore.zmq.socket import Socket
 
 POLLIN, POLLOUT, POLLERR = int(PollEvent.POLLIN), int(PollEvent.POLLOUT), int(PollEvent.POLLERR)
-READY = ((POLLIN, mq.Ready.READ), (POLLOUT, mq.Ready.WRITE), (POLLERR, mq.Ready.ERROR))
+READY = tuple(mq.Ready(mask) for mask in range(8))  # READ, WRITE and ERROR have pyzmq's bits
 
 
 def ready_of(mask: int) -> mq.Ready:
     """pyzmq's bits as mqcore's."""
-    wanted = mq.Ready(0)
-    for bit, ready in READY:
-        if mask & bit:
-            wanted |= ready
-    return wanted
-
-
-def mask_of(ready: mq.Ready) -> int:
-    return sum(bit for bit, flag in READY if ready & flag)
+    return READY[int(mask) & (POLLIN | POLLOUT | POLLERR)]
 
 
 def entries(sockets: Iterable[tuple[Any, int]]) -> list[tuple[Any, int, Any]]:
@@ -80,7 +72,7 @@ def zmq_poll(sockets: Iterable[tuple[Any, int]], timeout: int = -1) -> list[tupl
 def merged(asked: list[tuple[Any, int, Any]], found: list[tuple[Any, mq.Ready]]
            ) -> list[tuple[Any, int]]:
     """In the order asked, with what our sockets are now."""
-    masks = {id(polled) if not isinstance(polled, int) else polled: mask_of(ready)
+    masks = {id(polled) if not isinstance(polled, int) else polled: ready.value
              for polled, ready in found}
     out = []
     for one, mask, polled in asked:
