@@ -340,7 +340,7 @@ cdef class ZmqFace:
         return ((POLLIN if bits & CAN_RECV or self._rest is not None else 0)
                 | (POLLOUT if bits & CAN_SEND else 0))
 
-    def _ready(self):
+    def _now(self):
         """EVENTS."""
         return self.events()
 

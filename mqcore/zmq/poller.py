@@ -77,7 +77,7 @@ def merged(asked: list[tuple[Any, int, Any]], found: list[tuple[Any, mq.Ready]]
     out = []
     for one, mask, polled in asked:
         if isinstance(one, Socket):
-            events = one._ready() & int(mask)
+            events = one._now() & int(mask)
         else:
             events = masks.get(polled, 0) & (int(mask) | POLLERR)
         if events:

@@ -154,7 +154,7 @@ class Socket(Transfer, Attributes, Talk):
         shared = self._shared
         shared.refuse()
         if option == EVENTS:
-            return self._ready()
+            return self._now()
         if option == RCVMORE:
             return int(self._rest is not None)
         if option == FD:
@@ -291,7 +291,7 @@ class Socket(Transfer, Attributes, Talk):
             end = time.monotonic() + timeout / 1000
         while True:
             seen = core._change()
-            found = self._ready() & flags
+            found = self._now() & flags
             if found or timeout == 0:
                 return found
             left = None if end is None else end - time.monotonic()
