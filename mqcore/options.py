@@ -22,6 +22,7 @@ from mqcore.security import Security
 
 SOCKET = ("socket",)
 LINK = ("socket", "endpoint", "url")  # the starred ones: also per endpoint and in the URL query
+ONE_LINK = ("endpoint", "url")  # what would mean nothing for all of a socket's
 INT_MAX = 2**31 - 1
 FAR = 1e9  # seconds; what fits nanoseconds in 64 bits with room to spare
 
@@ -104,6 +105,9 @@ TABLE: tuple[Option, ...] = (
     # -- identity ----------------------------------------------------------------------------------
     _o("routing_id", "bytes", "", b"", (0, 255), None, SOCKET,
        "the name under which ROUTER peers know this socket; may not start with a zero byte"),
+    _o("peer_id", "bytes", "", b"", (0, 255), None, ONE_LINK,
+       "the routing id that the peer at this address goes by, whatever it announces",
+       ("router", "stream")),
     _o("metadata", "metadata", "", MappingProxyType({}), (), None, SOCKET,
        "names and values that peers see in Peer.metadata"),
     _o("security", "security", "", None, (), "NULL: any peer may come, and everything is readable",
@@ -114,7 +118,7 @@ TABLE: tuple[Option, ...] = (
     # -- who gets a message ------------------------------------------------------------------------
     _o("strategy", "text", "", "priority", (), None, SOCKET,
        "which peer gets a message: 'priority', 'round_robin', 'least_loaded', 'two_choices', one "
-       "that is installed, or 'module:Name'", ("push", "req", "dealer")),
+       "that is installed, or 'module:Name'", ("push", "req", "dealer", "client", "scatter")),
     # -- request and reply -------------------------------------------------------------------------
     _o("correlate", "bool", "", None, (), "automatic: SP yes, ZMTP no", SOCKET,
        "number requests, so that a late answer is known without a new connection", ("req",)),

@@ -117,6 +117,22 @@ def curve_public(secret: str | Bytes) -> str:
     return z85_encode(public_of(key_bytes(secret, "a secret key")))
 
 
+def properties(raw: bytes) -> dict[str, bytes]:
+    """Names and values as ZMTP and ZAP have them: the name's length in a byte, the name, the
+    value's in four, the value. The first of a doubled name counts. OptionError if it is cut off."""
+    found: dict[str, bytes] = {}
+    at = 0
+    while at < len(raw):
+        name = raw[at + 1:at + 1 + raw[at]].decode("latin-1")
+        at += 1 + raw[at]
+        size = int.from_bytes(raw[at:at + 4], "big")
+        if at + 4 + size > len(raw):
+            raise OptionError("properties end in the middle of one")
+        found.setdefault(name, raw[at + 4:at + 4 + size])
+        at += 4 + size
+    return found
+
+
 # -- who is asked ----------------------------------------------------------------------------------
 
 
@@ -131,7 +147,10 @@ class Asking:
     mechanism: str
     credentials: tuple[bytes, ...] = field(repr=False)
     endpoint: str = ""
+    #: of an ipc peer, from the kernel: its process, user and group when it connected (SO_PEERCRED)
     pid: int | None = None
+    uid: int | None = None
+    gid: int | None = None
 
     @property
     def username(self) -> str:
@@ -165,11 +184,20 @@ class Verdict:
             raise OptionError(f"a status is one of {STATUSES}, not {self.status!r}")
 
 
+class Inquiry:
+    """A judge that needs no thread of its own, because it never waits."""
+
+    def begin(self, asking: Asking, tell: Callable[[Verdict], None]) -> None:
+        """On the control thread; may not block. tell() once, now or later, from any thread; a
+        peer that left meanwhile, or waited for longer than handshake_timeout, does not mind."""
+        raise NotImplementedError
+
+
 Answer: TypeAlias = "bool | str | Verdict"
-Judge: TypeAlias = "Callable[[Asking], Answer]"
+Judge: TypeAlias = "Callable[[Asking], Answer] | Inquiry"
 
 
-def judge(ask: Judge, asking: Asking) -> Verdict:
+def judge(ask: Callable[[Asking], Answer], asking: Asking) -> Verdict:
     """Ask; whatever comes back as a Verdict, 500 if it is none. True: 200; a text: 200, and who it
     is; False or None: 400. Raises what the judge raises."""
     answer = ask(asking)
@@ -188,6 +216,11 @@ def judge(ask: Judge, asking: Asking) -> Verdict:
 # -- the mechanisms --------------------------------------------------------------------------------
 
 
+def _judges(allow: Any) -> bool:
+    """It is asked, not looked into."""
+    return callable(allow) or isinstance(allow, Inquiry)
+
+
 class Security:
     """Base of the three. The same object may serve any number of sockets."""
 
@@ -196,6 +229,11 @@ class Security:
     allow: Any = None
     domain = ""
     _native: Any = None  # the same for the wire, made when it is first needed
+
+    @property
+    def demands(self) -> bool:
+        """Anything at all: more than that the peer speaks."""
+        return self.mechanism != "NULL" or self.allow is not None
 
     def user_of(self, proof: bytes) -> str | None:
         """Who a peer is that has proven this much."""
@@ -208,13 +246,46 @@ class Security:
         raise TypeError("secrets are not pickled; read them where they are used")
 
 
+class _Users(Inquiry):
+    """Those whose user id is in a table."""
+
+    def __init__(self, names: Mapping[int, str]) -> None:
+        self.names = names
+
+    def begin(self, asking: Asking, tell: Callable[[Verdict], None]) -> None:
+        if asking.uid is None:
+            tell(Verdict(400, "nobody vouches for its user: user ids in allow= are for ipc://"))
+        elif asking.uid not in self.names:
+            tell(Verdict(400, f"its user id {asking.uid} is not among those allowed"))
+        else:
+            tell(Verdict(user=self.names[asking.uid]))
+
+
 class Null(Security):
-    """No security, said in so many words: over a default of the socket or the context."""
+    """No keys and no passwords. Null() says so over a default of the socket or the context.
+
+    `allow` lets in who is known without them: the users of this machine, by ipc. It is a collection
+    of user ids, or a mapping of them to names (`Peer.user`; else the id as text), which the kernel
+    vouches for; or a callable (see `Curve`), whose Asking has `uid`, `gid` and `pid` of ipc peers.
+    It may stand at either side; both may have one.
+    """
 
     mechanism = "NULL"
 
+    def __init__(self, *, allow: Collection[int] | Mapping[int, str] | Judge | None = None,
+                 domain: str = "") -> None:
+        self.domain = domain
+        if allow is None or callable(allow) or isinstance(allow, Inquiry):
+            self.allow = allow
+            return
+        names = allow if isinstance(allow, Mapping) else {uid: str(uid) for uid in allow}
+        if any(isinstance(uid, bool) or not isinstance(uid, int) or uid < 0 for uid in names):
+            raise OptionError("allow= of Null() is user ids, which are numbers",
+                              hint="pwd.getpwnam(name).pw_uid is that of a name")
+        self.allow = _Users(dict(names))
+
     def __repr__(self) -> str:
-        return "Null()"
+        return "Null(allow=...)" if self.demands else "Null()"
 
 
 def _packed(rows: Iterable[tuple[str | Bytes, str | Bytes]]) -> Secret:
@@ -247,7 +318,7 @@ class Plain(Security):
             raise OptionError("Plain() wants a username and its password, or allow=",
                               hint="who has allow= judges the others, and is not judged")
         self.server = username is None
-        self.allow = allow if callable(allow) else None
+        self.allow = allow if _judges(allow) else None
         self.domain = domain
         if username is not None:
             self.logins = _packed([(username, password)])
@@ -291,13 +362,13 @@ class Curve(Security):
             key_bytes(secret_key, "secret_key"))
         self.secret = Secret(own)
         own[:] = bytes(KEY)
-        self.allow = allow if callable(allow) else None
+        self.allow = allow if _judges(allow) else None
         self.domain = domain
         self.keys: frozenset[bytes] | None = None
         self._names: dict[bytes, str] = {}
         if isinstance(allow, (str, bytes)):
             raise OptionError("allow= is a collection of keys", hint="put the one key into {...}")
-        if allow is not None and not callable(allow):
+        if not (allow is None or callable(allow) or isinstance(allow, Inquiry)):
             self.keys = frozenset(key_bytes(key, "a key in allow") for key in allow)
             if isinstance(allow, Mapping):
                 self._names = {key_bytes(key): name for key, name in allow.items()}

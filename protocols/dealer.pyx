@@ -1,5 +1,7 @@
 """DEALER: out to the peers in turn, in from the peers in turn; no envelope, no order between the
-two. Peers: REP (the application writes the empty delimiter itself), DEALER, ROUTER."""
+two. Peers: REP (the application writes the empty delimiter itself), DEALER, ROUTER.
+
+CLIENT (RFC 41): the same with messages of one part. Peer: SERVER."""
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.string cimport strcmp
@@ -15,8 +17,8 @@ from mqcore.protocols.routing.load_balance cimport (
 )
 from mqcore.protocols.routing.stub cimport probe
 from mqcore.spi.pattern cimport (
-    PAT_CONFLATE, PAT_IDENTITY, PAT_RECV, PAT_REROUTE, PAT_SEND, PAT_WAITS, PAT_WORDS, PATTERN_ABI,
-    Q_CAN_RECV, Q_CAN_SEND, Pattern, PatternOps, plugin_new,
+    PAT_CONFLATE, PAT_IDENTITY, PAT_RECV, PAT_REROUTE, PAT_SEND, PAT_SINGLE, PAT_WAITS, PAT_WORDS,
+    PATTERN_ABI, Q_CAN_RECV, Q_CAN_SEND, Pattern, PatternOps, plugin_new,
 )
 from mqcore.spi.pipe cimport Pipe
 
@@ -29,6 +31,7 @@ cdef struct Dealer:
 
 cdef int dealer_init(Pattern* self) noexcept nogil:
     lb_init(&(<Dealer*> self).out)
+    (<Dealer*> self).inn.parts = 1 if self.ops.flags & PAT_SINGLE else 0
     return MQ_OK
 
 
@@ -118,3 +121,9 @@ pattern = plugin_new(
     (("probe", "bool", False, "send an empty message to each new peer before anything else"),),
     "out to the peers in turn, in from the peers in turn",
 )
+
+cdef PatternOps CLIENT = OPS
+CLIENT.flags = PAT_SEND | PAT_RECV | PAT_WAITS | PAT_REROUTE | PAT_SINGLE
+
+client = plugin_new(&CLIENT, "client", -1, "CLIENT", -1, ("server",), (),
+                    "messages of one part out to the servers in turn, in from them in turn")

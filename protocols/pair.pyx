@@ -2,21 +2,28 @@
 
 A second peer is refused while the first is there. A peer that is gone may still have messages to be
 read; the next one is let in at once, and both are read in turn until the old one is empty.
+
+CHANNEL (RFC 52): the same with messages of one part. Peer: CHANNEL.
+
+DGRAM: the one peer is a datagram socket (udp), and all that it hears and sends to. A message is an
+address like "192.0.2.1:5555" and a body: `recv` says in the first part who sent it, `send` to whom
+it goes.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 
-from mqcore.base.message cimport Msg, MsgVec
-from mqcore.base.status cimport MQ_AGAIN, MQ_OK, MQ_STATE
+from mqcore.base.message cimport MSG_ROUTING_ID, Msg, MsgVec, msg_data, msg_size
+from mqcore.base.status cimport MQ_AGAIN, MQ_INVALID, MQ_OK, MQ_STATE
 from mqcore.protocols.routing.fair_queue cimport (
     FairQueue, fq_attach, fq_detach, fq_fini, fq_readable, fq_recv, fq_waiting,
 )
 from mqcore.protocols.routing.stub cimport no_event, no_option, tell_refused
 from mqcore.spi.pattern cimport (
-    PAT_EXCLUSIVE, PAT_RECV, PAT_REROUTE, PAT_SEND, PAT_WAITS, PATTERN_ABI, Q_CAN_RECV, Q_CAN_SEND,
-    Pattern, PatternOps, plugin_new,
+    PAT_ADDRESSES, PAT_EXCLUSIVE, PAT_RECV, PAT_REROUTE, PAT_SEND, PAT_SINGLE, PAT_WAITS,
+    PATTERN_ABI, Q_CAN_RECV, Q_CAN_SEND, Pattern, PatternOps, plugin_new,
 )
 from mqcore.spi.pipe cimport Pipe, pipe_has_room, pipe_write
+from mqcore.spi.sockaddr cimport Sockaddr, sockaddr_parse
 
 cdef struct Pair:
     Pattern head
@@ -25,6 +32,7 @@ cdef struct Pair:
 
 
 cdef int pair_init(Pattern* self) noexcept nogil:
+    (<Pair*> self).inn.parts = 1 if self.ops.flags & PAT_SINGLE else 0
     return MQ_OK
 
 
@@ -98,3 +106,41 @@ cdef PatternOps OPS = PatternOps(
 )
 
 pattern = plugin_new(&OPS, "pair", 0, "PAIR", 0x10, ("pair",), (), "exactly one peer, both ways")
+
+cdef PatternOps CHANNEL = OPS
+CHANNEL.flags |= PAT_SINGLE
+
+channel = plugin_new(&CHANNEL, "channel", -1, "CHANNEL", -1, ("channel",), (),
+                     "exactly one peer, both ways, messages of one part")
+
+
+# -- DGRAM -----------------------------------------------------------------------------------------
+
+cdef int dgram_init(Pattern* self) noexcept nogil:
+    (<Pair*> self).inn.parts = 2
+    return MQ_OK
+
+
+cdef int dgram_send(Pattern* self, Msg* parts, size_t n) noexcept nogil:
+    cdef Sockaddr to
+    if n != 2 or not sockaddr_parse(&to, msg_data(&parts[0]), msg_size(&parts[0])):
+        return MQ_INVALID
+    return pair_send(self, parts, n)
+
+
+cdef int dgram_recv(Pattern* self, MsgVec* out) noexcept nogil:
+    cdef size_t at = out.n
+    cdef int rc = pair_recv(self, out)
+    if rc == MQ_OK:
+        out.at[at].flags |= MSG_ROUTING_ID
+    return rc
+
+
+cdef PatternOps DGRAM = OPS
+DGRAM.flags = PAT_SEND | PAT_RECV | PAT_WAITS | PAT_EXCLUSIVE | PAT_ADDRESSES
+DGRAM.init = dgram_init
+DGRAM.send = dgram_send
+DGRAM.recv = dgram_recv
+
+dgram = plugin_new(&DGRAM, "dgram", -1, "", -1, (), (),
+                   "datagrams: each message is an address and a body")

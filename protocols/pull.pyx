@@ -1,4 +1,6 @@
-"""PULL: messages of all peers, one from each in turn. Peer: PUSH."""
+"""PULL: messages of all peers, one from each in turn. Peer: PUSH.
+
+GATHER (RFC 49): the same with messages of one part. Peer: SCATTER."""
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 
@@ -9,7 +11,8 @@ from mqcore.protocols.routing.fair_queue cimport (
 )
 from mqcore.protocols.routing.stub cimport no_event, no_option, no_send
 from mqcore.spi.pattern cimport (
-    PAT_CONFLATE, PAT_RECV, PATTERN_ABI, Q_CAN_RECV, Q_CAN_SEND, Pattern, PatternOps, plugin_new,
+    PAT_CONFLATE, PAT_RECV, PAT_SINGLE, PATTERN_ABI, Q_CAN_RECV, Q_CAN_SEND, Pattern, PatternOps,
+    plugin_new,
 )
 from mqcore.spi.pipe cimport Pipe
 
@@ -19,6 +22,7 @@ cdef struct Pull:
 
 
 cdef int pull_init(Pattern* self) noexcept nogil:
+    (<Pull*> self).inn.parts = 1 if self.ops.flags & PAT_SINGLE else 0
     return MQ_OK
 
 
@@ -73,3 +77,9 @@ cdef PatternOps OPS = PatternOps(
 
 pattern = plugin_new(&OPS, "pull", 7, "PULL", 0x51, ("push",), (),
                      "messages of all peers, one from each in turn")
+
+cdef PatternOps GATHER = OPS
+GATHER.flags = PAT_RECV | PAT_SINGLE
+
+gather = plugin_new(&GATHER, "gather", -1, "GATHER", -1, ("scatter",), (),
+                    "messages of one part of all peers, one from each in turn")

@@ -1,7 +1,9 @@
 """PUSH: each message to one of the peers, in turn. Peer: PULL.
 
 With no peer, or with all peers at their mark, nothing is taken (the socket waits). What a peer
-sends to a PUSH has no receiver: it is read and counted as dropped, so that it cannot pile up."""
+sends to a PUSH has no receiver: it is read and counted as dropped, so that it cannot pile up.
+
+SCATTER (RFC 49): the same with messages of one part. Peer: GATHER."""
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 
@@ -14,8 +16,8 @@ from mqcore.protocols.routing.load_balance cimport (
 )
 from mqcore.protocols.routing.stub cimport no_recv
 from mqcore.spi.pattern cimport (
-    PAT_CONFLATE, PAT_REROUTE, PAT_SEND, PAT_SERVICE, PAT_WAITS, PATTERN_ABI, Q_CAN_RECV,
-    Q_CAN_SEND, Pattern, PatternOps, plugin_new,
+    PAT_CONFLATE, PAT_REROUTE, PAT_SEND, PAT_SERVICE, PAT_SINGLE, PAT_WAITS, PATTERN_ABI,
+    Q_CAN_RECV, Q_CAN_SEND, Pattern, PatternOps, plugin_new,
 )
 from mqcore.spi.pipe cimport DROP_UNEXPECTED, Pipe
 
@@ -96,3 +98,9 @@ cdef PatternOps OPS = PatternOps(
 
 pattern = plugin_new(&OPS, "push", 8, "PUSH", 0x50, ("pull",), (),
                      "each message to one of the peers, in turn")
+
+cdef PatternOps SCATTER = OPS
+SCATTER.flags = PAT_SEND | PAT_WAITS | PAT_REROUTE | PAT_SERVICE | PAT_SINGLE
+
+scatter = plugin_new(&SCATTER, "scatter", -1, "SCATTER", -1, ("gather",), (),
+                     "each message, of one part, to one of the peers, in turn")

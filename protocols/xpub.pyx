@@ -12,7 +12,7 @@ messages."""
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, malloc
-from libc.string cimport memcpy, memmove, strcmp
+from libc.string cimport memcpy, strcmp
 
 from mqcore.base.message cimport (
     MSG_CONTROL, MSG_INLINE_MAX, MSG_MORE, MSG_SUBSCRIBE, Msg, MsgVec, msg_close, msg_data,
@@ -24,6 +24,9 @@ from mqcore.base.status cimport (
 )
 from mqcore.base.ypipe cimport ypipe_peek
 from mqcore.protocols.routing.fair_queue cimport vec_cut, wash
+from mqcore.protocols.routing.notes cimport (
+    Notes, notes_fini, notes_front, notes_pop, notes_put, notes_waiting,
+)
 from mqcore.protocols.routing.peers cimport (
     Peers, hash_number, peers_add, peers_fini, peers_number, peers_remove,
 )
@@ -48,8 +51,7 @@ cdef struct XPub:
     Publisher base
     Ring talkers              # pipes with an ordinary message in front
     Peers numbers             # who can still be subscribed, by Pipe.id
-    MsgVec notes              # notifications not yet received, from `note` on
-    size_t note
+    Notes notes               # of subscriptions
     MsgVec scratch
     uint32_t last             # Pipe.id of the notification received last
     bint verbose, verboser, manual
@@ -66,10 +68,7 @@ cdef void xpub_fini(Pattern* self) noexcept nogil:
     pub_fini(&x.base)
     ring_fini(&x.talkers)
     peers_fini(&x.numbers)
-    x.notes.n -= x.note       # those in front have been handed out
-    if x.note:
-        memmove(x.notes.at, x.notes.at + x.note, x.notes.n * sizeof(Msg))
-    vec_fini(&x.notes)
+    notes_fini(&x.notes)
     vec_fini(&x.scratch)
     free(x.welcome)
 
@@ -125,15 +124,10 @@ cdef void xpub_note(XPub* x, Pipe* pipe, uint8_t what, const uint8_t* topic,
                     size_t size) noexcept nogil:
     """For lack of memory the application misses one; nothing else is wrong then."""
     cdef Msg m
-    if x.note * 2 > x.notes.n:            # close up: each handle moves once at most
-        x.notes.n -= x.note
-        memmove(x.notes.at, x.notes.at + x.note, x.notes.n * sizeof(Msg))
-        x.note = 0
     if note_init(&m, x, what, topic, size):
         return
     m.peer = pipe.id
-    if vec_push(&x.notes, &m):
-        msg_close(&m)
+    notes_put(&x.notes, &m)
 
 
 cdef void xpub_subscribed(XPub* x, Pipe* pipe, const uint8_t* topic, size_t size) noexcept nogil:
@@ -251,11 +245,11 @@ cdef int xpub_recv(Pattern* self, MsgVec* out) noexcept nogil:
     cdef size_t at = out.n
     cdef Pipe* p
     cdef int rc
-    if x.note < x.notes.n:
-        rc = vec_push(out, &x.notes.at[x.note])
+    if notes_waiting(&x.notes):
+        rc = vec_push(out, notes_front(&x.notes))
         if rc == MQ_OK:
-            x.last = x.notes.at[x.note].peer
-            x.note += 1
+            x.last = notes_front(&x.notes).peer
+            notes_pop(&x.notes)
         return rc
     p = ring_front(&x.talkers)
     if p == NULL:
@@ -297,7 +291,7 @@ cdef int64_t xpub_query(Pattern* self, uint32_t what, const uint8_t* data,
     if what == Q_SUBSCRIBERS:
         return pub_subscribers(&x.base, data, size)
     if what == Q_CAN_RECV:
-        return x.note < x.notes.n or ring_front(&x.talkers) != NULL
+        return notes_waiting(&x.notes) > 0 or ring_front(&x.talkers) != NULL
     return 1 if what == Q_CAN_SEND else -1
 
 

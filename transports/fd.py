@@ -19,11 +19,10 @@ import contextlib
 import errno
 import os
 import re
-import socket
 import stat
-import threading
 from typing import Any
 
+from mqcore.base.native import socket, threading
 from mqcore.errors import AddressError, PluginError, UnknownTransport
 from mqcore.spi import registry
 from mqcore.spi.transport import Listening, Options, StreamTransport

@@ -17,13 +17,12 @@ import contextlib
 import errno
 import fcntl
 import os
-import socket
 import stat
 import struct
 import tempfile
-import time
 from collections.abc import Iterator
 
+from mqcore.base.native import socket, time
 from mqcore.errors import AddressError, BindError
 from mqcore.spi.transport import Listening, Options, StreamTransport, set_buffers, start_connect
 

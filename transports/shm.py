@@ -17,7 +17,6 @@ import contextlib
 import errno
 import fcntl
 import os
-import socket
 import struct
 from collections.abc import Generator
 from typing import TYPE_CHECKING
@@ -25,6 +24,7 @@ from typing import TYPE_CHECKING
 from mqcore.transports.ipc import Ipc
 from mqcore.transports.shm_engine import RING_LEAST, RING_MOST, attach, map_size
 
+from mqcore.base.native import socket
 from mqcore.spi.capability import STREAM
 from mqcore.spi.filter import Refused
 from mqcore.spi.transport import MessageTransport, Options

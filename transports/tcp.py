@@ -9,9 +9,9 @@ port. Connecting tries them all, in the system's order. A source ("tcp://eth0;10
 from __future__ import annotations
 
 import errno
-import socket
 from typing import NamedTuple
 
+from mqcore.base.native import socket
 from mqcore.errors import AddressNotAvailable, BindError
 from mqcore.spi.inet import both_names, host_port, look_up, parse
 from mqcore.spi.transport import Listening, Options, StreamTransport, set_buffers, start_connect

@@ -1,6 +1,8 @@
-"""udp://host:port, and multicast: udp://239.1.2.3:5555, udp://eth0;239.1.2.3:5555. RADIO and DISH.
+"""udp://host:port, and multicast: udp://239.1.2.3:5555, udp://eth0;239.1.2.3:5555. RADIO, DISH and
+DGRAM.
 
 As with libzmq a RADIO connects and a DISH binds; a datagram is `size group body` (udp_engine.pyx).
+A DGRAM binds as a DISH does; one that connects takes a free port, and hears that address alone.
 There is no connection: a socket is ready as soon as it is made, and whoever is at the other ends of
 it counts as one peer. What is lost on the way is lost.
 
@@ -15,13 +17,13 @@ from __future__ import annotations
 
 import errno
 import ipaddress
-import socket
 import struct
 from collections.abc import Generator
 from typing import NamedTuple
 
 from mqcore.transports.udp_engine import udp_engine
 
+from mqcore.base.native import socket
 from mqcore.errors import AddressError, AddressNotAvailable, BindError
 from mqcore.spi.inet import (
     Place,
@@ -135,7 +137,7 @@ def _send_through(sock: socket.socket, index: int, options: Options) -> None:
 
 class Udp(MessageTransport):
     scheme = "udp"
-    doc = "datagrams and multicast over IPv4 and IPv6, for RADIO and DISH"
+    doc = "datagrams and multicast over IPv4 and IPv6, for RADIO, DISH and DGRAM"
     capabilities = frozenset({"busy", "rebind", "processes", "wildcard", "names", "network"})
     gaps = {
         "duplex": "a RADIO sends, a DISH receives",
@@ -147,7 +149,7 @@ class Udp(MessageTransport):
         "connection": "there is none: all who send to a socket are one peer",
     }
     accepts = False
-    patterns = {"connect": ("radio",), "bind": ("dish",)}
+    patterns = {"connect": ("radio", "dgram"), "bind": ("dish", "dgram")}
     options = (
         ("multicast_hops", "int", 1, "routers that a multicast datagram may pass, plus 1; 0: none "
                                      "leaves this machine"),
@@ -225,7 +227,7 @@ class Udp(MessageTransport):
 
     def open(self, sock: socket.socket, role: str,
              options: Options) -> Generator[str, None, NativeEngine]:
-        return udp_engine()
+        return udp_engine(bare=options["pattern.name"] == "dgram")
         yield ""  # there is nobody to wait for
 
     def names(self, sock: socket.socket) -> tuple[str, str]:

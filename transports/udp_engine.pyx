@@ -1,5 +1,6 @@
 """Datagrams to messages and back, in the layout of libzmq's RADIO and DISH: `size group body`, size
-one byte. One socket is one peer, whoever is at the other ends of it.
+one byte (RFC 48). One socket is one peer, whoever is at the other ends of it. For DGRAM they are
+*bare*: the datagram is the body, and the part in front is the address it came from, or goes to.
 
 Out: messages are collected and sent up to 32 in a system call (sendmmsg). What the kernel has no
 room for stays here until it has, and is not counted as written before. A datagram that the kernel
@@ -10,7 +11,7 @@ In: up to 32 at a time (recvmmsg), each into 64 KiB of its own, from where bodie
 bytes by themselves, many into shared slabs. Who is at its mark does not read, then the kernel drops
 when its buffer is full; it counts these (SO_MEMINFO), and so do we (`missed`). A datagram that is
 cut off, too large or not in that layout is passed on as one empty part, which every pattern that
-wants a group counts as malformed.
+wants a group or an address counts as malformed.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t
@@ -30,10 +31,13 @@ from mqcore.spi.message_engine cimport (
     ENGINE_UNRELIABLE, MESSAGE_ENGINE_ABI, MessageEngine, MessageEngineOps, NativeEngine,
     native_engine,
 )
+from mqcore.spi.sockaddr cimport (
+    AnySockaddr, SOCKADDR_TEXT, Sockaddr, sockaddr_parse, sockaddr_text, socklen_t,
+)
 from mqcore.transports.udp_includes cimport (
     AF_INET6, EAGAIN, ECONNREFUSED, EINTR, EMSGSIZE, ENOPROTOOPT, MSG_DONTWAIT, MSG_NOSIGNAL,
     MSG_TRUNC, SK_MEMINFO_DROPS, SO_DOMAIN, SO_MEMINFO, SOL_SOCKET, errno,
-    getsockopt, iovec, mmsghdr, recvmmsg, sendmmsg, socklen_t, strerror,
+    getsockopt, iovec, mmsghdr, recvmmsg, sendmmsg, strerror,
 )
 
 cdef enum:
@@ -50,12 +54,14 @@ cdef enum:
 
 cdef struct Slot:             # one datagram to send
     uint8_t[1 + GROUP_MOST] head
+    Sockaddr to               # a bare one
     Msg body
     iovec[2] iov
 
 cdef struct Udp:
     MessageEngine head
     size_t largest
+    bint bare
     # out
     Slot[BATCH] slots
     mmsghdr[BATCH] out
@@ -66,9 +72,10 @@ cdef struct Udp:
     uint8_t* area             # BATCH * ROOM bytes, made when first needed
     iovec[BATCH] in_iov
     mmsghdr[BATCH] inn
+    AnySockaddr[BATCH] came_from  # of bare ones
     uint32_t at               # datagrams at..got of the area are to be read
     uint32_t got
-    bint half                 # the group of the one at `at` has been given, its body not
+    bint half                 # the first part of the one at `at` has been given, its body not
     bint copy
     Owner* arena
     size_t used
@@ -89,6 +96,9 @@ cdef int udp_start(MessageEngine* self) noexcept nogil:
         u.inn[i].msg_hdr.msg_iov = &u.in_iov[i]
         u.inn[i].msg_hdr.msg_iovlen = 1
         u.in_iov[i].iov_len = ROOM
+        if u.bare:
+            u.out[i].msg_hdr.msg_name = &u.slots[i].to.at
+            u.inn[i].msg_hdr.msg_name = &u.came_from[i]
     return MQ_OK
 
 
@@ -150,22 +160,39 @@ cdef int udp_flush(MessageEngine* self) noexcept nogil:
     return MQ_OK
 
 
+cdef bint udp_group(Slot* slot, Msg* group) noexcept nogil:
+    """The datagram begins with it; False: it is too long."""
+    cdef size_t size = msg_size(group)
+    if size > GROUP_MOST:
+        return False
+    slot.head[0] = <uint8_t> size
+    memcpy(&slot.head[1], msg_data(group), size)
+    slot.iov[0].iov_len = 1 + size
+    return True
+
+
+cdef bint udp_address(Slot* slot, Msg* address) noexcept nogil:
+    """The datagram goes there; False: it is none."""
+    slot.iov[0].iov_len = 0
+    return sockaddr_parse(&slot.to, msg_data(address), msg_size(address))
+
+
 cdef int udp_write(MessageEngine* self, Msg* parts, size_t n) noexcept nogil:
     cdef Udp* u = <Udp*> self
     cdef Slot* slot
-    cdef size_t group
     if parts[0].flags & MSG_CONTROL:      # nobody to tell: a DISH filters by itself
         msg_close(&parts[0])
         return MQ_OK
-    group = msg_size(&parts[0])
-    if n != 2 or group > GROUP_MOST or 1 + group + msg_size(&parts[1]) > u.largest:
+    if n != 2:
         return MQ_UNSUPPORTED
     if u.n == BATCH and udp_flush(self) == MQ_AGAIN:
         return MQ_AGAIN
     slot = &u.slots[u.n]
-    slot.head[0] = <uint8_t> group
-    memcpy(&slot.head[1], msg_data(&parts[0]), group)
-    slot.iov[0].iov_len = 1 + group
+    if not (udp_address(slot, &parts[0]) if u.bare else udp_group(slot, &parts[0])):
+        return MQ_UNSUPPORTED
+    if slot.iov[0].iov_len + msg_size(&parts[1]) > u.largest:
+        return MQ_UNSUPPORTED
+    u.out[u.n].msg_hdr.msg_namelen = slot.to.size
     slot.body = parts[1]
     slot.iov[1].iov_base = msg_data(&slot.body)
     slot.iov[1].iov_len = msg_size(&slot.body)
@@ -208,6 +235,8 @@ cdef int udp_fetch(Udp* u) noexcept nogil:
         for i in range(BATCH):
             u.in_iov[i].iov_base = u.area + i * ROOM
     while True:
+        for i in range(BATCH if u.bare else 0):
+            u.inn[i].msg_hdr.msg_namelen = sizeof(AnySockaddr)
         rc = recvmmsg(u.head.fd, u.inn, BATCH, MSG_DONTWAIT, NULL)
         if rc >= 0:
             break
@@ -247,17 +276,35 @@ cdef int udp_body(Udp* u, Msg* out, const uint8_t* data, size_t size) noexcept n
     return MQ_OK
 
 
+cdef size_t udp_sender(Udp* u, char* text) noexcept nogil:
+    """Where the one at `at` came from, SOCKADDR_TEXT at most."""
+    cdef Sockaddr sender
+    sender.at = u.came_from[u.at]
+    return sockaddr_text(&sender, text)
+
+
 cdef inline bint udp_fits(Udp* u, const uint8_t* data, size_t size, int flags) noexcept nogil:
+    cdef char[SOCKADDR_TEXT] text
     cdef int64_t limit = u.head.max_message_size
-    if flags & MSG_TRUNC or size == 0 or <size_t> data[0] + 1 > size:
+    if flags & MSG_TRUNC or not (u.bare or size and <size_t> data[0] + 1 <= size):
         return False
-    return limit < 0 or <int64_t> size - 1 <= limit
+    if limit < 0 or <int64_t> (size + SOCKADDR_TEXT) <= limit:
+        return True
+    return <int64_t> (size + udp_sender(u, text) if u.bare else size - 1) <= limit
+
+
+cdef int udp_front(Udp* u, Msg* out, const uint8_t* data) noexcept nogil:
+    """The first part of the message at `at`: its group, or where it came from."""
+    cdef char[SOCKADDR_TEXT] text
+    if not u.bare:
+        return udp_body(u, out, data + 1, data[0])
+    return udp_body(u, out, <uint8_t*> text, udp_sender(u, text))
 
 
 cdef int udp_read(MessageEngine* self, Msg* out, size_t cap, size_t* n) noexcept nogil:
     cdef Udp* u = <Udp*> self
     cdef const uint8_t* data
-    cdef size_t size, group
+    cdef size_t size, head
     cdef int rc
     n[0] = 0
     while n[0] < cap:
@@ -275,15 +322,14 @@ cdef int udp_read(MessageEngine* self, Msg* out, size_t cap, size_t* n) noexcept
             msg_init(&out[n[0]])
             u.at += 1
         elif not u.half:
-            group = data[0]
-            rc = udp_body(u, &out[n[0]], data + 1, group)
+            rc = udp_front(u, &out[n[0]], data)
             if rc:
                 return rc
             out[n[0]].flags = MSG_MORE
             u.half = True
         else:
-            group = data[0]
-            rc = udp_body(u, &out[n[0]], data + 1 + group, size - 1 - group)
+            head = 0 if u.bare else 1 + data[0]
+            rc = udp_body(u, &out[n[0]], data + head, size - head)
             if rc:
                 return rc
             u.half = False
@@ -306,11 +352,12 @@ cdef MessageEngineOps OPS = MessageEngineOps(
 )
 
 
-def udp_engine() -> NativeEngine:
-    """An engine for one datagram socket, not started."""
+def udp_engine(bare: bool = False) -> NativeEngine:
+    """An engine for one datagram socket, not started. bare: DGRAM's."""
     cdef Udp* u = <Udp*> calloc(1, sizeof(Udp))
     if u == NULL:
         raise MemoryError
     u.head.ops = &OPS
     u.head.wake = -1
+    u.bare = bare
     return native_engine(&u.head)

@@ -3,6 +3,7 @@
 from libc.stddef cimport size_t
 
 from mqcore.base.includes cimport iovec
+from mqcore.spi.sockaddr cimport socklen_t
 
 cdef extern from "<sys/socket.h>" nogil:
     cdef struct msghdr:
@@ -16,7 +17,6 @@ cdef extern from "<sys/socket.h>" nogil:
     cdef struct mmsghdr:
         msghdr msg_hdr
         unsigned int msg_len
-    ctypedef unsigned int socklen_t
     int recvmmsg(int fd, mmsghdr* vec, unsigned int n, int flags, void* timeout)
     int sendmmsg(int fd, mmsghdr* vec, unsigned int n, int flags)
     int getsockopt(int fd, int level, int name, void* value, socklen_t* size)

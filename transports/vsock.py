@@ -14,9 +14,9 @@ import contextlib
 import errno
 import fcntl
 import re
-import socket
 import struct
 
+from mqcore.base.native import socket
 from mqcore.errors import AddressError, BindError
 from mqcore.spi.transport import Listening, Options, StreamTransport, start_connect
 

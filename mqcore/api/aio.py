@@ -19,17 +19,18 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from mqcore.api.timing import left_of, limit_of, span
+from mqcore.base.native import threading
 from mqcore.errors import RecvTimeout, SendTimeout, SocketClosed
 from mqcore.sock.sleep import Bell, Nap, in_trio, running_loop, shielded
 
 TURNS = 64
 SLICE = 0.0005
+SETTLE = 1.0  # seconds at most between a handshake and what the pattern makes of the peer
 IDLE = 0.25  # seconds a loop's eventfd is kept after the last wait
 CHUNK = 1024  # messages of a batch sent before other tasks may run
 TAKE, TAKE_BYTES = 8192, 1 << 20  # received at a time, whatever was asked for: about a millisecond
@@ -578,6 +579,8 @@ class AsyncFace:
         if wait != 0:
             try:
                 await made.await_(wait)
+                await until(self, lambda: self._links.settled(made) or None,
+                            limit_of(SETTLE))
             except BaseException:
                 await in_thread(made.close)
                 raise
@@ -609,7 +612,7 @@ class AsyncFace:
         await self.aclose()
 
 
-class Stream:
+class Incoming:
     """Messages until we close the socket: iterable in both ways. Time-outs raise."""
 
     __slots__ = ("_anext", "_next")
@@ -617,10 +620,10 @@ class Stream:
     def __init__(self, take: Callable[[], Any], atake: Callable[[], Any]) -> None:
         self._next, self._anext = take, atake
 
-    def __iter__(self) -> Stream:
+    def __iter__(self) -> Incoming:
         return self
 
-    def __aiter__(self) -> Stream:
+    def __aiter__(self) -> Incoming:
         return self
 
     def __next__(self) -> Any:

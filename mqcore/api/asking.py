@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from typing import Any, NoReturn
 
 from mqcore.api.timing import left_of, limit_of, span
+from mqcore.base.native import threading
 from mqcore.errors import RecvTimeout, StateError
 from mqcore.sock.sleep import running_task
 

@@ -9,6 +9,7 @@ is refused: its key is known to whoever looked, so a new one is due.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import stat
@@ -20,6 +21,7 @@ from pathlib import Path
 from mqcore.errors import OptionError
 from mqcore.security import KeyPair, key_bytes
 
+_log = logging.getLogger("mqcore")
 SECRET = "_secret"  # behind the name of the public file
 _LINE = re.compile(r"""^(?P<indent>\s*)(?P<name>[\w$./+@-]+)
                        (?:\s*=\s*(?:"(?P<double>[^"]*)"|'(?P<single>[^']*)'|(?P<bare>[^#]*?)))?
@@ -82,6 +84,11 @@ def _write(path: Path, mode: int, text: str) -> None:
 def load_certificate(path: str | os.PathLike[str]) -> Certificate:
     """Read one file. OptionError if it is no certificate, or a secret one that others than its
     owner can read; OSError if it cannot be read at all."""
+    return read_certificate(path, private=True)
+
+
+def read_certificate(path: str | os.PathLike[str], private: bool) -> Certificate:
+    """load_certificate(). `private`: a secret that others can read is refused, else warned of."""
     with open(path, encoding="utf-8") as file:
         mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
         found = _parse(file.read(), path)
@@ -90,8 +97,11 @@ def load_certificate(path: str | os.PathLike[str]) -> Certificate:
         raise OptionError(f"{os.fspath(path)} is no certificate: it has no public-key")
     secret = keys.get("secret-key", "")
     if secret and mode & 0o077:
-        raise OptionError(f"others can read the secret key in {os.fspath(path)} (mode {mode:03o})",
-                          hint=f"make a new one, or, if nobody has: chmod 600 {os.fspath(path)}")
+        told = f"others can read the secret key in {os.fspath(path)} (mode {mode:03o})"
+        hint = f"make a new one, or, if nobody has: chmod 600 {os.fspath(path)}"
+        if private:
+            raise OptionError(told, hint=hint)
+        _log.warning("%s; %s", told, hint)
     for name, key in (("public-key", keys["public-key"]), ("secret-key", secret)):
         if key:
             key_bytes(key, f"the {name} in {os.fspath(path)}")

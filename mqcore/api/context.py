@@ -4,14 +4,13 @@ shares."""
 from __future__ import annotations
 
 import os
-import threading
-import time
 from collections.abc import Mapping
 from functools import partial
 from types import TracebackType
 from typing import Any
 
 from mqcore import options as table
+from mqcore.base.native import threading, time
 from mqcore.control.hub import Hub, side_by_side
 from mqcore.control.records import CloseReport, Peer, PeerStats
 from mqcore.errors import ContextClosed, Forked, UsageError

@@ -15,7 +15,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, NoReturn
 
-from mqcore.api.aio import Stream, due, later, turn
+from mqcore.api.aio import Incoming, due, later, turn
 from mqcore.api.asking import Asking, Surveying
 from mqcore.api.timing import left_of, limit_of, passed, span
 from mqcore.api.turnstile import Turnstile
@@ -292,7 +292,7 @@ class SubContext(Line):
         return found
 
     def __iter__(self) -> Any:
-        return Stream(self.recv, self.arecv)
+        return Incoming(self.recv, self.arecv)
 
     __aiter__ = __iter__
 

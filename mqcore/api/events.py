@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 from mqcore.api.timing import left_of, limit_of, passed, span
+from mqcore.base.native import threading
 from mqcore.control.records import Closed, Event
 from mqcore.errors import SocketClosed, UsageError, WaitTimeout
 

@@ -73,7 +73,7 @@ def _of_peer(peer: Any, stats: Any, options: Any, alone_full: bool) -> str:
 def _waits_at_its_mark(sock: Any) -> bool:
     """A send waits for nothing but room: no answer, no peer by name, no peer of many."""
     plain = sock.plugin.flags & (SENDS | EXCHANGE | FANOUT) == SENDS
-    return plain and sock.pattern != "router"
+    return plain and sock.pattern not in ("router", "stream")
 
 
 def _state(sock: Any, stats: Any) -> list[str]:

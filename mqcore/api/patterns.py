@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable
 from functools import partial
 from typing import Any, NoReturn
 
-from mqcore.api.aio import Stream, due, turn, until
+from mqcore.api.aio import Incoming, due, turn, until
 from mqcore.api.asking import Asking
 from mqcore.api.contexts import RepContext, ReqContext, SubContext
 from mqcore.api.socket import Socket, _add_options, _addresses
 from mqcore.api.survey import Respondent, Surveyor
 from mqcore.api.timing import left_of, limit_of, passed
 from mqcore.api.turnstile import Turnstile
+from mqcore.base.native import threading
+from mqcore.control.endpoint import Endpoint
 from mqcore.control.records import Peer
-from mqcore.errors import NotSubscribed, UsageError
+from mqcore.errors import NotSubscribed, PeerGone, UsageError
 from mqcore.spi import registry
 
 SUBSCRIBERS = 1  # the question to the pattern
@@ -68,6 +69,35 @@ class Req(Asking, Socket):
         return ReqContext(self, **timeouts)
 
 
+class Client(Socket):
+    """Out to the servers in turn, in from them in turn; messages of one part. Any number may be on
+    their way."""
+
+    __slots__ = ()
+    _pattern = "client"
+
+
+class Scatter(Socket):
+    """Each message, of one part, to one of the peers, in turn."""
+
+    __slots__ = ()
+    _pattern = "scatter"
+
+
+class Gather(Socket):
+    """Messages, of one part, of all peers, one from each in turn."""
+
+    __slots__ = ()
+    _pattern = "gather"
+
+
+class Channel(Socket):
+    """Exactly one peer, both ways, messages of one part."""
+
+    __slots__ = ()
+    _pattern = "channel"
+
+
 class Rep(Socket):
     """Takes a request, answers whoever asked. recv_msg() and Message.reply() are for any number of
     threads and tasks, and so are contexts, one each; plain recv() and send() for one."""
@@ -82,7 +112,7 @@ class Rep(Socket):
 
 
 class _Addressing(Socket):
-    """What Router and Pair1 share: a message for the peer that is named."""
+    """A message for the peer that is named."""
 
     __slots__ = ()
 
@@ -115,18 +145,21 @@ class _Addressing(Socket):
         await self._asend(message, False, timeout, number)
 
 
-class Router(_Addressing):
-    """Each peer by its routing id. recv_parts() gives [id, ...], recv_msg() a Message with
-    routing_id and reply(); iterating gives Messages. send_to() takes a routing id or a Peer; if it
-    is not connected, NoSuchPeer (with mandatory=False such messages are dropped, counted)."""
+class _Telling(_Addressing):
+    """Iterating gives Messages, since whose they are matters."""
 
     __slots__ = ()
-    _pattern = "router"
 
     def __iter__(self) -> Any:
-        return Stream(self.recv_msg, self.arecv_msg)
+        return Incoming(self.recv_msg, self.arecv_msg)
 
     __aiter__ = __iter__
+
+
+class _Routing(_Telling):
+    """What Router and Stream share: peers have routing ids."""
+
+    __slots__ = ()
 
     def _target(self, peer: Any, parts: tuple[Any, ...]) -> tuple[list[Any], int]:
         message, number = super()._target(peer, parts)
@@ -135,13 +168,49 @@ class Router(_Addressing):
         return (message, number) if number else ([peer, *message], 0)
 
 
-class Pair1(_Addressing):
-    """A Pair whose messages count the devices they pass. With poly=True: any number of peers,
-    recv_msg() says whose message it is (peer, reply()), send() goes to the first of them and
-    send_to() to the one named, a Peer or its id; who is at its mark loses the message, counted."""
+class Router(_Routing):
+    """Each peer by its routing id. recv_parts() gives [id, ...], recv_msg() a Message with
+    routing_id and reply(); iterating gives Messages. send_to() takes a routing id or a Peer; if it
+    is not connected, NoSuchPeer (with mandatory=False such messages are dropped, counted)."""
 
     __slots__ = ()
-    _pattern = "pair1"
+    _pattern = "router"
+
+
+class Stream(_Routing):
+    """Anybody's bytes, over tcp, tls+tcp and ipc: no handshake, no frames, whatever the other side
+    speaks. recv_msg() gives what came of one connection, as its bytes lay in the kernel: a Message
+    of one part with peer and routing_id, at most max_message_size; iterating gives Messages.
+    send_to() takes a Peer or a routing id; who reads slowly makes it wait. send_to(peer, b"") ends
+    the connection behind all that was sent before; one that we made is not made again then. What
+    comes and goes is told by events(), and with notify=True by an empty Message, too. The peer's
+    end (FIN) is the end in both directions: what it had not been sent is dropped, counted."""
+
+    __slots__ = ()
+    _pattern = "stream"
+
+
+class Dgram(_Telling):
+    """A datagram socket, udp:// alone: recv_parts() gives [address, body], recv_msg() a Message
+    with the address as its routing_id, and send_to() takes one: "192.0.2.1:5555", "[::1]:5555";
+    iterating gives Messages. bind() hears everybody; connect() takes a free port and hears that
+    address alone. One of either."""
+
+    __slots__ = ()
+    _pattern = "dgram"
+
+    def _target(self, peer: Any, parts: tuple[Any, ...]) -> tuple[list[Any], int]:
+        if isinstance(peer, Peer):
+            raise UsageError("a datagram goes to an address, not to a Peer",
+                             hint='send_to("192.0.2.1:5555", body)')
+        message, _ = super()._target(peer, parts)
+        return [peer.encode() if isinstance(peer, str) else peer, *message], 0
+
+
+class _Numbered(_Addressing):
+    """Its peers are named by their numbers."""
+
+    __slots__ = ()
 
     def _target(self, peer: Any, parts: tuple[Any, ...]) -> tuple[list[Any], int]:
         message, number = super()._target(peer, parts)
@@ -151,6 +220,49 @@ class Pair1(_Addressing):
                                  hint="recv_msg().peer, or one of peers()")
             number = peer
         return message, number
+
+
+class Server(_Telling, _Numbered):
+    """Each client by its number, messages of one part: recv_msg() says whose it is (peer, peer_id)
+    and has reply(), iterating gives Messages, send_to() takes a Peer or its id, and waits for who
+    is at its mark; NoSuchPeer if it is not connected."""
+
+    __slots__ = ()
+    _pattern = "server"
+
+
+class PeerSocket(Server):
+    """Equals that know each other by number: as Server, and what it connects to is one too. (Peer
+    is the record of a connected socket; the pattern is "peer".)"""
+
+    __slots__ = ()
+    _pattern = "peer"
+
+    def connect_peer(self, url: Any, *, wait: Any = None, **endpoint: Any) -> Peer:
+        """connect(), and who is there; waits up to `wait` seconds, None: for ever. It has another
+        number after each reconnect. ConnectTimeout, HandshakeFailed, or PeerGone if it has left
+        again already; then nothing stays behind."""
+        return self._who(self.connect(url, wait=wait, **endpoint))
+
+    async def aconnect_peer(self, url: Any, *, wait: Any = None, **endpoint: Any) -> Peer:
+        """connect_peer(), awaitable."""
+        return self._who(await self.aconnect(url, wait=wait, **endpoint))
+
+    def _who(self, made: Endpoint) -> Peer:
+        found: Peer | None = self._links.peer_at(made)
+        if found is None:
+            made.close()
+            raise PeerGone(f"{made.url} was connected, and has left", hint="connect again")
+        return found
+
+
+class Pair1(_Numbered):
+    """A Pair whose messages count the devices they pass. With poly=True: any number of peers,
+    recv_msg() says whose message it is (peer, reply()), send() goes to the first of them and
+    send_to() to the one named, a Peer or its id; who is at its mark loses the message, counted."""
+
+    __slots__ = ()
+    _pattern = "pair1"
 
 
 class Bus(Socket):
@@ -432,13 +544,16 @@ class Dish(_Chooser):
 
 CLASSES: dict[str, type[Socket]] = {
     cls._pattern: cls
-    for cls in (Pair, Req, Rep, Dealer, Router, Push, Pull, Pub, Sub, XPub, XSub,
-                Radio, Dish, Pair1, Bus, Surveyor, Respondent)}
+    for cls in (Pair, Req, Rep, Dealer, Router, Stream, Push, Pull, Pub, Sub, XPub, XSub,
+                Radio, Dish, Pair1, Bus, Surveyor, Respondent, Client, Server, Scatter, Gather,
+                PeerSocket, Channel, Dgram)}
 
 _add_options(Req, ("correlate", "strict", "strategy", "probe", "resend"))
 _add_options(Dealer, ("strategy", "probe"))
-_add_options(Push, ("strategy",))
+for _spreads in (Push, Client, Scatter):
+    _add_options(_spreads, ("strategy",))
 _add_options(Router, ("mandatory", "handover", "probe"))
+_add_options(Stream, ("mandatory", "notify"))
 _add_options(Pub, ("nodrop", "retain"))
 _add_options(Radio, ("nodrop",))
 _add_options(Pair1, ("poly", "raw"))

@@ -5,12 +5,11 @@ from __future__ import annotations
 
 import enum
 import os
-import select
-import threading
 from collections.abc import Iterable
 from typing import Any
 
 from mqcore.api.timing import left_of, limit_of
+from mqcore.base.native import select, threading
 from mqcore.errors import SocketClosed, UsageError
 from mqcore.sock.core import SocketCore
 

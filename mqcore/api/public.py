@@ -4,7 +4,8 @@ from mqcore.control.endpoint import Endpoint
 from mqcore.sock.batch import Batch
 from mqcore.sock.message import Message
 from mqcore.sock.pinned import Pinned
-from mqcore.spi.registry import PluginInfo, filters, patterns, resolvers, strategies, transports
+from mqcore.spi.plugin_info import PluginInfo
+from mqcore.spi.registry import filters, patterns, resolvers, strategies, transports
 
 version = "0.1.0"
 

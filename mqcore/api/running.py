@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any, Self
 
+from mqcore.base.native import threading
 from mqcore.control.records import CloseReport
 from mqcore.errors import WaitTimeout
 from mqcore.sock.sleep import sleep

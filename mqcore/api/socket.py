@@ -4,7 +4,6 @@ options, endpoints, peers, iteration, closing; the async twins are in aio.py.
 
 from __future__ import annotations
 
-import threading
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator
@@ -12,9 +11,10 @@ from types import TracebackType
 from typing import Any, ClassVar, NoReturn
 
 from mqcore import options as table
-from mqcore.api.aio import AsyncFace, Stream
+from mqcore.api.aio import AsyncFace, Incoming
 from mqcore.api.context import Context
 from mqcore.api.timing import left_of, limit_of, passed, span
+from mqcore.base.native import threading
 from mqcore.control.endpoint import Endpoint
 from mqcore.control.links import SocketLinks
 from mqcore.control.records import CloseReport, Peer, Stats
@@ -63,6 +63,9 @@ def on_full_number(plugin: Any, value: str) -> int:
     if value == "drop_new" and pattern in ("req", "rep"):
         raise OptionError(f'on_full="drop_new" means nothing for {pattern}: '
                           "who asked would wait for ever")
+    if value == "drop_new" and plugin.raw:
+        raise OptionError(f'on_full="drop_new" is not possible for {pattern}: '
+                          "a piece that is left out would spoil all that follow")
     if pattern in FANOUT:  # a fan-out pattern sees its full peers itself; it drops by its own rule
         return 0
     return ON_FULL.index(value)
@@ -220,6 +223,7 @@ class Socket(AsyncFace, SocketCore):
         if wait != 0:
             try:
                 made.wait(wait)
+                self._links.settle(made)
             except BaseException:
                 made.close()
                 raise
@@ -311,18 +315,18 @@ class Socket(AsyncFace, SocketCore):
     # -- iterating ---------------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[Any]:
-        return Stream(self.recv, self.arecv)
+        return Incoming(self.recv, self.arecv)
 
     def __aiter__(self) -> Any:
-        return Stream(self.recv, self.arecv)
+        return Incoming(self.recv, self.arecv)
 
-    def messages(self) -> Stream:
+    def messages(self) -> Incoming:
         """recv_msg() until we close the socket; `for` and `async for`."""
-        return Stream(self.recv_msg, self.arecv_msg)
+        return Incoming(self.recv_msg, self.arecv_msg)
 
-    def batches(self, max: int = 65536) -> Stream:
+    def batches(self, max: int = 65536) -> Incoming:
         """recv_batch() until we close the socket; `for` and `async for`."""
-        return Stream(lambda: self.recv_batch(max), lambda: self.arecv_batch(max))
+        return Incoming(lambda: self.recv_batch(max), lambda: self.arecv_batch(max))
 
     # -- the end -----------------------------------------------------------------------------------
 

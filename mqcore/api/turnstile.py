@@ -6,12 +6,12 @@ to the first in line, so that nobody can overtake.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from mqcore.base.native import threading
 from mqcore.sock.sleep import Bell
 
 

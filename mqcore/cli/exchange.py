@@ -18,8 +18,8 @@ import mqcore as mq
 from mqcore.cli.format import Format, Incoming, Outgoing
 from mqcore.errors import RecvTimeout, SocketClosed
 
-SENDS = {"push", "pub", "radio"}
-RECEIVES = {"pull", "sub", "dish"}
+SENDS = {"push", "pub", "radio", "scatter"}
+RECEIVES = {"pull", "sub", "dish", "gather"}
 
 
 class Job(NamedTuple):

@@ -13,10 +13,10 @@ from __future__ import annotations
 import errno
 import os
 import random
-import socket
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from mqcore.base.native import socket
 from mqcore.control.endpoint import Endpoint
 from mqcore.control.loop import ControlLoop, Timer
 from mqcore.control.route import Route
@@ -50,6 +50,7 @@ class Connector:
         self.options = options
         self.address = route.address
         self.attempts = 0
+        self.peer = 0  # the number of the last peer; the owner's
         self.pause = 0.0
         self.endpoint = Endpoint(route.show(route.address), "connect", given=route.url.text,
                                  closer=self.stop)
@@ -81,10 +82,11 @@ class Connector:
         """The peer fits: the pauses start over."""
         self.loop.call(self._handshaken)
 
-    def lost(self, error: Error | None, fatal: bool = False) -> None:
+    def lost(self, error: Error | None, fatal: bool = False, last: bool = False) -> None:
         """The link has ended, before or after the handshake. `fatal`: it will again (the peer does
-        not fit), which ends the attempts if reconnect_stop has "handshake"."""
-        self.loop.call(self._lost, error, fatal)
+        not fit), which ends the attempts if reconnect_stop has "handshake". `last`: there shall be
+        no other."""
+        self.loop.call(self._lost, error, fatal, last)
 
     def reset(self) -> None:
         """Connect without a pause: now, or as soon as the present link is lost. A stopped one
@@ -219,10 +221,10 @@ class Connector:
                 self._backoff.reset()
             self.endpoint.move("connected")
 
-    def _lost(self, error: Error | None, fatal: bool) -> None:
+    def _lost(self, error: Error | None, fatal: bool, last: bool) -> None:
         if self.endpoint.state not in LINKED:
             return
-        if fatal and "handshake" in self.options.get("reconnect_stop", ()):
+        if last or fatal and "handshake" in self.options.get("reconnect_stop", ()):
             self._give_up(error)
         elif self._at_once:
             self._attempt()

@@ -8,12 +8,12 @@ thread that moved it (nearly always the control thread).
 from __future__ import annotations
 
 import copy
-import threading
 import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from mqcore.base.native import threading
 from mqcore.errors import ConnectTimeout, Error, HandshakeFailed, SocketClosed, StateError
 from mqcore.sock.sleep import Bell
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-import threading
 import weakref
 from collections.abc import Callable
 from typing import Any
 
+from mqcore.base.native import threading
 from mqcore.control.loop import ControlLoop
 from mqcore.errors import ContextClosed, Forked, UsageError
 from mqcore.sock.plane import PlaneCore

@@ -9,14 +9,13 @@ from __future__ import annotations
 import errno
 import logging
 import os
-import socket as pysocket
-import threading
-import time
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from mqcore.base.native import socket as pysocket
+from mqcore.base.native import threading, time
 from mqcore.control import gate, records
 from mqcore.control.connector import Connector
 from mqcore.control.endpoint import Endpoint
@@ -35,11 +34,12 @@ from mqcore.control.route import Route
 from mqcore.control.upgrade import Upgrade, pass_filters
 from mqcore.control.wire import (
     Wire,
+    check_peer_id,
     check_security,
     check_wire,
     codec_of,
-    decode_metadata,
     encode_metadata,
+    owner_of,
 )
 from mqcore.errors import (
     AddressError,
@@ -52,6 +52,7 @@ from mqcore.errors import (
     UsageError,
 )
 from mqcore.link.backoff import Backoff
+from mqcore.security import properties
 from mqcore.spi import registry, sp, url
 from mqcore.spi.filter import Refused
 from mqcore.wire.security import native
@@ -150,9 +151,11 @@ class SocketLinks:
         options = table.for_link(self.options, route.url.query, given, extra=route.rows())
         self._check_carried(route, role)
         check_wire(self.plugin, route, options)
+        check_peer_id(self.plugin, route, role, options)
         check_security(self.plugin, route, options)
         # for filters: see spi/filter.py
-        options |= {"pattern.zmtp": self.plugin.zmtp, "pattern.sp": self.plugin.sp}
+        options |= {"pattern.name": self.plugin.name, "pattern.zmtp": self.plugin.zmtp,
+                    "pattern.sp": self.plugin.sp}
         return route, options
 
     def _check_carried(self, route: Route, role: str) -> None:
@@ -235,6 +238,17 @@ class SocketLinks:
         connector = Connector(self.hub.loop, transport, route, options, connected, state)
         connector.endpoint.of = of
         return self._begin(connector)
+
+    def settled(self, endpoint: Endpoint) -> bool:
+        """The pattern has met the peer there, of whom we are told a moment before; or he left."""
+        with self.hub.lock:
+            self.hub.pump()
+        number = getattr(self.nodes.get(endpoint), "peer", 0)
+        return number not in self.peers or self.core._has_pipe(number)
+
+    def settle(self, endpoint: Endpoint) -> None:
+        """Until it is so: what is sent to that peer by name would find nobody before."""
+        self._wait_for(lambda: self.settled(endpoint))
 
     def check_link(self, text: str, given: Mapping[str, Any]) -> None:
         """Raises what link() would at once."""
@@ -337,6 +351,9 @@ class SocketLinks:
         transport = route.transport
         names = (transport.names(sock)[0], remote)
         wire = Wire(route, connector, endpoint, names, transport.pid(sock), options)
+        wire.owner_ids = owner_of(sock, wire.pid)
+        if self.plugin.raw:
+            wire.wire = "raw"
         sessions = route.sessions(options)
         if transport.kind == "stream" and not sessions:
             self._hand_over(sock, wire, [], None, b"")
@@ -381,7 +398,8 @@ class SocketLinks:
                 sock.fileno(), wire.owner is not None, options["prio"],
                 options["handshake_timeout"] or 0.0, GRACE, options["heartbeat"] or 0.0,
                 options["heartbeat_timeout"] or 0.0, options["heartbeat_ttl"],
-                -1 if size is None else size, codec, wire.demands, sessions, engine, left)
+                -1 if size is None else size, codec, wire.demands, sessions, engine, left,
+                options["peer_id"] if wire.owner is not None else b"")
             sock.detach()
             wire.slot = slot
             self.wires[slot] = wire
@@ -445,13 +463,14 @@ class SocketLinks:
                 f"zmtp/{facts['major']}.{facts['minor']}" if facts["major"] else "sp"),
             pattern=facts["pattern"].lower(),
             routing_id=facts["routing_id"], pid=wire.pid,
-            metadata={name: value for name, value in decode_metadata(facts["metadata"]).items()
+            metadata={name: value for name, value in properties(facts["metadata"]).items()
                       if name.lower() not in OURS} | wire.facts,
             user=wire.user, prio=wire.options["prio"], local=wire.local)
         wire.peer = peer
         self.peers[number] = peer
         wire.endpoint.note(None)
         if wire.owner is not None:
+            wire.owner.peer = number
             wire.owner.handshaken()
         self.emit(records.Connected, wire.endpoint, peer, "")
 
@@ -462,6 +481,8 @@ class SocketLinks:
             self._shake_failed(wire, text, fatal, told=code != DOWN_CLOSED)
             return
         self.broken_peers += code == DOWN_PROTOCOL
+        if code == DOWN_RESET and self.plugin.raw:
+            text = "the end was sent to it"
         reason = text or ("the pattern wanted a new link" if code == DOWN_RESET else "closed by us")
         self._forget_peer(wire.peer.id)
         self.emit(records.Disconnected, wire.endpoint, wire.peer, reason)
@@ -484,9 +505,10 @@ class SocketLinks:
             if not getattr(wire.transport, "accepts", True) and wire.endpoint in self.nodes:
                 wire.endpoint.move("stopped", error, fatal=True)  # it was the only one
         elif wire.endpoint in self.nodes:
-            if code == DOWN_RESET:
+            ended = code == DOWN_RESET and self.plugin.raw
+            if code == DOWN_RESET and not ended:
                 wire.owner.reset()
-            wire.owner.lost(error, fatal)
+            wire.owner.lost(error, fatal, ended)
 
     def _forget_peer(self, number: int) -> None:
         peer = self.peers.pop(number, None)
@@ -507,6 +529,18 @@ class SocketLinks:
         with self.hub.lock:
             self.hub.pump()
             return list(self.peers.values())
+
+    def peer_at(self, endpoint: Endpoint) -> Peer | None:
+        """Who is connected there now."""
+        with self.hub.lock:
+            self.hub.pump()
+            for wire in self.wires.values():
+                if wire.peer is not None and endpoint in (wire.endpoint, wire.endpoint.of):
+                    return wire.peer
+            for number, (where, _, _) in self.joined.items():
+                if endpoint in (where, where.of):
+                    return self.peers.get(number)
+        return None
 
     # -- inproc ------------------------------------------------------------------------------------
 

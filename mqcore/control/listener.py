@@ -9,10 +9,10 @@ the waiting connections stay in the kernel's queue, and nothing spins or dies.
 from __future__ import annotations
 
 import errno
-import socket
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from mqcore.base.native import socket
 from mqcore.control.endpoint import Endpoint
 from mqcore.control.loop import ControlLoop, Timer
 from mqcore.control.route import Route

@@ -14,14 +14,14 @@ from __future__ import annotations
 
 import heapq
 import os
-import selectors
 import signal
 import sys
-import threading
 import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any
+
+from mqcore.base.native import selectors, threading
 
 MAX_WORKERS = 32  # name look-ups at once; more wait their turn
 COMPACT = 64  # cancelled timers left in the heap before it is swept

@@ -12,11 +12,11 @@ All of it runs on the control thread. `follow()` joins it to a socket.
 from __future__ import annotations
 
 import random
-import socket
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from mqcore import options as table
+from mqcore.base.native import socket
 from mqcore.control import records
 from mqcore.control.endpoint import TRANSITIONS, Endpoint
 from mqcore.control.loop import ControlLoop, Timer

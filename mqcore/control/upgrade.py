@@ -9,10 +9,10 @@ over.
 from __future__ import annotations
 
 import contextlib
-import socket
 from collections.abc import Callable, Generator
 from typing import Any
 
+from mqcore.base.native import socket
 from mqcore.control.loop import ControlLoop, Timer
 from mqcore.spi.filter import Refused
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import struct
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,13 +11,16 @@ from mqcore.control.endpoint import Endpoint
 from mqcore.control.records import Peer
 from mqcore.control.route import Route
 from mqcore.errors import NotSupported, OptionError
+from mqcore.options import CORE
+
+CREDENTIALS = struct.Struct("iII")  # struct ucred: pid, uid, gid
 
 
 class Wire:
     """One engine, as the control plane remembers it."""
 
     __slots__ = ("demands", "endpoint", "facts", "judged", "local", "options", "owner", "peer",
-                 "pid", "remote", "slot", "transport", "user", "wire")
+                 "owner_ids", "pid", "remote", "slot", "transport", "user", "wire")
 
     def __init__(self, route: Route, owner: Any, endpoint: Endpoint, names: tuple[str, str],
                  pid: int | None, options: Mapping[str, Any]) -> None:
@@ -23,6 +28,7 @@ class Wire:
         self.endpoint = endpoint
         self.local, self.remote = names
         self.pid = pid
+        self.owner_ids: tuple[int | None, int | None] = (None, None)  # the peer's user and group
         self.options = options
         self.transport = route.transport
         self.wire = "" if route.transport.kind == "stream" else route.transport.scheme
@@ -36,8 +42,9 @@ class Wire:
     def prove(self, mechanism: str, proof: bytes) -> None:
         """What the peer's handshake has proven by ZMTP's mechanism."""
         security = self.options.get("security")
-        if security is not None and security.mechanism == mechanism != "NULL":
-            self.facts["mechanism"] = mechanism.encode()
+        if security is not None and security.mechanism == mechanism:
+            if mechanism != "NULL":
+                self.facts["mechanism"] = mechanism.encode()
             self.user = self.judged or security.user_of(proof) or self.user
 
     def learn(self, facts: Mapping[str, bytes]) -> None:
@@ -45,6 +52,18 @@ class Wire:
         found = dict(facts)
         self.user = found.pop("user", b"").decode("utf-8", "replace") or self.user
         self.facts.update(found)
+
+
+def owner_of(sock: socket.socket, pid: int | None) -> tuple[int | None, int | None]:
+    """The peer's user and group id, where the transport knows its process (unix(7), SO_PEERCRED):
+    what they were when it connected, or began to listen."""
+    if pid is None or sock.family != socket.AF_UNIX:
+        return None, None
+    try:
+        data = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
+    except OSError:  # it left already
+        return None, None
+    return CREDENTIALS.unpack(data)[1:]
 
 
 def encode_metadata(metadata: Mapping[str, bytes]) -> bytes:
@@ -57,32 +76,29 @@ def encode_metadata(metadata: Mapping[str, bytes]) -> bytes:
     return bytes(out)
 
 
-def decode_metadata(raw: bytes) -> dict[str, bytes]:
-    """The same read; the codec has checked the bounds. The first of a doubled name counts."""
-    out: dict[str, bytes] = {}
-    at = 0
-    while at < len(raw):
-        name = raw[at + 1:at + 1 + raw[at]].decode("latin-1")
-        at += 1 + raw[at]
-        size = int.from_bytes(raw[at:at + 4], "big")
-        out.setdefault(name, raw[at + 4:at + 4 + size])
-        at += 4 + size
-    return out
-
-
 def mechanism_of(options: Mapping[str, Any]) -> str:
     security = options.get("security")
     return "NULL" if security is None else security.mechanism
+
+
+def demanded(options: Mapping[str, Any]) -> bool:
+    """Whether the endpoint wants more of a peer than that it speaks."""
+    security = options.get("security")
+    return security is not None and bool(security.demands)
 
 
 def check_security(plugin: Any, route: Route, options: Mapping[str, Any]) -> None:
     """May this endpoint demand what it demands? NotSupported, OptionError."""
     mechanism = mechanism_of(options)
     kind = route.transport.kind
-    if mechanism == "NULL" or kind == "inproc":  # one process: there is nobody in between
+    if not demanded(options) or kind == "inproc":  # one process: there is nobody in between
         return
+    if plugin.raw:
+        raise OptionError(f"bytes alone have no mechanism {mechanism}: it belongs to ZMTP",
+                          hint=f"use tls+tcp:// for a {plugin.name} socket")
     if options["wire"] == "sp" or not plugin.zmtp:
-        raise OptionError(f"SP has no mechanism {mechanism}: security= belongs to ZMTP",
+        raise OptionError(f"SP has no mechanism {mechanism}: security= belongs to ZMTP"
+                          if mechanism != "NULL" else "SP asks nobody: allow= belongs to ZMTP",
                           hint="use tls+tcp:// for SP")
     if kind != "stream":
         raise NotSupported(f"{route.url.transport}:// cannot carry {mechanism}: it is no stream",
@@ -93,9 +109,22 @@ def check_security(plugin: Any, route: Route, options: Mapping[str, Any]) -> Non
                                hint="use wss://, or security=Null() for this endpoint")
 
 
+def _check_raw(plugin: Any, route: Route, wanted: str | None) -> None:
+    if wanted is not None:
+        raise OptionError(f"a {plugin.name} socket speaks no wire, {wanted} neither",
+                          hint="leave wire out")
+    if route.transport.kind != "stream" or any(f.name == "ws" for f, _ in route.filters):
+        raise NotSupported(f"a {plugin.name} socket cannot use {route.url.transport}: "
+                           "it takes streams of bytes alone",
+                           hint="use tcp://, tls+tcp:// or ipc://")
+
+
 def check_wire(plugin: Any, route: Route, options: Mapping[str, Any]) -> None:
     """May this pattern go over this route? OptionError for a wire that does not know it."""
-    wanted = options["wire"]
+    if plugin.raw:
+        _check_raw(plugin, route, options["wire"])
+        return
+    wanted = options["wire"] if plugin.zmtp or plugin.sp >= 0 else None
     if (wanted == "sp" and plugin.sp < 0) or (wanted == "zmtp" and not plugin.zmtp):
         other = "sp" if wanted == "zmtp" else "zmtp"
         raise OptionError(f"wire={wanted!r} does not know the pattern {plugin.name}",
@@ -112,18 +141,35 @@ def check_wire(plugin: Any, route: Route, options: Mapping[str, Any]) -> None:
             f"a {plugin.name} socket cannot use {route.url.transport}: " + (
                 "no wire knows the pattern" if plugin.sp < 0 else
                 "sockets meet there by the names of ZMTP, which does not know the pattern"),
-            hint="use inproc://" if plugin.sp < 0 else "use ipc://, tcp:// or inproc://")
+            hint="use ipc://, tcp:// or inproc://" if plugin.sp >= 0 else
+            "use inproc://" if plugin.peers else "use udp://")
+
+
+def check_peer_id(plugin: Any, route: Route, role: str, options: Mapping[str, Any]) -> None:
+    """May this endpoint name its peer? OptionError, NotSupported."""
+    if not options["peer_id"]:
+        return
+    if plugin.name not in CORE["peer_id"].patterns:
+        raise OptionError(f"option 'peer_id' does not apply to {plugin.name}",
+                          hint=f"it belongs to {', '.join(CORE['peer_id'].patterns)}")
+    if role == "bind":
+        raise OptionError("peer_id names one peer, and many may come to what is bound",
+                          hint="give it to connect()")
+    if route.transport.kind == "inproc":
+        raise NotSupported("a peer at inproc:// goes by the routing id that it announces",
+                           hint="give that socket the routing_id, or use ipc://")
 
 
 def codec_of(plugin: Any, wire: Wire) -> str:
     """The codec of a stream: who connects says which wire, who listens can tell them apart
     (`wire/either.pyx`), unless an option or the pattern leaves only one. Where security is
     demanded only ZMTP is: the other wire has none."""
+    if plugin.raw:
+        return "raw"
     if wire.transport.kind != "stream":
         return "zmtp"
-    mechanism = mechanism_of(wire.options)
-    if mechanism != "NULL":
-        return "zmtp-curve" if mechanism == "CURVE" else "zmtp"
+    if demanded(wire.options):
+        return "zmtp-curve" if mechanism_of(wire.options) == "CURVE" else "zmtp"
     both = plugin.zmtp and plugin.sp >= 0 and wire.owner is None
     wanted = wire.options["wire"] or ("either" if both else "zmtp" if plugin.zmtp else "sp")
     return "zmtp" if wanted == "zmtp" else wanted + wire.transport.framing

@@ -49,7 +49,7 @@ cdef enum:                    # NOTE_DOWN codes
     DOWN_HANDSHAKE = 2        # refused, incompatible, malformed greeting
     DOWN_PROTOCOL = 3         # malformed traffic
     DOWN_TIMEOUT = 4          # handshake or heartbeat
-    DOWN_RESET = 5            # the pattern asked for a new link
+    DOWN_RESET = 5            # the pattern asked for a new link; a raw one: it was sent the end
     DOWN_MEMORY = 7
 
 cdef struct Port              # the socket, as its engines see it
@@ -95,6 +95,8 @@ cdef struct EngineParts:      # what a connection is made of; the engine owns al
     MessageEngine* media      # NULL: a stream
     const uint8_t* left       # bytes that came behind the handshakes of filters, copied
     size_t n_left
+    const uint8_t* peer_id    # the routing id that the peer goes by, copied; none: what it says
+    size_t n_peer_id
 
 cdef struct PumpOps:          # stream.pyx, filtered.pyx, messages.pyx
     void (*read)(Engine* e) noexcept nogil      # bytes may be there, or room for messages

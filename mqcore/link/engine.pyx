@@ -6,7 +6,7 @@ from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy
 
-from mqcore.base.bytes cimport bytes_fini
+from mqcore.base.bytes cimport bytes_append, bytes_fini
 from mqcore.base.clock cimport now_ns
 from mqcore.base.message cimport vec_fini
 from mqcore.base.slab cimport Owner, heap_new, owner_data, owner_release
@@ -42,7 +42,9 @@ cdef Codec* _codec_new(Plane* plane, Port* port, const EngineConfig* config,
     codec.config = &port.shake
     codec.security = parts.security
     codec.max_message_size = config.max_message_size
-    if ops.init(codec):
+    if (parts.n_peer_id and bytes_append(&codec.peer.routing_id, parts.peer_id, parts.n_peer_id)
+            or ops.init(codec)):
+        bytes_fini(&codec.peer.routing_id)
         free(codec)
         return NULL
     return codec

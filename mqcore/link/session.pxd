@@ -25,7 +25,7 @@ cdef void session_publish(Engine* e) noexcept nogil
 cdef void session_tally(Engine* e) noexcept nogil
 # What a codec has counted of messages that it dropped, into the accounts.
 cdef void session_tally_codec(Engine* e) noexcept nogil
-# The pattern wants a new link.
+# The link ends in order: the pattern wants a new one, or the application has sent the end.
 cdef void session_drain(Engine* e) noexcept nogil
 # The end: code is DOWN_*, text the reason or NULL.
 cdef void session_end(Engine* e, int code, const char* text, uint32_t fatal) noexcept nogil

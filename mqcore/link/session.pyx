@@ -117,7 +117,7 @@ cdef void _let_go_of_pipe(Engine* e) noexcept nogil:
 
 
 cdef void session_drain(Engine* e) noexcept nogil:
-    """The pattern wants a new link. Ours ends only when the peer has seen our FIN and sent its own:
+    """A link that our side ends. It is over only when the peer has seen our FIN and sent its own:
     a ROUTER without handover would leave a second link with the same routing id deaf for ever."""
     _let_go_of_pipe(e)
     e.pump.finish(e)

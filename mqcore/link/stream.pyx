@@ -20,8 +20,8 @@ from mqcore.link.includes cimport SIOCOUTQ, ioctl
 from mqcore.link.pipe cimport EVENT_WRITE
 from mqcore.link.plane cimport NOTE_ASKS, plane_note
 from mqcore.link.session cimport (
-    session_attach, session_end, session_fail, session_publish, session_put, session_rearm,
-    session_room, session_tally_codec, session_want,
+    session_attach, session_drain, session_end, session_fail, session_publish, session_put,
+    session_rearm, session_room, session_tally_codec, session_want,
 )
 from mqcore.reactor.includes cimport EAGAIN, EINTR, errno, write
 from mqcore.reactor.poller cimport READY_IN, READY_OUT
@@ -261,13 +261,17 @@ cdef bint stream_encode(Engine* e) noexcept nogil:
     rc = e.codec.ops.encode(e.codec, &e.batch, &e.out.q, &msgs, &body)
     if e.codec.untranslated:
         session_tally_codec(e)
-    if rc:
+    if rc == MQ_NOMEM:
         session_end(e, DOWN_MEMORY, b"out of memory while writing", 0)
         return False
     e.out.r_msgs += msgs
     e.out.r_bytes += body
     if lane_show(e.out):
         e.port.ops.event(e.pipe, EVENT_WRITE)
+    if rc == MQ_DONE:
+        e.link.traffic.written.fetch_add(msgs)
+        session_drain(e)      # else what the peer is still sending would lose it our last words
+        return False
     return e.batch.total > 0
 
 

@@ -195,7 +195,7 @@ cdef class SocketCore(SocketHandle):
 
     cdef int refuse_router(self) except -1:
         if self.routes:
-            raise UsageError(f"{'a' if self.plugin.name == 'router' else 'a raw'} "
+            raise UsageError(f"{'a raw' if self.plugin.name in ('respondent', 'bus') else 'a'} "
                              f"{self.plugin.name}'s message has a routing id, which recv() would "
                              "lose", hint="use recv_msg(), or recv_parts() which gives [id, ...]")
         return 0

@@ -23,12 +23,12 @@ from mqcore.sock.sock cimport (
 )
 from mqcore.sock.watch cimport lead_claim, lead_enter, lead_leave, watch_open, watch_wait
 from mqcore.spi.pattern cimport (
-    PAT_ADDRESSES, PAT_EXCHANGE, PAT_RECV, PAT_SEND, PAT_WORDS, Q_CAN_SEND,
+    PAT_ADDRESSES, PAT_EXCHANGE, PAT_RECV, PAT_SEND, PAT_SINGLE, PAT_WORDS, Q_CAN_SEND,
 )
 from mqcore.spi.pipe cimport DROP_HOPS, Pipe, pipe_drop_in
 from mqcore.spi.sink cimport SINK_ABI, SinkOps
 
-import time
+from mqcore.base.native import time
 
 from mqcore.errors import UsageError
 
@@ -168,6 +168,11 @@ cdef class DeviceCore:
                                  "takes one message at a time and gives one back",
                                  hint="use their raw forms: Router where requests come in, Dealer "
                                       "where they go out")
+            if s.s.flags & PAT_ADDRESSES and s.s.flags & PAT_SINGLE:
+                raise UsageError(f"a {s.plugin.name} socket cannot be the end of a device: its "
+                                 "messages have no part that says whom they are for",
+                                 hint="Router and Dealer are made for that; or recv_msg() and "
+                                      "send_to() in a loop of your own")
         if front.plane is not back.plane:
             raise UsageError("both sockets of a device belong to one context")
         if capture is not None and not capture.s.flags & PAT_SEND:

@@ -41,14 +41,14 @@ from mqcore.sock.watch cimport (
 from mqcore.spi.filter_ops cimport filter_chain
 from mqcore.spi.message_engine cimport NativeEngine
 from mqcore.spi.pattern cimport (
-    PAT_EXCHANGE, PAT_FANOUT, PAT_GROUPS, PAT_HOPS, PAT_IDENTITY, PAT_RECV, PAT_SEND, PAT_WORDS,
-    Q_CAN_RECV, Q_CAN_SEND, Q_RESENT, op_pay, op_raise, op_refuse,
+    PAT_EXCHANGE, PAT_FANOUT, PAT_GROUPS, PAT_HOPS, PAT_IDENTITY, PAT_RECV, PAT_SEND, PAT_SINGLE,
+    PAT_WORDS, Q_CAN_RECV, Q_CAN_SEND, Q_RESENT, op_pay, op_raise, op_refuse,
 )
 from mqcore.spi.pipe cimport DROP_REASONS, Pipe
 from mqcore.wire.codecs cimport codec_find
 from mqcore.wire.security cimport NativeSecurity
 
-import threading
+from mqcore.base.native import threading
 
 from mqcore.errors import (
     Forked, NoSuchPeer, OptionError, PeerGone, RecvTimeout, SocketClosed, StateError, UsageError,
@@ -56,6 +56,13 @@ from mqcore.errors import (
 
 cdef object MAIN = threading.main_thread().ident
 cdef object get_ident = threading.get_ident
+# what to do about a message that a pattern cannot send
+cdef dict UNSENDABLE = {
+    "router": "a routing id comes first: send_to(id, ...)",
+    "server": "send_to(peer, body): one part, and whom it is for",
+    "peer": "send_to(peer, body): one part, and whom it is for",
+    "dgram": 'two parts: an address like b"192.0.2.1:5555", or b"[::1]:5555", and a body',
+}
 
 
 @cython.no_gc_clear  # __dealloc__ needs the plane: a collected cycle must not clear it first
@@ -136,16 +143,18 @@ cdef class SocketHandle:
                              hint="recv() first, or make the socket with strict=False")
         if rc == MQ_NO_PEER:
             raise NoSuchPeer("the peer that this message is for is not connected",
-                             hint="mandatory=False drops such messages instead, counted")
+                             hint="mandatory=False drops such messages instead, counted"
+                             if self.plugin.name == "router" else "peers() are those that are")
         if rc == MQ_OVER:
             raise RecvTimeout("the survey is over: its deadline has passed",
                               hint="send the next one; deadline= gives more time")
         if rc == MQ_GONE:
             raise PeerGone("the peer that owed the answer has left", hint="send the request again")
         if rc == MQ_INVALID:
-            raise UsageError("the pattern cannot send this message",
-                             hint="ROUTER wants a routing id first; conflate and RADIO take one "
-                                  "part")
+            raise UsageError(
+                "the pattern cannot send this message", hint=UNSENDABLE.get(
+                    self.plugin.name, f"a {self.plugin.name}'s messages have one part"
+                    if self.s.flags & (PAT_SINGLE | PAT_GROUPS) else "conflate takes one part"))
         if rc == MQ_UNSUPPORTED:
             verb = "send" if sending else "recv"
             raise UsageError(f"a {self.plugin.name} socket cannot {verb}()")
@@ -191,7 +200,7 @@ cdef class SocketHandle:
         self.plugin = plugin
         self.s = s
         self.reflag()
-        self.routes = plugin.name == "router"
+        self.routes = plugin.name in ("router", "stream", "dgram")
         self.groups = s.flags & PAT_GROUPS != 0
         self.chooses = plugin.name in ("sub", "dish")
         self._keep = [shake["pattern"].encode(), (" " + " ".join(shake["peers"]) + " ").encode(),
@@ -297,11 +306,12 @@ cdef class SocketHandle:
     def _adopt(self, int fd, bint connected, int prio, double handshake_timeout, double grace,
                double heartbeat, double heartbeat_timeout, double heartbeat_ttl,
                int64_t max_message_size, str codec, NativeSecurity security,
-               list filters, NativeEngine media, bytes left):
+               list filters, NativeEngine media, bytes left, bytes peer_id):
         """Give a connected non-blocking descriptor to a new engine, which owns it now. Seconds; 0:
-        none. `filters`: sessions whose handshakes are over, the outermost first, and `left` the
-        bytes that came behind them; `media` None: a stream. `security` is kept alive by the caller
-        until the engine's DOWN note. Returns the engine's slot; an exception leaves
+        none. `peer_id`: the routing id that the peer goes by; b"": what it says. `filters`:
+        sessions whose handshakes are over, the outermost first, and `left` the bytes that came
+        behind them; `media` None: a stream. `security` is kept alive by the caller until the
+        engine's DOWN note. Returns the engine's slot; an exception leaves
         the descriptor with the caller, and ends the sessions."""
         cdef EngineConfig config
         cdef EngineParts parts
@@ -324,6 +334,8 @@ cdef class SocketHandle:
             parts.security = &security.c
         parts.left = <const uint8_t*> <char*> left
         parts.n_left = len(left)
+        parts.peer_id = <const uint8_t*> <char*> peer_id
+        parts.n_peer_id = len(peer_id)
         if self.s.closing.load() == CLOSING_ALL:     # while it lingers a late connection is welcome
             raise SocketClosed("the socket is closed")
         if watch_open(self.s) < 0:
@@ -363,6 +375,21 @@ cdef class SocketHandle:
                         (<Link*> pipe.link).refused = 1
                     pipe.far_ops.close(pipe.far)
                     found = True
+                pipe = pipe.all_next
+        sock_leave(self.s, True)
+        return found
+
+    def _has_pipe(self, uint32_t peer):
+        """The pattern has met this peer, and not refused it; or the peer is held from it."""
+        cdef Pipe* pipe
+        cdef bint found = False
+        cdef int held
+        op_refuse()
+        sock_enter(self.s)
+        for held in range(2):
+            pipe = self.s.held if held else self.s.all   # the newest first
+            while pipe != NULL and not found:
+                found = pipe.id == peer
                 pipe = pipe.all_next
         sock_leave(self.s, True)
         return found

@@ -4,7 +4,7 @@ cimport cython
 
 from mqcore.base.slab cimport pool_drain_released
 
-import time
+from mqcore.base.native import time
 
 from mqcore.errors import WaitTimeout
 

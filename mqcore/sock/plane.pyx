@@ -16,7 +16,7 @@ from mqcore.reactor.mailbox cimport Note, mailbox_take
 from mqcore.reactor.poll cimport poll_ops
 from mqcore.reactor.poller cimport PollerOps
 from mqcore.wire.codec cimport Verdict
-from mqcore.wire.security cimport CURVE
+from mqcore.wire.security cimport CURVE, PLAIN
 
 import os
 
@@ -99,13 +99,15 @@ cdef class PlaneCore:
         }
 
     def asked(self, uint32_t slot) -> tuple:
-        """The credentials that an engine's codec asks about: (username, password), or (key,).
+        """The credentials that an engine's codec asks about: (username, password), (key,), or ().
         Between its ASKS and DOWN notes, before it is judged; the engine waits."""
         cdef Engine* e = engine_at(self.plane, slot)
         peer = &e.codec.peer
         proof = (<char*> peer.proof.at)[:peer.proof.n]
         if e.codec.security.mechanism == CURVE:
             return (proof,)
+        if e.codec.security.mechanism != PLAIN:
+            return ()
         return (proof, (<char*> peer.password.at)[:peer.password.n])
 
     def judge(self, uint32_t slot, int code, str text) -> None:

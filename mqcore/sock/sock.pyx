@@ -9,7 +9,8 @@ from libc.string cimport memset
 from mqcore.base.clock cimport now_ns
 from mqcore.base.message cimport MSG_MORE, msg_close, msg_size, vec_fini
 from mqcore.base.status cimport (
-    MQ_AGAIN, MQ_CLOSED, MQ_DROPPED, MQ_FAILED, MQ_FULL, MQ_OK, MQ_STATE, MQ_UNSUPPORTED,
+    MQ_AGAIN, MQ_CLOSED, MQ_DROPPED, MQ_FAILED, MQ_FULL, MQ_INVALID, MQ_OK, MQ_STATE,
+    MQ_UNSUPPORTED,
 )
 from mqcore.base.widen cimport widen
 from mqcore.base.slab cimport LAND_FROM
@@ -29,7 +30,7 @@ from mqcore.sock.pipes cimport (
     wait_in_line, waits_of,
 )
 from mqcore.sock.watch cimport WATCH_LED, watch_close, watch_hurry, watch_now, watch_wants
-from mqcore.spi.pattern cimport PAT_EXCHANGE, PAT_SERVICE, PAT_WAITS
+from mqcore.spi.pattern cimport PAT_EXCHANGE, PAT_SERVICE, PAT_SINGLE, PAT_WAITS
 from mqcore.spi.pipe cimport (
     DIRTY_LISTED, DIRTY_OUT, DROP_CANCELLED, DROP_CLOSED, DROP_FULL, DROP_REASONS, EV_DROPPED,
     FarOps,
@@ -450,6 +451,8 @@ cdef int _route(Sock* s, Msg* parts, size_t n) noexcept nogil:
     cdef int rc
     if s.closing.load():
         return MQ_CLOSED
+    if n > 1 and s.flags & PAT_SINGLE:
+        return MQ_INVALID
     if s.n_waiting.load():
         if s.flags & PAT_EXCHANGE:       # a new request supersedes the one nobody has taken yet
             if waits_of(s, parts[0].peer):
@@ -530,6 +533,8 @@ cdef int sock_send_to(Sock* s, uint32_t peer, Msg* parts, size_t n) noexcept nog
     sock_enter(s)
     if s.closing.load():
         rc = MQ_CLOSED
+    elif n > 1 and s.flags & PAT_SINGLE:
+        rc = MQ_INVALID
     elif s.ops.send_to != NULL:
         rc = s.ops.send_to(s.pattern, peer, parts, n)
         if s.on_full == FULL_DROP_NEW:

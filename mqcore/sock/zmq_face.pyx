@@ -38,12 +38,14 @@ cdef enum:
 
 
 cdef class ZmqFace:
-    """`_core`: the socket, once it is open. `_quick`: the ordinary cases are possible. `_begun`:
-    parts that were given with SNDMORE. `_rest`: parts of a message that was received in part, the
-    next one last. `_frame`: what a part is without copy, a class derived from Part."""
+    """`_core`: the socket, once it is open. `_quick`: the ordinary cases are possible. `_pieces`:
+    so are messages of several parts. `_begun`: parts that were given with SNDMORE. `_rest`: parts
+    of a message that was received in part, the next one last. `_frame`: what a part is without
+    copy, a class derived from Part."""
     _frame = Part
     cdef SocketCore core
     cdef public bint _quick
+    cdef public bint _pieces
     cdef public list _begun
     cdef public list _rest
     cdef object __weakref__
@@ -151,7 +153,7 @@ cdef class ZmqFace:
             if (<Part> data).tracker is not None or (<Part> data)._group:
                 return self._send(data, flags, copy, False, None, None)
         if (flags & ~(DONTWAIT | SNDMORE) or not PyObject_CheckBuffer(part)
-                or not self.core.s.flags & PAT_SEND):
+                or not self.core.s.flags & PAT_SEND or flags & SNDMORE and not self._pieces):
             return self._send(data, flags, copy, False, None, None)
         if flags & SNDMORE:
             self._begun.append(part if PyBytes_CheckExact(part) else PyBytes_FromObject(part))

@@ -12,8 +12,9 @@ cdef class Part:
     cdef public object tracker
     cdef public object tracker_event  # pyzmq's; always None
     cdef public str _group
+    cdef public uint32_t _routing_id  # of SERVER and PEER; 0: none
     cdef SocketCore core              # that it was received by; or None
-    cdef uint32_t peer
+    cdef readonly uint32_t _peer_id
     cdef object __weakref__
 
 # The parts of a received message from its `first` on, as objects of `kind`, a class derived from

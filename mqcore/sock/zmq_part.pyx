@@ -48,7 +48,7 @@ cdef class Part:
     @property
     def _peer(self):
         """mqcore's Peer that it came from; None if it was not received."""
-        return None if self.core is None else self.core._peer(self.peer)
+        return None if self.core is None else self.core._peer(self._peer_id)
 
     def __bytes__(self):
         return self.bytes
@@ -65,7 +65,8 @@ cdef class Part:
 
     def __copy__(self):
         cdef Part made = part_of(type(self), self._data, self.more, self.tracker)
-        made._group, made.core, made.peer = self._group, self.core, self.peer
+        made._group, made._routing_id = self._group, self._routing_id
+        made.core, made._peer_id = self.core, self._peer_id
         return made
 
 
@@ -88,6 +89,6 @@ cdef list parts_as(type kind, SocketCore core, MsgVec* v, size_t first, object t
         made = part_of(kind, part_view(&v.at[i]), v.at[i].flags & MSG_MORE != 0, tracker)
         made._group = group
         made.core = core
-        made.peer = v.at[i].peer
+        made._peer_id = v.at[0].peer
         out.append(made)
     return out

@@ -81,6 +81,8 @@ PATTERN_FLAGS: tuple[tuple[int, str, str], ...] = (
     (2048, "groups", "a message is one part, sent to a group"),
     (4096, "words", "a message is an envelope, an empty part, and a body"),
     (8192, "hops", "a message counts the links that it has passed"),
+    (16384, "single", "a message has one part"),
+    (32768, "raw", "its peers are streams of bytes; a message is a piece of one"),
 )
 
 

@@ -21,10 +21,10 @@ wait for a busy Python program; it can hand over a native form (`native()`, see 
 it can step out of the way (`transparent`).
 
 `options` holds, besides the options by name, facts about the socket that no option can hide: those
-keys have a dot. "pattern.zmtp" is the pattern's name on ZMTP ("PUSH"), "" if it has none;
-"pattern.sp" its protocol's number on SP (spi/sp.py), -1 if it has none. A filter that carries one
-wire only, or must name it in its handshake, looks there and at the option `wire` ("zmtp", "sp" or
-None).
+keys have a dot. "pattern.name" is the pattern's ("push"), "pattern.zmtp" its name on ZMTP ("PUSH"),
+"" if it has none; "pattern.sp" its protocol's number on SP (spi/sp.py), -1 if it has none. A filter
+that carries one wire only, or must name it in its handshake, looks there and at the option `wire`
+("zmtp", "sp" or None).
 
 Errors: AddressError (position within `address`), OptionError and UsageError from split and check;
 `Refused` from the session: the peer did what the filter forbids, or does not speak it. Its text

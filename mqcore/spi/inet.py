@@ -15,10 +15,10 @@ import errno
 import fcntl
 import ipaddress
 import re
-import socket
 import struct
 from typing import NamedTuple
 
+from mqcore.base.native import socket
 from mqcore.errors import AddressError
 
 PORT = re.compile(r"0|[1-9][0-9]{0,4}", re.ASCII)

@@ -66,7 +66,11 @@ cdef enum PatternFlag:
                               # SURVEYOR ..). On SP each part of the envelope is a word: 00 and four
                               # bytes with a clear top bit a hop, four with a set one the id
     PAT_HOPS = 8192           # links passed are counted in Msg.hops (PAIR1)
-    PAT_ALL = 16383           # others are refused: this mqcore would not do what they promise
+    PAT_SINGLE = 16384        # a message has one part (CLIENT, SERVER, SCATTER ..): the socket
+                              # refuses to send another, and a fair queue (FairQueue.parts) drops it
+    PAT_RAW = 32768           # its peers are streams of bytes, of anybody's: no wire is spoken. A
+                              # message is any piece of such a stream; an empty one ends it (STREAM)
+    PAT_ALL = 65535           # others are refused: this mqcore would not do what they promise
 
 cdef enum PatternEvent:       # for Host.emit
     EV_SUBSCRIBED = 1         # data: topic

@@ -6,7 +6,7 @@ from mqcore.spi.inside cimport (
 )
 
 import re
-import threading
+from mqcore.base.native import threading
 
 from mqcore.errors import StateError
 from mqcore.spi.zmtp import faults
@@ -41,6 +41,11 @@ cdef class PatternPlugin:
     def conflates(self) -> bool:
         """The conflate option means something."""
         return self.ops.flags & PAT_CONFLATE != 0
+
+    @property
+    def raw(self) -> bool:
+        """Its peers are streams of bytes, not sockets."""
+        return self.ops.flags & PAT_RAW != 0
 
     @property
     def kind(self) -> str:

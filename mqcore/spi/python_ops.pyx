@@ -34,7 +34,7 @@ from mqcore.spi.pipe cimport (
 )
 from mqcore.spi.python_view cimport Parts, Peer
 
-import threading
+from mqcore.base.native import threading
 
 from mqcore.errors import OptionError
 from mqcore.spi.python_view import Drop

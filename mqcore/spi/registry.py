@@ -31,6 +31,7 @@ from mqcore.errors import (
 from mqcore.options import CORE, Option, rows_of
 from mqcore.spi.capability import declared_gaps, unavailable
 from mqcore.spi.filter import FILTER_ABI
+from mqcore.spi.plugin_info import PluginInfo
 from mqcore.spi.resolver import REFRESH, RESOLVER_ABI
 from mqcore.spi.transport import KINDS, TRANSPORT_ABI
 
@@ -48,25 +49,9 @@ WANTED = {  # kind of transport: what it must have besides a scheme
     "inproc": ("check",),
 }
 RESOLVER = ("scheme", "check", "may_block", "look_up", "watch")
-NO_GAPS: Mapping[str, str] = MappingProxyType({})
 
 # what the import of an extension says that was compiled against other declarations
 FOREIGN = ("binary incompatibility", "wrong signature", "does not export expected")
-
-
-class PluginInfo(NamedTuple):
-    """One line of `mq info`. `refused` is the reason, "" for a plug-in that works."""
-
-    kind: str  # "transport", "filter", "resolver", "pattern" or "strategy"
-    name: str
-    distribution: str
-    version: str
-    target: str  # "package.module:attribute"
-    refused: str
-    doc: str
-    form: str = ""  # a transport's kind: "stream", "engine", "stack" or "inproc"
-    gaps: Mapping[str, str] = NO_GAPS  # what a transport cannot though others can, and why
-    unavailable: str = ""  # why it cannot work on this system
 
 
 class _Found(NamedTuple):

@@ -14,7 +14,7 @@ from mqcore.spi.pipe cimport Host, Pipe
 from mqcore.spi.python_ops cimport Inside, described, enter, leave
 
 import re
-import threading
+from mqcore.base.native import threading
 
 NAME = re.compile(r"[a-z][a-z0-9_]*")
 MAIN = threading.main_thread().ident

@@ -31,9 +31,10 @@ No other exception is expected; one is reported and treated as a failed attempt.
 from __future__ import annotations
 
 import errno
-import socket
 from collections.abc import Callable, Generator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+from mqcore.base.native import socket
 
 if TYPE_CHECKING:
     from mqcore.spi.message_engine import NativeEngine

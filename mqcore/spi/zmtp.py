@@ -18,6 +18,12 @@ TYPES: dict[str, tuple[int, tuple[str, ...]]] = {
     "XSUB": (10, ("PUB", "XPUB")),
     "RADIO": (-1, ("DISH",)),  # ZeroMQ RFC 48; they need the commands of ZMTP 3
     "DISH": (-1, ("RADIO",)),
+    "CLIENT": (-1, ("SERVER",)),  # RFC 41; these have one part, and no number in ZMTP 2.0 either
+    "SERVER": (-1, ("CLIENT",)),
+    "SCATTER": (-1, ("GATHER",)),  # RFC 49
+    "GATHER": (-1, ("SCATTER",)),
+    "PEER": (-1, ("PEER",)),  # RFC 51
+    "CHANNEL": (-1, ("CHANNEL",)),  # RFC 52
 }
 
 NAME_MAX = 23  # bytes of a Socket-Type that this implementation takes from a peer

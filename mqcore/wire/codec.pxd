@@ -82,7 +82,7 @@ cdef struct HandshakeResult:  # owned by the codec, valid until fini
     int major                 # 3, 2 or 1 (ZMTP); 0 for SP
     int minor
     char[24] pattern          # the peer's, as it says; "" if it did not
-    Bytes routing_id
+    Bytes routing_id          # not empty before the handshake: it goes by this, whatever it says
     Bytes metadata            # its READY properties as they came
     char[21] mechanism
     Bytes proof               # what it proved to be: a user's name, a public key of 32 bytes
@@ -158,7 +158,8 @@ cdef struct CodecOps:
     # Traffic out. Moves messages from src into the batch until src is empty or the batch is full,
     # whole messages only unless one alone exceeds it (then it continues at the next call).
     # *msgs and *body: application messages and control ones completed, and their body bytes.
-    # MQ_OK, MQ_NOMEM (what was moved is in the batch).
+    # MQ_OK, MQ_NOMEM (what was moved is in the batch); MQ_DONE: the message that was taken ends the
+    # connection, all before it is written, and nothing is in the batch.
     int (*encode)(Codec* self, Batch* batch, YPipe* src, int64_t* msgs,
                   int64_t* body) noexcept nogil
     # One part, the same way: for lanes that conflate. *done: it fitted (else the handle is

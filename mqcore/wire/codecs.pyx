@@ -3,6 +3,7 @@
 from libc.string cimport strcmp
 
 from mqcore.wire.either cimport either_ipc_ops, either_ops
+from mqcore.wire.raw cimport raw_ops
 from mqcore.wire.sp cimport sp_ipc_ops, sp_ops
 from mqcore.wire.spws cimport sp_ws_ops
 from mqcore.wire.zmtp cimport zmtp_ops
@@ -10,7 +11,7 @@ from mqcore.wire.zmtp_curve cimport zmtp_curve_ops
 from mqcore.wire.zws cimport zws_bare_ops, zws_ops
 
 cdef enum:
-    CODECS = 9
+    CODECS = 10
 
 ctypedef const CodecOps* Ops
 
@@ -24,6 +25,7 @@ _ALL[5] = either_ops()
 _ALL[6] = either_ipc_ops()
 _ALL[7] = sp_ws_ops()
 _ALL[8] = zmtp_curve_ops()
+_ALL[9] = raw_ops()
 
 
 cdef const CodecOps* codec_find(const char* name) noexcept nogil:

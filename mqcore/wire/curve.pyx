@@ -348,6 +348,7 @@ cdef int _take(Codec* self, uint8_t* body, size_t size) noexcept nogil:
 
 
 cdef MechanismOps _OPS
+_OPS.hello_max = HELLO_SIZE
 _OPS.start = _start
 _OPS.take = _take
 _OPS.judged = _judged

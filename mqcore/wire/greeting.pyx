@@ -24,7 +24,7 @@ from mqcore.wire.codec cimport HandshakeConfig
 from mqcore.wire.mechanism cimport FRAME_COMMAND, FRAME_LONG, FRAME_MORE, mechanism_frame
 from mqcore.wire.ready cimport (
     HANDSHAKE_MAX, check_pattern, printable, ready_append, ready_size, refuse, refuse_with,
-    take_ready,
+    take_identity, take_ready,
 )
 from mqcore.wire.security cimport mechanism_name
 from mqcore.wire.strangers cimport refuse_stranger
@@ -108,6 +108,9 @@ cdef int _say_ready(Zmtp* z) noexcept nogil:
 
 cdef int _refuse_old(Zmtp* z, const char* version) noexcept nogil:
     """Before 3.0 a pattern is a number, or nothing at all: one of a plug-in's own has none."""
+    if z.mechanism != NULL and z.head.security.mechanism == 0:
+        return refuse_with(&z.head, "the peer speaks ZMTP %s, where nobody can be refused; this "
+                           "socket judges its peers%s", version, "")
     if z.mechanism != NULL:
         return refuse_with(&z.head, "the peer speaks ZMTP %s, which has no security; this socket "
                            "demands %s", version, mechanism_name(z.head.security))
@@ -260,6 +263,8 @@ cdef int _frame_need(Zmtp* z, size_t* header, uint64_t* need) noexcept nogil:
         size = load_be64(at + 1) if at[0] & FRAME_LONG else at[1]
     if size > HANDSHAKE_MAX:
         return refuse(&z.head, "the peer's handshake is longer than 64 KiB")
+    if z.stage == STAGE_MECHANISM and z.step == 0 and size > z.mechanism.hello_max:
+        return refuse(&z.head, "the peer sent something longer than a HELLO")
     need[0] = header[0] + size
     return MQ_OK
 
@@ -303,7 +308,7 @@ cdef int _frame(Zmtp* z, const uint8_t* data, size_t n, size_t* used) noexcept n
         return _command(z, header, need - header)
     if need == header:
         return MQ_OK
-    return bytes_append(&z.head.peer.routing_id, z.frame.at + header, need - header)
+    return take_identity(&z.head, z.frame.at + header, need - header)
 
 
 # -- the contract ---------------------------------------------------------------------------------
@@ -327,7 +332,7 @@ cdef int greeting_feed(Codec* self, const uint8_t* data, size_t n, size_t* used)
         if rc:
             return rc
     while z.stage != STAGE_DONE:
-        if self.asking:
+        if self.asking and (used[0] == n or not z.mechanism.meanwhile):
             return MQ_NEED_DATA if used[0] == n else refuse(
                 self, "the peer went on before it was answered")
         rc = _frame(z, data, n, used)

@@ -15,6 +15,9 @@ cdef enum:
     FRAME_COMMAND = 4
 
 cdef struct MechanismOps:
+    # Bytes of the longest HELLO, which a server waits for at Zmtp.step 0. Who says it has shown
+    # nothing yet, so no more is kept for him.
+    size_t hello_max
     # Both greetings are complete: say what comes first. MQ_OK, MQ_NOMEM.
     int (*start)(Codec* self) noexcept nogil
     # The peer's next command; its body may be changed. MQ_NEED_DATA: more are to come, or `asking`;
@@ -22,6 +25,7 @@ cdef struct MechanismOps:
     int (*take)(Codec* self, uint8_t* body, size_t size) noexcept nogil
     # As CodecOps.judged.
     int (*judged)(Codec* self, const Verdict* verdict) noexcept nogil
+    bint meanwhile            # `take` goes on while somebody is asked; else the peer must wait
 
 # The header of a frame of `size` bytes into ctl, which then has room for it. MQ_OK, MQ_NOMEM.
 cdef int mechanism_frame(Codec* c, uint8_t flags, size_t size) noexcept nogil

@@ -19,7 +19,7 @@ from mqcore.wire.greeting cimport Zmtp
 from mqcore.wire.ready cimport (
     properties_append, properties_size, refuse, refuse_command, take_properties,
 )
-from mqcore.wire.security cimport Login, login_fits
+from mqcore.wire.security cimport PROOF_MAX, Login, login_fits
 
 cdef enum:                    # Zmtp.step: the command that is due
     HELLO = 0
@@ -122,6 +122,7 @@ cdef int _take(Codec* self, uint8_t* body, size_t size) noexcept nogil:
 
 
 cdef MechanismOps _OPS
+_OPS.hello_max = 8 + 2 * PROOF_MAX
 _OPS.start = _start
 _OPS.take = _take
 _OPS.judged = _judged

@@ -25,6 +25,8 @@ cdef int take_ready(Codec* c, const uint8_t* body, size_t size) noexcept nogil
 # The peer's properties; `name`: of the command that they are in. The same.
 cdef int take_properties(
     Codec* c, const char* name, const uint8_t* data, size_t size) noexcept nogil
+# The routing id that the peer announces, unless it goes by another. MQ_OK, MQ_NOMEM.
+cdef int take_identity(Codec* c, const uint8_t* id, size_t size) noexcept nogil
 # A command of the peer's that is not `wanted`: ERROR, or out of place. MQ_PROTOCOL.
 cdef int refuse_command(
     Codec* c, const char* wanted, const uint8_t* body, size_t size) noexcept nogil

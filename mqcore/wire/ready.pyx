@@ -112,6 +112,10 @@ cdef int check_pattern(Codec* c, const uint8_t* name, size_t size) noexcept nogi
                        c.peer.pattern, c.config.pattern)
 
 
+cdef int take_identity(Codec* c, const uint8_t* id, size_t size) noexcept nogil:
+    return MQ_OK if c.peer.routing_id.n else bytes_append(&c.peer.routing_id, id, size)
+
+
 cdef int take_properties(
         Codec* c, const char* name, const uint8_t* data, size_t size) noexcept nogil:
     """All of them must be well-formed before any is believed. Of duplicates the first wins."""
@@ -142,7 +146,7 @@ cdef int take_properties(
     if pattern != NULL:                       # a peer that does not say is believed to fit
         rc = check_pattern(c, pattern, pattern_size)
     if rc == MQ_OK and identity_size:
-        rc = bytes_append(&c.peer.routing_id, identity, identity_size)
+        rc = take_identity(c, identity, identity_size)
     if rc == MQ_OK and size:
         rc = bytes_append(&c.peer.metadata, data, size)
     return rc

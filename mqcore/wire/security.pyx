@@ -6,11 +6,11 @@ from libc.string cimport memcmp, memcpy
 from mqcore.base.secret cimport Secret
 from mqcore.base.sodium import public_of
 
-from mqcore.security import Curve, Plain
+from mqcore.security import Curve, Null, Plain
 
 
 cdef const char* mechanism_name(const Security* s) noexcept nogil:
-    if s == NULL:
+    if s == NULL or s.mechanism == 0:
         return "NULL"
     return "PLAIN" if s.mechanism == PLAIN else "CURVE"
 
@@ -53,14 +53,14 @@ cdef class NativeSecurity:
     def __cinit__(self, security not None):
         self.kept = []
         self.c.server = security.server
-        self.c.asks = callable(security.allow)
+        self.c.asks = security.allow is not None
         if isinstance(security, Plain):
             self.c.mechanism = PLAIN
             self.plain(security)
         elif isinstance(security, Curve):
             self.c.mechanism = CURVE
             self.curve(security)
-        else:
+        elif not isinstance(security, Null):
             raise TypeError(f"no mechanism: {security!r}")
 
     def __dealloc__(self):
@@ -107,7 +107,7 @@ cdef class NativeSecurity:
 
 def native(security) -> NativeSecurity | None:
     """The same for C, made once. None: NULL."""
-    if security is None or security.mechanism == "NULL":
+    if security is None or not security.demands:
         return None
     if security._native is None:
         security._native = NativeSecurity(security)

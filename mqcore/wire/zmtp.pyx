@@ -32,7 +32,9 @@ from mqcore.wire.greeting cimport (
     FRAMING_V1, FRAMING_V3, Zmtp, greeting_feed, greeting_start,
 )
 from mqcore.wire.mechanism cimport FRAME_COMMAND, FRAME_LONG, FRAME_MORE, mechanism_forget
+from mqcore.wire.null cimport null_ops
 from mqcore.wire.plain cimport plain_ops
+from mqcore.wire.security cimport PLAIN
 from mqcore.wire.ready cimport refuse
 
 cdef enum:
@@ -311,7 +313,8 @@ cdef int _encode(
 
 cdef int _init(Codec* self) noexcept nogil:
     """Zeroed memory is a codec that has said and heard nothing."""
-    (<Zmtp*> self).mechanism = plain_ops() if self.security != NULL else NULL
+    if self.security != NULL:
+        (<Zmtp*> self).mechanism = plain_ops() if self.security.mechanism == PLAIN else null_ops()
     return MQ_OK
 
 

@@ -23,7 +23,7 @@ from mqcore.wire.codec cimport CODEC_ABI, Batch, Codec, Frame, HandshakeConfig, 
 from mqcore.wire.command cimport Command, command_read, interest_name
 from mqcore.wire.encode cimport encode_loop, encode_one
 from mqcore.wire.mask cimport keys_next, mask_at, mask_bytes
-from mqcore.wire.ready cimport HANDSHAKE_MAX, ready_append, refuse, take_ready
+from mqcore.wire.ready cimport HANDSHAKE_MAX, ready_append, refuse, take_identity, take_ready
 from mqcore.wire.websocket cimport (
     WS_BINARY, WS_CTL_MAX, WS_FIN, WS_MASKED, WS_PING, WS_TOO_BIG, Ws, WsOps, ws_direct, ws_emit,
     ws_filled, ws_fini, ws_finish, ws_init, ws_next, ws_refused, ws_say, ws_take,
@@ -71,7 +71,7 @@ cdef int _first(Zws* z) noexcept nogil:
         if z.flags:
             return refuse(&z.ws.head, "the peer sent something else than its routing id first")
         z.ws.traffic = True
-        return bytes_append(&z.ws.head.peer.routing_id, at, size) if size else MQ_OK
+        return take_identity(&z.ws.head, at, size) if size else MQ_OK
     if z.flags != FLAG_COMMAND:
         return refuse(&z.ws.head, "the peer sent something else than READY")
     rc = take_ready(&z.ws.head, at, size)

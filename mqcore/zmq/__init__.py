@@ -24,6 +24,7 @@ from mqcore.zmq.error import (
 )
 from mqcore.zmq.frame import FINISHED as _FINISHED_TRACKER
 from mqcore.zmq.frame import Frame, Message, MessageTracker
+from mqcore.zmq.mechanism import curve_keypair, curve_public
 from mqcore.zmq.poller import Poller, select, zmq_poll
 from mqcore.zmq.run import install
 from mqcore.zmq.socket import COPY_THRESHOLD, Socket, SyncSocket
@@ -41,11 +42,11 @@ from mqcore.zmq.version import (
     zmq_version_info,
 )
 
-DRAFT_API = PYZMQ_DRAFT_API = False
+DRAFT_API = PYZMQ_DRAFT_API = True
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("asyncio", "log"):  # loaded by those who want them
+    if name in ("asyncio", "auth", "log", "ssh"):  # loaded by those who want them
         import importlib
 
         return importlib.import_module(f"{__name__}.{name}")
@@ -57,7 +58,8 @@ __all__ = [  # noqa: PLE0604
     "Frame", "IPC_PATH_MAX_LEN", "InterruptedSystemCall", "Message", "MessageTracker", "NotDone",
     "PYZMQ_DRAFT_API", "Poller", "Socket", "Stopwatch", "SyncContext", "SyncSocket",
     "ZMQBaseError", "ZMQBindError", "ZMQError", "ZMQVersionError", "_FINISHED_TRACKER",
-    "__revision__", "__version__", "constants", "decorators", "device", "devices", "error",
+    "__revision__", "__version__", "constants", "curve_keypair", "curve_public",
+    "decorators", "device", "devices", "error",
     "get_includes", "get_library_dirs", "has", "install", "proxy", "proxy_steerable",
     "pyzmq_version", "pyzmq_version_info", "select", "strerror", "sugar", "utils", "zmq_errno",
     "zmq_poll", "zmq_version", "zmq_version_info",

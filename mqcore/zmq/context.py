@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-import threading
 import warnings
 import weakref
 from enum import IntEnum
+from types import GenericAlias
 from typing import Any, ClassVar
 
+from mqcore.base.native import threading
 from mqcore.zmq.attributes import Attributes
 from mqcore.zmq.constants import ContextOption, Errno, SocketOption
 from mqcore.zmq.error import ZMQError, make
@@ -36,6 +37,7 @@ class Context(Attributes):
     _warn_destroy_close = False
     _home: Home
     sockopts: dict[int, Any]
+    __class_getitem__ = classmethod(GenericAlias)  # annotations say zmq.Context[zmq.Socket]
 
     def __init__(self, io_threads: int | Context = 1, shadow: Context | int = 0) -> None:
         if isinstance(io_threads, Context):

@@ -8,11 +8,11 @@ pairs, and monitored queues, are moved here one message at a time.
 from __future__ import annotations
 
 import struct
-import threading
 from collections.abc import Callable
 from typing import Any
 
 import mqcore as mq
+from mqcore.base.native import threading
 from mqcore.zmq.constants import Errno, Flag, PollEvent, SocketType
 from mqcore.zmq.error import Again, ContextTerminated, ZMQError
 from mqcore.zmq.poller import Poller
@@ -79,12 +79,12 @@ class Moved:
     """The same, one message at a time. copy(way, parts): told of each, way 0 is front to back."""
 
     def __init__(self, front: Any, back: Any, copy: Callable[[int, list[bytes]], Any] | None,
-                 swap: bool = False) -> None:
+                 swap: bool = False, poller: Any = None) -> None:
         self._ends = (front, back)
         self._copy = copy
         self._swap = swap  # both ROUTER: the second part is who it is for
         self._counts = [0] * 8
-        self._poller = Poller()
+        self._poller = Poller() if poller is None else poller
         self._paused = False
         for end in dict.fromkeys((front, back)):
             if end.type not in (SocketType.PUSH, SocketType.PUB, SocketType.RADIO):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import errno as _errno
 import os
-import threading
 from typing import Any
 
 import mqcore as mq
+from mqcore.base.native import threading
 from mqcore.zmq.constants import Errno
 
 WORDS = {

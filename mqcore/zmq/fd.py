@@ -8,22 +8,37 @@ here each receive leaves the descriptor readable as long as there is more, so bo
 from __future__ import annotations
 
 import os
+import threading
 from typing import Any
 
 
 class Edge:
+    fd = -1
+
     def __init__(self, core: Any) -> None:
-        self._core = core
+        self._lock = threading.Lock()
         self.fd = os.eventfd(1, os.EFD_NONBLOCK | os.EFD_CLOEXEC)  # the first look is for free
         try:
-            self._place = core._add_notifier(self.fd)
+            self.attach(core)
         except BaseException:
-            os.close(self.fd)
+            fd, self.fd = self.fd, -1
+            os.close(fd)
             raise
+
+    def attach(self, core: Any) -> None:
+        """Tell of this one's changes. The one before, if any, is closed."""
+        self._core = core
+        self._place = core._add_notifier(self.fd)
         core._arm(self._place)
+
+    def fileno(self) -> int:
+        """The descriptor; -1: closed."""
+        return self.fd
 
     def calm(self) -> None:
         """Not readable, until something changes from now on."""
+        if self.fd < 0:
+            return
         try:
             os.eventfd_read(self.fd)
         except BlockingIOError:
@@ -31,8 +46,17 @@ class Edge:
         self._core._arm(self._place)
 
     def ring(self) -> None:
-        os.eventfd_write(self.fd, 1)
+        """Any thread may."""
+        with self._lock:
+            if self.fd >= 0:
+                os.eventfd_write(self.fd, 1)
 
     def close(self) -> None:
-        self._core._remove_notifier(self._place)
-        os.close(self.fd)
+        """Idempotent: a loop may close what it watches."""
+        with self._lock:
+            fd, self.fd = self.fd, -1
+        if fd >= 0:
+            self._core._remove_notifier(self._place)
+            os.close(fd)
+
+    __del__ = close

@@ -91,17 +91,27 @@ class Frame(Part, Attributes):
 
     @property
     def routing_id(self) -> int:
-        """Of CLIENT and SERVER, which are not here."""
-        raise make(Errno.ENOTSUP, "routing_id belongs to SERVER and PEER sockets")
+        """SERVER and PEER: the number of the peer it came from, or goes to; 0: none."""
+        return self._routing_id
+
+    @routing_id.setter
+    def routing_id(self, routing_id: int) -> None:
+        if not 0 < routing_id < 1 << 32:
+            raise make(Errno.EINVAL, "a routing id is the number that a received frame has")
+        self._routing_id = routing_id
 
     def get(self, option: int | str) -> Any:
-        """MORE, SRCFD, SHARED, or a fact about the peer by its name ("Peer-Address")."""
+        """MORE, SRCFD, SHARED, "group", "routing_id", or a fact about the peer by its name
+        ("Peer-Address")."""
+        if option in ("group", "routing_id"):
+            return getattr(self, str(option))
         if isinstance(option, str):
             peer = self._peer
             found = None
             if peer is not None:
-                found = PEER_FACTS[option](peer) if option in PEER_FACTS else None
-                if found is None and option in peer.metadata:
+                if option in PEER_FACTS:  # a peer's own word for it counts for nothing
+                    found = PEER_FACTS[option](peer)
+                elif option in peer.metadata:
                     found = peer.metadata[option].decode("utf-8", "surrogateescape")
             if found is None:
                 raise ZMQError(Errno.EINVAL)
@@ -113,10 +123,10 @@ class Frame(Part, Attributes):
         raise ZMQError(Errno.EINVAL)
 
     def set(self, option: int | str, value: Any) -> None:
-        """"group" can be set, nothing else."""
-        if option != "group":
+        """"group" and "routing_id" can be set, nothing else."""
+        if option not in ("group", "routing_id"):
             raise ZMQError(Errno.EINVAL)
-        self.group = value
+        setattr(self, str(option), value)
 
     __getitem__ = get
 

@@ -6,14 +6,15 @@ from __future__ import annotations
 
 import atexit
 import errno
-import threading
 import time
 import weakref
 from typing import TYPE_CHECKING, Any
 
 import mqcore as mq
+from mqcore.base.native import threading
 from mqcore.zmq.constants import Errno
 from mqcore.zmq.error import ContextTerminated, make
+from mqcore.zmq.zap import Handler
 
 if TYPE_CHECKING:
     from mqcore.zmq.shared import Shared
@@ -33,6 +34,8 @@ class Home:
         self.delivering: dict[threading.Thread, Any] = {}
         self.terminating = False
         self.closed = False
+        self._zap = Handler()
+        self.ended = False  # the program is over, and the sockets were closed for it
         self._context: mq.Context | None = None
         self._changed = threading.Condition(threading.RLock())
         HOMES.add(self)
@@ -111,11 +114,20 @@ class Home:
             context, self._context = self._context, None
             self.closed = True
         if context is not None and not context._hub.forked:
+            if context._hub.started:
+                context._hub.loop.call_wait(self._zap.end)
             context.close(0)
+
+    def ask(self, request: list[bytes], tell: Any) -> bool:
+        """The ZAP handler of this context; False: there is none. On the control thread."""
+        context = self._context
+        return context is not None and not self.terminating and self._zap.ask(
+            context, request, tell)
 
     def at_exit(self) -> None:
         """Whoever ends without term() waits a second at most."""
         limit = time.monotonic() + AT_EXIT
+        self.ended = True
         for shared in tuple(self.open):
             core = shared.core
             if core is not None and not core.closed:

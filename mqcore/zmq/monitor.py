@@ -1,19 +1,20 @@
 """Monitor: mqcore's events as libzmq tells them, two parts each, at a PAIR socket.
 
-libzmq gives a descriptor's number as the value of many events; here it is 0. A connection's end
-names the address as our side has it, as there.
+libzmq gives a descriptor's number as the value of many events; here it is 0, but for handshakes
+that failed. A connection's end names the address as our side has it, as there.
 """
 
 from __future__ import annotations
 
 import struct
-import threading
 from typing import Any
 
 import mqcore as mq
+from mqcore.base.native import threading
 from mqcore.zmq.address import from_mqcore, text_of, to_mqcore
 from mqcore.zmq.constants import Errno, Event
 from mqcore.zmq.error import ZMQError, make, translated
+from mqcore.zmq.zap import told
 
 BACKLOG = 100_000  # events that wait for the thread below; more are lost
 LINGER = 0.1  # seconds: who connects to the monitor late still gets what is queued until it ends
@@ -21,7 +22,7 @@ LINGER = 0.1  # seconds: who connects to the monitor late still gets what is que
 KINDS: dict[str, tuple[int, ...]] = {
     "Listening": (Event.LISTENING,), "Accepted": (Event.ACCEPTED,),
     "Connecting": (Event.CONNECT_DELAYED,), "Retrying": (Event.CONNECT_RETRIED,),
-    "Disconnected": (Event.DISCONNECTED,), "HandshakeFailed": (Event.HANDSHAKE_FAILED_NO_DETAIL,),
+    "Disconnected": (Event.DISCONNECTED,),
     "Closed": (Event.CLOSED,), "AcceptPaused": (Event.ACCEPT_FAILED,),
 }
 
@@ -57,26 +58,29 @@ class Monitor:
             for event in self._stream:
                 if event.kind == "Listening":
                     bound.add(event.endpoint)
+                if event.kind == "HandshakeFailed":
+                    self._tell(*told(event.reason), event.endpoint)
                 for number in _numbers(event, bound):
-                    self._tell(number, event.endpoint)
-            self._tell(Event.MONITOR_STOPPED, "")
+                    self._tell(number, 0, event.endpoint)
+            self._tell(Event.MONITOR_STOPPED, 0, "")
         except mq.Error:
             pass  # the context ends, and the PAIR with it
         finally:
             self._pair.close()
 
-    def _tell(self, number: int, endpoint: str) -> None:
+    def _tell(self, number: int, value: int, endpoint: str) -> None:
         if number & self._events:
             address = from_mqcore(endpoint).encode("utf-8", "surrogateescape") if endpoint else b""
             try:
-                self._pair.send_parts([struct.pack("=hi", number, 0), address], timeout=0)
+                self._pair.send_parts([struct.pack("=Hi", number, value), address], timeout=0)
             except mq.SendTimeout:
                 pass  # nobody listens at the monitor: libzmq drops its events, too
 
 
 def _numbers(event: mq.Event, bound: set[str]) -> tuple[int, ...]:
     if event.kind == "Connected":  # mqcore tells of it after the handshake
-        done = (int(Event.HANDSHAKE_SUCCEEDED),)
+        raw = event.peer is not None and event.peer.wire == "raw"  # a STREAM's shakes no hands
+        done = () if raw else (int(Event.HANDSHAKE_SUCCEEDED),)
         return done if event.endpoint in bound else (int(Event.CONNECTED), *done)
     if event.kind == "Closed" and not event.endpoint:
         return ()

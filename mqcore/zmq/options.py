@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from mqcore.zmq import mechanism
 from mqcore.zmq.constants import Errno, SocketOption, SocketType
 from mqcore.zmq.error import ZMQError, make
 
@@ -29,9 +30,10 @@ DEFAULTS: dict[str, Any] = {
 #: and of some patterns
 PATTERN_DEFAULTS: dict[str, dict[str, Any]] = {
     "req": {"strict": True}, "router": {"mandatory": False, "handover": False},
+    # libzmq reads 8 KiB at a time, and its marks count these
+    "stream": {"wire": None, "notify": True, "recv_hwm_bytes": 1000 * 8192},
 }
-NO_SECURITY = ("PLAIN, CURVE, GSSAPI and ZAP are not here yet; between mqcore programs a "
-               "tls+tcp:// address is encrypted")
+NO_GSSAPI = "there is no GSSAPI; CURVE seals and proves who is who"
 
 
 class Row(NamedTuple):
@@ -94,6 +96,18 @@ def both_marks(shared: Shared, value: int) -> None:
 # -- rows ------------------------------------------------------------------------------------------
 
 
+def nothing(shared: Shared, value: Any) -> None:
+    """Its value is kept for those who look."""
+
+
+def is_flag(value: int) -> bool:
+    return value in (0, 1)
+
+
+def short(value: bytes) -> bool:
+    return 1 <= len(value) <= 255
+
+
 def mapped(name: str, default: Any, convert: Callable[[Any], Any] = lambda value: value,
            check: Callable[[Any], bool] | None = None, kind: type = int) -> Row:
     return Row(kind, default, lambda shared, value: shared.put(name, convert(value)), check)
@@ -102,12 +116,12 @@ def mapped(name: str, default: Any, convert: Callable[[Any], Any] = lambda value
 def flag(name: str, *types: SocketType, default: int | None = None,
          convert: Callable[[int], Any] = bool) -> Row:
     """0 or 1; of these sockets alone, then libzmq does not tell it."""
-    return Row(int, default, lambda shared, value: shared.put(name, convert(value)),
-               lambda value: value in (0, 1), types)
+    return Row(int, default, lambda shared, value: shared.put(name, convert(value)), is_flag,
+               types)
 
 
 def hint(default: Any, kind: type = int) -> Row:
-    return Row(kind, default, lambda shared, value: None, hint=True)
+    return Row(kind, default, nothing, hint=True)
 
 
 def absent(why: str, default: Any = 0, kind: type = int) -> Row:
@@ -161,6 +175,11 @@ ROWS: dict[int, Row] = {
     O.UNSUBSCRIBE: topic(False),
     O.ROUTER_MANDATORY: flag("mandatory", T.ROUTER),
     O.ROUTER_HANDOVER: flag("handover", T.ROUTER),
+    O.ROUTER_RAW: Row(int, None, lambda shared, value: shared.be_raw(bool(value)),
+                      lambda value: value in (0, 1), (T.ROUTER,)),
+    O.STREAM_NOTIFY: flag("notify", T.STREAM),
+    O.CONNECT_ROUTING_ID: Row(bytes, None, lambda shared, value: shared.name_next(value),
+                              lambda value: 1 <= len(value) <= 255, (T.ROUTER, T.STREAM)),
     O.PROBE_ROUTER: flag("probe", T.ROUTER, T.DEALER, T.REQ),
     O.REQ_CORRELATE: flag("correlate", T.REQ, convert=lambda value: True if value else None),
     O.REQ_RELAXED: flag("strict", T.REQ, convert=lambda value: not value),
@@ -170,6 +189,15 @@ ROWS: dict[int, Row] = {
     O.XPUB_NODROP: flag("nodrop", *PUBLISHERS),
     O.XPUB_WELCOME_MSG: Row(bytes, None, lambda shared, value: shared.put("welcome", value or None),
                             types=(T.XPUB,)),
+    # security
+    O.PLAIN_SERVER: Row(int, 0, mechanism.serve(mechanism.PLAIN), is_flag),
+    O.PLAIN_USERNAME: Row(bytes, b"", mechanism.login, short),
+    O.PLAIN_PASSWORD: Row(bytes, b"", mechanism.login, short),
+    O.CURVE_SERVER: Row(int, 0, mechanism.serve(mechanism.CURVE), is_flag),
+    **{option: Row(bytes, None, mechanism.key(option)) for option in mechanism.KEYS},
+    O.ZAP_DOMAIN: Row(bytes, b"", nothing, short),
+    O.ZAP_ENFORCE_DOMAIN: Row(int, 0, mechanism.enforce),
+    **{option: Row(int, None, mechanism.admit(option)) for option in mechanism.FILTERS},
     # what is so
     O.RCVMORE: Row(int, 0), O.FD: Row(int, -1), O.EVENTS: Row(int, 0), O.TYPE: Row(int, 0),
     O.LAST_ENDPOINT: Row(bytes, b""), O.MECHANISM: Row(int, 0), O.THREAD_SAFE: Row(int, 0),
@@ -184,26 +212,17 @@ ROWS: dict[int, Row] = {
     O.VMCI_BUFFER_MIN_SIZE: hint(128), O.VMCI_BUFFER_MAX_SIZE: hint(262144),
     O.VMCI_CONNECT_TIMEOUT: hint(-1),
     # absent
-    O.PLAIN_SERVER: absent(NO_SECURITY), O.PLAIN_USERNAME: absent(NO_SECURITY, b"", bytes),
-    O.PLAIN_PASSWORD: absent(NO_SECURITY, b"", bytes), O.CURVE_SERVER: absent(NO_SECURITY),
-    O.CURVE_PUBLICKEY: absent(NO_SECURITY, b"", bytes),
-    O.CURVE_SECRETKEY: absent(NO_SECURITY, b"", bytes),
-    O.CURVE_SERVERKEY: absent(NO_SECURITY, b"", bytes),
-    O.ZAP_DOMAIN: absent(NO_SECURITY, b"", bytes), O.ZAP_ENFORCE_DOMAIN: absent(NO_SECURITY),
-    O.GSSAPI_SERVER: absent(NO_SECURITY), O.GSSAPI_PLAINTEXT: absent(NO_SECURITY),
-    O.GSSAPI_PRINCIPAL: absent(NO_SECURITY, b"", bytes),
-    O.GSSAPI_SERVICE_PRINCIPAL: absent(NO_SECURITY, b"", bytes),
-    O.GSSAPI_PRINCIPAL_NAMETYPE: absent(NO_SECURITY),
-    O.GSSAPI_SERVICE_PRINCIPAL_NAMETYPE: absent(NO_SECURITY),
+    O.GSSAPI_SERVER: absent(NO_GSSAPI), O.GSSAPI_PLAINTEXT: absent(NO_GSSAPI),
+    O.GSSAPI_PRINCIPAL: absent(NO_GSSAPI, b"", bytes),
+    O.GSSAPI_SERVICE_PRINCIPAL: absent(NO_GSSAPI, b"", bytes),
+    O.GSSAPI_PRINCIPAL_NAMETYPE: absent(NO_GSSAPI),
+    O.GSSAPI_SERVICE_PRINCIPAL_NAMETYPE: absent(NO_GSSAPI),
     O.WSS_KEY_PEM: absent("wss:// is mqcore's own: its tls_* options belong to the address",
                           b"", bytes),
     O.SOCKS_PROXY: absent("there is no proxy; connect through a forwarded port", b"", bytes),
     O.BINDTODEVICE: absent("bind to the device's address, or tcp://eth0:port", b"", bytes),
     O.USE_FD: absent("use mqcore's fd:// transport", -1),
-    O.ROUTER_RAW: absent("raw peers belong to STREAM, which is not here yet"),
-    O.STREAM_NOTIFY: absent("STREAM is not here yet"),
     O.ROUTER_NOTIFY: absent("a monitor tells of peers"),
-    O.CONNECT_ROUTING_ID: absent("a ROUTER names peers by what they announce", None, bytes),
     O.INVERT_MATCHING: absent("subscribe to what is wanted"),
     O.METADATA: absent("mqcore's `metadata` option is set with mqcore.socket()", b"", bytes),
     O.XPUB_MANUAL_LAST_VALUE: absent("XPUB_MANUAL without the last value"),
@@ -213,9 +232,6 @@ ROWS: dict[int, Row] = {
     O.DISCONNECT_MSG: absent("the monitor tells of peers that left", b"", bytes),
     O.HICCUP_MSG: absent("the monitor tells of peers that left", b"", bytes),
     O.TCP_ACCEPT_FILTER: absent("bind to an inner address, or use a firewall", None, bytes),
-    O.IPC_FILTER_PID: absent("protect the socket's folder", None),
-    O.IPC_FILTER_UID: absent("protect the socket's folder", None),
-    O.IPC_FILTER_GID: absent("protect the socket's folder", None),
     O.NORM_MODE: absent("there is no NORM transport"),
 }
 for _name, _kind in (("WSS_CERT_PEM", bytes), ("WSS_TRUST_PEM", bytes), ("WSS_HOSTNAME", bytes),
@@ -263,9 +279,10 @@ def write(shared: Shared, option: int, value: Any) -> None:
 def read(shared: Shared, option: int) -> Any:
     """The value that was set, or libzmq's default. EINVAL for what cannot be read."""
     row = row_of(shared, option)
-    if row.default is None:
+    found = shared.values.get(option, row.default)
+    if found is None or (row.default is None and option not in mechanism.KEYS):
         raise ZMQError(Errno.EINVAL)
-    return shared.values.get(option, row.default)
+    return found
 
 
 def _typed(row: Row, value: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import mqcore as mq
@@ -135,12 +135,18 @@ class Poller:
 def select(rlist: list[Any], wlist: list[Any], xlist: list[Any], timeout: float | None = None
            ) -> tuple[list[Any], list[Any], list[Any]]:
     """select.select() for sockets as well. timeout: seconds."""
+    return selected(zmq_poll, rlist, wlist, xlist, timeout)
+
+
+def selected(poll: Callable[..., Any], rlist: list[Any], wlist: list[Any], xlist: list[Any],
+             timeout: float | None) -> tuple[list[Any], list[Any], list[Any]]:
+    """select() by means of this zmq_poll()."""
     wanted: dict[Any, int] = {}
     for bit, ones in ((POLLIN, rlist), (POLLOUT, wlist), (POLLERR, xlist)):
         for one in ones:
             wanted[one] = wanted.get(one, 0) | bit
     ms = -1 if timeout is None or timeout < 0 else int(timeout * 1000)
-    found = dict(zmq_poll(list(wanted.items()), ms))
+    found = dict(poll(list(wanted.items()), ms))
 
     def ready(ones: list[Any], bit: int) -> list[Any]:
         return [one for one in ones if found.get(_told(one), 0) & bit]

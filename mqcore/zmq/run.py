@@ -18,6 +18,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from mqcore.zmq.differences import MODULES, missing
+
 ALIAS = "zmq"
 REAL = "mqcore.zmq"
 SHIM = str(Path(__file__).parent / "alias")
@@ -32,7 +34,10 @@ class Alias(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
 
     def create_module(self, spec: Any) -> ModuleType:
-        module = importlib.import_module(REAL + spec.name[len(ALIAS):])
+        name = spec.name[len(ALIAS) + 1:]
+        if name.partition(".")[0] in MODULES:
+            raise ImportError(missing(name))
+        module = importlib.import_module(f"{REAL}.{name}" if name else REAL)
         self._kept = (module.__spec__, module.__loader__)
         return module
 

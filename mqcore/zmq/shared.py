@@ -7,16 +7,26 @@ time (the routing id, CONFLATE) mqcore wants to know when it opens one.
 from __future__ import annotations
 
 import errno
-import threading
+import secrets
 from collections import Counter
 from typing import Any, NamedTuple
 
 import mqcore as mq
+from mqcore.base.native import threading
 from mqcore.zmq.address import from_mqcore, text_of, to_mqcore
 from mqcore.zmq.constants import Errno, SocketOption, SocketType
-from mqcore.zmq.error import ContextTerminated, ZMQError, make, number_of, strerror, translated
+from mqcore.zmq.error import (
+    Again,
+    ContextTerminated,
+    ZMQError,
+    make,
+    number_of,
+    strerror,
+    translated,
+)
 from mqcore.zmq.fd import Edge
 from mqcore.zmq.home import Home
+from mqcore.zmq.mechanism import demands
 from mqcore.zmq.options import DEFAULTS, PATTERN_DEFAULTS, seconds
 
 PATTERNS = {
@@ -24,9 +34,15 @@ PATTERNS = {
     SocketType.REP: "rep", SocketType.DEALER: "dealer", SocketType.ROUTER: "router",
     SocketType.PULL: "pull", SocketType.PUSH: "push", SocketType.XPUB: "xpub",
     SocketType.XSUB: "xsub", SocketType.RADIO: "radio", SocketType.DISH: "dish",
+    SocketType.CLIENT: "client", SocketType.SERVER: "server", SocketType.SCATTER: "scatter",
+    SocketType.GATHER: "gather", SocketType.PEER: "peer", SocketType.CHANNEL: "channel",
+    SocketType.DGRAM: "dgram",
+    SocketType.STREAM: "stream",
 }
 CONFLATES = ("push", "pull", "pub", "sub", "dealer")  # the others ignore CONFLATE, as in libzmq
+NAMING = ("router", "stream")  # peers by routing id; what we connect to can be given one
 FIXED = ("routing_id", "conflate")  # known when mqcore's socket opens
+SOON = 10.0  # seconds for what takes milliseconds
 
 
 class Place(NamedTuple):
@@ -35,6 +51,7 @@ class Place(NamedTuple):
     given: str
     said: str
     endpoint: Any
+    peer_id: bytes  # what we call the peer; b"": nothing
 
 
 class Shared:
@@ -52,9 +69,13 @@ class Shared:
         self.closed = False
         self.values: dict[int, Any] = {}  # libzmq's options, as they were set
         self.wanted: Counter[bytes] = Counter()
+        self.filters: tuple[frozenset[int], ...] = (frozenset(),) * 3  # IPC_FILTER_UID, GID, PID
         self.last = b""
-        self.edge: Edge | None = None
+        self.edge: Edge | None = None  # of FD
+        self._watchers: set[Edge] = set()
         self._places: list[Place] = []
+        self._peer_id = b""  # CONNECT_ROUTING_ID, for the next connect()
+        self._ended: set[bytes] = set()  # peers that were sent the end
         self._options = {**DEFAULTS, **PATTERN_DEFAULTS.get(self.pattern, {})}
         self._lock = threading.RLock()
         home.enter(self)
@@ -70,8 +91,11 @@ class Shared:
 
     def failed(self, error: mq.Error) -> ZMQError:
         """pyzmq's exception for one of mqcore's on this socket."""
-        if not self.closed and self.home.terminating and isinstance(error, mq.SocketClosed):
-            return ContextTerminated()
+        if not self.closed and isinstance(error, mq.SocketClosed):
+            if self.home.terminating:
+                return ContextTerminated()
+            if self.home.ended and threading.current_thread() is not threading.main_thread():
+                threading.Event().wait()  # a daemon thread: it ends inside its call, as in libzmq
         return translated(error)
 
     def open(self) -> Any:
@@ -101,6 +125,9 @@ class Shared:
                 return
             self.closed = True
             edge, self.edge = self.edge, None
+            for watcher in self._watchers:
+                watcher.ring()
+            self._watchers.clear()
             core = self.core
         if linger is None:
             linger = self.values.get(SocketOption.LINGER, -1)
@@ -116,8 +143,9 @@ class Shared:
         """The context terminates: every call fails, and who waits wakes up."""
         if self.core is not None:
             self.core._close_input()
-        if self.edge is not None:
-            self.edge.ring()
+        with self._lock:
+            for edge in self._edges():
+                edge.ring()
 
     # -- options -----------------------------------------------------------------------------------
 
@@ -130,13 +158,15 @@ class Shared:
                 self._options[name] = value
                 return
             if name in FIXED:
-                if self._places or self.edge is not None:
+                if self._places:
                     raise make(Errno.EINVAL, f"{name} is what peers are told first: set it before "
                                              "bind() and connect()")
                 self._options[name] = value
                 core, self.core = self.core, None
                 core.close(0)
-                self.open()
+                fresh = self.open()
+                for edge in self._edges():
+                    edge.attach(fresh)
                 return
             try:
                 setattr(self.core, name, value)
@@ -163,14 +193,44 @@ class Shared:
                     if self.core is not None:
                         self.core.unsubscribe(topic)
 
+    def be_raw(self, on: bool) -> None:
+        """ROUTER_RAW: from now on a STREAM that drops what is for nobody."""
+        with self._lock:
+            if on == (self.pattern == "stream"):
+                return
+            if self.core is not None or not on:
+                raise make(Errno.EINVAL, "ROUTER_RAW decides what the socket is: set it first")
+            own = PATTERN_DEFAULTS[self.pattern]
+            kept = {name: value for name, value in self._options.items() if name not in own}
+            mandatory = self._options["mandatory"]
+            self.pattern = "stream"
+            self._options = {**kept, **PATTERN_DEFAULTS["stream"], "mandatory": mandatory}
+
+    def name_next(self, peer_id: bytes) -> None:
+        """CONNECT_ROUTING_ID."""
+        self._peer_id = peer_id
+
     # -- addresses ---------------------------------------------------------------------------------
 
-    def attach(self, kind: str, address: str | bytes) -> str:
-        """bind() or connect(); the address that it became."""
+    def attach(self, kind: str, address: str | bytes) -> Place:
+        """bind() or connect(); `said` is the address that it became."""
         given = text_of(address)
+        peer_id = b""
+        if kind == "connect" and self.pattern in NAMING:
+            peer_id, self._peer_id = self._peer_id, b""
+            if self.pattern == "stream":
+                # those that mqcore makes have the first bit clear
+                peer_id = peer_id or b"\0" + (1 << 31 | secrets.randbits(31)).to_bytes(4, "big")
         try:
             self.refuse()
-            endpoint = getattr(self.open(), kind)(to_mqcore(given))
+            url = to_mqcore(given)
+            core = self.open()
+            if peer_id and any(peer_id == place.peer_id for place in self._places):
+                raise make(Errno.EINVAL, "another connection has that CONNECT_ROUTING_ID")
+            named = {"peer_id": peer_id} if peer_id else {}
+            endpoint = getattr(core, kind)(url, **named, **demands(self, kind, url))
+            if self.pattern == "dgram" and kind == "bind":  # there is nobody to wait for
+                core.wait_peers(1, SOON)
         except mq.Error as error:
             made = self.failed(error)
             raise _at(number_of(error) if made.errno is None else made.errno, given,
@@ -178,9 +238,31 @@ class Shared:
         except ZMQError as error:
             raise _at(error.errno or Errno.EINVAL, given) from error
         said = from_mqcore(endpoint.url) if kind == "bind" else given
-        self._places.append(Place(given, said, endpoint))
+        place = Place(given, said, endpoint, peer_id)
+        self._places.append(place)
+        if peer_id and self.pattern == "stream":
+            self.values[SocketOption.ROUTING_ID] = peer_id
         self.last = said.encode("utf-8", "surrogateescape")
-        return said
+        return place
+
+    def attach_peer(self, address: str | bytes) -> int:
+        """zmq_connect_peer(): the number of the PEER there. It has one when it is connected, so
+        this waits, SNDTIMEO at most."""
+        if self.type != SocketType.PEER:
+            raise make(Errno.ENOTSUP, "connect_peer() belongs to PEER sockets")
+        place = self.attach("connect", address)
+        try:
+            place.endpoint.wait(seconds(self.values.get(SocketOption.SNDTIMEO, -1)))
+            return int(self.core._who(place.endpoint).id)
+        except BaseException as error:
+            if place in self._places:
+                self._places.remove(place)
+            place.endpoint.close()
+            if isinstance(error, mq.ConnectTimeout):
+                raise Again from None
+            if isinstance(error, mq.Error):
+                raise self.failed(error) from error
+            raise
 
     def detach(self, kind: str, address: str | bytes) -> None:
         """unbind() or disconnect(): ENOENT if there is no such address."""
@@ -198,6 +280,17 @@ class Shared:
                 return
         raise ZMQError(errno.ENOENT)
 
+    def awaits(self, peer_id: bytes) -> bool:
+        """We have an address whose peer goes by this, and its connection may come."""
+        return peer_id not in self._ended and any(
+            place.peer_id == peer_id and place.endpoint.state not in ("stopped", "closed")
+            for place in self._places)
+
+    def ended(self, peer_id: bytes) -> None:
+        """STREAM: it was sent the end, and is not connected to again."""
+        if any(place.peer_id == peer_id for place in self._places):
+            self._ended.add(peer_id)
+
     def descriptor(self) -> int:
         """FD: made when it is first asked for."""
         with self._lock:
@@ -205,6 +298,23 @@ class Shared:
             if self.edge is None:
                 self.edge = Edge(self.open())
             return self.edge.fd
+
+    def watch(self) -> Edge:
+        """A descriptor like FD, for one who gives it back with unwatch(). When the socket is closed
+        it becomes readable."""
+        with self._lock:
+            self.refuse()
+            edge = Edge(self.open())
+            self._watchers.add(edge)
+            return edge
+
+    def unwatch(self, edge: Edge) -> None:
+        with self._lock:
+            self._watchers.discard(edge)
+            edge.close()
+
+    def _edges(self) -> list[Edge]:
+        return [*self._watchers, *([] if self.edge is None else [self.edge])]
 
 
 def _at(number: int, address: str, text: str = "") -> ZMQError:

@@ -8,6 +8,7 @@ import time
 import warnings
 import weakref
 from enum import IntEnum
+from types import GenericAlias
 from typing import Any, ClassVar
 
 import mqcore as mq
@@ -56,6 +57,7 @@ class Socket(Transfer, Attributes, Talk):
     _shadow = False
     _warn_unclosed = True
     context: Any
+    __class_getitem__ = classmethod(GenericAlias)  # annotations say zmq.Socket[bytes]
 
     def __init__(self, ctx_or_socket: Any = None, socket_type: int = 0, *, shadow: Any = 0,
                  copy_threshold: int | None = None) -> None:
@@ -233,11 +235,16 @@ class Socket(Transfer, Attributes, Talk):
 
     def bind(self, addr: str) -> BoundSocket:
         """Listen there. The real address is LAST_ENDPOINT."""
-        return BoundSocket(self, "bind", self._shared.attach("bind", addr))
+        return BoundSocket(self, "bind", self._shared.attach("bind", addr).said)
 
     def connect(self, addr: str) -> BoundSocket:
         """Keep a connection to this address."""
-        return BoundSocket(self, "connect", self._shared.attach("connect", addr))
+        return BoundSocket(self, "connect", self._shared.attach("connect", addr).said)
+
+    def connect_peer(self, addr: str) -> int:
+        """PEER: connect(), and the routing id of who is there, once he is. EAGAIN after
+        SNDTIMEO."""
+        return self._shared.attach_peer(addr)
 
     def unbind(self, addr: str | bytes) -> None:
         """Stop listening there."""
@@ -267,11 +274,14 @@ class Socket(Transfer, Attributes, Talk):
     # -- waiting -----------------------------------------------------------------------------------
 
     def _events(self) -> int:
-        """EVENTS: POLLIN and POLLOUT, as they are now."""
-        shared = self._shared
+        """EVENTS: POLLIN and POLLOUT, as they are now. It calms FD."""
         core = self._open()
-        if shared.edge is not None:
-            shared.edge.calm()
+        if self._shared.edge is not None:
+            self._shared.edge.calm()
+        return self._ready(core)
+
+    def _ready(self, core: Any = None) -> int:
+        core = core or self._open()
         try:
             readable, writable = core._can()
         except mq.Error as error:

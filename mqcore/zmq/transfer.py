@@ -3,6 +3,7 @@ yet. The calls that carry whole messages as bytes are ZmqFace's, in Cython."""
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 import mqcore as mq
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from mqcore.zmq.shared import Shared
 
 DONTWAIT, SNDMORE = int(Flag.DONTWAIT), int(Flag.SNDMORE)
+NUMBERED = ("server", "peer")  # a message names its peer by a number
+SINGLE = ("radio", "client", "scatter", "channel", *NUMBERED)  # messages have one part
 
 
 class Transfer(ZmqFace):
@@ -42,7 +45,8 @@ class Transfer(ZmqFace):
         if shared.core is not None:
             self._core = shared.core
         self._quick = (shared.core is not None and shared.edge is None
-                       and shared.pattern != "radio")
+                       and shared.pattern not in ("radio", "stream", *NUMBERED))
+        self._pieces = shared.pattern not in SINGLE
 
     def _failed(self, error: mq.Error) -> ZMQError:
         return self._shared.failed(error)
@@ -54,11 +58,14 @@ class Transfer(ZmqFace):
         if isinstance(data, str):
             raise TypeError("unicode not allowed, use send_string")
         core = self._sender()
-        if routing_id is not None:
-            raise make(Errno.ENOTSUP, "routing_id belongs to SERVER sockets, which are not here")
+        if routing_id is not None and core.pattern not in NUMBERED:
+            raise make(Errno.ENOTSUP, "routing_id belongs to SERVER and PEER sockets")
+        if flags & SNDMORE and core.pattern in SINGLE:
+            raise _one_part(core)
         if isinstance(data, Frame):
             tracker = data.tracker or (FINISHED if track and not copy else None)
             group = group or data.group or None
+            routing_id = routing_id or data.routing_id
             data = data._data
         else:
             tracker = FINISHED if track and not copy else None
@@ -70,6 +77,8 @@ class Transfer(ZmqFace):
         if self._begun:
             self._deliver([*self._begun, data], flags)
             self._begun = []
+        elif core.pattern in NUMBERED:
+            self._deliver_to(routing_id or 0, data, flags)
         elif not copy and group is None and len(data) >= self.copy_threshold:
             pinned = self._call(core.send_ref, data, flags)
             tracker = MessageTracker(pinned) if track else None
@@ -97,8 +106,8 @@ class Transfer(ZmqFace):
             return self._send(parts[-1], flags, copy, track, routing_id, group)
         if self._begun:
             parts = [*self._begun, *parts]
-        if core.pattern == "radio":
-            raise make(Errno.EINVAL, "a RADIO's message has one part")
+        if core.pattern in SINGLE:
+            raise _one_part(core)
         self._deliver(parts, flags)
         self._begun = []
         return MessageTracker(*(part for part in parts if isinstance(part, Frame)
@@ -115,9 +124,43 @@ class Transfer(ZmqFace):
         if core.pattern == "radio":
             def send(data: list[Any], **timeout: Any) -> None:
                 core.send_parts(data, group=group or "", **timeout)
+        elif core.pattern == "stream":
+            send = self._send_bytes
         else:
             send = core.send_parts
         self._call(send, parts, flags)
+
+    def _deliver_to(self, routing_id: int, data: Any, flags: int) -> None:
+        core = self._core
+        if not 0 < routing_id < 1 << 32:
+            raise make(Errno.EHOSTUNREACH, "send(routing_id=) says whom a message is for; "
+                                           "a received Frame has it")
+
+        def send(part: Any, **timeout: Any) -> None:
+            core.send_to(routing_id, part, **timeout)
+
+        self._call(send, data, flags)
+
+    def _send_bytes(self, parts: list[Any], **timeout: Any) -> None:
+        """STREAM: what is for an address of ours that is not connected now waits for it."""
+        core, shared = self._core, self._shared
+        limit = timeout.get("timeout", core.send_timeout)
+        end = None if limit is None else time.monotonic() + limit
+        while True:
+            seen = core._change()
+            try:
+                core.send_parts(parts, **timeout)
+            except mq.NoSuchPeer:
+                if not shared.awaits(bytes(parts[0])):
+                    raise
+            else:
+                if not any(map(len, parts[1:])):
+                    shared.ended(bytes(parts[0]))
+                return
+            left = None if end is None else end - time.monotonic()
+            if left is not None and left <= 0:
+                raise mq.SendTimeout("the peer is not connected yet", why="no_peer")
+            core._wait(seen, left)
 
     def _call(self, send: Any, data: Any, flags: int) -> Any:
         edge = self._shared.edge
@@ -161,4 +204,11 @@ class Transfer(ZmqFace):
             edge.calm()
             if core._can()[0]:
                 edge.ring()
+        if not copy and core.pattern in NUMBERED:
+            for part in parts:
+                part._routing_id = part._peer_id
         return parts
+
+
+def _one_part(core: Any) -> ZMQError:
+    return make(Errno.EINVAL, f"a {core.pattern.upper()}'s message has one part")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mqcore as mq
+from mqcore.zmq.mechanism import has_curve
 
 #: pyzmq's, whose interface this is
 __version__ = "27.3.0"
@@ -12,9 +13,9 @@ VERSION_EXTRA = ""
 #: libzmq's, whose behaviour this is
 LIBZMQ = (4, 3, 5)
 IPC_PATH_MAX_LEN = 107
-#: capability: the transport of mqcore that has it, "" for none
-CAPABILITIES = {"ipc": "ipc", "pgm": "", "tipc": "", "norm": "", "curve": "", "gssapi": "",
-                "vmci": "", "draft": "", "ws": "ws", "WS": "ws", "wss": "wss", "WSS": "wss"}
+#: capability: the transport of mqcore that has it, "" for none; draft sockets are there as udp is
+CAPABILITIES = {"ipc": "ipc", "pgm": "", "tipc": "", "norm": "", "curve": "curve", "gssapi": "",
+                "vmci": "", "draft": "udp", "ws": "ws", "WS": "ws", "wss": "wss", "WSS": "wss"}
 
 
 def pyzmq_version() -> str:
@@ -36,6 +37,8 @@ def zmq_version_info() -> tuple[int, int, int]:
 def has(capability: str) -> bool:
     """Whether this transport or mechanism is here."""
     name = CAPABILITIES.get(capability, "")
+    if name == "curve":
+        return has_curve()
     return bool(name) and any(info.name == name and not info.refused for info in mq.transports())
 
 

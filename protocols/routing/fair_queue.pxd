@@ -3,26 +3,28 @@
 The ring holds the pipes that may have something to read; one that turns out empty leaves it and
 comes back with `readable`. Reading counts nothing: whether a message was delivered or dropped is
 the pattern's to say. Control handles (a peer that subscribes at a pattern that has no topics) are
-skipped: they are no messages.
+skipped: they are no messages. Where all messages have the same number of parts, others are dropped
+here, counted as malformed.
 """
 
 from libc.stdint cimport uint32_t
 
 from mqcore.base.includes cimport prefetch
-from mqcore.base.message cimport MsgVec, vec_fini
+from mqcore.base.message cimport MSG_MORE, Msg, MsgVec, vec_fini
 from mqcore.base.status cimport MQ_AGAIN, MQ_OK
-from mqcore.base.yqueue cimport yqueue_front
+from mqcore.base.yqueue cimport yqueue_front, yqueue_second
 from mqcore.protocols.routing.ring cimport (
     Ring, ring_after, ring_drop, ring_fini, ring_front, ring_join, ring_leave, ring_put, ring_turn,
 )
 from mqcore.spi.pipe cimport (
-    Pipe, pipe_delivered, pipe_discard, pipe_has_message, pipe_look, pipe_skip, pipe_take, vec_cut,
-    wash,
+    DROP_MALFORMED, Pipe, pipe_delivered, pipe_discard, pipe_drop_in, pipe_has_message, pipe_look,
+    pipe_skip, pipe_take, vec_cut, wash,
 )
 
 cdef struct FairQueue:        # zero-initialise
     Ring ring
     MsgVec scratch            # where dropped messages pass through
+    uint32_t parts            # that a message must have: 1 or 2; 0: any number
 
 
 cdef inline int fq_attach(FairQueue* fq, Pipe* p) noexcept nogil:
@@ -56,6 +58,7 @@ cdef inline void _fq_fetch(FairQueue* fq) noexcept nogil:
 
 cdef inline int fq_read(FairQueue* fq, MsgVec* out, Pipe** source) noexcept nogil:
     """The next message of any peer, uncounted, and whose it was. Returns as pipe_take."""
+    cdef size_t at = out.n
     cdef Pipe* p
     cdef int rc
     while True:
@@ -68,6 +71,10 @@ cdef inline int fq_read(FairQueue* fq, MsgVec* out, Pipe** source) noexcept nogi
             continue
         ring_turn(&fq.ring)
         _fq_fetch(fq)
+        if fq.parts and rc == MQ_OK and out.n - at != fq.parts:
+            vec_cut(out, at)
+            pipe_drop_in(p, DROP_MALFORMED)
+            continue
         source[0] = p
         return rc
 
@@ -81,6 +88,17 @@ cdef inline int fq_recv(FairQueue* fq, MsgVec* out) noexcept nogil:
     return rc
 
 
+cdef inline bint _fq_fits(FairQueue* fq, Pipe* p) noexcept nogil:
+    """Has the message in front, which there is, as many parts as it must?"""
+    cdef Msg* m
+    if fq.parts == 0:
+        return True           # the lane may conflate: there is no looking into it
+    m = pipe_look(p)
+    if not m.flags & MSG_MORE:
+        return fq.parts == 1
+    return fq.parts == 2 and not yqueue_second(&p.inn.q.q).flags & MSG_MORE
+
+
 cdef inline bint fq_waiting(FairQueue* fq) noexcept nogil:
     """Would fq_read give a message?"""
     cdef Pipe* p
@@ -88,6 +106,10 @@ cdef inline bint fq_waiting(FairQueue* fq) noexcept nogil:
         p = ring_front(&fq.ring)
         if p == NULL:
             return False
-        if pipe_has_message(p):
+        if not pipe_has_message(p):
+            ring_drop(&fq.ring)
+        elif _fq_fits(fq, p):
             return True
-        ring_drop(&fq.ring)
+        else:
+            pipe_skip(p)
+            pipe_drop_in(p, DROP_MALFORMED)

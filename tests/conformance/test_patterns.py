@@ -63,6 +63,32 @@ class TestDish(PatternSuite):
     pattern, partner = "dish", "radio"
 
 
+class TestClient(PatternSuite):
+    pattern, partner = "client", "server"
+
+
+class TestServer(PatternSuite):
+    pattern, partner = "server", "client"
+    nobody = 1 << 31
+
+
+class TestScatter(PatternSuite):
+    pattern, partner = "scatter", "gather"
+
+
+class TestGather(PatternSuite):
+    pattern, partner = "gather", "scatter"
+
+
+class TestPeerSocket(PatternSuite):
+    pattern = partner = "peer"
+    nobody = 1 << 31
+
+
+class TestChannel(PatternSuite):
+    pattern = partner = "channel"
+
+
 class TestPair1(PatternSuite):
     pattern = partner = "pair1"
 

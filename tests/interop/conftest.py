@@ -2,11 +2,12 @@ import contextlib
 
 import pytest
 import zmq
+from nngpeer import GONE, Peers
 
 with contextlib.suppress(ImportError):        # its threads stay: before anything is counted
     import pynng
 
-    pynng.Pair0(listen="ws://127.0.0.1:0/x").close()
+    pynng.Pair0(listen="tcp://127.0.0.1:0").close()
 
 
 @pytest.fixture
@@ -23,21 +24,31 @@ def where(request, tmp_path):
     return "tcp://127.0.0.1:0" if request.param == "tcp" else f"ipc://{tmp_path}/s"
 
 
+@pytest.fixture(scope="session")
+def nng_peers():
+    pytest.importorskip("pynng")
+    peers = Peers()
+    peers.make("Pair0").close()     # the descriptors that stay: before anything is counted
+    yield peers
+    peers.stop()
+
+
 @pytest.fixture
-def theirs():
-    """theirs("Pair0", ...): a pynng socket that waits for ten seconds at most and ends with the
-    test."""
-    pynng = pytest.importorskip("pynng")
+def theirs(nng_peers):
+    """theirs("Pair0", ...): a pynng socket in another process (nngpeer.py), which waits for ten
+    seconds at most and ends with the test."""
     held = []
 
     def make(name, **options):
-        s = getattr(pynng, name)(recv_timeout=10_000, send_timeout=10_000, **options)
-        s.recv_max_size = 0
-        held.append(s)
-        return s
+        held.append(nng_peers.make(name, recv_timeout=10_000, send_timeout=10_000, **options))
+        return held[-1]
     yield make
-    for s in held:
-        s.close()
+    try:
+        for s in held:
+            s.close()
+    except GONE:
+        print("nng has ended its process: see tests/support/nngpeer.py")
+    held.clear()
 
 
 @pytest.fixture

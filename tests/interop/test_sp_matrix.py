@@ -2,10 +2,10 @@
 byte to 16 MiB (pynng fails to receive an empty message), in each direction that the two have."""
 
 import shutil
-import socket
 import subprocess
 
 import pytest
+from free import free_address
 from waiting import until
 
 pytest.importorskip("pynng")
@@ -33,12 +33,6 @@ def where(request, tmp_path):
             "ws": "ws://127.0.0.1:0/sp"}[request.param]
 
 
-def free_port():
-    """nng cannot say over every transport which port it was given."""
-    with socket.create_server(("127.0.0.1", 0)) as s:
-        return s.getsockname()[1]
-
-
 @pytest.fixture(params=["we_bind", "we_connect"])
 def join(request, ctx, theirs, where):
     def make(mine):
@@ -53,11 +47,11 @@ def join(request, ctx, theirs, where):
         if request.param == "we_bind":
             p.dial(s.bind(where).url, block=True)
         else:
-            url = where.replace(":0", f":{free_port()}")
+            url = where.replace("127.0.0.1:0", free_address())
             p.listen(url)
             s.connect(url, wait=LIMIT)
         s.wait_peers(1, LIMIT)
-        until(lambda: p.pipes)              # it may still be about to see us
+        assert p.meets(LIMIT)               # it may still be about to see us
         assert [(x.wire, x.pattern) for x in s.peers()] == [
             ("sp", FITS[mine].rstrip("0").lower())]
         return s, p
@@ -179,7 +173,7 @@ def tool():
 def test_command_line_tools(ctx, tool, name, mine, bind, over, tmp_path):
     """A tool sends, or answers, or prints what it got and ends."""
     kind = COUNTERPART[mine]
-    url = f"ipc://{tmp_path}/s" if over == "ipc" else f"{over}://127.0.0.1:{free_port()}"
+    url = f"ipc://{tmp_path}/s" if over == "ipc" else f"{over}://{free_address()}"
     args = [TOOLS[name][kind], "--bind" if not bind else "--connect", url]
     speaks = kind not in ("pull", "sub")
     if speaks:

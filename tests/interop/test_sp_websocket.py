@@ -3,15 +3,16 @@ socket. Which patterns meet is in test_sp_matrix.py."""
 
 import contextlib
 import shutil
-import socket
 import subprocess
 
 import pytest
+from free import free_address
+from nngpeer import NngError
 from rawws import BINARY, CLOSE, CONTINUATION, KEY, PING, TEXT, RawWs, request, ws
 
 import mqcore as mq
 
-pynng = pytest.importorskip("pynng")
+pytest.importorskip("pynng")
 
 LIMIT = 10
 MIB = 1 << 20
@@ -31,25 +32,16 @@ def ours(ctx):
 
 
 
-
-@pytest.fixture
-def free_port():
-    """For listeners that cannot say which port they took."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-    return lambda: port
-
-
 # -- pynng -----------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("path", ["", "/a/b"])
 @pytest.mark.parametrize("bind", [True, False], ids=["we_bind", "we_connect"])
-def test_every_size_both_ways(ours, theirs, free_port, bind, path):
+def test_every_size_both_ways(ours, theirs, bind, path):
     s, p = ours("pair"), theirs("Pair0")
     if bind:
         p.dial(s.bind(f"ws://127.0.0.1:0{path}").url, block=True)
     else:
-        url = f"ws://127.0.0.1:{free_port()}{path}"
+        url = f"ws://{free_address()}{path}"
         p.listen(url)
         s.connect(url, wire="sp", wait=LIMIT)
     s.wait_peers(1, LIMIT)
@@ -108,9 +100,7 @@ def test_wss(ours, theirs, tmp_path):
     (tmp_path / "root.pem").write_bytes(root.pem())
     rep, req = ours("rep", wire="sp"), ours("pair", wire="sp")
     url = rep.bind("wss://127.0.0.1:0/x", tls_cert=str(tmp_path / "shown.pem")).url
-    config = pynng.TLSConfig(pynng.TLSConfig.MODE_CLIENT, ca_string=root.pem().decode(),
-                             server_name="localhost")
-    foreign = theirs("Req0", tls_config=config)
+    foreign = theirs("Req0", tls={"ca_string": root.pem().decode(), "server_name": "localhost"})
     foreign.dial(url.replace("127.0.0.1", "localhost"), block=True)
     for n in (1, 70_000, MIB + 1):
         foreign.send(body(n))
@@ -145,10 +135,10 @@ def tool():
 
 @pytest.mark.parametrize("name", ["nngcat", "nanocat"])
 @pytest.mark.parametrize("bind", [True, False], ids=["we_bind", "we_connect"])
-def test_command_line_tools(ours, tool, free_port, name, bind):
+def test_command_line_tools(ours, tool, name, bind):
     s = ours("pair", wire="sp")
     # nanomsg's listener refuses an address with a path
-    url = s.bind("ws://127.0.0.1:0/x").url if bind else f"ws://127.0.0.1:{free_port()}"
+    url = s.bind("ws://127.0.0.1:0/x").url if bind else f"ws://{free_address()}"
     process = tool(name, "--pair0" if name == "nngcat" else "--pair",
                    "--connect" if bind else "--bind", url, "--data", "hello", "--raw",
                    *(["--count", "2", "--interval", "1"] if name == "nngcat" else []))
@@ -182,7 +172,7 @@ def test_a_refusal_says_what_to_do(ours, theirs):
     url = ours("rep").bind("ws://127.0.0.1:0/x").url
     with ours("pull") as pull, pytest.raises(mq.HandshakeFailed, match="push socket that speaks"):
         pull.connect(url, wire="sp", wait=LIMIT)
-    with pytest.raises(pynng.NNGException):
+    with pytest.raises(NngError):
         theirs("Pull0").dial(url, block=True)
     with pytest.raises(mq.OptionError, match="known are rep.sp.nanomsg.org"):
         ours("req").connect(url, wire="sp", subprotocol="ZWS2.0")

@@ -68,10 +68,12 @@ def joined(sides):
         limits = {"recv_timeout": 5000, "send_timeout": 5000}
         one = getattr(sides.a, first)(listen=sides.url("s"), **limits, **(a or {}))
         held.append(one)
+        seen = []       # .pipes names a peer earlier, while real nng sends it nothing yet
+        one.add_post_pipe_connect_cb(seen.append)
         for count, other in enumerate(others, 1):
             held.append(getattr(sides.b, other)(dial=one.listeners[0].url, block_on_dial=True,
                                                 **limits, **(b or {})))
-            until(lambda count=count: len(one.pipes) == count and len(held[-1].pipes) == 1)
+            until(lambda count=count: len(seen) == count and len(held[-1].pipes) == 1)
         return held
 
     yield make

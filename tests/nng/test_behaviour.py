@@ -273,11 +273,14 @@ def test_turning_a_pipe_away(n, address):
         push.dial(pull.listeners[0].url, block=False)
         assert away.wait(5)
         assert kind(pull.recv) == "Timeout"
-        assert set(calls) == {"refused"} and pull.pipes == ()
+        until(lambda: pull.pipes == ())     # but for those that are just being turned away
+        assert set(calls) == {"refused"}
         pull.remove_pre_pipe_connect_cb(refuse)
         assert kind(pull.remove_pre_pipe_connect_cb, refuse) == "ValueError"
         until(lambda: "connected" in calls)
-        if n is ours:       # nng crashes now and then, if one sends while such a pipe ends
+        # nng 1.11 crashes now and then (push0_sock_send, over tcp) if one sends while such a pipe
+        # ends, with pynng alone, too; its issue 1653 is of the same kind
+        if n is ours:
             assert until(lambda: welcomed(n, push, pull)) == b"welcome"
 
 

@@ -1,13 +1,13 @@
 """pynng programs with each end of either module: what they send and receive is the same."""
 
 import asyncio
-import socket
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 import trio
 from certificates import Authority
+from free import free_address
 
 from mqcore.testing import until
 
@@ -193,7 +193,7 @@ def test_wires(joined, sides, scheme, mq_folder):
     if scheme == "ws" and find_spec("mqcore.wire.spws") is None:
         pytest.skip("SP over WebSocket is not built")
     address = {"tcp": "tcp://127.0.0.1:0", "ipc": f"ipc://{mq_folder}/a b?",
-               "abstract": f"abstract://{mq_folder.name}", "ws": f"ws://127.0.0.1:{free()}/p/q"}
+               "abstract": f"abstract://{mq_folder.name}", "ws": f"ws://{free_address()}/p/q"}
     with sides.a.Rep0(listen=address[scheme], recv_timeout=5000) as rep, \
             sides.b.Req0(dial=rep.listeners[0].url, block_on_dial=True,
                          recv_timeout=5000) as req:
@@ -210,13 +210,6 @@ def test_wires(joined, sides, scheme, mq_folder):
             assert ends[0] == ends[1][::-1] and ends[0][0] != ends[0][1]
         if scheme == "ipc":
             assert str(rep.listeners[0].local_address) == f"{mq_folder}/a b?"
-
-
-def free():
-    """A port: nng does not say which one it took for WebSocket."""
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 def test_tls(sides, mq_folder):

@@ -3,8 +3,9 @@
 The other side is made by hand over libsodium (tests/support/rawcurve.py)."""
 
 import pytest
+from probing import flipped, say
 from rawcurve import Client, Server, greeting, number
-from rawzmtp import COMMAND, LONG, MORE, SIGNATURE, command, frame, prop
+from rawzmtp import COMMAND, MORE, SIGNATURE, command, frame, prop
 
 import mqcore as mq
 from mqcore.wire.probe import CANCEL, SUBSCRIBE, Probe
@@ -39,18 +40,6 @@ def client(server_keys, client_keys):
 @pytest.fixture
 def raw(server_keys, client_keys):
     return Client(client_keys.raw, server_keys.raw[0])
-
-
-def say(probe, body, flags=COMMAND):
-    """A command of the peer's; the status and the bodies of what is answered."""
-    status, used, answer = probe.feed(frame(body, flags))
-    bodies = []
-    while answer:
-        head = 9 if answer[0] & LONG else 2
-        size = int.from_bytes(answer[1:head], "big")
-        bodies.append(answer[head:head + size])
-        answer = answer[head + size:]
-    return status, bodies
 
 
 def welcomed(probe, raw):
@@ -119,13 +108,8 @@ def test_any_cut_gives_the_same(server, raw, cut):
 
 # -- everything that can be wrong -----------------------------------------------------------------
 
-
-def flipped(body, at):
-    return body[:at] + bytes([body[at] ^ 1]) + body[at + 1:]
-
-
 @pytest.mark.parametrize("change, why", [
-    (lambda b: b[:-1], "length"), (lambda b: b + b"\0", "length"), (lambda b: b[:6], "length"),
+    (lambda b: b[:-1], "length"), (lambda b: b + b"\0", "longer"), (lambda b: b[:6], "length"),
     (lambda b: flipped(b, 6), "version"), (lambda b: flipped(b, 7), "version"),
     (lambda b: flipped(b, 80), "does not open"), (lambda b: flipped(b, 119), "does not open"),
     (lambda b: flipped(b, 120), "does not open"), (lambda b: flipped(b, 199), "does not open"),
@@ -161,6 +145,18 @@ def test_a_vouch_for_something_else(server, raw, other_keys, client_keys, forged
            "signed": {"own": (client_keys.raw[0], theirs)}}[forged]
     assert say(server, raw.initiate(**lie)) == ("protocol", [])
     assert "vouch" in server.reason
+
+
+@pytest.mark.parametrize("point", [bytes(32), b"\1" + bytes(31)])
+def test_keys_that_are_none(server, client, raw, server_keys, point):
+    """Points of low order: what is shared with them is known to all."""
+    welcomed(server, raw)
+    assert say(server, raw.initiate(own=(point, raw.own[1]))) == ("protocol", [])
+    assert "vouch" in server.reason
+    probe, theirs = greeted_by(client, server_keys)
+    theirs.public = point
+    assert say(probe, theirs.welcome()) == ("protocol", [])
+    assert "no public key" in probe.reason
 
 
 def test_a_cookie_of_another_connection(server, raw, server_keys, client_keys):
@@ -287,6 +283,15 @@ def test_replayed_and_swapped_messages(server, raw):
     one, two = frame(raw.message(b"one")), frame(raw.message(b"two"))
     status, parts = server.decode(two + one)
     assert (status, parts) == ("protocol", [(0, b"two")]) and "replayed" in server.reason
+
+
+def test_what_a_server_says_counts_on_from_its_ready(client, server_keys):
+    probe, raw = greeted_by(client, server_keys)
+    _, (initiate,) = say(probe, raw.welcome())
+    raw.initiate(initiate)
+    assert say(probe, raw.ready())[0] == "done"
+    assert probe.decode(frame(raw.message(b"x", nonce=number(raw.count)))) == ("protocol", [])
+    assert "does not grow" in probe.reason
 
 
 def test_a_message_of_the_other_direction(server, raw):

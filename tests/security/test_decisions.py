@@ -10,6 +10,7 @@ from rawzmtp import COMMAND, GREETING, RawPeer, command, frame, prop
 from waiting import until
 
 import mqcore as mq
+from mqcore.control.loop import MAX_WORKERS
 
 
 @pytest.fixture
@@ -132,6 +133,29 @@ def test_who_does_not_wait_for_the_answer(ctx, told):
                     + frame(b"\x08INITIATE" + prop(b"Socket-Type", b"PUSH"), COMMAND))
             assert reason() == "the peer went on before it was answered"
         go.set()
+
+
+def test_who_has_left_is_not_asked_about(ctx):
+    """A crowd that asks and goes takes no more of allow= than what it is at just then."""
+    go, asked = threading.Event(), []
+
+    def allow(asking):
+        asked.append(asking.username)
+        return go.wait(30)
+    with mq.Pull(context=ctx, security=mq.Plain(allow=allow)) as server:
+        url = server.bind("tcp://127.0.0.1:0").url
+        crowd = [RawPeer.connect(url) for _ in range(3 * MAX_WORKERS)]
+        for raw in crowd:
+            raw.say(greeting(b"PLAIN") + command(b"HELLO", b"\5crowd\2pw"))
+        until(lambda: len(asked) == MAX_WORKERS)
+        for raw in crowd:
+            raw.close()
+        until(lambda: server.stats().failed_handshakes == len(crowd))
+        with mq.Push(context=ctx, connect=url, security=mq.Plain("ann", "pw")) as client:
+            client.send(b"in earnest")
+            go.set()
+            assert server.recv() == b"in earnest"
+    assert asked == MAX_WORKERS * ["crowd"] + ["ann"]
 
 
 @pytest.mark.parametrize("hello", [

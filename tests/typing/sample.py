@@ -50,6 +50,12 @@ def patterns(url: str) -> None:
     for message in router:
         assert_type(message, mq.Message)
         message.reply(b"yes")
+    peer = mq.socket("peer", bind=url, send_hwm=5)
+    peer.send_to(peer.connect_peer(url, wait=1).id, b"a")
+    for message in peer:
+        assert_type(message, mq.Message)
+    mq.Dgram(bind=url).send_to("127.0.0.1:1", b"a")
+    mq.Scatter(connect=url).recv()  # refused: attr-defined
     rep = mq.Rep(bind=url)
     for obj, ready in mq.poll([req, (router, mq.Ready.WRITE), 0], timeout=1):
         print(obj, ready is mq.Ready.READ)

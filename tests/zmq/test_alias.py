@@ -14,6 +14,7 @@ EXPECTED = {
     "broker": "['HELLO OK to client-0', 'HELLO OK to client-1', 'HELLO OK to client-2']\n",
     "envelope": "b'\\x01B'\n[B] wanted 0\n[B] wanted 1\n[B] wanted 2\n"
                 "True Resource temporarily unavailable\nb'12345678' ThreadDevice\n",
+    "ironhouse": "Hello 2 OK\n0\n",
     "ventilator": "328350\nTrue 0\nTrue 0\n",
     "pirate": "server replied 1\nserver replied 2\nno response from server\nserver replied 3\n"
               "server replied 4\nserver replied 5\nserver replied 6\n",
@@ -41,7 +42,7 @@ def test_programs(name, how):
 def test_a_module(tmp_path):
     (tmp_path / "told.py").write_text(
         "import sys, zmq, zmq.asyncio, zmq.utils.monitor, zmq.sugar.socket as s\n"
-        "from zmq.eventloop import zmqstream\n")
+        "from zmq.backend import Socket\n")
     (tmp_path / "here.py").write_text(
         "import sys, zmq.asyncio\nfrom zmq.sugar.socket import Socket\n"
         "same = zmq.asyncio.Socket.__mro__[1] is Socket is zmq.Socket\n"
@@ -52,7 +53,7 @@ def test_a_module(tmp_path):
     assert run.stdout == "mqcore.zmq True ['a', 'b']\n", run.stderr
     missing = subprocess.run([sys.executable, "-m", "mqcore.zmq", "-m", "told"], cwd=tmp_path,
                              env=env, capture_output=True, text=True, timeout=60)
-    assert "ImportError: zmq.eventloop is missing in mqcore.zmq: not here yet" in missing.stderr
+    assert "ImportError: zmq.backend is missing in mqcore.zmq: " in missing.stderr
 
 
 def test_children_of_multiprocessing():
@@ -87,6 +88,8 @@ for info in pkgutil.walk_packages(mqcore.zmq.__path__, "mqcore.zmq.", onerror=la
     parts = info.name.split(".")
     if parts[2] in MODULES or parts[2] in ("alias", "__main__"):
         continue
+    if parts[2] == "green" and not importlib.util.find_spec("gevent"):
+        continue
     importlib.import_module(info.name)
     count += 1
 with mqcore.zmq.Context() as context, context.socket(mqcore.zmq.PUB) as socket:
@@ -113,14 +116,14 @@ else:
 def test_check(tmp_path):
     program = tmp_path / "old.py"
     program.write_text(
-        "import zmq, zmq.green\nfrom zmq.auth.thread import ThreadAuthenticator\n"
+        "import zmq, zmq.backend\nfrom zmq.backend.cython import Socket\n"
         "from zmq import curve_keypair as keys\nc = zmq.Context()\ns = c.socket(zmq.STREAM)\n"
-        "s.curve_server = True\ns.setsockopt(zmq.AFFINITY, 1)\ns.linger = 0\nprint(zmq.PUB)\n"
+        "s.gssapi_server = True\ns.setsockopt(zmq.AFFINITY, 1)\ns.linger = 0\nprint(zmq.PUB)\n"
         "s.send(b'', zmq.NOBLOCK)\nzmq.NO_SUCH_THING\n")
     told = python("-m", "mqcore.zmq", "--check", program, expect=1).splitlines()
     found = [line.removeprefix(f"{program}:").split(":")[:2] for line in told]
-    assert found == [["1", " zmq.green"], ["2", " zmq.auth.thread.ThreadAuthenticator"],
-                     ["3", " zmq.curve_keypair"], ["5", " zmq.STREAM"], ["6", " zmq.CURVE_SERVER"],
+    assert found == [["1", " zmq.backend"], ["2", " zmq.backend.cython.Socket"],
+                     ["6", " zmq.GSSAPI_SERVER"],
                      ["7", " zmq.AFFINITY"], ["11", " zmq.NO_SUCH_THING"]]
     for name in EXPECTED:
         assert python("-m", "mqcore.zmq", "--check", PROGRAMS / f"{name}.py") == "nothing differs\n"

@@ -108,6 +108,22 @@ def test_two_that_wait_for_one_socket():
     context.term()
 
 
+def test_a_socket_that_is_opened_anew(run):
+    """The routing id is told first, so a socket that has it set is another one below."""
+    async def program(z, context):
+        with context.socket(z.DEALER) as dealer, context.socket(z.ROUTER) as router:
+            router.bind("inproc://anew")
+            waiting = dealer.recv()
+            await asyncio.sleep(0)
+            dealer.routing_id = b"me"
+            dealer.connect("inproc://anew")
+            await dealer.send(b"hello")
+            await router.send_multipart([*(await router.recv_multipart())[:1], b"answer"])
+            assert await waiting == b"answer"
+
+    run(program)
+
+
 def test_limits(run):
     async def program(z, context):
         with context.socket(z.PULL) as pull, context.socket(z.PUSH) as push:

@@ -14,7 +14,9 @@ real = pytest.importorskip("zmq")
 
 MODULES = ("asyncio", "constants", "decorators", "devices", "devices.basedevice",
            "devices.monitoredqueue", "devices.monitoredqueuedevice", "devices.proxydevice",
-           "devices.proxysteerabledevice", "error", "log.handlers", "sugar", "sugar.attrsettr",
+           "devices.proxysteerabledevice", "error", "eventloop", "eventloop.future",
+           "eventloop.ioloop", "eventloop.zmqstream", "green", "green.device", "green.poll",
+           "log.handlers", "ssh", "ssh.forward", "ssh.tunnel", "sugar", "sugar.attrsettr",
            "sugar.context", "sugar.frame", "sugar.poll", "sugar.socket", "sugar.stopwatch",
            "sugar.tracker", "sugar.version", "utils", "utils.interop", "utils.jsonapi",
            "utils.monitor", "utils.strtypes", "utils.win32", "utils.z85")

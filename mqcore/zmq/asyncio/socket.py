@@ -113,6 +113,10 @@ class Line:
             if not self.waiting:
                 self.leave()
                 return
+            if waker.core is not self.socket._core:  # opened anew, for an option
+                self.leave()
+                self.join(None)
+                return
             future, attempt = self.waiting[0]
             seen = waker.core._change()
             try:

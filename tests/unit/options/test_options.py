@@ -17,14 +17,14 @@ DEFAULTS = {
     "connect_timeout": 10.0, "handshake_timeout": 10.0, "reconnect": 0.1, "reconnect_max": 10.0,
     "reconnect_stop": (), "heartbeat": 15.0, "heartbeat_timeout": 30.0, "heartbeat_ttl": 0,
     "backlog": 1024, "prio": 8, "wire": None, "send_buffer": None, "recv_buffer": None,
-    "keepalive": False, "tos": 0, "routing_id": b"", "metadata": {}, "security": None,
-    "max_hops": 8,
+    "keepalive": False, "tos": 0, "routing_id": b"", "peer_id": b"", "metadata": {},
+    "security": None, "max_hops": 8,
     "correlate": None, "strict": False, "strategy": "priority",
 }
 PER_LINK = {
     "max_message_size", "connect_timeout", "handshake_timeout", "reconnect", "reconnect_max",
     "reconnect_stop", "heartbeat", "heartbeat_timeout", "heartbeat_ttl", "backlog", "prio", "wire",
-    "send_buffer", "recv_buffer", "keepalive", "tos",
+    "send_buffer", "recv_buffer", "keepalive", "tos", "peer_id",
 }
 
 
@@ -39,7 +39,7 @@ def test_the_table_is_the_reference():
 def test_every_row_is_whole(row):
     assert row.type in CHECKS and row.doc and row.name.isidentifier() and row.scope
     assert row.none != "" and (row.none or row.default is not None)
-    assert validate(row.name, row.default) == row.default
+    assert validate(row.name, row.default, scope=row.scope[0]) == row.default
     if "url" in row.scope:
         assert row.type in READERS
 
@@ -199,7 +199,8 @@ def test_the_rendered_stub_is_python():
     tree = ast.parse(options.render_stub())
     classes = {node.name: {item.target.id: ast.unparse(item.annotation) for item in node.body}
                for node in tree.body}
-    assert set(classes["Options"]) == set(CORE) and set(classes["EndpointOptions"]) == (
+    assert set(classes["Options"]) == set(CORE) - {"peer_id"}
+    assert set(classes["EndpointOptions"]) == (
         PER_LINK | {"security"})
     assert classes["Options"]["linger"] == "float | None"
     assert classes["Options"]["wire"] == "Literal['zmtp', 'sp'] | None"

@@ -1,10 +1,9 @@
 """The patterns as a table: numbers, names, who talks to whom, option rows, unused operations."""
 
-import importlib
-
 import pytest
 from mqcore.testing.pattern_bench import Bench, Refused, Status, altered
 
+from mqcore.spi import registry
 from mqcore.spi.zmtp import TYPES
 
 # name: ZMTP number, SP number, peers
@@ -22,17 +21,25 @@ TABLE = {
     "xsub": (10, 0x21, {"pub", "xpub"}),
     "radio": (-1, -1, {"dish"}),
     "dish": (-1, -1, {"radio"}),
+    "client": (-1, -1, {"server"}),
+    "server": (-1, -1, {"client"}),
+    "scatter": (-1, -1, {"gather"}),
+    "gather": (-1, -1, {"scatter"}),
+    "peer": (-1, -1, {"peer"}),
+    "channel": (-1, -1, {"channel"}),
+    "dgram": (-1, -1, set()),
     "pair1": (-1, 0x11, {"pair1"}),
     "bus": (-1, 0x70, {"bus"}),
     "surveyor": (-1, 0x62, {"respondent"}),
     "respondent": (-1, 0x63, {"surveyor"}),
+    "stream": (-1, -1, {"stream"}),
 }
-SP_ONLY = ("pair1", "bus", "surveyor", "respondent")
+NOT_ON_ZMTP = ("pair1", "bus", "surveyor", "respondent", "dgram", "stream")
 SEND, RECV = 1, 2
 
 
 def load(name):
-    return importlib.import_module(f"mqcore.protocols.{name}").pattern
+    return registry.pattern(name)
 
 
 every = pytest.mark.parametrize("name", TABLE)
@@ -42,7 +49,7 @@ every = pytest.mark.parametrize("name", TABLE)
 def test_facts(name):
     plugin = load(name)
     number, sp, peers = TABLE[name]
-    zmtp = "" if name in SP_ONLY else name.upper()
+    zmtp = "" if name in NOT_ON_ZMTP else name.upper()
     assert (plugin.name, plugin.zmtp, plugin.number) == (name, zmtp, number)
     assert (plugin.sp, set(plugin.peers)) == (sp, peers)
     assert plugin.abi == 2 and plugin.doc
@@ -82,7 +89,7 @@ def test_peers_come_and_go_with_anything_in_their_pipes(name):
             try:
                 far = b.attach(b"id%d" % (i % 3), hwm=2, unversioned=i % 2, prio=i % 4 + 1)
             except Refused:
-                assert name in ("pair", "pair1")
+                assert name in ("pair", "pair1", "channel", "dgram", "stream")
                 continue
             for m in ([b""], [b"", b"x" * 99], [b"\1t"], [b"a", b"b", b"c" * 99], [b"\0t"]):
                 far.put(*m)
@@ -159,7 +166,7 @@ def test_own_types_need_no_number():
 
 
 def test_the_table_of_types_is_the_patterns_own():
-    for name in set(TABLE) - set(SP_ONLY):
+    for name in set(TABLE) - set(NOT_ON_ZMTP):
         plugin = load(name)
         number, taken = TYPES[plugin.zmtp]
         assert number == plugin.number and set(taken) == {p.upper() for p in plugin.peers}

@@ -41,7 +41,7 @@ def test_bad_addresses(address, role, text, position):
 
 @pytest.mark.parametrize("pattern,role,text", [
     ("push", "connect", "udp:// cannot carry a push socket"),
-    ("pub", "connect", "it carries radio to connect.., dish to bind.."),
+    ("pub", "connect", "it carries radio to connect.., dgram to connect.., dish to bind"),
     ("sub", "bind", "udp:// cannot carry a sub socket"),
     ("radio", "bind", "a radio socket cannot bind.. over udp://.*only connect"),
     ("dish", "connect", "a dish socket cannot connect.. over udp://.*only bind"),

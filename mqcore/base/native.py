@@ -1,0 +1,71 @@
+"""The standard library's threads, locks, sockets and waits as the system has them.
+
+gevent's monkey patching puts greenlets in the place of threads, and waits that switch to another
+greenlet in the place of waits. mqcore's threads wait in C, for the kernel and for each other, and
+nobody may come in between while one of its locks is held: so it takes these modules from here. In a
+program that is not patched they are the standard library's own; each attribute is looked up when it
+is used, since a program may patch after its imports.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+
+class Native:
+    """One module of the standard library, unpatched."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._plain = importlib.import_module(name)
+
+    def __getattr__(self, attribute: str) -> Any:
+        monkey = sys.modules.get("gevent.monkey")
+        if monkey is None or not monkey.is_module_patched(self._name):
+            return getattr(self._plain, attribute)
+        return self._original(monkey, attribute)
+
+    def _original(self, monkey: Any, attribute: str) -> Any:
+        return monkey.get_original(self._name, attribute)
+
+
+class Threads(Native):
+    """threading. Its classes are made of each other, so that of a patched one a second copy is
+    loaded, over the unpatched `_thread`."""
+
+    _copy: ModuleType | None = None
+
+    def _original(self, monkey: Any, attribute: str) -> Any:
+        if self._copy is None:
+            type(self)._copy = _load(monkey)
+        return getattr(self._copy, attribute)
+
+
+def _load(monkey: Any) -> ModuleType:
+    patched = sys.modules["_thread"]
+    plain = ModuleType("_thread")
+    for name in dir(patched):
+        setattr(plain, name, monkey.get_original("_thread", name))
+    spec = importlib.util.find_spec("threading")
+    assert spec is not None and spec.loader is not None
+    copy = importlib.util.module_from_spec(spec)
+    sys.modules["_thread"] = plain
+    try:
+        spec.loader.exec_module(copy)
+    finally:
+        sys.modules["_thread"] = patched
+    return copy
+
+
+if TYPE_CHECKING:
+    import select as select
+    import selectors as selectors
+    import socket as socket
+    import threading as threading
+    import time as time
+else:
+    select, selectors, socket, time = map(Native, ("select", "selectors", "socket", "time"))
+    threading = Threads("threading")

@@ -1,0 +1,24 @@
+"""What is known of a plug-in, whether it works or was refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+NO_GAPS: Mapping[str, str] = MappingProxyType({})
+
+
+class PluginInfo(NamedTuple):
+    """One line of `mq info`. `refused` is the reason, "" for a plug-in that works."""
+
+    kind: str  # "transport", "filter", "resolver", "pattern" or "strategy"
+    name: str
+    distribution: str
+    version: str
+    target: str  # "package.module:attribute"
+    refused: str
+    doc: str
+    form: str = ""  # a transport's kind: "stream", "engine", "stack" or "inproc"
+    gaps: Mapping[str, str] = NO_GAPS  # what a transport cannot though others can, and why
+    unavailable: str = ""  # why it cannot work on this system

@@ -1,0 +1,109 @@
+"""ThreadAuthenticator: a ZAP handler on a thread of its own, for programs that block."""
+
+from __future__ import annotations
+
+import asyncio
+from threading import Event, Thread
+from typing import Any, ClassVar
+
+from mqcore.zmq.auth.base import Authenticator
+from mqcore.zmq.constants import Errno, PollEvent, SocketType
+from mqcore.zmq.error import ZMQError
+from mqcore.zmq.poller import Poller
+from mqcore.zmq.socket import Socket
+
+STOP = b"TERMINATE"
+
+
+class AuthenticationThread(Thread):
+    """Answers requests until something comes through the pipe."""
+
+    pipe: Any
+    poller: Any = None
+    started: Event
+
+    def __init__(self, authenticator: Authenticator, pipe: Any) -> None:
+        super().__init__(daemon=True, name="mqcore-zmq-auth")
+        self.authenticator = authenticator
+        self.log = authenticator.log
+        self.pipe = pipe
+        self.started = Event()
+
+    def run(self) -> None:
+        """On this thread."""
+        try:
+            asyncio.run(self._run())
+        except ZMQError as error:
+            if error.errno not in (Errno.ETERM, Errno.ENOTSOCK):  # else the context has ended
+                raise
+        finally:
+            self.started.set()  # whoever waits for it sees that it has ended
+
+    async def _run(self) -> None:
+        zap = self.authenticator.zap_socket
+        try:
+            self.poller = Poller()
+            self.poller.register(self.pipe, PollEvent.POLLIN)
+            self.poller.register(zap, PollEvent.POLLIN)
+            self.started.set()
+            while True:
+                ready = dict(self.poller.poll())
+                if self.pipe in ready and self._handle_pipe_message(self.pipe.recv_multipart()):
+                    return
+                if zap in ready:
+                    await self.authenticator.handle_zap_message(zap.recv_multipart())
+        finally:
+            self.pipe.close()
+            Authenticator.stop(self.authenticator)  # its own stop() waits for us
+
+    def _handle_pipe_message(self, msg: list[bytes]) -> bool:
+        """True: that was all."""
+        return msg[0] == STOP
+
+
+class ThreadAuthenticator(Authenticator):
+    """Authenticator on a thread: start() and stop(), everything else at any time between."""
+
+    pipe_endpoint: ClassVar[str] = ""
+    thread: Any
+    pipe: Any
+
+    def __init__(self, context: Any = None, encoding: str = "utf-8", log: Any = None) -> None:
+        super().__init__(context=context, encoding=encoding, log=log)
+        self.pipe = None
+        self.pipe_endpoint = f"inproc://{id(self)}.inproc"  # type: ignore[misc]
+        self.thread = None
+
+    def start(self) -> None:
+        """Start the thread; the handler is bound when this returns."""
+        super().start()
+        self.pipe = self.context.socket(SocketType.PAIR, socket_class=Socket)
+        self.pipe.linger = 1
+        self.pipe.bind(self.pipe_endpoint)
+        far = self.context.socket(SocketType.PAIR, socket_class=Socket)
+        far.linger = 1
+        far.connect(self.pipe_endpoint)
+        self.thread = AuthenticationThread(self, far)
+        self.thread.start()
+        if not self.thread.started.wait(timeout=10):
+            raise RuntimeError("Authenticator thread failed to start")
+
+    def stop(self) -> None:
+        """End the thread and wait for it."""
+        if self.pipe:
+            if self.is_alive():
+                self.pipe.send(STOP)
+                self.thread.join()
+            self.thread = None
+            self.pipe.close()
+            self.pipe = None
+
+    def is_alive(self) -> bool:
+        """The thread runs."""
+        return bool(self.thread and self.thread.is_alive())
+
+    def __del__(self) -> None:
+        self.stop()
+
+
+__all__ = ["ThreadAuthenticator"]

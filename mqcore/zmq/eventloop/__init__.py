@@ -1,0 +1,8 @@
+"""Sockets in tornado's loop: zmqstream."""
+
+try:
+    from tornado.ioloop import IOLoop
+except ImportError as error:
+    raise ImportError("zmq.eventloop needs tornado: pip install tornado") from error
+
+__all__ = ["IOLoop"]

@@ -1,0 +1,21 @@
+"""proxy() and device() for gevent: messages are moved by the greenlet that calls."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mqcore.zmq.device import Moved
+from mqcore.zmq.green.poll import Poller
+
+
+def proxy(frontend: Any, backend: Any, capture: Any = None) -> int:
+    """zmq.proxy()."""
+    copy = None if capture is None else lambda way, parts: capture.send_multipart(parts)
+    mover = Moved(frontend, backend, copy, poller=Poller())
+    while True:
+        mover.step(-1)
+
+
+def device(device_type: int, isocket: Any, osocket: Any) -> int:
+    """proxy(), by its old name."""
+    return proxy(isocket, osocket)
