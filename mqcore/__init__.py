@@ -13,7 +13,7 @@ from mqcore.api.certificates import (
     save_certificate,
 )
 from mqcore.api.context import Context
-from mqcore.api.device import Device, DeviceStats, device
+from mqcore.api.device import Device, device
 from mqcore.api.empty import empty
 from mqcore.api.events import EventStream
 from mqcore.api.patterns import (
@@ -56,7 +56,7 @@ from mqcore.api.public import (
     transports,
 )
 from mqcore.api.public import version as _version
-from mqcore.api.records import CloseReport, Event, Peer, PeerStats, Stats
+from mqcore.api.records import CloseReport, DeviceStats, Event, Peer, PeerStats, Stats
 from mqcore.api.socket import Socket
 from mqcore.api.survey import Respondent, Surveyor
 from mqcore.errors import (

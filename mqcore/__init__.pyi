@@ -16,8 +16,8 @@ from mqcore.api.certificates import (
     load_certificates as load_certificates, save_certificate as save_certificate,
 )
 from mqcore.api.records import (
-    CloseReport as CloseReport, Peer as Peer, PeerStats as PeerStats, PluginInfo as PluginInfo,
-    Stats as Stats,
+    CloseReport as CloseReport, DeviceStats as DeviceStats, Peer as Peer, PeerStats as PeerStats,
+    PluginInfo as PluginInfo, Stats as Stats,
 )
 from mqcore.errors import (
     AddressDenied as AddressDenied, AddressError as AddressError, AddressInUse as AddressInUse,
@@ -104,32 +104,32 @@ class SocketOptions(Options, total=False):
 class OpenOptions(SocketOptions, total=False):
     context: Context | None
 
-class ReqOptions(Options, total=False):
+class ReqOptions(SocketOptions, total=False):
     correlate: bool | None
     strict: bool
     probe: bool
     resend: float | None
 
-class DealerOptions(Options, total=False):
+class DealerOptions(SocketOptions, total=False):
     probe: bool
 
-class RouterOptions(Options, total=False):
+class RouterOptions(SocketOptions, total=False):
     mandatory: bool
     handover: bool
     probe: bool
 
-class StreamOptions(Options, total=False):
+class StreamOptions(SocketOptions, total=False):
     mandatory: bool
     notify: bool
 
-class PubOptions(Options, total=False):
+class PubOptions(SocketOptions, total=False):
     nodrop: bool
     retain: int
 
-class RadioOptions(Options, total=False):
+class RadioOptions(SocketOptions, total=False):
     nodrop: bool
 
-class XPubOptions(Options, total=False):
+class XPubOptions(SocketOptions, total=False):
     verbose: bool
     verboser: bool
     manual: bool
@@ -137,20 +137,20 @@ class XPubOptions(Options, total=False):
     nodrop: bool
     retain: int
 
-class Pair1Options(Options, total=False):
+class Pair1Options(SocketOptions, total=False):
     poly: bool
     raw: bool
 
-class BusOptions(Options, total=False):
+class BusOptions(SocketOptions, total=False):
     nodrop: bool
     raw: bool
 
-class SurveyorOptions(Options, total=False):
+class SurveyorOptions(SocketOptions, total=False):
     deadline: float
     nodrop: bool
     raw: bool
 
-class RespondentOptions(Options, total=False):
+class RespondentOptions(SocketOptions, total=False):
     raw: bool
 
 class ContextOptions(Options, total=False):
@@ -277,54 +277,42 @@ class Context:
     @overload
     def socket(self, pattern: Literal["pair"], **kw: Unpack[SocketOptions]) -> Pair: ...
     @overload
-    def socket(self, pattern: Literal["req"], *, bind: Addresses = (), connect: Addresses = (),
-               **options: Unpack[ReqOptions]) -> Req: ...
+    def socket(self, pattern: Literal["req"], **kw: Unpack[ReqOptions]) -> Req: ...
     @overload
     def socket(self, pattern: Literal["rep"], **kw: Unpack[SocketOptions]) -> Rep: ...
     @overload
-    def socket(self, pattern: Literal["dealer"], *, bind: Addresses = (), connect: Addresses = (),
-               **options: Unpack[DealerOptions]) -> Dealer: ...
+    def socket(self, pattern: Literal["dealer"], **kw: Unpack[DealerOptions]) -> Dealer: ...
     @overload
-    def socket(self, pattern: Literal["router"], *, bind: Addresses = (), connect: Addresses = (),
-               **options: Unpack[RouterOptions]) -> Router: ...
+    def socket(self, pattern: Literal["router"], **kw: Unpack[RouterOptions]) -> Router: ...
     @overload
-    def socket(self, pattern: Literal["stream"], *, bind: Addresses = (), connect: Addresses = (),
-               **options: Unpack[StreamOptions]) -> Stream: ...
+    def socket(self, pattern: Literal["stream"], **kw: Unpack[StreamOptions]) -> Stream: ...
     @overload
     def socket(self, pattern: Literal["push"], **kw: Unpack[SocketOptions]) -> Push: ...
     @overload
     def socket(self, pattern: Literal["pull"], **kw: Unpack[SocketOptions]) -> Pull: ...
     @overload
-    def socket(self, pattern: Literal["pub"], *, bind: Addresses = (), connect: Addresses = (),
-               **options: Unpack[PubOptions]) -> Pub: ...
+    def socket(self, pattern: Literal["pub"], **kw: Unpack[PubOptions]) -> Pub: ...
     @overload
     def socket(self, pattern: Literal["sub"], *, topics: Iterable[Topic] | Topic = (),
-               bind: Addresses = (), connect: Addresses = (),
-               **options: Unpack[Options]) -> Sub: ...
+               **kw: Unpack[SocketOptions]) -> Sub: ...
     @overload
-    def socket(self, pattern: Literal["xpub"], *, bind: Addresses = (), connect: Addresses = (),
-               **options: Unpack[XPubOptions]) -> XPub: ...
+    def socket(self, pattern: Literal["xpub"], **kw: Unpack[XPubOptions]) -> XPub: ...
     @overload
     def socket(self, pattern: Literal["xsub"], **kw: Unpack[SocketOptions]) -> XSub: ...
     @overload
-    def socket(self, pattern: Literal["radio"], *, bind: Addresses = (), connect: Addresses = (),
-               **options: Unpack[RadioOptions]) -> Radio: ...
+    def socket(self, pattern: Literal["radio"], **kw: Unpack[RadioOptions]) -> Radio: ...
     @overload
     def socket(self, pattern: Literal["dish"], *, groups: Iterable[Topic] | Topic = (),
-               bind: Addresses = (), connect: Addresses = (),
-               **options: Unpack[Options]) -> Dish: ...
+               **kw: Unpack[SocketOptions]) -> Dish: ...
     @overload
-    def socket(self, pattern: Literal["pair1"], *, bind: Addresses = (), connect: Addresses = (),
-               **options: Unpack[Pair1Options]) -> Pair1: ...
+    def socket(self, pattern: Literal["pair1"], **kw: Unpack[Pair1Options]) -> Pair1: ...
     @overload
-    def socket(self, pattern: Literal["bus"], *, bind: Addresses = (), connect: Addresses = (),
-               **options: Unpack[BusOptions]) -> Bus: ...
+    def socket(self, pattern: Literal["bus"], **kw: Unpack[BusOptions]) -> Bus: ...
     @overload
-    def socket(self, pattern: Literal["surveyor"], *, bind: Addresses = (), connect: Addresses = (),
-               **options: Unpack[SurveyorOptions]) -> Surveyor: ...
+    def socket(self, pattern: Literal["surveyor"], **kw: Unpack[SurveyorOptions]) -> Surveyor: ...
     @overload
-    def socket(self, pattern: Literal["respondent"], *, bind: Addresses = (),
-               connect: Addresses = (), **options: Unpack[RespondentOptions]) -> Respondent: ...
+    def socket(self, pattern: Literal["respondent"],
+               **kw: Unpack[RespondentOptions]) -> Respondent: ...
     @overload
     def socket(self, pattern: Literal["client"], **kw: Unpack[SocketOptions]) -> Client: ...
     @overload
@@ -386,8 +374,8 @@ class Socket:
     metadata: Mapping[str, bytes | str]
     security: Security | None
     max_hops: int
-    def __init__(self, *, bind: Addresses = (), connect: Addresses = (),
-                 context: Context | None = None, **options: Unpack[Options]) -> None: ...
+    def __init__(self, *, context: Context | None = None,
+                 **options: Unpack[SocketOptions]) -> None: ...
     @property
     def closed(self) -> bool: ...
     @property
@@ -529,8 +517,8 @@ class Req(_Asks, _Sends, _Receives):
     strategy: str
     probe: bool
     resend: float | None
-    def __init__(self, *, bind: Addresses = (), connect: Addresses = (),
-                 context: Context | None = None, **options: Unpack[ReqOptions]) -> None: ...
+    def __init__(self, *, context: Context | None = None,
+                 **options: Unpack[ReqOptions]) -> None: ...
     def context(self, **timeouts: float | None) -> ReqContext: ...
 
 class Rep(_Sends, _Receives):
@@ -539,8 +527,8 @@ class Rep(_Sends, _Receives):
 class Dealer(_Sends, _Receives):
     strategy: str
     probe: bool
-    def __init__(self, *, bind: Addresses = (), connect: Addresses = (),
-                 context: Context | None = None, **options: Unpack[DealerOptions]) -> None: ...
+    def __init__(self, *, context: Context | None = None,
+                 **options: Unpack[DealerOptions]) -> None: ...
 
 class _Routes(_Sends, _ReceivesParts):
     mandatory: bool
@@ -558,13 +546,13 @@ class _Routes(_Sends, _ReceivesParts):
 class Router(_Routes):
     handover: bool
     probe: bool
-    def __init__(self, *, bind: Addresses = (), connect: Addresses = (),
-                 context: Context | None = None, **options: Unpack[RouterOptions]) -> None: ...
+    def __init__(self, *, context: Context | None = None,
+                 **options: Unpack[RouterOptions]) -> None: ...
 
 class Stream(_Routes):
     notify: bool
-    def __init__(self, *, bind: Addresses = (), connect: Addresses = (),
-                 context: Context | None = None, **options: Unpack[StreamOptions]) -> None: ...
+    def __init__(self, *, context: Context | None = None,
+                 **options: Unpack[StreamOptions]) -> None: ...
 
 class Push(_Sends):
     strategy: str
@@ -573,8 +561,8 @@ class Pull(_Receives): ...
 class Pub(_Sends):
     nodrop: bool
     retain: int
-    def __init__(self, *, bind: Addresses = (), connect: Addresses = (),
-                 context: Context | None = None, **options: Unpack[PubOptions]) -> None: ...
+    def __init__(self, *, context: Context | None = None,
+                 **options: Unpack[PubOptions]) -> None: ...
     def wait_subscribers(self, topic: Topic = b"", n: int = 1,
                          timeout: float | None = None) -> None: ...
     async def await_subscribers(self, topic: Topic = b"", n: int = 1,
@@ -582,8 +570,7 @@ class Pub(_Sends):
 
 class Sub(_Subscribes, _Receives):
     def __init__(self, *, topics: Iterable[Topic] | Topic = (),
-                 bind: Addresses = (), connect: Addresses = (), context: Context | None = None,
-                 **options: Unpack[Options]) -> None: ...
+                 **kw: Unpack[OpenOptions]) -> None: ...
     def context(self, **timeouts: float | None) -> SubContext: ...
 
 class XPub(_Sends, _Receives):
@@ -593,8 +580,8 @@ class XPub(_Sends, _Receives):
     welcome: bytes | None
     nodrop: bool
     retain: int
-    def __init__(self, *, bind: Addresses = (), connect: Addresses = (),
-                 context: Context | None = None, **options: Unpack[XPubOptions]) -> None: ...
+    def __init__(self, *, context: Context | None = None,
+                 **options: Unpack[XPubOptions]) -> None: ...
     def subscribe(self, *topics: Topic) -> None: ...
     def unsubscribe(self, *topics: Topic) -> None: ...
     def wait_subscribers(self, topic: Topic = b"", n: int = 1,
@@ -606,8 +593,8 @@ class XSub(_Sends, _Receives): ...
 
 class Radio(_Sends):
     nodrop: bool
-    def __init__(self, *, bind: Addresses = (), connect: Addresses = (),
-                 context: Context | None = None, **options: Unpack[RadioOptions]) -> None: ...
+    def __init__(self, *, context: Context | None = None,
+                 **options: Unpack[RadioOptions]) -> None: ...
     def send(self, data: Data, *, group: Topic = "", timeout: Seconds = ...) -> None: ...
     async def asend(self, data: Data, *, group: Topic = "", timeout: Seconds = ...) -> None: ...
     def send_parts(self, parts: Sequence[Data], *, group: Topic = "",
@@ -634,8 +621,7 @@ class Radio(_Sends):
 
 class Dish(_Receives):
     def __init__(self, *, groups: Iterable[Topic] | Topic = (),
-                 bind: Addresses = (), connect: Addresses = (), context: Context | None = None,
-                 **options: Unpack[Options]) -> None: ...
+                 **kw: Unpack[OpenOptions]) -> None: ...
     def join(self, *groups: Topic) -> None: ...
     def leave(self, *groups: Topic) -> None: ...
     @property
@@ -644,29 +630,29 @@ class Dish(_Receives):
 class Pair1(_Sends, _Receives):
     poly: bool
     raw: bool
-    def __init__(self, *, bind: Addresses = (), connect: Addresses = (),
-                 context: Context | None = None, **options: Unpack[Pair1Options]) -> None: ...
+    def __init__(self, *, context: Context | None = None,
+                 **options: Unpack[Pair1Options]) -> None: ...
     def send_to(self, peer: int | Peer, *parts: Data, timeout: Seconds = ...) -> None: ...
     async def asend_to(self, peer: int | Peer, *parts: Data, timeout: Seconds = ...) -> None: ...
 
 class Bus(_Sends, _Receives):
     nodrop: bool
     raw: bool
-    def __init__(self, *, bind: Addresses = (), connect: Addresses = (),
-                 context: Context | None = None, **options: Unpack[BusOptions]) -> None: ...
+    def __init__(self, *, context: Context | None = None,
+                 **options: Unpack[BusOptions]) -> None: ...
 
 class Surveyor(_Surveys, _Sends, _Receives):
     deadline: float
     nodrop: bool
     raw: bool
-    def __init__(self, *, bind: Addresses = (), connect: Addresses = (),
-                 context: Context | None = None, **options: Unpack[SurveyorOptions]) -> None: ...
+    def __init__(self, *, context: Context | None = None,
+                 **options: Unpack[SurveyorOptions]) -> None: ...
     def context(self, **timeouts: float | None) -> SurveyorContext: ...
 
 class Respondent(_Sends, _Receives):
     raw: bool
-    def __init__(self, *, bind: Addresses = (), connect: Addresses = (),
-                 context: Context | None = None, **options: Unpack[RespondentOptions]) -> None: ...
+    def __init__(self, *, context: Context | None = None,
+                 **options: Unpack[RespondentOptions]) -> None: ...
     def context(self, **timeouts: float | None) -> RepContext: ...
 
 class Client(_Sends, _Receives):
@@ -695,54 +681,52 @@ class Dgram(_Sends, _ReceivesParts):
 @overload
 def socket(pattern: Literal["pair"], **kw: Unpack[OpenOptions]) -> Pair: ...
 @overload
-def socket(pattern: Literal["req"], *, bind: Addresses = (), connect: Addresses = (),
-           context: Context | None = None, **options: Unpack[ReqOptions]) -> Req: ...
+def socket(pattern: Literal["req"], *, context: Context | None = None,
+           **kw: Unpack[ReqOptions]) -> Req: ...
 @overload
 def socket(pattern: Literal["rep"], **kw: Unpack[OpenOptions]) -> Rep: ...
 @overload
-def socket(pattern: Literal["dealer"], *, bind: Addresses = (), connect: Addresses = (),
-           context: Context | None = None, **options: Unpack[DealerOptions]) -> Dealer: ...
+def socket(pattern: Literal["dealer"], *, context: Context | None = None,
+           **kw: Unpack[DealerOptions]) -> Dealer: ...
 @overload
-def socket(pattern: Literal["router"], *, bind: Addresses = (), connect: Addresses = (),
-           context: Context | None = None, **options: Unpack[RouterOptions]) -> Router: ...
+def socket(pattern: Literal["router"], *, context: Context | None = None,
+           **kw: Unpack[RouterOptions]) -> Router: ...
 @overload
-def socket(pattern: Literal["stream"], *, bind: Addresses = (), connect: Addresses = (),
-           context: Context | None = None, **options: Unpack[StreamOptions]) -> Stream: ...
+def socket(pattern: Literal["stream"], *, context: Context | None = None,
+           **kw: Unpack[StreamOptions]) -> Stream: ...
 @overload
 def socket(pattern: Literal["push"], **kw: Unpack[OpenOptions]) -> Push: ...
 @overload
 def socket(pattern: Literal["pull"], **kw: Unpack[OpenOptions]) -> Pull: ...
 @overload
-def socket(pattern: Literal["pub"], *, bind: Addresses = (), connect: Addresses = (),
-           context: Context | None = None, **options: Unpack[PubOptions]) -> Pub: ...
+def socket(pattern: Literal["pub"], *, context: Context | None = None,
+           **kw: Unpack[PubOptions]) -> Pub: ...
 @overload
 def socket(pattern: Literal["sub"], *, topics: Iterable[Topic] | Topic = (),
-           bind: Addresses = (), connect: Addresses = (),
-           context: Context | None = None, **options: Unpack[Options]) -> Sub: ...
+           **kw: Unpack[OpenOptions]) -> Sub: ...
 @overload
-def socket(pattern: Literal["xpub"], *, bind: Addresses = (), connect: Addresses = (),
-           context: Context | None = None, **options: Unpack[XPubOptions]) -> XPub: ...
+def socket(pattern: Literal["xpub"], *, context: Context | None = None,
+           **kw: Unpack[XPubOptions]) -> XPub: ...
 @overload
 def socket(pattern: Literal["xsub"], **kw: Unpack[OpenOptions]) -> XSub: ...
 @overload
-def socket(pattern: Literal["radio"], *, bind: Addresses = (), connect: Addresses = (),
-           context: Context | None = None, **options: Unpack[RadioOptions]) -> Radio: ...
+def socket(pattern: Literal["radio"], *, context: Context | None = None,
+           **kw: Unpack[RadioOptions]) -> Radio: ...
 @overload
 def socket(pattern: Literal["dish"], *, groups: Iterable[Topic] | Topic = (),
-           bind: Addresses = (), connect: Addresses = (),
-           context: Context | None = None, **options: Unpack[Options]) -> Dish: ...
+           **kw: Unpack[OpenOptions]) -> Dish: ...
 @overload
-def socket(pattern: Literal["pair1"], *, bind: Addresses = (), connect: Addresses = (),
-           context: Context | None = None, **options: Unpack[Pair1Options]) -> Pair1: ...
+def socket(pattern: Literal["pair1"], *, context: Context | None = None,
+           **kw: Unpack[Pair1Options]) -> Pair1: ...
 @overload
-def socket(pattern: Literal["bus"], *, bind: Addresses = (), connect: Addresses = (),
-           context: Context | None = None, **options: Unpack[BusOptions]) -> Bus: ...
+def socket(pattern: Literal["bus"], *, context: Context | None = None,
+           **kw: Unpack[BusOptions]) -> Bus: ...
 @overload
-def socket(pattern: Literal["surveyor"], *, bind: Addresses = (), connect: Addresses = (),
-           context: Context | None = None, **options: Unpack[SurveyorOptions]) -> Surveyor: ...
+def socket(pattern: Literal["surveyor"], *, context: Context | None = None,
+           **kw: Unpack[SurveyorOptions]) -> Surveyor: ...
 @overload
-def socket(pattern: Literal["respondent"], *, bind: Addresses = (), connect: Addresses = (),
-           context: Context | None = None, **options: Unpack[RespondentOptions]) -> Respondent: ...
+def socket(pattern: Literal["respondent"], *, context: Context | None = None,
+           **kw: Unpack[RespondentOptions]) -> Respondent: ...
 @overload
 def socket(pattern: Literal["client"], **kw: Unpack[OpenOptions]) -> Client: ...
 @overload
@@ -774,18 +758,6 @@ def poll(objects: Iterable[Pollable | tuple[Pollable, Ready]],
          timeout: float | None = None) -> list[tuple[Any, Ready]]: ...
 async def apoll(objects: Iterable[Pollable | tuple[Pollable, Ready]],
                 timeout: float | None = None) -> list[tuple[Any, Ready]]: ...
-
-@dataclass(frozen=True)
-class DeviceStats:
-    forth: int = 0
-    forth_bytes: int = 0
-    forth_refused: int = 0
-    back: int = 0
-    back_bytes: int = 0
-    back_refused: int = 0
-    captured: int = 0
-    missed: int = 0
-    hop_limit: int = 0
 
 class _Running(_With):
     @property

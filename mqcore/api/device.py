@@ -15,9 +15,9 @@ every message to come back for ever, each time once more. That is why a device r
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+from mqcore.api.records import DeviceStats
 from mqcore.api.running import Running
 from mqcore.control.records import CloseReport
 from mqcore.errors import UsageError
@@ -29,24 +29,6 @@ from mqcore.spi.drop import DROP_REASONS
 HOP_LIMIT = [name for name, _ in DROP_REASONS].index("hop_limit")
 #: what only means something to its counterpart: the words in front are those of one protocol
 COUNTERPARTS = {"surveyor": "respondent", "respondent": "surveyor", "bus": "bus", "pair1": "pair1"}
-
-
-@dataclass(frozen=True)
-class DeviceStats:
-    """What has passed. forth: front to back. `refused`: could never be passed on (a reply to a peer
-    that had left); `captured` and `missed`: copies for the capture socket, and those it had no room
-    for; `hop_limit`: what had passed more than `max_hops` devices, mostly because it went round in
-    a circle of them."""
-
-    forth: int = 0
-    forth_bytes: int = 0
-    forth_refused: int = 0
-    back: int = 0
-    back_bytes: int = 0
-    back_refused: int = 0
-    captured: int = 0
-    missed: int = 0
-    hop_limit: int = 0
 
 
 class Device(Running):

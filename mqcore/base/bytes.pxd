@@ -31,8 +31,9 @@ cdef inline int bytes_reserve(Bytes* b, size_t n) noexcept nogil:
 cdef inline int bytes_append(Bytes* b, const void* data, size_t n) noexcept nogil:
     if bytes_reserve(b, n):
         return MQ_NOMEM
-    memcpy(b.at + b.n, data, n)
-    b.n += n
+    if n:                     # of nothing, from nowhere, it would be undefined
+        memcpy(b.at + b.n, data, n)
+        b.n += n
     return MQ_OK
 
 

@@ -135,8 +135,8 @@ def wait_for_peers(job: Job, wanted: int, stream: Any) -> None:
 HELP = """Send and receive messages on any pattern: a netcat for messages.
 
 PATTERN is push, pull, pub, sub, req, rep, pair, dealer, router, xpub, xsub, radio, dish,
-surveyor, respondent, bus, pair1 or one that a plug-in brings. Each URL is connected to; --bind
-listens instead. What is sent comes from --data, --file or the lines of standard input.
+surveyor, respondent, bus, pair1, stream or one that a plug-in brings. Each URL is connected to;
+--bind listens instead. What is sent comes from --data, --file or the lines of standard input.
 
 \b
 Print what is published under two topics:

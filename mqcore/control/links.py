@@ -16,7 +16,7 @@ from typing import Any
 
 from mqcore.base.native import socket as pysocket
 from mqcore.base.native import threading, time
-from mqcore.control import gate, records
+from mqcore.control import gate, inproc, records
 from mqcore.control.connector import Connector
 from mqcore.control.endpoint import Endpoint
 from mqcore.control.hub import (
@@ -117,14 +117,14 @@ class SocketLinks:
 
     def _shake(self) -> dict[str, Any]:
         return {
-            "pattern": self.plugin.zmtp, "number": self.plugin.number, "peers": self._fitting(),
+            "pattern": self.plugin.zmtp, "number": self.plugin.number, "peers": self.fitting(),
             "routing_id": bytes(self.options.get("routing_id", b"")), "sp": self.plugin.sp,
             "sp_peer": sp.peer_of(self.plugin.sp), "max_hops": self.options["max_hops"],
             "metadata": encode_metadata(self.options.get("metadata", {})),
             "publishes": self.plugin.name in ("pub", "xpub"),
         }
 
-    def _fitting(self) -> list[str]:
+    def fitting(self) -> list[str]:
         """The kinds of peer that we talk to."""
         return [registry.kind_of(name) for name in self.plugin.peers]
 
@@ -176,7 +176,7 @@ class SocketLinks:
         route, options = self._prepare(text, "bind", given)
         transport = route.transport
         if transport.kind == "inproc":
-            return self._bind_inproc(route.url, transport)
+            return inproc.bind(self, route.url, transport)
         listener: Any = None
         ready = threading.Event()  # the control thread may accept before the constructor returns
 
@@ -219,7 +219,7 @@ class SocketLinks:
         route, options = self._prepare(text, "connect", given)
         transport = route.transport
         if transport.kind == "inproc":
-            return self._connect_inproc(route.url, transport, options, of)
+            return inproc.connect(self, route.url, transport, options, of)
         connector: Any = None
 
         def connected(sock: pysocket.socket, remote: str) -> None:
@@ -231,7 +231,7 @@ class SocketLinks:
             if what in kinds:
                 self.emit(kinds[what], connector.endpoint, None, str(error) if error else "")
             if what in ("connecting", "stopped"):
-                self._count(connector.endpoint, what == "connecting")
+                self.count(connector.endpoint, what == "connecting")
             if what == "connecting" and connector.attempts > 1:
                 self.reconnects += 1
 
@@ -261,7 +261,7 @@ class SocketLinks:
             node.stop()
             raise SocketClosed("the socket is closed")
         endpoint.set_closer(lambda: self.disconnect(endpoint))
-        self._count(endpoint, True)
+        self.count(endpoint, True)
         node.start()
         return endpoint
 
@@ -273,7 +273,7 @@ class SocketLinks:
             self.nodes[endpoint] = node
             return True
 
-    def _count(self, endpoint: Endpoint, on: bool) -> None:
+    def count(self, endpoint: Endpoint, on: bool) -> None:
         """Whether this endpoint may bring a peer, for which messages may wait."""
         with self.hub.lock:
             on = on and endpoint in self.nodes
@@ -308,7 +308,7 @@ class SocketLinks:
             node = self.nodes.pop(endpoint, None)
             self.pauses.pop(endpoint, None)
             joined = [peer for peer, (ep, _, _) in self.joined.items() if ep is endpoint]
-            self._forget_inproc(endpoint)
+            inproc.forget(self, endpoint)
         if node is not None:
             node.stop()
         for member in endpoint.members:
@@ -316,7 +316,7 @@ class SocketLinks:
                 self._end_endpoint(member, wait)
         if self.upgrades:
             self.hub.loop.call_wait(self._stop_upgrades, endpoint)
-        self._count(endpoint, False)
+        self.count(endpoint, False)
         with self.hub.lock:  # a slot that is not in the table any more may be another's
             slots = [slot for slot, wire in self.wires.items() if wire.endpoint is endpoint]
             for slot in slots:
@@ -433,7 +433,7 @@ class SocketLinks:
         elif kind == NOTE_DOWN:
             self._down(self.wires.pop(slot, None), code, fatal, text.decode("utf-8", "replace"))
         elif kind == NOTE_GONE:
-            self._pipe_gone(peer, refused=code != 0)
+            inproc.gone(self, peer, refused=code != 0)
         elif kind == NOTE_ASKS and slot in self.wires:
             gate.ask(self, slot, self.wires[slot])
         elif kind == NOTE_PATTERN and code == EV_FAILED:
@@ -484,7 +484,7 @@ class SocketLinks:
         if code == DOWN_RESET and self.plugin.raw:
             text = "the end was sent to it"
         reason = text or ("the pattern wanted a new link" if code == DOWN_RESET else "closed by us")
-        self._forget_peer(wire.peer.id)
+        self.forget_peer(wire.peer.id)
         self.emit(records.Disconnected, wire.endpoint, wire.peer, reason)
         where = wire.remote or wire.endpoint.url
         self._lost(wire, PeerError(f"the connection to {where} ended: {reason}"), fatal, code)
@@ -510,7 +510,7 @@ class SocketLinks:
                 wire.owner.reset()
             wire.owner.lost(error, fatal, ended)
 
-    def _forget_peer(self, number: int) -> None:
+    def forget_peer(self, number: int) -> None:
         peer = self.peers.pop(number, None)
         if peer is not None:
             self.gone[number] = peer
@@ -541,124 +541,6 @@ class SocketLinks:
                 if endpoint in (where, where.of):
                     return self.peers.get(number)
         return None
-
-    # -- inproc ------------------------------------------------------------------------------------
-
-    def _bind_inproc(self, parsed: url.Url, transport: Any) -> Endpoint:
-        name = parsed.address
-        transport.check(name, "bind")
-        with self.hub.lock:
-            if self.core.closed:
-                raise SocketClosed("the socket is closed")
-            if name in self.hub.inproc:
-                raise AddressInUse(f"inproc://{name} is bound already in this context",
-                                   errno=errno.EADDRINUSE)
-            endpoint = Endpoint(url.render("inproc", name), "bind", given=parsed.text)
-            endpoint.set_closer(lambda: self.unbind(endpoint))
-            self.hub.inproc[name] = (self, endpoint)
-            self.nodes[endpoint] = None
-            suitors = self.hub.suitors.pop(name, [])
-            for other, theirs, prio in suitors:
-                other._marry(theirs, self, endpoint, prio)
-        self.emit(records.Listening, endpoint, None, "")
-        return endpoint
-
-    def _connect_inproc(self, parsed: url.Url, transport: Any, options: Mapping[str, Any],
-                        of: Endpoint | None) -> Endpoint:
-        name = parsed.address
-        transport.check(name, "connect")
-        endpoint = Endpoint(url.render("inproc", name), "connect", given=parsed.text)
-        endpoint.of = of
-        endpoint.set_closer(lambda: self.disconnect(endpoint))
-        with self.hub.lock:
-            if self.core.closed:
-                raise SocketClosed("the socket is closed")
-            self.nodes[endpoint] = None
-            if options["reconnect"] is not None:
-                self.pauses[endpoint] = Backoff(options["reconnect"], options["reconnect_max"])
-            self._count(endpoint, True)
-            self._court(endpoint, name, options["prio"])
-        return endpoint
-
-    def _court(self, endpoint: Endpoint, name: str, prio: int) -> None:
-        found = self.hub.inproc.get(name)
-        if found is None:
-            self.hub.suitors.setdefault(name, []).append((self, endpoint, prio))
-        else:
-            self._marry(endpoint, found[0], found[1], prio)
-
-    def _marry(self, mine: Endpoint, other: SocketLinks, theirs: Endpoint, prio: int) -> None:
-        """Join two sockets of one context; the hub's lock is held."""
-        if (other.plugin.kind not in self._fitting()
-                or self.plugin.kind not in other._fitting()):
-            reason = f"a {self.plugin.name} cannot talk to a {other.plugin.name}"
-            mine.move("stopped", HandshakeFailed(f"{mine.url}: {reason}", reason=reason),
-                      fatal=True)
-            self._count(mine, False)
-            self.emit(records.HandshakeFailedEvent, mine, None, reason)
-            return
-        my_peer, its_peer = self.core._join(other.core, prio, 8)
-        self.joined[my_peer] = (mine, other, prio)
-        other.joined[its_peer] = (theirs, self, 8)
-        self.peers[my_peer] = Peer(my_peer, theirs.url, mine.url, "inproc", other.plugin.name,
-                                   bytes(other.options.get("routing_id", b"")), None, os.getpid(),
-                                   dict(other.options.get("metadata", {})), prio, mine.url)
-        other.peers[its_peer] = Peer(its_peer, mine.url, theirs.url, "inproc", self.plugin.name,
-                                     bytes(self.options.get("routing_id", b"")), None, os.getpid(),
-                                     dict(self.options.get("metadata", {})), 8, theirs.url)
-        mine.move("connected")
-        self.emit(records.Connected, mine, self.peers[my_peer], "")
-        other.emit(records.Accepted, theirs, other.peers[its_peer], "")
-        other.emit(records.Connected, theirs, other.peers[its_peer], "")
-
-    def _pipe_gone(self, number: int, refused: bool) -> None:
-        """A pipe has ended and its messages are dealt with. `refused`: the pattern at one end would
-        not have it."""
-        joined = self.joined.pop(number, None)
-        if joined is None:
-            return
-        endpoint, _, prio = joined
-        peer = self.peers.get(number)
-        self._forget_peer(number)
-        why = "the pattern refused the peer" if refused else "the other end closed"
-        self.emit(records.Disconnected, endpoint, peer, why)
-        if endpoint.kind != "connect" or endpoint not in self.nodes or self.core.closed:
-            return
-        error = PeerError(f"{endpoint.url}: {why}")
-        pauses = self.pauses.get(endpoint)
-        if not refused:
-            if pauses is not None:
-                pauses.reset()
-            endpoint.move("waiting", error)
-            self._court(endpoint, endpoint.url.removeprefix("inproc://"), prio)
-            return
-        if pauses is None:
-            endpoint.move("stopped", error, fatal=True)
-            self._count(endpoint, False)
-            self.emit(records.Stopped, endpoint, None, why)
-            return
-        # like a Connector: who is sent away does not come back at once
-        when = self.hub.loop.clock() + pauses.next()
-        self.hub.loop.call_at(when, self._court_again, endpoint, prio)
-        endpoint.move("waiting", error)
-        self.emit(records.Retrying, endpoint, None, why)
-
-    def _court_again(self, endpoint: Endpoint, prio: int) -> None:
-        with self.hub.lock:
-            core = self.core
-            if endpoint in self.nodes and core is not None and not core.closed:
-                self._court(endpoint, endpoint.url.removeprefix("inproc://"), prio)
-
-    def _forget_inproc(self, endpoint: Endpoint) -> None:
-        name = endpoint.url.removeprefix("inproc://")
-        bound = self.hub.inproc.get(name)
-        if bound is not None and bound[1] is endpoint:
-            del self.hub.inproc[name]
-        waiting = self.hub.suitors.get(name)
-        if waiting:
-            waiting[:] = [suitor for suitor in waiting if suitor[1] is not endpoint]
-            if not waiting:
-                del self.hub.suitors[name]
 
     # -- events and accounts -----------------------------------------------------------------------
 
@@ -723,7 +605,7 @@ class SocketLinks:
                        if isinstance(node, (Listener, Follower))]
             for endpoint in tuple(self.nodes):
                 if endpoint.kind == "bind":
-                    self._forget_inproc(endpoint)
+                    inproc.forget(self, endpoint)
         for source in sources:
             source.stop()
         if linger != 0:
@@ -732,7 +614,7 @@ class SocketLinks:
         with self.hub.lock:
             connectors = [node for node in self.nodes.values() if isinstance(node, Connector)]
             for endpoint in tuple(self.nodes):
-                self._forget_inproc(endpoint)
+                inproc.forget(self, endpoint)
         for connector in connectors:
             connector.stop()
         if self.upgrades:

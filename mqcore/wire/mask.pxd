@@ -49,7 +49,7 @@ cdef inline void mask_bytes(
     cdef uint64_t[4] words
     cdef size_t i = 0
     if mask == 0:
-        if to != source:
+        if to != source and n:
             memcpy(to, source, n)
         return
     while i + 32 <= n:

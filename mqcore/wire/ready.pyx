@@ -160,7 +160,7 @@ cdef int take_ready(Codec* c, const uint8_t* body, size_t size) noexcept nogil:
 
 cdef const char* _meaning(const Codec* c, const char* status) noexcept nogil:
     """What an ERROR says by the numbers of ZAP (RFC 27)."""
-    if c.security == NULL:
+    if c.security == NULL or c.security.mechanism == 0:
         return ""
     if strcmp(status, "400") == 0:
         return (" (it does not accept our key)" if c.security.mechanism == CURVE

@@ -37,6 +37,9 @@ class Attributes:
             raise AttributeError(f"{type(self).__name__} has no such option: {key.upper()}")
         return self._get_attr_opt(key, number)
 
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *self._known.__members__]
+
     def _set_attr_opt(self, name: str, opt: int, value: Any) -> None:
         self.set(opt, value)
 

@@ -57,9 +57,10 @@ class Context(Attributes):
 
     @classmethod
     def instance(cls, io_threads: int = 1) -> Any:
-        """The process's own, of this class; a new one after it was terminated, and in a child."""
+        """The process's own; a new one after it was terminated, and in a child. A subclass has the
+        one of its base, if there is one, unless it says `_instance = None`."""
         with cls._instance_lock:
-            if (cls.__dict__.get("_instance") is None or cls._instance_pid != os.getpid()
+            if (cls._instance is None or cls._instance_pid != os.getpid()
                     or cls._instance.closed):
                 cls._instance = cls(io_threads)
                 cls._instance_pid = os.getpid()
@@ -133,7 +134,7 @@ class Context(Attributes):
     def socket(self, socket_type: int, socket_class: Any = None, **kwargs: Any) -> Any:
         """A new socket."""
         if self.closed:
-            raise ZMQError(Errno.ENOTSUP)
+            raise ZMQError(Errno.EFAULT if self._shadow else Errno.ENOTSUP)
         made = (socket_class or self._socket_class)(self, socket_type, **kwargs)
         for option, value in self.sockopts.items():
             try:
@@ -200,8 +201,11 @@ class Context(Attributes):
 
     def __getattr__(self, key: str) -> Any:
         if key.upper() in ContextOption.__members__:
-            return self.get(ContextOption[key.upper()])
+            return super()._get_attr_opt(key, ContextOption[key.upper()])
         return super().__getattr__(key)
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *ContextOption.__members__]
 
 
 def _home_of(shadow: Context | int) -> Home:

@@ -27,7 +27,8 @@ NATIVE = frozenset({
     frozenset({SocketType.PULL, SocketType.PUSH}),
     frozenset({SocketType.XSUB, SocketType.XPUB}),
 })
-CAPTURES = (None, SocketType.PUB, SocketType.PUSH, SocketType.PAIR, SocketType.DEALER)
+#: and copies that it makes; it does not wait for a capture that has no room, as libzmq does
+CAPTURES = (None, SocketType.PUB)
 
 
 class Native:

@@ -256,6 +256,8 @@ def row_of(shared: Shared, option: int) -> Row:
 
 def write(shared: Shared, option: int, value: Any) -> None:
     """Set one. EINVAL for what libzmq refuses, ENOTSUP for what is absent."""
+    if option not in ROWS and not isinstance(value, int):
+        raise TypeError(f"expected int, got: {value!r}")
     row = row_of(shared, option)
     value = _typed(row, value)
     if row.why:

@@ -39,7 +39,9 @@ PATTERNS = {
     SocketType.DGRAM: "dgram",
     SocketType.STREAM: "stream",
 }
-CONFLATES = ("push", "pull", "pub", "sub", "dealer")  # the others ignore CONFLATE, as in libzmq
+#: sockets that do something with an option; the others keep its value, as in libzmq
+OF = {"conflate": ("push", "pull", "pub", "sub", "dealer"),
+      "routing_id": ("req", "dealer", "router")}
 NAMING = ("router", "stream")  # peers by routing id; what we connect to can be given one
 FIXED = ("routing_id", "conflate")  # known when mqcore's socket opens
 SOON = 10.0  # seconds for what takes milliseconds
@@ -151,7 +153,7 @@ class Shared:
 
     def put(self, name: str, value: Any) -> None:
         """One of mqcore's options."""
-        if name == "conflate" and self.pattern not in CONFLATES:
+        if self.pattern not in OF.get(name, PATTERNS.values()):
             return
         with self._lock:
             if self.core is None:

@@ -202,7 +202,7 @@ class Socket(Transfer, Attributes, Talk):
 
     def __setattr__(self, key: str, value: Any) -> None:
         if key in ("subscribe", "unsubscribe"):  # options by the names of methods
-            self.set(SocketOption[key.upper()], value)
+            getattr(self, key)(value)
         else:
             super().__setattr__(key, value)
 

@@ -52,8 +52,9 @@ cdef inline int targets_hit_all(Targets* t, Pipe** at, uint32_t n) noexcept nogi
             return MQ_NOMEM
         t.at = grown
         t.cap = t.n + n
-    memcpy(t.at + t.n, at, n * sizeof(Pipe*))
-    t.n += n
+    if n:
+        memcpy(t.at + t.n, at, n * sizeof(Pipe*))
+        t.n += n
     return MQ_OK
 
 

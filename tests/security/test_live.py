@@ -1,12 +1,13 @@
 """Sockets behind CURVE among forgers, and before peers that never finish."""
 
 import os
+import resource
 import socket
 import threading
 
 import pytest
 from rawcurve import Client, greeting
-from rawzmtp import COMMAND, RawPeer, dial, frame
+from rawzmtp import COMMAND, RawPeer, command, dial, frame
 from waiting import until
 
 import mqcore as mq
@@ -110,24 +111,42 @@ def test_links_that_break_lose_nothing_that_was_not_begun(ctx, server_keys):
             assert old[1].written + old[1].dropped.get("half_written", 0) == rest[0]
 
 
+def memory():
+    with open("/proc/self/statm") as f:
+        return int(f.read().split()[1]) * resource.getpagesize()
+
+
+def openings(mechanism, hello, initiate):
+    """What a peer may have said when it stops, at each step of a handshake."""
+    said = greeting(mechanism)
+    return (b"", said[:10], said, said + hello[:-1], said + hello, said + hello + initiate[:-1])
+
+
 def test_half_open_handshakes(ctx, server_keys, client_keys):
-    """They stop nobody, end when their time is up, and are counted."""
+    """They stop nobody, take little memory, end when their time is up, and are counted. Of the
+    process's descriptors each takes two."""
     hello = Client(client_keys.raw, server_keys.raw[0]).hello()
-    openings = (b"", greeting(b"CURVE")[:10], greeting(b"CURVE"),
-                greeting(b"CURVE") + frame(hello, COMMAND),
-                greeting(b"CURVE") + frame(hello, COMMAND)[:100])
-    with mq.Rep(context=ctx, handshake_timeout=2.0, backlog=4096, security=mq.Curve(
-            secret_key=server_keys.secret)) as server:
-        url = server.bind("tcp://127.0.0.1:0").url
-        held = []
+    initiate = frame(b"\x08INITIATE" + bytes(300), COMMAND)
+    with mq.Pull(context=ctx, handshake_timeout=2.0, backlog=4096) as server:
+        doors = [
+            (server.bind("tcp://127.0.0.1:0", security=demands).url, demand, said)
+            for demands, demand, said in (
+                (mq.Curve(secret_key=server_keys.secret), mq.Curve(server_keys.public),
+                 openings(b"CURVE", frame(hello, COMMAND), initiate)),
+                (mq.Plain(allow={"ann": "pw"}), mq.Plain("ann", "pw"),
+                 openings(b"PLAIN", command(b"HELLO", b"\3ann\2pw"), initiate)))]
+        held, before = [], memory()
         try:
             for i in range(HALF_OPEN):
+                url, _, said = doors[i % 2]
                 held.append(dial(url))
-                held[-1].sendall(openings[i % len(openings)])
-            with mq.Req(context=ctx, connect=url, security=mq.Curve(server_keys.public)) as req:
-                req.send(b"in spite of them")
-                assert server.recv() == b"in spite of them"
+                held[-1].sendall(said[i // 2 % len(said)])
+            for url, demand, _ in doors:
+                with mq.Push(context=ctx, connect=url, security=demand) as honest:
+                    honest.send(b"in spite of them")
+                    assert server.recv() == b"in spite of them"
             assert until(lambda: server.stats().failed_handshakes == HALF_OPEN, 60)
+            assert memory() - before < HALF_OPEN * 32768
             assert all(RawPeer(sock).ended() for sock in held)
         finally:
             for sock in held:

@@ -72,11 +72,16 @@ def test_who_goes_on_before_the_verdict(ctx, told, tmp_path):
     with mq.Pull(context=ctx, security=mq.Null(allow=lambda asking: go.wait(30))) as pull:
         reason = told(pull)
         url = pull.bind(f"ipc://{tmp_path}/s").url
-        for more, why in ((message(b"x"), "sent a message before the handshake was complete"),
-                          (ready("PUSH"), "went on before it was answered")):
+        for said, why in (
+                (ready("PUSH") + message(b"x"), "sent a message before the handshake was complete"),
+                (ready("PUSH") + ready("PUSH"), "went on before it was answered"),
+                (ready("PUB"), "is a PUB socket, which does not fit PULL"),
+                (frame(b"\5READY\x0bSock", COMMAND), "'s READY is malformed"),
+                (frame(b"", COMMAND), "sent something else than READY"),
+                (frame(b"\5ERROR\x03400", COMMAND), "refused: 400")):
             with RawPeer.connect(url) as hasty:
-                hasty.say(GREETING + ready("PUSH") + more)
-                assert reason() == f"the peer {why}"
+                hasty.say(GREETING + said)
+                assert reason() in (f"the peer {why}", f"the peer{why}") and hasty.ended()
         with RawPeer.connect(url) as patient:
             for byte in GREETING + ready("PUSH"):
                 patient.say(bytes((byte,)))

@@ -43,6 +43,11 @@ def test_peers_that_are_held(seed):
     assert turmoil.held(seed, SECONDS, "tcp") > 100
 
 
+@pytest.mark.parametrize("kind", ["tcp", "ipc"])
+def test_links_that_prove_who_they_are(kind, seed):
+    assert turmoil.sealed(seed, SECONDS, kind) > 50
+
+
 def test_buses_pairs_and_subscribers(seed):
     assert turmoil.buses(seed, SECONDS, "tcp") > 100
 

@@ -56,6 +56,12 @@ def patterns(url: str) -> None:
         assert_type(message, mq.Message)
     mq.Dgram(bind=url).send_to("127.0.0.1:1", b"a")
     mq.Scatter(connect=url).recv()  # refused: attr-defined
+    stream = mq.socket("stream", notify=True)
+    stream.connect(url, peer_id=b"web", wait=1)
+    stream.send_to(b"web", b"")
+    for message in stream:
+        assert_type(message, mq.Message)
+    mq.Push().connect(url, peer_id=b"web")  # refused: call-arg
     rep = mq.Rep(bind=url)
     for obj, ready in mq.poll([req, (router, mq.Ready.WRITE), 0], timeout=1):
         print(obj, ready is mq.Ready.READ)

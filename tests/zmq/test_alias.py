@@ -28,7 +28,7 @@ def python(*args, expect=0):
     answer = subprocess.run([sys.executable, *map(str, args)], capture_output=True, text=True,
                             timeout=60, env=env)
     assert answer.returncode == expect, answer.stdout + answer.stderr
-    assert "Traceback" not in answer.stderr, answer.stderr
+    assert "Traceback" not in answer.stderr and "Exception" not in answer.stderr, answer.stderr
     return answer.stdout
 
 
@@ -67,6 +67,43 @@ context = multiprocessing.get_context("spawn")
 with context.Pool(1) as pool:
     assert pool.apply(eval, ("__import__('zmq').Context.__module__",)) == "mqcore.zmq.context"
 """)
+
+
+@pytest.mark.parametrize("how", ["ours", REAL])
+def test_threads_that_are_left(how, tmp_path):
+    """Daemon threads end inside their calls, without a word, when the program does."""
+    program = tmp_path / "left.py"
+    program.write_text("""
+import threading, zmq, zmq.asyncio, asyncio
+
+def receive():
+    begun.release()
+    sockets[0].recv()
+
+def poll():
+    poller = zmq.Poller()
+    poller.register(sockets[1])
+    begun.release()
+    while True:
+        poller.poll(1)
+
+async def wait():
+    socket = zmq.asyncio.Socket.shadow(sockets[2].underlying)
+    begun.release()
+    await socket.recv()
+
+context = zmq.Context()
+sockets = [context.socket(zmq.PULL) for _ in range(3)]
+begun = threading.Semaphore(0)
+for socket in sockets:
+    socket.bind("tcp://127.0.0.1:*")
+for target in (receive, poll, lambda: asyncio.run(wait())):
+    threading.Thread(target=target, daemon=True).start()
+for _ in sockets:
+    begun.acquire()
+print("end")
+""")
+    assert python(*(["-m", "mqcore.zmq"] if how == "ours" else []), program) == "end\n"
 
 
 def test_pyzmq_is_not_needed():

@@ -165,6 +165,11 @@ def test_polling(run):
             await a.send(b"x")
             assert await later == [(b, z.POLLIN)]
             assert await b.poll(1000, z.POLLIN | z.POLLOUT) == z.POLLIN | z.POLLOUT
+            assert (b.poll(0).result(), a.poll(0).result()) == (z.POLLIN, 0)
+            waiting = a.poll(20_000)
+            a.close()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
 
     run(program)
 

@@ -152,6 +152,40 @@ def test_instance(z):
     again.term()
 
 
+def test_instances_of_classes(z):
+    """A class without an `_instance` of its own has its base's."""
+    class Inherits(z.Context):
+        pass
+
+    class HasItsOwn(z.Context):
+        _instance = None
+
+    context, shared, own = (cls.instance() for cls in (z.Context, Inherits, HasItsOwn))
+    assert shared is context and type(own) is HasItsOwn
+    assert {"IO_THREADS", "socket"} <= set(dir(context))
+    shadow = z.Context.shadow(context)
+    context.term()
+    own.term()
+    with pytest.raises(z.ZMQError) as caught:
+        shadow.socket(z.PUSH)
+    assert caught.value.errno == z.EFAULT
+
+
+def test_ways_to_set(z, new):
+    sub = new("SUB")
+    sub.bind("inproc://ways")
+    sub.subscribe = "text"
+    sub.subscribe = b"bytes"
+    sub.routing_id = b"nobody's"    # a SUB tells it to nobody
+    assert sub.routing_id == b"nobody's" and "IDENTITY" in dir(sub)
+    with pytest.raises(TypeError):
+        sub.setsockopt(9999, b"unknown")
+    for buffer in (b"constant", memoryview(bytearray(8))[::2]):
+        with pytest.raises(BufferError):
+            sub.recv_into(buffer)
+    assert (z.Socket[bytes].__origin__, z.Context[z.Socket].__origin__) == (z.Socket, z.Context)
+
+
 def test_term_wakes_who_waits(z):
     context = z.Context()
     found = []

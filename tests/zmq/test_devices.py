@@ -73,6 +73,28 @@ def test_proxy(z, kinds, captured):
     assert found == ["terminated"]
 
 
+def test_a_capture_that_comes_late(z):
+    """A PUSH keeps the proxy waiting until somebody reads the copies."""
+    context = z.Context()
+    front, back, capture, asking, answering, watching = (
+        context.socket(getattr(z, kind)) for kind in ("PULL", "PUSH", "PUSH", "PUSH", "PULL",
+                                                      "PULL"))
+    for end, name in ((front, "front"), (back, "back"), (capture, "capture")):
+        end.bind(f"inproc://{name}")
+    asking.connect("inproc://front")
+    answering.connect("inproc://back")
+    thread, found = run(z, z.proxy, front, back, capture)
+    asking.send(b"x")
+    assert not answering.poll(20)
+    watching.connect("inproc://capture")
+    assert (answering.recv(), watching.recv()) == (b"x", b"x")
+    for one in (asking, answering, watching):
+        one.close(0)
+    context.term()
+    thread.join()
+    assert found == ["terminated"]
+
+
 @pytest.mark.parametrize("kinds", [("ROUTER", "DEALER"), ("PAIR", "PAIR")])
 def test_proxy_steerable(z, kinds):
     context = z.Context()
@@ -183,3 +205,32 @@ def test_devices(new, z, part, where, what):
         else:
             context.term()
             device.join(5)
+
+
+def test_one_socket(new, z, part):
+    """An out_type of -1: what comes in goes out by the same socket."""
+    device = part("devices").ThreadDevice(z.QUEUE, z.REP, -1)
+    context = z.Context()
+    device.context_factory = lambda: context
+    port = device.bind_out_to_random_port("tcp://127.0.0.1")
+    device.setsockopt_in(z.LINGER, 0)
+    device.start()
+    req = new("REQ")
+    req.connect(f"tcp://127.0.0.1:{port}")
+    for word in (b"one", b"two"):
+        req.send(word)
+        assert req.recv() == word
+    context.term()
+    device.join(5)
+
+
+def test_ports_are_reserved_once(z, part):
+    device = part("devices").Device(z.QUEUE, z.ROUTER, z.DEALER)
+    found, free = set(), range(21000, 21003)
+    both = (device.bind_in_to_random_port, device.bind_out_to_random_port)
+    with pytest.raises(z.ZMQBindError):
+        while True:
+            port = both[len(found) % 2]("tcp://127.0.0.1", min_port=free.start, max_port=free.stop)
+            assert port in free and port not in found
+            found.add(port)
+    assert found

@@ -12,7 +12,8 @@ from mqcore.zmq import differences, options
 
 real = pytest.importorskip("zmq")
 
-MODULES = ("asyncio", "constants", "decorators", "devices", "devices.basedevice",
+MODULES = ("asyncio", "auth", "auth.asyncio", "auth.base", "auth.certs", "auth.thread",
+           "constants", "decorators", "devices", "devices.basedevice",
            "devices.monitoredqueue", "devices.monitoredqueuedevice", "devices.proxydevice",
            "devices.proxysteerabledevice", "error", "eventloop", "eventloop.future",
            "eventloop.ioloop", "eventloop.zmqstream", "green", "green.device", "green.poll",

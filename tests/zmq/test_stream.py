@@ -219,3 +219,24 @@ def test_monitors_tell_of_connections(z, new, part, listener):
         told.remove(z.EVENT_HANDSHAKE_FAILED_NO_DETAIL)
     told.remove(z.EVENT_CONNECT_DELAYED)
     assert told == [z.EVENT_LISTENING, z.EVENT_ACCEPTED, z.EVENT_DISCONNECTED, z.EVENT_CONNECTED]
+
+
+def test_what_differs(make, listener):
+    """As README.md says."""
+    s = make(ours, "STREAM")
+    for url in ("inproc://x", "ws://127.0.0.1:0/x"):
+        assert number(ours, s.bind, url) == number(ours, s.connect, url) == ours.ENOTSUP
+    s.setsockopt(ours.CONNECT_ROUTING_ID, b"web")
+    s.connect("tcp://127.0.0.1:1")  # where nobody listens
+    assert number(ours, s.send_multipart, [b"web", b"x"], ours.NOBLOCK) == ours.EAGAIN
+    s.sndtimeo = SHORT
+    assert number(ours, s.send_multipart, [b"web", b"x"]) == ours.EAGAIN
+    assert number(ours, s.send_multipart, [b"who", b"x"]) == ours.EHOSTUNREACH
+    s.setsockopt(ours.CONNECT_ROUTING_ID, b"web")
+    assert number(ours, s.connect, url_of(listener)) == ours.EINVAL
+    router = make(ours, "ROUTER")
+    router.setsockopt(ours.CONNECT_ROUTING_ID, b"web")
+    assert number(ours, router.connect, "inproc://x") == ours.ENOTSUP
+    opened = make(ours, "ROUTER")
+    opened.bind("inproc://y")
+    assert number(ours, opened.setsockopt, ours.ROUTER_RAW, 1) == ours.EINVAL

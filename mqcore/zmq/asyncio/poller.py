@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from typing import Any
 
 import mqcore as mq
@@ -30,9 +31,25 @@ async def apoll(sockets: list[tuple[Any, int]], timeout: int | None) -> list[tup
             return result
 
 
+def begun(look: Callable[[], Any], timeout: int | None, wait: Callable[[], Any]) -> Any:
+    """A future of what look() finds, done if there is something or no time to wait; else of
+    wait()."""
+    future = asyncio.get_running_loop().create_future()
+    try:
+        found = look()
+    except Exception as error:
+        future.set_exception(error)
+        return future
+    if not found and timeout != 0:
+        return asyncio.ensure_future(wait())
+    future.set_result(found)
+    return future
+
+
 class Poller(SyncPoller):
     """zmq.Poller for asyncio."""
 
     def poll(self, timeout: int | None = None) -> Any:
         """A future of what zmq.Poller.poll() returns."""
-        return asyncio.ensure_future(apoll(list(self.sockets), timeout))
+        look = super().poll
+        return begun(lambda: look(0), timeout, lambda: apoll(list(self.sockets), timeout))

@@ -17,7 +17,7 @@ from typing import Any
 
 import mqcore as mq
 from mqcore.api.aio import Waker, waker_of
-from mqcore.zmq.asyncio.poller import apoll
+from mqcore.zmq.asyncio.poller import apoll, begun
 from mqcore.zmq.constants import Flag, PollEvent, SocketOption
 from mqcore.zmq.error import Again, ZMQError
 from mqcore.zmq.socket import Socket as SyncSocket
@@ -156,6 +156,7 @@ class Socket(SyncSocket):
             kwargs["shadow"] = _from_socket
         super().__init__(context, socket_type, **kwargs)
         self._lines = (Line(self, 0), Line(self, 1))
+        self._polls: set[asyncio.Future[Any]] = set()
 
     @classmethod
     def from_socket(cls, socket: Any, io_loop: Any = None) -> Any:
@@ -167,6 +168,8 @@ class Socket(SyncSocket):
         if not self.closed:
             for line in self._lines:
                 line.drop()
+            for future in tuple(self._polls):
+                future.cancel()
         super().close(linger)
 
     # -- sending and receiving ---------------------------------------------------------------------
@@ -202,7 +205,11 @@ class Socket(SyncSocket):
 
     def poll(self, timeout: int | None = None, flags: int = int(PollEvent.POLLIN)) -> Any:
         """A future of zmq.Socket.poll()."""
-        return asyncio.ensure_future(self._apoll(timeout, flags))
+        look = super().poll
+        future = begun(lambda: look(0, flags), timeout, lambda: self._apoll(timeout, flags))
+        self._polls.add(future)
+        future.add_done_callback(self._polls.discard)
+        return future
 
     async def _apoll(self, timeout: int | None, flags: int) -> int:
         found = await apoll([(self, flags)], timeout)

@@ -1,8 +1,9 @@
 """Devices that run in a thread or a process of their own."""
 
 from mqcore.zmq.constants import DeviceType
-from mqcore.zmq.device import monitored_queue, proxy
+from mqcore.zmq.device import proxy
 from mqcore.zmq.devices.basedevice import Device, ProcessDevice, ThreadDevice
+from mqcore.zmq.devices.monitoredqueue import monitored_queue
 from mqcore.zmq.devices.monitoredqueuedevice import (
     MonitoredQueue,
     ProcessMonitoredQueue,

@@ -11,7 +11,9 @@ from typing import Any, ClassVar
 from mqcore.zmq.constants import DeviceType, Errno, SocketType
 from mqcore.zmq.context import Context
 from mqcore.zmq.device import proxy
-from mqcore.zmq.error import ZMQError
+from mqcore.zmq.error import ZMQBindError, ZMQError
+
+TRIES = 100  # for a port that the device's other ends have not
 
 
 class End:
@@ -23,12 +25,17 @@ class End:
         self.connects: list[str] = []
         self.options: list[tuple[int, Any]] = []
 
-    def reserve(self, addr: str, *args: Any, **kwargs: Any) -> int:
-        """A free port for later: a socket of the moment finds it."""
-        with Context() as context, context.socket(SocketType.PUSH) as socket:
-            port = int(socket.bind_to_random_port(addr, *args, **kwargs))
-        self.binds.append(f"{addr}:{port}")
-        return port
+    def reserve(self, addr: str, taken: set[str], *args: Any, **kwargs: Any) -> int:
+        """A free port for later: a socket of the moment finds it. taken: what the device's ends
+        have already."""
+        for _ in range(TRIES):
+            with Context() as context, context.socket(SocketType.PUSH) as socket:
+                port = int(socket.bind_to_random_port(addr, *args, **kwargs))
+            if f"{addr}:{port}" not in taken:
+                taken.add(f"{addr}:{port}")
+                self.binds.append(f"{addr}:{port}")
+                return port
+        raise ZMQBindError("Could not reserve random port.")
 
     def make(self, context: Any) -> Any:
         socket = context.socket(self.kind)
@@ -42,7 +49,8 @@ class End:
 
 
 class Device:
-    """A proxy that start() runs here, in the caller's thread."""
+    """A proxy that start() runs here, in the caller's thread. out_type -1: one socket, whose
+    messages come back to it."""
 
     #: makes the context that the sockets are of
     context_factory: Callable[[], Any] = Context.instance
@@ -55,8 +63,10 @@ class Device:
         self.device_type = device_type
         self.in_type, self.out_type = in_type, out_type
         self.done = False
-        self._in, self._out = End(in_type), End(out_type)
+        self._in = End(in_type)
+        self._out = End(out_type) if out_type >= 0 else self._in
         self._sockets: list[Any] = []
+        self._reserved: set[str] = set()
 
     def bind_in(self, addr: str) -> None:
         """The in side listens there."""
@@ -64,7 +74,7 @@ class Device:
 
     def bind_in_to_random_port(self, addr: str, *args: Any, **kwargs: Any) -> int:
         """bind_in() at a free port; which it is."""
-        return self._in.reserve(addr, *args, **kwargs)
+        return self._in.reserve(addr, self._reserved, *args, **kwargs)
 
     def connect_in(self, addr: str) -> None:
         """The in side connects there."""
@@ -80,7 +90,7 @@ class Device:
 
     def bind_out_to_random_port(self, addr: str, *args: Any, **kwargs: Any) -> int:
         """bind_out() at a free port; which it is."""
-        return self._out.reserve(addr, *args, **kwargs)
+        return self._out.reserve(addr, self._reserved, *args, **kwargs)
 
     def connect_out(self, addr: str) -> None:
         """The out side connects there."""
@@ -96,7 +106,9 @@ class Device:
     def _setup_sockets(self) -> tuple[Any, ...]:
         context = self.context_factory()
         self._context = context
-        return tuple(self._keep(end.make(context)) for end in self._ends())
+        ends = self._ends()
+        made = {end: self._keep(end.make(context)) for end in dict.fromkeys(ends)}
+        return tuple(made[end] for end in ends)
 
     def _keep(self, socket: Any) -> Any:
         self._sockets.append(socket)

@@ -20,9 +20,9 @@ class ProxyBase:
         """The copies' socket listens there."""
         self._mon.binds.append(addr)
 
-    def bind_mon_to_random_port(self, addr: str, *args: Any, **kwargs: Any) -> int:
+    def bind_mon_to_random_port(self: Any, addr: str, *args: Any, **kwargs: Any) -> int:
         """bind_mon() at a free port; which it is."""
-        return self._mon.reserve(addr, *args, **kwargs)
+        return int(self._mon.reserve(addr, self._reserved, *args, **kwargs))
 
     def connect_mon(self, addr: str) -> None:
         """The copies' socket connects there."""

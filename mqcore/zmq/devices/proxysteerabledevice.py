@@ -23,9 +23,9 @@ class ProxySteerableBase(ProxyBase):
         """The control socket listens there."""
         self._ctrl.binds.append(addr)
 
-    def bind_ctrl_to_random_port(self, addr: str, *args: Any, **kwargs: Any) -> int:
+    def bind_ctrl_to_random_port(self: Any, addr: str, *args: Any, **kwargs: Any) -> int:
         """bind_ctrl() at a free port; which it is."""
-        return self._ctrl.reserve(addr, *args, **kwargs)
+        return int(self._ctrl.reserve(addr, self._reserved, *args, **kwargs))
 
     def connect_ctrl(self, addr: str) -> None:
         """The control socket connects there."""

@@ -304,5 +304,5 @@ def _log_failure(done: asyncio.Future[Any]) -> None:
 
 def _callable(callback: Callback | None) -> Callback | None:
     if callback is not None and not callable(callback):
-        raise TypeError(f"a callback is a function or None, not {callback!r}")
+        raise AssertionError(f"a callback is a function or None, not {callback!r}")  # as pyzmq's
     return callback

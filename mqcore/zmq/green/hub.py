@@ -11,7 +11,7 @@ import os
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from gevent import get_hub
@@ -75,7 +75,8 @@ class HubWaker(Waker):
     def forget(self) -> None:
         for watcher in (self.bell, self.inside):
             if watcher is not None:
-                watcher.close()
+                with suppress(ValueError):  # its loop was destroyed, and it with the loop
+                    watcher.close()
         self.inside = None
         super().forget()
         fd, self.set = self.set, -1

@@ -1,4 +1,4 @@
-"""A notebook's kernel from start to end, by a manager that blocks. argv: the kernel's PYTHONPATH."""
+"""A notebook's kernel from start to end, by a blocking manager. argv: the kernel's PYTHONPATH."""
 import os
 import signal
 import sys

@@ -7,24 +7,25 @@ BEAT = 40           # ms
 PRIMARY, BACKUP, ACTIVE, PASSIVE = 1, 2, 3, 4
 
 
-def serve(here, state_here, state_there, state, requests):
-    """Answer while active, until so many requests are done. Returns the states it went through."""
+def serve(here, state_here, state_there, state):
+    """Answer while active, until told to die. Returns the first state and the last."""
     context = zmq.Context()
-    statepub = context.socket(zmq.PUB)
+    statepub, statesub = context.socket(zmq.PUB), context.socket(zmq.SUB)
     statepub.bind(state_here)
-    statesub = context.socket(zmq.SUB)
     statesub.subscribe("")
     statesub.connect(state_there)
-    frontend = context.socket(zmq.ROUTER)
+    frontend, fate = context.socket(zmq.ROUTER), context.socket(zmq.REP)
     frontend.bind(here)
+    fate.bind(here + "-fate")
     poller = zmq.Poller()
-    poller.register(frontend, zmq.POLLIN)
-    poller.register(statesub, zmq.POLLIN)
-    seen, expiry, peer = [state], time.monotonic() + 1000, 0
-    due = time.monotonic()
-    while requests or peer == BACKUP:   # a backup that knows of us is PASSIVE
+    for socket in (frontend, statesub, fate):
+        poller.register(socket, zmq.POLLIN)
+    first, peer, expiry, due = state, 0, float("inf"), time.monotonic()
+    while True:
         socks = dict(poller.poll(max(0, (due - time.monotonic()) * 1000)))
         now = time.monotonic()
+        if fate in socks and peer != BACKUP:    # one that knows of us is PASSIVE
+            break
         if now >= due:
             statepub.send(b"%d" % state)
             due = now + BEAT / 1000
@@ -39,28 +40,27 @@ def serve(here, state_here, state_there, state, requests):
             if state == PASSIVE and now >= expiry:
                 state = ACTIVE
             message = frontend.recv_multipart()
-            if state == ACTIVE and requests:
+            if state == ACTIVE:
                 frontend.send_multipart(message)
-                requests -= 1
-        if state != seen[-1]:
-            seen.append(state)
-    statepub.close(linger=0)
-    statesub.close()
-    frontend.close()
+    for socket in (statepub, statesub, frontend):
+        socket.close(linger=0)
+    fate.recv()
+    fate.send(b"dead")
+    fate.close()
     context.term()
-    return seen
+    return [first, state]
 
 
 def primary(a, b, c, d):
-    return serve(a, c, d, PRIMARY, 2)
+    return serve(a, c, d, PRIMARY)
 
 
 def backup(a, b, c, d):
-    return serve(b, d, c, BACKUP, 1)
+    return serve(b, d, c, BACKUP)
 
 
 def client(a, b, c, d):
-    """Two requests at the primary, then it is gone."""
+    """Requests to whoever answers; then the primary dies, and later the backup."""
     context = zmq.Context()
     servers, server, replies = [a, b], 0, []
     socket = context.socket(zmq.REQ)
@@ -74,6 +74,12 @@ def client(a, b, c, d):
             socket.connect(servers[server])
             socket.send(request)
         replies.append(socket.recv().decode())
+        if request != b"1":
+            fate = context.socket(zmq.REQ)
+            fate.connect((a if request == b"2" else b) + "-fate")
+            fate.send(b"die")
+            fate.recv()
+            fate.close()
     socket.close(linger=0)
     context.term()
     return [replies, server]

@@ -22,10 +22,6 @@ def proxy(a, b, c):
     frontend.bind(a)
     backend = context.socket(zmq.XPUB)
     backend.bind(b)
-    control = context.socket(zmq.PAIR)
-    control.bind("inproc://control")
-    steer = context.socket(zmq.PAIR)
-    steer.connect("inproc://control")
     watcher = context.socket(zmq.REQ)
     watcher.connect(c + "end")
 
@@ -33,16 +29,16 @@ def proxy(a, b, c):
         watcher.send(b"")
         watcher.recv()
         watcher.close()
-        steer.send(b"TERMINATE")
-        steer.close()
+        context.term()
 
     thread = threading.Thread(target=end)
     thread.start()
-    zmq.proxy_steerable(frontend, backend, None, control)
+    try:
+        zmq.proxy(frontend, backend)
+    except zmq.ContextTerminated:
+        frontend.close(linger=0)
+        backend.close(linger=0)
     thread.join()
-    for socket in (frontend, backend, control):
-        socket.close(linger=0)
-    context.term()
     return "ended"
 
 

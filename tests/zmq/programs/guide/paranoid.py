@@ -3,38 +3,38 @@ import time
 from collections import OrderedDict
 
 import zmq
-from pirates import ask
+from pirates import ask, polled
 
 READY, HEARTBEAT = b"\x01", b"\x02"
 INTERVAL, LIVENESS = 0.03, 5    # seconds; silent intervals until it is given up
 
 
-def client(a, b):
+def client(a, b, c, d):
     with zmq.Context() as context:
-        return ask(context, a, [b"1", b"2", b"END"])[0]
+        return ask(context, a, [b"1", b"2", b"3"], [c, d])[0]
 
 
-def queue(a, b):
+def queue(a, b, c, d):
     context = zmq.Context()
     frontend, backend = context.socket(zmq.ROUTER), context.socket(zmq.ROUTER)
     frontend.bind(a)
     backend.bind(b)
-    workers, expired, over = OrderedDict(), 0, False
+    done, poller = polled(context, c, backend)
+    workers, expired = OrderedDict(), 0
     beat = time.monotonic() + INTERVAL
-    while not over:
-        poller = zmq.Poller()
-        poller.register(backend, zmq.POLLIN)
-        if workers and expired:         # the silent one has been found out
-            poller.register(frontend, zmq.POLLIN)
+    while True:
+        # clients wait until the silent worker has been found out
+        poller.register(frontend, zmq.POLLIN if workers and expired else 0)
         socks = dict(poller.poll(INTERVAL * 1000))
         now = time.monotonic()
+        if done in socks:
+            break
         if backend in socks:
             address, *rest = backend.recv_multipart()
             workers.pop(address, None)
             workers[address] = now + INTERVAL * LIVENESS
             if rest not in ([READY], [HEARTBEAT]):
                 frontend.send_multipart(rest)
-                over = rest[-1] == b"END"
         if frontend in socks:
             backend.send_multipart([workers.popitem(False)[0], *frontend.recv_multipart()])
         if now >= beat:
@@ -45,39 +45,40 @@ def queue(a, b):
             if now >= expiry:
                 del workers[address]
                 expired += 1
-    frontend.close()
-    backend.close(linger=0)
-    context.term()
+    context.destroy(linger=0)
     return expired > 0
 
 
-def mute(a, b):
+def mute(a, b, c, d):
     """A worker that registers and says no more; it hears the queue until it is forgotten."""
     context = zmq.Context()
     socket = context.socket(zmq.DEALER)
     socket.connect(b)
     socket.send(READY)
-    heard = 0
+    heard = [socket.recv_multipart()]
     while socket.poll(INTERVAL * LIVENESS * 2000):
-        heard += socket.recv_multipart() == [HEARTBEAT]
+        heard.append(socket.recv_multipart())
     socket.close(linger=0)
     context.term()
-    return heard > 0
+    return heard[0] == [HEARTBEAT]
 
 
-def worker(a, b):
+def worker(a, b, c, d):
     context = zmq.Context()
     socket = context.socket(zmq.DEALER)
     socket.connect(b)
     socket.send(READY)
-    beat, frames = time.monotonic() + INTERVAL, [b""]
-    while frames[-1] != b"END":
-        if socket.poll(INTERVAL * 1000):
+    done, poller = polled(context, d, socket)
+    beat = time.monotonic() + INTERVAL
+    while True:
+        ready = dict(poller.poll(INTERVAL * 1000))
+        if done in ready:
+            break
+        if socket in ready:
             frames = socket.recv_multipart()
             if len(frames) == 3:
                 socket.send_multipart(frames)
         if time.monotonic() >= beat:
             socket.send(HEARTBEAT)
             beat = time.monotonic() + INTERVAL
-    socket.close()
-    context.term()
+    context.destroy(linger=0)

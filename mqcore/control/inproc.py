@@ -1,0 +1,146 @@
+"""inproc: sockets of one context that meet by name. Who connects before anybody is bound is a
+suitor, and waits; two that fit are joined by pipes, with nothing in between.
+
+The hub's lock is held where the tables are touched, as in links.py.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from mqcore.control import records
+from mqcore.control.endpoint import Endpoint
+from mqcore.control.records import Peer
+from mqcore.errors import AddressInUse, HandshakeFailed, PeerError, SocketClosed
+from mqcore.link.backoff import Backoff
+from mqcore.spi import url
+
+if TYPE_CHECKING:
+    from mqcore.control.links import SocketLinks
+
+
+def bind(links: SocketLinks, parsed: url.Url, transport: Any) -> Endpoint:
+    name = parsed.address
+    transport.check(name, "bind")
+    with links.hub.lock:
+        if links.core.closed:
+            raise SocketClosed("the socket is closed")
+        if name in links.hub.inproc:
+            raise AddressInUse(f"inproc://{name} is bound already in this context",
+                               errno=errno.EADDRINUSE)
+        endpoint = Endpoint(url.render("inproc", name), "bind", given=parsed.text)
+        endpoint.set_closer(lambda: links.unbind(endpoint))
+        links.hub.inproc[name] = (links, endpoint)
+        links.nodes[endpoint] = None
+        suitors = links.hub.suitors.pop(name, [])
+        for other, theirs, prio in suitors:
+            marry(other, theirs, links, endpoint, prio)
+    links.emit(records.Listening, endpoint, None, "")
+    return endpoint
+
+
+def connect(links: SocketLinks, parsed: url.Url, transport: Any, options: Mapping[str, Any],
+            of: Endpoint | None) -> Endpoint:
+    name = parsed.address
+    transport.check(name, "connect")
+    endpoint = Endpoint(url.render("inproc", name), "connect", given=parsed.text)
+    endpoint.of = of
+    endpoint.set_closer(lambda: links.disconnect(endpoint))
+    with links.hub.lock:
+        if links.core.closed:
+            raise SocketClosed("the socket is closed")
+        links.nodes[endpoint] = None
+        if options["reconnect"] is not None:
+            links.pauses[endpoint] = Backoff(options["reconnect"], options["reconnect_max"])
+        links.count(endpoint, True)
+        court(links, endpoint, name, options["prio"])
+    return endpoint
+
+
+def court(links: SocketLinks, endpoint: Endpoint, name: str, prio: int) -> None:
+    found = links.hub.inproc.get(name)
+    if found is None:
+        links.hub.suitors.setdefault(name, []).append((links, endpoint, prio))
+    else:
+        marry(links, endpoint, found[0], found[1], prio)
+
+
+def marry(links: SocketLinks, mine: Endpoint, other: SocketLinks, theirs: Endpoint,
+          prio: int) -> None:
+    """Join two sockets of one context; the hub's lock is held."""
+    if (other.plugin.kind not in links.fitting()
+            or links.plugin.kind not in other.fitting()):
+        reason = f"a {links.plugin.name} cannot talk to a {other.plugin.name}"
+        mine.move("stopped", HandshakeFailed(f"{mine.url}: {reason}", reason=reason),
+                  fatal=True)
+        links.count(mine, False)
+        links.emit(records.HandshakeFailedEvent, mine, None, reason)
+        return
+    my_peer, its_peer = links.core._join(other.core, prio, 8)
+    links.joined[my_peer] = (mine, other, prio)
+    other.joined[its_peer] = (theirs, links, 8)
+    links.peers[my_peer] = Peer(my_peer, theirs.url, mine.url, "inproc", other.plugin.name,
+                                bytes(other.options.get("routing_id", b"")), None, os.getpid(),
+                                dict(other.options.get("metadata", {})), prio, mine.url)
+    other.peers[its_peer] = Peer(its_peer, mine.url, theirs.url, "inproc", links.plugin.name,
+                                 bytes(links.options.get("routing_id", b"")), None, os.getpid(),
+                                 dict(links.options.get("metadata", {})), 8, theirs.url)
+    mine.move("connected")
+    links.emit(records.Connected, mine, links.peers[my_peer], "")
+    other.emit(records.Accepted, theirs, other.peers[its_peer], "")
+    other.emit(records.Connected, theirs, other.peers[its_peer], "")
+
+
+def gone(links: SocketLinks, number: int, refused: bool) -> None:
+    """A pipe has ended and its messages are dealt with. `refused`: the pattern at one end would
+    not have it."""
+    joined = links.joined.pop(number, None)
+    if joined is None:
+        return
+    endpoint, _, prio = joined
+    peer = links.peers.get(number)
+    links.forget_peer(number)
+    why = "the pattern refused the peer" if refused else "the other end closed"
+    links.emit(records.Disconnected, endpoint, peer, why)
+    if endpoint.kind != "connect" or endpoint not in links.nodes or links.core.closed:
+        return
+    error = PeerError(f"{endpoint.url}: {why}")
+    pauses = links.pauses.get(endpoint)
+    if not refused:
+        if pauses is not None:
+            pauses.reset()
+        endpoint.move("waiting", error)
+        court(links, endpoint, endpoint.url.removeprefix("inproc://"), prio)
+        return
+    if pauses is None:
+        endpoint.move("stopped", error, fatal=True)
+        links.count(endpoint, False)
+        links.emit(records.Stopped, endpoint, None, why)
+        return
+    # like a Connector: who is sent away does not come back at once
+    when = links.hub.loop.clock() + pauses.next()
+    links.hub.loop.call_at(when, court_again, endpoint, prio)
+    endpoint.move("waiting", error)
+    links.emit(records.Retrying, endpoint, None, why)
+
+
+def court_again(links: SocketLinks, endpoint: Endpoint, prio: int) -> None:
+    with links.hub.lock:
+        core = links.core
+        if endpoint in links.nodes and core is not None and not core.closed:
+            court(links, endpoint, endpoint.url.removeprefix("inproc://"), prio)
+
+
+def forget(links: SocketLinks, endpoint: Endpoint) -> None:
+    name = endpoint.url.removeprefix("inproc://")
+    bound = links.hub.inproc.get(name)
+    if bound is not None and bound[1] is endpoint:
+        del links.hub.inproc[name]
+    waiting = links.hub.suitors.get(name)
+    if waiting:
+        waiting[:] = [suitor for suitor in waiting if suitor[1] is not endpoint]
+        if not waiting:
+            del links.hub.suitors[name]
