@@ -11,7 +11,7 @@ import os
 import time
 
 from candidates import load
-from libraries import CHUNK, LIBRARIES, Pynng, Pyomq, Pyzmq, Raw
+from libraries import CHUNK, LIBRARIES, Alias, Pynng, Pyomq, Pyzmq, Raw
 from timing import Timer, endless, percentiles, warm_messages, warm_trips
 
 
@@ -55,6 +55,10 @@ class AsyncPyzmq(Pyzmq):
         s = self.socket(kind)
         await settled(s.connect(url))
         return s
+
+
+class AsyncAlias(AsyncPyzmq):
+    module = Alias.module
 
 
 class AsyncPyomq(AsyncPyzmq):
@@ -106,6 +110,7 @@ class AsyncStream:
 
 ASYNC = {
     "mqcore": AsyncMqcore,
+    "alias": AsyncAlias,
     "pyzmq": AsyncPyzmq,
     "pyomq": AsyncPyomq,
     "pynng": AsyncPynng,

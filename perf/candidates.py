@@ -51,8 +51,9 @@ def known(name: str) -> str:
     if not build:
         return name
     path = Path(build).absolute()
-    if path.is_dir() and not (path / LIBRARIES[library].module / "__init__.py").exists():
-        raise argparse.ArgumentTypeError(f"no {LIBRARIES[library].module} in {path}")
+    module = LIBRARIES[library].module
+    if path.is_dir() and not (path / module.replace(".", "/") / "__init__.py").exists():
+        raise argparse.ArgumentTypeError(f"no {module} in {path}")
     if not path.exists():
         raise argparse.ArgumentTypeError(f"no folder and no interpreter: {path}")
     return spelled(library, variant, str(path))

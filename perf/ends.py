@@ -1,7 +1,7 @@
 """One end of a measurement, a process of its own: pinned, warmed up, then timed.
 
     ends.py LIBRARY ROLE --url URL --size N --count N
-            [--calls plain|many|batch|journal|asyncio|uvloop]
+            [--calls plain|parts|many|batch|journal|asyncio|uvloop]
             [--beside busy|watch] [--cpu N]
 
 Roles: `echo` and `sink` listen and print their real URL as the first line; `ask` and `source`
@@ -23,7 +23,7 @@ import time
 from beside import THREADS
 from candidates import known, load
 from libraries import die_with_parent
-from timing import Timer, endless, percentiles, warm_messages, warm_trips
+from timing import MOST_BODIES, Timer, endless, percentiles, warm_messages, warm_trips
 
 MANY = 256  # messages a call
 BATCH, BATCH_BYTES = 4096, 1 << 20
@@ -50,7 +50,22 @@ class End:
         else:
             s, url = self.lib.bind(kind, self.o.url)
         self.ready(url)
-        return s
+        return self.called(s)
+
+    def connected(self, kind: str):
+        return self.called(self.lib.connect(kind, self.o.url))
+
+    def called(self, s):
+        return self.lib.parts(s) if self.o.calls == "parts" else s
+
+    def texts(self):
+        """What is sent: bodies, or the two halves of each."""
+        some = endless(self.o.size)
+        if self.o.calls != "parts":
+            return some
+        half = self.o.size // 2
+        bodies = itertools.islice(some, MOST_BODIES)
+        return itertools.cycle([[body[:half], body[half:]] for body in bodies])
 
     def echo(self) -> dict:
         s = self.opened("rep")
@@ -64,8 +79,8 @@ class End:
 
     def ask(self) -> dict:
         """Each round trip by itself, so that the median does not hide a tail."""
-        s, clock, trips = self.lib.connect("req", self.o.url), time.perf_counter, []
-        trip, texts = self.lib.trip(s), endless(self.o.size)
+        s, clock, trips = self.connected("req"), time.perf_counter, []
+        trip, texts = self.lib.trip(s), self.texts()
         for body in itertools.islice(texts, warm_trips(self.o.size)):
             trip(body)
         self.timer.start()
@@ -101,7 +116,7 @@ class End:
                 recv()
 
     def source(self) -> dict:
-        s, texts = self.lib.connect("push", self.o.url), endless(self.o.size)
+        s, texts = self.connected("push"), self.texts()
         self.give(s, texts, warm_messages(self.o.count))
         self.timer.start()
         self.give(s, texts, self.o.count)

@@ -48,6 +48,10 @@ class Calls:
     def __init__(self, inside, send, recv):
         self.inside, self.send, self.recv = inside, send, recv
 
+    def request(self, body):
+        self.send(body)
+        return self.recv()
+
     def close(self, *args, **named) -> None:
         self.inside.close(*args, **named)
 
@@ -87,7 +91,7 @@ class Mqcore:
     """Kinds are `req`, `rep`, `push`, `pull`; `bind` returns a socket and its real URL."""
 
     module = "mqcore"
-    calls = ("plain", "many", "batch", "journal", "asyncio", "uvloop", "trio")
+    calls = ("plain", "parts", "many", "batch", "journal", "asyncio", "uvloop", "trio")
     transports = ("tcp", "ipc", "shm", "inproc", "tls", "ws", "wss")
     variants = ("tuned", "roomy", "sp")
     holds = NO_END  # messages, when roomy
@@ -126,6 +130,9 @@ class Mqcore:
     def recorded(self, s) -> Recorded:
         return Recorded(self.mq, s)
 
+    def parts(self, s) -> Calls:
+        return Calls(s, s.send_parts, s.recv_parts)
+
     def trip(self, s):
         return s.request
 
@@ -135,7 +142,7 @@ class Mqcore:
 
 class Pyzmq:
     module = "zmq"
-    calls = ("plain", "asyncio", "uvloop")
+    calls = ("plain", "parts", "asyncio", "uvloop")
     transports = ("tcp", "ipc", "inproc")
     variants = ("tuned", "roomy")
     holds = NO_END
@@ -177,6 +184,9 @@ class Pyzmq:
         s.connect(url)
         return self.shown(s)
 
+    def parts(self, s) -> Calls:
+        return Calls(s, s.send_multipart, s.recv_multipart)
+
     def trip(self, s):
         send, recv = s.send, s.recv
 
@@ -188,6 +198,12 @@ class Pyzmq:
 
     def close(self, s) -> None:
         s.close()
+
+
+class Alias(Pyzmq):
+    """pyzmq's interface over mqcore (zmq_alias.py)."""
+
+    module = "mqcore.zmq"
 
 
 class Pyomq(Pyzmq):
@@ -465,6 +481,7 @@ class Pipe:
 
 LIBRARIES = {
     "mqcore": Mqcore,
+    "alias": Alias,
     "pyzmq": Pyzmq,
     "pyomq": Pyomq,
     "pynng": Pynng,
@@ -472,7 +489,8 @@ LIBRARIES = {
     "pipe": Pipe,
     "raw": Raw,
 }
-NOT_PEERS = ("mqcore", "raw")  # the rest is what we are compared with
+NOT_PEERS = ("mqcore", "alias", "raw")  # the rest is what we are compared with
+USUAL = tuple(name for name in LIBRARIES if name != "alias")  # where none is named
 
 
 def die_with_parent() -> None:

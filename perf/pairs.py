@@ -48,7 +48,8 @@ class Case(NamedTuple):
     @property
     def name(self) -> str:
         what = {"lat": "round trip", "thr": "one way"}[self.kind]
-        calls = {"plain": "", "many": ", many a call", "batch": ", batches"}
+        calls = {"plain": "", "parts": ", two parts", "many": ", many a call",
+                 "batch": ", batches"}  # fmt: skip
         where = "" if self.kind == "thr" and self.place == "free" else f", {self.place}"
         how = calls.get(self.calls, f", {self.calls}")
         thread = ", beside a busy thread" if self.beside == "busy" else ""

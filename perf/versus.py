@@ -2,7 +2,7 @@
 
     versus.py [--lib mqcore --lib mqcore@FOLDER --lib pyzmq ...] [--kind lat|thr]
               [--transport tcp|ipc|shm|inproc|tls|ws|wss] [--size N]
-              [--calls plain|many|batch|journal|asyncio|uvloop]
+              [--calls plain|parts|many|batch|journal|asyncio|uvloop]
               [--place idle|awake|together|free] [--rounds N] [--seconds X]
               [--even-if-busy] [--name NAME] [--folder PATH]
 
@@ -24,7 +24,7 @@ from pathlib import Path
 
 import report
 from candidates import kind, known, present
-from libraries import LIBRARIES
+from libraries import LIBRARIES, USUAL
 from pairs import Case, awake, cores, machine, quiet_or_exit, run_pair
 
 RESULTS = Path(__file__).with_name("results")
@@ -182,7 +182,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def complete(options: argparse.Namespace) -> argparse.Namespace:
-    options.lib = [name for name in dict.fromkeys(options.lib or LIBRARIES) if present(name)]
+    options.lib = [name for name in dict.fromkeys(options.lib or USUAL) if present(name)]
     return options
 
 

@@ -57,6 +57,7 @@ LONG: dict[str, str] = {
     "mqcore/api/patterns.py": "every pattern as a class, one table",
     "mqcore/api/aio.py": "the awaitable twin of every blocking call",
     "tests/bad_input/test_live_sockets.py": "one list of bad inputs, and what must become of them",
+    "perf/libraries.py": "one table: every candidate, behind the same few calls",
     "mqcore/wire/spws.pyx": "one wire: what a message is in frames, both ways",
     "mqcore/testing/transport_suite.py": "one list: what every transport must do",
     "mqcore/journal/core.pyx": "one class: all calls that append, and the same log as a sink",

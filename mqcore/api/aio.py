@@ -188,7 +188,7 @@ class Waker:
             for nap in naps:
                 nap.wake()
             self.call(1)
-            if not self.line:
+            if not self.line and not self.naps:  # a nap may sleep on when it has looked
                 self.core._leave(self.place)
                 return
             if self.doze(seen):

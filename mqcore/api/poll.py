@@ -22,8 +22,10 @@ class Ready(enum.Flag):
     ERROR = 4
 
 
-NONE = Ready(0)
-EVENTS = ((Ready.READ, select.POLLIN), (Ready.WRITE, select.POLLOUT))
+# enum's own arithmetic costs a microsecond a step, so bits are plain numbers up to the end
+READ, WRITE, ERROR = (one.value for one in Ready)
+OF_BITS = tuple(Ready(bits) for bits in range(8))
+EVENTS = ((READ, select.POLLIN), (WRITE, select.POLLOUT))
 BROKEN = select.POLLERR | select.POLLHUP | select.POLLNVAL
 
 
@@ -104,12 +106,12 @@ class Asked:
     __slots__ = ("core", "fd", "obj", "want")
 
     def __init__(self, item: Any) -> None:
-        want = None
+        self.want = READ  # bits of Ready
         if isinstance(item, tuple) and len(item) == 2 and isinstance(item[1], Ready):
-            item, want = item
+            self.want = item[1].value
+            item = item[0]
         self.obj = item
         self.core: Any = item if isinstance(item, SocketCore) else None
-        self.want: Ready = want if want is not None else Ready.READ
         self.fd = -1
         if self.core is not None:
             return
@@ -127,11 +129,10 @@ class Asked:
         if self.fd < 0:
             raise UsageError(f"{item!r} has no open descriptor")
 
-    def look(self) -> Ready:
+    def look(self) -> int:
         """A socket of ours, now."""
         readable, writable = self.core._can()
-        found = (Ready.READ if readable else NONE) | (Ready.WRITE if writable else NONE)
-        return found & self.want
+        return ((READ if readable else 0) | (WRITE if writable else 0)) & self.want
 
     def mask(self) -> int:
         return sum(bit for ready, bit in EVENTS if ready & self.want)
@@ -150,14 +151,14 @@ def _result(asked: list[Asked], fds: dict[int, int]) -> list[tuple[Any, Ready]]:
             ready = a.look()
         else:
             bits = fds.get(a.fd, 0)
-            ready = NONE
+            ready = 0
             for flag, bit in EVENTS:
                 if bits & bit:
                     ready |= flag & a.want
             if bits & BROKEN:
-                ready |= Ready.ERROR
+                ready |= ERROR
         if ready:
-            out.append((a.obj, ready))
+            out.append((a.obj, OF_BITS[ready]))
     return out
 
 
@@ -224,27 +225,29 @@ async def apoll(objects: Iterable[Any], timeout: Any = None) -> list[tuple[Any, 
     if due():
         await turn()
     wakers: list[Any] = []
+    seen: list[int] = []
     try:
         while True:
+            for at, waker in enumerate(wakers):
+                seen[at] = waker.core._change()
             found = _result(asked, dict(poller.poll(0)) if rest else {})
             if found or limit == 0:
                 return found
-            if not wakers:
+            if not wakers and ours:
                 for a in ours:
                     waker = waker_of(a.core)
                     waker.users += 1
                     wakers.append(waker)
+                seen = [0] * len(wakers)
+                continue  # with a look that says of what it is
             nap = Nap()
-            for waker in wakers:
-                waker.naps[nap] = None
-                waker.core._arm(waker.place)
             try:
-                found = _result(asked, dict(poller.poll(0)) if rest else {})
-                if found:
-                    return found
-                sleep = _nap_trio if in_trio() else _nap_asyncio
-                if not await sleep(nap, rest, limit):
-                    return _result(asked, dict(poller.poll(0)) if rest else {})
+                for waker in wakers:
+                    waker.naps[nap] = None
+                if all(waker.doze(at) for waker, at in zip(wakers, seen, strict=True)):
+                    sleep = _nap_trio if in_trio() else _nap_asyncio
+                    if not await sleep(nap, rest, limit):
+                        return _result(asked, dict(poller.poll(0)) if rest else {})
             finally:
                 for waker in wakers:
                     waker.drop(nap)
@@ -260,9 +263,9 @@ async def _nap_asyncio(nap: Any, rest: list[Asked], limit: float | None) -> bool
         for a in rest:
             fd = os.dup(a.fd)
             copies.append(fd)
-            if a.want & Ready.WRITE:
+            if a.want & WRITE:
                 nap._loop.add_writer(fd, nap.wake)
-            nap._loop.add_reader(fd, nap.wake) if a.want & Ready.READ else None
+            nap._loop.add_reader(fd, nap.wake) if a.want & READ else None
         return bool(await nap.wait(limit))
     finally:
         for fd in copies:
@@ -284,9 +287,9 @@ async def _nap_trio(nap: Any, rest: list[Asked], limit: float | None) -> bool:
 
     async with trio.open_nursery() as nursery:
         for a in rest:
-            if a.want & Ready.READ:
+            if a.want & READ:
                 nursery.start_soon(watch, trio.lowlevel.wait_readable, a.fd)
-            if a.want & Ready.WRITE:
+            if a.want & WRITE:
                 nursery.start_soon(watch, trio.lowlevel.wait_writable, a.fd)
         woken = await nap.wait(limit)
         nursery.cancel_scope.cancel()

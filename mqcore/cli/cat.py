@@ -21,6 +21,7 @@ import mqcore as mq
 from mqcore.cli.common import OPTION, finish, note
 from mqcore.cli.exchange import RECEIVES, Job, way_of
 from mqcore.cli.format import FORMATS, Format, Outgoing
+from mqcore.cli.keys import for_sockets
 from mqcore.cli.nanocat import COMMAND, speaks_nanocat
 from mqcore.errors import UsageError
 
@@ -265,6 +266,7 @@ class Cat(click.Command):
 @click.option("-q", "--quiet", is_flag=True, help="Do not print what is received, only the sums.")
 @click.option("-v", "--verbose", is_flag=True, help="Say the sums on stderr at the end.")
 @OPTION
+@for_sockets
 def cat(
     pattern: str,
     urls: tuple[str, ...],

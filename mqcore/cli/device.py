@@ -11,6 +11,7 @@ import click
 
 import mqcore as mq
 from mqcore.cli.common import OPTION, note, on_terminal
+from mqcore.cli.keys import for_sockets
 
 KINDS = {
     "queue": ("router", "dealer"),
@@ -115,6 +116,7 @@ def watch(device: Any, every: float) -> None:
     help="Seconds between two lines of counters on stderr; 0 for none.",
 )
 @OPTION
+@for_sockets
 def device(
     kind: str,
     front: tuple[str, ...],

@@ -19,9 +19,16 @@ from urllib.parse import unquote
 import click
 
 import mqcore as mq
+from mqcore.cli import doctor_keys
 from mqcore.cli import zmtp_hello as hello
+from mqcore.cli.keys import for_a_client
 
 PINGS = 5
+WANTED = {
+    "CURVE": "give its public key with --server-key, and your own secret certificate with --key if "
+    "it lets in those alone that it knows",
+    "PLAIN": "give --user and --password-file",
+}
 REFUSED = (
     "nobody listens there: start the other side, or look at the address it prints when it "
     "binds; inside a container it must bind to 0.0.0.0 or *, not to 127.0.0.1"
@@ -151,7 +158,8 @@ def sp_lines(error: hello.SpPeer, took: float) -> Iterator[Line]:
     yield Line("round trip", f"greeting {took:.2f} ms (SP has no PING)")
 
 
-def check_wire(sock: socket.socket) -> Iterator[Line]:
+def check_wire(sock: socket.socket, url: str, timeout: float,
+               security: mq.Security | None) -> Iterator[Line]:
     start = time.perf_counter()
     try:
         greeting = hello.greet(sock)
@@ -179,15 +187,38 @@ def check_wire(sock: socket.socket) -> Iterator[Line]:
     took = (time.perf_counter() - start) * 1e3
     yield Line("wire", f"ZMTP {greeting.version[0]}.{greeting.version[1]}")
     yield Line("greeting", f"complete after {took:.2f} ms")
+    if security is not None:
+        sock.close()
+        yield from check_keys(url, timeout, security, greeting.mechanism)
+        return
     if greeting.mechanism != "NULL":
-        raise Broken(
-            "mechanism",
-            f"{greeting.mechanism}, which wants credentials",
-            f"give your socket what {greeting.mechanism} needs; this check has none, so it "
-            "ends here",
-        )
+        raise Broken("mechanism", f"{greeting.mechanism}, which wants credentials",
+                     WANTED.get(greeting.mechanism, "mqcore has NULL, PLAIN and CURVE alone"))
     yield Line("mechanism", "NULL (no authentication, no encryption)")
     yield from check_peer(sock, took)
+
+
+def check_keys(url: str, timeout: float, security: mq.Security, offered: str) -> Iterator[Line]:
+    """What comes of our keys: connections of their own."""
+    if offered != security.mechanism:
+        raise Broken("mechanism", f"{offered}, and what was given is for {security.mechanism}",
+                     WANTED.get(offered, "a socket with keys does not connect to it: give the "
+                                "other side its keys, or take yours away"))
+    yield Line("mechanism", offered)
+    for kind, found in doctor_keys.tries(url, security, timeout):
+        if found.pattern:
+            who = f" (ours is {security.public_key})" if isinstance(security, mq.Curve) else ""
+            yield Line("credentials", f"both sides accept them{who}")
+            yield Line("socket type", f"{found.pattern.upper()}, to us as {kind.upper()}")
+            yield Line("round trip", f"handshake complete after {found.took:.2f} ms")
+            return
+    if doctor_keys.fits_another(found.reason):
+        if isinstance(security, mq.Curve):
+            yield Line("server key", "fits: it opened what was sealed for it")
+        raise Broken("socket type", f"it left us as {', '.join(doctor_keys.TRIED)}",
+                     doctor_keys.AMBIGUOUS)
+    step, advice = doctor_keys.verdict(found.reason)
+    raise Broken(step, found.reason, advice)
 
 
 def check_peer(sock: socket.socket, took: float) -> Iterator[Line]:
@@ -250,7 +281,7 @@ def round_trip(sock: socket.socket) -> Line:
 # -- the whole -----------------------------------------------------------------------------------
 
 
-def check(url: str, timeout: float) -> Iterator[Line]:
+def check(url: str, timeout: float, security: mq.Security | None = None) -> Iterator[Line]:
     """The lines, one as soon as each step is done; Broken after the last good one."""
     scheme, mark, rest = url.partition("://")
     address = unquote(rest.partition("?")[0])
@@ -285,7 +316,7 @@ def check(url: str, timeout: float) -> Iterator[Line]:
     sock, line = reach(places, timeout)
     with sock:
         yield line
-        yield from check_wire(sock)
+        yield from check_wire(sock, url, timeout, security)
 
 
 @click.command()
@@ -299,18 +330,24 @@ def check(url: str, timeout: float) -> Iterator[Line]:
     metavar="S",
     help="Seconds to wait for each answer.",
 )
-def doctor(url: str, timeout: float) -> None:
-    """Find out why a connection does not work: name, port, wire, greeting, socket type, mechanism,
+@for_a_client
+def doctor(url: str, timeout: float, security: mq.Security | None) -> None:
+    """Find out why a connection does not work: name, port, wire, greeting, mechanism, socket type,
     round trip, a line each, and what to do about the first that fails.
+
+    With --server-key and --key (CURVE), or --user and --password-file (PLAIN), also whether the
+    other side lets these in. A socket says what it is only to one that fits, so this may take up to
+    four connections, which its events() name.
 
     It is safe to use on a system that runs: it takes no messages and leaves at once. Exit status
     1 if a step fails.
 
     \b
     mq doctor tcp://127.0.0.1:5555
+    mq doctor tcp://127.0.0.1:5555 --server-key server.key --key ann.key_secret
     """
     try:
-        for line in check(url, timeout):
+        for line in check(url, timeout, security):
             click.echo(f"ok      {line.step:12} {line.found}")
     except Broken as broken:
         click.echo(f"FAILED  {broken.line.step:12} {broken.line.found}")

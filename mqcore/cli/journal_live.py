@@ -10,6 +10,7 @@ import click
 import mqcore as mq
 from mqcore.cli.common import OPTION, finish, note, on_terminal, progress
 from mqcore.cli.device import EVERY, counters, say, watch
+from mqcore.cli.keys import for_sockets
 
 RECEIVERS = ("pull", "rep", "sub", "dish", "bus", "pair", "respondent")
 SENDERS = ("push", "pub", "pair", "bus", "dealer")
@@ -58,6 +59,7 @@ def opened(pattern: str, bind: tuple[str, ...], connect: tuple[str, ...],
               help="sub: topics (default all); dish: groups.")
 @EVERY_OPTION
 @OPTION
+@for_sockets
 def record(where: str, pattern: str, bind: tuple[str, ...], connect: tuple[str, ...],
            topic: str | None, topic_from: str | None, partitions: int, fsync: Any, stamps: bool,
            deduplicate: bool, subscribe: tuple[str, ...], every: float,
@@ -139,6 +141,7 @@ def serve(where: str, bind: tuple[str, ...], no_groups: bool, every: float,
 @click.option("--wait", "peers", type=click.IntRange(0), default=1, show_default=True,
               help="Begin when so many peers are there (pub: subscribers).")
 @OPTION
+@for_sockets
 def replay(where: str, pattern: str, bind: tuple[str, ...], connect: tuple[str, ...],
            topic: str | None, partition: int, start: int | None, stop: int | None, speed: float,
            topic_part: bool, stamps: bool, peers: int, options: dict[str, Any]) -> None:

@@ -18,6 +18,7 @@ import click
 
 import mqcore as mq
 from mqcore.cli.common import OPTION, progress
+from mqcore.cli.keys import for_sockets
 
 PIECES = 100
 
@@ -141,6 +142,7 @@ ARGUMENTS = (
     click.argument("size", metavar="MESSAGE-SIZE", type=click.IntRange(0)),
     click.argument("count", metavar="COUNT", type=click.IntRange(1)),
     OPTION,
+    for_sockets,
 )
 
 

@@ -7,10 +7,12 @@ cannot. Blocking, one connection, ZMTP 3 with NULL, and enough of 1.0 and 2.0 to
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import struct
 from dataclasses import dataclass, field
 
+VERSION_END = 11  # of the greeting: what a peer must have before it says its mechanism
 GREETING = b"\xff" + bytes(7) + b"\x01\x7f\x03\x01" + b"NULL".ljust(20, b"\0") + bytes(32)
 COMMAND, LONG = 4, 2
 TYPES_2_0 = ("PAIR", "PUB", "SUB", "REQ", "REP", "DEALER", "ROUTER", "PULL", "PUSH", "XPUB", "XSUB")
@@ -116,8 +118,9 @@ def looks_like(got: bytes) -> str:
 
 
 def greet(sock: socket.socket) -> Greeting:
-    """Send ours, read theirs. SpPeer, NotZmtp, Silent or Left if there is none."""
-    sock.sendall(GREETING)
+    """Send ours, read theirs. SpPeer, NotZmtp, Silent or Left if there is none. Our mechanism comes
+    last: libzmq leaves without a word of its own if it does not like that."""
+    sock.sendall(GREETING[:VERSION_END])
     head = read(sock, 1)
     if head != b"\xff":
         try:
@@ -136,6 +139,8 @@ def greet(sock: socket.socket) -> Greeting:
         name = TYPES_2_0[number] if number < len(TYPES_2_0) else f"type {number}"
         raise NotZmtp(f"a ZMTP 2.0 {name} socket (ZeroMQ 3.x)")
     whole = read(sock, 64, head)
+    with contextlib.suppress(ConnectionError):  # it may be content with what it has said
+        sock.sendall(GREETING[VERSION_END:])
     return Greeting((whole[10], whole[11]), whole[12:32].rstrip(b"\0").decode("latin-1"))
 
 

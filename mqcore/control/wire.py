@@ -130,6 +130,10 @@ def check_wire(plugin: Any, route: Route, options: Mapping[str, Any]) -> None:
         raise OptionError(f"wire={wanted!r} does not know the pattern {plugin.name}",
                           hint=f"leave wire out, or say {other!r}")
     kind = route.transport.kind
+    if wanted == "sp" and plugin.zmtp and kind not in ("stream", "inproc"):
+        raise OptionError(f"{route.url.transport}:// has a wire of its own, not SP",
+                          hint="use tcp:// or ipc:// for peers that speak SP; between mqcore's "
+                               "sockets wire=None for this endpoint")
     if plugin.zmtp or kind == "inproc" or (plugin.sp >= 0 and kind == "stream"):
         return
     if not getattr(route.transport, "patterns", {}):

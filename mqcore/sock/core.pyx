@@ -520,14 +520,6 @@ cdef class SocketCore(SocketHandle):
         finally:
             self.give_vec(v)
 
-    def _recv_request(self, *, timeout=...):
-        """recv_msg() for who answers with send(), not reply()."""
-        self.check()
-        self.owe()
-        message = self.recv_msg(timeout=timeout)
-        self.owes = self.answers
-        return message
-
     def recv_into(self, buffer, *, timeout=...):
         """Receive one message into a writable buffer; returns its length. If it does not fit,
         MessageTooLarge, and the message stays for the next call."""

@@ -9,6 +9,10 @@ from mqcore.sock.plane cimport PlaneCore
 from mqcore.sock.sock cimport Sock
 from mqcore.spi.pattern cimport PatternPlugin
 
+cdef enum:
+    CAN_RECV = 1
+    CAN_SEND = 2
+
 
 cdef class SocketHandle:
     cdef Sock* s
@@ -34,6 +38,7 @@ cdef class SocketHandle:
     cdef void reflag(self) noexcept
     cdef int set_locked(self, str name, value) except -1
     cdef int check(self) except -1
+    cdef int can(self) except -1          # CAN_RECV, CAN_SEND: would not wait, exact now
     cdef int64_t deadline(self, object timeout, int64_t default) except -2
     cdef int wait(self, uint32_t seen, int64_t deadline) except -1
     cdef int fail(self, int rc, bint sending) except -1

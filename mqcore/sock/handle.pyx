@@ -442,15 +442,24 @@ cdef class SocketHandle:
 
     def _can(self):
         """(recv would not wait, send would not wait), exact now."""
+        cdef int bits = self.can()
+        return bits & CAN_RECV != 0, bits & CAN_SEND != 0
+
+    cdef int can(self) except -1:
+        cdef int64_t send = -1
+        cdef int bits = 0
         self.check()
-        readable = self.held.n > 0 or (
-            self.s.flags & PAT_RECV != 0 and sock_query(self.s, Q_CAN_RECV, NULL, 0) > 0)
-        can = sock_query(self.s, Q_CAN_SEND, NULL, 0) if self.s.flags & PAT_SEND else -1
-        writable = can > 0 or (
-            can == 0 and self.s.connects.load() > 0 and not self.s.immediate
-            and self.s.n_pipes.load() == 0
-            and self.s.n_waiting.load() < (1 if self.s.strict else self.s.port.send.msgs))
-        return readable, writable
+        if self.held.n or (
+                self.s.flags & PAT_RECV and sock_query(self.s, Q_CAN_RECV, NULL, 0) > 0):
+            bits = CAN_RECV
+        if self.s.flags & PAT_SEND:
+            send = sock_query(self.s, Q_CAN_SEND, NULL, 0)
+        if send > 0 or (
+                send == 0 and self.s.connects.load() > 0 and not self.s.immediate
+                and self.s.n_pipes.load() == 0
+                and self.s.n_waiting.load() < (1 if self.s.strict else self.s.port.send.msgs)):
+            bits |= CAN_SEND
+        return bits
 
     def _attached(self):
         """How many peers the pattern has now: handshaken and not refused."""

@@ -16,7 +16,8 @@ cdef class Body:                  # exports the buffer of one large part
 # time has it, the slot says ARENA_TAKEN meanwhile), or in a block of its own. Status.
 cdef int part_copy(Msg* m, Pool* pool, atomic[Owner*]* arena, const uint8_t* data,
                    size_t size) noexcept nogil
-# Make a handle of any bytes-like object: large `bytes` by reference (pinned), others copied.
+# Make a handle of any bytes-like object: large `bytes` by reference (pinned), large views of what
+# was received by their slab, others copied.
 cdef int part_from(Msg* m, Pool* pool, atomic[Owner*]* arena, object data, bint* pinned) except -1
 # Parts from..to of v. joined: one bytes; list: one each. Envelope parts are left out by `first`.
 cdef bytes joined(MsgVec* v, size_t start, size_t end)

@@ -6,6 +6,7 @@ from cpython.buffer cimport (
 from cpython.bytes cimport (
     PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE,
 )
+from cpython.memoryview cimport PyMemoryView_Check
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.string cimport memcpy
 from libcpp.atomic cimport memory_order_acquire, memory_order_release
@@ -62,10 +63,20 @@ cdef int part_copy(Msg* m, Pool* pool, atomic[Owner*]* arena, const uint8_t* dat
     return MQ_OK
 
 
+cdef Body received_body(data):
+    """What a received part's view is of; None: it is something else."""
+    cdef object base
+    if not PyMemoryView_Check(data):
+        return None
+    base = data.obj
+    return <Body> base if isinstance(base, Body) else None
+
+
 cdef int part_from(Msg* m, Pool* pool, atomic[Owner*]* arena, object data, bint* pinned) except -1:
     cdef Py_buffer view
     cdef Py_ssize_t size
     cdef Owner* owner
+    cdef Body body
     cdef int rc
     if PyBytes_CheckExact(data):
         size = PyBytes_GET_SIZE(data)
@@ -87,7 +98,15 @@ cdef int part_from(Msg* m, Pool* pool, atomic[Owner*]* arena, object data, bint*
     except (TypeError, BufferError) as error:
         raise UsageError(f"cannot send {type(data).__name__}: {error}",
                          hint="send bytes or another C-contiguous buffer") from None
-    rc = part_copy(m, pool, arena, <uint8_t*> view.buf, view.len)
+    body = received_body(data) if view.len >= BY_REFERENCE else None
+    if body is not None:      # what was received goes on as it is
+        msg_copy(m, &body.m)
+        m.flags = 0
+        m.u.ref.data = <uint8_t*> view.buf
+        m.u.ref.size = view.len
+        rc = MQ_OK
+    else:
+        rc = part_copy(m, pool, arena, <uint8_t*> view.buf, view.len)
     PyBuffer_Release(&view)
     if rc:
         raise MemoryError()

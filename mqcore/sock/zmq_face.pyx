@@ -1,38 +1,57 @@
 """ZmqFace: the hot calls with pyzmq's signatures, for mqcore.zmq.
 
-The four calls do the ordinary case here: an open socket, a whole message, bytes out and bytes in,
-with or without waiting. Everything else (frames, trackers, messages in pieces, groups, sockets that
-are not open yet) goes to the Python class that derives from this, by the same name with an
-underscore in front. What the core raises is translated there, too (`_failed`).
+The four calls do the ordinary cases here: an open socket, bytes or other buffers or frames, whole
+messages and pieces of them, with or without waiting. Everything else (trackers, groups, sockets
+that are not open yet or whose descriptor is watched) goes to the Python class that derives from
+this, by the same name with an underscore in front. What the core raises is translated there, too
+(`_failed`).
 """
 
-from cpython.buffer cimport PyObject_GetBuffer
+from cpython.buffer cimport (
+    PyBUF_WRITABLE, PyBuffer_Release, PyObject_CheckBuffer, PyObject_GetBuffer,
+)
 from cpython.bytes cimport (
-    PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE,
+    PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromObject, PyBytes_FromStringAndSize,
+    PyBytes_GET_SIZE,
 )
 from libc.stdint cimport INT64_MAX, uint8_t, uint32_t
+from libc.string cimport memcpy
 
 from mqcore.base.message cimport (
     MSG_INLINE_MAX, Msg, MsgVec, msg_close, msg_data, msg_init_inline, msg_size,
 )
 from mqcore.base.status cimport MQ_AGAIN, MQ_FULL, MQ_OK
 from mqcore.sock.core cimport SocketCore, offer, unhindered
+from mqcore.sock.handle cimport CAN_RECV, CAN_SEND
 from mqcore.sock.message cimport foresee, joined, part_from, parts_list, skip_envelope
 from mqcore.sock.sock cimport sock_recv, sock_send
+from mqcore.sock.zmq_part cimport Part, part_of, parts_as
+from mqcore.spi.pattern cimport PAT_SEND
 
 from mqcore.errors import Error
 
 cdef enum:
     DONTWAIT = 1
+    SNDMORE = 2
+    POLLIN = 1
+    POLLOUT = 2
 
 
 cdef class ZmqFace:
-    """`_core`: the socket, once it is open. `_quick`: the ordinary case is possible. `_rest`: parts
-    of a message that was received in part, the next one last."""
+    """`_core`: the socket, once it is open. `_quick`: the ordinary cases are possible. `_pieces`:
+    so are messages of several parts. `_begun`: parts that were given with SNDMORE. `_rest`: parts
+    of a message that was received in part, the next one last. `_frame`: what a part is without
+    copy, a class derived from Part."""
+    _frame = Part
     cdef SocketCore core
     cdef public bint _quick
+    cdef public bint _pieces
+    cdef public list _begun
     cdef public list _rest
     cdef object __weakref__
+
+    def __cinit__(self):
+        self._begun = []
 
     @property
     def _core(self):
@@ -94,6 +113,8 @@ cdef class ZmqFace:
         self.core.owes = self.core.answers
         return 0
 
+    # -- sending -----------------------------------------------------------------------------------
+
     def send(self, data, int flags=0, bint copy=True, bint track=False, routing_id=None,
              group=None):
         """Send one part, the whole message or with SNDMORE a piece of it. NOBLOCK: Again instead of
@@ -103,9 +124,11 @@ cdef class ZmqFace:
         cdef uint32_t seen
         cdef int rc
         cdef SocketCore core = self.core
-        if (not self._quick or flags & ~DONTWAIT or track or not PyBytes_CheckExact(data)
-                or group is not None or routing_id is not None or not unhindered(core)):
+        if (not self._quick or track or group is not None or routing_id is not None
+                or not unhindered(core)):
             return self._send(data, flags, copy, track, routing_id, group)
+        if flags & ~DONTWAIT or self._begun or not PyBytes_CheckExact(data):
+            return self.send_other(data, flags, copy)
         if PyBytes_GET_SIZE(data) <= MSG_INLINE_MAX:
             msg_init_inline(&m, <const uint8_t*> PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
             seen = core.s.change.load()
@@ -122,44 +145,101 @@ cdef class ZmqFace:
         if pinned and core.plane.on_pins is not None:
             core.plane.on_pins()
 
-    def send_multipart(self, msg_parts, int flags=0, bint copy=True, bint track=False,
-                       routing_id=None, group=None):
-        """Send a message of several parts."""
+    cdef object send_other(self, data, int flags, bint copy):
+        """A piece of a message, the last of several, a frame or another buffer."""
+        cdef object part = data
+        if isinstance(data, Part):
+            part = (<Part> data)._data
+            if (<Part> data).tracker is not None or (<Part> data)._group:
+                return self._send(data, flags, copy, False, None, None)
+        if (flags & ~(DONTWAIT | SNDMORE) or not PyObject_CheckBuffer(part)
+                or not self.core.s.flags & PAT_SEND or flags & SNDMORE and not self._pieces):
+            return self._send(data, flags, copy, False, None, None)
+        if flags & SNDMORE:
+            self._begun.append(part if PyBytes_CheckExact(part) else PyBytes_FromObject(part))
+        elif self._begun:
+            self.give([*self._begun, part], not flags & DONTWAIT)
+            self._begun = []
+        elif copy or PyBytes_CheckExact(part):
+            self.give([part], not flags & DONTWAIT)
+        else:                     # by reference, from a size on
+            return self._send(data, flags, copy, False, None, None)
+
+    cdef int give(self, list parts, bint wait) except -1:
+        """Send a whole message."""
+        cdef SocketCore core = self.core
         cdef MsgVec* v
         cdef uint32_t seen
         cdef int rc
-        cdef SocketCore core = self.core
-        if (not self._quick or flags & ~DONTWAIT or track or not copy
-                or type(msg_parts) is not list or group is not None or routing_id is not None
-                or not unhindered(core)):
-            return self._send_multipart(msg_parts, flags, copy, track, routing_id, group)
         try:
-            v = core._parts(msg_parts)
-        except TypeError:  # a part that is no buffer, or no part: what is wrong is said there
-            return self._send_multipart(msg_parts, flags, copy, track, routing_id, group)
+            v = core._parts(parts)
+        except Error as error:    # a buffer with gaps
+            raise self._failed(error) from error
         seen = core.s.change.load()
         rc = offer(core, v.at, v.n, 0)
         if rc == MQ_OK:
             v.n = 0
             core.give_vec(v)
-            return
+            return 0
         try:
-            self.put_late_parts(v, rc, seen, not flags)
+            self.put_late_parts(v, rc, seen, wait)
         finally:
             core.give_vec(v)
+        return 0
+
+    def send_multipart(self, msg_parts, int flags=0, bint copy=True, bint track=False,
+                       routing_id=None, group=None):
+        """Send a message of several parts."""
+        cdef SocketCore core = self.core
+        cdef list parts
+        if (not self._quick or flags & ~DONTWAIT or track or group is not None
+                or routing_id is not None or self._begun or type(msg_parts) is not list
+                or not (copy or len(msg_parts) > 1) or not unhindered(core)):
+            return self._send_multipart(msg_parts, flags, copy, track, routing_id, group)
+        parts = msg_parts
+        if not parts:
+            return self._send_multipart(parts, flags, copy, track, None, None)
+        for part in parts:
+            if not PyBytes_CheckExact(part):
+                if not PyObject_CheckBuffer(part):     # what is wrong with it is said there
+                    return self._send_multipart(parts, flags, copy, track, None, None)
+                parts = bare(parts)
+                break
+        self.give(parts, not flags)
+
+    # -- receiving ---------------------------------------------------------------------------------
 
     def recv(self, int flags=0, bint copy=True, bint track=False):
         """The next part: bytes, or a Frame without copy. NOBLOCK: Again instead of waiting."""
         cdef MsgVec* v
         cdef SocketCore core = self.core
-        if not self._quick or flags & ~DONTWAIT or not copy or self._rest is not None:
+        if self._rest is not None:
+            return self.next_of_rest(copy, track)
+        if not self._quick or flags & ~DONTWAIT:
             return self._recv(flags, copy, track)
         v = core.take_vec()
         try:
             self.fetch(v, not flags)
-            return self.first_of(v)
+            return self.first_of(v) if copy else self.first_frame_of(v, track)
         finally:
             core.give_vec(v)
+
+    cdef object next_of_rest(self, bint copy, bint track):
+        cdef object part = self._rest.pop()
+        cdef bint more = len(self._rest) > 0
+        if not more:
+            self._rest = None
+        return self.shown(part, more, copy, track)
+
+    cdef object shown(self, part, bint more, bint copy, bint track):
+        """A part, bytes or a frame, as it is asked for now."""
+        if isinstance(part, Part):
+            return (<Part> part).bytes if copy else part
+        return part if copy else part_of(self._frame, part, more, self.tracker_of(track))
+
+    cdef object tracker_of(self, bint track):
+        """Of what was received: nobody holds it."""
+        return self._frame._finished if track else None
 
     cdef inline int fetch(self, MsgVec* v, bint wait) except -1:
         """A message into v, or Again. Where plain() holds, without take()'s questions."""
@@ -187,24 +267,102 @@ cdef class ZmqFace:
             return PyBytes_FromStringAndSize(<char*> msg_data(&v.at[first]), size)
         return joined(v, first, first + 1)
 
+    cdef object first_frame_of(self, MsgVec* v, bint track):
+        """The same, as frames."""
+        cdef list parts = self.parts_of(v, False, track)
+        if len(parts) > 1:
+            parts.reverse()
+            self._rest = parts
+            return parts.pop()
+        return parts[0]
+
+    cdef list parts_of(self, MsgVec* v, bint copy, bint track):
+        cdef size_t first = skip_envelope(v, 0)
+        if copy:
+            return parts_list(v, first, v.n)
+        return parts_as(self._frame, self.core, v, first, self.tracker_of(track))
+
     def recv_multipart(self, int flags=0, bint copy=True, bint track=False):
         """A whole message (what is left of one that was received in part): a list of its parts."""
-        cdef MsgVec* v
-        cdef SocketCore core = self.core
-        if not self._quick or flags & ~DONTWAIT or not copy or self._rest is not None:
+        cdef list rest = self._rest
+        cdef Py_ssize_t left
+        if rest is not None:
+            self._rest = None
+            left = len(rest)
+            return [self.shown(rest[left - 1 - at], at + 1 < left, copy, track)
+                    for at in range(left)]
+        if not self._quick or flags & ~DONTWAIT:
             return self._recv_multipart(flags, copy, track)
-        v = core.take_vec()
+        return self.whole(not flags, copy, track)
+
+    def _whole(self, bint wait, bint copy, bint track):
+        """The parts of the next message, of a socket that is open."""
+        return self.whole(wait, copy, track)
+
+    cdef list whole(self, bint wait, bint copy, bint track):
+        cdef MsgVec* v = self.core.take_vec()
         try:
-            self.fetch(v, not flags)
-            return parts_list(v, skip_envelope(v, 0), v.n)
+            self.fetch(v, wait)
+            return self.parts_of(v, copy, track)
         finally:
-            core.give_vec(v)
+            self.core.give_vec(v)
+
+    def recv_into(self, buffer, /, *, Py_ssize_t nbytes=0, int flags=0):
+        """Receive one part into a buffer, at most `nbytes` of it (0: all that fits). How long the
+        part is, even if that is more."""
+        return self.into(buffer, nbytes, flags)
+
+    def _recv_into(self, buffer, Py_ssize_t nbytes, int flags):
+        return self.into(buffer, nbytes, flags)
+
+    cdef Py_ssize_t into(self, buffer, Py_ssize_t nbytes, int flags) except -1:
+        cdef Py_buffer view
+        cdef bytes part
+        if nbytes < 0:
+            raise ValueError(f"{nbytes=} must be non-negative")
+        PyObject_GetBuffer(buffer, &view, PyBUF_WRITABLE)
+        try:
+            if nbytes > view.len:
+                raise ValueError(f"{nbytes=} too big for memoryview of {view.len}B")
+            part = ZmqFace.recv(self, flags)
+            memcpy(view.buf, PyBytes_AS_STRING(part),
+                   min(nbytes or view.len, PyBytes_GET_SIZE(part)))
+            return PyBytes_GET_SIZE(part)
+        finally:
+            PyBuffer_Release(&view)
+
+    # -- asking ------------------------------------------------------------------------------------
+
+    cdef int events(self) except -1:
+        """POLLIN and POLLOUT, as they are now."""
+        cdef int bits
+        if not self._quick or not unhindered(self.core):
+            return self._events()
+        bits = self.core.can()
+        return ((POLLIN if bits & CAN_RECV or self._rest is not None else 0)
+                | (POLLOUT if bits & CAN_SEND else 0))
+
+    def _now(self):
+        """EVENTS."""
+        return self.events()
 
 
-cdef class BufferOf:
-    """Has the buffer of its `_data`: the base of mqcore.zmq.Frame, since a class in Python has
-    none."""
-    cdef public object _data
+cdef list bare(list parts):
+    """Frames as what they are made of: large bytes go by reference."""
+    return [(<Part> part)._data if isinstance(part, Part) else part for part in parts]
 
-    def __getbuffer__(self, Py_buffer* view, int flags):
-        PyObject_GetBuffer(self._data, view, flags)
+
+def look(sockets):
+    """([(socket, events)] of the sockets in [(socket or descriptor, mask)] that are ready now,
+    whether there are descriptors)."""
+    cdef list found = []
+    cdef bint others = False
+    cdef int events
+    for one, mask in sockets:
+        if isinstance(one, ZmqFace):
+            events = (<ZmqFace> one).events() & <int> mask
+            if events:
+                found.append((one, events))
+        else:
+            others = True
+    return found, others

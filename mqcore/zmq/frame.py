@@ -7,7 +7,7 @@ from threading import Event
 from typing import Any
 
 import mqcore as mq
-from mqcore.sock.zmq_face import BufferOf
+from mqcore.sock.zmq_part import Part
 from mqcore.zmq.attributes import Attributes
 from mqcore.zmq.constants import Errno, MessageOption
 from mqcore.zmq.error import NotDone, ZMQError, make
@@ -73,52 +73,12 @@ def _host(address: str) -> str | None:
     return rest.rpartition(":")[0] if scheme in ("tcp", "ws") else None
 
 
-class Frame(BufferOf, Attributes):
+class Frame(Part, Attributes):
     """One part: its bytes, whether more follow, and what is known of its peer. It has the buffer
     of what it was made of."""
 
     _known = MessageOption
-    more: bool
-    tracker: MessageTracker | None
-    tracker_event: None
-
-    def __init__(self, data: Any = None, track: bool = False, copy: bool | None = None,
-                 copy_threshold: int | None = None) -> None:
-        if isinstance(data, str):
-            raise TypeError("Str objects not allowed. Only: bytes, buffer interfaces.")
-        if data is None:
-            data = b""
-        elif not isinstance(data, bytes):
-            view = memoryview(data)
-            data = bytes(view) if copy or not view.c_contiguous else view
-        self._data = data
-        self.more = False
-        self.tracker = FINISHED if track else None
-        self.tracker_event = None
-        self._origin: Any = None  # the Message that it came in
-        self._group = ""
-        self._routing_id = 0
-
-    @classmethod
-    def _received(cls, data: Any, more: bool, origin: Any = None, group: str = "",
-                  track: bool = False) -> Frame:
-        made = cls(data, track)
-        made.more = more
-        made._origin = origin
-        made._group = group
-        return made
-
-    @property
-    def bytes(self) -> bytes:
-        """The part's content."""
-        if not isinstance(self._data, bytes):
-            self._data = bytes(self._data)
-        return self._data
-
-    @property
-    def buffer(self) -> memoryview:
-        """A view of it."""
-        return memoryview(self._data)
+    _finished = FINISHED
 
     @property
     def group(self) -> str:
@@ -146,7 +106,7 @@ class Frame(BufferOf, Attributes):
         if option in ("group", "routing_id"):
             return getattr(self, str(option))
         if isinstance(option, str):
-            peer = getattr(self._origin, "peer", None)
+            peer = self._peer
             found = None
             if peer is not None:
                 if option in PEER_FACTS:  # a peer's own word for it counts for nothing
@@ -170,21 +130,8 @@ class Frame(BufferOf, Attributes):
 
     __getitem__ = get
 
-    def __len__(self) -> int:
-        return len(self._data) if isinstance(self._data, bytes) else int(self._data.nbytes)
-
-    def __bytes__(self) -> bytes:
-        return self.bytes
-
     def __str__(self) -> str:
         return self.bytes.decode("utf-8", "replace")
-
-    def __copy__(self) -> Frame:
-        made = Frame(self._data)
-        made.more, made.tracker = self.more, self.tracker
-        made._origin, made._group = self._origin, self._group
-        made._routing_id = self._routing_id
-        return made
 
     def __repr__(self) -> str:
         data = self.bytes

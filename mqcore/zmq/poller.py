@@ -7,25 +7,18 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import mqcore as mq
+from mqcore.sock.zmq_face import look
 from mqcore.zmq.constants import Errno, PollEvent
 from mqcore.zmq.error import ZMQError
 from mqcore.zmq.socket import Socket
 
 POLLIN, POLLOUT, POLLERR = int(PollEvent.POLLIN), int(PollEvent.POLLOUT), int(PollEvent.POLLERR)
-READY = ((POLLIN, mq.Ready.READ), (POLLOUT, mq.Ready.WRITE), (POLLERR, mq.Ready.ERROR))
+READY = tuple(mq.Ready(mask) for mask in range(8))  # READ, WRITE and ERROR have pyzmq's bits
 
 
 def ready_of(mask: int) -> mq.Ready:
     """pyzmq's bits as mqcore's."""
-    wanted = mq.Ready(0)
-    for bit, ready in READY:
-        if mask & bit:
-            wanted |= ready
-    return wanted
-
-
-def mask_of(ready: mq.Ready) -> int:
-    return sum(bit for bit, flag in READY if ready & flag)
+    return READY[int(mask) & (POLLIN | POLLOUT | POLLERR)]
 
 
 def entries(sockets: Iterable[tuple[Any, int]]) -> list[tuple[Any, int, Any]]:
@@ -46,17 +39,6 @@ def entries(sockets: Iterable[tuple[Any, int]]) -> list[tuple[Any, int, Any]]:
     return found
 
 
-def ready_sockets(asked: list[tuple[Any, int, Any]]) -> list[tuple[Any, int]]:
-    """Our own sockets that are ready now."""
-    out = []
-    for one, mask, _ in asked:
-        if isinstance(one, Socket):
-            events = one._events() & int(mask)
-            if events:
-                out.append((one, events))
-    return out
-
-
 def to_wait_for(asked: list[tuple[Any, int, Any]]) -> list[Any]:
     """For mqcore's poll()."""
     return [(polled, ready_of(mask)) for _, mask, polled in asked if mask]
@@ -65,35 +47,37 @@ def to_wait_for(asked: list[tuple[Any, int, Any]]) -> list[Any]:
 def zmq_poll(sockets: Iterable[tuple[Any, int]], timeout: int = -1) -> list[tuple[Any, int]]:
     """Which of [(socket, mask)] are ready: [(socket, events)]. timeout: milliseconds, negative for
     ever."""
+    sockets = list(sockets)
+    ready, others = look(sockets)
+    if not others and (ready or timeout == 0):
+        return ready
     asked = entries(sockets)
+    if len(asked) == 1 and not others:
+        one, mask, _ = asked[0]
+        events = Socket.poll(one, timeout, mask)
+        return [(one, events)] if events else []
     end = None if timeout is None or timeout < 0 else time.monotonic() + timeout / 1000
     while True:
-        ready = ready_sockets(asked)
-        rest = [entry for entry in asked if not isinstance(entry[0], Socket)]
-        if ready and not rest:
-            return ready
         left = 0 if ready else None if end is None else max(0.0, end - time.monotonic())
         try:
-            if ready:
-                found = mq.poll(to_wait_for(rest), 0)
-            else:
-                found = mq.poll(to_wait_for(asked), left)
+            found = mq.poll(to_wait_for(asked), left)
         except mq.Error as error:
             raise _failed(asked, error) from error
         result = merged(asked, found)
         if result or left == 0:
             return result
+        ready, _ = look(sockets)
 
 
 def merged(asked: list[tuple[Any, int, Any]], found: list[tuple[Any, mq.Ready]]
            ) -> list[tuple[Any, int]]:
     """In the order asked, with what our sockets are now."""
-    masks = {id(polled) if not isinstance(polled, int) else polled: mask_of(ready)
+    masks = {id(polled) if not isinstance(polled, int) else polled: ready.value
              for polled, ready in found}
     out = []
     for one, mask, polled in asked:
         if isinstance(one, Socket):
-            events = one._events() & int(mask)
+            events = one._now() & int(mask)
         else:
             events = masks.get(polled, 0) & (int(mask) | POLLERR)
         if events:

@@ -23,6 +23,9 @@ from mqcore.zmq.talk import Talk
 from mqcore.zmq.transfer import Transfer
 
 POLLIN, POLLOUT = int(PollEvent.POLLIN), int(PollEvent.POLLOUT)
+EVENTS, RCVMORE, FD = map(int, (SocketOption.EVENTS, SocketOption.RCVMORE, SocketOption.FD))
+LAST_ENDPOINT, TYPE = int(SocketOption.LAST_ENDPOINT), int(SocketOption.TYPE)
+TOPICS_COUNT = int(SocketOption.TOPICS_COUNT)
 COPY_THRESHOLD = 65536  # bytes; below, copying costs less than keeping
 RANDOM_PORTS = (49152, 65536)
 _SHADOWED: weakref.WeakValueDictionary[int, Shared] = weakref.WeakValueDictionary()
@@ -61,8 +64,6 @@ class Socket(Transfer, Attributes, Talk):
         if isinstance(ctx_or_socket, Socket):
             shadow, ctx_or_socket = ctx_or_socket, None
         self.copy_threshold = COPY_THRESHOLD if copy_threshold is None else copy_threshold
-        self._begun: list[Any] = []
-        self._origin: Any = None
         self._monitor: Monitor | None = None
         if shadow:
             self._shadow = True
@@ -154,19 +155,19 @@ class Socket(Transfer, Attributes, Talk):
         """An option's value by its number."""
         shared = self._shared
         shared.refuse()
-        if option == SocketOption.EVENTS:
-            return self._events()
-        if option == SocketOption.RCVMORE:
+        if option == EVENTS:
+            return self._now()
+        if option == RCVMORE:
             return int(self._rest is not None)
-        if option == SocketOption.FD:
+        if option == FD:
             fd = shared.descriptor()
             self._set_quick()
             return fd
-        if option == SocketOption.LAST_ENDPOINT:
+        if option == LAST_ENDPOINT:
             return shared.last
-        if option == SocketOption.TYPE:
+        if option == TYPE:
             return int(shared.type)
-        if option == SocketOption.TOPICS_COUNT:
+        if option == TOPICS_COUNT:
             return len(shared.wanted)
         return options.read(shared, option)
 
@@ -294,12 +295,13 @@ class Socket(Transfer, Attributes, Talk):
         if self.closed:
             raise ZMQError(Errno.ENOTSUP)
         core = self._open()
+        flags = int(flags)
         end = None
         if timeout is not None and timeout >= 0:
             end = time.monotonic() + timeout / 1000
         while True:
             seen = core._change()
-            found = self._events() & int(flags)
+            found = self._now() & flags
             if found or timeout == 0:
                 return found
             left = None if end is None else end - time.monotonic()

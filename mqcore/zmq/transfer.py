@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import mqcore as mq
 from mqcore.sock.zmq_face import ZmqFace
-from mqcore.zmq import options
-from mqcore.zmq.constants import Errno, Flag, SocketOption
+from mqcore.zmq.constants import Errno, Flag
 from mqcore.zmq.error import Again, ZMQError, make
 from mqcore.zmq.frame import FINISHED, Frame, MessageTracker
 
@@ -25,9 +24,8 @@ class Transfer(ZmqFace):
     """What ZmqFace leaves to Python."""
 
     _again = Again
+    _frame = Frame
     _shared: Shared
-    _begun: list[Any]  # parts that were given with SNDMORE
-    _origin: Any  # the Message whose parts are handed out now; None: bytes
     copy_threshold: int
 
     # -- opening -----------------------------------------------------------------------------------
@@ -46,8 +44,9 @@ class Transfer(ZmqFace):
         shared = self._shared
         if shared.core is not None:
             self._core = shared.core
-        self._quick = (shared.core is not None and not self._begun and shared.edge is None
-                       and shared.pattern not in ("radio", "dish", "stream", *NUMBERED))
+        self._quick = (shared.core is not None and shared.edge is None
+                       and shared.pattern not in ("radio", "stream", *NUMBERED))
+        self._pieces = shared.pattern not in SINGLE
 
     def _failed(self, error: mq.Error) -> ZMQError:
         return self._shared.failed(error)
@@ -74,12 +73,10 @@ class Transfer(ZmqFace):
                 data = memoryview(data)
         if flags & SNDMORE:
             self._begun.append(bytes(data))
-            self._quick = False
             return tracker
         if self._begun:
             self._deliver([*self._begun, data], flags)
             self._begun = []
-            self._set_quick()
         elif core.pattern in NUMBERED:
             self._deliver_to(routing_id or 0, data, flags)
         elif not copy and group is None and len(data) >= self.copy_threshold:
@@ -112,9 +109,7 @@ class Transfer(ZmqFace):
         if core.pattern in SINGLE:
             raise _one_part(core)
         self._deliver(parts, flags)
-        if self._begun:
-            self._begun = []
-            self._set_quick()
+        self._begun = []
         return MessageTracker(*(part for part in parts if isinstance(part, Frame)
                                 and part.tracker is not None)) if track and not copy else None
 
@@ -145,6 +140,7 @@ class Transfer(ZmqFace):
             core.send_to(routing_id, part, **timeout)
 
         self._call(send, data, flags)
+
     def _send_bytes(self, parts: list[Any], **timeout: Any) -> None:
         """STREAM: what is for an address of ours that is not connected now waits for it."""
         core, shared = self._core, self._shared
@@ -184,87 +180,34 @@ class Transfer(ZmqFace):
     # -- receiving ---------------------------------------------------------------------------------
 
     def _recv(self, flags: int, copy: bool, track: bool) -> Any:
-        if self._rest is None:
-            parts = self._take(flags, copy)
-            parts.reverse()
-            self._rest = parts
-        part = self._rest.pop()
-        more = bool(self._rest)
-        if not more:
-            self._rest = None
-        return self._given(part, more, copy, track)
+        self._rest = self._take(flags, copy, track)[::-1]
+        return ZmqFace.recv(self, flags, copy, track)
 
     def _recv_multipart(self, flags: int, copy: bool, track: bool) -> list[Any]:
-        if self._rest is None:
-            parts = self._take(flags, copy)
-        else:
-            parts, self._rest = self._rest[::-1], None
-        last = len(parts) - 1
-        return [self._given(part, at < last, copy, track) for at, part in enumerate(parts)]
+        return self._take(flags, copy, track)
 
-    def _given(self, part: Any, more: bool, copy: bool, track: bool) -> Any:
-        if copy:
-            return bytes(part)
-        origin = self._origin
-        made = Frame._received(part, more, origin, getattr(origin, "group", None) or "", track)
-        if origin is not None and self._shared.pattern in NUMBERED:
-            made._routing_id = origin.peer_id
-        return made
-
-    def _take(self, flags: int, copy: bool) -> list[Any]:
+    def _take(self, flags: int, copy: bool, track: bool) -> list[Any]:
         """The parts of the next message."""
         core = self._open()
-        shared = self._shared
         if not core.plugin.receives:
             raise ZMQError(Errno.ENOTSUP)
-        rcvtimeo = shared.values.get(SocketOption.RCVTIMEO, -1)
-        limit = 0.0 if flags & DONTWAIT else options.seconds(rcvtimeo)
-        self._origin = None
-        edge = shared.edge
+        edge = self._shared.edge
+        wait = not flags & DONTWAIT
         try:
-            parts = self._taken(core, limit, copy)
-        except mq.RecvTimeout:
-            if edge is None or limit != 0:
-                raise Again from None
+            parts = self._whole(wait, copy, track)
+        except Again:
+            if edge is None or (wait and core.recv_timeout != 0):
+                raise
             edge.calm()
-            try:
-                parts = self._taken(core, 0, copy)
-            except mq.RecvTimeout:
-                raise Again from None
-        except mq.Error as error:
-            raise self._failed(error) from error
+            parts = self._whole(False, copy, track)
         if edge is not None:
             edge.calm()
             if core._can()[0]:
                 edge.ring()
+        if not copy and core.pattern in NUMBERED:
+            for part in parts:
+                part._routing_id = part._peer_id
         return parts
-
-    def _taken(self, core: Any, limit: float | None, copy: bool) -> list[Any]:
-        if copy and core.pattern != "dish":
-            return list(core.recv_parts(timeout=limit))
-        receive = core._recv_request if core.pattern == "rep" else core.recv_msg
-        self._origin = message = receive(timeout=limit)
-        parts = list(message.parts)
-        return parts if message.routing_id is None else [message.routing_id, *parts]
-
-    def recv_into(self, buffer: Any, /, *, nbytes: int = 0, flags: int = 0) -> int:
-        """Receive one part into a buffer, at most `nbytes` of it (0: all that fits). How long the
-        part is, even if that is more."""
-        return self._recv_into(buffer, nbytes, flags)
-
-    def _recv_into(self, buffer: Any, nbytes: int, flags: int) -> int:
-        view = memoryview(buffer)
-        if view.readonly or not view.c_contiguous:
-            raise BufferError("recv_into() needs a buffer that can be written, in one piece")
-        view = view.cast("B")
-        if nbytes < 0:
-            raise ValueError(f"{nbytes=} must be non-negative")
-        if nbytes > view.nbytes:
-            raise ValueError(f"{nbytes=} too big for memoryview of {view.nbytes}B")
-        part = ZmqFace.recv(self, flags)
-        fits = min(nbytes or view.nbytes, len(part))
-        view[:fits] = part[:fits]
-        return len(part)
 
 
 def _one_part(core: Any) -> ZMQError:

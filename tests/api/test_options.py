@@ -195,6 +195,18 @@ def test_a_wire_that_does_not_know_the_pattern_is_refused(ctx):
     assert dish.endpoints == ()
 
 
+def test_sp_is_refused_where_its_wire_is_not(ctx, tmp_path):
+    push = ctx.socket("push", wire="sp")
+    for call in (push.bind, push.connect):
+        with pytest.raises(mq.OptionError, match="wire of its own"):
+            call(f"shm://{tmp_path}/s")
+    with pytest.raises(mq.OptionError, match="wire of its own"):
+        ctx.socket("push").bind(f"shm://{tmp_path}/s?wire=sp")
+    push.bind("inproc://no-wire-at-all")
+    push.bind(f"shm://{tmp_path}/s", wire=None)
+    assert len(push.endpoints) == 2
+
+
 @pytest.mark.parametrize("options", [
     {"metadata": {"a": 3}}, {"metadata": {"a": None}}, {"reconnect_stop": 3}])
 def test_values_of_the_wrong_kind(ctx, options):

@@ -7,6 +7,7 @@ import importlib
 import pytest
 
 import mqcore.zmq as ours
+from mqcore.zmq import asyncio as face
 
 SHORT = 20  # ms
 
@@ -80,6 +81,45 @@ def test_order_and_cancellation(run):
                 await asyncio.wait_for(b.recv(), SHORT / 1000)
             await a.send(b"kept")
             assert await b.recv() == b"kept"
+
+    run(program)
+
+
+def test_two_that_wait_for_one_socket():
+    """Each as a socket of its own; and what another loop left waiting takes nothing."""
+    async def leave(pull):
+        pull.recv()
+        await asyncio.sleep(0)
+
+    async def take(first, second, push):
+        waiting = [first.recv(), second.recv(), first.recv()]
+        await asyncio.sleep(0)
+        for i in range(3):
+            await push.send(b"%d" % i)
+        assert sorted(await asyncio.gather(*waiting)) == [b"0", b"1", b"2"]
+
+    context = face.Context()
+    with context.socket(ours.PULL) as pull, context.socket(ours.PUSH) as push:
+        pull.bind("tcp://127.0.0.1:*")
+        push.connect(pull.last_endpoint.decode())
+        asyncio.run(leave(pull))
+        for _ in range(2):
+            asyncio.run(take(pull, face.Socket.shadow(pull), push))
+    context.term()
+
+
+def test_a_socket_that_is_opened_anew(run):
+    """The routing id is told first, so a socket that has it set is another one below."""
+    async def program(z, context):
+        with context.socket(z.DEALER) as dealer, context.socket(z.ROUTER) as router:
+            router.bind("inproc://anew")
+            waiting = dealer.recv()
+            await asyncio.sleep(0)
+            dealer.routing_id = b"me"
+            dealer.connect("inproc://anew")
+            await dealer.send(b"hello")
+            await router.send_multipart([*(await router.recv_multipart())[:1], b"answer"])
+            assert await waiting == b"answer"
 
     run(program)
 

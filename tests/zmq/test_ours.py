@@ -57,3 +57,36 @@ def test_can_be_asked_what_it_does(make):
     frame = b.recv(copy=False)
     assert (frame["Socket-Type"], frame["Peer-Address"]) == ("PUSH", "127.0.0.1")
     assert b._core.stats().received == 1
+
+
+def test_a_request_knows_its_peer(make):
+    req, rep = make(ours, "REQ"), make(ours, "REP")
+    rep.bind("inproc://asked")
+    req.connect("inproc://asked")
+    req.send_multipart([b"a", b"b"])
+    frames = rep.recv_multipart(copy=False)
+    assert [(frame.bytes, frame.more, frame["Socket-Type"]) for frame in frames] == [
+        (b"a", True, "REQ"), (b"b", False, "REQ")]
+    rep.send_multipart(frames)
+    assert req.recv(copy=False).more
+    assert (req.recv(), req.rcvmore) == (b"b", 0)
+
+
+def test_received_frames_go_on_without_a_copy(make):
+    numpy = pytest.importorskip("numpy")
+
+    def place(frame):
+        return numpy.frombuffer(frame, numpy.uint8).ctypes.data
+
+    a, b = make(ours, "PAIR"), make(ours, "PAIR")
+    b.bind("inproc://forward")
+    a.connect("inproc://forward")
+    big = bytes(range(250)) * 400
+    a.send(big)
+    frame = b.recv(copy=False)
+    b.send(frame)
+    got = a.recv(copy=False)
+    assert place(got) == place(frame) and got.bytes == big
+    b.send_multipart([b"id", frame.buffer[10_000:20_000]])
+    got = a.recv_multipart(copy=False)[1]
+    assert place(got) == place(frame) + 10_000 and got.bytes == big[10_000:20_000]

@@ -8,8 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 import mqcore as mq
+from mqcore.sock.zmq_face import look
 from mqcore.zmq.poller import Poller as SyncPoller
-from mqcore.zmq.poller import _failed, entries, merged, ready_sockets, to_wait_for
+from mqcore.zmq.poller import _failed, entries, merged, to_wait_for
 
 
 async def apoll(sockets: list[tuple[Any, int]], timeout: int | None) -> list[tuple[Any, int]]:
@@ -17,7 +18,9 @@ async def apoll(sockets: list[tuple[Any, int]], timeout: int | None) -> list[tup
     asked = entries(sockets)
     end = None if timeout is None or timeout < 0 else time.monotonic() + timeout / 1000
     while True:
-        ready = ready_sockets(asked)
+        ready, others = look(sockets)
+        if ready and not others:
+            return ready
         left = 0 if ready else None if end is None else max(0.0, end - time.monotonic())
         try:
             found = await mq.apoll(to_wait_for(asked), left)

@@ -1,48 +1,52 @@
 """Socket whose calls give futures.
 
 A call tries at once, so that a message is sent even if nobody awaits the future, and then the
-future is done. What must wait stands in line: receives in one, sends in another, each served in
-order by one task that waits for the socket while the line is not empty. A message is taken from
-the socket only for a future that still wants it, so a cancelled one loses nothing.
+future is done. What must wait stands in line: receives in one, sends in another. A line naps with
+the socket's waker (mqcore/api/aio.py), which wakes it in a callback of the loop, and then serves
+its futures in order. A message is taken from the socket only for a future that still wants it, so a
+cancelled one loses nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 import mqcore as mq
-from mqcore.api.aio import later
+from mqcore.api.aio import Waker, waker_of
 from mqcore.zmq.asyncio.poller import apoll, begun
 from mqcore.zmq.constants import Flag, PollEvent, SocketOption
 from mqcore.zmq.error import Again, ZMQError
-from mqcore.zmq.shared import NAMING
 from mqcore.zmq.socket import Socket as SyncSocket
 
 DONTWAIT = int(Flag.DONTWAIT)
 LIMITS = (SocketOption.RCVTIMEO, SocketOption.SNDTIMEO)
-READY = (mq.Ready.READ, mq.Ready.WRITE)
 
 
 class Line:
-    """Futures that wait for the socket, and the task that serves them. side 0: to receive."""
+    """Futures that wait for the socket. side 0: to receive. It is a nap of the waker's."""
 
     def __init__(self, socket: Socket, side: int) -> None:
         self.socket = socket
         self.side = side
         self.waiting: deque[tuple[asyncio.Future[Any], Callable[[], Any]]] = deque()
-        self.task: asyncio.Task[None] | None = None
+        self.waker: Waker | None = None  # of the loop that serves, while somebody waits
 
-    def call(self, attempt: Callable[[], Any], wait: bool) -> asyncio.Future[Any]:
-        """A future of what attempt() returns once it raises Again no more."""
+    def call(self, attempt: Callable[..., Any], args: tuple[Any, ...], wait: bool
+             ) -> asyncio.Future[Any]:
+        """A future of what attempt(socket, *args) returns once it raises Again no more."""
         loop = asyncio.get_running_loop()
         future = loop.create_future()
-        self.forget_the_done()
+        core = self.socket._core
+        seen = None if core is None else core._change()
+        if self.waiting:
+            self.forget_the_done()
         try:
             if not self.waiting or not wait:
-                future.set_result(attempt())
+                future.set_result(attempt(self.socket, *args))
                 return future
         except Again as error:
             if not wait:
@@ -58,50 +62,72 @@ class Line:
         if limit > 0:
             timer = loop.call_later(limit / 1000, _expire, future)
             future.add_done_callback(lambda _: timer.cancel())
-        self.waiting.append((future, attempt))
-        if self.task is None or self.task.done() or self.task.get_loop() is not loop:
-            self.task = loop.create_task(self.serve())
+        self.waiting.append((future, functools.partial(attempt, self.socket, *args)))
         future.add_done_callback(self.left)
+        if self.waker is None or self.waker.loop is not loop:
+            self.leave()
+            self.join(seen)
         return future
 
     def forget_the_done(self) -> None:
-        while self.waiting and self.waiting[0][0].done():
+        """And those of a loop that is closed, whom nobody can tell."""
+        while self.waiting and (self.waiting[0][0].done()
+                                or self.waiting[0][0].get_loop().is_closed()):
             self.waiting.popleft()
 
     def left(self, future: asyncio.Future[Any]) -> None:
-        """One is done: the task ends with the last."""
+        """One is done: the last one ends the wait."""
         self.forget_the_done()
-        if not self.waiting and self.task is not None:
-            self.task.cancel()
-            self.task = None
+        if not self.waiting:
+            self.leave()
 
-    async def serve(self) -> None:
+    def join(self, seen: int | None) -> None:
+        """Begin to wait in the running loop. seen: what the socket's change was before the first
+        one tried; None: it was not open then."""
         try:
-            while True:
-                self.forget_the_done()
-                if not self.waiting:
-                    return
-                future, attempt = self.waiting[0]
-                seen = self.socket._core._change()
-                try:
-                    result = attempt()
-                except Again:
-                    await self.ready(seen)
-                    continue
-                except Exception as error:
-                    future.set_exception(error)
-                    continue
-                future.set_result(result)
+            self.waker = waker_of(self.socket._core)
         except mq.Error as error:
             self.fail(self.socket._failed(error))
+            return
+        self.waker.users += 1
+        if seen is None or not self.doze(self.waker, seen):
+            self.wake()
 
-    async def ready(self, seen: int) -> None:
-        """Until an attempt may do better than the one at `seen`."""
-        core = self.socket._core
-        if self.side and core.pattern in NAMING:  # writable, whether or not the one named has room
-            await later(core, lambda: True, None, seen)
-        else:
-            await mq.apoll([(core, READY[self.side])])
+    def doze(self, waker: Waker, seen: int) -> bool:
+        """Be told of the next change. False: it came."""
+        waker.naps[self] = None
+        return waker.doze(seen)
+
+    def leave(self) -> None:
+        """Wait no more. Idempotent."""
+        waker, self.waker = self.waker, None
+        if waker is not None:
+            waker.users -= 1
+            waker.drop(self)
+
+    def wake(self) -> None:
+        """Something changed at the socket: do what can be done now."""
+        waker = self.waker
+        while waker is not None and self.waker is waker:
+            self.forget_the_done()
+            if not self.waiting:
+                self.leave()
+                return
+            if waker.core is not self.socket._core:  # opened anew, for an option
+                self.leave()
+                self.join(None)
+                return
+            future, attempt = self.waiting[0]
+            seen = waker.core._change()
+            try:
+                result = attempt()
+            except Again:
+                if self.doze(waker, seen):
+                    return
+            except Exception as error:
+                future.set_exception(error)
+            else:
+                future.set_result(result)
 
     def fail(self, error: ZMQError) -> None:
         while self.waiting:
@@ -111,6 +137,7 @@ class Line:
 
     def drop(self) -> None:
         """The socket is closed."""
+        self.leave()
         while self.waiting:
             self.waiting.popleft()[0].cancel()
 
@@ -149,37 +176,32 @@ class Socket(SyncSocket):
 
     def recv(self, flags: int = 0, copy: bool = True, track: bool = False) -> Any:
         """A future of zmq.Socket.recv()."""
-        take = super().recv
-        return self._lines[0].call(lambda: take(flags | DONTWAIT, copy, track),
+        return self._lines[0].call(SyncSocket.recv, (flags | DONTWAIT, copy, track),
                                    not flags & DONTWAIT)
 
     def recv_multipart(self, flags: int = 0, copy: bool = True, track: bool = False) -> Any:
         """A future of zmq.Socket.recv_multipart()."""
-        take = super().recv_multipart
-        return self._lines[0].call(lambda: take(flags | DONTWAIT, copy, track),
+        return self._lines[0].call(SyncSocket.recv_multipart, (flags | DONTWAIT, copy, track),
                                    not flags & DONTWAIT)
 
     def recv_into(self, buffer: Any, /, *, nbytes: int = 0, flags: int = 0) -> Any:
         """A future of zmq.Socket.recv_into()."""
-        return self._lines[0].call(
-            lambda: SyncSocket._recv_into(self, buffer, nbytes, flags | DONTWAIT),
-            not flags & DONTWAIT)
+        return self._lines[0].call(SyncSocket._recv_into, (buffer, nbytes, flags | DONTWAIT),
+                                   not flags & DONTWAIT)
 
     def send(self, data: Any, flags: int = 0, copy: bool = True, track: bool = False,
              routing_id: int | None = None, group: str | None = None) -> Any:
         """A future of zmq.Socket.send()."""
-        give = super().send
         return self._lines[1].call(
-            lambda: give(data, flags | DONTWAIT, copy, track, routing_id, group),
+            SyncSocket.send, (data, flags | DONTWAIT, copy, track, routing_id, group),
             not flags & DONTWAIT)
 
     def send_multipart(self, msg_parts: Any, flags: int = 0, copy: bool = True, track: bool = False,
                        routing_id: int | None = None, group: str | None = None) -> Any:
         """A future of zmq.Socket.send_multipart()."""
-        give = super().send_multipart
         return self._lines[1].call(
-            lambda: give(msg_parts, flags | DONTWAIT, copy, track, routing_id, group),
-            not flags & DONTWAIT)
+            SyncSocket.send_multipart,
+            (msg_parts, flags | DONTWAIT, copy, track, routing_id, group), not flags & DONTWAIT)
 
     def poll(self, timeout: int | None = None, flags: int = int(PollEvent.POLLIN)) -> Any:
         """A future of zmq.Socket.poll()."""
