@@ -58,6 +58,8 @@ class MessageTracker:
             peer.wait(-1 if limit is None else max(0.0, limit - time.monotonic()))
 
 
+COPY_THRESHOLD = 65536  # bytes; below, copying costs less than keeping
+UNITS = ((10**9, "GB"), (10**6, "MB"), (10**3, "kB"))  # what is told of long ones
 FINISHED = _FINISHED_TRACKER = MessageTracker()
 #: what get() knows of a received part's peer, by ZMTP's names
 PEER_FACTS = {"Socket-Type": lambda peer: peer.pattern.upper(),
@@ -90,8 +92,13 @@ class Frame(BufferOf, Attributes):
             data = b""
         elif not isinstance(data, bytes):
             view = memoryview(data)
-            data = bytes(view) if copy or not view.c_contiguous else view
+            if not view.c_contiguous:
+                raise BufferError("memoryview: underlying buffer is not contiguous")
+            if copy is None:
+                copy = view.nbytes < (COPY_THRESHOLD if copy_threshold is None else copy_threshold)
+            data = bytes(view) if copy else view
         self._data = data
+        self._view: memoryview | None = None
         self.more = False
         self.tracker = FINISHED if track else None
         self.tracker_event = None
@@ -101,7 +108,7 @@ class Frame(BufferOf, Attributes):
     @classmethod
     def _received(cls, data: Any, more: bool, origin: Any = None, group: str = "",
                   track: bool = False) -> Frame:
-        made = cls(data, track)
+        made = cls(data, track, copy=False)
         made.more = more
         made._origin = origin
         made._group = group
@@ -116,8 +123,10 @@ class Frame(BufferOf, Attributes):
 
     @property
     def buffer(self) -> memoryview:
-        """A view of it."""
-        return memoryview(self._data)
+        """A view of it, always the same."""
+        if self._view is None:
+            self._view = memoryview(self._data)
+        return self._view
 
     @property
     def group(self) -> str:
@@ -165,20 +174,20 @@ class Frame(BufferOf, Attributes):
     def __bytes__(self) -> bytes:
         return self.bytes
 
-    def __str__(self) -> str:
-        return self.bytes.decode("utf-8", "replace")
-
     def __copy__(self) -> Frame:
-        made = Frame(self._data)
+        made = Frame(self._data, copy=False)
         made.more, made.tracker = self.more, self.tracker
         made._origin, made._group = self._origin, self._group
         return made
 
     def __repr__(self) -> str:
-        data = self.bytes
-        if len(data) > 20:
-            return f"<zmq.{type(self).__name__}({data[:12]!r}...{len(data)}B)>"
-        return f"<zmq.{type(self).__name__}({data!r})>"
+        cls, size = type(self), len(self)
+        module = "zmq" if cls.__module__.startswith("mqcore.zmq") else cls.__module__
+        if size <= 16:
+            return f"<{module}.{cls.__name__}({self.bytes!r})>"
+        begin = bytes(memoryview(self._data).cast("B")[:12])
+        unit, name = next((row for row in UNITS if size >= row[0]), (1, "B"))
+        return f"<{module}.{cls.__name__}({begin!r}...{size // unit}{name})>"
 
 
 Message = Frame

@@ -16,6 +16,7 @@ from mqcore.zmq import options
 from mqcore.zmq.attributes import Attributes
 from mqcore.zmq.constants import Errno, Event, PollEvent, SocketOption, SocketType
 from mqcore.zmq.error import ZMQBindError, ZMQError, make
+from mqcore.zmq.frame import COPY_THRESHOLD
 from mqcore.zmq.home import Home
 from mqcore.zmq.monitor import Monitor
 from mqcore.zmq.shared import Shared
@@ -23,7 +24,6 @@ from mqcore.zmq.talk import Talk
 from mqcore.zmq.transfer import Transfer
 
 POLLIN, POLLOUT = int(PollEvent.POLLIN), int(PollEvent.POLLOUT)
-COPY_THRESHOLD = 65536  # bytes; below, copying costs less than keeping
 RANDOM_PORTS = (49152, 65536)
 _SHADOWED: weakref.WeakValueDictionary[int, Shared] = weakref.WeakValueDictionary()
 
