@@ -15,6 +15,7 @@ cdef class Part:
     cdef public uint32_t _routing_id  # of SERVER and PEER; 0: none
     cdef SocketCore core              # that it was received by; or None
     cdef readonly uint32_t _peer_id
+    cdef object _view
     cdef object __weakref__
 
 # The parts of a received message from its `first` on, as objects of `kind`, a class derived from

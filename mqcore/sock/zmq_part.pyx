@@ -9,6 +9,7 @@ from mqcore.base.message cimport MSG_GROUP, MSG_MORE, msg_data, msg_size
 from mqcore.sock.message cimport part_view
 
 cdef tuple NOTHING = ()
+COPY_THRESHOLD = 65536  # bytes; below, copying costs less than keeping
 
 
 cdef class Part:
@@ -26,7 +27,11 @@ cdef class Part:
             raise TypeError("Str objects not allowed. Only: bytes, buffer interfaces.")
         else:
             view = memoryview(data)
-            self._data = bytes(view) if copy or not view.c_contiguous else view
+            if not view.c_contiguous:
+                raise BufferError("memoryview: underlying buffer is not contiguous")
+            if copy is None:
+                copy = view.nbytes < (COPY_THRESHOLD if copy_threshold is None else copy_threshold)
+            self._data = bytes(view) if copy else view
         if track:
             self.tracker = self._finished
 
@@ -42,8 +47,10 @@ cdef class Part:
 
     @property
     def buffer(self):
-        """A view of it."""
-        return memoryview(self._data)
+        """A view of it, always the same."""
+        if self._view is None:
+            self._view = memoryview(self._data)
+        return self._view
 
     @property
     def _peer(self):

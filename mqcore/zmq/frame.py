@@ -58,6 +58,7 @@ class MessageTracker:
             peer.wait(-1 if limit is None else max(0.0, limit - time.monotonic()))
 
 
+UNITS = ((10**9, "GB"), (10**6, "MB"), (10**3, "kB"))  # what is told of long ones
 FINISHED = _FINISHED_TRACKER = MessageTracker()
 #: what get() knows of a received part's peer, by ZMTP's names
 PEER_FACTS = {"Socket-Type": lambda peer: peer.pattern.upper(),
@@ -130,14 +131,15 @@ class Frame(Part, Attributes):
 
     __getitem__ = get
 
-    def __str__(self) -> str:
-        return self.bytes.decode("utf-8", "replace")
 
     def __repr__(self) -> str:
-        data = self.bytes
-        if len(data) > 20:
-            return f"<zmq.{type(self).__name__}({data[:12]!r}...{len(data)}B)>"
-        return f"<zmq.{type(self).__name__}({data!r})>"
+        cls, size = type(self), len(self)
+        module = "zmq" if cls.__module__.startswith("mqcore.zmq") else cls.__module__
+        if size <= 16:
+            return f"<{module}.{cls.__name__}({self.bytes!r})>"
+        begin = bytes(memoryview(self._data).cast("B")[:12])
+        unit, name = next((row for row in UNITS if size >= row[0]), (1, "B"))
+        return f"<{module}.{cls.__name__}({begin!r}...{size // unit}{name})>"
 
 
 Message = Frame

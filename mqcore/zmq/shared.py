@@ -39,7 +39,8 @@ PATTERNS = {
     SocketType.DGRAM: "dgram",
     SocketType.STREAM: "stream",
 }
-#: sockets that do something with an option; the others keep its value, as in libzmq
+#: sockets that do something with an option; the others keep its value, as in libzmq (a ZAP handler
+#: is told every server's routing id)
 OF = {"conflate": ("push", "pull", "pub", "sub", "dealer"),
       "routing_id": ("req", "dealer", "router")}
 NAMING = ("router", "stream")  # peers by routing id; what we connect to can be given one
@@ -153,9 +154,12 @@ class Shared:
 
     def put(self, name: str, value: Any) -> None:
         """One of mqcore's options."""
-        if self.pattern not in OF.get(name, PATTERNS.values()):
+        without = self.pattern not in OF.get(name, PATTERNS.values())
+        if without and name == "conflate":
             return
         with self._lock:
+            if without and self.core is not None:
+                return
             if self.core is None:
                 self._options[name] = value
                 return

@@ -16,6 +16,7 @@ from mqcore.zmq import options
 from mqcore.zmq.attributes import Attributes
 from mqcore.zmq.constants import Errno, Event, PollEvent, SocketOption, SocketType
 from mqcore.zmq.error import ZMQBindError, ZMQError, make
+from mqcore.zmq.frame import COPY_THRESHOLD
 from mqcore.zmq.home import Home
 from mqcore.zmq.monitor import Monitor
 from mqcore.zmq.shared import Shared
@@ -26,7 +27,6 @@ POLLIN, POLLOUT = int(PollEvent.POLLIN), int(PollEvent.POLLOUT)
 EVENTS, RCVMORE, FD = map(int, (SocketOption.EVENTS, SocketOption.RCVMORE, SocketOption.FD))
 LAST_ENDPOINT, TYPE = int(SocketOption.LAST_ENDPOINT), int(SocketOption.TYPE)
 TOPICS_COUNT = int(SocketOption.TOPICS_COUNT)
-COPY_THRESHOLD = 65536  # bytes; below, copying costs less than keeping
 RANDOM_PORTS = (49152, 65536)
 _SHADOWED: weakref.WeakValueDictionary[int, Shared] = weakref.WeakValueDictionary()
 

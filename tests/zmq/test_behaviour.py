@@ -283,6 +283,15 @@ def test_frames(z, new):
             a.send_multipart([b"ok", wrong])
     with pytest.raises(TypeError):
         z.Frame("text")
+    with pytest.raises(BufferError):
+        z.Frame(memoryview(bytearray(8))[::2])
+    assert [str(z.Frame(size * b"x")) for size in (0, 16, 17, 1000, 2_000_000)] == [
+        "<zmq.Frame(b'')>", f"<zmq.Frame({16 * b'x'})>", "<zmq.Frame(b'xxxxxxxxxxxx'...17B)>",
+        "<zmq.Frame(b'xxxxxxxxxxxx'...1kB)>", "<zmq.Frame(b'xxxxxxxxxxxx'...2MB)>"]
+    changed = bytearray(b"first")
+    copied = z.Frame(changed)
+    changed[:] = b"later"
+    assert copied.bytes == b"first" and copied.buffer is copied.buffer
     with pytest.raises(TypeError):
         a.send_string(b"bytes")
     assert b.poll(0) == 0
