@@ -132,7 +132,7 @@ class PasswordServer:
         interface = Interface(self.password)
         try:
             transport.start_server(server=interface)
-        except (paramiko.SSHException, EOFError):
+        except (paramiko.SSHException, OSError, EOFError):
             return
         while transport.is_active() and not self.ended:
             channel = transport.accept(0.05)
@@ -148,7 +148,7 @@ class PasswordServer:
         except OSError:
             channel.close()
             return
-        with far, channel, suppress(OSError, EOFError):     # somebody ended the connection
+        with suppress(OSError, EOFError), far, channel:     # somebody ended the connection
             while not self.ended:
                 ready = select.select([far, channel], [], [], 0.05)[0]
                 for source, to in ((far, channel), (channel, far)):
