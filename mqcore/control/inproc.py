@@ -122,7 +122,7 @@ def gone(links: SocketLinks, number: int, refused: bool) -> None:
         return
     # like a Connector: who is sent away does not come back at once
     when = links.hub.loop.clock() + pauses.next()
-    links.hub.loop.call_at(when, court_again, endpoint, prio)
+    links.hub.loop.call_at(when, court_again, links, endpoint, prio)
     endpoint.move("waiting", error)
     links.emit(records.Retrying, endpoint, None, why)
 

@@ -12,11 +12,11 @@ from types import GenericAlias
 from typing import Any, ClassVar
 
 import mqcore as mq
+from mqcore.sock.zmq_part import COPY_THRESHOLD
 from mqcore.zmq import options
 from mqcore.zmq.attributes import Attributes
 from mqcore.zmq.constants import Errno, Event, PollEvent, SocketOption, SocketType
 from mqcore.zmq.error import ZMQBindError, ZMQError, make
-from mqcore.zmq.frame import COPY_THRESHOLD
 from mqcore.zmq.home import Home
 from mqcore.zmq.monitor import Monitor
 from mqcore.zmq.shared import Shared
