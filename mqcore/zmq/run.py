@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import importlib.abc
 import importlib.machinery
+import importlib.util
 import os
 import runpy
 import sys
@@ -31,15 +32,23 @@ class Alias(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Any:
         if fullname != ALIAS and not fullname.startswith(f"{ALIAS}."):
             return None
-        return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
+        found = importlib.util.find_spec(_real(fullname))
+        if found is None and not _absent(fullname):
+            return None
+        package = found is not None and found.submodule_search_locations is not None
+        return importlib.machinery.ModuleSpec(fullname, self, is_package=package)
 
     def create_module(self, spec: Any) -> ModuleType:
-        name = spec.name[len(ALIAS) + 1:]
-        if name.partition(".")[0] in MODULES:
-            raise ImportError(missing(name))
-        module = importlib.import_module(f"{REAL}.{name}" if name else REAL)
+        if _absent(spec.name):
+            raise ImportError(missing(spec.name[len(ALIAS) + 1:]))
+        module = importlib.import_module(_real(spec.name))
         self._kept = (module.__spec__, module.__loader__)
         return module
+
+    def get_code(self, fullname: str) -> Any:
+        """For `python -m zmq.module`."""
+        found: Any = importlib.util.find_spec(_real(fullname))
+        return found.loader.get_code(found.name)
 
     def exec_module(self, module: ModuleType) -> None:
         """It is there already; its own spec comes back."""
@@ -63,6 +72,15 @@ def install(children: bool = True) -> None:
             os.environ["PYTHONPATH"] = os.pathsep.join([SHIM, *paths])
         if SHIM not in sys.path:
             sys.path.insert(0, SHIM)
+
+
+def _absent(fullname: str) -> bool:
+    """pyzmq's, not ours: it is told why."""
+    return fullname[len(ALIAS) + 1:].partition(".")[0] in MODULES
+
+
+def _real(fullname: str) -> str:
+    return REAL + fullname[len(ALIAS):]
 
 
 def _shim() -> str:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from mqcore.zmq.run import SHIM
+
 PROGRAMS = Path(__file__).parent / "programs"
 EXPECTED = {
     "broker": "['HELLO OK to client-0', 'HELLO OK to client-1', 'HELLO OK to client-2']\n",
@@ -51,6 +53,9 @@ def test_a_module(tmp_path):
     run = subprocess.run([sys.executable, "-m", "mqcore.zmq", "-m", "here", "a", "b"],
                          cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60)
     assert run.stdout == "mqcore.zmq True ['a', 'b']\n", run.stderr
+    of_ours = subprocess.run([sys.executable, "-W", "error", "-m", "zmq.utils.z85"], text=True,
+                             env={**env, "PYTHONPATH": SHIM}, capture_output=True, timeout=60)
+    assert of_ours.returncode == 0, of_ours.stderr
     missing = subprocess.run([sys.executable, "-m", "mqcore.zmq", "-m", "told"], cwd=tmp_path,
                              env=env, capture_output=True, text=True, timeout=60)
     assert "ImportError: zmq.backend is missing in mqcore.zmq: " in missing.stderr

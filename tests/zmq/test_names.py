@@ -60,10 +60,15 @@ def missing():
     return found
 
 
+OLD = pytest.mark.filterwarnings("ignore:zmq.eventloop.ioloop:DeprecationWarning")
+
+
+@OLD
 def test_every_name_is_here_or_in_the_table():
     assert [name for name in missing() if differences.reason(name) is None] == []
 
 
+@OLD
 def test_the_table_says_nothing_stale():
     gone = missing()
     for name in differences.NAMES:
