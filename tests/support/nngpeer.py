@@ -13,7 +13,7 @@ import threading
 from multiprocessing.managers import BaseManager
 from pathlib import Path
 
-KEY = b"tests"
+KEY_SIZE = 16
 
 
 class NngError(Exception):
@@ -67,8 +67,9 @@ GONE = EOFError, ConnectionError    # what is raised here when nng has ended tha
 
 def serve():
     """The process: ends with its standard input."""
+    key = sys.stdin.buffer.read(KEY_SIZE)
     threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0)), daemon=True).start()
-    server = Home(("127.0.0.1", 0), KEY).get_server()
+    server = Home(("127.0.0.1", 0), key).get_server()
     print(server.address[1], flush=True)
     server.serve_forever()
 
@@ -83,7 +84,10 @@ class Peers:
         self.process = subprocess.Popen(
             [sys.executable, "-c", "import nngpeer; nngpeer.serve()"], stdin=subprocess.PIPE,
             stdout=subprocess.PIPE, cwd=Path(__file__).parent)
-        self.home = Home(("127.0.0.1", int(self.process.stdout.readline())), KEY)
+        key = os.urandom(KEY_SIZE)
+        self.process.stdin.write(key)
+        self.process.stdin.flush()
+        self.home = Home(("127.0.0.1", int(self.process.stdout.readline())), key)
         self.home.connect()
 
     def make(self, name, **options):
