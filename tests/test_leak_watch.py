@@ -28,7 +28,7 @@ def test_a_running_thread_and_its_end():
     thread = threading.Thread(target=go.wait)
     thread.start()
     [line] = watch.wait_until_clean(before, grace=0.05)
-    assert line.startswith("1 more thread")
+    assert line.startswith("1 more thread") and "threading.py" in line and " wait" in line
     threading.Timer(0.05, go.set).start()
     assert watch.wait_until_clean(before) == [], "it waits for threads that are about to end"
     thread.join()

@@ -101,6 +101,8 @@ cdef Engine* engine_new(Plane* plane, IoThread* io, Watch* watch, Port* port, in
         if left != NULL:
             owner_release(left)
         return NULL
+    while e.word.fetch_or(E_HELD) & E_HELD:
+        sched_yield()         # somebody looks at a fact of the last tenant's, in vain
     e.plane = plane
     e.io = io
     e.watch = watch
@@ -127,12 +129,14 @@ cdef Engine* engine_new(Plane* plane, IoThread* io, Watch* watch, Port* port, in
     e.heard = e.born
     e.said = e.born
     e.pinged = 0
-    e.task.run = _run_task
-    e.arm.run = _arm_timer
-    e.arm.arg = e
+    if e.task.run == NULL:    # the last tenant's may be posted still
+        e.task.run = _run_task
+        e.arm.run = _arm_timer
+        e.arm.arg = e
     e.tenant.fetch_add(1)
     e.state = ENGINE_NEW
     e.period.store(_period(e))
+    e.word.store(0)           # facts that came meanwhile were the last tenant's
     plane.engines.fetch_add(1)
     watch.load.fetch_add(1)
     return e
@@ -223,10 +227,11 @@ cdef void _run(Engine* e, uint32_t allowed) noexcept nogil:
 
 
 cdef void _let_go(Engine* e) noexcept nogil:
-    """First let go with the notes left, then post."""
+    """First let go with the notes left, then post. The slot may have another tenant by then."""
+    cdef IoThread* io = e.io
     e.word.fetch_and(~(<uint32_t> E_HELD))
     widen()
-    io_post(e.io, &e.task)
+    io_post(io, &e.task)
 
 
 cdef void _kick_here(Engine* e, uint32_t facts) noexcept nogil:

@@ -198,10 +198,11 @@ cdef void lead_enter(Sock* s) noexcept nogil:
 
 
 cdef void lead_leave(Sock* s) noexcept nogil:
+    cdef int64_t entered = s.entered          # the next leader's, once we let go
     s.lead.exchange(0)
     widen()
     if s.watch_state.load() != WATCH_LED or s.wants.load():
-        _left(s)
+        _left(s, entered)
     if s.followers.load():
         sock_changed(s)       # messages or the lead are left over: somebody take them
 
@@ -221,7 +222,7 @@ cdef void lead_claim(Sock* s) noexcept nogil:
         lead_leave_as(s, who)
 
 
-cdef void _left(Sock* s) noexcept nogil:
+cdef void _left(Sock* s, int64_t entered) noexcept nogil:
     _lock(s)
     if s.lead.load():
         pass                  # the next leader is in: he does it when he leaves
@@ -229,7 +230,7 @@ cdef void _left(Sock* s) noexcept nogil:
         if s.watch_state.load() != WATCH_ARMED:
             _arm(s)
     elif s.watch_state.load() == WATCH_PARKED:
-        if now_ns() - s.entered >= s.home.ticks[TICK_LED].period:
+        if now_ns() - entered >= s.home.ticks[TICK_LED].period:
             _arm(s)
         else:
             s.watch_state.store(WATCH_LED)

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -49,6 +51,16 @@ def threads() -> dict[int, str]:
     return found
 
 
+def doing(native_id: int) -> str:
+    """Where a thread is, innermost call last, if it is one of Python's."""
+    for thread in threading.enumerate():
+        frame = sys._current_frames().get(thread.ident or 0)
+        if thread.native_id == native_id and frame is not None:
+            return " in " + ", ".join(f"{place.filename}:{place.lineno} {place.name}"
+                                      for place in traceback.extract_stack(frame, limit=4))
+    return ""
+
+
 def before() -> Before:
     return Before(descriptors(), threads())
 
@@ -61,6 +73,8 @@ def left_behind(was: Before, fds: int = 0, tasks: int = 0) -> list[str]:
                                  ("thread", was.threads, threads(), tasks)):
         if len(now) > len(old) + more:
             new = {key: name for key, name in now.items() if old.get(key) != name}
+            if kind == "thread":
+                new = {key: name + doing(key) for key, name in new.items()}
             lines.append(f"{len(now) - len(old)} more {kind}s than before: {new}")
     return lines
 

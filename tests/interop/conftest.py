@@ -47,7 +47,7 @@ def theirs(nng_peers):
         for s in held:
             s.close()
     except GONE:
-        print("nng has ended its process: see tests/support/nngpeer.py")
+        print(f"nng has ended its process ({nng_peers.restart()}): see tests/support/nngpeer.py")
     held.clear()
 
 

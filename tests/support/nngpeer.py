@@ -6,9 +6,14 @@ malloc's own check); it does so in a process that knows nothing but pynng, and n
 describes it. There it fails one test, or none, and not the process that runs them all.
 """
 
+import os
+import subprocess
+import sys
 import threading
-from multiprocessing import get_context
 from multiprocessing.managers import BaseManager
+from pathlib import Path
+
+KEY_SIZE = 16
 
 
 class NngError(Exception):
@@ -52,29 +57,54 @@ class Peer:
 
 
 class Home(BaseManager):
-    pass
+    """Hands them out, over a port of this machine. Not started by multiprocessing, whose tracker of
+    resources would then live as long as this."""
 
 
 Home.register("Peer", Peer)
 GONE = EOFError, ConnectionError    # what is raised here when nng has ended that process
 
 
+def serve():
+    """The process: ends with its standard input."""
+    key = sys.stdin.buffer.read(KEY_SIZE)
+    threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0)), daemon=True).start()
+    server = Home(("127.0.0.1", 0), key).get_server()
+    print(server.address[1], flush=True)
+    server.serve_forever()
+
+
 class Peers:
     """Makes them, in a process that is started anew when it has died."""
 
     def __init__(self):
-        self.home = None
+        self.start()
+
+    def start(self):
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", "import nngpeer; nngpeer.serve()"], stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, cwd=Path(__file__).parent)
+        key = os.urandom(KEY_SIZE)
+        self.process.stdin.write(key)
+        self.process.stdin.flush()
+        self.home = Home(("127.0.0.1", int(self.process.stdout.readline())), key)
+        self.home.connect()
 
     def make(self, name, **options):
-        if self.home is not None:
-            try:
-                return self.home.Peer(name, **options)
-            except GONE:
-                self.stop()
-        self.home = Home(ctx=get_context("spawn"))
-        self.home.start()
-        return self.home.Peer(name, **options)
+        try:
+            return self.home.Peer(name, **options)
+        except GONE:
+            self.restart()
+            return self.home.Peer(name, **options)
 
     def stop(self):
-        self.home.shutdown()
-        self.home = None
+        """The exit status: 0, unless nng has ended the process."""
+        with self.process as process:
+            process.stdin.close()
+        return process.returncode
+
+    def restart(self):
+        """The exit status of the one that was."""
+        status = self.stop()
+        self.start()
+        return status
