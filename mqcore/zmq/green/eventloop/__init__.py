@@ -1,0 +1,5 @@
+"""zmq.eventloop, by the name that it has beside green sockets."""
+
+from mqcore.zmq.eventloop import IOLoop
+
+__all__ = ["IOLoop"]
