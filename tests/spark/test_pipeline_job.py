@@ -76,17 +76,7 @@ def kill_a_driver(place, feeder, rows):
 
 
 @pytest.fixture(scope="module")
-def uncompiled(spark):
-    """A Spark that does not compile its plans."""
-    for name, value in feed.PLAIN.items():
-        spark.conf.set(name, value)
-    yield spark
-    for name in feed.PLAIN:
-        spark.conf.unset(name)
-
-
-@pytest.fixture(scope="module")
-def played(spark, uncompiled, tmp_path_factory):
+def played(spark, quick_java, tmp_path_factory):
     """Two weeks: the first part before a driver is killed, the second while it dies, the third
     when another goes on."""
     place = tmp_path_factory.mktemp("job")
