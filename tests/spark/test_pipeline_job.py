@@ -128,6 +128,7 @@ def test_hours_are_what_pandas_says(played):
     assert {row["query"] for row in played.progress} == {"hourly", "arrivals"}
 
 
+@pytest.mark.keeps(threads=12, why="Arrow's own pool")
 def test_arrivals_are_what_was_fed(played):
     found = contents(played.results)
     sent = pd.DataFrame([*played.rows, *feed.ends(*ORIGINS)],
