@@ -5,6 +5,8 @@
 
 batch   Spark reads a journal of two partitions in one job into its no-op sink; beside its own
         Parquet source with the same rows and columns, which Spark has written from that journal
+sent    what that leaves to any source in Python: nothing is read, but the first Arrow batch of each
+        partition is sent again and again, as many rows in all; beside Parquet as well
 server  the same through a journal server on loopback, a process of its own
 stream  the same journal by Structured Streaming with Trigger.AvailableNow, in large micro-batches,
         from the start of the query to its end
@@ -114,6 +116,38 @@ def by_journal(place: Path, count: int, columns: str) -> dict:
     return timed(of_journal(session().read, filled(place, count), columns), count)
 
 
+@functools.cache
+def sending() -> None:
+    """format("sent")"""
+    from pyspark.sql.datasource import DataSource
+
+    from mqcore.spark.options import BATCH, check
+    from mqcore.spark.read import Reader
+
+    class First(Reader):
+        def read(self, partition):
+            first, left = next(super().read(partition)), partition.stop - partition.start
+            while left > 0:
+                yield first.slice(0, left)
+                left -= first.num_rows
+
+    class Sent(DataSource):     # in a function: pickled as it is, since executors cannot import it
+        @classmethod
+        def name(cls):
+            return "sent"
+
+        def reader(self, schema):
+            return First(schema, check(self.options, BATCH))
+
+    session().dataSource.register(Sent)
+
+
+def by_sending(place: Path, count: int, columns: str) -> dict:
+    sending()
+    reader = session().read.schema(columns).format("sent").option("subscribe", "perf")
+    return timed(reader.option("path", str(filled(place, count))).load(), count)
+
+
 def by_parquet(place: Path, count: int, columns: str) -> dict:
     frame = session().read.parquet(str(parquet(place, count))).select(*names_of(columns))
     return timed(frame, count)
@@ -184,6 +218,9 @@ def rows(quick: bool, place: Path) -> list[Row]:
     return [
         *(row(f"Spark, batch, {name}", "rows/s", "batch", part(by_journal, columns),
               "Parquet", part(by_parquet, columns))
+          for name, columns in COLUMNS.items()),
+        *(row(f"Spark, batch, only sent, {name}", "rows/s", "sent", part(by_sending, columns),
+              "Parquet", part(by_parquet, columns), rounds=3)
           for name, columns in COLUMNS.items()),
         row("Spark, batch through a server, value and offset", "rows/s", "server",
             part(by_server, fewer), "Parquet", part(by_parquet, fewer), rounds=3),

@@ -58,7 +58,7 @@ def _column(pa: Any, r: Records, name: str, kind: Any) -> Any:
         return _binary(pa, kind, c["value_ends"], c["values"], total).slice(lo)
     if name == "key":
         if "key_ends" not in c:
-            return pa.nulls(n, kind)
+            return _repeated(None, kind, n)
         return _binary(pa, kind, c["key_ends"], c["keys"], total, c["key_valid"]).slice(lo)
     if name == "headers":
         return _headers(pa, r, kind)
@@ -66,17 +66,28 @@ def _column(pa: Any, r: Records, name: str, kind: Any) -> Any:
         made = np.arange(r.first, r.next, dtype=np.int64)
         return pa.Array.from_buffers(kind, n, [None, pa.py_buffer(made)])
     if name in ("topic", "partition"):
-        return pa.repeat(pa.scalar(getattr(r, name), kind), n)
+        return _repeated(getattr(r, name), kind, n)
     stored = {"timestamp": "times", "producer": "producers", "sequence": "sequences",
               "sent": "sent"}[name]
     if stored not in c:
-        return pa.nulls(n, kind)
+        return _repeated(None, kind, n)
     array = pa.Array.from_buffers(kind, total, [None, pa.py_buffer(c[stored])]).slice(lo)
     if name != "timestamp":     # a message without a stamp
         missing = np.equal(c["producers"][lo:r._hi], 0)
         if missing.any():
             return pa.compute.if_else(pa.array(missing), pa.scalar(None, kind), array)
     return array
+
+
+def _repeated(value: Any, kind: Any, n: int) -> Any:
+    """So many times the same."""
+    return _repeated_often(value, kind, 1 << max(0, n - 1).bit_length()).slice(0, n)
+
+
+@functools.lru_cache(maxsize=16)
+def _repeated_often(value: Any, kind: Any, n: int) -> Any:
+    pa = library()
+    return pa.repeat(pa.scalar(value, kind), n)
 
 
 def _binary(pa: Any, kind: Any, ends: Any, data: Any, n: int, valid: Any = None) -> Any:

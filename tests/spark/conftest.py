@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import java
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -21,22 +22,43 @@ def pytest_collection_modifyitems(items):
         if here in item.path.parents:
             item.add_marker(pytest.mark.filterwarnings("ignore::FutureWarning"))
             item.add_marker(pytest.mark.filterwarnings("ignore::ResourceWarning"))
-            if "spark" in getattr(item, "fixturenames", ()):
-                item.add_marker(pytest.mark.keeps(fds=4, why="py4j's pool of connections to Java"))
+            names = getattr(item, "fixturenames", ())
+            if "java_flags" in names:
+                own = item.get_closest_marker("timeout")        # of the call alone: the first test
+                limit = own.args[0] if own else 120             # waits for the archive
+                item.add_marker(pytest.mark.timeout(limit, func_only=True), append=False)
                 if WHY:
                     item.add_marker(pytest.mark.skip(reason=WHY))
+            if "spark" in names:
+                item.add_marker(pytest.mark.keeps(fds=4, why="py4j's pool of connections to Java"))
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory):
-    """Spark finds the format by itself: nothing is registered."""
+def java_flags(request):
+    """What every Java of these tests is started with; see support/java.py."""
+    cache = getattr(request.config, "cache", None)
+    return java.flags(cache.mkdir("java") if cache else None)
+
+
+@pytest.fixture(scope="module")
+def quick_java(java_flags):
+    """For modules whose programs start a Java of their own."""
+    os.environ[java.VARIABLE] = java_flags
+    yield
+    del os.environ[java.VARIABLE]
+
+
+@pytest.fixture(scope="session")
+def spark(java_flags, tmp_path_factory):
+    """Spark finds the format by itself: nothing is registered. Its plans are not compiled but where
+    a test wants it (`compiled`)."""
     place = tmp_path_factory.mktemp("spark")
     (place / "found").mkdir()
     # an editable install is an import hook, which has no list of modules; a wheel needs no link
     (place / "found" / "pyspark_mqcore").symlink_to(ROOT / "mqcore" / "spark" / "plugin")
     before = dict(os.environ)
     os.environ.update(PYSPARK_PYTHON=sys.executable, SPARK_LOCAL_IP="127.0.0.1",
-                      SPARK_LOCAL_DIRS=str(place),
+                      SPARK_LOCAL_DIRS=str(place), **{java.VARIABLE: java_flags},
                       PYTHONPATH=os.pathsep.join(
                           [str(place / "found"), str(ROOT), before.get("PYTHONPATH", "")]))
     from pyspark.sql import SparkSession
@@ -44,9 +66,9 @@ def spark(tmp_path_factory):
         "spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1", "spark.sql.shuffle.partitions": "2",
         "spark.driver.memory": "1g", "spark.sql.warehouse.dir": str(place / "warehouse"),
-        "spark.driver.extraJavaOptions":
-            "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dlog4j2.level=error",
-        "spark.sql.python.filterPushdown.enabled": "true", "spark.sql.session.timeZone": "UTC"}
+        "spark.driver.extraJavaOptions": "-Dlog4j2.level=error",
+        "spark.sql.python.filterPushdown.enabled": "true", "spark.sql.session.timeZone": "UTC",
+        **java.PLAIN}
     builder = SparkSession.builder.master("local[2,4]").appName("tests")
     for name, value in settings.items():
         builder = builder.config(name, value)
@@ -62,6 +84,17 @@ def spark(tmp_path_factory):
         gateway.proc.stdin.close()
         gateway.proc.wait(30)
     type(made.sparkContext)._gateway = type(made.sparkContext)._jvm = None
+
+
+@pytest.fixture
+def compiled(spark):
+    """Plans are compiled, as they are by default."""
+    for name in java.PLAIN:
+        spark.conf.unset(name)
+    assert spark.conf.get("spark.sql.codegen.wholeStage") == "true"
+    yield
+    for name, value in java.PLAIN.items():
+        spark.conf.set(name, value)
 
 
 def children(pid):

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +12,7 @@ import pytest
 pytest.importorskip("pyspark", reason="pip install mqcore[spark]")
 
 import pipeline_feed as feed  # noqa: E402
+from programs import starter  # noqa: E402
 
 from mqcore.errors import NotSupported  # noqa: E402
 from mqcore.spark.pipeline import Cluster, ClusterFailed, compare, truth  # noqa: E402
@@ -34,6 +34,12 @@ def alive(text):
     return found
 
 
+def running(pid):
+    """Whether it has not ended; its parent need not have asked."""
+    with contextlib.suppress(FileNotFoundError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+
+
 def executors(cluster):
     """The executors' processes of each worker."""
     def is_one(pid):
@@ -42,8 +48,7 @@ def executors(cluster):
     return [[pid for pid, _ in descendants(worker) if is_one(pid)] for worker in cluster.pids[1:]]
 
 
-@pytest.mark.skipif(shutil.which("java") is None,
-                    reason="Spark needs Java: apt-get install openjdk-17-jre-headless")
+@pytest.mark.usefixtures("quick_java")
 @pytest.mark.timeout(300)
 @pytest.mark.keeps(threads=12, why="Arrow's own pool")
 def test_the_job_runs_on_a_cluster(tmp_path):
@@ -73,6 +78,25 @@ def test_the_job_runs_on_a_cluster(tmp_path):
     assert not sequences["missing"].any()
     until(lambda: not alive(url), 20)
     assert (tmp_path / "cluster" / "master.log").exists()       # a folder that was given stays
+
+
+PROGRAM = """
+import sys
+from mqcore.spark.pipeline import Cluster
+with Cluster(workers=1) as cluster:
+    print(cluster.url, *cluster.pids, flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.usefixtures("quick_java")
+def test_a_killed_parent_leaves_nobody():
+    with starter() as start:
+        program = start("-c", PROGRAM, stdin=True)
+        url, *pids = program.line(patience=LIMIT).split()
+        assert {int(pid) for pid in pids} <= set(alive(url)) | {int(pids[0])}
+        program.end(signal.SIGKILL)
+        until(lambda: not alive(url) and not any(map(running, pids)))
 
 
 @pytest.mark.parametrize("script, told", [

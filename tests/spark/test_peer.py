@@ -125,7 +125,7 @@ def test_a_round_trip_through_workers(spark, ctx, within):
 def test_receivers_that_do_not_read_hold_the_trigger(spark, ctx, tmp_path):
     """A micro-batch is larger than all queues on the way: it cannot end before the receiver reads,
     and then nothing is missing and nothing is there twice."""
-    n, size = 1200, 64 << 10
+    n, size = 600, 64 << 10
     with journal.open(tmp_path / "j", "a", topic="t") as log:
         log.append_many([b"%d " % i + bytes(size) for i in range(n)])
     with mqcore.Pull(context=ctx, recv_hwm=10, recv_buffer=1 << 16) as receiver:

@@ -76,17 +76,7 @@ def kill_a_driver(place, feeder, rows):
 
 
 @pytest.fixture(scope="module")
-def uncompiled(spark):
-    """A Spark that does not compile its plans."""
-    for name, value in feed.PLAIN.items():
-        spark.conf.set(name, value)
-    yield spark
-    for name in feed.PLAIN:
-        spark.conf.unset(name)
-
-
-@pytest.fixture(scope="module")
-def played(spark, uncompiled, tmp_path_factory):
+def played(spark, quick_java, tmp_path_factory):
     """Two weeks: the first part before a driver is killed, the second while it dies, the third
     when another goes on."""
     place = tmp_path_factory.mktemp("job")
@@ -138,6 +128,7 @@ def test_hours_are_what_pandas_says(played):
     assert {row["query"] for row in played.progress} == {"hourly", "arrivals"}
 
 
+@pytest.mark.keeps(threads=12, why="Arrow's own pool")
 def test_arrivals_are_what_was_fed(played):
     found = contents(played.results)
     sent = pd.DataFrame([*played.rows, *feed.ends(*ORIGINS)],

@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 import signal
 from collections import Counter
 from types import SimpleNamespace
@@ -163,7 +162,7 @@ def test_the_status_says_whether_all_is_well(monkeypatch, tmp_path, broken):
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.skipif(not shutil.which("java"), reason="Spark needs Java")
+@pytest.mark.usefixtures("quick_java")
 def test_ctrl_c_leaves_nothing(tmp_path):
     with starter() as start:
         program = start("-m", "mqcore.spark.pipeline", "--days", "30", "--speed", "1", "--out",

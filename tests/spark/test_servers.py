@@ -154,7 +154,7 @@ def test_exactly_once_while_servers_and_workers_are_killed(spark, task_workers, 
     folders = tmp_path / "n0", tmp_path / "n1"
     for node, where in enumerate(folders):
         with journal.open(where, "a", topic="flights") as log:
-            for start in range(0, 60_000, 1000):
+            for start in range(0, 30_000, 1000):
                 log.append_many([b"%d %d " % (node, i) + b"x" * 400
                                  for i in range(start, start + 1000)])
     tracker = spark.sparkContext.statusTracker()
@@ -170,7 +170,7 @@ def test_exactly_once_while_servers_and_workers_are_killed(spark, task_workers, 
     with starter() as start:
         running = [serve(node, "tcp://127.0.0.1:0") for node in (0, 1)]
         df = stream(spark, endpoints=",".join(url for _, url in running),
-                    maxOffsetsPerTrigger="17500")
+                    maxOffsetsPerTrigger="8750")
         queries = [(df.selectExpr(*columns).writeStream.format(sink)
                     .option("checkpointLocation", str(tmp_path / f"c-{sink}"))
                     .option("path", str(tmp_path / sink)).trigger(availableNow=True).start())
@@ -203,7 +203,7 @@ def test_exactly_once_while_servers_and_workers_are_killed(spark, task_workers, 
                 query.stop()
     print(kills)
     assert kills["server"] >= 2 and kills["worker"] >= 2
-    wanted = {b"%d %d" % (node, i) for node in (0, 1) for i in range(60_000)}
+    wanted = {b"%d %d" % (node, i) for node in (0, 1) for i in range(30_000)}
 
     def once(found):
         assert len(found) == len(wanted) and {value[:-401] for value in found} == wanted

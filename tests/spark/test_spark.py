@@ -2,6 +2,7 @@
 
 import json
 import socket as plain
+import sys
 import threading
 
 import pytest
@@ -39,7 +40,7 @@ def messages(where, topic, partition=0):
         return [m for records in log.batches() for m in records]
 
 
-def test_batch_has_all_columns(spark, where):
+def test_batch_has_all_columns(spark, compiled, where):
     rows = read(spark, where, includeHeaders="true", includeStamps="true").orderBy(
         "partition", "offset").collect()
     assert len(rows) == 110
@@ -141,7 +142,7 @@ def test_a_stream_into_a_journal_is_there_once(spark, where, tmp_path):
     assert (counts.missing, counts.duplicates) == (0, 0) and counts.messages
 
 
-def test_a_batch_into_a_journal_and_back(spark, tmp_path):
+def test_a_batch_into_a_journal_and_back(spark, compiled, tmp_path):
     target = str(tmp_path / "out")
     df = spark.range(1000).selectExpr("CAST(id AS STRING) AS value", "current_timestamp() AS "
                                       "timestamp", "IF(id % 2 = 0, 'even', 'odd') AS topic")
@@ -190,9 +191,11 @@ def test_nobody_there_is_an_error(spark):
                 "endpoints", url).option("timeoutMs", "200").mode("append").save()
 
 
-def test_our_session_is_the_active_one_with_the_format_registered(spark, where):
+def test_our_session_is_the_active_one_with_the_format_registered(spark, where, monkeypatch):
     from mqcore.spark import MqcoreSource, session
 
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)     # else it leaves these behind
+    monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
     made = session("local[2]", spark_sql_shuffle_partitions="3")
     assert made.sparkContext is spark.sparkContext
     assert made.conf.get("spark.sql.shuffle.partitions") == "3"

@@ -6,6 +6,8 @@ import sys
 import time
 from pathlib import Path
 
+import java
+
 from mqcore import journal
 from mqcore.spark.pipeline import tables, truth
 
@@ -14,13 +16,9 @@ WEATHER = 4
 FLIGHT = ["origin", "carrier", "flight", "tailnum", "dest", "dep_delay", "arr_delay", "distance",
           "air_time"]
 SEEN = ["origin", "temp", "wind_speed", "precip", "visib"]
-# a first plan that is quick matters more here than code that is run often
-PLAIN = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 QUICK = {"spark.driver.memory": "1g", "spark.ui.showConsoleProgress": "false",
-         "spark.log.level": "OFF", **PLAIN,
-         "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-         "spark.driver.extraJavaOptions":
-             "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dlog4j2.level=error"}
+         "spark.log.level": "OFF", "spark.driver.extraJavaOptions": "-Dlog4j2.level=error",
+         **java.PLAIN}
 EVERY = "100 milliseconds"
 
 

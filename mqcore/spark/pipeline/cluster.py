@@ -31,6 +31,9 @@ UP = re.compile(r"Starting Spark master at (spark://\S+)")
 REGISTERED = re.compile(r"Successfully registered with master (\S+)")
 GRACE = 10.0                # seconds for an orderly end
 TAIL = 20                   # lines of a log in an error
+# standard input is a pipe from whoever starts the cluster: it ends with him, and then this ends the
+# process group, in which executors are, too
+UNDER_WATCH = 'exec 3<&0; (read -r _ <&3; kill -s KILL 0) & exec "$@" 3<&- </dev/null'
 
 
 class ClusterFailed(Error):
@@ -47,7 +50,8 @@ class Daemon(NamedTuple):
 
 
 class Cluster:
-    """From start() to stop(), or `with`. Ports are free ones; work folders and logs are in
+    """From start() to stop(), or `with`; it does not outlive this process, however that ends. Ports
+    are free ones; work folders and logs are in
     `folder`, or in a temporary one that goes away.
 
     workers: how many, each with so many cores and so much memory for executors; less than
@@ -102,6 +106,8 @@ class Cluster:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(daemon.process.pid, signal.SIGKILL)
             daemon.process.wait()
+            assert daemon.process.stdin is not None
+            daemon.process.stdin.close()
         self._running.clear()
         self.url = ""
         if self._given is None:
@@ -119,17 +125,18 @@ class Cluster:
         import pyspark
 
         home = Path(pyspark.__file__).parent
-        conf = self._folder / "conf"        # empty: settings of this machine are not meant for us
-        conf.mkdir(exist_ok=True)
         log = self._folder / f"{name}.log"
         with open(log, "wb") as file:
             process = subprocess.Popen(
-                [str(home / "bin" / "spark-class"), f"org.apache.spark.deploy.{main}",
+                ["sh", "-c", UNDER_WATCH, "sh", str(home / "bin" / "spark-class"),
+                 f"org.apache.spark.deploy.{main}",
                  "--host", LOOPBACK, "--port", "0", "--webui-port", "0", *arguments],
-                env={**os.environ, "SPARK_HOME": str(home), "SPARK_CONF_DIR": str(conf),
+                # no settings of this machine: they are not meant for us
+                env={**os.environ, "SPARK_HOME": str(home),
+                     "SPARK_CONF_DIR": str(self._folder / "none"),
                      "SPARK_LOCAL_IP": LOOPBACK, "SPARK_DAEMON_MEMORY": DAEMON_MEMORY,
                      "SPARK_DAEMON_JAVA_OPTS": QUICK, "PYTHONPATH": _path()},
-                stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True)
+                stdin=subprocess.PIPE, stdout=file, stderr=file, start_new_session=True)
         daemon = Daemon(name, process, log)
         self._running.append(daemon)
         return daemon
