@@ -2,7 +2,8 @@
 
 The lease is one atomic word: HELD and the notes. Leave a fact with `engine_kick`: whoever finds
 HELD clear runs the engine, whoever finds it set leaves the note to the holder. The holder takes
-notes, acts, and lets go with a CAS that fails if a note came meanwhile. Nobody waits for a lease.
+notes, acts, and lets go with a CAS that fails if a note came meanwhile. Nobody waits for a lease, but
+who gives the slot to its next tenant.
 Slots are type-stable while the plane lives, so a stale fact is at worst one wasted read.
 """
 
