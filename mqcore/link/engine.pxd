@@ -2,8 +2,9 @@
 
 The lease is one atomic word: HELD and the notes. Leave a fact with `engine_kick`: whoever finds
 HELD clear runs the engine, whoever finds it set leaves the note to the holder. The holder takes
-notes, acts, and lets go with a CAS that fails if a note came meanwhile. Nobody waits for a lease.
-Slots are type-stable while the plane lives, so a stale fact is at worst one wasted read.
+notes, acts, and lets go with a CAS that fails if a note came meanwhile. Nobody waits for a lease
+but engine_new, which takes a slot over from its last tenant. Slots are type-stable while the plane
+lives, so a stale fact is at worst one wasted read.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t

@@ -163,8 +163,9 @@ def tool():
         return process
     yield start
     for process in running:
+        print(*process.args, "| exit status before its end:", process.poll())
         process.kill()
-        process.communicate()
+        print(process.communicate()[1].decode())
 
 
 @pytest.mark.parametrize("over", ["tcp", "ipc", "ws"])
