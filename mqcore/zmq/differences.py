@@ -8,6 +8,8 @@ NO_LIBRARY = "there is no libzmq behind"
 #: modules of pyzmq: why they are missing
 MODULES: dict[str, str] = {
     "backend": NO_LIBRARY,
+    "tests": "they are pyzmq's own",
+    "utils.garbage": NO_LIBRARY,
 }
 #: public names of pyzmq's modules that are here
 NAMES: dict[str, str] = {}
@@ -16,7 +18,12 @@ NAMES: dict[str, str] = {}
 def reason(name: str) -> str | None:
     """Why this name, with dots from `zmq` on, is missing; None if it is no name of pyzmq's."""
     name = name.removeprefix("green.")  # has the same names once more
-    return MODULES.get(name.partition(".")[0]) or NAMES.get(name)
+    return MODULES.get(absent(name)) or NAMES.get(name)
+
+
+def absent(name: str) -> str:
+    """The module that is missing, if this is one or in one; "": none is."""
+    return next((module for module in MODULES if f"{name}.".startswith(f"{module}.")), "")
 
 
 def missing(name: str) -> str:

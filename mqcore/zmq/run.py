@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from mqcore.zmq.differences import MODULES, missing
+from mqcore.zmq.differences import absent, missing
 
 ALIAS = "zmq"
 REAL = "mqcore.zmq"
@@ -76,7 +76,7 @@ def install(children: bool = True) -> None:
 
 def _absent(fullname: str) -> bool:
     """pyzmq's, not ours: it is told why."""
-    return fullname[len(ALIAS) + 1:].partition(".")[0] in MODULES
+    return absent(fullname[len(ALIAS) + 1:]) != ""
 
 
 def _real(fullname: str) -> str:
