@@ -59,6 +59,7 @@ cdef object get_ident = threading.get_ident
 # what to do about a message that a pattern cannot send
 cdef dict UNSENDABLE = {
     "router": "a routing id comes first: send_to(id, ...)",
+    "stream": "a routing id comes first: send_to(id, ...)",
     "server": "send_to(peer, body): one part, and whom it is for",
     "peer": "send_to(peer, body): one part, and whom it is for",
     "dgram": 'two parts: an address like b"192.0.2.1:5555", or b"[::1]:5555", and a body',

@@ -203,7 +203,7 @@ class PatternSuite(Suite):
         strangers = [n for n in names if registry.kind_of(n) not in kinds(self.plugin)
                      and self.plugin.kind not in kinds(registry.pattern(n))
                      and bool(registry.pattern(n).zmtp) == bool(self.plugin.zmtp)
-                     and not registry.pattern(n).raw]
+                     and (self.plugin.zmtp or registry.pattern(n).sp >= 0)]
         assert strangers, "every pattern fits: then which one would not?"
         sock = make(self.pattern)
         at = sock.bind(where())

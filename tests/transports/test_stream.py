@@ -455,7 +455,7 @@ def test_what_is_not_possible(ctx, tmp_path):
     for call in (stream.recv, lambda: stream.recv_into(bytearray(9)), stream.recv_many):
         with pytest.raises(mq.UsageError, match="a stream's message has a routing id"):
             call()
-    with pytest.raises(mq.UsageError, match="routing id first"):
+    with pytest.raises(mq.UsageError, match="routing id comes first"):
         stream.send(b"to whom?")
     with pytest.raises(mq.UsageError, match="not str"):
         stream.send_to("web", b"x")
