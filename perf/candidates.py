@@ -22,7 +22,7 @@ ROOMS = {"mqcore": "mqcore", "mqcore.transports": "transports", "mqcore.protocol
 
 class Candidate(NamedTuple):
     library: str
-    variant: str  # "", "tuned", "roomy" or "sp"
+    variant: str  # "", "tuned", "roomy", "sp" or "marks"
     build: str  # a path, or "": what is installed here
 
 

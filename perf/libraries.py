@@ -93,7 +93,7 @@ class Mqcore:
     module = "mqcore"
     calls = ("plain", "parts", "many", "batch", "journal", "asyncio", "uvloop", "trio")
     transports = ("tcp", "ipc", "shm", "inproc", "tls", "ws", "wss")
-    variants = ("tuned", "roomy", "sp")
+    variants = ("tuned", "roomy", "sp", "marks")
     holds = NO_END  # messages, when roomy
 
     def __init__(self, size: int = 0, variant: str = ""):
@@ -107,6 +107,8 @@ class Mqcore:
     def defaults(self, variant: str) -> dict:
         if variant == "sp":
             return {"wire": "sp"}
+        if variant == "marks":  # libzmq's
+            return {"send_hwm": 1000, "recv_hwm": 1000}
         if variant == "roomy":
             names = ("send_hwm", "recv_hwm", "send_hwm_bytes", "recv_hwm_bytes")
             return dict.fromkeys(names)

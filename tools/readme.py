@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -52,21 +53,42 @@ DOORS = [  # from runs of their own, DATE-doors
 ]
 
 
-def figures(old: str, pattern: str, headlines: list[str]) -> str:
-    """The newest run's headlines, or without any its table of both wires; the old text if there is
-    no run."""
+def rows_of(headlines: list[str]) -> Callable[[dict], str]:
+    def shown(results: dict) -> str:
+        import report
+
+        return report.headlines(results, headlines)
+    return shown
+
+
+def wires(results: dict) -> str:
+    import report
+
+    return report.wires_table(results["wires"])
+
+
+def alias(results: dict) -> str:
+    import zmq_alias
+
+    return zmq_alias.table(results["pairs"])
+
+
+FIGURES = (("figures", "????-??-??.json", rows_of(HEADLINES)),
+           ("doors", "*-doors.json", rows_of(DOORS)), ("wires", "*-wires.json", wires),
+           ("alias", "*-zmq-alias.json", alias))
+
+
+def figures(old: str, pattern: str, shown: Callable[[dict], str]) -> str:
+    """What is shown of the newest run; the old text if there is no run."""
     runs = sorted((ROOT / "perf" / "results").glob(pattern))
     if not runs:
         return old
     sys.path.insert(0, str(ROOT / "perf"))
-    import report
-
     results = json.loads(runs[-1].read_text())
     source = runs[-1].with_suffix(".md").relative_to(ROOT).as_posix()
     first = runs[-1].with_suffix(".md").read_text().partition("\n")[0]
     return (f"From `{source}` (all rows, libraries and spreads are there). {first}\n\n"
-            + (report.headlines(results, headlines) if headlines
-               else report.wires_table(results["wires"])))
+            + shown(results))
 
 
 def fill(text: str, name: str, body: str) -> str:
@@ -85,10 +107,8 @@ def main() -> int:
         if after != before:
             print("README.md: options or drops are out of date; run tools/readme.py")
         return after != before
-    for name, pattern, rows in (("figures", "????-??-??.json", HEADLINES),
-                                ("doors", "*-doors.json", DOORS),
-                                ("wires", "*-wires.json", [])):
-        after = fill(after, name, figures(between(after, name), pattern, rows))
+    for name, pattern, shown in FIGURES:
+        after = fill(after, name, figures(between(after, name), pattern, shown))
     README.write_text(after)
     return 0
 
