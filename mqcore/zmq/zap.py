@@ -193,6 +193,8 @@ def verdict_of(parts: list[bytes]) -> tuple[bytes, mq.Verdict]:
     if len(parts) != PARTS or parts[0]:
         return b"", mq.Verdict(SILENT, MALFORMED)
     _, version, number, status, text, user, metadata = parts
+    if not number:  # it would answer the oldest, and nobody knows whom it meant
+        return b"", mq.Verdict(SILENT, BAD_REQUEST)
     if version != VERSION:
         return number, mq.Verdict(SILENT, BAD_VERSION)
     if status not in (b"%d" % known for known in STATUSES):

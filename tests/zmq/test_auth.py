@@ -219,9 +219,10 @@ def test_nobody_says_himself_who_he_is(make):
     (lambda request: [b"2.0", *say()(request)[1:]], 0x2000, 0x20000003),
     (lambda request: [b"1.0", b"99", *say()(request)[2:]], 0x2000, 0x20000002),
     (lambda request: [b"1.0", b"?", *say()(request)[2:]], 0x2000, 0x20000002),
+    (lambda request: [b"1.0", b"", *say()(request)[2:]], 0x2000, 0x20000002),
     (say(b"201"), 0x2000, 0x20000004), (say(b"20"), 0x2000, 0x20000004),
     (say(metadata=b"\5Hello\0\0\0\5Wor"), 0x2000, 0x20000005),
-], ids=range(11))
+], ids=range(12))
 @pytest.mark.parametrize("kind", ["REP", "ROUTER"])
 def test_answers(z, make, handler, answer, event, value, kind):
     """Whatever it says, the next one is judged as well."""
