@@ -1,12 +1,13 @@
 """wss://: WebSocket over TLS, with ourselves and with a foreign client."""
 
+import asyncio
 import ssl
 
 import pytest
 
 pytest.importorskip("mqcore.transports.tls", reason="the tls filter is not installed")
 certificates = pytest.importorskip("certificates")
-client = pytest.importorskip("websockets.sync.client")
+client = pytest.importorskip("websockets.asyncio.client")
 
 LIMIT = 10
 SIZES = [0, 10, 125, 126, 65_535, 70_000, 1 << 20]
@@ -46,16 +47,22 @@ def test_both_sides(ctx, files, rep):
 
 
 def test_a_foreign_client(files, rep):
+    """websockets' asyncio client: its blocking one reads and writes one TLS object in two threads,
+    and now and then loses its own request."""
     trust = ssl.create_default_context(cafile=str(files / "root.pem"))
-    with client.connect(rep.endpoints[0].url, subprotocols=["ZWS2.0"], ssl=trust,
-                        max_size=None) as peer:
-        peer.send(b"\0")
-        assert peer.recv(LIMIT) == b"\0"
-        for n in SIZES:
-            peer.send(b"\1")
-            peer.send(b"\0" + bytes(n))
-            assert rep.recv() == bytes(n)
-            rep.send(b"y" * n)
-            assert peer.recv(LIMIT) == b"\1"
-            assert peer.recv(LIMIT) == b"\0" + b"y" * n
-    assert peer.close_code == 1000
+
+    async def talk():
+        async with client.connect(rep.endpoints[0].url, subprotocols=["ZWS2.0"], ssl=trust,
+                                  max_size=None) as peer:
+            await peer.send(b"\0")
+            assert await peer.recv() == b"\0"
+            for n in SIZES:
+                await peer.send(b"\1")
+                await peer.send(b"\0" + bytes(n))
+                assert await rep.arecv() == bytes(n)
+                await rep.asend(b"y" * n)
+                assert await peer.recv() == b"\1"
+                assert await peer.recv() == b"\0" + b"y" * n
+        assert peer.close_code == 1000
+
+    asyncio.run(asyncio.wait_for(talk(), 6 * LIMIT))
