@@ -66,6 +66,19 @@ cdef dict UNSENDABLE = {
 }
 
 
+cdef Pipe* _pipe_of(Sock* s, uint32_t peer, bint* held) noexcept nogil:
+    """The socket's lock is held. held: the peer is kept from the pattern."""
+    cdef Pipe* pipe = s.all               # the newest first
+    while pipe != NULL and pipe.id != peer:
+        pipe = pipe.all_next
+    held[0] = pipe == NULL
+    if held[0]:
+        pipe = s.held
+        while pipe != NULL and pipe.id != peer:
+            pipe = pipe.all_next
+    return pipe
+
+
 @cython.no_gc_clear  # __dealloc__ needs the plane: a collected cycle must not clear it first
 cdef class SocketHandle:
     def __cinit__(self, *args, **kwargs):
@@ -364,34 +377,24 @@ cdef class SocketHandle:
     def _end_pipe(self, uint32_t peer):
         """The same by peer; False if there is no such peer."""
         cdef Pipe* pipe
-        cdef bint found = False
-        cdef int held
+        cdef bint held = False
         op_refuse()
         sock_enter(self.s)
-        for held in range(2):
-            pipe = self.s.held if held else self.s.all
-            while pipe != NULL and not found:
-                if pipe.id == peer:
-                    if held:      # sent away: it shall not come back at once
-                        (<Link*> pipe.link).refused = 1
-                    pipe.far_ops.close(pipe.far)
-                    found = True
-                pipe = pipe.all_next
+        pipe = _pipe_of(self.s, peer, &held)
+        if pipe != NULL:
+            if held:              # sent away: it shall not come back at once
+                (<Link*> pipe.link).refused = 1
+            pipe.far_ops.close(pipe.far)
         sock_leave(self.s, True)
-        return found
+        return pipe != NULL
 
     def _has_pipe(self, uint32_t peer):
         """The pattern has met this peer, and not refused it; or the peer is held from it."""
-        cdef Pipe* pipe
-        cdef bint found = False
-        cdef int held
+        cdef bint held = False
+        cdef bint found
         op_refuse()
         sock_enter(self.s)
-        for held in range(2):
-            pipe = self.s.held if held else self.s.all   # the newest first
-            while pipe != NULL and not found:
-                found = pipe.id == peer
-                pipe = pipe.all_next
+        found = _pipe_of(self.s, peer, &held) != NULL
         sock_leave(self.s, True)
         return found
 
