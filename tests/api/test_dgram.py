@@ -5,21 +5,13 @@ import random
 import socket
 
 import pytest
+from machine import has_ipv6
 from waiting import until
 
 import mqcore as mq
 from mqcore.testing.traffic import laws
 
 LIMIT = 10.0
-
-
-def has_ipv6():
-    try:
-        with socket.socket(socket.AF_INET6) as sock:
-            sock.bind(("::1", 0))
-        return True
-    except OSError:
-        return False
 
 
 def place(sock):

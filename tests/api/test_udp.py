@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from machine import has_ipv6
 
 import mqcore as mq
 
@@ -19,15 +20,6 @@ LIMIT = 10.0
 GROUP = "239.9.8.7"
 VECTORS = {v["name"]: bytes.fromhex(v["hex"]) for v in json.loads(
     Path(__file__).parents[1].joinpath("vectors.json").read_text()) if v["group"] == "zmq_draft"}
-
-
-def has_ipv6():
-    try:
-        with socket.socket(socket.AF_INET6) as sock:
-            sock.bind(("::1", 0))
-        return True
-    except OSError:
-        return False
 
 
 ipv6 = pytest.mark.skipif(not has_ipv6(), reason="no IPv6 on this machine")

@@ -4,6 +4,7 @@ import select
 import socket
 
 import pytest
+from machine import has_ipv6
 
 from mqcore.errors import AddressError, AddressInUse, AddressNotAvailable
 from mqcore.spi import registry
@@ -11,15 +12,6 @@ from mqcore.spi.capability import complaints
 from mqcore.spi.transport import StreamTransport
 
 tcp = registry.transport("tcp")
-
-
-def has_ipv6():
-    try:
-        with socket.socket(socket.AF_INET6) as sock:
-            sock.bind(("::1", 0))
-        return True
-    except OSError:
-        return False
 
 
 ipv6 = pytest.mark.skipif(not has_ipv6(), reason="no IPv6 on this machine")
