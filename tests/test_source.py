@@ -100,6 +100,9 @@ GLOBALS: dict[tuple[str, str], str] = {
     ("transports/tls.py", "filter"): "the plug-in: functions, no state",
     ("transports/shm.py", "transport"): "the plug-in: functions, no state",
 }
+# rooms whose threads, locks and descriptors the system must see as they are
+UNPATCHED = tuple(f"mqcore/{room}/" for room in (
+    "base", "reactor", "wire", "spi", "link", "sock", "control", "api")) + ("transports/",)
 WEAK_ORDER = re.compile(r"\bmemory_order_(?!seq_cst)\w+")
 MUTABLE_DISPLAY = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp)
 # calls whose result does not change
@@ -320,6 +323,19 @@ def process_wide(root: Path) -> list[str]:
     return found
 
 
+def patched_waits(root: Path) -> list[str]:
+    """gevent replaces these modules' threads, locks and waits; base/native.py has the system's."""
+    found = []
+    for path in package_files(root, {".py", ".pyx"}):
+        where = relative(path, root)
+        if not where.startswith(UNPATCHED) or where == "mqcore/base/native.py":
+            continue
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            if re.match(r"(import|from) (threading|select|selectors|socket)\b", line):
+                found.append(f"{where}:{number}: take it from mqcore.base.native")
+    return found
+
+
 def stale_rows(root: Path) -> list[str]:
     """Exceptions whose file is gone, so that the tables do not rot."""
     rows = [where for where, _ in (*NEEDS_GIL, *GLOBALS)] + list(LONG)
@@ -328,7 +344,8 @@ def stale_rows(root: Path) -> list[str]:
 
 
 RULES = [native_functions, gil_takers, unexplained_orders, foreign_declarations, long_functions,
-         long_files, long_lines, shadowed_modules, machine_paths, process_wide, stale_rows]
+         long_files, long_lines, shadowed_modules, machine_paths, process_wide, patched_waits,
+         stale_rows]
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
@@ -375,6 +392,8 @@ PLANTED = [
     (process_wide, "mqcore/base/a.pyx", "cdef size_t[3] TABLE = [1]\ndef f():\n    TABLE[1] = 2\n"),
     (process_wide, "mqcore/base/a.pyx", "cdef dict names = {}\n"),
     (process_wide, "mqcore/base/a.pyx", "names = {}\n"),
+    (patched_waits, "mqcore/control/a.py", "import threading\n"),
+    (patched_waits, "mqcore/sock/a.pyx", "from threading import Lock\n"),
 ]
 CLEAN = [
     (native_functions, "mqcore/link/a.pxd", "cdef int f(int a) noexcept nogil  # Status\n"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import socket
 import struct
 from collections.abc import Mapping
 from typing import Any
 
+from mqcore.base.native import socket
 from mqcore.control.endpoint import Endpoint
 from mqcore.control.records import Peer
 from mqcore.control.route import Route

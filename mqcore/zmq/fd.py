@@ -8,8 +8,9 @@ here each receive leaves the descriptor readable as long as there is more, so bo
 from __future__ import annotations
 
 import os
-import threading
 from typing import Any
+
+from mqcore.base.native import threading
 
 
 class Edge:
