@@ -14,8 +14,9 @@ LAYOUT = Path("build/layout")
 # MQCORE_CFLAGS / MQCORE_LDFLAGS: sanitizers, widened races (-DMQ_WIDEN=20), coverage
 # MQCORE_ONLY: rooms or modules to build, as "mqcore.base mqcore.sock.core" (empty: all)
 # MQCORE_IN_PLACE: `make` has built the extensions in place; an editable install compiles nothing
-CFLAGS = ["-std=c++20", "-O2", "-g1", "-fvisibility=hidden", "-fno-strict-aliasing",
-          "-Wno-unused-function", *os.environ.get("MQCORE_CFLAGS", "").split()]
+# -w: warnings about generated code are not the builder's concern; -g0 after CPython's own -g
+CFLAGS = ["-std=c++20", "-O2", "-g0", "-fvisibility=hidden", "-fno-strict-aliasing", "-w",
+          *os.environ.get("MQCORE_CFLAGS", "").split()]
 LDFLAGS = ["-pthread", *os.environ.get("MQCORE_LDFLAGS", "").split()]
 
 
@@ -78,6 +79,7 @@ setup(
             "wraparound": False,
             "cdivision": True,
             "embedsignature": True,
+            "emit_code_comments": False,
         },
     ),
     options={"build_ext": {"parallel": os.cpu_count() or 1}},
