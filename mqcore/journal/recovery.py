@@ -16,10 +16,12 @@ from typing import Any
 
 from mqcore.journal.errors import JournalCorrupt
 from mqcore.journal.place import (
+    finish_repair,
     groups,
     segment_name,
     segments,
     set_group_offset,
+    sweep_groups,
     sync_folder,
 )
 from mqcore.journal.scan import (
@@ -95,6 +97,8 @@ class Recovered:
 
 def recover(folder: Path) -> Recovered:
     """Make the journal fit to be written, or raise JournalCorrupt. With the writer's lock."""
+    finish_repair(folder)
+    sweep_groups(folder)
     firsts = segments(folder)
     dropped: list[Dropped] = []
     at = 0
