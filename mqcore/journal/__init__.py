@@ -28,6 +28,7 @@ from mqcore.journal.errors import (
     JournalRefused,
     JournalWriteError,
     OffsetGone,
+    StampRefused,
 )
 from mqcore.journal.listing import PartitionInfo, list_partitions
 from mqcore.journal.place import partition_folder, partitions
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Dropped", "JournalClosed", "JournalCorrupt", "JournalError", "JournalFull", "JournalLocked",
     "JournalNotFound", "JournalRefused", "JournalWriteError", "OffsetGone", "PartitionInfo",
-    "Reader", "Records", "Repaired", "Sequences", "Writer", "Writers", "checksum",
+    "Reader", "Records", "Repaired", "Sequences", "StampRefused", "Writer", "Writers", "checksum",
     "list_partitions", "open", "partition_for", "partition_of", "partitions", "read_key",
     "read_stamp", "repair", "replay", "serve", "stamp", "stored_at", "verify",
 ]

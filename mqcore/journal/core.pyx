@@ -17,7 +17,7 @@ from posix.unistd cimport getpid
 from mqcore.base.message cimport (
     MSG_ENVELOPE, MSG_GROUP, MSG_MORE, MSG_ROUTING_ID, Msg, MsgVec, msg_close, msg_data, msg_size,
 )
-from mqcore.base.status cimport MQ_DROPPED, MQ_FULL, MQ_INVALID, MQ_OK
+from mqcore.base.status cimport MQ_DROPPED, MQ_FULL, MQ_GONE, MQ_INVALID, MQ_OK, MQ_STATE
 from mqcore.journal.block cimport SEGMENT_HEADER, VALUE_MAX, VERSION
 from mqcore.journal.includes cimport (
     crc32c, crc32c_native, crc32c_portable, pthread_mutex_lock, pthread_mutex_trylock,
@@ -25,16 +25,16 @@ from mqcore.journal.includes cimport (
 )
 from mqcore.journal.log cimport (
     Log, close_files, log_close, log_commit, log_direct, log_flush, log_free, log_header,
-    log_headers_end, log_key, log_known, log_make_room, log_new, log_place, log_room, log_rotate,
+    log_headers_end, log_key, log_make_room, log_new, log_place, log_room, log_rotate,
     log_segment, log_stamp, log_take, log_tick, log_trim, now_us,
 )
-from mqcore.journal.producers cimport ProducerTable
+from mqcore.journal.producers cimport STAMP_OLD, STAMP_USED, ProducerTable
 from mqcore.spi.sink cimport SINK_ABI, Sink, SinkOps
 
 import os
 
 from mqcore.errors import Forked, MessageTooLarge, UsageError
-from mqcore.journal.errors import JournalClosed, write_error
+from mqcore.journal.errors import JournalClosed, stamp_refused, write_error
 
 cdef enum:
     DIRECT = 64 << 10         # batches from this size on are written from where they lie
@@ -72,6 +72,8 @@ cdef int store(Log* log, Msg* parts, size_t n, int64_t now, int64_t* offset) noe
 cdef int status_of(int rc) noexcept nogil:
     if rc == EEXIST:
         return MQ_DROPPED
+    if rc == STAMP_OLD or rc == STAMP_USED:
+        return MQ_GONE if rc == STAMP_OLD else MQ_STATE
     return MQ_OK if rc == 0 else MQ_INVALID if rc == EMSGSIZE else MQ_FULL
 
 
@@ -233,6 +235,10 @@ cdef class WriterCore:
         if rc == EMSGSIZE:
             raise MessageTooLarge("a message, its key or its headers exceed 2 GiB",
                                   hint="store it elsewhere and its place here")
+        if rc == STAMP_OLD or rc == STAMP_USED:
+            if self.always and taken:
+                self._commit(self.log.next, taken)
+            raise stamp_refused(2 if rc == STAMP_OLD else 3, taken)
         raise write_error(rc, self.path, taken=taken, broken=self.log.broken != 0)
 
     def append(self, value, *, key=None, time=None, headers=()) -> int:
@@ -685,10 +691,7 @@ cdef int add_row(Log* log, Rows* r) noexcept nogil:
     cdef int32_t k
     cdef size_t size = r.ends[i + 1] - r.ends[i]
     cdef int rc = 0
-    if r.producers != NULL:
-        rc = log_known(log, r.producers[i], r.sequences[i])
-    if rc == 0:
-        rc = log_room(log, size)
+    rc = log_room(log, size)
     if rc:
         return rc
     if size:

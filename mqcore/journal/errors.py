@@ -78,9 +78,31 @@ class JournalFull(JournalWriteError):
 
 
 class JournalRefused(JournalError):
-    """A journal on the other side has not stored the message, and never will."""
+    """The journal has not stored the message, and never will. `status` is the one of the answer;
+    `taken`: how many messages of the call came before it, and are dealt with."""
 
     code = "journal_refused"
+    fields = {"status": 1, "taken": 0}
+    status: int
+    taken: int
+
+
+class StampRefused(JournalRefused):
+    """The message's sequence number cannot be right, so it is not stored: it is older than what
+    the journal remembers of its producer (status 2), or another message has it (status 3)."""
+
+    code = "stamp_refused"
+    hint = ("a producer needs a new id whenever it starts to count at 0 again; a message that is "
+            "sent again keeps its number, key and content")
+
+
+STAMP_FAULTS = {2: "its sequence number is too old to tell whether it was stored before",
+                3: "another message of this producer is stored under its sequence number"}
+
+
+def stamp_refused(status: int, taken: int = 0) -> StampRefused:
+    return StampRefused(f"the message was not stored: {STAMP_FAULTS[status]}", status=status,
+                        taken=taken)
 
 
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}

@@ -85,8 +85,6 @@ cdef int log_header(Log* log, const uint8_t* name, size_t name_size, const uint8
 cdef int log_headers_end(Log* log) noexcept nogil   # after the last log_header() of a message
 cdef int log_stamp(Log* log, uint64_t producer, uint64_t sequence, int64_t sent) noexcept nogil
 cdef int log_optional(Log* log, size_t start) noexcept nogil
-# EEXIST, counted, or 0; before anything of a message that brings its stamp in columns
-cdef int log_known(Log* log, uint64_t producer, uint64_t sequence) noexcept nogil
 cdef int log_flush(Log* log) noexcept nogil         # the block in the making, to the kernel
 cdef void log_trim(Log* log) noexcept nogil         # forgets what is behind the last log_take()
 # n messages that lie together: ends are theirs, rebased to 0; times may be NULL: now
@@ -133,8 +131,9 @@ cdef inline uint8_t* log_place(Log* log) noexcept nogil:
 
 
 cdef inline int log_take(Log* log, size_t size, int64_t time) noexcept nogil:
-    """The message at log_place() is whole. Only ENOMEM and EEXIST are possible, and only with
-    optional columns; then it has not been taken."""
+    """The message at log_place() is whole. Only ENOMEM, EEXIST and, negative, STAMP_OLD and
+    STAMP_USED of producers.pxd are possible, and only with optional columns; then it has not been
+    taken."""
     cdef Buffer* values = &log.columns[<int> VALUES]
     cdef Buffer* times = &log.columns[<int> TIMES]
     cdef Buffer* ends = &log.columns[<int> VALUE_ENDS]

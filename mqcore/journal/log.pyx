@@ -20,7 +20,7 @@ from mqcore.journal.includes cimport (
     F_DUPFD_CLOEXEC, O_CLOEXEC, O_CREAT, O_EXCL, O_RDWR, crc32c, fcntl, getrandom, openat,
     pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_unlock,
 )
-from mqcore.journal.producers cimport producers_add, producers_known
+from mqcore.journal.producers cimport STAMP_STORED, mark_of, producers_add, producers_known
 
 cdef enum:
     KEEP = 4                  # a column's memory is kept up to so many blocks' worth
@@ -253,15 +253,11 @@ cdef int take_stamp(Log* log, size_t start) noexcept nogil:
     cdef Buffer* values = &log.columns[<int> VALUES]
     cdef uint8_t* at = values.at + start
     cdef int64_t key = stamp_key(at, values.n - start) if log.stamped else -1
-    cdef uint64_t who[2]
     cdef size_t front
     cdef int i, rc = 0
     if key < 0 and not log.flags & HAS_STAMPS:
         return 0
-    if key >= 0:
-        memcpy(who, at + 8, 16)
-        rc = log_known(log, who[0], who[1])
-    if rc == 0 and key > 0 and not has_key(log):
+    if key > 0 and not has_key(log):
         rc = log_key(log, at + STAMP, key)
     if rc == 0:
         rc = with_stamps(log)
@@ -313,27 +309,33 @@ cdef int log_optional(Log* log, size_t start) noexcept nogil:
     return remember(log) if rc == 0 and log.producers != NULL else rc
 
 
-cdef int log_known(Log* log, uint64_t producer, uint64_t sequence) noexcept nogil:
-    if log.producers == NULL or producer == 0 \
-            or not producers_known(log.producers, producer, sequence, &log.twin):
-        return 0
-    log.duplicates += 1
-    return EEXIST
+cdef inline size_t end_of(Log* log, int column, size_t i) noexcept nogil:
+    return (<int32_t*> log.columns[column].at)[i]
 
 
 cdef int remember(Log* log) noexcept nogil:
-    """Who has sent the message in the making; nothing can go wrong with it any more."""
-    cdef uint64_t producer
+    """Who has sent the message in the making; nothing can go wrong with it any more. EEXIST: it is
+    stored already, and counted; STAMP_OLD, STAMP_USED: it cannot be told from another."""
+    cdef size_t start = end_of(log, VALUE_ENDS, log.count), key_at = 0, key_size = 0
+    cdef uint64_t producer, sequence
+    cdef uint32_t mark
+    cdef int rc
     if not log.flags & HAS_STAMPS:
         return 0
     producer = (<uint64_t*> log.columns[<int> PRODUCERS].at)[log.count]
-    return producers_add(log.producers, producer,
-                         (<uint64_t*> log.columns[<int> SEQUENCES].at)[log.count],
-                         log.next) if producer else 0
-
-
-cdef inline size_t end_of(Log* log, int column, size_t i) noexcept nogil:
-    return (<int32_t*> log.columns[column].at)[i]
+    if producer == 0:
+        return 0
+    sequence = (<uint64_t*> log.columns[<int> SEQUENCES].at)[log.count]
+    if log.flags & HAS_KEYS:
+        key_at = end_of(log, KEY_ENDS, log.count)
+        key_size = end_of(log, KEY_ENDS, log.count + 1) - key_at
+    mark = mark_of(log.columns[<int> KEYS].at + key_at, key_size,
+                   log.columns[<int> VALUES].at + start, log.columns[<int> VALUES].n - start)
+    rc = producers_known(log.producers, producer, sequence, mark, &log.twin)
+    if rc == STAMP_STORED:
+        log.duplicates += 1
+        return EEXIST
+    return rc if rc else producers_add(log.producers, producer, sequence, mark, log.next)
 
 
 cdef void log_trim(Log* log) noexcept nogil:

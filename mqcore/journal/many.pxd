@@ -31,6 +31,7 @@ cdef class WritersCore:
     cdef Many many
     cdef Sink own
     cdef list kept            # what the pointers point into
+    cdef dict refusals        # topic: until when its messages are refused without a try
     cdef readonly object failure    # why a topic could not be opened, or None
 
     cdef int take_in(self, bytes name, list writers) except -1

@@ -1,7 +1,7 @@
 """WritersCore: see many.pxd. A topic's first message opens its partitions, with the GIL; then its
 logs are in the table, and nothing of Python is on the way of a message any more."""
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.pycapsule cimport PyCapsule_New
 from libc.errno cimport EEXIST, EIO
 from libc.stdlib cimport calloc, free
@@ -19,7 +19,18 @@ from mqcore.journal.includes cimport (
 from mqcore.journal.log cimport log_commit, now_us, stamp_key
 from mqcore.spi.sink cimport SINK_ABI, SinkOps
 
+import errno
+import logging
+import time
+
 from mqcore.errors import OptionError
+from mqcore.journal.errors import JournalClosed, JournalError
+
+# what keeps every topic from being written, not the one alone
+EVERYWHERE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EMFILE,
+              errno.ENFILE, errno.ENOMEM}
+AGAIN = 1.0             # seconds until a topic that could not be opened is tried again
+_log = logging.getLogger("mqcore.journal")
 
 
 # -- the table -------------------------------------------------------------------------------------
@@ -39,8 +50,10 @@ cdef Topic* find(Many* many, const uint8_t* name, size_t size) noexcept nogil:
     cdef Topic* topic
     pthread_mutex_lock(&many.lock)
     topic = place_of(many, name, size)
+    if topic.name == NULL:      # the free place may be another topic's as soon as the lock is free
+        topic = NULL
     pthread_mutex_unlock(&many.lock)
-    return topic if topic.name != NULL else NULL
+    return topic
 
 
 cdef size_t count_of(Many* many) noexcept nogil:
@@ -55,10 +68,19 @@ cdef int open_topic(Many* many, const uint8_t* name, size_t size) noexcept with 
     """The first message of a topic: a Status."""
     cdef WritersCore core = <WritersCore> many.owner
     try:
-        core._open(PyBytes_FromStringAndSize(<const char*> name, size))
+        if core._refused(name[:size]):
+            return MQ_INVALID
+        core._open(name[:size])
         return MQ_OK
     except OptionError:
         return MQ_INVALID     # no topic can be called that, or there are too many
+    except (JournalError, OSError) as error:
+        if not isinstance(error, JournalClosed) and getattr(error, "errno", None) not in EVERYWHERE:
+            core._refuse(name[:size], error)
+            return MQ_INVALID       # this topic cannot be written; others can
+        core.failure = error
+        many.problem = getattr(error, "errno", None) or EIO
+        return MQ_FULL
     except BaseException as error:
         core.failure = error
         many.problem = getattr(error, "errno", None) or EIO
@@ -175,6 +197,7 @@ cdef class WritersCore:
         pthread_mutex_init(&self.many.lock, NULL)
         self.many.owner = <void*> self
         self.kept = []
+        self.refusals = {}
 
     def __dealloc__(self):
         cdef size_t i
@@ -227,6 +250,17 @@ cdef class WritersCore:
     def _take_in(self, bytes name, list writers):
         """The writers of a topic's partitions; messages find them from now on."""
         self.take_in(name, writers)
+
+    def _refuse(self, bytes name, error):
+        """A topic that cannot be opened: its messages are refused, and counted, for a while."""
+        if name not in self.refusals or len(self.refusals) >= 1000:
+            _log.error("messages of the topic %r are refused: %s", name, error)
+        if len(self.refusals) >= 1000:
+            self.refusals.clear()
+        self.refusals[name] = time.monotonic() + AGAIN
+
+    def _refused(self, bytes name) -> bool:
+        return time.monotonic() < self.refusals.get(name, 0)
 
     def _mq_sink(self):
         """For a device: see mqcore/spi/sink.pxd."""

@@ -1,27 +1,50 @@
-"""Which of a producer's messages a log has, so that what is sent again is stored once.
+"""Which of a producer's messages a log has, so that what is sent again is stored once, and nothing
+else is taken for it.
 
 The idea is IPsec's window against replays (RFC 4303, section 3.4.3): of the last WINDOW sequence
-numbers up to a producer's highest each is known by itself, so what overtakes another is told from
-what comes twice. An older number counts as stored.
+numbers up to the highest each is known by itself, with a check sum of its message (`mark`). So a
+message that overtakes another is told from one that comes twice, and one that comes twice from a
+different message under a number that was used before: a producer that was restarted with its old
+id. Of an older number nothing is known: it may have been stored or not.
 
-Producers are remembered in two generations. The young one takes who sends now; when it has `most`,
-it becomes the old one and the old one is forgotten. So the last `most` that sent are known at
-least, and never more than twice as many. The log's lock guards all of it.
+A number far ahead begins another track of the same producer, a second interval with a window of
+its own, so that one forged number does not make the real ones old. A producer has TRACKS of them
+at most; beyond, the two that lie closest become one, and the numbers between them old.
+
+Producers are remembered in two generations. The young one takes a producer when it sends; when it
+has `most`, it becomes the old one and the old one is forgotten. So the last `most` that sent are
+known at least, and never more than twice as many. The log's lock guards all of it.
 """
 
 from libc.stddef cimport size_t
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 from mqcore.journal.block cimport BlockHeader
+from mqcore.journal.includes cimport crc32c
 
 cdef enum:
     WINDOW = 1024             # sequence numbers known by themselves
+    TRACKS = 4
 
-cdef struct Producer:         # as it lies in the file, too: FORMAT.md
-    uint64_t id
-    uint64_t highest          # its highest sequence number
-    int64_t offset            # and where that message is
+cdef enum Stamped:            # what is known of a stamped message; no errno is negative
+    STAMP_NEW = 0
+    STAMP_STORED = 1
+    STAMP_OLD = -101          # the number is older than the window: nobody can tell
+    STAMP_USED = -102         # another message with this number is stored
+
+cdef struct Track:            # of the numbers from low to highest
+    uint64_t low
+    uint64_t highest
+    int64_t offset            # where the message with the highest number is
     uint64_t window[16]       # bit i % 64 of word i % 1024 // 64: number i is stored
+    uint32_t* marks           # of number i at i % span
+    uint32_t span             # a power of two
+
+cdef struct Producer:
+    uint64_t id
+    uint32_t n                # tracks
+    Track now                 # the one used last
+    Track* others             # n - 1, in no order; NULL: room for none
 
 cdef struct Generation:
     Producer* at
@@ -31,7 +54,7 @@ cdef struct Generation:
 
 cdef struct Producers:
     Generation young
-    Generation old
+    Generation old            # one that has become young again has the id 0 here
     size_t most
     uint64_t secret           # so that nobody chooses producers that share a place
     Producer* last            # found last; NULL: look
@@ -42,19 +65,22 @@ cdef class ProducerTable:
 
 
 cdef Producer* producers_find(Producers* p, uint64_t id) noexcept nogil     # NULL: unknown
+cdef int producer_look(Producer* one, uint64_t sequence, uint32_t mark, int64_t* offset) noexcept nogil
 # The message is stored at this offset. 0, or ENOMEM and nothing has changed.
-cdef int producers_add(Producers* p, uint64_t id, uint64_t sequence, int64_t offset) noexcept nogil
+cdef int producers_add(Producers* p, uint64_t id, uint64_t sequence, uint32_t mark,
+                       int64_t offset) noexcept nogil
 
 
-cdef inline bint producers_known(Producers* p, uint64_t id, uint64_t sequence,
-                                 int64_t* offset) noexcept nogil:
-    """The message is stored. *offset: where; -1: that is known of a producer's highest only."""
+cdef inline uint32_t mark_of(const uint8_t* key, size_t key_size, const uint8_t* value,
+                             size_t size) noexcept nogil:
+    return crc32c(crc32c(<uint32_t> key_size, key, key_size), value, size)
+
+
+cdef inline int producers_known(Producers* p, uint64_t id, uint64_t sequence, uint32_t mark,
+                                int64_t* offset) noexcept nogil:
+    """A Stamped. *offset of what is stored: where; -1: that is known of a highest number only."""
     cdef Producer* one = p.last if p.last != NULL and p.last.id == id else producers_find(p, id)
     offset[0] = -1
-    if one == NULL or sequence > one.highest:
-        return False
-    if sequence == one.highest:
-        offset[0] = one.offset
-        return True
-    return one.highest - sequence >= WINDOW \
-        or one.window[sequence % WINDOW // 64] >> sequence % 64 & 1
+    if one == NULL or one.n == 1 and sequence > one.now.highest:
+        return STAMP_NEW
+    return producer_look(one, sequence, mark, offset)

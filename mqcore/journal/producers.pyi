@@ -1,7 +1,5 @@
 from typing_extensions import Buffer
 
-PRODUCER_SIZE: int
-
 class ProducerTable:
     def __init__(self, most: int) -> None: ...
     def __len__(self) -> int: ...

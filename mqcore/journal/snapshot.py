@@ -14,19 +14,19 @@ from pathlib import Path
 
 from mqcore.journal.core import checksum
 from mqcore.journal.place import replace, segments
-from mqcore.journal.producers import PRODUCER_SIZE, ProducerTable
+from mqcore.journal.producers import ProducerTable
 from mqcore.journal.scan import FAULTS
 from mqcore.journal.segment import Segment
 
 NAME = "producers"
 _HEAD = struct.Struct("<8sII16sqq")
-MAGIC, VERSION = b"MQPROD\r\n", 1
+MAGIC, VERSION = b"MQPROD\r\n", 2
 SHORT = next(number for number, words in FAULTS.items() if words.startswith("the file ends"))
 
 
 def save(folder: Path, journal: bytes, offset: int, rows: bytes) -> None:
     """Durable on return, and never half. All below offset must be durable."""
-    rest = journal + struct.pack("<qq", offset, len(rows) // PRODUCER_SIZE) + rows
+    rest = journal + struct.pack("<qq", offset, len(rows)) + rows
     replace(folder / NAME, MAGIC + struct.pack("<II", VERSION, checksum(rest)) + rest)
 
 
@@ -58,10 +58,10 @@ def _load(folder: Path, journal: bytes) -> tuple[int, bytes]:
         return 0, b""
     if len(raw) < _HEAD.size:
         return 0, b""
-    magic, version, crc, whose, offset, count = _HEAD.unpack_from(raw)
+    magic, version, crc, whose, offset, size = _HEAD.unpack_from(raw)
     rows = raw[_HEAD.size:]
     if (magic, version, whose) != (MAGIC, VERSION, journal) or crc != checksum(raw[16:]) \
-            or count * PRODUCER_SIZE != len(rows):
+            or size != len(rows):
         return 0, b""
     return offset, rows
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from mqcore.errors import OptionError
 from mqcore.journal.core import checksum
-from mqcore.journal.errors import JournalRefused
+from mqcore.journal.errors import STAMP_FAULTS, JournalRefused, stamp_refused
 from mqcore.journal.later import np
 from mqcore.journal.records import Records
 
@@ -74,11 +74,14 @@ def partition_for(message: bytes, partitions: int, key: bytes | None = None) -> 
 
 def stored_at(answer: bytes) -> tuple[int, int]:
     """(partition, offset) that a journal device answered: the message is durable there; offset -1:
-    it had been stored before, and where is no longer known. JournalRefused: it is nowhere."""
+    it had been stored before, and where is no longer known. JournalRefused: it was not stored;
+    StampRefused, which is one: because of its sequence number."""
     if len(answer) != _ANSWER.size:
         raise JournalRefused(f"{len(answer)} bytes are no acknowledgement",
                              hint="16 are what a journal device answers: who is there?")
     status, partition, offset = _ANSWER.unpack(answer)
+    if status in STAMP_FAULTS:
+        raise stamp_refused(status)
     if status:
         raise JournalRefused("the journal refused the message",
                              hint="a topic has 1 to 255 bytes of UTF-8, a message at most 2 GiB; "

@@ -16,7 +16,7 @@ cdef struct Place:            # what became of a request
     size_t body               # the one behind its envelope
     int64_t offset
     uint32_t partition
-    uint32_t status           # of the answer: 0 stored, 1 refused
+    uint32_t status           # of the answer: FORMAT.md
 
 cdef class RecordCore:
     cdef readonly SocketCore front

@@ -14,7 +14,7 @@ from libc.string cimport memcpy, memset
 from mqcore.base.message cimport (
     MSG_ENVELOPE, MSG_MORE, msg_close, msg_init_inline, msg_size, vec_fini,
 )
-from mqcore.base.status cimport MQ_AGAIN, MQ_DROPPED, MQ_FULL, MQ_OK
+from mqcore.base.status cimport MQ_AGAIN, MQ_DROPPED, MQ_FULL, MQ_GONE, MQ_OK, MQ_STATE
 from mqcore.reactor.poller cimport PollerOps, Ready
 from mqcore.sock.device cimport give_lead, take_lead
 from mqcore.sock.sock cimport Sock, sock_act, sock_changed, sock_recv_many, sock_send_to
@@ -29,6 +29,8 @@ cdef enum:
     CHECK_NS = 200000000      # longest sleep: the sink's own thread may meet an error meanwhile
     ANSWER = 16               # bytes of an answer
     REFUSED = 1               # its status
+    TOO_OLD = 2
+    USED = 3
 
 
 cdef class RecordCore:
@@ -158,7 +160,7 @@ cdef class RecordCore:
             if rc == MQ_DROPPED:
                 self.duplicates.fetch_add(1)
             elif rc != MQ_OK:
-                place.status = REFUSED
+                place.status = TOO_OLD if rc == MQ_GONE else USED if rc == MQ_STATE else REFUSED
                 self.refused.fetch_add(1)
             self.at = end
             n += 1

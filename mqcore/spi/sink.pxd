@@ -29,7 +29,8 @@ cdef struct SinkOps:
     # -- NULL for a socket ---------------------------------------------------------------------
     # Take one message, parts[0..n), and say where it is, durable or not yet. MQ_OK: the parts are
     # closed; MQ_DROPPED: they are, too, for the message is stored already, at *offset (-1: that is
-    # no longer known); MQ_FULL: not now; MQ_INVALID: never.
+    # no longer known); MQ_FULL: not now; MQ_INVALID: never; MQ_GONE: never, for its sequence number
+    # is too old to tell; MQ_STATE: never, for another message has its sequence number.
     int (*place)(void* self, Msg* parts, size_t n, int64_t* offset,
                  uint32_t* partition) noexcept nogil
     # Make all that was taken durable; 0 or an errno. May block for long.

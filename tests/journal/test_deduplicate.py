@@ -3,6 +3,7 @@
 import itertools
 import os
 import struct
+from collections import Counter
 
 import pytest
 from journal_case import arrays, contents, segment_files
@@ -24,21 +25,37 @@ def opened(where, **options):
 
 
 class Model:
-    """What a writer should do, by sets."""
+    """What a writer may do, by sets."""
 
     def __init__(self):
         self.stored = []
         self.seen = {}          # producer: {sequence: offset}
+        self.outcomes = Counter()
 
-    def take(self, producer, sequence):
-        """The offset that append() gives."""
+    def give(self, writer, producer, sequence, restarted=False):
+        """Append, and check what came of it: what is called stored is stored, once and as it was
+        sent; what is refused is older than the window, or another message has its number."""
         mine = self.seen.setdefault(producer, {})
+        value = b"%d:%d" % (producer, sequence) + b" anew" * restarted
         highest = max(mine, default=-1)
-        if sequence in mine or sequence <= highest - WINDOW:
-            return mine[sequence] if sequence == highest else -1
-        mine[sequence] = len(self.stored)
-        self.stored.append(b"%d:%d" % (producer, sequence))
-        return mine[sequence]
+        try:
+            offset = writer.append(journal.stamp(producer, sequence) + value)
+        except journal.StampRefused as error:
+            self.outcomes[error.status] += 1
+            if error.status == 2:
+                assert sequence <= highest - WINDOW
+            else:
+                assert self.stored[mine[sequence]] != value
+            return
+        if offset == len(self.stored):
+            assert sequence not in mine
+            mine[sequence] = offset
+            self.stored.append(value)
+            self.outcomes["new"] += 1
+            return
+        assert offset in (-1, mine[sequence]) and self.stored[mine[sequence]] == value
+        assert (offset == mine[sequence]) or sequence < highest
+        self.outcomes["twice"] += 1
 
 
 def traffic(rng, n):
@@ -66,7 +83,7 @@ def test_like_a_model_across_ends(tmp_path, copy, rng):
     for end in ("close", "kill", "rotate", "kill", "close", "rotate", "kill"):
         writer = opened(where, segment_bytes=1 << 15, block_bytes=2048)
         for who, sequence in traffic(rng, 1500):
-            assert writer.append(message(who, sequence)) == model.take(who, sequence)
+            model.give(writer, who, sequence, restarted=rng.random() < 0.02)
         duplicates += writer.duplicates
         assert writer.next == len(model.stored)
         writer.commit()
@@ -77,10 +94,11 @@ def test_like_a_model_across_ends(tmp_path, copy, rng):
         elif end == "rotate":
             writer.rotate()
             writer.retain()
-            assert (where / "default" / "0" / "producers").stat().st_size == 48 + 4 * 152
+            assert (where / "default" / "0" / "producers").stat().st_size > 48 + 4 * 160
             where = copy(where)
         writer.close()
-    assert contents(where) == model.stored and duplicates > 500
+    assert contents(where) == model.stored and duplicates == model.outcomes["twice"] > 100
+    assert model.outcomes[2] > 50 and model.outcomes[3] > 10, model.outcomes
 
 
 @pytest.mark.parametrize("way", ["many", "batch", "records", "handles"])
@@ -89,9 +107,9 @@ def test_every_way_in(tmp_path, way, fsync):
     """Duplicates among others are left out, whichever call brings them; keys and headers too."""
     sent = [message(1, i) for i in (0, 1, 1, 0, 2)] + [b"plain", b"plain"] + [
         message(2, 0), message(1, 2), message(1, 4), message(1, 3)]
-    wanted = [b"1:0", b"1:1", b"1:2", b"plain", b"plain", b"2:0", b"1:4", b"1:3"]
+    wanted = [b"3:0", b"1:0", b"1:1", b"1:2", b"plain", b"plain", b"2:0", b"1:4", b"1:3"]
     with opened(tmp_path / "j", fsync=fsync) as writer:
-        writer.append(message(1, 0), key=b"k" * 100, headers=[("h", b"x" * 100)])
+        writer.append(message(3, 0), key=b"k" * 100, headers=[("h", b"x" * 100)])
         for _ in range(2):
             first, before = writer.next, writer.duplicates
             if way == "many":
@@ -110,17 +128,17 @@ def test_every_way_in(tmp_path, way, fsync):
                     source.append_many(sent)
                 with journal.open(tmp_path / "from") as source:
                     writer.append_records(source.read(source.end - len(sent)))
-            assert writer.duplicates - before == (4 if first == 1 else 9)
+            assert writer.duplicates - before == (3 if first == 1 else 9)
             assert fsync == "never" or writer.durable == writer.next
         assert writer.next == len(wanted) + 2
-        assert writer.append(message(1, 3), key=b"k" * 100, headers=[("h", b"x")]) == -1
+        assert writer.append(message(1, 3), headers=[("h", b"x")]) == -1
     assert contents(tmp_path / "j") == [*wanted, b"plain", b"plain"]
 
 
 def test_left_out_messages_take_no_room(tmp_path):
     """Duplicates with keys and headers neither fill a block nor end it."""
     with opened(tmp_path, block_bytes=2048, fsync="never") as writer:
-        writer.append(message(1, 0))
+        writer.append(message(1, 0), key=b"k" * 50)
         for i in range(100):
             writer.append(b"%d" % i)
             for _ in range(3):
@@ -245,6 +263,127 @@ def test_who_resends_is_answered_as_for_the_first(ctx, tmp_path):
                     break
         assert found == [b"9:0", b"9:1", b"9:2", b"last"]
         assert (device.stats().messages, device.stats().duplicates) == (7, 3)
+
+
+def restarted(where, before):
+    """A producer that has sent so many messages starts again at 0, with other messages."""
+    with opened(where) as writer:
+        writer.append_many([message(1, i) for i in range(before)])
+        assert writer.next == before
+    with opened(where) as writer:
+        for i in range(min(before, 3)):
+            with pytest.raises(journal.StampRefused, match="number") as caught:
+                writer.append(journal.stamp(1, i) + b"new %d" % i)
+            assert caught.value.status == (2 if before - 1 - i >= WINDOW else 3)
+            assert "new id" in str(caught.value)
+        assert writer.next == before and writer.duplicates == 0
+        assert writer.append(journal.stamp(2, 0) + b"new") == before
+    assert contents(where) == [b"1:%d" % i for i in range(before)] + [b"new"]
+
+
+@pytest.mark.parametrize("before", [1, 3, 1000, WINDOW + 1, 5000])
+@pytest.mark.parametrize("remembered", ["in the file", "in the segments"])
+def test_a_restarted_producer_is_refused_rather_than_acknowledged(tmp_path, before, remembered,
+                                                                 monkeypatch):
+    if remembered == "in the segments":
+        monkeypatch.setattr("mqcore.journal.writer.save", lambda *args: None)
+    restarted(tmp_path, before)
+
+
+def test_the_same_content_with_another_key_is_another_message(tmp_path):
+    with opened(tmp_path) as writer:
+        assert writer.append(journal.stamp(1, 0, key=b"a") + b"1") == 0
+        assert writer.append(journal.stamp(1, 0, key=b"a") + b"1") == 0
+        assert writer.append(journal.stamp(1, 0) + b"1", key=b"a") == 0
+        with pytest.raises(journal.StampRefused):
+            writer.append(journal.stamp(1, 0, key=b"b") + b"1")
+    with opened(tmp_path) as writer, pytest.raises(journal.StampRefused):
+        writer.append(journal.stamp(1, 0) + b"1")
+
+
+@pytest.mark.parametrize("forged", [(2**64 - 1,), (2**40, 2**64 - 1), (2**64 - 1, 2**50, 2**60)])
+@pytest.mark.parametrize("before", [0, 10])
+def test_a_forged_number_does_not_touch_the_real_producer(tmp_path, forged, before):
+    """Its messages are stored, and known when they are sent again; also after an end."""
+    with opened(tmp_path) as writer:
+        for i in range(before):
+            writer.append(message(7, i))
+        for number in forged:
+            writer.append(journal.stamp(7, number) + b"forged")
+        first = writer.next
+        for i in range(before, before + 10):
+            assert writer.append(message(7, i)) == first + i - before
+    with opened(tmp_path) as writer:
+        for i in range(before + 10):
+            assert writer.append(message(7, i)) in (-1, first + i - before)
+        assert writer.duplicates == before + 10
+        assert writer.append(message(7, before + 10)) == first + 10
+        for number in forged:
+            with pytest.raises(journal.StampRefused):
+                writer.append(message(7, number))
+
+
+def test_many_forged_numbers_end_in_refusals_and_never_in_acknowledgements(tmp_path, rng):
+    with opened(tmp_path) as writer:
+        stored, forged = set(), {rng.getrandbits(64) | 1 << 20 for _ in range(200)}
+        for number in forged:
+            i = len(stored)
+            try:
+                writer.append(journal.stamp(7, number) + b"forged")
+                if writer.append(message(7, i)) != -1:
+                    stored.add(b"7:%d" % i)
+            except journal.StampRefused as error:
+                assert error.status == 2
+        assert stored
+    assert {value for value in contents(tmp_path) if value != b"forged"} == stored
+
+
+@pytest.mark.parametrize("way", ["many", "batch", "records"])
+def test_a_refusal_within_a_call_says_how_far_it_came(tmp_path, way):
+    sent = [message(1, 0), message(1, 1), journal.stamp(1, 0) + b"other", message(1, 2)]
+    with journal.open(tmp_path / "from", "a", stamps=True) as source:
+        source.append_many(sent)
+    with opened(tmp_path / "j", fsync="always") as writer:
+        for rest in (slice(0, None), slice(3, None)):
+            part = sent[rest]
+            try:
+                if way == "many":
+                    writer.append_many(part)
+                elif way == "batch":
+                    writer.append_batch(*arrays(part))
+                else:
+                    with journal.open(tmp_path / "from") as source:
+                        writer.append_records(source.read(rest.start))
+            except journal.StampRefused as error:
+                assert (error.taken, error.status, rest.start) == (2, 3, 0)
+                assert writer.durable == 2
+    assert contents(tmp_path / "j") == [b"1:0", b"1:1", b"1:2"]
+
+
+def test_a_device_answers_what_cannot_be_told(ctx, tmp_path):
+    """The answer of a REP is no acknowledgement; a PULL counts a refusal."""
+    with opened(tmp_path) as writer, mq.Rep(context=ctx, bind="tcp://127.0.0.1:0") as front, \
+            mq.device(front, writer) as device, \
+            mq.Req(context=ctx, connect=front.endpoints[0].url, recv_timeout=LIMIT) as req:
+        writer.append_many([message(9, i) for i in range(2000)])
+        for sequence, status in ((0, 2), (1500, 3)):
+            req.send(journal.stamp(9, sequence) + b"other")
+            with pytest.raises(journal.StampRefused) as caught:
+                journal.stored_at(req.recv())
+            assert caught.value.status == status
+        req.send(message(9, 2000))
+        assert journal.stored_at(req.recv()) == (0, 2000)
+        assert (device.stats().refused, device.stats().acknowledged) == (2, 1)
+    with opened(tmp_path) as writer, mq.Pull(context=ctx, bind="tcp://127.0.0.1:0") as front, \
+            mq.Push(context=ctx, connect=front.endpoints[0].url) as push:
+        with mq.device(front, writer) as device:
+            push.send(journal.stamp(9, 0) + b"other")
+            push.send(journal.stamp(9, 2000) + b"other")
+            push.send(message(9, 2001))
+            with journal.open(tmp_path) as reader:
+                next(reader.follow(2001, timeout=LIMIT))
+        stats = device.stats()
+        assert (stats.messages, stats.refused, stats.duplicates) == (3, 2, 0)
 
 
 def test_what_cannot_be(tmp_path):
