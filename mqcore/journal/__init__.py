@@ -63,7 +63,8 @@ __all__ = [
 
 @overload
 def open(where: str | os.PathLike[str], mode: Literal["r"] = "r", *, topic: str = "default",
-         partition: int = 0, verify: bool = True, **remote: Any) -> Reader: ...
+         partition: int = 0, verify: bool = True, durable: bool | None = None,
+         **remote: Any) -> Reader: ...
 @overload
 def open(where: str | os.PathLike[str], mode: Literal["a"], *, topic: str = "default",
          partition: int = 0, fsync: Literal["always", "interval", "never"] = "interval",
@@ -95,7 +96,8 @@ def open(where: str | os.PathLike[str], mode: str = "r", *, topic: str | None = 
     begin: the offset that a new journal begins at, for a mirror of one whose beginning is gone.
     partitions: how many there are, as one `Writers`; topic_from="first-part": those of whatever
     topics come, at most max_topics.
-    verify: check every block before it is handed out.
+    verify: check every block before it is handed out. durable: read only what survives a power cut
+    (None: what is written; mirrors, what is durable).
 
     where: a folder, or the address of a journal server ("tcp://host:port/topic", and any other of a
     socket, with topic=), which is read by the same calls: see `serve`. Its options are timeout=,

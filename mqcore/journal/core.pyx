@@ -20,13 +20,13 @@ from mqcore.base.message cimport (
 from mqcore.base.status cimport MQ_DROPPED, MQ_FULL, MQ_GONE, MQ_INVALID, MQ_OK, MQ_STATE
 from mqcore.journal.block cimport SEGMENT_HEADER, VALUE_MAX, VERSION
 from mqcore.journal.includes cimport (
-    crc32c, crc32c_native, crc32c_portable, pthread_mutex_lock, pthread_mutex_trylock,
-    pthread_mutex_unlock,
+    O_CLOEXEC, O_CREAT, O_RDWR, crc32c, crc32c_native, crc32c_portable, openat, pthread_mutex_lock,
+    pthread_mutex_trylock, pthread_mutex_unlock,
 )
 from mqcore.journal.log cimport (
     Log, close_files, log_close, log_commit, log_direct, log_flush, log_free, log_header,
     log_headers_end, log_key, log_make_room, log_new, log_place, log_room, log_rotate,
-    log_segment, log_stamp, log_take, log_tick, log_trim, now_us,
+    log_segment, log_show, log_stamp, log_take, log_tick, log_trim, now_us,
 )
 from mqcore.journal.producers cimport STAMP_OLD, STAMP_USED, ProducerTable
 from mqcore.spi.sink cimport SINK_ABI, Sink, SinkOps
@@ -192,6 +192,8 @@ cdef class WriterCore:
             log.fd = os.dup(fd)
         log.written.store(log.next)
         log.durable.store(log.next)
+        log.shown = openat(folder, "durable", O_RDWR | O_CREAT | O_CLOEXEC, 0o644)
+        log_show(log)
         self.shut = False
 
     cdef Sink sink(self):

@@ -14,6 +14,8 @@ cdef extern from "<sys/uio.h>" nogil:
     ssize_t pwritev(int fd, const iovec* iov, int n, int64_t at)
 
 cdef extern from "<unistd.h>" nogil:
+    ssize_t pread(int fd, void* at, size_t size, int64_t where)
+    ssize_t pwrite(int fd, const void* at, size_t size, int64_t where)
     int fdatasync(int fd)
     int fsync(int fd)
     int ftruncate(int fd, int64_t size)

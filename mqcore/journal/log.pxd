@@ -46,6 +46,7 @@ cdef struct Log:
     atomic[int64_t] durable   # every message below is on the disk
     int folder                # descriptors
     int fd
+    int shown                 # the file `durable`; -1: none
     int broken                # the errno after which nothing can be promised any more; 0: none
     int stalled               # the errno of the last write, which will be tried again; 0: none
     bint each                 # fsync="always": a sink commits each batch it takes
@@ -75,6 +76,7 @@ cdef struct Log:
 cdef Log* log_new() noexcept nogil                  # NULL: no memory
 cdef void log_free(Log* log) noexcept nogil         # closes the descriptors, throws the block away
 cdef void close_files(Log* log) noexcept nogil
+cdef void log_show(Log* log) noexcept nogil         # `durable` to readers; after each change of it
 cdef int log_segment(Log* log, int64_t first) noexcept nogil        # begins a new file
 # -- with `lock` held ---------------------------------------------------------------------------
 cdef int buffer_grow(Buffer* b, size_t more) noexcept nogil

@@ -56,6 +56,7 @@ cdef Log* log_new() noexcept nogil:
     log.ops.ftruncate = system_ftruncate
     log.folder = -1
     log.fd = -1
+    log.shown = -1
     log.low = LLONG_MAX
     log.high = LLONG_MIN
     empty(log)
@@ -67,7 +68,25 @@ cdef void close_files(Log* log) noexcept nogil:
         system.close(log.fd)
     if log.folder >= 0:
         system.close(log.folder)
-    log.fd = log.folder = -1
+    if log.shown >= 0:
+        system.close(log.shown)
+    log.fd = log.folder = log.shown = -1
+
+
+cdef void log_show(Log* log) noexcept nogil:
+    """In place and without a sync: it says what has been synced already. If it fails, readers see
+    what block headers say, which is later."""
+    cdef uint8_t[32] row
+    cdef int64_t durable = log.durable.load()
+    cdef uint32_t crc
+    if log.shown < 0:
+        return
+    memset(row, 0, 32)
+    memcpy(row, log.segment.journal, 16)
+    memcpy(row + 16, &durable, 8)
+    crc = crc32c(0, row, 24)
+    memcpy(row + 24, &crc, 4)
+    system.pwrite(log.shown, row, 32, 0)
 
 
 cdef void log_free(Log* log) noexcept nogil:
@@ -528,6 +547,7 @@ cdef int sync(Log* log) noexcept nogil:
         return log.broken
     log.syncs += 1
     log.durable.store(log.written.load())
+    log_show(log)
     return 0
 
 
@@ -636,6 +656,7 @@ cdef int log_commit(Log* log, int64_t target) noexcept nogil:
             log.syncs += 1
             if log.durable.load() < written:        # a rotation may have synced more
                 log.durable.store(written)
+                log_show(log)
         pthread_mutex_unlock(&log.lock)
     pthread_mutex_unlock(&log.sync_lock)
     return rc

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from mqcore.api.running import Running
 from mqcore.errors import RecvTimeout, UsageError
-from mqcore.journal.errors import OffsetGone
+from mqcore.journal.errors import JournalClosed, OffsetGone
 from mqcore.journal.writer import Writer
 
 if TYPE_CHECKING:
@@ -26,7 +26,8 @@ class MirrorStats:
 class Mirror(Running):
     """A running mirror, made by `mqcore.device(reader, writer)`. Every message keeps its offset,
     time, key, headers and stamp. It goes on at `writer.next`, so after a crash nothing is there
-    twice. `with` stops it and makes all durable; reader and writer stay open, and are used by
+    twice. It copies what is durable in the source, unless the reader was opened with durable=False:
+    an offset that a power cut takes back may be given to another message. `with` stops it and makes all durable; reader and writer stay open, and are used by
     nobody else meanwhile."""
 
     def __init__(self, reader: Reader, writer: Writer) -> None:
@@ -36,15 +37,24 @@ class Mirror(Running):
         if writer.deduplicates:
             raise UsageError("a mirror keeps every message of its source, duplicates too",
                              hint="open its writer without deduplicate=")
-        if reader.first > writer.next:
+        if reader.closed or writer.closed:
+            raise JournalClosed(f"the {'reader' if reader.closed else 'writer'} of the mirror is "
+                                "closed", hint="open it again, and keep it open while it is used")
+        first, end = reader.first, reader.end
+        if first > writer.next:
             raise OffsetGone(
                 f"the mirror's next message, {writer.next}, is gone from {reader.path}",
-                offset=writer.next, first=reader.first,
-                hint=f"begin a new mirror: open its writer with begin={reader.first}")
-        if reader.end < writer.next:
-            raise UsageError(f"{writer.path} has {writer.next} messages and {reader.path} only "
-                             f"{reader.end}: it is no mirror of it")
+                offset=writer.next, first=first,
+                hint=f"begin a new mirror: open its writer with begin={first}")
+        if end < writer.next:
+            raise UsageError(f"{writer.path} has messages up to {writer.next} and {reader.path} "
+                             f"only up to {end}: it is no mirror of it",
+                             hint="begin a new mirror in an empty folder, or find the journal that "
+                                  "this one was copied from")
         self.reader, self.writer = reader, writer
+        self._durable = reader._durable
+        if self._durable is None:
+            reader._durable = True
         self._messages = self._bytes = 0
         self._stopping = threading.Event()
         self._going = threading.Event()
@@ -63,7 +73,7 @@ class Mirror(Running):
     def _move(self) -> None:
         for records in self.reader.follow(self.writer.next, timeout=LOOK):
             if records.first != self.writer.next:
-                raise UsageError(f"somebody else has appended to {self.writer.path}",
+                raise UsageError(f"something else has appended to {self.writer.path}",
                                  hint="a mirror is its writer's only user")
             self.writer.append_records(records)
             self._messages += len(records)
@@ -85,6 +95,7 @@ class Mirror(Running):
         """`linger` is for sockets; there are none."""
         self._stopping.set()
         self._thread.join()
+        self.reader._durable = self._durable
         if not self.writer.closed:
             self.writer.commit()
         return ()

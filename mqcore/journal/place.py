@@ -305,7 +305,7 @@ def sweep_groups(folder: Path) -> None:
             _log.warning("%s: %s", folder / "groups", error)
 
 
-def check_commit(group: object, offset: Any, end: int) -> int:
+def check_commit(group: object, offset: Any, reader: Any) -> int:
     """The offset as a number, if a group can have come so far. UsageError."""
     if not isinstance(group, str):
         raise UsageError(f"the group {group!r} is no text")
@@ -314,6 +314,7 @@ def check_commit(group: object, offset: Any, end: int) -> int:
     except TypeError:
         raise UsageError(f"the offset {offset!r} is no whole number",
                           hint="it is the one of the next message that the group will read") from None
+    end = reader.end
     if not 0 <= at <= end:
         raise UsageError(f"the group {group!r} cannot have come to message {at}",
                           hint=f"the journal has messages up to {end}; commit 0 to {end}")

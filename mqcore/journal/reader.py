@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import math
 import os
 import threading
 from collections.abc import AsyncIterator, Iterator
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mqcore.errors import RecvTimeout, UsageError
+from mqcore.journal.durable import read_durable
 from mqcore.journal.errors import (
     JournalClosed,
     JournalCorrupt,
@@ -19,6 +21,7 @@ from mqcore.journal.errors import (
 )
 from mqcore.journal.later import np
 from mqcore.journal.place import (
+    check_commit,
     group_offset,
     groups,
     segment_name,
@@ -37,25 +40,35 @@ if TYPE_CHECKING:
 
 SMALL = 256 << 10       # blocks are put together (copied) up to so many bytes
 EVERYTHING = 1 << 62
+FAR = 2.0 ** 62         # us
 
 
 class Reader:
     """Reads one partition, while it is written or not. Made by `mqcore.journal.open`. One thread at
     a time; threads and processes that each have their own do not disturb each other or the writer.
 
-    verify: check the CRC of every block before it is handed out.
+    verify: check the CRC of every block before it is handed out. durable: hand out only what
+    survives a power cut, unless a call says otherwise; None: what is written, but a mirror reads
+    what is durable.
     """
 
-    def __init__(self, folder: Path, topic: str, partition: int, *, verify: bool = True) -> None:
+    _durable: bool | None = None
+
+    def __init__(self, folder: Path, topic: str, partition: int, *, verify: bool = True,
+                 durable: bool | None = None) -> None:
         if not folder.is_dir():
             raise JournalNotFound(f"there is no journal at {folder}")
         self.path = folder
         self.topic = topic
         self.partition = partition
         self._verify = verify
+        self._durable = durable
+        self._synced = 0                    # all below is known to be durable
         self._segment: Segment | None = None
-        self._closing = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._closing = -1                  # an eventfd while something follows
+        self._followers = 0
         self._use = threading.RLock()       # close() waits for a read in another thread
+        self._ends = threading.Lock()       # over the followers and how they are ended
         self.closed = False
 
     # -- where it begins and ends --
@@ -89,6 +102,18 @@ class Reader:
                 return walk.next
 
     @property
+    def durable(self) -> int:
+        """Every message below this offset survives a power cut, as far as the writer has said."""
+        with self._use:
+            end = self.end
+            here = self._segment
+            if here is None:
+                return end
+            shown = read_durable(self.path, here.header.journal)
+            self._synced = min(end, max(here.durable, shown))
+            return self._synced
+
+    @property
     def last(self) -> int:
         """The newest message's offset; `first - 1` if there is none."""
         return self.end - 1
@@ -96,7 +121,7 @@ class Reader:
     def at(self, time: float) -> int:
         """The offset of the first message with a time stamp not before `time` (seconds since the
         epoch); `end` if there is none."""
-        us = round(time * 1e6)
+        us = _micros(time)
         firsts = self._segments()
         for i, first in enumerate(firsts):
             try:
@@ -132,14 +157,24 @@ class Reader:
 
     # -- reading --
 
-    def read(self, offset: int, *, max_bytes: int = 8 << 20) -> Records:
+    def read(self, offset: int, *, max_bytes: int = 8 << 20,
+             durable: bool | None = None) -> Records:
         """The messages from `offset` on: a view of one block or of the rest of it, of at most
         max_bytes (but at least one message); small blocks are put together. Empty at the end.
+        durable: only messages that survive a power cut (None: as the reader was opened).
 
         Raises OffsetGone below `first`, UsageError beyond `end`, JournalCorrupt.
         """
         with self._use:
-            return self._read(offset, max_bytes)
+            if not (self._durable if durable is None else durable):
+                return self._read(offset, max_bytes)
+            return self._read_durable(offset, max_bytes)
+
+    def _read_durable(self, offset: int, max_bytes: int) -> Records:
+        records = self._read(offset, max_bytes)
+        if records.next > self._synced and records.next > self.durable:
+            records = records.slice(0, max(0, self._synced - records.first))
+        return records
 
     def _read(self, offset: int, max_bytes: int) -> Records:
         if self.closed:
@@ -172,12 +207,12 @@ class Reader:
         return gather(parts)
 
     def batches(self, start: int | None = None, stop: int | None = None, *,
-                max_bytes: int = 8 << 20) -> Iterator[Records]:
+                max_bytes: int = 8 << 20, durable: bool | None = None) -> Iterator[Records]:
         """Everything from start (None: first) to stop (None: the end as it is then)."""
         at = self.first if start is None else start
         stop = self.end if stop is None else stop
         while at < stop:
-            records = self.read(at, max_bytes=max_bytes)
+            records = self.read(at, max_bytes=max_bytes, durable=durable)
             if not len(records):
                 return
             if records.next > stop:
@@ -185,16 +220,17 @@ class Reader:
             at = records.next
             yield records
 
-    def follow(self, offset: int, *, max_bytes: int = 8 << 20,
-               timeout: float | None = None) -> Iterator[Records]:
+    def follow(self, offset: int, *, max_bytes: int = 8 << 20, timeout: float | None = None,
+               durable: bool | None = None) -> Iterator[Records]:
         """Everything from `offset` on, then what comes, until close(). RecvTimeout if nothing comes
-        for `timeout` seconds. The writer's policy says how soon a message is seen: at its flush."""
-        watch = Watch(self.path, self._closing)
+        for `timeout` seconds. The writer's policy says how soon a message is seen: at its flush;
+        with durable=True, at its sync."""
+        watch = self._watch()
         try:
             quiet = Deadline(timeout)
             while not self.closed:
                 try:
-                    records = self.read(offset, max_bytes=max_bytes)
+                    records = self.read(offset, max_bytes=max_bytes, durable=durable)
                 except JournalClosed:
                     return
                 if len(records):
@@ -206,17 +242,17 @@ class Reader:
                 else:
                     watch.wait(quiet.left)
         finally:
-            watch.close()
+            self._unwatch(watch)
 
-    async def afollow(self, offset: int, *, max_bytes: int = 8 << 20,
-                      timeout: float | None = None) -> AsyncIterator[Records]:
+    async def afollow(self, offset: int, *, max_bytes: int = 8 << 20, timeout: float | None = None,
+                      durable: bool | None = None) -> AsyncIterator[Records]:
         """follow() for asyncio and trio."""
-        watch = Watch(self.path, self._closing)
+        watch = self._watch()
         try:
             quiet = Deadline(timeout)
             while not self.closed:
                 try:
-                    records = self.read(offset, max_bytes=max_bytes)
+                    records = self.read(offset, max_bytes=max_bytes, durable=durable)
                 except JournalClosed:
                     return
                 if len(records):
@@ -228,7 +264,33 @@ class Reader:
                 else:
                     await watch.await_(quiet.left)
         finally:
-            watch.close()
+            self._unwatch(watch)
+
+    def _watch(self) -> Watch:
+        """For one follow(); all of them share the descriptor by which close() ends them."""
+        with self._ends:
+            if self.closed:
+                raise JournalClosed(f"the reader of {self.path} is closed")
+            if self._closing < 0:
+                self._closing = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+            watch = Watch(self.path, self._closing)
+            self._followers += 1
+            return watch
+
+    def _unwatch(self, watch: Watch) -> None:
+        watch.close()
+        with self._ends:
+            self._followers -= 1
+            if self._followers == 0:
+                os.close(self._closing)
+                self._closing = -1
+
+    def release(self) -> None:
+        """Let go of the file that was read last. The next read opens it again."""
+        with self._use:
+            if self._segment is not None:
+                self._segment.close()
+                self._segment = None
 
     def _next(self, offset: int, beyond: bool) -> Records | None:
         """The block that holds the message, from it on; None: it is not there yet."""
@@ -314,8 +376,9 @@ class Reader:
         return group_offset(self.path, group)
 
     def commit(self, group: str, offset: int) -> None:
-        """The group has dealt with every message below offset. Durable on return."""
-        set_group_offset(self.path, group, offset)
+        """The group has dealt with every message below offset. Durable on return. UsageError: the
+        journal has not come so far."""
+        set_group_offset(self.path, group, check_commit(group, offset, self))
 
     def groups(self) -> dict[str, int]:
         return groups(self.path)
@@ -324,19 +387,17 @@ class Reader:
 
     def close(self) -> None:
         """Ends follow() in whatever thread it waits. Records handed out stay valid."""
-        if self.closed:
-            return
-        self.closed = True
-        os.eventfd_write(self._closing, 1)
-        with self._use:
-            if self._segment is not None:
-                self._segment.close()
-                self._segment = None
+        with self._ends:
+            if self.closed:
+                return
+            self.closed = True
+            if self._closing >= 0:
+                os.eventfd_write(self._closing, 1)
+        self.release()
 
     def __del__(self) -> None:
-        if hasattr(self, "_closing"):
+        if hasattr(self, "_ends"):
             self.close()
-            os.close(self._closing)
 
     def __enter__(self) -> Reader:
         return self
@@ -354,6 +415,18 @@ def _at_most(records: Records, room: int) -> Records:
     ends = records.offsets
     n = int(np.searchsorted(ends, int(ends[0]) + room, side="right")) - 1
     return records.slice(0, max(1, n))
+
+
+def _micros(time: float) -> int:
+    """Seconds since the epoch in us, within int64."""
+    try:
+        us = float(time) * 1e6
+    except (TypeError, ValueError):
+        us = math.nan
+    if isinstance(time, str) or math.isnan(us):
+        raise UsageError(f"the time {time!r} is no number of seconds since the epoch",
+                         hint="of a datetime, give its timestamp()")
+    return round(max(-FAR, min(FAR, us)))
 
 
 def _torn_header(error: JournalCorrupt, first: int) -> bool:

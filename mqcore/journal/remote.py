@@ -48,6 +48,7 @@ class Connection:
 
     topic = ""
     partition = 0
+    _durable: bool | None = None
 
     def __init__(self, url: str, where: str, about: dict[str, Any], timeout: float,
                  options: dict[str, Any]) -> None:
@@ -64,6 +65,8 @@ class Connection:
 
     def _put(self, op: str, number: int, facts: dict[str, Any]) -> None:
         head = {"v": VERSION, "id": number, "op": op, **self._about, **facts}
+        if self._durable:
+            head["durable"] = True
         try:
             self._socket.send(encode(head), timeout=0)
         except SendTimeout:
@@ -150,14 +153,15 @@ class RemoteReader(Connection, Reader):
     bytes that are under way at most. Other options are those of a socket (TLS, say)."""
 
     def __init__(self, url: str, topic: str | None = None, partition: int = 0, *,
-                 verify: bool = True, timeout: float = 10.0, window: int = 8 << 20,
-                 **options: Any) -> None:
+                 verify: bool = True, durable: bool | None = None, timeout: float = 10.0,
+                 window: int = 8 << 20, **options: Any) -> None:
         if not verify:
             raise OptionError("verify=False", hint="a journal server verifies what it sends")
         where, self.topic = split(url, topic)
         self.partition = partition
         self.path = Path(url)
         self._window = window
+        self._durable = durable
         super().__init__(url, where, {"topic": self.topic, "partition": partition}, timeout,
                          options)
         try:
@@ -179,6 +183,10 @@ class RemoteReader(Connection, Reader):
     @property
     def end(self) -> int:
         return self._ends()[1]
+
+    @property
+    def durable(self) -> int:
+        return int(self._ask("ends", durable=True)[1])
 
     def at(self, time: float) -> int:
         return int(self._ask("at", time=time))

@@ -1,8 +1,13 @@
 """The reading end: windows on a file, block headers, walks from block to block, inotify.
 
-A window may reach past the end of its file: its pages come to life as the file grows. So nobody
-looks beyond the size that fstat has told, which every function here takes as `size`. Positions are
-bytes from the start of the file.
+A window may reach past the end of its file: its pages come to life as the file grows. So nothing
+is read beyond the size that fstat has told, which every function here takes as `size`. Positions
+are bytes from the start of the file.
+
+Block headers are read with pread(), not through the map: a writer that cannot finish a block, and
+one that opens a journal with a torn tail, may cut the file behind its last whole block, and what
+touches a mapped page that was cut off dies of SIGBUS. Only whole blocks are read where they are
+mapped, and those are never cut.
 """
 
 from cpython.buffer cimport PyBuffer_FillInfo
@@ -19,7 +24,7 @@ from mqcore.journal.block cimport (
 )
 from mqcore.journal.includes cimport (
     IN_CLOEXEC, IN_CREATE, IN_MODIFY, IN_MOVED_TO, IN_NONBLOCK, MAP_FAILED, MAP_SHARED, PROT_READ,
-    inotify_add_watch, inotify_init1, mmap, munmap,
+    inotify_add_watch, inotify_init1, mmap, munmap, pread,
 )
 from mqcore.journal.producers cimport ProducerTable
 
@@ -73,6 +78,32 @@ def parse_segment(const uint8_t[::1] raw):
                   (<char*> h.topic)[:h.topic_size])
 
 
+cdef enum:
+    PEEK = 4096               # bytes read at a time to look at headers
+
+cdef struct Peek:
+    int fd
+    int64_t start
+    int64_t n
+    uint8_t raw[4096]
+
+
+cdef const uint8_t* peek(Peek* p, int64_t pos) noexcept nogil:
+    """The header at pos; NULL: the file ends before it does."""
+    if pos < p.start or pos + BLOCK_HEADER > p.start + p.n:
+        p.start = pos
+        p.n = pread(p.fd, p.raw, PEEK, pos)
+    if p.n < BLOCK_HEADER:
+        return NULL
+    return &p.raw[pos - p.start]
+
+
+cdef int look(Peek* p, int64_t pos, int64_t room, uint64_t salt, BlockHeader* h) noexcept nogil:
+    """A BlockFault; see check_header()."""
+    cdef const uint8_t* at = peek(p, pos) if room >= BLOCK_HEADER else NULL
+    return BLOCK_SHORT if at == NULL else check_header(at, room, salt, h)
+
+
 cdef class Block:
     """One block: its header's facts and where its columns lie in the window (bytes)."""
     cdef readonly object window
@@ -89,6 +120,7 @@ cdef class Block:
 cdef class Window:
     """A stretch of a file, mapped for reading; a buffer."""
     cdef uint8_t* base
+    cdef int fd               # the segment's, which outlives all calls but the buffer's
     cdef readonly int64_t start
     cdef readonly int64_t length
 
@@ -97,6 +129,7 @@ cdef class Window:
         if at == MAP_FAILED:
             raise OSError(errno, os.strerror(errno))
         self.base = <uint8_t*> at
+        self.fd = fd
         self.start = start
         self.length = length
 
@@ -116,15 +149,16 @@ cdef class Window:
         cdef BlockHeader h
         cdef Block b
         cdef int64_t end = min(size, self.start + self.length)
-        cdef uint8_t* at = self.base + (pos - self.start)
+        cdef Peek p
         cdef int i, fault
         cdef uint64_t where
         if pos < self.start or pos >= end:
             return BLOCK_SHORT
-        fault = check_header(at, end - pos, salt, &h)
+        p.fd, p.start, p.n = self.fd, 0, 0
+        fault = look(&p, pos, end - pos, salt, &h)
         if fault == BLOCK_OK and verify:
             with nogil:
-                fault = check_body(at, &h)
+                fault = check_body(self.base + (pos - self.start), &h)
         if fault:
             return fault
         b = Block.__new__(Block)
@@ -143,11 +177,10 @@ cdef class Window:
     def reach(self, int64_t pos, int64_t size, uint64_t salt) -> int:
         """The bytes that the block at pos needs; a header's if there is none."""
         cdef BlockHeader h
-        cdef int64_t end = min(size, self.start + self.length)
+        cdef Peek p
         cdef int fault
-        if end - pos < BLOCK_HEADER:
-            return BLOCK_HEADER
-        fault = check_header(self.base + (pos - self.start), end - pos, salt, &h)
+        p.fd, p.start, p.n = self.fd, 0, 0
+        fault = look(&p, pos, min(size, self.start + self.length) - pos, salt, &h)
         return <int64_t> h.size if fault == BLOCK_OK or fault == BLOCK_SHORT else BLOCK_HEADER
 
     def walk(self, int64_t pos, int64_t next, int64_t size, uint64_t salt, *, int64_t offset=-1,
@@ -162,9 +195,10 @@ cdef class Window:
         cdef BlockHeader h
         cdef int64_t end = min(size, self.start + self.length)
         cdef int64_t low = LLONG_MAX, high = LLONG_MIN, blocks = 0, durable = 0
-        cdef uint8_t* at
+        cdef Peek p
         cdef int why = LIMIT_REACHED
         cdef bint marked = False, learns = into is not None
+        p.fd, p.start, p.n = self.fd, 0, 0
         with nogil:
             while pos < limit:
                 if pos == size:
@@ -173,8 +207,7 @@ cdef class Window:
                 if pos + BLOCK_HEADER > end and end < size:
                     why = WINDOW_END
                     break
-                at = self.base + (pos - self.start)
-                why = check_header(at, size - pos, salt, &h)
+                why = look(&p, pos, size - pos, salt, &h)
                 if why:
                     break
                 if next >= 0 and h.first != next and (h.count or h.first < next):
@@ -191,11 +224,11 @@ cdef class Window:
                     if pos + <int64_t> h.size > end:
                         why = WINDOW_END
                         break
-                    why = check_body(at, &h)
+                    why = check_body(self.base + (pos - self.start), &h)
                     if why:
                         break
                     if learns:
-                        into.learn(at, &h)
+                        into.learn(self.base + (pos - self.start), &h)
                 blocks += 1
                 if h.count:
                     low = min(low, h.min_time)
@@ -212,12 +245,18 @@ cdef class Window:
         cdef BlockHeader h
         cdef int64_t end = min(size, self.start + self.length)
         cdef int64_t found = -1
+        cdef const uint8_t* at
+        cdef Peek p
         cdef int fault
+        p.fd, p.start, p.n = self.fd, 0, 0
         pos = (pos + ALIGN - 1) // ALIGN * ALIGN
         with nogil:
             while pos + BLOCK_HEADER <= end:
-                if memcmp(self.base + (pos - self.start), b"MQB1", 4) == 0:
-                    fault = check_header(self.base + (pos - self.start), size - pos, salt, &h)
+                at = peek(&p, pos)
+                if at == NULL:
+                    break
+                if memcmp(at, b"MQB1", 4) == 0:
+                    fault = check_header(at, size - pos, salt, &h)
                     if fault == BLOCK_OK or fault == BLOCK_SHORT:
                         found = pos
                         break

@@ -44,6 +44,7 @@ class Segment:
         self.first: int = header.first
         self.salt: int = header.salt
         self._window: Window | None = None
+        self.durable = first    # what is below was synced, as far as the blocks passed say
         self._offsets = [first]
         self._positions = [HEADER_SIZE]
 
@@ -80,6 +81,7 @@ class Segment:
         while True:
             window = self.window(pos, BLOCK_HEADER_SIZE)
             walk = window.walk(pos, next, size, self.salt, offset=offset, limit=pos + STRIDE)
+            self.durable = max(self.durable, walk.durable)
             if walk.why not in (LIMIT, WINDOW):
                 return walk
             pos, next = walk.pos, walk.next

@@ -41,6 +41,7 @@ class Stream:
     stop: int | None = None             # where the reader's interest ends
     sent: collections.deque[tuple[int, int]] = field(default_factory=collections.deque)
     out: int = 0                        # bytes in `sent`, which the reader has not dealt with
+    durable: bool = False
 
     @property
     def ended(self) -> bool:
@@ -219,13 +220,14 @@ class Server:
             return None
         if op == "read":
             records = source.reader.read(
-                _integer(head, "offset"), max_bytes=min(max(1, _integer(head, "bytes")), WINDOW))
+                _integer(head, "offset"), max_bytes=min(max(1, _integer(head, "bytes")), WINDOW),
+                durable=bool(head.get("durable")))
             return self._records({"id": number}, records)
         return [encode({"id": number, "ok": self._fact(op, head, source.reader)})]
 
     def _fact(self, op: Any, head: dict[str, Any], reader: Reader) -> Any:
         if op == "ends":
-            return [reader.first, reader.end]
+            return [reader.first, reader.durable if head.get("durable") else reader.end]
         if op == "at":
             when = head.get("time")
             if not isinstance(when, (int, float)):
@@ -294,6 +296,7 @@ class Server:
         if stream is None:
             stream = self._streams[key] = Stream(source, offset, window, 0)
         stream.window = window
+        stream.durable = bool(head.get("durable"))
         stream.stop = _integer(head, "stop") if "stop" in head else None
         stream.heard = time.monotonic()
         stream.dealt_with(offset)
@@ -314,7 +317,8 @@ class Server:
     def _piece(self, peer: bytes, number: int, stream: Stream) -> bool:
         try:
             records = stream.source.reader.read(
-                stream.at, max_bytes=max(1, min(PIECE, stream.window - stream.out)))
+                stream.at, max_bytes=max(1, min(PIECE, stream.window - stream.out)),
+                durable=stream.durable)
         except (Error, OSError) as error:
             self._counts["errors"] += 1
             self._streams.pop((peer, number), None)

@@ -37,7 +37,8 @@ class Part(NamedTuple):
 
     def open(self, options: Options) -> journal.Reader:
         remote = {"timeout": options.timeoutMs / 1000} if "://" in self.where else {}
-        return journal.open(self.where, topic=self.topic, partition=self.partition, **remote)
+        return journal.open(self.where, topic=self.topic, partition=self.partition,
+                            durable=options.durable, **remote)
 
 
 class Nodes:
@@ -88,6 +89,11 @@ class Nodes:
         if part.key not in self._readers:
             self._readers[part.key] = part.open(self._options)
         return self._readers[part.key]
+
+    def end(self, part: Part) -> int:
+        """Up to where it is read: what is durable, unless the option says otherwise."""
+        reader = self.reader(part)
+        return reader.durable if self._options.durable else reader.end
 
     def close(self) -> None:
         for opened in (*self._readers.values(), *self._directories.values()):

@@ -31,13 +31,13 @@ def resolve(nodes: Nodes, parts: list[Part], wanted: str | dict[str, int] | None
     for part in parts:
         reader = nodes.reader(part)
         if time is not None:
-            found[part] = reader.at(time)
+            found[part] = min(reader.at(time), nodes.end(part))
             continue
         word = default if wanted is None or named else str(wanted)
         at = named.get(part.key, named.get(part.name))
         if at is None:
             at = EARLIEST if word == "earliest" else LATEST
-        first, end = reader.first, reader.end
+        first, end = reader.first, nodes.end(part)
         if at > end:
             raise OptionError(f"offset {at} of {part} does not exist yet",
                               hint=f"it has {first} to {end - 1}")

@@ -81,7 +81,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {part.key: end for part, end in self._ends().items()}
 
     def _ends(self) -> dict[Part, int]:
-        return {part: self._nodes.reader(part).end for part in self._find()}
+        return {part: self._nodes.end(part) for part in self._find()}
 
     def _ranges(self, start: dict[str, int], ends: dict[Part, int]) -> list[Range]:
         """From start to ends, without what is lost; that is told as failOnDataLoss says."""

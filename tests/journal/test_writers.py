@@ -2,11 +2,14 @@
 
 import struct
 
+import errno
+
 import pytest
 from journal_case import contents
 from mqcore.testing.journal_disk import Handles
 
 from mqcore import journal
+from mqcore.journal import place
 from mqcore.errors import OptionError
 from mqcore.journal import Writers
 
@@ -91,15 +94,114 @@ def test_topics_that_cannot_be_are_refused_and_the_others_go_on(tmp_path):
     assert contents(tmp_path, topic="good") == [b"1"] * 4
 
 
-def test_a_topic_that_another_writes_is_an_error(tmp_path):
-    """Not a refusal: the sink stands still, nothing is taken, and `error` says why."""
-    full = 10
+def one(topic, value, writers):
+    """(status, parts taken) of a sink that is given one message."""
     given = Handles()
-    given.put([b"t", b"1"])
+    given.put([topic, value])
+    return given.give(writers)
+
+
+def test_a_topic_that_cannot_be_opened_is_refused_and_the_others_go_on(tmp_path, monkeypatch,
+                                                                       caplog):
+    """One that another process writes, one whose files are damaged, one that may not be read; and
+    it is tried again."""
+    invalid = 5
+    monkeypatch.setattr("mqcore.journal.many.AGAIN", 0.0)
+    with journal.open(tmp_path, "a", topic="damaged") as writer:
+        writer.append(b"x" * 5000)
+    [path] = (tmp_path / "damaged" / "0").glob("*.mqj")
+    raw = bytearray(path.read_bytes())
+    raw[1000] ^= 1
+    path.write_bytes(raw)
+    (tmp_path / "taken").write_bytes(b"a file where a folder should be")
+    locked = journal.open(tmp_path, "a", topic="locked")
+    with journal.open(tmp_path, "a", topic_from="first-part") as writers:
+        for topic in (b"locked", b"damaged", b"taken"):
+            for _ in range(2):
+                assert one(topic, b"1", writers) == (invalid, 0)
+                assert one(b"good", b"1", writers) == (0, 2)
+            assert topic.decode() in caplog.text
+        assert writers.error is None
+        with pytest.raises(journal.JournalLocked):
+            writers.append(b"1", topic="locked")
+        locked.close()
+        assert one(b"locked", b"2", writers) == (0, 2)
+    assert contents(tmp_path, topic="good") == [b"1"] * 6
+    assert contents(tmp_path, topic="locked") == [b"2"]
+
+
+def test_a_refused_topic_is_not_opened_for_each_message(tmp_path, monkeypatch):
     with journal.open(tmp_path, "a", topic="t"), \
             journal.open(tmp_path, "a", topic_from="first-part") as writers:
-        assert given.give(writers) == (full, 0)
-        assert isinstance(writers.error, journal.JournalLocked)
+        opened = []
+        real = writers._of
+        monkeypatch.setattr(type(writers), "_of",
+                            lambda self, topic: opened.append(topic) or real(topic))
+        for _ in range(100):
+            assert one(b"t", b"1", writers)[0] == 5
+        assert len(opened) < 50
+
+
+def test_a_full_disk_stands_still(tmp_path, monkeypatch):
+    """What keeps every topic from being written is no refusal: nothing is taken."""
+    with journal.open(tmp_path, "a", topic_from="first-part") as writers:
+        def full(*args, **kw):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr("mqcore.journal.writers.Writer", full)
+        assert one(b"t", b"1", writers) == (10, 0)
+        assert writers.error.errno == errno.ENOSPC
+
+
+LONG = ["é" * 100, "é" * 127, "/" * 255, "%" * 255, "x" * 255, "." * 255, "é" * 33, "é" * 34]
+
+
+@pytest.mark.parametrize("topic", LONG)
+def test_names_whose_encoding_is_too_long_for_a_file(tmp_path, topic):
+    """Topics and groups, locally and by a device; they are listed by their names."""
+    with journal.open(tmp_path, "a", topic=topic) as writer:
+        writer.append(b"1")
+    with journal.open(tmp_path, "a", topic_from="first-part") as writers:
+        assert one(topic.encode(), b"2", writers) == (0, 2)
+        assert one(b"other", b"3", writers) == (0, 2)
+    assert contents(tmp_path, topic=topic) == [b"1", b"2"]
+    assert sorted(name for name, _, _ in journal.partitions(tmp_path)) == sorted([topic, "other"])
+    assert {info.topic for info in journal.list_partitions(tmp_path)} == {topic, "other"}
+    assert max(len(entry.name) for entry in tmp_path.iterdir()) <= 200
+    with journal.open(tmp_path, topic=topic) as reader:
+        reader.commit(topic, 2)
+        assert reader.committed(topic) == 2 and reader.groups() == {topic: 2}
+
+
+def test_long_names_that_begin_alike_are_different(tmp_path):
+    for i in range(3):
+        with journal.open(tmp_path, "a", topic="é" * 120 + str(i)) as writer:
+            writer.append(b"%d" % i)
+    assert [contents(tmp_path, topic="é" * 120 + str(i)) for i in range(3)] == [[b"0"], [b"1"],
+                                                                               [b"2"]]
+
+
+def test_a_long_topic_survives_the_repair_of_its_only_segment(tmp_path):
+    topic = "é" * 120
+    with journal.open(tmp_path, "a", topic=topic) as writer:
+        writer.append(b"1")
+        folder = writer.path
+    [path] = folder.glob("*.mqj")
+    raw = bytearray(path.read_bytes())
+    raw[50] ^= 1
+    path.write_bytes(raw)
+    journal.repair(folder)
+    assert [name for name, _, _ in journal.partitions(tmp_path)] == [topic]
+    with journal.open(tmp_path, "a", topic=topic) as writer:
+        assert writer.append(b"2") >= 1
+
+
+@pytest.mark.parametrize("topic", ["", "x" * 256, "a\0", "\ud800", 5, None])
+def test_topics_that_cannot_be(tmp_path, topic):
+    with pytest.raises(OptionError, match="topic"):
+        place.partition_folder(tmp_path, topic, 0)
+    with pytest.raises(OptionError, match="partition"):
+        place.partition_folder(tmp_path, "t", "0")
 
 
 @pytest.mark.parametrize("wrong", [
