@@ -44,6 +44,7 @@ cdef extern from "<sys/mman.h>" nogil:
 cdef extern from "<sys/inotify.h>" nogil:
     int inotify_init1(int flags)
     int inotify_add_watch(int fd, const char* path, uint32_t mask)
+    int inotify_rm_watch(int fd, int watch)
     int IN_CLOEXEC
     int IN_NONBLOCK
     unsigned IN_MODIFY

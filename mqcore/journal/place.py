@@ -48,6 +48,8 @@ def _encoded(name: str, what: str) -> str:
         raise OptionError(f"the {what} {name!r} has {len(raw)} bytes",
                           hint=f"1 to {TOPIC_MAX} bytes are allowed, none of them zero")
     quoted = quote(name, safe="")
+    if set(name) == {"."}:
+        quoted = quoted.replace(".", "%2E")
     if len(quoted) <= NAME_MAX:
         return quoted
     kept = re.sub(r"%.?$", "", quoted[:100])        # no half of an escape
@@ -55,8 +57,7 @@ def _encoded(name: str, what: str) -> str:
 
 
 def topic_folder(topic: str) -> str:
-    name = _encoded(topic, "topic")
-    return name.replace(".", "%2E") if set(topic) == {"."} else name
+    return _encoded(topic, "topic")
 
 
 def partition_folder(where: str | os.PathLike[str], topic: str, partition: int) -> Path:

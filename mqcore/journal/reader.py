@@ -423,7 +423,7 @@ def _micros(time: float) -> int:
         us = float(time) * 1e6
     except (TypeError, ValueError):
         us = math.nan
-    if isinstance(time, str) or math.isnan(us):
+    if isinstance(time, str | bytes | bytearray) or math.isnan(us):
         raise UsageError(f"the time {time!r} is no number of seconds since the epoch",
                          hint="of a datetime, give its timestamp()")
     return round(max(-FAR, min(FAR, us)))

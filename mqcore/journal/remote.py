@@ -198,6 +198,10 @@ class RemoteReader(Connection, Reader):
         records: Records = self._ask("read", offset=offset, bytes=max_bytes)
         return records
 
+    def _read_durable(self, offset: int, max_bytes: int) -> Records:
+        records: Records = self._ask("read", offset=offset, bytes=max_bytes, durable=True)
+        return records
+
     def committed(self, group: str) -> int | None:
         found: int | None = self._ask("committed", group=group)
         return found

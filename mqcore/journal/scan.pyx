@@ -24,7 +24,7 @@ from mqcore.journal.block cimport (
 )
 from mqcore.journal.includes cimport (
     IN_CLOEXEC, IN_CREATE, IN_MODIFY, IN_MOVED_TO, IN_NONBLOCK, MAP_FAILED, MAP_SHARED, PROT_READ,
-    inotify_add_watch, inotify_init1, mmap, munmap, pread,
+    inotify_add_watch, inotify_init1, inotify_rm_watch, mmap, munmap, pread,
 )
 from mqcore.journal.producers cimport ProducerTable
 
@@ -264,12 +264,16 @@ cdef class Window:
         return found
 
 
-def watch_folder(path) -> int:
-    """An inotify descriptor that is readable when a file in the folder grows or appears; -1: the
-    system has none to give."""
-    cdef int fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK)
-    if fd >= 0 and inotify_add_watch(fd, os.fsencode(path),
-                                     IN_MODIFY | IN_CREATE | IN_MOVED_TO) < 0:
-        os.close(fd)
-        return -1
-    return fd
+def inotify_open() -> int:
+    """A new inotify descriptor; -1: the system has none to give."""
+    return inotify_init1(IN_CLOEXEC | IN_NONBLOCK)
+
+
+def inotify_add(int fd, path) -> int:
+    """The number of the watch for files that grow or appear in the folder, the same each time; -1:
+    it cannot be watched."""
+    return inotify_add_watch(fd, os.fsencode(path), IN_MODIFY | IN_CREATE | IN_MOVED_TO)
+
+
+def inotify_remove(int fd, int watch) -> None:
+    inotify_rm_watch(fd, watch)         # it fails if the folder is gone, and the watch with it

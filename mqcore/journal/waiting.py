@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from mqcore.errors import UsageError
-from mqcore.journal.scan import watch_folder
+from mqcore.journal.notify import unwatch_folder, watch_folder
 
 T = TypeVar("T")
 POLL = 0.5              # seconds between two looks with inotify
@@ -87,7 +87,7 @@ class Watch:
 
     def close(self) -> None:
         if self.fd >= 0:
-            os.close(self.fd)
+            unwatch_folder(self.fd)
             self.fd = -1
 
 

@@ -21,7 +21,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from mqcore.errors import NotSupported
-from mqcore.spark.ledger import check_home, discard, publish
+from mqcore.spark.ledger import JOB, check_home, discard, publish
 from mqcore.spark.options import Options
 from mqcore.spark.rows import JOURNAL, check_columns
 from mqcore.spark.staging import Stage, Staged
@@ -39,7 +39,7 @@ class BatchSink(DataSourceArrowWriter):
         check_columns(schema, JOURNAL, overwrite, options.topic)
         self._options = options
         self._path = check_home(options.folder)
-        self._job = f"job-{uuid.uuid4()}"
+        self._job = f"{JOB}{uuid.uuid4()}"
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         return Stage(self._options, self._job, 0, _task()).write(iterator)

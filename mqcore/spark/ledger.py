@@ -10,9 +10,11 @@ batch that the ledger calls done is not published again.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import json
+import logging
 import os
 import shutil
 import time
@@ -29,6 +31,8 @@ from mqcore.journal.stamp import MAGIC, SIZE
 from mqcore.spark.rows import column, parts_of
 from mqcore.spark.staging import HOME, File, folder_of
 
+_log = logging.getLogger("mqcore.spark")
+JOB = "job-"            # what the names of batch jobs begin with; a stream's query is a UUID
 STAMP = np.dtype([("magic", "S4"), ("zero", "<u4"), ("producer", "<u8"), ("sequence", "<u8"),
                   ("time", "<i8")])
 
@@ -37,17 +41,39 @@ def publish(path: str, query: str, batch: int, files: list[File], timeout: float
     """False: this batch has been published before. First, whatever a crash cut short is finished,
     of this query and of others."""
     with _alone(path, timeout) as home:
-        for file in sorted((home / "ledger").glob("*.json")):
-            entry = json.loads(file.read_text())
-            if entry["state"] == "publishing":
-                _finish(path, entry, timeout)
+        _finish_others(path, home, timeout)
         entry = _load(home, query)
         fresh: bool = batch > entry["batch"]
         if fresh:
             _begin(path, {**entry, "batch": batch, "state": "publishing",
                           "files": [list(file) for file in files]}, timeout)
         _sweep(path, query, batch)
+        if _is_job(query):
+            _forget(home, query)
     return fresh
+
+
+def _finish_others(path: str, home: Path, timeout: float) -> None:
+    for file in sorted((home / "ledger").glob("*.json")):
+        try:
+            entry = json.loads(file.read_text())
+            state, query = entry["state"], entry["query"]
+        except (ValueError, KeyError, TypeError, OSError) as error:
+            _log.warning("%s is no entry of the ledger, and is left alone: %r", file, error)
+            continue
+        if state == "publishing":
+            _finish(path, entry, timeout)
+        if _is_job(query):      # of a driver that died before it could remove the entry
+            _forget(home, query)
+
+
+def _is_job(query: str) -> bool:
+    """A batch job: its name is never used again, so nothing need be known of one that is done."""
+    return query.startswith(JOB)
+
+
+def _forget(home: Path, query: str) -> None:
+    (home / "ledger" / f"{query}.json").unlink(missing_ok=True)
 
 
 def discard(path: str, query: str, batch: int, files: list[File]) -> None:
@@ -231,14 +257,19 @@ def _name(topic: str, partition: int) -> str:
 
 
 def _sweep(path: str, query: str, batch: int) -> None:
-    """What attempts at this batch and at earlier ones have left."""
+    """What attempts at this batch and at earlier ones have left. What is no attempt's stays, and
+    nothing that cannot be removed fails a publication, whose messages are stored already."""
     folder = folder_of(path, query, batch).parent
-    if folder.is_dir():
-        for old in folder.iterdir():
-            if int(old.name) <= batch:
+    try:
+        for old in list(folder.iterdir()):
+            if old.name.isdecimal() and int(old.name) <= batch and old.is_dir():
                 shutil.rmtree(old, ignore_errors=True)
-        if not any(folder.iterdir()):
-            folder.rmdir()
+        folder.rmdir()
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        if error.errno != errno.ENOTEMPTY:
+            _log.warning("%s: %s", folder, error)
 
 
 def check_home(path: str) -> str:

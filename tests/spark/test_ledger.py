@@ -1,5 +1,6 @@
 """Publishing exactly once, whatever is interrupted; no Spark session is needed."""
 
+import json
 import subprocess
 import sys
 import threading
@@ -193,3 +194,58 @@ def test_kill_9_at_any_moment(tmp_path, rng):
 def rows(where, topic, partition):
     with journal.open(where, topic=topic, partition=partition) as log:
         return [m for records in log.batches() for m in records]
+
+
+def entries(where):
+    return sorted(path.name for path in (where / HOME / "ledger").iterdir())
+
+
+def test_entries_of_batch_jobs_go_when_they_are_done(tmp_path):
+    """Also those that drivers left which died, and those of versions that kept them."""
+    publish(tmp_path, "query", 0, stage(tmp_path, "query", 0, b"stream", 3))
+    publish(tmp_path, "job-1", 0, stage(tmp_path, "job-1", 0, b"one", 3))
+    assert entries(tmp_path) == ["query.json"]
+    done = {"version": 1, "batch": 0, "state": "done", "files": [], "starts": {}, "sequences": {}}
+    for i in range(20):
+        (tmp_path / HOME / "ledger" / f"job-old{i}.json").write_text(
+            json.dumps({**done, "query": f"job-old{i}"}))
+    publish(tmp_path, "job-2", 0, stage(tmp_path, "job-2", 0, b"two", 3))
+    assert entries(tmp_path) == ["query.json"]
+    assert not publish(tmp_path, "query", 0, stage(tmp_path, "query", 0, b"again", 3))
+    assert sum(map(len, stored(tmp_path).values())) == 9
+
+
+def test_a_job_that_was_cut_short_is_finished_and_then_forgotten(tmp_path, monkeypatch):
+    files = stage(tmp_path, "job-1", 0, b"one", 3)
+    with monkeypatch.context() as patch:
+        patch.setattr(ledger, "_done", lambda *_: (_ for _ in ()).throw(Crash))
+        with pytest.raises(Crash):
+            publish(tmp_path, "job-1", 0, files)
+    assert entries(tmp_path) == ["job-1.json"]
+    publish(tmp_path, "job-2", 0, stage(tmp_path, "job-2", 0, b"two", 3))
+    assert entries(tmp_path) == [] and sum(map(len, stored(tmp_path).values())) == 6
+
+
+def test_stray_entries_stop_nothing(tmp_path, caplog):
+    """In the staging folder of a query, and in the ledger."""
+    publish(tmp_path, "q", 0, stage(tmp_path, "q", 0, b"one", 3))
+    files = stage(tmp_path, "q", 1, b"two", 3)
+    query = tmp_path / HOME / "staging" / "q"
+    (query / "lost+found").mkdir()
+    (query / ".DS_Store").write_bytes(b"x")
+    (query / "\u0662").write_bytes(b"a digit, but not one of ours")
+    (tmp_path / HOME / "ledger" / "notes.json").write_text("")
+    (tmp_path / HOME / "ledger" / "list.json").write_text("[1]")
+    assert publish(tmp_path, "q", 1, files)
+    assert publish(tmp_path, "q", 2, stage(tmp_path, "q", 2, b"three", 3))
+    assert sum(map(len, stored(tmp_path).values())) == 9
+    assert sorted(path.name for path in query.iterdir()) == [".DS_Store", "lost+found", "\u0662"]
+    assert "notes.json" in caplog.text and "list.json" in caplog.text
+
+
+def test_a_broken_entry_of_the_query_itself_is_an_error(tmp_path):
+    """Nobody can say then what has been published."""
+    publish(tmp_path, "q", 0, stage(tmp_path, "q", 0, b"one", 3))
+    (tmp_path / HOME / "ledger" / "q.json").write_text("")
+    with pytest.raises(ValueError):
+        publish(tmp_path, "q", 1, stage(tmp_path, "q", 1, b"two", 3))
