@@ -255,8 +255,8 @@ class Message:
 
 class Batch:
     data: NDArray[np.uint8]
-    offsets: NDArray[np.int32]
-    split: NDArray[np.int32]
+    offsets: NDArray[np.int32] | NDArray[np.int64]
+    split: NDArray[np.int32] | NDArray[np.int64]
     def __len__(self) -> int: ...
     def __getitem__(self, i: int) -> memoryview: ...
     def __iter__(self) -> Iterator[memoryview]: ...

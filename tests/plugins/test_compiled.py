@@ -6,7 +6,7 @@ from installed import Installed, make_image
 from sources import ROOT, package_files
 
 PXD = "mqcore/spi/pattern.pxd"
-ABI = "PATTERN_ABI = 2"
+ABI = "PATTERN_ABI = 3"
 
 
 def test_every_declaration_ships(installed):
