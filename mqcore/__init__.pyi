@@ -90,7 +90,7 @@ class Options(EndpointOptions, total=False):
     recv_hwm: int | None
     send_hwm_bytes: int | None
     recv_hwm_bytes: int | None
-    on_full: Literal["pattern", "block", "drop_new", "drop_old", "disconnect"]
+    on_full: Literal["pattern", "block", "drop_new", "disconnect"]
     conflate: bool
     immediate: bool
     routing_id: bytes
@@ -125,9 +125,11 @@ class StreamOptions(SocketOptions, total=False):
 class PubOptions(SocketOptions, total=False):
     nodrop: bool
     retain: int
+    max_subscription_bytes: int
 
 class RadioOptions(SocketOptions, total=False):
     nodrop: bool
+    max_subscription_bytes: int
 
 class XPubOptions(SocketOptions, total=False):
     verbose: bool
@@ -136,6 +138,7 @@ class XPubOptions(SocketOptions, total=False):
     welcome: bytes | None
     nodrop: bool
     retain: int
+    max_subscription_bytes: int
 
 class Pair1Options(SocketOptions, total=False):
     poly: bool
@@ -163,6 +166,7 @@ class ContextOptions(Options, total=False):
     notify: bool
     nodrop: bool
     retain: int
+    max_subscription_bytes: int
     verbose: bool
     verboser: bool
     manual: bool
@@ -255,8 +259,8 @@ class Message:
 
 class Batch:
     data: NDArray[np.uint8]
-    offsets: NDArray[np.int32]
-    split: NDArray[np.int32]
+    offsets: NDArray[np.int32] | NDArray[np.int64]
+    split: NDArray[np.int32] | NDArray[np.int64]
     def __len__(self) -> int: ...
     def __getitem__(self, i: int) -> memoryview: ...
     def __iter__(self) -> Iterator[memoryview]: ...
@@ -351,7 +355,7 @@ class Socket:
     recv_hwm: int | None
     send_hwm_bytes: int | None
     recv_hwm_bytes: int | None
-    on_full: Literal["pattern", "block", "drop_new", "drop_old", "disconnect"]
+    on_full: Literal["pattern", "block", "drop_new", "disconnect"]
     conflate: bool
     immediate: bool
     max_message_size: int | None
@@ -561,6 +565,7 @@ class Pull(_Receives): ...
 class Pub(_Sends):
     nodrop: bool
     retain: int
+    max_subscription_bytes: int
     def __init__(self, *, context: Context | None = None,
                  **options: Unpack[PubOptions]) -> None: ...
     def wait_subscribers(self, topic: Topic = b"", n: int = 1,
@@ -580,6 +585,7 @@ class XPub(_Sends, _Receives):
     welcome: bytes | None
     nodrop: bool
     retain: int
+    max_subscription_bytes: int
     def __init__(self, *, context: Context | None = None,
                  **options: Unpack[XPubOptions]) -> None: ...
     def subscribe(self, *topics: Topic) -> None: ...
@@ -593,6 +599,7 @@ class XSub(_Sends, _Receives): ...
 
 class Radio(_Sends):
     nodrop: bool
+    max_subscription_bytes: int
     def __init__(self, *, context: Context | None = None,
                  **options: Unpack[RadioOptions]) -> None: ...
     def send(self, data: Data, *, group: Topic = "", timeout: Seconds = ...) -> None: ...
@@ -787,7 +794,7 @@ def device(front: Socket, back: Socket | None = None, *, capture: Socket | None 
            allow_bus: bool = False) -> Device: ...
 @overload
 def device(front: Any, back: Any) -> _Recorder: ...
-def empty(n: int, *, socket: Socket | None = None) -> memoryview: ...
+def empty(n: int) -> memoryview: ...
 def transports() -> list[PluginInfo]: ...
 def filters() -> list[PluginInfo]: ...
 def resolvers() -> list[PluginInfo]: ...

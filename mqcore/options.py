@@ -63,7 +63,7 @@ TABLE: tuple[Option, ...] = (
     _o("recv_hwm_bytes", "size", "B", 16 << 20, (1, 1 << 50), "no limit", SOCKET,
        "the same mark in bytes; one message always fits"),
     _o("on_full", "choice", "", "pattern",
-       ("pattern", "block", "drop_new", "drop_old", "disconnect"), None, SOCKET,
+       ("pattern", "block", "drop_new", "disconnect"), None, SOCKET,
        "what happens at a full peer; 'pattern' is the pattern's own rule"),
     _o("conflate", "bool", "", False, (), None, SOCKET,
        "keep only the newest message per peer (single-part)"),

@@ -12,8 +12,8 @@ from mqcore.base.message cimport (
 )
 from mqcore.base.status cimport MQ_AGAIN, MQ_OK
 from mqcore.protocols.routing.publish cimport (
-    Publisher, SUB_NOTHING, pub_attach, pub_cancel, pub_detach, pub_fini, pub_send, pub_set_option,
-    pub_strip, pub_subscribe, pub_subscribers,
+    Publisher, SUB_NOTHING, pub_attach, pub_cancel, pub_detach, pub_fini, pub_init, pub_send,
+    pub_set_option, pub_strip, pub_subscribe, pub_subscribers,
 )
 from mqcore.protocols.routing.ring cimport MARK_GONE
 from mqcore.protocols.routing.stub cimport no_event, no_recv
@@ -31,6 +31,7 @@ cdef struct Pub:
 
 
 cdef int pubsock_init(Pattern* self) noexcept nogil:
+    pub_init(<Publisher*> self)
     return MQ_OK
 
 
@@ -134,6 +135,9 @@ pattern = plugin_new(
     (
         ("nodrop", "bool", False, "wait for subscribers at their mark, do not drop for them"),
         ("retain", "int", 0, "the last n messages per first part, sent to each new subscription"),
+        ("max_subscription_bytes", "size", 16 << 20,
+         "what one peer may subscribe to: the bytes of its topics or groups, and 64 for each; a "
+         "peer that asks for more is disconnected"),
     ),
     "each message to all who subscribed to a prefix of its first part",
 )

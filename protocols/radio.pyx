@@ -21,7 +21,7 @@ from mqcore.protocols.routing.distribute cimport (
 from mqcore.protocols.routing.groups cimport GROUP_MAX
 from mqcore.protocols.routing.publish cimport (
     Publisher, SUB_NOTHING, pub_attach, pub_cancel, pub_detach, pub_exactly, pub_fini, pub_give,
-    pub_set_option, pub_strip, pub_subscribe,
+    pub_init, pub_set_option, pub_strip, pub_subscribe,
 )
 from mqcore.protocols.routing.ring cimport MARK_GONE
 from mqcore.protocols.routing.stub cimport no_event, no_recv
@@ -38,6 +38,7 @@ cdef struct Radio:
 
 
 cdef int radio_init(Pattern* self) noexcept nogil:
+    pub_init(<Publisher*> self)
     return MQ_OK
 
 
@@ -163,6 +164,11 @@ cdef PatternOps OPS = PatternOps(
 
 pattern = plugin_new(
     &OPS, "radio", -1, "RADIO", -1, ("dish",),
-    (("nodrop", "bool", False, "wait for subscribers at their mark, do not drop for them"),),
+    (
+        ("nodrop", "bool", False, "wait for subscribers at their mark, do not drop for them"),
+        ("max_subscription_bytes", "size", 16 << 20,
+         "what one peer may subscribe to: the bytes of its topics or groups, and 64 for each; a "
+         "peer that asks for more is disconnected"),
+    ),
     "each message to all who joined its group",
 )

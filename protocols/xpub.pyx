@@ -8,7 +8,8 @@ last. Other messages of peers are delivered.
 
 Subscriptions are applied as they arrive, up to the first ordinary message of that peer: behind one
 that the application has not received they wait, so that a peer cannot fill our memory with
-messages."""
+messages. Notifications that nobody receives are kept up to NOTES_BYTES; later ones are dropped,
+counted by the socket as `full`."""
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, malloc
@@ -31,8 +32,8 @@ from mqcore.protocols.routing.peers cimport (
     Peers, hash_number, peers_add, peers_fini, peers_number, peers_remove,
 )
 from mqcore.protocols.routing.publish cimport (
-    Publisher, SUB_EDGE, SUB_NOTHING, pub_attach, pub_cancel, pub_detach, pub_fini, pub_send,
-    pub_set_option, pub_strip, pub_subscribe, pub_subscribers,
+    Publisher, SUB_EDGE, SUB_NOTHING, Subscriber, pub_attach, pub_cancel, pub_detach, pub_fini,
+    pub_init, pub_send, pub_set_option, pub_strip, pub_subscribe, pub_subscribers,
 )
 from mqcore.protocols.routing.ring cimport (
     MARK_GONE, Ring, ring_drop, ring_fini, ring_front, ring_join, ring_leave, ring_put, ring_turn,
@@ -43,9 +44,12 @@ from mqcore.spi.pattern cimport (
     Pattern, PatternOps, plugin_new,
 )
 from mqcore.spi.pipe cimport (
-    DIRTY_IN, DROP_FULL, Pipe, lane_show, pipe_delivered, pipe_drop_in, pipe_read, pipe_touch,
-    pipe_write_always,
+    DIRTY_HUNG, DIRTY_IN, DROP_FULL, EV_DROPPED, Host, Pipe, lane_show, pipe_delivered,
+    pipe_drop_in, pipe_emptied, pipe_read, pipe_touch, pipe_write_always,
 )
+
+cdef enum:
+    NOTES_BYTES = 16 << 20    # of notifications that wait to be received
 
 cdef struct XPub:
     Publisher base
@@ -55,11 +59,13 @@ cdef struct XPub:
     MsgVec scratch
     uint32_t last             # Pipe.id of the notification received last
     bint verbose, verboser, manual
+    bint missing              # a run of notifications that found no room
     uint8_t* welcome
     size_t welcome_size
 
 
 cdef int xpub_init(Pattern* self) noexcept nogil:
+    pub_init(<Publisher*> self)
     return MQ_OK
 
 
@@ -122,12 +128,25 @@ cdef int note_init(Msg* m, XPub* x, uint8_t what, const uint8_t* topic, size_t s
 
 cdef void xpub_note(XPub* x, Pipe* pipe, uint8_t what, const uint8_t* topic,
                     size_t size) noexcept nogil:
-    """For lack of memory the application misses one; nothing else is wrong then."""
+    """Without memory, or above NOTES_BYTES, the application misses one, which is counted; the
+    subscription itself holds."""
     cdef Msg m
-    if note_init(&m, x, what, topic, size):
+    if x.notes.bytes_ + <int64_t> (size + sizeof(Msg)) > NOTES_BYTES or note_init(
+            &m, x, what, topic, size):
+        xpub_missed(x)
         return
     m.peer = pipe.id
-    notes_put(&x.notes, &m)
+    if notes_put(&x.notes, &m):
+        xpub_missed(x)
+
+
+cdef void xpub_missed(XPub* x) noexcept nogil:
+    cdef Host* host = x.base.head.host
+    cdef uint8_t reason = DROP_FULL
+    host.dropped[DROP_FULL] += 1
+    if not x.missing and host.watched.load():
+        host.emit(host, EV_DROPPED, NULL, &reason, 1)
+    x.missing = True          # one event a run: it ends when the application receives
 
 
 cdef void xpub_subscribed(XPub* x, Pipe* pipe, const uint8_t* topic, size_t size) noexcept nogil:
@@ -173,6 +192,8 @@ cdef bint xpub_service(XPub* x, Pipe* pipe) noexcept nogil:
         if m == NULL:
             if lane_show(pipe.inn):
                 pipe_touch(pipe, DIRTY_IN)
+            if pipe.dirty & DIRTY_HUNG:
+                pipe_emptied(pipe)
             return False
         if not about_topics(m):
             return True
@@ -249,6 +270,7 @@ cdef int xpub_recv(Pattern* self, MsgVec* out) noexcept nogil:
         rc = vec_push(out, notes_front(&x.notes))
         if rc == MQ_OK:
             x.last = notes_front(&x.notes).peer
+            x.missing = False
             notes_pop(&x.notes)
         return rc
     p = ring_front(&x.talkers)
@@ -281,7 +303,7 @@ cdef int xpub_subscribe(Pattern* self, const uint8_t* topic, size_t size, int on
     if not on:
         pub_cancel(&x.base, pipe, topic, size)
     elif pub_subscribe(&x.base, pipe, topic, size) < 0:
-        return MQ_NOMEM
+        return MQ_NO_PEER if (<Subscriber*> pipe.data).cut else MQ_NOMEM
     return MQ_OK
 
 
@@ -326,6 +348,9 @@ pattern = plugin_new(
         ("welcome", "bytes", None, "a message that each new peer gets first"),
         ("nodrop", "bool", False, "wait for subscribers at their mark, do not drop for them"),
         ("retain", "int", 0, "the last n messages per first part, sent to each new subscription"),
+        ("max_subscription_bytes", "size", 16 << 20,
+         "what one peer may subscribe to: the bytes of its topics or groups, and 64 for each; a "
+         "peer that asks for more is disconnected"),
     ),
     "a PUB whose application sees the subscriptions",
 )

@@ -26,7 +26,7 @@ from mqcore.spi import registry
 FIXED = frozenset({"routing_id", "metadata", "conflate"})
 CORE = frozenset({"send_timeout", "recv_timeout", "immediate", "send_hwm", "recv_hwm",
                   "send_hwm_bytes", "recv_hwm_bytes", "max_hops"})
-ON_FULL = ("pattern", "block", "drop_new", "drop_old", "disconnect")
+ON_FULL = ("pattern", "block", "drop_new", "disconnect")
 #: these see their full peers themselves, and have a rule for them
 FANOUT = ("pub", "xpub", "radio", "bus", "surveyor")
 _LEVELS = threading.Lock()  # two first calls of fileno() make one descriptor
@@ -52,9 +52,6 @@ def on_full_number(plugin: Any, value: str) -> int:
         return 0
     if not plugin.sends:
         raise OptionError(f"on_full={value!r} means nothing for {pattern}, which does not send")
-    if value == "drop_old":
-        raise OptionError('on_full="drop_old" is not possible: what is queued for a peer may be on '
-                          "its way", hint="conflate=True keeps only the newest message per peer")
     if value == "disconnect" and pattern not in FANOUT:
         raise OptionError(f'on_full="disconnect" is not possible for {pattern}',
                           hint=f"it is for {', '.join(FANOUT)}, where one slow peer must not "

@@ -1,9 +1,12 @@
 """libsodium at run time: see sodium.pxd."""
 
-from libc.stdint cimport uint8_t
+from libc.stdint cimport uint8_t, uint32_t
+from libcpp.atomic cimport atomic
 from posix.dlfcn cimport RTLD_LOCAL, RTLD_NOW, dlopen, dlsym
 
 from mqcore.base.includes cimport explicit_bzero
+
+from mqcore.base.native import threading
 
 cdef enum:
     CALLS = 10
@@ -21,11 +24,12 @@ cdef Name[CALLS] NAMES = [
     "crypto_box_open_detached_afternm",
 ]
 cdef Sodium _table            # in the order of NAMES
-cdef bint _found = False
+cdef atomic[uint32_t] _found   # set once the table is whole; under the lock
+_looking = threading.Lock()
 
 
 cdef const Sodium* sodium() noexcept nogil:
-    return &_table if _found else NULL
+    return &_table if _found.load() else NULL
 
 
 cdef bint _fill(const char* library) noexcept nogil:
@@ -47,12 +51,12 @@ cdef bint _fill(const char* library) noexcept nogil:
 
 def sodium_ready() -> str:
     """The version of libsodium, "" if this system has none. Looks for it until it is found."""
-    global _found
-    for library in LIBRARIES if not _found else ():
-        if _fill(library):
-            _found = True
-            break
-    return _table.version().decode() if _found else ""
+    with _looking:
+        for library in LIBRARIES if not _found.load() else ():
+            if _fill(library):
+                _found.store(1)
+                break
+    return _table.version().decode() if _found.load() else ""
 
 
 def keypair() -> tuple:

@@ -10,8 +10,9 @@ class Batch:
     """Message i is data[offsets[i]:offsets[i+1]], its parts joined; its first part ends at
     split[i].
 
-    data: uint8[n bytes]; offsets: int32[messages + 1]; split: int32[messages]. The arrays are the
-    batch's own memory; slices of them copy nothing.
+    data: uint8[n bytes]; offsets: int32[messages + 1]; split: int32[messages]. In a batch of more
+    than 2 GiB offsets and split are int64. The arrays are the batch's own memory; slices of them
+    copy nothing.
     """
 
     __slots__ = ("data", "offsets", "split")
@@ -40,11 +41,12 @@ class Batch:
         return [raw[a:b] for a, b in zip(ends, ends[1:], strict=False)]
 
     def to_arrow(self) -> Any:
-        """A pyarrow BinaryArray over the same memory."""
+        """A pyarrow BinaryArray over the same memory; LargeBinaryArray above 2 GiB."""
         import pyarrow as pa
 
+        kind = pa.binary() if self.offsets.itemsize == 4 else pa.large_binary()
         return pa.Array.from_buffers(
-            pa.binary(), len(self), [None, pa.py_buffer(self.offsets), pa.py_buffer(self.data)])
+            kind, len(self), [None, pa.py_buffer(self.offsets), pa.py_buffer(self.data)])
 
     def __repr__(self) -> str:
         return f"<Batch of {len(self)} messages, {len(self.data)} B>"

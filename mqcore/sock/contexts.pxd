@@ -2,11 +2,12 @@
 peers (PatternOps.context), as Python holds it."""
 
 from libc.stdint cimport uint32_t
+from libcpp.atomic cimport atomic
 
 from mqcore.sock.core cimport SocketCore
 
 cdef class ContextCore:
     cdef readonly SocketCore core
-    cdef uint32_t number      # 0: closed
+    cdef atomic[uint32_t] number      # 0: closed
 
     cdef uint32_t check(self) except 0        # the number

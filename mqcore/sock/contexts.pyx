@@ -33,15 +33,16 @@ cdef class ContextCore:
             rc = sock_open_context(core.s, &number)
         if rc != MQ_OK:
             core.fail(rc, True)
-        self.number = number
+        self.number.store(number)
 
     def __dealloc__(self):
         # let go of by a strategy's code, with a socket's lock held: it ends with its socket
-        if self.number and not self.core.plane.forked and op_current() == NULL:
-            sock_close_context(self.core.s, self.number)
+        cdef uint32_t number = self.number.load()
+        if number and not self.core.plane.forked and op_current() == NULL:
+            sock_close_context(self.core.s, number)
 
     cdef uint32_t check(self) except 0:
-        cdef uint32_t number = self.number
+        cdef uint32_t number = self.number.load()
         self.core.check()
         if number == 0:
             raise StateError("the context is closed", hint="open another: socket.context()")
@@ -54,13 +55,13 @@ cdef class ContextCore:
     @property
     def closed(self):
         """No call is possible any more: it was closed, or its socket was."""
-        return self.number == 0 or self.core.closed
+        return self.number.load() == 0 or self.core.closed
 
     def _close(self):
         """What is outstanding is given up. Idempotent."""
-        cdef uint32_t number = self.number
+        cdef uint32_t number
         op_refuse()
-        self.number = 0
+        number = self.number.exchange(0)
         if number and not self.core.plane.forked:
             with nogil:
                 sock_close_context(self.core.s, number)

@@ -44,6 +44,15 @@ cdef class SocketCore(SocketHandle):
     cdef int pull_late(self, MsgVec* v, int rc, uint32_t seen, object timeout) except -1
 
     @cython.final
+    cdef int pull_owing(self, MsgVec* v, object timeout) except -1
+
+    @cython.final
+    cdef int pull_now_owing(self, MsgVec* v) except -1
+
+    @cython.final
+    cdef void forgive(self) noexcept
+
+    @cython.final
     cdef int pull_many(self, MsgVec* v, size_t most, int64_t most_bytes, object timeout) except -1
 
     @cython.final
@@ -59,12 +68,15 @@ cdef class SocketCore(SocketHandle):
     cdef int owe(self) except -1
 
     @cython.final
+    cdef void unowe(self) noexcept
+
+    @cython.final
     cdef int refuse_idle(self) except -1
 
 
 # Nothing keeps a call from going on; check() says what else does.
 cdef inline bint unhindered(SocketCore self) noexcept:
-    return not (self.s == NULL or self.plane.forked or self.device_owned or self.s.closing.load()
+    return not (self.s == NULL or self.plane.forked or self.owned.load() or self.s.closing.load()
                 or self.plane.plane.pool.released.load() != NULL or self.s.lock.load())
 
 
@@ -87,6 +99,6 @@ cdef inline int offer(SocketCore self, Msg* parts, size_t n, uint32_t peer) noex
             rc = sock_send_to(self.s, peer, parts, n) if peer else sock_send(self.s, parts, n)
     else:
         rc = sock_send_to(self.s, peer, parts, n) if peer else sock_send(self.s, parts, n)
-    if rc == MQ_OK and not peer:
-        self.owes = False
+    if rc == MQ_OK and not peer and self.answers:
+        self.forgive()
     return rc

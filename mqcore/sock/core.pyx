@@ -22,13 +22,16 @@ from mqcore.base.message cimport (
 )
 from mqcore.base.slab cimport Owner, landing_clear, pool_drain_released, pyobj_new
 from mqcore.base.status cimport MQ_AGAIN, MQ_FAILED, MQ_FULL, MQ_OK
-from mqcore.sock.arrays cimport batch_of
+from mqcore.sock.arrays cimport batch_of, bytes_of, numbers_of
+from mqcore.sock.handle cimport OWES_ANSWER, OWES_CLAIMED, OWES_NOTHING
 from mqcore.sock.message cimport (
     Message, foresee, joined, message_end, message_new, part_copy, part_from, parts_list,
     skip_envelope,
 )
 from mqcore.sock.pinned cimport Pin, Pinned, pinned_new
-from mqcore.sock.sock cimport sock_query, sock_recv, sock_recv_many, sock_send_many
+from mqcore.sock.sock cimport (
+    sock_changed, sock_query, sock_recv, sock_recv_many, sock_send_many,
+)
 from mqcore.spi.pattern cimport PAT_SEND, Q_TOPICS, op_later
 
 import time
@@ -53,9 +56,11 @@ cdef list bodies(MsgVec* v):
     return out
 
 
-cdef int64_t at_least_one(most) except -1:
-    if most < 1:
-        raise UsageError(f"max must be at least 1, got {most}")
+cdef int64_t at_least_one(str name, most) except -1:
+    if isinstance(most, bool) or not hasattr(most, "__index__"):
+        raise UsageError(f"{name} must be a whole number, not {most!r}")
+    if not 1 <= most <= INT64_MAX:
+        raise UsageError(f"{name} must be between 1 and {INT64_MAX}, got {most}")
     return most
 
 
@@ -106,6 +111,8 @@ cdef class SocketCore(SocketHandle):
             if deadline == 0 or late:
                 self._fail_send(rc, timeout)
             late = self.wait(seen, deadline)
+            if self.owned.load():
+                self.check()
             seen = self.s.change.load()
             rc = self.attempt(parts, n, 0)
             if rc == MQ_OK:
@@ -133,8 +140,7 @@ cdef class SocketCore(SocketHandle):
         """Receive one message into v, waiting as long as it takes."""
         cdef uint32_t seen = self.s.change.load()
         cdef int rc
-        if self.held.n:
-            self.held, v[0] = v[0], self.held
+        if self.n_kept.load() and self.take_kept(v):
             if self._level is not None:
                 self._level.settle()
             return 0
@@ -163,9 +169,14 @@ cdef class SocketCore(SocketHandle):
                     landing_clear(&self.s.port.landing)
                 raise RecvTimeout(f"no message came{self._span(timeout, self.recv_ns)}")
             late = self.wait(seen, deadline)
+            if self.owned.load():
+                self.check()
             seen = self.s.change.load()
-            with nogil:
-                rc = sock_recv(self.s, v)
+            if self.n_kept.load() and self.take_kept(v):
+                rc = MQ_OK
+            else:
+                with nogil:
+                    rc = sock_recv(self.s, v)
             if self._level is not None:
                 self._level.settle()
             if rc == MQ_OK:
@@ -177,14 +188,16 @@ cdef class SocketCore(SocketHandle):
         """At least one message, at most `most` or so many bytes; waits for the first only."""
         cdef size_t count = 0
         cdef int rc = MQ_AGAIN
-        if not self.held.n and not self.answers:
+        if self.answers:
+            return self.pull_owing(v, timeout)
+        if not self.n_kept.load():
             with nogil:
                 rc = sock_recv_many(self.s, v, most, most_bytes, &count)
         if count == 0:
             if rc == MQ_FAILED:
                 self.fail(rc, False)
             self.pull(v, timeout)
-            if most > 1 and not self.answers:
+            if most > 1:
                 with nogil:
                     rc = sock_recv_many(self.s, v, most - 1, most_bytes, &count)
         if rc == MQ_FAILED:
@@ -201,13 +214,47 @@ cdef class SocketCore(SocketHandle):
         return 0
 
     cdef int owe(self) except -1:
-        if self.answers:
-            if self.owes:
-                raise StateError(
-                    "the last request has not been answered",
-                    hint="answer it with send(), or use recv_msg() and Message.reply(), which any "
-                         "number of threads can do at once")
+        """Claim the next request for a plain receive: nobody else takes one until it is answered.
+        What takes none gives the claim back with unowe()."""
+        cdef uint32_t owes = OWES_NOTHING
+        if not self.answers or self.owes.compare_exchange_strong(owes, OWES_CLAIMED):
+            return 0
+        raise StateError(
+            "another thread is receiving from this socket" if owes == OWES_CLAIMED else
+            "the last request has not been answered",
+            hint="answer it with send(), or use recv_msg() and Message.reply(), which any "
+                 "number of threads can do at once")
+
+    cdef void unowe(self) noexcept:
+        cdef uint32_t owes = OWES_CLAIMED
+        self.owes.compare_exchange_strong(owes, OWES_NOTHING)
+
+    cdef void forgive(self) noexcept:
+        """The request has been answered, or another has taken its place."""
+        cdef uint32_t owes = OWES_ANSWER
+        self.owes.compare_exchange_strong(owes, OWES_NOTHING)
+
+    cdef int pull_owing(self, MsgVec* v, object timeout) except -1:
+        """pull() of a plain receive where requests are answered in order."""
+        self.owe()
+        try:
+            self.pull(v, timeout)
+        except BaseException:
+            self.unowe()
+            raise
+        self.owes.store(OWES_ANSWER)
         return 0
+
+    cdef int pull_now_owing(self, MsgVec* v) except -1:
+        cdef int rc = MQ_AGAIN
+        self.owe()
+        try:
+            rc = self.pull_now(v, 1, INT64_MAX)
+        finally:
+            if rc != MQ_OK:
+                self.unowe()
+        self.owes.store(OWES_ANSWER if rc == MQ_OK else OWES_NOTHING)
+        return rc
 
     cdef int refuse_idle(self) except -1:
         if not self.chooses or sock_query(self.s, Q_TOPICS, NULL, 0):
@@ -307,6 +354,8 @@ cdef class SocketCore(SocketHandle):
             if deadline == 0 or late:
                 self._fail_send(rc, timeout, count[0])
             late = self.wait(seen, deadline)
+            if self.owned.load():
+                self.check()
         return 0
 
     def send_many(self, messages, *, timeout=...):
@@ -373,15 +422,14 @@ cdef class SocketCore(SocketHandle):
         cdef const uint8_t* at
         cdef Py_ssize_t i, n, start, end, cut
         cdef const int64_t[::1] cuts = None
-        import numpy
         self.check()
-        raw = memoryview(data).cast("B")
-        cdef const int64_t[::1] ends = numpy.ascontiguousarray(offsets, dtype=numpy.int64)
+        raw = bytes_of(data)
+        cdef const int64_t[::1] ends = numbers_of("offsets", offsets)
         n = ends.shape[0] - 1
         if n < 0:
             raise UsageError("offsets has n + 1 entries for n messages, got none")
         if split is not None:
-            cuts = numpy.ascontiguousarray(split, dtype=numpy.int64)
+            cuts = numbers_of("split", split)
             if cuts.shape[0] != n:
                 raise UsageError(f"split has {cuts.shape[0]} entries for {n} messages")
         deadline = self.deadline(timeout, self.send_ns)
@@ -479,13 +527,14 @@ cdef class SocketCore(SocketHandle):
         cdef MsgVec* v
         cdef size_t size
         ready(self)
-        if self.routes or self.answers:
+        if self.routes:
             self.refuse_router()
-            self.owe()
         v = self.take_vec()
         try:
-            self.pull(v, timeout)
-            self.owes = self.answers
+            if self.answers:
+                self.pull_owing(v, timeout)
+            else:
+                self.pull(v, timeout)
             size = msg_size(&v.at[v.n - 1])
             if size >= self.s.port.landing.least.load() or self.s.port.landing.size.load():
                 foresee(&self.s.port.landing, self.plane.plane.pool, size)
@@ -499,11 +548,12 @@ cdef class SocketCore(SocketHandle):
         """Receive one message as a list of its parts. ROUTER: the routing id comes first."""
         cdef MsgVec* v
         self.check()
-        self.owe()
         v = self.take_vec()
         try:
-            self.pull(v, timeout)
-            self.owes = self.answers
+            if self.answers:
+                self.pull_owing(v, timeout)
+            else:
+                self.pull(v, timeout)
             return parts_list(v, skip_envelope(v, 0), v.n)
         finally:
             self.give_vec(v)
@@ -515,7 +565,7 @@ cdef class SocketCore(SocketHandle):
         v = self.take_vec()
         try:
             self.pull(v, timeout)
-            self.owes = False
+            self.forgive()
             return message_new(self, v, 0, v.n, time.time())
         finally:
             self.give_vec(v)
@@ -528,22 +578,25 @@ cdef class SocketCore(SocketHandle):
         cdef size_t i, at = 0, size = 0, start
         self.check()
         self.refuse_router()
-        self.owe()
         PyObject_GetBuffer(buffer, &view, PyBUF_WRITABLE)
         v = NULL
         try:
             v = self.take_vec()
-            self.pull(v, timeout)
+            if self.answers:
+                self.pull_owing(v, timeout)
+            else:
+                self.pull(v, timeout)
             start = skip_envelope(v, 0)
             for i in range(start, v.n):
                 size += msg_size(&v.at[i])
             if <Py_ssize_t> size > view.len:
-                self.held, v[0] = v[0], self.held
+                self.keep(v)
+                self.forgive()
+                sock_changed(self.s)      # a thread that waits may have room for it
                 if self._level is not None:
                     self._level.settle()
                 raise MessageTooLarge(f"a message of {size} bytes does not fit in {view.len}",
                                       hint="give a larger buffer; the message is kept")
-            self.owes = self.answers
             for i in range(start, v.n):
                 memcpy(<char*> view.buf + at, msg_data(&v.at[i]), msg_size(&v.at[i]))
                 at += msg_size(&v.at[i])
@@ -558,13 +611,14 @@ cdef class SocketCore(SocketHandle):
         cdef MsgVec* v
         self.check()
         self.refuse_router()
-        self.owe()
-        at_least_one(max)
+        at_least_one("max", max)
         v = self.take_vec()
         try:
             self.pull_many(v, max, INT64_MAX, timeout)
-            self.owes = self.answers
             return bodies(v)
+        except MemoryError:
+            self.keep(v)
+            raise
         finally:
             self.give_vec(v)
 
@@ -574,14 +628,15 @@ cdef class SocketCore(SocketHandle):
         cdef MsgVec* v
         self.check()
         self.refuse_router()
-        self.owe()
-        if max < 1 or max_bytes < 1:
-            raise UsageError("max and max_bytes must be at least 1")
+        at_least_one("max", max)
+        at_least_one("max_bytes", max_bytes)
         v = self.take_vec()
         try:
             self.pull_many(v, max, max_bytes, timeout)
-            self.owes = self.answers
             return batch_of(v)
+        except MemoryError:
+            self.keep(v)
+            raise
         finally:
             self.give_vec(v)
 
@@ -618,8 +673,7 @@ cdef class SocketCore(SocketHandle):
         """pull_many() that never waits and makes no exception of it: MQ_OK or MQ_AGAIN."""
         cdef size_t count = 0
         cdef int rc
-        if self.held.n:
-            self.held, v[0] = v[0], self.held
+        if self.n_kept.load() and self.take_kept(v):
             rc = MQ_OK
             if most > 1 and not self.answers:
                 with nogil:
@@ -648,6 +702,7 @@ cdef class SocketCore(SocketHandle):
         """What the call would return, or None if it would wait. kind: 0 recv, 1 recv_parts,
         2 recv_msg, 3 recv_into, 4 recv_many, 5 recv_batch."""
         cdef MsgVec* v
+        cdef int rc
         cdef size_t most = 1
         cdef int64_t most_bytes = INT64_MAX
         if kind == 3:
@@ -658,19 +713,22 @@ cdef class SocketCore(SocketHandle):
         self.check()
         if kind != 1 and kind != 2:
             self.refuse_router()
-        if kind != 2:
-            self.owe()
         if kind == 4:
-            most = at_least_one(arg)
+            most = at_least_one("max", arg)
         elif kind == 5:
-            most = at_least_one(arg[0])
-            most_bytes = at_least_one(arg[1])
+            most = at_least_one("max", arg[0])
+            most_bytes = at_least_one("max_bytes", arg[1])
         v = self.take_vec()
         try:
-            if self.pull_now(v, most, most_bytes) != MQ_OK:
+            if self.answers and kind != 2:
+                rc = self.pull_now_owing(v)
+            else:
+                rc = self.pull_now(v, most, most_bytes)
+            if rc != MQ_OK:
                 self.refuse_idle()
                 return None
-            self.owes = self.answers and kind != 2
+            if kind == 2:
+                self.forgive()
             if kind == 0:
                 return joined(v, skip_envelope(v, 0), v.n)
             if kind == 1:
@@ -687,15 +745,16 @@ cdef class SocketCore(SocketHandle):
         cdef MsgVec whole
         cdef Msg m
         cdef size_t i
-        cdef int rc
+        cdef int rc = MQ_AGAIN
         self.check()
-        if message.replied:
-            raise StateError("this message has been answered", hint="a request is answered once")
         if self.s.ops.send_to == NULL or not self.s.flags & PAT_SEND:
             raise StateError(f"a {self.plugin.name} socket has no answers to give",
                              hint="reply() is for rep and router messages")
         v = self._parts(parts)
         memset(&whole, 0, sizeof(MsgVec))
+        if message.answered.exchange(1):
+            self.give_vec(v)
+            raise StateError("this message has been answered", hint="a request is answered once")
         try:
             for i in range(message.envelope.n):
                 msg_copy(&m, &message.envelope.at[i])
@@ -707,9 +766,10 @@ cdef class SocketCore(SocketHandle):
             rc = self.attempt(whole.at, whole.n, message.peer_id)
             if rc == MQ_OK:
                 whole.n = 0
-                message.replied = True
             return rc == MQ_OK
         finally:
+            if rc != MQ_OK:
+                message.answered.store(0)
             vec_fini(&whole)
             self.give_vec(v)
 
@@ -726,3 +786,5 @@ cdef class SocketCore(SocketHandle):
             if deadline == 0 or late:
                 self._fail_send(MQ_FULL, timeout)
             late = self.wait(seen, deadline)
+            if self.owned.load():
+                self.check()

@@ -30,6 +30,7 @@ cdef class DeviceCore:
     cdef atomic[int64_t] captured
     cdef atomic[int64_t] missed
 
+    cdef int take(self, list sockets) except -1
     cdef bint goes_on(self) noexcept nogil
     cdef void loop(self) noexcept nogil
     cdef bint move(self, Flow* flow) noexcept nogil

@@ -17,15 +17,17 @@ from mqcore.base.message cimport (
 )
 from mqcore.base.status cimport MQ_AGAIN, MQ_FULL, MQ_OK
 from mqcore.reactor.poller cimport PollerOps, Ready
+from mqcore.reactor.wakeup cimport futex_wait
+from mqcore.sock.pipes cimport undeliver
 from mqcore.sock.sock cimport (
-    Ended, sock_act, sock_changed, sock_enter, sock_leave, sock_query, sock_recv_many,
+    sock_act, sock_changed, sock_enter, sock_leave, sock_query, sock_recv_many,
     sock_send_many,
 )
-from mqcore.sock.watch cimport lead_claim, lead_enter, lead_leave, watch_open, watch_wait
+from mqcore.sock.watch cimport lead_claim, lead_enter, lead_leave, watch_wait
 from mqcore.spi.pattern cimport (
     PAT_ADDRESSES, PAT_EXCHANGE, PAT_RECV, PAT_SEND, PAT_SINGLE, PAT_WORDS, Q_CAN_SEND,
 )
-from mqcore.spi.pipe cimport DROP_HOPS, Pipe, pipe_drop_in
+from mqcore.spi.pipe cimport DROP_HOPS
 from mqcore.spi.sink cimport SINK_ABI, SinkOps
 
 from mqcore.base.native import time
@@ -85,28 +87,8 @@ cdef size_t hops_of(Msg* parts, size_t n) noexcept nogil:
 
 cdef void drop_looping(Sock* s, uint32_t peer) noexcept nogil:
     """A message that was read from this peer is dropped after all, and counted at it."""
-    cdef Pipe* pipe
-    cdef Ended* ended
-    cdef int i
     sock_enter(s)
-    s.received -= 1
-    for i in range(2):
-        pipe = s.hung if i else s.all
-        while pipe != NULL and pipe.id != peer:
-            pipe = pipe.all_next
-        if pipe != NULL:
-            pipe.delivered -= 1
-            pipe_drop_in(pipe, DROP_HOPS)
-            break
-    else:
-        s.total.delivered -= 1            # it has left since
-        s.total.in_dropped[DROP_HOPS] += 1
-        ended = s.ended
-        while ended != NULL and ended.id != peer:
-            ended = ended.next
-        if ended != NULL:
-            ended.delivered -= 1
-            ended.in_dropped[DROP_HOPS] += 1
+    undeliver(s, peer, DROP_HOPS)
     sock_leave(s, True)
 
 
@@ -182,16 +164,30 @@ cdef class DeviceCore:
         back_ = front is not back and _open(&self.back_flow, back.s, front.s)
         if not forth and not back_:
             raise UsageError(f"nothing can flow between {front.plugin.name} and {back.plugin.name}")
-        if watch_open(front.s) < 0 or watch_open(back.s) < 0:
-            raise OSError("no descriptors left for the device")
-        for s in (front, back, *((capture,) if capture is not None else ())):
-            s.device_owned = True
+        self.take([front, *([back] if back is not front else ()),
+                   *([capture] if capture is not None else ())])
 
     def __dealloc__(self):
         _close_hand(&self.forth)
         _close_hand(&self.back_flow)
         vec_fini(&self.forth.hand)
         vec_fini(&self.back_flow.hand)
+
+    cdef int take(self, list sockets) except -1:
+        """All of them, or none."""
+        cdef SocketCore s
+        cdef list taken = []
+        try:
+            for s in sockets:
+                s.claim()
+                taken.append(s)
+            if self.front.open_watch() < 0 or self.back.open_watch() < 0:
+                raise OSError("no descriptors left for the device")
+        except BaseException:
+            for s in taken:
+                s.unclaim()
+            raise
+        return 0
 
     # -- on the device's thread --------------------------------------------------------------------
 
@@ -347,10 +343,10 @@ cdef class DeviceCore:
         return left
 
     def release(self):
-        self.front.device_owned = False
-        self.back.device_owned = False
+        self.front.unclaim()
+        self.back.unclaim()
         if self.capture is not None:
-            self.capture.device_owned = False
+            self.capture.unclaim()
 
     def counters(self):
         """(messages forth, bytes forth, refused forth, messages back, bytes back, refused back,
@@ -397,10 +393,17 @@ cdef size_t _close_hand(Flow* flow) noexcept nogil:
 cdef void take_lead(Sock* s) noexcept nogil:
     """For as long as the device runs; the I/O thread does not watch meanwhile."""
     cdef uint32_t nobody = 0
+    cdef uint32_t seen
     while not s.lead.compare_exchange_strong(nobody, 1):
         nobody = 0
         lead_claim(s)
-        sock_changed(s)       # a leader in recv() notices and leaves
+        # SYNC: seq_cst pair with lead_leave: the leader gives the lead up, then looks for followers
+        s.followers.fetch_add(1)
+        sock_changed(s)       # a leader in recv() leaves, and its call fails: a device owns it
+        seen = s.change.load()
+        if s.lead.load():
+            futex_wait(&s.change, seen, CHECK_NS)
+        s.followers.fetch_sub(1)
     lead_enter(s)
 
 

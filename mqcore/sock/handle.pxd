@@ -13,6 +13,11 @@ cdef enum:
     CAN_RECV = 1
     CAN_SEND = 2
 
+cdef enum:                    # SocketHandle.owes
+    OWES_NOTHING = 0
+    OWES_CLAIMED = 1          # a plain receive is under way
+    OWES_ANSWER = 2           # it gave a request that has not been answered
+
 
 cdef class SocketHandle:
     cdef Sock* s
@@ -23,18 +28,29 @@ cdef class SocketHandle:
     cdef atomic[Owner*] arena             # slab that bodies of middle size are copied into
     cdef int64_t send_ns                  # default time-outs; -1 for ever
     cdef int64_t recv_ns
-    cdef bint owes                        # REP: plain recv() gave a request not yet answered
+    cdef atomic[uint32_t] owes            # REP: OWES_*
     cdef bint answers                     # pattern with send_to and strict order
     cdef bint routes                      # ROUTER: recv() is refused
     cdef bint groups                      # RADIO, DISH: the first of two parts is a group
     cdef bint chooses                     # SUB, DISH: who wants nothing waits in vain
-    cdef readonly bint device_owned       # a device moves its messages: other use is refused
-    cdef MsgVec held                      # a message that recv_into() had no room for
+    cdef atomic[uint32_t] owned           # a device moves its messages: other use is refused
+    # Whole messages that a call took and could not give (recv_into() had no room), oldest first;
+    # in the critical section of this object. n_kept: handles in it, to look at from outside.
+    cdef MsgVec kept
+    cdef atomic[uint32_t] n_kept
+    cdef bint keeps_none                  # closed: what comes now is dropped
     cdef list _keep                       # bytes that the handshake configuration points to
     cdef public object _level             # of fileno(): looks again after each receive; or None
     cdef object __weakref__
 
     cdef void let_go(self) noexcept
+    cdef int keep(self, MsgVec* v) except -1      # moves what is in v in
+    cdef bint take_kept(self, MsgVec* v) noexcept # moves the oldest message into the empty v
+    cdef int drop_kept(self) except -1
+    cdef int lose(self, MsgVec* v, uint32_t reason) except -1
+    cdef int claim(self) except -1        # for a device; UsageError: another has it
+    cdef void unclaim(self) noexcept
+    cdef int open_watch(self) except -2   # watch_open(); any thread
     cdef void reflag(self) noexcept
     cdef int set_locked(self, str name, value) except -1
     cdef int check(self) except -1

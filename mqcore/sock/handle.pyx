@@ -9,10 +9,10 @@ cimport cython
 from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport INT64_MAX, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memset
+from libc.string cimport memmove, memset
 
 from mqcore.base.clock cimport now_ns
-from mqcore.base.message cimport vec_fini
+from mqcore.base.message cimport MSG_MORE, Msg, vec_fini, vec_grow, vec_push
 from mqcore.base.slab cimport Owner, landing_clear, owner_release, pool_drain_released
 from mqcore.base.status cimport (
     MQ_CLOSED, MQ_FAILED, MQ_GONE, MQ_INVALID, MQ_NO_PEER, MQ_NOMEM, MQ_OK, MQ_OVER, MQ_STATE,
@@ -27,8 +27,8 @@ from mqcore.link.slots cimport engine_at
 from mqcore.reactor.includes cimport sched_yield
 from mqcore.reactor.io_thread cimport Watch
 from mqcore.sock.inproc cimport sock_join
-from mqcore.sock.message cimport ARENA_TAKEN
-from mqcore.sock.pipes cimport account, admit
+from mqcore.sock.message cimport ARENA_TAKEN, message_end
+from mqcore.sock.pipes cimport account, admit, undeliver
 from mqcore.sock.sock cimport (
     CLOSING_ALL, NOTIFIERS, WAIT_TIMEOUT, Ended, sock_abandon, sock_changed, sock_close_input,
     sock_drop_all, sock_enter, sock_free, sock_leave, sock_new, sock_outstanding, sock_query,
@@ -44,9 +44,11 @@ from mqcore.spi.pattern cimport (
     PAT_EXCHANGE, PAT_FANOUT, PAT_GROUPS, PAT_HOPS, PAT_IDENTITY, PAT_RECV, PAT_SEND, PAT_SINGLE,
     PAT_WORDS, Q_CAN_RECV, Q_CAN_SEND, Q_RESENT, op_pay, op_raise, op_refuse,
 )
-from mqcore.spi.pipe cimport DROP_REASONS, Pipe
+from mqcore.spi.pipe cimport DROP_CLOSED, DROP_FULL, DROP_REASONS, Pipe
 from mqcore.wire.codecs cimport codec_find
 from mqcore.wire.security cimport NativeSecurity
+
+import os
 
 from mqcore.base.native import threading
 
@@ -56,6 +58,15 @@ from mqcore.errors import (
 
 cdef object MAIN = threading.main_thread().ident
 cdef object get_ident = threading.get_ident
+
+
+def _forked() -> None:
+    """In a child the thread that forked is the main one."""
+    global MAIN
+    MAIN = get_ident()
+
+
+os.register_at_fork(after_in_child=_forked)
 # what to do about a message that a pattern cannot send
 cdef dict UNSENDABLE = {
     "router": "a routing id comes first: send_to(id, ...)",
@@ -89,12 +100,14 @@ cdef class SocketHandle:
         if self.s == NULL or self.plane.forked:
             return
         self.let_go()
+        vec_fini(&self.kept)
         # an engine or a call inside means that close() never came: leak it rather than pull it away
         if self.s.engines.load() == 0 and self.s.users.load() == 0:
-            sock_free(self.s)
+            with nogil:       # it waits for an I/O thread, which may wait for the GIL
+                sock_free(self.s)
 
     cdef void let_go(self) noexcept:
-        """The memory that is only kept for speed, and a message that nobody came for."""
+        """The memory that is only kept for speed."""
         cdef Owner* arena = self.arena.load()
         if not self.vec_taken.exchange(1):
             vec_fini(&self.vec)
@@ -102,9 +115,85 @@ cdef class SocketHandle:
         if arena != <Owner*> ARENA_TAKEN and self.arena.compare_exchange_strong(arena, NULL):
             if arena != NULL:
                 owner_release(arena)
-        vec_fini(&self.held)
         if self.s != NULL:
             landing_clear(&self.s.port.landing)
+
+    # -- messages that were taken and not given ----------------------------------------------------
+
+    cdef int keep(self, MsgVec* v) except -1:
+        cdef MsgVec lost
+        cdef size_t i
+        memset(&lost, 0, sizeof(MsgVec))
+        with cython.critical_section(self):
+            if self.keeps_none or self.kept.n and self.kept.cap - self.kept.n < v.n and vec_grow(
+                    &self.kept, self.kept.n + v.n):
+                lost, v[0] = v[0], lost
+            elif self.kept.n == 0:
+                self.kept, v[0] = v[0], self.kept
+            else:
+                for i in range(v.n):
+                    vec_push(&self.kept, &v.at[i])
+                v.n = 0
+            self.n_kept.store(<uint32_t> self.kept.n)
+        if lost.n:
+            self.lose(&lost, DROP_CLOSED if self.keeps_none else DROP_FULL)
+        return 0
+
+    cdef bint take_kept(self, MsgVec* v) noexcept:
+        cdef size_t n = 0
+        cdef size_t i
+        with cython.critical_section(self):
+            if self.kept.n:
+                n = message_end(&self.kept, 0)
+            if n and n == self.kept.n:
+                self.kept, v[0] = v[0], self.kept
+            elif n and v.cap < n and vec_grow(v, n):
+                n = 0         # no memory: it stays
+            elif n:
+                for i in range(n):
+                    vec_push(v, &self.kept.at[i])
+                self.kept.n -= n
+                memmove(self.kept.at, self.kept.at + n, self.kept.n * sizeof(Msg))
+            self.n_kept.store(<uint32_t> self.kept.n)
+        return n != 0
+
+    cdef int drop_kept(self) except -1:
+        """The socket closes: nobody comes for them any more."""
+        cdef MsgVec rest
+        memset(&rest, 0, sizeof(MsgVec))
+        with cython.critical_section(self):
+            self.keeps_none = True
+            rest, self.kept = self.kept, rest
+            self.n_kept.store(0)
+        return self.lose(&rest, DROP_CLOSED)
+
+    cdef int lose(self, MsgVec* v, uint32_t reason) except -1:
+        """Counted as delivered, and dropped after all. v is freed."""
+        cdef size_t at
+        if v.n:
+            sock_enter(self.s)
+            for at in range(v.n):
+                if not v.at[at].flags & MSG_MORE:
+                    undeliver(self.s, v.at[at].peer, reason)
+            sock_leave(self.s, True)
+        vec_fini(v)
+        return 0
+
+    # -- devices -----------------------------------------------------------------------------------
+
+    cdef int claim(self) except -1:
+        if self.owned.exchange(1):
+            raise UsageError("a device owns this socket", hint="stop the device first")
+        return 0
+
+    cdef void unclaim(self) noexcept:
+        self.owned.store(0)
+
+    cdef int open_watch(self) except -2:
+        cdef int rc
+        with cython.critical_section(self):
+            rc = watch_open(self.s)
+        return rc
 
     cdef int check(self) except -1:
         op_refuse()
@@ -115,7 +204,7 @@ cdef class SocketHandle:
                          hint="make a new socket in the child; pass URLs, not sockets")
         if self.s.closing.load():
             raise SocketClosed("the socket is closed")
-        if self.device_owned:
+        if self.owned.load():
             raise UsageError("a device owns this socket", hint="stop the device first")
         if self.plane.plane.pool.released.load() != NULL:
             pool_drain_released(self.plane.plane.pool)
@@ -245,18 +334,17 @@ cdef class SocketHandle:
         """What the pattern promises, as its options leave it."""
         self.s.flags = self.s.ops.flags & ~self.s.host.without
         self.answers = self.s.flags & PAT_EXCHANGE and self.s.ops.send_to != NULL
-        self.owes = self.owes and self.answers
+        if not self.answers:
+            self.owes.store(OWES_NOTHING)
 
     def _set(self, str name, value):
-        """send_timeout, recv_timeout (seconds or None), immediate, on_full (index), device,
+        """send_timeout, recv_timeout (seconds or None), immediate, on_full (index),
         watched, max_hops, held (new peers wait for _admit), chooses (false: a SUB or DISH that
         wants nothing may wait for it); the four marks, for peers that connect from now on."""
         if name == "send_timeout":
             self.send_ns = -1 if value is None else <int64_t> (value * 1e9)
         elif name == "recv_timeout":
             self.recv_ns = -1 if value is None else <int64_t> (value * 1e9)
-        elif name == "device":
-            self.device_owned = value
         elif name == "chooses":
             self.chooses = value
         elif name == "watched":
@@ -352,7 +440,7 @@ cdef class SocketHandle:
         parts.n_peer_id = len(peer_id)
         if self.s.closing.load() == CLOSING_ALL:     # while it lingers a late connection is welcome
             raise SocketClosed("the socket is closed")
-        if watch_open(self.s) < 0:
+        if self.open_watch() < 0:
             raise OSError("no descriptors left for the socket's poll set")
         parts.filter = filter_chain(filters)
         parts.media = media.engine if media is not None else NULL
@@ -453,7 +541,7 @@ cdef class SocketHandle:
         cdef int64_t send = -1
         cdef int bits = 0
         self.check()
-        if self.held.n or (
+        if self.n_kept.load() or (
                 self.s.flags & PAT_RECV and sock_query(self.s, Q_CAN_RECV, NULL, 0) > 0):
             bits = CAN_RECV
         if self.s.flags & PAT_SEND:
@@ -537,7 +625,7 @@ cdef class SocketHandle:
     def _readable(self):
         """A receive would find something."""
         op_refuse()
-        return self.held.n > 0 or sock_query(self.s, Q_CAN_RECV, NULL, 0) > 0
+        return self.n_kept.load() > 0 or sock_query(self.s, Q_CAN_RECV, NULL, 0) > 0
 
     @property
     def _in_line(self):
@@ -578,6 +666,7 @@ cdef class SocketHandle:
     def _drop_all(self):
         """Last step: what is left is counted as dropped, pipes and engines are told to end."""
         op_refuse()
+        self.drop_kept()
         sock_drop_all(self.s)
         self.let_go()
 

@@ -13,29 +13,38 @@ from mqcore.link.engine cimport Port
 from mqcore.link.pipe cimport (
     EVENT_ATTACH, EVENT_READ, EVENT_TERM, EVENT_WRITE, Link, Marks, link_name, link_new, link_unref,
 )
-from mqcore.sock.sock cimport Sock, sock_ended, sock_event
+from mqcore.sock.sock cimport Sock, sock_ended, sock_event, sock_event_later
 from mqcore.spi.pipe cimport DIRTY_IN, DIRTY_OUT, DIRTY_RESET, FarOps, Pipe
+
+
+cdef inline uint32_t _events_of(uint32_t what) noexcept nogil:
+    return (EVENT_READ if what & DIRTY_OUT else 0) | (EVENT_WRITE if what & DIRTY_IN else 0)
 
 
 cdef void _far_kick(void* far, uint32_t what) noexcept nogil:
     cdef Pipe* other = <Pipe*> far
-    cdef uint32_t events = 0
+    cdef uint32_t events = _events_of(what)
     if what & DIRTY_RESET:
         _far_close(far)
-        return
-    if what & DIRTY_OUT:
-        events |= EVENT_READ
-    if what & DIRTY_IN:
-        events |= EVENT_WRITE
-    if events:
+    elif events:
         sock_event(other, events)
+
+
+cdef void _far_kick_later(void* far, uint32_t what) noexcept nogil:
+    """Under the lock of the socket at this end: the other one runs on an I/O thread."""
+    cdef Pipe* other = <Pipe*> far
+    cdef uint32_t events = _events_of(what)
+    if what & DIRTY_RESET:
+        _far_close(far)
+    elif events:
+        sock_event_later(other, events)
 
 
 cdef void _far_close(void* far) noexcept nogil:
     """There is no engine between them to answer: both ends end."""
     cdef Pipe* other = <Pipe*> far
-    sock_event(<Pipe*> other.far, EVENT_TERM)
-    sock_event(other, EVENT_TERM)
+    sock_event_later(<Pipe*> other.far, EVENT_TERM)
+    sock_event_later(other, EVENT_TERM)
 
 
 cdef void _let_go(void* owner) noexcept nogil:
@@ -45,7 +54,7 @@ cdef void _let_go(void* owner) noexcept nogil:
 cdef FarOps INPROC
 INPROC.counted = 1
 INPROC.kick = _far_kick
-INPROC.kick_later = _far_kick
+INPROC.kick_later = _far_kick_later
 INPROC.close = _far_close
 
 

@@ -1,6 +1,6 @@
 """From handles to Python objects and back."""
 
-from libc.stdint cimport uint8_t
+from libc.stdint cimport uint8_t, uint32_t
 from libcpp.atomic cimport atomic
 
 from mqcore.base.message cimport Msg, MsgVec
@@ -39,7 +39,7 @@ cdef class Message:
     cdef readonly bytes routing_id
     cdef readonly double received_at
     cdef readonly int peer_id
-    cdef public bint replied
+    cdef atomic[uint32_t] answered    # by a reply(), or one is being tried
     cdef object _peer
 
 cdef Message message_new(object core, MsgVec* v, size_t start, size_t end, double now)

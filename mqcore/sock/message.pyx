@@ -1,5 +1,6 @@
 """From handles to Python objects and back, and the Message that recv_msg() gives."""
 
+cimport cython
 from cpython.buffer cimport (
     PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer,
 )
@@ -243,9 +244,20 @@ cdef class Message:
     @property
     def peer(self):
         """The Peer it came from; valid after the link is gone."""
-        if self._peer is None:
-            self._peer = self.core._peer(self.peer_id)
-        return self._peer
+        with cython.critical_section(self):
+            peer = self._peer
+        if peer is None:
+            peer = self.core._peer(self.peer_id)
+            with cython.critical_section(self):
+                if self._peer is None:
+                    self._peer = peer
+                peer = self._peer
+        return peer
+
+    @property
+    def replied(self):
+        """reply() has answered it."""
+        return self.answered.load() != 0
 
     @property
     def group(self):

@@ -8,4 +8,5 @@ cdef class PlaneCore:
     cdef public bint forked
     # called when a Python object is sent by reference: let go of it soon
     cdef public object on_pins
+    cdef object stopping      # a lock
     cdef object __weakref__

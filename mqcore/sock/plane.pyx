@@ -20,6 +20,8 @@ from mqcore.wire.security cimport CURVE, PLAIN
 
 import os
 
+from mqcore.base.native import threading
+
 
 @cython.no_gc_clear
 cdef class PlaneCore:
@@ -35,19 +37,22 @@ cdef class PlaneCore:
         else:
             raise ValueError(f"no poller is called {poller!r}; there are epoll and poll")
         self.plane = plane_new(ops, io_threads, <int64_t> (lead_tick * 1e9))
+        self.stopping = threading.Lock()
         if self.plane == NULL:
             raise OSError("cannot start the I/O threads: descriptors or memory are short")
 
     def __dealloc__(self):
         if self.plane != NULL and not self.forked:
-            plane_stop(self.plane)
+            with nogil:           # it joins I/O threads, which may wait for the GIL
+                plane_stop(self.plane)
             pool_drain_released(self.plane.pool)
             plane_free(self.plane)
 
     def stop(self):
         """Join the I/O threads. Every socket is closed by now. Idempotent."""
-        with nogil:
-            plane_stop(self.plane)
+        with self.stopping:       # a second caller waits until the first is through
+            with nogil:
+                plane_stop(self.plane)
         pool_drain_released(self.plane.pool)
 
     def shut(self):

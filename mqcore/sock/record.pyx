@@ -55,9 +55,10 @@ cdef class RecordCore:
         if front.s.flags & PAT_EXCHANGE and not self.answers:
             raise UsageError(f"a {front.plugin.name} socket receives only what it asked for",
                              hint="take rep where requests come in")
-        if watch_open(front.s) < 0:
+        front.claim()
+        if front.open_watch() < 0:
+            front.unclaim()
             raise OSError("no descriptors left for the device")
-        front.device_owned = True
 
     def __dealloc__(self):
         vec_fini(&self.hand)
@@ -231,7 +232,7 @@ cdef class RecordCore:
         return left
 
     def release(self):
-        self.front.device_owned = False
+        self.front.unclaim()
 
     def counters(self):
         """(messages, bytes, refused, duplicates, acknowledged)"""

@@ -27,8 +27,7 @@ cdef enum:                    # Sock.on_full
     FULL_PATTERN = 0
     FULL_BLOCK = 1
     FULL_DROP_NEW = 2
-    FULL_DROP_OLD = 3
-    FULL_DISCONNECT = 4
+    FULL_DISCONNECT = 3
 
 cdef enum:                    # Sock.lead
     LEAD_LOOP = 2
@@ -73,6 +72,9 @@ cdef struct Sock:
     atomic[uint32_t] lock     # 0 free, 1 taken, 2 taken and somebody parks
     atomic[uint32_t] change   # grows whenever a waiter should look again
     atomic[uint32_t] service  # somebody must drain, caller or not
+    atomic[uint32_t] overtaken  # an urgent event joined a pipe that is being put on the stack
+    atomic[uint32_t] serve_posted  # serve_task is on its way to an I/O thread
+    Task serve_task
     atomic[uint32_t] lead     # 0 nobody, 1 a thread, LEAD_LOOP + place: the loop that waits there
     atomic[uint32_t] lead_asleep
     atomic[uint32_t] followers
@@ -177,4 +179,7 @@ cdef void sock_drop_all(Sock* s) noexcept nogil
 cdef void sock_act(Sock* s, Ready* found, int n) noexcept nogil
 # -- how engines and inproc peers reach the socket; lock-free, any thread
 cdef void sock_event(Pipe* pipe, uint32_t what) noexcept nogil
+# The same, but an I/O thread does what follows: no system call here but its wake-up, and nothing of
+# this socket runs in the caller, who may hold the lock of another.
+cdef void sock_event_later(Pipe* pipe, uint32_t what) noexcept nogil
 cdef void sock_ended(Port* port) noexcept nogil

@@ -32,7 +32,7 @@ from mqcore.sock.pipes cimport (
 from mqcore.sock.watch cimport WATCH_LED, watch_close, watch_hurry, watch_now, watch_wants
 from mqcore.spi.pattern cimport PAT_EXCHANGE, PAT_SERVICE, PAT_SINGLE, PAT_WAITS
 from mqcore.spi.pipe cimport (
-    DIRTY_LISTED, DIRTY_OUT, DROP_CANCELLED, DROP_CLOSED, DROP_FULL, DROP_REASONS, EV_DROPPED,
+    DIRTY_EMPTY, DIRTY_HUNG, DIRTY_IN, DIRTY_OUT, DIRTY_RESET, DROP_CANCELLED, DROP_CLOSED, DROP_FULL, DROP_REASONS, EV_DROPPED,
     FarOps,
 )
 
@@ -46,6 +46,7 @@ cdef enum:
     FAST = 1000               # unless so many came in the last tick that 64 KiB are soon there
     CALM_SENDS = 166          # fewer sends than this in a tick (1 ms / 6 us) is calm
     CALM_TICKS = 3
+    SERVE_ROUNDS = 2          # what comes up beside a caller so often is left to an I/O thread
     UNLED_MAX = 64            # so many messages taken while nobody watches: the I/O thread watches
 
 cdef struct Kick:
@@ -89,6 +90,8 @@ cdef Sock* sock_new(Plane* plane, const PatternOps* ops, uint32_t number) noexce
     s.start_tick.arg = s
     s.alarm_task.run = _set_alarm
     s.alarm_task.arg = s
+    s.serve_task.run = _serve_task
+    s.serve_task.arg = s
     for i in range(NOTIFIERS):
         s.notifiers[i].fd = -1
     if ops.init(s.pattern):
@@ -169,8 +172,8 @@ cdef int _collect(Sock* s, Kick* kicks) noexcept nogil:
     s.owed = 0
     while pipe != NULL:
         following = pipe.dirty_next
-        what = pipe.dirty & ~(<uint32_t> DIRTY_LISTED)
-        pipe.dirty = 0
+        what = pipe.dirty & (<uint32_t> DIRTY_OUT | DIRTY_IN | DIRTY_RESET)
+        pipe.dirty &= <uint32_t> DIRTY_HUNG | DIRTY_EMPTY
         if what & DIRTY_OUT and pipe.far_ops.counted:
             show_passed(pipe)
         if what & DIRTY_OUT and not pipe.out.conflate and ypipe_flush(&pipe.out.q):
@@ -198,7 +201,7 @@ cdef void _perform(Sock* s, Kick* kicks, int n) noexcept nogil:
     """Without the lock."""
     cdef int i
     for i in range(n):
-        if n > INLINE_FANOUT:
+        if n > INLINE_FANOUT and not kicks[i].ops.counted:
             kicks[i].ops.kick_later(kicks[i].far, kicks[i].what)
         else:
             kicks[i].ops.kick(kicks[i].far, kicks[i].what)
@@ -210,12 +213,15 @@ cdef void _perform(Sock* s, Kick* kicks, int n) noexcept nogil:
 cdef void sock_leave(Sock* s, bint flush) noexcept nogil:
     cdef Kick[KICKS] kicks
     cdef int n = 0
+    cdef int rounds = 0
     cdef bint alarm, alarmed
     while True:
-        # rerouted messages wait, and room came since we drained: who told us may have seen none
-        # waiting
+        # Draining may have queued messages again. A peer that reported room before that saw an
+        # empty line and did not ask to be served: drain once more.
         if s.n_waiting.load() and s.ready.load() != NULL:
             drain(s)
+        if s.host.emptied != NULL:
+            reap(s)
         if s.host.dirty != NULL and (flush or not s.batching):
             n = _collect(s, kicks)
         alarm = s.host.alarm != s.alarm and _want_alarm(s)
@@ -232,8 +238,14 @@ cdef void sock_leave(Sock* s, bint flush) noexcept nogil:
             sock_changed(s)
         # SYNC: seq_cst pair with _serve: it says "service", then tries the lock; we unlock, then
         # look
-        if not s.service.load() or not _try_lock(s):
+        if not s.service.load():
             return
+        if rounds == SERVE_ROUNDS:
+            _post_serve(s)
+            return
+        if not _try_lock(s):
+            return
+        rounds += 1
         _served(s)
 
 
@@ -254,6 +266,22 @@ cdef void _serve(Sock* s) noexcept nogil:
     if _try_lock(s):
         _served(s)
         sock_leave(s, False)
+
+
+cdef void _post_serve(Sock* s) noexcept nogil:
+    """An I/O thread serves; the task under way holds the socket."""
+    if not s.serve_posted.exchange(1):
+        s.users.fetch_add(1)
+        io_post(s.plane.ios[0], &s.serve_task)
+
+
+cdef void _serve_task(Task* task, IoThread* io) noexcept nogil:
+    cdef Sock* s = <Sock*> task.arg
+    s.serve_posted.exchange(0)
+    if s.service.load():
+        _serve(s)
+    sock_changed(s)
+    s.users.fetch_sub(1)
 
 
 # -- the pattern's alarm ---------------------------------------------------------------------------
@@ -335,23 +363,47 @@ cdef void sock_changed(Sock* s) noexcept nogil:
     _wake(s)
 
 
+cdef inline bint _urgent(Sock* s, uint32_t what) noexcept nogil:
+    """What must be acted on even if the application never calls. Reads s.ops.flags: an option may
+    be changing s.flags under the lock."""
+    return (what & (EVENT_ATTACH | EVENT_TERM) or (what & EVENT_READ and s.ops.flags & PAT_SERVICE)
+            or (what & EVENT_WRITE and s.n_waiting.load()))
+
+
+cdef bint _list(Sock* s, Pipe* pipe, uint32_t what) noexcept nogil:
+    """Put the pipe on the ready stack; it may be gone afterwards. True: somebody must serve."""
+    cdef bint urgent = _urgent(s, what)
+    cdef Pipe* head
+    if pipe.events.fetch_or(what | EVENT_LISTED) & EVENT_LISTED:
+        # SYNC: seq_cst pair with the thread that has set LISTED and may not have pushed yet: it
+        # pushes, then looks here; we say so, then drain
+        if urgent:
+            s.overtaken.exchange(1)
+        return urgent
+    (<Link*> pipe.link).refs.fetch_add(1)    # being listed holds it
+    widen()
+    head = s.ready.load()
+    while True:
+        pipe.ready_next = head
+        if s.ready.compare_exchange_weak(head, pipe):
+            break
+    widen()
+    return s.overtaken.load() and s.overtaken.exchange(0) or urgent
+
+
 cdef void sock_event(Pipe* pipe, uint32_t what) noexcept nogil:
     """PortOps.event: any thread, no lock."""
     cdef Sock* s = <Sock*> pipe.sock
-    cdef Pipe* head
-    if not pipe.events.fetch_or(what | EVENT_LISTED) & EVENT_LISTED:
-        (<Link*> pipe.link).refs.fetch_add(1)    # being listed holds it
-        widen()
-        head = s.ready.load()
-        while True:
-            pipe.ready_next = head
-            if s.ready.compare_exchange_weak(head, pipe):
-                break
-    # the pipe may be gone from here on, and an option may be changing the socket's own flags
-    if (what & (EVENT_ATTACH | EVENT_TERM) or (what & EVENT_READ and s.ops.flags & PAT_SERVICE)
-            or (what & EVENT_WRITE and s.n_waiting.load())):
+    if _list(s, pipe, what):
         _serve(s)
     sock_changed(s)
+
+
+cdef void sock_event_later(Pipe* pipe, uint32_t what) noexcept nogil:
+    cdef Sock* s = <Sock*> pipe.sock
+    if _list(s, pipe, what):
+        s.service.exchange(1)
+    _post_serve(s)
 
 
 cdef void sock_ended(Port* port) noexcept nogil:
@@ -598,8 +650,6 @@ cdef int _recv(Sock* s, MsgVec* out) noexcept nogil:
     elif (rc == MQ_STATE and s.n_waiting.load() and s.flags & PAT_EXCHANGE
             and waits_of(s, s.pattern.context)):
         rc = MQ_AGAIN         # the request still waits for its first peer
-    if s.hung != NULL:
-        reap(s)
     return rc
 
 
@@ -722,8 +772,6 @@ cdef void sock_close_context(Sock* s, uint32_t context) noexcept nogil:
     if s.n_waiting.load():
         forget_waiting_of(s, context, DROP_CANCELLED)
     s.ops.context(s.pattern, context, False)
-    if s.hung != NULL:
-        reap(s)
     sock_leave(s, True)
     sock_changed(s)           # whoever waits on its behalf looks
 
@@ -734,8 +782,6 @@ cdef int64_t sock_query_as(Sock* s, uint32_t context, uint32_t what) noexcept no
     s.pattern.context = context
     answer = s.ops.query(s.pattern, what, NULL, 0)
     s.pattern.context = 0
-    if s.hung != NULL:
-        reap(s)
     sock_leave(s, True)
     return answer
 
@@ -744,8 +790,6 @@ cdef int64_t sock_query(Sock* s, uint32_t what, const uint8_t* data, size_t size
     cdef int64_t answer
     sock_enter(s)
     answer = s.ops.query(s.pattern, what, data, size)
-    if s.hung != NULL:
-        reap(s)
     sock_leave(s, True)
     return answer
 

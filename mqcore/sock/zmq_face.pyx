@@ -7,6 +7,7 @@ this, by the same name with an underscore in front. What the core raises is tran
 (`_failed`).
 """
 
+cimport cython
 from cpython.buffer cimport (
     PyBUF_WRITABLE, PyBuffer_Release, PyObject_CheckBuffer, PyObject_GetBuffer,
 )
@@ -16,6 +17,7 @@ from cpython.bytes cimport (
 )
 from libc.stdint cimport INT64_MAX, uint8_t, uint32_t
 from libc.string cimport memcpy
+from libcpp.atomic cimport atomic
 
 from mqcore.base.message cimport (
     MSG_INLINE_MAX, Msg, MsgVec, msg_close, msg_data, msg_init_inline, msg_size,
@@ -40,18 +42,58 @@ cdef enum:
 cdef class ZmqFace:
     """`_core`: the socket, once it is open. `_quick`: the ordinary cases are possible. `_pieces`:
     so are messages of several parts. `_begun`: parts that were given with SNDMORE. `_rest`: parts
-    of a message that was received in part, the next one last. `_frame`: what a part is without
+    of a message that was received in part, the next one last. Threads that share a socket mix up
+    these two, as in pyzmq, and nothing worse. `_frame`: what a part is without
     copy, a class derived from Part."""
     _frame = Part
     cdef SocketCore core
     cdef public bint _quick
     cdef public bint _pieces
-    cdef public list _begun
-    cdef public list _rest
+    cdef list begun           # this and the next in the critical section of this object
+    cdef list rest
+    cdef atomic[uint32_t] n_begun     # to look at from outside
     cdef object __weakref__
 
     def __cinit__(self):
-        self._begun = []
+        self.begun = []
+
+    @property
+    def _begun(self):
+        with cython.critical_section(self):
+            begun = self.begun
+        return begun
+
+    @_begun.setter
+    def _begun(self, list begun not None):
+        with cython.critical_section(self):
+            self.begun = begun
+            self.n_begun.store(<uint32_t> len(begun))
+
+    @property
+    def _rest(self):
+        with cython.critical_section(self):
+            rest = self.rest
+        return rest
+
+    @_rest.setter
+    def _rest(self, list rest):
+        with cython.critical_section(self):
+            self.rest = rest
+
+    cdef list take_begun(self):
+        cdef list begun
+        with cython.critical_section(self):
+            begun = self.begun
+            self.begun = []
+            self.n_begun.store(0)
+        return begun
+
+    cdef int give_begun(self, list begun) except -1:
+        """A message that was not sent: its parts are where they were."""
+        with cython.critical_section(self):
+            self.begun = begun + self.begun
+            self.n_begun.store(<uint32_t> len(self.begun))
+        return 0
 
     @property
     def _core(self):
@@ -97,20 +139,22 @@ cdef class ZmqFace:
     cdef inline bint plain(self) noexcept:
         """A receive is but a look at the pipes."""
         cdef SocketCore core = self.core
-        return unhindered(core) and not (core.answers or core.held.n or core._level is not None)
+        return unhindered(core) and not (core.answers or core.n_kept.load() or core._level is not None)
 
     cdef int take(self, MsgVec* v, bint wait) except -1:
         """Receive one message into v. 1: it would have to wait."""
         try:
             self.core.check()
-            self.core.owe()
-            if wait:
+            if wait and self.core.answers:
+                self.core.pull_owing(v, ...)
+            elif wait:
                 self.core.pull(v, ...)
-            elif self.core.pull_now(v, 1, INT64_MAX) != MQ_OK:
-                return 1
+            elif self.core.answers:
+                return self.core.pull_now_owing(v) != MQ_OK
+            else:
+                return self.core.pull_now(v, 1, INT64_MAX) != MQ_OK
         except Error as error:
             raise self._failed(error) from error
-        self.core.owes = self.core.answers
         return 0
 
     # -- sending -----------------------------------------------------------------------------------
@@ -127,14 +171,15 @@ cdef class ZmqFace:
         if (not self._quick or track or group is not None or routing_id is not None
                 or not unhindered(core)):
             return self._send(data, flags, copy, track, routing_id, group)
-        if flags & ~DONTWAIT or self._begun or not PyBytes_CheckExact(data):
+        if flags & ~DONTWAIT or self.n_begun.load() or not PyBytes_CheckExact(data):
             return self.send_other(data, flags, copy)
         if PyBytes_GET_SIZE(data) <= MSG_INLINE_MAX:
             msg_init_inline(&m, <const uint8_t*> PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
             seen = core.s.change.load()
             rc = sock_send(core.s, &m, 1)     # what offer() would look at has been looked at
             if rc == MQ_OK:
-                core.owes = False
+                if core.answers:
+                    core.forgive()
                 return
         else:
             part_from(&m, core.plane.plane.pool, &core.arena, data, &pinned)
@@ -148,18 +193,26 @@ cdef class ZmqFace:
     cdef object send_other(self, data, int flags, bint copy):
         """A piece of a message, the last of several, a frame or another buffer."""
         cdef object part = data
+        cdef list begun
         if isinstance(data, Part):
-            part = (<Part> data)._data
+            part = (<Part> data).whole()
             if (<Part> data).tracker is not None or (<Part> data)._group:
                 return self._send(data, flags, copy, False, None, None)
         if (flags & ~(DONTWAIT | SNDMORE) or not PyObject_CheckBuffer(part)
                 or not self.core.s.flags & PAT_SEND or flags & SNDMORE and not self._pieces):
             return self._send(data, flags, copy, False, None, None)
         if flags & SNDMORE:
-            self._begun.append(part if PyBytes_CheckExact(part) else PyBytes_FromObject(part))
-        elif self._begun:
-            self.give([*self._begun, part], not flags & DONTWAIT)
-            self._begun = []
+            part = part if PyBytes_CheckExact(part) else PyBytes_FromObject(part)
+            with cython.critical_section(self):
+                self.begun.append(part)
+                self.n_begun.store(<uint32_t> len(self.begun))
+        elif self.n_begun.load():
+            begun = self.take_begun()
+            try:
+                self.give([*begun, part], not flags & DONTWAIT)
+            except BaseException:
+                self.give_begun(begun)
+                raise
         elif copy or PyBytes_CheckExact(part):
             self.give([part], not flags & DONTWAIT)
         else:                     # by reference, from a size on
@@ -193,7 +246,7 @@ cdef class ZmqFace:
         cdef SocketCore core = self.core
         cdef list parts
         if (not self._quick or flags & ~DONTWAIT or track or group is not None
-                or routing_id is not None or self._begun or type(msg_parts) is not list
+                or routing_id is not None or self.n_begun.load() or type(msg_parts) is not list
                 or not (copy or len(msg_parts) > 1) or not unhindered(core)):
             return self._send_multipart(msg_parts, flags, copy, track, routing_id, group)
         parts = msg_parts
@@ -213,8 +266,11 @@ cdef class ZmqFace:
         """The next part: bytes, or a Frame without copy. NOBLOCK: Again instead of waiting."""
         cdef MsgVec* v
         cdef SocketCore core = self.core
-        if self._rest is not None:
-            return self.next_of_rest(copy, track)
+        cdef object part
+        if self.rest is not None:
+            part = self.next_of_rest(copy, track)
+            if part is not None:
+                return part
         if not self._quick or flags & ~DONTWAIT:
             return self._recv(flags, copy, track)
         v = core.take_vec()
@@ -225,11 +281,16 @@ cdef class ZmqFace:
             core.give_vec(v)
 
     cdef object next_of_rest(self, bint copy, bint track):
-        cdef object part = self._rest.pop()
-        cdef bint more = len(self._rest) > 0
-        if not more:
-            self._rest = None
-        return self.shown(part, more, copy, track)
+        """None: another thread has taken the last of it."""
+        cdef object part = None
+        cdef bint more = False
+        with cython.critical_section(self):
+            if self.rest is not None:
+                part = self.rest.pop()
+                more = len(self.rest) > 0
+                if not more:
+                    self.rest = None
+        return None if part is None else self.shown(part, more, copy, track)
 
     cdef object shown(self, part, bint more, bint copy, bint track):
         """A part, bytes or a frame, as it is asked for now."""
@@ -284,10 +345,13 @@ cdef class ZmqFace:
 
     def recv_multipart(self, int flags=0, bint copy=True, bint track=False):
         """A whole message (what is left of one that was received in part): a list of its parts."""
-        cdef list rest = self._rest
+        cdef list rest = None
         cdef Py_ssize_t left
+        if self.rest is not None:
+            with cython.critical_section(self):
+                rest = self.rest
+                self.rest = None
         if rest is not None:
-            self._rest = None
             left = len(rest)
             return [self.shown(rest[left - 1 - at], at + 1 < left, copy, track)
                     for at in range(left)]
@@ -339,7 +403,7 @@ cdef class ZmqFace:
         if not self._quick or not unhindered(self.core):
             return self._events()
         bits = self.core.can()
-        return ((POLLIN if bits & CAN_RECV or self._rest is not None else 0)
+        return ((POLLIN if bits & CAN_RECV or self.rest is not None else 0)
                 | (POLLOUT if bits & CAN_SEND else 0))
 
     def _now(self):
@@ -349,7 +413,7 @@ cdef class ZmqFace:
 
 cdef list bare(list parts):
     """Frames as what they are made of: large bytes go by reference."""
-    return [(<Part> part)._data if isinstance(part, Part) else part for part in parts]
+    return [(<Part> part).whole() if isinstance(part, Part) else part for part in parts]
 
 
 def look(sockets):

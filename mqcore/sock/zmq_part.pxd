@@ -18,6 +18,8 @@ cdef class Part:
     cdef object _view
     cdef object __weakref__
 
+    cdef object whole(self)           # _data, whatever other threads do
+
 # The parts of a received message from its `first` on, as objects of `kind`, a class derived from
 # Part. tracker: theirs.
 cdef list parts_as(type kind, SocketCore core, MsgVec* v, size_t first, object tracker)

@@ -1,6 +1,7 @@
 """Part: one part of a message as an object, the C half of mqcore.zmq.Frame. It has the buffer of
 its `_data`, since a class in Python has none."""
 
+cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_CheckExact, PyBytes_GET_SIZE
 from cpython.object cimport PyObject, PyTypeObject
@@ -35,22 +36,43 @@ cdef class Part:
         if track:
             self.tracker = self._finished
 
+    cdef object whole(self):
+        """`_data`, which `bytes` may be replacing in another thread."""
+        cdef object data
+        with cython.critical_section(self):
+            data = self._data
+        return data
+
     def __getbuffer__(self, Py_buffer* view, int flags):
-        PyObject_GetBuffer(self._data, view, flags)
+        PyObject_GetBuffer(self.whole(), view, flags)
 
     @property
     def bytes(self):
         """The part's content."""
-        if not PyBytes_CheckExact(self._data):
-            self._data = bytes(self._data)
-        return self._data
+        cdef object data
+        data = self.whole()
+        if PyBytes_CheckExact(data):
+            return data
+        data = bytes(data)
+        with cython.critical_section(self):
+            if not PyBytes_CheckExact(self._data):
+                self._data = data
+            data = self._data
+        return data
 
     @property
     def buffer(self):
         """A view of it, always the same."""
-        if self._view is None:
-            self._view = memoryview(self._data)
-        return self._view
+        cdef object view
+        with cython.critical_section(self):
+            view = self._view
+        if view is None:
+            view = memoryview(self.whole())
+            with cython.critical_section(self):
+                if self._view is None:
+                    self._view = view
+                view = self._view
+        return view
 
     @property
     def _peer(self):
@@ -62,16 +84,17 @@ cdef class Part:
 
     def __len__(self):
         cdef Py_buffer view
-        if PyBytes_CheckExact(self._data):
-            return PyBytes_GET_SIZE(self._data)
-        PyObject_GetBuffer(self._data, &view, PyBUF_SIMPLE)
+        cdef object data = self.whole()
+        if PyBytes_CheckExact(data):
+            return PyBytes_GET_SIZE(data)
+        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         try:
             return view.len
         finally:
             PyBuffer_Release(&view)
 
     def __copy__(self):
-        cdef Part made = part_of(type(self), self._data, self.more, self.tracker)
+        cdef Part made = part_of(type(self), self.whole(), self.more, self.tracker)
         made._group, made._routing_id = self._group, self._routing_id
         made.core, made._peer_id = self.core, self._peer_id
         return made

@@ -2,8 +2,8 @@
 list."""
 
 DROP_REASONS: tuple[tuple[str, str], ...] = (
-    ("full", "the peer's high-water mark was reached and the pattern drops there; udp: the "
-             "kernel's buffer was full"),
+    ("full", "the peer's high-water mark was reached and the pattern drops there; departed peers "
+             "left more unread than the receive marks allow; udp: the kernel's buffer was full"),
     ("no_peer", "nobody to give it to, and the pattern does not wait"),
     ("peer_gone", "queued for a peer that left, and nobody else may have it"),
     ("half_written", "the connection broke in the middle of it"),

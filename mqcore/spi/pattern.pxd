@@ -43,7 +43,7 @@ from mqcore.base.message cimport Msg, MsgVec
 from mqcore.spi.pipe cimport Host, Pipe
 
 cdef enum:
-    PATTERN_ABI = 2           # of this file, pipe.pxd and base/message.pxd: a change of any layout
+    PATTERN_ABI = 3           # of this file, pipe.pxd and base/message.pxd: a change of any layout
                               # in them is a new number, and plug-ins are compiled again
 
 cdef enum PatternFlag:

@@ -159,9 +159,13 @@ cdef int _pay(void* arg) except -1:
 
 
 cdef int op_pay() except -1:
-    if OWED:
-        raise (<list> OWED).pop()
-    return 0
+    if not OWED:
+        return 0
+    try:
+        error = OWED.pop()
+    except IndexError:        # another thread was faster
+        return 0
+    raise error
 
 
 cdef void op_later():

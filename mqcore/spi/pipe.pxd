@@ -28,7 +28,8 @@ from mqcore.base.yqueue cimport yqueue_pop
 
 # Why a message was dropped: a closed list, its names in `mqcore/spi/drop.py`, same order.
 cdef enum:  # Drop
-    DROP_FULL = 0             # the peer's high-water mark was reached and the pattern drops there
+    DROP_FULL = 0             # a high-water mark was reached: the peer's where the pattern drops,
+                              # the socket's own for what departed peers left unread
     DROP_NO_PEER = 1          # nobody to give it to, and the pattern does not wait
     DROP_PEER_GONE = 2        # queued for a peer that left, and nobody else may have it
     DROP_HALF_WRITTEN = 3     # the connection broke in the middle of it
@@ -52,6 +53,8 @@ cdef enum Dirty:              # what the socket owes the far side once the lock 
     DIRTY_IN = 2              # room made for a writer that was blocked
     DIRTY_RESET = 4           # the pattern wants the link closed and opened anew
     DIRTY_LISTED = 8
+    DIRTY_HUNG = 16           # stays set: the peer has left, the pipe ends once it is read empty
+    DIRTY_EMPTY = 32          # on the host's list of departed peers' pipes that were found empty
 
 cdef struct Lane:
     YPipe q
@@ -137,6 +140,10 @@ cdef struct Pipe:
     Pipe* ready_next
     Pipe* all_next
     Pipe* all_prev
+    # departed peers: what this one left unread, as counted in Host.left_msgs and left_bytes
+    int64_t left_msgs
+    int64_t left_bytes
+    Pipe* emptied_next
 
 cdef struct Host:
     Pool* pool
@@ -151,6 +158,9 @@ cdef struct Host:
     uint32_t without          # flags of PatternOps that an option has switched off, set_option's
     void (*emit)(Host* host, uint32_t what, Pipe* pipe, const uint8_t* data,
                  size_t size) noexcept nogil
+    Pipe* emptied             # departed peers' pipes that were found empty: the socket ends them
+    int64_t left_msgs         # left unread by all departed peers together
+    int64_t left_bytes
 
 
 cdef inline void host_alarm(Host* host, int64_t when) noexcept nogil:
@@ -165,6 +175,14 @@ cdef inline void pipe_touch(Pipe* p, uint32_t what) noexcept nogil:
         p.host.dirty = p
         p.dirty |= DIRTY_LISTED
     p.dirty |= what
+
+
+cdef inline void pipe_emptied(Pipe* p) noexcept nogil:
+    """A departed peer's pipe is empty: the socket ends it before it lets go of the lock."""
+    if not p.dirty & DIRTY_EMPTY:
+        p.dirty |= DIRTY_EMPTY
+        p.emptied_next = p.host.emptied
+        p.host.emptied = p
 
 
 # -- lanes: the writer's side --------------------------------------------------------------------
@@ -286,6 +304,19 @@ cdef inline bint lane_readable(Lane* lane) noexcept nogil:
 
 # -- pipes: what patterns call -------------------------------------------------------------------
 
+cdef inline void pipe_left(Pipe* p, int64_t size) noexcept nogil:
+    """A departed peer has left one message fewer."""
+    if p.left_msgs > 0:
+        if size > p.left_bytes:
+            size = p.left_bytes
+        p.left_msgs -= 1
+        p.left_bytes -= size
+        p.host.left_msgs -= 1
+        p.host.left_bytes -= size
+    if not lane_readable(p.inn):
+        pipe_emptied(p)
+
+
 cdef inline int64_t parts_size(const Msg* parts, size_t n) noexcept nogil:
     cdef int64_t size = 0
     cdef size_t i
@@ -343,6 +374,8 @@ cdef inline int pipe_read(Pipe* p, MsgVec* out) noexcept nogil:
     if m == NULL:
         if lane_show(lane):
             pipe_touch(p, DIRTY_IN)
+        if p.dirty & DIRTY_HUNG:
+            pipe_emptied(p)
         return MQ_AGAIN
     while True:
         m.peer = p.id
@@ -362,6 +395,8 @@ cdef inline int pipe_read(Pipe* p, MsgVec* out) noexcept nogil:
     lane.r_bytes += size
     if lane_due(lane) and lane_show(lane):
         pipe_touch(p, DIRTY_IN)
+    if p.dirty & DIRTY_HUNG:
+        pipe_left(p, size)
     return rc
 
 
@@ -448,6 +483,8 @@ cdef inline Msg* pipe_look(Pipe* p) noexcept nogil:
         if m == NULL:
             if lane_show(p.inn):
                 pipe_touch(p, DIRTY_IN)
+            if p.dirty & DIRTY_HUNG:
+                pipe_emptied(p)
             return NULL
         if not m.flags & MSG_CONTROL:
             return m

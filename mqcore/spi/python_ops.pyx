@@ -8,7 +8,6 @@ from cpython.ref cimport Py_INCREF, Py_XDECREF, PyObject
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memset
-from libcpp.atomic cimport atomic
 
 from mqcore.base.message cimport (
     MSG_MORE, Msg, MsgVec, msg_close, msg_copy, msg_init_copy, vec_clear, vec_fini, vec_push,
@@ -34,13 +33,24 @@ from mqcore.spi.pipe cimport (
 )
 from mqcore.spi.python_view cimport Parts, Peer
 
+import os
+
 from mqcore.base.native import threading
 
 from mqcore.errors import OptionError
 from mqcore.spi.python_view import Drop
 
-MAIN = threading.main_thread().ident
+cdef object MAIN = threading.main_thread().ident
 cdef object get_ident = threading.get_ident
+
+
+def _forked() -> None:
+    """In a child the thread that forked is the main one."""
+    global MAIN
+    MAIN = get_ident()
+
+
+os.register_at_fork(after_in_child=_forked)
 
 
 cdef class Table
@@ -433,20 +443,28 @@ cdef str described(object error, str where):
 
 # -- taking the GIL --------------------------------------------------------------------------------
 
-cdef atomic[int] RUNNING      # operations, of all sockets
-cdef atomic[int] COLLECTING   # cyclic collection was on when the first of them began
+cdef object GATE = []         # its critical section guards the next two: without a GIL operations of
+                              # different sockets enter and leave at the same moment
+cdef int RUNNING              # operations, of all sockets
+cdef int COLLECTING           # cyclic collection was on when the first of them began
 
 
 cdef void enter(Inside* inside, void* owner):
+    global RUNNING, COLLECTING
     PyErr_Fetch(&inside.kind, &inside.value, &inside.trace)
     inside.before = op_begin(owner)
-    if RUNNING.fetch_add(1) == 0:
-        COLLECTING.store(PyGC_Disable())
+    with cython.critical_section(GATE):
+        if RUNNING == 0:
+            COLLECTING = PyGC_Disable()
+        RUNNING += 1
 
 
 cdef void leave(Inside* inside):
-    if RUNNING.fetch_sub(1) == 1 and COLLECTING.load():
-        PyGC_Enable()
+    global RUNNING
+    with cython.critical_section(GATE):
+        RUNNING -= 1
+        if RUNNING == 0 and COLLECTING:
+            PyGC_Enable()
     op_end(inside.before)
     PyErr_Restore(inside.kind, inside.value, inside.trace)
 

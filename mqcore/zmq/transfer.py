@@ -72,7 +72,7 @@ class Transfer(ZmqFace):
             if not isinstance(data, bytes):
                 data = memoryview(data)
         if flags & SNDMORE:
-            self._begun.append(bytes(data))
+            self._begun = [*self._begun, bytes(data)]
             return tracker
         if self._begun:
             self._deliver([*self._begun, data], flags)

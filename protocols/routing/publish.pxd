@@ -17,10 +17,13 @@ cdef enum:                    # what a subscription or its end changed
     SUB_NOTHING = 0
     SUB_CHANGED = 1           # for this peer
     SUB_EDGE = 2              # it is the topic's first subscriber, or was its last
+    SUB_COST = 64             # bytes that a subscription counts beside its topic
 
 cdef struct Subscriber:       # Pipe.data
     Topics topics
     uint64_t round            # the last message it was a receiver of: once each
+    int64_t bytes_            # of its topics, SUB_COST more each
+    bint cut                  # it asked for more than it may, and is disconnected
 
 cdef struct Publisher:        # a Pattern: the head of PUB's and XPUB's state
     Pattern head
@@ -33,11 +36,14 @@ cdef struct Publisher:        # a Pattern: the head of PUB's and XPUB's state
     uint32_t retain
     bint nodrop
     bint cut                  # on_full="disconnect"
+    int64_t most              # Subscriber.bytes_ at most; a peer that asks for more is cut
 
+cdef void pub_init(Publisher* pub) noexcept nogil
 # Status. attach subscribes an unversioned peer to everything.
 cdef int pub_attach(Publisher* pub, Pipe* pipe) noexcept nogil
 cdef void pub_detach(Publisher* pub, Pipe* pipe) noexcept nogil
-# bits of SUB_; a new subscription gets what is retained for it. -1: no memory, nothing changed.
+# bits of SUB_; a new subscription gets what is retained for it. -1: no memory, or the peer asks for
+# more than it may and is disconnected; nothing changed.
 cdef int pub_subscribe(Publisher* pub, Pipe* pipe, const uint8_t* topic, size_t size) noexcept nogil
 cdef int pub_cancel(Publisher* pub, Pipe* pipe, const uint8_t* topic, size_t size) noexcept nogil
 # Takes one subscription of a peer away, its topic in pub.path[0..*size): bits; SUB_NOTHING: none.

@@ -1,8 +1,8 @@
 """The publisher's side: see publish.pxd."""
 
-from libc.stdint cimport UINT32_MAX
+from libc.stdint cimport INT64_MAX, UINT32_MAX
 from libc.stdlib cimport calloc, free, malloc, realloc
-from libc.string cimport memcmp, memcpy, memmove, strcmp
+from libc.string cimport memcmp, memcpy, memmove, strcmp, strlen
 
 from mqcore.base.message cimport msg_copy, msg_data, msg_size, vec_clear, vec_fini, vec_push
 from mqcore.base.status cimport MQ_FULL, MQ_INVALID, MQ_NOMEM, MQ_OK, MQ_UNSUPPORTED
@@ -10,13 +10,20 @@ from mqcore.protocols.routing.distribute cimport (
     copy_write, targets_cut, targets_fini, targets_hit, targets_hit_all, targets_room,
     targets_send,
 )
-from mqcore.protocols.routing.stub cimport close_all
+from mqcore.protocols.routing.stub cimport close_all, tell_refused
 from mqcore.protocols.routing.topics cimport (
     Walk, topics_find, topics_fini, topics_first, topics_next, topics_pop, topics_put,
     topics_remove, walk_next, walk_start,
 )
 from mqcore.spi.pattern cimport EV_SUBSCRIBED, EV_UNSUBSCRIBED
-from mqcore.spi.pipe cimport DROP_FULL, Pipe, parts_size, pipe_drop_out
+from mqcore.spi.pipe cimport (
+    DIRTY_RESET, DROP_FULL, Pipe, parts_size, pipe_drop_out, pipe_touch,
+)
+
+cdef enum:
+    SUBSCRIBED_MOST = 16 << 20    # max_subscription_bytes, unless the option says otherwise
+
+cdef const char* TOO_MANY = "its subscriptions exceed max_subscription_bytes"
 
 cdef struct PipeSet:          # ordered by Pipe.id: newer peers, mostly, go to the end
     uint32_t n
@@ -125,25 +132,45 @@ cdef inline void pub_tell(Publisher* pub, uint32_t what, Pipe* pipe, const uint8
         pub.head.host.emit(pub.head.host, what, pipe, topic, size)
 
 
+cdef void pub_init(Publisher* pub) noexcept nogil:
+    pub.most = SUBSCRIBED_MOST
+
+
+cdef bint pub_may(Publisher* pub, Pipe* pipe, size_t size) noexcept nogil:
+    """May this peer have one more topic? If not, it is disconnected."""
+    cdef Subscriber* peer = <Subscriber*> pipe.data
+    if peer.bytes_ + <int64_t> size + SUB_COST <= pub.most:
+        return True
+    if not peer.cut:
+        peer.cut = True
+        tell_refused(pipe, TOO_MANY, strlen(TOO_MANY))
+        pipe_touch(pipe, DIRTY_RESET)
+    return False
+
+
 cdef int pub_subscribe(Publisher* pub, Pipe* pipe, const uint8_t* topic,
                        size_t size) noexcept nogil:
     cdef Subscriber* peer = <Subscriber*> pipe.data
     cdef uint64_t* mine
     cdef uint64_t* all
     cdef bint first
+    mine = topics_find(&peer.topics, topic, size)
+    if mine != NULL:
+        return SUB_NOTHING
+    if not pub_may(pub, pipe, size):
+        return -1
     if pub_path(pub, size):
         return -1
     mine = topics_put(&peer.topics, topic, size)
     if mine == NULL:
         return -1
-    if mine[0]:
-        return SUB_NOTHING
     mine[0] = 1
     all = topics_put(&pub.index, topic, size)
     first = all != NULL and all[0] == 0
     if all == NULL or set_add(all, pipe):
         topics_remove(&peer.topics, topic, size)
         return -1
+    peer.bytes_ += <int64_t> size + SUB_COST
     pub_tell(pub, EV_SUBSCRIBED, pipe, topic, size)
     if pub.retained.n:
         pub_replay(pub, pipe, topic, size)
@@ -153,6 +180,7 @@ cdef int pub_subscribe(Publisher* pub, Pipe* pipe, const uint8_t* topic,
 cdef int pub_unindex(Publisher* pub, Pipe* pipe, const uint8_t* topic, size_t size) noexcept nogil:
     cdef uint64_t* all = topics_find(&pub.index, topic, size)
     cdef uint64_t rest = all[0]
+    (<Subscriber*> pipe.data).bytes_ -= <int64_t> size + SUB_COST
     set_drop(&rest, pipe)
     if rest:
         all[0] = rest
@@ -346,6 +374,9 @@ cdef int pub_set_option(Publisher* pub, const char* name, int64_t number) noexce
         return MQ_OK
     if strcmp(name, "disconnect") == 0:   # no row of its own: the socket sets it for on_full
         pub.cut = number != 0
+        return MQ_OK
+    if strcmp(name, "max_subscription_bytes") == 0:
+        pub.most = INT64_MAX if number < 0 else number
         return MQ_OK
     if strcmp(name, "retain") == 0:
         if number < 0 or number > UINT32_MAX:

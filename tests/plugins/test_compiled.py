@@ -6,7 +6,7 @@ from installed import Installed, make_image
 from sources import ROOT, package_files
 
 PXD = "mqcore/spi/pattern.pxd"
-ABI = "PATTERN_ABI = 2"
+ABI = "PATTERN_ABI = 3"
 
 
 def test_every_declaration_ships(installed):
@@ -20,7 +20,7 @@ def test_every_declaration_ships(installed):
 @pytest.fixture(scope="module")
 def future(tmp_path_factory):
     """The same mqcore, but for the ABI number of patterns."""
-    return Installed(tmp_path_factory.mktemp("future"), {PXD: (ABI, "PATTERN_ABI = 3")})
+    return Installed(tmp_path_factory.mktemp("future"), {PXD: (ABI, "PATTERN_ABI = 4")})
 
 
 def test_one_compiled_for_another_abi_is_refused(installed, future):
@@ -38,7 +38,7 @@ with mq.Pull(bind="inproc://x") as pull, mq.Push(connect="inproc://x") as push:
 print(json.dumps(told))
 """
     text, distribution, remedy, works = installed.ask(program, [plugin])
-    assert "was made for ABI 3, this mqcore has 2" in text and works == "works"
+    assert "was made for ABI 4, this mqcore has 3" in text and works == "works"
     assert distribution == "mqcore-sample-plugin 1.0" and remedy == "update mqcore"
 
 

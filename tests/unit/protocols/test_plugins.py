@@ -52,7 +52,7 @@ def test_facts(name):
     zmtp = "" if name in NOT_ON_ZMTP else name.upper()
     assert (plugin.name, plugin.zmtp, plugin.number) == (name, zmtp, number)
     assert (plugin.sp, set(plugin.peers)) == (sp, peers)
-    assert plugin.abi == 2 and plugin.doc
+    assert plugin.abi == 3 and plugin.doc
 
 
 @every
@@ -63,7 +63,8 @@ def test_peers_agree(name):
 @every
 def test_option_rows_are_true(name):
     plugin = load(name)
-    kinds = {"bool": bool, "int": int, "bytes": bytes, "seconds": float}
+    kinds = {"bool": bool, "int": int, "bytes": bytes, "seconds": float,
+             "size": int}
     with Bench(plugin) as b:
         for option, kind, default, doc in plugin.options:
             assert default is None or type(default) is kinds[kind]
