@@ -179,6 +179,9 @@ class SocketLinks:
 
         def accepted(sock: pysocket.socket, remote: str) -> None:
             ready.wait()
+            if listener.endpoint not in self.nodes:  # its bind() failed
+                sock.close()
+                return
             self.emit(records.Accepted, listener.endpoint, None, remote)
             try:
                 self._adopt(sock, route, None, listener.endpoint, remote, options)
@@ -193,16 +196,29 @@ class SocketLinks:
                 self.emit(records.HandshakeFailedEvent, None, None, str(error))
 
         # not under the hub's lock: the listener waits for the control thread, which may want it
-        listener = Listener(self.hub.loop, transport, route, options, accepted, event)
-        endpoint = listener.endpoint
-        late = not self._enter(endpoint, listener)
-        ready.set()
-        if late:
-            listener.stop()
-            raise SocketClosed("the socket is closed")
-        endpoint.set_closer(lambda: self.unbind(endpoint))
+        listener = Listener(self.hub.loop, transport, route, options, accepted, event, start=False)
+        try:
+            listener.start()
+            endpoint = listener.endpoint
+            if not self._enter(endpoint, listener):
+                raise SocketClosed("the socket is closed")
+            endpoint.set_closer(lambda: self.unbind(endpoint))
+        except BaseException:  # Ctrl-C, too
+            self._withdraw(listener, ready.set)
+            raise
+        finally:
+            ready.set()  # the control thread must not wait for ever
         self.emit(records.Listening, endpoint, None, "")
         return endpoint
+
+    def _withdraw(self, node: Any, then: Callable[[], Any] = lambda: None) -> None:
+        """A bind() or connect() that failed after it began. `then` runs before the node stops."""
+        with self.hub.lock:
+            for endpoint in [endpoint for endpoint, one in self.nodes.items() if one is node]:
+                del self.nodes[endpoint]
+                self.count(endpoint, False)
+        then()
+        node.stop()
 
     def connect(self, text: str, **given: Any) -> Endpoint:
         parsed = url.parse(str(text))
@@ -254,12 +270,15 @@ class SocketLinks:
 
     def _begin(self, node: Connector | Follower) -> Endpoint:
         endpoint = node.endpoint
-        if not self._enter(endpoint, node):
-            node.stop()
-            raise SocketClosed("the socket is closed")
-        endpoint.set_closer(lambda: self.disconnect(endpoint))
-        self.count(endpoint, True)
-        node.start()
+        try:
+            if not self._enter(endpoint, node):
+                raise SocketClosed("the socket is closed")
+            endpoint.set_closer(lambda: self.disconnect(endpoint))
+            self.count(endpoint, True)
+            node.start()
+        except BaseException:  # Ctrl-C, too
+            self._withdraw(node)
+            raise
         return endpoint
 
     def _enter(self, endpoint: Endpoint, node: Any) -> bool:
@@ -679,8 +698,15 @@ class SocketLinks:
             elapsed=time.monotonic() - started, peers=self.peer_stats(accounts))
 
     def abandon(self) -> None:
-        """In a forked child: close the inherited listening and connecting sockets."""
-        for node in self.nodes.values():
+        """In a forked child: close the inherited listening and connecting sockets. Threads of the
+        parent may have held any lock."""
+        self._closing = threading.RLock()
+        for watcher in tuple(self.watchers):
+            stream = getattr(watcher, "__self__", None)
+            if hasattr(stream, "abandon"):
+                stream.abandon()
+        for endpoint, node in self.nodes.items():
+            endpoint.abandon()
             if isinstance(node, Follower):
                 node.abandon()
             for sock in getattr(node, "_sockets", None) or [getattr(node, "_sock", None),
