@@ -58,7 +58,6 @@ from mqcore.wire.security import native
 DOWN_CLOSED, DOWN_PROTOCOL, DOWN_RESET = 0, 3, 5
 GRACE = 0.2  # seconds a listener waits for the peer's first bytes before it speaks first
 MAX_FAILURES = 100  # interruptions and errors that one close() survives
-OURS = ("socket-type", "identity", "mechanism")  # what no peer may say by metadata
 GONE_KEPT = 1024  # peers that left, kept so that late messages find them
 EV_FAILED = 8  # of spi/pattern.pxd, as these are:
 EV_NAMES = {1: records.Subscribed, 2: records.Unsubscribed, 3: records.Dropped,
@@ -404,7 +403,7 @@ class SocketLinks:
         codec = (next((session.codec for session in sessions if session.codec), "")
                  or codec_of(self.plugin, wire))
         for session in sessions:
-            wire.learn(session.facts())
+            wire.learn(session)
         wire.demands = native(options["security"])
         if wire.demands is not None and not codec.startswith("zmtp"):
             raise NotSupported(f"the filters of {wire.endpoint.url} know no mechanism",
@@ -479,9 +478,8 @@ class SocketLinks:
                 f"zmtp/{facts['major']}.{facts['minor']}" if facts["major"] else "sp"),
             pattern=facts["pattern"].lower(),
             routing_id=facts["routing_id"], pid=wire.pid,
-            metadata={name: value for name, value in properties(facts["metadata"]).items()
-                      if name.lower() not in OURS} | wire.facts,
-            user=wire.user, prio=wire.options["prio"], local=wire.local)
+            metadata=wire.metadata(properties(facts["metadata"])),
+            verified=dict(wire.verified), user=wire.user, prio=wire.options["prio"], local=wire.local)
         wire.peer = peer
         self.peers[number] = peer
         wire.endpoint.note(None)
