@@ -5,6 +5,9 @@ each test whether the counters of `mqcore.testing.leaks()` are zero and the proc
 descriptors and threads as before. A test that must leave something says so:
 `@pytest.mark.keeps(fds=1, threads=1, why="...")`.
 
+Locks: the order in which mqcore's code takes its locks is watched through the whole run
+(support/lock_order.py). A test in which an order shows that can deadlock fails.
+
 Hangs: pytest-timeout interrupts a test at 120 s; if that does not help (a call that cannot be
 interrupted), faulthandler prints every thread's stack and ends the run. `kill -USR1` prints them
 too.
@@ -18,6 +21,7 @@ import signal
 import sys
 
 import hypothesis
+import lock_order
 import numpy  # noqa: F401  its threads start with the import: have them before anything is counted
 import pytest
 
@@ -27,6 +31,9 @@ hypothesis.settings.register_profile(
     suppress_health_check=[hypothesis.HealthCheck.too_slow,
                            hypothesis.HealthCheck.function_scoped_fixture])
 hypothesis.settings.load_profile("mqcore")
+
+
+lock_order.install()
 
 
 def pytest_configure(config):
@@ -53,6 +60,13 @@ def same_environment():
     after = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
     before.pop("PYTEST_CURRENT_TEST", None)
     assert after == before
+
+
+@pytest.fixture(autouse=True)
+def lock_orders():
+    """No test shows an order of locks that can deadlock."""
+    yield
+    lock_order.GRAPH.check()
 
 
 @pytest.fixture

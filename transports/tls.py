@@ -2,7 +2,7 @@
 
 A connecting side checks the server's certificate against tls_ca (or the system's CAs) and against
 the host of its URL; a listening one shows its own, and with tls_ca lets in only clients that have
-one from there. Anything less must be spelt out. What the handshake found out is in Peer.metadata
+one from there. Anything less must be spelt out. What the handshake found out is in Peer.verified
 ("tls-version", "tls-subject" ...), and the name in a verified certificate is Peer.user.
 
 The session is `SSLObject` between two memory BIOs: no I/O, no descriptor. The end of a stream is
@@ -44,6 +44,7 @@ NOT_TLS = {
 class TlsSession(BufferSession):
     established = False
     ends = True
+    proves = True
 
     def __init__(self, ours: Ours, context: ssl.SSLContext) -> None:
         self._ours = ours

@@ -64,12 +64,17 @@ class Context:
             raise UsageError(f"io_threads must be 1 to 64, not {io_threads!r}")
         if not _whole(max_sockets) or max_sockets < 1:
             raise UsageError(f"max_sockets must be at least 1, not {max_sockets!r}")
-        self._defaults = _validated(defaults)
+        self._defaults, self._link_defaults = _validated(defaults)
         if not isinstance(lead_tick, (int, float)) or not 0.001 <= lead_tick <= 3600:
             raise UsageError(f"lead_tick must be 0.001 to 3600 seconds, not {lead_tick!r}")
         self._hub = Hub(io_threads, max_sockets, lead_tick=lead_tick)
         self._report: CloseReport | None = None
         self._closing = threading.Lock()
+
+    def _shared(self, known: Mapping[str, Any]) -> dict[str, Any]:
+        """The defaults for a socket whose pattern has the options `known`."""
+        return {name: value for name, value in self._defaults.items()
+                if name in known or name in self._link_defaults}
 
     @staticmethod
     def default() -> Context:
@@ -178,16 +183,20 @@ class Context:
         return f"<mqcore.Context {state}>"
 
 
-def _validated(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Defaults may name options of any pattern; which sockets they reach is seen when one is
-    made."""
+def _validated(values: Mapping[str, Any]) -> tuple[dict[str, Any], frozenset[str]]:
+    """The clean values, and the names among them that transports and filters own. Defaults may name
+    options of any pattern; which sockets they reach is seen when one is made."""
     from mqcore.spi import registry
 
-    rows = []
+    rows: list[table.Option] = []
+    link: tuple[table.Option, ...] = ()
     if set(values) - set(table.CORE):  # only then is it worth loading every pattern
         rows = [row for info in registry.patterns() if not info.refused
                 for row in registry.pattern_options(info.name)]
-    return table.validate_all(values, extra=rows)
+    if set(values) - set(table.table(rows)):
+        link = registry.link_options()
+    return (table.validate_all(values, extra=(*rows, *link)),
+            frozenset(row.name for row in link) & set(values))
 
 
 def close_all(sockets: tuple[Any, ...], linger: Any) -> dict[Any, CloseReport]:

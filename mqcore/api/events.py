@@ -26,13 +26,19 @@ class EventStream:
         self._changed = threading.Condition()
         self._bells: set[Callable[[], Any]] = set()
         self._ended = False
-        with self._links.hub.lock:
-            self._links.watchers.append(self._add)
-            self._links.hub.watched(1)
+        links = self._links
+        with links.hub.lock:
+            if links.report is not None:  # its last event is out: none would end this stream
+                raise SocketClosed("the socket is closed")
+            links.watchers.append(self._add)
+            links.hub.watched(1)
             if not sock.closed:
-                self._links.core._set("watched", True)
+                links.core._set("watched", True)
 
     # -- from the control plane --------------------------------------------------------------------
+
+    # The hub's lock comes before `_changed`: who emits an event may hold it. So nothing is called
+    # under `_changed`.
 
     def _add(self, event: Event) -> None:
         last = isinstance(event, Closed) and not event.endpoint
@@ -43,24 +49,39 @@ class EventStream:
                 self.lost += 1
                 return
             self._queue.append(event)
-            if last:
-                self._stop()
-            self._tell()
+        if last:
+            self._stop()
+        else:
+            self._wake()
 
-    def _tell(self) -> None:
-        self._changed.notify_all()
-        bells, self._bells = self._bells, set()
+    def _wake(self) -> None:
+        """Readers look again, those in threads and those in event loops."""
+        with self._changed:
+            self._changed.notify_all()
+            bells, self._bells = self._bells, set()
         for ring in bells:
             ring()
 
     def _stop(self) -> None:
-        if not self._ended:
+        """No more events. What is queued can still be read."""
+        with self._changed:
             self._ended = True
-            if self._add in self._links.watchers:
-                self._links.watchers.remove(self._add)
-                self._links.hub.watched(-1)
-                if not self._links.watchers and not self._links.core.closed:
-                    self._links.core._set("watched", False)
+        self._wake()
+        links = self._links
+        with links.hub.lock:
+            if links.hub.forked or self._add not in links.watchers:
+                return
+            links.watchers.remove(self._add)
+            links.hub.watched(-1)
+            core = links.core
+            if not links.watchers and core is not None and not core.closed:
+                core._set("watched", False)
+
+    def abandon(self) -> None:
+        """In a forked child: a thread of the parent may have held the lock."""
+        self._changed = threading.Condition()
+        self._bells = set()
+        self._ended = True
 
     # -- reading -----------------------------------------------------------------------------------
 
@@ -116,9 +137,7 @@ class EventStream:
 
     def close(self) -> None:
         """Stop collecting; iteration ends after what is queued. Idempotent."""
-        with self._links.hub.lock, self._changed:
-            self._stop()
-            self._tell()
+        self._stop()
 
     def __len__(self) -> int:
         return len(self._queue)

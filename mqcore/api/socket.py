@@ -32,14 +32,27 @@ FANOUT = ("pub", "xpub", "radio", "bus", "surveyor")
 _LEVELS = threading.Lock()  # two first calls of fileno() make one descriptor
 
 
+#: the options of our own transports, filters and resolvers: these are loaded when they are needed
+LINK_OPTIONS = (
+    "ring", "peer_uid", "spin", "multicast_hops", "multicast_loop", "tls_cert", "tls_key",
+    "tls_key_password", "tls_ca", "tls_verify", "tls_hostname", "tls_mutual", "tls_min_version",
+    "tls_context", "origin", "subprotocol", "refresh", "family")
+
+
 class OptionAttr:
     """One option as an attribute: reads the present value, checks what is assigned."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, doc: str = "") -> None:
         self.name = name
+        self.__doc__ = doc or type(self).__doc__
 
     def __get__(self, sock: Any, owner: Any = None) -> Any:
-        return self if sock is None else sock._options[self.name]
+        if sock is None:
+            return self
+        try:
+            return sock._options[self.name]
+        except KeyError:  # a transport's, which nobody has set
+            return next(row.default for row in registry.link_options() if row.name == self.name)
 
     def __set__(self, sock: Any, value: Any) -> None:
         sock._set_option(self.name, value)
@@ -95,7 +108,11 @@ def _rows(pattern: str, names: Iterable[str]) -> tuple[table.Option, ...]:
     which are loaded only if one of them is named."""
     rows = registry.pattern_options(pattern)
     known = table.table(rows)
-    return rows if all(name in known for name in names) else rows + registry.link_options()
+    if all(name in known for name in names):
+        return rows
+    link = registry.link_options()
+    _add_options(Socket, (row.name for row in link if not hasattr(Socket, row.name)))
+    return rows + link
 
 
 class Socket(AsyncFace, SocketCore):
@@ -118,8 +135,8 @@ class Socket(AsyncFace, SocketCore):
         self._context = context if context is not None else Context.default()
         self._wakers: Any = weakref.WeakValueDictionary()
         known = table.defaults(rows, name)
-        shared = {k: v for k, v in self._context._defaults.items()
-                   if k in known and means_something(plugin, k, v)}
+        shared = self._context._shared(known)
+        shared = {k: v for k, v in shared.items() if means_something(plugin, k, v)}
         given = table.validate_all(options, extra=_rows(name, options), pattern=name)
         self._options: dict[str, Any] = {**known, **shared, **given}
         self._check(plugin)
@@ -166,8 +183,6 @@ class Socket(AsyncFace, SocketCore):
     def _set_option(self, name: str, value: Any) -> None:
         if self.closed:
             raise SocketClosed("the socket is closed")
-        if name not in self._options:
-            raise OptionError(f"option {name!r} does not apply to {self._pattern}")
         rows = registry.pattern_options(self._pattern)
         value = table.validate(name, value, extra=_rows(self._pattern, (name,)),
                                pattern=self._pattern)
@@ -399,7 +414,9 @@ def _close_behind(links: Any, level: Any = None) -> None:
 
 def _add_options(cls: type, names: Iterable[str]) -> None:
     for name in names:
-        setattr(cls, name, OptionAttr(name))
+        row = table.CORE.get(name)
+        setattr(cls, name, OptionAttr(name, row.doc if row is not None else ""))
 
 
 _add_options(Socket, (row.name for row in table.TABLE if not row.patterns))
+_add_options(Socket, LINK_OPTIONS)

@@ -134,6 +134,13 @@ class Endpoint:
 
     # -- for the owner -----------------------------------------------------------------------------
 
+    def abandon(self) -> None:
+        """In a forked child, where nobody moves it any more; a thread of the parent may have held
+        its lock."""
+        self._changed = threading.Condition()
+        self._observers.clear()
+        self._state = "closed"
+
     def set_closer(self, closer: Callable[[], Any]) -> None:
         self._closer = closer
 

@@ -63,7 +63,7 @@ def _judged(links: SocketLinks, slot: int, wire: Wire, verdict: Verdict | None,
         if verdict is None or links.wires.get(slot) is not wire:
             return  # it left meanwhile
         wire.judged = verdict.user
-        wire.facts.update(verdict.metadata)
+        wire.verified.update(verdict.metadata)
         links.hub.plane.judge(slot, verdict.status, verdict.text or "allow() said no")
 
 

@@ -64,8 +64,16 @@ class Hub:
             plane = PlaneCore(self.io_threads, self.poller, self.lead_tick)
             plane.on_pins = self._watch_pins
             loop = ControlLoop()
-            loop.start()
-            loop.add_reader(plane.notes_fileno(), self.pump)
+            try:
+                # before its thread runs: afterwards this would wait for that thread, which may
+                # want the lock that we hold
+                loop.add_reader(plane.notes_fileno(), self.pump)
+                loop.start()
+            except BaseException:  # no thread to be had
+                loop.stop()
+                plane.stop()
+                plane.shut()
+                raise
             self._plane, self._loop = plane, loop
 
     @property

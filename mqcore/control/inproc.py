@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from mqcore.control import records
 from mqcore.control.endpoint import Endpoint
 from mqcore.control.records import Peer
+from mqcore.control.wire import claims
 from mqcore.errors import AddressInUse, HandshakeFailed, PeerError, SocketClosed
 from mqcore.link.backoff import Backoff
 from mqcore.spi import url
@@ -84,10 +85,10 @@ def marry(links: SocketLinks, mine: Endpoint, other: SocketLinks, theirs: Endpoi
     other.joined[its_peer] = (theirs, links, 8)
     links.peers[my_peer] = Peer(my_peer, theirs.url, mine.url, "inproc", other.plugin.name,
                                 bytes(other.options.get("routing_id", b"")), None, os.getpid(),
-                                dict(other.options.get("metadata", {})), prio, mine.url)
+                                claims(other.options.get("metadata", {})), prio, mine.url)
     other.peers[its_peer] = Peer(its_peer, mine.url, theirs.url, "inproc", links.plugin.name,
                                  bytes(links.options.get("routing_id", b"")), None, os.getpid(),
-                                 dict(links.options.get("metadata", {})), 8, theirs.url)
+                                 claims(links.options.get("metadata", {})), 8, theirs.url)
     mine.move("connected")
     links.emit(records.Connected, mine, links.peers[my_peer], "")
     other.emit(records.Accepted, theirs, other.peers[its_peer], "")

@@ -58,7 +58,6 @@ from mqcore.wire.security import native
 DOWN_CLOSED, DOWN_PROTOCOL, DOWN_RESET = 0, 3, 5
 GRACE = 0.2  # seconds a listener waits for the peer's first bytes before it speaks first
 MAX_FAILURES = 100  # interruptions and errors that one close() survives
-OURS = ("socket-type", "identity", "mechanism")  # what no peer may say by metadata
 GONE_KEPT = 1024  # peers that left, kept so that late messages find them
 EV_FAILED = 8  # of spi/pattern.pxd, as these are:
 EV_NAMES = {1: records.Subscribed, 2: records.Unsubscribed, 3: records.Dropped,
@@ -179,6 +178,9 @@ class SocketLinks:
 
         def accepted(sock: pysocket.socket, remote: str) -> None:
             ready.wait()
+            if listener.endpoint not in self.nodes:  # its bind() failed
+                sock.close()
+                return
             self.emit(records.Accepted, listener.endpoint, None, remote)
             try:
                 self._adopt(sock, route, None, listener.endpoint, remote, options)
@@ -193,16 +195,29 @@ class SocketLinks:
                 self.emit(records.HandshakeFailedEvent, None, None, str(error))
 
         # not under the hub's lock: the listener waits for the control thread, which may want it
-        listener = Listener(self.hub.loop, transport, route, options, accepted, event)
-        endpoint = listener.endpoint
-        late = not self._enter(endpoint, listener)
-        ready.set()
-        if late:
-            listener.stop()
-            raise SocketClosed("the socket is closed")
-        endpoint.set_closer(lambda: self.unbind(endpoint))
+        listener = Listener(self.hub.loop, transport, route, options, accepted, event, start=False)
+        try:
+            listener.start()
+            endpoint = listener.endpoint
+            if not self._enter(endpoint, listener):
+                raise SocketClosed("the socket is closed")
+            endpoint.set_closer(lambda: self.unbind(endpoint))
+        except BaseException:  # Ctrl-C, too
+            self._withdraw(listener, ready.set)
+            raise
+        finally:
+            ready.set()  # the control thread must not wait for ever
         self.emit(records.Listening, endpoint, None, "")
         return endpoint
+
+    def _withdraw(self, node: Any, then: Callable[[], Any] = lambda: None) -> None:
+        """A bind() or connect() that failed after it began. `then` runs before the node stops."""
+        with self.hub.lock:
+            for endpoint in [endpoint for endpoint, one in self.nodes.items() if one is node]:
+                del self.nodes[endpoint]
+                self.count(endpoint, False)
+        then()
+        node.stop()
 
     def connect(self, text: str, **given: Any) -> Endpoint:
         parsed = url.parse(str(text))
@@ -254,12 +269,15 @@ class SocketLinks:
 
     def _begin(self, node: Connector | Follower) -> Endpoint:
         endpoint = node.endpoint
-        if not self._enter(endpoint, node):
-            node.stop()
-            raise SocketClosed("the socket is closed")
-        endpoint.set_closer(lambda: self.disconnect(endpoint))
-        self.count(endpoint, True)
-        node.start()
+        try:
+            if not self._enter(endpoint, node):
+                raise SocketClosed("the socket is closed")
+            endpoint.set_closer(lambda: self.disconnect(endpoint))
+            self.count(endpoint, True)
+            node.start()
+        except BaseException:  # Ctrl-C, too
+            self._withdraw(node)
+            raise
         return endpoint
 
     def _enter(self, endpoint: Endpoint, node: Any) -> bool:
@@ -385,7 +403,7 @@ class SocketLinks:
         codec = (next((session.codec for session in sessions if session.codec), "")
                  or codec_of(self.plugin, wire))
         for session in sessions:
-            wire.learn(session.facts())
+            wire.learn(session)
         wire.demands = native(options["security"])
         if wire.demands is not None and not codec.startswith("zmtp"):
             raise NotSupported(f"the filters of {wire.endpoint.url} know no mechanism",
@@ -460,9 +478,8 @@ class SocketLinks:
                 f"zmtp/{facts['major']}.{facts['minor']}" if facts["major"] else "sp"),
             pattern=facts["pattern"].lower(),
             routing_id=facts["routing_id"], pid=wire.pid,
-            metadata={name: value for name, value in properties(facts["metadata"]).items()
-                      if name.lower() not in OURS} | wire.facts,
-            user=wire.user, prio=wire.options["prio"], local=wire.local)
+            metadata=wire.metadata(properties(facts["metadata"])),
+            verified=dict(wire.verified), user=wire.user, prio=wire.options["prio"], local=wire.local)
         wire.peer = peer
         self.peers[number] = peer
         wire.endpoint.note(None)
@@ -679,8 +696,15 @@ class SocketLinks:
             elapsed=time.monotonic() - started, peers=self.peer_stats(accounts))
 
     def abandon(self) -> None:
-        """In a forked child: close the inherited listening and connecting sockets."""
-        for node in self.nodes.values():
+        """In a forked child: close the inherited listening and connecting sockets. Threads of the
+        parent may have held any lock."""
+        self._closing = threading.RLock()
+        for watcher in tuple(self.watchers):
+            stream = getattr(watcher, "__self__", None)
+            if hasattr(stream, "abandon"):
+                stream.abandon()
+        for endpoint, node in self.nodes.items():
+            endpoint.abandon()
             if isinstance(node, Follower):
                 node.abandon()
             for sock in getattr(node, "_sockets", None) or [getattr(node, "_sock", None),

@@ -17,6 +17,7 @@ from mqcore.control.endpoint import Endpoint
 from mqcore.control.loop import ControlLoop, Timer
 from mqcore.control.route import Route
 from mqcore.errors import AddressError
+from mqcore.spi.transport import Listening
 from mqcore.spi.url import Url
 
 TURN = 64  # accepts before others have their turn
@@ -36,7 +37,8 @@ class Listener:
     def __init__(self, loop: ControlLoop, transport: Any, where: Route | Url | str,
                  options: Mapping[str, Any],
                  on_accept: Callable[[socket.socket, str], Any],
-                 on_event: Callable[[str, BaseException | None], Any] | None = None) -> None:
+                 on_event: Callable[[str, BaseException | None], Any] | None = None, *,
+                 start: bool = True) -> None:
         self.loop = loop
         self.transport = transport
         self.options = options
@@ -46,10 +48,19 @@ class Listener:
         self._on_event = on_event
         self._timers: dict[int, Timer] = {}
         self._stopped = False
-        route = Route.of(transport, where, "bind")
+        self._listening: Listening | None = None
+        self._sockets: list[socket.socket] = []
+        self._route = route = Route.of(transport, where, "bind")
         route.check(options)
+        if start:
+            self.start()
+
+    def start(self) -> None:
+        """Once. A caller that must hold the object before it listens, since Ctrl-C may strike at
+        any moment, makes it with start=False."""
+        route = self._route
         try:
-            self._listening = transport.listen(route.address, options)
+            self._listening = self.transport.listen(route.address, self.options)
         except AddressError as error:
             raise route.url.locate(error) from None
         self._sockets = list(self._listening.sockets)
@@ -57,7 +68,7 @@ class Listener:
                                  given=route.url.text, closer=self.stop)
         self._event("listening", None)
         try:
-            loop.call_wait(self._start)
+            self.loop.call_wait(self._start)
         except BaseException:  # Ctrl-C while we waited, too
             self.stop()
             raise
@@ -128,6 +139,8 @@ class Listener:
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
+        if self._listening is None:
+            return
         if self._listening.release is not None:
             self._listening.release()
         for sock in self._sockets:

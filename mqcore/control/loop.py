@@ -120,6 +120,7 @@ class ControlLoop:
         shares with us (closing an epoll descriptor does; unregistering from it would not)."""
         if not self._closed:
             self._closed = self._stopping = True
+            self._lock, self._wake_lock = threading.RLock(), threading.RLock()
             self._thread = None
             self._ident = 0
             self._handlers.clear()

@@ -21,7 +21,11 @@ def drops(counts: list[int]) -> dict[str, int]:
 class Peer:
     """One connected socket at the other end, or one that was: it stays valid after the link is
     gone. `address` is its end of the connection, `local` is ours, as URLs; "" where the transport
-    cannot say."""
+    cannot say.
+
+    Decide by `user` and `verified` alone: no peer can write there. `verified` has what its
+    handshake proved ("mechanism", "tls-subject" ...) and what an authentication callback returned.
+    `metadata` shows these beside whatever the peer claims about itself."""
 
     id: int
     address: str
@@ -34,6 +38,7 @@ class Peer:
     metadata: Mapping[str, bytes] = field(default_factory=dict, hash=False, compare=False)
     prio: int = 8
     local: str = ""
+    verified: Mapping[str, bytes] = field(default_factory=dict, hash=False, compare=False)
 
     def __str__(self) -> str:
         return f"{self.pattern or 'peer'} {self.id} at {self.address or self.endpoint}"

@@ -12,7 +12,10 @@ from mqcore.control.records import Peer
 from mqcore.control.route import Route
 from mqcore.errors import NotSupported, OptionError
 from mqcore.options import CORE
+from mqcore.spi.filter import FilterSession
 
+OURS = ("socket-type", "identity", "mechanism")  # what no peer may say by metadata
+RESERVED = ("tls-", "ws-")  # how names begin that stand for facts of the filters
 CREDENTIALS = struct.Struct("iII")  # struct ucred: pid, uid, gid
 
 
@@ -20,7 +23,7 @@ class Wire:
     """One engine, as the control plane remembers it."""
 
     __slots__ = ("demands", "endpoint", "facts", "judged", "local", "options", "owner", "peer",
-                 "owner_ids", "pid", "remote", "slot", "transport", "user", "wire")
+                 "owner_ids", "pid", "remote", "slot", "transport", "user", "verified", "wire")
 
     def __init__(self, route: Route, owner: Any, endpoint: Endpoint, names: tuple[str, str],
                  pid: int | None, options: Mapping[str, Any]) -> None:
@@ -33,7 +36,8 @@ class Wire:
         self.transport = route.transport
         self.wire = "" if route.transport.kind == "stream" else route.transport.scheme
         self.demands: Any = None  # the engine points into it
-        self.facts: dict[str, bytes] = {}  # what filters found out about the peer
+        self.facts: dict[str, bytes] = {}  # what the peer said in the filters' handshakes
+        self.verified: dict[str, bytes] = {}  # what was proven, or allow() said
         self.user: str | None = None  # who it has proven to be
         self.judged: str | None = None  # who security's allow() said that it is
         self.peer: Peer | None = None
@@ -44,14 +48,25 @@ class Wire:
         security = self.options.get("security")
         if security is not None and security.mechanism == mechanism:
             if mechanism != "NULL":
-                self.facts["mechanism"] = mechanism.encode()
+                self.verified["mechanism"] = mechanism.encode()
             self.user = self.judged or security.user_of(proof) or self.user
 
-    def learn(self, facts: Mapping[str, bytes]) -> None:
+    def learn(self, session: FilterSession) -> None:
         """What one filter found out; of two that know the peer, the inner one is believed."""
-        found = dict(facts)
+        found = dict(session.facts())
         self.user = found.pop("user", b"").decode("utf-8", "replace") or self.user
-        self.facts.update(found)
+        (self.verified if session.proves else self.facts).update(found)
+
+    def metadata(self, said: Mapping[str, bytes]) -> dict[str, bytes]:
+        """For Peer.metadata. `said`: what the peer announces of itself, which cannot pass for what
+        a handshake has found out."""
+        return {**claims(said), **self.facts, **self.verified}
+
+
+def claims(said: Mapping[str, bytes]) -> dict[str, bytes]:
+    """What a peer may say of itself by metadata: no name that belongs to a handshake."""
+    return {name: value for name, value in said.items()
+            if name.lower() not in OURS and not name.lower().startswith(RESERVED)}
 
 
 def owner_of(sock: socket.socket, pid: int | None) -> tuple[int | None, int | None]:

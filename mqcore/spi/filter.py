@@ -68,6 +68,9 @@ class FilterSession:
     #: "zws": ZMTP over WebSocket messages (RFC 45); "sp-ws": SP over them. Only the outermost
     #: filter may set it
     codec: str = ""
+    #: `facts` were proven (by certificates, by keys): they are for Peer.verified, too. False: they
+    #: are what the peer said in the filter's handshake
+    proves: bool = False
 
     def __init__(self) -> None:
         self._passing = bytearray()
@@ -104,8 +107,9 @@ class FilterSession:
 
     def facts(self) -> Mapping[str, bytes]:
         """What the handshake found out about the peer, for Peer.metadata ("tls-version"), where it
-        comes before anything that the peer itself says under the same names. "user" is for
-        Peer.user: who the peer has proven to be, b"" if nobody."""
+        comes before anything that the peer itself says under the same names; with `proves` also
+        for Peer.verified, where nothing else comes from a peer. "user" is for Peer.user: the name
+        that the peer has proven, b"" if none."""
         return {}
 
 

@@ -1,12 +1,16 @@
 """Options: each one changes something that can be seen, as keyword, attribute and context
 default."""
 
+import inspect
+import ssl
 import time
 
 import pytest
 
 import mqcore as mq
 from mqcore import options as table
+from mqcore.api.socket import LINK_OPTIONS
+from mqcore.spi import registry
 
 
 def test_defaults_are_the_table(ctx):
@@ -297,3 +301,74 @@ def test_context_defaults_reach_the_patterns_they_are_for():
         push, pull, req = (context.socket(name) for name in ("push", "pull", "req"))
         assert push.on_full == "drop_new" and pull.on_full == req.on_full == "pattern"
         assert push.conflate and pull.conflate and not req.conflate
+
+
+# -- every option, as the table has it -------------------------------------------------------------
+
+ROWS = table.table(registry.all_options())
+CASES = [(name, pattern) for name, row in ROWS.items() for pattern in row.patterns or ("dealer",)]
+#: cannot change once the socket is open
+BORN_WITH = {"routing_id", "metadata", "conflate"}
+
+
+def another(row):
+    """A value that is allowed and not the default."""
+    if row.type == "choices":
+        return row.range
+    if row.type == "choice":
+        return next(word for word in row.range if word not in (row.default, "drop_old"))
+    values = {"seconds": 5.0, "int": 3, "size": 1 << 20, "bool": not row.default, "bytes": b"abc",
+              "text": "least_loaded" if row.name == "strategy" else "text", "secret": "s3cret",
+              "metadata": {"a": b"b"}, "security": mq.Null(),
+              "object": None if row.type != "object" else row.range[0]}
+    value = values[row.type]
+    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if value is ssl.SSLContext else value
+
+
+@pytest.mark.parametrize(("name", "pattern"), CASES)
+def test_every_option_is_an_attribute(name, pattern):
+    row = ROWS[name]
+    with mq.Context() as context, context.socket(pattern) as sock:
+        assert getattr(sock, name) == row.default
+        assert inspect.getdoc(getattr(type(sock), name))
+        value = another(row)
+        assert value != row.default
+        if "socket" not in row.scope:
+            with pytest.raises(mq.OptionError, match=f"{name}.*(cannot be set per socket|belongs)"):
+                setattr(sock, name, value)
+        elif name in BORN_WITH:
+            with pytest.raises(mq.OptionError, match=f"{name}.*cannot change any more"):
+                setattr(sock, name, value)
+        else:
+            setattr(sock, name, value)
+            assert getattr(sock, name) == value
+            return
+        assert getattr(sock, name) == row.default
+
+
+@pytest.mark.parametrize(("name", "pattern"),
+                         [case for case in CASES if "socket" in ROWS[case[0]].scope])
+def test_every_option_as_keyword_and_context_default(name, pattern):
+    value = another(ROWS[name])
+    if name == "conflate":
+        pattern = "push"
+    with mq.Context(**{name: value}) as context, context.socket(pattern) as sock:
+        assert getattr(sock, name) == value
+    with mq.Context() as context, context.socket(pattern, **{name: value}) as sock:
+        assert getattr(sock, name) == value
+
+
+def test_our_own_link_options_are_known_without_loading_their_plugins():
+    assert set(LINK_OPTIONS) == {row.name for row in registry.link_options()}
+
+
+def test_what_belongs_to_a_transport_is_looked_at_by_what_connects_later(ctx):
+    dealer = ctx.socket("dealer")
+    with pytest.raises(mq.OptionError, match="ring"):
+        dealer.ring = "large"
+    dealer.tls_min_version = "1.3"
+    with pytest.raises(mq.OptionError, match="tls"):
+        dealer.bind("tls+tcp://127.0.0.1:0")
+    dealer.tls_ca = "/nowhere/ca.pem"
+    with pytest.raises(mq.Error, match="/nowhere/ca.pem"):
+        dealer.connect("tls+tcp://127.0.0.1:5555")
