@@ -44,7 +44,7 @@ from mqcore.spi.pattern cimport (
     PAT_EXCHANGE, PAT_FANOUT, PAT_GROUPS, PAT_HOPS, PAT_IDENTITY, PAT_RECV, PAT_SEND, PAT_SINGLE,
     PAT_WORDS, Q_CAN_RECV, Q_CAN_SEND, Q_RESENT, op_pay, op_raise, op_refuse,
 )
-from mqcore.spi.pipe cimport DROP_REASONS, Pipe
+from mqcore.spi.pipe cimport DROP_REASONS, Pipe, pipe_close
 from mqcore.wire.codecs cimport codec_find
 from mqcore.wire.security cimport NativeSecurity
 
@@ -91,7 +91,8 @@ cdef class SocketHandle:
         self.let_go()
         # an engine or a call inside means that close() never came: leak it rather than pull it away
         if self.s.engines.load() == 0 and self.s.users.load() == 0:
-            sock_free(self.s)
+            with nogil:       # it waits for the I/O threads, which may be waiting for the GIL
+                sock_free(self.s)
 
     cdef void let_go(self) noexcept:
         """The memory that is only kept for speed, and a message that nobody came for."""
@@ -384,7 +385,7 @@ cdef class SocketHandle:
         if pipe != NULL:
             if held:              # sent away: it shall not come back at once
                 (<Link*> pipe.link).refused = 1
-            pipe.far_ops.close(pipe.far)
+            pipe_close(pipe)
         sock_leave(self.s, True)
         return pipe != NULL
 

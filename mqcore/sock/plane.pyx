@@ -40,7 +40,8 @@ cdef class PlaneCore:
 
     def __dealloc__(self):
         if self.plane != NULL and not self.forked:
-            plane_stop(self.plane)
+            with nogil:       # an I/O thread may be waiting for the GIL
+                plane_stop(self.plane)
             pool_drain_released(self.plane.pool)
             plane_free(self.plane)
 
@@ -79,8 +80,9 @@ cdef class PlaneCore:
             following = note.next
             c = <ControlNote*> note
             out.append((note.kind, c.sock, c.engine, c.peer, c.code, bool(c.fatal),
-                        (<char*> &c.text[0])[:c.size]))
-            free(note)
+                        c.text[:c.size] if c.size else b""))
+            if not c.fixed:
+                free(note)
             note = following
 
     def facts(self, uint32_t slot) -> dict:
