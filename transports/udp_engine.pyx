@@ -68,6 +68,7 @@ cdef struct Udp:
     uint32_t first            # slots first..n are to be sent
     uint32_t n
     uint32_t bounces
+    bint too_large            # EMSGSIZE, for the datagram at `first` or an earlier one
     # in
     uint8_t* area             # BATCH * ROOM bytes, made when first needed
     iovec[BATCH] in_iov
@@ -128,6 +129,16 @@ cdef inline bint udp_bounced(Udp* u) noexcept nogil:
     return True
 
 
+cdef inline bint udp_refused(Udp* u) noexcept nogil:
+    """Sending failed with errno. True: for good, so the next datagram is given up. EMSGSIZE is of
+    this datagram if it comes twice, else the network's answer to an earlier one."""
+    if errno == EMSGSIZE and not u.too_large:
+        u.too_large = True
+        return False
+    u.bounces += 1
+    return errno == EMSGSIZE or u.bounces > BOUNCES or not udp_bounced(u)
+
+
 # -- out -------------------------------------------------------------------------------------------
 
 cdef void udp_sent(Udp* u, uint32_t n) noexcept nogil:
@@ -137,6 +148,7 @@ cdef void udp_sent(Udp* u, uint32_t n) noexcept nogil:
         u.first += 1
         n -= 1
     u.bounces = 0
+    u.too_large = False
     if u.first == u.n:
         u.first = 0
         u.n = 0
@@ -149,14 +161,13 @@ cdef int udp_flush(MessageEngine* self) noexcept nogil:
     while u.first < u.n:
         rc = sendmmsg(self.fd, &u.out[u.first], u.n - u.first, MSG_DONTWAIT | MSG_NOSIGNAL)
         if rc > 0:
+            self.bounced += u.too_large
             udp_sent(u, rc)
         elif errno == EAGAIN:
             return MQ_AGAIN
-        elif errno != EINTR:
-            u.bounces += 1
-            if u.bounces > BOUNCES or not udp_bounced(u):
-                self.refused += 1
-                udp_sent(u, 1)
+        elif errno != EINTR and udp_refused(u):
+            self.refused += 1
+            udp_sent(u, 1)
     return MQ_OK
 
 

@@ -5,6 +5,9 @@ from libc.stddef cimport size_t
 cdef extern from "<stdlib.h>" nogil:
     void* aligned_alloc(size_t alignment, size_t size)
 
+cdef extern from "<unistd.h>" nogil:
+    int getpid()
+
 cdef extern from "<string.h>" nogil:
     void explicit_bzero(void* at, size_t n)       # no compiler takes it out
 

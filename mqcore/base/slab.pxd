@@ -3,8 +3,11 @@
 An `Owner` is a block with a reference count in front. Three kinds: SLAB (fixed size class, goes
 back to its pool), HEAP (exact size, freed) and PYOBJ (keeps a Python object alive; the last
 release puts it on the pool's release stack, which threads that hold the GIL drain - never an I/O
-thread). A `Pool` belongs to one context. Any thread may retain and release; the pool has a spin
-lock of its own, held for a few instructions and never across a system call other than malloc.
+thread). A `Pool` belongs to one context. Any thread may retain and release; the pool has a lock of
+its own, held for a few instructions and never across a system call.
+
+A forked child may have copied the pool's lock while a thread of the parent held it. The child leaves
+the free lists alone then: slabs come from malloc and go back to it.
 
 A `Landing` holds Python objects made ahead, whose memory is for large bodies to come: what is read
 into one needs no copy to become that object. Nobody sees the object before it is full.
@@ -12,6 +15,8 @@ into one needs no copy to become that object. Nobody sees the object before it i
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libcpp.atomic cimport atomic, memory_order_acq_rel, memory_order_relaxed
+
+from mqcore.base.lock cimport Lock
 
 cdef enum OwnerKind:
     OWNER_SLAB = 0
@@ -24,7 +29,8 @@ cdef enum:
     LAND_FROM = 256 * 1024    # smaller bodies are read in larger pieces than one body
 
 cdef struct Pool:
-    atomic[uint32_t] lock
+    Lock lock                     # of the free lists
+    int pid                       # the process that made it
     Owner* free[3]
     uint32_t n_free[3]
     atomic[int64_t] live          # owners in use (leak counter)
@@ -49,6 +55,7 @@ cdef struct Landing:              # zero-initialise
     atomic[Owner*] slots[16]
 
 # -- any thread -------------------------------------------------------------------------------
+cdef size_t slab_capacity(uint32_t klass) noexcept nogil  # of its payload
 cdef Pool* pool_new() noexcept nogil
 cdef void pool_free(Pool* pool) noexcept nogil            # all owners must be released
 cdef Owner* slab_new(Pool* pool, uint32_t klass) noexcept nogil   # refs = 1; NULL: out of memory

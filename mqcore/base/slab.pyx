@@ -4,24 +4,31 @@ from cpython.ref cimport Py_XDECREF, PyObject
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memset
 
+from mqcore.base.includes cimport getpid
+from mqcore.base.lock cimport lock_release, lock_try, lock_wait
+
 cdef size_t[3] CAPACITY = [8 * 1024 - 64, 64 * 1024 - 64, 256 * 1024 - 64]
 cdef uint32_t[3] KEEP = [64, 32, 16]        # freed slabs kept per class; malloc gets the rest
 
 
-cdef inline void _lock(Pool* pool) noexcept nogil:
-    # SYNC: acquire/release by exchange: guards the free lists
-    while pool.lock.exchange(1, memory_order_acq_rel):
-        pass
+cdef inline bint _lock(Pool* pool) noexcept nogil:
+    """False: a thread of the parent process held the lock at the fork, and nobody releases it."""
+    if not lock_try(&pool.lock):
+        if getpid() != pool.pid:
+            return False
+        lock_wait(&pool.lock)
+    return True
 
 
-cdef inline void _unlock(Pool* pool) noexcept nogil:
-    pool.lock.exchange(0, memory_order_acq_rel)  # SYNC: releases the free lists
+cdef size_t slab_capacity(uint32_t klass) noexcept nogil:
+    return CAPACITY[klass]
 
 
 cdef Pool* pool_new() noexcept nogil:
     cdef Pool* pool = <Pool*> malloc(sizeof(Pool))
     if pool != NULL:
         memset(<void*> pool, 0, sizeof(Pool))
+        pool.pid = getpid()
     return pool
 
 
@@ -56,13 +63,13 @@ cdef inline void _count_in(Pool* pool, Owner* owner) noexcept nogil:
 
 
 cdef Owner* slab_new(Pool* pool, uint32_t klass) noexcept nogil:
-    cdef Owner* owner
-    _lock(pool)
-    owner = pool.free[klass]
-    if owner != NULL:
-        pool.free[klass] = owner.next
-        pool.n_free[klass] -= 1
-    _unlock(pool)
+    cdef Owner* owner = NULL
+    if _lock(pool):
+        owner = pool.free[klass]
+        if owner != NULL:
+            pool.free[klass] = owner.next
+            pool.n_free[klass] -= 1
+        lock_release(&pool.lock)
     if owner == NULL:
         owner = _new(pool, CAPACITY[klass], OWNER_SLAB, klass)
         if owner == NULL:
@@ -144,14 +151,13 @@ cdef void owner_free(Owner* owner) noexcept nogil:
             owner.next = head
             if pool.released.compare_exchange_weak(head, owner):
                 return
-    if owner.kind == OWNER_SLAB:
-        _lock(pool)
+    if owner.kind == OWNER_SLAB and _lock(pool):
         if pool.n_free[klass] < KEEP[klass]:
             owner.next = pool.free[klass]
             pool.free[klass] = owner
             pool.n_free[klass] += 1
             owner = NULL
-        _unlock(pool)
+        lock_release(&pool.lock)
     if owner != NULL:
         free(owner)
 

@@ -4,7 +4,8 @@ The lease is one atomic word: HELD and the notes. Leave a fact with `engine_kick
 HELD clear runs the engine, whoever finds it set leaves the note to the holder. The holder takes
 notes, acts, and lets go with a CAS that fails if a note came meanwhile. Nobody waits for a lease
 but engine_new, which takes a slot over from its last tenant. Slots are type-stable while the plane
-lives, so a stale fact is at worst one wasted read.
+lives, so a stale note is at worst one wasted read: what a note must not do to the slot's next
+connection (close it, reset it) is a mark on the pipe, and the note only says "look at your pipe".
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
@@ -14,7 +15,7 @@ from mqcore.base.bytes cimport Bytes
 from mqcore.base.message cimport MsgVec
 from mqcore.base.slab cimport Landing, Owner
 from mqcore.link.pipe cimport Link, Marks
-from mqcore.link.plane cimport Plane
+from mqcore.link.plane cimport ControlNote, Plane
 from mqcore.reactor.io_thread cimport IoThread, Task, Watch
 from mqcore.spi.filter_ops cimport Filter
 from mqcore.spi.message_engine cimport MessageEngine
@@ -29,8 +30,8 @@ cdef enum:                    # the lease word
     E_HUP = 8                 # the poller saw a hang-up: read to the end
     E_START = 16
     E_TIMER = 32
-    E_RESET = 64              # the pattern wants this link closed and opened anew
-    E_TERM = 128              # the socket lets go
+    E_ASKED = 64              # the socket has left a request on the pipe: see Pipe.asked
+    E_TERM = 128              # the control plane closes the connection
     E_ROOM = 256              # the kernel has room again
     E_RELEASE = 512           # the control thread has read the DOWN note: the slot is free
     E_WAKE = 1024             # a message engine's second descriptor rang
@@ -78,6 +79,15 @@ cdef struct Port:
     atomic[Engine*] peeked    # a message engine that is worth asking before one sleeps
     atomic[int64_t] spin      # ns, how long
     atomic[uint32_t] looped   # a loop leads and may be busy: engines read at each of their timers
+
+cdef inline uint32_t port_next_peer(Port* port) noexcept nogil:
+    """A number for a new peer, never 0. After 2^32 peers of one socket numbers come again, so
+    nothing may rely on the number of a peer that left so long ago."""
+    cdef uint32_t number = 0
+    while number == 0:
+        number = port.next_peer.fetch_add(1) + 1
+    return number
+
 
 cdef struct EngineConfig:     # of one connection; copied at adoption
     bint connected            # by our connect()
@@ -144,9 +154,10 @@ cdef struct Engine:
     size_t ctl_sent
     uint32_t out_blocked
     uint32_t wants            # we told the port so
+    uint32_t hurried          # this run's thread holds the GIL and has written enough
     # filtered.pyx: bytes as the filter made them, and of them
     Filter* filter
-    uint32_t posted           # run on the I/O thread alone: the filter takes the GIL
+    uint32_t posted           # run on e.io alone, the filters' thread: the filter takes the GIL
     uint32_t filter_more      # the filter has more of what it was given
     Bytes wire
     size_t wire_sent          # in the kernel
@@ -166,6 +177,12 @@ cdef struct Engine:
     int64_t said
     int64_t pinged
     uint32_t pongs_seen
+    int unwatched             # errno: the poller could not watch the descriptor
+    # what the control plane must learn even if there is no memory
+    ControlNote up
+    ControlNote asks
+    ControlNote down
+    char[200] down_text
     atomic[Verdict*] verdict  # what the codec asked for; NULL: nothing came
 
 cdef Engine* engine_new(Plane* plane, IoThread* io, Watch* watch, Port* port, int fd,

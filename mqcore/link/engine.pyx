@@ -4,7 +4,7 @@ and the pumps: stream.pyx, filtered.pyx, messages.pyx.
 
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free, malloc
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memset
 
 from mqcore.base.bytes cimport bytes_append, bytes_fini
 from mqcore.base.clock cimport now_ns
@@ -14,14 +14,19 @@ from mqcore.base.status cimport MQ_DONE, MQ_NOMEM, MQ_OK
 from mqcore.base.widen cimport widen
 from mqcore.link.filtered cimport filtered_pump
 from mqcore.link.messages cimport messages_pump, messages_take
-from mqcore.link.session cimport session_attach, session_drain, session_end, session_want
+from mqcore.link.plane cimport plane_filters
+from mqcore.link.session cimport (
+    session_attach, session_drain, session_end, session_fail_as, session_want,
+)
 from mqcore.link.slots cimport slot_give, slot_take
 from mqcore.link.stream cimport stream_pump, stream_shaken
-from mqcore.reactor.includes cimport sched_yield
-from mqcore.reactor.io_thread cimport io_post, io_timer
+from mqcore.reactor.includes cimport errno, sched_yield
+from mqcore.reactor.io_thread cimport io_post, io_post_later, io_timer
 from mqcore.spi.filter_ops cimport FILTER_GIL
 from mqcore.spi.message_engine cimport ENGINE_STREAM
-from mqcore.spi.pipe cimport DIRTY_IN, DIRTY_OUT, DIRTY_RESET, FarOps
+from mqcore.spi.pipe cimport (
+    ASKED_CLOSE, ASKED_RESET, DIRTY_IN, DIRTY_OUT, DIRTY_RESET, FarOps,
+)
 from mqcore.wire.codec cimport CodecOps, batch_fini
 
 cdef enum:
@@ -102,7 +107,9 @@ cdef Engine* engine_new(Plane* plane, IoThread* io, Watch* watch, Port* port, in
             owner_release(left)
         return NULL
     while e.word.fetch_or(E_HELD) & E_HELD:
-        sched_yield()         # somebody looks at a fact of the last tenant's, in vain
+        # another thread still holds the lease for a stale event of the previous connection; it
+        # finds nothing and releases it
+        sched_yield()
     e.plane = plane
     e.io = io
     e.watch = watch
@@ -118,6 +125,8 @@ cdef Engine* engine_new(Plane* plane, IoThread* io, Watch* watch, Port* port, in
     e.out_blocked = 0
     e.wants = 0
     _equip(e, parts, left)
+    if e.posted:
+        e.io = plane_filters(plane, io)
     e.in_size = 0
     e.in_parts = 0
     e.in_more = 0
@@ -129,6 +138,9 @@ cdef Engine* engine_new(Plane* plane, IoThread* io, Watch* watch, Port* port, in
     e.heard = e.born
     e.said = e.born
     e.pinged = 0
+    e.unwatched = 0
+    memset(&e.up, 0, 3 * sizeof(ControlNote))
+    e.up.fixed = e.asks.fixed = e.down.fixed = True
     if e.task.run == NULL:    # the last tenant's may be posted still
         e.task.run = _run_task
         e.arm.run = _arm_timer
@@ -145,7 +157,7 @@ cdef Engine* engine_new(Plane* plane, IoThread* io, Watch* watch, Port* port, in
 cdef void engine_start(Engine* e) noexcept nogil:
     e.word.fetch_or(E_START)
     if e.plane.poller.add(e.watch.set, e.fd, e) < 0:
-        e.word.fetch_or(E_TERM)
+        e.unwatched = errno
     io_post(e.io, &e.arm)
     io_post(e.io, &e.task)
 
@@ -196,7 +208,7 @@ cdef int64_t engine_pending(Engine* e) noexcept nogil:
             if e.fd >= 0:
                 pending = e.pump.pending(e)
             if e.posted:
-                _let_go(e)
+                _let_go(e, False)
             else:
                 _run(e, 0xffffffff)  # lets go, and does what was noted meanwhile
             return pending
@@ -210,6 +222,7 @@ cdef void _run(Engine* e, uint32_t allowed) noexcept nogil:
     """Holds the lease on entry, not on return. Two rounds at most, then the I/O thread goes on."""
     cdef uint32_t notes, left, held
     cdef int rounds = 0
+    e.hurried = 0
     while True:
         notes = e.word.fetch_and(E_HELD) & ~(<uint32_t> E_HELD)
         left = notes & ~allowed
@@ -221,17 +234,21 @@ cdef void _run(Engine* e, uint32_t allowed) noexcept nogil:
         if not left and e.word.compare_exchange_strong(held, 0):
             return
         rounds += 1
-        if left or rounds >= 2:
-            _let_go(e)
+        if left or rounds >= 2 or e.hurried:
+            _let_go(e, not left)
             return
 
 
-cdef void _let_go(Engine* e) noexcept nogil:
-    """First let go with the notes left, then post. The slot may have another tenant by then."""
+cdef void _let_go(Engine* e, bint turned) noexcept nogil:
+    """First let go with the notes left, then post. The slot may have another tenant by then.
+    `turned`: this engine has had its turn, and others go first."""
     cdef IoThread* io = e.io
     e.word.fetch_and(~(<uint32_t> E_HELD))
     widen()
-    io_post(io, &e.task)
+    if turned:
+        io_post_later(io, &e.task)
+    else:
+        io_post(io, &e.task)
 
 
 cdef void _kick_here(Engine* e, uint32_t facts) noexcept nogil:
@@ -284,8 +301,11 @@ cdef void _step(Engine* e, uint32_t notes) noexcept nogil:
         session_want(e)
     if e.state == ENGINE_FREE or e.state == ENGINE_DEAD or e.state == ENGINE_NEW:
         return                # NEW: a fact that was meant for the slot's last tenant
-    if notes & E_TERM:
+    if notes & E_TERM or notes & E_ASKED and _asked(e, ASKED_CLOSE):
         session_end(e, DOWN_CLOSED, NULL, 0)
+        return
+    if e.unwatched:
+        session_fail_as(e, b"the connection cannot be watched", e.unwatched)
         return
     if notes & E_HUP:
         e.hup = 1
@@ -293,7 +313,7 @@ cdef void _step(Engine* e, uint32_t notes) noexcept nogil:
     if notes & E_START and not _begin(e):
         session_end(e, DOWN_MEMORY, b"out of memory", 0)
         return
-    if notes & E_RESET and e.state == ENGINE_ACTIVE:
+    if notes & E_ASKED and _asked(e, ASKED_RESET):
         session_drain(e)
     if notes & E_TIMER and e.port.looped.load():
         notes |= E_IN | E_WAKE
@@ -401,10 +421,15 @@ cdef void _clock(Engine* e) noexcept nogil:
 
 # -- the far side of a pipe, called by the socket --------------------------------------------------
 
+cdef bint _asked(Engine* e, uint32_t what) noexcept nogil:
+    """Has the socket asked this of the connection that the slot holds now?"""
+    return e.pipe != NULL and e.pipe.asked.load() & what
+
+
 cdef void _kick(void* far, uint32_t what) noexcept nogil:
     cdef Engine* e = <Engine*> far
     if what & DIRTY_RESET:
-        engine_post(e, E_RESET)
+        engine_post(e, E_ASKED)
     elif what & DIRTY_IN:
         engine_post(e, E_IN)  # reading is not the caller's work
     if what & DIRTY_OUT:
@@ -413,11 +438,11 @@ cdef void _kick(void* far, uint32_t what) noexcept nogil:
 
 cdef void _kick_later(void* far, uint32_t what) noexcept nogil:
     engine_post(<Engine*> far, (E_OUT if what & DIRTY_OUT else 0) | (E_IN if what & DIRTY_IN else 0)
-                | (E_RESET if what & DIRTY_RESET else 0))
+                | (E_ASKED if what & DIRTY_RESET else 0))
 
 
 cdef void _close(void* far) noexcept nogil:
-    engine_post(<Engine*> far, E_TERM)
+    engine_post(<Engine*> far, E_ASKED)
 
 
 cdef FarOps FAR

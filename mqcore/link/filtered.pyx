@@ -4,6 +4,9 @@ In: what is read goes through the filter into a slab, and from there to the code
 Out: a chunk of the batch goes through the filter into `wire`, and counts as written when all that
 it became is in the kernel. If the link breaks in between, the messages of that chunk may have been
 received or not: they are counted as half written, never sent again.
+
+An engine whose filter is Python runs on the context's filter thread alone (plane_filters), so no
+other connection waits while it waits for the GIL.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t
@@ -11,7 +14,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t
 from mqcore.base.bytes cimport bytes_fini
 from mqcore.base.clock cimport now_ns
 from mqcore.base.includes cimport iovec
-from mqcore.base.slab cimport Owner, owner_data, owner_release, slab_new
+from mqcore.base.slab cimport Owner, owner_data, owner_release, slab_capacity, slab_new
 from mqcore.base.status cimport MQ_DONE, MQ_NEED_DATA, MQ_NOMEM, MQ_OK
 from mqcore.link.engine cimport (
     DOWN_HANDSHAKE, DOWN_MEMORY, DOWN_PEER, DOWN_PROTOCOL, E_IN, E_OUT, ENGINE_ACTIVE, ENGINE_DEAD,
@@ -20,9 +23,9 @@ from mqcore.link.engine cimport (
 from mqcore.link.session cimport session_end, session_fail, session_rearm, session_want
 from mqcore.link.stream cimport (
     stream_encode, stream_ended, stream_fill, stream_gather, stream_goodbye, stream_pending,
-    stream_slab, stream_spare, stream_use, stream_wrote,
+    stream_send, stream_slab, stream_spare, stream_use, stream_wrote,
 )
-from mqcore.reactor.includes cimport EAGAIN, EINTR, errno, read, write
+from mqcore.reactor.includes cimport EAGAIN, EINTR, errno, read
 from mqcore.reactor.poller cimport READY_IN, READY_OUT
 from mqcore.spi.filter_ops cimport FILTER_ENDS
 from mqcore.wire.codec cimport BATCH_IOV
@@ -58,7 +61,9 @@ cdef inline uint32_t _klass(Engine* e) noexcept nogil:
 
 
 cdef bint _pull(Engine* e, const uint8_t* data, size_t n) noexcept nogil:
-    """Bytes through the filter to the codec; with n = 0 what it still has. True: go on reading."""
+    """Bytes through the filter to the codec; with n = 0 what it still has. A filter that expands
+    has a turn too: what it has left after that waits inside it. True: go on reading."""
+    cdef size_t budget = TURN
     cdef size_t made
     cdef int rc
     while True:
@@ -75,6 +80,10 @@ cdef bint _pull(Engine* e, const uint8_t* data, size_t n) noexcept nogil:
                 return False
         if rc == MQ_NEED_DATA:
             return True
+        if rc == MQ_OK and made > budget:
+            e.word.fetch_or(E_IN)
+            return False
+        budget -= min(made, budget)
         if rc == MQ_DONE:
             _finish(e)        # so do we
             session_end(e, DOWN_PEER, b"the peer ended the connection", 0)
@@ -106,7 +115,7 @@ cdef void _read_into(Engine* e, Owner* raw) noexcept nogil:
             e.link.traffic.bytes_in.fetch_add(n)
         if <size_t> n == raw.capacity:
             e.klass = 2
-        elif <size_t> n < raw.capacity // 16:
+        elif <size_t> n <= slab_capacity(1):
             e.klass = 1
         if not _pull(e, owner_data(raw), n):
             return
@@ -178,8 +187,11 @@ cdef bint _chunk(Engine* e) noexcept nogil:
 cdef bint _send(Engine* e) noexcept nogil:
     """What is in `wire`, until the kernel takes no more. True: all of it is out."""
     cdef ssize_t n
+    cdef iovec rest
     while e.wire_sent < e.wire.n:
-        n = write(e.fd, e.wire.at + e.wire_sent, e.wire.n - e.wire_sent)
+        rest.iov_base = e.wire.at + e.wire_sent
+        rest.iov_len = e.wire.n - e.wire_sent
+        n = stream_send(e.fd, &rest, 1)
         if n < 0:
             if errno == EINTR:
                 continue
@@ -237,7 +249,9 @@ cdef void _finish(Engine* e) noexcept nogil:
     if rc == MQ_OK and e.filter.ops.finish != NULL:
         rc = e.filter.ops.finish(e.filter, &e.wire)
     if rc == MQ_OK and e.wire.n:
-        write(e.fd, e.wire.at, e.wire.n)  # what does not fit is not said
+        last.iov_base = e.wire.at
+        last.iov_len = e.wire.n
+        stream_send(e.fd, &last, 1)  # what does not fit is not said
     e.wire.n = 0
 
 

@@ -5,6 +5,7 @@ from libcpp.atomic cimport atomic
 
 from mqcore.base.message cimport MsgVec
 from mqcore.base.slab cimport Pool
+from mqcore.link.plane cimport ControlNote
 from mqcore.spi.pipe cimport Lane, Pipe
 
 cdef enum:                    # Pipe.events: what the far side tells the socket
@@ -62,12 +63,18 @@ cdef struct Link:
     void* owners[2]
     void (*let_go)(void* owner) noexcept nogil
     uint8_t* ids[2]           # copies of the peers' routing ids
+    # inproc: what the control plane learns of each end's end, made ahead; NULL: none, or told
+    ControlNote* gone[2]
     # what a dying engine had encoded but not sent, for the socket to re-queue
     MsgVec returned
 
 cdef Link* link_new(Pool* pool, atomic[int64_t]* live, const Marks* forth,
                     const Marks* back) noexcept nogil
 cdef void link_unref(Link* link) noexcept nogil
+# Make the notes of both ends' ends ahead. Status.
+cdef int link_announced(Link* link) noexcept nogil
+# The note of this end's end, the caller's from now on. NULL: an engine tells of it.
+cdef ControlNote* link_gone(Link* link, Pipe* end) noexcept nogil
 # Copy the peer's routing id for an end: what it came in may go before the link does. Status.
 cdef int link_name(Link* link, int end, const uint8_t* id, uint32_t size) noexcept nogil
 

@@ -7,6 +7,7 @@ from mqcore.base.includes cimport aligned_alloc
 from mqcore.base.message cimport Msg, msg_close, vec_fini
 from mqcore.base.status cimport MQ_NOMEM, MQ_OK
 from mqcore.base.ypipe cimport ypipe_fini, ypipe_init
+from mqcore.link.plane cimport note_new
 from mqcore.spi.pipe cimport lane_read
 
 cdef enum:
@@ -74,7 +75,22 @@ cdef void link_unref(Link* link) noexcept nogil:
     link.live.fetch_sub(1)
     free(link.ids[0])
     free(link.ids[1])
+    free(link.gone[0])
+    free(link.gone[1])
     free(link)
+
+
+cdef int link_announced(Link* link) noexcept nogil:
+    link.gone[0] = note_new()
+    link.gone[1] = note_new()
+    return MQ_OK if link.gone[0] != NULL and link.gone[1] != NULL else MQ_NOMEM
+
+
+cdef ControlNote* link_gone(Link* link, Pipe* end) noexcept nogil:
+    cdef int i = 1 if end == &link.ends[1] else 0
+    cdef ControlNote* note = link.gone[i]
+    link.gone[i] = NULL
+    return note
 
 
 cdef int link_name(Link* link, int end, const uint8_t* id, uint32_t size) noexcept nogil:

@@ -4,6 +4,7 @@ plane."""
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libcpp.atomic cimport atomic
 
+from mqcore.base.lock cimport Lock
 from mqcore.base.slab cimport Pool
 from mqcore.reactor.io_thread cimport IoThread
 from mqcore.reactor.mailbox cimport Mailbox, Note
@@ -16,21 +17,28 @@ cdef enum:                    # Note.kind
     NOTE_GONE = 5             # a pipe has ended and its messages are dealt with: final counters
     NOTE_ASKS = 6             # the codec is `asking`: the engine waits for engine_judge()
 
+cdef enum:
+    NOTE_TEXT = 236           # bytes of text in a note at most
+
 cdef struct ControlNote:
     Note head
+    bint fixed                # its memory belongs to an engine; the reader frees any other
     uint32_t sock             # the socket's number in the context
     uint32_t engine           # slot, or 0xffffffff
     uint32_t peer             # Pipe.id, or 0
     int32_t code
     uint32_t fatal            # reconnecting would not help
     uint32_t size             # bytes of text
-    char[236] text
+    const char* text
 
 cdef struct Plane:
     Pool* pool
     const PollerOps* poller
     IoThread** ios
     int n_ios
+    # runs the engines whose filters are Python, and nothing else; made with the first of them
+    IoThread* filters
+    Lock filters_lock
     atomic[uint32_t] next_io
     Mailbox notes
     atomic[uint32_t] watched  # somebody reads events() somewhere
@@ -38,7 +46,7 @@ cdef struct Plane:
     atomic[int64_t] links
     atomic[int64_t] engines
     atomic[int64_t] socks
-    atomic[uint32_t] slots_lock
+    Lock slots_lock
     void* free_engines        # type-stable slots: the longest free first, freed with the plane
     void* last_free
     uint32_t n_free
@@ -54,5 +62,13 @@ cdef void plane_shut(Plane* plane) noexcept nogil
 cdef void plane_free(Plane* plane) noexcept nogil          # after plane_stop; frees every slot
 # forked child: close descriptors, leak the rest
 cdef void plane_abandon(Plane* plane) noexcept nogil
+# The thread of engines whose filters are Python. `io` where no thread can be started.
+cdef IoThread* plane_filters(Plane* plane, IoThread* io) noexcept nogil
+# What the control plane must learn has its memory before it happens: in the engine (fixed), or from
+# note_new (NULL: out of memory). `text` is valid until the note has been read.
+cdef ControlNote* note_new() noexcept nogil
+cdef void plane_tell(Plane* plane, ControlNote* note, uint32_t kind, uint32_t sock, uint32_t engine,
+                     uint32_t peer, int32_t code) noexcept nogil
+# A pattern's event, of which a copy is made. Without memory it is lost, and nothing depends on it.
 cdef void plane_note(Plane* plane, uint32_t kind, uint32_t sock, uint32_t engine, uint32_t peer,
                      int32_t code, uint32_t fatal, const void* text, size_t size) noexcept nogil

@@ -4,6 +4,7 @@ from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
 
+from mqcore.base.lock cimport lock_release, lock_take
 from mqcore.base.slab cimport pool_free, pool_new
 from mqcore.reactor.includes cimport close
 from mqcore.reactor.io_thread cimport (
@@ -30,6 +31,8 @@ cdef Plane* plane_new(const PollerOps* poller, int io_threads,
         if plane.ios[i] != NULL:
             plane.ios[i].ticks[TICK_LED].period = lead_tick
         if plane.ios[i] == NULL or io_start(plane.ios[i]):
+            if plane.ios[i] != NULL:
+                io_free(plane.ios[i])
             plane_stop(plane)
             plane_free(plane)
             return NULL
@@ -41,6 +44,23 @@ cdef void plane_stop(Plane* plane) noexcept nogil:
     cdef int i
     for i in range(plane.n_ios):
         io_stop(plane.ios[i])
+    if plane.filters != NULL:
+        io_stop(plane.filters)
+
+
+cdef IoThread* plane_filters(Plane* plane, IoThread* io) noexcept nogil:
+    cdef IoThread* made
+    lock_take(&plane.filters_lock)
+    if plane.filters == NULL:
+        made = io_new(plane.poller)
+        if made != NULL:
+            made.name = b"mqcore-filter"
+        if made != NULL and io_start(made):
+            io_free(made)
+            made = NULL
+        plane.filters = made
+    lock_release(&plane.filters_lock)
+    return plane.filters if plane.filters != NULL else io
 
 
 cdef void plane_shut(Plane* plane) noexcept nogil:
@@ -49,11 +69,14 @@ cdef void plane_shut(Plane* plane) noexcept nogil:
     cdef int i
     for i in range(plane.n_ios):
         io_shut(plane.ios[i])
+    if plane.filters != NULL:
+        io_shut(plane.filters)
     if plane.notes.fd >= 0:
         note = mailbox_take(&plane.notes)
         while note != NULL:
             following = note.next
-            free(note)
+            if not (<ControlNote*> note).fixed:
+                free(note)
             note = following
         close(plane.notes.fd)
         plane.notes.fd = -1
@@ -65,6 +88,8 @@ cdef void plane_free(Plane* plane) noexcept nogil:
     plane_shut(plane)
     for i in range(plane.n_ios):
         io_free(plane.ios[i])
+    if plane.filters != NULL:
+        io_free(plane.filters)
     for b in range(plane.n_blocks):
         free(plane.blocks[b])
     free(plane.blocks)
@@ -78,22 +103,37 @@ cdef void plane_abandon(Plane* plane) noexcept nogil:
     cdef int i
     for i in range(plane.n_ios):
         io_abandon(plane.ios[i])
+    if plane.filters != NULL:
+        io_abandon(plane.filters)
     close(plane.notes.fd)
 
 
-cdef void plane_note(Plane* plane, uint32_t kind, uint32_t sock, uint32_t engine, uint32_t peer,
-                     int32_t code, uint32_t fatal, const void* text, size_t size) noexcept nogil:
-    cdef ControlNote* note = <ControlNote*> malloc(sizeof(ControlNote))
-    if note == NULL:
-        return                # an event less; nothing of the data plane depends on it
-    memset(note, 0, sizeof(ControlNote) - sizeof(note.text))
+cdef ControlNote* note_new() noexcept nogil:
+    return <ControlNote*> calloc(1, sizeof(ControlNote))
+
+
+cdef void plane_tell(Plane* plane, ControlNote* note, uint32_t kind, uint32_t sock, uint32_t engine,
+                     uint32_t peer, int32_t code) noexcept nogil:
     note.head.kind = kind
     note.sock = sock
     note.engine = engine
     note.peer = peer
     note.code = code
-    note.fatal = fatal
-    note.size = <uint32_t> (size if size < sizeof(note.text) else sizeof(note.text))
-    if note.size:
-        memcpy(note.text, text, note.size)
     mailbox_put(&plane.notes, &note.head)
+
+
+cdef void plane_note(Plane* plane, uint32_t kind, uint32_t sock, uint32_t engine, uint32_t peer,
+                     int32_t code, uint32_t fatal, const void* text, size_t size) noexcept nogil:
+    cdef ControlNote* note
+    if size > NOTE_TEXT:
+        size = NOTE_TEXT
+    note = <ControlNote*> malloc(sizeof(ControlNote) + size)
+    if note == NULL:
+        return
+    memset(note, 0, sizeof(ControlNote))
+    note.fatal = fatal
+    note.size = <uint32_t> size
+    note.text = <char*> note + sizeof(ControlNote)
+    if size:
+        memcpy(<char*> note + sizeof(ControlNote), text, size)
+    plane_tell(plane, note, kind, sock, engine, peer, code)

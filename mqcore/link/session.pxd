@@ -31,3 +31,4 @@ cdef void session_drain(Engine* e) noexcept nogil
 cdef void session_end(Engine* e, int code, const char* text, uint32_t fatal) noexcept nogil
 # The same for a failed system call: "doing: what errno says".
 cdef void session_fail(Engine* e, const char* doing) noexcept nogil
+cdef void session_fail_as(Engine* e, const char* doing, int number) noexcept nogil

@@ -13,12 +13,13 @@ from mqcore.base.status cimport MQ_NOMEM, MQ_OK, MQ_PROTOCOL
 from mqcore.base.ypipe cimport ypipe_flush, ypipe_unwrite, ypipe_write
 from mqcore.link.engine cimport (
     DOWN_PEER, DOWN_RESET, E_IN, E_OUT, ENGINE_ACTIVE, ENGINE_DEAD, ENGINE_DRAINING, Port,
+    port_next_peer,
 )
 from mqcore.link.includes cimport SHUT_WR, shutdown, strerror
 from mqcore.link.pipe cimport (
     EVENT_ATTACH, EVENT_READ, EVENT_TERM, Traffic, link_name, link_new, link_unref,
 )
-from mqcore.link.plane cimport NOTE_DOWN, NOTE_UP, Plane, plane_note
+from mqcore.link.plane cimport NOTE_DOWN, NOTE_UP, Plane, plane_tell
 from mqcore.reactor.includes cimport close, errno
 from mqcore.spi.message_engine cimport ENGINE_STREAM, MessageEngine
 from mqcore.spi.pipe cimport Pipe, lane_read, lane_room, lane_write_latest
@@ -133,11 +134,10 @@ cdef void session_end(Engine* e, int code, const char* text, uint32_t fatal) noe
     cdef Port* port = e.port
     cdef Plane* plane = e.plane
     cdef uint32_t number = port.number
-    cdef char[200] reason     # the text may lie in a filter that ends here
-    cdef size_t size = 0
-    if text != NULL:
-        size = min(strlen(text), sizeof(reason))
-        memcpy(reason, text, size)
+    if text != NULL:          # which may lie in a filter that ends here
+        e.down.size = <uint32_t> min(strlen(text), sizeof(e.down_text))
+        memcpy(e.down_text, text, e.down.size)
+        e.down.text = e.down_text
     if e.state == ENGINE_DRAINING:
         code = DOWN_RESET
     if code != DOWN_PEER:
@@ -157,12 +157,16 @@ cdef void session_end(Engine* e, int code, const char* text, uint32_t fatal) noe
     batch_reset(&e.batch)
     # after this note the control thread may release the slot; after `ended` the socket may go
     port.ops.ended(port)
-    plane_note(plane, NOTE_DOWN, number, e.slot, 0, code, fatal, reason, size)
+    e.down.fatal = fatal
+    plane_tell(plane, &e.down, NOTE_DOWN, number, e.slot, 0, code)
 
 
 cdef void session_fail(Engine* e, const char* doing) noexcept nogil:
+    session_fail_as(e, doing, errno)
+
+
+cdef void session_fail_as(Engine* e, const char* doing, int number) noexcept nogil:
     cdef char[160] text
-    cdef int number = errno
     snprintf(text, sizeof(text), b"%s: %s", doing, strerror(number))
     session_end(e, DOWN_PEER, text, 0)
 
@@ -237,37 +241,38 @@ cdef inline bint _too_large(Engine* e) noexcept nogil:
 
 cdef int session_put(Engine* e, Msg* parts, size_t n) noexcept nogil:
     """Moves decoded parts into the lane; published by _publish."""
-    cdef size_t i
+    cdef size_t i = 0
     cdef int64_t messages = 0
     cdef bint more
-    for i in range(n):
+    cdef int rc = MQ_OK
+    while i < n:
         if e.inn.conflate and not parts[i].flags & MSG_CONTROL:
             _put_latest(e, &parts[i])
+            i += 1
             continue
         more = parts[i].flags & MSG_MORE
         e.in_size += <int64_t> msg_size(&parts[i])
         e.in_parts += 1
         if _too_large(e):
-            while i < n:
-                msg_close(&parts[i])
-                i += 1
-            return MQ_PROTOCOL
-        if not more and not parts[i].flags & MSG_CONTROL:
-            messages += 1
+            rc = MQ_PROTOCOL
+            break
         if ypipe_write(&e.inn.q, &parts[i], not more):
-            while i < n:
-                msg_close(&parts[i])
-                i += 1
-            return MQ_NOMEM
+            rc = MQ_NOMEM
+            break
         e.in_more = more
         if not more:
+            messages += not parts[i].flags & MSG_CONTROL
             e.inn.w_msgs += 1
             e.inn.w_bytes += e.in_size
             e.in_size = 0
             e.in_parts = 0
-    if messages:
+        i += 1
+    if messages:              # what came whole before it counts, however this ends
         e.link.traffic.read.fetch_add(messages)
-    return MQ_OK
+    while i < n:
+        msg_close(&parts[i])
+        i += 1
+    return rc
 
 
 cdef size_t session_room(Engine* e) noexcept nogil:
@@ -298,7 +303,7 @@ cdef bint session_attach(Engine* e) noexcept nogil:
     e.link.since = now_ns()
     e.link.engine = e.slot
     pipe = &e.link.ends[0]
-    pipe.id = e.port.next_peer.fetch_add(1) + 1
+    pipe.id = port_next_peer(e.port)
     pipe.prio = e.config.prio
     pipe.connected = e.config.connected
     pipe.sp = codec.peer.major == 0 and e.media == NULL
@@ -312,7 +317,7 @@ cdef bint session_attach(Engine* e) noexcept nogil:
     e.out = pipe.out
     e.state = ENGINE_ACTIVE
     session_want(e)
-    plane_note(e.plane, NOTE_UP, e.port.number, e.slot, pipe.id, 0, 0, NULL, 0)
+    plane_tell(e.plane, &e.up, NOTE_UP, e.port.number, e.slot, pipe.id, 0)
     e.port.ops.event(pipe, EVENT_ATTACH)
     e.word.fetch_or(E_OUT)
     return True

@@ -2,18 +2,11 @@
 
 from libc.stdlib cimport calloc, realloc
 
+from mqcore.base.lock cimport lock_release, lock_take
+
 cdef enum:
     BLOCK = 64                # slots allocated together
     REST = 32                 # free slots that rest before the oldest of them is used again
-
-
-cdef void _lock(Plane* plane) noexcept nogil:
-    while plane.slots_lock.exchange(1):
-        pass
-
-
-cdef void _unlock(Plane* plane) noexcept nogil:
-    plane.slots_lock.exchange(0)
 
 
 cdef void _give(Plane* plane, Engine* e) noexcept nogil:
@@ -57,16 +50,16 @@ cdef Engine* engine_at(Plane* plane, uint32_t slot) noexcept nogil:
 
 cdef Engine* slot_take(Plane* plane) noexcept nogil:
     cdef Engine* e = NULL
-    _lock(plane)
+    lock_take(&plane.slots_lock)
     if plane.n_free > REST or _more_slots(plane) or plane.n_free:
         e = <Engine*> plane.free_engines
         plane.free_engines = e.free_next
         plane.n_free -= 1
-    _unlock(plane)
+    lock_release(&plane.slots_lock)
     return e
 
 
 cdef void slot_give(Plane* plane, Engine* e) noexcept nogil:
-    _lock(plane)
+    lock_take(&plane.slots_lock)
     _give(plane, e)
-    _unlock(plane)
+    lock_release(&plane.slots_lock)

@@ -24,6 +24,9 @@ cdef void stream_ended(Engine* e, ssize_t n) noexcept nogil   # read() gave n, 0
 cdef void stream_spare(Engine* e) noexcept nogil              # an idle connection keeps no slab
 
 # -- out: messages into the batch, then its bytes --------------------------------------------------
+# Every write of a stream goes through here. A stream's descriptor is a socket; a peer that has left
+# gives EPIPE and no SIGPIPE, whatever the application has done with that signal.
+cdef ssize_t stream_send(int fd, iovec* iov, int n) noexcept nogil
 # Fill an empty batch from the pipe. False: nothing there, or the session has ended.
 cdef bint stream_encode(Engine* e) noexcept nogil
 # Appends the codec's last words to its ctl. How many bytes of that may be sent now.

@@ -6,24 +6,28 @@ the kernel takes no more.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memset
 
 from mqcore.base.clock cimport now_ns
-from mqcore.base.includes cimport iovec, readv, writev
+from mqcore.base.gil cimport holds_gil
+from mqcore.base.includes cimport iovec, readv
 from mqcore.base.message cimport Msg, msg_close
-from mqcore.base.slab cimport LAND_FROM, OWNER_SLAB, owner_data, owner_release, slab_new
+from mqcore.base.slab cimport (
+    LAND_FROM, OWNER_SLAB, owner_data, owner_release, slab_capacity, slab_new,
+)
 from mqcore.base.status cimport MQ_DONE, MQ_NEED_DATA, MQ_NOMEM, MQ_OK, MQ_PROTOCOL
 from mqcore.link.engine cimport (
     DOWN_HANDSHAKE, DOWN_MEMORY, DOWN_PEER, DOWN_PROTOCOL, E_IN, E_OUT, ENGINE_ACTIVE, ENGINE_DEAD,
     ENGINE_DRAINING, ENGINE_HANDSHAKE, PumpOps,
 )
-from mqcore.link.includes cimport SIOCOUTQ, ioctl
+from mqcore.link.includes cimport MSG_NOSIGNAL, SIOCOUTQ, ioctl, msghdr, sendmsg
 from mqcore.link.pipe cimport EVENT_WRITE
-from mqcore.link.plane cimport NOTE_ASKS, plane_note
+from mqcore.link.plane cimport NOTE_ASKS, plane_tell
 from mqcore.link.session cimport (
     session_attach, session_drain, session_end, session_fail, session_publish, session_put,
     session_rearm, session_room, session_tally_codec, session_want,
 )
-from mqcore.reactor.includes cimport EAGAIN, EINTR, errno, write
+from mqcore.reactor.includes cimport EAGAIN, EINTR, errno
 from mqcore.reactor.poller cimport READY_IN, READY_OUT
 from mqcore.spi.pipe cimport lane_read, lane_show
 from mqcore.wire.batch cimport batch_advance, batch_gather, batch_msgs_done
@@ -31,8 +35,12 @@ from mqcore.wire.codec cimport ASKING_NEW, ASKING_OPEN, BATCH_IOV, batch_reset
 
 cdef enum:
     TURN = 256 * 1024
+    # Bytes that one call writes with the GIL in hand: twice what a caller is made to write when it
+    # batches, so that it rarely leaves a rest. The I/O thread writes the rest.
+    INLINE_MAX = 160 * 1024
     PARTS = 64                # decoded at a time
     SLICE_FROM = 8 * 1024     # fewer bytes than this in a slab: bodies are copied out of it
+    SLICE_SHARE = 4           # and fewer than this share of it: a slice pins the whole slab
 
 
 # -- in --------------------------------------------------------------------------------------------
@@ -88,7 +96,7 @@ cdef int _shake(Engine* e) noexcept nogil:
 cdef int stream_shaken(Engine* e, int rc) noexcept nogil:
     if e.codec.asking == ASKING_NEW:
         e.codec.asking = ASKING_OPEN
-        plane_note(e.plane, NOTE_ASKS, e.port.number, e.slot, 0, 0, 0, NULL, 0)
+        plane_tell(e.plane, &e.asks, NOTE_ASKS, e.port.number, e.slot, 0, 0)
     if rc == MQ_NEED_DATA:
         return rc
     if rc != MQ_DONE:
@@ -145,15 +153,15 @@ cdef void stream_fill(Engine* e, size_t n) noexcept nogil:
     e.input.slab = e.slab
     e.input.pos = owner_data(e.slab)
     e.input.end = e.input.pos + n
-    e.input.copy = n < SLICE_FROM
+    e.input.copy = n < SLICE_FROM or n < e.slab.capacity // SLICE_SHARE
 
 
 cdef void _adapt(Engine* e, size_t n) noexcept nogil:
     """The next slab's class, after a read of n bytes into this one."""
     if n == e.slab.capacity and e.klass < 2:
         e.klass += 1          # reads fill it
-    elif n < e.slab.capacity // 16 and e.klass > 0:
-        e.klass -= 1
+    elif e.klass > 0 and n <= slab_capacity(e.klass - 1):
+        e.klass -= 1          # the next smaller one would have held it
 
 
 cdef bint _target(Engine* e, iovec* iov) noexcept nogil:
@@ -286,6 +294,25 @@ cdef int stream_gather(Engine* e, iovec* iov) noexcept nogil:
     return n + batch_gather(&e.batch, iov + n, BATCH_IOV)
 
 
+cdef ssize_t stream_send(int fd, iovec* iov, int n) noexcept nogil:
+    cdef msghdr message
+    memset(&message, 0, sizeof(message))
+    message.msg_iov = iov
+    message.msg_iovlen = n
+    return sendmsg(fd, &message, MSG_NOSIGNAL)
+
+
+cdef int _cut(iovec* iov, int n, size_t most) noexcept nogil:
+    """Of these pieces, at most so many bytes. How many pieces are left."""
+    cdef int i
+    for i in range(n):
+        if iov[i].iov_len >= most:
+            iov[i].iov_len = most
+            return i + 1
+        most -= iov[i].iov_len
+    return n
+
+
 cdef void _advance(Engine* e, size_t n) noexcept nogil:
     """The kernel took n bytes of what _gather offered."""
     cdef size_t ctl = e.codec.ctl.n - e.ctl_sent
@@ -316,6 +343,7 @@ cdef void stream_write(Engine* e) noexcept nogil:
     cdef size_t budget = TURN
     cdef ssize_t n
     cdef int parts
+    cdef bint looked = False
     while True:
         if e.batch.total == 0:
             stream_encode(e)
@@ -324,7 +352,14 @@ cdef void stream_write(Engine* e) noexcept nogil:
         parts = stream_gather(e, iov)
         if parts == 0:
             return
-        n = writev(e.fd, iov, parts)
+        if not looked and e.batch.total + TURN - budget > INLINE_MAX:
+            looked = True
+            if holds_gil():
+                e.hurried = 1
+                budget = max(budget, <size_t> (TURN - INLINE_MAX)) - (TURN - INLINE_MAX)
+        if e.hurried:
+            parts = _cut(iov, parts, budget + 1)
+        n = stream_send(e.fd, iov, parts)
         if n < 0:
             if errno == EINTR:
                 continue
@@ -362,8 +397,11 @@ cdef size_t stream_goodbye(Engine* e) noexcept nogil:
 cdef void _finish(Engine* e) noexcept nogil:
     """Where the codec has no last words, a stream's end is the FIN of close()."""
     cdef size_t n = stream_goodbye(e)
+    cdef iovec last
     if n and not e.out_blocked:
-        write(e.fd, e.codec.ctl.at + e.ctl_sent, n)  # what does not fit is not said
+        last.iov_base = e.codec.ctl.at + e.ctl_sent
+        last.iov_len = n
+        stream_send(e.fd, &last, 1)  # what does not fit is not said
         e.ctl_sent = e.codec.ctl.n = 0
 
 

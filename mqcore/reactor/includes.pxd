@@ -33,13 +33,6 @@ cdef extern from "<unistd.h>" nogil:
     ssize_t write(int fd, const void* buf, size_t count)
     int close(int fd)
     int getpid()
-    long syscall(long number, ...)
-
-cdef extern from "<sys/syscall.h>" nogil:
-    long SYS_futex
-
-cdef extern from "<linux/futex.h>" nogil:
-    int FUTEX_WAIT_PRIVATE, FUTEX_WAKE_PRIVATE
 
 cdef extern from "<errno.h>" nogil:
     int errno

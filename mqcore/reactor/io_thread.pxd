@@ -3,6 +3,11 @@ timers.
 
 Others talk to it by `io_post` (lock-free stack; an eventfd is written only if the thread sleeps).
 Timers and ticks belong to the thread itself and are armed only on it.
+
+Nothing that keeps coming may keep the thread. In one turn of its loop it runs posted tasks for a
+tenth of a millisecond, tasks that are posted `later` for another, a limited number of timers, and
+then gives each socket that has edges its share of a fifth of a millisecond. What is left waits for
+the next turn, oldest first.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
@@ -24,6 +29,10 @@ cdef struct Task:             # embedded in what is to be run; memory outlives t
     TaskRun run               # on the I/O thread; may not block
     void* arg
 
+cdef struct TaskList:         # of the I/O thread's own: what is to be run, the oldest first
+    Task* head
+    Task* tail
+
 cdef enum:                    # Tick.which
     TICK_FLUSH = 0            # every millisecond
     TICK_LED = 1              # every ten, unless the context says otherwise
@@ -44,7 +53,9 @@ cdef struct TickList:
 cdef struct Watch:            # a nested set: its descriptors' events are harvested by whoever waits
     void* set
     IoThread* io
-    Harvest harvest           # I/O thread: take every edge that waits and act on it
+    # I/O thread: take edges and act on them, until there is none or io.share is used up. Each edge
+    # that was taken has been acted on when this returns.
+    Harvest harvest
     void* arg
     atomic[int32_t] load      # descriptors in it; counted by who adds and removes them
 
@@ -63,7 +74,12 @@ cdef struct IoThread:
     atomic[uint32_t] asleep
     atomic[uint32_t] stopping
     atomic[uint32_t] ended    # it has left its loop
+    const char* name          # of the thread, for the system's tools
     atomic[Task*] posted
+    atomic[Task*] put_off     # by io_post_later
+    TaskList tasks
+    TaskList later
+    int64_t share             # ns that a socket's harvest may take in this turn
     Timer* timers             # binary heap
     size_t n_timers
     size_t cap_timers
@@ -79,6 +95,8 @@ cdef void io_free(IoThread* io) noexcept nogil
 # forked child: close descriptors only
 cdef void io_abandon(IoThread* io) noexcept nogil
 cdef void io_post(IoThread* io, Task* task) noexcept nogil              # any thread
+# The same for what has had its turn: it waits behind whatever is posted meanwhile.
+cdef void io_post_later(IoThread* io, Task* task) noexcept nogil        # any thread
 cdef int io_watch(IoThread* io, Watch* watch) noexcept nogil            # any thread; 0 or -1
 cdef void io_wake(IoThread* io) noexcept nogil                          # any thread
 # Any thread but the I/O thread: return when it has finished all that it had harvested before. What

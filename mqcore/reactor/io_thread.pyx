@@ -22,6 +22,10 @@ from mqcore.reactor.wakeup cimport (
 
 cdef enum:
     HARVEST = 64
+    TASKS_NS = 100000         # for posted tasks in one turn, and as much for those put off
+    HARVEST_NS = 200000       # for all sockets' edges together
+    SHARE_LEAST_NS = 20000    # and for those of one at least
+    TIMERS_MOST = 64
     FLUSH_NS = 1000000
     LED_NS = 10000000
     ENDED_LOOK_NS = 10000000  # how often io_sync looks whether there is a thread at all
@@ -38,6 +42,7 @@ cdef IoThread* io_new(const PollerOps* poller) noexcept nogil:
         return NULL
     memset(<void*> io, 0, sizeof(IoThread))
     io.poller = poller
+    io.name = b"mqcore-io"
     io.ticks[TICK_FLUSH].period = FLUSH_NS
     io.ticks[TICK_LED].period = LED_NS
     io.wake = eventfd_new()
@@ -100,15 +105,25 @@ cdef void io_wake(IoThread* io) noexcept nogil:
         eventfd_signal(io.wake)
 
 
-cdef void io_post(IoThread* io, Task* task) noexcept nogil:
-    cdef Task* head
-    if task.queued.exchange(1):
-        return
-    head = io.posted.load()
+cdef inline void _push(atomic[Task*]* stack, Task* task) noexcept nogil:
+    cdef Task* head = stack.load()
     while True:
         task.next = head
-        if io.posted.compare_exchange_weak(head, task):
+        if stack.compare_exchange_weak(head, task):
             break
+
+
+cdef void io_post(IoThread* io, Task* task) noexcept nogil:
+    if task.queued.exchange(1):
+        return
+    _push(&io.posted, task)
+    io_wake(io)
+
+
+cdef void io_post_later(IoThread* io, Task* task) noexcept nogil:
+    if task.queued.exchange(1):
+        return
+    _push(&io.put_off, task)
     io_wake(io)
 
 
@@ -131,7 +146,8 @@ cdef void io_sync(IoThread* io) noexcept nogil:
     io_post(io, &point.task)
     while point.word.load() == 0:
         if io.ended.load():
-            # it left its loop meanwhile; the post is nobody's, and so is the memory
+            # The I/O thread has exited, so the task never runs; `point` is still linked and is
+            # leaked on purpose.
             return
         futex_wait(&point.word, 0, ENDED_LOOK_NS)
     # the I/O thread may still be inside futex_wake, which only uses the address
@@ -209,10 +225,13 @@ cdef void io_untimer(IoThread* io, void* arg) noexcept nogil:
 cdef void _fire_timers(IoThread* io) noexcept nogil:
     cdef int64_t now
     cdef Timer t
+    cdef int i
     if io.n_timers == 0:
         return
     now = now_ns()
-    while io.n_timers and io.timers[0].when <= now:
+    for i in range(TIMERS_MOST):
+        if io.n_timers == 0 or io.timers[0].when > now:
+            break
         t = _pop_timer(io)
         t.fire(t.arg, t.tag, io)
 
@@ -257,29 +276,47 @@ cdef void _run_ticks(IoThread* io, TickList* ticks) noexcept nogil:
 
 # -- the loop --------------------------------------------------------------------------------------
 
-cdef bint _run_posted(IoThread* io) noexcept nogil:
-    cdef Task* stack = io.posted.exchange(NULL)
-    cdef Task* task = NULL
+cdef void _append(TaskList* tasks, atomic[Task*]* from_) noexcept nogil:
+    """What was posted goes behind what waits, the oldest first."""
+    cdef Task* stack = from_.exchange(NULL)
+    cdef Task* newest = stack
+    cdef Task* oldest = NULL
     cdef Task* following
     if stack == NULL:
-        return False
-    while stack != NULL:        # the stack is last in first out: turn it round
+        return
+    while stack != NULL:
         following = stack.next
-        stack.next = task
-        task = stack
+        stack.next = oldest
+        oldest = stack
         stack = following
-    while task != NULL:
-        following = task.next
+    if tasks.head == NULL:
+        tasks.head = oldest
+    else:
+        tasks.tail.next = oldest
+    tasks.tail = newest
+
+
+cdef void _run_tasks(IoThread* io, TaskList* tasks) noexcept nogil:
+    cdef int64_t end = 0
+    cdef Task* task
+    while tasks.head != NULL:
+        task = tasks.head
+        tasks.head = task.next
+        if end == 0:
+            end = now_ns() + TASKS_NS
         task.queued.exchange(0)
         task.run(task, io)
-        task = following
-    return True
+        if tasks.head != NULL and now_ns() >= end:
+            return
 
 
 cdef int64_t _patience(IoThread* io) noexcept nogil:
     cdef int64_t when = INT64_MAX
     cdef int64_t now
     cdef int i
+    if (io.posted.load() != NULL or io.put_off.load() != NULL or io.tasks.head != NULL
+            or io.later.head != NULL):
+        return 0
     if io.n_timers:
         when = io.timers[0].when
     for i in range(TICKS):
@@ -291,31 +328,43 @@ cdef int64_t _patience(IoThread* io) noexcept nogil:
     return when - now if when > now else 0
 
 
+cdef int _sleep(IoThread* io, Ready* found) noexcept nogil:
+    cdef int64_t patience
+    cdef int n
+    io.asleep.exchange(1)
+    widen()
+    patience = _patience(io)
+    if patience == 0:
+        io.asleep.exchange(0)
+    n = io.poller.wait(io.set, found, HARVEST, patience, NULL)
+    io.asleep.exchange(0)
+    io.loops.fetch_add(1)
+    return n
+
+
 cdef void* _main(void* arg) noexcept nogil:
     cdef IoThread* io = <IoThread*> arg
     cdef Ready[HARVEST] found
     cdef Watch* watch
     cdef int n, i
-    pthread_setname_np(pthread_self(), b"mqcore-io")
+    pthread_setname_np(pthread_self(), io.name)
     while not io.stopping.load():
-        _run_posted(io)
+        _append(&io.tasks, &io.posted)
+        _append(&io.later, &io.put_off)
+        _run_tasks(io, &io.tasks)
+        _run_tasks(io, &io.later)
         for i in range(TICKS):
             _run_ticks(io, &io.ticks[i])
         _fire_timers(io)
-        io.asleep.exchange(1)
-        widen()
-        if io.posted.load() != NULL:
-            io.asleep.exchange(0)
-            n = io.poller.wait(io.set, found, HARVEST, 0, NULL)
-        else:
-            n = io.poller.wait(io.set, found, HARVEST, _patience(io), NULL)
-            io.asleep.exchange(0)
-        io.loops.fetch_add(1)
+        n = _sleep(io, found)
+        if n > 0:
+            io.share = max(<int64_t> HARVEST_NS // n, <int64_t> SHARE_LEAST_NS)
         for i in range(n):
             watch = <Watch*> found[i].arg
             if watch == NULL:
                 eventfd_clear(io.wake)
             else:
                 watch.harvest(watch)
-    io.ended.store(1)         # nothing harvested is in our hands any more
+    # io_sync(): no harvested event is being processed any more
+    io.ended.store(1)
     return NULL

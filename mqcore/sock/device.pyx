@@ -16,6 +16,7 @@ from mqcore.base.message cimport (
     MSG_MORE, Msg, msg_close, msg_copy, msg_data, msg_size, vec_clear, vec_fini, vec_push,
 )
 from mqcore.base.status cimport MQ_AGAIN, MQ_FULL, MQ_OK
+from mqcore.reactor.includes cimport errno
 from mqcore.reactor.poller cimport PollerOps, Ready
 from mqcore.reactor.wakeup cimport futex_wait
 from mqcore.sock.pipes cimport undeliver
@@ -29,6 +30,8 @@ from mqcore.spi.pattern cimport (
 )
 from mqcore.spi.pipe cimport DROP_HOPS
 from mqcore.spi.sink cimport SINK_ABI, SinkOps
+
+import os
 
 from mqcore.base.native import time
 
@@ -194,20 +197,25 @@ cdef class DeviceCore:
     def run(self):
         """Move messages until stop(), or until one of the sockets is closed (at exit, say)."""
         cdef const PollerOps* ops = self.front.s.plane.poller
+        cdef int failure = 0
         self.set = ops.open()
         if self.set == NULL:
             raise OSError("no descriptors left for the device")
         self.front.s.users.fetch_add(1)     # close() says so, then waits: the sets stay until then
         self.back.s.users.fetch_add(1)
         if self.goes_on():
-            ops.add_set(self.set, self.front.s.set, self.front.s)
-            if self.back is not self.front:
-                ops.add_set(self.set, self.back.s.set, self.back.s)
-            with nogil:
-                self.loop()
+            if ops.add_set(self.set, self.front.s.set, self.front.s) or (
+                    self.back is not self.front
+                    and ops.add_set(self.set, self.back.s.set, self.back.s)):
+                failure = errno
+            else:
+                with nogil:
+                    self.loop()
         ops.close(self.set)
         self.front.s.users.fetch_sub(1)
         self.back.s.users.fetch_sub(1)
+        if failure:
+            raise OSError(failure, f"the device cannot watch its sockets: {os.strerror(failure)}")
 
     cdef bint goes_on(self) noexcept nogil:
         return not (self.stopping.load() or self.front.s.closing.load()

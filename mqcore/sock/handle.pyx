@@ -44,7 +44,7 @@ from mqcore.spi.pattern cimport (
     PAT_EXCHANGE, PAT_FANOUT, PAT_GROUPS, PAT_HOPS, PAT_IDENTITY, PAT_RECV, PAT_SEND, PAT_SINGLE,
     PAT_WORDS, Q_CAN_RECV, Q_CAN_SEND, Q_RESENT, op_pay, op_raise, op_refuse,
 )
-from mqcore.spi.pipe cimport DROP_CLOSED, DROP_FULL, DROP_REASONS, Pipe
+from mqcore.spi.pipe cimport DROP_CLOSED, DROP_FULL, DROP_REASONS, Pipe, pipe_close
 from mqcore.wire.codecs cimport codec_find
 from mqcore.wire.security cimport NativeSecurity
 
@@ -472,7 +472,7 @@ cdef class SocketHandle:
         if pipe != NULL:
             if held:              # sent away: it shall not come back at once
                 (<Link*> pipe.link).refused = 1
-            pipe.far_ops.close(pipe.far)
+            pipe_close(pipe)
         sock_leave(self.s, True)
         return pipe != NULL
 

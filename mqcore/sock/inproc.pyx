@@ -9,9 +9,10 @@ from libc.stdint cimport int32_t, int64_t, uint32_t
 
 from mqcore.base.clock cimport now_ns
 from mqcore.base.status cimport MQ_NOMEM, MQ_OK
-from mqcore.link.engine cimport Port
+from mqcore.link.engine cimport Port, port_next_peer
 from mqcore.link.pipe cimport (
-    EVENT_ATTACH, EVENT_READ, EVENT_TERM, EVENT_WRITE, Link, Marks, link_name, link_new, link_unref,
+    EVENT_ATTACH, EVENT_READ, EVENT_TERM, EVENT_WRITE, Link, Marks, link_announced, link_name,
+    link_new, link_unref,
 )
 from mqcore.sock.sock cimport Sock, sock_ended, sock_event, sock_event_later
 from mqcore.spi.pipe cimport DIRTY_IN, DIRTY_OUT, DIRTY_RESET, FarOps, Pipe
@@ -83,7 +84,7 @@ cdef int sock_join(Sock* a, Sock* b, uint32_t* id_a, uint32_t* id_b,
     link.let_go = _let_go
     link.holds[0].store(1)
     link.holds[1].store(1)
-    if (link_name(link, 0, b.port.shake.routing_id, <uint32_t> b.port.shake.routing_id_size)
+    if (link_announced(link) or link_name(link, 0, b.port.shake.routing_id, <uint32_t> b.port.shake.routing_id_size)
             or link_name(link, 1, a.port.shake.routing_id,
                          <uint32_t> a.port.shake.routing_id_size)):
         link_unref(link)
@@ -105,7 +106,7 @@ cdef int sock_join(Sock* a, Sock* b, uint32_t* id_a, uint32_t* id_b,
 
 cdef void _end(Pipe* pipe, Pipe* other, Sock* s, int32_t prio,
                uint32_t connected) noexcept nogil:
-    pipe.id = s.port.next_peer.fetch_add(1) + 1
+    pipe.id = port_next_peer(&s.port)
     pipe.sock = &s.port
     pipe.far_ops = &INPROC
     pipe.far = other

@@ -17,15 +17,16 @@ from mqcore.base.yqueue cimport YCursor, yqueue_after, yqueue_first
 from mqcore.link.pipe cimport (
     EVENT_ATTACH, EVENT_READ, EVENT_TERM, EVENT_WRITE, PIPE_ATTACHED, PIPE_ENDED, PIPE_HELD,
     PIPE_HUNG, PIPE_NEW,
-    PIPE_REFUSED, Link, Traffic, link_let_go, link_unref,
+    PIPE_REFUSED, Link, Traffic, link_gone, link_let_go, link_unref,
 )
-from mqcore.link.plane cimport NOTE_GONE, plane_note
+from mqcore.link.plane cimport NOTE_GONE, ControlNote, plane_tell
 from mqcore.sock.sock cimport CLOSING_ALL
 from mqcore.spi.pattern cimport PAT_RAW, PAT_RECV, PAT_REROUTE
 from mqcore.spi.pipe cimport (
     DIRTY_HUNG, DIRTY_LISTED, DIRTY_OUT, DROP_CLOSED, DROP_CONFLATED, DROP_FULL, DROP_HALF_WRITTEN,
     DROP_LATE, DROP_MALFORMED, DROP_PEER_GONE, DROP_REASONS, DROP_UNEXPECTED, DROP_UNSENDABLE,
-    DROP_UNTRANSLATABLE, Lane, Pipe, lane_read, lane_readable, pipe_drop_in, pipe_emptied,
+    DROP_UNTRANSLATABLE, Lane, Pipe, lane_read, lane_readable, pipe_close, pipe_drop_in,
+    pipe_emptied,
 )
 
 cdef enum:
@@ -72,7 +73,7 @@ cdef void _attach(Sock* s, Pipe* pipe) noexcept nogil:
     if s.closing.load() == CLOSING_ALL or s.ops.attach(s.pattern, pipe):
         pipe.state = PIPE_REFUSED
         (<Link*> pipe.link).refused = 1
-        pipe.far_ops.close(pipe.far)
+        pipe_close(pipe)
         return                # the far side lets go, then TERM comes and frees it
     pipe.state = PIPE_ATTACHED
     pipe.all_prev = NULL
@@ -340,8 +341,11 @@ cdef void _keep_back(Sock* s, Pipe* pipe, MsgVec* back, Msg* m, bint reroute) no
 # -- accounts --------------------------------------------------------------------------------------
 
 cdef void _tell_gone(Sock* s, Pipe* pipe) noexcept nogil:
-    plane_note(s.plane, NOTE_GONE, s.port.number, 0xffffffff, pipe.id,
-               <int> (<Link*> pipe.link).refused, 0, NULL, 0)
+    """Of an engine's pipe the control plane learns by the engine's own notes."""
+    cdef ControlNote* note = link_gone(<Link*> pipe.link, pipe)
+    if note != NULL:
+        plane_tell(s.plane, note, NOTE_GONE, s.port.number, 0xffffffff, pipe.id,
+                   <int> (<Link*> pipe.link).refused)
 
 
 cdef void _settle(Sock* s, Pipe* pipe) noexcept nogil:

@@ -84,8 +84,9 @@ cdef class PlaneCore:
             following = note.next
             c = <ControlNote*> note
             out.append((note.kind, c.sock, c.engine, c.peer, c.code, bool(c.fatal),
-                        (<char*> &c.text[0])[:c.size]))
-            free(note)
+                        c.text[:c.size] if c.size else b""))
+            if not c.fixed:
+                free(note)
             note = following
 
     def facts(self, uint32_t slot) -> dict:

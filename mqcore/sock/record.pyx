@@ -15,12 +15,15 @@ from mqcore.base.message cimport (
     MSG_ENVELOPE, MSG_MORE, msg_close, msg_init_inline, msg_size, vec_fini,
 )
 from mqcore.base.status cimport MQ_AGAIN, MQ_DROPPED, MQ_FULL, MQ_GONE, MQ_OK, MQ_STATE
+from mqcore.reactor.includes cimport errno
 from mqcore.reactor.poller cimport PollerOps, Ready
 from mqcore.sock.device cimport give_lead, take_lead
 from mqcore.sock.sock cimport Sock, sock_act, sock_changed, sock_recv_many, sock_send_to
 from mqcore.sock.watch cimport watch_open, watch_wait
 from mqcore.spi.pattern cimport PAT_EXCHANGE, PAT_RECV
 from mqcore.spi.sink cimport SINK_ABI
+
+import os
 
 from mqcore.errors import PluginError, UsageError
 
@@ -68,16 +71,21 @@ cdef class RecordCore:
     def run(self):
         """Move messages until stop(), the socket is closed, or the sink cannot go on: its errno."""
         cdef const PollerOps* ops = self.front.s.plane.poller
+        cdef int failure = 0
         self.set = ops.open()
         if self.set == NULL:
             raise OSError("no descriptors left for the device")
         self.front.s.users.fetch_add(1)     # close() says so, then waits: the set stays until then
         if self.goes_on():
-            ops.add_set(self.set, self.front.s.set, self.front.s)
-            with nogil:
-                self.loop()
+            if ops.add_set(self.set, self.front.s.set, self.front.s):
+                failure = errno
+            else:
+                with nogil:
+                    self.loop()
         ops.close(self.set)
         self.front.s.users.fetch_sub(1)
+        if failure:
+            raise OSError(failure, f"the device cannot watch its socket: {os.strerror(failure)}")
         return self.failure
 
     cdef bint goes_on(self) noexcept nogil:

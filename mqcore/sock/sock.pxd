@@ -11,6 +11,7 @@ is free.
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libcpp.atomic cimport atomic
 
+from mqcore.base.lock cimport Lock
 from mqcore.base.message cimport Msg, MsgVec
 from mqcore.link.engine cimport Port
 from mqcore.link.pipe cimport Traffic
@@ -88,7 +89,7 @@ cdef struct Sock:
     void* set                 # what a leader waits on
     int wake                  # eventfd in that set, edge-triggered, never read
     atomic[uint32_t] watching
-    atomic[uint32_t] watch_lock
+    Lock watch_lock
     atomic[uint32_t] watch_state  # WATCH_*
     atomic[uint32_t] epoch    # times that somebody entered as leader
     atomic[int32_t] wants     # engines that must not wait for a tick

@@ -32,8 +32,8 @@ from mqcore.sock.pipes cimport (
 from mqcore.sock.watch cimport WATCH_LED, watch_close, watch_hurry, watch_now, watch_wants
 from mqcore.spi.pattern cimport PAT_EXCHANGE, PAT_SERVICE, PAT_SINGLE, PAT_WAITS
 from mqcore.spi.pipe cimport (
-    DIRTY_EMPTY, DIRTY_HUNG, DIRTY_IN, DIRTY_OUT, DIRTY_RESET, DROP_CANCELLED, DROP_CLOSED, DROP_FULL, DROP_REASONS, EV_DROPPED,
-    FarOps,
+    DIRTY_EMPTY, DIRTY_HUNG, DIRTY_IN, DIRTY_OUT, DIRTY_RESET, DROP_CANCELLED,
+    DROP_CLOSED, DROP_FULL, DROP_REASONS, EV_DROPPED, FarOps, pipe_ask_reset, pipe_close,
 )
 
 cdef enum:
@@ -179,6 +179,8 @@ cdef int _collect(Sock* s, Kick* kicks) noexcept nogil:
         if what & DIRTY_OUT and not pipe.out.conflate and ypipe_flush(&pipe.out.q):
             what &= ~(<uint32_t> DIRTY_OUT)
         if what and pipe.state == PIPE_ATTACHED:
+            if what & DIRTY_RESET:
+                pipe_ask_reset(pipe)
             if n < KICKS:
                 link = <Link*> pipe.link
                 kicks[n].ops = pipe.far_ops
@@ -819,11 +821,11 @@ cdef void sock_drop_all(Sock* s) noexcept nogil:
     forget_waiting(s, DROP_CLOSED)
     pipe = s.all
     while pipe != NULL:
-        pipe.far_ops.close(pipe.far)
+        pipe_close(pipe)
         pipe = pipe.all_next
     pipe = s.held
     while pipe != NULL:
-        pipe.far_ops.close(pipe.far)
+        pipe_close(pipe)
         pipe = pipe.all_next
     pipe = s.hung
     while pipe != NULL:

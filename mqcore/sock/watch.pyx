@@ -21,8 +21,9 @@ from libc.stdint cimport int64_t, uint32_t
 from libc.stdlib cimport calloc, free
 
 from mqcore.base.clock cimport now_ns
+from mqcore.base.lock cimport lock_release, lock_take
 from mqcore.base.widen cimport widen
-from mqcore.reactor.includes cimport close, sched_yield
+from mqcore.reactor.includes cimport close
 from mqcore.reactor.io_thread cimport (
     TICK_LED, IoThread, Task, Tick, Watch, io_post, io_sync, io_tick, io_untick, io_watch,
 )
@@ -33,6 +34,7 @@ from mqcore.sock.sock cimport LEAD_LOOP, sock_act, sock_changed
 
 cdef enum:
     SETS = 8                  # of one socket, looked into at a time
+    HARVEST = 4               # edges between two looks at the clock
 
 
 # -- the sets --------------------------------------------------------------------------------------
@@ -160,15 +162,6 @@ cdef void _switch(Sock* s, bint on) noexcept nogil:
 
 # -- the state -------------------------------------------------------------------------------------
 
-cdef void _lock(Sock* s) noexcept nogil:
-    while s.watch_lock.exchange(1):
-        sched_yield()
-
-
-cdef inline void _unlock(Sock* s) noexcept nogil:
-    s.watch_lock.store(0)
-
-
 cdef void _arm(Sock* s) noexcept nogil:
     """Under the watch's lock: the I/O thread watches, unless somebody leads."""
     s.watch_state.store(WATCH_ARMED)
@@ -192,9 +185,9 @@ cdef void lead_enter(Sock* s) noexcept nogil:
         s.entered = 0         # long ago: should a tick park us, we have slept for one
         return
     s.entered = now_ns()
-    _lock(s)
+    lock_take(&s.watch_lock)
     _park(s)
-    _unlock(s)
+    lock_release(&s.watch_lock)
 
 
 cdef void lead_leave(Sock* s) noexcept nogil:
@@ -223,7 +216,7 @@ cdef void lead_claim(Sock* s) noexcept nogil:
 
 
 cdef void _left(Sock* s, int64_t entered) noexcept nogil:
-    _lock(s)
+    lock_take(&s.watch_lock)
     if s.lead.load():
         pass                  # the next leader is in: he does it when he leaves
     elif s.wants.load() or s.closing.load():
@@ -238,17 +231,17 @@ cdef void _left(Sock* s, int64_t entered) noexcept nogil:
                 s.ticking = 1
                 s.users.fetch_add(1)     # the tick holds the socket
                 io_post(s.home, &s.led_task)
-    _unlock(s)
+    lock_release(&s.watch_lock)
 
 
 cdef void watch_now(Sock* s) noexcept nogil:
     lead_claim(s)
     if s.lead.load() or s.watch_state.load() == WATCH_ARMED or not s.watching.load():
         return
-    _lock(s)
+    lock_take(&s.watch_lock)
     if not s.lead.load() and s.watch_state.load() != WATCH_ARMED:
         _arm(s)
-    _unlock(s)
+    lock_release(&s.watch_lock)
 
 
 cdef void watch_wants(Port* port, int delta) noexcept nogil:
@@ -262,10 +255,10 @@ cdef void watch_wants(Port* port, int delta) noexcept nogil:
 cdef void watch_hurry(Sock* s) noexcept nogil:
     if not s.watching.load():
         return
-    _lock(s)
+    lock_take(&s.watch_lock)
     if s.ticking:
         io_post(s.home, &s.led_task)
-    _unlock(s)
+    lock_release(&s.watch_lock)
 
 
 # -- on the I/O thread -----------------------------------------------------------------------------
@@ -284,7 +277,7 @@ cdef bint _tick(Tick* tick, IoThread* io) noexcept nogil:
     cdef Sock* s = <Sock*> tick.arg
     cdef uint32_t epoch = s.epoch.load()
     cdef bint again = False
-    _lock(s)
+    lock_take(&s.watch_lock)
     if s.watch_state.load() == WATCH_LED:
         if epoch != s.ticked_epoch and not s.closing.load():
             s.ticked_epoch = epoch
@@ -296,7 +289,7 @@ cdef bint _tick(Tick* tick, IoThread* io) noexcept nogil:
                 _arm(s)
     if not again:
         s.ticking = 0
-    _unlock(s)
+    lock_release(&s.watch_lock)
     if not again:
         s.users.fetch_sub(1)
     return again
@@ -306,19 +299,23 @@ cdef void _harvest(Watch* watch) noexcept nogil:
     """The I/O thread takes the socket's edges, unless somebody leads. The wake-up of a leader is
     not ours: one that came since is told again."""
     cdef Sock* s = <Sock*> watch.arg
-    cdef Ready[64] found
-    cdef int n = 64
+    cdef Ready[HARVEST] found
+    cdef int64_t end
+    cdef int n = HARVEST
     cdef int i
     if s.lead.load():         # he has not come to switching us off: do it for him
-        _lock(s)
+        lock_take(&s.watch_lock)
         if s.lead.load():
             _park(s)
-        _unlock(s)
+        lock_release(&s.watch_lock)
         return
-    while n == 64:
-        n = s.plane.poller.wait(watch.set, found, 64, 0, NULL)
+    end = now_ns() + watch.io.share
+    while n == HARVEST:
+        n = s.plane.poller.wait(watch.set, found, HARVEST, 0, NULL)
         widen()
         sock_act(s, found, n)
         for i in range(n):
             if found[i].arg == NULL and s.lead.load():
                 eventfd_signal(s.wake)
+        if now_ns() >= end:
+            return            # other sockets' turn: the set stays ready

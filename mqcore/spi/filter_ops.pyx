@@ -101,6 +101,14 @@ cdef int _py_receive(PyFilter* f, const uint8_t* data, size_t n, Bytes* down) no
         return _failed(f, error)
 
 
+cdef void _py_spare(PyFilter* f) noexcept with gil:
+    """An idle connection does not keep what it has given out."""
+    cdef PyObject* plain = f.plain
+    f.plain = NULL
+    if plain != NULL:
+        Py_DECREF(<object> plain)
+
+
 cdef int _py_decode(Filter* self, const uint8_t* data, size_t n, uint8_t* out, size_t room,
                     size_t* made, Bytes* down) noexcept nogil:
     cdef PyFilter* f = <PyFilter*> self
@@ -116,6 +124,8 @@ cdef int _py_decode(Filter* self, const uint8_t* data, size_t n, uint8_t* out, s
     f.left -= made[0]
     if f.left:
         return MQ_OK
+    if made[0] > KEEP:
+        _py_spare(f)
     return MQ_DONE if f.ended else MQ_NEED_DATA
 
 
@@ -238,15 +248,23 @@ cdef struct Chain:
     FilterOps own             # the flags of all its filters together
     int n
     Filter* filters[8]        # the outermost first
-    Bytes[8] plain            # what filter i made for the one above it
+    Bytes raw                 # of the descriptor, for the innermost; not ours
+    Bytes[8] plain            # a piece of what filter i made for the one above it
+    bint[8] more              # filter i has more of what it was given
+    bint[8] done              # filter i has ended, and all it made has been taken
     Bytes reply
     Bytes[2] spare
-    bint ended
 
 
 cdef int _blame(Chain* c, int i, int rc) noexcept nogil:
     c.head.reason = c.filters[i].reason
     return rc
+
+
+cdef inline void _calm(Bytes* buffer) noexcept nogil:
+    """Much memory, and little was in it the last time."""
+    if buffer.cap > KEEP and buffer.n <= KEEP:
+        bytes_fini(buffer)
 
 
 cdef int _through(Chain* c, int first, const Bytes* data, Bytes* down) noexcept nogil:
@@ -258,6 +276,7 @@ cdef int _through(Chain* c, int first, const Bytes* data, Bytes* down) noexcept 
     piece.iov_len = data.n
     for i in range(first, c.n):
         made = &c.spare[i % 2]
+        _calm(made)
         made.n = 0
         rc = c.filters[i].ops.encode(c.filters[i], &piece, 1, made)
         if rc:
@@ -276,52 +295,88 @@ cdef int _answer(Chain* c, int i, Bytes* down) noexcept nogil:
     return rc
 
 
-cdef int _pour(Chain* c, int i, const Bytes* data, Bytes* down) noexcept nogil:
-    """All of data through filter i into plain[i]."""
-    cdef Filter* f = c.filters[i]
-    cdef Bytes* plain = &c.plain[i]
-    cdef size_t n = data.n
+cdef int _input(Chain* c, int i, Bytes* data, Bytes* down) noexcept nogil:
+    """What filter i is to decode next: the bytes of the descriptor, or what the filter below makes
+    of them, a piece at a time. MQ_OK, or why there is nothing."""
     cdef size_t made = 0
-    cdef int rc = MQ_OK
-    plain.n = 0
-    while rc == MQ_OK:
-        if bytes_reserve(plain, PIECE):
-            return MQ_NOMEM
-        rc = f.ops.decode(f, data.at, n, plain.at + plain.n, plain.cap - plain.n, &made, &c.reply)
-        plain.n += made
-        n = 0
-    if rc == MQ_DONE:
-        c.ended = True
-    elif rc != MQ_NEED_DATA:
-        return _blame(c, i, rc)
-    return _answer(c, i, down)
+    cdef int rc
+    if i == c.n - 1:
+        data[0] = c.raw
+        c.raw.n = 0
+        return MQ_OK if data.n else MQ_NEED_DATA
+    if c.done[i + 1]:
+        return MQ_DONE
+    if bytes_reserve(&c.plain[i + 1], PIECE):
+        return MQ_NOMEM
+    rc = _draw(c, i + 1, c.plain[i + 1].at, PIECE, &made, down)
+    c.done[i + 1] = rc == MQ_DONE
+    data.at = c.plain[i + 1].at
+    data.n = made
+    return MQ_OK if made and (rc == MQ_OK or rc == MQ_DONE) else rc
+
+
+cdef int _draw(Chain* c, int i, uint8_t* out, size_t room, size_t* made,
+               Bytes* down) noexcept nogil:
+    """What filter i makes next, at most `room` bytes of it. MQ_OK: there may be more."""
+    cdef Filter* f = c.filters[i]
+    cdef Bytes data
+    cdef int rc, answered
+    made[0] = 0
+    while made[0] == 0:
+        data.at = NULL
+        data.n = 0
+        rc = MQ_OK
+        if not c.more[i]:
+            rc = _input(c, i, &data, down)
+        if rc == MQ_OK:
+            rc = f.ops.decode(f, data.at, data.n, out, room, made, &c.reply)
+            if rc != MQ_OK and rc != MQ_NEED_DATA and rc != MQ_DONE:
+                _blame(c, i, rc)
+            c.more[i] = rc == MQ_OK
+            answered = _answer(c, i, down)
+            if answered:
+                return answered
+            if rc == MQ_NEED_DATA:
+                continue      # the filter below may have more
+        if rc != MQ_OK:
+            return rc
+    return MQ_OK
+
+
+cdef void _spare(Chain* c) noexcept nogil:
+    """An idle chain keeps no buffers but small ones."""
+    cdef int i
+    for i in range(c.n):
+        if c.plain[i].cap > KEEP:
+            bytes_fini(&c.plain[i])
+    for i in range(2):
+        if c.spare[i].cap > KEEP:
+            bytes_fini(&c.spare[i])
+    if c.reply.cap > KEEP:
+        bytes_fini(&c.reply)
 
 
 cdef int _chain_decode(Filter* self, const uint8_t* data, size_t n, uint8_t* out, size_t room,
                        size_t* made, Bytes* down) noexcept nogil:
     cdef Chain* c = <Chain*> self
-    cdef Bytes current
-    cdef int i, rc, answered
-    current.at = <uint8_t*> data
-    current.n = n
+    cdef size_t more = 0
+    cdef int rc = MQ_OK
+    made[0] = 0
     if n:
-        for i in range(c.n - 1, 0, -1):
-            rc = _pour(c, i, &current, down)
-            if rc:
-                return rc
-            current = c.plain[i]
-    rc = c.filters[0].ops.decode(c.filters[0], current.at, current.n, out, room, made, &c.reply)
-    answered = _answer(c, 0, down)
-    if answered:
-        return answered
-    if rc == MQ_NEED_DATA and c.ended:
-        return MQ_DONE
-    return rc if rc == MQ_OK else _blame(c, 0, rc)
+        c.raw.at = <uint8_t*> data
+        c.raw.n = n
+    while rc == MQ_OK and made[0] < room:
+        rc = _draw(c, 0, out + made[0], room - made[0], &more, down)
+        made[0] += more
+    if rc == MQ_NEED_DATA:
+        _spare(c)
+    return rc
 
 
 cdef int _chain_encode(Filter* self, const iovec* pieces, int n, Bytes* down) noexcept nogil:
     cdef Chain* c = <Chain*> self
     cdef int rc
+    _calm(&c.plain[0])
     c.plain[0].n = 0
     rc = c.filters[0].ops.encode(c.filters[0], pieces, n, &c.plain[0])
     if rc:

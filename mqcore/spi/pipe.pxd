@@ -56,6 +56,10 @@ cdef enum Dirty:              # what the socket owes the far side once the lock 
     DIRTY_HUNG = 16           # stays set: the peer has left, the pipe ends once it is read empty
     DIRTY_EMPTY = 32          # on the host's list of departed peers' pipes that were found empty
 
+cdef enum:                    # Pipe.asked
+    ASKED_CLOSE = 1           # the socket ends the connection
+    ASKED_RESET = 2           # the pattern wants it closed and opened anew
+
 cdef struct Lane:
     YPipe q
     # writer's line
@@ -95,13 +99,14 @@ cdef struct FarOps:
     # The same, but another thread does the work; may be called under the lock.
     void (*kick_later)(void* far, uint32_t what) noexcept nogil
     # Our end lets go of the pipe; the far side touches the socket no more once it has noticed.
+    # Called by pipe_close, which marks the pipe first.
     void (*close)(void* far) noexcept nogil
 
 cdef struct Pipe:
     Lane* out
     Lane* inn
     Host* host
-    uint32_t id               # the peer's number in this socket, never 0, never used twice
+    uint32_t id               # the peer's number in this socket, never 0; used again after 2^32
     uint32_t dirty            # bits of Dirty
     Pipe* dirty_next
     # -- the pattern's: places -1, the rest zero at attach ------------------------------------
@@ -133,6 +138,9 @@ cdef struct Pipe:
     void* link                # what both ends share and the last one frees
     uint32_t state
     atomic[uint32_t] events
+    # What the socket asks of the connection, set under its lock. An engine that gets the note looks
+    # here, so a note that comes late never ends the next connection in the same slot.
+    atomic[uint32_t] asked
     # inproc: messages published to the far end, whose socket has another lock; of them conflated
     # away
     atomic[int64_t] passed
@@ -167,6 +175,17 @@ cdef inline void host_alarm(Host* host, int64_t when) noexcept nogil:
     """Have the pattern's `alarm` called then, or earlier if it was wanted earlier."""
     if host.alarm == 0 or when < host.alarm:
         host.alarm = when
+
+
+cdef inline void pipe_close(Pipe* p) noexcept nogil:
+    """The socket lets go of the connection. Under the socket's lock."""
+    p.asked.fetch_or(ASKED_CLOSE)
+    p.far_ops.close(p.far)
+
+
+cdef inline void pipe_ask_reset(Pipe* p) noexcept nogil:
+    """Before the far side is kicked with DIRTY_RESET. Under the socket's lock."""
+    p.asked.fetch_or(ASKED_RESET)
 
 
 cdef inline void pipe_touch(Pipe* p, uint32_t what) noexcept nogil:

@@ -12,6 +12,7 @@ from libc.stdlib cimport free
 from libc.string cimport memcpy
 
 from mqcore.base.includes cimport aligned_alloc
+from mqcore.base.lock cimport lock_release, lock_take
 from mqcore.base.message cimport (
     MSG_INLINE_MAX, MSG_MORE, MSG_REF, Msg, MsgVec, msg_close, msg_copy, msg_data, msg_init,
     msg_init_copy, msg_init_inline, msg_init_ref, msg_size, vec_clear, vec_fini, vec_push,
@@ -57,6 +58,13 @@ cdef class BasePool:
     @property
     def allocations(self) -> int:
         return self.pool.allocations.load()
+
+    def lock(self):
+        """As a thread that is within the pool holds it."""
+        lock_take(&self.pool.lock)
+
+    def unlock(self):
+        lock_release(&self.pool.lock)
 
     def kept(self, int klass) -> int:
         """Freed slabs that wait in the pool for their next use."""

@@ -31,6 +31,7 @@ cdef int _init(Codec* self) noexcept nogil:
 
 cdef void _fini(Codec* self) noexcept nogil:
     bytes_fini(&self.ctl)
+    bytes_fini(&self.peer.routing_id)
 
 
 cdef int _start(Codec* self, bint listening) noexcept nogil:

@@ -429,3 +429,17 @@ def test_two_contexts_with_the_same_names(ctx):
         assert len(ended) == 4
         for s in sockets:
             assert s.closed
+
+
+@pytest.mark.parametrize("kind", ["tcp", "ipc", "shm"])
+def test_what_came_whole_in_front_of_a_message_that_is_too_large_counts_as_read(kind, where):
+    with mq.Context() as ctx, ctx.socket("pull", max_message_size=100) as pull:
+        url = pull.bind(where(kind)).url
+        with ctx.socket("push", connect=url, reconnect=None) as push:
+            push.wait_peers(1, LIMIT)
+            push.send_many([*([b"%d" % i for i in range(10)]), [b"x" * 60, b"y" * 60]])
+            until(lambda: not pull.peers())
+            check(pull)
+            assert read_to_the_end(pull, 10) == [b"%d" % i for i in range(10)]
+            total = check(pull).total
+            assert (total.read, total.delivered, total.queued_in) == (10, 10, 0)

@@ -453,3 +453,47 @@ def test_ends(case):
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", PROGRAM + PROGRAMS[case]],
                           capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (0, "end\n"), done.stderr
+
+
+def test_refusing_a_peer_that_has_left_does_not_end_whoever_has_its_place_now(having):
+    """The engine's slot belongs to another connection by the time that the pattern refuses."""
+    inside, go = threading.Event(), threading.Event()
+
+    def route(self, parts):
+        inside.set()
+        go.wait(20)
+        return WAIT
+
+    refusing = having(attach=lambda self, peer: False, route=route)
+    with mq.Context() as ctx, ctx.socket(refusing, wire="zmtp") as busy, ctx.socket("pull") as pull:
+        mine, its = busy.bind("tcp://127.0.0.1:0").url, pull.bind("tcp://127.0.0.1:0").url
+
+        def send():
+            with contextlib.suppress(mq.SocketClosed):
+                busy.send(b"x", timeout=20)
+
+        sender = threading.Thread(target=send)
+        busy.connect("tcp://127.0.0.1:9", reconnect=None)
+        sender.start()
+        assert inside.wait(10)                    # its thread holds the socket's lock
+        for _ in range(64):                       # a block of slots, each used once and free again
+            with RawPeer.connect(mine) as peer:
+                peer.shake("YES")
+                peer.reset()
+        engines = ctx._hub.plane.counters
+        until(lambda: engines()["engines"] == 0)
+        peers = []
+        for _ in range(32):
+            peers.append(RawPeer.connect(its))
+            peers[-1].shake("PUSH")
+        pull.wait_peers(32, 10)
+        go.set()
+        until(lambda: engines()["links"] == 32)   # the refused ones are gone
+        for peer in peers:
+            peer.say(bytes((0, 2)) + b"hi")
+        assert [pull.recv(timeout=10) for _ in peers] == [b"hi"] * 32
+        assert len(pull.peers()) == 32
+        for peer in peers:
+            peer.close()
+        busy.close(linger=0)
+        sender.join(10)

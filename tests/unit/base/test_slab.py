@@ -1,6 +1,8 @@
 """Owners and their pool: classes, recycling, counters, growth, and Python objects that wait for
 the GIL."""
 
+import os
+import signal
 import sys
 import threading
 
@@ -175,3 +177,21 @@ def test_two_threads_take_and_give(pool):
         worker.join()
     assert not wrong
     assert pool.live == 0 and 1 <= pool.kept(0) <= 4
+
+
+def test_a_forked_child_is_not_held_up_by_a_lock_that_the_parent_held(pool):
+    slab = pool.slab(1)
+    pool.lock()               # as a thread of ours that is within the pool just now
+    child = os.fork()
+    if child == 0:
+        signal.alarm(10)      # its default action ends the child
+        slab.release()
+        again = pool.slab(1)
+        again.write(b"x")
+        again.release()
+        os._exit(0 if pool.live == 0 else 1)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    pool.unlock()
+    slab.release()
+    assert status == 0
+    assert pool.live == 0 and pool.kept(1) == 1

@@ -1,0 +1,220 @@
+"""How long a quiet peer waits beside noisy ones of the same context.
+
+    python perf/quiet.py flood          200 connections that flood another socket
+    python perf/quiet.py tls            50 busy TLS peers, and a Python thread that computes
+
+Run it with another build's interpreter to compare builds.
+
+The quiet peer sends ZMTP's PING and waits for the PONG. The I/O thread answers that by itself, so
+the figure holds what connections do to each other and nothing of the application. The measured
+process serves both sockets; the quiet peer and the noisy ones are processes of their own. The noisy
+peers run at idle priority, so that on a small machine the figure shows the engine and not the
+scheduler. "alone" is the same without the noise; with `tls` the Python thread computes in both.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import socket
+import ssl
+import statistics
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+GREETING = (b"\xff" + bytes(8) + b"\x7f" + b"\x03\x01" + b"NULL".ljust(20, b"\0") + b"\0"
+            + bytes(31))
+PING = b"\x04\x07\x04PING\0\0"
+PONG = b"\x04\x05\x04PONG"
+PAUSE = 0.002
+FLOODERS, TLS_PEERS = 200, 50
+BURST = (b"\0\x10" + bytes(16)) * 4000
+PIECE = (b"\0\x10" + bytes(16)) * 200
+
+
+def ready(kind: str) -> bytes:
+    body = b"\x05READY\x0bSocket-Type" + struct.pack(">I", len(kind)) + kind.encode()
+    return bytes((4, len(body))) + body
+
+
+def shaken(sock: socket.socket, kind: str) -> socket.socket:
+    sock.sendall(GREETING + ready(kind))
+    held = b""
+    while b"READY" not in held:
+        held += sock.recv(4096)
+    return sock
+
+
+# -- the processes beside ours ---------------------------------------------------------------------
+
+def ask(port: int, seconds: float) -> None:
+    """The quiet peer: prints its round trips, in microseconds."""
+    sock = shaken(socket.create_connection(("127.0.0.1", port)), "PUSH")
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.settimeout(10)
+    found = []
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        before = time.perf_counter()
+        sock.sendall(PING)
+        held = b""
+        while len(held) < len(PONG):
+            held += sock.recv(64)
+        found.append(round((time.perf_counter() - before) * 1e6, 1))
+        time.sleep(PAUSE)
+    print(json.dumps(found), flush=True)
+
+
+def be_idle() -> None:
+    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+
+
+def flood(port: int, count: int) -> None:
+    """Never-ending messages on many connections, without reading."""
+    import selectors
+    be_idle()
+    poll = selectors.DefaultSelector()
+    at = {}
+    for _ in range(count):
+        sock = shaken(socket.create_connection(("127.0.0.1", port)), "PUSH")
+        sock.setblocking(False)
+        poll.register(sock, selectors.EVENT_WRITE)
+        at[sock] = 0
+    print("ready", flush=True)
+    while True:
+        for key, _ in poll.select():
+            sock = key.fileobj
+            try:
+                at[sock] = (at[sock] + sock.send(memoryview(BURST)[at[sock]:])) % len(BURST)
+            except BlockingIOError:
+                pass
+
+
+def crypt(port: int, count: int) -> None:
+    """TLS peers, each of which sends a small piece at a time, as fast as they can together."""
+    be_idle()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    socks = [shaken(context.wrap_socket(socket.create_connection(("127.0.0.1", port))), "PUSH")
+             for _ in range(count)]
+    print("ready", flush=True)
+    while True:
+        for sock in socks:
+            sock.sendall(PIECE)
+
+
+# -- the measured process --------------------------------------------------------------------------
+
+def certificate(folder: Path) -> tuple[str, str]:
+    cert, key = str(folder / "cert.pem"), str(folder / "key.pem")
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt",
+                    "ec_paramgen_curve:prime256v1", "-nodes", "-days", "1", "-subj",
+                    "/CN=localhost", "-keyout", key, "-out", cert], check=True,
+                   capture_output=True)
+    return cert, key
+
+
+def beside(what: str, *arguments: object) -> subprocess.Popen[str]:
+    return subprocess.Popen([sys.executable, __file__, "--part", what, *map(str, arguments)],
+                            stdout=subprocess.PIPE, text=True)
+
+
+def discard(sock: object, stop: threading.Event) -> None:
+    """The application of the noisy socket: takes what comes in large pieces."""
+    import mqcore as mq
+    while not stop.is_set():
+        try:
+            sock.recv_batch(timeout=0.2, max=100_000)  # type: ignore[attr-defined]
+        except mq.RecvTimeout:
+            pass
+
+
+def serve(kind: str, noisy: bool, seconds: float) -> list[float]:
+    import mqcore as mq
+    stop = threading.Event()
+    noise: list[subprocess.Popen[str]] = []
+    with tempfile.TemporaryDirectory() as folder, mq.Context() as ctx:
+        quiet = ctx.socket("pull")
+        port = int(quiet.bind("tcp://127.0.0.1:0").url.rpartition(":")[2])
+        if kind == "flood":
+            loud = ctx.socket("pull", recv_buffer=8192, recv_hwm=None, recv_hwm_bytes=None)
+            url = loud.bind("tcp://127.0.0.1:0").url
+        else:
+            cert, key = certificate(Path(folder))
+            loud = ctx.socket("pull", tls_cert=cert, tls_key=key)
+            url = loud.bind("tls+tcp://127.0.0.1:0").url
+        threads = [threading.Thread(target=discard, args=(loud, stop))]
+        if kind == "tls":
+            threads.append(threading.Thread(target=compute, args=(stop,)))
+        for thread in threads:
+            thread.start()
+        if noisy:
+            loud_port = url.rpartition(":")[2]
+            noise.append(beside("flood", loud_port, FLOODERS) if kind == "flood"
+                         else beside("crypt", loud_port, TLS_PEERS))
+            assert noise[0].stdout is not None
+            noise[0].stdout.readline()
+        try:
+            time.sleep(0.5)
+            asker = beside("ask", port, seconds)
+            return list(json.loads(asker.communicate()[0]))
+        finally:
+            for process in noise:
+                process.kill()
+                process.wait()
+            stop.set()
+            for thread in threads:
+                thread.join()
+            read = loud.stats().total.read
+            print(f"  noise: {read / (seconds + 0.5):,.0f} messages/s", file=sys.stderr)
+            loud.close(linger=0)
+            quiet.close(linger=0)
+
+
+def compute(stop: threading.Event) -> None:
+    n = 0
+    while not stop.is_set():
+        for _ in range(1000):
+            n = (n * 31 + 7) % 1000003
+
+
+def show(name: str, found: list[float]) -> float:
+    ordered = sorted(found)
+    p99 = ordered[int(len(ordered) * 0.99)]
+    print(f"{name:8} {len(found):6} round trips   p50 {statistics.median(ordered):8.1f}   "
+          f"p90 {ordered[int(len(ordered) * 0.9)]:8.1f}   p99 {p99:8.1f}   "
+          f"max {ordered[-1]:9.1f} us", flush=True)
+    return p99
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("kind", choices=["flood", "tls"])
+    parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--rounds", type=int, default=3)
+    arguments = parser.parse_args()
+    ratios = []
+    for _ in range(arguments.rounds):
+        alone = show("alone", serve(arguments.kind, False, arguments.seconds))
+        noisy = show("beside", serve(arguments.kind, True, arguments.seconds))
+        ratios.append(noisy / alone)
+        print(f"p99 beside / alone: {ratios[-1]:.2f}", flush=True)
+    print(f"median of {len(ratios)}: {statistics.median(ratios):.2f}")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--part"]:
+        name, port, amount = sys.argv[2:]
+        if name == "ask":
+            ask(int(port), float(amount))
+        else:
+            {"flood": flood, "crypt": crypt}[name](int(port), int(amount))
+    else:
+        main()
