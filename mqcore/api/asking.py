@@ -176,11 +176,12 @@ class AskingTogether(Asking):
             self._turnstile.release()
 
     def _late(self: Any, timeout: Any) -> NoReturn:
-        raise RecvTimeout(
-            f"{self._turnstile.places} other request{'s' * (self._turnstile.places > 1)} "
-            f"were under way{span(timeout, self.recv_timeout)}",
-            hint="with correlate=False requests run one after another" if
-                 self._turnstile.places == 1 else "no more than that run at once")
+        late = span(timeout, self.recv_timeout)
+        if self._turnstile.places == 1:
+            raise RecvTimeout(f"another request was under way{late}",
+                              hint="with correlate=False requests run one after another")
+        raise RecvTimeout(f"{self._turnstile.places} other requests were under way{late}",
+                          hint="no more than that run at once")
 
 
 def _refuse(who: str) -> NoReturn:
