@@ -12,8 +12,8 @@ are, all of them: the requests of contexts, and the socket's own once there is a
 that may be sent again; where a peer is SP (its wire has no other form); with `correlate`. So what
 is left without is the lone exchange on ZMTP: when that is given up, the link that it went out on is
 closed and reopened (DIRTY_RESET), and nothing more is sent on the old one. If contexts began to ask
-on that link meanwhile, it stays, and the socket numbers all its requests from then on. `correlate=False` keeps
-it so for the socket's own requests on ZMTP, contexts or not.
+on that link meanwhile, it stays, and the socket numbers all its requests from then on.
+`correlate=False` keeps it so for the socket's own requests on ZMTP, contexts or not.
 
 The new link waits for the old one's FIN. A ROUTER of libzmq without handover needs more: as long as
 its application has not read the old link to the end, a second one with the same routing id is deaf

@@ -22,7 +22,6 @@ from mqcore.api.turnstile import Turnstile
 from mqcore.errors import NoSuchPeer, NotSubscribed, StateError, UsageError
 from mqcore.sock.contexts import ContextCore
 
-
 _NONE: dict[str, Any] = {}  # no time-outs of its own
 
 

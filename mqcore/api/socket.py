@@ -19,6 +19,7 @@ from mqcore.control.endpoint import Endpoint
 from mqcore.control.links import SocketLinks
 from mqcore.control.records import CloseReport, Peer, Stats
 from mqcore.errors import OptionError, SocketClosed, Timeout, UsageError, WaitTimeout
+from mqcore.sock import blocking
 from mqcore.sock.core import SocketCore
 from mqcore.spi import registry
 
@@ -222,6 +223,7 @@ class Socket(AsyncFace, SocketCore):
         made: Endpoint = self._links.connect(str(url), **endpoint)
         if wait != 0:
             try:
+                blocking.check(self)
                 made.wait(wait)
                 self._links.settle(made)
             except BaseException:

@@ -1,4 +1,4 @@
-"""Turnstile: a first-come lock, or a semaphore, that threads and tasks of any number of loops share.
+"""Turnstile: a first-come lock or semaphore that threads and tasks of any number of loops share.
 
 A threading.Lock would block a loop, an asyncio.Lock knows one loop. Whoever leaves hands the lock
 to the first in line, so that nobody can overtake.

@@ -15,14 +15,21 @@ from types import CodeType, FrameType
 from typing import Any
 
 from mqcore.errors import BlockingCallWarning
+from mqcore.sock.sleep import running
 
 SITES = 4096  # call sites remembered; further ones do not warn
 #: callers that answer for their own waits: other libraries' interfaces, and closing
 _OWN = ("mqcore.zmq", "mqcore.nng", "mqcore.control")
-#: what iterates by itself
-_LOOPS = {"__next__": "`async for`", "__exit__": "`async with`"}
+#: what is called by no name
+_LOOPS = {"__next__": ("this `for` over a socket", "use `async for` instead")}
 
 _seen: set[tuple[CodeType, int]] = set()
+
+
+def check(what: Any) -> None:
+    """For calls that sleep elsewhere: warn, if an event loop runs in this thread."""
+    if running():
+        warn(what)
 
 
 def warn(sock: Any) -> None:
@@ -45,20 +52,18 @@ def warn(sock: Any) -> None:
     _seen.add(site)
     call, instead = _names(sock, inside or _called(frame))
     warnings.warn_explicit(
-        f"{call} blocks the event loop that runs in this thread, and every task with it; "
-        f"use {instead}", BlockingCallWarning, frame.f_code.co_filename, frame.f_lineno,
+        f"{call} blocks the event loop that runs in this thread, and all its tasks; {instead}",
+        BlockingCallWarning, frame.f_code.co_filename, frame.f_lineno,
         module=frame.f_globals.get("__name__"), source=None)
 
 
 def _names(sock: Any, name: str) -> tuple[str, str]:
     """The call, and what to write in its stead."""
     if name in _LOOPS:
-        return "this loop over a socket" if name == "__next__" else "this `with`", _LOOPS[name]
-    if name == "poll":
-        return "poll()", "`await mqcore.apoll(...)`"
-    if name and hasattr(sock, f"a{name}"):
-        return f"{name}()", f"`await ...a{name}(...)`"
-    return "this call", "its twin, whose name begins with `a`: `await sock.arecv()`"
+        return _LOOPS[name]
+    if name and (name == "poll" or hasattr(sock, f"a{name}")):
+        return f"{name}()", f"`await` its twin a{name}() instead"
+    return "this call", "`await` its twin instead, whose name begins with an a, as arecv()"
 
 
 def _called(frame: FrameType) -> str:
