@@ -9,6 +9,7 @@ BUILD = $(PYTHON) tools/check.py && $(PYTHON) tools/build.py --venv $(VENV)
 # cython-lint calls pycodestyle by name, and subprocesses of tests call `mq`
 RUN = PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/python
 TESTS ?=
+RUNS ?= 10
 # a file stays together; more at a time would measure the machine rather than mqcore; a worker that
 # dies (a foreign library's crash, say) ends the run, which would hang otherwise
 SIDE_BY_SIDE = -n auto --maxprocesses 2 --dist loadfile --max-worker-restart 0
@@ -16,7 +17,7 @@ PERF ?=
 PIPELINE ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build test test-all demo pipeline tsan asan stress lint perf perf-quick sdist clean distclean
+.PHONY: help build test steady test-all demo pipeline tsan asan stress lint perf perf-quick sdist clean distclean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -28,6 +29,11 @@ test:  ## build, then run every test (TESTS="tests/unit -k ypipe" for some)
 	@$(BUILD) --extra test --extra spark --extra pipeline
 	@sh tools/peers.sh
 	@$(RUN) -m pytest $(SIDE_BY_SIDE) $(TESTS)
+
+steady:  ## the tests ten times while every core is busy, and what was unsteady (RUNS=3 TESTS=...)
+	@$(BUILD) --extra test --extra spark --extra pipeline
+	@sh tools/peers.sh
+	@$(RUN) tools/steady.py --runs $(RUNS) $(TESTS)
 
 test-all:  ## the same with every Python 3.11+ of this machine, an environment each
 	@$(PYTHON) tools/check.py

@@ -65,6 +65,7 @@ from mqcore.errors import (
     AddressInUse,
     AddressNotAvailable,
     BindError,
+    BlockingCallWarning,
     ConnectTimeout,
     ContextClosed,
     Error,

@@ -22,6 +22,7 @@ from mqcore.api.records import (
 from mqcore.errors import (
     AddressDenied as AddressDenied, AddressError as AddressError, AddressInUse as AddressInUse,
     AddressNotAvailable as AddressNotAvailable, BindError as BindError,
+    BlockingCallWarning as BlockingCallWarning,
     ConnectTimeout as ConnectTimeout, ContextClosed as ContextClosed, Error as Error,
     Forked as Forked, HandshakeFailed as HandshakeFailed, MessageTooLarge as MessageTooLarge,
     NoSuchPeer as NoSuchPeer, NotSubscribed as NotSubscribed, NotSupported as NotSupported,

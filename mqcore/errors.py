@@ -251,6 +251,13 @@ class RemoteRefused(PeerError):
     hint = "is the other side running, and is the address right?"
 
 
+# -- warnings --------------------------------------------------------------------------------------
+
+
+class BlockingCallWarning(RuntimeWarning):
+    """A blocking call had to wait in a thread in which an event loop runs."""
+
+
 # -- plug-ins --------------------------------------------------------------------------------------
 
 

@@ -11,8 +11,9 @@ top one set, counted up from anywhere. An id tells late answers apart, and the l
 are, all of them: the requests of contexts, and the socket's own once there is a context; requests
 that may be sent again; where a peer is SP (its wire has no other form); with `correlate`. So what
 is left without is the lone exchange on ZMTP: when that is given up, the link that it went out on is
-closed and reopened (DIRTY_RESET), and nothing more is sent on the old one. `correlate=False` keeps
-it so for the socket's own requests on ZMTP, contexts or not.
+closed and reopened (DIRTY_RESET), and nothing more is sent on the old one. If contexts began to ask
+on that link meanwhile, it stays, and the socket numbers all its requests from then on.
+`correlate=False` keeps it so for the socket's own requests on ZMTP, contexts or not.
 
 The new link waits for the old one's FIN. A ROUTER of libzmq without handover needs more: as long as
 its application has not read the old link to the end, a second one with the same routing id is deaf
@@ -88,6 +89,9 @@ cdef enum:                    # Pipe.mark: it was sent a request once, so that a
 cdef enum:                    # `correlate`, `resend`
     AUTOMATIC = -1
 
+cdef enum:                    # a question of REQ's own, for mqcore/api/asking.py
+    Q_NEXT_DONE = 64          # a context, not named before, whose recv would not wait; 0: none
+
 cdef int64_t RESEND_SP = 60000000000
 
 cdef struct Req:
@@ -99,6 +103,7 @@ cdef struct Req:
     Peers ids                 # know hashes only, what they hold are Asks
     AskList due               # may be sent again, the next first
     AskList waits             # must be, and nobody can take it now
+    AskList done              # of contexts: answered, or the peer has left, and not yet named
     MsgVec inbox              # scratch: what was read last
     MsgVec wire               # scratch: the request as it goes out
     uint32_t id               # given last
@@ -107,6 +112,7 @@ cdef struct Req:
     int64_t resend            # ns
     int64_t resent
     bint strict, patient, probe
+    bint unnumbered           # an unnumbered request was given up, and its link stays
 
 
 cdef int req_init(Pattern* self) noexcept nogil:
@@ -196,6 +202,14 @@ cdef void req_end(Req* req, Ask* ask, uint32_t state) noexcept nogil:
     ask.state = state
 
 
+cdef void req_done(Req* req, Ask* ask, uint32_t state) noexcept nogil:
+    """ANSWERED or LEFT: what whoever waits has waited for."""
+    req_end(req, ask, state)
+    if ask.context:
+        ask.due = 0
+        ask_list(&req.done, ask)
+
+
 # -- answers ---------------------------------------------------------------------------------------
 
 cdef Ask* req_asker(Req* req, Pipe* p, Msg* parts, bint numbered) noexcept nogil:
@@ -233,7 +247,7 @@ cdef bint req_take(Req* req, Pipe* p) noexcept nogil:
         parts[i - front] = parts[i]
     req.inbox.n -= front
     pipe_delivered(p)
-    req_end(req, ask, ANSWERED)
+    req_done(req, ask, ANSWERED)
     ask_join(ask, p, False)
     req.inbox, ask.answer = ask.answer, req.inbox
     return True
@@ -251,6 +265,19 @@ cdef void req_pump(Req* req, Ask* ask) noexcept nogil:
             vec_clear(&req.inbox)
 
 
+cdef bint req_shares(Req* req, Ask* ask) noexcept nogil:
+    """Other requests are under way on its link, which must not lose their answers. The link may
+    stay if all requests are numbered from now on: then no answer without a number is wanted."""
+    cdef Ask* other = <Ask*> ask.pipe.data
+    if req.correlate != AUTOMATIC:
+        return False
+    while other != NULL:
+        if other != ask and other.state == ASKED:
+            return True
+        other = other.pipe_next
+    return False
+
+
 cdef void req_give_up(Req* req, Ask* ask) noexcept nogil:
     """Gives up what is outstanding; MQ_GONE that nobody has heard yet included."""
     if ask.state == ASKED or ask.state == WAITS:
@@ -260,6 +287,8 @@ cdef void req_give_up(Req* req, Ask* ask) noexcept nogil:
             ask.pipe.delivered -= 1
             pipe_drop_in(ask.pipe, DROP_LATE)
         vec_clear(&ask.answer)
+    elif ask.state == ASKED and not ask.numbered and req_shares(req, ask):
+        req.unnumbered = True
     elif ask.state == ASKED and not ask.numbered:
         pipe_touch(ask.pipe, DIRTY_RESET)
         lb_hangup(&req.out, ask.pipe)
@@ -275,7 +304,7 @@ cdef int req_recv(Pattern* self, MsgVec* out) noexcept nogil:
     if ask.state == LEFT:
         if req.patient:
             return MQ_AGAIN
-        ask.state = IDLE
+        req_end(req, ask, IDLE)
         return MQ_GONE
     req_pump(req, ask)
     if ask.state != ANSWERED:
@@ -299,7 +328,7 @@ cdef bint req_keeps(Req* req) noexcept nogil:
 
 
 cdef bint req_numbers(Req* req, uint32_t context) noexcept nogil:
-    if context or req.n_sp or req_keeps(req):
+    if context or req.n_sp or req.unnumbered or req_keeps(req):
         return True
     return req.contexts.n > 0 if req.correlate == AUTOMATIC else req.correlate != 0
 
@@ -494,7 +523,7 @@ cdef void req_hangup(Pattern* self, Pipe* pipe) noexcept nogil:
             if ask.kept.n and not req.head.host.closing:
                 req_put_back(req, ask)
             else:
-                req_end(req, ask, LEFT)
+                req_done(req, ask, LEFT)
         ask = following
     req_serve_waiting(req)
 
@@ -522,6 +551,13 @@ cdef int64_t req_query(Pattern* self, uint32_t what, const uint8_t* data,
     cdef Ask* ask = ask_of(req, self.context)
     if what == Q_RESENT:
         return req.resent
+    if what == Q_NEXT_DONE:
+        req_pump(req, NULL)
+        ask = req.done.first
+        if ask == NULL:
+            return 0
+        ask_unlist(ask)
+        return ask.context
     if ask == NULL:
         return 0
     if what == Q_CAN_SEND:

@@ -1,7 +1,7 @@
 """The distribution: what sdist and wheel hold, the wheel works alone, others can compile on it.
 
-One build for the session: working tree -> sdist -> wheel, without optimising (it is about
-contents). The wheel goes into an environment of its own, without network and without mqcore's
+One build for the run: working tree -> sdist -> wheel, without optimising (it is about contents; see
+support/one_wheel.py). The wheel goes into an environment of its own, without network and without mqcore's
 dependencies. Left out with `-m "not packaging"`.
 """
 
@@ -17,6 +17,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from one_wheel import shared_dist
 from sources import FOLDERS, ROOT, cython_functions, module_of, package_files, tracked
 
 pytestmark = [pytest.mark.packaging, pytest.mark.timeout(600)]
@@ -40,10 +41,7 @@ def run(*command, **kw) -> str:
 @pytest.fixture(scope="session")
 def dist(tmp_path_factory) -> Path:
     """A folder with one sdist and the wheel that was made from it."""
-    out = tmp_path_factory.mktemp("dist")
-    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", out, ROOT, cwd=out,
-        env={"MQCORE_CFLAGS": "-O0 -g0", "MQCORE_ONLY": "", "MQCORE_IN_PLACE": ""})
-    return out
+    return shared_dist(tmp_path_factory.getbasetemp())
 
 
 @pytest.fixture(scope="session")

@@ -77,6 +77,7 @@ GLOBALS: dict[tuple[str, str], str] = {
     ("mqcore/zmq/ssh/openssh.py", "_cancels"): "forwards that another process does for us",
     ("mqcore/zmq/error.py", "_last"): "zmq_errno(): each thread's last number",
     ("mqcore/api/aio.py", "_turns"): "when each thread's loop last had its turn",
+    ("mqcore/sock/blocking.py", "_seen"): "call sites that have been warned of, a bounded number",
     ("mqcore/api/context.py", "_lock"): "guards the default context",
     ("mqcore/api/context.py", "_default"): "the default context",
     ("mqcore/spi/registry.py", "_link_claims"): "the cache of plug-ins found: their options",

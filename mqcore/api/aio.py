@@ -25,11 +25,12 @@ from typing import Any
 
 from mqcore.api.timing import left_of, limit_of, span
 from mqcore.base.native import threading
-from mqcore.errors import RecvTimeout, SendTimeout, SocketClosed
+from mqcore.errors import Error, SendTimeout, SocketClosed
 from mqcore.sock.sleep import Bell, Nap, in_trio, running_loop, shielded
 
 TURNS = 64
 SLICE = 0.0005
+NEXT_DONE = 64  # the question to REQ: whose request has been answered
 SETTLE = 1.0  # seconds at most between a handshake and what the pattern makes of the peer
 IDLE = 0.25  # seconds a loop's eventfd is kept after the last wait
 CHUNK = 1024  # messages of a batch sent before other tasks may run
@@ -122,6 +123,7 @@ class Waker:
         self.key = key
         self.naps: dict[Nap, None] = {}  # all of them look after each change
         self.line: dict[Nap, None] = {}  # tasks that receive: one after another
+        self.asked: dict[int, Bell] = {}  # tasks that wait for an answer, by its context's number
         self.users = 0
         self.seen = 0
         self.watching = False
@@ -148,12 +150,46 @@ class Waker:
         finally:
             self.drop(nap)
 
+    async def wait_for(self, number: int, seen: int, limit: float | None) -> bool:
+        """wait() of a task that only the answer to its request concerns, the one under way in the
+        context of this number: other changes let it sleep."""
+        _turns.count = 0
+        bell = Bell(self.loop)
+        self.asked[number] = self.core._asked[number] = bell
+        try:
+            return not self.doze(seen) or await bell.wait(limit)
+        finally:
+            self.asked.pop(number, None)
+            del self.core._asked[number]
+            self.drop(bell)
+
+    def answers(self) -> None:
+        """Wake those whose answers are here. Another loop may wait for some of them."""
+        core = self.core
+        try:
+            number = core._query(NEXT_DONE)
+            while number:
+                bell = self.asked.pop(number, None)
+                if bell is not None:
+                    bell.wake()
+                elif (bell := core._asked.get(number)) is not None:
+                    bell.ring()
+                number = core._query(NEXT_DONE)
+        except Error:  # the socket is closed
+            while self.asked:
+                self.asked.popitem()[1].wake()
+
     def drop(self, nap: Nap) -> None:
         """It waits no more. Idempotent."""
         self.naps.pop(nap, None)
         self.line.pop(nap, None)
-        if not self.naps and not self.line:
+        if not self.waited:
             self.core._leave(self.place)
+
+    @property
+    def waited(self) -> bool:
+        """Somebody waits."""
+        return bool(self.naps or self.line or self.asked)
 
     def doze(self, seen: int) -> bool:
         """All who wait have looked at `seen`: be told of the next change. False: it came."""
@@ -175,7 +211,7 @@ class Waker:
 
     def ready(self) -> None:
         """The socket's set has something to harvest."""
-        if not (self.naps or self.line) or not self.core._harvest(self.place):
+        if not self.waited or not self.core._harvest(self.place):
             self.core._leave(self.place)
             self.unwatch()
         elif not self.doze(self.seen):
@@ -188,7 +224,9 @@ class Waker:
             for nap in naps:
                 nap.wake()
             self.call(1)
-            if not self.line and not self.naps:  # a nap may sleep on when it has looked
+            if self.asked:
+                self.answers()
+            if not self.waited:  # a nap may sleep on when it has looked
                 self.core._leave(self.place)
                 return
             if self.doze(seen):
@@ -385,6 +423,24 @@ async def later(core: Any, attempt: Callable[[], Any], limit: float | None, seen
             waker.end()
 
 
+async def answered(core: Any, attempt: Callable[[], Any], limit: float | None, seen: int,
+                   number: int) -> Any:
+    """later(), for the answer to the request of one context, which nobody else takes."""
+    waker = waker_of(core)
+    waker.users += 1
+    try:
+        while True:
+            woken = await waker.wait_for(number, seen, limit)
+            seen = core._change()
+            found = attempt()
+            if found is not None or not woken:
+                return found
+    finally:
+        waker.users -= 1
+        if core.closed and not waker.users:
+            waker.end()
+
+
 # -- the twins -------------------------------------------------------------------------------------
 
 
@@ -512,7 +568,7 @@ class AsyncFace:
             found = await later(self, lambda: self._try_recv(kind, arg), limit, seen, self._in_line)
             if found is not None:
                 return found
-        raise RecvTimeout(f"no message came{span(timeout, default)}")
+        self._fail_recv(default if timeout is ... else timeout)
 
     async def arecv(self: Any, *, timeout: Any = ...) -> bytes:
         """recv(), awaitable. Cancelled, it has taken no message."""

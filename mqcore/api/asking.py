@@ -7,54 +7,47 @@ from typing import Any, NoReturn
 
 from mqcore.api.timing import left_of, limit_of, span
 from mqcore.base.native import threading
-from mqcore.errors import RecvTimeout, StateError
+from mqcore.errors import RecvTimeout, SendTimeout, StateError
 from mqcore.sock.sleep import running_task
 
 FOR_EVER = (1 << 63) - 1  # ns: the pattern's word for no deadline
 BODY, MSG = 0, 2  # what a step gives, as _try_recv() counts
+AT_ONCE = 1024  # requests under way by request() on one socket
 
 
 class Asking:
-    """request() and its twins over send() and recv(): any number of threads and tasks may call them
-    at once, they stand in line."""
+    """request() and its twins over send() and recv(), for one exchange at a time: calls by several
+    threads and tasks stand in line."""
 
     __slots__ = ()
 
-    def request(self: Any, data: Any, *, timeout: Any = ...) -> bytes:
-        """Send a request, wait for its answer. Others that ask meanwhile wait in line; `timeout`
-        covers that too. Left out: recv_timeout. After a time-out the request is abandoned."""
-        return self._request(data, timeout, self.recv)  # type: ignore[no-any-return]
+    def request(self, data: Any, *, timeout: Any = ...) -> bytes:
+        """Send a request, wait for its answer. `data` is a buffer, or a list or tuple of parts.
+        `timeout` seconds cover everything; left out: recv_timeout. After a time-out the request is
+        abandoned."""
+        return self._request(data, timeout, BODY)  # type: ignore[no-any-return]
 
-    def request_msg(self: Any, data: Any, *, timeout: Any = ...) -> Any:
+    def request_msg(self, data: Any, *, timeout: Any = ...) -> Any:
         """request() that gives a Message."""
-        return self._request(data, timeout, self.recv_msg)
+        return self._request(data, timeout, MSG)
 
-    def _request(self: Any, data: Any, timeout: Any, take: Any) -> Any:
+    async def arequest(self, data: Any, *, timeout: Any = ...) -> bytes:
+        """request(), awaitable. Cancelled, it has abandoned the request."""
+        return await self._arequest(data, timeout, BODY)  # type: ignore[no-any-return]
+
+    async def arequest_msg(self, data: Any, *, timeout: Any = ...) -> Any:
+        """request_msg(), awaitable."""
+        return await self._arequest(data, timeout, MSG)
+
+    def _request(self: Any, data: Any, timeout: Any, kind: int) -> Any:
         self._usable()
         limit = limit_of(timeout, self.recv_timeout)
         if not self._turnstile.acquire(limit):
             self._late(timeout)
         try:
-            self._usable()
-            if isinstance(data, (list, tuple)):
-                self.send_parts(data, timeout=self._send_left(limit))
-            else:
-                self.send(data, timeout=self._send_left(limit))
-            try:
-                return take(timeout=left_of(limit))
-            except BaseException:
-                self._give_up()
-                raise
+            return self._exchange(data, timeout, kind, limit)
         finally:
             self._turnstile.release()
-
-    async def arequest(self, data: Any, *, timeout: Any = ...) -> bytes:
-        """request(), awaitable."""
-        return await self._arequest(data, timeout, 0)  # type: ignore[no-any-return]
-
-    async def arequest_msg(self, data: Any, *, timeout: Any = ...) -> Any:
-        """request_msg(), awaitable."""
-        return await self._arequest(data, timeout, 2)
 
     async def _arequest(self: Any, data: Any, timeout: Any, kind: int) -> Any:
         self._usable()
@@ -62,15 +55,42 @@ class Asking:
         if not await self._turnstile.aacquire(limit):
             self._late(timeout)
         try:
-            self._usable()
-            await self._asend(data, not isinstance(data, (list, tuple)), self._send_left(limit))
-            try:
-                return await self._arecv(kind, None, left_of(limit))
-            except BaseException:
-                self._give_up()
-                raise
+            return await self._aexchange(data, timeout, kind, limit)
         finally:
             self._turnstile.release()
+
+    def _exchange(self: Any, data: Any, timeout: Any, kind: int, limit: float | None) -> Any:
+        """Send and receive, in this line. `timeout` is what the caller gave."""
+        self._usable()
+        try:
+            if isinstance(data, (list, tuple)):
+                self.send_parts(data, timeout=self._send_left(limit))
+            else:
+                self.send(data, timeout=self._send_left(limit))
+        except SendTimeout as error:
+            self._unsent(timeout, error)
+        try:
+            take = self.recv_msg if kind == MSG else self.recv
+            return take(timeout=left_of(limit))
+        except RecvTimeout as error:
+            self._unanswered(timeout, error)
+        except BaseException:
+            self._give_up()
+            raise
+
+    async def _aexchange(self: Any, data: Any, timeout: Any, kind: int, limit: float | None) -> Any:
+        self._usable()
+        try:
+            await self._asend(data, not isinstance(data, (list, tuple)), self._send_left(limit))
+        except SendTimeout as error:
+            self._unsent(timeout, error)
+        try:
+            return await self._arecv(kind, None, left_of(limit))
+        except RecvTimeout as error:
+            self._unanswered(timeout, error)
+        except BaseException:
+            self._give_up()
+            raise
 
     def _send_left(self: Any, limit: float | None) -> float | None:
         """A request goes out within send_timeout, and never later than it may be answered."""
@@ -81,10 +101,87 @@ class Asking:
         if not self.closed:
             self._abandon()
 
+    # -- what did not work -------------------------------------------------------------------------
+
     def _late(self: Any, timeout: Any) -> NoReturn:
         raise RecvTimeout(
             f"other requests were under way{span(timeout, self.recv_timeout)}",
             hint="one question at a time: context() of a Req is a line of its own")
+
+    def _unsent(self: Any, timeout: Any, error: SendTimeout) -> NoReturn:
+        whole = self.recv_timeout if timeout is ... else timeout
+        most = self.send_timeout
+        given = whole if most is None else most if whole is None else min(whole, most)
+        raise SendTimeout(f"the request could not be sent{span(given)}: {self._obstacle(error)}",
+                          hint=error.hint, why=error.why, peers=error.peers) from None
+
+    def _unanswered(self: Any, timeout: Any, error: RecvTimeout) -> NoReturn:
+        self._give_up()
+        raise RecvTimeout(f"no answer came{span(timeout, self.recv_timeout)}: "
+                          f"{self._obstacle()}", hint=error.hint) from None
+
+    def _obstacle(self: Any, error: SendTimeout | None = None) -> str:
+        """What the socket knows about the reason."""
+        from mqcore.api.explain import why_no_peers
+
+        sock = getattr(self, "_sock", self)
+        if sock.closed or not (peers := sock._attached()):
+            return why_no_peers(sock)
+        if error is not None:
+            return error.text.partition(": ")[2]
+        return ("the peer is connected, and has not answered" if peers == 1 else
+                f"{peers} peers are connected, and the one that was asked has not answered")
+
+
+class AskingTogether(Asking):
+    """Asking for a socket: calls that meet run side by side. The first goes by the socket's own
+    line, at the cost of a send and a recv; each of the others has a context of its own for as long
+    as it lasts. AT_ONCE calls may be under way, the next ones stand in line.
+
+    With correlate=False the socket's requests have no numbers, by which the answers of several
+    could be told apart: then they run one after another."""
+
+    __slots__ = ()
+
+    def _request(self: Any, data: Any, timeout: Any, kind: int) -> Any:
+        self._usable()
+        limit = limit_of(timeout, self.recv_timeout)
+        if not self._turnstile.acquire(limit):
+            self._late(timeout)
+        try:
+            if not self._own.acquire(False):
+                with self._beside() as line:
+                    return line._exchange(data, timeout, kind, limit)
+            try:
+                return self._exchange(data, timeout, kind, limit)
+            finally:
+                self._own.release()
+        finally:
+            self._turnstile.release()
+
+    async def _arequest(self: Any, data: Any, timeout: Any, kind: int) -> Any:
+        self._usable()
+        limit = limit_of(timeout, self.recv_timeout)
+        if not await self._turnstile.aacquire(limit):
+            self._late(timeout)
+        try:
+            if not self._own.acquire(False):
+                with self._beside() as line:
+                    return await line._aexchange(data, timeout, kind, limit)
+            try:
+                return await self._aexchange(data, timeout, kind, limit)
+            finally:
+                self._own.release()
+        finally:
+            self._turnstile.release()
+
+    def _late(self: Any, timeout: Any) -> NoReturn:
+        late = span(timeout, self.recv_timeout)
+        if self._turnstile.places == 1:
+            raise RecvTimeout(f"another request was under way{late}",
+                              hint="with correlate=False requests run one after another")
+        raise RecvTimeout(f"{self._turnstile.places} other requests were under way{late}",
+                          hint="no more than that run at once")
 
 
 def _refuse(who: str) -> NoReturn:

@@ -15,12 +15,14 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, NoReturn
 
-from mqcore.api.aio import Incoming, due, later, turn
+from mqcore.api.aio import Incoming, answered, due, later, turn
 from mqcore.api.asking import Asking, Surveying
-from mqcore.api.timing import left_of, limit_of, passed, span
+from mqcore.api.timing import left_of, limit_of, passed
 from mqcore.api.turnstile import Turnstile
-from mqcore.errors import NoSuchPeer, NotSubscribed, RecvTimeout, StateError, UsageError
+from mqcore.errors import NoSuchPeer, NotSubscribed, StateError, UsageError
 from mqcore.sock.contexts import ContextCore
+
+_NONE: dict[str, Any] = {}  # no time-outs of its own
 
 
 class Timeouts:
@@ -142,6 +144,10 @@ class Line(Timeouts, ContextCore):
         self._sock._fail_send(why, self.send_timeout if timeout is ... else timeout)
         raise AssertionError("it raises")
 
+    def _fail_recv(self, timeout: Any) -> NoReturn:
+        self._sock._fail_recv(self.recv_timeout if timeout is ... else timeout)
+        raise AssertionError("it raises")
+
     def _take(self, kind: int, timeout: Any) -> Any:
         limit = limit_of(timeout, self.recv_timeout)
         while True:
@@ -150,7 +156,7 @@ class Line(Timeouts, ContextCore):
             if found is not None:
                 return found
             if limit == 0 or passed(limit):
-                raise RecvTimeout(f"no message came{span(timeout, self.recv_timeout)}")
+                self._fail_recv(timeout)
             self._sock._wait(seen, left_of(limit))
 
     async def _arecv(self, kind: int, _: Any, timeout: Any) -> Any:
@@ -162,7 +168,7 @@ class Line(Timeouts, ContextCore):
         if found is None and limit != 0:
             found = await later(self._sock, lambda: self._try(kind), limit, seen)
         if found is None:
-            raise RecvTimeout(f"no message came{span(timeout, self.recv_timeout)}")
+            self._fail_recv(timeout)
         return found
 
     def _try(self, kind: int) -> Any:
@@ -231,6 +237,29 @@ class ReqContext(Asking, AskingLine):
     def __init__(self, sock: Any, **given: Any) -> None:
         self._turnstile = Turnstile()
         super().__init__(sock, **given)
+
+
+class RequestLine(ReqContext):
+    """A ReqContext that lasts for one call of Req.request(). Nobody else has it, so its answer is
+    all that can end the wait in it: the loop wakes the task for that, and for nothing else."""
+
+    __slots__ = ()
+
+    def __init__(self, sock: Any) -> None:
+        self._sock = sock
+        self._times = _NONE
+
+    async def _arecv(self, kind: int, _: Any, timeout: Any) -> Any:
+        if due():
+            await turn()
+        limit = limit_of(timeout, self.recv_timeout)
+        seen = self._sock._change()
+        found = self._try(kind)
+        if found is None and limit != 0:
+            found = await answered(self._sock, lambda: self._try(kind), limit, seen, self._number)
+        if found is None:
+            self._fail_recv(timeout)
+        return found
 
 
 class SurveyorContext(Surveying, AskingLine):

@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any, NoReturn
 
 from mqcore.api.aio import Incoming, due, turn, until
-from mqcore.api.asking import Asking
-from mqcore.api.contexts import RepContext, ReqContext, SubContext
+from mqcore.api.asking import AT_ONCE, AskingTogether
+from mqcore.api.contexts import RepContext, ReqContext, RequestLine, SubContext
 from mqcore.api.socket import Socket, _add_options, _addresses
 from mqcore.api.survey import Respondent, Surveyor
 from mqcore.api.timing import left_of, limit_of, passed
@@ -51,17 +51,30 @@ class Dealer(Socket):
     _pattern = "dealer"
 
 
-class Req(Asking, Socket):
-    """Asks one peer, waits for that peer's answer. request() is the call that any number of threads
-    and tasks can make, one after another; context() is one more line to ask in, any number of them
-    at once. Plain send() and recv() are for one."""
+class Req(AskingTogether, Socket):
+    """Asks one peer, waits for that peer's answer. Any number of threads and tasks can call
+    request() and arequest() at once; up to 1024 of the requests are under way side by side. A
+    context() is one more line to send and receive in. Plain send() and recv() are for one."""
 
-    __slots__ = ("_turnstile",)
+    __slots__ = ("_asked", "_own", "_turnstile")
     _pattern = "req"
 
     def __init__(self, **kw: Any) -> None:
-        self._turnstile = Turnstile()
+        self._turnstile = Turnstile(AT_ONCE)
+        self._own = threading.Lock()  # held while request() uses the socket's own line
+        self._asked: dict[int, Any] = {}  # tasks that wait for answers, by their contexts' numbers
         super().__init__(**kw)
+        self._set_places()
+
+    def _set_option(self, name: str, value: Any) -> None:
+        super()._set_option(name, value)
+        self._set_places()
+
+    def _set_places(self) -> None:
+        self._turnstile.places = 1 if self._options["correlate"] is False else AT_ONCE
+
+    def _beside(self) -> RequestLine:
+        return RequestLine(self)
 
     def context(self, **timeouts: Any) -> ReqContext:
         """Requests beside the others, over the same peers: send, recv, request and their twins;

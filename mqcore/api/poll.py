@@ -11,6 +11,7 @@ from typing import Any
 from mqcore.api.timing import left_of, limit_of
 from mqcore.base.native import select, threading
 from mqcore.errors import SocketClosed, UsageError
+from mqcore.sock import blocking
 from mqcore.sock.core import SocketCore
 
 
@@ -187,6 +188,7 @@ def poll(objects: Iterable[Any], timeout: Any = None) -> list[tuple[Any, Ready]]
     found = _result(asked, dict(poller.poll(0)) if rest else {})
     if found or limit == 0:
         return found
+    blocking.check(None)
     bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
     places: list[tuple[Any, int]] = []
     try:

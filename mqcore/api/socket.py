@@ -18,7 +18,8 @@ from mqcore.base.native import threading
 from mqcore.control.endpoint import Endpoint
 from mqcore.control.links import SocketLinks
 from mqcore.control.records import CloseReport, Peer, Stats
-from mqcore.errors import OptionError, SocketClosed, UsageError, WaitTimeout
+from mqcore.errors import OptionError, SocketClosed, Timeout, UsageError, WaitTimeout
+from mqcore.sock import blocking
 from mqcore.sock.core import SocketCore
 from mqcore.spi import registry
 
@@ -234,6 +235,7 @@ class Socket(AsyncFace, SocketCore):
         made: Endpoint = self._links.connect(str(url), **endpoint)
         if wait != 0:
             try:
+                blocking.check(self)
                 made.wait(wait)
                 self._links.settle(made)
             except BaseException:
@@ -291,6 +293,29 @@ class Socket(AsyncFace, SocketCore):
         why = why_no_peers(self)
         raise WaitTimeout(f"{have} of {want} {what}{span(timeout)}: {why}", have=have, want=want,
                           why=why)
+
+    def _fail_send(self, why: int, timeout: Any, sent: int = 0) -> NoReturn:
+        self._explained("send_timeout", timeout, super()._fail_send, why, timeout, sent)
+
+    def _fail_recv(self, timeout: Any) -> NoReturn:
+        self._explained("recv_timeout", timeout, super()._fail_recv, timeout)
+
+    def _explained(self, option: str, timeout: Any, fail: Callable[..., Any],
+                   *args: Any) -> NoReturn:
+        """fail(), and with no peer in sight what the socket knows about the reason. A call that
+        was not to wait asked for no explanation."""
+        from mqcore.api.explain import DOCTOR, why_no_peers
+
+        try:
+            fail(*args)
+        except Timeout as error:
+            if self._attached() or (self._options[option] if timeout is ... else timeout) == 0:
+                raise
+            error.text += f": {why_no_peers(self)}"
+            if self.endpoints:
+                error.hint = DOCTOR
+            raise
+        raise AssertionError("it raises")
 
     # -- looking -----------------------------------------------------------------------------------
 

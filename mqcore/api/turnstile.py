@@ -1,4 +1,4 @@
-"""Turnstile: a first-come lock that threads and tasks of any number of loops share.
+"""Turnstile: a first-come lock or semaphore that threads and tasks of any number of loops share.
 
 A threading.Lock would block a loop, an asyncio.Lock knows one loop. Whoever leaves hands the lock
 to the first in line, so that nobody can overtake.
@@ -27,16 +27,17 @@ class Turnstile:
     """acquire / aacquire give False when time is up; a cancelled or interrupted wait leaves no
     trace."""
 
-    def __init__(self) -> None:
+    def __init__(self, places: int = 1) -> None:
         self._guard = threading.Lock()
-        self._taken = False
+        self.places = places  # how many may be through at once
+        self._taken = 0
         self._line: deque[Ticket] = deque()
 
     def _take(self, wake: Callable[[], Any] | None) -> Ticket | None:
         """None: it is ours. Else a place in the line."""
         with self._guard:
-            if not self._taken:
-                self._taken = True
+            if self._taken < self.places:
+                self._taken += 1
                 return None
             ticket = Ticket(wake or (lambda: None))
             if wake is not None:
@@ -84,8 +85,8 @@ class Turnstile:
 
     def release(self) -> None:
         with self._guard:
-            if not self._line:
-                self._taken = False
+            if not self._line or self._taken > self.places:
+                self._taken -= 1
                 return
             ticket = self._line.popleft()
             ticket.mine = True

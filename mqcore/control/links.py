@@ -255,8 +255,14 @@ class SocketLinks:
         """The pattern has met the peer there, of whom we are told a moment before; or he left."""
         with self.hub.lock:
             self.hub.pump()
-        number = getattr(self.nodes.get(endpoint), "peer", 0)
+        return self._met(getattr(self.nodes.get(endpoint), "peer", 0))
+
+    def _met(self, number: int) -> bool:
         return number not in self.peers or self.core._has_pipe(number)
+
+    def settle_peer(self, number: int) -> None:
+        """Until the socket has met this peer, whose event comes a moment before, or it has left."""
+        self._wait_for(lambda: self._met(number))
 
     def settle(self, endpoint: Endpoint) -> None:
         """Until it is so: what is sent to that peer by name would find nobody before."""

@@ -190,6 +190,7 @@ class Watch:
         if event.peer is None:
             return
         if event.kind == "Connected":
+            self._core._links.settle_peer(event.peer.id)  # before, nobody could turn it away
             self._connected(socket._pipe_of(event.peer), socket)
         elif event.kind == "Disconnected":
             self._disconnected(event.peer, socket)

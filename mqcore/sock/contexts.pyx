@@ -57,6 +57,11 @@ cdef class ContextCore:
         """No call is possible any more: it was closed, or its socket was."""
         return self.number.load() == 0 or self.core.closed
 
+    @property
+    def _number(self):
+        """What the pattern knows it by; 0: closed."""
+        return self.number
+
     def _close(self):
         """What is outstanding is given up. Idempotent."""
         cdef uint32_t number

@@ -129,6 +129,9 @@ cdef class SocketCore(SocketHandle):
             f"the message could not be sent{self._span(timeout, self.send_ns)}: {text}",
             why="full" if full else "no_peer", peers=peers, sent=sent)
 
+    def _fail_recv(self, timeout):
+        raise RecvTimeout(f"no message came{self._span(timeout, self.recv_ns)}")
+
     def _span(self, timeout, int64_t default):
         if timeout is ...:
             timeout = default / 1e9
@@ -167,7 +170,7 @@ cdef class SocketCore(SocketHandle):
             if deadline == 0 or late:
                 if late:
                     landing_clear(&self.s.port.landing)
-                raise RecvTimeout(f"no message came{self._span(timeout, self.recv_ns)}")
+                self._fail_recv(timeout)
             late = self.wait(seen, deadline)
             if self.owned.load():
                 self.check()

@@ -49,8 +49,11 @@ from mqcore.wire.codecs cimport codec_find
 from mqcore.wire.security cimport NativeSecurity
 
 import os
+import sys
 
 from mqcore.base.native import threading
+
+from mqcore.sock.blocking import warn as warn_blocking
 
 from mqcore.errors import (
     Forked, NoSuchPeer, OptionError, PeerGone, RecvTimeout, SocketClosed, StateError, UsageError,
@@ -67,6 +70,7 @@ def _forked() -> None:
 
 
 os.register_at_fork(after_in_child=_forked)
+cdef dict MODULES = sys.modules
 # what to do about a message that a pattern cannot send
 cdef dict UNSENDABLE = {
     "router": "a routing id comes first: send_to(id, ...)",
@@ -75,6 +79,21 @@ cdef dict UNSENDABLE = {
     "peer": "send_to(peer, body): one part, and whom it is for",
     "dgram": 'two parts: an address like b"192.0.2.1:5555", or b"[::1]:5555", and a body',
 }
+
+
+cdef bint loop_runs() except -1:
+    """asyncio or trio runs in this thread. What nobody has imported does not run."""
+    cdef object module = MODULES.get("asyncio")
+    cdef object look
+    if module is not None:
+        look = getattr(module, "_get_running_loop", None)   # None: it is being imported now
+        if look is not None and look() is not None:
+            return True
+    module = MODULES.get("trio")
+    if module is None:
+        return False
+    look = getattr(module, "lowlevel", None)
+    return look is not None and look.in_trio_run()
 
 
 cdef Pipe* _pipe_of(Sock* s, uint32_t peer, bint* held) noexcept nogil:
@@ -272,6 +291,8 @@ cdef class SocketHandle:
         waits for; in a signal's handler it is not, so that a handler may close the socket."""
         cdef int verdict
         cdef bint slices = get_ident() == MAIN
+        if loop_runs():
+            warn_blocking(self)
         if slices:
             op_pay()
         self.s.users.fetch_add(1)

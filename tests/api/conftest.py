@@ -92,6 +92,23 @@ class Loop:
             return None
 
 
+    async def until_then_cut(self, true, fn):
+        """fn(), which must be under way when true() becomes true, and is cancelled then."""
+        if self.name == "trio":
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(fn)
+                while not true():
+                    await trio.sleep(0.001)
+                nursery.cancel_scope.cancel()
+            return
+        task = asyncio.ensure_future(fn())
+        while not true():
+            await asyncio.sleep(0.001)
+        assert task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+
 @pytest.fixture(params=["asyncio", "trio"] + ["uvloop"] * (uvloop is not None))
 def loop(request):
     return Loop(request.param)

@@ -120,6 +120,7 @@ def test_a_thread_that_waits_takes_the_lead_of_a_busy_loop(linked_at, loop):
     assert got == [b"x"]
 
 
+@pytest.mark.filterwarnings("ignore::mqcore.BlockingCallWarning")
 def test_a_poll_takes_the_lead_of_a_busy_loop(linked_at, loop):
     pull, push = linked_at(TCP, "pull", "push")
 
@@ -164,6 +165,7 @@ def test_what_was_sent_goes_out_while_close_blocks_the_loop(linked_at, loop):
     reader.join()
 
 
+@pytest.mark.filterwarnings("ignore::mqcore.BlockingCallWarning")
 def test_a_busy_loop_still_hears_its_peer(ctx):
     """A loop that computes while a task waits leaves the descriptors alone for as long as an
     engine's period; heartbeats are read and answered all the same."""

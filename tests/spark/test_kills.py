@@ -6,8 +6,8 @@ target, once, and in order by producer.
 MQ_KILLS=40 kills more often than the eight times of an ordinary run.
 """
 
+import contextlib
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -65,6 +65,24 @@ VICTIMS = {
 ORDER = ["executor", "recorder", "executor", "java", "executor", "runner", "recorder", "executor"]
 
 
+def of_sessions(numbers):
+    """All processes of these sessions of the system."""
+    found = []
+    for one in psutil.process_iter():
+        with contextlib.suppress(ProcessLookupError):
+            if os.getsid(one.pid) in numbers:
+                found.append(one)
+    return found
+
+
+def named(process):
+    """A process's name, and what it was told to run; nothing of one that has ended."""
+    try:
+        return process.name(), *process.cmdline()[-1:]
+    except (psutil.NoSuchProcess, psutil.ZombieProcess):
+        return ()
+
+
 class Driver:
     """A driver, the Java that it starts, and their Python processes: one session of the system."""
 
@@ -86,14 +104,10 @@ class Driver:
         self.sessions.append(self.process.pid)
 
     def processes(self, words):
-        found = []
-        for one in psutil.Process(self.process.pid).children(recursive=True):
-            try:
-                if any(word in words for word in (one.name(), *one.cmdline()[-1:])):
-                    found.append(one)
-            except psutil.NoSuchProcess:
-                continue
-        return found
+        """Those of the present driver with one of these names. A worker whose daemon was killed has
+        another parent, and the daemon makes a group of its own: only the session stays."""
+        return [one for one in of_sessions([self.process.pid])
+                if any(word in words for word in named(one))]
 
     def kill(self, name, rng):
         found = []
@@ -122,11 +136,9 @@ class Driver:
     def __exit__(self, *exc):
         self.end()
         self.log.close()
-        for number in self.sessions:            # what of a killed driver has not noticed yet
-            try:
-                os.killpg(number, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
+        for one in of_sessions(self.sessions):  # what of a killed driver has not noticed yet
+            with contextlib.suppress(psutil.NoSuchProcess):
+                one.kill()
         print((self.folder / "driver.log").read_text(errors="replace")[-3000:])
 
 
