@@ -5,6 +5,10 @@ messages and pieces of them, with or without waiting. Everything else (trackers,
 that are not open yet or whose descriptor is watched) goes to the Python class that derives from
 this, by the same name with an underscore in front. What the core raises is translated there, too
 (`_failed`).
+
+A socket may be used by several threads. What a message in pieces leaves behind between two calls,
+`_begun` and `_rest`, is taken and replaced inside a critical section only; the ordinary calls just
+compare the pointers with None.
 """
 
 cimport cython
@@ -17,7 +21,6 @@ from cpython.bytes cimport (
 )
 from libc.stdint cimport INT64_MAX, uint8_t, uint32_t
 from libc.string cimport memcpy
-from libcpp.atomic cimport atomic
 
 from mqcore.base.message cimport (
     MSG_INLINE_MAX, Msg, MsgVec, msg_close, msg_data, msg_init_inline, msg_size,
@@ -41,59 +44,21 @@ cdef enum:
 
 cdef class ZmqFace:
     """`_core`: the socket, once it is open. `_quick`: the ordinary cases are possible. `_pieces`:
-    so are messages of several parts. `_begun`: parts that were given with SNDMORE. `_rest`: parts
-    of a message that was received in part, the next one last. Threads that share a socket mix up
-    these two, as in pyzmq, and nothing worse. `_frame`: what a part is without
-    copy, a class derived from Part."""
+    so are messages of several parts. `_begun`: parts that were given with SNDMORE; None: none.
+    `_rest`: parts of a message that was received in part, the next one last; None: none. `_frame`:
+    what a part is without copy, a class derived from Part. `_before`: sockets that `_core` was
+    before; a call on another thread may still be inside one of them."""
     _frame = Part
     cdef SocketCore core
     cdef public bint _quick
     cdef public bint _pieces
-    cdef list begun           # this and the next in the critical section of this object
-    cdef list rest
-    cdef atomic[uint32_t] n_begun     # to look at from outside
+    cdef list _begun
+    cdef list _rest
+    cdef list _before
     cdef object __weakref__
 
     def __cinit__(self):
-        self.begun = []
-
-    @property
-    def _begun(self):
-        with cython.critical_section(self):
-            begun = self.begun
-        return begun
-
-    @_begun.setter
-    def _begun(self, list begun not None):
-        with cython.critical_section(self):
-            self.begun = begun
-            self.n_begun.store(<uint32_t> len(begun))
-
-    @property
-    def _rest(self):
-        with cython.critical_section(self):
-            rest = self.rest
-        return rest
-
-    @_rest.setter
-    def _rest(self, list rest):
-        with cython.critical_section(self):
-            self.rest = rest
-
-    cdef list take_begun(self):
-        cdef list begun
-        with cython.critical_section(self):
-            begun = self.begun
-            self.begun = []
-            self.n_begun.store(0)
-        return begun
-
-    cdef int give_begun(self, list begun) except -1:
-        """A message that was not sent: its parts are where they were."""
-        with cython.critical_section(self):
-            self.begun = begun + self.begun
-            self.n_begun.store(<uint32_t> len(self.begun))
-        return 0
+        self._before = []
 
     @property
     def _core(self):
@@ -101,7 +66,73 @@ cdef class ZmqFace:
 
     @_core.setter
     def _core(self, SocketCore core):
-        self.core = core
+        with cython.critical_section(self):
+            if self.core is not None and self.core is not core:
+                self._before.append(self.core)
+            self.core = core
+
+    # -- messages in pieces ------------------------------------------------------------------------
+
+    def _begin(self, part):
+        """Keep a part that was given with SNDMORE."""
+        with cython.critical_section(self):
+            if self._begun is None:
+                self._begun = [part]
+            else:
+                self._begun.append(part)
+
+    def _take_begun(self):
+        """What was given with SNDMORE; empty: nothing. The caller sends it or puts it back."""
+        cdef list begun
+        with cython.critical_section(self):
+            begun, self._begun = self._begun, None
+        return [] if begun is None else begun
+
+    def _put_begun(self, list begun):
+        """It was not sent: the next part is still a part of it."""
+        with cython.critical_section(self):
+            if begun:
+                self._begun = begun if self._begun is None else begun + self._begun
+
+    @property
+    def _more(self):
+        """Parts of a message that was received in part are left."""
+        return self._rest is not None
+
+    cdef int leave(self, list rest) except -1:
+        """Keep parts for the calls to come, the next one last. Behind those that another thread has
+        left meanwhile, so that no part is lost."""
+        with cython.critical_section(self):
+            self._rest = rest if self._rest is None else rest + self._rest
+        return 0
+
+    cdef list take_rest(self):
+        """All parts that are left, the next one first; None: there are none."""
+        cdef list rest
+        with cython.critical_section(self):
+            rest, self._rest = self._rest, None
+        if rest is not None:
+            rest.reverse()
+        return rest
+
+    cdef object next_part(self, bint* more):
+        """The next part that is left; None: there is none. more: others follow."""
+        cdef object part = None
+        with cython.critical_section(self):
+            if self._rest is not None:
+                part = self._rest.pop()
+                more[0] = len(self._rest) > 0
+                if not more[0]:
+                    self._rest = None
+        return part
+
+    def _first(self, list parts, bint copy, bint track):
+        """The first of a message's parts; the others are left for the next calls."""
+        cdef object part = parts[0]
+        cdef bint more = len(parts) > 1
+        if more:
+            self.leave(parts[:0:-1])
+        return self.shown(part, more, copy, track)
 
     cdef int put_late(self, Msg* m, int rc, uint32_t seen, bint wait) except -1:
         """What an offer of one part that ended with `rc` leaves to do. The part is gone then."""
@@ -139,22 +170,20 @@ cdef class ZmqFace:
     cdef inline bint plain(self) noexcept:
         """A receive is but a look at the pipes."""
         cdef SocketCore core = self.core
-        return unhindered(core) and not (core.answers or core.n_kept.load() or core._level is not None)
+        return unhindered(core) and not (core.answers or core.held.n or core._level is not None)
 
     cdef int take(self, MsgVec* v, bint wait) except -1:
         """Receive one message into v. 1: it would have to wait."""
         try:
             self.core.check()
-            if wait and self.core.answers:
-                self.core.pull_owing(v, ...)
-            elif wait:
+            self.core.owe()
+            if wait:
                 self.core.pull(v, ...)
-            elif self.core.answers:
-                return self.core.pull_now_owing(v) != MQ_OK
-            else:
-                return self.core.pull_now(v, 1, INT64_MAX) != MQ_OK
+            elif self.core.pull_now(v, 1, INT64_MAX) != MQ_OK:
+                return 1
         except Error as error:
             raise self._failed(error) from error
+        self.core.owes = self.core.answers
         return 0
 
     # -- sending -----------------------------------------------------------------------------------
@@ -171,15 +200,14 @@ cdef class ZmqFace:
         if (not self._quick or track or group is not None or routing_id is not None
                 or not unhindered(core)):
             return self._send(data, flags, copy, track, routing_id, group)
-        if flags & ~DONTWAIT or self.n_begun.load() or not PyBytes_CheckExact(data):
+        if flags & ~DONTWAIT or self._begun is not None or not PyBytes_CheckExact(data):
             return self.send_other(data, flags, copy)
         if PyBytes_GET_SIZE(data) <= MSG_INLINE_MAX:
             msg_init_inline(&m, <const uint8_t*> PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
             seen = core.s.change.load()
             rc = sock_send(core.s, &m, 1)     # what offer() would look at has been looked at
             if rc == MQ_OK:
-                if core.answers:
-                    core.forgive()
+                core.owes = False
                 return
         else:
             part_from(&m, core.plane.plane.pool, &core.arena, data, &pinned)
@@ -193,30 +221,32 @@ cdef class ZmqFace:
     cdef object send_other(self, data, int flags, bint copy):
         """A piece of a message, the last of several, a frame or another buffer."""
         cdef object part = data
-        cdef list begun
         if isinstance(data, Part):
-            part = (<Part> data).whole()
-            if (<Part> data).tracker is not None or (<Part> data)._group:
+            part = (<Part> data).content()
+            if (<Part> data).held is not None or (<Part> data)._group:
                 return self._send(data, flags, copy, False, None, None)
         if (flags & ~(DONTWAIT | SNDMORE) or not PyObject_CheckBuffer(part)
                 or not self.core.s.flags & PAT_SEND or flags & SNDMORE and not self._pieces):
             return self._send(data, flags, copy, False, None, None)
         if flags & SNDMORE:
-            part = part if PyBytes_CheckExact(part) else PyBytes_FromObject(part)
-            with cython.critical_section(self):
-                self.begun.append(part)
-                self.n_begun.store(<uint32_t> len(self.begun))
-        elif self.n_begun.load():
-            begun = self.take_begun()
-            try:
-                self.give([*begun, part], not flags & DONTWAIT)
-            except BaseException:
-                self.give_begun(begun)
-                raise
+            self._begin(part if PyBytes_CheckExact(part) else PyBytes_FromObject(part))
+        elif self._begun is not None:
+            self.finish(part, not flags & DONTWAIT)
         elif copy or PyBytes_CheckExact(part):
             self.give([part], not flags & DONTWAIT)
         else:                     # by reference, from a size on
             return self._send(data, flags, copy, False, None, None)
+
+    cdef int finish(self, object part, bint wait) except -1:
+        """Send what was given with SNDMORE and its last part. Again keeps what was given, so that
+        the last part can be sent again; another error ends the message."""
+        cdef list begun = self._take_begun()
+        try:
+            self.give(begun + [part], wait)
+        except self._again:
+            self._put_begun(begun)
+            raise
+        return 0
 
     cdef int give(self, list parts, bint wait) except -1:
         """Send a whole message."""
@@ -246,7 +276,7 @@ cdef class ZmqFace:
         cdef SocketCore core = self.core
         cdef list parts
         if (not self._quick or flags & ~DONTWAIT or track or group is not None
-                or routing_id is not None or self.n_begun.load() or type(msg_parts) is not list
+                or routing_id is not None or self._begun is not None or type(msg_parts) is not list
                 or not (copy or len(msg_parts) > 1) or not unhindered(core)):
             return self._send_multipart(msg_parts, flags, copy, track, routing_id, group)
         parts = msg_parts
@@ -265,12 +295,13 @@ cdef class ZmqFace:
     def recv(self, int flags=0, bint copy=True, bint track=False):
         """The next part: bytes, or a Frame without copy. NOBLOCK: Again instead of waiting."""
         cdef MsgVec* v
-        cdef SocketCore core = self.core
         cdef object part
-        if self.rest is not None:
-            part = self.next_of_rest(copy, track)
+        cdef bint more = False
+        cdef SocketCore core = self.core
+        if self._rest is not None:
+            part = self.next_part(&more)
             if part is not None:
-                return part
+                return self.shown(part, more, copy, track)
         if not self._quick or flags & ~DONTWAIT:
             return self._recv(flags, copy, track)
         v = core.take_vec()
@@ -279,18 +310,6 @@ cdef class ZmqFace:
             return self.first_of(v) if copy else self.first_frame_of(v, track)
         finally:
             core.give_vec(v)
-
-    cdef object next_of_rest(self, bint copy, bint track):
-        """None: another thread has taken the last of it."""
-        cdef object part = None
-        cdef bint more = False
-        with cython.critical_section(self):
-            if self.rest is not None:
-                part = self.rest.pop()
-                more = len(self.rest) > 0
-                if not more:
-                    self.rest = None
-        return None if part is None else self.shown(part, more, copy, track)
 
     cdef object shown(self, part, bint more, bint copy, bint track):
         """A part, bytes or a frame, as it is asked for now."""
@@ -321,7 +340,7 @@ cdef class ZmqFace:
         cdef size_t first = skip_envelope(v, 0)
         cdef size_t size = msg_size(&v.at[first])
         if v.n - first > 1:
-            self._rest = parts_list(v, first + 1, v.n)[::-1]
+            self.leave(parts_list(v, first + 1, v.n)[::-1])
         elif size >= core.s.port.landing.least.load() or core.s.port.landing.size.load():
             foresee(&core.s.port.landing, core.plane.plane.pool, size)
         else:
@@ -332,9 +351,7 @@ cdef class ZmqFace:
         """The same, as frames."""
         cdef list parts = self.parts_of(v, False, track)
         if len(parts) > 1:
-            parts.reverse()
-            self._rest = parts
-            return parts.pop()
+            self.leave(parts[:0:-1])
         return parts[0]
 
     cdef list parts_of(self, MsgVec* v, bint copy, bint track):
@@ -345,16 +362,11 @@ cdef class ZmqFace:
 
     def recv_multipart(self, int flags=0, bint copy=True, bint track=False):
         """A whole message (what is left of one that was received in part): a list of its parts."""
-        cdef list rest = None
+        cdef list rest = None if self._rest is None else self.take_rest()
         cdef Py_ssize_t left
-        if self.rest is not None:
-            with cython.critical_section(self):
-                rest = self.rest
-                self.rest = None
         if rest is not None:
             left = len(rest)
-            return [self.shown(rest[left - 1 - at], at + 1 < left, copy, track)
-                    for at in range(left)]
+            return [self.shown(rest[at], at + 1 < left, copy, track) for at in range(left)]
         if not self._quick or flags & ~DONTWAIT:
             return self._recv_multipart(flags, copy, track)
         return self.whole(not flags, copy, track)
@@ -403,7 +415,7 @@ cdef class ZmqFace:
         if not self._quick or not unhindered(self.core):
             return self._events()
         bits = self.core.can()
-        return ((POLLIN if bits & CAN_RECV or self.rest is not None else 0)
+        return ((POLLIN if bits & CAN_RECV or self._rest is not None else 0)
                 | (POLLOUT if bits & CAN_SEND else 0))
 
     def _now(self):
@@ -413,7 +425,7 @@ cdef class ZmqFace:
 
 cdef list bare(list parts):
     """Frames as what they are made of: large bytes go by reference."""
-    return [(<Part> part).whole() if isinstance(part, Part) else part for part in parts]
+    return [(<Part> part).content() if isinstance(part, Part) else part for part in parts]
 
 
 def look(sockets):

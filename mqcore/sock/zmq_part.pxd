@@ -7,18 +7,22 @@ from mqcore.sock.core cimport SocketCore
 
 
 cdef class Part:
-    cdef public object _data          # bytes, or something else with a buffer
+    cdef object data                  # bytes, or something else with a buffer; see content()
+    cdef object copied                # what `bytes` gave, where `data` is not replaced by it
+    cdef object viewed                # a weak reference to what `buffer` gave last
     cdef public bint more
     cdef public object tracker
     cdef public object tracker_event  # pyzmq's; always None
+    # what lives as long as the memory of `data` is in use; None: nothing depends on its end
+    cdef readonly object held
     cdef public str _group
     cdef public uint32_t _routing_id  # of SERVER and PEER; 0: none
     cdef SocketCore core              # that it was received by; or None
     cdef readonly uint32_t _peer_id
-    cdef object _view
     cdef object __weakref__
 
-    cdef object whole(self)           # _data, whatever other threads do
+    # `data`, which `bytes` replaces once by a copy of itself
+    cdef object content(self)
 
 # The parts of a received message from its `first` on, as objects of `kind`, a class derived from
 # Part. tracker: theirs.

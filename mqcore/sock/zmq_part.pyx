@@ -1,9 +1,18 @@
 """Part: one part of a message as an object, the C half of mqcore.zmq.Frame. It has the buffer of
-its `_data`, since a class in Python has none."""
+its data, since a class in Python has none.
+
+Threads may share a part. Its data changes once, from a view of received memory to a copy as bytes,
+and is read and replaced inside a critical section only.
+"""
+
+from weakref import ref
 
 cimport cython
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytes cimport PyBytes_CheckExact, PyBytes_GET_SIZE
+from cpython.buffer cimport (
+    PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer,
+)
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
+from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.object cimport PyObject, PyTypeObject
 
 from mqcore.base.message cimport MSG_GROUP, MSG_MORE, msg_data, msg_size
@@ -20,59 +29,101 @@ cdef class Part:
         self._group = ""
 
     def __init__(self, data=None, bint track=False, copy=None, copy_threshold=None):
+        if self.data is not None:     # views of it may be in use
+            raise RuntimeError("a Frame is made once; make another one")
         if PyBytes_CheckExact(data):
-            self._data = data
+            self.data = data
+            size = PyBytes_GET_SIZE(data)
         elif data is None:
-            self._data = b""
+            self.data = b""
+            size = 0
         elif isinstance(data, str):
             raise TypeError("Str objects not allowed. Only: bytes, buffer interfaces.")
         else:
-            view = memoryview(data)
-            if not view.c_contiguous:
+            self.data = memoryview(data)
+            if not self.data.c_contiguous:
                 raise BufferError("memoryview: underlying buffer is not contiguous")
-            if copy is None:
-                copy = view.nbytes < (COPY_THRESHOLD if copy_threshold is None else copy_threshold)
-            self._data = bytes(view) if copy else view
+            size = self.data.nbytes
+        if copy is None:
+            copy = size < (COPY_THRESHOLD if copy_threshold is None else copy_threshold)
+        if not copy and data is not None:
+            self.held, self.tracker = self._hold(data, track)
+            return
+        if not PyBytes_CheckExact(self.data):
+            self.data = bytes(self.data)
         if track:
             self.tracker = self._finished
 
-    cdef object whole(self):
-        """`_data`, which `bytes` may be replacing in another thread."""
-        cdef object data
+    @staticmethod
+    def _hold(data, track):
+        """What is to live as long as the part or something that was sent of it needs `data`, and
+        the tracker that knows when that is over."""
+        return None, None
+
+    cdef object content(self):
         with cython.critical_section(self):
-            data = self._data
-        return data
+            return self.data
+
+    @property
+    def _data(self):
+        return self.content()
 
     def __getbuffer__(self, Py_buffer* view, int flags):
-        PyObject_GetBuffer(self.whole(), view, flags)
+        cdef object data = self.content()
+        cdef Py_buffer* inner
+        view.internal = NULL
+        if PyBytes_CheckExact(data):  # stays as it is from now on
+            PyBuffer_FillInfo(view, self, PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), True,
+                              flags)
+            return
+        if self.held is None:     # the buffer of the data; nothing depends on this object
+            PyObject_GetBuffer(data, view, flags)
+            return
+        inner = <Py_buffer*> PyMem_Malloc(sizeof(Py_buffer))
+        if inner == NULL:
+            raise MemoryError()
+        try:
+            PyObject_GetBuffer(data, inner, flags)
+        except BaseException:
+            PyMem_Free(inner)
+            raise
+        view[0] = inner[0]
+        view.obj = self
+        view.internal = inner
+
+    def __releasebuffer__(self, Py_buffer* view):
+        if view.internal != NULL:
+            PyBuffer_Release(<Py_buffer*> view.internal)
+            PyMem_Free(view.internal)
 
     @property
     def bytes(self):
         """The part's content."""
-        cdef object data
-        data = self.whole()
-        if PyBytes_CheckExact(data):
-            return data
-        data = bytes(data)
+        cdef object made = self.content()
+        if PyBytes_CheckExact(made):
+            return made
+        made = bytes(made)
         with cython.critical_section(self):
-            if not PyBytes_CheckExact(self._data):
-                self._data = data
-            data = self._data
-        return data
+            if self.held is not None:     # its memory is the program's, and may be written to
+                if self.copied is None:
+                    self.copied = made
+                made = self.copied
+            elif PyBytes_CheckExact(self.data):
+                made = self.data
+            else:
+                self.data = made
+        return made
 
     @property
     def buffer(self):
-        """A view of it, always the same."""
+        """A view of it, the same for all who ask while it is in use."""
         cdef object view
         with cython.critical_section(self):
-            view = self._view
-        if view is None:
-            view = memoryview(self.whole())
-            with cython.critical_section(self):
-                if self._view is None:
-                    self._view = view
-                view = self._view
-        return view
+            view = None if self.viewed is None else self.viewed()
+            if view is None:
+                view = memoryview(self)
+                self.viewed = ref(view)
+            return view
 
     @property
     def _peer(self):
@@ -84,7 +135,7 @@ cdef class Part:
 
     def __len__(self):
         cdef Py_buffer view
-        cdef object data = self.whole()
+        cdef object data = self.content()
         if PyBytes_CheckExact(data):
             return PyBytes_GET_SIZE(data)
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
@@ -94,15 +145,15 @@ cdef class Part:
             PyBuffer_Release(&view)
 
     def __copy__(self):
-        cdef Part made = part_of(type(self), self.whole(), self.more, self.tracker)
+        cdef Part made = part_of(type(self), self.content(), self.more, self.tracker)
         made._group, made._routing_id = self._group, self._routing_id
-        made.core, made._peer_id = self.core, self._peer_id
+        made.core, made._peer_id, made.held = self.core, self._peer_id, self.held
         return made
 
 
 cdef Part part_of(type kind, object data, bint more, object tracker):
     cdef Part made = <Part> (<PyTypeObject*> kind).tp_new(kind, <PyObject*> NOTHING, NULL)
-    made._data = data
+    made.data = data
     made.more = more
     made.tracker = tracker
     return made

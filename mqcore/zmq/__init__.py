@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mqcore.zmq import constants, decorators, devices, error, sugar, utils
+from mqcore.zmq import backend, constants, decorators, devices, error, sugar, utils
 from mqcore.zmq.constants import *  # noqa: F403
 from mqcore.zmq.context import Context, SyncContext
 from mqcore.zmq.device import device, proxy, proxy_steerable
@@ -58,7 +58,7 @@ __all__ = [  # noqa: PLE0604
     "Frame", "IPC_PATH_MAX_LEN", "InterruptedSystemCall", "Message", "MessageTracker", "NotDone",
     "PYZMQ_DRAFT_API", "Poller", "Socket", "Stopwatch", "SyncContext", "SyncSocket",
     "ZMQBaseError", "ZMQBindError", "ZMQError", "ZMQVersionError", "_FINISHED_TRACKER",
-    "__revision__", "__version__", "constants", "curve_keypair", "curve_public",
+    "__revision__", "__version__", "backend", "constants", "curve_keypair", "curve_public",
     "decorators", "device", "devices", "error",
     "get_includes", "get_library_dirs", "has", "install", "proxy", "proxy_steerable",
     "pyzmq_version", "pyzmq_version_info", "select", "strerror", "sugar", "utils", "zmq_errno",

@@ -57,4 +57,12 @@ def _is_own(kind: type, key: str) -> bool:
                for cls in kind.__mro__)
 
 
+def shown_module(kind: type) -> str:
+    """The module that a class of ours has in pyzmq, for repr()."""
+    name = kind.__module__.removeprefix("mqcore.")
+    if name == kind.__module__:
+        return name  # a program's own
+    return "zmq.green" if name.startswith("zmq.green.") else "zmq"
+
+
 AttributeSetter = Attributes  # pyzmq's name

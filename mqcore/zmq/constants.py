@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno as _errno
-from enum import IntEnum, IntFlag
+from enum import Enum, IntEnum, IntFlag
 
 #: libzmq's own error numbers begin here
 HAUSNUMERO = 156384712
@@ -82,8 +82,22 @@ class SocketType(IntEnum):
     CHANNEL = 20
 
 
+class _OptType(Enum):
+    """What the value of a socket option is."""
+
+    int = "int"
+    int64 = "int64"
+    bytes = "bytes"
+    fd = "fd"
+
+
 class SocketOption(IntEnum):
     """Options of a Socket."""
+
+    @property
+    def _opt_type(self) -> _OptType:
+        """What its value is, by pyzmq's name."""
+        return _OPT_TYPES.get(self, _OptType.int)
 
     HWM = 1
     AFFINITY = 4
@@ -204,6 +218,26 @@ class SocketOption(IntEnum):
     NORM_NUM_PARITY = 122
     NORM_NUM_AUTOPARITY = 123
     NORM_PUSH = 124
+
+
+#: the options whose values are not C's int
+_OPT_TYPES: dict[int, _OptType] = {
+    SocketOption.FD: _OptType.fd,
+    **dict.fromkeys((SocketOption.AFFINITY, SocketOption.MAXMSGSIZE, SocketOption.VMCI_BUFFER_SIZE,
+                     SocketOption.VMCI_BUFFER_MIN_SIZE, SocketOption.VMCI_BUFFER_MAX_SIZE),
+                    _OptType.int64),
+    **dict.fromkeys((
+        SocketOption.ROUTING_ID, SocketOption.SUBSCRIBE, SocketOption.UNSUBSCRIBE,
+        SocketOption.LAST_ENDPOINT, SocketOption.PLAIN_USERNAME, SocketOption.PLAIN_PASSWORD,
+        SocketOption.CURVE_PUBLICKEY, SocketOption.CURVE_SECRETKEY, SocketOption.CURVE_SERVERKEY,
+        SocketOption.ZAP_DOMAIN, SocketOption.CONNECT_ROUTING_ID, SocketOption.GSSAPI_PRINCIPAL,
+        SocketOption.GSSAPI_SERVICE_PRINCIPAL, SocketOption.SOCKS_PROXY,
+        SocketOption.XPUB_WELCOME_MSG, SocketOption.BINDTODEVICE, SocketOption.TCP_ACCEPT_FILTER,
+        SocketOption.METADATA, SocketOption.SOCKS_USERNAME, SocketOption.SOCKS_PASSWORD,
+        SocketOption.WSS_KEY_PEM, SocketOption.WSS_CERT_PEM, SocketOption.WSS_TRUST_PEM,
+        SocketOption.WSS_HOSTNAME, SocketOption.HELLO_MSG, SocketOption.DISCONNECT_MSG,
+        SocketOption.HICCUP_MSG), _OptType.bytes),
+}
 
 
 class MessageOption(IntEnum):
@@ -580,4 +614,4 @@ FORWARDER = DeviceType.FORWARDER
 QUEUE = DeviceType.QUEUE
 
 __all__ = [name for name in dir() if name[0] != "_" and name[0].isupper() and name != "HAUSNUMERO"
-           and name not in ("IntEnum", "IntFlag")]
+           and name not in ("Enum", "IntEnum", "IntFlag")]

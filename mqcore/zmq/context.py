@@ -10,7 +10,7 @@ from types import GenericAlias
 from typing import Any, ClassVar
 
 from mqcore.base.native import threading
-from mqcore.zmq.attributes import Attributes
+from mqcore.zmq.attributes import Attributes, shown_module
 from mqcore.zmq.constants import ContextOption, Errno, SocketOption
 from mqcore.zmq.error import ZMQError, make
 from mqcore.zmq.home import Home
@@ -123,7 +123,7 @@ class Context(Attributes):
 
     def __repr__(self) -> str:
         cls = type(self)
-        module = "zmq" if cls.__module__.startswith("mqcore.zmq") else cls.__module__
+        module = shown_module(cls)
         count = len(self._home.open)
         inside = f"{count} socket{'' if count == 1 else 's'}" if count else ""
         state = " closed" if self.closed else ""

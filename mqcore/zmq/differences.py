@@ -7,12 +7,15 @@ NO_LIBRARY = "there is no libzmq behind"
 
 #: modules of pyzmq: why they are missing
 MODULES: dict[str, str] = {
-    "backend": NO_LIBRARY,
+    "backend.cffi": NO_LIBRARY,
+    "backend.cython": NO_LIBRARY,
     "tests": "they are pyzmq's own",
-    "utils.garbage": NO_LIBRARY,
 }
-#: public names of pyzmq's modules that are here
-NAMES: dict[str, str] = {}
+#: public names of the other modules
+NAMES: dict[str, str] = {
+    f"utils.garbage.{name}": "a buffer's last user releases it; there is no thread for that"
+    for name in ("GarbageCollectorThread", "GarbageCollector.context", "GarbageCollector.is_alive",
+                 "GarbageCollector.start", "GarbageCollector.stop", "GarbageCollector.url")}
 
 
 def reason(name: str) -> str | None:

@@ -8,9 +8,10 @@ from typing import Any
 
 import mqcore as mq
 from mqcore.sock.zmq_part import Part
-from mqcore.zmq.attributes import Attributes
+from mqcore.zmq.attributes import Attributes, shown_module
 from mqcore.zmq.constants import Errno, MessageOption
 from mqcore.zmq.error import NotDone, ZMQError, make
+from mqcore.zmq.utils.garbage import Held
 
 
 class MessageTracker:
@@ -81,6 +82,11 @@ class Frame(Part, Attributes):
     _known = MessageOption
     _finished = FINISHED
 
+    @staticmethod
+    def _hold(data: Any, track: bool) -> tuple[Held, MessageTracker | None]:
+        event = Event() if track else None
+        return Held(data, event), None if event is None else MessageTracker(event)
+
     @property
     def group(self) -> str:
         """RADIO and DISH: the group."""
@@ -131,10 +137,9 @@ class Frame(Part, Attributes):
 
     __getitem__ = get
 
-
     def __repr__(self) -> str:
         cls, size = type(self), len(self)
-        module = "zmq" if cls.__module__.startswith("mqcore.zmq") else cls.__module__
+        module = shown_module(cls)
         if size <= 16:
             return f"<{module}.{cls.__name__}({self.bytes!r})>"
         begin = bytes(memoryview(self._data).cast("B")[:12])

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import mqcore as mq
 from mqcore.sock.zmq_part import COPY_THRESHOLD
 from mqcore.zmq import options
-from mqcore.zmq.attributes import Attributes
+from mqcore.zmq.attributes import Attributes, shown_module
 from mqcore.zmq.constants import Errno, Event, PollEvent, SocketOption, SocketType
 from mqcore.zmq.error import ZMQBindError, ZMQError, make
 from mqcore.zmq.home import Home
@@ -65,6 +65,7 @@ class Socket(Transfer, Attributes, Talk):
             shadow, ctx_or_socket = ctx_or_socket, None
         self.copy_threshold = COPY_THRESHOLD if copy_threshold is None else copy_threshold
         self._monitor: Monitor | None = None
+        self._shadow_obj = shadow if isinstance(shadow, Socket) else None  # pyzmq's; keeps it alive
         if shadow:
             self._shadow = True
             self._shared = _shared_of(shadow)
@@ -126,7 +127,7 @@ class Socket(Transfer, Attributes, Talk):
 
     def __repr__(self) -> str:
         cls = type(self)
-        module = "zmq" if cls.__module__.startswith("mqcore.zmq") else cls.__module__
+        module = shown_module(cls)
         state = " closed" if self._shared.closed else ""
         return f"<{module}.{cls.__name__}(zmq.{self.type.name}) at {hex(id(self))}{state}>"
 
@@ -158,7 +159,7 @@ class Socket(Transfer, Attributes, Talk):
         if option == EVENTS:
             return self._now()
         if option == RCVMORE:
-            return int(self._rest is not None)
+            return int(self._more)
         if option == FD:
             fd = shared.descriptor()
             self._set_quick()
@@ -286,7 +287,7 @@ class Socket(Transfer, Attributes, Talk):
             readable, writable = core._can()
         except mq.Error as error:
             raise self._failed(error) from error
-        return ((POLLIN if readable or self._rest is not None else 0)
+        return ((POLLIN if readable or self._more else 0)
                 | (POLLOUT if writable else 0))
 
     def poll(self, timeout: int | None = None, flags: int = POLLIN) -> int:

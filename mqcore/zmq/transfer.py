@@ -62,26 +62,28 @@ class Transfer(ZmqFace):
             raise make(Errno.ENOTSUP, "routing_id belongs to SERVER and PEER sockets")
         if flags & SNDMORE and core.pattern in SINGLE:
             raise _one_part(core)
+        held = None
         if isinstance(data, Frame):
             tracker = data.tracker or (FINISHED if track and not copy else None)
             group = group or data.group or None
             routing_id = routing_id or data.routing_id
-            data = data._data
+            held, data = data if data.held is not None else None, data._data
         else:
             tracker = FINISHED if track and not copy else None
             if not isinstance(data, bytes):
                 data = memoryview(data)
         if flags & SNDMORE:
-            self._begun = [*self._begun, bytes(data)]
+            self._begin(bytes(data))
             return tracker
-        if self._begun:
-            self._deliver([*self._begun, data], flags)
-            self._begun = []
+        begun = self._take_begun()
+        if begun:
+            self._finish(begun, [data], flags)
         elif core.pattern in NUMBERED:
             self._deliver_to(routing_id or 0, data, flags)
         elif not copy and group is None and len(data) >= self.copy_threshold:
-            pinned = self._call(core.send_ref, data, flags)
-            tracker = MessageTracker(pinned) if track else None
+            pinned = self._call(core.send_ref, data if held is None else held, flags)
+            if held is None:  # a frame's own tracker knows when all that was sent of it is free
+                tracker = MessageTracker(pinned) if track else None
         else:
             self._deliver([data], flags, group)
         return tracker
@@ -104,14 +106,20 @@ class Transfer(ZmqFace):
             for part in parts[:-1]:
                 self._send(part, flags | SNDMORE, copy, track, None, None)
             return self._send(parts[-1], flags, copy, track, routing_id, group)
-        if self._begun:
-            parts = [*self._begun, *parts]
         if core.pattern in SINGLE:
             raise _one_part(core)
-        self._deliver(parts, flags)
-        self._begun = []
+        self._finish(self._take_begun(), parts, flags)
         return MessageTracker(*(part for part in parts if isinstance(part, Frame)
                                 and part.tracker is not None)) if track and not copy else None
+
+    def _finish(self, begun: list[Any], parts: list[Any], flags: int) -> None:
+        """Send what was given with SNDMORE and the parts that end it. Again keeps what was given,
+        so that the end can be sent again; another error ends the message."""
+        try:
+            self._deliver([*begun, *parts], flags)
+        except Again:
+            self._put_begun(begun)
+            raise
 
     def _sender(self) -> Any:
         core = self._open()
@@ -180,8 +188,7 @@ class Transfer(ZmqFace):
     # -- receiving ---------------------------------------------------------------------------------
 
     def _recv(self, flags: int, copy: bool, track: bool) -> Any:
-        self._rest = self._take(flags, copy, track)[::-1]
-        return ZmqFace.recv(self, flags, copy, track)
+        return self._first(self._take(flags, copy, track), copy, track)
 
     def _recv_multipart(self, flags: int, copy: bool, track: bool) -> list[Any]:
         return self._take(flags, copy, track)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import mqcore as mq
 from mqcore.zmq.mechanism import has_curve
 
@@ -13,6 +15,7 @@ VERSION_EXTRA = ""
 #: libzmq's, whose behaviour this is
 LIBZMQ = (4, 3, 5)
 IPC_PATH_MAX_LEN = 107
+FOLDER = os.path.dirname(os.path.abspath(__file__))
 #: capability: the transport of mqcore that has it, "" for none; draft sockets are there as udp is
 CAPABILITIES = {"ipc": "ipc", "pgm": "", "tipc": "", "norm": "", "curve": "curve", "gssapi": "",
                 "vmci": "", "draft": "udp", "ws": "ws", "WS": "ws", "wss": "wss", "WSS": "wss"}
@@ -43,10 +46,10 @@ def has(capability: str) -> bool:
 
 
 def get_includes() -> list[str]:
-    """Folders of libzmq's headers: none are needed."""
-    return []
+    """The folders where pyzmq has C headers. There is no zmq.h in them: mqcore has no libzmq."""
+    return [FOLDER, os.path.join(FOLDER, "utils")]
 
 
 def get_library_dirs() -> list[str]:
-    """Folders of libzmq: none are needed."""
-    return []
+    """The folder where pyzmq has libzmq. There is none in it."""
+    return [FOLDER]

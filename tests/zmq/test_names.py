@@ -14,16 +14,16 @@ from mqcore.zmq import differences, options
 
 real = pytest.importorskip("zmq")
 
-MODULES = ("asyncio", "auth", "auth.asyncio", "auth.base", "auth.certs", "auth.thread",
-           "constants", "decorators", "devices", "devices.basedevice",
+MODULES = ("asyncio", "auth", "auth.asyncio", "auth.base", "auth.certs", "auth.thread", "backend",
+           "backend.select", "constants", "decorators", "devices", "devices.basedevice",
            "devices.monitoredqueue", "devices.monitoredqueuedevice", "devices.proxydevice",
            "devices.proxysteerabledevice", "error", "eventloop", "eventloop.future",
            "eventloop.ioloop", "eventloop.zmqstream", "green", "green.device",
            "green.eventloop", "green.eventloop.zmqstream", "green.poll",
            "log.handlers", "ssh", "ssh.forward", "ssh.tunnel", "sugar", "sugar.attrsettr",
            "sugar.context", "sugar.frame", "sugar.poll", "sugar.socket", "sugar.stopwatch",
-           "sugar.tracker", "sugar.version", "utils", "utils.interop", "utils.jsonapi",
-           "utils.monitor", "utils.strtypes", "utils.win32", "utils.z85")
+           "sugar.tracker", "sugar.version", "utils", "utils.garbage", "utils.interop",
+           "utils.jsonapi", "utils.monitor", "utils.strtypes", "utils.win32", "utils.z85")
 IMPORTS = ("annotations", "Enum", "IntEnum", "IntFlag", "TYPE_CHECKING", "contextmanager", "os",
            "sys")
 ROOT = Path(ours.__file__).parent

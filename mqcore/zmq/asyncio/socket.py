@@ -172,6 +172,16 @@ class Socket(SyncSocket):
                 future.cancel()
         super().close(linger)
 
+    @property
+    def _recv_futures(self) -> list[asyncio.Future[Any]]:
+        """What waits to receive, or for poll(), by pyzmq's name."""
+        return [*(future for future, _ in self._lines[0].waiting), *self._polls]
+
+    @property
+    def _send_futures(self) -> list[asyncio.Future[Any]]:
+        """What waits to send, by pyzmq's name."""
+        return [future for future, _ in self._lines[1].waiting]
+
     # -- sending and receiving ---------------------------------------------------------------------
 
     def recv(self, flags: int = 0, copy: bool = True, track: bool = False) -> Any:

@@ -1,0 +1,20 @@
+"""The classes and functions that pyzmq's own classes are made of, by their names. Here they are the
+public ones: there is no second layer, and no libzmq under it."""
+
+from mqcore.zmq.backend.select import public_api, select_backend
+from mqcore.zmq.context import Context
+from mqcore.zmq.device import monitored_queue, proxy, proxy_steerable
+from mqcore.zmq.error import strerror, zmq_errno
+from mqcore.zmq.frame import Frame, Message
+from mqcore.zmq.mechanism import curve_keypair, curve_public
+from mqcore.zmq.poller import zmq_poll
+from mqcore.zmq.socket import Socket
+from mqcore.zmq.version import IPC_PATH_MAX_LEN, has, zmq_version_info
+
+PYZMQ_DRAFT_API = True
+
+__all__ = [
+    "Context", "Frame", "IPC_PATH_MAX_LEN", "Message", "PYZMQ_DRAFT_API", "Socket",
+    "curve_keypair", "curve_public", "has", "proxy", "proxy_steerable", "strerror", "zmq_errno",
+    "zmq_poll", "zmq_version_info",
+]
