@@ -25,7 +25,7 @@ cdef struct Task:             # embedded in what is to be run; memory outlives t
     void* arg
 
 cdef enum:                    # Tick.which
-    TICK_FLUSH = 0            # every millisecond
+    TICK_FLUSH = 0            # every 100 us
     TICK_LED = 1              # every ten, unless the context says otherwise
     TICKS = 2
 

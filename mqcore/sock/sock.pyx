@@ -3,6 +3,7 @@ sending, batching, receiving, closing. Pipes are in pipes.pyx, waiting in wait.p
 watch.pyx.
 """
 
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
@@ -39,13 +40,13 @@ from mqcore.spi.pipe cimport (
 cdef enum:
     KICKS = 16
     INLINE_FANOUT = 4         # more engines than this to one send: the I/O thread writes
-    DEBT_NS = 50000           # this much time in inline writes, not paid off between them: batch
-    OWED_MAX = 64 * 1024      # whoever makes it so much writes it
-    LOOK = 7                  # while batching, every eighth send looks at the clock
-    OWED_NS = 100000          # and writes what has been owed for so long, before the tick does,
-    FAST = 1000               # unless so many came in the last tick that 64 KiB are soon there
-    CALM_SENDS = 166          # fewer sends than this in a tick (1 ms / 6 us) is calm
-    CALM_TICKS = 3
+    GAP_NS = 10000            # a send that begins sooner after the one before it follows closely,
+    BURST = 16                # and so many in a row begin batching
+    OWED_MAX = 64 * 1024      # bytes: the send that makes it so much writes it
+    CALM_SENDS = 16           # fewer sends than this in a tick is calm
+    CALM_TICKS = 30
+    FAST_SENDS = 100          # with so many in a tick OWED_MAX is soon there: a tick need not write
+    FAST_TICKS = 5            # but this many ticks after the last write it does
     UNLED_MAX = 64            # so many messages taken while nobody watches: the I/O thread watches
 
 cdef struct Kick:
@@ -167,6 +168,9 @@ cdef int _collect(Sock* s, Kick* kicks) noexcept nogil:
     cdef int n = 0
     s.host.dirty = NULL
     s.owed = 0
+    s.unwritten = 0
+    if s.due.load():
+        s.due.store(0)
     while pipe != NULL:
         following = pipe.dirty_next
         what = pipe.dirty & ~(<uint32_t> DIRTY_LISTED)
@@ -216,7 +220,7 @@ cdef void sock_leave(Sock* s, bint flush) noexcept nogil:
         # waiting
         if s.n_waiting.load() and s.ready.load() != NULL:
             drain(s)
-        if s.host.dirty != NULL and (flush or not s.batching):
+        if s.host.dirty != NULL and (flush or not s.batching or s.due.load()):
             n = _collect(s, kicks)
         alarm = s.host.alarm != s.alarm and _want_alarm(s)
         alarmed = s.alarmed
@@ -469,41 +473,44 @@ cdef int _route(Sock* s, Msg* parts, size_t n) noexcept nogil:
     return rc
 
 
-cdef bint _overdue(Sock* s) noexcept nogil:
-    cdef int64_t now = now_ns()
-    if now - s.flushed < OWED_NS:
-        return False
-    s.flushed = now
-    return True
+cdef inline bint _batched(Sock* s, int64_t size) noexcept nogil:
+    """Under the lock, batching: a message of so many bytes was taken. True: write what is owed. After
+    a tick without a send it leaves at once; in a run of messages it waits for those that follow, or
+    for the tick."""
+    cdef bint paused = s.paused
+    s.paused = False
+    s.owed += size
+    s.sends += 1
+    return paused or s.owed >= OWED_MAX
 
 
 cdef int sock_send(Sock* s, Msg* parts, size_t n) noexcept nogil:
     cdef int rc
     cdef int64_t size = 0
-    cdef int64_t before = 0, after, debt
+    cdef int64_t before
     cdef size_t i
     cdef bint flush = True
+    cdef uint32_t burst
     sock_enter(s)
     if s.batching:
         for i in range(n):
             size += <int64_t> msg_size(&parts[i]) + 8
     rc = _send(s, parts, n)
-    if rc == MQ_OK and s.batching:
-        s.owed += size
-        s.sends += 1
-        flush = s.owed >= OWED_MAX or (s.pace < FAST and not s.sends & LOOK and _overdue(s))
-    if s.batching or s.host.dirty == NULL or not s.watching.load():
+    if s.batching:
+        if rc == MQ_OK:
+            flush = _batched(s, size)
         sock_leave(s, flush)
         return rc
+    if s.host.dirty == NULL or not s.watching.load():
+        sock_leave(s, True)
+        return rc
     before = now_ns()
-    debt = s.debt.load() - (before - s.last_write.load())
+    # several senders may race here: the burst is a hint, not an account
+    burst = s.burst.load() + 1 if before - s.last_write.load() < GAP_NS else 0
     sock_leave(s, True)
-    after = now_ns()
-    # several senders may race here: the sum is a hint, not an account
-    debt = (debt if debt > 0 else 0) + after - before
-    s.last_write.store(after)
-    s.debt.store(debt)
-    if debt > DEBT_NS:
+    s.last_write.store(now_ns())
+    s.burst.store(burst)
+    if burst >= BURST:
         _start_batching(s)
     return rc
 
@@ -546,15 +553,18 @@ cdef int sock_send_to(Sock* s, uint32_t peer, Msg* parts, size_t n) noexcept nog
     return rc
 
 
-# -- batching: under load the caller corks, the I/O thread makes one pass a tick -------------------
+# -- batching: messages that come faster than they can be written leave together -------------------
+# Only the rate of sends decides: how long one write takes says more about the scheduler than about
+# the load.
 
 cdef void _start_batching(Sock* s) noexcept nogil:
     sock_enter(s)             # not beside a tick that is about to end
-    s.debt.store(0)
+    s.burst.store(0)
     if not s.batching and not s.closing.load():
         s.sends = 0
-        s.pace = 0
         s.calm = 0
+        s.unwritten = 0
+        s.paused = False
         s.batching = 1
         s.users.fetch_add(1)  # the tick holds the socket
         io_post(s.home, &s.start_tick)
@@ -567,22 +577,30 @@ cdef void _start_tick(Task* task, IoThread* io) noexcept nogil:
 
 
 cdef bint _tick(Tick* tick, IoThread* io) noexcept nogil:
-    """One pass: publish and write what is owed. A loop here would write scraps."""
+    """One pass: publish and write what is owed. A loop here would write scraps; so does a pass just
+    after the sender wrote, or while it fills the next batch quickly."""
     cdef Sock* s = <Sock*> tick.arg
+    cdef bint waits
+    s.due.store(1)
     if not sock_try_enter(s):
-        return True           # somebody is in; the next tick
+        return True           # the caller inside writes it as it leaves
     if s.sends < CALM_SENDS:
         s.calm += 1
     else:
         s.calm = 0
-    s.pace = s.sends
-    s.sends = 0
     if s.calm >= CALM_TICKS or s.closing.load():
         s.batching = 0
+        s.due.store(0)
         sock_leave(s, True)
         s.users.fetch_sub(1)
         return False
-    sock_leave(s, True)
+    s.unwritten += 1
+    waits = s.unwritten < (FAST_TICKS if s.sends >= FAST_SENDS else 2) and s.sends >= CALM_SENDS
+    s.paused = s.sends == 0
+    s.sends = 0
+    if waits:
+        s.due.store(0)
+    sock_leave(s, not waits)
     return True
 
 
