@@ -29,6 +29,7 @@ from mqcore.reactor.io_thread cimport Watch
 from mqcore.sock.inproc cimport sock_join
 from mqcore.sock.message cimport ARENA_TAKEN
 from mqcore.sock.pipes cimport account, admit
+from mqcore.sock.batching cimport batch_settle
 from mqcore.sock.sock cimport (
     CLOSING_ALL, NOTIFIERS, WAIT_TIMEOUT, Ended, sock_abandon, sock_changed, sock_close_input,
     sock_drop_all, sock_enter, sock_free, sock_leave, sock_new, sock_outstanding, sock_query,
@@ -516,6 +517,7 @@ cdef class SocketHandle:
     def _arm(self, int place):
         """From now on the next change writes the eventfd. Look again after arming."""
         self.s.notifiers[place].armed.exchange(1)
+        batch_settle(self.s)
         watch_now(self.s)
 
     def _doze(self, int place, uint32_t seen):
@@ -525,6 +527,7 @@ cdef class SocketHandle:
         if self.s.change.load() != seen:
             return 0
         if not self.plane.forked:
+            batch_settle(self.s)
             if loop_lead(self.s, place):
                 return 2
             watch_now(self.s)

@@ -117,7 +117,7 @@ cdef struct Sock:
     Ended* ended
     uint32_t n_ended
     Ended total               # sums over all that ended
-    # -- batching ----------------------------------------------------------------------------------
+    # -- batching (batching.pyx) -------------------------------------------------------------------
     uint32_t batching
     atomic[uint32_t] burst    # inline writes in a row that followed each other closely; a hint
     atomic[int64_t] last_write  # ns, end of the last inline write; a hint
@@ -127,6 +127,8 @@ cdef struct Sock:
     uint32_t sends            # since the last tick
     uint32_t calm             # ticks in a row that found little
     uint32_t unwritten        # ticks since what was owed was last written
+    atomic[uint64_t] sender   # the thread that sent last; 0: it has settled
+    Sock* batching_next       # under the plane's lock for them
     Tick tick
     Task start_tick
     # -- the pattern's alarm: a timer of the plane's first I/O thread ------------------------------

@@ -1,6 +1,6 @@
 """The socket of the data plane: see sock.pxd. Order in this file: life, lock, events, accounts,
-sending, batching, receiving, closing. Pipes are in pipes.pyx, waiting in wait.pyx and
-watch.pyx.
+sending, receiving, closing. Pipes are in pipes.pyx, batching in batching.pyx, waiting in
+wait.pyx and watch.pyx.
 """
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
@@ -22,10 +22,11 @@ from mqcore.link.pipe cimport (
     link_hold, link_let_go, link_unref,
 )
 from mqcore.link.plane cimport NOTE_PATTERN, plane_note
-from mqcore.reactor.io_thread cimport IoThread, io_post, io_tick, io_timer, io_untimer
+from mqcore.reactor.io_thread cimport IoThread, io_post, io_timer, io_untimer
 from mqcore.reactor.poller cimport READY_HUP, READY_IN, READY_OUT, Ready, is_bell
 from mqcore.reactor.wakeup cimport eventfd_signal, futex_wait, futex_wake
 from mqcore.sock.gil cimport gil_let_go, gil_take_back
+from mqcore.sock.batching cimport batch_begin, batch_init, batch_took
 from mqcore.sock.pipes cimport (
     account, discard, drain, forget_waiting, forget_waiting_of, pump, reap, show_passed,
     wait_in_line, waits_of,
@@ -42,11 +43,6 @@ cdef enum:
     INLINE_FANOUT = 4         # more engines than this to one send: the I/O thread writes
     GAP_NS = 10000            # a send that begins sooner after the one before it follows closely,
     BURST = 16                # and so many in a row begin batching
-    OWED_MAX = 64 * 1024      # bytes: the send that makes it so much writes it
-    CALM_SENDS = 16           # fewer sends than this in a tick is calm
-    CALM_TICKS = 30
-    FAST_SENDS = 100          # with so many in a tick OWED_MAX is soon there: a tick need not write
-    FAST_TICKS = 5            # but this many ticks after the last write it does
     UNLED_MAX = 64            # so many messages taken while nobody watches: the I/O thread watches
 
 cdef struct Kick:
@@ -84,10 +80,7 @@ cdef Sock* sock_new(Plane* plane, const PatternOps* ops, uint32_t number) noexce
     s.pattern.ops = ops
     s.pattern.host = &s.host
     s.wake = -1
-    s.tick.run = _tick
-    s.tick.arg = s
-    s.start_tick.run = _start_tick
-    s.start_tick.arg = s
+    batch_init(s)
     s.alarm_task.run = _set_alarm
     s.alarm_task.arg = s
     for i in range(NOTIFIERS):
@@ -473,17 +466,6 @@ cdef int _route(Sock* s, Msg* parts, size_t n) noexcept nogil:
     return rc
 
 
-cdef inline bint _batched(Sock* s, int64_t size) noexcept nogil:
-    """Under the lock, batching: a message of so many bytes was taken. True: write what is owed. After
-    a tick without a send it leaves at once; in a run of messages it waits for those that follow, or
-    for the tick."""
-    cdef bint paused = s.paused
-    s.paused = False
-    s.owed += size
-    s.sends += 1
-    return paused or s.owed >= OWED_MAX
-
-
 cdef int sock_send(Sock* s, Msg* parts, size_t n) noexcept nogil:
     cdef int rc
     cdef int64_t size = 0
@@ -498,7 +480,7 @@ cdef int sock_send(Sock* s, Msg* parts, size_t n) noexcept nogil:
     rc = _send(s, parts, n)
     if s.batching:
         if rc == MQ_OK:
-            flush = _batched(s, size)
+            flush = batch_took(s, size)
         sock_leave(s, flush)
         return rc
     if s.host.dirty == NULL or not s.watching.load():
@@ -511,7 +493,7 @@ cdef int sock_send(Sock* s, Msg* parts, size_t n) noexcept nogil:
     s.last_write.store(now_ns())
     s.burst.store(burst)
     if burst >= BURST:
-        _start_batching(s)
+        batch_begin(s)
     return rc
 
 
@@ -551,57 +533,6 @@ cdef int sock_send_to(Sock* s, uint32_t peer, Msg* parts, size_t n) noexcept nog
         rc = MQ_OK
     sock_leave(s, True)
     return rc
-
-
-# -- batching: messages that come faster than they can be written leave together -------------------
-# Only the rate of sends decides: how long one write takes says more about the scheduler than about
-# the load.
-
-cdef void _start_batching(Sock* s) noexcept nogil:
-    sock_enter(s)             # not beside a tick that is about to end
-    s.burst.store(0)
-    if not s.batching and not s.closing.load():
-        s.sends = 0
-        s.calm = 0
-        s.unwritten = 0
-        s.paused = False
-        s.batching = 1
-        s.users.fetch_add(1)  # the tick holds the socket
-        io_post(s.home, &s.start_tick)
-    sock_leave(s, True)
-
-
-cdef void _start_tick(Task* task, IoThread* io) noexcept nogil:
-    cdef Sock* s = <Sock*> task.arg
-    io_tick(io, &s.tick)
-
-
-cdef bint _tick(Tick* tick, IoThread* io) noexcept nogil:
-    """One pass: publish and write what is owed. A loop here would write scraps; so does a pass just
-    after the sender wrote, or while it fills the next batch quickly."""
-    cdef Sock* s = <Sock*> tick.arg
-    cdef bint waits
-    s.due.store(1)
-    if not sock_try_enter(s):
-        return True           # the caller inside writes it as it leaves
-    if s.sends < CALM_SENDS:
-        s.calm += 1
-    else:
-        s.calm = 0
-    if s.calm >= CALM_TICKS or s.closing.load():
-        s.batching = 0
-        s.due.store(0)
-        sock_leave(s, True)
-        s.users.fetch_sub(1)
-        return False
-    s.unwritten += 1
-    waits = s.unwritten < (FAST_TICKS if s.sends >= FAST_SENDS else 2) and s.sends >= CALM_SENDS
-    s.paused = s.sends == 0
-    s.sends = 0
-    if waits:
-        s.due.store(0)
-    sock_leave(s, not waits)
-    return True
 
 
 # -- receiving -------------------------------------------------------------------------------------
