@@ -43,6 +43,7 @@ from mqcore.api.patterns import (
     socket,
 )
 from mqcore.api.poll import Ready, apoll, poll
+from mqcore.api.poller import Poller
 from mqcore.api.public import (
     Batch,
     Endpoint,

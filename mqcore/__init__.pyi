@@ -15,6 +15,7 @@ from mqcore.api.certificates import (
     Certificate as Certificate, load_certificate as load_certificate,
     load_certificates as load_certificates, save_certificate as save_certificate,
 )
+from mqcore.api.poller import Poller as Poller
 from mqcore.api.records import (
     CloseReport as CloseReport, DeviceStats as DeviceStats, Peer as Peer, PeerStats as PeerStats,
     PluginInfo as PluginInfo, Stats as Stats,

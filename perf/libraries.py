@@ -129,6 +129,20 @@ class Mqcore:
         s.wait_peers()
         return s
 
+    def subscribed(self, url: str):
+        s = self.mq.Sub(connect=url, topics=[b""], context=self.context)
+        s.wait_peers()
+        return s
+
+    def poller(self, sockets: list):
+        poller = getattr(self.mq, "Poller", None)
+        if poller is None:  # builds before there was one
+            return functools.partial(self.mq.poll, sockets)
+        poller = poller()
+        for s in sockets:
+            poller.register(s)
+        return poller.poll
+
     def recorded(self, s) -> Recorded:
         return Recorded(self.mq, s)
 
@@ -136,7 +150,7 @@ class Mqcore:
         return Calls(s, s.send_parts, s.recv_parts)
 
     def trip(self, s):
-        return s.request
+        return s.request if hasattr(s, "request") else Pyzmq.trip(self, s)
 
     def close(self, s) -> None:
         s.close(linger=0)
@@ -185,6 +199,17 @@ class Pyzmq:
         s = self.socket(kind)
         s.connect(url)
         return self.shown(s)
+
+    def subscribed(self, url: str):
+        s = self.connect("sub", url)
+        s.setsockopt(self.zmq.SUBSCRIBE, b"")
+        return s
+
+    def poller(self, sockets: list):
+        poller = self.zmq.Poller()
+        for s in sockets:
+            poller.register(s, self.zmq.POLLIN)
+        return poller.poll
 
     def parts(self, s) -> Calls:
         return Calls(s, s.send_multipart, s.recv_multipart)

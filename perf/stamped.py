@@ -70,11 +70,14 @@ def pace(lib, o: argparse.Namespace) -> dict:
     """Sleeps until a message is due, and sends all that are: a loop that waits awake would take
     a core from the libraries' own threads."""
     sharp_sleep()
-    s = lib.connect("push", o.url)
-    send, clock, pack = s.send, time.monotonic_ns, STAMP.pack
-    rest = fillings(o.size)
+    send_by(lib.connect("push", o.url).send, o.plan, fillings(o.size))
+    return {}
+
+
+def send_by(send, plan: list[Piece], rest) -> None:
+    clock, pack = time.monotonic_ns, STAMP.pack
     start = clock() + LEAD_NS
-    for due in schedule(o.plan, start):
+    for due in schedule(plan, start):
         left = due - clock()
         if left > 0:
             time.sleep(left / 1e9)
@@ -82,23 +85,28 @@ def pace(lib, o: argparse.Namespace) -> dict:
             break
         send(pack(due) + next(rest))
     send(pack(END) + next(rest))
-    return {}
 
 
 def sink(lib, o: argparse.Namespace) -> dict:
     s, url = lib.bind("pull", o.url)
     say(url)
-    recv, clock, unpack, delays = s.recv, time.monotonic_ns, STAMP.unpack_from, array("q")
+    delays = collect(s.recv)
+    cpu = time.process_time()  # without what follows
+    return {"pieces": list(pieces(o.plan, delays)), "count": len(delays), "cpu": cpu}
+
+
+def collect(recv, ignored: int = END) -> array:
+    """How long each message was on its way, until the last one."""
+    clock, unpack, delays = time.monotonic_ns, STAMP.unpack_from, array("q")
     keep = delays.append
     while True:
         body = recv()
         now = clock()
         stamp = unpack(body)[0]
         if stamp == END:
-            break
-        keep(now - stamp)
-    cpu = time.process_time()  # without what follows
-    return {"pieces": list(pieces(o.plan, delays)), "count": len(delays), "cpu": cpu}
+            return delays
+        if stamp != ignored:
+            keep(now - stamp)
 
 
 def pieces(plan: list[Piece], delays: array):

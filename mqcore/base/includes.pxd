@@ -1,6 +1,7 @@
 """C declarations that Cython does not ship."""
 
 from libc.stddef cimport size_t
+from libc.stdint cimport uint64_t
 
 cdef extern from "<stdlib.h>" nogil:
     void* aligned_alloc(size_t alignment, size_t size)
@@ -46,3 +47,18 @@ cdef extern from * nogil:
     #endif
     """
     void cpu_pause "mq_cpu_pause"()                # in a loop that looks at memory
+
+cdef extern from * nogil:
+    """
+    #include <pthread.h>
+    #include <stdint.h>
+    #if defined(__has_builtin) && (defined(__x86_64__) || defined(__aarch64__))
+    #if __has_builtin(__builtin_thread_pointer)
+    #define mq_thread_self() ((uint64_t) (uintptr_t) __builtin_thread_pointer())
+    #endif
+    #endif
+    #ifndef mq_thread_self
+    #define mq_thread_self() ((uint64_t) (uintptr_t) pthread_self())
+    #endif
+    """
+    uint64_t thread_self "mq_thread_self"()        # a number of this thread; never 0

@@ -42,6 +42,9 @@ cdef struct Plane:
     atomic[uint32_t] next_io
     Mailbox notes
     atomic[uint32_t] watched  # somebody reads events() somewhere
+    atomic[uint32_t] n_batching
+    atomic[uint32_t] batching_lock
+    void* batching            # Sock: those that batch (sock/batching.pyx)
     # leak counters
     atomic[int64_t] links
     atomic[int64_t] engines

@@ -7,16 +7,20 @@ only the nesting of a socket's set in its I/O thread's set is switched.
 from libc.stdint cimport int64_t, uint32_t
 from libc.stdlib cimport free, malloc
 from posix.signal cimport sigset_t
+from posix.time cimport timespec
 
 from mqcore.reactor.includes cimport (
     EPOLL_CLOEXEC, EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLERR, EPOLLET, EPOLLHUP,
     EPOLLIN,
-    EPOLLOUT, EPOLLRDHUP, close, epoll_create1, epoll_ctl, epoll_event, epoll_pwait,
+    EPOLLOUT, EPOLLRDHUP, ENOSYS, close, epoll_create1, epoll_ctl, epoll_event, epoll_pwait,
+    epoll_pwait2, errno,
 )
 from mqcore.reactor.poller cimport READY_HUP, READY_IN, READY_OUT, PollerOps, Ready, is_bell
 
 cdef enum:
     HARVEST = 64
+    MS = 1000000
+    LONGEST = 2000000000      # ms: what an int of milliseconds holds, about 23 days
 
 cdef struct EpollSet:
     int fd
@@ -76,18 +80,31 @@ cdef void _arm_set(void* set, void* child, void* arg, bint on) noexcept nogil:
     epoll_ctl((<EpollSet*> set).fd, EPOLL_CTL_MOD, (<EpollSet*> child).fd, &ev)
 
 
+cdef int _sleep(int set, epoll_event* found, int cap, int64_t timeout,
+                const sigset_t* mask) noexcept nogil:
+    """Wait for `timeout` ns, -1 for ever. Fractions of a millisecond need a newer kernel; an older
+    one rounds up."""
+    cdef timespec t
+    cdef int n
+    if timeout > 0 and timeout % MS:
+        t.tv_sec = timeout // 1000000000
+        t.tv_nsec = timeout % 1000000000
+        n = epoll_pwait2(set, found, cap, &t, mask)
+        if n >= 0 or errno != ENOSYS:
+            return n
+    if timeout > <int64_t> LONGEST * MS:
+        timeout = <int64_t> LONGEST * MS
+    return epoll_pwait(set, found, cap,
+                       <int> ((timeout + MS - 1) // MS) if timeout >= 0 else -1, mask)
+
+
 cdef int _wait(void* set, Ready* out, int cap, int64_t timeout,
                const sigset_t* mask) noexcept nogil:
     cdef epoll_event[HARVEST] found
     cdef int n
     cdef int i
-    cdef int ms = -1
     cdef uint32_t events, what
-    if timeout >= 0:
-        if timeout > <int64_t> 2000000000000000:
-            timeout = <int64_t> 2000000000000000
-        ms = <int> ((timeout + 999999) // 1000000)
-    n = epoll_pwait((<EpollSet*> set).fd, found, cap if cap < HARVEST else HARVEST, ms, mask)
+    n = _sleep((<EpollSet*> set).fd, found, cap if cap < HARVEST else HARVEST, timeout, mask)
     for i in range(n):
         events = found[i].events
         out[i].arg = found[i].data.ptr

@@ -16,6 +16,20 @@ cdef extern from "<sys/epoll.h>" nogil:
     int epoll_ctl(int epfd, int op, int fd, epoll_event* event)
     int epoll_pwait(int epfd, epoll_event* events, int maxevents, int timeout, const sigset_t* mask)
 
+cdef extern from * nogil:     # Linux 5.11; by number, since the C library may be older
+    """
+    #include <sys/epoll.h>
+    #include <sys/syscall.h>
+    #include <unistd.h>
+    static inline int mq_epoll_pwait2(int set, struct epoll_event* events, int cap,
+                                      const struct timespec* timeout, const sigset_t* mask) {
+        return (int) syscall(441, set, events, cap, timeout, mask, (size_t) 8);
+    }
+    """
+    # -1 and ENOSYS where the kernel is older
+    int epoll_pwait2 "mq_epoll_pwait2"(int set, epoll_event* events, int cap,
+                                       const timespec* timeout, const sigset_t* mask)
+
 cdef extern from "<sys/eventfd.h>" nogil:
     int EFD_CLOEXEC, EFD_NONBLOCK
     int eventfd(unsigned int initval, int flags)
@@ -34,9 +48,13 @@ cdef extern from "<unistd.h>" nogil:
     int close(int fd)
     int getpid()
 
+cdef extern from "<sys/prctl.h>" nogil:
+    int prctl(int option, unsigned long value, ...)
+    int PR_SET_TIMERSLACK
+
 cdef extern from "<errno.h>" nogil:
     int errno
-    int EAGAIN, EINTR, ETIMEDOUT, ECONNRESET, EPIPE
+    int EAGAIN, EINTR, ETIMEDOUT, ECONNRESET, EPIPE, ENOSYS
 
 cdef extern from "<sched.h>" nogil:
     int sched_yield()

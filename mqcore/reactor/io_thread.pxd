@@ -34,7 +34,7 @@ cdef struct TaskList:         # of the I/O thread's own: what is to be run, the 
     Task* tail
 
 cdef enum:                    # Tick.which
-    TICK_FLUSH = 0            # every millisecond
+    TICK_FLUSH = 0            # every 100 us
     TICK_LED = 1              # every ten, unless the context says otherwise
     TICKS = 2
 

@@ -27,6 +27,7 @@ from mqcore.link.slots cimport engine_at
 from mqcore.reactor.includes cimport sched_yield
 from mqcore.reactor.io_thread cimport Watch
 from mqcore.sock.inproc cimport sock_join
+from mqcore.sock.batching cimport batch_settle
 from mqcore.sock.message cimport ARENA_TAKEN, message_end
 from mqcore.sock.pipes cimport account, admit, undeliver
 from mqcore.sock.sock cimport (
@@ -625,6 +626,7 @@ cdef class SocketHandle:
     def _arm(self, int place):
         """From now on the next change writes the eventfd. Look again after arming."""
         self.s.notifiers[place].armed.exchange(1)
+        batch_settle(self.s)
         watch_now(self.s)
 
     def _doze(self, int place, uint32_t seen):
@@ -634,6 +636,7 @@ cdef class SocketHandle:
         if self.s.change.load() != seen:
             return 0
         if not self.plane.forked:
+            batch_settle(self.s)
             if loop_lead(self.s, place):
                 return 2
             watch_now(self.s)

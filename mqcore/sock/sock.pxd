@@ -120,15 +120,18 @@ cdef struct Sock:
     Ended* ended
     uint32_t n_ended
     Ended total               # sums over all that ended
-    # -- batching ----------------------------------------------------------------------------------
+    # -- batching (batching.pyx) -------------------------------------------------------------------
     uint32_t batching
-    atomic[int64_t] debt      # ns; a hint, written beside the lock
-    atomic[int64_t] last_write  # ns, end of the last inline write
+    atomic[uint32_t] burst    # inline writes in a row that followed each other closely; a hint
+    atomic[int64_t] last_write  # ns, end of the last inline write; a hint
     int64_t owed              # bytes published to nobody yet
-    int64_t flushed           # ns, when a send last wrote what was owed for long
+    bint paused               # batching, and nothing was sent in the last tick
+    atomic[uint32_t] due      # what is owed is to be written by whoever leaves next
     uint32_t sends            # since the last tick
-    uint32_t pace             # in the tick before
     uint32_t calm             # ticks in a row that found little
+    uint32_t unwritten        # ticks since what was owed was last written
+    atomic[uint64_t] sender   # the thread that sent last; 0: it has settled
+    Sock* batching_next       # under the plane's lock for them
     Tick tick
     Task start_tick
     # -- the pattern's alarm: a timer of the plane's first I/O thread ------------------------------

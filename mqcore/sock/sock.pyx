@@ -1,8 +1,9 @@
 """The socket of the data plane: see sock.pxd. Order in this file: life, lock, events, accounts,
-sending, batching, receiving, closing. Pipes are in pipes.pyx, waiting in wait.pyx and
-watch.pyx.
+sending, receiving, closing. Pipes are in pipes.pyx, batching in batching.pyx, waiting in
+wait.pyx and watch.pyx.
 """
 
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
@@ -21,10 +22,11 @@ from mqcore.link.pipe cimport (
     link_hold, link_let_go, link_unref,
 )
 from mqcore.link.plane cimport NOTE_PATTERN, plane_note
-from mqcore.reactor.io_thread cimport IoThread, io_post, io_tick, io_timer, io_untimer
+from mqcore.reactor.io_thread cimport IoThread, io_post, io_timer, io_untimer
 from mqcore.reactor.poller cimport READY_HUP, READY_IN, READY_OUT, Ready, is_bell
 from mqcore.reactor.wakeup cimport eventfd_signal, futex_wait, futex_wake
 from mqcore.sock.gil cimport gil_let_go, gil_take_back
+from mqcore.sock.batching cimport batch_begin, batch_init, batch_took
 from mqcore.sock.pipes cimport (
     account, discard, drain, forget_waiting, forget_waiting_of, pump, reap, show_passed,
     wait_in_line, waits_of,
@@ -39,13 +41,8 @@ from mqcore.spi.pipe cimport (
 cdef enum:
     KICKS = 16
     INLINE_FANOUT = 4         # more engines than this to one send: the I/O thread writes
-    DEBT_NS = 50000           # this much time in inline writes, not paid off between them: batch
-    OWED_MAX = 64 * 1024      # whoever makes it so much writes it
-    LOOK = 7                  # while batching, every eighth send looks at the clock
-    OWED_NS = 100000          # and writes what has been owed for so long, before the tick does,
-    FAST = 1000               # unless so many came in the last tick that 64 KiB are soon there
-    CALM_SENDS = 166          # fewer sends than this in a tick (1 ms / 6 us) is calm
-    CALM_TICKS = 3
+    GAP_NS = 10000            # a send that begins sooner after the one before it follows closely,
+    BURST = 16                # and so many in a row begin batching
     SERVE_ROUNDS = 2          # what comes up beside a caller so often is left to an I/O thread
     UNLED_MAX = 64            # so many messages taken while nobody watches: the I/O thread watches
 
@@ -84,10 +81,7 @@ cdef Sock* sock_new(Plane* plane, const PatternOps* ops, uint32_t number) noexce
     s.pattern.ops = ops
     s.pattern.host = &s.host
     s.wake = -1
-    s.tick.run = _tick
-    s.tick.arg = s
-    s.start_tick.run = _start_tick
-    s.start_tick.arg = s
+    batch_init(s)
     s.alarm_task.run = _set_alarm
     s.alarm_task.arg = s
     s.serve_task.run = _serve_task
@@ -170,6 +164,9 @@ cdef int _collect(Sock* s, Kick* kicks) noexcept nogil:
     cdef int n = 0
     s.host.dirty = NULL
     s.owed = 0
+    s.unwritten = 0
+    if s.due.load():
+        s.due.store(0)
     while pipe != NULL:
         following = pipe.dirty_next
         what = pipe.dirty & (<uint32_t> DIRTY_OUT | DIRTY_IN | DIRTY_RESET)
@@ -224,7 +221,7 @@ cdef void sock_leave(Sock* s, bint flush) noexcept nogil:
             drain(s)
         if s.host.emptied != NULL:
             reap(s)
-        if s.host.dirty != NULL and (flush or not s.batching):
+        if s.host.dirty != NULL and (flush or not s.batching or s.due.load()):
             n = _collect(s, kicks)
         alarm = s.host.alarm != s.alarm and _want_alarm(s)
         alarmed = s.alarmed
@@ -523,42 +520,34 @@ cdef int _route(Sock* s, Msg* parts, size_t n) noexcept nogil:
     return rc
 
 
-cdef bint _overdue(Sock* s) noexcept nogil:
-    cdef int64_t now = now_ns()
-    if now - s.flushed < OWED_NS:
-        return False
-    s.flushed = now
-    return True
-
-
 cdef int sock_send(Sock* s, Msg* parts, size_t n) noexcept nogil:
     cdef int rc
     cdef int64_t size = 0
-    cdef int64_t before = 0, after, debt
+    cdef int64_t before
     cdef size_t i
     cdef bint flush = True
+    cdef uint32_t burst
     sock_enter(s)
     if s.batching:
         for i in range(n):
             size += <int64_t> msg_size(&parts[i]) + 8
     rc = _send(s, parts, n)
-    if rc == MQ_OK and s.batching:
-        s.owed += size
-        s.sends += 1
-        flush = s.owed >= OWED_MAX or (s.pace < FAST and not s.sends & LOOK and _overdue(s))
-    if s.batching or s.host.dirty == NULL or not s.watching.load():
+    if s.batching:
+        if rc == MQ_OK:
+            flush = batch_took(s, size)
         sock_leave(s, flush)
         return rc
+    if s.host.dirty == NULL or not s.watching.load():
+        sock_leave(s, True)
+        return rc
     before = now_ns()
-    debt = s.debt.load() - (before - s.last_write.load())
+    # several senders may race here: the burst is a hint, not an account
+    burst = s.burst.load() + 1 if before - s.last_write.load() < GAP_NS else 0
     sock_leave(s, True)
-    after = now_ns()
-    # several senders may race here: the sum is a hint, not an account
-    debt = (debt if debt > 0 else 0) + after - before
-    s.last_write.store(after)
-    s.debt.store(debt)
-    if debt > DEBT_NS:
-        _start_batching(s)
+    s.last_write.store(now_ns())
+    s.burst.store(burst)
+    if burst >= BURST:
+        batch_begin(s)
     return rc
 
 
@@ -598,46 +587,6 @@ cdef int sock_send_to(Sock* s, uint32_t peer, Msg* parts, size_t n) noexcept nog
         rc = MQ_OK
     sock_leave(s, True)
     return rc
-
-
-# -- batching: under load the caller corks, the I/O thread makes one pass a tick -------------------
-
-cdef void _start_batching(Sock* s) noexcept nogil:
-    sock_enter(s)             # not beside a tick that is about to end
-    s.debt.store(0)
-    if not s.batching and not s.closing.load():
-        s.sends = 0
-        s.pace = 0
-        s.calm = 0
-        s.batching = 1
-        s.users.fetch_add(1)  # the tick holds the socket
-        io_post(s.home, &s.start_tick)
-    sock_leave(s, True)
-
-
-cdef void _start_tick(Task* task, IoThread* io) noexcept nogil:
-    cdef Sock* s = <Sock*> task.arg
-    io_tick(io, &s.tick)
-
-
-cdef bint _tick(Tick* tick, IoThread* io) noexcept nogil:
-    """One pass: publish and write what is owed. A loop here would write scraps."""
-    cdef Sock* s = <Sock*> tick.arg
-    if not sock_try_enter(s):
-        return True           # somebody is in; the next tick
-    if s.sends < CALM_SENDS:
-        s.calm += 1
-    else:
-        s.calm = 0
-    s.pace = s.sends
-    s.sends = 0
-    if s.calm >= CALM_TICKS or s.closing.load():
-        s.batching = 0
-        sock_leave(s, True)
-        s.users.fetch_sub(1)
-        return False
-    sock_leave(s, True)
-    return True
 
 
 # -- receiving -------------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from mqcore.base.widen cimport SLICE_NS, widen
 from mqcore.link.engine cimport E_WAKE, Engine, engine_kick, engine_peek
 from mqcore.reactor.poller cimport Ready
 from mqcore.reactor.wakeup cimport eventfd_signal, futex_wait
+from mqcore.sock.batching cimport batch_settle
 from mqcore.sock.sock cimport LEAD_LOOP, WAIT_CHANGED, WAIT_LOOK, WAIT_TIMEOUT, sock_act
 from mqcore.sock.watch cimport (
     lead_claim, lead_enter, lead_leave, lead_leave_as, watch_now, watch_wait,
@@ -198,6 +199,7 @@ cdef int sock_wait(Sock* s, uint32_t seen, int64_t deadline, bint slices) noexce
     cdef int verdict
     if s.change.load() != seen:
         return WAIT_CHANGED
+    batch_settle(s)
     lead_claim(s)
     if s.watching.load() and s.lead.compare_exchange_strong(nobody, 1):
         return _lead(s, seen, deadline, slices)

@@ -1,0 +1,133 @@
+"""Batching: see batching.pxd. Batching sockets are on a list of their plane, so that a thread that is
+about to sleep finds those to which it owes a write; each is held by its tick (Sock.users) while it
+is on the list.
+"""
+
+from libc.stdint cimport uint32_t, uint64_t
+
+from mqcore.base.widen cimport widen
+from mqcore.link.plane cimport Plane
+from mqcore.reactor.includes cimport sched_yield
+from mqcore.reactor.io_thread cimport IoThread, Task, Tick, io_post, io_tick
+from mqcore.sock.sock cimport sock_enter, sock_leave, sock_try_enter
+
+cdef enum:
+    CALM_SENDS = 16           # fewer sends than this in a tick is calm,
+    CALM_TICKS = 30           # and so many calm ticks in a row end batching
+    FAST_SENDS = 100          # with so many in a tick OWED_MAX is soon there: a tick need not write,
+    FAST_TICKS = 5            # until this many ticks after the last write
+    SETTLED = 16              # sockets that a thread settles before it sleeps
+
+
+cdef void batch_init(Sock* s) noexcept nogil:
+    s.tick.run = _tick
+    s.tick.arg = s
+    s.start_tick.run = _start_tick
+    s.start_tick.arg = s
+
+
+# -- the list --------------------------------------------------------------------------------------
+
+cdef void _lock(Plane* plane) noexcept nogil:
+    while plane.batching_lock.exchange(1):
+        sched_yield()
+
+
+cdef inline void _unlock(Plane* plane) noexcept nogil:
+    plane.batching_lock.store(0)
+
+
+cdef void _enlist(Sock* s) noexcept nogil:
+    cdef Plane* plane = s.plane
+    _lock(plane)
+    s.batching_next = <Sock*> plane.batching
+    plane.batching = s
+    plane.n_batching.fetch_add(1)
+    _unlock(plane)
+
+
+cdef void _strike(Sock* s) noexcept nogil:
+    cdef Plane* plane = s.plane
+    cdef Sock** at
+    _lock(plane)
+    at = <Sock**> &plane.batching
+    while at[0] != s:
+        at = &at[0].batching_next
+    at[0] = s.batching_next
+    plane.n_batching.fetch_sub(1)
+    _unlock(plane)
+
+
+cdef void batch_settle(Sock* s) noexcept nogil:
+    cdef Plane* plane = s.plane
+    cdef (Sock*)[SETTLED] owing
+    cdef Sock* one
+    cdef uint64_t me
+    cdef int n = 0
+    cdef int i
+    if plane.n_batching.load() == 0:
+        return
+    me = thread_self()
+    _lock(plane)
+    one = <Sock*> plane.batching
+    while one != NULL and n < SETTLED:
+        if one.sender.load() == me:
+            one.sender.store(0)
+            one.users.fetch_add(1)    # close() waits until we are through
+            owing[n] = one
+            n += 1
+        one = one.batching_next
+    _unlock(plane)
+    for i in range(n):
+        sock_enter(owing[i])
+        sock_leave(owing[i], True)
+        owing[i].users.fetch_sub(1)
+
+
+# -- beginning and end -----------------------------------------------------------------------------
+
+cdef void batch_begin(Sock* s) noexcept nogil:
+    sock_enter(s)             # not beside a tick that is about to end
+    s.burst.store(0)
+    if not s.batching and not s.closing.load():
+        s.sends = 0
+        s.calm = 0
+        s.unwritten = 0
+        s.paused = False
+        s.batching = 1
+        s.users.fetch_add(1)  # the tick holds the socket
+        _enlist(s)
+        io_post(s.home, &s.start_tick)
+    sock_leave(s, True)
+
+
+cdef void _start_tick(Task* task, IoThread* io) noexcept nogil:
+    cdef Sock* s = <Sock*> task.arg
+    io_tick(io, &s.tick)
+
+
+cdef bint _tick(Tick* tick, IoThread* io) noexcept nogil:
+    """One pass: publish and write what is owed. A loop here would write scraps; so does a pass just
+    after the sender wrote, or while the sender fills the next batch quickly."""
+    cdef Sock* s = <Sock*> tick.arg
+    cdef bint waits
+    s.due.store(1)
+    widen()
+    if not sock_try_enter(s):
+        return True           # the caller inside writes it as it leaves
+    s.calm = 0 if s.sends >= CALM_SENDS else s.calm + 1
+    if s.calm >= CALM_TICKS or s.closing.load():
+        s.batching = 0
+        s.due.store(0)
+        _strike(s)            # under the socket's lock, as _enlist: one after the other
+        sock_leave(s, True)
+        s.users.fetch_sub(1)
+        return False
+    s.unwritten += 1
+    waits = s.sends >= CALM_SENDS and s.unwritten < (FAST_TICKS if s.sends >= FAST_SENDS else 2)
+    s.paused = s.sends == 0
+    s.sends = 0
+    if waits:
+        s.due.store(0)
+    sock_leave(s, not waits)
+    return True
