@@ -43,7 +43,7 @@ cdef struct Plane:
     Mailbox notes
     atomic[uint32_t] watched  # somebody reads events() somewhere
     atomic[uint32_t] n_batching
-    atomic[uint32_t] batching_lock
+    Lock batching_lock
     void* batching            # Sock: those that batch (sock/batching.pyx)
     # leak counters
     atomic[int64_t] links

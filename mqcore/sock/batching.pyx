@@ -5,9 +5,9 @@ is on the list.
 
 from libc.stdint cimport uint32_t, uint64_t
 
+from mqcore.base.lock cimport lock_release, lock_take
 from mqcore.base.widen cimport widen
 from mqcore.link.plane cimport Plane
-from mqcore.reactor.includes cimport sched_yield
 from mqcore.reactor.io_thread cimport IoThread, Task, Tick, io_post, io_tick
 from mqcore.sock.sock cimport sock_enter, sock_leave, sock_try_enter
 
@@ -28,34 +28,25 @@ cdef void batch_init(Sock* s) noexcept nogil:
 
 # -- the list --------------------------------------------------------------------------------------
 
-cdef void _lock(Plane* plane) noexcept nogil:
-    while plane.batching_lock.exchange(1):
-        sched_yield()
-
-
-cdef inline void _unlock(Plane* plane) noexcept nogil:
-    plane.batching_lock.store(0)
-
-
 cdef void _enlist(Sock* s) noexcept nogil:
     cdef Plane* plane = s.plane
-    _lock(plane)
+    lock_take(&plane.batching_lock)
     s.batching_next = <Sock*> plane.batching
     plane.batching = s
     plane.n_batching.fetch_add(1)
-    _unlock(plane)
+    lock_release(&plane.batching_lock)
 
 
 cdef void _strike(Sock* s) noexcept nogil:
     cdef Plane* plane = s.plane
     cdef Sock** at
-    _lock(plane)
+    lock_take(&plane.batching_lock)
     at = <Sock**> &plane.batching
     while at[0] != s:
         at = &at[0].batching_next
     at[0] = s.batching_next
     plane.n_batching.fetch_sub(1)
-    _unlock(plane)
+    lock_release(&plane.batching_lock)
 
 
 cdef void batch_settle(Sock* s) noexcept nogil:
@@ -68,7 +59,7 @@ cdef void batch_settle(Sock* s) noexcept nogil:
     if plane.n_batching.load() == 0:
         return
     me = thread_self()
-    _lock(plane)
+    lock_take(&plane.batching_lock)
     one = <Sock*> plane.batching
     while one != NULL and n < SETTLED:
         if one.sender.load() == me:
@@ -77,7 +68,7 @@ cdef void batch_settle(Sock* s) noexcept nogil:
             owing[n] = one
             n += 1
         one = one.batching_next
-    _unlock(plane)
+    lock_release(&plane.batching_lock)
     for i in range(n):
         sock_enter(owing[i])
         sock_leave(owing[i], True)
