@@ -70,6 +70,17 @@ def sync_folder(folder: Path) -> None:
         os.close(fd)
 
 
+def make_folder(folder: Path) -> None:
+    """With its parents, as far as they are missing, and durable on return."""
+    missing = []
+    while not folder.is_dir():
+        missing.append(folder)
+        folder = folder.parent
+    for made in reversed(missing):
+        made.mkdir(exist_ok=True)
+        sync_folder(made.parent)
+
+
 def replace(path: Path, raw: bytes) -> None:
     """Durable on return, and never half."""
     new = path.with_name(f".{path.name}.{os.getpid()}")
@@ -126,7 +137,7 @@ def group_offset(folder: Path, group: str) -> int | None:
 def set_group_offset(folder: Path, group: str, offset: int) -> None:
     """Durable on return, and never half."""
     path = group_file(folder, group)
-    path.parent.mkdir(exist_ok=True)
+    make_folder(path.parent)
     replace(path, b"%d\n" % offset)
 
 
