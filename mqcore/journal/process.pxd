@@ -14,7 +14,7 @@ from mqcore.journal.log cimport Log
 
 cdef void log_enlist(Log* log) noexcept nogil       # a new log: forks know it from here on
 cdef void log_delist(Log* log) noexcept nogil       # before it is freed
-cdef int forks() noexcept nogil                     # how many forks lie between this process and
+cpdef int forks() noexcept nogil                    # how many forks lie between this process and
                                                     # the one that imported this module
 # Wake the flusher at this time (CLOCK_MONOTONIC, ns), or earlier if another log has asked for it.
 # Takes no lock but the bell's own: call it with or without a log's lock.

@@ -45,7 +45,7 @@ cdef void log_delist(Log* log) noexcept nogil:
     pthread_mutex_unlock(&SHARED.lock)
 
 
-cdef int forks() noexcept nogil:
+cpdef int forks() noexcept nogil:
     return SHARED.forks
 
 
