@@ -70,8 +70,9 @@ class Writer(WriterCore):
         self._ended = False
         self._looks = any(self._retain)
         self._rotations = 0
-        self._look_at = time.monotonic_ns() if self._looks or deduplicate else NEVER
         pause = min(fsync_interval, LONGEST) if fsync != "always" else LONGEST
+        self._look_at = time.monotonic_ns() + round(pause * 1e9) if self._looks or deduplicate \
+            else NEVER
         self._lock = lock(folder)
         try:
             found = recover(folder)
