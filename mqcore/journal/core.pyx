@@ -557,7 +557,8 @@ cdef class WriterCore:
 
     def _detach(self):
         """Give the descriptors back; the numbers stay."""
-        close_files(self.log)
+        with nogil:
+            close_files(self.log)
 
     # -- to look at --
 

@@ -40,7 +40,7 @@ def batch(writer, text):
 
 def large(writer, text):
     """Written from where it lies."""
-    return writer.append_batch(*arrays([text + bytes(40_000)] * 2))
+    return writer.append_batch(*arrays([text.ljust(40_000)] * 2))
 
 
 def handed(writer, text):
@@ -60,7 +60,7 @@ def appending(writer, call, name, returned):
     """Until the writer is closed: what was returned."""
     try:
         for i in itertools.count():
-            text = b"%s %d" % (name, i)
+            text = (b"%s %d" % (name, i)).ljust(2000)
             for offset in call(writer, text):
                 returned.append((offset, text))
     except JournalClosed:
@@ -73,7 +73,7 @@ def raced(where, writer, calls):
             for i, call in enumerate(calls)]
     for thread in gang:
         thread.start()
-    while len(returned) < 50:
+    while len(returned) < 1500:         # some MB: a flush is under way much of the time
         time.sleep(0)
     end = writer.close()
     for thread in gang:
