@@ -202,7 +202,7 @@ cdef class WriterCore:
         log.written.store(log.next)
         log.durable.store(log.next)
         log.barred = 0
-        log_rest(log, 0)
+        log_rest(log, 0, 0)
         self.shut = False
 
     cdef Sink sink(self):
@@ -529,11 +529,12 @@ cdef class WriterCore:
                 rc = log_commit(self.log, self.log.written.load())
         return 0 if rc < 0 else rc
 
-    def _rest(self, int failed) -> int:
-        """When the flusher is to look again (time.monotonic_ns())."""
+    def _rest(self, int failed, int64_t rotations) -> int:
+        """When the flusher is to look again (time.monotonic_ns()). rotations: those that it has
+        seen."""
         with nogil:
             pthread_mutex_lock(&self.log.lock)
-            log_rest(self.log, failed)
+            log_rest(self.log, failed, rotations)
             pthread_mutex_unlock(&self.log.lock)
         return self.log.due.load()
 

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from mqcore.base.native import threading, time
+from mqcore.journal.errors import write_error
 from mqcore.journal.process import quiet, ring, wait
 
 if TYPE_CHECKING:
@@ -108,21 +109,20 @@ class Flusher:
         for writer, failed in busy:     # all of them are written before the first is synced
             failed = failed or _attempt(writer, writer._tick_sync) or _attempt(
                 writer, writer._look_around)
-            due = min(due, writer._rest(failed), writer._look_at)
+            due = min(due, writer._rest(failed, writer._rotations), writer._look_at)
         return due
 
 
 def _attempt(writer: Writer, call: Callable[[], int]) -> int:
     """0, or an errno. What fails is reported, and tried again later."""
+    name = getattr(call, "__name__", "")
     try:
         number = call()
-        if number == 0:
-            return 0
-        error: BaseException = writer.error or OSError(number, os.strerror(number))
-    except BaseException as raised:
-        error = raised
-    writer._report(error)
-    return getattr(error, "errno", None) or errno.EIO
+    except BaseException as error:
+        writer._report(name, error)
+        return getattr(error, "errno", None) or errno.EIO
+    writer._report(name, write_error(number, writer.path) if number else None)
+    return number
 
 
 FLUSHER = Flusher()

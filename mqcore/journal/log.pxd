@@ -115,8 +115,9 @@ cdef int log_direct(Log* log, const uint8_t* values, const int32_t* ends, const 
                     uint32_t n, int64_t now) noexcept nogil
 cdef int log_rotate(Log* log) noexcept nogil
 cdef int log_tick(Log* log) noexcept nogil          # flush, and rotate if the segment is old
-# The flusher is done with it, and has failed with rc: set `due`, and QUIET if nothing is pending.
-cdef void log_rest(Log* log, int rc) noexcept nogil
+# The flusher is done with it, has failed with rc, and has seen so many rotations: set `due`, and
+# QUIET if nothing is pending.
+cdef void log_rest(Log* log, int rc, int64_t rotations) noexcept nogil
 cdef int log_error(Log* log) noexcept nogil         # for a sink: an errno, or 0
 # -- without any lock; may block for long --------------------------------------------------------
 cdef int log_commit(Log* log, int64_t target) noexcept nogil    # until durable >= target

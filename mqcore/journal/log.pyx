@@ -125,8 +125,9 @@ cdef int64_t grown_old(Log* log) noexcept nogil:
     return now_ns() + 1000 * left
 
 
-cdef void log_rest(Log* log, int rc) noexcept nogil:
-    cdef bint pending = log.count or log.syncs and log.durable.load() < log.written.load()
+cdef void log_rest(Log* log, int rc, int64_t rotations) noexcept nogil:
+    cdef bint pending = log.count or log.rotations != rotations \
+        or log.syncs and log.durable.load() < log.written.load()
     if log.barred != 0 and log.barred != QUIET:
         log.due.store(NEVER)
         return

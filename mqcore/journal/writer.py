@@ -17,7 +17,7 @@ from typing import Any
 from mqcore.base.native import threading, time
 from mqcore.errors import Error, OptionError
 from mqcore.journal.core import WriterCore
-from mqcore.journal.errors import JournalClosed, write_error
+from mqcore.journal.errors import JournalClosed, JournalWriteError, write_error
 from mqcore.journal.flusher import FLUSHER, NEVER
 from mqcore.journal.place import (
     group_offset,
@@ -66,9 +66,9 @@ class Writer(WriterCore):
                         else tuple(retain_for))
         self._ending = threading.Lock()
         self._retaining = threading.Lock()
-        self._failure: BaseException | None = None
+        self._failures: dict[str, BaseException] = {}   # by what failed last
         self._ended = False
-        self._looks = any(self._retain)
+        self._looks = retain_bytes is not None or retain_age is not None or bool(self._retain[2])
         self._rotations = 0
         pause = min(fsync_interval, LONGEST) if fsync != "always" else LONGEST
         self._look_at = time.monotonic_ns() + round(pause * 1e9) if self._looks or deduplicate \
@@ -252,22 +252,29 @@ class Writer(WriterCore):
         self.retain()
         if not self._looks:
             self._look_at = NEVER
-        self._failure = None
         return 0
 
-    def _report(self, error: BaseException) -> None:
-        """The flusher failed, and goes on. Callers of the writer get most errors, too; this is for
-        those who only read the log, or look at `error`."""
+    def _report(self, name: str, error: BaseException | None) -> None:
+        """What the flusher did succeeded, or failed and will be tried again. Callers of the writer
+        get most errors, too; this is for those who only read the log, or look at `error`."""
+        if error is None:
+            if self._failures:
+                self._failures.pop(name, None)
+            return
         if self.closed:
             return
-        if repr(error) != repr(self._failure):
+        if repr(error) != repr(self._failures.get(name)):
             known = isinstance(error, Error | OSError)
             _log.error("the flusher of %s: %s", self.path, error, exc_info=None if known else error)
-        self._failure = error
+        self._failures[name] = error
 
     @property
     def error(self) -> BaseException | None:
-        return super().error or self._failure
+        """What keeps the writer from writing; None: nothing. One that the next attempt may cure
+        (disk full), one for good (after a failed fsync, and JournalClosed), or else what retention
+        failed with last."""
+        return super().error or next((error for error in [*self._failures.values()]
+                                      if not isinstance(error, JournalWriteError)), None)
 
     _saved = 0              # the offset up to which the file `producers` tells
 
