@@ -16,6 +16,7 @@ cdef class WriterCore:
     cdef ProducerTable producers        # what log.producers points into
     cdef bint always
     cdef bint shut
+    cdef int born             # how many forks there had been: a child has one more
     cdef int pid
     cdef Sink own             # what _mq_sink() points to
 
@@ -25,7 +26,7 @@ cdef class WriterCore:
     cdef int lock(self) except -1
 
 
-# With log.lock: one message out of its parts, which are closed on 0 and EEXIST. Routing parts are
-# left out. 0 or an errno.
+# With log.lock: one message out of its parts, which are closed on 0 and DUPLICATE. Routing parts
+# are left out. 0, an errno or a Refusal.
 cdef int store(Log* log, Msg* parts, size_t n, int64_t now, int64_t* offset) noexcept nogil
 cdef int status_of(int rc) noexcept nogil           # of what store() returned

@@ -2,6 +2,7 @@
 
 from libc.stddef cimport size_t
 from libc.stdint cimport int64_t, uint8_t, uint32_t
+from posix.time cimport timespec
 
 from mqcore.base.includes cimport iovec
 
@@ -18,7 +19,6 @@ cdef extern from "<unistd.h>" nogil:
     ssize_t pwrite(int fd, const void* at, size_t size, int64_t where)
     int fdatasync(int fd)
     int fsync(int fd)
-    int ftruncate(int fd, int64_t size)
     int close(int fd)
     int unlinkat(int folder, const char* name, int flags)
 
@@ -59,3 +59,13 @@ cdef extern from "<pthread.h>" nogil:
     int pthread_mutex_lock(pthread_mutex_t* mutex)
     int pthread_mutex_trylock(pthread_mutex_t* mutex)
     int pthread_mutex_unlock(pthread_mutex_t* mutex)
+    ctypedef struct pthread_cond_t:
+        pass
+    ctypedef struct pthread_condattr_t:
+        pass
+    int pthread_condattr_init(pthread_condattr_t* attributes)
+    int pthread_condattr_setclock(pthread_condattr_t* attributes, int clock)
+    int pthread_cond_init(pthread_cond_t* cond, const pthread_condattr_t* attributes)
+    int pthread_cond_signal(pthread_cond_t* cond)
+    int pthread_cond_timedwait(pthread_cond_t* cond, pthread_mutex_t* mutex, const timespec* until)
+    int pthread_atfork(void (*prepare)(), void (*parent)(), void (*child)())

@@ -1,6 +1,6 @@
 """Blocks and their files: building, writing, rotating, committing. The manual is log.pxd."""
 
-from libc.errno cimport EEXIST, EINTR, EIO, EMSGSIZE, ENOMEM, errno
+from libc.errno cimport EINTR, EIO, EMSGSIZE, ENOMEM, ESHUTDOWN, errno
 from libc.limits cimport LLONG_MAX, LLONG_MIN
 from libc.stddef cimport size_t
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
@@ -20,10 +20,14 @@ from mqcore.journal.includes cimport (
     F_DUPFD_CLOEXEC, O_CLOEXEC, O_CREAT, O_EXCL, O_RDWR, crc32c, fcntl, getrandom, openat,
     pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_unlock,
 )
+from mqcore.journal.process cimport bell_ring, log_delist, log_enlist
 from mqcore.journal.producers cimport STAMP_STORED, mark_of, producers_add, producers_known
 
 cdef enum:
     KEEP = 4                  # a column's memory is kept up to so many blocks' worth
+    FILL = 64                 # checkpoints written at a time
+    RETRY = 1000000000        # ns after a failure
+    LOOK = 60000000           # us: the clock may be set while a segment grows old
 
 cdef uint8_t[64] ZEROS = [0] * 64
 
@@ -39,10 +43,6 @@ cdef int system_fdatasync(void* self, int fd) noexcept nogil:
     return system.fdatasync(fd)
 
 
-cdef int system_ftruncate(void* self, int fd, int64_t size) noexcept nogil:
-    return system.ftruncate(fd, size)
-
-
 # -- life ----------------------------------------------------------------------------------------
 
 cdef Log* log_new() noexcept nogil:
@@ -51,19 +51,23 @@ cdef Log* log_new() noexcept nogil:
         return NULL
     pthread_mutex_init(&log.lock, NULL)
     pthread_mutex_init(&log.sync_lock, NULL)
+    pthread_mutex_init(&log.flight, NULL)
     log.ops.pwritev = system_pwritev
     log.ops.fdatasync = system_fdatasync
-    log.ops.ftruncate = system_ftruncate
     log.folder = -1
     log.fd = -1
     log.shown = -1
     log.low = LLONG_MAX
     log.high = LLONG_MIN
+    log.barred = CLOSED
+    log.due.store(NEVER)
     empty(log)
+    log_enlist(log)
     return log
 
 
 cdef void close_files(Log* log) noexcept nogil:
+    pthread_mutex_lock(&log.lock)
     if log.fd >= 0:
         system.close(log.fd)
     if log.folder >= 0:
@@ -71,6 +75,7 @@ cdef void close_files(Log* log) noexcept nogil:
     if log.shown >= 0:
         system.close(log.shown)
     log.fd = log.folder = log.shown = -1
+    pthread_mutex_unlock(&log.lock)
 
 
 cdef void log_show(Log* log) noexcept nogil:
@@ -91,12 +96,67 @@ cdef void log_show(Log* log) noexcept nogil:
 
 cdef void log_free(Log* log) noexcept nogil:
     cdef int i
+    log_delist(log)
     close_files(log)
     for i in range(COLUMNS):
         free(log.columns[i].at)
     pthread_mutex_destroy(&log.lock)
     pthread_mutex_destroy(&log.sync_lock)
+    pthread_mutex_destroy(&log.flight)
     free(log)
+
+
+# -- what keeps a log from taking messages, and wakes the flusher ----------------------------------
+
+cdef int log_awake(Log* log) noexcept nogil:
+    """Something is about to be pending: the flusher will look. Or why that cannot be."""
+    cdef int64_t due
+    if log.barred == QUIET:
+        log.barred = 0
+        due = now_ns() + log.pause
+        if due < log.due.load():
+            log.due.store(due)
+        bell_ring(due)
+    return log.barred
+
+
+cdef int log_break(Log* log, int rc) noexcept nogil:
+    """Nothing can be promised any more."""
+    log.broken = rc
+    if log.barred == 0 or log.barred == QUIET:
+        log.barred = rc
+    return rc
+
+
+cdef int log_error(Log* log) noexcept nogil:
+    if log.broken or log.stalled:
+        return log.broken or log.stalled
+    return ESHUTDOWN if log.barred == CLOSED or log.barred == FORKED else 0
+
+
+cdef int64_t grown_old(Log* log) noexcept nogil:
+    """When the segment is to be ended for its age (CLOCK_MONOTONIC, ns); NEVER."""
+    cdef int64_t left
+    if log.segment_age == 0 or log.low > log.high:
+        return NEVER
+    left = log.segment.created + log.segment_age - now_us()
+    left = 0 if left < 0 else LOOK if left > LOOK else left
+    return now_ns() + 1000 * left
+
+
+cdef void log_rest(Log* log, int rc, int64_t rotations) noexcept nogil:
+    cdef bint pending = log.count or log.rotations != rotations \
+        or log.syncs and log.durable.load() < log.written.load()
+    if log.barred != 0 and log.barred != QUIET:
+        log.due.store(NEVER)
+        return
+    if rc:
+        log.due.store(now_ns() + (RETRY if RETRY > log.pause else log.pause))
+    elif pending:
+        log.due.store(now_ns() + log.pause)
+    else:
+        log.due.store(grown_old(log))
+        log.barred = QUIET
 
 
 # -- memory of the block in the making -------------------------------------------------------------
@@ -157,8 +217,10 @@ cdef int log_make_room(Log* log, size_t size) noexcept nogil:
     cdef int rc
     if size > VALUE_MAX - ALIGN:
         return EMSGSIZE
-    if log.broken:
-        return log.broken
+    if log.barred:
+        rc = log_awake(log)
+        if rc:
+            return rc
     if log.count and log.filled + size + 12 > log.block_bytes:
         rc = log_flush(log)
         if rc:
@@ -333,7 +395,7 @@ cdef inline size_t end_of(Log* log, int column, size_t i) noexcept nogil:
 
 
 cdef int remember(Log* log) noexcept nogil:
-    """Who has sent the message in the making; nothing can go wrong with it any more. EEXIST: it is
+    """Who has sent the message in the making; nothing can go wrong with it any more. DUPLICATE: it is
     stored already, and counted; STAMP_OLD, STAMP_USED: it cannot be told from another."""
     cdef size_t start = end_of(log, VALUE_ENDS, log.count), key_at = 0, key_size = 0
     cdef uint64_t producer, sequence
@@ -353,7 +415,7 @@ cdef int remember(Log* log) noexcept nogil:
     rc = producers_known(log.producers, producer, sequence, mark, &log.twin)
     if rc == STAMP_STORED:
         log.duplicates += 1
-        return EEXIST
+        return DUPLICATE
     return rc if rc else producers_add(log.producers, producer, sequence, mark, log.next)
 
 
@@ -389,6 +451,7 @@ cdef void log_trim(Log* log) noexcept nogil:
 # -- writing ---------------------------------------------------------------------------------------
 
 cdef int write_all(Log* log, iovec* iov, int n, int64_t at) noexcept nogil:
+    """To the file's place `at`; `reach` says how far it came."""
     cdef ssize_t done
     while n:
         done = log.ops.pwritev(log.ops.self, log.fd, iov, n, at)
@@ -399,6 +462,8 @@ cdef int write_all(Log* log, iovec* iov, int n, int64_t at) noexcept nogil:
         if done == 0:
             return EIO
         at += done
+        if at > log.reach:
+            log.reach = at
         while n and <size_t> done >= iov.iov_len:
             done -= iov.iov_len
             iov += 1
@@ -409,17 +474,33 @@ cdef int write_all(Log* log, iovec* iov, int n, int64_t at) noexcept nogil:
     return 0
 
 
+cdef int write_over(Log* log, iovec* iov, int n, int64_t at) noexcept nogil:
+    """Where a failed write has left something, and readers look meanwhile: the old header goes
+    first, and the new one comes last."""
+    cdef iovec head = iov[0]
+    cdef iovec none
+    cdef int rc = 0
+    none.iov_base = <void*> &ZEROS[0]
+    none.iov_len = ALIGN if at + ALIGN < log.reach else log.reach - at
+    if n > 1:
+        rc = write_all(log, &none, 1, at)
+    if rc == 0 and n > 1:
+        rc = write_all(log, iov + 1, n - 1, at + BLOCK_HEADER)
+    return rc if rc else write_all(log, &head, 1, at)
+
+
 cdef int put(Log* log, BlockHeader* h, iovec* iov, int n) noexcept nogil:
-    """A finished block to the end of the file. What a failed write left is cut off again, so that
-    the next block takes its place."""
+    """A finished block to the end of the file. The next block takes the place of one that could not
+    be written whole. The file is never cut: a reader may have mapped what would go."""
     cdef int rc
     memcpy(&h.magic[0], b"MQB1", 4)
     h.durable = log.durable.load()
     h.crc = block_header_crc(h, log.segment.salt)
-    rc = write_all(log, iov, n, log.pos)
+    if log.reach > log.pos:
+        rc = write_over(log, iov, n, log.pos)
+    else:
+        rc = write_all(log, iov, n, log.pos)
     if rc:
-        if log.ops.ftruncate(log.ops.self, log.fd, log.pos) != 0:
-            log.broken = errno
         return rc
     log.pos += h.size
     log.marked = h.count == 0
@@ -455,8 +536,6 @@ cdef int emit(Log* log, BlockHeader* h, Piece* pieces) noexcept nogil:
             n += 1
         h.size += pieces[i].n + pad
     h.body_crc = crc
-    if log.broken:
-        return log.broken
     if log.pos > SEGMENT_HEADER and (log.pos + <int64_t> h.size > log.segment_bytes
                                      or too_old(log)):
         rc = log_rotate(log)
@@ -477,8 +556,10 @@ cdef int log_flush(Log* log) noexcept nogil:
     cdef BlockHeader h
     cdef Piece pieces[14]
     cdef int i, rc
+    if log.barred and log.barred != QUIET:
+        return log.barred
     if log.count == 0:
-        return log.broken
+        return 0
     memset(&h, 0, sizeof(h))
     h.first = log.next - log.count
     h.count = log.count
@@ -502,6 +583,8 @@ cdef int log_direct(Log* log, const uint8_t* values, const int32_t* ends, const 
     cdef Buffer* own = &log.columns[<int> TIMES]
     cdef uint32_t i
     cdef int rc = log_flush(log)
+    if rc == 0 and log.barred:
+        rc = log_awake(log)
     if rc:
         return rc
     memset(&h, 0, sizeof(h))
@@ -542,35 +625,58 @@ cdef inline bint too_old(Log* log) noexcept nogil:
 
 cdef int sync(Log* log) noexcept nogil:
     """Everything written is durable. After a failure nobody knows what is: the log is broken."""
-    if log.ops.fdatasync(log.ops.self, log.fd) != 0:
-        log.broken = errno
-        return log.broken
-    log.syncs += 1
+    cdef int rc
+    pthread_mutex_lock(&log.flight)     # waits for a commit, which may get the error that is ours
+    rc = log.failed
+    if rc == 0 and log.ops.fdatasync(log.ops.self, log.fd) != 0:
+        rc = log.failed = errno
+    pthread_mutex_unlock(&log.flight)
+    if rc:
+        return log_break(log, rc)
+    log.syncs_done += 1
     log.durable.store(log.written.load())
     log_show(log)
     return 0
 
 
-cdef int settle(Log* log) noexcept nogil:
-    """Sync, and then leave a checkpoint that says so: damage in front of it is no torn tail."""
+cdef int mark(Log* log) noexcept nogil:
+    """A checkpoint to the end of the file; as many as cover what a failed write has left there."""
     cdef BlockHeader h
-    cdef iovec iov[1]
-    cdef int rc = sync(log)
-    if rc or log.marked:
-        return rc
+    cdef iovec[FILL] iov
+    cdef int64_t n = (log.reach - log.pos + BLOCK_HEADER - 1) // BLOCK_HEADER
+    cdef int i, rc
+    n = 1 if n < 1 else FILL if n > FILL else n
     memset(&h, 0, sizeof(h))
     h.first = log.written.load()
     h.size = BLOCK_HEADER
     h.min_time = log.low
     h.max_time = log.high
-    iov[0].iov_base = &h
-    iov[0].iov_len = BLOCK_HEADER
-    rc = put(log, &h, iov, 1)
+    for i in range(<int> n):
+        iov[i].iov_base = &h
+        iov[i].iov_len = BLOCK_HEADER
+    memcpy(&h.magic[0], b"MQB1", 4)
+    h.durable = log.durable.load()
+    h.crc = block_header_crc(&h, log.segment.salt)
+    rc = write_all(log, iov, <int> n, log.pos)
+    if rc == 0:
+        log.pos += n * BLOCK_HEADER
+        log.marked = True
+    return rc
+
+
+cdef int settle(Log* log) noexcept nogil:
+    """Sync, and then leave a checkpoint that says so: damage in front of it is no torn tail."""
+    cdef int rc = sync(log)
+    if rc or log.marked and log.reach <= log.pos:
+        return rc
+    while rc == 0 and (not log.marked or log.pos < log.reach):
+        rc = mark(log)
     return rc if rc else sync(log)
 
 
 cdef int begin_file(Log* log, int fd, SegmentHeader* h) noexcept nogil:
     cdef iovec iov[1]
+    cdef int64_t reach = log.reach
     cdef int old = log.fd, rc
     iov[0].iov_base = h
     iov[0].iov_len = SEGMENT_HEADER
@@ -579,6 +685,7 @@ cdef int begin_file(Log* log, int fd, SegmentHeader* h) noexcept nogil:
     if rc == 0 and (log.ops.fdatasync(log.ops.self, fd) != 0 or system.fsync(log.folder) != 0):
         rc = errno
     log.fd = old
+    log.reach = reach
     return rc
 
 
@@ -605,7 +712,7 @@ cdef int log_segment(Log* log, int64_t first) noexcept nogil:
         system.close(log.fd)
     log.fd = fd
     log.segment = h
-    log.pos = SEGMENT_HEADER
+    log.pos = log.reach = SEGMENT_HEADER
     log.low = LLONG_MAX
     log.high = LLONG_MIN
     log.marked = False
@@ -618,6 +725,7 @@ cdef int log_rotate(Log* log) noexcept nogil:
         rc = log_segment(log, log.written.load())
     if rc == 0:
         log.rotations += 1
+        log_awake(log)        # the flusher looks at what retention gives up
     return rc
 
 
@@ -636,7 +744,7 @@ cdef int log_commit(Log* log, int64_t target) noexcept nogil:
     if log.durable.load() >= target:
         return 0
     pthread_mutex_lock(&log.sync_lock)
-    if log.durable.load() >= target:    # whoever synced while we waited did it for us
+    if log.durable.load() >= target:    # the thread that synced while we waited did it for us
         pthread_mutex_unlock(&log.sync_lock)
         return 0
     pthread_mutex_lock(&log.lock)
@@ -644,16 +752,25 @@ cdef int log_commit(Log* log, int64_t target) noexcept nogil:
     if rc == 0:
         written = log.written.load()
         fd = fcntl(log.fd, F_DUPFD_CLOEXEC, 0)      # a rotation may close the other meanwhile
-        rc = errno if fd < 0 else 0
+        if fd < 0:
+            rc = sync(log)              # no descriptors left: appending waits
+        else:
+            pthread_mutex_lock(&log.flight)
+    elif log.broken:
+        rc = log.broken
     pthread_mutex_unlock(&log.lock)
-    if rc == 0:
-        rc = errno if log.ops.fdatasync(log.ops.self, fd) != 0 else 0
+    if fd >= 0:
+        rc = log.failed
+        if rc == 0 and log.ops.fdatasync(log.ops.self, fd) != 0:
+            rc = log.failed = errno
+        pthread_mutex_unlock(&log.flight)
         system.close(fd)
         pthread_mutex_lock(&log.lock)
+        rc = rc or log.broken           # a rotation's fdatasync may have got the error instead
         if rc:
-            log.broken = rc
+            log_break(log, rc)
         else:
-            log.syncs += 1
+            log.syncs_done += 1
             if log.durable.load() < written:        # a rotation may have synced more
                 log.durable.store(written)
                 log_show(log)
@@ -669,6 +786,9 @@ cdef int log_close(Log* log) noexcept nogil:
     rc = log_flush(log)
     if rc == 0:
         rc = settle(log)
+    if log.barred != FORKED:
+        log.barred = CLOSED
+    log.due.store(NEVER)
     pthread_mutex_unlock(&log.lock)
     pthread_mutex_unlock(&log.sync_lock)
     return rc

@@ -3,7 +3,7 @@ logs are in the table, and nothing of Python is on the way of a message any more
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.pycapsule cimport PyCapsule_New
-from libc.errno cimport EEXIST, EIO
+from libc.errno cimport EIO
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp
 
@@ -16,7 +16,7 @@ from mqcore.journal.core cimport WriterCore, status_of, store
 from mqcore.journal.includes cimport (
     crc32c, pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_unlock,
 )
-from mqcore.journal.log cimport log_commit, now_us, stamp_key
+from mqcore.journal.log cimport DUPLICATE, log_commit, log_error, now_us, stamp_key
 from mqcore.spi.sink cimport SINK_ABI, SinkOps
 
 import errno
@@ -132,7 +132,7 @@ cdef int many_place(void* self, Msg* parts, size_t n, int64_t* offset,
     pthread_mutex_lock(&log.lock)
     rc = store(log, parts + at, n - at, now_us(), offset)
     pthread_mutex_unlock(&log.lock)
-    if rc == 0 or rc == EEXIST:
+    if rc == 0 or rc == DUPLICATE:
         for i in range(at):
             msg_close(&parts[i])
     return status_of(rc)
@@ -170,9 +170,11 @@ cdef int many_take(void* self, MsgVec* v, size_t start, size_t* done) noexcept n
 cdef int many_error(void* self) noexcept nogil:
     cdef Many* many = <Many*> self
     cdef size_t i
+    cdef int rc
     for i in range(count_of(many)):
-        if many.all[i].broken or many.all[i].stalled:
-            return many.all[i].broken or many.all[i].stalled
+        rc = log_error(many.all[i])
+        if rc:
+            return rc
     return many.problem
 
 

@@ -11,10 +11,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from errno import EIO
 from pathlib import Path
 from typing import Any
 
-from mqcore.journal.errors import JournalCorrupt
+from mqcore.journal.errors import NO_ROOM, JournalCorrupt, write_error
 from mqcore.journal.place import (
     finish_repair,
     groups,
@@ -28,18 +29,21 @@ from mqcore.journal.scan import (
     ALIGNMENT,
     BLOCK_HEADER_SIZE,
     FAULTS,
+    FOUND,
     HEADER_SIZE,
     Block,
+    Walk,
 )
-from mqcore.journal.segment import Segment
+from mqcore.journal.segment import Segment, checkpoint
 
 SHORT = next(number for number, words in FAULTS.items() if words.startswith("the file ends"))
+CHUNK = 1 << 20         # bytes read and written at a time
 ORDER = next(number for number, words in FAULTS.items() if "does not continue" in words)
 
 
 @dataclass(frozen=True)
 class Dropped:
-    """What opening cut off: `bytes` from `position` of the file `path` on, which held no durable
+    """What opening dropped: `bytes` from `position` of the file `path` on, which held no durable
     message; messages from `offset` on were in it."""
 
     path: str
@@ -141,21 +145,80 @@ def _check_chain(folder: Path, firsts: list[int]) -> None:
 
 
 def _recover_last(folder: Path, segment: Segment, dropped: list[Dropped]) -> Recovered:
+    """Durable on return is all that is kept. What the page cache holds may never have reached the
+    disk, and the error may have been reported already, to a writer that is gone: then a sync alone
+    would succeed. So whatever is not known to be durable is written once more first."""
     size = segment.size()
     walk = segment.scan(size, verify=True)
     if walk.pos < size:
         judge(segment, walk.pos, walk.next, walk.why, size, last=True)
-        os.truncate(segment.path, walk.pos)
         dropped.append(Dropped(str(segment.path), walk.pos, size - walk.pos, walk.next,
                                FAULTS[walk.why]))
     fd = os.open(segment.path, os.O_RDWR | os.O_CLOEXEC)
-    os.fsync(fd)        # what was only in the kernel when the last writer ended, too
+    try:
+        _write_again(fd, 0, HEADER_SIZE)
+        _write_again(fd, _certain(segment, walk), walk.pos)
+        os.fsync(fd)
+        sync_folder(folder)
+        end = _cover(fd, segment, walk, size)
+    except OSError as error:
+        os.close(fd)
+        raise write_error(error.errno or EIO, segment.path, broken=True) from error
+    except BaseException:
+        os.close(fd)
+        raise
     for group, offset in groups(folder).items():
         if offset > walk.next:      # it had read what a power cut has taken
             set_group_offset(folder, group, walk.next)
     header = os.pread(segment.fd, HEADER_SIZE, 0)
-    state = (fd, header, walk.pos, walk.next, walk.low, walk.high, walk.marked)
+    state = (fd, header, end, walk.next, walk.low, walk.high, walk.marked or end > walk.pos)
     return Recovered(state, segment.header.journal, dropped, segment)
+
+
+def _certain(segment: Segment, walk: Walk) -> int:
+    """Every byte before this position is known to be durable: the blocks of messages below what a
+    later block calls durable. The checkpoints that say so may not be durable themselves."""
+    if walk.durable <= segment.first:
+        return HEADER_SIZE
+    last = segment.find(walk.durable - 1, walk.pos)
+    block = segment.block(last.pos, walk.pos, verify=False)
+    return last.pos + block.size if last.why == FOUND and isinstance(block, Block) else last.pos
+
+
+def _write_again(fd: int, start: int, end: int) -> None:
+    while start < end:
+        raw = os.pread(fd, min(CHUNK, end - start), start)
+        if not raw:
+            raise OSError(EIO, os.strerror(EIO))
+        start += _write(fd, raw, start)
+
+
+def _write(fd: int, raw: bytes, at: int) -> int:
+    done = 0
+    while done < len(raw):
+        done += os.pwrite(fd, raw[done:], at + done)
+    return done
+
+
+def _cover(fd: int, segment: Segment, walk: Walk, size: int) -> int:
+    """Checkpoints in the place of a torn tail; where they end. The file is not cut: a reader may
+    have mapped what would go. Nothing is written to it before they are durable."""
+    pos = walk.pos
+    if pos == size:
+        return pos
+    block = checkpoint(walk.next, walk.next, segment.salt, walk.low, walk.high)
+    count = -(-(size - pos) // len(block))
+    try:
+        while count:
+            some = min(count, CHUNK // len(block))
+            pos += _write(fd, block * some, pos)
+            count -= some
+    except OSError as error:
+        if error.errno not in NO_ROOM or size - pos >= len(block):
+            raise
+        os.ftruncate(fd, pos)   # less than a header, where nobody looks for one
+    os.fsync(fd)
+    return pos
 
 
 def is_torn_tail(folder: Path, first: int) -> bool:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import bisect
 import mmap
 import os
+import struct
 from pathlib import Path
 
+from mqcore.journal.core import checksum
 from mqcore.journal.errors import JournalCorrupt
 from mqcore.journal.place import segment_name, segments
 from mqcore.journal.producers import ProducerTable
@@ -136,3 +138,10 @@ def journal_id(folder: Path) -> str | None:
         if not isinstance(header, str):
             return header.journal.hex()
     return None
+
+
+def checkpoint(offset: int, durable: int, salt: int, low: int, high: int) -> bytes:
+    """A block of no messages. All below `durable` was synced before."""
+    rest = struct.pack("<qQIIqqqIIQQQQ32x", offset, BLOCK_HEADER_SIZE, 0, 0, durable, low, high,
+                       0, 0, 0, 0, 0, 0)
+    return b"MQB1" + struct.pack("<I", checksum(struct.pack("<Q", salt) + rest)) + rest

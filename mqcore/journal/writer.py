@@ -1,31 +1,41 @@
-"""Writer: opening a partition to append, its thread, retention, and the end."""
+"""Writer: opening a partition to append, retention, and the end. The thread that flushes and commits
+is in flusher.py."""
 
 from __future__ import annotations
 
 import atexit
-import errno
 import functools
 import logging
+import operator
 import os
-import threading
-import time
 import warnings
 import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from mqcore.errors import OptionError
+from mqcore.base.native import threading, time
+from mqcore.errors import Error, OptionError
 from mqcore.journal.core import WriterCore
-from mqcore.journal.errors import write_error
-from mqcore.journal.place import group_offset, lock, segment_name, segments, sync_folder, unlock
+from mqcore.journal.errors import JournalClosed, JournalWriteError, write_error
+from mqcore.journal.flusher import FLUSHER, NEVER
+from mqcore.journal.place import (
+    group_offset,
+    lock,
+    make_folder,
+    segment_name,
+    segments,
+    sync_folder,
+    unlock,
+)
 from mqcore.journal.producers import ProducerTable
 from mqcore.journal.recovery import Dropped, recover
 from mqcore.journal.snapshot import NAME, recall, save
 
 _log = logging.getLogger("mqcore.journal")
 POLICIES = ("always", "interval", "never")
-QUIET = 1.0             # seconds between two looks of a writer that syncs at every call
+LONGEST = 1.0           # seconds for which messages wait in memory at most
+LOOK = 60.0             # seconds between two looks at what retention gives up
 MIN_SEGMENT = 4 << 10
 MIN_BLOCK, MAX_BLOCK = 1 << 10, 256 << 20
 
@@ -34,7 +44,7 @@ class Writer(WriterCore):
     """The one writer of a partition; any thread may use it. Made by `mqcore.journal.open`.
 
     `recovered`: what opening dropped, a tuple of `Dropped`. `error`: why nothing can be written at
-    the moment, or None.
+    the moment, or why retention failed last, or None.
     """
 
     def __init__(self, folder: Path, topic: str, partition: int, *, fsync: str = "interval",
@@ -48,12 +58,21 @@ class Writer(WriterCore):
                       segment_bytes=segment_bytes, segment_age=segment_age, block_bytes=block_bytes,
                       retain_bytes=retain_bytes, retain_age=retain_age, deduplicate=deduplicate,
                       max_producers=max_producers)
-        folder.mkdir(parents=True, exist_ok=True)
-        for made in (folder.parent.parent, folder.parent):
+        make_folder(folder)
+        for made in (folder.parent.parent, folder.parent):  # another process may have made them
             sync_folder(made)
         self._folder = folder
         self._retain = (retain_bytes, retain_age, (retain_for,) if isinstance(retain_for, str)
                         else tuple(retain_for))
+        self._ending = threading.Lock()
+        self._retaining = threading.Lock()
+        self._failures: dict[str, BaseException] = {}   # by what failed last
+        self._ended = False
+        self._looks = retain_bytes is not None or retain_age is not None or bool(self._retain[2])
+        self._rotations = 0
+        pause = min(fsync_interval, LONGEST) if fsync != "always" else LONGEST
+        self._look_at = time.monotonic_ns() + round(pause * 1e9) if self._looks or deduplicate \
+            else NEVER
         self._lock = lock(folder)
         try:
             found = recover(folder)
@@ -65,25 +84,21 @@ class Writer(WriterCore):
             self._journal = found.journal
             self._producers = ProducerTable(max_producers) if deduplicate else None
             self._begin(found, topic, partition, fsync, block_bytes, segment_bytes, segment_age,
-                        stamps)
+                        pause, stamps)
         except BaseException:
             unlock(self._lock)
             raise
-        self._stop = threading.Event()
-        self._ending = threading.Lock()
-        self._retaining = threading.Lock()
-        self._rotations = -1
-        ref = weakref.ref(self)
-        self._leave = functools.partial(_at_exit, ref)
+        self._leave = functools.partial(_at_exit, weakref.ref(self))
         atexit.register(self._leave)
-        pause = min(fsync_interval, QUIET) if fsync != "always" else QUIET
-        self._thread = threading.Thread(
-            target=_run, args=(ref, self._stop, pause, fsync == "interval"),
-            name="mqcore-journal", daemon=True)
-        self._thread.start()
+        try:
+            FLUSHER.add(self)
+        except BaseException:
+            self._end(join=False)
+            raise
 
     def _begin(self, found: Any, topic: str, partition: int, fsync: str, block_bytes: int,
-               segment_bytes: int, segment_age: float | None, stamps: bool) -> None:
+               segment_bytes: int, segment_age: float | None, pause: float,
+               stamps: bool) -> None:
         last = found.last
         try:
             if self._producers is not None and found.segment is not None:
@@ -92,7 +107,7 @@ class Writer(WriterCore):
                          topic=topic.encode(), partition=partition, journal=found.journal,
                          fsync=fsync, block_bytes=block_bytes, segment_bytes=segment_bytes,
                          segment_age=0 if segment_age is None else round(segment_age * 1e6),
-                         stamps=stamps, producers=self._producers)
+                         pause=pause, stamps=stamps, producers=self._producers)
         finally:
             if found.segment is not None:
                 found.segment.close()
@@ -103,26 +118,40 @@ class Writer(WriterCore):
     def close(self) -> int:
         """Make everything durable and end; the offset behind the last message. A second call does
         nothing. Raises JournalWriteError if messages could not be made durable (`next - durable` of
-        them); the writer is closed all the same. In a forked child: only lets go."""
+        them); the writer is closed all the same. In a forked child it only gives back what the
+        child has inherited, without waiting for anything."""
+        return self._end(join=True)
+
+    def _end(self, join: bool) -> int:
+        if self._forked:
+            self._abandon()
+            self._let_go()
+            return self.next
         with self._ending:
-            if self.closed:
+            if self._ended:
                 return self.next
+            self._ended = True
             number = self._close()
-            self._stop.set()
-            atexit.unregister(self._leave)
-            if self._thread is not threading.current_thread() and os.getpid() == self._pid:
-                self._thread.join()
-            if os.getpid() == self._pid:
-                if number == 0:
-                    self._save_at_end()
+            try:
+                with self._retaining:       # a retention under way ends first
+                    if number == 0:
+                        self._save_at_end()
+            finally:
                 unlock(self._lock)
-            else:
-                os.close(self._lock)
-            self._detach()
+                self._detach()
+                atexit.unregister(self._leave)
+        FLUSHER.remove(self, join)
         if number:
             lost = self.next - self.durable
             raise write_error(number, f"{self.path}: {lost} messages are not durable", broken=True)
         return self.next
+
+    def _let_go(self) -> None:
+        """In a forked child. The lock stays with the parent; when that ends, another process may
+        write, whatever its children do."""
+        held, self._lock = self._lock, -1
+        if held >= 0:
+            os.close(held)
 
     async def acommit(self) -> int:
         """commit(), awaited in a worker thread."""
@@ -148,10 +177,10 @@ class Writer(WriterCore):
         await self.aclose()
 
     def __del__(self) -> None:
-        if not self.closed:
+        if not self.closed and not self._forked:
             warnings.warn(f"the writer of {self.path} was not closed", ResourceWarning,
                           stacklevel=2, source=self)
-            self.close()
+            self._end(join=False)
 
     def __repr__(self) -> str:
         return (f"<Writer of {self.path}, next {self.next}, durable {self.durable}"
@@ -162,15 +191,17 @@ class Writer(WriterCore):
     def retain(self) -> list[int]:
         """Remove the segments that retention gives up; their first offsets. The writer does so by
         itself after each rotation and once a minute."""
+        self._same_process()
         with self._retaining:
+            if self.closed:
+                raise JournalClosed(f"the writer of {self.path} is closed")
             if self._counters()["segment"] > self._saved:
                 self._save_producers()      # before the stamps that tell of them go
             return self._remove_old()
 
     def _save_at_end(self) -> None:
         try:
-            with self._retaining:
-                self._save_producers()
+            self._save_producers()
         except OSError as error:    # the messages are safe; the next opening takes longer
             _log.warning("%s: %s", self._folder / NAME, error)
 
@@ -209,18 +240,42 @@ class Writer(WriterCore):
             sync_folder(self._folder)
         return removed
 
-    def _look_around(self) -> None:
-        """On our thread, after each tick."""
-        rotations = self._counters()["rotations"]
-        due = time.monotonic()
-        if rotations != self._rotations or due - self._looked > 60:
-            self._rotations, self._looked = rotations, due
-            try:
-                self.retain()
-            except OSError as error:
-                _log.warning("after a rotation of %s: %s", self.path, error)
+    # -- on the flusher's thread --
 
-    _looked = 0.0
+    def _look_around(self) -> int:
+        """Apply retention after a rotation, and now and then."""
+        rotations, now = self._counters()["rotations"], time.monotonic_ns()
+        if rotations == self._rotations and now < self._look_at:
+            return 0
+        self._rotations = rotations
+        self._look_at = now + round(LOOK * 1e9)     # if it fails, too
+        self.retain()
+        if not self._looks:
+            self._look_at = NEVER
+        return 0
+
+    def _report(self, name: str, error: BaseException | None) -> None:
+        """What the flusher did succeeded, or failed and will be tried again. Callers of the writer
+        get most errors, too; this is for those who only read the log, or look at `error`."""
+        if error is None:
+            if self._failures:
+                self._failures.pop(name, None)
+            return
+        if self.closed:
+            return
+        if repr(error) != repr(self._failures.get(name)):
+            known = isinstance(error, Error | OSError)
+            _log.error("the flusher of %s: %s", self.path, error, exc_info=None if known else error)
+        self._failures[name] = error
+
+    @property
+    def error(self) -> BaseException | None:
+        """What keeps the writer from writing; None: nothing. One that the next attempt may cure
+        (disk full), one for good (after a failed fsync, and JournalClosed), or else what retention
+        failed with last."""
+        return super().error or next((error for error in [*self._failures.values()]
+                                      if not isinstance(error, JournalWriteError)), None)
+
     _saved = 0              # the offset up to which the file `producers` tells
 
 
@@ -231,27 +286,31 @@ def check_options(**given: Any) -> None:
     if given.get("deduplicate") and not given.get("stamps"):
         raise OptionError("deduplicate=True without stamps=True",
                           hint="it is by the stamps of their senders that duplicates are known")
-    limits: dict[str, tuple[float, float]] = {
-        "fsync_interval": (0.001, 3600), "segment_bytes": (MIN_SEGMENT, 1 << 40),
-        "begin": (0, 1 << 62), "segment_age": (0.001, 1e9), "block_bytes": (MIN_BLOCK, MAX_BLOCK),
-        "retain_bytes": (0, 1 << 62), "retain_age": (0, 1e9), "max_producers": (1, 1 << 24)}
-    for name, (low, high) in limits.items():
-        if given.get(name) is not None and not low <= given[name] <= high:
-            raise OptionError(f"{name}={given[name]!r}", hint=f"it is {low:g} to {high:g}")
+    for name in FRACTIONS:
+        _check_limit(name, given.get(name), float, FRACTIONS)
+    for name in NUMBERS:
+        _check_limit(name, given.get(name), int, NUMBERS)
 
 
-def _run(ref: Callable[[], Writer | None], stop: threading.Event, pause: float, sync: bool) -> None:
-    failed = 0
-    while not stop.wait(pause):
-        writer = ref()
-        if writer is None:
-            return
-        number = writer._tick(sync)
-        if number and number != failed:     # callers get it too; here for who only looks at logs
-            _log.error("%s: %s", writer.path, errno.errorcode.get(number, number))
-        failed = number
-        writer._look_around()
-        del writer
+FRACTIONS: dict[str, tuple[float, float]] = {
+    "fsync_interval": (0.001, 3600), "segment_age": (0.001, 1e9), "retain_age": (0, 1e9)}
+NUMBERS: dict[str, tuple[float, float]] = {
+    "segment_bytes": (MIN_SEGMENT, 1 << 40), "begin": (0, 1 << 62),
+    "block_bytes": (MIN_BLOCK, MAX_BLOCK), "retain_bytes": (0, 1 << 62),
+    "max_producers": (1, 1 << 24)}
+
+
+def _check_limit(name: str, value: Any, kind: type, limits: dict[str, tuple[float, float]]) -> None:
+    low, high = limits[name]
+    if value is None:
+        return
+    try:
+        number = operator.index(value) if kind is int else float(value)
+        good = low <= number <= high and not isinstance(value, str | bytes | bool)
+    except (TypeError, ValueError):
+        good = False
+    if not good:
+        raise OptionError(f"{name}={value!r}", hint=f"it is {low:g} to {high:g}")
 
 
 def _at_exit(ref: Callable[[], Writer | None]) -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from mqcore.errors import OptionError
+from mqcore.base.native import threading
+from mqcore.errors import Forked, OptionError, UsageError
+from mqcore.journal.columns import as_bytes
 from mqcore.journal.errors import JournalClosed
 from mqcore.journal.many import WritersCore
 from mqcore.journal.place import partition_folder
+from mqcore.journal.process import forks
 from mqcore.journal.recovery import Dropped
 from mqcore.journal.stamp import partition_for
 from mqcore.journal.writer import Writer, check_options
@@ -42,6 +44,7 @@ class Writers(WritersCore):
         if not 1 <= max_topics <= 1 << 20:
             raise OptionError(f"max_topics={max_topics}", hint=f"it is 1 to {1 << 20}")
         check_options(**options)
+        self._born = forks()
         self.where = where
         self.topic = topic
         self.partitions = partitions
@@ -55,6 +58,18 @@ class Writers(WritersCore):
         if topic is not None:
             self._of(topic)
 
+    def _same_process(self) -> None:
+        """Before any lock, which a thread that was not copied may hold."""
+        if self._born != forks():
+            raise Forked(f"the writers of {self.where} belong to the process that opened them",
+                         hint="open the journal in the process that writes it")
+
+    def _mq_sink(self) -> object:
+        self._same_process()
+        if self.closed:
+            raise JournalClosed(f"the writers of {self.where} are closed")
+        return super()._mq_sink()
+
     # -- topics --
 
     def _open(self, name: bytes) -> None:
@@ -66,6 +81,7 @@ class Writers(WritersCore):
         self._of(topic)
 
     def _of(self, topic: str) -> list[Writer]:
+        self._same_process()
         found = self._topics.get(topic)
         if found is not None:
             return found
@@ -101,6 +117,7 @@ class Writers(WritersCore):
 
     def __iter__(self) -> Iterator[Writer]:
         """All that are open."""
+        self._same_process()
         with self._open_lock:
             every = list(self._topics.values())
         for writers in every:
@@ -115,7 +132,7 @@ class Writers(WritersCore):
         if topic is None:
             raise OptionError("topic is missing", hint="these writers take messages of any topic")
         writers = self._of(topic)
-        stamped = bytes(value) if self._options.get("stamps") else b""
+        stamped = as_bytes(value) if self._options.get("stamps") else b""
         number = partition_for(stamped, self.partitions, key)
         return number, writers[number].append(value, key=key, **how)
 
@@ -123,7 +140,10 @@ class Writers(WritersCore):
                      **how: Any) -> tuple[int, int]:
         """Append a message as a socket's recv_parts() gives it: with topic_from="first-part" the
         first part is its topic. The others, joined, are the value."""
-        pieces = [bytes(part) for part in parts]
+        if isinstance(parts, str | bytes | bytearray | memoryview):
+            raise UsageError("append_parts takes a sequence of parts",
+                             hint="append() takes one message")
+        pieces = [as_bytes(part, "a part") for part in parts]
         topic = self.topic
         if topic is None:
             if not pieces:
@@ -137,12 +157,17 @@ class Writers(WritersCore):
 
     def commit(self) -> None:
         """Make everything appended so far durable, in every partition."""
+        self._same_process()
         if self.closed:
             raise JournalClosed(f"the writers of {self.where} are closed")
         for writer in self:
             writer.commit()
 
     def flush(self) -> None:
+        """Hand everything appended so far to the kernel, in every partition."""
+        self._same_process()
+        if self.closed:
+            raise JournalClosed(f"the writers of {self.where} are closed")
         for writer in self:
             writer.flush()
 
@@ -161,7 +186,14 @@ class Writers(WritersCore):
         return tuple(dropped for writer in self for dropped in writer.recovered)
 
     def close(self) -> None:
-        """Close them all; then raise the first error there was. A second call does nothing."""
+        """Close them all; then raise the first error there was. A second call does nothing. In a
+        forked child it only gives back what the child has inherited."""
+        if self._born != forks():
+            self.closed = True
+            for writers in self._topics.values():
+                for writer in writers:
+                    writer.close()
+            return
         with self._open_lock:
             self.closed = True
             errors = []

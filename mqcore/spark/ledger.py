@@ -217,6 +217,7 @@ def append_batch(writer: Any, batch: Any, sender: int, sequence: int) -> None:
     times = column(batch, "timestamp")
     when = np.full(batch.num_rows, now) if times is None else \
         times.view("int64").fill_null(now).to_numpy(zero_copy_only=False)
+    when = when.view("datetime64[us]")
     data, ends = stamped(*parts_of(column(batch, "value"), "value"), sender, sequence, now)
     keys = column(batch, "key")
     if keys is None or keys.null_count == len(keys):

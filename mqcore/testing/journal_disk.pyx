@@ -17,23 +17,24 @@ from mqcore.base.message cimport (
 )
 from mqcore.base.slab cimport Pool, pool_free, pool_new
 from mqcore.journal.core cimport WriterCore
-from mqcore.journal.includes cimport fdatasync, ftruncate, pwritev
+from mqcore.journal.includes cimport fdatasync, pwritev
 from mqcore.spi.sink cimport Sink
 
 import os
 
 cdef struct Happened:
-    int kind                  # 'w', 's', 't'
+    int kind                  # 'w', 's'
     uint64_t file             # its inode
-    int64_t at                # where it ends: a write's end, a truncation's size
+    int64_t at                # where a write ends
 
 
 cdef struct Notes:
     int64_t room              # bytes that may still be written; -1: any
     int64_t syncs_left        # good syncs before one fails; -1: all are good
-    bint no_truncate
+    int64_t bad_syncs         # so many syncs fail, then they are good again: told once
     bint short_writes         # at most one byte less than asked for
     void* before              # a callable, or NULL
+    void* synced              # likewise
 
 
 cdef vector[Happened]* events_of(void* self) noexcept nogil:
@@ -89,6 +90,10 @@ cdef int disk_fdatasync(void* self, int fd) noexcept nogil:
     cdef Notes* notes = notes_of(self)
     cdef int rc
     tell(self)
+    if notes.bad_syncs > 0:
+        notes.bad_syncs -= 1
+        system.errno = system.EIO
+        return -1
     if notes.syncs_left == 0:
         system.errno = system.EIO
         return -1
@@ -97,16 +102,10 @@ cdef int disk_fdatasync(void* self, int fd) noexcept nogil:
     rc = fdatasync(fd)
     if rc == 0:
         note(self, c's', fd, 0)
+        if notes.synced != NULL:
+            with gil:
+                (<object> notes.synced)(events_of(self).back().file)
     return rc
-
-
-cdef int disk_ftruncate(void* self, int fd, int64_t size) noexcept nogil:
-    tell(self)
-    if notes_of(self).no_truncate:
-        system.errno = system.EIO
-        return -1
-    note(self, c't', fd, size)
-    return ftruncate(fd, size)
 
 
 cdef class Disk:
@@ -115,6 +114,7 @@ cdef class Disk:
     cdef Notes notes
     cdef void* both[2]
     cdef object callback
+    cdef object synced_callback
 
     def __cinit__(self):
         self.notes.room = self.notes.syncs_left = -1
@@ -125,28 +125,33 @@ cdef class Disk:
         writer.log.ops.self = &self.both[0]
         writer.log.ops.pwritev = disk_pwritev
         writer.log.ops.fdatasync = disk_fdatasync
-        writer.log.ops.ftruncate = disk_ftruncate
 
-    def fail(self, *, room=None, syncs_left=None, truncate=None, partial=None):
-        """room: bytes until ENOSPC; syncs_left: until EIO; -1 cures both."""
+    def fail(self, *, room=None, syncs_left=None, bad_syncs=None, partial=None):
+        """room: bytes until ENOSPC; syncs_left: until EIO; -1 cures both. bad_syncs: so many fail
+        with EIO, and what comes after them does not, as a system reports an error once."""
         if room is not None:
             self.notes.room = room
         if syncs_left is not None:
             self.notes.syncs_left = syncs_left
-        if truncate is not None:
-            self.notes.no_truncate = not truncate
+        if bad_syncs is not None:
+            self.notes.bad_syncs = bad_syncs
         if partial is not None:
             self.notes.short_writes = partial
 
     def happened(self) -> list:
-        """(what, end or size): "write", "sync", "truncate", in order."""
-        names = {c'w': "write", c's': "sync", c't': "truncate"}
+        """(what, end): "write", "sync", in order."""
+        names = {c'w': "write", c's': "sync"}
         return [(names[h.kind], h.at) for h in self.events]
 
     def before(self, callback):
-        """Call this before each write, sync and truncation; None: no more."""
+        """Call this before each write and sync; None: no more."""
         self.callback = callback
         self.notes.before = NULL if callback is None else <void*> callback
+
+    def after_sync(self, callback):
+        """Call this with the inode of the file after each good sync; None: no more."""
+        self.synced_callback = callback
+        self.notes.synced = NULL if callback is None else <void*> callback
 
     def synced(self, path) -> int:
         """Up to which byte this file was written at its last sync. What was there before attach()
@@ -158,8 +163,6 @@ cdef class Disk:
                 continue
             if h.kind == c'w':
                 end = max(end, h.at)
-            elif h.kind == c't':
-                end = h.at
             else:
                 synced = end
         return synced

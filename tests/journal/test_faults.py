@@ -90,22 +90,6 @@ def test_a_failed_sync_is_for_good(tmp_path, disk):
     assert contents(tmp_path)[:1] == [b"one"]
 
 
-def test_a_cut_that_fails_is_for_good(tmp_path, disk):
-    writer = journal.open(tmp_path, "a", fsync="never")
-    disk.attach(writer)
-    disk.fail(room=50, truncate=False)
-    writer.append(b"one")
-    with pytest.raises(JournalWriteError, match="No space"):
-        writer.flush()
-    disk.fail(room=-1)
-    with pytest.raises(JournalWriteError):
-        writer.append(b"two")
-    with pytest.raises(JournalWriteError):
-        writer.close()
-    with journal.open(tmp_path, "a") as again:      # the half block is a torn tail
-        assert again.next == 0 and len(again.recovered) == 1
-
-
 def test_short_writes_are_continued(tmp_path, disk, rng):
     messages = numbered(0, 300, rng)
     with journal.open(tmp_path, "a", block_bytes=2048) as writer:

@@ -36,7 +36,7 @@ def test_arrays_of_every_size(tmp_path, size, keyed, rng):
     times = np.arange(len(messages), dtype=np.int64) * 10
     with journal.open(tmp_path, "a", block_bytes=16384) as writer:
         writer.append(b"first", time=0)
-        writer.append_batch(data, ends, times=times, keys=(data, ends) if keyed else None)
+        writer.append_batch(data, ends, times=times.view("datetime64[us]"), keys=(data, ends) if keyed else None)
         writer.append_batch(data, ends.astype(np.int32)[50:100], times=7.5)
     assert contents(tmp_path) == [b"first", *messages, *messages[50:99]]
     with journal.open(tmp_path) as reader:
@@ -90,7 +90,7 @@ def test_too_large(tmp_path):
     class Sized:        # a batch whose arrays only look so large
         data = np.lib.stride_tricks.as_strided(np.zeros(1, np.uint8), (1 << 31,), (0,))
     with journal.open(tmp_path, "a") as writer:
-        with pytest.raises((MessageTooLarge, ValueError, BufferError)):
+        with pytest.raises((MessageTooLarge, UsageError)):
             writer.append_batch(Sized.data, [0, 1 << 31])
         assert writer.next == 0
 

@@ -1,0 +1,3 @@
+from typing import Any
+
+def as_bytes(value: Any, what: str = "a message") -> bytes: ...

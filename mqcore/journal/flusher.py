@@ -1,0 +1,138 @@
+"""The flusher: one thread for all writers of a process.
+
+It writes and syncs what was appended, as each writer's policy says, and applies retention. A writer
+with nothing pending costs nothing: its next append wakes the flusher (process.pxd), which looks at
+it once the writer's interval has passed. The thread starts with the first writer and ends with the
+last one. No error ends it: the log reports the error, and so does the writer's `error`.
+
+It holds writers by weak references only, so that a forgotten writer is still collected.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from mqcore.base.native import threading, time
+from mqcore.journal.errors import write_error
+from mqcore.journal.process import quiet, ring, wait
+
+if TYPE_CHECKING:
+    from mqcore.journal.writer import Writer
+
+_log = logging.getLogger("mqcore.journal")
+NEVER = (1 << 63) - 1
+PAUSE = 1_000_000_000   # ns after an error of the flusher's own
+
+
+class _Run:
+    """One life of the thread."""
+
+    def __init__(self, loop: Callable[[_Run], None]) -> None:
+        self.stopping = False
+        self.thread = threading.Thread(target=loop, args=(self,), name="mqcore-journal",
+                                       daemon=True)
+        self.thread.start()
+
+
+class Flusher:
+    """Writers may be collected at any moment, and then remove themselves, on any thread: this
+    lock's owner and the flusher's own thread, too. So the lock is reentrant, and the thread never
+    waits for it while it looks."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """As new: in a forked child the thread is not there, and its locks may be held for good."""
+        self._lock = threading.RLock()
+        self._writers: dict[int, weakref.ref[Writer]] = {}
+        self._run: _Run | None = None
+
+    def add(self, writer: Writer) -> None:
+        with self._lock:
+            self._writers[id(writer)] = weakref.ref(writer)
+            try:
+                if self._run is None:
+                    self._run = _Run(self._loop)
+            except BaseException:
+                del self._writers[id(writer)]
+                raise
+        ring()
+
+    def remove(self, writer: Writer, join: bool) -> None:
+        """A writer that is closed. join: wait for the thread if that was the last one."""
+        with self._lock:
+            self._writers.pop(id(writer), None)
+            run = self._run
+            if self._writers or run is None:
+                return
+            self._run = None
+            run.stopping = True
+        ring()
+        if join and run.thread is not threading.current_thread():
+            run.thread.join()
+
+    def writers(self) -> list[Writer]:
+        found = [ref() for ref in self._writers.copy().values()]
+        return [writer for writer in found if writer is not None]
+
+    # -- on the flusher's thread --
+
+    def _loop(self, run: _Run) -> None:
+        while True:
+            quiet()
+            if run.stopping:        # looked at behind quiet(), which forgets a ring() before it
+                return
+            try:
+                due = self._round()
+            except BaseException:   # there is no caller to raise it to
+                _log.exception("the flusher goes on after an error")
+                due = time.monotonic_ns() + PAUSE
+            wait(due)
+
+    def _round(self) -> int:
+        """Look at the writers whose time has come. When to look again (time.monotonic_ns())."""
+        now = time.monotonic_ns()
+        due = NEVER
+        busy = []
+        for writer in self.writers():
+            at = min(writer._due, writer._look_at)
+            if at > now:
+                due = min(due, at)
+            else:
+                busy.append((writer, _attempt(writer, writer._tick_flush)))
+        for writer, failed in busy:     # all of them are written before the first is synced
+            failed = failed or _attempt(writer, writer._tick_sync) or _attempt(
+                writer, writer._look_around)
+            due = min(due, writer._rest(failed, writer._rotations), writer._look_at)
+        return due
+
+
+def _attempt(writer: Writer, call: Callable[[], int]) -> int:
+    """0, or an errno. What fails is reported, and tried again later."""
+    name = getattr(call, "__name__", "")
+    try:
+        number = call()
+    except BaseException as error:
+        writer._report(name, error)
+        return getattr(error, "errno", None) or errno.EIO
+    writer._report(name, write_error(number, writer.path) if number else None)
+    return number
+
+
+FLUSHER = Flusher()
+
+
+def _after_fork_in_child() -> None:
+    inherited = FLUSHER.writers()
+    FLUSHER.reset()
+    for writer in inherited:
+        writer._let_go()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
