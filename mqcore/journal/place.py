@@ -51,6 +51,11 @@ def partitions(where: str | os.PathLike[str]) -> Iterator[tuple[str, int, Path]]
                 yield unquote(folder.name), int(path.name), path
 
 
+def topic_of(folder: Path) -> str | None:
+    """The topic of a partition's folder."""
+    return unquote(folder.parent.name)
+
+
 def segment_name(first: int) -> str:
     return f"{first:0{DIGITS}d}{SUFFIX}"
 
