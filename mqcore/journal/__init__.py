@@ -47,6 +47,7 @@ from mqcore.journal.stamp import (
     stamp,
     stored_at,
 )
+from mqcore.journal.waiting import in_thread
 from mqcore.journal.writer import Writer
 from mqcore.journal.writers import Writers
 
@@ -56,7 +57,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Dropped", "JournalBusy", "JournalClosed", "JournalCorrupt", "JournalError", "JournalFull",
     "JournalLocked", "JournalNotFound", "JournalRefused", "JournalWriteError", "Limits",
-    "OffsetGone", "PartitionInfo", "Reader", "Records", "Repaired", "Sequences", "Writer", "Writers", "checksum",
+    "OffsetGone", "PartitionInfo", "Reader", "Records", "Repaired", "Sequences", "Writer", "Writers", "aopen", "checksum",
     "list_partitions", "open", "partition_for", "partition_of", "partitions", "read_key",
     "read_stamp", "repair", "replay", "serve", "stamp", "stored_at", "verify",
 ]
@@ -118,6 +119,18 @@ def open(where: str | os.PathLike[str], mode: str = "r", *, topic: str | None = 
     if mode == "a":
         return Writer(folder, topic, partition, **options)
     raise OptionError(f"mode {mode!r}", hint='"r" reads, "a" appends')
+
+
+async def aopen(where: str | os.PathLike[str], mode: str = "r", *, topic: str | None = None,
+                partition: int | None = None, **options: Any) -> Any:
+    """open(), awaitable, for asyncio and trio. The event loop goes on while a journal server
+    answers, or a writer recovers its journal in a worker thread."""
+    if "://" in os.fspath(where):
+        from mqcore.journal.remote import aopen_remote
+
+        return await aopen_remote(os.fspath(where), mode, topic, partition, options)
+    return await in_thread(lambda: open(  # type: ignore[call-overload]
+        where, mode, topic=topic, partition=partition, **options))
 
 
 def _writers(where: str | os.PathLike[str], topic: str | None, partition: int | None,

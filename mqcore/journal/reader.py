@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mqcore.errors import RecvTimeout, UsageError
+from mqcore.journal.awaitable import Awaitable
 from mqcore.journal.errors import (
     JournalClosed,
     JournalCorrupt,
@@ -39,7 +40,7 @@ SMALL = 256 << 10       # blocks are put together (copied) up to so many bytes
 EVERYTHING = 1 << 62
 
 
-class Reader:
+class Reader(Awaitable):
     """Reads one partition, while it is written or not. Made by `mqcore.journal.open`. One thread at
     a time; threads and processes that each have their own do not disturb each other or the writer.
 
