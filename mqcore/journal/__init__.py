@@ -57,7 +57,8 @@ if TYPE_CHECKING:
 __all__ = [
     "Dropped", "JournalBusy", "JournalClosed", "JournalCorrupt", "JournalError", "JournalFull",
     "JournalLocked", "JournalNotFound", "JournalRefused", "JournalWriteError", "Limits",
-    "OffsetGone", "PartitionInfo", "Reader", "Records", "Repaired", "Sequences", "Writer", "Writers", "aopen", "checksum",
+    "OffsetGone", "PartitionInfo", "Reader", "Records", "Repaired", "Sequences", "Writer",
+    "Writers", "aopen", "checksum",
     "list_partitions", "open", "partition_for", "partition_of", "partitions", "read_key",
     "read_stamp", "repair", "replay", "serve", "stamp", "stored_at", "verify",
 ]

@@ -269,14 +269,16 @@ class Directory(Connection):
 class RemoteReader(Connection, Reader):
     """Made by `mqcore.journal.open` with an address. The server checks blocks when it reads them.
     `timeout`: seconds until a question that has no answer raises RecvTimeout; `window`: bytes that
-    are under way at most. Other options are those of a socket (TLS, say). Threads and tasks may
-    share it."""
+    are under way at most; `durable` as for a Reader. Other options are those of a socket (TLS,
+    say). Threads and tasks may share it."""
 
     path: Any       # the address, where a Reader has a folder
+    _durable: bool | None
 
     def __init__(self, url: str, topic: str | None = None, partition: int = 0, *,
-                 verify: bool = True, timeout: float = 10.0, window: int = WINDOW,
-                 **options: Any) -> None:
+                 verify: bool = True, durable: bool | None = None, timeout: float = 10.0,
+                 window: int = WINDOW, **options: Any) -> None:
+        self._durable = durable
         self._begin(url, topic, partition, verify, timeout, window, options)
         try:
             self._ends()        # raises what opening a path would
@@ -298,10 +300,11 @@ class RemoteReader(Connection, Reader):
 
     @classmethod
     async def aopen(cls, url: str, topic: str | None = None, partition: int = 0, *,
-                    verify: bool = True, timeout: float = 10.0, window: int = WINDOW,
-                    **options: Any) -> RemoteReader:
+                    verify: bool = True, durable: bool | None = None, timeout: float = 10.0,
+                    window: int = WINDOW, **options: Any) -> RemoteReader:
         """The same for asyncio and trio."""
         reader = cls.__new__(cls)
+        reader._durable = durable
         reader._begin(url, topic, partition, verify, timeout, window, options)
         try:
             await reader._aends()
@@ -364,6 +367,13 @@ class RemoteReader(Connection, Reader):
     async def aend(self) -> int:
         return (await self._aends())[1]
 
+    @property
+    def durable(self) -> int:
+        return self._number(self._ask("durable"))
+
+    async def adurable(self) -> int:
+        return self._number(await self._aask("durable"))
+
     def at(self, time: float) -> int:
         return self._number(self._ask("at", time=_seconds(time)))
 
@@ -376,11 +386,19 @@ class RemoteReader(Connection, Reader):
     async def astored_bytes(self, start: int, stop: int) -> int:
         return self._number(await self._aask("size", start=start, stop=stop))
 
-    def read(self, offset: int, *, max_bytes: int = WINDOW) -> Records:
-        return self._block(self._ask("read", offset=offset, bytes=max_bytes))
+    def read(self, offset: int, *, max_bytes: int = WINDOW,
+             durable: bool | None = None) -> Records:
+        return self._block(self._ask("read", offset=offset, bytes=max_bytes,
+                                     **self._only(durable)))
 
-    async def aread(self, offset: int, *, max_bytes: int = WINDOW) -> Records:
-        return self._block(await self._aask("read", offset=offset, bytes=max_bytes))
+    async def aread(self, offset: int, *, max_bytes: int = WINDOW,
+                    durable: bool | None = None) -> Records:
+        return self._block(await self._aask("read", offset=offset, bytes=max_bytes,
+                                            **self._only(durable)))
+
+    def _only(self, durable: bool | None) -> dict[str, bool]:
+        """What a request says of it: nothing, if it does not matter."""
+        return {"durable": True} if (self._durable if durable is None else durable) else {}
 
     def committed(self, group: str) -> int | None:
         return self._place(self._ask("committed", group=group))
@@ -402,17 +420,17 @@ class RemoteReader(Connection, Reader):
 
     # -- streams --
 
-    def _taken_up(self, offset: int, max_bytes: int, stop: int | None = None) -> _Stream:
+    def _taken_up(self, offset: int, max_bytes: int, bounds: dict[str, Any]) -> _Stream:
         """The stream that a time-out has left, if it goes on from here. Were each call to ask anew,
         one with less patience than the way there and back takes would never get anything."""
         with self._lock:
             stream, self._left = self._left, None
         if stream is not None:
-            wanted = offset, min(self._window, max_bytes), stop
-            if (stream.at, stream.window, stream.until) == wanted:
+            wanted = offset, min(self._window, max_bytes), bounds
+            if (stream.at, stream.window, stream.bounds) == wanted:
                 return stream
             stream.stop()
-        return _Stream(self, offset, max_bytes, stop)
+        return _Stream(self, offset, max_bytes, bounds)
 
     def _put_aside(self, stream: _Stream) -> None:
         """A stream whose call has had enough, for now or for good."""
@@ -423,12 +441,12 @@ class RemoteReader(Connection, Reader):
         stream.stop()
 
     def batches(self, start: int | None = None, stop: int | None = None, *,
-                max_bytes: int = WINDOW) -> Iterator[Records]:
+                max_bytes: int = WINDOW, durable: bool | None = None) -> Iterator[Records]:
         at, stop = _span(self._ends(), start, stop)
         if at >= stop:
             return
         try:
-            for records in self._streamed(at, max_bytes, self._timeout, stop):
+            for records in self._streamed(at, max_bytes, self._timeout, durable, stop):
                 # a server of before `stop` sends on
                 yield records if records.next <= stop else records.slice(0, stop - records.first)
                 if records.next >= stop:
@@ -437,11 +455,12 @@ class RemoteReader(Connection, Reader):
             raise self._away() from None
 
     async def abatches(self, start: int | None = None, stop: int | None = None, *,
-                       max_bytes: int = WINDOW) -> AsyncIterator[Records]:
+                       max_bytes: int = WINDOW,
+                       durable: bool | None = None) -> AsyncIterator[Records]:
         at, stop = _span(await self._aends(), start, stop)
         if at >= stop:
             return
-        stream = self._astreamed(at, max_bytes, self._timeout, stop)
+        stream = self._astreamed(at, max_bytes, self._timeout, durable, stop)
         try:
             async for records in stream:
                 yield records if records.next <= stop else records.slice(0, stop - records.first)
@@ -452,18 +471,21 @@ class RemoteReader(Connection, Reader):
         finally:
             await stream.aclose()
 
-    def follow(self, offset: int, *, max_bytes: int = WINDOW,
-               timeout: float | None = None) -> Iterator[Records]:
-        return self._streamed(offset, max_bytes, timeout)
+    def follow(self, offset: int, *, max_bytes: int = WINDOW, timeout: float | None = None,
+               durable: bool | None = None) -> Iterator[Records]:
+        return self._streamed(offset, max_bytes, timeout, durable)
 
-    def afollow(self, offset: int, *, max_bytes: int = WINDOW,
-                timeout: float | None = None) -> AsyncIterator[Records]:
+    def afollow(self, offset: int, *, max_bytes: int = WINDOW, timeout: float | None = None,
+                durable: bool | None = None) -> AsyncIterator[Records]:
         """follow() for asyncio and trio."""
-        return self._astreamed(offset, max_bytes, timeout)
+        return self._astreamed(offset, max_bytes, timeout, durable)
 
-    def _streamed(self, offset: int, max_bytes: int, timeout: float | None,
+    def _bounds(self, durable: bool | None, stop: int | None) -> dict[str, Any]:
+        return {**self._only(durable), **({} if stop is None else {"stop": stop})}
+
+    def _streamed(self, offset: int, max_bytes: int, timeout: float | None, durable: bool | None,
                   stop: int | None = None) -> Iterator[Records]:
-        stream = self._taken_up(offset, max_bytes, stop)
+        stream = self._taken_up(offset, max_bytes, self._bounds(durable, stop))
         try:
             quiet = Deadline(timeout)
             while True:
@@ -479,8 +501,8 @@ class RemoteReader(Connection, Reader):
             self._put_aside(stream)
 
     async def _astreamed(self, offset: int, max_bytes: int, timeout: float | None,
-                         stop: int | None = None) -> Any:
-        stream = self._taken_up(offset, max_bytes, stop)
+                         durable: bool | None, stop: int | None = None) -> Any:
+        stream = self._taken_up(offset, max_bytes, self._bounds(durable, stop))
         try:
             quiet = Deadline(timeout)
             while True:
@@ -502,10 +524,10 @@ class _Stream:
     holds for a server that does not know the stream, too, so it is simply repeated."""
 
     def __init__(self, reader: RemoteReader, offset: int, max_bytes: int,
-                 stop: int | None = None) -> None:
+                 bounds: dict[str, Any]) -> None:
         self.reader = reader
         self.at = offset
-        self.until = stop
+        self.bounds = bounds            # `stop` and `durable`, as far as they are said
         self.window = min(reader._window, max_bytes)
         self.paused = False             # a time-out has left it; it may go on
         self.over = False
@@ -522,9 +544,9 @@ class _Stream:
         self.paused = False
         now = time.monotonic()
         if now >= self.due or 2 * self.unsaid >= self.window:
-            bound = {} if self.until is None else {"stop": self.until}
             self.due = now + self.reader._put(self.socket, "want", 0, {
-                "stream": self.number, "offset": self.at, "window": self.window, **bound})
+                "stream": self.number, "offset": self.at, "window": self.window,
+                **self.bounds})
             self.unsaid = 0
         wait = max(0.0, self.due - now)
         return wait if left is None else min(wait, max(0.0, left))

@@ -6,7 +6,7 @@ that a peer can send raises anything else.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Union
 
 from mqcore.errors import NotSupported, UsageError
 from mqcore.journal.wire import VERSION
@@ -39,6 +39,7 @@ class OfPartition(Request, gc=False):
 
 class List(Request, tag="list", gc=False): ...
 class Ends(OfPartition, tag="ends", gc=False): ...
+class Durable(OfPartition, tag="durable", gc=False): ...
 class Groups(OfPartition, tag="groups", gc=False): ...
 
 
@@ -54,6 +55,7 @@ class Size(OfPartition, tag="size", gc=False):
 class Read(OfPartition, tag="read", gc=False):
     offset: Number
     bytes: Number
+    durable: bool = False
 
 
 class Committed(OfPartition, tag="committed", gc=False):
@@ -70,13 +72,14 @@ class Want(OfPartition, tag="want", gc=False):
     offset: Number
     window: Number
     stop: Number | None = None
+    durable: bool = False
 
 
 class Stop(Request, tag="stop", gc=False):
     stream: Number
 
 
-KINDS = (List, Ends, Groups, At, Size, Read, Committed, Commit, Want, Stop)
+KINDS = (List, Ends, Durable, Groups, At, Size, Read, Committed, Commit, Want, Stop)
 OPS = tuple(str(kind.__struct_config__.tag) for kind in KINDS)
 
 
@@ -96,8 +99,7 @@ class _Stream(msgspec.Struct):
     stream: Number
 
 
-_REQUEST: Any = msgspec.json.Decoder(List | Ends | Groups | At | Size | Read | Committed | Commit
-                                     | Want | Stop)
+_REQUEST: Any = msgspec.json.Decoder(Union[KINDS])  # noqa: UP007
 _VERSION, _ID, _OP, _STREAM = (msgspec.json.Decoder(kind)
                                for kind in (_Version, _Id, _Op, _Stream))
 BAD = (ValueError, RecursionError)      # msgspec's errors and UnicodeDecodeError are ValueErrors

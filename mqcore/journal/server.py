@@ -427,14 +427,16 @@ class Server:
             return None
         if isinstance(request, requests.Read):
             size = min(max(1, request.bytes), allowance)
-            records = source.reader.read(request.offset, max_bytes=size)
-            return self._records({"id": number}, records.slice(0, MESSAGES))
+            records = _read(source, request.offset, size, request.durable)
+            return self._records({"id": number}, records)
         return [encode({"id": number, "ok": self._fact(request, source)})]
 
     def _fact(self, request: Any, source: Source) -> Any:
         reader = source.reader
         if isinstance(request, requests.Ends):
             return [reader.first, reader.end]
+        if isinstance(request, requests.Durable):
+            return reader.durable
         if isinstance(request, requests.At):
             return reader.at(request.time)
         if isinstance(request, requests.Size):
@@ -505,7 +507,8 @@ class Server:
             stream = None
         if stream is None:
             self._room_for_stream(guest)
-            stream = Stream(guest, request.stream, source, request.offset, 1, 0)
+            stream = Stream(guest, request.stream, source, request.offset, 1, 0,
+                            durable=request.durable)
             self._streams.add(stream)
         stream.window = min(max(1, request.window), WINDOW)
         stream.stop = request.stop
@@ -545,8 +548,7 @@ class Server:
         size = min(PIECE, stream.room, self._allowance(stream.guest))
         if size == 0:
             return False
-        records = stream.source.reader.read(stream.at, max_bytes=size)
-        records = records.slice(0, MESSAGES)
+        records = _read(stream.source, stream.at, size, stream.durable)
         if stream.stop is not None:
             records = records.slice(0, stream.stop - stream.at)
         if not len(records):
@@ -568,6 +570,11 @@ class Server:
         head = self._judged(stream.guest, f"the stream {stream.number}", error,
                             {"stream": stream.number})
         self._send(stream.guest, [encode(head)], keep=stream.guest.pending is None)
+
+
+def _read(source: Source, offset: int, size: int, durable: bool) -> Any:
+    how: dict[str, Any] = {"durable": True} if durable else {}
+    return source.reader.read(offset, max_bytes=size, **how).slice(0, MESSAGES)
 
 
 def _addressee(request: Request | None, error: Exception) -> dict[str, Any]:

@@ -52,6 +52,7 @@ class Stream:
     sent: collections.deque[tuple[int, int]] = field(default_factory=collections.deque)
     out: int = 0                        # bytes in `sent`, which the reader has not acknowledged
     over: bool = False                  # no longer a stream
+    durable: bool = False               # only what survives a power cut is sent
 
     def acknowledge(self, offset: int) -> None:
         while self.sent and self.sent[0][0] <= offset:

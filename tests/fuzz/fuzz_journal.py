@@ -1,8 +1,8 @@
 """A fuzz target of the journal server: any messages to a real one, over a real socket.
 
-The server must stay alive, answer what it can with an answer that can be read, never fail at a
-request by a mistake of its own, keep its accounts and its bounds, and go on serving others. Requests
-are made of the protocol's words with any values, then some are mutated as bytes:
+The server must stay alive, give answers that can be read, never fail at a request by a mistake of
+its own, keep its accounts and its bounds, and go on serving others. Requests are made of the
+protocol's words with any values, then some are mutated as bytes:
     python tests/fuzz/fuzz_journal.py --count 1000000 --seed 7
 """
 
@@ -25,7 +25,7 @@ LIMIT = 20.0
 LIMITS = journal.Limits(streams=40, streams_per_peer=8, partitions=4, groups=20, requests=64)
 CODES = {"usage", "journal", "journal_busy", "journal_corrupt", "journal_not_found", "offset_gone"}
 MEMBERS = ("topic", "partition", "offset", "bytes", "time", "start", "stop", "group", "stream",
-           "window", "id", "v", "op")
+           "window", "id", "v", "op", "durable")
 GOOD = {"v": 1, "topic": "t", "partition": 0, "offset": 5, "bytes": 100, "time": 3.0, "start": 0,
         "stop": 9, "group": "g", "stream": 1, "window": 500}
 WORDS = ["", "t", "u", "..", ".", "../../etc", "a/b", "%2e%2e", "\0", "é" * 100, "x" * 255,
