@@ -64,6 +64,11 @@ def read_ascii(stream: BinaryIO) -> Iterator[Outgoing]:
         yield Outgoing([line.removesuffix(b"\n").removesuffix(b"\r")])
 
 
+def as_text(text: str) -> str:
+    """A name for the terminal, without what it might obey."""
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+
+
 def show_ascii(message: Incoming) -> bytes:
     text = "\t".join("".join(map(ASCII.__getitem__, part)) for part in message.parts)
     return text.encode() + b"\n"

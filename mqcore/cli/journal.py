@@ -1,44 +1,58 @@
-"""`mq journal`: look at, check, mend and export what a journal holds. What needs sockets is in
-journal_live."""
+"""`mq journal`: look at, check, mend and export what a journal holds. Commands that run until they
+are ended are in journal_live, those for consumer groups in journal_groups."""
 
 from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import click
 
-from mqcore.cli.common import columns, note, progress
-from mqcore.cli.journal_live import record, replay, serve
-from mqcore.errors import UsageError
+from mqcore.cli.common import OPTION, columns, note, progress
+from mqcore.cli.format import FORMATS, Incoming, as_text
+from mqcore.cli.journal_groups import groups
+from mqcore.cli.journal_live import mirror, record, replay, serve
+from mqcore.cli.journal_where import PARTITION, TOPIC, WHERE, opened, remote
+from mqcore.cli.keys import for_client_sockets
+from mqcore.cli.values import Since
+from mqcore.errors import Error, UsageError
 
-WHERE = click.argument("where", type=click.Path(exists=True, file_okay=False))
-TOPIC = click.option("-s", "--topic", default="default", show_default=True, help="Which topic.")
-PARTITION = click.option("-p", "--partition", default=0, show_default=True, help="Which partition.")
+FOLDER = click.argument("where", type=click.Path(exists=True, file_okay=False))
 
 
 @click.group()
 def journal() -> None:
-    """Look at a journal's files: list, print, verify, repair, export. Fill them from a socket, let
-    others read them, send them again: record, serve, replay.
+    """Journals: list, print, verify, repair and export them. Fill them from a socket, let others
+    read them, send their messages again, copy them: record, serve, replay, mirror.
 
-    WHERE is the folder that was given to mqcore.journal.open().
+    WHERE is the folder that was given to mqcore.journal.open(), or, where a command only reads, the
+    address of a `mq journal serve`.
     """
 
 
-for _command in (record, serve, replay):
+for _command in (record, serve, replay, mirror, groups):
     journal.add_command(_command)
 
 
-def chosen(where: str, topic: str | None, partition: int | None) -> Iterator[tuple[str, int, Path]]:
-    from mqcore.journal import partitions
+def chosen(where: str, topic: str | None, partition: int | None,
+           options: dict[str, Any]) -> tuple[list[tuple[str, int]], int]:
+    """Topics and partitions, and how many could not be read: those are reported here."""
+    from mqcore.journal.listing import Listing, list_partitions
 
-    for name, number, folder in partitions(where):
-        if topic in (None, name) and partition in (None, number):
-            yield name, number, folder
+    bad: list[Path] = []
+
+    def skip(path: Path, error: Exception) -> None:
+        note(f"{as_text(str(path))}: {error}")
+        bad.append(path)
+
+    how = remote(where, options)
+    rows = list_partitions(where, **how) if "://" in where else Listing(where).look(skip)
+    return [(info.topic, info.partition) for info in rows
+            if topic in (None, info.topic) and partition in (None, info.partition)], len(bad)
 
 
 def size_of(folder: Path) -> int:
@@ -47,25 +61,40 @@ def size_of(folder: Path) -> int:
 
 @journal.command("ls")
 @WHERE
-@click.option("--json", "as_json", is_flag=True, help="An object a line, for programs.")
-def ls(where: str, as_json: bool) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print an object a line, for programs.")
+@OPTION
+@for_client_sockets
+def ls(where: str, as_json: bool, options: dict[str, Any]) -> None:
     """List topics and partitions: offsets, size, segments, consumer groups."""
-    from mqcore.journal import Reader
-
     rows = []
-    for topic, partition, folder in chosen(where, None, None):
-        with Reader(folder, topic, partition) as reader:
-            rows.append({"topic": topic, "partition": partition, "first": reader.first,
-                         "end": reader.end, "bytes": size_of(folder),
-                         "segments": len(list(folder.glob("*.mqj"))), "groups": reader.groups()})
+    found, bad = chosen(where, None, None, options)
+    for topic, partition in found:
+        try:
+            rows.append(row_of(where, topic, partition, options))
+        except (Error, OSError) as error:       # the others are listed nevertheless
+            note(f"{as_text(topic)}/{partition}: {error}")
+            bad += 1
     if as_json:
         for row in rows:
             click.echo(json.dumps(row))
-        return
-    columns(("topic", "partition", "first", "end", "bytes", "segments", "groups"),
-            [[*list(row.values())[:6],
-              " ".join(f"{name}={at}" for name, at in row["groups"].items()) or "-"]
-             for row in rows])
+    else:
+        shown = [["-" if value is None else value for value in list(row.values())[:6]]
+                 + [" ".join(f"{name}={at}" for name, at in row["groups"].items()) or "-"]
+                 for row in rows]
+        columns(("topic", "partition", "first", "end", "bytes", "segments", "groups"),
+                [[as_text(str(cell)) for cell in row] for row in shown])
+    if bad:
+        raise click.exceptions.Exit(1)
+
+
+def row_of(where: str, topic: str, partition: int, options: dict[str, Any]) -> dict[str, Any]:
+    with opened(where, topic, partition, options) as reader:
+        first, end = reader.first, reader.end
+        here = "://" not in where
+        return {"topic": topic, "partition": partition, "first": first, "end": end,
+                "bytes": size_of(reader.path) if here else reader.stored_bytes(first, end),
+                "segments": len(list(reader.path.glob("*.mqj"))) if here else None,
+                "groups": reader.groups()}
 
 
 @journal.command()
@@ -73,82 +102,135 @@ def ls(where: str, as_json: bool) -> None:
 @TOPIC
 @PARTITION
 @click.option("-n", "--count", type=click.IntRange(0), default=10, show_default=True,
-              help="So many of the last messages.")
+              help="Print the last N messages.")
 @click.option("--from", "start", type=click.IntRange(0), metavar="OFFSET",
-              help="From this message on, instead of --count.")
-@click.option("-f", "--follow", is_flag=True, help="Then print what comes, until Ctrl-C.")
-@click.option("--json", "as_json", is_flag=True, help="An object a line, with offset and time.")
-def tail(where: str, topic: str, partition: int, count: int, start: int | None, follow: bool,
-         as_json: bool) -> None:
-    """Print the last messages, a line each; odd bytes as \\x00."""
-    from mqcore import journal as library
-
-    with library.open(where, topic=topic, partition=partition) as reader:
-        at = max(reader.first, reader.end - count) if start is None else start
+              help="Begin at this message, instead of --count.")
+@click.option("--since", type=Since(), metavar="TIME",
+              help="Begin at this time, instead of --count: 10m (ago), 2h, 2026-11-22T10:00:00.")
+@click.option("-f", "--follow", is_flag=True, help="Then print new messages, until Ctrl-C.")
+@click.option("--format", "form", type=click.Choice(list(FORMATS)), default="ascii",
+              show_default=True, help="How to print messages; json has offset, time and key.")
+@click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
+@OPTION
+@for_client_sockets
+def tail(where: str, topic: str | None, partition: int, count: int, start: int | None,
+         since: float | None, follow: bool, form: str, as_json: bool,
+         options: dict[str, Any]) -> None:
+    """Print the last messages, a line each. Bytes that a terminal might obey are shown as \\x1b."""
+    if start is not None and since is not None:
+        raise click.UsageError("--from and --since exclude each other")
+    show = FORMATS["json" if as_json else form].show
+    described = as_json or form == "json"
+    with opened(where, topic, partition, options) as reader:
+        if since is not None:
+            at = reader.at(since)
+        else:
+            at = max(reader.first, reader.end - count) if start is None else start
         for records in reader.follow(at) if follow else reader.batches(at):
             for i, message in enumerate(records):
-                text = message.decode("ascii", "backslashreplace")
-                click.echo(json.dumps({"offset": records.first + i,
-                                       "time": int(records.times[i]) / 1e6, "value": text})
-                           if as_json else text)
+                sys.stdout.buffer.write(
+                    line_of(records, i) if described else show(Incoming([message])))
+            sys.stdout.buffer.flush()
+
+
+def line_of(records: Any, i: int) -> bytes:
+    facts = {"offset": records.first + i, "time": int(records.times[i]) / 1e6,
+             "value": text_of(records[i])}
+    key, headers = records.key(i), records.headers(i)
+    if key is not None:
+        facts["key"] = text_of(key)
+    if headers:
+        facts["headers"] = [[name, text_of(value)] for name, value in headers]
+    return json.dumps(facts).encode() + b"\n"
+
+
+def text_of(raw: bytes) -> Any:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return {"hex": raw.hex()}
 
 
 @journal.command()
 @WHERE
 @click.option("-s", "--topic", help="Only this topic.")
 @click.option("-p", "--partition", type=int, help="Only this partition.")
-def verify(where: str, topic: str | None, partition: int | None) -> None:
+@OPTION
+@for_client_sockets
+def verify(where: str, topic: str | None, partition: int | None,
+           options: dict[str, Any]) -> None:
     """Read everything and check every block. Exit status 1 if something is damaged.
 
-    What a running writer is just writing is not damage. Gaps and duplicates by producer are told,
-    where messages carry stamps.
+    What a running writer is just writing is not damage. Where messages carry stamps, gaps and
+    duplicates are reported by producer. A journal server checks the blocks as it reads them for us;
+    it reports the first damage of a partition only.
     """
-    from mqcore import journal as library
-
-    found = list(chosen(where, topic, partition))
-    bad = 0
+    found, bad = chosen(where, topic, partition, options)
+    check = verify_remote if "://" in where else verify_folder
     with progress() as bar:
-        task = bar.add_task("verifying", total=sum(size_of(folder) for _, _, folder in found))
-        for name, number, folder in found:
-            checked = library.verify(folder, lambda n: bar.advance(task, n))
-            click.echo(f"{name}/{number}: {checked.messages} messages, {checked.blocks} blocks, "
-                       f"{checked.segments} segments, {checked.bytes} bytes")
-            for item in checked.findings:
-                lost = "an unknown number of" if item.lost is None else item.lost
-                click.echo(f"  {item.path} at byte {item.position}: {item.fault}; "
-                           f"{lost} messages from {item.offset} on")
-            bad += len(checked.findings)
-            if not checked.findings:
-                tell_sequences(name, number, folder)
+        for name, number in found:
+            try:
+                bad += check(where, name, number, options, bar)
+            except (Error, OSError) as error:
+                click.echo(f"{as_text(name)}/{number}: {error}")
+                bad += 1
     if bad:
         note(f"{bad} damaged places; `mq journal repair` keeps what is whole")
         raise click.exceptions.Exit(1)
 
 
-def tell_sequences(topic: str, partition: int, folder: Path) -> None:
-    from mqcore.journal import OffsetGone, Reader, Sequences
+def verify_folder(where: str, topic: str, partition: int, options: dict[str, Any],
+                  bar: Any) -> int:
+    from mqcore import journal as library
+
+    folder = library.partition_folder(where, topic, partition)
+    task = bar.add_task(f"{topic}/{partition}", total=size_of(folder))
+    checked = library.verify(folder, lambda n: bar.advance(task, n))
+    click.echo(f"{as_text(topic)}/{partition}: {checked.messages} messages, {checked.blocks} "
+               f"blocks, {checked.segments} segments, {checked.bytes} bytes")
+    for item in checked.findings:
+        lost = "an unknown number of" if item.lost is None else item.lost
+        click.echo(f"  {item.path} at byte {item.position}: {item.fault}; "
+                   f"{lost} messages from {item.offset} on")
+    if not checked.findings:
+        with library.Reader(folder, topic, partition, verify=False) as reader:
+            tell_sequences(reader, lambda n: None)
+    return len(checked.findings)
+
+
+def verify_remote(where: str, topic: str, partition: int, options: dict[str, Any],
+                  bar: Any) -> int:
+    with opened(where, topic, partition, options) as reader:
+        task = bar.add_task(f"{topic}/{partition}", total=reader.end - reader.first)
+        click.echo(f"{as_text(topic)}/{partition}: messages {reader.first} to {reader.end - 1}")
+        tell_sequences(reader, lambda n: bar.advance(task, n))
+    return 0
+
+
+def tell_sequences(reader: Any, advance: Any) -> None:
+    """Read all, and report what the stamps say."""
+    from mqcore.journal import OffsetGone, Sequences
 
     seen = Sequences()
-    with Reader(folder, topic, partition, verify=False) as reader:
-        at, end = reader.first, reader.end
-        while at < end:
-            try:
-                records = reader.read(at)
-            except OffsetGone as gone:      # given up by a repair
-                at = gone.first
-                continue
-            seen.add(records)
-            at = records.next
+    at, end = reader.first, reader.end
+    while at < end:
+        try:
+            for records in reader.batches(at, end):
+                seen.add(records)
+                at = records.next
+                advance(len(records))
+        except OffsetGone as gone:      # given up by a repair
+            at = max(at + 1, gone.first)
     if seen.messages:
         click.echo(f"  {len(seen.highest)} producers: {seen.missing} messages missing, "
                    f"{seen.duplicates} twice")
 
 
 @journal.command()
-@WHERE
+@FOLDER
 @TOPIC
 @PARTITION
-def repair(where: str, topic: str, partition: int) -> None:
+def repair(where: str, topic: str | None, partition: int) -> None:
     """Write damaged segments anew out of their whole blocks.
 
     Nothing is deleted: the damaged files stay, renamed to *.damaged. Lost offsets stay lost, and
@@ -156,14 +238,15 @@ def repair(where: str, topic: str, partition: int) -> None:
     """
     from mqcore import journal as library
 
-    for _, _, folder in chosen(where, topic, partition):
-        done = library.repair(folder)
-        for path in done.kept:
-            click.echo(f"rewritten; the damaged one is {path}")
-        if not done.kept:
-            click.echo("nothing to repair")
-        return
-    raise click.UsageError(f"{where} has no topic {topic!r} with a partition {partition}")
+    folder = library.partition_folder(where, topic or "default", partition)
+    if not folder.is_dir():
+        raise click.UsageError(f"{where} has no topic {topic or 'default'!r} with a partition "
+                               f"{partition}")
+    done = library.repair(folder)
+    for path in done.kept:
+        click.echo(f"rewritten; the damaged one is {path}")
+    if not done.kept:
+        click.echo("nothing to repair")
 
 
 @journal.command()
@@ -171,14 +254,16 @@ def repair(where: str, topic: str, partition: int) -> None:
 @click.argument("file", type=click.Path(dir_okay=False))
 @TOPIC
 @PARTITION
-@click.option("--from", "start", type=click.IntRange(0), metavar="OFFSET", help="From here on.")
+@click.option("--from", "start", type=click.IntRange(0), metavar="OFFSET",
+              help="Begin at this message.")
 @click.option("--columns", "wanted", default="key,value,topic,partition,offset,timestamp",
               show_default=True, help="Which, apart by commas; there are also headers, producer, "
               "sequence and sent.")
-def export(where: str, file: str, topic: str, partition: int, start: int | None,
-           wanted: str) -> None:
+@OPTION
+@for_client_sockets
+def export(where: str, file: str, topic: str | None, partition: int, start: int | None,
+           wanted: str, options: dict[str, Any]) -> None:
     """Write a partition to a Parquet FILE, as far as it goes now."""
-    from mqcore import journal as library
     from mqcore.journal import arrow
 
     arrow.library()
@@ -187,7 +272,7 @@ def export(where: str, file: str, topic: str, partition: int, start: int | None,
     names = tuple(wanted.split(","))
     schema = arrow.schema(names)
     part = f"{file}.part"
-    with library.open(where, topic=topic, partition=partition) as reader, progress() as bar:
+    with opened(where, topic, partition, options) as reader, progress() as bar:
         first = reader.first if start is None else start
         end = reader.end
         if first > end:

@@ -1,4 +1,4 @@
-"""`mq journal record`, `serve` and `replay`: journals and sockets."""
+"""`mq journal record`, `serve`, `replay` and `mirror`: journals and sockets."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ import click
 import mqcore as mq
 from mqcore.cli.common import OPTION, finish, note, on_terminal, progress
 from mqcore.cli.device import EVERY, counters, say, watch
-from mqcore.cli.keys import for_sockets
+from mqcore.cli.journal_where import PARTITION, TOPIC, Where
+from mqcore.cli.journal_where import opened as opened_journal
+from mqcore.cli.keys import for_client_sockets, for_sockets
+from mqcore.cli.values import Size, Span
 
 RECEIVERS = ("pull", "rep", "sub", "dish", "bus", "pair", "respondent")
 SENDERS = ("push", "pub", "pair", "bus", "dealer")
@@ -55,6 +58,16 @@ def opened(pattern: str, bind: tuple[str, ...], connect: tuple[str, ...],
 @click.option("--stamps", is_flag=True, help="Take producers' stamps off and store them.")
 @click.option("--deduplicate", is_flag=True, help="With --stamps: what producers send again is "
               "stored once.")
+@click.option("--segment-bytes", type=Size(), metavar="SIZE",
+              help="Begin a new file at this size, like 64MiB.  [default: 256MiB]")
+@click.option("--segment-age", type=Span(), metavar="TIME",
+              help="Begin a new file when the last one is older, like 1h.")
+@click.option("--retain-bytes", type=Size(), metavar="SIZE",
+              help="Remove the oldest files beyond this size.")
+@click.option("--retain-age", type=Span(), metavar="TIME",
+              help="Remove files whose messages are all older, like 7d.")
+@click.option("--retain-for", multiple=True, metavar="GROUP",
+              help="Keep what this consumer group has not read. May be given again.")
 @click.option("--subscribe", multiple=True, metavar="TEXT",
               help="sub: topics (default all); dish: groups.")
 @EVERY_OPTION
@@ -62,8 +75,9 @@ def opened(pattern: str, bind: tuple[str, ...], connect: tuple[str, ...],
 @for_sockets
 def record(where: str, pattern: str, bind: tuple[str, ...], connect: tuple[str, ...],
            topic: str | None, topic_from: str | None, partitions: int, fsync: Any, stamps: bool,
-           deduplicate: bool, subscribe: tuple[str, ...], every: float,
-           options: dict[str, Any]) -> None:
+           deduplicate: bool, segment_bytes: int | None, segment_age: float | None,
+           retain_bytes: int | None, retain_age: float | None, retain_for: tuple[str, ...],
+           subscribe: tuple[str, ...], every: float, options: dict[str, Any]) -> None:
     """Store what a socket receives, until Ctrl-C or an error (disk full, say).
 
     A rep or respondent answers each message when it is durable; with the other patterns senders
@@ -85,6 +99,9 @@ def record(where: str, pattern: str, bind: tuple[str, ...], connect: tuple[str, 
     many: dict[str, Any] = {"topic_from": topic_from} if topic_from else {}
     if topic_from or partitions > 1:
         many["partitions"] = partitions
+    files = {"segment_bytes": segment_bytes, "segment_age": segment_age,
+             "retain_bytes": retain_bytes, "retain_age": retain_age, "retain_for": retain_for}
+    many.update({name: value for name, value in files.items() if value})
     with library.open(where, "a", topic=topic if topic_from else topic or "default", fsync=fsync,
                       stamps=stamps, deduplicate=deduplicate, **many) as writer:
         for dropped in writer.recovered:
@@ -102,23 +119,29 @@ def record(where: str, pattern: str, bind: tuple[str, ...], connect: tuple[str, 
 @click.command()
 @click.argument("where", type=click.Path(exists=True, file_okay=False))
 @click.option("--bind", multiple=True, required=True, metavar="URL", help="Listen here.")
-@click.option("--no-groups", is_flag=True, help="Let readers commit no consumer groups.")
+@click.option("--groups", is_flag=True,
+              help="Let readers commit consumer groups, which retention obeys.")
+@click.option("--insecure", is_flag=True,
+              help="Serve addresses of the network without keys or TLS: any machine that reaches "
+              "them reads everything.")
 @EVERY_OPTION
 @OPTION
-def serve(where: str, bind: tuple[str, ...], no_groups: bool, every: float,
+@for_sockets
+def serve(where: str, bind: tuple[str, ...], groups: bool, insecure: bool, every: float,
           options: dict[str, Any]) -> None:
-    """Let other machines read the journals of a folder, until Ctrl-C.
+    """Let other processes and machines read the journals of a folder, until Ctrl-C.
 
-    They say mqcore.journal.open("tcp://HOST:PORT/TOPIC"). Whoever can connect may read all of it:
-    bind to an address that only they reach, or use tls+tcp:// with -o tls_ca=... -o
-    tls_mutual=True.
+    Readers use mqcore.journal.open("tcp://HOST:PORT/TOPIC"). An address that other machines reach
+    needs keys (--key, with --allow to name the readers) or TLS (tls+tcp:// with -o tls_cert=...,
+    and -o tls_ca=... to name the readers).
 
     \b
-      mq journal serve data --bind tcp://*:5558
+      mq journal serve data --bind tcp://127.0.0.1:5558
+      mq journal serve data --bind tcp://*:5558 --key server.key_secret --allow readers/
     """
     from mqcore import journal as library
 
-    with library.serve(where, list(bind), groups=not no_groups, **options) as server:
+    with library.serve(where, list(bind), groups=groups, insecure=insecure, **options) as server:
         for url in server.urls:
             click.echo(url)
         sys.stdout.flush()
@@ -126,12 +149,60 @@ def serve(where: str, bind: tuple[str, ...], no_groups: bool, every: float,
 
 
 @click.command()
+@click.argument("source", type=Where(exists=True, file_okay=False))
+@click.argument("into", type=click.Path(file_okay=False))
+@TOPIC
+@PARTITION
+@click.option("--once", is_flag=True, help="End when all is copied that was there at the start.")
+@click.option("--fsync", type=click.Choice(["always", "interval", "never"]), default="interval",
+              show_default=True, help="When copied messages become durable.")
+@EVERY_OPTION
+@OPTION
+@for_client_sockets
+def mirror(source: str, into: str, topic: str | None, partition: int, once: bool, fsync: Any,
+           every: float, options: dict[str, Any]) -> None:
+    """Copy a partition into the folder INTO and keep it up to date, until Ctrl-C.
+
+    SOURCE is a folder, or the address of a `mq journal serve`. Messages keep their offsets, times,
+    keys, headers and stamps. A mirror that was interrupted goes on where it was.
+
+    \b
+      mq journal mirror tcp://host:5558/flights backup
+    """
+    from mqcore import journal as library
+
+    with opened_journal(source, topic, partition, options) as reader:
+        folder = library.partition_folder(into, reader.topic, partition)
+        end = reader.end
+        new = not (folder.is_dir() and any(folder.glob("*.mqj")))
+        begin = {"begin": reader.first} if new else {}
+        with library.open(into, "a", topic=reader.topic, partition=partition, fsync=fsync,
+                          **begin) as writer:
+            with mq.device(reader, writer) as running:
+                if once:
+                    copied(running, writer, end)
+                else:
+                    watch(running, every)
+            note(f"{running.stats().messages} messages copied; the next one is {writer.next}")
+
+
+def copied(running: Any, writer: Any, end: int) -> None:
+    """Until the mirror has come to `end`."""
+    while writer.next < end:
+        try:
+            running.wait(timeout=0.05)
+        except mq.Timeout:
+            continue
+        return
+
+
+@click.command()
 @click.argument("where")
 @click.argument("pattern", type=click.Choice(SENDERS))
 @BIND
 @CONNECT
-@click.option("-s", "--topic", help="Which topic.  [default: default]")
-@click.option("-p", "--partition", default=0, show_default=True, help="Which partition.")
+@TOPIC
+@PARTITION
 @click.option("--from", "start", type=click.IntRange(0), metavar="OFFSET", help="From here on.")
 @click.option("--to", "stop", type=click.IntRange(0), metavar="OFFSET", help="To before this one.")
 @click.option("--speed", type=click.FloatRange(0), default=1.0, show_default=True,

@@ -30,6 +30,10 @@ SERVER = (
                  help="CURVE, with --key alone: the certificates of those who may come in.  "
                  "[default: whoever knows our public key]"),
 )
+TLS = (
+    click.option("--tls-key-password-file", type=FILE, metavar="FILE",
+                 help="TLS: a file whose first line opens the encrypted key of -o tls_key=..."),
+)
 NAMES = ("server_key", "key", "user", "password_file", "allow")
 
 
@@ -52,6 +56,11 @@ def allowed(path: Path) -> dict[str, str]:
     return {mq.load_certificate(path).public: path.stem}
 
 
+def first_line(path: Path) -> str:
+    lines = path.read_text().splitlines()
+    return lines[0] if lines else ""
+
+
 def security_of(server_key: str | None = None, key: Path | None = None, user: str | None = None,
                 password_file: Path | None = None, allow: Path | None = None
                 ) -> mq.Security | None:
@@ -59,8 +68,7 @@ def security_of(server_key: str | None = None, key: Path | None = None, user: st
     if user is not None:
         if server_key or key or allow:
             raise click.UsageError("--user is PLAIN's; --server-key, --key and --allow are CURVE's")
-        lines = password_file.read_text().splitlines() if password_file else []
-        return mq.Plain(user, lines[0] if lines else "")
+        return mq.Plain(user, first_line(password_file) if password_file else "")
     if password_file:
         raise click.UsageError("--password-file wants --user")
     if allow and (server_key or key is None):
@@ -87,25 +95,46 @@ def _found(given: dict[str, Any]) -> mq.Security | None:
         raise click.UsageError(str(error)) from None
 
 
+def _completed(given: dict[str, Any], security: mq.Security | None) -> dict[str, Any]:
+    """Arguments of a command, with what the files hold among its `options`."""
+    options = dict(given["options"])
+    path = given.pop("tls_key_password_file")
+    if path is not None:
+        options["tls_key_password"] = first_line(path)
+    if security is not None:
+        options["security"] = security
+    return {**given, "options": options}
+
+
 def for_sockets(function: Callable[..., Any]) -> Callable[..., Any]:
     """A command with `options` for its sockets gets `security` among them."""
     @functools.wraps(function)
     def command(**given: Any) -> Any:
-        security = _found(given)
-        if security is not None:
-            given["options"] = {**given["options"], "security": security}
-        return function(**given)
+        return function(**_completed(given, _found(given)))
 
-    return _taken((*CLIENT, *SERVER), command)
+    return _taken((*CLIENT, *SERVER, *TLS), command)
+
+
+def for_client_sockets(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same for a command whose sockets are clients only."""
+    @functools.wraps(function)
+    def command(**given: Any) -> Any:
+        return function(**_completed(given, _client(given)))
+
+    return _taken((*CLIENT, *TLS), command)
+
+
+def _client(given: dict[str, Any]) -> mq.Security | None:
+    security = _found(given)
+    if security is not None and security.server:
+        raise click.UsageError("--key alone is a server's; add --server-key")
+    return security
 
 
 def for_a_client(function: Callable[..., Any]) -> Callable[..., Any]:
     """A command gets `security`, a client's or None."""
     @functools.wraps(function)
     def command(**given: Any) -> Any:
-        security = _found(given)
-        if security is not None and security.server:
-            raise click.UsageError("--key alone is a server's; add --server-key")
-        return function(security=security, **given)
+        return function(security=_client(given), **given)
 
     return _taken(CLIENT, command)

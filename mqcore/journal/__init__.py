@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from mqcore.errors import OptionError
 from mqcore.journal.core import checksum
 from mqcore.journal.errors import (
+    JournalBusy,
     JournalClosed,
     JournalCorrupt,
     JournalError,
@@ -30,6 +31,7 @@ from mqcore.journal.errors import (
     OffsetGone,
     StampRefused,
 )
+from mqcore.journal.limits import Limits
 from mqcore.journal.listing import PartitionInfo, list_partitions
 from mqcore.journal.place import partition_folder, partitions
 from mqcore.journal.reader import Reader
@@ -46,6 +48,7 @@ from mqcore.journal.stamp import (
     stamp,
     stored_at,
 )
+from mqcore.journal.waiting import in_thread
 from mqcore.journal.writer import Writer
 from mqcore.journal.writers import Writers
 
@@ -53,9 +56,10 @@ if TYPE_CHECKING:
     from mqcore.journal.server import Server
 
 __all__ = [
-    "Dropped", "JournalClosed", "JournalCorrupt", "JournalError", "JournalFull", "JournalLocked",
-    "JournalNotFound", "JournalRefused", "JournalWriteError", "OffsetGone", "PartitionInfo",
-    "Reader", "Records", "Repaired", "Sequences", "StampRefused", "Writer", "Writers", "checksum",
+    "Dropped", "JournalBusy", "JournalClosed", "JournalCorrupt", "JournalError", "JournalFull",
+    "JournalLocked", "JournalNotFound", "JournalRefused", "JournalWriteError", "Limits",
+    "OffsetGone", "PartitionInfo", "Reader", "Records", "Repaired", "Sequences", "StampRefused",
+    "Writer", "Writers", "aopen", "checksum",
     "list_partitions", "open", "partition_for", "partition_of", "partitions", "read_key",
     "read_stamp", "repair", "replay", "serve", "stamp", "stored_at", "verify",
 ]
@@ -121,6 +125,18 @@ def open(where: str | os.PathLike[str], mode: str = "r", *, topic: str | None = 
     raise OptionError(f"mode {mode!r}", hint='"r" reads, "a" appends')
 
 
+async def aopen(where: str | os.PathLike[str], mode: str = "r", *, topic: str | None = None,
+                partition: int | None = None, **options: Any) -> Any:
+    """open(), awaitable, for asyncio and trio. The event loop goes on while a journal server
+    answers, or a writer recovers its journal in a worker thread."""
+    if "://" in os.fspath(where):
+        from mqcore.journal.remote import aopen_remote
+
+        return await aopen_remote(os.fspath(where), mode, topic, partition, options)
+    return await in_thread(lambda: open(  # type: ignore[call-overload]
+        where, mode, topic=topic, partition=partition, **options))
+
+
 def _writers(where: str | os.PathLike[str], topic: str | None, partition: int | None,
              options: dict[str, Any]) -> Writers:
     first_part = options.get("topic_from") is not None
@@ -133,10 +149,16 @@ def _writers(where: str | os.PathLike[str], topic: str | None, partition: int | 
     return Writers(where, None if first_part else topic or "default", **options)
 
 
-def serve(where: str | os.PathLike[str], bind: Any, *, groups: bool = True,
-          **options: Any) -> Server:
-    """Answer for the journals of a folder at these addresses, until stop(). groups: readers may
-    commit consumer groups. options: those of the socket."""
+def serve(where: str | os.PathLike[str], bind: Any, *, groups: bool = False,
+          insecure: bool = False, limits: Limits | None = None, **options: Any) -> Server:
+    """Let other processes and machines read the journals of a folder, until stop().
+
+    bind: one address or several. Addresses that other machines reach need keys (security=) or TLS;
+    insecure=True serves them without. groups: readers may commit consumer groups, which retention
+    obeys. limits: what the server refuses beyond. options: those of a socket.
+
+    Raises FileNotFoundError, UsageError (an address is exposed), NotSupported (msgspec is missing).
+    """
     from mqcore.journal.server import Server
 
-    return Server(where, bind, groups=groups, **options)
+    return Server(where, bind, groups=groups, insecure=insecure, limits=limits, **options)

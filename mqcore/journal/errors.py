@@ -77,6 +77,13 @@ class JournalFull(JournalWriteError):
     hint = "make room; what was taken waits in memory and is written by the next commit()"
 
 
+class JournalBusy(JournalError):
+    """A journal server is at one of its limits and does not answer this request now."""
+
+    code = "journal_busy"
+    hint = "ask again later, or raise the limit: journal.serve(limits=journal.Limits(...))"
+
+
 class JournalRefused(JournalError):
     """The journal has not stored the message, and never will. `status` is the one of the answer;
     `taken`: how many messages of the call came before it, and are dealt with."""

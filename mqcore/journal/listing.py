@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from mqcore.journal.place import partitions
+from mqcore.errors import Error
+from mqcore.journal.place import topic_of
 from mqcore.journal.segment import journal_id
+
+SETTLED = 1.0           # seconds after which a folder's times tell whether it has changed
+
+_log = logging.getLogger("mqcore.journal")
 
 
 class PartitionInfo(NamedTuple):
@@ -18,9 +27,54 @@ class PartitionInfo(NamedTuple):
     id: str | None
 
 
+class Listing:
+    """What a folder holds, looked at again and again. It remembers ids, so that a look costs no
+    more than asking the system about each partition's folder."""
+
+    def __init__(self, where: str | os.PathLike[str]) -> None:
+        self.where = Path(where)
+        self._known: dict[Path, tuple[tuple[int, int, int], PartitionInfo]] = {}
+
+    def look(self, bad: Callable[[Path, Exception], Any]) -> list[PartitionInfo]:
+        """In order. What cannot be read is left out, and reported by bad(its path, why)."""
+        known = {}
+        for path in self._folders(bad):
+            try:
+                found = os.stat(path)
+                seen = found.st_dev, found.st_ino, found.st_ctime_ns
+                before = self._known.get(path)
+                if before is not None and before[0] == seen:
+                    known[path] = before
+                    continue
+                topic = topic_of(path)
+                if topic is not None:
+                    row = PartitionInfo(topic, int(path.name), journal_id(path))
+                    settled = time.time() - found.st_ctime > SETTLED
+                    known[path] = seen if settled else (0, 0, 0), row
+            except FileNotFoundError:
+                continue                # deleted just now
+            except (OSError, Error) as error:
+                bad(path, error)
+        self._known = known
+        return [row for _, row in known.values()]
+
+    def _folders(self, bad: Callable[[Path, Exception], Any]) -> Iterator[Path]:
+        """Of all partitions."""
+        for folder in sorted(self.where.iterdir()):
+            try:
+                numbers = [path for path in folder.iterdir()
+                           if path.name.isdecimal() and path.is_dir()]
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            except OSError as error:
+                bad(folder, error)
+                continue
+            yield from sorted(numbers, key=lambda path: int(path.name))
+
+
 def in_folder(where: str | os.PathLike[str]) -> list[PartitionInfo]:
-    return [PartitionInfo(topic, number, journal_id(folder))
-            for topic, number, folder in partitions(where)]
+    return Listing(where).look(
+        lambda path, error: _log.warning("%s is left out of the list: %s", path, error))
 
 
 def list_partitions(where: str | os.PathLike[str], **remote: Any) -> list[PartitionInfo]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mqcore.errors import RecvTimeout, UsageError
+from mqcore.journal.awaitable import Awaitable
 from mqcore.journal.durable import read_durable
 from mqcore.journal.errors import (
     JournalClosed,
@@ -43,7 +44,7 @@ EVERYTHING = 1 << 62
 FAR = 2.0 ** 62         # us
 
 
-class Reader:
+class Reader(Awaitable):
     """Reads one partition, while it is written or not. Made by `mqcore.journal.open`. One thread at
     a time; threads and processes that each have their own do not disturb each other or the writer.
 

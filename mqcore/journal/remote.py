@@ -1,14 +1,19 @@
 """RemoteReader: the same calls as a Reader, answered by a journal server elsewhere; Directory: what
-there is at such a server."""
+there is at such a server.
+
+Each call takes a connection out of a pool for as long as it lasts. So threads, and tasks of asyncio
+and trio, that use one reader at the same time never receive each other's answers.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import math
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from typing import Any, TypeVar
 from urllib.parse import unquote
 
 from mqcore import Dealer
@@ -18,17 +23,25 @@ from mqcore.errors import (
     OptionError,
     RecvTimeout,
     SendTimeout,
+    SocketClosed,
     UsageError,
 )
-from mqcore.journal.errors import JournalClosed, JournalError
+from mqcore.journal.errors import JournalBusy, JournalClosed, JournalError
+from mqcore.journal.limits import WINDOW
 from mqcore.journal.listing import PartitionInfo
-from mqcore.journal.reader import Reader, _nothing
+from mqcore.journal.reader import Reader
 from mqcore.journal.records import Records
-from mqcore.journal.waiting import Deadline, in_thread
+from mqcore.journal.waiting import Deadline
 from mqcore.journal.wire import VERSION, decode, encode, error_from, unpack
 
-STEP = 0.2              # seconds that a call waits before it looks at close()
-AGAIN = 1.0             # and until it asks again: the server may have been started anew
+AGAIN = 1.0             # seconds until a call asks again: the server may have been started anew
+SOON = 0.1              # and if there was no server to take the question
+SPARE = 2               # connections that are kept for the next calls
+
+T = TypeVar("T")
+Got = tuple[dict[str, Any], bytes] | None
+#: yields how many seconds to wait, is sent what came within them, returns the answer
+Steps = Generator[float, Got, T]
 
 
 def split(url: str, topic: str | None) -> tuple[str, str]:
@@ -48,7 +61,6 @@ class Connection:
 
     topic = ""
     partition = 0
-    _durable: bool | None = None
 
     def __init__(self, url: str, where: str, about: dict[str, Any], timeout: float,
                  options: dict[str, Any]) -> None:
@@ -58,50 +70,145 @@ class Connection:
         self._about = about
         self._timeout = timeout
         self._numbers = itertools.count(1)
-        self._use = threading.RLock()
-        options.setdefault("linger", 0)
-        options.setdefault("reconnect_max", AGAIN)      # so a server that is back is soon found
-        self._socket = Dealer(connect=where, **options)
+        self._where = where
+        self._options = {"linger": 0, "reconnect_max": AGAIN, **options}
+        self._lock = threading.Lock()
+        self._all: set[Dealer] = set()
+        self._spare: list[Dealer] = []
+        self._give(self._take())        # what is wrong with the options is raised here
 
-    def _put(self, op: str, number: int, facts: dict[str, Any]) -> None:
+    # -- connections --
+
+    def _take(self) -> Dealer:
+        with self._lock:
+            if not self.closed and self._spare:
+                return self._spare.pop()
+        self._check()
+        made = Dealer(connect=self._where, **self._options)
+        with self._lock:
+            self._all.add(made)
+        if self.closed:
+            made.close()
+            self._check()
+        return made
+
+    def _give(self, socket: Dealer) -> None:
+        with self._lock:
+            if socket not in self._all:         # close() has closed it
+                return
+            if len(self._spare) < SPARE:
+                self._spare.append(socket)
+                return
+            self._all.discard(socket)
+        socket.close()
+
+    @contextlib.contextmanager
+    def _link(self) -> Iterator[Dealer]:
+        socket = self._take()
+        try:
+            yield socket
+        finally:
+            self._give(socket)
+
+    def _check(self) -> None:
+        if self.closed:
+            raise JournalClosed(f"the reader of {self.url} is closed")
+
+    def close(self) -> None:
+        """Ends calls in whatever thread or task they wait. Records handed out stay valid."""
+        with self._lock:
+            if self.closed:
+                return
+            self.closed = True
+            every = list(self._all)
+            self._all.clear()
+            self._spare.clear()
+        for socket in every:
+            socket.close()
+
+    # -- questions --
+
+    def _put(self, socket: Dealer, op: str, number: int, facts: dict[str, Any]) -> float:
+        """Returns after how many seconds to ask again."""
         head = {"v": VERSION, "id": number, "op": op, **self._about, **facts}
-        if self._durable:
-            head["durable"] = True
         try:
-            self._socket.send(encode(head), timeout=0)
-        except SendTimeout:
-            pass                # nobody is there; it is asked again
+            socket.send(encode(head), timeout=0)
+        except SendTimeout:             # no server is there
+            return SOON
+        except SocketClosed:
+            self._check()
+            raise
+        return AGAIN
 
-    def _get(self, seconds: float) -> tuple[dict[str, Any], bytes] | None:
-        """The next that comes: its head, and the columns."""
+    def _read_parts(self, parts: list[bytes]) -> Got:
         try:
-            raw, *body = self._socket.recv_parts(timeout=max(0.0, seconds))
+            raw, *body = parts
             return decode(raw), body[0] if body else b""
-        except RecvTimeout:
-            return None
         except ValueError:
-            raise JournalError(f"what answers at {self.url} is no journal server",
+            raise JournalError(f"what answers at {self.url} is not a journal server",
                                hint="`mq journal serve` starts one") from None
 
+    def _get(self, socket: Dealer, seconds: float) -> Got:
+        """The next that comes: its head, and the columns."""
+        try:
+            return self._read_parts(socket.recv_parts(timeout=max(0.0, seconds)))
+        except RecvTimeout:
+            return None
+        except SocketClosed:
+            self._check()
+            raise
+
+    async def _aget(self, socket: Dealer, seconds: float) -> Got:
+        try:
+            return self._read_parts(await socket.arecv_parts(timeout=max(0.0, seconds)))
+        except RecvTimeout:
+            return None
+        except SocketClosed:
+            self._check()
+            raise
+
     def _ask(self, op: str, **facts: Any) -> Any:
-        with self._use:
-            number = next(self._numbers)
-            deadline = Deadline(self._timeout)
-            again = 0.0
-            while not deadline.over:
-                self._check()
-                if time.monotonic() >= again:
-                    self._put(op, number, facts)
-                    again = time.monotonic() + AGAIN
-                got = self._get(STEP)
-                if got is not None and got[0].get("id") in (number, None) \
-                        and "stream" not in got[0]:
+        with self._link() as socket:
+            steps = self._asking(socket, op, facts)
+            try:
+                wait = next(steps)
+                while True:
+                    wait = steps.send(self._get(socket, wait))
+            except StopIteration as answered:
+                return answered.value
+
+    async def _aask(self, op: str, **facts: Any) -> Any:
+        with self._link() as socket:
+            steps = self._asking(socket, op, facts)
+            try:
+                wait = next(steps)
+                while True:
+                    wait = steps.send(await self._aget(socket, wait))
+            except StopIteration as answered:
+                return answered.value
+
+    def _asking(self, socket: Dealer, op: str, facts: dict[str, Any]) -> Steps[Any]:
+        number = next(self._numbers)
+        deadline = Deadline(self._timeout)
+        busy: JournalBusy | None = None
+        while not deadline.over:
+            wait = self._put(socket, op, number, facts)
+            again = Deadline(min(wait, deadline.left or 0.0))
+            while not again.over:
+                got = yield again.left or 0.0
+                if got is None or "stream" in got[0] or got[0].get("id") not in (number, None):
+                    continue
+                try:
                     return self._answer(*got)
-        raise self._away()
+                except JournalBusy as error:
+                    busy = error
+        raise busy or self._away()
 
     def _away(self) -> RecvTimeout:
-        why = "".join(f": {endpoint.error.text}" for endpoint in self._socket.endpoints
-                      if endpoint.error is not None)
+        with self._lock:
+            every = list(self._all)
+        why = "".join(f": {endpoint.error.text}" for socket in every[:1]
+                      for endpoint in socket.endpoints if endpoint.error is not None)
         return RecvTimeout(f"no answer from the journal server at {self.url} within "
                            f"{self._timeout:g} s{why}", hint="does it run? `mq doctor URL` looks; "
                                                         "give more time with timeout=")
@@ -113,17 +220,14 @@ class Connection:
             return unpack(head["records"], body, self.topic, self.partition)
         return head.get("ok")
 
-    def _check(self) -> None:
-        if self.closed:
-            raise JournalClosed(f"the reader of {self.url} is closed")
-
-    def close(self) -> None:
-        """Ends follow() in whatever thread it waits. Records handed out stay valid."""
-        if self.closed:
-            return
-        self.closed = True
-        with self._use:
-            self._socket.close()
+    def _expected(self, answer: Any, good: Callable[[Any], bool]) -> Any:
+        try:
+            if good(answer):
+                return answer
+        except (TypeError, ValueError, AttributeError):
+            pass
+        raise JournalError(f"the journal server at {self.url} gave an answer that cannot be read",
+                           hint="is it a journal server, and of this version?")
 
 
 class Directory(Connection):
@@ -134,11 +238,26 @@ class Directory(Connection):
 
     def partitions(self) -> list[PartitionInfo]:
         try:
-            return [PartitionInfo(*row) for row in self._ask("list")]
-        except UsageError as error:     # it knows no such question, and finds that it lacks a topic
-            raise NotSupported(f"the journal server at {self.url} cannot tell what it has: "
-                               f"{error}", hint="its mqcore is too old; install a newer one there, "
-                                                "or name topic and partition") from None
+            return self._rows(self._ask("list"))
+        except UsageError as error:
+            raise self._too_old(error) from None
+
+    async def apartitions(self) -> list[PartitionInfo]:
+        """partitions() for asyncio and trio."""
+        try:
+            return self._rows(await self._aask("list"))
+        except UsageError as error:
+            raise self._too_old(error) from None
+
+    def _rows(self, answer: Any) -> list[PartitionInfo]:
+        self._expected(answer, lambda rows: isinstance(rows, list) and all(map(_is_row, rows)))
+        return [PartitionInfo(*row) for row in answer]
+
+    def _too_old(self, error: UsageError) -> NotSupported:
+        """It does not know the question, and finds that it lacks a topic."""
+        return NotSupported(f"the journal server at {self.url} cannot list what it has: "
+                            f"{error}", hint="its mqcore is too old; install a newer one there, "
+                                             "or name topic and partition")
 
     def __enter__(self) -> Directory:
         return self
@@ -148,33 +267,91 @@ class Directory(Connection):
 
 
 class RemoteReader(Connection, Reader):
-    """Made by `mqcore.journal.open` with an address. Blocks were checked by the server when it read
-    them. `timeout`: seconds until a question that nobody answers raises RecvTimeout; `window`:
-    bytes that are under way at most. Other options are those of a socket (TLS, say)."""
+    """Made by `mqcore.journal.open` with an address. The server checks blocks when it reads them.
+    `timeout`: seconds until a question that has no answer raises RecvTimeout; `window`: bytes that
+    are under way at most; `durable` as for a Reader. Other options are those of a socket (TLS,
+    say). Threads and tasks may share it."""
+
+    path: Any       # the address, where a Reader has a folder
+    _durable: bool | None
 
     def __init__(self, url: str, topic: str | None = None, partition: int = 0, *,
                  verify: bool = True, durable: bool | None = None, timeout: float = 10.0,
-                 window: int = 8 << 20, **options: Any) -> None:
-        if not verify:
-            raise OptionError("verify=False", hint="a journal server verifies what it sends")
-        where, self.topic = split(url, topic)
-        self.partition = partition
-        self.path = Path(url)
-        self._window = window
+                 window: int = WINDOW, **options: Any) -> None:
         self._durable = durable
-        super().__init__(url, where, {"topic": self.topic, "partition": partition}, timeout,
-                         options)
+        self._begin(url, topic, partition, verify, timeout, window, options)
         try:
             self._ends()        # raises what opening a path would
         except BaseException:
             self.close()
             raise
 
+    def _begin(self, url: str, topic: str | None, partition: int, verify: bool, timeout: float,
+               window: int, options: dict[str, Any]) -> None:
+        if not verify:
+            raise OptionError("verify=False", hint="a journal server verifies what it sends")
+        where, self.topic = split(url, topic)
+        self.partition = partition
+        self.path = url
+        self._window = window
+        self._left: _Stream | None = None
+        Connection.__init__(self, url, where, {"topic": self.topic, "partition": partition},
+                            timeout, options)
+
+    @classmethod
+    async def aopen(cls, url: str, topic: str | None = None, partition: int = 0, *,
+                    verify: bool = True, durable: bool | None = None, timeout: float = 10.0,
+                    window: int = WINDOW, **options: Any) -> RemoteReader:
+        """The same for asyncio and trio."""
+        reader = cls.__new__(cls)
+        reader._durable = durable
+        reader._begin(url, topic, partition, verify, timeout, window, options)
+        try:
+            await reader._aends()
+        except BaseException:
+            reader.close()
+            raise
+        return reader
+
+    def close(self) -> None:
+        self._left = None
+        Connection.close(self)
+
+    def __del__(self) -> None:
+        """The sockets report themselves that they were not closed."""
+
+    def __repr__(self) -> str:
+        return f"<Reader of {self.url}, {self.topic}/{self.partition}" \
+               f"{', closed' if self.closed else ''}>"
+
     # -- questions --
 
+    def _pair(self, answer: Any) -> tuple[int, int]:
+        first, end = self._expected(
+            answer, lambda pair: len(pair) == 2 and all(type(n) is int for n in pair))
+        return first, end
+
+    def _number(self, answer: Any) -> int:
+        number: int = self._expected(answer, lambda n: type(n) is int)
+        return number
+
+    def _place(self, answer: Any) -> int | None:
+        place: int | None = self._expected(answer, lambda n: n is None or type(n) is int)
+        return place
+
+    def _table(self, answer: Any) -> dict[str, int]:
+        return dict(self._expected(
+            answer, lambda table: all(type(n) is int for n in table.values())))
+
+    def _block(self, answer: Any) -> Records:
+        records: Records = self._expected(answer, lambda found: isinstance(found, Records))
+        return records
+
     def _ends(self) -> tuple[int, int]:
-        first, end = self._ask("ends")
-        return int(first), int(end)
+        return self._pair(self._ask("ends"))
+
+    async def _aends(self) -> tuple[int, int]:
+        return self._pair(await self._aask("ends"))
 
     @property
     def first(self) -> int:
@@ -184,58 +361,92 @@ class RemoteReader(Connection, Reader):
     def end(self) -> int:
         return self._ends()[1]
 
+    async def afirst(self) -> int:
+        return (await self._aends())[0]
+
+    async def aend(self) -> int:
+        return (await self._aends())[1]
+
     @property
     def durable(self) -> int:
-        return int(self._ask("ends", durable=True)[1])
+        return self._number(self._ask("durable"))
+
+    async def adurable(self) -> int:
+        return self._number(await self._aask("durable"))
 
     def at(self, time: float) -> int:
-        return int(self._ask("at", time=time))
+        return self._number(self._ask("at", time=_seconds(time)))
+
+    async def aat(self, time: float) -> int:
+        return self._number(await self._aask("at", time=_seconds(time)))
 
     def stored_bytes(self, start: int, stop: int) -> int:
-        return int(self._ask("size", start=start, stop=stop))
+        return self._number(self._ask("size", start=start, stop=stop))
 
-    def _read(self, offset: int, max_bytes: int) -> Records:
-        records: Records = self._ask("read", offset=offset, bytes=max_bytes)
-        return records
+    async def astored_bytes(self, start: int, stop: int) -> int:
+        return self._number(await self._aask("size", start=start, stop=stop))
 
-    def _read_durable(self, offset: int, max_bytes: int) -> Records:
-        records: Records = self._ask("read", offset=offset, bytes=max_bytes, durable=True)
-        return records
+    def read(self, offset: int, *, max_bytes: int = WINDOW,
+             durable: bool | None = None) -> Records:
+        return self._block(self._ask("read", offset=offset, bytes=max_bytes,
+                                     **self._only(durable)))
+
+    async def aread(self, offset: int, *, max_bytes: int = WINDOW,
+                    durable: bool | None = None) -> Records:
+        return self._block(await self._aask("read", offset=offset, bytes=max_bytes,
+                                            **self._only(durable)))
+
+    def _only(self, durable: bool | None) -> dict[str, bool]:
+        """What a request says of it: nothing, if it does not matter."""
+        return {"durable": True} if (self._durable if durable is None else durable) else {}
 
     def committed(self, group: str) -> int | None:
-        found: int | None = self._ask("committed", group=group)
-        return found
+        return self._place(self._ask("committed", group=group))
+
+    async def acommitted(self, group: str) -> int | None:
+        return self._place(await self._aask("committed", group=group))
 
     def commit(self, group: str, offset: int) -> None:
         self._ask("commit", group=group, offset=offset)
 
+    async def acommit(self, group: str, offset: int) -> None:
+        await self._aask("commit", group=group, offset=offset)
+
     def groups(self) -> dict[str, int]:
-        return dict(self._ask("groups"))
+        return self._table(self._ask("groups"))
+
+    async def agroups(self) -> dict[str, int]:
+        return self._table(await self._aask("groups"))
 
     # -- streams --
 
-    _left: _Stream | None = None
-
-    def _taken_up(self, offset: int, max_bytes: int, stop: int | None = None) -> _Stream:
+    def _taken_up(self, offset: int, max_bytes: int, bounds: dict[str, Any]) -> _Stream:
         """The stream that a time-out has left, if it goes on from here. Were each call to ask anew,
         one with less patience than the way there and back takes would never get anything."""
-        stream, self._left = self._left, None
+        with self._lock:
+            stream, self._left = self._left, None
         if stream is not None:
-            wanted = offset, min(self._window, max_bytes), stop
-            if (stream.at, stream.window, stream.until) == wanted:
+            wanted = offset, min(self._window, max_bytes), bounds
+            if (stream.at, stream.window, stream.bounds) == wanted:
                 return stream
             stream.stop()
-        return _Stream(self, offset, max_bytes, stop)
+        return _Stream(self, offset, max_bytes, bounds)
+
+    def _put_aside(self, stream: _Stream) -> None:
+        """A stream whose call has had enough, for now or for good."""
+        with self._lock:
+            if stream.paused and self._left is None and not self.closed:
+                self._left = stream
+                return
+        stream.stop()
 
     def batches(self, start: int | None = None, stop: int | None = None, *,
-                max_bytes: int = 8 << 20) -> Iterator[Records]:
-        first, end = self._ends()
-        at = first if start is None else start
-        stop = end if stop is None else min(stop, end)
+                max_bytes: int = WINDOW, durable: bool | None = None) -> Iterator[Records]:
+        at, stop = _span(self._ends(), start, stop)
         if at >= stop:
             return
         try:
-            for records in self._streamed(at, max_bytes, self._timeout, stop):
+            for records in self._streamed(at, max_bytes, self._timeout, durable, stop):
                 # a server of before `stop` sends on
                 yield records if records.next <= stop else records.slice(0, stop - records.first)
                 if records.next >= stop:
@@ -243,105 +454,167 @@ class RemoteReader(Connection, Reader):
         except RecvTimeout:     # they are there, so it is the server that is not
             raise self._away() from None
 
-    def follow(self, offset: int, *, max_bytes: int = 8 << 20,
-               timeout: float | None = None) -> Iterator[Records]:
-        return self._streamed(offset, max_bytes, timeout)
+    async def abatches(self, start: int | None = None, stop: int | None = None, *,
+                       max_bytes: int = WINDOW,
+                       durable: bool | None = None) -> AsyncIterator[Records]:
+        at, stop = _span(await self._aends(), start, stop)
+        if at >= stop:
+            return
+        stream = self._astreamed(at, max_bytes, self._timeout, durable, stop)
+        try:
+            async for records in stream:
+                yield records if records.next <= stop else records.slice(0, stop - records.first)
+                if records.next >= stop:
+                    return
+        except RecvTimeout:
+            raise self._away() from None
+        finally:
+            await stream.aclose()
 
-    def _streamed(self, offset: int, max_bytes: int, timeout: float | None,
+    def follow(self, offset: int, *, max_bytes: int = WINDOW, timeout: float | None = None,
+               durable: bool | None = None) -> Iterator[Records]:
+        return self._streamed(offset, max_bytes, timeout, durable)
+
+    def afollow(self, offset: int, *, max_bytes: int = WINDOW, timeout: float | None = None,
+                durable: bool | None = None) -> AsyncIterator[Records]:
+        """follow() for asyncio and trio."""
+        return self._astreamed(offset, max_bytes, timeout, durable)
+
+    def _bounds(self, durable: bool | None, stop: int | None) -> dict[str, Any]:
+        return {**self._only(durable), **({} if stop is None else {"stop": stop})}
+
+    def _streamed(self, offset: int, max_bytes: int, timeout: float | None, durable: bool | None,
                   stop: int | None = None) -> Iterator[Records]:
-        stream = self._taken_up(offset, max_bytes, stop)
+        stream = self._taken_up(offset, max_bytes, self._bounds(durable, stop))
         try:
             quiet = Deadline(timeout)
-            while not self.closed:
-                records = stream.step(STEP if quiet.left is None else min(STEP, quiet.left))
+            while True:
+                records = stream.taken(self._get(stream.socket, stream.patience(quiet.left)))
                 if records is not None:
                     yield records
                     quiet = Deadline(timeout)
                 elif quiet.over:
-                    self._left = stream
-                    raise _nothing(self, stream.at, timeout)
+                    raise stream.nothing(timeout)
+        except JournalClosed:
+            return
         finally:
-            if stream is not self._left:
-                stream.stop()
+            self._put_aside(stream)
 
-    async def afollow(self, offset: int, *, max_bytes: int = 8 << 20,
-                      timeout: float | None = None) -> AsyncIterator[Records]:
-        """follow() for asyncio and trio; it waits in a worker thread."""
-        stream = self._taken_up(offset, max_bytes)
+    async def _astreamed(self, offset: int, max_bytes: int, timeout: float | None,
+                         durable: bool | None, stop: int | None = None) -> Any:
+        stream = self._taken_up(offset, max_bytes, self._bounds(durable, stop))
         try:
             quiet = Deadline(timeout)
-            while not self.closed:
-                records = await in_thread(lambda: stream.step(STEP))
+            while True:
+                got = await self._aget(stream.socket, stream.patience(quiet.left))
+                records = stream.taken(got)
                 if records is not None:
                     yield records
                     quiet = Deadline(timeout)
                 elif quiet.over:
-                    self._left = stream
-                    raise _nothing(self, stream.at, timeout)
+                    raise stream.nothing(timeout)
+        except JournalClosed:
+            return
         finally:
-            if stream is not self._left:
-                stream.stop()
-
-    def __del__(self) -> None:
-        """The socket says itself that it was not closed."""
-
-    def __repr__(self) -> str:
-        return f"<Reader of {self.url}, {self.topic}/{self.partition}" \
-               f"{', closed' if self.closed else ''}>"
+            self._put_aside(stream)
 
 
 class _Stream:
     """What a server sends unasked. `want` says how far we are and how much may be under way; it
-    holds for a server that knows nothing of us, too, so it is simply said again."""
+    holds for a server that does not know the stream, too, so it is simply repeated."""
 
     def __init__(self, reader: RemoteReader, offset: int, max_bytes: int,
-                 stop: int | None = None) -> None:
+                 bounds: dict[str, Any]) -> None:
         self.reader = reader
         self.at = offset
-        self.until = stop
+        self.bounds = bounds            # `stop` and `durable`, as far as they are said
         self.window = min(reader._window, max_bytes)
-        self._begin()
+        self.paused = False             # a time-out has left it; it may go on
+        self.over = False
+        self.socket = reader._take()
+        self._anew()
 
-    def _begin(self) -> None:
+    def _anew(self) -> None:
         self.number = next(self.reader._numbers)
         self.unsaid = 0                 # bytes taken since the last `want`
-        self.said = -AGAIN
+        self.due = 0.0                  # when to repeat it
 
-    def step(self, seconds: float) -> Records | None:
-        """The next records, or None if there are none within so many seconds."""
-        reader = self.reader
-        with reader._use:
-            if reader.closed:
-                return None
-            now = time.monotonic()
-            if now - self.said >= AGAIN or 2 * self.unsaid >= self.window:
-                bound = {} if self.until is None else {"stop": self.until}
-                reader._put("want", 0, {"stream": self.number, "offset": self.at,
-                                        "window": self.window, **bound})
-                self.said, self.unsaid = now, 0
-            got = reader._get(seconds)
-            if got is None or got[0].get("stream") != self.number:
-                return None             # nothing, or for a stream that has ended
-            records: Records = reader._answer(*got)
-            if records.first != self.at:
-                if records.next > self.at:      # some were taken for another call's: anew
-                    self.stop()
-                    self._begin()
-                return None
-            self.at = records.next
-            self.unsaid += records.nbytes + 1
-            return records
+    def patience(self, left: float | None) -> float:
+        """How long to wait for what comes next. Says `want` if that is due."""
+        self.paused = False
+        now = time.monotonic()
+        if now >= self.due or 2 * self.unsaid >= self.window:
+            self.due = now + self.reader._put(self.socket, "want", 0, {
+                "stream": self.number, "offset": self.at, "window": self.window,
+                **self.bounds})
+            self.unsaid = 0
+        wait = max(0.0, self.due - now)
+        return wait if left is None else min(wait, max(0.0, left))
+
+    def taken(self, got: Got) -> Records | None:
+        """What came, if it continues the stream."""
+        if got is None or got[0].get("stream") != self.number:
+            return None                 # nothing, or for a stream that has ended
+        try:
+            records = self.reader._block(self.reader._answer(*got))
+        except JournalBusy:
+            self.unsaid = 0             # it is repeated after the usual pause
+            return None
+        if records.first != self.at or not len(records):
+            if records.next > self.at:  # some are missing: anew
+                self._say_stop()
+                self._anew()
+            return None
+        self.at = records.next
+        self.unsaid += len(got[1]) + 1
+        return records
+
+    def nothing(self, timeout: float | None) -> RecvTimeout:
+        self.paused = True
+        return RecvTimeout(f"no message {self.at} in {self.reader.url} within {timeout} s",
+                           hint="does the writer run, and flush? give more time with timeout=")
+
+    def _say_stop(self) -> None:
+        with contextlib.suppress(SocketClosed, JournalClosed):
+            self.reader._put(self.socket, "stop", 0, {"stream": self.number})
 
     def stop(self) -> None:
-        with self.reader._use:
+        if not self.over:
+            self.over = True
             if not self.reader.closed:
-                self.reader._put("stop", 0, {"stream": self.number})
+                self._say_stop()
+                self.reader._give(self.socket)
+
+
+def _seconds(time: float) -> float:
+    if not math.isfinite(time):
+        raise UsageError(f"the time {time!r} is not a number of seconds")
+    return time
+
+
+def _span(ends: tuple[int, int], start: int | None, stop: int | None) -> tuple[int, int]:
+    first, end = ends
+    return first if start is None else start, end if stop is None else min(stop, end)
+
+
+def _is_row(row: Any) -> bool:
+    return isinstance(row, list) and len(row) == 3 and isinstance(row[0], str) \
+        and type(row[1]) is int and (row[2] is None or isinstance(row[2], str))
 
 
 def open_remote(url: str, mode: str, topic: str | None, partition: int | None,
                 options: dict[str, Any]) -> RemoteReader:
+    return RemoteReader(url, topic, _reading(url, mode, partition), **options)
+
+
+async def aopen_remote(url: str, mode: str, topic: str | None, partition: int | None,
+                       options: dict[str, Any]) -> RemoteReader:
+    return await RemoteReader.aopen(url, topic, _reading(url, mode, partition), **options)
+
+
+def _reading(url: str, mode: str, partition: int | None) -> int:
     if mode != "r":
         raise AddressError(f"{url!r} is not a folder", position=url.index("://"),
                            hint="a journal elsewhere is read; to write to it, send to the socket "
                                 "of a journal device there")
-    return RemoteReader(url, topic, 0 if partition is None else partition, **options)
+    return 0 if partition is None else partition

@@ -1,123 +1,153 @@
 """Server: answers for the journals of a folder over a ROUTER socket. PROTOCOL.md has the messages.
 
-One thread. A stream is sent only as far as its reader has given credit, so a slow reader costs a
-window of memory here and nothing else; it is forgotten with its peer, or if nothing is heard of it
-for FORGET seconds.
+One thread does all the work, in turns. A turn takes what has come, answers one request of each
+peer, sends one piece of each stream, and ends when its time is over, so no peer can starve the
+others. `Limits` bounds everything that peers can make the server hold.
 """
 
 from __future__ import annotations
 
 import collections
+import contextlib
+import logging
 import os
 import select
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from mqcore import Router
-from mqcore.errors import Error, PeerError, RecvTimeout, SendTimeout, UsageError, WaitTimeout
-from mqcore.journal.errors import JournalError, JournalNotFound
-from mqcore.journal.listing import PartitionInfo, in_folder
-from mqcore.journal.place import partition_folder, partitions
-from mqcore.journal.reader import Reader
-from mqcore.journal.segment import journal_id
-from mqcore.journal.waiting import Watch
-from mqcore.journal.wire import VERSION, decode, encode, error_head, pack
+from mqcore.errors import (
+    Error,
+    PeerError,
+    RecvTimeout,
+    SendTimeout,
+    SocketClosed,
+    UsageError,
+    WaitTimeout,
+)
+from mqcore.journal import exposure, requests
+from mqcore.journal.complaints import Complaints
+from mqcore.journal.errors import JournalBusy, JournalNotFound
+from mqcore.journal.limits import MESSAGES, PIECE, WINDOW, Limits
+from mqcore.journal.listing import Listing, PartitionInfo
+from mqcore.journal.place import partitions
+from mqcore.journal.requests import Request, shown
+from mqcore.journal.sources import Source, Sources
+from mqcore.journal.streams import Guest, Parts, Stream, Streams
+from mqcore.journal.wire import encode, error_head, internal_head, pack
 
-PIECE = 1 << 20         # bytes of messages read at a time for a stream
-WINDOW = 8 << 20        # of credit at most
-REQUEST = 64 << 10      # bytes that a request has at most
-FORGET = 30.0
-PAUSE = 0.5
+FORGET = 30.0           # seconds without a `want` after which a stream ends
+PAUSE = 0.5             # the longest sleep, seconds
+FULL = 0.02             # and while an answer waits for room at its peer
+TIDY = 1.0              # seconds between two looks at who has left and what is unused
+SLICE = 0.02            # seconds that the answers of a turn may take, and its pieces
+TAKE = 200              # requests taken in a turn
 
-
-@dataclass
-class Stream:
-    source: Source
-    at: int                             # the next message to send
-    window: int
-    heard: float
-    stop: int | None = None             # where the reader's interest ends
-    sent: collections.deque[tuple[int, int]] = field(default_factory=collections.deque)
-    out: int = 0                        # bytes in `sent`, which the reader has not dealt with
-    durable: bool = False
-
-    @property
-    def ended(self) -> bool:
-        return self.stop is not None and self.at >= self.stop
-
-    def dealt_with(self, offset: int) -> None:
-        while self.sent and self.sent[0][0] <= offset:
-            self.out -= self.sent.popleft()[1]
-
-
-class Source:
-    """A partition that somebody has asked for."""
-
-    def __init__(self, reader: Reader) -> None:
-        self.reader = reader
-        self.id = journal_id(reader.path)
-        self.watch = Watch(reader.path, -1)
-
-    def close(self) -> None:
-        self.watch.close()
-        self.reader.close()
+_log = logging.getLogger("mqcore.journal")
 
 
 @dataclass(frozen=True)
 class ServerStats:
-    """requests: all that came; errors: those answered with one; messages, bytes: sent as records;
-    streams: those there are now."""
+    """Counters since the start: the `requests` that came and what became of them (requests ==
+    answered + errors + repeated + dropped + waiting). `errors` were answered with one; `repeated`
+    came again before their turn; `dropped` were left by peers that closed their connection. Of the
+    errors, and of the streams that ended with one (`streams_failed`), `malformed` were not
+    requests, `refused` met a limit, `failed` met a mistake of the server (its log has them).
+    `unsent`: answers that their peer did not take. `messages` and `bytes` were sent as records.
+    The rest are numbers of this moment."""
 
     requests: int = 0
+    answered: int = 0
     errors: int = 0
+    repeated: int = 0
+    dropped: int = 0
+    streams_failed: int = 0
+    malformed: int = 0
+    refused: int = 0
+    failed: int = 0
+    unsent: int = 0
     messages: int = 0
     bytes: int = 0
+    waiting: int = 0
+    peers: int = 0
     streams: int = 0
+    partitions: int = 0
 
 
 class Server:
-    """A running journal server. `with` stops it. bind: one URL or several; options are the
-    socket's (TLS, say). groups: readers may commit consumer groups, which retention may wait for.
-    """
+    """A running journal server, made by `mqcore.journal.serve`. `with` stops it."""
 
-    def __init__(self, where: str | os.PathLike[str], bind: Any, *, groups: bool = True,
-                 **options: Any) -> None:
+    def __init__(self, where: str | os.PathLike[str], bind: Any, *, groups: bool = False,
+                 insecure: bool = False, limits: Limits | None = None, **options: Any) -> None:
         next(partitions(where), None)       # FileNotFoundError now rather than to every reader
         self.where = where
+        self.limits = limits or Limits()
         self._groups = groups
-        options.setdefault("max_message_size", REQUEST)
-        options.setdefault("linger", 0)
-        self._socket = Router(bind=bind, **options)
-        self._sources: dict[tuple[str, int], Source] = {}
-        self._streams: dict[tuple[bytes, int], Stream] = {}
+        self._listing = Listing(where)
+        self._sources = Sources(where, self.limits.partitions, self.limits.idle)
+        self._streams = Streams()
+        self._guests: dict[int, Guest] = {}
+        self._asking: collections.deque[Guest] = collections.deque()    # those with requests
+        self._held: set[Guest] = set()      # those with an answer that found no room
+        self._unsent = 0                    # bytes of all guests
+        self._weighed = self._tidied = 0.0
         self._counts = collections.Counter[str]()
+        self._complaints = Complaints()
         self._error: BaseException | None = None
+        self._pid = os.getpid()
+        self._socket = self._open(bind, insecure, options)
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._stopping = threading.Event()
         self._ending = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="mqcore-journal-server", daemon=True)
         self._thread.start()
 
+    def _open(self, bind: Any, insecure: bool, options: dict[str, Any]) -> Router:
+        options = {"max_message_size": requests.REQUEST, "linger": 0, "send_hwm": 1000,
+                   "recv_hwm": 1000, "recv_hwm_bytes": 4 * requests.REQUEST, **options}
+        urls = [bind] if isinstance(bind, str) else [str(url) for url in bind]
+        socket = Router(**options)
+        try:
+            if not insecure:
+                exposure.check(urls, socket.security, "read the journals")
+            for url in urls:
+                socket.bind(url)
+        except BaseException:
+            socket.close(0)
+            raise
+        _log.info("the journals of %s are served at %s, consumer groups are %s", self.where,
+                  ", ".join(endpoint.url for endpoint in socket.endpoints),
+                  "writable" if self._groups else "read-only")
+        if exposure.open_to_all(urls, socket.security, options):
+            _log.warning("any peer that reaches %s may read all journals%s: name the peers with "
+                         "Curve(allow=...) (--allow), or let them show certificates with tls_ca",
+                         ", ".join(urls), " and commit groups" if self._groups else "")
+        return socket
+
     @property
     def urls(self) -> list[str]:
-        """Where it listens: the real ones, where port 0 was asked for."""
+        """The addresses that it listens at: real ones, where port 0 was asked for."""
         return [endpoint.url for endpoint in self._socket.endpoints]
 
     @property
     def running(self) -> bool:
-        return self._thread.is_alive()
+        return self._pid == os.getpid() and self._thread.is_alive()
 
     @property
     def error(self) -> BaseException | None:
+        """What ended it, if an error did."""
         return self._error
 
     def stats(self) -> ServerStats:
-        return ServerStats(**self._counts, streams=len(self._streams))
+        counts = dict(self._counts)
+        waiting = sum(len(guest.waiting) for guest in list(self._guests.values()))
+        return ServerStats(**counts, waiting=waiting, peers=len(self._guests),
+                           streams=len(self._streams), partitions=len(self._sources))
 
     def wait(self, timeout: float | None = None) -> None:
-        """Until it has ended; then raises what ended it, if something did. WaitTimeout."""
+        """Until it has ended; then raises what ended it, if an error did. WaitTimeout."""
         self._thread.join(timeout)
         if self._thread.is_alive():
             raise WaitTimeout(f"the journal server still runs after {timeout:g} s")
@@ -125,18 +155,26 @@ class Server:
             raise self._error
 
     def stop(self) -> None:
-        """Idempotent. Streams end in the middle; readers go on when there is a server again."""
+        """Idempotent. Streams end in the middle; readers go on when there is a server again. In a
+        forked child it only closes what the child has inherited."""
+        if self._pid != os.getpid():
+            self._release()
+            return
         with self._ending:
             self._stopping.set()
-            if self._wake < 0:
-                return
-            os.eventfd_write(self._wake, 1)
-            self._thread.join()
-            self._socket.close()
-            for source in self._sources.values():
-                source.close()
-            self._sources.clear()
-            self._streams.clear()
+            if self._wake >= 0:
+                os.eventfd_write(self._wake, 1)
+                self._thread.join()
+                self._socket.close()
+                self._release()
+
+    def _release(self) -> None:
+        for stream in self._streams:
+            self._streams.end(stream)
+        self._sources.close()
+        self._guests.clear()
+        self._asking.clear()
+        if self._wake >= 0:
             os.close(self._wake)
             self._wake = -1
 
@@ -154,133 +192,307 @@ class Server:
     def _run(self) -> None:
         try:
             while not self._stopping.is_set():
-                moved = self._requests()
+                moved = self._take()
+                moved = self._serve() or moved
                 moved = self._pump() or moved
+                self._tidy()
                 if not moved:
                     self._sleep()
         except BaseException as error:
-            self._error = error
+            if not self._stopping.is_set():
+                self._error = error
+                closed = isinstance(error, SocketClosed)    # by its context, or at the exit
+                _log.log(logging.INFO if closed else logging.CRITICAL,
+                         "the journal server of %s has ended: %s", self.where, error,
+                         exc_info=None if closed else error)
+                self._socket.close(0)       # readers see that it is gone
+        self._complaints.flush(end=True)
 
     def _sleep(self) -> None:
         poller = select.poll()
         poller.register(self._socket.fileno(), select.POLLIN)
         poller.register(self._wake, select.POLLIN)
-        pause = PAUSE
-        for source in {stream.source for stream in self._streams.values()}:
-            pause = min(pause, source.watch.longest)
-            if source.watch.fd >= 0:
-                poller.register(source.watch.fd, select.POLLIN)
+        pause = FULL if self._held else PAUSE
+        for source in self._sources:
+            if source.watch is not None:
+                pause = min(pause, source.watch.longest)
+                if source.watch.fd >= 0:
+                    poller.register(source.watch.fd, select.POLLIN)
         poller.poll(1000 * pause)
 
-    def _requests(self, most: int = 100) -> bool:
-        for i in range(most):
-            try:
-                peer, *parts = self._socket.recv_parts(timeout=0)
-            except RecvTimeout:
-                return i > 0
-            self._counts["requests"] += 1
-            number: Any = None
-            try:
-                head = _head(parts)
-                number = head.get("id")
-                answer = self._answer(peer, head)
-            except (Error, OSError) as error:
-                self._counts["errors"] += 1
-                answer = [encode(error_head(number, error))]
-            if answer is not None:
-                self._send(peer, answer)
+    def _tidy(self) -> None:
+        now = time.monotonic()
+        if now - self._tidied < TIDY:
+            return
+        self._tidied = now
+        present = {peer.id for peer in self._socket.peers()}
+        for number, guest in list(self._guests.items()):
+            if number not in present:
+                self._leave(guest)
+        for stream in self._streams:
+            if now - stream.heard > FORGET:
+                self._streams.end(stream)
+        for source in self._sources:
+            if source.streams:
+                self._checked(source)
+        self._sources.release_idle(now)
+        self._weigh()
+        self._complaints.flush()
+
+    # -- peers --
+
+    def _leave(self, guest: Guest) -> None:
+        for stream in list(guest.streams.values()):
+            self._streams.end(stream)
+        self._counts["unsent"] += guest.pending is not None
+        self._counts["dropped"] += len(guest.waiting)
+        guest.waiting.clear()
+        guest.pending = None
+        self._held.discard(guest)
+        self._unsent -= guest.unsent
+        guest.unsent = 0
+        guest.sizes.clear()
+        self._guests.pop(guest.peer.id, None)
+
+    def _weigh(self) -> None:
+        """How much of what was sent still waits in the socket."""
+        self._weighed = time.monotonic()
+        for peer, stats in self._socket.stats().peers.items():
+            guest = self._guests.get(peer.id)
+            if guest is not None:
+                self._unsent -= guest.settle(stats.queued_out)
+
+    def _allowance(self, guest: Guest) -> int:
+        """Bytes that may be read for this peer now. Once slow peers make the server hold as much as
+        it may, each has its share of that."""
+        if self._unsent >= self.limits.bytes and time.monotonic() - self._weighed > FULL:
+            self._weigh()
+        if self._unsent < self.limits.bytes:
+            return WINDOW
+        return max(0, self.limits.bytes // max(1, len(self._guests)) - guest.unsent)
+
+    def _send(self, guest: Guest, parts: Parts, keep: bool = False) -> bool:
+        """False: there is no room. With `keep` it is sent as soon as there is, else never. A peer
+        that has left gets nothing any more."""
+        try:
+            self._socket.send_to(guest.peer, *parts, timeout=0)
+        except PeerError:
+            self._counts["unsent"] += 1
+            self._leave(guest)
+            return True
+        except SendTimeout:
+            if keep:
+                guest.pending = parts
+                self._held.add(guest)
+                self._hold(guest, parts)
+            else:
+                self._counts["unsent"] += 1
+            return False
+        if guest.peer.id in self._guests:
+            guest.sizes.append(self._hold(guest, parts))
+            if len(guest.sizes) > 4000:
+                self._weigh()
         return True
 
-    def _send(self, peer: bytes, parts: list[bytes]) -> bool:
-        """False: not now. A peer that has left gets nothing any more."""
-        try:
-            self._socket.send_parts([peer, *parts], timeout=0)
-        except PeerError:
-            for key in [key for key in self._streams if key[0] == peer]:
-                del self._streams[key]
-        except SendTimeout:
-            return False                    # an answer is asked for again, a stream tried again
-        return True
+    def _hold(self, guest: Guest, parts: Parts) -> int:
+        size = sum(map(len, parts))
+        guest.unsent += size
+        self._unsent += size
+        return size
+
+    def _ready(self, guest: Guest) -> bool:
+        """Whether the peer has taken all that was made for it."""
+        if guest.pending is None:
+            return True
+        parts, guest.pending = guest.pending, None
+        self._held.discard(guest)
+        size = sum(map(len, parts))
+        guest.unsent -= size
+        self._unsent -= size
+        return self._send(guest, parts, keep=True)
 
     # -- requests --
 
-    def _answer(self, peer: bytes, head: dict[str, Any]) -> list[bytes] | None:
-        if head.get("v") != VERSION:
-            raise JournalError(f"version {head.get('v')!r} of the journal's protocol",
-                               hint=f"this server speaks {VERSION}")
-        op, number = head.get("op"), _integer(head, "id")
-        if op == "stop":
-            self._streams.pop((peer, _integer(head, "stream")), None)
-            return None
-        if op == "list":
-            return [encode({"id": number, "ok": self._list()})]
-        source = self._source(head)
-        if op == "want":
-            self._want(peer, head, source)
-            return None
-        if op == "read":
-            records = source.reader.read(
-                _integer(head, "offset"), max_bytes=min(max(1, _integer(head, "bytes")), WINDOW),
-                durable=bool(head.get("durable")))
-            return self._records({"id": number}, records)
-        return [encode({"id": number, "ok": self._fact(op, head, source.reader)})]
+    def _take(self) -> bool:
+        """What has come: into the line of its peer."""
+        for i in range(TAKE):
+            try:
+                message = self._socket.recv_msg(timeout=0)
+            except RecvTimeout:
+                return i > 0
+            self._counts["requests"] += 1
+            if message.peer is None:        # it left so long ago that nothing is known of it
+                self._counts["dropped"] += 1
+                continue
+            guest = self._guests.get(message.peer_id) or Guest(message.peer)
+            request = None
+            try:
+                request = requests.decode(message.parts)
+                self._admit(guest)
+                self._line_up(guest, request)
+            except Exception as error:
+                self._refuse(guest, request, error)
+        return True
 
-    def _fact(self, op: Any, head: dict[str, Any], reader: Reader) -> Any:
-        if op == "ends":
-            return [reader.first, reader.durable if head.get("durable") else reader.end]
-        if op == "at":
-            when = head.get("time")
-            if not isinstance(when, (int, float)):
-                raise UsageError(f"time {when!r} is no number of seconds")
-            return reader.at(when)
-        if op == "size":
-            return reader.stored_bytes(_integer(head, "start"), _integer(head, "stop"))
-        if op == "groups":
-            return reader.groups()
-        if op in ("committed", "commit"):
-            group = head.get("group")
-            if not isinstance(group, str):
-                raise UsageError(f"group {group!r} is no name")
-            if op == "committed":
-                return reader.committed(group)
-            if not self._groups:
-                raise UsageError("this journal server lets nobody commit",
-                                 hint="start it with groups=True")
-            reader.commit(group, _integer(head, "offset"))
+    def _admit(self, guest: Guest) -> None:
+        if guest.peer.id not in self._guests:
+            if len(self._guests) >= self.limits.peers:
+                raise JournalBusy(f"the journal server has {len(self._guests)} readers, its limit")
+            self._guests[guest.peer.id] = guest
+
+    def _line_up(self, guest: Guest, request: Request) -> None:
+        """A request that is repeated before its turn is served once, as it was said last."""
+        key = type(request).__name__, getattr(request, "stream", request.number)
+        if guest.waiting.pop(key, None) is not None:
+            self._counts["repeated"] += 1
+        elif len(guest.waiting) >= self.limits.requests:
+            raise JournalBusy(f"{len(guest.waiting)} requests of this reader wait already")
+        elif not guest.waiting:
+            self._asking.append(guest)
+        guest.waiting[key] = request
+
+    def _serve(self) -> bool:
+        """One request of each peer, then another of each, as long as there is time."""
+        for guest in list(self._held):
+            self._ready(guest)
+        end = time.monotonic() + SLICE
+        moved = False
+        blocked = []
+        while self._asking and not (moved and time.monotonic() > end):
+            guest = self._asking.popleft()
+            if not self._ready(guest):
+                blocked.append(guest)
+            elif guest.waiting:
+                request = guest.waiting.pop(next(iter(guest.waiting)))
+                if guest.waiting:
+                    self._asking.append(guest)
+                self._attempt(guest, request)
+                moved = True
+        self._asking.extend(blocked)
+        return moved
+
+    def _attempt(self, guest: Guest, request: Request) -> None:
+        try:
+            answer = self._answer(guest, request)
+        except Exception as error:
+            self._refuse(guest, request, error)
+            return
+        self._counts["answered"] += 1
+        if answer is not None:
+            self._send(guest, answer, keep=True)
+
+    def _refuse(self, guest: Guest, request: Request | None, error: Exception) -> None:
+        self._counts["errors"] += 1
+        what = "a message" if request is None else f"a request {requests.op(request)!r}"
+        self._send(guest, [encode(self._judged(guest, what, error, _addressee(request, error)))])
+
+    def _judged(self, guest: Guest, what: str, error: Exception,
+                to: dict[str, Any]) -> dict[str, Any]:
+        """Count the error and log it; the answer that reports it."""
+        if isinstance(error, requests.Malformed):
+            self._counts["malformed"] += 1
+            self._complain("malformed requests", "malformed request from %s: %s", guest, error)
+        elif isinstance(error, JournalBusy):
+            self._counts["refused"] += 1
+            self._complain("refused requests", f"refused {what} from %s: %s", guest, error)
+        elif not isinstance(error, (Error, OSError)):
+            self._counts["failed"] += 1
+            if self._complaints.due("failed requests"):
+                _log.error("the journal server failed at %s from %s", what, shown(str(guest.peer)),
+                           exc_info=error)
+            return internal_head(**to)
+        return error_head(error, **to)
+
+    def _complain(self, kind: str, words: str, guest: Guest, error: Exception) -> None:
+        if self._complaints.due(kind):
+            user = "" if guest.peer.user is None else f", user {guest.peer.user}"
+            _log.warning(words, shown(f"{guest.peer}{user}"), shown(str(error)))
+
+    def _answer(self, guest: Guest, request: Request) -> Parts | None:
+        number = request.number
+        if isinstance(request, requests.Stop):
+            stream = guest.streams.get(request.stream)
+            if stream is not None:
+                self._streams.end(stream)
             return None
-        raise UsageError(f"op {op!r} is none of this server's")
+        allowance = self._allowance(guest)
+        if not allowance and not isinstance(request, requests.Want):
+            raise JournalBusy("this reader does not take its answers, and they fill the journal "
+                              "server's memory")
+        if isinstance(request, requests.List):
+            return [encode({"id": number, "ok": self._list()})]
+        source = self._source(request)
+        if isinstance(request, requests.Want):
+            self._want(guest, request, source)
+            return None
+        if isinstance(request, requests.Read):
+            size = min(max(1, request.bytes), allowance)
+            records = _read(source, request.offset, size, request.durable)
+            return self._records({"id": number}, records)
+        return [encode({"id": number, "ok": self._fact(request, source)})]
+
+    def _fact(self, request: Any, source: Source) -> Any:
+        reader = source.reader
+        if isinstance(request, requests.Ends):
+            return [reader.first, reader.end]
+        if isinstance(request, requests.Durable):
+            return reader.durable
+        if isinstance(request, requests.At):
+            return reader.at(request.time)
+        if isinstance(request, requests.Size):
+            return reader.stored_bytes(request.start, request.stop)
+        if isinstance(request, requests.Groups):
+            return reader.groups()
+        if isinstance(request, requests.Committed):
+            return reader.committed(request.group)
+        self._commit(request, source)
+        return None
+
+    def _commit(self, request: requests.Commit, source: Source) -> None:
+        if not self._groups:
+            raise UsageError("this journal server lets no reader commit consumer groups",
+                             hint="start it with groups=True (mq journal serve --groups)")
+        end = source.reader.end
+        if request.offset > end:
+            raise UsageError(f"offset {request.offset} is beyond the end, {end}",
+                             hint="a group commits the offset of the next message that it reads")
+        with contextlib.suppress(FileNotFoundError):
+            n = len(os.listdir(source.path / "groups"))
+            if n >= self.limits.groups and source.reader.committed(request.group) is None:
+                raise JournalBusy(f"the partition has {n} consumer groups, the limit")
+        source.reader.commit(request.group, request.offset)
 
     def _list(self) -> list[PartitionInfo]:
-        """Also lets go of journals that were deleted, or made anew, in the meantime."""
-        found = in_folder(self.where)
-        there = {(topic, number): ident for topic, number, ident in found}
-        for key, source in list(self._sources.items()):
-            source.id = source.id or there.get(key)
-            if source.id != there.get(key):
-                self._forget(key, source)
-        return found
+        """Also ends streams of journals that were deleted, or made anew, in the meantime."""
+        for source in self._sources:
+            self._checked(source)
+        return self._listing.look(self._bad_topic)
 
-    def _forget(self, key: tuple[str, int], source: Source) -> None:
-        gone = JournalNotFound(f"the journal {source.id} at {source.reader.path} was deleted")
-        for place, stream in list(self._streams.items()):
-            if stream.source is source:
-                del self._streams[place]
-                peer, number = place
-                self._send(peer, [encode({**error_head(None, gone), "stream": number})])
-        del self._sources[key]
-        source.close()
+    def _bad_topic(self, path: Any, error: Exception) -> None:
+        if self._complaints.due("damaged partitions"):
+            _log.warning("%s is left out of the list: %s", path, error)
 
-    def _source(self, head: dict[str, Any]) -> Source:
-        topic, number = head.get("topic"), _integer(head, "partition")
-        if not isinstance(topic, str):
-            raise UsageError(f"topic {topic!r} is no text")
-        source = self._sources.get((topic, number))
-        if source is None:
-            folder = partition_folder(self.where, topic, number)
-            source = self._sources[topic, number] = Source(Reader(folder, topic, number))
+    def _source(self, request: Any) -> Source:
+        source = self._sources.get(request.topic, request.partition)
+        if not self._checked(source):
+            source = self._sources.get(request.topic, request.partition)
         return source
 
-    def _records(self, head: dict[str, Any], records: Any) -> list[bytes]:
+    def _checked(self, source: Source) -> bool:
+        """False: its journal is gone, and so are its streams."""
+        try:
+            source.check()
+        except JournalNotFound as gone:
+            for stream in self._streams:
+                if stream.source is source:
+                    self._fail(stream, gone)
+            self._sources.forget(source)
+            return False
+        except (Error, OSError):        # whatever is wrong with it, the request meets it
+            pass
+        return True
+
+    def _records(self, head: dict[str, Any], records: Any) -> Parts:
         head["records"], body = pack(records)
         self._counts["messages"] += len(records)
         self._counts["bytes"] += records.nbytes
@@ -288,65 +500,86 @@ class Server:
 
     # -- streams --
 
-    def _want(self, peer: bytes, head: dict[str, Any], source: Source) -> None:
-        key = peer, _integer(head, "stream")
-        offset = _integer(head, "offset")
-        window = min(max(1, _integer(head, "window")), WINDOW)
-        stream = self._streams.get(key)
+    def _want(self, guest: Guest, request: requests.Want, source: Source) -> None:
+        stream = guest.streams.get(request.stream)
+        if stream is not None and stream.source is not source:
+            self._streams.end(stream)
+            stream = None
         if stream is None:
-            stream = self._streams[key] = Stream(source, offset, window, 0)
-        stream.window = window
-        stream.durable = bool(head.get("durable"))
-        stream.stop = _integer(head, "stop") if "stop" in head else None
+            self._room_for_stream(guest)
+            stream = Stream(guest, request.stream, source, request.offset, 1, 0,
+                            durable=request.durable)
+            self._streams.add(stream)
+        stream.window = min(max(1, request.window), WINDOW)
+        stream.stop = request.stop
         stream.heard = time.monotonic()
-        stream.dealt_with(offset)
+        stream.seen = -1
+        stream.acknowledge(request.offset)
+
+    def _room_for_stream(self, guest: Guest) -> None:
+        if len(guest.streams) >= self.limits.streams_per_peer:
+            raise JournalBusy(f"this reader has {len(guest.streams)} streams, its limit")
+        if len(self._streams) >= self.limits.streams:
+            raise JournalBusy(f"the journal server has {len(self._streams)} streams, its limit")
 
     def _pump(self) -> bool:
-        """A piece for every stream that may have one."""
-        moved = False
+        """A piece for every stream that may have one, as long as there is time."""
         now = time.monotonic()
-        for source in {stream.source for stream in self._streams.values()}:
-            source.watch._drain()           # before they are read: what comes now wakes us again
-        for (peer, number), stream in list(self._streams.items()):
-            if now - stream.heard > FORGET:
-                self._streams.pop((peer, number), None)
-            elif not stream.ended and (not stream.sent or stream.out < stream.window):
-                moved = self._piece(peer, number, stream) or moved
+        moved = False
+        for source in self._sources:
+            source.look(now)
+        for stream in self._streams.turn():
+            if stream.seen != stream.source.version and stream.room \
+                    and self._ready(stream.guest) and not stream.over:
+                moved = self._try(stream) or moved
+                if time.monotonic() - now > SLICE:
+                    break
         return moved
 
-    def _piece(self, peer: bytes, number: int, stream: Stream) -> bool:
+    def _try(self, stream: Stream) -> bool:
         try:
-            records = stream.source.reader.read(
-                stream.at, max_bytes=max(1, min(PIECE, stream.window - stream.out)),
-                durable=stream.durable)
-        except (Error, OSError) as error:
-            self._counts["errors"] += 1
-            self._streams.pop((peer, number), None)
-            return self._send(peer, [encode({**error_head(None, error), "stream": number})])
+            return self._piece(stream)
+        except Exception as error:
+            self._fail(stream, error)
+            return True
+
+    def _piece(self, stream: Stream) -> bool:
+        version = stream.source.version
+        size = min(PIECE, stream.room, self._allowance(stream.guest))
+        if size == 0:
+            return False
+        records = _read(stream.source, stream.at, size, stream.durable)
         if stream.stop is not None:
             records = records.slice(0, stream.stop - stream.at)
         if not len(records):
+            stream.seen = version
             return False
-        before = self._counts.copy()
-        if not self._send(peer, self._records({"stream": number}, records)):
-            self._counts = before
-            return False
+        parts = self._records({"stream": stream.number}, records)
         stream.at = records.next
-        stream.sent.append((records.next, records.nbytes))
-        stream.out += records.nbytes
+        stream.sent.append((records.next, len(parts[1])))
+        stream.out += len(parts[1])
+        self._send(stream.guest, parts, keep=True)
         return True
 
+    def _fail(self, stream: Stream, error: Exception) -> None:
+        """It ends, and its reader learns why."""
+        self._streams.end(stream)
+        self._counts["streams_failed"] += 1
+        if isinstance(error, FileNotFoundError) and not isinstance(error, Error):
+            error = JournalNotFound(f"the journal of topic {stream.source.key[0]!r} was deleted")
+        head = self._judged(stream.guest, f"the stream {stream.number}", error,
+                            {"stream": stream.number})
+        self._send(stream.guest, [encode(head)], keep=stream.guest.pending is None)
 
-def _head(parts: list[bytes]) -> dict[str, Any]:
-    try:
-        [raw] = parts
-        return decode(raw)
-    except ValueError:
-        raise UsageError("a request is one part, an object in JSON") from None
+
+def _read(source: Source, offset: int, size: int, durable: bool) -> Any:
+    how: dict[str, Any] = {"durable": True} if durable else {}
+    return source.reader.read(offset, max_bytes=size, **how).slice(0, MESSAGES)
 
 
-def _integer(head: dict[str, Any], name: str) -> int:
-    value = head.get(name)
-    if type(value) is not int or not 0 <= value < 1 << 62:
-        raise UsageError(f"{name} {value!r} is no number from 0 on")
-    return value
+def _addressee(request: Request | None, error: Exception) -> dict[str, Any]:
+    """What an error is for: a stream, or the question with this id (null where it is unknown)."""
+    stream = getattr(error if request is None else request, "stream", None)
+    if stream is not None:
+        return {"stream": stream}
+    return {"id": getattr(error if request is None else request, "number", None)}

@@ -36,7 +36,7 @@ class Watch:
         for fd in fds:
             poller.register(fd, select.POLLIN)
         poller.poll(1000 * self._bound(seconds))
-        self._drain()
+        self.drain()
 
     async def await_(self, seconds: float | None) -> None:
         library = running()
@@ -44,7 +44,7 @@ class Watch:
             await self._trio(self._bound(seconds))
         else:
             await self._asyncio(self._bound(seconds))
-        self._drain()
+        self.drain()
 
     async def _asyncio(self, seconds: float) -> None:
         import asyncio
@@ -77,13 +77,17 @@ class Watch:
     def _bound(self, seconds: float | None) -> float:
         return self.longest if seconds is None else max(0.0, min(seconds, self.longest))
 
-    def _drain(self) -> None:
-        if self.fd >= 0:
-            try:
-                while os.read(self.fd, 65536):
-                    pass
-            except BlockingIOError:
-                pass
+    def drain(self) -> bool:
+        """Whether the folder has changed since the last time; True where it cannot be told."""
+        if self.fd < 0:
+            return True
+        changed = False
+        try:
+            while os.read(self.fd, 65536):
+                changed = True
+        except BlockingIOError:
+            pass
+        return changed
 
     def close(self) -> None:
         if self.fd >= 0:

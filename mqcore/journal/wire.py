@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from mqcore.errors import Error, UsageError
+from mqcore.errors import AddressError, Error, OptionError, UsageError
 from mqcore.journal.errors import (
+    JournalBusy,
     JournalCorrupt,
     JournalError,
     JournalNotFound,
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
 
 VERSION = 1
 ALIGN = 64
-CARRIED: tuple[type[Error], ...] = (OffsetGone, JournalCorrupt, JournalNotFound, UsageError)
+INTERNAL = "internal"       # the code of what is a mistake of the server, not of the reader
+CARRIED: tuple[type[Error], ...] = (OffsetGone, JournalCorrupt, JournalNotFound, JournalBusy,
+                                    UsageError)
 
 
 # -- records ---------------------------------------------------------------------------------------
@@ -79,7 +82,7 @@ def unpack(head: Any, body: bytes, topic: str, partition: int) -> Records:
             columns[name] = np.frombuffer(body, kind, size // kind.itemsize, at)
         n, first = int(head["n"]), int(head["first"])
         good = n >= 0 and first >= 0 and _fits(columns, n)
-    except (KeyError, TypeError, ValueError, AttributeError):
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
         good = False
     if not good:
         raise JournalError("what the journal server sent is no records",
@@ -110,32 +113,54 @@ def _fits(columns: dict[str, NDArray[Any]], n: int) -> bool:
 
 
 def encode(head: dict[str, Any]) -> bytes:
-    return json.dumps(head, separators=(",", ":")).encode()
+    return json.dumps(head, separators=(",", ":"), allow_nan=False).encode()
 
 
 def decode(raw: bytes) -> dict[str, Any]:
-    """ValueError."""
-    found = json.loads(raw)
+    """ValueError, whatever the bytes are."""
+    try:
+        found = json.loads(raw)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
     if not isinstance(found, dict):
         raise ValueError("no object")
     return found
 
 
-def error_head(number: Any, error: Exception) -> dict[str, Any]:
+def error_head(error: Exception, **to: Any) -> dict[str, Any]:
+    """to: the `id` or the `stream` that it is for."""
     facts = {}
-    if isinstance(error, Error):
-        facts = {name: getattr(error, name) for name in type(error).fields}
-    code = next((kind.code for kind in CARRIED if isinstance(error, kind)), JournalError.code)
-    text = error.args[0] if error.args else type(error).__name__
-    hint = getattr(error, "hint", None)
-    return {"id": number, "error": {"code": code, "text": str(text), "hint": hint, "facts": facts}}
+    kind = next((kind for kind in CARRIED if isinstance(error, kind)), None)
+    if kind is not None:
+        facts = {name: getattr(error, name) for name in kind.fields}
+    code = JournalError.code if kind is None else kind.code
+    if isinstance(error, (OptionError, AddressError)):
+        code = UsageError.code
+    text = error.text if isinstance(error, Error) else str(error) or type(error).__name__
+    return {**to, "error": {"code": code, "text": readable(text),
+                            "hint": readable(getattr(error, "hint", "")), "facts": facts}}
+
+
+def readable(text: str) -> str:
+    """Without what is no Unicode, as in names of files."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def internal_head(**to: Any) -> dict[str, Any]:
+    """The answer to a request that the server failed at."""
+    return {**to, "error": {"code": INTERNAL, "text": "the journal server failed at this request",
+                            "hint": "its log has the reason", "facts": {}}}
 
 
 def error_from(told: Any) -> Error:
     """The exception that a server met, as it would have been raised here."""
     try:
         kind = next((kind for kind in CARRIED if kind.code == told["code"]), JournalError)
-        facts = {name: value for name, value in told["facts"].items() if name in kind.fields}
-        return kind(told["text"], hint=told["hint"], **facts)
+        text, hint, facts = told["text"], told["hint"], told["facts"]
+        known = {name: facts[name] for name, default in kind.fields.items()
+                 if type(facts.get(name)) is type(default)}
+        if isinstance(text, str) and (hint is None or isinstance(hint, str)):
+            return kind(text, hint=hint, **known)
     except (KeyError, TypeError, AttributeError):
-        return JournalError("the journal server answered with an error that cannot be read")
+        pass
+    return JournalError("the journal server answered with an error that cannot be read")

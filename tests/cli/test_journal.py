@@ -8,6 +8,7 @@ from click.testing import CliRunner
 from programs import mq as command
 from programs import run
 
+import mqcore as library
 from mqcore import journal
 from mqcore.cli import cli
 
@@ -39,6 +40,80 @@ def test_tail(where):
     lines = mq("tail", where, "-s", "t", "--from", 0, "--json").splitlines()
     assert [json.loads(line)["offset"] for line in lines] == list(range(6))
     assert json.loads(lines[0])["value"] == "m0\x00" and json.loads(lines[5])["time"] == 5
+
+
+ESCAPES = b"\x1b]0;owned\x07\x1b[2J\rfake\nline\x00\x9b1m\x7f\\"
+
+
+@pytest.mark.parametrize("form", ["ascii", "json", "hex"])
+def test_tail_prints_nothing_that_a_terminal_obeys(tmp_path, form):
+    with journal.open(tmp_path, "a") as writer:
+        writer.append(ESCAPES, key=b"\x1bk", headers=[("n", b"\x1b")])
+    answer = CliRunner().invoke(cli, ["journal", "tail", str(tmp_path), "--format", form])
+    raw = answer.stdout_bytes
+    assert answer.exit_code == 0 and raw.count(b"\n") == 1
+    assert all(0x20 <= byte < 0x7f for byte in raw.rstrip(b"\n"))
+
+
+def test_tail_in_other_forms(where):
+    assert mq("tail", where, "-s", "t", "-n", 1, "--format", "hex") == b"last".hex() + "\n"
+    assert mq("tail", where, "-s", "t", "-n", 2, "--format", "raw") == "lastlast"
+    assert mq("tail", where, "-s", "t", "--since", "1970-01-01T00:00:00+00:00", "-n", 1
+              ).count("\n") == 6
+    assert mq("tail", where, "-s", "t", "--since", "1h").startswith("m0")
+    mq("tail", where, "--since", "1h", "--from", 3, status=2)
+    mq("tail", where, "--since", "yesterday", status=2)
+
+
+@pytest.fixture
+def served(where, mq_context):
+    with journal.serve(where, "tcp://127.0.0.1:0", groups=True, context=mq_context) as server:
+        yield server.urls[0]
+
+
+@pytest.mark.keeps(threads=16, why="pyarrow's pool; the command uses the default context")
+def test_the_same_of_a_server(where, served, tmp_path):
+    """Commands that only read take an address, too."""
+    [here], [there] = (list(map(json.loads, mq("ls", place, "--json").splitlines()))
+                       for place in (where, served))
+    assert here.pop("segments") == 1 and there.pop("segments") is None and here == there
+    for args in (("-n", 3), ("--from", 1, "--json"), ("--since", "1h")):
+        assert mq("tail", f"{served}/t", *args) == mq("tail", where, "-s", "t", *args)
+    assert "1 messages missing" in mq("verify", served)
+    pytest.importorskip("pyarrow")
+    assert mq("export", f"{served}/t", tmp_path / "f.parquet")
+    mq("tail", where, "--key", where, status=2)
+    assert "folder" in mq("tail", where, "-o", "linger=1", status=2)
+
+
+def test_groups(where, served):
+    assert mq("groups", where, "-s", "t").split() == ["group", "offset", "behind"]
+    mq("groups", where, "-s", "t", "--set", "a", 2, "--set", "b", "end")
+    rows = [json.loads(line) for line in mq("groups", served, "-s", "t", "--json").splitlines()]
+    assert rows == [{"group": "a", "offset": 2, "behind": 4},
+                    {"group": "b", "offset": 6, "behind": 0}]
+    mq("groups", f"{served}/t", "--set", "a", "first")
+    with journal.open(where, topic="t") as reader:
+        assert reader.groups() == {"a": 0, "b": 6}
+    mq("groups", where, "-s", "t", "--set", "a", "-1", status=2)
+
+
+def test_a_mirror(where, served, tmp_path):
+    assert "6 messages copied" in mq("mirror", f"{served}/t", tmp_path / "m", "--once")
+    assert "0 messages copied" in mq("mirror", where, tmp_path / "m", "-s", "t", "--once")
+    with journal.open(tmp_path / "m", topic="t") as copy, journal.open(where, topic="t") as source:
+        assert [m for records in copy.batches() for m in records] == \
+            [m for records in source.batches() for m in records]
+
+
+def test_a_bad_topic_does_not_hide_the_others(where):
+    (where / "bad" / "0").mkdir(parents=True)
+    (where / "bad" / "0" / "00000000000000000000.mqj").mkdir()
+    (where / "t2" / "0").mkdir(parents=True)
+    output = mq("ls", where, "--json", status=1)
+    assert [json.loads(line)["topic"] for line in output.splitlines() if line[0] == "{"] == [
+        "t", "t2"] and "bad" in output
+    assert "1 messages missing" in mq("verify", where, status=1)
 
 
 def test_verify_and_repair(where):
@@ -112,9 +187,54 @@ def test_a_full_disk_reaches_who_records(start, tmp_path):
 @pytest.mark.parametrize("args", [
     ("record", "x", "pull"), ("record", "x", "dish", "--bind", "tcp://127.0.0.1:0"),
     ("record", "x", "pull", "--bind", "tcp://127.0.0.1:0", "--subscribe", "a"),
-    ("replay", ".", "push"), ("serve", "."), ("record", "x", "push")])
+    ("replay", ".", "push"), ("serve", "."), ("record", "x", "push"),
+    ("record", "x", "pull", "--bind", "tcp://127.0.0.1:0", "--retain-bytes", "much"),
+    ("record", "x", "pull", "--bind", "tcp://127.0.0.1:0", "--segment-age", "0"),
+    ("groups", ".", "--set", "a", "x"), ("tail", ".", "--key", "none")])
 def test_wrong_arguments(args, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with journal.open(".", "a"):
         pass
     assert "rror" in mq(*args, status=2)
+
+
+def test_serving_strangers_must_be_meant(where):
+    """An address of the network wants keys, TLS, or the word."""
+    answer = CliRunner().invoke(cli, ["journal", "serve", str(where), "--bind", "tcp://*:0"])
+    assert answer.exit_code != 0
+    assert "exposed" in str(answer.exception) and "--insecure" in str(answer.exception)
+
+
+def test_serving_with_keys(start, where, tmp_path, mq_context):
+    pair, stranger = library.curve_keypair(), library.curve_keypair()
+    library.save_certificate(tmp_path / "server.key", library.curve_keypair())
+    own = library.load_certificate(tmp_path / "server.key_secret")
+    library.save_certificate(tmp_path / "ann.key", pair)
+    server = start(*command("journal", "serve", where, "--bind", "tcp://0.0.0.0:0", "--every", 0,
+                            "--key", tmp_path / "server.key_secret", "--allow",
+                            tmp_path / "ann.key"))
+    url = server.line().replace("0.0.0.0", "127.0.0.1")
+    with journal.open(f"{url}/t", context=mq_context, security=library.Curve(
+            own.public, secret_key=pair.secret)) as reader:
+        assert reader.end == 6
+    with pytest.raises(library.RecvTimeout):
+        journal.open(f"{url}/t", context=mq_context, timeout=0.5, security=library.Curve(
+            own.public, secret_key=stranger.secret))
+    status, out, err = run(*command("journal", "tail", f"{url}/t", "-n", 1, "--server-key",
+                                    tmp_path / "server.key", "--key", tmp_path / "ann.key_secret"))
+    assert (status, out) == (0, b"last\n"), err
+    assert server.end(signal.SIGINT)[0] == 130
+
+
+def test_recording_with_retention(start, tmp_path, mq_context):
+    """Small segments, of which only the newest are kept."""
+    recorder = start(*command("journal", "record", tmp_path / "j", "rep", "--bind",
+                              "tcp://127.0.0.1:0", "--every", 0, "--segment-bytes", "4KiB",
+                              "--segment-age", "1h", "--retain-bytes", "16KiB", "--retain-age",
+                              "7d"))
+    with library.Req(context=mq_context, connect=recorder.line(), recv_timeout=20) as req:
+        for _ in range(60):
+            req.request(bytes(1000))
+    with journal.open(tmp_path / "j") as reader:
+        assert reader.first > 20 and reader.end == 60
+    assert recorder.end(signal.SIGINT)[0] == 130

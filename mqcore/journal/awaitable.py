@@ -1,0 +1,81 @@
+"""Awaitable twins of a reader's calls, for asyncio and trio.
+
+Those of a folder run in a worker thread: a disk may take its time. A RemoteReader has its own,
+which wait in the loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any
+
+from mqcore.journal.waiting import in_thread
+
+if TYPE_CHECKING:
+    from mqcore.journal.records import Records
+
+
+class Awaitable:
+    """The async half of Reader."""
+
+    async def afirst(self: Any) -> int:
+        """`first`, awaitable."""
+        found: int = await in_thread(lambda: self.first)
+        return found
+
+    async def aend(self: Any) -> int:
+        """`end`, awaitable."""
+        found: int = await in_thread(lambda: self.end)
+        return found
+
+    async def aat(self: Any, time: float) -> int:
+        """at(), awaitable."""
+        found: int = await in_thread(lambda: self.at(time))
+        return found
+
+    async def astored_bytes(self: Any, start: int, stop: int) -> int:
+        """stored_bytes(), awaitable."""
+        found: int = await in_thread(lambda: self.stored_bytes(start, stop))
+        return found
+
+    async def aread(self: Any, offset: int, **how: Any) -> Records:
+        """read(), awaitable."""
+        found: Records = await in_thread(lambda: self.read(offset, **how))
+        return found
+
+    async def abatches(self: Any, start: int | None = None, stop: int | None = None,
+                       **how: Any) -> AsyncIterator[Records]:
+        """batches(), awaitable."""
+        at = await self.afirst() if start is None else start
+        stop = await self.aend() if stop is None else stop
+        while at < stop:
+            records = await self.aread(at, **how)
+            if not len(records):
+                return
+            records = records.slice(0, stop - at)
+            at = records.next
+            yield records
+
+    async def acommitted(self: Any, group: str) -> int | None:
+        """committed(), awaitable."""
+        found: int | None = await in_thread(lambda: self.committed(group))
+        return found
+
+    async def acommit(self: Any, group: str, offset: int) -> None:
+        """commit(), awaitable."""
+        await in_thread(lambda: self.commit(group, offset))
+
+    async def agroups(self: Any) -> dict[str, int]:
+        """groups(), awaitable."""
+        found: dict[str, int] = await in_thread(lambda: self.groups())
+        return found
+
+    async def aclose(self: Any) -> None:
+        """close(), awaitable."""
+        await in_thread(lambda: self.close())
+
+    async def __aenter__(self: Any) -> Any:
+        return self.__enter__()
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
