@@ -65,7 +65,7 @@ class Connection:
 
     def _put(self, op: str, number: int, facts: dict[str, Any]) -> None:
         head = {"v": VERSION, "id": number, "op": op, **self._about, **facts}
-        if self._durable:
+        if self._durable and op in ("ends", "read"):
             head["durable"] = True
         try:
             self._socket.send(encode(head), timeout=0)
@@ -216,26 +216,29 @@ class RemoteReader(Connection, Reader):
 
     _left: _Stream | None = None
 
-    def _taken_up(self, offset: int, max_bytes: int, stop: int | None = None) -> _Stream:
+    def _taken_up(self, offset: int, max_bytes: int, durable: bool | None,
+                  stop: int | None = None) -> _Stream:
         """The stream that a time-out has left, if it goes on from here. Were each call to ask anew,
         one with less patience than the way there and back takes would never get anything."""
+        careful = bool(self._durable if durable is None else durable)
         stream, self._left = self._left, None
         if stream is not None:
-            wanted = offset, min(self._window, max_bytes), stop
-            if (stream.at, stream.window, stream.until) == wanted:
+            wanted = offset, min(self._window, max_bytes), stop, careful
+            if (stream.at, stream.window, stream.until, stream.durable) == wanted:
                 return stream
             stream.stop()
-        return _Stream(self, offset, max_bytes, stop)
+        return _Stream(self, offset, max_bytes, stop, careful)
 
     def batches(self, start: int | None = None, stop: int | None = None, *,
-                max_bytes: int = 8 << 20) -> Iterator[Records]:
+                max_bytes: int = 8 << 20, durable: bool | None = None) -> Iterator[Records]:
         first, end = self._ends()
         at = first if start is None else start
         stop = end if stop is None else min(stop, end)
         if at >= stop:
             return
         try:
-            for records in self._streamed(at, max_bytes, self._timeout, stop):
+            for records in self._streamed(at, max_bytes, self._timeout, durable,
+                                          stop):
                 # a server of before `stop` sends on
                 yield records if records.next <= stop else records.slice(0, stop - records.first)
                 if records.next >= stop:
@@ -243,13 +246,13 @@ class RemoteReader(Connection, Reader):
         except RecvTimeout:     # they are there, so it is the server that is not
             raise self._away() from None
 
-    def follow(self, offset: int, *, max_bytes: int = 8 << 20,
-               timeout: float | None = None) -> Iterator[Records]:
-        return self._streamed(offset, max_bytes, timeout)
+    def follow(self, offset: int, *, max_bytes: int = 8 << 20, timeout: float | None = None,
+               durable: bool | None = None) -> Iterator[Records]:
+        return self._streamed(offset, max_bytes, timeout, durable)
 
-    def _streamed(self, offset: int, max_bytes: int, timeout: float | None,
+    def _streamed(self, offset: int, max_bytes: int, timeout: float | None, durable: bool | None,
                   stop: int | None = None) -> Iterator[Records]:
-        stream = self._taken_up(offset, max_bytes, stop)
+        stream = self._taken_up(offset, max_bytes, durable, stop)
         try:
             quiet = Deadline(timeout)
             while not self.closed:
@@ -264,10 +267,10 @@ class RemoteReader(Connection, Reader):
             if stream is not self._left:
                 stream.stop()
 
-    async def afollow(self, offset: int, *, max_bytes: int = 8 << 20,
-                      timeout: float | None = None) -> AsyncIterator[Records]:
+    async def afollow(self, offset: int, *, max_bytes: int = 8 << 20, timeout: float | None = None,
+                      durable: bool | None = None) -> AsyncIterator[Records]:
         """follow() for asyncio and trio; it waits in a worker thread."""
-        stream = self._taken_up(offset, max_bytes)
+        stream = self._taken_up(offset, max_bytes, durable)
         try:
             quiet = Deadline(timeout)
             while not self.closed:
@@ -295,7 +298,8 @@ class _Stream:
     holds for a server that knows nothing of us, too, so it is simply said again."""
 
     def __init__(self, reader: RemoteReader, offset: int, max_bytes: int,
-                 stop: int | None = None) -> None:
+                 stop: int | None = None, durable: bool = False) -> None:
+        self.durable = durable
         self.reader = reader
         self.at = offset
         self.until = stop
@@ -316,6 +320,8 @@ class _Stream:
             now = time.monotonic()
             if now - self.said >= AGAIN or 2 * self.unsaid >= self.window:
                 bound = {} if self.until is None else {"stop": self.until}
+                if self.durable:
+                    bound["durable"] = True
                 reader._put("want", 0, {"stream": self.number, "offset": self.at,
                                         "window": self.window, **bound})
                 self.said, self.unsaid = now, 0
