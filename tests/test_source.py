@@ -70,6 +70,10 @@ LONG: dict[str, str] = {
 GLOBALS: dict[tuple[str, str], str] = {
     ("mqcore/base/sodium.pyx", "_table"): "a shared library's calls: found once",
     ("mqcore/base/sodium.pyx", "_found"): "whether they are",
+    ("mqcore/journal/notify.py", "_lock"): "over the one inotify instance",
+    ("mqcore/journal/notify.py", "_hub"): "the one inotify instance, while something follows",
+    ("mqcore/journal/place.py", "_synced"): "folders known to be durable, at most 1000",
+    ("mqcore/journal/place.py", "_warned"): "files that were warned of, at most 1000",
     ("mqcore/sock/handle.pyx", "get_ident"): "a function, kept at hand",
     ("mqcore/spi/pattern.pyx", "get_ident"): "a function, kept at hand",
     ("mqcore/spi/python_ops.pyx", "get_ident"): "a function, kept at hand",

@@ -27,8 +27,8 @@ class Mirror(Running):
     """A running mirror, made by `mqcore.device(reader, writer)`. Every message keeps its offset,
     time, key, headers and stamp. It goes on at `writer.next`, so after a crash nothing is there
     twice. It copies what is durable in the source, unless the reader was opened with durable=False:
-    an offset that a power cut takes back may be given to another message. `with` stops it and makes all durable; reader and writer stay open, and are used by
-    nobody else meanwhile."""
+    an offset that a power cut takes back may be given to another message. `with` stops it and makes
+    everything durable. Reader and writer stay open; use them for nothing else meanwhile."""
 
     def __init__(self, reader: Reader, writer: Writer) -> None:
         if not isinstance(writer, Writer):

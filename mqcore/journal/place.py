@@ -319,7 +319,7 @@ def check_commit(group: object, offset: Any, reader: Any) -> int:
         at = operator.index(offset)
     except TypeError:
         raise UsageError(f"the offset {offset!r} is no whole number",
-                          hint="it is the one of the next message that the group will read") from None
+                          hint="it is that of the next message that the group will read") from None
     end = reader.end
     if not 0 <= at <= end:
         raise UsageError(f"the group {group!r} cannot have come to message {at}",

@@ -65,7 +65,8 @@ cdef class ProducerTable:
 
 
 cdef Producer* producers_find(Producers* p, uint64_t id) noexcept nogil     # NULL: unknown
-cdef int producer_look(Producer* one, uint64_t sequence, uint32_t mark, int64_t* offset) noexcept nogil
+cdef int producer_look(Producer* one, uint64_t sequence, uint32_t mark,
+                       int64_t* offset) noexcept nogil      # as producers_known()
 # The message is stored at this offset. 0, or ENOMEM and nothing has changed.
 cdef int producers_add(Producers* p, uint64_t id, uint64_t sequence, uint32_t mark,
                        int64_t offset) noexcept nogil

@@ -32,7 +32,7 @@ from mqcore.journal.place import (
 from mqcore.journal.records import Records, gather, of_block
 from mqcore.journal.recovery import SHORT, judge
 from mqcore.journal.scan import FOUND, LOST, Block
-from mqcore.journal.segment import Segment
+from mqcore.journal.segment import EVERYTHING, Segment
 from mqcore.journal.waiting import Deadline, Watch
 
 if TYPE_CHECKING:
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from mqcore.journal.writer import Writer
 
 SMALL = 256 << 10       # blocks are put together (copied) up to so many bytes
-EVERYTHING = 1 << 62
 FAR = 2.0 ** 62         # us
 
 

@@ -135,8 +135,8 @@ def _rewritten(folder: Path, first: int) -> Iterator[bytes]:
                 low, high = min(low, block.low), max(high, block.high)
             yield os.pread(segment.fd, block.size, block.pos)
             at = block.first + block.count
-        yield _checkpoint(max(at, given or 0) if following is None else following, segment.salt, low,
-                          high)
+        end = max(at, given or 0) if following is None else following
+        yield _checkpoint(end, segment.salt, low, high)
     finally:
         segment.close()
 

@@ -79,20 +79,28 @@ def parse_segment(const uint8_t[::1] raw):
 
 
 cdef enum:
-    PEEK = 4096               # bytes read at a time to look at headers
+    PEEK = 4096               # bytes read at a time to look at headers, at most
 
 cdef struct Peek:
     int fd
+    size_t want               # bytes to read the next time: more, the more headers are looked at
     int64_t start
     int64_t n
     uint8_t raw[4096]
+
+
+cdef inline void peek_at(Peek* p, int fd) noexcept nogil:
+    p.fd = fd
+    p.want = BLOCK_HEADER
+    p.start = p.n = 0
 
 
 cdef const uint8_t* peek(Peek* p, int64_t pos) noexcept nogil:
     """The header at pos; NULL: the file ends before it does."""
     if pos < p.start or pos + BLOCK_HEADER > p.start + p.n:
         p.start = pos
-        p.n = pread(p.fd, p.raw, PEEK, pos)
+        p.n = pread(p.fd, p.raw, p.want, pos)
+        p.want = min(4 * p.want, <size_t> PEEK)
     if p.n < BLOCK_HEADER:
         return NULL
     return &p.raw[pos - p.start]
@@ -154,7 +162,7 @@ cdef class Window:
         cdef uint64_t where
         if pos < self.start or pos >= end:
             return BLOCK_SHORT
-        p.fd, p.start, p.n = self.fd, 0, 0
+        peek_at(&p, self.fd)
         fault = look(&p, pos, end - pos, salt, &h)
         if fault == BLOCK_OK and verify:
             with nogil:
@@ -179,7 +187,7 @@ cdef class Window:
         cdef BlockHeader h
         cdef Peek p
         cdef int fault
-        p.fd, p.start, p.n = self.fd, 0, 0
+        peek_at(&p, self.fd)
         fault = look(&p, pos, min(size, self.start + self.length) - pos, salt, &h)
         return <int64_t> h.size if fault == BLOCK_OK or fault == BLOCK_SHORT else BLOCK_HEADER
 
@@ -198,7 +206,7 @@ cdef class Window:
         cdef Peek p
         cdef int why = LIMIT_REACHED
         cdef bint marked = False, learns = into is not None
-        p.fd, p.start, p.n = self.fd, 0, 0
+        peek_at(&p, self.fd)
         with nogil:
             while pos < limit:
                 if pos == size:
@@ -248,7 +256,7 @@ cdef class Window:
         cdef const uint8_t* at
         cdef Peek p
         cdef int fault
-        p.fd, p.start, p.n = self.fd, 0, 0
+        peek_at(&p, self.fd)
         pos = (pos + ALIGN - 1) // ALIGN * ALIGN
         with nogil:
             while pos + BLOCK_HEADER <= end:

@@ -26,6 +26,7 @@ from mqcore.journal.scan import (
 
 MAPPED = 32 << 20       # bytes mapped at a time; more only for a larger block
 STRIDE = 1 << 20        # bytes of blocks between two entries of the index
+EVERYTHING = 1 << 62    # an offset beyond all: find() goes to the end
 
 
 class Segment:
@@ -49,6 +50,7 @@ class Segment:
         self.durable = first    # what is below was synced, as far as the blocks passed say
         self._offsets = [first]
         self._positions = [HEADER_SIZE]
+        self._recent = self._tail = HEADER_SIZE, first      # where the last two kinds of walk ended
 
     def close(self) -> None:
         self._window = None
@@ -80,11 +82,18 @@ class Segment:
         (BLOCK_SHORT at the end of the file: not there yet)."""
         at = bisect.bisect_right(self._offsets, offset) - 1
         pos, next = self._positions[at], self._offsets[at]
+        for near in (self._recent, self._tail):
+            if pos < near[0] and near[1] <= offset:
+                pos, next = near
         while True:
             window = self.window(pos, BLOCK_HEADER_SIZE)
             walk = window.walk(pos, next, size, self.salt, offset=offset, limit=pos + STRIDE)
             self.durable = max(self.durable, walk.durable)
             if walk.why not in (LIMIT, WINDOW):
+                if offset == EVERYTHING:
+                    self._tail = walk.pos, walk.next
+                else:
+                    self._recent = walk.pos, walk.next
                 return walk
             pos, next = walk.pos, walk.next
             if pos > self._positions[-1]:

@@ -60,7 +60,7 @@ cdef class ContextCore:
     @property
     def _number(self):
         """What the pattern knows it by; 0: closed."""
-        return self.number
+        return self.number.load()
 
     def _close(self):
         """What is outstanding is given up. Idempotent."""

@@ -170,20 +170,23 @@ cdef class ZmqFace:
     cdef inline bint plain(self) noexcept:
         """A receive is but a look at the pipes."""
         cdef SocketCore core = self.core
-        return unhindered(core) and not (core.answers or core.held.n or core._level is not None)
+        return unhindered(core) and not (core.answers or core.n_kept.load()
+                                        or core._level is not None)
 
     cdef int take(self, MsgVec* v, bint wait) except -1:
         """Receive one message into v. 1: it would have to wait."""
         try:
             self.core.check()
-            self.core.owe()
-            if wait:
+            if wait and self.core.answers:
+                self.core.pull_owing(v, ...)
+            elif wait:
                 self.core.pull(v, ...)
-            elif self.core.pull_now(v, 1, INT64_MAX) != MQ_OK:
-                return 1
+            elif self.core.answers:
+                return self.core.pull_now_owing(v) != MQ_OK
+            else:
+                return self.core.pull_now(v, 1, INT64_MAX) != MQ_OK
         except Error as error:
             raise self._failed(error) from error
-        self.core.owes = self.core.answers
         return 0
 
     # -- sending -----------------------------------------------------------------------------------
@@ -207,7 +210,8 @@ cdef class ZmqFace:
             seen = core.s.change.load()
             rc = sock_send(core.s, &m, 1)     # what offer() would look at has been looked at
             if rc == MQ_OK:
-                core.owes = False
+                if core.answers:
+                    core.forgive()
                 return
         else:
             part_from(&m, core.plane.plane.pool, &core.arena, data, &pinned)

@@ -189,7 +189,7 @@ def test_from_a_server(ctx, tmp_path):
         writer.commit()
         writer.append(b"written")
         writer.flush()
-        with journal.serve(tmp_path, f"ipc://{tmp_path}/s") as server:
+        with journal.serve(tmp_path, f"ipc://{tmp_path}/s", context=ctx) as server:
             for durable in (None, True):
                 with journal.open(server.urls[0], topic="default", context=ctx,
                                   durable=durable) as reader:

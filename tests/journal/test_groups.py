@@ -1,4 +1,4 @@
-"""Consumer groups: commits from threads and processes at once, foreign files, kills, a full disk."""
+"""Consumer groups: commits of many at once, foreign files, kills, a full disk."""
 
 import errno
 import os

@@ -106,7 +106,7 @@ def check_repaired(where):
 
 @pytest.mark.timeout(60 + KILLS)
 def test_killed_at_any_point(tmp_path, rng, request):
-    folder = filled(tmp_path / "j")
+    filled(tmp_path / "j")
     before = {path.name: path.read_bytes() for path in segment_files(tmp_path / "j")}
     helper = subprocess.Popen([sys.executable, "-c", REPAIRS], stdin=subprocess.PIPE,
                               stdout=subprocess.PIPE, text=True)

@@ -1,17 +1,15 @@
 """Several partitions and topics as one writer; the stamp with a key."""
 
-import struct
-
 import errno
+import struct
 
 import pytest
 from journal_case import contents
 from mqcore.testing.journal_disk import Handles
 
 from mqcore import journal
-from mqcore.journal import place
 from mqcore.errors import OptionError
-from mqcore.journal import Writers
+from mqcore.journal import Writers, place
 
 
 def test_the_stamp_with_a_key_byte_by_byte(tmp_path):
