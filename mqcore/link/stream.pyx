@@ -35,7 +35,7 @@ from mqcore.wire.codec cimport ASKING_NEW, ASKING_OPEN, BATCH_IOV, batch_reset
 
 cdef enum:
     TURN = 256 * 1024
-    TURN_NS = 50000           # and no longer than this on an I/O thread
+    TURN_NS = 20000           # and no longer than this on an I/O thread
     # Bytes that one call writes with the GIL in hand: twice what a caller is made to write when it
     # batches, so that it rarely leaves a rest. The I/O thread writes the rest.
     INLINE_MAX = 160 * 1024
