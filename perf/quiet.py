@@ -9,7 +9,8 @@ The quiet peer sends ZMTP's PING and waits for the PONG. The I/O thread answers 
 the figure holds what connections do to each other and nothing of the application. The measured
 process serves both sockets; the quiet peer and the noisy ones are processes of their own. The noisy
 peers run at idle priority, so that on a small machine the figure shows the engine and not the
-scheduler. "alone" is the same without the noise; with `tls` the Python thread computes in both.
+scheduler; where there are two cores or more, the measured process has one, and the others share the
+rest. "alone" is the same without the noise; with `tls` the Python thread computes in both.
 """
 
 from __future__ import annotations
@@ -53,10 +54,21 @@ def shaken(sock: socket.socket, kind: str) -> socket.socket:
 
 # -- the processes beside ours ---------------------------------------------------------------------
 
-def ask(port: int, seconds: float) -> None:
+def dial(where: str) -> socket.socket:
+    if where.startswith("tcp://"):
+        sock = socket.create_connection(("127.0.0.1", int(where.rpartition(":")[2])))
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return sock
+    sock = socket.socket(socket.AF_UNIX)
+    sock.connect(where.removeprefix("ipc://"))
+    return sock
+
+
+def ask(where: str, seconds: float) -> None:
     """The quiet peer: prints its round trips, in microseconds."""
-    sock = shaken(socket.create_connection(("127.0.0.1", port)), "PUSH")
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if "QUIET_REALTIME" in os.environ:
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+    sock = shaken(dial(where), "PUSH")
     sock.settimeout(10)
     found = []
     end = time.monotonic() + seconds
@@ -72,7 +84,9 @@ def ask(port: int, seconds: float) -> None:
 
 
 def be_idle() -> None:
-    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    """Idle priority; beside a quiet peer with real-time priority any other is low enough."""
+    if "QUIET_REALTIME" not in os.environ:
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
 
 
 def flood(port: int, count: int) -> None:
@@ -136,13 +150,13 @@ def discard(sock: object, stop: threading.Event) -> None:
             pass
 
 
-def serve(kind: str, noisy: bool, seconds: float) -> list[float]:
+def serve(kind: str, noisy: bool, seconds: float, drained: bool, over_ipc: bool) -> list[float]:
     import mqcore as mq
     stop = threading.Event()
     noise: list[subprocess.Popen[str]] = []
     with tempfile.TemporaryDirectory() as folder, mq.Context() as ctx:
         quiet = ctx.socket("pull")
-        port = int(quiet.bind("tcp://127.0.0.1:0").url.rpartition(":")[2])
+        where = quiet.bind(f"ipc://{folder}/s" if over_ipc else "tcp://127.0.0.1:0").url
         if kind == "flood":
             loud = ctx.socket("pull", recv_buffer=8192, recv_hwm=None, recv_hwm_bytes=None)
             url = loud.bind("tcp://127.0.0.1:0").url
@@ -150,7 +164,7 @@ def serve(kind: str, noisy: bool, seconds: float) -> list[float]:
             cert, key = certificate(Path(folder))
             loud = ctx.socket("pull", tls_cert=cert, tls_key=key)
             url = loud.bind("tls+tcp://127.0.0.1:0").url
-        threads = [threading.Thread(target=discard, args=(loud, stop))]
+        threads = [threading.Thread(target=discard, args=(loud, stop))] if drained else []
         if kind == "tls":
             threads.append(threading.Thread(target=compute, args=(stop,)))
         for thread in threads:
@@ -161,19 +175,21 @@ def serve(kind: str, noisy: bool, seconds: float) -> list[float]:
                          else beside("crypt", loud_port, TLS_PEERS))
             assert noise[0].stdout is not None
             noise[0].stdout.readline()
+        if "QUIET_REALTIME" in os.environ:
+            hurry()
         try:
             time.sleep(0.5)
-            asker = beside("ask", port, seconds)
+            asker = beside("ask", where, seconds)
             return list(json.loads(asker.communicate()[0]))
         finally:
+            taken = sum(peer.read for peer in loud.stats().peers.values())
             for process in noise:
                 process.kill()
                 process.wait()
             stop.set()
             for thread in threads:
                 thread.join()
-            read = loud.stats().total.read
-            print(f"  noise: {read / (seconds + 0.5):,.0f} messages/s", file=sys.stderr)
+            print(f"         the noisy peers' messages: {taken:,}", flush=True)
             loud.close(linger=0)
             quiet.close(linger=0)
 
@@ -194,16 +210,48 @@ def show(name: str, found: list[float]) -> float:
     return p99
 
 
+def pin(ours: bool) -> None:
+    """The measured process on a core of its own."""
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) > 1:
+        os.sched_setaffinity(0, cores[-1:] if ours else cores[:-1])
+
+
+def hurry() -> None:
+    """I/O threads alone: the application's threads run anywhere."""
+    for thread in Path("/proc/self/task").iterdir():
+        if (thread / "comm").read_text().strip() == "mqcore-io":
+            os.sched_setaffinity(int(thread.name), [max(os.sched_getaffinity(0))])
+            os.sched_setscheduler(int(thread.name), os.SCHED_FIFO, os.sched_param(1))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("kind", choices=["flood", "tls"])
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--drained", action="store_true",
+                        help="a thread of the application receives what the noisy peers send")
+    parser.add_argument("--ipc", action="store_true",
+                        help="the quiet peer comes by ipc: under a flood the kernel delays "
+                             "packets of loopback tcp by itself")
+    parser.add_argument("--realtime", action="store_true",
+                        help="the quiet peer and the I/O thread run at real-time priority (needs "
+                             "root): for a machine that is busy with other things. The kernel then "
+                             "stops a thread that never sleeps for 50 ms a second, which the "
+                             "maximum shows")
     arguments = parser.parse_args()
+    if arguments.realtime:
+        os.environ["QUIET_REALTIME"] = "1"
+    how = (arguments.seconds, arguments.drained, arguments.ipc)
     ratios = []
+    everywhere = os.sched_getaffinity(0)
+    os.environ["QUIET_CORES"] = ",".join(map(str, sorted(everywhere)))
+    if not arguments.realtime:
+        pin(True)
     for _ in range(arguments.rounds):
-        alone = show("alone", serve(arguments.kind, False, arguments.seconds))
-        noisy = show("beside", serve(arguments.kind, True, arguments.seconds))
+        alone = show("alone", serve(arguments.kind, False, *how))
+        noisy = show("beside", serve(arguments.kind, True, *how))
         ratios.append(noisy / alone)
         print(f"p99 beside / alone: {ratios[-1]:.2f}", flush=True)
     print(f"median of {len(ratios)}: {statistics.median(ratios):.2f}")
@@ -212,8 +260,10 @@ def main() -> None:
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--part"]:
         name, port, amount = sys.argv[2:]
+        os.sched_setaffinity(0, [int(core) for core in os.environ["QUIET_CORES"].split(",")])
+        pin(False)
         if name == "ask":
-            ask(int(port), float(amount))
+            ask(port, float(amount))
         else:
             {"flood": flood, "crypt": crypt}[name](int(port), int(amount))
     else:

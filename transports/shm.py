@@ -127,13 +127,15 @@ def _close(fds: list[int]) -> None:
 
 
 def _send(sock: socket.socket, data: bytes, fds: list[int]) -> Waiting:
+    rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack(f"{len(fds)}i", *fds))
+    along = [rights] if fds else []
     while data:
         try:
-            sent = socket.send_fds(sock, [data], fds) if fds else sock.send(data)
+            sent = sock.sendmsg([data], along, socket.MSG_NOSIGNAL)
         except BlockingIOError:
             yield "write"
             continue
-        fds = []  # they went with the first byte
+        along = []  # the descriptors went with the first byte
         data = data[sent:]
 
 
@@ -240,7 +242,7 @@ class Shm(Ipc, MessageTransport):
         """Why we refuse, as far as the socket takes it at once."""
         text = reason.encode()[:REASON_MOST]
         with contextlib.suppress(OSError):
-            sock.send(ANSWER.pack(MAGIC, VERSION, len(text)) + text)
+            sock.send(ANSWER.pack(MAGIC, VERSION, len(text)) + text, socket.MSG_NOSIGNAL)
 
 
 def _attach(fds: list[int], ring: int, connected: bool, options: Options) -> NativeEngine:

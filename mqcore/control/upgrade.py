@@ -166,13 +166,13 @@ def pass_filters(sock: socket.socket, sessions: list[Any]) -> Generator[str, Non
             climb.feed(data)
         except Refused:
             with contextlib.suppress(Exception):  # the refusal is what matters
-                sock.send(climb.last_words())
+                sock.send(climb.last_words(), socket.MSG_NOSIGNAL)
             raise
 
 
 def _flush(sock: socket.socket, out: bytearray) -> Generator[str, None, None]:
     while out:
         try:
-            del out[:sock.send(out)]
+            del out[:sock.send(out, socket.MSG_NOSIGNAL)]
         except BlockingIOError:
             yield "write"

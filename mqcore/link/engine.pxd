@@ -154,7 +154,8 @@ cdef struct Engine:
     size_t ctl_sent
     uint32_t out_blocked
     uint32_t wants            # we told the port so
-    uint32_t hurried          # this run's thread holds the GIL and has written enough
+    uint32_t turned           # it has had its turn: others of this thread, or the GIL, wait
+    int64_t turn_end          # ns: when its turn to read is over; 0: a caller reads, for itself
     # filtered.pyx: bytes as the filter made them, and of them
     Filter* filter
     uint32_t posted           # run on e.io alone, the filters' thread: the filter takes the GIL

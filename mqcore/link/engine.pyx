@@ -222,7 +222,7 @@ cdef void _run(Engine* e, uint32_t allowed) noexcept nogil:
     """Holds the lease on entry, not on return. Two rounds at most, then the I/O thread goes on."""
     cdef uint32_t notes, left, held
     cdef int rounds = 0
-    e.hurried = 0
+    e.turned = 0
     while True:
         notes = e.word.fetch_and(E_HELD) & ~(<uint32_t> E_HELD)
         left = notes & ~allowed
@@ -234,8 +234,8 @@ cdef void _run(Engine* e, uint32_t allowed) noexcept nogil:
         if not left and e.word.compare_exchange_strong(held, 0):
             return
         rounds += 1
-        if left or rounds >= 2 or e.hurried:
-            _let_go(e, not left)
+        if left or rounds >= 2 or e.turned:
+            _let_go(e, not left or e.turned)
             return
 
 

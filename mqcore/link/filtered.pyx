@@ -23,7 +23,8 @@ from mqcore.link.engine cimport (
 from mqcore.link.session cimport session_end, session_fail, session_rearm, session_want
 from mqcore.link.stream cimport (
     stream_encode, stream_ended, stream_fill, stream_gather, stream_goodbye, stream_pending,
-    stream_send, stream_slab, stream_spare, stream_use, stream_wrote,
+    stream_send, stream_slab, stream_spare,
+    stream_turn, stream_use, stream_wrote, stream_yield,
 )
 from mqcore.reactor.includes cimport EAGAIN, EINTR, errno, read
 from mqcore.reactor.poller cimport READY_IN, READY_OUT
@@ -81,7 +82,7 @@ cdef bint _pull(Engine* e, const uint8_t* data, size_t n) noexcept nogil:
         if rc == MQ_NEED_DATA:
             return True
         if rc == MQ_OK and made > budget:
-            e.word.fetch_or(E_IN)
+            stream_yield(e)
             return False
         budget -= min(made, budget)
         if rc == MQ_DONE:
@@ -123,14 +124,15 @@ cdef void _read_into(Engine* e, Owner* raw) noexcept nogil:
             stream_spare(e)
             session_rearm(e, READY_IN)
             return            # short read: the kernel has no more, the next byte gives an edge
-        if budget < <size_t> n:
-            e.word.fetch_or(E_IN)
-            return            # others' turn; the note brings us back
+        if budget < <size_t> n or (e.turn_end and e.heard >= e.turn_end):
+            stream_yield(e)
+            return
         budget -= n
 
 
 cdef void _read(Engine* e) noexcept nogil:
     cdef Owner* raw
+    stream_turn(e)
     if e.input.pos != e.input.end or e.in_blocked:
         e.in_blocked = 0
         if not stream_use(e):  # what is held comes first: no poller announces it

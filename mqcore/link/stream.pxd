@@ -16,6 +16,10 @@ cdef int64_t stream_pending(Engine* e) noexcept nogil
 # -- in: bytes into a slab, then to the codec ------------------------------------------------------
 # Makes e.slab one of this class with nothing in it that is wanted. False: the session has ended.
 cdef bint stream_slab(Engine* e, uint32_t klass) noexcept nogil
+# Begins a turn of reading: on an I/O thread, which has others to serve, it is short.
+cdef void stream_turn(Engine* e) noexcept nogil
+# Its bytes are in the kernel, in a filter or in the slab: the rest when the others have had theirs.
+cdef void stream_yield(Engine* e) noexcept nogil
 cdef void stream_fill(Engine* e, size_t n) noexcept nogil     # n bytes have been put there
 cdef int stream_use(Engine* e) noexcept nogil                 # act on them. True: go on reading
 # The codec's handshake has said rc (CodecOps.feed). MQ_NEED_DATA, MQ_OK: done; or dead.

@@ -27,7 +27,7 @@ from mqcore.link.session cimport (
     session_attach, session_drain, session_end, session_fail, session_publish, session_put,
     session_rearm, session_room, session_tally_codec, session_want,
 )
-from mqcore.reactor.includes cimport EAGAIN, EINTR, errno
+from mqcore.reactor.includes cimport EAGAIN, EINTR, errno, pthread_self
 from mqcore.reactor.poller cimport READY_IN, READY_OUT
 from mqcore.spi.pipe cimport lane_read, lane_show
 from mqcore.wire.batch cimport batch_advance, batch_gather, batch_msgs_done
@@ -35,6 +35,7 @@ from mqcore.wire.codec cimport ASKING_NEW, ASKING_OPEN, BATCH_IOV, batch_reset
 
 cdef enum:
     TURN = 256 * 1024
+    TURN_NS = 20000           # and no longer than this on an I/O thread
     # Bytes that one call writes with the GIL in hand: twice what a caller is made to write when it
     # batches, so that it rarely leaves a rest. The I/O thread writes the rest.
     INLINE_MAX = 160 * 1024
@@ -49,7 +50,8 @@ cdef const char* TOO_LARGE = b"a message in parts is larger than max_message_siz
 
 
 cdef int _decode(Engine* e) noexcept nogil:
-    """Everything held -> messages. MQ_NEED_DATA: all used. MQ_OK: stopped at a mark. Else dead."""
+    """Everything held -> messages. MQ_NEED_DATA: all used. MQ_OK: stopped at a mark, or the turn is
+    over. Else dead."""
     cdef Msg[PARTS] parts
     cdef size_t n, room
     cdef int rc = MQ_OK
@@ -67,6 +69,10 @@ cdef int _decode(Engine* e) noexcept nogil:
         put = session_put(e, parts, n)
         if put:
             rc = put
+        elif rc == MQ_OK and e.turn_end and now_ns() >= e.turn_end:
+            e.in_blocked = 1
+            stream_yield(e)
+            break
     if e.codec.late:
         session_tally_codec(e)
     session_publish(e)
@@ -197,11 +203,23 @@ cdef void stream_ended(Engine* e, ssize_t n) noexcept nogil:
         session_fail(e, b"the connection broke")
 
 
+cdef void stream_turn(Engine* e) noexcept nogil:
+    e.turn_end = 0
+    if pthread_self() == e.io.thread:
+        e.turn_end = now_ns() + TURN_NS
+
+
+cdef void stream_yield(Engine* e) noexcept nogil:
+    e.turned = e.turn_end != 0
+    e.word.fetch_or(E_IN)
+
+
 cdef void stream_read(Engine* e) noexcept nogil:
     cdef iovec[2] iov
     cdef size_t budget = TURN
     cdef size_t room
     cdef ssize_t n
+    stream_turn(e)
     if e.input.pos != e.input.end or e.in_blocked:
         e.in_blocked = 0
         if not stream_use(e):       # what is held comes first: no poller announces it
@@ -238,9 +256,9 @@ cdef void stream_read(Engine* e) noexcept nogil:
             stream_spare(e)
             session_rearm(e, READY_IN)
             return            # short read: the kernel has no more, the next byte gives an edge
-        if budget < <size_t> n:
-            e.word.fetch_or(E_IN)
-            return            # others' turn; the note brings us back
+        if budget < <size_t> n or (e.turn_end and e.heard >= e.turn_end):
+            stream_yield(e)
+            return
         budget -= n
 
 
@@ -355,9 +373,9 @@ cdef void stream_write(Engine* e) noexcept nogil:
         if not looked and e.batch.total + TURN - budget > INLINE_MAX:
             looked = True
             if holds_gil():
-                e.hurried = 1
+                e.turned = 1
                 budget = max(budget, <size_t> (TURN - INLINE_MAX)) - (TURN - INLINE_MAX)
-        if e.hurried:
+        if e.turned:
             parts = _cut(iov, parts, budget + 1)
         n = stream_send(e.fd, iov, parts)
         if n < 0:

@@ -22,9 +22,9 @@ from mqcore.reactor.wakeup cimport (
 
 cdef enum:
     HARVEST = 64
-    TASKS_NS = 100000         # for posted tasks in one turn, and as much for those put off
-    HARVEST_NS = 200000       # for all sockets' edges together
-    SHARE_LEAST_NS = 20000    # and for those of one at least
+    TASKS_NS = 25000         # for posted tasks in one turn, and as much for those put off
+    HARVEST_NS = 25000       # for all sockets' edges together
+    SHARE_LEAST_NS = 10000    # and for those of one at least
     TIMERS_MOST = 64
     FLUSH_NS = 100000
     LED_NS = 10000000

@@ -34,7 +34,8 @@ from mqcore.sock.sock cimport LEAD_LOOP, sock_act, sock_changed
 
 cdef enum:
     SETS = 8                  # of one socket, looked into at a time
-    HARVEST = 4               # edges between two looks at the clock
+    HARVEST = 16              # edges between two looks at the clock
+    SHORT_NS = 10000
 
 
 # -- the sets --------------------------------------------------------------------------------------
@@ -297,11 +298,13 @@ cdef bint _tick(Tick* tick, IoThread* io) noexcept nogil:
 
 cdef void _harvest(Watch* watch) noexcept nogil:
     """The I/O thread takes the socket's edges, unless somebody leads. The wake-up of a leader is
-    not ours: one that came since is told again."""
+    not ours: one that came since is told again. What is left when its share is used up keeps the
+    set ready, and other sockets have their turn."""
     cdef Sock* s = <Sock*> watch.arg
     cdef Ready[HARVEST] found
-    cdef int64_t end
-    cdef int n = HARVEST
+    cdef int64_t now, before, end
+    cdef int most = 1
+    cdef int n = 1
     cdef int i
     if s.lead.load():         # he has not come to switching us off: do it for him
         lock_take(&s.watch_lock)
@@ -309,13 +312,17 @@ cdef void _harvest(Watch* watch) noexcept nogil:
             _park(s)
         lock_release(&s.watch_lock)
         return
-    end = now_ns() + watch.io.share
-    while n == HARVEST:
-        n = s.plane.poller.wait(watch.set, found, HARVEST, 0, NULL)
+    now = now_ns()
+    end = now + watch.io.share
+    before = now
+    while n == most and now < end:
+        # an edge of a busy peer is a long piece of work, those of quiet ones are short
+        most = min(2 * most, <int> HARVEST) if now - before < SHORT_NS else 1
+        before = now
+        n = s.plane.poller.wait(watch.set, found, most, 0, NULL)
         widen()
         sock_act(s, found, n)
         for i in range(n):
             if found[i].arg == NULL and s.lead.load():
                 eventfd_signal(s.wake)
-        if now_ns() >= end:
-            return            # other sockets' turn: the set stays ready
+        now = now_ns()

@@ -7,10 +7,11 @@ import threading
 
 import pytest
 from mqcore.testing.doors import packet_engine, shift_filter
+from rawzmtp import RawPeer
 
 import mqcore as mq
 from mqcore.errors import AddressError, PluginError, UsageError
-from mqcore.spi.filter import FilterSession, Refused, StreamFilter
+from mqcore.spi.filter import BufferSession, FilterSession, Refused, StreamFilter
 from mqcore.spi.transport import Listening, MessageTransport, start_connect
 from mqcore.testing import installed
 
@@ -345,3 +346,63 @@ def test_a_plugin_that_makes_nonsense_fails_its_connections(packets, monkeypatch
         push.connect(pull.bind(packets).url)
         event = next(e for e in events if "HandshakeFailed" in type(e).__name__)
         assert ("ZeroDivisionError: mine" if what == "raises" else "TypeError") in event.reason
+
+
+
+class Swelling(BufferSession):
+    """Behind the peer's first word each byte it sends stands for a hundred thousand."""
+
+    largest = 0  # what one call was asked for at most
+
+    def __init__(self):
+        super().__init__()
+        self.waiting = 0
+        self.plain = bytearray()
+
+    def receive_into(self, data, out):
+        data = bytes(data)
+        if data.startswith(b"!"):
+            self.waiting += 100_000 * len(data)
+        else:
+            self.plain += data
+        made = min(len(out), len(self.plain))
+        out[:made] = self.plain[:made]
+        del self.plain[:made]
+        more = min(len(out) - made, self.waiting)
+        out[made:made + more] = bytes(more)
+        self.waiting -= more
+        type(self).largest = max(self.largest, len(out))
+        return made + more
+
+
+class Swells(StreamFilter):
+    def __init__(self, name):
+        self.name = name
+
+    def open(self, own, role, options):
+        return Swelling() if self.name == "swelling" else FilterSession()
+
+
+@pytest.mark.parametrize("stack", ["swelling", "passing+swelling"])
+def test_a_filter_that_expands_much_is_asked_for_a_piece_at_a_time(stack):
+    """100 bytes become ten million, which the engine takes in turns and a chain in pieces: the
+    memory beside the messages stays small, and another filtered peer is served meanwhile."""
+    with contextlib.ExitStack() as held:
+        for name in ("swelling", "passing"):
+            held.enter_context(installed("filter", Swells(name)))
+        ctx = held.enter_context(mq.Context())
+        pull = held.enter_context(ctx.socket("pull", recv_hwm=None, recv_hwm_bytes=None))
+        port = pull.bind(f"{stack}+tcp://127.0.0.1:0").url.rpartition(":")[2]
+        bomb = held.enter_context(RawPeer.connect(f"tcp://127.0.0.1:{port}"))
+        bomb.shake("PUSH")
+        bomb.say(b"!" * 100)
+        other = held.enter_context(RawPeer.connect(f"tcp://127.0.0.1:{port}"))
+        other.shake("PUSH")
+        other.say(b"\x00\x02hi")
+        empty = others = 0
+        while empty < 5_000_000 or not others:
+            for body in pull.recv_many(timeout=20):
+                empty += body == b""
+                others += body == b"hi"
+        assert (empty, others) == (5_000_000, 1)
+        assert Swelling.largest <= 256 * 1024
