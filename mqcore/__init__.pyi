@@ -76,6 +76,12 @@ class EndpointOptions(TlsOptions, total=False):
     send_buffer: int | None
     recv_buffer: int | None
     keepalive: bool
+    keepalive_idle: int | None
+    keepalive_interval: int | None
+    keepalive_count: int | None
+    idle_after: float | None
+    bind_device: str | None
+    max_handshakes: int | None
     tos: int
     security: Security | None
 
@@ -369,11 +375,35 @@ class Socket:
     send_buffer: int | None
     recv_buffer: int | None
     keepalive: bool
+    keepalive_idle: int | None
+    keepalive_interval: int | None
+    keepalive_count: int | None
+    idle_after: float | None
+    bind_device: str | None
+    max_handshakes: int | None
     tos: int
     routing_id: bytes
     metadata: Mapping[str, bytes | str]
     security: Security | None
     max_hops: int
+    ring: int
+    peer_uid: int | None
+    spin: int
+    multicast_hops: int
+    multicast_loop: bool
+    tls_cert: str | None
+    tls_key: str | None
+    tls_key_password: str | None
+    tls_ca: str | None
+    tls_verify: Literal["full", "ca", "none"]
+    tls_hostname: str | None
+    tls_mutual: bool | None
+    tls_min_version: Literal["1.2", "1.3"]
+    tls_context: ssl.SSLContext | None
+    origin: str | None
+    subprotocol: str | None
+    refresh: float | None
+    family: Literal[0, 4, 6]
     def __init__(self, *, context: Context | None = None,
                  **options: Unpack[SocketOptions]) -> None: ...
     @property
