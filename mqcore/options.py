@@ -10,13 +10,13 @@ Seconds are floats, sizes are bytes, `None` is "no limit", "for ever" or "off", 
 
 from __future__ import annotations
 
-import difflib
 import math
 import operator
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from mqcore import _unknown as unknown
 from mqcore.errors import OptionError
 from mqcore.security import Security
 
@@ -330,28 +330,24 @@ CHECKS: dict[str, Callable[[Option, Any], Any]] = {
 }
 
 
-def lookup(name: str, extra: Iterable[Option] = ()) -> Option:
-    """The row of this name; OptionError names the nearest known one."""
+def lookup(name: str, extra: Iterable[Option] = (), scope: str = "socket",
+           pattern: str = "") -> Option:
+    """The row of this name, which can be set at this scope; OptionError says where it belongs, or
+    which known one is the nearest."""
     rows = table(extra)
-    if name in rows:
-        return rows[name]
-    close = difflib.get_close_matches(name, rows, n=1, cutoff=0.6)
-    raise OptionError(
-        f"unknown option {name!r}",
-        hint=f"did you mean {close[0]!r}?" if close else f"known ones: {', '.join(sorted(rows))}",
-    )
+    if name not in rows:
+        raise unknown.unknown(name, rows, scope, pattern)
+    if scope not in rows[name].scope:
+        raise unknown.misplaced(rows[name], scope)
+    return rows[name]
 
 
 def validate(name: str, value: Any, *, extra: Iterable[Option] = (), scope: str = "socket",
              pattern: str = "") -> Any:
     """The value in its clean form, or OptionError. `scope`: socket, endpoint or url."""
-    row = lookup(name, extra)
-    if scope not in row.scope:
-        raise OptionError(f"option {name!r} cannot be set per {scope}",
-                          hint=f"it belongs to the {' or '.join(row.scope)}")
+    row = lookup(name, extra, scope, pattern)
     if pattern and row.patterns and pattern not in row.patterns:
-        raise OptionError(f"option {name!r} does not apply to {pattern}",
-                          hint=f"it belongs to {', '.join(row.patterns)}")
+        raise unknown.foreign(row, pattern)
     if value is None:
         if row.none is None:
             raise _wrong(row, value, f"set (default {row.default!r})")
@@ -401,7 +397,7 @@ READERS: dict[str, Callable[[str], Any]] = {
 
 def from_text(name: str, text: str, *, extra: Iterable[Option] = (), scope: str = "url") -> Any:
     """The value that `text` stands for; "none" is None where the option has it."""
-    row = lookup(name, extra)
+    row = lookup(name, extra, scope)
     if row.none and text.lower() == "none":
         return validate(name, None, extra=extra, scope=scope)
     try:

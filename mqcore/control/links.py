@@ -146,7 +146,7 @@ class SocketLinks:
 
         if self.core.closed:
             raise SocketClosed("the socket is closed")
-        route = Route(url.parse(str(text)), role)
+        route = Route(url.parse(text), role)
         options = table.for_link(self.options, route.url.query, given, extra=route.rows())
         self._check_carried(route, role)
         check_wire(self.plugin, route, options)
@@ -224,7 +224,7 @@ class SocketLinks:
         node.stop()
 
     def connect(self, text: str, **given: Any) -> Endpoint:
-        parsed = url.parse(str(text))
+        parsed = url.parse(text)
         resolver = registry.resolver(parsed.transport)
         if resolver is not None:
             return self._begin(follow(self, resolver, parsed, given))
@@ -491,7 +491,8 @@ class SocketLinks:
             pattern=facts["pattern"].lower(),
             routing_id=facts["routing_id"], pid=wire.pid,
             metadata=wire.metadata(properties(facts["metadata"])),
-            verified=dict(wire.verified), user=wire.user, prio=wire.options["prio"], local=wire.local)
+            verified=dict(wire.verified), user=wire.user, prio=wire.options["prio"],
+            local=wire.local)
         wire.peer = peer
         self.peers[number] = peer
         wire.endpoint.note(None)
@@ -512,7 +513,8 @@ class SocketLinks:
         self.broken_peers += code == DOWN_PROTOCOL
         if code == DOWN_RESET and self.plugin.raw:
             text = "the end was sent to it"
-        reason = text or wire.why or ("the pattern wanted a new link" if code == DOWN_RESET else "closed by us")
+        reason = text or wire.why or (
+            "the pattern wanted a new link" if code == DOWN_RESET else "closed by us")
         self.forget_peer(wire.peer.id)
         self.emit(records.Disconnected, wire.endpoint, wire.peer, reason)
         where = wire.remote or wire.endpoint.url

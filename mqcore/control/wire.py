@@ -23,9 +23,9 @@ CREDENTIALS = struct.Struct("iII")  # struct ucred: pid, uid, gid
 class Wire:
     """One engine, as the control plane remembers it."""
 
-    __slots__ = ("crowd", "demands", "endpoint", "facts", "judged", "local", "options", "owner", "peer",
-                 "owner_ids", "pid", "remote", "slot", "transport", "user", "verified", "why",
-                 "wire")
+    __slots__ = ("crowd", "demands", "endpoint", "facts", "judged", "local", "options", "owner",
+                 "peer", "owner_ids", "pid", "remote", "slot", "transport", "user", "verified",
+                 "why", "wire")
 
     def __init__(self, route: Route, owner: Any, endpoint: Endpoint, names: tuple[str, str],
                  pid: int | None, options: Mapping[str, Any]) -> None:

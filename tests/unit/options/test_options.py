@@ -18,7 +18,8 @@ DEFAULTS = {
     "reconnect_stop": (), "heartbeat": 15.0, "heartbeat_timeout": 30.0, "heartbeat_ttl": 0,
     "backlog": 1024, "prio": 8, "wire": None, "send_buffer": None, "recv_buffer": None,
     "keepalive": True, "keepalive_idle": 60, "keepalive_interval": 10, "keepalive_count": 6,
-    "idle_after": 60.0, "bind_device": None, "max_handshakes": 1024, "tos": 0, "routing_id": b"", "peer_id": b"", "metadata": {},
+    "idle_after": 60.0, "bind_device": None, "max_handshakes": 1024, "tos": 0,
+    "routing_id": b"", "peer_id": b"", "metadata": {},
     "security": None, "max_hops": 8,
     "correlate": None, "strict": False, "strategy": "priority",
 }
@@ -168,10 +169,10 @@ def test_the_nearest_value_holds():
     values = options.for_link({"prio": 2, "tos": 4, "backlog": 9, "linger": 5.0},
                               [("prio", "3"), ("tos", "8")], {"prio": 4}, extra=rows)
     assert [values[n] for n in ("prio", "tos", "backlog", "linger", "keepalive", "colour")] == \
-        [4, 8, 9, 5.0, False, 3]
+        [4, 8, 9, 5.0, True, 3]
     with pytest.raises(OptionError, match="per endpoint"):
         options.for_link({}, [], {"linger": 1})
-    with pytest.raises(OptionError, match="per url"):
+    with pytest.raises(OptionError, match="per endpoint or in a URL"):
         options.for_link({}, [("linger", "1")], {})
 
 
@@ -225,7 +226,7 @@ def test_rows_with_a_range_of_their_own():
         validate("colour", "red", extra=rows)
     assert validate("word", "hush", extra=rows, scope="endpoint") == "hush"
     for name in ("colour", "word"):
-        with pytest.raises(OptionError, match="cannot be set per url"):
+        with pytest.raises(OptionError, match="cannot be set per endpoint or in a URL"):
             options.parse_query([(name, "x")], extra=rows)
     with pytest.raises(OptionError, match="lacks its range"):
         rows_of([("x", "choice", "a", "")])
