@@ -1,16 +1,16 @@
 """Types of the public names; what each call means is in its docstring."""
 
 import enum
-import ssl
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import EllipsisType, TracebackType
-from typing import Any, Literal, Protocol, Self, TypeAlias, TypedDict, TypeVar, Unpack, overload
+from typing import Any, Literal, Protocol, Self, TypeAlias, TypeVar, Unpack, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mqcore._options import EndpointOptions, NamedEndpointOptions, Options, SocketAttributes
 from mqcore.api.certificates import (
     Certificate as Certificate, load_certificate as load_certificate,
     load_certificates as load_certificates, save_certificate as save_certificate,
@@ -50,54 +50,6 @@ Data: TypeAlias = Buffer
 Topic: TypeAlias = Buffer | str
 Seconds: TypeAlias = float | None | EllipsisType  # left out: the socket's option
 T_co = TypeVar("T_co", covariant=True)
-
-class TlsOptions(TypedDict, total=False):
-    tls_cert: str | None
-    tls_key: str | None
-    tls_key_password: str | None
-    tls_ca: str | None
-    tls_verify: Literal["full", "ca", "none"]
-    tls_hostname: str | None
-    tls_mutual: bool | None
-    tls_min_version: Literal["1.2", "1.3"]
-    tls_context: ssl.SSLContext | None
-
-class EndpointOptions(TlsOptions, total=False):
-    max_message_size: int | None
-    connect_timeout: float | None
-    handshake_timeout: float | None
-    reconnect: float | None
-    reconnect_max: float
-    reconnect_stop: Collection[Literal["refused", "handshake"]]
-    heartbeat: float | None
-    heartbeat_timeout: float | None
-    heartbeat_ttl: float
-    backlog: int
-    prio: int
-    wire: Literal["zmtp", "sp"] | None
-    send_buffer: int | None
-    recv_buffer: int | None
-    keepalive: bool
-    tos: int
-    security: Security | None
-
-class NamedEndpointOptions(EndpointOptions, total=False):
-    peer_id: bytes
-
-class Options(EndpointOptions, total=False):
-    send_timeout: float | None
-    recv_timeout: float | None
-    linger: float | None
-    send_hwm: int | None
-    recv_hwm: int | None
-    send_hwm_bytes: int | None
-    recv_hwm_bytes: int | None
-    on_full: Literal["pattern", "block", "drop_new", "disconnect"]
-    conflate: bool
-    immediate: bool
-    routing_id: bytes
-    metadata: Mapping[str, bytes | str]
-    max_hops: int
 
 class SocketOptions(Options, total=False):
     bind: Addresses
@@ -347,39 +299,8 @@ class Context:
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None,
                         trace: TracebackType | None) -> None: ...
 
-class Socket:
+class Socket(SocketAttributes):
     """What all patterns share; sending and receiving belong to those that do."""
-
-    send_timeout: float | None
-    recv_timeout: float | None
-    linger: float | None
-    send_hwm: int | None
-    recv_hwm: int | None
-    send_hwm_bytes: int | None
-    recv_hwm_bytes: int | None
-    on_full: Literal["pattern", "block", "drop_new", "disconnect"]
-    conflate: bool
-    immediate: bool
-    max_message_size: int | None
-    connect_timeout: float | None
-    handshake_timeout: float | None
-    reconnect: float | None
-    reconnect_max: float
-    reconnect_stop: Collection[Literal["refused", "handshake"]]
-    heartbeat: float | None
-    heartbeat_timeout: float | None
-    heartbeat_ttl: float
-    backlog: int
-    prio: int
-    wire: Literal["zmtp", "sp"] | None
-    send_buffer: int | None
-    recv_buffer: int | None
-    keepalive: bool
-    tos: int
-    routing_id: bytes
-    metadata: Mapping[str, bytes | str]
-    security: Security | None
-    max_hops: int
     def __init__(self, *, context: Context | None = None,
                  **options: Unpack[SocketOptions]) -> None: ...
     @property

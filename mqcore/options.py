@@ -10,13 +10,13 @@ Seconds are floats, sizes are bytes, `None` is "no limit", "for ever" or "off", 
 
 from __future__ import annotations
 
-import difflib
 import math
 import operator
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from mqcore import _unknown as unknown
 from mqcore.errors import OptionError
 from mqcore.security import Security
 
@@ -90,6 +90,9 @@ TABLE: tuple[Option, ...] = (
        "tells the peer to give us up after so much silence; 0 tells it nothing"),
     _o("backlog", "int", "connections", 1024, (1, INT_MAX), None, LINK,
        "connections that may wait to be accepted"),
+    _o("max_handshakes", "int", "connections", 1024, (1, INT_MAX), "no limit", LINK,
+       "connections per listener that may be in the middle of their handshake; a further one "
+       "takes the place of the oldest"),
     _o("prio", "int", "", 8, (1, 16), None, LINK,
        "peers of the best level that can take a message get it; 1 is best"),
     _o("wire", "choice", "", None, ("zmtp", "sp"), "the pattern's natural one", LINK,
@@ -98,8 +101,19 @@ TABLE: tuple[Option, ...] = (
        "the kernel's send buffer"),
     _o("recv_buffer", "size", "B", None, (1, INT_MAX), "the system's own", LINK,
        "the kernel's receive buffer"),
-    _o("keepalive", "bool", "", False, (), None, LINK,
-       "TCP keep-alive probes, beside heartbeats"),
+    _o("keepalive", "bool", "", True, (), None, LINK,
+       "TCP keep-alive: the kernel probes a silent peer and ends the connection if it is dead"),
+    _o("keepalive_idle", "int", "s", 60, (1, 32767), "the system's own", LINK,
+       "TCP keep-alive: silence before the first probe"),
+    _o("keepalive_interval", "int", "s", 10, (1, 32767), "the system's own", LINK,
+       "TCP keep-alive: pause between probes"),
+    _o("keepalive_count", "int", "probes", 6, (1, 127), "the system's own", LINK,
+       "TCP keep-alive: unanswered probes before the connection ends"),
+    _o("idle_after", "seconds", "s", 60.0, (0.001, FAR), "never", LINK,
+       "silence of a peer after which events() reports Idle, once per silence; for sockets that "
+       "receive"),
+    _o("bind_device", "text", "", None, (), "any", LINK,
+       "tcp and udp: the network device that all packets must use (SO_BINDTODEVICE)"),
     _o("tos", "int", "", 0, (0, 255), None, LINK,
        "IP type-of-service byte of outgoing packets"),
     # -- identity ----------------------------------------------------------------------------------
@@ -316,28 +330,24 @@ CHECKS: dict[str, Callable[[Option, Any], Any]] = {
 }
 
 
-def lookup(name: str, extra: Iterable[Option] = ()) -> Option:
-    """The row of this name; OptionError names the nearest known one."""
+def lookup(name: str, extra: Iterable[Option] = (), scope: str = "socket",
+           pattern: str = "") -> Option:
+    """The row of this name, which can be set at this scope; OptionError says where it belongs, or
+    which known one is the nearest."""
     rows = table(extra)
-    if name in rows:
-        return rows[name]
-    close = difflib.get_close_matches(name, rows, n=1, cutoff=0.6)
-    raise OptionError(
-        f"unknown option {name!r}",
-        hint=f"did you mean {close[0]!r}?" if close else f"known ones: {', '.join(sorted(rows))}",
-    )
+    if name not in rows:
+        raise unknown.unknown(name, rows, scope, pattern)
+    if scope not in rows[name].scope:
+        raise unknown.misplaced(rows[name], scope)
+    return rows[name]
 
 
 def validate(name: str, value: Any, *, extra: Iterable[Option] = (), scope: str = "socket",
              pattern: str = "") -> Any:
     """The value in its clean form, or OptionError. `scope`: socket, endpoint or url."""
-    row = lookup(name, extra)
-    if scope not in row.scope:
-        raise OptionError(f"option {name!r} cannot be set per {scope}",
-                          hint=f"it belongs to the {' or '.join(row.scope)}")
+    row = lookup(name, extra, scope, pattern)
     if pattern and row.patterns and pattern not in row.patterns:
-        raise OptionError(f"option {name!r} does not apply to {pattern}",
-                          hint=f"it belongs to {', '.join(row.patterns)}")
+        raise unknown.foreign(row, pattern)
     if value is None:
         if row.none is None:
             raise _wrong(row, value, f"set (default {row.default!r})")
@@ -387,7 +397,7 @@ READERS: dict[str, Callable[[str], Any]] = {
 
 def from_text(name: str, text: str, *, extra: Iterable[Option] = (), scope: str = "url") -> Any:
     """The value that `text` stands for; "none" is None where the option has it."""
-    row = lookup(name, extra)
+    row = lookup(name, extra, scope)
     if row.none and text.lower() == "none":
         return validate(name, None, extra=extra, scope=scope)
     try:

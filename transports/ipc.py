@@ -1,7 +1,8 @@
 """ipc://path, ipc://@name and ipc://*: Unix domain sockets between processes of one machine.
 shm.py derives from it: the same addresses and files, for shared memory.
 
-`@name` lives in Linux's abstract namespace: no file, and it ends with its owner. `*` (bind only)
+`@name` lives in Linux's abstract namespace: no file, and it ends with its owner. It has no
+permissions either: every local user may connect to it. `*` (bind only)
 makes a fresh path in a private temporary folder, which goes when the socket is closed.
 
 A socket file left by a dead process is taken over; a live one never. A file is stale if connecting

@@ -40,7 +40,7 @@ REASON_MOST = 256
 FDS = 3  # memory, eventfd that wakes the connecting side, eventfd that wakes the listening side
 FDS_MOST = 16  # received and closed; more are cut off by the kernel
 SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
-CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
+CREDENTIALS = struct.Struct("iII")  # struct ucred: pid, uid, gid
 
 Waiting = Generator[str, None, None]
 

@@ -14,7 +14,15 @@ from typing import NamedTuple
 from mqcore.base.native import socket
 from mqcore.errors import AddressNotAvailable, BindError
 from mqcore.spi.inet import both_names, host_port, look_up, parse
-from mqcore.spi.transport import Listening, Options, StreamTransport, set_buffers, start_connect
+from mqcore.spi.transport import (
+    Listening,
+    Options,
+    StreamTransport,
+    set_buffers,
+    set_device,
+    set_keepalive,
+    start_connect,
+)
 
 
 class Target(NamedTuple):
@@ -30,6 +38,7 @@ def _new(family: int, options: Options) -> socket.socket:
     sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
     try:
         transport.tune(sock, options)
+        set_device(sock, options)
     except OSError:
         sock.close()
         raise
@@ -128,8 +137,7 @@ class Tcp(StreamTransport):
     def tune(self, sock: socket.socket, options: Options) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         set_buffers(sock, options)
-        if options.get("keepalive"):
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        set_keepalive(sock, options)
         if options.get("tos"):
             if sock.family == socket.AF_INET6:
                 sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_TCLASS, options["tos"])

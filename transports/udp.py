@@ -34,7 +34,7 @@ from mqcore.spi.inet import (
     parse,
 )
 from mqcore.spi.message_engine import NativeEngine
-from mqcore.spi.transport import Listening, MessageTransport, Options, set_buffers
+from mqcore.spi.transport import Listening, MessageTransport, Options, set_buffers, set_device
 
 IP_MULTICAST_ALL, IPV6_MULTICAST_ALL = 49, 29  # linux/in.h, linux/in6.h
 
@@ -82,6 +82,7 @@ def _new(family: int, options: Options) -> socket.socket:
     sock = socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
     try:
         transport.tune(sock, options)
+        set_device(sock, options)
     except OSError:
         sock.close()
         raise

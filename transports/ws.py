@@ -22,6 +22,7 @@ allowed, 426 for a plain request, 400 for a malformed one.
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, NamedTuple
@@ -62,8 +63,8 @@ class WebSocket(StreamFilter):
     options = (
         ("origin", "text", None,
          "ws: what pages may connect: origins like https://example.org with spaces between, or * "
-         "for all; unset: pages of the listener's own host and port. Connecting: the Origin to "
-         "send"),
+         "for all; unset: pages of the listener's own host and port, on loopback only under "
+         "loopback's names. Connecting: the Origin to send"),
         ("subprotocol", "text", None,
          "ws: the only one to offer or take: ZWS2.0/NULL, ZWS2.0 or SP's, rep.sp.nanomsg.org say; "
          "unset: all that fit. The slash is no part of an HTTP token, so strict servers answer 400 "
@@ -124,6 +125,18 @@ def _spoken(role: str, options: Options, wire: str | None) -> dict[str, str]:
 
 def _origins(options: Options) -> list[str]:
     return (options.get("origin") or "").split()
+
+
+def _loopback(place: str) -> bool:
+    """Whether host:port names this machine's loopback."""
+    host = place[1:].partition("]")[0] if place.startswith("[") else place.partition(":")[0]
+    host = host.lower().rstrip(".")
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _target(path: str) -> str:
@@ -255,10 +268,16 @@ class Listening(Upgrading):
             return
         text = origin.decode("latin-1")
         allowed = text in self.origins or (
-            not self.origins and text.partition("://")[2].lower() == host.lower() != "")
+            not self.origins and text.partition("://")[2].lower() == host.lower() != ""
+            and self._ours_by_name(host))
         if not allowed:
             self.refuse(403, f"a page of {_shown(text)} asks, which is not allowed here: the "
                              "listener's option origin lists the pages that are")
+
+    def _ours_by_name(self, host: str) -> bool:
+        """A listener on loopback has loopback's names only. A page whose own name was made to
+        resolve to 127.0.0.1 (DNS rebinding) names itself in Origin and in Host alike."""
+        return ":" not in self.own.host or not _loopback(self.own.host) or _loopback(host)
 
     def refuse(self, status: int, reason: str) -> None:
         """The same reason in an answer that people can read."""

@@ -34,6 +34,8 @@ class EventStream:
             links.hub.watched(1)
             if not sock.closed:
                 links.core._set("watched", True)
+        if links.plugin.receives:
+            links.idle.start(0.0)  # soon: it looks at the peers that are there
 
     # -- from the control plane --------------------------------------------------------------------
 

@@ -8,8 +8,9 @@ from typing import Any, NoReturn
 
 from mqcore.api.aio import Incoming, due, turn, until
 from mqcore.api.asking import AT_ONCE, AskingTogether
+from mqcore.api.attributes import add_options
 from mqcore.api.contexts import RepContext, ReqContext, RequestLine, SubContext
-from mqcore.api.socket import Socket, _add_options, _addresses
+from mqcore.api.socket import Socket, _addresses
 from mqcore.api.survey import Respondent, Surveyor
 from mqcore.api.timing import left_of, limit_of, passed
 from mqcore.api.turnstile import Turnstile
@@ -561,17 +562,17 @@ CLASSES: dict[str, type[Socket]] = {
                 Radio, Dish, Pair1, Bus, Surveyor, Respondent, Client, Server, Scatter, Gather,
                 PeerSocket, Channel, Dgram)}
 
-_add_options(Req, ("correlate", "strict", "strategy", "probe", "resend"))
-_add_options(Dealer, ("strategy", "probe"))
+add_options(Req, ("correlate", "strict", "strategy", "probe", "resend"))
+add_options(Dealer, ("strategy", "probe"))
 for _spreads in (Push, Client, Scatter):
-    _add_options(_spreads, ("strategy",))
-_add_options(Router, ("mandatory", "handover", "probe", "peer_id"))
-_add_options(Stream, ("mandatory", "notify", "peer_id"))
-_add_options(Pub, ("nodrop", "retain"))
-_add_options(Radio, ("nodrop",))
-_add_options(Pair1, ("poly", "raw"))
-_add_options(Bus, ("nodrop", "raw"))
-_add_options(XPub, ("verbose", "verboser", "manual", "welcome", "nodrop", "retain"))
+    add_options(_spreads, ("strategy",))
+add_options(Router, ("mandatory", "handover", "probe", "peer_id"))
+add_options(Stream, ("mandatory", "notify", "peer_id"))
+add_options(Pub, ("nodrop", "retain"))
+add_options(Radio, ("nodrop",))
+add_options(Pair1, ("poly", "raw"))
+add_options(Bus, ("nodrop", "raw"))
+add_options(XPub, ("verbose", "verboser", "manual", "welcome", "nodrop", "retain"))
 
 
 def class_of(pattern: str) -> type[Socket]:
@@ -581,7 +582,7 @@ def class_of(pattern: str) -> type[Socket]:
         plugin = registry.pattern(pattern)
         found = type("".join(map(str.capitalize, pattern.split("_"))), (Socket,),
                      {"__slots__": (), "_pattern": pattern, "__doc__": plugin.doc})
-        _add_options(found, (row.name for row in registry.pattern_options(pattern)))
+        add_options(found, (row.name for row in registry.pattern_options(pattern)))
         found = CLASSES.setdefault(pattern, found)
     return found
 

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, NoReturn
 
 from mqcore import options as table
 from mqcore.api.aio import AsyncFace, Incoming
+from mqcore.api.attributes import LINK_OPTIONS, add_options
 from mqcore.api.context import Context
 from mqcore.api.timing import left_of, limit_of, passed, span
 from mqcore.base.native import threading
@@ -22,6 +23,7 @@ from mqcore.errors import OptionError, SocketClosed, Timeout, UsageError, WaitTi
 from mqcore.sock import blocking
 from mqcore.sock.core import SocketCore
 from mqcore.spi import registry
+from mqcore.spi.url import text_of
 
 #: what peers were told in the handshake, or what the queues were made with
 FIXED = frozenset({"routing_id", "metadata", "conflate"})
@@ -31,32 +33,6 @@ ON_FULL = ("pattern", "block", "drop_new", "disconnect")
 #: these see their full peers themselves, and have a rule for them
 FANOUT = ("pub", "xpub", "radio", "bus", "surveyor")
 _LEVELS = threading.Lock()  # two first calls of fileno() make one descriptor
-
-
-#: the options of our own transports, filters and resolvers: these are loaded when they are needed
-LINK_OPTIONS = (
-    "ring", "peer_uid", "spin", "multicast_hops", "multicast_loop", "tls_cert", "tls_key",
-    "tls_key_password", "tls_ca", "tls_verify", "tls_hostname", "tls_mutual", "tls_min_version",
-    "tls_context", "origin", "subprotocol", "refresh", "family")
-
-
-class OptionAttr:
-    """One option as an attribute: reads the present value, checks what is assigned."""
-
-    def __init__(self, name: str, doc: str = "") -> None:
-        self.name = name
-        self.__doc__ = doc or type(self).__doc__
-
-    def __get__(self, sock: Any, owner: Any = None) -> Any:
-        if sock is None:
-            return self
-        try:
-            return sock._options[self.name]
-        except KeyError:  # a transport's, which nobody has set
-            return next(row.default for row in registry.link_options() if row.name == self.name)
-
-    def __set__(self, sock: Any, value: Any) -> None:
-        sock._set_option(self.name, value)
 
 
 def on_full_number(plugin: Any, value: str) -> int:
@@ -95,8 +71,8 @@ def means_something(plugin: Any, name: str, value: Any) -> bool:
 
 
 def _addresses(given: Any) -> tuple[Any, ...]:
-    if isinstance(given, (str, Endpoint)):
-        return (given,)
+    if given is None or isinstance(given, (str, Endpoint, bytes, bytearray, memoryview)):
+        return (text_of(given),)
     try:
         return tuple(given)
     except TypeError:
@@ -112,7 +88,7 @@ def _rows(pattern: str, names: Iterable[str]) -> tuple[table.Option, ...]:
     if all(name in known for name in names):
         return rows
     link = registry.link_options()
-    _add_options(Socket, (row.name for row in link if not hasattr(Socket, row.name)))
+    add_options(Socket, (row.name for row in link if not hasattr(Socket, row.name)))
     return rows + link
 
 
@@ -222,7 +198,7 @@ class Socket(AsyncFace, SocketCore):
         """Listen at url; peers can connect when it returns. `.url` of what it returns is the real
         address (a port 0 has become a number)."""
         self._usable()
-        return self._links.bind(str(url), **endpoint)  # type: ignore[no-any-return]
+        return self._links.bind(text_of(url), **endpoint)  # type: ignore[no-any-return]
 
     def connect(self, url: Any, *, prio: int = ..., wait: Any = 0,  # type: ignore[assignment]
                 **endpoint: Any) -> Endpoint:
@@ -232,7 +208,7 @@ class Socket(AsyncFace, SocketCore):
         limit_of(wait)
         if prio is not ...:
             endpoint["prio"] = prio
-        made: Endpoint = self._links.connect(str(url), **endpoint)
+        made: Endpoint = self._links.connect(text_of(url), **endpoint)
         if wait != 0:
             try:
                 blocking.check(self)
@@ -437,11 +413,5 @@ def _close_behind(links: Any, level: Any = None) -> None:
         body()
 
 
-def _add_options(cls: type, names: Iterable[str]) -> None:
-    for name in names:
-        row = table.CORE.get(name)
-        setattr(cls, name, OptionAttr(name, row.doc if row is not None else ""))
-
-
-_add_options(Socket, (row.name for row in table.TABLE if not row.patterns))
-_add_options(Socket, LINK_OPTIONS)
+add_options(Socket, (row.name for row in table.TABLE if not row.patterns))
+add_options(Socket, LINK_OPTIONS)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from mqcore.api.asking import Surveying
+from mqcore.api.attributes import add_options
 from mqcore.api.contexts import RepContext, SurveyorContext
-from mqcore.api.socket import Socket, _add_options
+from mqcore.api.socket import Socket
 from mqcore.api.turnstile import Turnstile
 
 
@@ -47,6 +48,6 @@ class Respondent(Socket):
         return RepContext(self, **timeouts)
 
 
-_add_options(Surveyor, ("deadline", "nodrop", "raw"))
-_add_options(Respondent, ("raw",))
+add_options(Surveyor, ("deadline", "nodrop", "raw"))
+add_options(Respondent, ("raw",))
 

@@ -1,8 +1,8 @@
 """The gate: asks the application's `allow=` about peers that wait in the middle of their handshake.
 
-The engine waits without a thread. A callable runs on a worker of the control loop, so that it may
-wait too; an Inquiry begins on the control thread. The verdict goes back to the engine. A peer waits
-for at most handshake_timeout.
+The engine waits without a thread. A callable runs on a worker of the control loop, apart from those
+for name look-ups, so that it may wait too; an Inquiry begins on the control thread. The verdict
+goes back to the engine. A peer waits for at most handshake_timeout.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def ask(links: SocketLinks, slot: int, wire: Wire) -> None:
         """Many may have asked and gone: they must not stand before who waits in earnest."""
         return judge(allow, asking) if links.wires.get(slot) is wire else None
 
-    loop.call(loop.resolve, decide, told)
+    loop.call(loop.judge, decide, told)
 
 
 def _begin(inquiry: Inquiry, asking: Asking, tell: Callable[[Verdict], None],

@@ -16,6 +16,7 @@ from mqcore.base.native import socket as pysocket
 from mqcore.base.native import threading, time
 from mqcore.control import gate, inproc, records
 from mqcore.control.connector import Connector
+from mqcore.control.crowd import Crowd, let_in, shaken
 from mqcore.control.endpoint import Endpoint
 from mqcore.control.hub import (
     NOTE_ASKS,
@@ -25,6 +26,7 @@ from mqcore.control.hub import (
     NOTE_UP,
     Hub,
 )
+from mqcore.control.idle import IdleWatch
 from mqcore.control.listener import Listener
 from mqcore.control.records import CloseReport, Peer, PeerStats, Stats, drops
 from mqcore.control.resolving import Follower, follow
@@ -92,6 +94,7 @@ class SocketLinks:
         self.failed_handshakes = 0
         self.broken_peers = 0
         self.report: CloseReport | None = None
+        self.idle = IdleWatch(self)
         self._hopeful: set[Endpoint] = set()  # connecting ones that may bring a peer
         try:
             core._open(hub.plane, plugin, self.number, self._shake(), self._marks())
@@ -143,7 +146,7 @@ class SocketLinks:
 
         if self.core.closed:
             raise SocketClosed("the socket is closed")
-        route = Route(url.parse(str(text)), role)
+        route = Route(url.parse(text), role)
         options = table.for_link(self.options, route.url.query, given, extra=route.rows())
         self._check_carried(route, role)
         check_wire(self.plugin, route, options)
@@ -174,6 +177,7 @@ class SocketLinks:
         if transport.kind == "inproc":
             return inproc.bind(self, route.url, transport)
         listener: Any = None
+        crowd = Crowd(options["max_handshakes"])
         ready = threading.Event()  # the control thread may accept before the constructor returns
 
         def accepted(sock: pysocket.socket, remote: str) -> None:
@@ -183,7 +187,7 @@ class SocketLinks:
                 return
             self.emit(records.Accepted, listener.endpoint, None, remote)
             try:
-                self._adopt(sock, route, None, listener.endpoint, remote, options)
+                self._adopt(sock, route, None, listener.endpoint, remote, options, crowd)
             except SocketClosed:  # a close() is ahead of the listener's end
                 sock.close()
 
@@ -220,7 +224,7 @@ class SocketLinks:
         node.stop()
 
     def connect(self, text: str, **given: Any) -> Endpoint:
-        parsed = url.parse(str(text))
+        parsed = url.parse(text)
         resolver = registry.resolver(parsed.transport)
         if resolver is not None:
             return self._begin(follow(self, resolver, parsed, given))
@@ -366,7 +370,7 @@ class SocketLinks:
     # -- engines -----------------------------------------------------------------------------------
 
     def _adopt(self, sock: pysocket.socket, route: Route, connector: Any, endpoint: Endpoint,
-               remote: str, options: Mapping[str, Any]) -> None:
+               remote: str, options: Mapping[str, Any], crowd: Crowd | None = None) -> None:
         """Give a connected descriptor to the data plane, by way of what must come first. If it
         raises, the descriptor is the caller's."""
         transport = route.transport
@@ -375,6 +379,9 @@ class SocketLinks:
         wire.owner_ids = owner_of(sock, wire.pid)
         if self.plugin.raw:
             wire.wire = "raw"
+        if crowd is not None and not let_in(self, wire, crowd):
+            sock.close()
+            return
         sessions = route.sessions(options)
         if transport.kind == "stream" and not sessions:
             self._hand_over(sock, wire, [], None, b"")
@@ -432,20 +439,24 @@ class SocketLinks:
         for session in sessions:
             session.close()
         if isinstance(error, SocketClosed):
+            shaken(self, wire)
             return
         known = isinstance(error, (Refused, OSError, Error))
-        self._shake_failed(wire, str(error) if known else f"{type(error).__name__}: {error}",
+        self.shake_failed(wire, str(error) if known else f"{type(error).__name__}: {error}",
                            fatal, told=True)
 
     def _stop_upgrades(self, endpoint: Endpoint | None = None) -> None:
         """On the control thread: those of one endpoint, or all."""
         for upgrade, wire in list(self.upgrades.items()):
             if endpoint is None or wire.endpoint is endpoint:
-                del self.upgrades[upgrade]
-                upgrade.stop()
-                upgrade.sock.close()
-                for session in upgrade.sessions:
-                    session.close()
+                self.stop_upgrade(upgrade)
+
+    def stop_upgrade(self, upgrade: Upgrade) -> None:
+        shaken(self, self.upgrades.pop(upgrade))
+        upgrade.stop()
+        upgrade.sock.close()
+        for session in upgrade.sessions:
+            session.close()
 
     def note(self, kind: int, slot: int, peer: int, code: int, fatal: bool, text: bytes) -> None:
         """One note of the data plane; the hub's lock is held."""
@@ -478,6 +489,7 @@ class SocketLinks:
     def _up(self, wire: Wire, slot: int, number: int) -> None:
         facts = self.hub.plane.facts(slot)
         wire.prove(facts["mechanism"], facts["proof"])
+        shaken(self, wire)
         peer = Peer(
             id=number, address=wire.remote, endpoint=wire.endpoint.url,
             wire=wire.wire or (
@@ -485,7 +497,8 @@ class SocketLinks:
             pattern=facts["pattern"].lower(),
             routing_id=facts["routing_id"], pid=wire.pid,
             metadata=wire.metadata(properties(facts["metadata"])),
-            verified=dict(wire.verified), user=wire.user, prio=wire.options["prio"], local=wire.local)
+            verified=dict(wire.verified), user=wire.user, prio=wire.options["prio"],
+            local=wire.local)
         wire.peer = peer
         self.peers[number] = peer
         wire.endpoint.note(None)
@@ -493,23 +506,28 @@ class SocketLinks:
             wire.owner.peer = number
             wire.owner.handshaken()
         self.emit(records.Connected, wire.endpoint, peer, "")
+        if self.watchers and self.plugin.receives:
+            self.idle.start(wire.options["idle_after"])
 
     def _down(self, wire: Wire | None, code: int, fatal: bool, text: str) -> None:
         if wire is None:
             return
         if wire.peer is None:
-            self._shake_failed(wire, text, fatal, told=code != DOWN_CLOSED)
+            self.shake_failed(wire, wire.why or text, fatal,
+                               told=code != DOWN_CLOSED or bool(wire.why))
             return
         self.broken_peers += code == DOWN_PROTOCOL
         if code == DOWN_RESET and self.plugin.raw:
             text = "the end was sent to it"
-        reason = text or ("the pattern wanted a new link" if code == DOWN_RESET else "closed by us")
+        reason = text or wire.why or (
+            "the pattern wanted a new link" if code == DOWN_RESET else "closed by us")
         self.forget_peer(wire.peer.id)
         self.emit(records.Disconnected, wire.endpoint, wire.peer, reason)
         where = wire.remote or wire.endpoint.url
         self._lost(wire, PeerError(f"the connection to {where} ended: {reason}"), fatal, code)
 
-    def _shake_failed(self, wire: Wire, text: str, fatal: bool, *, told: bool) -> None:
+    def shake_failed(self, wire: Wire, text: str, fatal: bool, *, told: bool) -> None:
+        shaken(self, wire)
         where = wire.remote or wire.endpoint.url
         reason = text or "the connection ended before the handshake was complete"
         error = HandshakeFailed(f"the handshake with {where} failed: {reason}", reason=reason)
@@ -643,6 +661,7 @@ class SocketLinks:
         if self.report is not None:  # a signal's handler closed us meanwhile
             return
         self.core._unwatch()
+        self.idle.stop()
         report = self._closing_report(self.core._accounts(), unacked, started)
         for endpoint in self.nodes:
             endpoint.move("closed")

@@ -5,8 +5,8 @@ Nothing here is on the way of a message. Callbacks run on the thread "mqcore-con
 block; name look-ups go to short-lived workers (`resolve`). A callback that raises is reported
 through `on_error` and the loop goes on.
 
-Thread-safe: call, call_at, call_wait, resolve, add_reader, add_writer, remove, wake, stop. Call
-them with no lock held that a callback may want. In a forked child there is no thread: see
+Thread-safe: call, call_at, call_wait, resolve, judge, add_reader, add_writer, remove, wake, stop.
+Call them with no lock held that a callback may want. In a forked child there is no thread: see
 `abandon`.
 """
 
@@ -22,8 +22,9 @@ from collections.abc import Callable
 from typing import Any
 
 from mqcore.base.native import selectors, threading
+from mqcore.control.workers import Workers
 
-MAX_WORKERS = 32  # name look-ups at once; more wait their turn
+MAX_WORKERS = 32  # name look-ups at once, and as many callbacks; more wait their turn
 COMPACT = 64  # cancelled timers left in the heap before it is swept
 LONGEST = 3600.0  # seconds of sleep; poll's own limit is 24 days
 # A fault in this thread is this thread's: blocked, it would end the process without a word.
@@ -74,10 +75,10 @@ class ControlLoop:
         self._stopping = False
         self._closed = False
         # Reentrant: a finaliser or a signal handler may call in while its thread is inside.
-        self._lock = threading.RLock()  # start, stop and the list of jobs
+        self._lock = threading.RLock()  # start and stop
         self._wake_lock = threading.RLock()  # no write to the eventfd once it is closed
-        self._jobs: deque[tuple[Callable[[], Any], Callable[..., Any]]] = deque()
-        self._workers = 0
+        self._look_ups = Workers(self, "mqcore-resolve", MAX_WORKERS)
+        self._judges = Workers(self, "mqcore-allow", MAX_WORKERS)
         self._pid = os.getpid()
 
     # -- life --------------------------------------------------------------------------------------
@@ -87,9 +88,9 @@ class ControlLoop:
         with self._lock:
             if self._thread is not None or self._closed:
                 return
-            self._thread = self._spawn(self._run, "mqcore-control")
+            self._thread = self.spawn(self._run, "mqcore-control")
 
-    def _spawn(self, target: Callable[[], Any], name: str) -> threading.Thread:
+    def spawn(self, target: Callable[[], Any], name: str) -> threading.Thread:
         thread = threading.Thread(target=target, name=name, daemon=True)
         # A new thread inherits the mask: no moment in which a signal could land there.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - FAULTS)
@@ -108,6 +109,8 @@ class ControlLoop:
         with self._lock:
             thread = self._thread
             self._stopping = True
+        self._look_ups.stop()
+        self._judges.stop()
         if thread is None:
             self._finish()
             return
@@ -188,38 +191,11 @@ class ControlLoop:
     def resolve(self, fn: Callable[[], Any], callback: Callable[..., Any]) -> None:
         """Run fn(), which may block, on a worker; then callback(result, None) or
         callback(None, error) on the control thread."""
-        with self._lock:
-            if self._stopping:
-                return
-            self._jobs.append((fn, callback))
-            if self._workers >= MAX_WORKERS:
-                return
-            self._workers += 1
-        try:
-            self._spawn(self._work, "mqcore-resolve")
-        except RuntimeError as error:  # no more threads: say so to all that wait
-            with self._lock:
-                self._workers -= 1
-                jobs = [] if self._workers else list(self._jobs)
-                if jobs:
-                    self._jobs.clear()
-            for _, waiting in jobs:
-                self.call(waiting, None, OSError(str(error)))
+        self._look_ups.run(fn, callback)
 
-    def _work(self) -> None:
-        while True:
-            with self._lock:
-                if not self._jobs or self._stopping:
-                    self._workers -= 1
-                    return
-                fn, callback = self._jobs.popleft()
-            try:
-                result, failure = fn(), None
-            except BaseException as error:
-                result, failure = None, error
-            if not self._stopping:
-                self.call(callback, result, failure)
-            del fn, callback, result, failure  # nothing is kept alive while waiting
+    def judge(self, fn: Callable[[], Any], callback: Callable[..., Any]) -> None:
+        """resolve() for the application's callbacks."""
+        self._judges.run(fn, callback)
 
     # -- descriptors -------------------------------------------------------------------------------
 
@@ -344,7 +320,8 @@ class ControlLoop:
             if self._closed:
                 return
             self._stopping = True
-            self._jobs.clear()
+            self._look_ups.stop()
+            self._judges.stop()
             with self._wake_lock:
                 self._closed = True
                 os.close(self._wakeup)

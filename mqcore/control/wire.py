@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from mqcore.base.native import socket
+from mqcore.control.crowd import Crowd
 from mqcore.control.endpoint import Endpoint
 from mqcore.control.records import Peer
 from mqcore.control.route import Route
@@ -22,8 +23,9 @@ CREDENTIALS = struct.Struct("iII")  # struct ucred: pid, uid, gid
 class Wire:
     """One engine, as the control plane remembers it."""
 
-    __slots__ = ("demands", "endpoint", "facts", "judged", "local", "options", "owner", "peer",
-                 "owner_ids", "pid", "remote", "slot", "transport", "user", "verified", "wire")
+    __slots__ = ("crowd", "demands", "endpoint", "facts", "judged", "local", "options", "owner",
+                 "peer", "owner_ids", "pid", "remote", "slot", "transport", "user", "verified",
+                 "why", "wire")
 
     def __init__(self, route: Route, owner: Any, endpoint: Endpoint, names: tuple[str, str],
                  pid: int | None, options: Mapping[str, Any]) -> None:
@@ -42,6 +44,8 @@ class Wire:
         self.judged: str | None = None  # who security's allow() said that it is
         self.peer: Peer | None = None
         self.slot = -1
+        self.crowd: Crowd | None = None  # of an accepted one, those that shake hands beside it
+        self.why = ""  # why we ended it
 
     def prove(self, mechanism: str, proof: bytes) -> None:
         """What the peer's handshake has proven by ZMTP's mechanism."""

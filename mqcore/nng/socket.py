@@ -85,7 +85,7 @@ class Socket(Talks):
     def _make(self, **more: Any) -> Any:
         """mqcore's socket. Without a send buffer nng waits for a peer: `immediate`."""
         return mq.socket(self._pattern, wire="sp", immediate=True, max_message_size=None,
-                         reconnect=1.0, reconnect_max=1.0, **more)
+                         reconnect=1.0, reconnect_max=1.0, keepalive=False, **more)
 
     # -- lines -------------------------------------------------------------------------------------
 

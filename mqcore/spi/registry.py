@@ -20,6 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from mqcore import _unknown as unknown
 from mqcore.errors import (
     AddressError,
     Error,
@@ -374,7 +375,7 @@ def transport(scheme: str) -> Any:
                                hint="bind to an address of this machine") from None
         known = tuple(sorted({*known, *_resolvers.known()}))
         raise UnknownTransport(f"no transport {scheme!r} is installed", known=known,
-                               hint=f"installed: {', '.join(known)}") from None
+                               hint=unknown.scheme(scheme, known)) from None
 
 
 def filter(name: str) -> Any:
@@ -384,7 +385,7 @@ def filter(name: str) -> Any:
     except KeyError:
         known = _filters.known()
         raise UnknownTransport(f"no filter {name!r} is installed", known=known,
-                               hint=f"installed: {', '.join(known) or 'none'}") from None
+                               hint=unknown.nearest(name, known)) from None
 
 
 def resolver(scheme: str) -> Any:
@@ -450,6 +451,9 @@ def pattern_options(name: str) -> tuple[Option, ...]:
 def all_options() -> tuple[Option, ...]:
     """The rows of every plug-in: with TABLE, what the README and the stubs are rendered from."""
     return link_options() + _patterns.all_options()
+
+
+unknown.ELSEWHERE.append(all_options)  # for the errors about options that belong to others
 
 
 def lend(kind: str, plugin: Any, who: str) -> contextlib.AbstractContextManager[None]:

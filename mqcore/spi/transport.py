@@ -172,6 +172,27 @@ def set_buffers(sock: socket.socket, options: Options) -> None:
             sock.setsockopt(socket.SOL_SOCKET, number, options[name])
 
 
+KEEPALIVE = (("keepalive_idle", socket.TCP_KEEPIDLE), ("keepalive_interval", socket.TCP_KEEPINTVL),
+             ("keepalive_count", socket.TCP_KEEPCNT))
+
+
+def set_keepalive(sock: socket.socket, options: Options) -> None:
+    """keepalive and its three times, of a TCP socket."""
+    on = bool(options.get("keepalive"))
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, on)
+    for name, number in KEEPALIVE if on else ():
+        if options.get(name):
+            sock.setsockopt(socket.IPPROTO_TCP, number, options[name])
+
+
+def set_device(sock: socket.socket, options: Options) -> None:
+    """bind_device. Before bind() or connect(). OSError: there is no such device, or this process
+    may not choose one."""
+    if options.get("bind_device"):
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE,
+                        options["bind_device"].encode("utf-8", "surrogateescape"))
+
+
 def start_connect(sock: socket.socket, sockaddr: Any) -> None:
     """connect() that does not wait; OSError if it failed at once."""
     try:

@@ -42,10 +42,20 @@ class Url(NamedTuple):
         return error
 
 
+def text_of(address: object) -> str:
+    """An address as text; what prints as its URL (an Endpoint) is one, too."""
+    if isinstance(address, str):
+        return address
+    if address is None or isinstance(address, (bytes, bytearray, memoryview, int, float)):
+        data = isinstance(address, (bytes, bytearray, memoryview))
+        raise UsageError(f"an address is text, not {type(address).__name__}",
+                         hint='decode it first: address.decode()' if data else
+                         'write it like "tcp://127.0.0.1:5555"')
+    return str(address)
+
+
 def parse(text: str) -> Url:
-    if not isinstance(text, str):
-        raise UsageError(f"an address is text, not {type(text).__name__}",
-                         hint='write it like "tcp://127.0.0.1:5555"')
+    text = text_of(text)
     head, mark, rest = text.partition("://")
     if not mark:
         bare = re.fullmatch(r"[^:/]+:\d+|\[[0-9A-Fa-f:.]+\]:\d+", text)

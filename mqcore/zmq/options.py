@@ -25,7 +25,8 @@ DEFAULTS: dict[str, Any] = {
     "send_hwm": 1000, "recv_hwm": 1000, "send_hwm_bytes": None, "recv_hwm_bytes": None,
     "linger": None, "max_message_size": None, "heartbeat": None, "heartbeat_timeout": None,
     "handshake_timeout": 30.0, "connect_timeout": None, "reconnect": 0.1, "reconnect_max": 0.1,
-    "backlog": 100, "wire": "zmtp",
+    "backlog": 100, "wire": "zmtp", "keepalive": False, "keepalive_idle": None,
+    "keepalive_interval": None, "keepalive_count": None,
 }
 #: and of some patterns
 PATTERN_DEFAULTS: dict[str, dict[str, Any]] = {
@@ -128,6 +129,11 @@ def absent(why: str, default: Any = 0, kind: type = int) -> Row:
     return Row(kind, default, why=why)
 
 
+def probing(most: int) -> Callable[[Any], bool]:
+    """Times and counts of keep-alive probes: -1 is the system's own."""
+    return lambda value: value == -1 or 1 <= value <= most
+
+
 def at_least(low: int) -> Callable[[Any], bool]:
     return lambda value: low <= value <= INT_MAX
 
@@ -168,6 +174,10 @@ ROWS: dict[int, Row] = {
     O.TOS: mapped("tos", 0, check=lambda value: 0 <= value <= 255),
     O.TCP_KEEPALIVE: mapped("keepalive", -1, lambda value: value == 1,
                             lambda value: value in (-1, 0, 1)),
+    O.TCP_KEEPALIVE_IDLE: mapped("keepalive_idle", -1, or_none, probing(32767)),
+    O.TCP_KEEPALIVE_INTVL: mapped("keepalive_interval", -1, or_none, probing(32767)),
+    O.TCP_KEEPALIVE_CNT: mapped("keepalive_count", -1, or_none, probing(127)),
+    O.BINDTODEVICE: mapped("bind_device", b"", lambda value: value.decode() or None, kind=bytes),
     # patterns
     O.ROUTING_ID: mapped("routing_id", b"", kind=bytes,
                          check=lambda value: 1 <= len(value) <= 255 and value[:1] != b"\0"),
@@ -205,8 +215,7 @@ ROWS: dict[int, Row] = {
     # hints
     O.AFFINITY: hint(0), O.RATE: hint(100), O.RECOVERY_IVL: hint(10000), O.IPV6: hint(0),
     O.IPV4ONLY: hint(1), O.MULTICAST_HOPS: hint(1), O.MULTICAST_LOOP: hint(1),
-    O.MULTICAST_MAXTPDU: hint(1500), O.TCP_KEEPALIVE_CNT: hint(-1), O.TCP_KEEPALIVE_IDLE: hint(-1),
-    O.TCP_KEEPALIVE_INTVL: hint(-1), O.TCP_MAXRT: hint(0), O.LOOPBACK_FASTPATH: hint(0),
+    O.MULTICAST_MAXTPDU: hint(1500), O.TCP_MAXRT: hint(0), O.LOOPBACK_FASTPATH: hint(0),
     O.PRIORITY: hint(0), O.BUSY_POLL: hint(0), O.IN_BATCH_SIZE: hint(8192),
     O.OUT_BATCH_SIZE: hint(8192), O.VMCI_BUFFER_SIZE: hint(65536),
     O.VMCI_BUFFER_MIN_SIZE: hint(128), O.VMCI_BUFFER_MAX_SIZE: hint(262144),
@@ -220,7 +229,6 @@ ROWS: dict[int, Row] = {
     O.WSS_KEY_PEM: absent("wss:// is mqcore's own: its tls_* options belong to the address",
                           b"", bytes),
     O.SOCKS_PROXY: absent("there is no proxy; connect through a forwarded port", b"", bytes),
-    O.BINDTODEVICE: absent("bind to the device's address, or tcp://eth0:port", b"", bytes),
     O.USE_FD: absent("use mqcore's fd:// transport", -1),
     O.ROUTER_NOTIFY: absent("a monitor tells of peers"),
     O.INVERT_MATCHING: absent("subscribe to what is wanted"),

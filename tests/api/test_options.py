@@ -9,7 +9,7 @@ import pytest
 
 import mqcore as mq
 from mqcore import options as table
-from mqcore.api.socket import LINK_OPTIONS
+from mqcore.api.attributes import LINK_OPTIONS
 from mqcore.spi import registry
 
 

@@ -16,7 +16,8 @@ from mqcore.spi import registry
 
 ROOT = Path(__file__).parents[2]
 STUB = ast.parse((ROOT / "mqcore/__init__.pyi").read_text())
-STUBS = {node.name: node for node in STUB.body if isinstance(node, ast.ClassDef)}
+OPTIONS = ast.parse((ROOT / "mqcore/_options.pyi").read_text())
+STUBS = {node.name: node for node in (*OPTIONS.body, *STUB.body) if isinstance(node, ast.ClassDef)}
 TWINS = """bind connect unbind disconnect send send_parts send_many send_batch send_ref recv
 recv_parts recv_msg recv_into recv_many recv_batch wait_peers close""".split()
 PLAIN = """peers stats events explain fileno messages batches __iter__ __aiter__ __enter__ __exit__

@@ -1,5 +1,5 @@
-"""Two ends at once: each public call of the control plane beside a close(), a fork, a kill or an exit.
-Nothing hangs, nothing is left behind."""
+"""Two ends at once: each public call of the control plane beside a close(), a fork, a kill or an
+exit. Nothing hangs, nothing is left behind."""
 
 import threading
 

@@ -5,7 +5,6 @@ import threading
 
 import pytest
 
-import mqcore as mq
 from mqcore.control import listener, loop
 from mqcore.control.links import SocketLinks
 

@@ -191,8 +191,9 @@ def test_resolve_does_not_stall_the_loop(loop):
                                         (None, ZeroDivisionError, "mqcore-control")]
 
 
-def test_workers_are_few_and_end(loop, monkeypatch):
-    monkeypatch.setattr(loop_module, "MAX_WORKERS", 3)
+@pytest.mark.parametrize("kind", ["resolve", "judge"])
+def test_workers_are_few_and_end(loop, kind):
+    loop._look_ups.most = loop._judges.most = 3
     lock, state, done = threading.Lock(), {"now": 0, "most": 0, "left": 50}, threading.Event()
 
     def job():
@@ -209,9 +210,18 @@ def test_workers_are_few_and_end(loop, monkeypatch):
             done.set()
 
     for _ in range(50):
-        loop.resolve(job, answer)
+        getattr(loop, kind)(job, answer)
     assert done.wait(10)
     assert state["most"] <= 3
+
+
+def test_slow_callbacks_hold_up_no_look_up(loop):
+    go, found = threading.Event(), threading.Event()
+    for _ in range(3 * loop_module.MAX_WORKERS):
+        loop.judge(go.wait, lambda *_: None)
+    loop.resolve(lambda: None, lambda *_: found.set())
+    assert found.wait(10)
+    go.set()
 
 
 def test_stop_runs_what_was_called_before_and_is_idempotent():

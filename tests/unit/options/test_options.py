@@ -17,14 +17,17 @@ DEFAULTS = {
     "connect_timeout": 10.0, "handshake_timeout": 10.0, "reconnect": 0.1, "reconnect_max": 10.0,
     "reconnect_stop": (), "heartbeat": 15.0, "heartbeat_timeout": 30.0, "heartbeat_ttl": 0,
     "backlog": 1024, "prio": 8, "wire": None, "send_buffer": None, "recv_buffer": None,
-    "keepalive": False, "tos": 0, "routing_id": b"", "peer_id": b"", "metadata": {},
+    "keepalive": True, "keepalive_idle": 60, "keepalive_interval": 10, "keepalive_count": 6,
+    "idle_after": 60.0, "bind_device": None, "max_handshakes": 1024, "tos": 0,
+    "routing_id": b"", "peer_id": b"", "metadata": {},
     "security": None, "max_hops": 8,
     "correlate": None, "strict": False, "strategy": "priority",
 }
 PER_LINK = {
     "max_message_size", "connect_timeout", "handshake_timeout", "reconnect", "reconnect_max",
     "reconnect_stop", "heartbeat", "heartbeat_timeout", "heartbeat_ttl", "backlog", "prio", "wire",
-    "send_buffer", "recv_buffer", "keepalive", "tos", "peer_id",
+    "send_buffer", "recv_buffer", "keepalive", "keepalive_idle", "keepalive_interval",
+    "keepalive_count", "idle_after", "bind_device", "max_handshakes", "tos", "peer_id",
 }
 
 
@@ -166,10 +169,10 @@ def test_the_nearest_value_holds():
     values = options.for_link({"prio": 2, "tos": 4, "backlog": 9, "linger": 5.0},
                               [("prio", "3"), ("tos", "8")], {"prio": 4}, extra=rows)
     assert [values[n] for n in ("prio", "tos", "backlog", "linger", "keepalive", "colour")] == \
-        [4, 8, 9, 5.0, False, 3]
+        [4, 8, 9, 5.0, True, 3]
     with pytest.raises(OptionError, match="per endpoint"):
         options.for_link({}, [], {"linger": 1})
-    with pytest.raises(OptionError, match="per url"):
+    with pytest.raises(OptionError, match="per endpoint or in a URL"):
         options.for_link({}, [("linger", "1")], {})
 
 
@@ -223,7 +226,7 @@ def test_rows_with_a_range_of_their_own():
         validate("colour", "red", extra=rows)
     assert validate("word", "hush", extra=rows, scope="endpoint") == "hush"
     for name in ("colour", "word"):
-        with pytest.raises(OptionError, match="cannot be set per url"):
+        with pytest.raises(OptionError, match="cannot be set per endpoint or in a URL"):
             options.parse_query([(name, "x")], extra=rows)
     with pytest.raises(OptionError, match="lacks its range"):
         rows_of([("x", "choice", "a", "")])

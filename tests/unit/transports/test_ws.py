@@ -200,6 +200,29 @@ def test_origins(allowed, origin, fits):
         assert "origin" in reason and answer.startswith(b"HTTP/1.1 403 ")
 
 
+@pytest.mark.parametrize("bound,host,fits", [
+    ("127.0.0.1:5555", "127.0.0.1:5555", True), ("127.0.0.1:5555", "localhost:5555", True),
+    ("[::1]:5555", "[::1]:5555", True), ("localhost:5555", "app.localhost:5555", True),
+    ("127.0.0.1:5555", "rebound.example:5555", False), ("127.0.0.1:5555", "10.0.0.7:5555", False),
+    ("[::1]:5555", "rebound.example", False), ("localhost:5555", "localhost.evil.example", False),
+    ("*:5555", "app.example:5555", True), ("10.0.0.7:5555", "app.example:5555", True),
+    ("/run/a.sock", "app.example", True),
+])
+def test_names_that_were_made_to_resolve_to_loopback(bound, host, fits):
+    """DNS rebinding: Origin and Host agree, and both are the page's own."""
+    options = {"origin": None, "subprotocol": None, "wire": None}
+    session = websocket.open(websocket.split(bound, "bind")[1], "bind", options)
+    session.start()
+    data = request(more=b"Origin: http://%s\r\n" % host.encode()).replace(
+        b"Host: 127.0.0.1:5555", b"Host: " + host.encode())
+    assert b"Host: " + host.encode() in data
+    if fits:
+        session.receive(data)
+        assert session.established
+    else:
+        assert "origin" in refused(session, data)[0]
+
+
 # -- strangers -------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("data,status,text", [

@@ -1,7 +1,5 @@
 """Peer.verified: what a handshake has proven, and nothing that a peer says of itself."""
 
-import weakref
-
 import pytest
 
 import mqcore as mq
@@ -11,9 +9,6 @@ FORGED = {name: b"forged" for name in (
     "MECHANISM", "tls-", "ws-anything")}
 
 
-KEPT = weakref.WeakKeyDictionary()  # a socket that is forgotten closes
-
-
 def peers(ctx, url, listening=None, connecting=None, **metadata):
     """(the connecting socket as the listening one sees it, and the other way round)"""
     push = ctx.socket("push", metadata={**FORGED, "colour": b"blue", **metadata})
@@ -21,7 +16,6 @@ def peers(ctx, url, listening=None, connecting=None, **metadata):
     at = pull.bind(url, **(listening or {}))
     push.connect(at, wait=10, **(connecting or {}))
     pull.wait_peers(1, 10)
-    KEPT[ctx] = push, pull
     return pull.peers()[0], push.peers()[0]
 
 

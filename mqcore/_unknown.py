@@ -1,0 +1,103 @@
+"""Names that are not known where they stand: options and schemes. The errors say where such a name
+belongs, or what the user may have meant. Only the path of an error comes here.
+
+`ELSEWHERE` is filled by the registry: functions that return the rows of plug-ins that the call at
+hand has nothing to do with.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeAlias
+
+from mqcore.errors import OptionError
+
+Option: TypeAlias = Any  # of options.py, which imports this
+
+ELSEWHERE: list[Callable[[], Iterable[Option]]] = []
+
+#: arguments of calls that are taken for options, and names that other libraries have
+ARGUMENTS = {
+    "timeout": "give timeout= to the call, as in recv(timeout=1), or set send_timeout and "
+               "recv_timeout for the whole socket",
+    "wait": "wait= belongs to connect(): sock.connect(url, wait=3)",
+    "topics": "topics= belongs to sub",
+    "topic": "topics=[...] belongs to sub, topic= to subscribe() and wait_subscribers()",
+    "groups": "groups= belongs to dish",
+    "bind": "bind= belongs to the socket's constructor; bind() is the call",
+    "connect": "connect= belongs to the socket's constructor; connect() is the call",
+    "context": "context= belongs to the socket's constructor",
+    "io_threads": "io_threads= belongs to Context()",
+    "url": "give the address as bind= or connect=",
+    "address": "give the address as bind= or connect=",
+    "hwm": "set send_hwm and recv_hwm",
+    "identity": "did you mean 'routing_id'?",
+}
+PLACES = {"socket": "per socket", "endpoint": "per endpoint",
+          "url": "per endpoint or in a URL"}
+
+
+def misplaced(row: Option, scope: str) -> OptionError:
+    """The option exists, but not there."""
+    where = " or ".join(row.scope)
+    if row.scope == ("socket",):
+        kinds = f" ({', '.join(row.patterns)})" if row.patterns else ""
+        where = f"socket{kinds}: give it to the constructor, or set the attribute"
+    return OptionError(f"option {row.name!r} cannot be set {PLACES[scope]}",
+                       hint=f"it belongs to the {where}")
+
+
+def foreign(row: Option, pattern: str) -> OptionError:
+    """The option exists, for other patterns."""
+    return OptionError(f"option {row.name!r} does not apply to {pattern}",
+                       hint=f"it belongs to {', '.join(row.patterns)}")
+
+
+def unknown(name: str, rows: Mapping[str, Option], scope: str, pattern: str) -> OptionError:
+    """The error for a name that is not among `rows`."""
+    if name in ARGUMENTS:
+        return OptionError(f"unknown option {name!r}", hint=ARGUMENTS[name])
+    others = {row.name: row for ask in ELSEWHERE for row in ask()}
+    if name in others:
+        row = others[name]
+        if scope not in row.scope:
+            return misplaced(row, scope)
+        if row.patterns:
+            return foreign(row, pattern or "these sockets")
+        return OptionError(f"option {name!r} does not apply to this address",
+                           hint=f"it belongs to other transports ({row.doc})")
+    close = difflib.get_close_matches(name, {**others, **rows}, n=1, cutoff=0.6)
+    return OptionError(
+        f"unknown option {name!r}",
+        hint=f"did you mean {close[0]!r}?" if close else f"known ones: {', '.join(sorted(rows))}")
+
+
+#: schemes that people write, and what does that here
+SCHEMES = {
+    "tls": "TLS is a filter over a stream: write tls+tcp://",
+    "ssl": "write tls+tcp://",
+    "tcps": "write tls+tcp://",
+    "http": "for WebSocket write ws://; there is no plain HTTP",
+    "https": "for WebSocket over TLS write wss://; there is no plain HTTP",
+    "unix": "write ipc://",
+    "abstract": "write ipc://@name",
+    "zmq": "write tcp://",
+    "zmtp": "write tcp://",
+    "nng": "write tcp://",
+}
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Which of the installed ones a user may have meant."""
+    known = sorted(known)
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    return (f"did you mean {close[0]}? " if close else "") + (
+        f"installed: {', '.join(known) or 'none'}")
+
+
+def scheme(name: str, known: Iterable[str]) -> str:
+    """The same for a URL's transport."""
+    if name in SCHEMES:
+        return SCHEMES[name]
+    return nearest(name, known) + "; filters stand in front of it, as in tls+tcp://"
