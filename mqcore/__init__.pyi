@@ -33,7 +33,7 @@ from mqcore.errors import (
     WaitTimeout as WaitTimeout,
 )
 from mqcore.security import (
-    Asking as Asking, Curve as Curve, KeyPair as KeyPair, Null as Null, Plain as Plain,
+    ANY as ANY, Asking as Asking, Curve as Curve, KeyPair as KeyPair, Null as Null, Plain as Plain,
     Security as Security, Verdict as Verdict, curve_keypair as curve_keypair,
     curve_public as curve_public,
 )
