@@ -396,7 +396,7 @@ class Curve(Security):
         self._names: dict[bytes, str] = {}
         if isinstance(allow, (str, bytes)):
             raise OptionError("allow= is a collection of keys", hint="put the one key into {...}")
-        if not (allow is None or allow is ANY or _judges(allow)):
+        if not (allow is None or isinstance(allow, (_Any, Inquiry)) or callable(allow)):
             self.keys = frozenset(key_bytes(key, "a key in allow") for key in allow)
             if isinstance(allow, Mapping):
                 self._names = {key_bytes(key): name for key, name in allow.items()}

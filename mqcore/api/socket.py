@@ -34,10 +34,20 @@ _LEVELS = threading.Lock()  # two first calls of fileno() make one descriptor
 
 
 class OptionAttr:
-    """One option as an attribute: reads the present value, checks what is assigned."""
+    """One option as an attribute: reads the present value, checks what is assigned. help() of it
+    prints the option's row."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, pattern: str) -> None:
         self.name = name
+        self.pattern = pattern
+
+    @property
+    def __doc__(self) -> str:  # type: ignore[override]
+        rows = registry.pattern_options(self.pattern) if self.pattern else ()
+        row = table.table(rows)[self.name]
+        unit = f" in {row.unit}" if row.unit and row.type != "seconds" else ""
+        none = f"; None: {row.none}" if row.none and "None: " not in row.doc else ""
+        return f"{row.name}: {row.type}{unit}, default {row.default!r}: {row.doc}{none}."
 
     def __get__(self, sock: Any, owner: Any = None) -> Any:
         return self if sock is None else sock._options[self.name]
@@ -425,9 +435,9 @@ def _close_behind(links: Any, level: Any = None) -> None:
         body()
 
 
-def _add_options(cls: type, names: Iterable[str]) -> None:
+def _add_options(cls: type[Socket], names: Iterable[str]) -> None:
     for name in names:
-        setattr(cls, name, OptionAttr(name))
+        setattr(cls, name, OptionAttr(name, cls._pattern))
 
 
 _add_options(Socket, (row.name for row in table.TABLE if not row.patterns))
