@@ -91,6 +91,7 @@ from mqcore.errors import (
     WaitTimeout,
 )
 from mqcore.security import (
+    ANY,
     Asking,
     Curve,
     KeyPair,

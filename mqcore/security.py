@@ -13,6 +13,7 @@ the last object that use it are gone; what the caller passes in is the caller's 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
@@ -28,6 +29,16 @@ _DIGITS = {digit: value for value, digit in enumerate(Z85)}
 STATUSES = (200, 300, 400, 500)
 
 Bytes: TypeAlias = "bytes | bytearray | memoryview | Secret"
+
+
+class _Any:
+    """The type of ANY."""
+
+    def __repr__(self) -> str:
+        return "mqcore.ANY"
+
+
+ANY = _Any()  # allow=ANY of Curve(): a server accepts every key
 
 
 # -- keys ------------------------------------------------------------------------------------------
@@ -62,12 +73,23 @@ def z85_decode(text: str) -> bytes:
     return bytes(data)
 
 
+def _key_hint(given: Any, what: str) -> str:
+    """What was meant by something that is no key."""
+    half = "secret" if "secret" in what else "public"
+    if hasattr(given, "public") and hasattr(given, "secret"):  # a Certificate, a KeyPair
+        return f"give its .{half}"
+    if isinstance(given, os.PathLike) or (isinstance(given, str) and (
+            os.path.exists(given) or given.endswith((".key", ".key_secret")))):
+        return f"load_certificate(path).{half} is the key in a file"
+    return "make a pair with curve_keypair() or `mq keygen`"
+
+
 def key_bytes(key: str | Bytes, what: str = "a key") -> bytes:
     """A key of 32 bytes, from Z85 text of 40 characters, that text in ASCII, or the bytes."""
     if isinstance(key, str):
         if len(key) != TEXT:
             raise OptionError(f"{what} is 40 characters of Z85 or 32 bytes, "
-                              f"not {len(key)} characters")
+                              f"not {len(key)} characters", hint=_key_hint(key, what))
         try:
             return z85_decode(key)
         except OptionError as error:
@@ -76,7 +98,7 @@ def key_bytes(key: str | Bytes, what: str = "a key") -> bytes:
         data = bytes(memoryview(key))
     except TypeError:
         raise OptionError(f"{what} is 40 characters of Z85 or 32 bytes, "
-                          f"not {type(key).__name__}") from None
+                          f"not {type(key).__name__}", hint=_key_hint(key, what)) from None
     if len(data) == TEXT:
         return key_bytes(data.decode("latin-1"), what)
     if len(data) != KEY:
@@ -335,8 +357,9 @@ class Curve(Security):
 
     A client names the server's public key, `server_key`; its own `secret_key` is made for this
     object if left out, so that it is nobody in particular. A server has its `secret_key` and
-    `allow`: None lets any key in; a collection of public keys lets those in; a mapping of them to
-    names also says who is who (`Peer.user`); a callable is asked about each peer with an `Asking`.
+    `allow`, which it must state: a collection of public keys lets those in; a mapping of them to
+    names also says who is who (`Peer.user`); a callable is asked about each peer with an `Asking`;
+    `mqcore.ANY` accepts every key, so that whoever has the server's public key comes in.
 
     A callable answers True, False, a name or a `Verdict`. It runs on a thread of its own and may
     wait as long as the handshake may take; if it raises, the peer is refused with 500. `domain` is
@@ -347,12 +370,17 @@ class Curve(Security):
 
     def __init__(self, server_key: str | Bytes | None = None, *,
                  secret_key: str | Bytes | None = None,
-                 allow: Collection[str | bytes] | Mapping[str | bytes, str] | Judge | None = None,
-                 domain: str = "") -> None:
+                 allow: (Collection[str | bytes] | Mapping[str | bytes, str] | Judge | _Any
+                         | None) = None, domain: str = "") -> None:
         need_sodium()
         if server_key is None and secret_key is None:
             raise OptionError("Curve() wants server_key (a client) or secret_key (a server)",
                               hint="make a pair with curve_keypair() or `mq keygen`")
+        if server_key is None and allow is None:
+            raise OptionError("Curve(secret_key=...) without server_key is a server, and must "
+                              "state whose keys it accepts",
+                              hint="allow={client's public key, ...}; allow=mqcore.ANY accepts "
+                                   "every key")
         if server_key is not None and allow is not None:
             raise OptionError("a client does not judge the server: allow= is for servers",
                               hint="server_key says which server it is")
@@ -368,7 +396,7 @@ class Curve(Security):
         self._names: dict[bytes, str] = {}
         if isinstance(allow, (str, bytes)):
             raise OptionError("allow= is a collection of keys", hint="put the one key into {...}")
-        if not (allow is None or callable(allow) or isinstance(allow, Inquiry)):
+        if not (allow is None or isinstance(allow, (_Any, Inquiry)) or callable(allow)):
             self.keys = frozenset(key_bytes(key, "a key in allow") for key in allow)
             if isinstance(allow, Mapping):
                 self._names = {key_bytes(key): name for key, name in allow.items()}

@@ -11,6 +11,8 @@ Locks: the order in which mqcore's code takes its locks is watched through the w
 Hangs: pytest-timeout interrupts a test at 120 s; if that does not help (a call that cannot be
 interrupted), faulthandler prints every thread's stack and ends the run. `kill -USR1` prints them
 too.
+
+Skips: with CI=true a test that is skipped for a reason that is not in support/skips.py has failed.
 """
 
 import faulthandler
@@ -24,6 +26,9 @@ import hypothesis
 import lock_order
 import numpy  # noqa: F401  its threads start with the import: have them before anything is counted
 import pytest
+from skips import forbidden
+
+from mqcore.testing.plugin import DECLARED
 
 hypothesis.settings.register_profile(
     "mqcore", deadline=None, print_blob=True,
@@ -44,6 +49,33 @@ def pytest_configure(config):
         faulthandler.unregister(signal.SIGUSR1)
         stderr.close()
     config.add_cleanup(undo)
+
+
+def refuse_skip(report):
+    """A skip that is not allowed becomes a failure."""
+    where = report.longrepr
+    why = where[2] if isinstance(where, tuple) else str(where)
+    wrong = forbidden(why.removeprefix("Skipped: "))
+    if wrong:
+        report.outcome = "failed"
+        report.longrepr = f"{report.nodeid}: {wrong}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item):
+    report = yield
+    if (os.environ.get("CI") == "true" and report.skipped and not hasattr(report, "wasxfail")
+            and DECLARED not in item.stash):
+        refuse_skip(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report():
+    report = yield
+    if os.environ.get("CI") == "true" and report.skipped:
+        refuse_skip(report)
+    return report
 
 
 def pytest_collection_finish(session):

@@ -1,8 +1,8 @@
 """The distribution: what sdist and wheel hold, the wheel works alone, others can compile on it.
 
-One build for the run: working tree -> sdist -> wheel, without optimising (it is about contents; see
-support/one_wheel.py). The wheel goes into an environment of its own, without network and without mqcore's
-dependencies. Left out with `-m "not packaging"`.
+One build for the run, without optimising (it is about contents): support/one_wheel.py. The wheel
+goes into an environment of its own, without network and without mqcore's dependencies.
+Left out with `-m "not packaging"`.
 """
 
 import json

@@ -1,7 +1,8 @@
 #!/bin/sh
-# The tests talk to nngcat and nanocat, run Spark on Java, seal messages with libsodium, and go
-# through ssh's tunnels, which Debian has and PyPI has not. Where we may, install them; without them
-# the tests that need them are skipped. An ssh server is not among them: its package starts one.
+# Installs what the tests talk to that Debian has and PyPI has not: nngcat and nanocat, Java for
+# Spark, libsodium, ssh, and Chromium with its driver. It installs as root with apt, and otherwise
+# prints what is missing: the tests that need it are then skipped, or fail with CI=true. An ssh
+# server is not among them: its package starts one.
 #     sh tools/peers.sh [PACKAGE ...]       all, or only those named
 missing=
 need() {
@@ -14,6 +15,9 @@ command -v nanocat >/dev/null || need nanomsg-utils
 command -v java >/dev/null || need openjdk-17-jre-headless
 PATH="$PATH:/sbin:/usr/sbin" ldconfig -p 2>/dev/null | grep -q 'libsodium\.so' || need libsodium23
 command -v ssh >/dev/null || need openssh-client
+command -v openssl >/dev/null || need openssl
+command -v chromium >/dev/null || command -v chromium-browser >/dev/null || need chromium
+command -v chromedriver >/dev/null || need chromium-driver
 [ -n "$missing" ] || exit 0
 if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
     echo "missing: apt install$missing" >&2

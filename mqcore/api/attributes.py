@@ -16,11 +16,25 @@ LINK_OPTIONS = (
 
 
 class OptionAttr:
-    """One option as an attribute: reads the present value, checks what is assigned."""
+    """One option as an attribute: reads the present value, checks what is assigned. help() of it
+    prints the option's row."""
 
-    def __init__(self, name: str, doc: str = "") -> None:
+    def __init__(self, name: str, pattern: str) -> None:
         self.name = name
-        self.__doc__ = doc or type(self).__doc__
+        self.pattern = pattern
+
+    @property
+    def __doc__(self) -> str:  # type: ignore[override]
+        row = self._row()
+        unit = f" in {row.unit}" if row.unit and row.type != "seconds" else ""
+        none = f"; None: {row.none}" if row.none and "None: " not in row.doc else ""
+        return f"{row.name}: {row.type}{unit}, default {row.default!r}: {row.doc}{none}."
+
+    def _row(self) -> Any:
+        if self.name in LINK_OPTIONS:
+            return next(row for row in registry.link_options() if row.name == self.name)
+        rows = registry.pattern_options(self.pattern) if self.pattern else ()
+        return table.table(rows)[self.name]
 
     def __get__(self, sock: Any, owner: Any = None) -> Any:
         if sock is None:
@@ -28,13 +42,12 @@ class OptionAttr:
         try:
             return sock._options[self.name]
         except KeyError:  # a transport's, which has not been set
-            return next(row.default for row in registry.link_options() if row.name == self.name)
+            return self._row().default
 
     def __set__(self, sock: Any, value: Any) -> None:
         sock._set_option(self.name, value)
 
 
-def add_options(cls: type, names: Iterable[str]) -> None:
+def add_options(cls: Any, names: Iterable[str]) -> None:
     for name in names:
-        row = table.CORE.get(name)
-        setattr(cls, name, OptionAttr(name, row.doc if row is not None else ""))
+        setattr(cls, name, OptionAttr(name, cls._pattern))

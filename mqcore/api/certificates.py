@@ -51,8 +51,9 @@ class Certificate:
 def save_certificate(path: str | os.PathLike[str], keys: KeyPair,
                      metadata: Mapping[str, str] | None = None) -> tuple[Path, Path]:
     """Write the public certificate to `path` and the secret one beside it, with "_secret" behind
-    its name, readable by its owner alone. Returns both paths. FileExistsError rather than a key
-    lost; OptionError for metadata that the format cannot hold."""
+    its name, readable by its owner alone; a folder that is missing is made. Returns both paths.
+    FileExistsError rather than a key lost; OptionError for metadata that the format cannot
+    hold."""
     key_bytes(keys.public, "the public key")
     key_bytes(keys.secret, "the secret key")
     rows = []
@@ -65,6 +66,7 @@ def save_certificate(path: str | os.PathLike[str], keys: KeyPair,
              "public": keys.public}
     open_file = Path(path)
     own = open_file.with_name(open_file.name + SECRET)
+    open_file.parent.mkdir(parents=True, exist_ok=True)
     _write(own, 0o600, _TEXT.format(kind="**Secret**", advice=_OWN, **facts)
            + f'    secret-key = "{keys.secret}"\n')
     try:
@@ -110,8 +112,14 @@ def read_certificate(path: str | os.PathLike[str], private: bool) -> Certificate
 
 def load_certificates(folder: str | os.PathLike[str]) -> dict[str, str]:
     """The public keys of all files *.key in a folder, each with its file's name without the ending:
-    what `Curve(allow=...)` takes. Files of secrets (*.key_secret) are not opened."""
-    return {load_certificate(path).public: path.stem for path in sorted(Path(folder).glob("*.key"))}
+    what `Curve(allow=...)` takes. Files of secrets (*.key_secret) are not opened. OptionError if
+    there are none: a server would accept nobody."""
+    paths = sorted(Path(folder).glob("*.key"))
+    if not paths:
+        there = "has no files *.key" if Path(folder).is_dir() else "is no folder"
+        raise OptionError(f"{os.fspath(folder)} {there}",
+                          hint=f"`mq keygen {Path(folder, 'ann.key')}` makes one")
+    return {load_certificate(path).public: path.stem for path in paths}
 
 
 def _parse(text: str, path: str | os.PathLike[str]) -> dict[str, dict[str, str]]:

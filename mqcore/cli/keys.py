@@ -26,9 +26,9 @@ CLIENT = (
                  help="PLAIN: a file whose first line is the password."),
 )
 SERVER = (
-    click.option("--allow", type=click.Path(exists=True, path_type=Path), metavar="FILE|FOLDER",
-                 help="CURVE, with --key alone: the certificates of those who may come in.  "
-                 "[default: whoever knows our public key]"),
+    click.option("--allow", metavar="FILE|FOLDER|any",
+                 help="CURVE, with --key alone: the certificates of the clients that are accepted; "
+                      "`any` accepts every key."),
 )
 TLS = (
     click.option("--tls-key-password-file", type=FILE, metavar="FILE",
@@ -50,7 +50,12 @@ def secret_key(path: Path) -> str:
     return found
 
 
-def allowed(path: Path) -> dict[str, str]:
+def allowed(given: str) -> Any:
+    path = Path(given)
+    if given == "any":
+        return mq.ANY
+    if not path.exists():
+        raise click.BadParameter(f"{path} does not exist", param_hint="--allow")
     if path.is_dir():
         return mq.load_certificates(path)
     return {mq.load_certificate(path).public: path.stem}
@@ -62,7 +67,7 @@ def first_line(path: Path) -> str:
 
 
 def security_of(server_key: str | None = None, key: Path | None = None, user: str | None = None,
-                password_file: Path | None = None, allow: Path | None = None
+                password_file: Path | None = None, allow: str | None = None
                 ) -> mq.Security | None:
     """What the options come to; None: nothing was given."""
     if user is not None:
@@ -78,7 +83,10 @@ def security_of(server_key: str | None = None, key: Path | None = None, user: st
         return mq.Curve(public_key(server_key), secret_key=secret)
     if secret is None:
         return None
-    return mq.Curve(secret_key=secret, allow=None if allow is None else allowed(allow))
+    if allow is None:
+        raise click.UsageError("--key alone is a server's; add --server-key, or state with --allow "
+                               "FILE|FOLDER which clients it accepts (--allow any: every key)")
+    return mq.Curve(secret_key=secret, allow=allowed(allow))
 
 
 def _taken(rows: tuple[Any, ...], function: Callable[..., Any]) -> Callable[..., Any]:

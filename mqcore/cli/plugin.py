@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from importlib.resources import files
 from importlib.resources.abc import Traversable
+from importlib import metadata
 from pathlib import Path
 from string import Template
 from typing import NamedTuple
@@ -54,6 +55,16 @@ def plugin() -> None:
     """
 
 
+def _has(module: str, wanted: str) -> bool:
+    """It is installed, and new enough for `pip install --no-build-isolation`."""
+    try:
+        found = metadata.version(module)
+    except metadata.PackageNotFoundError:
+        return False
+    least = wanted.partition(">=")[2]
+    return not least or int(found.partition(".")[0]) >= int(least)
+
+
 @plugin.command()
 @click.argument("name")
 @click.option("--kind", type=click.Choice(["stream", "filter", "engine", "pattern"]), required=True,
@@ -86,6 +97,11 @@ def new(name: str, kind: str, cython: bool, into: Path) -> None:
         click.echo(path)
     where = folder if folder.is_absolute() else f"./{folder}"
     note(f"next: pip install --no-build-isolation {where}, then python -m pytest {where}/tests")
+    missing = [wanted for module, wanted in (("hypothesis", "mqcore[testing]"),
+                                             ("setuptools", "setuptools>=77"))
+               if not _has(module, wanted)]
+    if missing:
+        note("before that: pip install " + " ".join(f'"{wanted}"' for wanted in missing))
 
 
 def refuse_taken(name: str, kind: Kind) -> None:

@@ -753,6 +753,8 @@ cdef class SocketCore(SocketHandle):
         if self.s.ops.send_to == NULL or not self.s.flags & PAT_SEND:
             raise StateError(f"a {self.plugin.name} socket has no answers to give",
                              hint="reply() is for rep and router messages")
+        if len(parts) == 1 and isinstance(parts[0], (list, tuple)):   # as request() takes them
+            parts = parts[0]
         v = self._parts(parts)
         memset(&whole, 0, sizeof(MsgVec))
         if message.answered.exchange(1):

@@ -97,6 +97,9 @@ cdef int part_from(Msg* m, Pool* pool, atomic[Owner*]* arena, object data, bint*
     try:
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
     except (TypeError, BufferError) as error:
+        if isinstance(data, (list, tuple)):
+            raise UsageError(f"a part of a message is bytes, not {type(data).__name__}",
+                             hint="send_parts([...]) sends a message of several parts") from None
         raise UsageError(f"cannot send {type(data).__name__}: {error}",
                          hint="send bytes or another C-contiguous buffer") from None
     body = received_body(data) if view.len >= BY_REFERENCE else None
@@ -286,7 +289,7 @@ cdef class Message:
         return f"<Message of {len(self.parts)} part(s) ({sizes} B) from peer {self.peer_id}>"
 
     def reply(self, *parts, timeout=...):
-        """Answer it, from any thread, once. Its socket puts the envelope back. StateError if it was
+        """Answer it, from any thread, once, with parts or a list of them. StateError if it was
         answered or its pattern has no answers; NoSuchPeer if the peer has left."""
         if not parts:
             raise UsageError("reply() needs at least one part",

@@ -471,3 +471,46 @@ def test_explain_at_the_mark_in_bytes(ctx):
             push.send(b"x" * 60, timeout=0)
     assert "at its high-water mark: it takes" in push.explain()
     pull.close()
+
+
+def test_parts_in_a_list(linked):
+    """request() and reply() take one; send() names the call that does."""
+    rep, req = linked("rep", "req", recv_timeout=5, send_timeout=5)
+    with pytest.raises(mq.UsageError, match=r"bytes, not list; send_parts\(\[...\]\)"):
+        req.send([b"a", b"b"])
+
+    def serve():
+        for _ in range(2):
+            message = rep.recv_msg(timeout=5)
+            message.reply([*message.parts, b"!"])
+
+    server = threading.Thread(target=serve)
+    server.start()
+    assert req.request_msg([b"a", b"b"]).parts == (b"a", b"b", b"!")
+    assert req.request_msg((b"c",)).parts == (b"c", b"!")
+    server.join()
+
+
+def test_help_of_an_option_is_its_row():
+    assert mq.Pull.recv_timeout.__doc__ == (
+        "recv_timeout: seconds, default None: how long a receive waits for a message; "
+        "None: for ever.")
+    assert mq.Req.resend.__doc__.startswith("resend: seconds, default None: a request not answered")
+
+
+def test_a_time_out_says_what_keeps_the_peer_away(ctx):
+    req = ctx.socket("req", connect="tcp://127.0.0.1:1")
+    pull = ctx.socket("pull", connect="tcp://127.0.0.1:1")
+    push = ctx.socket("push", immediate=True, connect="tcp://127.0.0.1:1")
+    alone = ctx.socket("req")
+    why = "nobody listens at tcp://127.0.0.1:1 .*`mq doctor URL`"
+    with pytest.raises(mq.RecvTimeout, match=f"no answer came within 0.2 s: .*{why}"):
+        req.request(b"?", timeout=0.2)
+    with pytest.raises(mq.RecvTimeout, match=f"^no message came within 0.1 s: .*{why}"):
+        pull.recv(timeout=0.1)
+    with pytest.raises(mq.SendTimeout, match=f"could not be sent within 0.1 s: .*{why}"):
+        push.send(b"", timeout=0.1)
+    with pytest.raises(mq.SendTimeout, match="within 0.1 s: .*neither bound nor"):
+        alone.request(b"?", timeout=0.1)
+    with pytest.raises(mq.RecvTimeout, match="^no message came at once; give more time"):
+        pull.recv(timeout=0)

@@ -34,7 +34,7 @@ PeerGone HandshakeFailed RemoteRefused OptionError MessageTooLarge PluginError""
 NAMES = """Context Socket Pair Pair1 Dealer Push Pull XSub Req Rep Router Stream Pub XPub Sub Radio
 Dish Bus Surveyor Respondent Client Server Scatter Gather PeerSocket Channel Dgram
 Message Batch Pinned Endpoint Peer Stats PeerStats CloseReport Event EventStream Device DeviceStats
-Security Null Plain Curve KeyPair Asking Verdict curve_keypair curve_public
+Security Null Plain Curve ANY BlockingCallWarning KeyPair Asking Verdict curve_keypair curve_public
 Certificate save_certificate load_certificate load_certificates
 Ready PluginInfo socket poll apoll device empty transports filters resolvers patterns
 strategies __version__""".split()

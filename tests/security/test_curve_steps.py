@@ -13,7 +13,7 @@ from mqcore.wire.probe import CANCEL, SUBSCRIBE, Probe
 PROPERTIES = prop(b"Socket-Type", b"PULL")
 
 
-def greeted(server_keys, allow=None, **options):
+def greeted(server_keys, allow=mq.ANY, **options):
     """Our server, a PULL: it waits for HELLO."""
     probe = Probe("PULL", ("PUSH",), codec="zmtp-curve", security=mq.Curve(
         secret_key=server_keys.secret, allow=allow), **options)
@@ -161,7 +161,7 @@ def test_keys_that_are_none(server, client, raw, server_keys, point):
 
 def test_a_cookie_of_another_connection(server, raw, server_keys, client_keys):
     other = Probe("PULL", ("PUSH",), codec="zmtp-curve",
-                  security=mq.Curve(secret_key=server_keys.secret))
+                  security=mq.Curve(secret_key=server_keys.secret, allow=mq.ANY))
     other.start(listening=True)
     other.feed(greeting(b"CURVE"))
     before = Client(client_keys.raw, server_keys.raw[0])
@@ -180,7 +180,7 @@ def test_an_initiate_that_was_heard_elsewhere(server, raw, server_keys):
     initiate = raw.initiate()
     assert say(server, initiate)[0] == "done"
     again = Probe("PULL", ("PUSH",), codec="zmtp-curve",
-                  security=mq.Curve(secret_key=server_keys.secret))
+                  security=mq.Curve(secret_key=server_keys.secret, allow=mq.ANY))
     again.start(listening=True)
     again.feed(greeting(b"CURVE"))
     assert say(again, hello)[0] == "need_data"
@@ -364,7 +364,7 @@ def test_subscriptions_as_the_peers_version_has_them(server_keys, minor, said):
 def test_a_peer_before_3_0_is_refused(server_keys):
     for hello, version in ((SIGNATURE + b"\1\x08", "2.0"), (b"\1\0", "1.0")):
         probe = Probe("PULL", ("PUSH",), number=7, codec="zmtp-curve",
-                      security=mq.Curve(secret_key=server_keys.secret))
+                      security=mq.Curve(secret_key=server_keys.secret, allow=mq.ANY))
         probe.start(listening=True)
         assert probe.feed(hello)[0] == "protocol"
         assert probe.reason == (f"the peer speaks ZMTP {version}, which has no security; "

@@ -181,7 +181,7 @@ def test_both_the_same(meet):
 def test_an_endpoint_has_its_own(ctx, server_keys):
     with mq.Pull(context=ctx) as server, mq.Push(context=ctx) as client:
         sealed = server.bind("tcp://127.0.0.1:0",
-                             security=mq.Curve(secret_key=server_keys.secret)).url
+                             security=mq.Curve(secret_key=server_keys.secret, allow=mq.ANY)).url
         bare = server.bind("tcp://127.0.0.1:0").url
         client.connect(bare)
         client.connect(sealed, security=mq.Curve(server_keys.public))
@@ -192,7 +192,7 @@ def test_an_endpoint_has_its_own(ctx, server_keys):
 
 def test_conflated_and_sealed(ctx, server_keys):
     with mq.Pull(context=ctx, conflate=True, security=mq.Curve(
-            secret_key=server_keys.secret)) as server:
+            secret_key=server_keys.secret, allow=mq.ANY)) as server:
         with mq.Push(context=ctx, conflate=True, connect=server.bind("tcp://127.0.0.1:0").url,
                      security=mq.Curve(server_keys.public), heartbeat=0.005) as client:
             for i in range(500):
@@ -201,7 +201,7 @@ def test_conflated_and_sealed(ctx, server_keys):
 
 
 def test_where_it_cannot_be(ctx, server_keys):
-    demands = mq.Curve(secret_key=server_keys.secret)
+    demands = mq.Curve(secret_key=server_keys.secret, allow=mq.ANY)
     for pattern, url, kind, word in (
             (mq.Bus, "tcp://127.0.0.1:0", mq.OptionError, "SP has no mechanism"),
             (mq.Pair, "shm:///tmp/mqcore-none", mq.NotSupported, "is no stream"),
@@ -223,7 +223,8 @@ def test_inside_tls(ctx, tmp_path, server_keys, mechanism):
     authority = Authority(tmp_path)
     ours, theirs = mq.Plain(allow={"ann": "pw"}), mq.Plain("ann", "pw")
     if mechanism == "CURVE":
-        ours, theirs = mq.Curve(secret_key=server_keys.secret), mq.Curve(server_keys.public)
+        ours = mq.Curve(secret_key=server_keys.secret, allow=mq.ANY)
+        theirs = mq.Curve(server_keys.public)
     with mq.Rep(context=ctx, security=ours) as rep, mq.Req(context=ctx, security=theirs) as req:
         req.connect(rep.bind("tls+tcp://127.0.0.1:0", **authority.server).url, **authority.ca)
         for size in (0, 100, 300_000):

@@ -72,7 +72,8 @@ def test_curve_from_libzmq(ctx, zctx, where, server_keys, client_keys):
 
 
 def test_curve_messages_in_parts_and_subscriptions(ctx, zctx, server_keys, client_keys):
-    with mq.XPub(context=ctx, security=mq.Curve(secret_key=server_keys.secret)) as pub:
+    with mq.XPub(context=ctx, security=mq.Curve(
+            secret_key=server_keys.secret, allow=mq.ANY)) as pub:
         with zsocket(zctx, zmq.SUB, server_keys, client_keys) as sub:
             sub.subscribe(b"a")
             sub.connect(pub.bind("tcp://127.0.0.1:0").url)
@@ -94,7 +95,7 @@ def test_curve_messages_in_parts_and_subscriptions(ctx, zctx, server_keys, clien
 def test_curve_heartbeats_among_traffic(ctx, zctx, server_keys, client_keys):
     """What is said between messages keeps its place: the counts on the wire only grow."""
     with mq.Pull(context=ctx, heartbeat=0.002, security=mq.Curve(
-            secret_key=server_keys.secret)) as pull:
+            secret_key=server_keys.secret, allow=mq.ANY)) as pull:
         with zsocket(zctx, zmq.PUSH, server_keys, client_keys) as push:
             push.heartbeat_ivl, push.heartbeat_timeout = 2, 60_000
             push.connect(pull.bind("tcp://127.0.0.1:0").url)
@@ -189,7 +190,8 @@ def test_plain_and_curve_before_a_zap_handler(
 
 def test_one_side_alone_is_secure(ctx, zctx, told, server_keys, client_keys):
     """No lesser mechanism is ever agreed on."""
-    with mq.Rep(context=ctx, security=mq.Curve(secret_key=server_keys.secret)) as server:
+    with mq.Rep(context=ctx, security=mq.Curve(
+            secret_key=server_keys.secret, allow=mq.ANY)) as server:
         reason = told(server)
         url = server.bind("tcp://127.0.0.1:0").url
         with zctx.socket(zmq.REQ) as client:

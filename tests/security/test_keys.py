@@ -38,7 +38,7 @@ def test_pairs_are_libzmqs():
     assert mq.curve_public(pair.secret) == pair.public
     assert pair.secret not in repr(pair)
     assert key_bytes(pair.public) == key_bytes(pair.public.encode()) == z85_decode(pair.public)
-    assert mq.Curve(secret_key=z85_decode(pair.secret)).public_key == pair.public
+    assert mq.Curve(secret_key=z85_decode(pair.secret), allow=mq.ANY).public_key == pair.public
 
 
 @pytest.mark.parametrize("make", [
@@ -56,7 +56,7 @@ def test_what_cannot_be_demanded(make):
 
 def test_secrets_are_not_shown_and_not_pickled():
     pair = mq.curve_keypair()
-    for demands in (mq.Curve(secret_key=pair.secret), mq.Plain("ann", "hush")):
+    for demands in (mq.Curve(secret_key=pair.secret, allow=mq.ANY), mq.Plain("ann", "hush")):
         assert pair.secret not in repr(demands) and "hush" not in repr(demands)
         with pytest.raises(TypeError):
             pickle.dumps(demands)
@@ -152,3 +152,34 @@ def test_without_libsodium(tmp_path):
         """
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert out.stdout == "fine\n", out.stderr
+
+
+def test_a_server_must_state_whose_keys_it_accepts():
+    secret = mq.curve_keypair().secret
+    with pytest.raises(mq.OptionError, match="whose keys it accepts; allow=.*mqcore.ANY"):
+        mq.Curve(secret_key=secret)
+    assert repr(mq.ANY) == "mqcore.ANY"
+    assert mq.Curve(secret_key=secret, allow=mq.ANY).keys is None
+    assert mq.Curve(secret_key=secret, allow=()).keys == frozenset()
+
+
+def test_a_certificate_or_its_path_is_no_key(tmp_path):
+    own, path = mq.save_certificate(tmp_path / "new" / "ann.key", mq.curve_keypair())[::-1]
+    assert path.parent.is_dir()                 # which was not there
+    secret, public = mq.load_certificate(own), mq.load_certificate(path)
+    for call, hint in (
+            (lambda: mq.Curve(public, secret_key=secret.secret), r"give its \.public"),
+            (lambda: mq.Curve(public.public, secret_key=secret), r"give its \.secret"),
+            (lambda: mq.Curve(secret_key=own, allow=mq.ANY), r"load_certificate\(path\)\.secret"),
+            (lambda: mq.Curve(str(path)), r"load_certificate\(path\)\.public"),
+            (lambda: mq.Curve("server.key"), r"load_certificate\(path\)\.public"),
+            (lambda: mq.Curve(secret_key=secret.secret, allow=[public]), r"give its \.public")):
+        with pytest.raises(mq.OptionError, match=hint):
+            call()
+
+
+def test_a_folder_without_certificates_is_an_error(tmp_path):
+    with pytest.raises(mq.OptionError, match=r"has no files \*\.key; `mq keygen .*ann\.key`"):
+        mq.load_certificates(tmp_path)
+    with pytest.raises(mq.OptionError, match="is no folder"):
+        mq.load_certificates(tmp_path / "clients")

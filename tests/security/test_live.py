@@ -35,7 +35,8 @@ def raw_client(url, keys, server_keys):
 ])
 def test_a_forged_packet_ends_its_link_alone(
         ctx, told, server_keys, client_keys, other_keys, forge, why):
-    with mq.Pull(context=ctx, security=mq.Curve(secret_key=server_keys.secret)) as server:
+    with mq.Pull(context=ctx, security=mq.Curve(
+            secret_key=server_keys.secret, allow=mq.ANY)) as server:
         reason = told(server)
         url = server.bind("tcp://127.0.0.1:0").url
         honest, sealed = raw_client(url, other_keys, server_keys)
@@ -62,7 +63,8 @@ def test_nothing_readable_is_on_the_wire(ctx, server_keys):
             seen.append(data)
             sink.sendall(data)
         sink.shutdown(socket.SHUT_WR)
-    with mq.Pub(context=ctx, security=mq.Curve(secret_key=server_keys.secret)) as pub, \
+    with mq.Pub(context=ctx, security=mq.Curve(
+            secret_key=server_keys.secret, allow=mq.ANY)) as pub, \
             socket.create_server(("127.0.0.1", 0)) as between:
         url = pub.bind("tcp://127.0.0.1:0").url
         with mq.Sub(context=ctx, topics=topic, security=mq.Curve(server_keys.public),
@@ -88,7 +90,7 @@ def test_nothing_readable_is_on_the_wire(ctx, server_keys):
 
 def test_links_that_break_lose_nothing_that_was_not_begun(ctx, server_keys):
     """What was sealed for one connection, and not sent, is sealed anew for the next."""
-    demands = mq.Curve(secret_key=server_keys.secret)
+    demands = mq.Curve(secret_key=server_keys.secret, allow=mq.ANY)
     total, body = 300, b"x" * 100_000
     with mq.Push(context=ctx, security=mq.Curve(server_keys.public), reconnect=0.01, linger=10,
                  send_hwm_bytes=None) as push:
@@ -131,7 +133,8 @@ def test_half_open_handshakes(ctx, server_keys, client_keys):
         doors = [
             (server.bind("tcp://127.0.0.1:0", security=demands).url, demand, said)
             for demands, demand, said in (
-                (mq.Curve(secret_key=server_keys.secret), mq.Curve(server_keys.public),
+                (mq.Curve(secret_key=server_keys.secret, allow=mq.ANY),
+                 mq.Curve(server_keys.public),
                  openings(b"CURVE", frame(hello, COMMAND), initiate)),
                 (mq.Plain(allow={"ann": "pw"}), mq.Plain("ann", "pw"),
                  openings(b"PLAIN", command(b"HELLO", b"\3ann\2pw"), initiate)))]
