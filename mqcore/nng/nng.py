@@ -8,7 +8,7 @@ from typing import Any
 
 import mqcore as mq
 from mqcore.api.contexts import AskingLine
-from mqcore.nng import options
+from mqcore.nng import lib, options
 from mqcore.nng.endpoints import Dialer, Listener
 from mqcore.nng.exceptions import Closed, NoEntry, make, translated
 from mqcore.nng.lines import AskLine, Line, PolyLine, ReplyLine
@@ -38,7 +38,7 @@ class Pair1(Socket):
     ttl_max = HOPS
 
     def __init__(self, *, polyamorous: bool = False, **kwargs: Any) -> None:
-        self._poly = bool(polyamorous)
+        self._poly = bool(polyamorous) or kwargs.get("opener") is lib.nng_pair1_open_poly
         super().__init__(**kwargs)
 
     def _make(self, **more: Any) -> Any:

@@ -22,6 +22,7 @@ from mqcore.nng.exceptions import (
 )
 from mqcore.nng.fds import SendLevel
 from mqcore.nng.first import first_attempt
+from mqcore.nng.lib import Opener
 from mqcore.nng.lines import Line
 from mqcore.nng.options import Option, absent
 from mqcore.nng.pipes import Callback, Message, Pipe, Watch
@@ -42,17 +43,25 @@ class Socket(Talks):
     _queues: ClassVar[bool] = False     # messages wait for a peer in send_buffer_size
     _line_of: ClassVar[type[Line]] = Line
 
+    def __new__(cls, *args: Any, opener: Opener | None = None, **kwargs: Any) -> Socket:
+        kind: Any = cls
+        if cls is Socket and opener is not None:  # nng's way to say which pattern
+            kind = next((one for one in cls.__subclasses__() + [
+                deep for one in cls.__subclasses__() for deep in one.__subclasses__()]
+                if one.__name__ == opener.pattern), cls)
+        return super().__new__(kind)
+
     def __init__(self, *, dial: str | bytes | None = None, listen: str | bytes | None = None,
                  recv_timeout: int | None = None, send_timeout: int | None = None,
                  recv_buffer_size: int | None = None, send_buffer_size: int | None = None,
                  recv_max_size: int | None = None, reconnect_time_min: int | None = None,
-                 reconnect_time_max: int | None = None, opener: Any = None,
+                 reconnect_time_max: int | None = None, opener: Opener | None = None,
                  block_on_dial: bool | None = None, name: str | None = None,
                  tls_config: TLSConfig | None = None, async_backend: str | None = None) -> None:
         if not self._pattern:
             raise TypeError("Socket is the base of the patterns; make a Pair0, Req0, Sub0 ...")
         if opener is not None:
-            raise make(NotSupported, "opener is a function of nng's library, which is not here")
+            opener.check(type(self).__name__)
         self._listeners: dict[int, Listener] = {}
         self._dialers: dict[int, Dialer] = {}
         self._pipes: dict[int, Pipe] = {}
@@ -211,12 +220,14 @@ class Socket(Talks):
 
     @property
     def pipes(self) -> tuple[Pipe, ...]:
-        """The connections that there are now."""
+        """The connections that there are now. One with a pre-connect callback is among them once
+        that has returned."""
         try:
             peers = self._core.peers()
         except mq.SocketClosed:
             return ()
-        found = tuple(self._pipe_of(peer) for peer in peers)
+        watch = self._watch
+        found = tuple(self._pipe_of(peer) for peer in peers if watch is None or watch.shows(peer))
         for number in self._pipes.keys() - {peer.id for peer in peers}:
             self._pipes.pop(number, None)
         return tuple(pipe for pipe in found if not pipe._closed)
