@@ -11,7 +11,7 @@ from mqcore.api.contexts import AskingLine
 from mqcore.nng import lib, options
 from mqcore.nng.endpoints import Dialer, Listener
 from mqcore.nng.exceptions import Closed, NoEntry, make, translated
-from mqcore.nng.lines import AskLine, Line, PolyLine, ReplyLine
+from mqcore.nng.lines import AskLine, Line, PolyLine, ReplyLine, SubLine
 from mqcore.nng.options import Option
 from mqcore.nng.pipes import Message, Pipe
 from mqcore.nng.socket import Socket
@@ -90,7 +90,7 @@ class Sub0(Socket):
     def _new_line(self) -> Line:
         at = self._core.context()
         at.subscribe(_nothing())
-        return Line(self._core, at)
+        return SubLine(self._core, at)
 
     def subscribe(self, topic: str | bytes) -> None:
         """Want messages that start so. Twice is once."""

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import mqcore as mq
 from mqcore.api.socket import _close_behind
+from mqcore.base.native import threading
 from mqcore.nng import options
 from mqcore.nng.address import SECURE, split, to_mqcore
 from mqcore.nng.endpoints import Dialer, Listener
@@ -68,6 +69,7 @@ class Socket(Talks):
         self._numbers = itertools.count(1)
         self._watch: Watch | None = None
         self._send_level: SendLevel | None = None
+        self._lock = threading.Lock()  # the first use makes a watch or a descriptor, once
         self._tls: TLSConfig | None = None
         self._reconnect = [1000, 0]
         self._size = list(self._buffers)
@@ -135,8 +137,9 @@ class Socket(Talks):
         return self._recv_msg(block)
 
     def _sent(self) -> None:
-        if self._send_level is not None:
-            self._send_level.settle()
+        level = self._send_level
+        if level is not None:
+            level.settle()
 
     # -- listening and dialling --------------------------------------------------------------------
 
@@ -224,7 +227,7 @@ class Socket(Talks):
         that has returned."""
         try:
             peers = self._core.peers()
-        except mq.SocketClosed:
+        except (mq.SocketClosed, mq.Forked):
             return ()
         watch = self._watch
         found = tuple(self._pipe_of(peer) for peer in peers if watch is None or watch.shows(peer))
@@ -249,18 +252,19 @@ class Socket(Talks):
         return next((way for way in self.dialers if way._endpoint.url == peer.endpoint), None)
 
     def _watched(self) -> Watch:
-        if self._watch is None:
-            try:
-                self._watch = Watch(self)
-            except mq.Error as error:
-                raise translated(error) from error
-        return self._watch
+        with self._lock:
+            if self._watch is None:
+                try:
+                    self._watch = Watch(self)
+                except mq.Error as error:
+                    raise translated(error) from error
+            return self._watch
 
     def add_pre_pipe_connect_cb(self, callback: Callback) -> None:
         """callback(pipe) before a connection takes part; it may close the pipe."""
         watch = self._watched()
         watch.before.append(callback)
-        self._core._set("held", True)
+        self._hold(True)
 
     def add_post_pipe_connect_cb(self, callback: Callback) -> None:
         """callback(pipe) when a connection takes part."""
@@ -275,7 +279,14 @@ class Socket(Talks):
         watch = self._watched()
         watch.before.remove(callback)
         if not watch.before:
-            self._core._set("held", False)
+            self._hold(False)
+
+    def _hold(self, on: bool) -> None:
+        """Keep new peers from the pattern until their first callbacks are through."""
+        try:
+            self._core._set("held", on)
+        except mq.Error as error:
+            raise translated(error) from error
 
     def remove_post_pipe_connect_cb(self, callback: Callback) -> None:
         """ValueError if it was not added."""
@@ -332,9 +343,14 @@ class Socket(Talks):
 
     def _send_fd(self) -> int:
         def made() -> int:
-            if self._send_level is None:
-                self._send_level = SendLevel(self._core)
-            return self._send_level.fd
+            with self._lock:
+                level = self._send_level
+                if level is None:
+                    level = self._send_level = SendLevel(self._core)
+            if self._core.closed:  # meanwhile: close() may not have seen it
+                level.close()
+                self._get("wire")
+            return level.fd
 
         return self._fd("sends", made)
 
