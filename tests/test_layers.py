@@ -23,7 +23,7 @@ MAY_IMPORT = {
     "cli": API | {"", "journal"},
     "__main__": {"cli"},
     "zmq": API | {"", "sock", "base"},          # its hot calls are sock's; unpatched threads
-    "nng": API | {"", "control", "spi"},        # endpoints as attributes; SP's numbers
+    "nng": API | {"", "control", "spi", "base"},    # endpoints as attributes; SP's numbers
     "journal": API | {"", "spi", "base"},       # its writer is a sink: an ops table of spi
     "spark": API | {"", "journal", "spi"},      # addresses are checked on the driver
     "testing": ANY,

@@ -321,9 +321,14 @@ class Socket(AsyncFace, SocketCore):
 
         self._usable()
         with _LEVELS:
-            if self._level is None:
-                self._level = Level(self)
-        return int(self._level.fd)
+            level = self._level
+            if level is None:
+                level = self._level = Level(self)
+        if self._links.report is not None:  # closed meanwhile: close() may not have seen it
+            self._level = None
+            level.close()
+            self._usable()
+        return int(level.fd)
 
     # -- iterating ---------------------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
 """pynng's interface over mqcore: `import mqcore.nng as pynng`. README.md says what differs."""
 
-from mqcore.nng import exceptions, nng, options, sockaddr, tls
+from mqcore.nng import exceptions, lib, nng, options, sockaddr, tls
 from mqcore.nng.exceptions import (
     AddressInUse,
     AddressInvalid,
@@ -69,5 +69,5 @@ __all__ = [
     "NotSupported", "OutOfFiles", "OutOfSpace", "Pair0", "Pair1", "PermissionDenied", "Pipe",
     "ProtocolError", "Pub0", "Pull0", "Push0", "ReadOnly", "Rep0", "Req0", "Respondent0", "Socket",
     "Sub0", "Surveyor0", "TLSConfig", "Timeout", "TryAgain", "WriteOnly", "__version__",
-    "check_err", "exceptions", "nng", "options", "sockaddr", "tls",
+    "check_err", "exceptions", "lib", "nng", "options", "sockaddr", "tls",
 ]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import threading
-
 import mqcore as mq
+from mqcore.base.native import threading
 from mqcore.control.endpoint import Endpoint
 
 

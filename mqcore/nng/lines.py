@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import mqcore as mq
-from mqcore.nng.exceptions import BadState, make
+from mqcore.nng.exceptions import BadState, NotSupported, make
 
 
 class Line:
@@ -41,6 +41,16 @@ class Line:
     def close(self) -> None:
         if self.at is not self.core:
             self.at.close()
+
+
+class SubLine(Line):
+    """A context of SUB: it only receives."""
+
+    def send(self, data: Any, timeout: Any, peer: mq.Peer | None = None) -> None:
+        raise make(NotSupported, "a Sub0 never sends")
+
+    async def asend(self, data: Any, timeout: Any, peer: mq.Peer | None = None) -> None:
+        self.send(data, timeout)
 
 
 class ReplyLine(Line):

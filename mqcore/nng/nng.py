@@ -8,10 +8,10 @@ from typing import Any
 
 import mqcore as mq
 from mqcore.api.contexts import AskingLine
-from mqcore.nng import options
+from mqcore.nng import lib, options
 from mqcore.nng.endpoints import Dialer, Listener
 from mqcore.nng.exceptions import Closed, NoEntry, make, translated
-from mqcore.nng.lines import AskLine, Line, PolyLine, ReplyLine
+from mqcore.nng.lines import AskLine, Line, PolyLine, ReplyLine, SubLine
 from mqcore.nng.options import Option
 from mqcore.nng.pipes import Message, Pipe
 from mqcore.nng.socket import Socket
@@ -38,7 +38,7 @@ class Pair1(Socket):
     ttl_max = HOPS
 
     def __init__(self, *, polyamorous: bool = False, **kwargs: Any) -> None:
-        self._poly = bool(polyamorous)
+        self._poly = bool(polyamorous) or kwargs.get("opener") is lib.nng_pair1_open_poly
         super().__init__(**kwargs)
 
     def _make(self, **more: Any) -> Any:
@@ -90,7 +90,7 @@ class Sub0(Socket):
     def _new_line(self) -> Line:
         at = self._core.context()
         at.subscribe(_nothing())
-        return Line(self._core, at)
+        return SubLine(self._core, at)
 
     def subscribe(self, topic: str | bytes) -> None:
         """Want messages that start so. Twice is once."""

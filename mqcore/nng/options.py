@@ -36,6 +36,15 @@ class Option:
         self._write(owner, value)
 
 
+def _getopt_string(owner: Any, option: str) -> str:
+    """An option that is text, by nng's name ("socket-name", "url")."""
+    name = {"socket-name": "name", "protocol-name": "protocol_name"}.get(option, option)
+    value = getattr(owner, name, None)
+    if not isinstance(value, str):
+        raise make(NotSupported, f"there is no option {option!r} that is text")
+    return value
+
+
 def absent(name: str, why: str) -> Option:
     """One that this object never has."""
 

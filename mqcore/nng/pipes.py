@@ -8,12 +8,12 @@ peers of such a socket are held by the socket's core until their first callbacks
 from __future__ import annotations
 
 import logging
-import threading
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import mqcore as mq
+from mqcore.base.native import threading
 from mqcore.nng.exceptions import MessageStateError, NoEntry, make
 from mqcore.nng.options import Option, absent
 from mqcore.nng.sockaddr import SockAddr, sockaddr_of
@@ -164,13 +164,21 @@ class Watch:
         self.after: list[Callback] = []
         self.gone: list[Callback] = []
         self._turned_away: set[int] = set()
+        self._met: set[int] = set()  # the peers whose first callbacks are through
         self._seen = 0  # the newest peer that is through
         self._through = threading.Condition()
         self._core = socket._core
         self._stream = self._core.events(backlog=BACKLOG)
+        self._met.update(peer.id for peer in self._core.peers())  # before there were callbacks
         self._thread = threading.Thread(
             target=_call_back, args=(self, weakref.ref(socket)), name="mqcore-nng", daemon=True)
         self._thread.start()
+
+    def shows(self, peer: mq.Peer) -> bool:
+        """Whether the socket's pipes include this peer: once its first callbacks have returned, and
+        for the callbacks themselves."""
+        return (not self.before or peer.id in self._met or self._stream.lost > 0
+                or threading.current_thread() is self._thread)
 
     def settled(self, number: int) -> None:
         """Wait until the callbacks of this peer and all before it are through. In a callback:
@@ -200,6 +208,7 @@ class Watch:
         held = bool(self.before)
         try:
             self._call(self.before, pipe, "pre pipe connect")
+            self._met.add(number)
             admitted = not pipe._closed and self._core._admit(number)
             if pipe._closed or (held and not admitted and not socket._has(pipe)):
                 self._turned_away.add(number)  # or it left while it was held
@@ -213,6 +222,7 @@ class Watch:
     def _disconnected(self, peer: mq.Peer, socket: Socket) -> None:
         pipe = socket._pipe_of(peer)
         socket._forget(peer)
+        self._met.discard(peer.id)
         if peer.id in self._turned_away:
             self._turned_away.discard(peer.id)
             return

@@ -1,41 +1,56 @@
-"""Addresses of listeners and pipes as objects. Numbers are in network byte order, as in nng's
-structures."""
+"""Addresses of listeners and pipes as objects over nng's `nng_sockaddr`, or what looks like it:
+`s_family`, and the member for that family. Numbers are in network byte order."""
 
 from __future__ import annotations
 
-import socket
 import struct
-from typing import ClassVar
-from urllib.parse import quote, unquote_to_bytes
+from types import SimpleNamespace
+from typing import Any, ClassVar
+from urllib.parse import quote, unquote, unquote_to_bytes
 
+from mqcore.base.native import socket
+from mqcore.nng import lib
 from mqcore.nng.address import HOST_PORT
 
 
 class SockAddr:
-    """Base of all; itself where the address is not known."""
+    """Base of all; itself where the address is not known. `ffi_sock_addr[0]` is the structure."""
 
     type_to_str: ClassVar[dict[int, str]] = {
-        0: "Unspecified", 1: "inproc", 2: "ipc", 3: "inet", 4: "inetv6", 5: "zerotier",
-        6: "abstract"}
-    _family: ClassVar[int] = 0
+        lib.NNG_AF_UNSPEC: "Unspecified", lib.NNG_AF_INPROC: "inproc", lib.NNG_AF_IPC: "ipc",
+        lib.NNG_AF_INET: "inet", lib.NNG_AF_INET6: "inetv6", lib.NNG_AF_ZT: "zerotier",
+        lib.NNG_AF_ABSTRACT: "abstract"}
+    _member: ClassVar[str] = ""
+
+    def __init__(self, ffi_sock_addr: Any = (SimpleNamespace(s_family=lib.NNG_AF_UNSPEC),)) -> None:
+        self._sock_addr = ffi_sock_addr
+        self._mem: Any = getattr(self.sock_addr, self._member) if self._member else None
+
+    @property
+    def sock_addr(self) -> Any:
+        """The structure."""
+        return self._sock_addr[0]
 
     @property
     def family(self) -> int:
-        return self._family
+        return int(self.sock_addr.s_family)
 
     @property
     def family_as_str(self) -> str:
-        return self.type_to_str[self._family]
+        return self.type_to_str[self.family]
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self if self._family else self.family_as_str}>"
+        return f"<{type(self).__name__} {self if self._member else self.family_as_str}>"
 
 
-class _Named(SockAddr):
-    name_bytes: bytes = b""
+class InprocAddr(SockAddr):
+    """inproc://name, as a whole."""
 
-    def __init__(self, name: bytes) -> None:
-        self.name_bytes = name
+    _member = "s_inproc"
+
+    @property
+    def name_bytes(self) -> bytes:
+        return bytes(self._mem.sa_name)
 
     @property
     def name(self) -> str:
@@ -45,16 +60,21 @@ class _Named(SockAddr):
         return self.name
 
 
-class InprocAddr(_Named):
-    """inproc://name, as a whole."""
+class AbstractAddr(SockAddr):
+    """A name in Linux's abstract namespace: any bytes."""
 
-    _family = 1
+    _member = "s_abstract"
 
+    @property
+    def name_bytes(self) -> bytes:
+        return bytes(self._mem.sa_name[:self._mem.sa_len])
 
-class AbstractAddr(_Named):
-    """A name in Linux's abstract namespace."""
-
-    _family = 6
+    @property
+    def name(self) -> str:
+        try:
+            return unquote(self.name_bytes.decode())
+        except UnicodeDecodeError:
+            return repr(self.name_bytes)
 
     def __str__(self) -> str:
         return f"abstract://{quote(self.name_bytes)}"
@@ -63,11 +83,11 @@ class AbstractAddr(_Named):
 class IPCAddr(SockAddr):
     """The path of a Unix socket."""
 
-    _family = 2
-    path_bytes: bytes = b""
+    _member = "s_ipc"
 
-    def __init__(self, path: bytes) -> None:
-        self.path_bytes = path
+    @property
+    def path_bytes(self) -> bytes:
+        return bytes(self._mem.sa_path)
 
     @property
     def path(self) -> str:
@@ -80,13 +100,15 @@ class IPCAddr(SockAddr):
 class InAddr(SockAddr):
     """IPv4: `addr` and `port` are the four and two bytes as they lie in memory."""
 
-    _family = 3
-    addr: int = 0
-    port: int = 0
+    _member = "s_in"
 
-    def __init__(self, host: str, port: int) -> None:
-        self.addr = struct.unpack("=I", socket.inet_aton(host))[0]
-        self.port = socket.htons(port)
+    @property
+    def addr(self) -> int:
+        return int(self._mem.sa_addr)
+
+    @property
+    def port(self) -> int:
+        return int(self._mem.sa_port)
 
     def __str__(self) -> str:
         return f"{socket.inet_ntoa(struct.pack('=I', self.addr))}:{socket.ntohs(self.port)}"
@@ -95,34 +117,52 @@ class InAddr(SockAddr):
 class In6Addr(SockAddr):
     """IPv6: `addr` is the 16 bytes."""
 
-    _family = 4
-    addr: bytes = bytes(16)
-    port: int = 0
+    _member = "s_in6"
 
-    def __init__(self, host: str, port: int) -> None:
-        self.addr = socket.inet_pton(socket.AF_INET6, host.partition("%")[0])
-        self.port = socket.htons(port)
+    @property
+    def addr(self) -> bytes:
+        return bytes(self._mem.sa_addr)
+
+    @property
+    def port(self) -> int:
+        return int(self._mem.sa_port)
 
     def __str__(self) -> str:
-        host = socket.inet_ntop(socket.AF_INET6, self.addr)
-        return f"[{host}]:{socket.ntohs(self.port)}"
+        return f"[{socket.inet_ntop(socket.AF_INET6, self.addr)}]:{socket.ntohs(self.port)}"
+
+
+def _nng_sockaddr(sa: Any) -> SockAddr:
+    """The object for a structure, by its family."""
+    kinds: dict[int, type[SockAddr]] = {
+        lib.NNG_AF_INPROC: InprocAddr, lib.NNG_AF_IPC: IPCAddr, lib.NNG_AF_INET: InAddr,
+        lib.NNG_AF_INET6: In6Addr, lib.NNG_AF_ABSTRACT: AbstractAddr}
+    return kinds.get(sa[0].s_family, SockAddr)(sa)
+
+
+def _made(family: int, member: str, **fields: Any) -> SockAddr:
+    return _nng_sockaddr((SimpleNamespace(
+        s_family=family, **{member: SimpleNamespace(sa_family=family, **fields)}),))
 
 
 def sockaddr_of(url: str) -> SockAddr:
     """Of one of mqcore's URLs with numbers in it; SockAddr() for what nng has no address for."""
     scheme, _, rest = url.partition("://")
     if scheme == "inproc":
-        return InprocAddr(b"inproc://" + unquote_to_bytes(rest))
+        return _made(lib.NNG_AF_INPROC, "s_inproc", sa_name=b"inproc://" + unquote_to_bytes(rest))
     if scheme == "ipc":
         raw = unquote_to_bytes(rest)
-        return AbstractAddr(raw[1:]) if raw[:1] == b"@" else IPCAddr(raw)
+        if raw[:1] == b"@":
+            return _made(lib.NNG_AF_ABSTRACT, "s_abstract", sa_len=len(raw) - 1, sa_name=raw[1:])
+        return _made(lib.NNG_AF_IPC, "s_ipc", sa_path=raw)
     found = HOST_PORT.fullmatch(rest)
     if found is None or not found["port"]:
         return SockAddr()
     host, port = found["host"], int(found["port"][1:])
     try:
         if host.startswith("["):
-            return In6Addr(host[1:-1], port)
-        return InAddr(host, port)
+            raw = socket.inet_pton(socket.AF_INET6, host[1:-1].partition("%")[0])
+            return _made(lib.NNG_AF_INET6, "s_in6", sa_addr=raw, sa_port=socket.htons(port))
+        number = struct.unpack("=I", socket.inet_aton(host))[0]
+        return _made(lib.NNG_AF_INET, "s_in", sa_addr=number, sa_port=socket.htons(port))
     except OSError:  # a name
         return SockAddr()

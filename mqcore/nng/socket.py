@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import mqcore as mq
 from mqcore.api.socket import _close_behind
+from mqcore.base.native import threading
 from mqcore.nng import options
 from mqcore.nng.address import SECURE, split, to_mqcore
 from mqcore.nng.endpoints import Dialer, Listener
@@ -22,6 +23,7 @@ from mqcore.nng.exceptions import (
 )
 from mqcore.nng.fds import SendLevel
 from mqcore.nng.first import first_attempt
+from mqcore.nng.lib import Opener
 from mqcore.nng.lines import Line
 from mqcore.nng.options import Option, absent
 from mqcore.nng.pipes import Callback, Message, Pipe, Watch
@@ -42,23 +44,32 @@ class Socket(Talks):
     _queues: ClassVar[bool] = False     # messages wait for a peer in send_buffer_size
     _line_of: ClassVar[type[Line]] = Line
 
+    def __new__(cls, *args: Any, opener: Opener | None = None, **kwargs: Any) -> Socket:
+        kind: Any = cls
+        if cls is Socket and opener is not None:  # nng's way to say which pattern
+            kind = next((one for one in cls.__subclasses__() + [
+                deep for one in cls.__subclasses__() for deep in one.__subclasses__()]
+                if one.__name__ == opener.pattern), cls)
+        return super().__new__(kind)
+
     def __init__(self, *, dial: str | bytes | None = None, listen: str | bytes | None = None,
                  recv_timeout: int | None = None, send_timeout: int | None = None,
                  recv_buffer_size: int | None = None, send_buffer_size: int | None = None,
                  recv_max_size: int | None = None, reconnect_time_min: int | None = None,
-                 reconnect_time_max: int | None = None, opener: Any = None,
+                 reconnect_time_max: int | None = None, opener: Opener | None = None,
                  block_on_dial: bool | None = None, name: str | None = None,
                  tls_config: TLSConfig | None = None, async_backend: str | None = None) -> None:
         if not self._pattern:
             raise TypeError("Socket is the base of the patterns; make a Pair0, Req0, Sub0 ...")
         if opener is not None:
-            raise make(NotSupported, "opener is a function of nng's library, which is not here")
+            opener.check(type(self).__name__)
         self._listeners: dict[int, Listener] = {}
         self._dialers: dict[int, Dialer] = {}
         self._pipes: dict[int, Pipe] = {}
         self._numbers = itertools.count(1)
         self._watch: Watch | None = None
         self._send_level: SendLevel | None = None
+        self._lock = threading.Lock()  # the first use makes a watch or a descriptor, once
         self._tls: TLSConfig | None = None
         self._reconnect = [1000, 0]
         self._size = list(self._buffers)
@@ -126,8 +137,9 @@ class Socket(Talks):
         return self._recv_msg(block)
 
     def _sent(self) -> None:
-        if self._send_level is not None:
-            self._send_level.settle()
+        level = self._send_level
+        if level is not None:
+            level.settle()
 
     # -- listening and dialling --------------------------------------------------------------------
 
@@ -211,12 +223,14 @@ class Socket(Talks):
 
     @property
     def pipes(self) -> tuple[Pipe, ...]:
-        """The connections that there are now."""
+        """The connections that there are now. One with a pre-connect callback is among them once
+        that has returned."""
         try:
             peers = self._core.peers()
-        except mq.SocketClosed:
+        except (mq.SocketClosed, mq.Forked):
             return ()
-        found = tuple(self._pipe_of(peer) for peer in peers)
+        watch = self._watch
+        found = tuple(self._pipe_of(peer) for peer in peers if watch is None or watch.shows(peer))
         for number in self._pipes.keys() - {peer.id for peer in peers}:
             self._pipes.pop(number, None)
         return tuple(pipe for pipe in found if not pipe._closed)
@@ -238,18 +252,19 @@ class Socket(Talks):
         return next((way for way in self.dialers if way._endpoint.url == peer.endpoint), None)
 
     def _watched(self) -> Watch:
-        if self._watch is None:
-            try:
-                self._watch = Watch(self)
-            except mq.Error as error:
-                raise translated(error) from error
-        return self._watch
+        with self._lock:
+            if self._watch is None:
+                try:
+                    self._watch = Watch(self)
+                except mq.Error as error:
+                    raise translated(error) from error
+            return self._watch
 
     def add_pre_pipe_connect_cb(self, callback: Callback) -> None:
         """callback(pipe) before a connection takes part; it may close the pipe."""
         watch = self._watched()
         watch.before.append(callback)
-        self._core._set("held", True)
+        self._hold(True)
 
     def add_post_pipe_connect_cb(self, callback: Callback) -> None:
         """callback(pipe) when a connection takes part."""
@@ -264,7 +279,14 @@ class Socket(Talks):
         watch = self._watched()
         watch.before.remove(callback)
         if not watch.before:
-            self._core._set("held", False)
+            self._hold(False)
+
+    def _hold(self, on: bool) -> None:
+        """Keep new peers from the pattern until their first callbacks are through."""
+        try:
+            self._core._set("held", on)
+        except mq.Error as error:
+            raise translated(error) from error
 
     def remove_post_pipe_connect_cb(self, callback: Callback) -> None:
         """ValueError if it was not added."""
@@ -321,9 +343,14 @@ class Socket(Talks):
 
     def _send_fd(self) -> int:
         def made() -> int:
-            if self._send_level is None:
-                self._send_level = SendLevel(self._core)
-            return self._send_level.fd
+            with self._lock:
+                level = self._send_level
+                if level is None:
+                    level = self._send_level = SendLevel(self._core)
+            if self._core.closed:  # meanwhile: close() may not have seen it
+                level.close()
+                self._get("wire")
+            return level.fd
 
         return self._fd("sends", made)
 

@@ -64,7 +64,8 @@ def parse(text: str) -> Url:
     at = len(head) + 3
     body, question, query = rest.partition("?")
     names = _schemes(text, head)
-    address, offsets = _unquote(text, at, at + len(body), zone=True)
+    abstract = names[-1] == "ipc" and body[:1] == "@"  # a name of Linux's, which is no C string
+    address, offsets = _unquote(text, at, at + len(body), zone=True, zero=abstract)
     if not address:
         raise _error(text, at, "nothing behind the '://'")
     pairs = _pairs(text, at + len(body) + 1) if question else ()
@@ -102,8 +103,10 @@ def _schemes(text: str, head: str) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _unquote(text: str, start: int, end: int, *, zone: bool = False) -> tuple[str, tuple[int, ...]]:
-    """Decode text[start:end]; also where each character came from, and the end."""
+def _unquote(text: str, start: int, end: int, *, zone: bool = False, zero: bool = False
+             ) -> tuple[str, tuple[int, ...]]:
+    """Decode text[start:end]; also where each character came from, and the end. zero: it may hold
+    zero bytes."""
     data = bytearray()
     origin = []
     at = start
@@ -118,7 +121,7 @@ def _unquote(text: str, start: int, end: int, *, zone: bool = False) -> tuple[st
                 raise _error(text, at, "a percent sign needs two hexadecimal digits",
                              "write %25 for the percent sign itself")
             width, raw = 3, bytes.fromhex(digits)
-        if raw == b"\0":
+        if raw == b"\0" and not zero:
             raise _error(text, at, "a zero byte cannot be part of an address")
         data += raw
         origin += [at] * len(raw)

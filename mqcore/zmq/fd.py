@@ -14,6 +14,9 @@ from mqcore.base.native import threading
 
 
 class Edge:
+    """Any thread may call it, and close it under the others: the lock keeps the descriptor's number
+    from being another file's meanwhile."""
+
     fd = -1
 
     def __init__(self, core: Any) -> None:
@@ -28,9 +31,10 @@ class Edge:
 
     def attach(self, core: Any) -> None:
         """Tell of this one's changes. The one before, if any, is closed."""
-        self._core = core
-        self._place = core._add_notifier(self.fd)
-        core._arm(self._place)
+        with self._lock:
+            self._core = core
+            self._place = core._add_notifier(self.fd)
+            core._arm(self._place)
 
     def fileno(self) -> int:
         """The descriptor; -1: closed."""
@@ -38,13 +42,14 @@ class Edge:
 
     def calm(self) -> None:
         """Not readable, until something changes from now on."""
-        if self.fd < 0:
-            return
-        try:
-            os.eventfd_read(self.fd)
-        except BlockingIOError:
-            pass
-        self._core._arm(self._place)
+        with self._lock:
+            if self.fd < 0:
+                return
+            try:
+                os.eventfd_read(self.fd)
+            except BlockingIOError:
+                pass
+            self._core._arm(self._place)
 
     def ring(self) -> None:
         """Any thread may."""

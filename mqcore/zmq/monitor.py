@@ -37,13 +37,16 @@ class Monitor:
         if events & ~int(Event.ALL_V2):
             raise ZMQError(Errno.EINVAL)
         self._events = events
-        self._pair = mq.Pair(context=context, send_hwm=None, send_hwm_bytes=None, linger=LINGER)
+        pair = None
         try:
-            self._pair.bind(url)
+            pair = mq.Pair(context=context, send_hwm=None, send_hwm_bytes=None, linger=LINGER)
+            pair.bind(url)
+            self._stream = core.events(backlog=BACKLOG)
         except mq.Error as error:
-            self._pair.close(0)
+            if pair is not None:
+                pair.close(0)
             raise translated(error) from error
-        self._stream = core.events(backlog=BACKLOG)
+        self._pair = pair
         self._thread = threading.Thread(target=self._run, name="mqcore-zmq-monitor", daemon=True)
         self._thread.start()
 

@@ -89,6 +89,8 @@ class Shared:
         """Raise what every call on this socket would."""
         if self.closed:
             raise ZMQError(Errno.ENOTSOCK)
+        if self.core is not None and self.core._links.hub.forked:
+            raise make(Errno.ENOTSOCK, "this socket belongs to the parent process")
         if self.home.terminating:
             raise ContextTerminated
 

@@ -209,7 +209,11 @@ class Transfer(ZmqFace):
             parts = self._whole(False, copy, track)
         if edge is not None:
             edge.calm()
-            if core._can()[0]:
+            try:
+                more = core._can()[0]
+            except mq.Error:
+                more = False  # another thread has closed the socket; this message was received
+            if more:
                 edge.ring()
         if not copy and core.pattern in NUMBERED:
             for part in parts:
