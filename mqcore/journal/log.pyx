@@ -536,8 +536,8 @@ cdef int emit(Log* log, BlockHeader* h, Piece* pieces) noexcept nogil:
             n += 1
         h.size += pieces[i].n + pad
     h.body_crc = crc
-    if log.pos > SEGMENT_HEADER and (log.pos + <int64_t> h.size > log.segment_bytes
-                                     or too_old(log)):
+    if log.written.load() > log.segment.first and (
+            log.pos + <int64_t> h.size > log.segment_bytes or too_old(log)):
         rc = log_rotate(log)
         if rc:
             return rc
@@ -731,7 +731,7 @@ cdef int log_rotate(Log* log) noexcept nogil:
 
 cdef int log_tick(Log* log) noexcept nogil:
     cdef int rc = log_flush(log)
-    if rc == 0 and log.pos > SEGMENT_HEADER and log.low <= log.high and too_old(log):
+    if rc == 0 and log.low <= log.high and too_old(log):
         rc = log_rotate(log)
     return rc
 

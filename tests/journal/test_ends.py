@@ -22,7 +22,7 @@ from mqcore.errors import Forked
 from mqcore.journal.errors import JournalClosed, JournalLocked
 
 LIMIT = 20.0
-ROUNDS = int(os.environ.get("MQCORE_ROUNDS", "30"))
+ROUNDS = int(os.environ.get("MQCORE_ROUNDS", "20"))
 
 
 def one(writer, text):
