@@ -67,7 +67,7 @@ class Reader:
         self._closing = -1                  # an eventfd while something follows
         self._followers = 0
         self._use = threading.RLock()       # close() waits for a read in another thread
-        self._ends = threading.Lock()       # over the followers and how they are ended
+        self._ending = threading.Lock()       # over the followers and how they are ended
         self.closed = False
 
     # -- where it begins and ends --
@@ -267,7 +267,7 @@ class Reader:
 
     def _watch(self) -> Watch:
         """For one follow(); all of them share the descriptor by which close() ends them."""
-        with self._ends:
+        with self._ending:
             if self.closed:
                 raise JournalClosed(f"the reader of {self.path} is closed")
             if self._closing < 0:
@@ -278,7 +278,7 @@ class Reader:
 
     def _unwatch(self, watch: Watch) -> None:
         watch.close()
-        with self._ends:
+        with self._ending:
             self._followers -= 1
             if self._followers == 0:
                 os.close(self._closing)
@@ -386,7 +386,7 @@ class Reader:
 
     def close(self) -> None:
         """Ends follow() in whatever thread it waits. Records handed out stay valid."""
-        with self._ends:
+        with self._ending:
             if self.closed:
                 return
             self.closed = True
@@ -395,7 +395,7 @@ class Reader:
         self.release()
 
     def __del__(self) -> None:
-        if hasattr(self, "_ends"):
+        if hasattr(self, "_ending"):
             self.close()
 
     def __enter__(self) -> Reader:
