@@ -268,10 +268,12 @@ def _read_group(path: Path) -> tuple[str, int] | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except IsADirectoryError:
-        return _warn(path, "it is a folder")
+        _warn(path, "it is a folder")
+        return None
     number, _, rest = raw.partition(b"\n")
     if not 0 < len(number) < 20 or not number.isdigit():
-        return _warn(path, f"it begins with {raw[:20]!r}")
+        _warn(path, f"it begins with {raw[:20]!r}")
+        return None
     if HASHED not in path.name:
         return unquote(path.name), int(number)
     try:
@@ -280,7 +282,8 @@ def _read_group(path: Path) -> tuple[str, int] | None:
             return name, int(number)
     except (UnicodeDecodeError, OptionError):
         pass
-    return _warn(path, "it does not hold the group's name")
+    _warn(path, "it does not hold the group's name")
+    return None
 
 
 def _at_once(path: str, flags: int) -> int:

@@ -68,7 +68,7 @@ class Reader(Awaitable):
         self._closing = -1                  # an eventfd while something follows
         self._followers = 0
         self._use = threading.RLock()       # close() waits for a read in another thread
-        self._ends = threading.Lock()       # over the followers and how they are ended
+        self._ending = threading.Lock()       # over the followers and how they are ended
         self.closed = False
 
     # -- where it begins and ends --
@@ -268,7 +268,7 @@ class Reader(Awaitable):
 
     def _watch(self) -> Watch:
         """For one follow(); all of them share the descriptor by which close() ends them."""
-        with self._ends:
+        with self._ending:
             if self.closed:
                 raise JournalClosed(f"the reader of {self.path} is closed")
             if self._closing < 0:
@@ -279,7 +279,7 @@ class Reader(Awaitable):
 
     def _unwatch(self, watch: Watch) -> None:
         watch.close()
-        with self._ends:
+        with self._ending:
             self._followers -= 1
             if self._followers == 0:
                 os.close(self._closing)
@@ -387,7 +387,7 @@ class Reader(Awaitable):
 
     def close(self) -> None:
         """Ends follow() in whatever thread it waits. Records handed out stay valid."""
-        with self._ends:
+        with self._ending:
             if self.closed:
                 return
             self.closed = True
@@ -396,7 +396,7 @@ class Reader(Awaitable):
         self.release()
 
     def __del__(self) -> None:
-        if hasattr(self, "_ends"):
+        if hasattr(self, "_ending"):
             self.close()
 
     def __enter__(self) -> Reader:
