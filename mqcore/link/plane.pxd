@@ -38,6 +38,7 @@ cdef struct Plane:
     atomic[int64_t] links
     atomic[int64_t] engines
     atomic[int64_t] socks
+    atomic[int64_t] pattern_notes     # NOTE_PATTERN, not yet taken by the control thread
     atomic[uint32_t] slots_lock
     void* free_engines        # type-stable slots: the longest free first, freed with the plane
     void* last_free

@@ -96,4 +96,6 @@ cdef void plane_note(Plane* plane, uint32_t kind, uint32_t sock, uint32_t engine
     note.size = <uint32_t> (size if size < sizeof(note.text) else sizeof(note.text))
     if note.size:
         memcpy(note.text, text, note.size)
+    if kind == NOTE_PATTERN:
+        plane.pattern_notes.fetch_add(1)
     mailbox_put(&plane.notes, &note.head)
