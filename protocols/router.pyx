@@ -12,21 +12,21 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.string cimport strcmp
 
 from mqcore.base.message cimport (
-    Msg, MsgVec, msg_close, msg_copy, msg_data, msg_init, msg_size, vec_fini, vec_push,
+    Msg, MsgVec, msg_close, msg_copy, msg_data, msg_init, msg_size, vec_push,
 )
 from mqcore.base.status cimport (
     MQ_DROPPED, MQ_INVALID, MQ_NOMEM, MQ_OK, MQ_STATE, MQ_UNSUPPORTED,
 )
 from mqcore.protocols.routing.fair_queue cimport (
-    FairQueue, fq_fini, fq_read, fq_readable, fq_waiting, vec_cut,
+    FairQueue, fq_fini, fq_read, fq_readable, fq_waiting, pipe_skip, vec_cut,
 )
 from mqcore.protocols.routing.names cimport (
     Name, Names, name_free, name_new, name_of, named_write, names_enter, names_find, names_fini,
     names_init, names_leave, names_number, names_unname,
 )
 from mqcore.protocols.routing.ring cimport ring_front
-from mqcore.protocols.routing.stub cimport no_event, probe, tell_refused, vec_move
-from mqcore.protocols.routing.words cimport envelope_of
+from mqcore.protocols.routing.stub cimport no_event, probe, tell_refused
+from mqcore.protocols.routing.words cimport envelope_ahead, envelope_of
 from mqcore.spi.pattern cimport (
     PAT_ADDRESSES, PAT_IDENTITY, PAT_RECV, PAT_SEND, PAT_WORDS, PATTERN_ABI, Q_CAN_RECV,
     Q_CAN_SEND, Pattern, PatternOps, plugin_new,
@@ -40,7 +40,6 @@ cdef struct Router:
     FairQueue inn
     Names names
     bint mandatory, handover, probe
-    MsgVec held               # a message of an SP peer that a query has read already
 
 
 cdef int router_init(Pattern* self) noexcept nogil:
@@ -55,7 +54,6 @@ cdef void router_fini(Pattern* self) noexcept nogil:
     cdef Router* r = <Router*> self
     fq_fini(&r.inn)
     names_fini(&r.names)
-    vec_fini(&r.held)
 
 
 cdef int router_set_option(Pattern* self, const char* name, int64_t number, const uint8_t* data,
@@ -156,15 +154,18 @@ cdef int router_next(Router* r, MsgVec* out) noexcept nogil:
 
 
 cdef int router_recv(Pattern* self, MsgVec* out) noexcept nogil:
-    cdef Router* r = <Router*> self
-    return vec_move(&r.held, out) if r.held.n else router_next(r, out)
+    return router_next(<Router*> self, out)
 
 
 cdef bint router_waiting(Router* r) noexcept nogil:
-    if r.held.n or not fq_waiting(&r.inn):
-        return r.held.n != 0
-    # fq_waiting has left whose turn it is in front; only SP's envelopes may have come too far
-    return not ring_front(&r.inn.ring).sp or router_next(r, &r.held) == MQ_OK
+    cdef Pipe* p
+    while fq_waiting(&r.inn):            # whose turn it is stays in front
+        p = ring_front(&r.inn.ring)
+        if not p.sp or envelope_ahead(p) <= r.head.host.max_hops + 1:
+            return True       # only SP's envelopes may have come too far
+        pipe_skip(p)
+        pipe_drop_in(p, DROP_HOPS)
+    return False
 
 
 cdef int64_t router_query(Pattern* self, uint32_t what, const uint8_t* data,

@@ -35,8 +35,8 @@ from mqcore.spi.pattern cimport (
     plugin_new,
 )
 from mqcore.spi.pipe cimport (
-    DROP_CLOSED, DROP_CONFLATED, DROP_FULL, DROP_UNSUBSCRIBED, EV_DROPPED, Host, Pipe, parts_size,
-    pipe_delivered, pipe_drop_in,
+    DIRTY_HUNG, DROP_CLOSED, DROP_CONFLATED, DROP_FULL, DROP_UNSUBSCRIBED, EV_DROPPED, Host, Pipe,
+    lane_front, lane_pop, lane_readable, parts_size, pipe_delivered, pipe_drop_in, pipe_left,
 )
 
 cdef struct Context:          # a line of subscriptions
@@ -55,7 +55,6 @@ cdef struct Sub:
     Pattern head
     FairQueue inn
     Interest it               # what publishers are told: the union of all contexts
-    MsgVec held               # from a conflating lane: read by a query, it cannot be looked at
     Context* contexts         # NULL: only the socket's own, whose topics are the union
     Context zero              # the last of the list
 
@@ -76,7 +75,6 @@ cdef void sub_fini(Pattern* self) noexcept nogil:
         c = following
     fq_fini(&sub.inn)
     interest_fini(&sub.it)
-    vec_fini(&sub.held)
 
 
 cdef int sub_attach(Pattern* self, Pipe* pipe) noexcept nogil:
@@ -135,30 +133,45 @@ cdef int sub_next(Sub* sub, MsgVec* out) noexcept nogil:
 
 cdef int sub_recv(Pattern* self, MsgVec* out) noexcept nogil:
     cdef Sub* sub = <Sub*> self
-    cdef size_t i
-    if sub.contexts != NULL:
-        return context_recv(sub, out)
-    if sub.held.n == 0:
-        return sub_next(sub, out)
-    if out.cap - out.n < sub.held.n and vec_grow(out, out.n + sub.held.n):
-        return MQ_NOMEM
-    for i in range(sub.held.n):
-        vec_push(out, &sub.held.at[i])
-    sub.held.n = 0
-    return MQ_OK
+    return context_recv(sub, out) if sub.contexts != NULL else sub_next(sub, out)
+
+
+cdef bint latest_wanted(Sub* sub, Pipe* p) noexcept nogil:
+    """A conflating lane cannot be looked into: its message is taken out, and put back unless a newer
+    one has come meanwhile."""
+    cdef Msg* m = lane_front(p.inn)
+    cdef Msg* none = NULL
+    cdef size_t size
+    if m == NULL:
+        return False
+    if not wanted(&sub.it.topics, m):
+        unwanted(p)
+    elif p.inn.latest.compare_exchange_strong(none, m):
+        return True
+    else:
+        pipe_drop_in(p, DROP_CONFLATED)
+    size = msg_size(m)
+    msg_close(m)
+    lane_pop(p.inn, m)
+    if p.dirty & DIRTY_HUNG:
+        pipe_left(p, <int64_t> size)
+    return False
 
 
 cdef bint sub_can_recv(Sub* sub) noexcept nogil:
     """Drops what is not wanted, so that the answer is exact."""
     cdef Pipe* p
     cdef Msg* m
-    while sub.held.n == 0:
+    while True:
         p = ring_front(&sub.inn.ring)
         if p == NULL:
             return False
         if p.inn.conflate:
-            sub_next(sub, &sub.held)
-            return sub.held.n != 0
+            if latest_wanted(sub, p):
+                return True
+            if not lane_readable(p.inn):
+                ring_drop(&sub.inn.ring)
+            continue
         m = pipe_look(p)
         if m == NULL:
             ring_drop(&sub.inn.ring)
@@ -167,7 +180,6 @@ cdef bint sub_can_recv(Sub* sub) noexcept nogil:
         else:
             pipe_skip(p)
             unwanted(p)
-    return True
 
 
 cdef int sub_subscribe(Pattern* self, const uint8_t* topic, size_t size, int on) noexcept nogil:
@@ -382,16 +394,6 @@ cdef int contexts_begin(Sub* sub) noexcept nogil:
             return MQ_NOMEM
         count[0] = value
         value = topics_next(&sub.it.topics, sub.it.path, &size)
-    if sub.held.n:
-        if not queue_room(&sub.zero, sub.held.n):
-            contexts_end(sub)
-            return MQ_NOMEM
-        for i in range(sub.held.n):
-            sub.zero.at[i] = sub.held.at[i]
-            sub.zero.bytes += <int64_t> msg_size(&sub.held.at[i])
-        sub.zero.n = sub.held.n
-        sub.zero.msgs = 1
-        sub.held.n = 0
     sub.contexts = &sub.zero
     return MQ_OK
 

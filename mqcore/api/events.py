@@ -20,8 +20,9 @@ class EventStream:
         if isinstance(backlog, bool) or not isinstance(backlog, int) or backlog < 1:
             raise UsageError(f"backlog must be a whole number from 1 on, not {backlog!r}")
         self.backlog = backlog
-        self.lost = 0
+        self._lost = 0
         self._links = sock._links
+        self._untold = self._links.core._unemitted()
         self._queue: deque[Event] = deque()
         self._changed = threading.Condition()
         self._bells: set[Callable[[], Any]] = set()
@@ -37,6 +38,11 @@ class EventStream:
         if links.plugin.receives:
             links.idle.start(0.0)  # soon: it looks at the peers that are there
 
+    @property
+    def lost(self) -> int:
+        """Events that found the backlog full, or that came faster than they could be told."""
+        return self._lost + self._links.core._unemitted() - self._untold
+
     # -- from the control plane --------------------------------------------------------------------
 
     # The hub's lock comes before `_changed`: who emits an event may hold it. So nothing is called
@@ -48,7 +54,7 @@ class EventStream:
             if self._ended:
                 return
             if len(self._queue) >= self.backlog and not last:
-                self.lost += 1
+                self._lost += 1
                 return
             self._queue.append(event)
         if last:

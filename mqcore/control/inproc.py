@@ -84,10 +84,10 @@ def marry(links: SocketLinks, mine: Endpoint, other: SocketLinks, theirs: Endpoi
     links.joined[my_peer] = (mine, other, prio)
     other.joined[its_peer] = (theirs, links, 8)
     links.peers[my_peer] = Peer(my_peer, theirs.url, mine.url, "inproc", other.plugin.name,
-                                bytes(other.options.get("routing_id", b"")), None, os.getpid(),
+                                other.routing_id(), None, os.getpid(),
                                 claims(other.options.get("metadata", {})), prio, mine.url)
     other.peers[its_peer] = Peer(its_peer, mine.url, theirs.url, "inproc", links.plugin.name,
-                                 bytes(links.options.get("routing_id", b"")), None, os.getpid(),
+                                 links.routing_id(), None, os.getpid(),
                                  claims(links.options.get("metadata", {})), 8, theirs.url)
     mine.move("connected")
     links.emit(records.Connected, mine, links.peers[my_peer], "")

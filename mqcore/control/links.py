@@ -117,11 +117,17 @@ class SocketLinks:
     def _shake(self) -> dict[str, Any]:
         return {
             "pattern": self.plugin.zmtp, "number": self.plugin.number, "peers": self.fitting(),
-            "routing_id": bytes(self.options.get("routing_id", b"")), "sp": self.plugin.sp,
+            "routing_id": self.routing_id(), "sp": self.plugin.sp,
             "sp_peer": sp.peer_of(self.plugin.sp), "max_hops": self.options["max_hops"],
             "metadata": encode_metadata(self.options.get("metadata", {})),
             "publishes": self.plugin.name in ("pub", "xpub"),
         }
+
+    def routing_id(self) -> bytes:
+        """What every peer is told. SP has no such field: patterns of SP alone have none."""
+        if self.plugin.sp >= 0 and not self.plugin.zmtp:
+            return b""
+        return bytes(self.options.get("routing_id", b""))
 
     def fitting(self) -> list[str]:
         """The kinds of peer that we talk to."""

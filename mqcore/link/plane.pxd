@@ -50,6 +50,7 @@ cdef struct Plane:
     atomic[int64_t] engines
     atomic[int64_t] socks
     Lock slots_lock
+    atomic[int64_t] pattern_notes     # NOTE_PATTERN, not yet taken by the control thread
     void* free_engines        # type-stable slots: the longest free first, freed with the plane
     void* last_free
     uint32_t n_free

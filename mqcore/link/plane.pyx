@@ -119,6 +119,8 @@ cdef void plane_tell(Plane* plane, ControlNote* note, uint32_t kind, uint32_t so
     note.engine = engine
     note.peer = peer
     note.code = code
+    if kind == NOTE_PATTERN:
+        plane.pattern_notes.fetch_add(1)
     mailbox_put(&plane.notes, &note.head)
 
 

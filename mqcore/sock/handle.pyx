@@ -344,7 +344,8 @@ cdef class SocketHandle:
         s.host.max_hops = shake["max_hops"]
         s.port.shake.publishes = shake["publishes"]
         s.port.shake.groups = s.flags & PAT_GROUPS != 0
-        s.port.shake.announce_id = s.flags & PAT_IDENTITY != 0
+        # libzmq announces it for REQ, DEALER and ROUTER alone, and takes it from any peer
+        s.port.shake.announce_id = s.flags & PAT_IDENTITY or s.port.shake.routing_id_size
         s.port.send.msgs = limit(marks["send_hwm"])
         s.port.send.bytes = limit(marks["send_hwm_bytes"])
         s.port.send.conflate = marks["send_conflate"]
@@ -721,6 +722,10 @@ cdef class SocketHandle:
     def _watched_by(self):
         """"io thread", "callers" who come and go, or a "leader" who sleeps."""
         return ("io thread", "callers", "leader")[self.s.watch_state.load()]
+
+    def _unemitted(self):
+        """Events of the pattern that were not told: too many waited for the control thread."""
+        return self.s.unemitted
 
     def _accounts(self):
         """Everything countable, in one look: dict(sent, received, waiting, unmatched, dropped,

@@ -8,7 +8,7 @@ from libc.string cimport memcpy, memset
 from mqcore.base.slab cimport pool_drain_released
 from mqcore.link.engine cimport Engine, engine_judge, engine_release
 from mqcore.link.plane cimport (
-    ControlNote, plane_abandon, plane_free, plane_new, plane_shut, plane_stop,
+    NOTE_PATTERN, ControlNote, plane_abandon, plane_free, plane_new, plane_shut, plane_stop,
 )
 from mqcore.link.slots cimport engine_at
 from mqcore.reactor.epoll cimport epoll_ops
@@ -85,6 +85,8 @@ cdef class PlaneCore:
             c = <ControlNote*> note
             out.append((note.kind, c.sock, c.engine, c.peer, c.code, bool(c.fatal),
                         c.text[:c.size] if c.size else b""))
+            if note.kind == NOTE_PATTERN:
+                self.plane.pattern_notes.fetch_sub(1)
             if not c.fixed:
                 free(note)
             note = following

@@ -143,6 +143,7 @@ cdef struct Sock:
     bint alarm_timer          # the I/O thread's own: there is one
     Task alarm_task
     uint32_t contexts         # under the lock: the number last given to one
+    int64_t unemitted         # under the lock: events of the pattern that found too many waiting
 
 cdef Sock* sock_new(Plane* plane, const PatternOps* ops, uint32_t number) noexcept nogil
 cdef void sock_free(Sock* s) noexcept nogil               # no engine, no pipe, no call inside

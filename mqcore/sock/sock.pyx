@@ -32,7 +32,7 @@ from mqcore.sock.pipes cimport (
     wait_in_line, waits_of,
 )
 from mqcore.sock.watch cimport WATCH_LED, watch_close, watch_hurry, watch_now, watch_wants
-from mqcore.spi.pattern cimport PAT_EXCHANGE, PAT_SERVICE, PAT_SINGLE, PAT_WAITS
+from mqcore.spi.pattern cimport EV_FAILED, PAT_EXCHANGE, PAT_SERVICE, PAT_SINGLE, PAT_WAITS
 from mqcore.spi.pipe cimport (
     DIRTY_EMPTY, DIRTY_HUNG, DIRTY_IN, DIRTY_OUT, DIRTY_RESET, DROP_CANCELLED,
     DROP_CLOSED, DROP_FULL, DROP_REASONS, EV_DROPPED, FarOps, pipe_ask_reset, pipe_close,
@@ -43,6 +43,7 @@ cdef enum:
     INLINE_FANOUT = 4         # more engines than this to one send: the I/O thread writes
     GAP_NS = 10000            # a send that begins sooner after the one before it follows closely,
     BURST = 16                # and so many in a row begin batching
+    EMITS_MOST = 1 << 16      # patterns' events of all sockets on their way to the control thread
     SERVE_ROUNDS = 2          # what comes up beside a caller so often is left to an I/O thread
     UNLED_MAX = 64            # so many messages taken while nobody watches: the I/O thread watches
 
@@ -416,6 +417,11 @@ cdef void sock_ended(Port* port) noexcept nogil:
 cdef void _emit(Host* host, uint32_t what, Pipe* pipe, const uint8_t* data,
                 size_t size) noexcept nogil:
     cdef Sock* s = _of_host(host)
+    # A peer can make a publisher emit as fast as it subscribes, and the control thread may wait for
+    # the GIL meanwhile. What a pattern's own code did wrong is always told.
+    if what != EV_FAILED and s.plane.pattern_notes.load() >= EMITS_MOST:
+        s.unemitted += 1
+        return
     plane_note(s.plane, NOTE_PATTERN, s.port.number, 0xffffffff, pipe.id if pipe != NULL else 0,
                <int32_t> what, 0, data, size)
 

@@ -24,7 +24,6 @@ cdef struct Answerer:         # a Pattern: the head of REP's and RESPONDENT's st
     Peers numbers             # who can be answered, by Pipe.id
     uint32_t asker            # Pipe.id of the last request, 0: nothing to answer
     MsgVec envelope           # of the last request
-    MsgVec held               # a request that a query has read already
     MsgVec wire               # scratch: envelope and answer
     bint raw
 

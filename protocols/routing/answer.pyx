@@ -10,13 +10,14 @@ from mqcore.base.status cimport (
     MQ_DROPPED, MQ_FULL, MQ_INVALID, MQ_NO_PEER, MQ_OK, MQ_STATE,
 )
 from mqcore.protocols.routing.fair_queue cimport (
-    fq_attach, fq_detach, fq_fini, fq_read, fq_readable, vec_cut,
+    fq_attach, fq_detach, fq_fini, fq_read, fq_readable, fq_waiting, pipe_skip, vec_cut,
 )
 from mqcore.protocols.routing.peers cimport (
     hash_number, peers_add, peers_fini, peers_number, peers_remove,
 )
-from mqcore.protocols.routing.stub cimport close_all, vec_move
-from mqcore.protocols.routing.words cimport envelope_of, hop_init, hop_read
+from mqcore.protocols.routing.ring cimport ring_front
+from mqcore.protocols.routing.stub cimport close_all
+from mqcore.protocols.routing.words cimport envelope_ahead, envelope_of, hop_init, hop_read
 from mqcore.spi.pattern cimport PAT_EXCHANGE, Q_CAN_RECV, Q_CAN_SEND
 from mqcore.spi.pipe cimport (
     DROP_FULL, DROP_HOPS, DROP_MALFORMED, DROP_PEER_GONE, pipe_delivered, pipe_drop_in,
@@ -33,7 +34,6 @@ cdef void answer_fini(Pattern* self) noexcept nogil:
     fq_fini(&a.inn)
     peers_fini(&a.numbers)
     vec_fini(&a.envelope)
-    vec_fini(&a.held)
     vec_fini(&a.wire)
 
 
@@ -100,11 +100,6 @@ cdef int answer_remember(Answerer* a, Msg* parts, size_t n) noexcept nogil:
     return MQ_OK
 
 
-cdef int answer_take(Answerer* a, MsgVec* out) noexcept nogil:
-    """The one that a query has read, or the next."""
-    return vec_move(&a.held, out) if a.held.n else answer_next(a, out)
-
-
 cdef int answer_recv_raw(Answerer* a, MsgVec* out) noexcept nogil:
     cdef size_t at = out.n
     cdef size_t i
@@ -114,7 +109,7 @@ cdef int answer_recv_raw(Answerer* a, MsgVec* out) noexcept nogil:
     rc = vec_push(out, &hop)  # its place; whose it is shows with the message
     if rc:
         return rc
-    rc = answer_take(a, out)
+    rc = answer_next(a, out)
     if rc:
         vec_cut(out, at)
         return rc
@@ -132,7 +127,7 @@ cdef int answer_recv(Pattern* self, MsgVec* out) noexcept nogil:
     cdef int rc
     if a.raw:
         return answer_recv_raw(a, out)
-    rc = answer_take(a, out)
+    rc = answer_next(a, out)
     return rc if rc else answer_remember(a, out.at + at, out.n - at)
 
 
@@ -236,10 +231,22 @@ cdef int64_t answer_query(Pattern* self, uint32_t what, const uint8_t* data,
     if what == Q_CAN_SEND:
         return a.raw or a.asker != 0
     if what == Q_CAN_RECV:
-        if a.held.n == 0:
-            answer_next(a, &a.held)
-        return a.held.n != 0
+        return answer_waiting(a)
     return -1
+
+
+cdef bint answer_waiting(Answerer* a) noexcept nogil:
+    """Would answer_next give a request? What it would drop is dropped."""
+    cdef size_t front
+    cdef Pipe* p
+    while fq_waiting(&a.inn):
+        p = ring_front(&a.inn.ring)
+        front = envelope_ahead(p)
+        if front != 0 and front - 1 <= a.head.host.max_hops:
+            return True
+        pipe_skip(p)
+        pipe_drop_in(p, DROP_HOPS if front else DROP_MALFORMED)
+    return False
 
 
 # -- raw -------------------------------------------------------------------------------------------

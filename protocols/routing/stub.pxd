@@ -2,8 +2,8 @@
 
 from libc.stdint cimport int64_t, uint8_t
 
-from mqcore.base.message cimport Msg, MsgVec, msg_close, msg_init, vec_grow, vec_push
-from mqcore.base.status cimport MQ_NOMEM, MQ_OK, MQ_UNSUPPORTED
+from mqcore.base.message cimport Msg, MsgVec, msg_close, msg_init
+from mqcore.base.status cimport MQ_UNSUPPORTED
 from mqcore.spi.pattern cimport EV_REFUSED, Pattern
 from mqcore.spi.pipe cimport Pipe, pipe_write_always
 
@@ -35,17 +35,6 @@ cdef inline void probe(Pipe* pipe) noexcept nogil:
     cdef Msg m
     msg_init(&m)
     pipe_write_always(pipe, &m, 1)
-
-
-cdef inline int vec_move(MsgVec* held, MsgVec* out) noexcept nogil:
-    """A message that a query has read goes to who receives. MQ_OK; MQ_NOMEM with nothing moved."""
-    cdef size_t i
-    if out.cap - out.n < held.n and vec_grow(out, out.n + held.n):
-        return MQ_NOMEM
-    for i in range(held.n):
-        vec_push(out, &held.at[i])
-    held.n = 0
-    return MQ_OK
 
 
 cdef inline void close_all(Msg* parts, size_t n) noexcept nogil:

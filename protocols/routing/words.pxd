@@ -8,6 +8,8 @@ empty part ends it.
 from libc.stdint cimport uint8_t, uint32_t
 
 from mqcore.base.message cimport MSG_MORE, Msg, msg_data, msg_init_inline, msg_size
+from mqcore.base.yqueue cimport YCursor, yqueue_after, yqueue_first
+from mqcore.spi.pipe cimport Pipe
 
 cdef enum:
     HOP_SIZE = 5
@@ -60,4 +62,20 @@ cdef inline size_t envelope_of(Msg* parts, size_t n) noexcept nogil:
     for i in range(n):
         if msg_size(&parts[i]) == 0 and parts[i].flags & MSG_MORE:
             return i + 1
+    return 0
+
+
+cdef inline size_t envelope_ahead(Pipe* p) noexcept nogil:
+    """envelope_of the pipe's next message, which there is, where it lies."""
+    cdef YCursor at
+    cdef Msg* m
+    cdef size_t n = 1
+    if p.inn.conflate:
+        return 0              # one part, and there is no looking at it
+    m = yqueue_first(&p.inn.q.q, &at)
+    while m.flags & MSG_MORE:
+        if msg_size(m) == 0:
+            return n
+        m = yqueue_after(&at)
+        n += 1
     return 0
