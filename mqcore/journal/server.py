@@ -14,6 +14,8 @@ import os
 import select
 import threading
 import time
+import traceback
+import weakref
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,12 +98,13 @@ class Server:
         self._counts = collections.Counter[str]()
         self._complaints = Complaints()
         self._error: BaseException | None = None
-        self._pid = os.getpid()
+        self._forked = False
         self._socket = self._open(bind, insecure, options)
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._stopping = threading.Event()
         self._ending = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="mqcore-journal-server", daemon=True)
+        _servers.add(self)
         self._thread.start()
 
     def _open(self, bind: Any, insecure: bool, options: dict[str, Any]) -> Router:
@@ -133,7 +136,7 @@ class Server:
 
     @property
     def running(self) -> bool:
-        return self._pid == os.getpid() and self._thread.is_alive()
+        return not self._forked and self._thread.is_alive()
 
     @property
     def error(self) -> BaseException | None:
@@ -155,25 +158,32 @@ class Server:
             raise self._error
 
     def stop(self) -> None:
-        """Idempotent. Streams end in the middle; readers go on when there is a server again. In a
-        forked child it only closes what the child has inherited."""
-        if self._pid != os.getpid():
-            self._release()
-            return
+        """Idempotent. Streams end in the middle; readers go on when there is a server again. A
+        forked child has no server, so there it does nothing."""
         with self._ending:
             self._stopping.set()
-            if self._wake >= 0:
-                os.eventfd_write(self._wake, 1)
-                self._thread.join()
-                self._socket.close()
-                self._release()
+            if self._wake < 0:
+                return
+            os.eventfd_write(self._wake, 1)
+            self._thread.join()
+            self._socket.close()
+            for stream in self._streams:
+                self._streams.end(stream)
+            self._sources.close()
+            self._guests.clear()
+            self._asking.clear()
+            os.close(self._wake)
+            self._wake = -1
 
-    def _release(self) -> None:
-        for stream in self._streams:
-            self._streams.end(stream)
-        self._sources.close()
-        self._guests.clear()
-        self._asking.clear()
+    def _abandon(self) -> None:
+        """In a forked child: close what it has inherited. The server's thread is not here, and may
+        have held any lock at that moment."""
+        self._forked = True
+        self._stopping.set()
+        self._ending = threading.Lock()
+        for source in self._sources:
+            source.abandon()
+        self._streams, self._guests = Streams(), {}
         if self._wake >= 0:
             os.close(self._wake)
             self._wake = -1
@@ -398,8 +408,9 @@ class Server:
         elif not isinstance(error, (Error, OSError)):
             self._counts["failed"] += 1
             if self._complaints.due("failed requests"):
-                _log.error("the journal server failed at %s from %s", what, shown(str(guest.peer)),
-                           exc_info=error)
+                # as text: a handler may keep the record, and with it the readers in the frames
+                _log.error("the journal server failed at %s from %s\n%s", what,
+                           shown(str(guest.peer)), "".join(traceback.format_exception(error)))
             return internal_head(**to)
         return error_head(error, **to)
 
@@ -570,6 +581,18 @@ class Server:
         head = self._judged(stream.guest, f"the stream {stream.number}", error,
                             {"stream": stream.number})
         self._send(stream.guest, [encode(head)], keep=stream.guest.pending is None)
+
+
+_servers: weakref.WeakSet[Server] = weakref.WeakSet()      # those of this process
+
+
+def _after_fork() -> None:
+    for server in list(_servers):
+        server._abandon()
+    _servers.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def _read(source: Source, offset: int, size: int, durable: bool) -> Any:

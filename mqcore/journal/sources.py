@@ -4,6 +4,7 @@ closes it when no stream has used it and no question has named it for a while.""
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ from mqcore.journal.reader import Reader
 from mqcore.journal.segment import journal_id
 from mqcore.journal.waiting import Watch
 
-LOOK = 0.5              # seconds between two looks whether a partition is still there
+LOCKS = (type(threading.Lock()), type(threading.RLock()))
 
 Key = tuple[str, int]
 
@@ -84,6 +85,13 @@ class Source:
             self.watch.close()
             self.watch = None
         self.reader.close()
+
+    def abandon(self) -> None:
+        """close() in a forked child, where locks may belong to threads that do not exist."""
+        for name, value in list(vars(self.reader).items()):
+            if isinstance(value, LOCKS):
+                setattr(self.reader, name, type(value)())
+        self.close()
 
 
 class Sources:

@@ -10,14 +10,15 @@ import os
 import select
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
+from mqcore.api.aio import in_thread
 from mqcore.errors import UsageError
 from mqcore.journal.scan import watch_folder
 
-T = TypeVar("T")
+__all__ = ["Deadline", "Watch", "in_thread", "running"]
+
 POLL = 0.5              # seconds between two looks with inotify
 POLL_WITHOUT = 0.01     # and without
 
@@ -118,13 +119,3 @@ def running() -> str:
         return "asyncio"
     raise UsageError("neither asyncio nor trio runs here",
                      hint="call this from a coroutine that one of them runs")
-
-
-async def in_thread(call: Callable[[], T]) -> T:
-    if running() == "trio":
-        import trio
-
-        return await trio.to_thread.run_sync(call)
-    import asyncio
-
-    return await asyncio.to_thread(call)
