@@ -6,9 +6,10 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from mqcore.errors import Error
 from mqcore.journal.errors import JournalBusy, JournalNotFound
 from mqcore.journal.place import partition_folder
 from mqcore.journal.reader import Reader
@@ -97,8 +98,11 @@ class Source:
 class Sources:
     """All open ones: at most `most`, and none unused for longer than `idle` seconds."""
 
-    def __init__(self, where: str | os.PathLike[str], most: int, idle: float) -> None:
+    def __init__(self, where: str | os.PathLike[str], most: int, idle: float,
+                 gone: Callable[[Source, Exception], None]) -> None:
+        """gone: called with one whose journal was deleted, before it is closed."""
         self.where = where
+        self._gone = gone
         self._most = most
         self._idle = idle
         self._open: dict[Key, Source] = {}      # the least recently used first
@@ -126,6 +130,18 @@ class Sources:
         if self._open.get(source.key) is source:
             del self._open[source.key]
         source.close()
+
+    def checked(self, source: Source) -> bool:
+        """False: its journal is gone, and it is closed."""
+        try:
+            source.check()
+        except JournalNotFound as error:
+            self._gone(source, error)
+            self.forget(source)
+            return False
+        except (Error, OSError):        # whatever is wrong with it, the next read meets it
+            pass
+        return True
 
     def release(self, most: int) -> int:
         """Close so many of those without streams, the least recently used first."""

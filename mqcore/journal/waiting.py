@@ -10,15 +10,15 @@ import os
 import select
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from mqcore.api.aio import in_thread
+from mqcore.api import aio
 from mqcore.errors import UsageError
 from mqcore.journal.scan import watch_folder
 
-__all__ = ["Deadline", "Watch", "in_thread", "running"]
-
+T = TypeVar("T")
 POLL = 0.5              # seconds between two looks with inotify
 POLL_WITHOUT = 0.01     # and without
 
@@ -119,3 +119,9 @@ def running() -> str:
         return "asyncio"
     raise UsageError("neither asyncio nor trio runs here",
                      hint="call this from a coroutine that one of them runs")
+
+
+async def in_thread(call: Callable[[], T]) -> T:
+    """call() in a thread of its own, to its end, even if the task is cancelled meanwhile."""
+    found: T = await aio.in_thread(call)
+    return found

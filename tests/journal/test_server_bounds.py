@@ -109,7 +109,7 @@ def test_a_damaged_group_file_is_the_matter_of_its_group(where, serve, dealer):
 def test_a_mistake_of_the_server_is_answered_and_logged(where, serve, dealer, monkeypatch, caplog):
     server = serve(where)
     peer = dealer(server)
-    monkeypatch.setattr(serving.Server, "_fact", lambda *_: 1 // 0)
+    monkeypatch.setattr(serving.Answers, "_fact", lambda *_: 1 // 0)
     assert code(peer, "ends") == "internal"
     monkeypatch.undo()
     assert code(peer, "ends") is None
@@ -120,11 +120,11 @@ def test_a_mistake_of_the_server_is_answered_and_logged(where, serve, dealer, mo
 def test_an_answer_that_cannot_be_made_fails_its_stream_only(where, serve, dealer, monkeypatch):
     server = serve(where)
     peer = dealer(server)
-    whole = serving._read
+    whole = serving.read
 
     def read(source, *args):
         return whole(source, *args) if source.key[0] != "u" else 1 // 0
-    monkeypatch.setattr(serving, "_read", read)
+    monkeypatch.setattr(serving, "read", read)
     ask(peer, "want", topic="u", stream=1, offset=0, window=100)
     head = answer(peer)
     assert head["stream"] == 1 and head["error"]["code"] == "internal"
