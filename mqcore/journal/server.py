@@ -18,14 +18,7 @@ import weakref
 from typing import Any
 
 from mqcore import Router
-from mqcore.errors import (
-    Error,
-    PeerError,
-    RecvTimeout,
-    SendTimeout,
-    SocketClosed,
-    WaitTimeout,
-)
+from mqcore.errors import Error, PeerError, RecvTimeout, SendTimeout, SocketClosed, WaitTimeout
 from mqcore.journal import exposure, requests
 from mqcore.journal.answers import Answers, read
 from mqcore.journal.complaints import Complaints
