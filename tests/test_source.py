@@ -77,6 +77,7 @@ GLOBALS: dict[tuple[str, str], str] = {
     ("mqcore/sock/handle.pyx", "get_ident"): "a function, kept at hand",
     ("mqcore/spi/pattern.pyx", "get_ident"): "a function, kept at hand",
     ("mqcore/spi/python_ops.pyx", "get_ident"): "a function, kept at hand",
+    ("mqcore/journal/server.py", "_servers"): "a forked child lets go of what they had",
     ("mqcore/zmq/ssh/openssh.py", "_children"): "tunnels, to be ended with the process",
     ("mqcore/zmq/ssh/openssh.py", "_cancels"): "forwards that another process does for us",
     ("mqcore/zmq/error.py", "_last"): "zmq_errno(): each thread's last number",

@@ -28,6 +28,11 @@ class Awaitable:
         found: int = await in_thread(lambda: self.end)
         return found
 
+    async def adurable(self: Any) -> int:
+        """`durable`, awaitable."""
+        found: int = await in_thread(lambda: self.durable)
+        return found
+
     async def aat(self: Any, time: float) -> int:
         """at(), awaitable."""
         found: int = await in_thread(lambda: self.at(time))
@@ -38,18 +43,21 @@ class Awaitable:
         found: int = await in_thread(lambda: self.stored_bytes(start, stop))
         return found
 
-    async def aread(self: Any, offset: int, **how: Any) -> Records:
+    async def aread(self: Any, offset: int, *, max_bytes: int = 8 << 20,
+                    durable: bool | None = None) -> Records:
         """read(), awaitable."""
-        found: Records = await in_thread(lambda: self.read(offset, **how))
+        how: dict[str, Any] = {} if durable is None else {"durable": durable}
+        found: Records = await in_thread(lambda: self.read(offset, max_bytes=max_bytes, **how))
         return found
 
-    async def abatches(self: Any, start: int | None = None, stop: int | None = None,
-                       **how: Any) -> AsyncIterator[Records]:
+    async def abatches(self: Any, start: int | None = None, stop: int | None = None, *,
+                       max_bytes: int = 8 << 20,
+                       durable: bool | None = None) -> AsyncIterator[Records]:
         """batches(), awaitable."""
         at = await self.afirst() if start is None else start
         stop = await self.aend() if stop is None else stop
         while at < stop:
-            records = await self.aread(at, **how)
+            records = await self.aread(at, max_bytes=max_bytes, durable=durable)
             if not len(records):
                 return
             records = records.slice(0, stop - at)

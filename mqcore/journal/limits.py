@@ -1,4 +1,4 @@
-"""Limits: how much of a journal server its readers may use."""
+"""Limits: how much of a journal server its readers may use. ServerStats: what they have used."""
 
 from __future__ import annotations
 
@@ -32,3 +32,31 @@ class Limits:
             kinds = (int, float) if field.name == "idle" else (int,)
             if isinstance(value, bool) or not isinstance(value, kinds) or not value > 0:
                 raise OptionError(f"the limit {field.name} must be a number above 0, not {value!r}")
+
+
+@dataclass(frozen=True)
+class ServerStats:
+    """Counters since the start: the `requests` that came and what became of them (requests ==
+    answered + errors + repeated + dropped + waiting). `errors` were answered with one; `repeated`
+    came again before their turn; `dropped` were left by peers that closed their connection. Of the
+    errors, and of the streams that ended with one (`streams_failed`), `malformed` were not
+    requests, `refused` met a limit, `failed` met a mistake of the server (its log has them).
+    `unsent`: answers that their peer did not take. `messages` and `bytes` were sent as records.
+    The rest are numbers of this moment."""
+
+    requests: int = 0
+    answered: int = 0
+    errors: int = 0
+    repeated: int = 0
+    dropped: int = 0
+    streams_failed: int = 0
+    malformed: int = 0
+    refused: int = 0
+    failed: int = 0
+    unsent: int = 0
+    messages: int = 0
+    bytes: int = 0
+    waiting: int = 0
+    peers: int = 0
+    streams: int = 0
+    partitions: int = 0

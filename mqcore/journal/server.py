@@ -8,35 +8,27 @@ others. `Limits` bounds everything that peers can make the server hold.
 from __future__ import annotations
 
 import collections
-import contextlib
 import logging
 import os
 import select
 import threading
 import time
-from dataclasses import dataclass
+import traceback
+import weakref
 from typing import Any
 
 from mqcore import Router
-from mqcore.errors import (
-    Error,
-    PeerError,
-    RecvTimeout,
-    SendTimeout,
-    SocketClosed,
-    UsageError,
-    WaitTimeout,
-)
+from mqcore.errors import Error, PeerError, RecvTimeout, SendTimeout, SocketClosed, WaitTimeout
 from mqcore.journal import exposure, requests
+from mqcore.journal.answers import Answers, read
 from mqcore.journal.complaints import Complaints
 from mqcore.journal.errors import JournalBusy, JournalNotFound
-from mqcore.journal.limits import MESSAGES, PIECE, WINDOW, Limits
-from mqcore.journal.listing import Listing, PartitionInfo
+from mqcore.journal.limits import PIECE, WINDOW, Limits, ServerStats
 from mqcore.journal.place import partitions
 from mqcore.journal.requests import Request, shown
 from mqcore.journal.sources import Source, Sources
 from mqcore.journal.streams import Guest, Parts, Stream, Streams
-from mqcore.journal.wire import encode, error_head, internal_head, pack
+from mqcore.journal.wire import encode, error_head, internal_head
 
 FORGET = 30.0           # seconds without a `want` after which a stream ends
 PAUSE = 0.5             # the longest sleep, seconds
@@ -48,34 +40,6 @@ TAKE = 200              # requests taken in a turn
 _log = logging.getLogger("mqcore.journal")
 
 
-@dataclass(frozen=True)
-class ServerStats:
-    """Counters since the start: the `requests` that came and what became of them (requests ==
-    answered + errors + repeated + dropped + waiting). `errors` were answered with one; `repeated`
-    came again before their turn; `dropped` were left by peers that closed their connection. Of the
-    errors, and of the streams that ended with one (`streams_failed`), `malformed` were not
-    requests, `refused` met a limit, `failed` met a mistake of the server (its log has them).
-    `unsent`: answers that their peer did not take. `messages` and `bytes` were sent as records.
-    The rest are numbers of this moment."""
-
-    requests: int = 0
-    answered: int = 0
-    errors: int = 0
-    repeated: int = 0
-    dropped: int = 0
-    streams_failed: int = 0
-    malformed: int = 0
-    refused: int = 0
-    failed: int = 0
-    unsent: int = 0
-    messages: int = 0
-    bytes: int = 0
-    waiting: int = 0
-    peers: int = 0
-    streams: int = 0
-    partitions: int = 0
-
-
 class Server:
     """A running journal server, made by `mqcore.journal.serve`. `with` stops it."""
 
@@ -85,23 +49,24 @@ class Server:
         self.where = where
         self.limits = limits or Limits()
         self._groups = groups
-        self._listing = Listing(where)
-        self._sources = Sources(where, self.limits.partitions, self.limits.idle)
+        self._counts = collections.Counter[str]()
+        self._complaints = Complaints()
+        self._sources = Sources(where, self.limits.partitions, self.limits.idle, self._gone)
+        self._answers = Answers(self._sources, groups, self.limits, self._counts, self._complaints)
         self._streams = Streams()
         self._guests: dict[int, Guest] = {}
         self._asking: collections.deque[Guest] = collections.deque()    # those with requests
         self._held: set[Guest] = set()      # those with an answer that found no room
         self._unsent = 0                    # bytes of all guests
         self._weighed = self._tidied = 0.0
-        self._counts = collections.Counter[str]()
-        self._complaints = Complaints()
         self._error: BaseException | None = None
-        self._pid = os.getpid()
+        self._forked = False
         self._socket = self._open(bind, insecure, options)
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._stopping = threading.Event()
         self._ending = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="mqcore-journal-server", daemon=True)
+        _servers.add(self)
         self._thread.start()
 
     def _open(self, bind: Any, insecure: bool, options: dict[str, Any]) -> Router:
@@ -133,7 +98,7 @@ class Server:
 
     @property
     def running(self) -> bool:
-        return self._pid == os.getpid() and self._thread.is_alive()
+        return not self._forked and self._thread.is_alive()
 
     @property
     def error(self) -> BaseException | None:
@@ -155,25 +120,32 @@ class Server:
             raise self._error
 
     def stop(self) -> None:
-        """Idempotent. Streams end in the middle; readers go on when there is a server again. In a
-        forked child it only closes what the child has inherited."""
-        if self._pid != os.getpid():
-            self._release()
-            return
+        """Idempotent. Streams end in the middle; readers go on when there is a server again. A
+        forked child has no server, so there it does nothing."""
         with self._ending:
             self._stopping.set()
-            if self._wake >= 0:
-                os.eventfd_write(self._wake, 1)
-                self._thread.join()
-                self._socket.close()
-                self._release()
+            if self._wake < 0:
+                return
+            os.eventfd_write(self._wake, 1)
+            self._thread.join()
+            self._socket.close()
+            for stream in self._streams:
+                self._streams.end(stream)
+            self._sources.close()
+            self._guests.clear()
+            self._asking.clear()
+            os.close(self._wake)
+            self._wake = -1
 
-    def _release(self) -> None:
-        for stream in self._streams:
-            self._streams.end(stream)
-        self._sources.close()
-        self._guests.clear()
-        self._asking.clear()
+    def _abandon(self) -> None:
+        """In a forked child: close what it has inherited. The server's thread is not here, and may
+        have held any lock at that moment."""
+        self._forked = True
+        self._stopping.set()
+        self._ending = threading.Lock()
+        for source in self._sources:
+            source.abandon()
+        self._streams, self._guests = Streams(), {}
         if self._wake >= 0:
             os.close(self._wake)
             self._wake = -1
@@ -234,7 +206,7 @@ class Server:
                 self._streams.end(stream)
         for source in self._sources:
             if source.streams:
-                self._checked(source)
+                self._sources.checked(source)
         self._sources.release_idle(now)
         self._weigh()
         self._complaints.flush()
@@ -398,8 +370,9 @@ class Server:
         elif not isinstance(error, (Error, OSError)):
             self._counts["failed"] += 1
             if self._complaints.due("failed requests"):
-                _log.error("the journal server failed at %s from %s", what, shown(str(guest.peer)),
-                           exc_info=error)
+                # as text: a handler may keep the record, and with it the readers in the frames
+                _log.error("the journal server failed at %s from %s\n%s", what,
+                           shown(str(guest.peer)), "".join(traceback.format_exception(error)))
             return internal_head(**to)
         return error_head(error, **to)
 
@@ -409,94 +382,25 @@ class Server:
             _log.warning(words, shown(f"{guest.peer}{user}"), shown(str(error)))
 
     def _answer(self, guest: Guest, request: Request) -> Parts | None:
-        number = request.number
         if isinstance(request, requests.Stop):
             stream = guest.streams.get(request.stream)
             if stream is not None:
                 self._streams.end(stream)
             return None
+        if isinstance(request, requests.Want):
+            self._want(guest, request, self._answers.source(request))
+            return None
         allowance = self._allowance(guest)
-        if not allowance and not isinstance(request, requests.Want):
+        if not allowance:
             raise JournalBusy("this reader does not take its answers, and they fill the journal "
                               "server's memory")
-        if isinstance(request, requests.List):
-            return [encode({"id": number, "ok": self._list()})]
-        source = self._source(request)
-        if isinstance(request, requests.Want):
-            self._want(guest, request, source)
-            return None
-        if isinstance(request, requests.Read):
-            size = min(max(1, request.bytes), allowance)
-            records = _read(source, request.offset, size, request.durable)
-            return self._records({"id": number}, records)
-        return [encode({"id": number, "ok": self._fact(request, source)})]
+        return self._answers.to(request, allowance)
 
-    def _fact(self, request: Any, source: Source) -> Any:
-        reader = source.reader
-        if isinstance(request, requests.Ends):
-            return [reader.first, reader.end]
-        if isinstance(request, requests.Durable):
-            return reader.durable
-        if isinstance(request, requests.At):
-            return reader.at(request.time)
-        if isinstance(request, requests.Size):
-            return reader.stored_bytes(request.start, request.stop)
-        if isinstance(request, requests.Groups):
-            return reader.groups()
-        if isinstance(request, requests.Committed):
-            return reader.committed(request.group)
-        self._commit(request, source)
-        return None
-
-    def _commit(self, request: requests.Commit, source: Source) -> None:
-        if not self._groups:
-            raise UsageError("this journal server lets no reader commit consumer groups",
-                             hint="start it with groups=True (mq journal serve --groups)")
-        end = source.reader.end
-        if request.offset > end:
-            raise UsageError(f"offset {request.offset} is beyond the end, {end}",
-                             hint="a group commits the offset of the next message that it reads")
-        with contextlib.suppress(FileNotFoundError):
-            n = len(os.listdir(source.path / "groups"))
-            if n >= self.limits.groups and source.reader.committed(request.group) is None:
-                raise JournalBusy(f"the partition has {n} consumer groups, the limit")
-        source.reader.commit(request.group, request.offset)
-
-    def _list(self) -> list[PartitionInfo]:
-        """Also ends streams of journals that were deleted, or made anew, in the meantime."""
-        for source in self._sources:
-            self._checked(source)
-        return self._listing.look(self._bad_topic)
-
-    def _bad_topic(self, path: Any, error: Exception) -> None:
-        if self._complaints.due("damaged partitions"):
-            _log.warning("%s is left out of the list: %s", path, error)
-
-    def _source(self, request: Any) -> Source:
-        source = self._sources.get(request.topic, request.partition)
-        if not self._checked(source):
-            source = self._sources.get(request.topic, request.partition)
-        return source
-
-    def _checked(self, source: Source) -> bool:
-        """False: its journal is gone, and so are its streams."""
-        try:
-            source.check()
-        except JournalNotFound as gone:
-            for stream in self._streams:
-                if stream.source is source:
-                    self._fail(stream, gone)
-            self._sources.forget(source)
-            return False
-        except (Error, OSError):        # whatever is wrong with it, the request meets it
-            pass
-        return True
-
-    def _records(self, head: dict[str, Any], records: Any) -> Parts:
-        head["records"], body = pack(records)
-        self._counts["messages"] += len(records)
-        self._counts["bytes"] += records.nbytes
-        return [encode(head), body]
+    def _gone(self, source: Source, gone: Exception) -> None:
+        """Its journal was deleted: so are its streams."""
+        for stream in self._streams:
+            if stream.source is source:
+                self._fail(stream, gone)
 
     # -- streams --
 
@@ -548,13 +452,13 @@ class Server:
         size = min(PIECE, stream.room, self._allowance(stream.guest))
         if size == 0:
             return False
-        records = _read(stream.source, stream.at, size, stream.durable)
+        records = read(stream.source, stream.at, size, stream.durable)
         if stream.stop is not None:
             records = records.slice(0, stream.stop - stream.at)
         if not len(records):
             stream.seen = version
             return False
-        parts = self._records({"stream": stream.number}, records)
+        parts = self._answers.records({"stream": stream.number}, records)
         stream.at = records.next
         stream.sent.append((records.next, len(parts[1])))
         stream.out += len(parts[1])
@@ -572,9 +476,16 @@ class Server:
         self._send(stream.guest, [encode(head)], keep=stream.guest.pending is None)
 
 
-def _read(source: Source, offset: int, size: int, durable: bool) -> Any:
-    how: dict[str, Any] = {"durable": True} if durable else {}
-    return source.reader.read(offset, max_bytes=size, **how).slice(0, MESSAGES)
+_servers: weakref.WeakSet[Server] = weakref.WeakSet()      # those of this process
+
+
+def _after_fork() -> None:
+    for server in list(_servers):
+        server._abandon()
+    _servers.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def _addressee(request: Request | None, error: Exception) -> dict[str, Any]:

@@ -4,17 +4,19 @@ closes it when no stream has used it and no question has named it for a while.""
 from __future__ import annotations
 
 import os
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from mqcore.errors import Error
 from mqcore.journal.errors import JournalBusy, JournalNotFound
 from mqcore.journal.place import partition_folder
 from mqcore.journal.reader import Reader
 from mqcore.journal.segment import journal_id
 from mqcore.journal.waiting import Watch
 
-LOOK = 0.5              # seconds between two looks whether a partition is still there
+LOCKS = (type(threading.Lock()), type(threading.RLock()))
 
 Key = tuple[str, int]
 
@@ -85,12 +87,22 @@ class Source:
             self.watch = None
         self.reader.close()
 
+    def abandon(self) -> None:
+        """close() in a forked child, where locks may belong to threads that do not exist."""
+        for name, value in list(vars(self.reader).items()):
+            if isinstance(value, LOCKS):
+                setattr(self.reader, name, type(value)())
+        self.close()
+
 
 class Sources:
     """All open ones: at most `most`, and none unused for longer than `idle` seconds."""
 
-    def __init__(self, where: str | os.PathLike[str], most: int, idle: float) -> None:
+    def __init__(self, where: str | os.PathLike[str], most: int, idle: float,
+                 gone: Callable[[Source, Exception], None]) -> None:
+        """gone: called with one whose journal was deleted, before it is closed."""
         self.where = where
+        self._gone = gone
         self._most = most
         self._idle = idle
         self._open: dict[Key, Source] = {}      # the least recently used first
@@ -118,6 +130,18 @@ class Sources:
         if self._open.get(source.key) is source:
             del self._open[source.key]
         source.close()
+
+    def checked(self, source: Source) -> bool:
+        """False: its journal is gone, and it is closed."""
+        try:
+            source.check()
+        except JournalNotFound as error:
+            self._gone(source, error)
+            self.forget(source)
+            return False
+        except (Error, OSError):        # whatever is wrong with it, the next read meets it
+            pass
+        return True
 
     def release(self, most: int) -> int:
         """Close so many of those without streams, the least recently used first."""

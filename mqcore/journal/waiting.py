@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+from mqcore.api import aio
 from mqcore.errors import UsageError
 from mqcore.journal.notify import unwatch_folder, watch_folder
 
@@ -121,10 +122,6 @@ def running() -> str:
 
 
 async def in_thread(call: Callable[[], T]) -> T:
-    if running() == "trio":
-        import trio
-
-        return await trio.to_thread.run_sync(call)
-    import asyncio
-
-    return await asyncio.to_thread(call)
+    """call() in a thread of its own, to its end, even if the task is cancelled meanwhile."""
+    found: T = await aio.in_thread(call)
+    return found

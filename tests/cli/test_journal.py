@@ -13,6 +13,14 @@ from mqcore import journal
 from mqcore.cli import cli
 
 
+@pytest.fixture(scope="module", autouse=True)
+def default_context():
+    """Commands use it; its threads and descriptors stay, so they are here before any is counted."""
+    with library.Pull(bind="inproc://journal-commands"), \
+            library.Push(connect="inproc://journal-commands"):
+        pass
+
+
 @pytest.fixture
 def where(tmp_path):
     with journal.open(tmp_path / "j", "a", topic="t", stamps=True) as writer:
@@ -71,7 +79,7 @@ def served(where, mq_context):
         yield server.urls[0]
 
 
-@pytest.mark.keeps(threads=16, why="pyarrow's pool; the command uses the default context")
+@pytest.mark.keeps(threads=16, why="pyarrow's pool")
 def test_the_same_of_a_server(where, served, tmp_path):
     """Commands that only read take an address, too."""
     [here], [there] = (list(map(json.loads, mq("ls", place, "--json").splitlines()))
