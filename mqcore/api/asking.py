@@ -116,9 +116,10 @@ class Asking:
                           hint=error.hint, why=error.why, peers=error.peers) from None
 
     def _unanswered(self: Any, timeout: Any, error: RecvTimeout) -> NoReturn:
+        why = self._obstacle()  # first: giving up may end the link
         self._give_up()
-        raise RecvTimeout(f"no answer came{span(timeout, self.recv_timeout)}: "
-                          f"{self._obstacle()}", hint=error.hint) from None
+        raise RecvTimeout(f"no answer came{span(timeout, self.recv_timeout)}: {why}",
+                          hint=error.hint) from None
 
     def _obstacle(self: Any, error: SendTimeout | None = None) -> str:
         """What the socket knows about the reason."""

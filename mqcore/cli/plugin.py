@@ -8,9 +8,9 @@ of building.
 from __future__ import annotations
 
 import re
+from importlib import metadata
 from importlib.resources import files
 from importlib.resources.abc import Traversable
-from importlib import metadata
 from pathlib import Path
 from string import Template
 from typing import NamedTuple
