@@ -27,6 +27,7 @@ from mqcore.link.slots cimport engine_at
 from mqcore.reactor.includes cimport sched_yield
 from mqcore.reactor.io_thread cimport Watch
 from mqcore.sock.inproc cimport sock_join
+from mqcore.sock.accounts cimport Snapshot, account_dict, take_snapshot
 from mqcore.sock.batching cimport batch_settle
 from mqcore.sock.message cimport ARENA_TAKEN, message_end
 from mqcore.sock.pipes cimport account, admit, undeliver
@@ -752,71 +753,5 @@ cdef class SocketHandle:
             free(shot.at)
 
 
-cdef struct Snapshot:         # copied under the lock, made into objects after it
-    int64_t sent, received, waiting, unmatched
-    int64_t[14] dropped
-    Ended total
-    Ended* at                 # live peers first
-    size_t live
-    size_t n
-    uint32_t batching
-
-
-cdef void take_snapshot(Sock* s, Snapshot* shot) noexcept nogil:
-    cdef Pipe* pipe
-    cdef Ended* ended
-    cdef int i
-    memset(shot, 0, sizeof(Snapshot))
-    sock_enter(s)
-    shot.sent = s.sent
-    shot.received = s.received
-    shot.waiting = s.n_waiting.load()
-    shot.unmatched = s.host.unmatched
-    shot.dropped = s.host.dropped
-    shot.total = s.total
-    shot.batching = s.batching
-    shot.live = s.n_pipes.load()
-    pipe = s.hung
-    while pipe != NULL:
-        shot.live += 1
-        pipe = pipe.all_next
-    shot.n = shot.live + s.n_ended
-    shot.at = <Ended*> calloc(shot.n + 1, sizeof(Ended))
-    if shot.at != NULL:
-        shot.live = 0
-        pipe = s.all
-        for i in range(2):
-            while pipe != NULL:
-                live_account(pipe, &shot.at[shot.live])
-                shot.live += 1
-                pipe = pipe.all_next
-            pipe = s.hung
-        shot.n = shot.live
-        ended = s.ended
-        while ended != NULL:
-            shot.at[shot.n] = ended[0]
-            shot.n += 1
-            ended = ended.next
-    sock_leave(s, True)
-
-
-cdef void live_account(Pipe* pipe, Ended* out) noexcept nogil:
-    cdef Link* link = <Link*> pipe.link
-    out.id = pipe.id
-    out.since = link.since
-    account(pipe, out)
-
-
 cdef int64_t limit(value):
     return INT64_MAX if value is None else value
-
-
-cdef dict account_dict(Ended* e):
-    return {
-        "offered": e.offered, "written": e.written, "read": e.read, "delivered": e.delivered,
-        "bytes_out": e.bytes_out, "bytes_in": e.bytes_in, "since": e.since / 1e9,
-        "rtt": e.rtt / 1e9 or None, "writes": e.writes, "reads": e.reads,
-        "bounced": e.bounced,
-        "out_dropped": [e.out_dropped[i] for i in range(DROP_REASONS)],
-        "in_dropped": [e.in_dropped[i] for i in range(DROP_REASONS)],
-    }
