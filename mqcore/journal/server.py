@@ -24,7 +24,6 @@ from mqcore.journal.answers import Answers, read
 from mqcore.journal.complaints import Complaints
 from mqcore.journal.errors import JournalBusy, JournalNotFound
 from mqcore.journal.limits import PIECE, WINDOW, Limits, ServerStats
-from mqcore.journal.place import partitions
 from mqcore.journal.requests import Request, shown
 from mqcore.journal.sources import Source, Sources
 from mqcore.journal.streams import Guest, Parts, Stream, Streams
@@ -45,7 +44,7 @@ class Server:
 
     def __init__(self, where: str | os.PathLike[str], bind: Any, *, groups: bool = False,
                  insecure: bool = False, limits: Limits | None = None, **options: Any) -> None:
-        next(partitions(where), None)       # FileNotFoundError now rather than to every reader
+        os.scandir(where).close()           # FileNotFoundError now rather than to every reader
         self.where = where
         self.limits = limits or Limits()
         self._groups = groups
