@@ -90,6 +90,8 @@ class Fd(StreamTransport):
         # there. Another one found there later is somebody else's, and free to be given.
         self._taken: dict[int, int] = {}
         self._lock = threading.Lock()
+        # a thread of the parent may hold it
+        os.register_at_fork(after_in_child=self._lock._at_fork_reinit)
 
     def check(self, address: str, role: str) -> None:
         if not NAME.fullmatch(address):

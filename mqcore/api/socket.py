@@ -4,6 +4,7 @@ options, endpoints, peers, iteration, closing; the async twins are in aio.py.
 
 from __future__ import annotations
 
+import os
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator
@@ -33,6 +34,7 @@ ON_FULL = ("pattern", "block", "drop_new", "disconnect")
 #: these see their full peers themselves, and have a rule for them
 FANOUT = ("pub", "xpub", "radio", "bus", "surveyor")
 _LEVELS = threading.Lock()  # two first calls of fileno() make one descriptor
+os.register_at_fork(after_in_child=_LEVELS._at_fork_reinit)  # a thread of the parent may hold it
 
 
 def on_full_number(plugin: Any, value: str) -> int:
@@ -321,14 +323,19 @@ class Socket(AsyncFace, SocketCore):
 
         self._usable()
         with _LEVELS:
-            level = self._level
-            if level is None:
-                level = self._level = Level(self)
-        if self._links.report is not None:  # closed meanwhile: close() may not have seen it
-            self._level = None
+            if self._level is None:
+                self._level = Level(self)
+            fd = int(self._level.fd)
+        if self.closed:  # meanwhile; its close() may have looked before there was a Level
+            self._drop_level()
+            raise SocketClosed("the socket is closed")
+        return fd
+
+    def _drop_level(self) -> None:
+        with _LEVELS:
+            level, self._level = self._level, None
+        if level is not None:
             level.close()
-            self._usable()
-        return int(level.fd)
 
     # -- iterating ---------------------------------------------------------------------------------
 
@@ -360,9 +367,7 @@ class Socket(AsyncFace, SocketCore):
             return links.close(linger)  # type: ignore[no-any-return]
         finally:
             if links.report is not None:
-                level, self._level = self._level, None
-                if level is not None:
-                    level.close()
+                self._drop_level()
 
     def __enter__(self) -> Any:
         self._usable()
