@@ -70,6 +70,7 @@ LONG: dict[str, str] = {
 GLOBALS: dict[tuple[str, str], str] = {
     ("mqcore/base/sodium.pyx", "_table"): "a shared library's calls: found once",
     ("mqcore/base/sodium.pyx", "_found"): "whether they are",
+    ("mqcore/journal/process.pyx", "SHARED"): "all logs, for forks, and the flusher's bell",
     ("mqcore/sock/handle.pyx", "get_ident"): "a function, kept at hand",
     ("mqcore/spi/pattern.pyx", "get_ident"): "a function, kept at hand",
     ("mqcore/spi/python_ops.pyx", "get_ident"): "a function, kept at hand",
