@@ -76,6 +76,7 @@ GLOBALS: dict[tuple[str, str], str] = {
     ("mqcore/journal/notify.py", "_hub"): "the one inotify instance, while something follows",
     ("mqcore/journal/place.py", "_synced"): "folders known to be durable, at most 1000",
     ("mqcore/journal/place.py", "_warned"): "files that were warned of, at most 1000",
+    ("mqcore/journal/process.pyx", "SHARED"): "all logs, for forks, and the flusher's bell",
     ("mqcore/sock/handle.pyx", "get_ident"): "a function, kept at hand",
     ("mqcore/spi/pattern.pyx", "get_ident"): "a function, kept at hand",
     ("mqcore/spi/python_ops.pyx", "get_ident"): "a function, kept at hand",

@@ -29,7 +29,9 @@ cpdef bytes as_bytes(object value, str what=*)
 cdef tuple extras_of(object key, object headers)
 cdef int64_t micros(object time) except? -1
 cdef object times_of(object times, int64_t n)
-cdef object columns_of(object data, object offsets)
+cdef object values_of(object data)
+cdef object ends_of(object offsets)
+cdef int check_ends(const int64_t[::1] ends, int64_t size) except -1
 cdef list rows_of(dict columns, Rows* rows)
 # -- with log.lock; 0, an errno or a Refusal; *taken: how many are in the log --------------------
 cdef int add_each(Log* log, const uint8_t* values, const int64_t* ends, int64_t n,

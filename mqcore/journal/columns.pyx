@@ -7,7 +7,7 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_CheckExact, PyBytes_FromStringAndSize
 from libc.errno cimport EMSGSIZE, ENOMEM
 from libc.stddef cimport size_t
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
@@ -131,24 +131,21 @@ cdef object ends_of(object offsets):
     if found.ndim != 1 or found.dtype.kind not in "iu" and found.shape[0]:
         raise UsageError(f"offsets are whole numbers, not {found.ndim} dimensions of "
                          f"{found.dtype}", hint="n messages have n + 1 offsets")
-    if found.shape[0] < 1:
-        raise UsageError("offsets have no element", hint="n messages have n + 1 offsets")
     return numpy.ascontiguousarray(found, numpy.int64)
 
 
-cdef object columns_of(object data, object offsets):
-    """(uint8[], int64[n + 1]), checked: offsets ascend within data."""
-    cdef const int64_t[::1] ends
+cdef int check_ends(const int64_t[::1] ends, int64_t size) except -1:
+    """Offsets begin and end within so many bytes, and ascend."""
     cdef int64_t i
     cdef bint wrong
-    values = values_of(data)
-    ends = ends_of(offsets)
-    wrong = ends[0] < 0 or ends[ends.shape[0] - 1] > values.shape[0]
+    if ends.shape[0] < 1:
+        raise UsageError("offsets have no element", hint="n messages have n + 1 offsets")
+    wrong = ends[0] < 0 or ends[ends.shape[0] - 1] > size
     for i in range(ends.shape[0] - 1):
         wrong |= ends[i + 1] < ends[i]
     if wrong:
-        raise UsageError(f"offsets do not ascend within the {values.shape[0]} bytes of data")
-    return values, ends
+        raise UsageError(f"offsets do not ascend within the {size} bytes of data")
+    return 0
 
 
 # -- arrays ----------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """The writer for Python, and as a sink for whoever has message handles."""
 
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint8_t
 
 from mqcore.base.message cimport Msg
 from mqcore.journal.log cimport Log
@@ -24,6 +24,8 @@ cdef class WriterCore:
     cdef Sink sink(self)
     cdef int make_room(self, size_t size) except -1
     cdef int lock(self) except -1
+    cdef add_columns(self, const uint8_t[::1] values, const int64_t[::1] ends, times, int64_t now,
+                     keys)
 
 
 # With log.lock: one message out of its parts, which are closed on 0 and DUPLICATE. Routing parts

@@ -19,8 +19,8 @@ from mqcore.base.message cimport (
 from mqcore.base.status cimport MQ_DROPPED, MQ_FULL, MQ_GONE, MQ_INVALID, MQ_OK, MQ_STATE
 from mqcore.journal.block cimport SEGMENT_HEADER, VERSION
 from mqcore.journal.columns cimport (
-    Rows, add_blocks, add_each, add_row, as_bytes, columns_of, extras_of, get_buffer, micros,
-    rows_of, times_of,
+    Rows, add_blocks, add_each, add_row, as_bytes, check_ends, ends_of, extras_of, get_buffer,
+    micros, rows_of, times_of, values_of,
 )
 from mqcore.journal.includes cimport (
     O_CLOEXEC, O_CREAT, O_RDWR, crc32c, crc32c_native, crc32c_portable, openat, pthread_mutex_lock,
@@ -375,6 +375,8 @@ cdef class WriterCore:
         lies. Raises JournalWriteError, whose `taken` says how many of the messages are kept; do not
         append those again.
         """
+        cdef const uint8_t[::1] values
+        cdef const int64_t[::1] ends
         cdef int64_t now = 0
         if offsets is None:
             try:
@@ -382,27 +384,32 @@ cdef class WriterCore:
             except AttributeError:
                 raise UsageError("append_batch takes a Batch, or data and offsets",
                                  hint="append() takes one message") from None
-        values, ends = columns_of(data, offsets)
+        try:
+            values = data
+        except (TypeError, ValueError):
+            values = values_of(data)
+        try:
+            ends = offsets
+        except (TypeError, ValueError):
+            ends = ends_of(offsets)
         if keys is not None:
             try:
                 key_data, key_offsets = keys
             except (TypeError, ValueError):
                 raise UsageError("keys are a pair: (data, offsets)") from None
-            keys = columns_of(key_data, key_offsets)
-            if len(keys[1]) != len(ends):
-                raise UsageError(f"{len(keys[1]) - 1} keys for {len(ends) - 1} messages")
+            keys = values_of(key_data), ends_of(key_offsets)
         if times is None:
             now = now_us()
         elif isinstance(times, (int, float, str)) or getattr(times, "ndim", 1) == 0:
             now = micros(times)
             times = None
         else:
-            times = times_of(times, len(ends) - 1)
-        return self._append_columns(values, ends, times, now, keys)
+            times = times_of(times, ends.shape[0] - 1)
+        return self.add_columns(values, ends, times, now, keys)
 
-    def _append_columns(self, const uint8_t[::1] values, const int64_t[::1] ends, times,
-                        int64_t now, keys):
-        """What append_batch() has checked. times: int64[n] of microseconds, or None: `now`."""
+    cdef add_columns(self, const uint8_t[::1] values, const int64_t[::1] ends, times, int64_t now,
+                     keys):
+        """times: int64[n] of microseconds, or None: `now`."""
         cdef const uint8_t[::1] key_values
         cdef const int64_t[::1] key_ends, when
         cdef const int64_t* each = NULL
@@ -411,23 +418,26 @@ cdef class WriterCore:
         cdef const int64_t* key_end_at = NULL
         cdef int64_t n = ends.shape[0] - 1, taken = 0, first = 0, end
         cdef int rc
+        check_ends(ends, values.shape[0])
         self._same_process()
-        if n == 0:
-            self.lock()
-            pthread_mutex_unlock(&self.log.lock)
-            return range(self.next, self.next)
         if values.shape[0]:
             at = &values[0]
         if keys is not None:
             key_values, key_ends = keys
+            check_ends(key_ends, key_values.shape[0])
+            if key_ends.shape[0] != n + 1:
+                raise UsageError(f"{key_ends.shape[0] - 1} keys for {n} messages")
             key_end_at = &key_ends[0]
             key_at = <const uint8_t*> key_end_at     # not NULL, though all keys may be empty
             if key_values.shape[0]:
                 key_at = &key_values[0]
         if times is not None:
             when = times
-            each = &when[0]
+            each = &when[0] if n else NULL
         self.lock()
+        if n == 0:
+            pthread_mutex_unlock(&self.log.lock)
+            return range(self.next, self.next)
         first = self.log.next
         with nogil:
             if keys_or_stamps(self.log, key_at) or ends[n] - ends[0] < DIRECT:
@@ -451,8 +461,8 @@ cdef class WriterCore:
         cdef int rc = 0
         columns = records._columns
         if {"key_ends", "header_ends", "producers"}.isdisjoint(columns):
-            values, ends = columns_of(records.data, records.offsets)
-            return self._append_columns(values, ends, contiguous(records.times), 0, None)
+            return self.add_columns(values_of(records.data), ends_of(records.offsets),
+                                    contiguous(records.times), 0, None)
         self._same_process()
         hold = rows_of(columns, &rows)
         rows.at = records._lo

@@ -1,6 +1,5 @@
 """The logs of a process: see process.pxd. The list and the bell live as long as the process."""
 
-from libc.limits cimport LLONG_MAX
 from libc.stdint cimport int64_t
 from posix.time cimport CLOCK_MONOTONIC, timespec
 

@@ -1,5 +1,5 @@
-"""Writer: opening a partition to append, retention, and the end. The thread that flushes and commits
-is in flusher.py."""
+"""Writer: opening a partition to append, retention, and the end. The thread that flushes and
+commits is in flusher.py."""
 
 from __future__ import annotations
 
@@ -286,10 +286,10 @@ def check_options(**given: Any) -> None:
     if given.get("deduplicate") and not given.get("stamps"):
         raise OptionError("deduplicate=True without stamps=True",
                           hint="it is by the stamps of their senders that duplicates are known")
-    for name in FRACTIONS:
-        _check_limit(name, given.get(name), float, FRACTIONS)
-    for name in NUMBERS:
-        _check_limit(name, given.get(name), int, NUMBERS)
+    for name in FRACTIONS.keys() & given.keys():
+        _check_limit(name, given[name], float, FRACTIONS)
+    for name in NUMBERS.keys() & given.keys():
+        _check_limit(name, given[name], int, NUMBERS)
 
 
 FRACTIONS: dict[str, tuple[float, float]] = {
@@ -302,7 +302,7 @@ NUMBERS: dict[str, tuple[float, float]] = {
 
 def _check_limit(name: str, value: Any, kind: type, limits: dict[str, tuple[float, float]]) -> None:
     low, high = limits[name]
-    if value is None:
+    if value is None and name in ("segment_age", "retain_age", "retain_bytes"):
         return
     try:
         number = operator.index(value) if kind is int else float(value)

@@ -20,13 +20,12 @@ import mqcore as mq
 from mqcore import journal
 from mqcore.journal.requests import OPS
 
-OPS = [op for op in OPS if op != "durable" or hasattr(journal.Reader, "durable")]
 BATCH = 200
 LIMIT = 20.0
 LIMITS = journal.Limits(streams=40, streams_per_peer=8, partitions=4, groups=20, requests=64)
 CODES = {"usage", "journal", "journal_busy", "journal_corrupt", "journal_not_found", "offset_gone"}
 MEMBERS = ("topic", "partition", "offset", "bytes", "time", "start", "stop", "group", "stream",
-           "window", "id", "v", "op") + ("durable",) * hasattr(journal.Reader, "durable")
+           "window", "id", "v", "op") + ("durable",)
 GOOD = {"v": 1, "topic": "t", "partition": 0, "offset": 5, "bytes": 100, "time": 3.0, "start": 0,
         "stop": 9, "group": "g", "stream": 1, "window": 500}
 WORDS = ["", "t", "u", "..", ".", "../../etc", "a/b", "%2e%2e", "\0", "é" * 100, "x" * 255,

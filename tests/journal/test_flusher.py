@@ -1,4 +1,4 @@
-"""One thread flushes, syncs and applies retention for all writers; nothing ends it but their end."""
+"""One thread flushes, syncs and applies retention for all writers; only their end ends it."""
 
 import logging
 import os

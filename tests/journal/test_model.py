@@ -1,7 +1,7 @@
 """A journal against a model of it in plain Python: random calls, and what may happen to them.
 
 The model is a list: the messages taken, by offset, and how many of them are durable. After a crash
-the journal may hold any number of them from `durable` to all, in order; then the model is cut there.
+the journal may hold any number of them from `durable` to all, in order, and the model is cut there.
 A message's text tells its offset and the life of the journal that it was taken in, so one that
 comes back from an earlier life is found.
 
@@ -69,7 +69,7 @@ class Model:
         del self.messages[end:]
         self.durable = end
         self.life += 1
-        self.images = {inode: path.read_bytes() for inode, path in self.inodes()}
+        self.images = {inode: raw for inode, _, raw in self.inodes()}
         self.groups = {name: min(at, end) for name, at in self.groups.items()}
         with journal.open(self.where) as reader:
             assert reader.groups() == self.groups
@@ -79,14 +79,16 @@ class Model:
         return segment_files(where or self.where)
 
     def inodes(self):
+        found = []
         for path in self.files():
             with contextlib.suppress(FileNotFoundError):        # retention
-                yield path.stat().st_ino, path
+                found.append((path.stat().st_ino, path.name, path.read_bytes()))
+        return found
 
     def synced(self, inode):
-        for number, path in self.inodes():
+        for number, _, raw in self.inodes():
             if number == inode:
-                self.images[inode] = path.read_bytes()
+                self.images[inode] = raw
 
     def text(self, offset):
         life, size = self.messages[offset]
@@ -250,7 +252,7 @@ class Model:
     def power_cut(self):
         """Of what was not synced any sector may be on the disk, or not; the length is between."""
         self.durable = max(self.durable, self.writer.durable)
-        inodes = {path.name: inode for inode, path in self.inodes()}
+        inodes = {name: inode for inode, name, _ in self.inodes()}
         images = dict(self.images)
         after = self.copy()
         for path in self.files(after):

@@ -208,7 +208,6 @@ def test_what_is_no_journal_server_gets_an_error(ctx, said):
             thread.join()
 
 
-@pytest.mark.skipif(not hasattr(journal.Reader, "durable"), reason="readers cannot tell yet")
 def test_only_what_is_durable(ctx, tmp_path):
     with journal.open(tmp_path, "a", topic="t", fsync="never") as writer, \
             journal.serve(tmp_path, "tcp://127.0.0.1:0", context=ctx) as server:

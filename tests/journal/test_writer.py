@@ -36,7 +36,8 @@ def test_arrays_of_every_size(tmp_path, size, keyed, rng):
     times = np.arange(len(messages), dtype=np.int64) * 10
     with journal.open(tmp_path, "a", block_bytes=16384) as writer:
         writer.append(b"first", time=0)
-        writer.append_batch(data, ends, times=times.view("datetime64[us]"), keys=(data, ends) if keyed else None)
+        writer.append_batch(data, ends, times=times.view("datetime64[us]"),
+                            keys=(data, ends) if keyed else None)
         writer.append_batch(data, ends.astype(np.int32)[50:100], times=7.5)
     assert contents(tmp_path) == [b"first", *messages, *messages[50:99]]
     with journal.open(tmp_path) as reader:
@@ -267,9 +268,11 @@ def test_retention_by_group(tmp_path):
 
 
 def test_a_reader_outlives_retention(tmp_path):
-    with filled(tmp_path, retain_bytes=0) as writer, journal.open(tmp_path) as reader:
+    filled(tmp_path).close()
+    with journal.open(tmp_path) as reader:
         records = reader.read(0)
-        writer.retain()
+        with journal.open(tmp_path, "a", retain_bytes=0) as writer:
+            writer.retain()
         assert records[0] == bytes(1000)
         with pytest.raises(journal.OffsetGone):
             reader.read(1)
@@ -281,3 +284,62 @@ def test_a_writer_goes_on_behind_removed_segments(tmp_path):
         writer.retain()
     with journal.open(tmp_path, "a") as writer:
         assert writer.append(b"x") == 50
+
+
+# -- what callers may give -------------------------------------------------------------------------
+
+def test_times_are_seconds_or_say_their_unit(tmp_path):
+    """Never silently 10^6 off."""
+    seconds = 1_700_000_000.25
+    wanted = [1_700_000_000_250_000, 1_700_000_001_250_000]
+    data, ends = arrays([b"a", b"b"])
+    with journal.open(tmp_path, "a") as writer:
+        writer.append_batch(data, ends, times=np.array([seconds, seconds + 1]))
+        writer.append_batch(data, ends, times=[seconds, seconds + 1])
+        writer.append_batch(data, ends, times=np.array(wanted).view("datetime64[us]"))
+        writer.append_batch(data, ends, times=np.array(wanted).view("M8[us]").astype("M8[ns]"))
+        writer.append_batch(data[:1], ends[:2], times=1_700_000_000)
+        writer.append_many([b"c"], time=np.float64(seconds))
+        for wrong in (np.array(wanted), np.array([1, 2]), [1, 2], [wanted[0] / 1, 1.0],
+                      [float("nan"), 1.0], [float("inf"), 1.0], wanted[0], 1e15, True, "now",
+                      np.array(["NaT", "NaT"], "M8[us]"), [1.0], [[1.0, 2.0]], object()):
+            with pytest.raises(UsageError):
+                writer.append_batch(data, ends, times=wrong)
+        for wrong in (wanted[0], float("nan"), float("-inf"), "now", b"1", True, object(), 10**30):
+            with pytest.raises(UsageError):
+                writer.append(b"x", time=wrong)
+        assert writer.next == 10
+    with journal.open(tmp_path) as reader:
+        got = [int(t) for r in reader.batches() for t in r.times]
+    assert got == wanted * 4 + [1_700_000_000_000_000, wanted[0]]
+
+
+@pytest.mark.parametrize("call", [
+    lambda w: w.append(5), lambda w: w.append(None), lambda w: w.append([1, 2]),
+    lambda w: w.append(np.arange(10, dtype=np.uint8)[::2]), lambda w: w.append(b"", key=5),
+    lambda w: w.append(b"", headers=[b"h"]), lambda w: w.append(b"", headers=[(b"h", b"")]),
+    lambda w: w.append(b"", headers=[("h", 5)]), lambda w: w.append(b"", headers=5),
+    lambda w: w.append_many(5), lambda w: w.append_many(b"abc"), lambda w: w.append_many("abc"),
+    lambda w: w.append_many([5]), lambda w: w.append_many([[1, 2]]),
+    lambda w: w.append_many([None]),
+    lambda w: w.append_batch(b"abc"), lambda w: w.append_batch(5, [0, 1]),
+    lambda w: w.append_batch(b"abc", 5), lambda w: w.append_batch(b"abc", [0.0, 3.0]),
+    lambda w: w.append_batch(b"abc", ["a", "b"]), lambda w: w.append_batch(b"abc", [[0, 3]]),
+    lambda w: w.append_batch(np.arange(4.0), [0, 32]),
+    lambda w: w.append_batch(np.arange(10, dtype=np.uint8)[::2], [0, 5]),
+    lambda w: w.append_batch(b"abc", [0, 3], keys=b"k"),
+    lambda w: w.append_batch(b"abc", [0, 3], keys=(b"k", [0, 2]))])
+def test_what_cannot_be_meant_is_refused_in_words(tmp_path, call):
+    with journal.open(tmp_path, "a") as writer:
+        with pytest.raises(UsageError) as caught:
+            call(writer)
+        assert caught.value.__cause__ is None and len(str(caught.value)) > 20
+        assert writer.next == 0
+
+
+@pytest.mark.parametrize("wrong", [
+    {"block_bytes": "1"}, {"block_bytes": 1e6}, {"segment_age": "old"}, {"fsync_interval": None},
+    {"fsync": 5}, {"retain_bytes": float("nan")}, {"max_producers": True}])
+def test_options_of_a_wrong_kind(tmp_path, wrong):
+    with pytest.raises(OptionError):
+        journal.open(tmp_path / "j", "a", **wrong)
