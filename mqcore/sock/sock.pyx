@@ -32,8 +32,8 @@ from mqcore.sock.pipes cimport (
 from mqcore.sock.watch cimport WATCH_LED, watch_close, watch_hurry, watch_now, watch_wants
 from mqcore.spi.pattern cimport PAT_EXCHANGE, PAT_SERVICE, PAT_SINGLE, PAT_WAITS
 from mqcore.spi.pipe cimport (
-    DIRTY_LISTED, DIRTY_OUT, DIRTY_RESET, DROP_CANCELLED, DROP_CLOSED, DROP_FULL, DROP_REASONS, EV_DROPPED,
-    FarOps, pipe_ask_reset, pipe_close,
+    DIRTY_LISTED, DIRTY_OUT, DIRTY_RESET, DROP_CANCELLED, DROP_CLOSED, DROP_FULL, DROP_REASONS,
+    EV_DROPPED, FarOps, pipe_ask_reset, pipe_close,
 )
 
 cdef enum:
