@@ -35,7 +35,7 @@ WITH_GIL: dict[str, str] = {
     "mqcore/sock/upcall.pyx": "the one place",
     "mqcore/spi/python_ops.pyx": "operations of patterns written in Python",
     "mqcore/spi/strategy.pyx": "operations of strategies written in Python",
-    "mqcore/spi/filter_ops.pyx": "a filter's session in Python, which runs on I/O threads only",
+    "mqcore/spi/filter_ops.pyx": "a filter's session in Python, which runs on a thread of its own",
     "mqcore/journal/many.pyx": "a topic's first message opens its files",
     "mqcore/testing/journal_disk.pyx": "a test looks at the disk before each call of the system",
     "mqcore/testing/pattern_bench.pyx": "its host hands a pattern's events to the test",

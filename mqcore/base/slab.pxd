@@ -6,8 +6,8 @@ release puts it on the pool's release stack, which threads that hold the GIL dra
 thread). A `Pool` belongs to one context. Any thread may retain and release; the pool has a lock of
 its own, held for a few instructions and never across a system call.
 
-A forked child may have copied the pool's lock while a thread of the parent held it. The child leaves
-the free lists alone then: slabs come from malloc and go back to it.
+A forked child may have copied the pool's lock while a thread of the parent held it. The child
+leaves the free lists alone then: slabs come from malloc and go back to it.
 
 A `Landing` holds Python objects made ahead, whose memory is for large bodies to come: what is read
 into one needs no copy to become that object. Nobody sees the object before it is full.

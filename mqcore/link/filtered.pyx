@@ -17,7 +17,7 @@ from mqcore.base.includes cimport iovec
 from mqcore.base.slab cimport Owner, owner_data, owner_release, slab_capacity, slab_new
 from mqcore.base.status cimport MQ_DONE, MQ_NEED_DATA, MQ_NOMEM, MQ_OK
 from mqcore.link.engine cimport (
-    DOWN_HANDSHAKE, DOWN_MEMORY, DOWN_PEER, DOWN_PROTOCOL, E_IN, E_OUT, ENGINE_ACTIVE, ENGINE_DEAD,
+    DOWN_HANDSHAKE, DOWN_MEMORY, DOWN_PEER, DOWN_PROTOCOL, E_OUT, ENGINE_ACTIVE, ENGINE_DEAD,
     ENGINE_HANDSHAKE, Engine, PumpOps,
 )
 from mqcore.link.session cimport session_end, session_fail, session_rearm, session_want

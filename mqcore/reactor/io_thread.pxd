@@ -4,11 +4,10 @@ timers.
 Others talk to it by `io_post` (lock-free stack; an eventfd is written only if the thread sleeps).
 Timers and ticks belong to the thread itself and are armed only on it.
 
-Nothing that keeps coming may keep the thread. In one turn of its loop it runs posted tasks for 25 us,
-tasks that are posted `later` for another 25, a limited number of timers, and then gives each socket
-that has edges its share of 25 us, 10 at least. A task or an edge is one step: an engine reads for
-20 us at most. What is left waits for
-the next turn, oldest first.
+Nothing that keeps coming may keep the thread. In one turn of its loop it runs posted tasks for
+25 us, tasks that were put off for another 25, and up to 64 timers. Then each socket that has edges
+gets its share of 25 us, 10 at least. A task or an edge is one step: an engine reads for 20 us at
+most. What is left waits for the next turn, oldest first.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t

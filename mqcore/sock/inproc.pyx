@@ -84,7 +84,9 @@ cdef int sock_join(Sock* a, Sock* b, uint32_t* id_a, uint32_t* id_b,
     link.let_go = _let_go
     link.holds[0].store(1)
     link.holds[1].store(1)
-    if (link_announced(link) or link_name(link, 0, b.port.shake.routing_id, <uint32_t> b.port.shake.routing_id_size)
+    if (link_announced(link)
+            or link_name(link, 0, b.port.shake.routing_id,
+                         <uint32_t> b.port.shake.routing_id_size)
             or link_name(link, 1, a.port.shake.routing_id,
                          <uint32_t> a.port.shake.routing_id_size)):
         link_unref(link)

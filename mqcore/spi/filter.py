@@ -11,8 +11,9 @@ Who calls what, on which thread, may it block:
     split, join, check  the caller of bind() and connect(); never block, touch no network
     open                the control thread, once per connection; never blocks
     the session until `established`: the control thread; never blocks
-    the session afterwards: an I/O thread, one at a time, never an application's thread (so no
-                        signal handler runs inside); never blocks
+    the session afterwards: the context's filter thread, one at a time, never an application's
+                        thread (so no signal handler runs inside); never blocks. A session in
+                        native form: an I/O thread or a caller
 
 The StreamFilter object is shared by all contexts and threads and keeps no state of its own. A
 session belongs to one connection and is called by one thread at a time. After the handshake a
@@ -115,6 +116,8 @@ class FilterSession:
 
 class BufferSession(FilterSession):
     """A session that writes what it makes into the host's memory: no bytes object for each piece.
+    A filter that expands its input should be one: the host asks for a piece at a time, while
+    `receive` of a plain session must make everything at once.
     Until the handshake is over it is called like any other, then `receive_into` instead of
     `receive`."""
 

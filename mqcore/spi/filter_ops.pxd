@@ -4,8 +4,8 @@ All operations are called by whoever holds the engine's lease, one at a time: no
 no I/O, no lock that anybody holds across a system call. State is one struct that starts with
 `Filter`. A filter in Cython makes a `NativeFilter` with `native_filter` and returns it from
 FilterSession.native(); the engine then owns the state and calls `fini` once. For a session that is
-Python there is `PY_FILTER`, whose operations take the GIL; engines that carry FILTER_GIL run on I/O
-threads only.
+Python there is `PY_FILTER`, whose operations take the GIL; engines that carry FILTER_GIL run on the
+context's filter thread only.
 
 Local faults are MQ_NOMEM; remote faults are MQ_PROTOCOL with `reason` set to a text that lives as
 long as the filter (`reason_text` is room for a composed one).

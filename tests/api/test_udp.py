@@ -412,3 +412,20 @@ def test_multicast_over_a_network_of_its_own():
     done = subprocess.run([*apart, f"{setup} && exec {sys.executable} -c '{MULTICAST_6}'"],
                           capture_output=True, text=True, timeout=60)
     assert done.stdout.splitlines() == ["[b'six', b'six']", "b'four'"], done.stderr
+
+
+def test_a_datagram_that_the_route_has_no_room_for_is_counted_once_as_unsendable(radio, plain):
+    """IP options leave less room than an address without them: EMSGSIZE, from the local kernel."""
+    for entry in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):
+            if not str(entry.readlink()).startswith("socket:"):
+                continue
+            with socket.socket(fileno=os.dup(int(entry.name))) as sock:
+                if sock.type == socket.SOCK_DGRAM and sock.getpeername() == plain.getsockname():
+                    sock.setsockopt(socket.IPPROTO_IP, socket.IP_OPTIONS, b"\x01" * 40)
+    radio.send(b"x" * 65_490, group="g")
+    until(lambda: of(radio).dropped_out == {"unsendable": 1})
+    radio.send(b"fits", group="g")
+    assert plain.recv(100) == b"\x01gfits"
+    stats = of(radio)
+    assert (stats.bounced, stats.written, stats.dropped_out) == (0, 1, {"unsendable": 1})
