@@ -554,11 +554,12 @@ for _spreads in (Push, Client, Scatter):
     _add_options(_spreads, ("strategy",))
 _add_options(Router, ("mandatory", "handover", "probe"))
 _add_options(Stream, ("mandatory", "notify"))
-_add_options(Pub, ("nodrop", "retain"))
-_add_options(Radio, ("nodrop",))
+_add_options(Pub, ("nodrop", "retain", "max_subscription_bytes"))
+_add_options(Radio, ("nodrop", "max_subscription_bytes"))
 _add_options(Pair1, ("poly", "raw"))
 _add_options(Bus, ("nodrop", "raw"))
-_add_options(XPub, ("verbose", "verboser", "manual", "welcome", "nodrop", "retain"))
+_add_options(XPub, ("verbose", "verboser", "manual", "welcome", "nodrop", "retain",
+                    "max_subscription_bytes"))
 
 
 def class_of(pattern: str) -> type[Socket]:
