@@ -76,23 +76,18 @@ class StreamOptions(SocketOptions, total=False):
     mandatory: bool
     notify: bool
 
-class PubOptions(SocketOptions, total=False):
-    nodrop: bool
-    retain: int
-    max_subscription_bytes: int
-
 class RadioOptions(SocketOptions, total=False):
     nodrop: bool
     max_subscription_bytes: int
 
-class XPubOptions(SocketOptions, total=False):
+class PubOptions(RadioOptions, total=False):
+    retain: int
+
+class XPubOptions(PubOptions, total=False):
     verbose: bool
     verboser: bool
     manual: bool
     welcome: bytes | None
-    nodrop: bool
-    retain: int
-    max_subscription_bytes: int
 
 class Pair1Options(SocketOptions, total=False):
     poly: bool

@@ -118,7 +118,7 @@ TABLE: tuple[Option, ...] = (
        "IP type-of-service byte of outgoing packets"),
     # -- identity ----------------------------------------------------------------------------------
     _o("routing_id", "bytes", "", b"", (0, 255), None, SOCKET,
-       "the name under which peers know this socket, in ROUTER's messages and `Peer.routing_id`; not "
+       "the name under which peers know this socket (ROUTER's messages, `Peer.routing_id`), not "
        "over SP; may not start with a zero byte"),
     _o("peer_id", "bytes", "", b"", (0, 255), None, ONE_LINK,
        "the routing id that the peer at this address goes by, whatever it announces",

@@ -15,7 +15,7 @@ from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memset
 
 from mqcore.base.message cimport (
-    MSG_MORE, Msg, MsgVec, msg_close, msg_copy, msg_data, msg_size, vec_fini, vec_grow, vec_push,
+    MSG_MORE, Msg, MsgVec, msg_close, msg_copy, msg_data, msg_size, vec_grow, vec_push,
 )
 from mqcore.base.status cimport MQ_AGAIN, MQ_INVALID, MQ_NOMEM, MQ_OK
 from mqcore.protocols.routing.fair_queue cimport (
@@ -137,8 +137,8 @@ cdef int sub_recv(Pattern* self, MsgVec* out) noexcept nogil:
 
 
 cdef bint latest_wanted(Sub* sub, Pipe* p) noexcept nogil:
-    """A conflating lane cannot be looked into: its message is taken out, and put back unless a newer
-    one has come meanwhile."""
+    """A conflating lane cannot be looked into: its message is taken out, and put back unless a
+    newer one has come meanwhile."""
     cdef Msg* m = lane_front(p.inn)
     cdef Msg* none = NULL
     cdef size_t size
@@ -386,7 +386,6 @@ cdef int contexts_begin(Sub* sub) noexcept nogil:
     cdef size_t size = 0
     cdef uint64_t* count
     cdef uint64_t value = topics_first(&sub.it.topics, sub.it.path, &size)
-    cdef size_t i
     while value:
         count = topics_put(&sub.zero.topics, sub.it.path, size)
         if count == NULL:

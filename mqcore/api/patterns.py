@@ -568,11 +568,12 @@ for _spreads in (Push, Client, Scatter):
     add_options(_spreads, ("strategy",))
 add_options(Router, ("mandatory", "handover", "probe", "peer_id"))
 add_options(Stream, ("mandatory", "notify", "peer_id"))
-add_options(Pub, ("nodrop", "retain"))
-add_options(Radio, ("nodrop",))
+add_options(Pub, ("nodrop", "retain", "max_subscription_bytes"))
+add_options(Radio, ("nodrop", "max_subscription_bytes"))
 add_options(Pair1, ("poly", "raw"))
 add_options(Bus, ("nodrop", "raw"))
-add_options(XPub, ("verbose", "verboser", "manual", "welcome", "nodrop", "retain"))
+add_options(XPub, ("verbose", "verboser", "manual", "welcome", "nodrop", "retain",
+                   "max_subscription_bytes"))
 
 
 def class_of(pattern: str) -> type[Socket]:

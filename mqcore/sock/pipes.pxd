@@ -10,8 +10,6 @@ cdef void drain(Sock* s) noexcept nogil       # act on everything on the ready s
 # A held peer is the pattern's from now on; False: there is none of this number.
 cdef bint admit(Sock* s, uint32_t peer) noexcept nogil
 cdef void reap(Sock* s) noexcept nogil        # end the hung pipes that have been read to the end
-# a hung pipe: count what is left to read
-cdef void discard(Pipe* pipe, uint32_t reason) noexcept nogil
 # A message that was read from this peer, and counted as delivered, is dropped after all.
 cdef void undeliver(Sock* s, uint32_t peer, uint32_t reason) noexcept nogil
 # No peer yet: the message waits in the socket. MQ_OK: moved in; MQ_FULL at the mark; MQ_NOMEM.

@@ -12,21 +12,20 @@ from mqcore.base.message cimport (
 from mqcore.base.status cimport (
     MQ_AGAIN, MQ_DROPPED, MQ_FAILED, MQ_FULL, MQ_NOMEM, MQ_OK,
 )
-from mqcore.base.ypipe cimport ypipe_check_read, ypipe_flush
-from mqcore.base.yqueue cimport YCursor, yqueue_after, yqueue_first
+from mqcore.base.ypipe cimport ypipe_flush
 from mqcore.link.pipe cimport (
     EVENT_ATTACH, EVENT_READ, EVENT_TERM, EVENT_WRITE, PIPE_ATTACHED, PIPE_ENDED, PIPE_HELD,
     PIPE_HUNG, PIPE_NEW,
     PIPE_REFUSED, Link, Traffic, link_gone, link_let_go, link_unref,
 )
 from mqcore.link.plane cimport NOTE_GONE, ControlNote, plane_tell
+from mqcore.sock.departed cimport departed_forget, departed_keep, discard
 from mqcore.sock.sock cimport CLOSING_ALL
-from mqcore.spi.pattern cimport PAT_RAW, PAT_RECV, PAT_REROUTE
+from mqcore.spi.pattern cimport PAT_RECV, PAT_REROUTE
 from mqcore.spi.pipe cimport (
-    DIRTY_HUNG, DIRTY_LISTED, DIRTY_OUT, DROP_CLOSED, DROP_CONFLATED, DROP_FULL, DROP_HALF_WRITTEN,
+    DIRTY_LISTED, DIRTY_OUT, DROP_CLOSED, DROP_CONFLATED, DROP_FULL, DROP_HALF_WRITTEN,
     DROP_LATE, DROP_MALFORMED, DROP_PEER_GONE, DROP_REASONS, DROP_UNEXPECTED, DROP_UNSENDABLE,
-    DROP_UNTRANSLATABLE, Lane, Pipe, lane_read, lane_readable, pipe_close, pipe_drop_in,
-    pipe_emptied,
+    DROP_UNTRANSLATABLE, Pipe, lane_read, lane_readable, pipe_close, pipe_drop_in,
 )
 
 cdef enum:
@@ -159,18 +158,8 @@ cdef void _hangup(Sock* s, Pipe* pipe) noexcept nogil:
     elif not s.flags & PAT_RECV:
         discard(pipe, DROP_UNEXPECTED)
     else:
-        _keep_left(s, pipe)
+        departed_keep(s, pipe)
     reap(s)
-
-
-cdef void discard(Pipe* pipe, uint32_t reason) noexcept nogil:
-    cdef Msg m
-    while lane_read(pipe.inn, &m):
-        if not m.flags & (MSG_CONTROL | MSG_MORE):
-            pipe.in_dropped[reason] += 1
-        msg_close(&m)
-    _forget_left(pipe)
-    pipe_emptied(pipe)
 
 
 cdef void reap(Sock* s) noexcept nogil:
@@ -182,76 +171,6 @@ cdef void reap(Sock* s) noexcept nogil:
         if lane_readable(pipe.inn):      # inproc: the other end wrote once more before it noticed
             discard(pipe, DROP_PEER_GONE)
         _finish(s, pipe)
-
-
-# -- what departed peers leave unread --------------------------------------------------------------
-# All of it together counts as one more peer: what is above the socket's receive marks is dropped,
-# the oldest of the peer that leaves last. So peers that come, write and leave cannot fill memory.
-
-cdef void _keep_left(Sock* s, Pipe* pipe) noexcept nogil:
-    cdef int64_t size
-    _measure_left(pipe)
-    while pipe.left_msgs and not _left_fits(s, pipe):
-        if s.flags & PAT_RAW:            # a stream of bytes with a hole in it is worth nothing
-            discard(pipe, DROP_FULL)
-            return
-        size = _drop_oldest(pipe)
-        pipe.left_msgs -= 1
-        pipe.left_bytes -= size if size < pipe.left_bytes else pipe.left_bytes
-    s.host.left_msgs += pipe.left_msgs
-    s.host.left_bytes += pipe.left_bytes
-    pipe.dirty |= DIRTY_HUNG
-    if not lane_readable(pipe.inn):
-        pipe_emptied(pipe)
-
-
-cdef bint _left_fits(Sock* s, Pipe* pipe) noexcept nogil:
-    cdef int64_t before = s.host.left_msgs
-    if before == 0 and pipe.left_msgs == 1:
-        return True           # one message always fits, however large
-    return (before + pipe.left_msgs <= s.port.recv.msgs
-            and s.host.left_bytes + pipe.left_bytes <= s.port.recv.bytes)
-
-
-cdef void _measure_left(Pipe* pipe) noexcept nogil:
-    """What is published. At the other end of an inproc link a thread may be writing still."""
-    cdef Lane* lane = pipe.inn
-    cdef YCursor at
-    cdef Msg* m
-    cdef Msg* end
-    pipe.left_msgs = pipe.left_bytes = 0
-    if lane.conflate:
-        pipe.left_msgs = lane_readable(lane)
-        return
-    if not ypipe_check_read(&lane.q):
-        return
-    end = lane.q.c.load()
-    m = yqueue_first(&lane.q.q, &at)
-    while m != end:
-        pipe.left_bytes += <int64_t> msg_size(m)
-        pipe.left_msgs += not m.flags & MSG_MORE
-        m = yqueue_after(&at)
-
-
-cdef int64_t _drop_oldest(Pipe* pipe) noexcept nogil:
-    """Its size."""
-    cdef int64_t size = 0
-    cdef Msg m
-    while lane_read(pipe.inn, &m):
-        size += <int64_t> msg_size(&m)
-        msg_close(&m)
-        if not m.flags & MSG_MORE:
-            if not m.flags & MSG_CONTROL:
-                pipe_drop_in(pipe, DROP_FULL)
-            break
-    return size
-
-
-cdef void _forget_left(Pipe* pipe) noexcept nogil:
-    if pipe.dirty & DIRTY_HUNG:
-        pipe.host.left_msgs -= pipe.left_msgs
-        pipe.host.left_bytes -= pipe.left_bytes
-    pipe.left_msgs = pipe.left_bytes = 0
 
 
 cdef void undeliver(Sock* s, uint32_t peer, uint32_t reason) noexcept nogil:
@@ -278,7 +197,7 @@ cdef void undeliver(Sock* s, uint32_t peer, uint32_t reason) noexcept nogil:
 
 
 cdef void _finish(Sock* s, Pipe* pipe) noexcept nogil:
-    _forget_left(pipe)
+    departed_forget(pipe)
     s.ops.detach(s.pattern, pipe)
     _unlist(&s.hung, pipe)
     _undirty(s, pipe)

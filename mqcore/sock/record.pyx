@@ -19,7 +19,7 @@ from mqcore.reactor.includes cimport errno
 from mqcore.reactor.poller cimport PollerOps, Ready
 from mqcore.sock.device cimport give_lead, take_lead
 from mqcore.sock.sock cimport Sock, sock_act, sock_changed, sock_recv_many, sock_send_to
-from mqcore.sock.watch cimport watch_open, watch_wait
+from mqcore.sock.watch cimport watch_wait
 from mqcore.spi.pattern cimport PAT_EXCHANGE, PAT_RECV
 from mqcore.spi.sink cimport SINK_ABI
 

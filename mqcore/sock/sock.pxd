@@ -182,6 +182,8 @@ cdef bint sock_close_input(Sock* s) noexcept nogil
 cdef void sock_drop_all(Sock* s) noexcept nogil
 # kick every harvested engine
 cdef void sock_act(Sock* s, Ready* found, int n) noexcept nogil
+# Something must be acted on even if the application never calls.
+cdef void sock_serve(Sock* s) noexcept nogil
 # -- how engines and inproc peers reach the socket; lock-free, any thread
 cdef void sock_event(Pipe* pipe, uint32_t what) noexcept nogil
 # The same, but an I/O thread does what follows: no system call here but its wake-up, and nothing of

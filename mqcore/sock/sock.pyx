@@ -22,13 +22,15 @@ from mqcore.link.pipe cimport (
     link_hold, link_let_go, link_unref,
 )
 from mqcore.link.plane cimport NOTE_PATTERN, plane_note
-from mqcore.reactor.io_thread cimport IoThread, io_post, io_timer, io_untimer
+from mqcore.reactor.io_thread cimport IoThread, io_post
 from mqcore.reactor.poller cimport READY_HUP, READY_IN, READY_OUT, Ready, is_bell
 from mqcore.reactor.wakeup cimport eventfd_signal, futex_wait, futex_wake
+from mqcore.sock.alarm cimport alarm_hold, alarm_ring, alarm_set, alarm_want
+from mqcore.sock.departed cimport discard
 from mqcore.sock.gil cimport gil_let_go, gil_take_back
 from mqcore.sock.batching cimport batch_begin, batch_init, batch_took
 from mqcore.sock.pipes cimport (
-    account, discard, drain, forget_waiting, forget_waiting_of, pump, reap, show_passed,
+    account, drain, forget_waiting, forget_waiting_of, pump, reap, show_passed,
     wait_in_line, waits_of,
 )
 from mqcore.sock.watch cimport WATCH_LED, watch_close, watch_hurry, watch_now, watch_wants
@@ -83,7 +85,7 @@ cdef Sock* sock_new(Plane* plane, const PatternOps* ops, uint32_t number) noexce
     s.pattern.host = &s.host
     s.wake = -1
     batch_init(s)
-    s.alarm_task.run = _set_alarm
+    s.alarm_task.run = alarm_set
     s.alarm_task.arg = s
     s.serve_task.run = _serve_task
     s.serve_task.arg = s
@@ -224,7 +226,7 @@ cdef void sock_leave(Sock* s, bint flush) noexcept nogil:
             reap(s)
         if s.host.dirty != NULL and (flush or not s.batching or s.due.load()):
             n = _collect(s, kicks)
-        alarm = s.host.alarm != s.alarm and _want_alarm(s)
+        alarm = s.host.alarm != s.alarm and alarm_want(s)
         alarmed = s.alarmed
         s.alarmed = False
         _unlock(s)
@@ -255,10 +257,10 @@ cdef void _served(Sock* s) noexcept nogil:
     if s.ready.load() != NULL:
         drain(s)
     if s.rung.load():
-        _ring(s)
+        alarm_ring(s)
 
 
-cdef void _serve(Sock* s) noexcept nogil:
+cdef void sock_serve(Sock* s) noexcept nogil:
     """Something must be acted on even if the application never calls; if somebody is in, he
     will."""
     s.service.exchange(1)
@@ -279,66 +281,9 @@ cdef void _serve_task(Task* task, IoThread* io) noexcept nogil:
     cdef Sock* s = <Sock*> task.arg
     s.serve_posted.exchange(0)
     if s.service.load():
-        _serve(s)
+        sock_serve(s)
     sock_changed(s)
     s.users.fetch_sub(1)
-
-
-# -- the pattern's alarm ---------------------------------------------------------------------------
-# Told under the lock, kept by an I/O thread: the task sets its one timer, or takes it away once
-# the socket closes. The task under way and the timer each hold the socket.
-
-cdef bint _want_alarm(Sock* s) noexcept nogil:
-    """Under the lock: the pattern wants another time than the I/O thread knows. True: post the
-    task."""
-    s.alarm = s.host.alarm
-    if s.alarm == 0 or s.closing.load():
-        return False
-    s.alarm_when.store(s.alarm)
-    return _hold_alarm(s)
-
-
-cdef bint _hold_alarm(Sock* s) noexcept nogil:
-    if s.alarm_posted.exchange(1):
-        return False          # under way, and it has not looked yet
-    s.users.fetch_add(1)
-    return True
-
-
-cdef void _set_alarm(Task* task, IoThread* io) noexcept nogil:
-    cdef Sock* s = <Sock*> task.arg
-    s.alarm_posted.exchange(0)
-    widen()
-    if s.alarm_timer:
-        io_untimer(io, s)
-        s.alarm_timer = False
-        s.users.fetch_sub(1)
-    if not s.closing.load():
-        s.users.fetch_add(1)
-        s.alarm_timer = True
-        if io_timer(io, s.alarm_when.load(), _fire, s, 0):
-            _fire(s, 0, io)   # out of memory: early is better than never
-    s.users.fetch_sub(1)
-
-
-cdef void _fire(void* arg, uint64_t tag, IoThread* io) noexcept nogil:
-    cdef Sock* s = <Sock*> arg
-    s.alarm_timer = False
-    s.rung.store(1)
-    _serve(s)
-    s.users.fetch_sub(1)
-
-
-cdef void _ring(Sock* s) noexcept nogil:
-    """Under the lock."""
-    cdef int64_t now = now_ns()
-    s.rung.exchange(0)
-    s.alarm = 0               # nobody will come for it any more: sock_leave sees to what is wanted
-    if s.host.alarm == 0 or s.host.alarm > now or s.closing.load():
-        return
-    s.host.alarm = 0
-    s.ops.alarm(s.pattern, now)
-    s.alarmed = True
 
 
 # -- events ----------------------------------------------------------------------------------------
@@ -395,7 +340,7 @@ cdef void sock_event(Pipe* pipe, uint32_t what) noexcept nogil:
     """PortOps.event: any thread, no lock."""
     cdef Sock* s = <Sock*> pipe.sock
     if _list(s, pipe, what):
-        _serve(s)
+        sock_serve(s)
     sock_changed(s)
 
 
@@ -760,7 +705,7 @@ cdef bint sock_close_input(Sock* s) noexcept nogil:
     sock_enter(s)
     s.host.closing = 1
     sock_leave(s, True)
-    if s.ops.alarm != NULL and _hold_alarm(s):
+    if s.ops.alarm != NULL and alarm_hold(s):
         io_post(s.plane.ios[0], &s.alarm_task)
     sock_changed(s)
     watch_hurry(s)

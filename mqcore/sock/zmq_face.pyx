@@ -171,7 +171,7 @@ cdef class ZmqFace:
         """A receive is but a look at the pipes."""
         cdef SocketCore core = self.core
         return unhindered(core) and not (core.answers or core.n_kept.load()
-                                        or core._level is not None)
+                                         or core._level is not None)
 
     cdef int take(self, MsgVec* v, bint wait) except -1:
         """Receive one message into v. 1: it would have to wait."""

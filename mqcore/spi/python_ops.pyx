@@ -443,8 +443,9 @@ cdef str described(object error, str where):
 
 # -- taking the GIL --------------------------------------------------------------------------------
 
-cdef object GATE = []         # its critical section guards the next two: without a GIL operations of
-                              # different sockets enter and leave at the same moment
+# Its critical section guards the next two: without a GIL, operations of different sockets begin and
+# end at the same moment.
+cdef object GATE = []
 cdef int RUNNING              # operations, of all sockets
 cdef int COLLECTING           # cyclic collection was on when the first of them began
 

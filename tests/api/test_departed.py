@@ -1,5 +1,5 @@
-"""Peers that leave before the application has read what they sent: it is read, it costs no more than
-what it is, and the socket's receive marks bound it."""
+"""Peers that leave before the application has read what they sent: it is read, at a cost that grows
+with its size alone, and the socket's receive marks bound it."""
 
 import time
 

@@ -40,8 +40,8 @@ def test_patterns_of_sp_have_no_name_anywhere(ctx, url):
 @pytest.mark.parametrize("kind, peer, name, said", [
     ("pull", "PUSH", b"", False), ("pull", "PUSH", b"me", True), ("dealer", "ROUTER", b"", True)])
 def test_a_socket_without_a_name_announces_none(ctx, kind, peer, name, said):
-    """As libzmq: Identity is in the READY of REQ, DEALER and ROUTER; here where there is a name, too,
-    which libzmq accepts from anybody."""
+    """As libzmq: Identity is in the READY of REQ, DEALER and ROUTER. Here also where there is a
+    name, which libzmq accepts from any peer."""
     with ctx.socket(kind, bind="tcp://127.0.0.1:0", routing_id=name) as s, RawPeer.connect(
             s.endpoints[0].url) as raw:
         raw.say(GREETING)

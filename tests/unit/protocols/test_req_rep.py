@@ -379,8 +379,8 @@ def test_rep_asker_is_gone():
         assert b.send(b"one") is Status.DROPPED
         assert b.dropped == {"peer_gone": 1}
         assert b.query("can_recv") == 1
-        a.detach()
         assert b.recv() == [b"", b"2" * 100]
+        a.detach()
         assert b.send_to(a.id, b"", b"two") is Status.NO_PEER
         assert b.dropped == {"peer_gone": 2}
 
