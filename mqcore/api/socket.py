@@ -4,6 +4,7 @@ options, endpoints, peers, iteration, closing; the async twins are in aio.py.
 
 from __future__ import annotations
 
+import os
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator
@@ -30,6 +31,8 @@ ON_FULL = ("pattern", "block", "drop_new", "drop_old", "disconnect")
 #: these see their full peers themselves, and have a rule for them
 FANOUT = ("pub", "xpub", "radio", "bus", "surveyor")
 _LEVELS = threading.Lock()  # two first calls of fileno() make one descriptor
+# another thread may hold it at a fork, and the child opens sockets of its own
+os.register_at_fork(after_in_child=_LEVELS._at_fork_reinit)  # type: ignore[attr-defined]
 
 
 class OptionAttr:
