@@ -17,7 +17,7 @@ PERF ?=
 PIPELINE ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build test steady test-all demo pipeline tsan asan stress lint perf perf-quick sdist clean distclean
+.PHONY: help build test steady test-all test-foreign demo pipeline tsan asan stress lint perf perf-quick sdist clean distclean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -65,6 +65,10 @@ asan:  ## the stress of the data plane and the tests under AddressSanitizer
 stress:  ## the stress of the data plane with widened gaps, and no time-out that could rescue it
 	@$(BUILD) --extra test
 	@$(RUN) tools/turmoil.py widen --seconds 5
+
+test-foreign:  ## pyzmq's and pynng's own tests, over those libraries and over the aliases
+	@$(BUILD) --extra test
+	@$(RUN) tools/foreign_tests.py
 
 lint:  ## ruff, cython-lint, mypy
 	@$(BUILD) --extra test

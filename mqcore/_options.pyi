@@ -53,7 +53,7 @@ class Options(EndpointOptions, total=False):
     recv_hwm: int | None
     send_hwm_bytes: int | None
     recv_hwm_bytes: int | None
-    on_full: Literal["pattern", "block", "drop_new", "drop_old", "disconnect"]
+    on_full: Literal["pattern", "block", "drop_new", "disconnect"]
     conflate: bool
     immediate: bool
     routing_id: bytes
@@ -68,7 +68,7 @@ class SocketAttributes:
     recv_hwm: int | None
     send_hwm_bytes: int | None
     recv_hwm_bytes: int | None
-    on_full: Literal["pattern", "block", "drop_new", "drop_old", "disconnect"]
+    on_full: Literal["pattern", "block", "drop_new", "disconnect"]
     conflate: bool
     immediate: bool
     max_message_size: int | None

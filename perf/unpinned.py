@@ -157,8 +157,8 @@ def rows(quick: bool) -> list[Row]:
         found += both(f"one way at {rate / 1e3:g} k/s", functools.partial(load, rate), "load",
                       at=rate)  # fmt: skip
         for subscribers in (1,) if quick else (1, 10):
-            found += both(f"PUB to {subscribers} SUB at {rate / 1e3:g} k/s",
-                          functools.partial(published, rate, subscribers), "load", at=rate)  # fmt: skip
+            run = functools.partial(published, rate, subscribers)
+            found += both(f"PUB to {subscribers} SUB at {rate / 1e3:g} k/s", run, "load", at=rate)
     return found
 
 

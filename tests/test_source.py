@@ -91,6 +91,8 @@ GLOBALS: dict[tuple[str, str], str] = {
     ("mqcore/zmq/ssh/openssh.py", "_children"): "tunnels, to be ended with the process",
     ("mqcore/zmq/ssh/openssh.py", "_cancels"): "forwards that another process does for us",
     ("mqcore/zmq/error.py", "_last"): "zmq_errno(): each thread's last number",
+    ("mqcore/zmq/backend/select.py", "public_api"): "a constant by pyzmq's name",
+    ("mqcore/zmq/utils/garbage.py", "gc"): "the buffers in use, by pyzmq's name",
     ("mqcore/api/aio.py", "_turns"): "when each thread's loop last had its turn",
     ("mqcore/sock/blocking.py", "_seen"): "call sites that have been warned of, a bounded number",
     ("mqcore/api/context.py", "_lock"): "guards the default context",

@@ -50,8 +50,35 @@ SUITES = {
 }
 #: pytest plug-ins that these suites need and mqcore's own tests do without
 PLUGINS = ("pytest-asyncio", "pytest-trio")
+MULTIPART_TRACKER = "several parts are copied, so that their tracker is done at once"
+GREEN_TIMEOUTS = "RCVTIMEO and SNDTIMEO work under gevent; there is nothing to warn of"
+RAW = "mqcore has no raw sockets"
 #: tests that the alias does not pass: the reason
-EXPECTED: dict[str, dict[str, str]] = {"pyzmq": {}, "pynng": {}}
+EXPECTED: dict[str, dict[str, str]] = {
+    "pyzmq": {
+        "tests/test_future.py::TestFutureSocket::test_close_all_fds":
+            "pyzmq's futures register with tornado's loop, which may close them; ours do not",
+        "tests/test_log.py::TestPubLog::test_blank_root_topic":
+            "a race in the test, which fails with pyzmq under load, too: it logs at once after "
+            "SUBSCRIBE over tcp",
+        "tests/test_message.py::TestFrame::test_bytes":
+            "a Frame of bytes keeps them; pyzmq copies them",
+        "tests/test_message.py::TestFrame::test_noncopying_memoryview":
+            "a received Frame is read-only: several sockets may have the same message",
+        "tests/test_mypy.py::test_mypy_example":
+            "mypy and NumPy's stubs; fails with pyzmq, too",
+        "tests/test_socket.py::TestSocket::test_tracker": MULTIPART_TRACKER,
+        "tests/test_socket.py::TestSocketGreen::test_tracker": MULTIPART_TRACKER,
+        "tests/test_socket.py::TestSocketGreen::test_warn_get_timeo": GREEN_TIMEOUTS,
+        "tests/test_socket.py::TestSocketGreen::test_warn_set_timeo": GREEN_TIMEOUTS,
+        "tests/test_zmqstream.py::test_shadow_socket_close":
+            "a ZMQStream learns that its socket was closed; nothing is left to warn of",
+    },
+    "pynng": {
+        "test/test_options.py::test_can_read_sock_raw": RAW,
+        "test/test_protocols.py::test_can_instantiate_socket_with_raw_opener": RAW,
+    },
+}
 
 
 # -- the plug-in -----------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
 """Poller: waiting for many sockets and descriptors, at the cost of those that are ready.
 
-Each socket rings an eventfd of its own, which stays armed from one poll to the next, so a poll looks
-only at the sockets that rang and at those that were ready the last time. An epoll set holds these
-eventfds and the descriptors of everything else.
+Each socket rings an eventfd of its own, which stays armed from one poll to the next, so a poll
+looks only at the sockets that rang and at those that were ready the last time. An epoll set holds
+these eventfds and the descriptors of everything else.
 """
 
 from __future__ import annotations

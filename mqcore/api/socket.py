@@ -34,7 +34,8 @@ ON_FULL = ("pattern", "block", "drop_new", "disconnect")
 #: these see their full peers themselves, and have a rule for them
 FANOUT = ("pub", "xpub", "radio", "bus", "surveyor")
 _LEVELS = threading.Lock()  # two first calls of fileno() make one descriptor
-os.register_at_fork(after_in_child=_LEVELS._at_fork_reinit)  # a thread of the parent may hold it
+# another thread may hold it at a fork, and the child opens sockets of its own
+os.register_at_fork(after_in_child=_LEVELS._at_fork_reinit)  # type: ignore[attr-defined]
 
 
 def on_full_number(plugin: Any, value: str) -> int:

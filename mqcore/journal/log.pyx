@@ -395,8 +395,8 @@ cdef inline size_t end_of(Log* log, int column, size_t i) noexcept nogil:
 
 
 cdef int remember(Log* log) noexcept nogil:
-    """Who has sent the message in the making; nothing can go wrong with it any more. DUPLICATE: it is
-    stored already, and counted; STAMP_OLD, STAMP_USED: it cannot be told from another."""
+    """Remember the producer of the message in the making, which cannot fail any more. DUPLICATE: it
+    is stored already, and counted; STAMP_OLD, STAMP_USED: it cannot be told from another."""
     cdef size_t start = end_of(log, VALUE_ENDS, log.count), key_at = 0, key_size = 0
     cdef uint64_t producer, sequence
     cdef uint32_t mark

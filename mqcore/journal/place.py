@@ -104,11 +104,6 @@ def topic_of(folder: Path) -> str | None:
     return None
 
 
-def topic_of(folder: Path) -> str | None:
-    """The topic of a partition's folder."""
-    return unquote(folder.parent.name)
-
-
 def segment_name(first: int) -> str:
     return f"{first:0{DIGITS}d}{SUFFIX}"
 

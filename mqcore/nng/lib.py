@@ -113,26 +113,21 @@ NNG_UNIT_MESSAGES = 2
 NNG_UNIT_MILLIS = 3
 NNG_UNIT_NONE = 0
 
-nng_bus0_open = Opener("Bus0")
-nng_pair0_open = Opener("Pair0")
-nng_pair1_open = Opener("Pair1")
-nng_pub0_open = Opener("Pub0")
-nng_pull0_open = Opener("Pull0")
-nng_push0_open = Opener("Push0")
-nng_rep0_open = Opener("Rep0")
-nng_req0_open = Opener("Req0")
-nng_respondent0_open = Opener("Respondent0")
-nng_sub0_open = Opener("Sub0")
-nng_surveyor0_open = Opener("Surveyor0")
-nng_pair1_open_poly = Opener("Pair1", False)
-nng_bus0_open_raw = Opener("Bus0", raw=True)
-nng_pair0_open_raw = Opener("Pair0", raw=True)
-nng_pair1_open_raw = Opener("Pair1", raw=True)
-nng_pub0_open_raw = Opener("Pub0", raw=True)
-nng_pull0_open_raw = Opener("Pull0", raw=True)
-nng_push0_open_raw = Opener("Push0", raw=True)
-nng_rep0_open_raw = Opener("Rep0", raw=True)
-nng_req0_open_raw = Opener("Req0", raw=True)
-nng_respondent0_open_raw = Opener("Respondent0", raw=True)
-nng_sub0_open_raw = Opener("Sub0", raw=True)
-nng_surveyor0_open_raw = Opener("Surveyor0", raw=True)
+#: the functions that open a socket; each is an attribute of this module
+OPENERS = {
+    **{f"nng_{name}_open{kind}": Opener(name.capitalize(), raw=bool(kind))
+       for name in ("bus0", "pair0", "pair1", "pub0", "pull0", "push0", "rep0", "req0",
+                    "respondent0", "sub0", "surveyor0")
+       for kind in ("", "_raw")},
+    "nng_pair1_open_poly": Opener("Pair1"),
+}
+
+
+def __getattr__(name: str) -> Opener:
+    if name in OPENERS:
+        return OPENERS[name]
+    raise AttributeError(f"mqcore.nng has no {name}: there is no nng behind")
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *OPENERS]

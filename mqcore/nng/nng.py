@@ -20,6 +20,7 @@ from mqcore.nng.talks import Context
 __all__ = ["Bus0", "Context", "Dialer", "Listener", "Message", "Pair0", "Pair1", "Pipe", "Pub0",
            "Pull0", "Push0", "Rep0", "Req0", "Respondent0", "Socket", "Sub0", "Surveyor0"]
 
+POLY = lib.OPENERS["nng_pair1_open_poly"]
 # The hop limit, where SP has one.
 HOPS = Option("Devices that a message may pass, 1 to 15.", lambda self: self._get("max_hops"),
               lambda self, value: self._put("max_hops", options.hops(value)))
@@ -38,7 +39,7 @@ class Pair1(Socket):
     ttl_max = HOPS
 
     def __init__(self, *, polyamorous: bool = False, **kwargs: Any) -> None:
-        self._poly = bool(polyamorous) or kwargs.get("opener") is lib.nng_pair1_open_poly
+        self._poly = bool(polyamorous) or kwargs.get("opener") is POLY
         super().__init__(**kwargs)
 
     def _make(self, **more: Any) -> Any:

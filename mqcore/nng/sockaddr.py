@@ -12,6 +12,8 @@ from mqcore.base.native import socket
 from mqcore.nng import lib
 from mqcore.nng.address import HOST_PORT
 
+UNKNOWN = (SimpleNamespace(s_family=lib.NNG_AF_UNSPEC),)
+
 
 class SockAddr:
     """Base of all; itself where the address is not known. `ffi_sock_addr[0]` is the structure."""
@@ -22,7 +24,7 @@ class SockAddr:
         lib.NNG_AF_ABSTRACT: "abstract"}
     _member: ClassVar[str] = ""
 
-    def __init__(self, ffi_sock_addr: Any = (SimpleNamespace(s_family=lib.NNG_AF_UNSPEC),)) -> None:
+    def __init__(self, ffi_sock_addr: Any = UNKNOWN) -> None:
         self._sock_addr = ffi_sock_addr
         self._mem: Any = getattr(self.sock_addr, self._member) if self._member else None
 

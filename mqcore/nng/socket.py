@@ -138,7 +138,7 @@ class Socket(Talks):
 
     def _sent(self) -> None:
         level = self._send_level
-        if level is not None:
+        if level is not None and not self._core._links.hub.forked:
             level.settle()
 
     # -- listening and dialling --------------------------------------------------------------------
@@ -203,6 +203,8 @@ class Socket(Talks):
 
     def close(self) -> None:
         """Deliver what was sent for up to a second, then end everything. Idempotent."""
+        if self._core._links.hub.forked:  # the parent's; what it had locked stays locked here
+            return
         self._core.close()
         if self._watch is not None:
             self._watch.end()
@@ -251,7 +253,13 @@ class Socket(Talks):
     def _dialer_of(self, peer: mq.Peer) -> Dialer | None:
         return next((way for way in self.dialers if way._endpoint.url == peer.endpoint), None)
 
+    def _inherited(self) -> None:
+        """Raise Closed in a forked child, where a thread of the parent may have held our lock."""
+        if self._core._links.hub.forked:
+            raise make(Closed, "this socket belongs to the parent process")
+
     def _watched(self) -> Watch:
+        self._inherited()
         with self._lock:
             if self._watch is None:
                 try:
@@ -343,6 +351,7 @@ class Socket(Talks):
 
     def _send_fd(self) -> int:
         def made() -> int:
+            self._inherited()
             with self._lock:
                 level = self._send_level
                 if level is None:

@@ -23,8 +23,8 @@ cdef void batch_settle(Sock* s) noexcept nogil
 
 
 cdef inline bint batch_took(Sock* s, int64_t size) noexcept nogil:
-    """Under the lock, batching: a message of so many bytes was taken. True: write what is owed. After
-    a tick without a send it leaves at once; in a run of messages it waits for those that follow."""
+    """Under the lock, batching: a message of so many bytes was taken. True: write what is owed.
+    After a tick without a send it leaves at once; in a run of messages it waits for the next."""
     cdef bint paused = s.paused
     s.paused = False
     s.owed += size

@@ -1,9 +1,9 @@
-"""Batching: see batching.pxd. Batching sockets are on a list of their plane, so that a thread that is
-about to sleep finds those to which it owes a write; each is held by its tick (Sock.users) while it
-is on the list.
+"""Batching: see batching.pxd. Batching sockets are on a list of their plane, so that a thread that
+is about to sleep finds those to which it owes a write; each is held by its tick (Sock.users) while
+it is on the list.
 """
 
-from libc.stdint cimport uint32_t, uint64_t
+from libc.stdint cimport uint64_t
 
 from mqcore.base.lock cimport lock_release, lock_take
 from mqcore.base.widen cimport widen
@@ -14,7 +14,7 @@ from mqcore.sock.sock cimport sock_enter, sock_leave, sock_try_enter
 cdef enum:
     CALM_SENDS = 16           # fewer sends than this in a tick is calm,
     CALM_TICKS = 30           # and so many calm ticks in a row end batching
-    FAST_SENDS = 100          # with so many in a tick OWED_MAX is soon there: a tick need not write,
+    FAST_SENDS = 100          # with so many in a tick OWED_MAX is near: a tick need not write,
     FAST_TICKS = 5            # until this many ticks after the last write
     SETTLED = 16              # sockets that a thread settles before it sleeps
 

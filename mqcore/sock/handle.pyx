@@ -8,7 +8,7 @@ mqcore/api and mqcore/control.
 cimport cython
 from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport INT64_MAX, uint8_t, uint32_t
-from libc.stdlib cimport calloc, free
+from libc.stdlib cimport free
 from libc.string cimport memmove, memset
 
 from mqcore.base.clock cimport now_ns
@@ -30,9 +30,9 @@ from mqcore.sock.inproc cimport sock_join
 from mqcore.sock.accounts cimport Snapshot, account_dict, take_snapshot
 from mqcore.sock.batching cimport batch_settle
 from mqcore.sock.message cimport ARENA_TAKEN, message_end
-from mqcore.sock.pipes cimport account, admit, undeliver
+from mqcore.sock.pipes cimport admit, undeliver
 from mqcore.sock.sock cimport (
-    CLOSING_ALL, NOTIFIERS, WAIT_TIMEOUT, Ended, sock_abandon, sock_changed, sock_close_input,
+    CLOSING_ALL, NOTIFIERS, WAIT_TIMEOUT, sock_abandon, sock_changed, sock_close_input,
     sock_drop_all, sock_enter, sock_free, sock_leave, sock_new, sock_outstanding, sock_query,
     sock_subscribe,
 )

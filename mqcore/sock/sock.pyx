@@ -3,7 +3,7 @@ sending, receiving, closing. Pipes are in pipes.pyx, batching in batching.pyx, w
 wait.pyx and watch.pyx.
 """
 
-from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 

@@ -208,6 +208,13 @@ class Context(Attributes):
         return [*super().__dir__(), *ContextOption.__members__]
 
 
+def _after_fork() -> None:
+    Context._instance_lock = threading.Lock()  # a thread of the parent may have held it
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
 def _home_of(shadow: Context | int) -> Home:
     if isinstance(shadow, Context):
         return shadow._home

@@ -36,6 +36,10 @@ class Edge:
             self._place = core._add_notifier(self.fd)
             core._arm(self._place)
 
+    def renew(self) -> None:
+        """In a forked child: a lock that no thread holds."""
+        self._lock = threading.Lock()
+
     def fileno(self) -> int:
         """The descriptor; -1: closed."""
         return self.fd

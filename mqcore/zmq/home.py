@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import atexit
 import errno
+import os
 import time
 import weakref
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,7 @@ class Home:
     """The open sockets of a context, and those that are still delivering."""
 
     def __init__(self, io_threads: int) -> None:
+        self._pid = os.getpid()
         self.io_threads = io_threads
         self.max_sockets = MAX_SOCKETS
         self.open: set[Shared] = set()
@@ -104,7 +106,11 @@ class Home:
                 self._changed.notify_all()
 
     def term(self) -> None:
-        """Every call of its sockets fails with ETERM; until they are closed and have delivered."""
+        """Every call of its sockets fails with ETERM; until they are closed and have delivered. A
+        forked child waits for nothing: the sockets are the parent's."""
+        if self._pid != os.getpid():
+            self.terminating = self.closed = True
+            return
         with self._changed:
             self.terminating = True
             for shared in tuple(self.open):
@@ -151,4 +157,14 @@ def _at_exit() -> None:
             home.at_exit()
 
 
+def _after_fork() -> None:
+    """In a child. A thread of the parent may have held these locks, and there is none here to let
+    them go; every call then finds that the socket is the parent's."""
+    for home in tuple(HOMES):
+        home._changed = threading.Condition(threading.RLock())
+        for shared in home.open:
+            shared.renew()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 atexit.register(_at_exit)  # after mqcore's, so it runs before

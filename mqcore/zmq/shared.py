@@ -144,6 +144,12 @@ class Shared:
         finally:
             self.home.leave(self)
 
+    def renew(self) -> None:
+        """In a forked child: locks that no thread holds."""
+        self._lock = threading.RLock()
+        for edge in self._edges():
+            edge.renew()
+
     def stop(self) -> None:
         """The context terminates: every call fails, and who waits wakes up."""
         if self.core is not None:

@@ -95,8 +95,8 @@ def test_what_another_thread_registers_counts_at_once(linked, poller):
 
 def test_one_active_socket_among_many(ctx):
     """Each socket's message is found, whoever else is registered, in any order."""
-    pulls = [ctx.socket("pull", bind="inproc://%d" % n) for n in range(60)]
-    pushes = [ctx.socket("push", connect="inproc://%d" % n) for n in range(60)]
+    pulls = [ctx.socket("pull", bind=f"inproc://{n}") for n in range(60)]
+    pushes = [ctx.socket("push", connect=f"inproc://{n}") for n in range(60)]
     dice = random.Random(5)
     with mq.Poller() as poller:
         for pull in pulls:

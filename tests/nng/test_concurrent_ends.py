@@ -6,11 +6,14 @@ MQCORE_ROUNDS: more random interleavings; MQCORE_SEED: where they begin.
 
 import os
 import random
+import threading
+import traceback
 
 import pytest
 from interleave import rounds
 
 import mqcore.nng as nng
+from mqcore.api.socket import _LEVELS
 
 ROUNDS = int(os.environ.get("MQCORE_ROUNDS", "5"))
 SEED = int(os.environ.get("MQCORE_SEED", random.SystemRandom().randrange(1 << 30)))
@@ -73,6 +76,7 @@ def close_both(things):
 
 
 def fork(things):
+    """The child uses what it inherited, which must fail there, and the parent goes on."""
     pid = os.fork()
     if pid == 0:
         status = 1
@@ -84,8 +88,8 @@ def fork(things):
                     pass
             close_both(things)
             status = 0
-        except BaseException as error:
-            print(repr(error))
+        except BaseException:
+            traceback.print_exc()
         finally:
             os._exit(status)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
@@ -98,3 +102,40 @@ def fork(things):
                          ids=["pair", "req-rep", "pub-sub", "survey"])
 def test_every_call_against_the_end(kinds, end):
     rounds(lambda: Things(*kinds), CALLS, end, nng.NNGException, range(SEED, SEED + ROUNDS))
+
+
+def test_a_child_forked_while_a_thread_holds_every_lock_does_not_hang():
+    with nng.Pair0(listen="inproc://locked", recv_timeout=1000) as a:
+        assert a.send_fd != a.recv_fd
+        held, go = threading.Event(), threading.Event()
+
+        def hold():
+            with a._lock, a._send_level._lock, _LEVELS:
+                held.set()
+                go.wait(30)
+
+        thread = threading.Thread(target=hold)
+        thread.start()
+        assert held.wait(10)
+        pid = os.fork()
+        if pid == 0:
+            status = 1
+            try:
+                for call in (lambda: a.send_fd, lambda: a.send(b"x", block=False), a.recv,
+                             lambda: a.add_pre_pipe_connect_cb(print), lambda: a.recv_fd, a.close):
+                    try:
+                        call()
+                    except nng.NNGException:
+                        pass
+                with nng.Pair0() as mine:
+                    assert mine.recv_fd >= 0
+                status = 0
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                os._exit(status)
+        try:
+            assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        finally:
+            go.set()
+            thread.join()

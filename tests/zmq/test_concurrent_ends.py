@@ -91,6 +91,9 @@ def fork(things):
                     call(things)
                 except (zmq.ZMQError, RuntimeError, AttributeError):
                     pass
+            zmq.Context.instance().term()
+            things.context.term()
+            things.context.destroy(0)
             status = 0
         except BaseException:
             traceback.print_exc()
@@ -240,3 +243,42 @@ def test_a_tracked_frame_is_done_when_its_last_user_is_gone():
     assert tracker.done and not gc.refs
     with pytest.raises(RuntimeError):
         zmq.Frame(b"once").__init__(b"twice")
+
+
+def test_a_child_forked_while_a_thread_holds_every_lock_does_not_hang():
+    with zmq.Context() as context, context.socket(zmq.PAIR) as a:
+        a.bind("inproc://locked")
+        a.fd
+        shared, home = a._shared, context._home
+        held, go = threading.Event(), threading.Event()
+
+        def hold():
+            with shared._lock, home._changed, shared.edge._lock, zmq.Context._instance_lock:
+                held.set()
+                go.wait(30)
+
+        thread = threading.Thread(target=hold)
+        thread.start()
+        assert held.wait(10)
+        pid = os.fork()
+        if pid == 0:
+            status = 1
+            try:
+                for call in (lambda: a.fd, lambda: a.subscribe(b""), lambda: a.recv(zmq.DONTWAIT),
+                             lambda: a.set(zmq.LINGER, 0), a.close, context.term):
+                    try:
+                        call()
+                    except (zmq.ZMQError, AttributeError):
+                        pass
+                with zmq.Context.instance() as fresh, fresh.socket(zmq.PAIR) as mine:
+                    mine.bind("inproc://mine")
+                status = 0
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                os._exit(status)
+        try:
+            assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        finally:
+            go.set()
+            thread.join()

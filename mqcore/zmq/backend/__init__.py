@@ -1,9 +1,11 @@
 """The classes and functions that pyzmq's own classes are made of, by their names. Here they are the
 public ones: there is no second layer, and no libzmq under it."""
 
-from mqcore.zmq.backend.select import public_api, select_backend
+from mqcore.zmq.backend.select import public_api as public_api
+from mqcore.zmq.backend.select import select_backend as select_backend
 from mqcore.zmq.context import Context
-from mqcore.zmq.device import monitored_queue, proxy, proxy_steerable
+from mqcore.zmq.device import monitored_queue as monitored_queue
+from mqcore.zmq.device import proxy, proxy_steerable
 from mqcore.zmq.error import strerror, zmq_errno
 from mqcore.zmq.frame import Frame, Message
 from mqcore.zmq.mechanism import curve_keypair, curve_public
