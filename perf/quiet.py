@@ -231,7 +231,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--drained", action="store_true",
-                        help="a thread of the application receives what the noisy peers send")
+                        help="a thread of the application receives what the flooding peers send; "
+                             "what TLS peers send is always received")
     parser.add_argument("--ipc", action="store_true",
                         help="the quiet peer comes by ipc: under a flood the kernel delays "
                              "packets of loopback tcp by itself")
@@ -243,7 +244,8 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.realtime:
         os.environ["QUIET_REALTIME"] = "1"
-    how = (arguments.seconds, arguments.drained, arguments.ipc)
+    drained = arguments.drained or arguments.kind == "tls"
+    how = (arguments.seconds, drained, arguments.ipc)
     ratios = []
     everywhere = os.sched_getaffinity(0)
     os.environ["QUIET_CORES"] = ",".join(map(str, sorted(everywhere)))

@@ -6,8 +6,9 @@ Timers and ticks belong to the thread itself and are armed only on it.
 
 Nothing that keeps coming may keep the thread. In one turn of its loop it runs posted tasks for
 25 us, tasks that were put off for another 25, and up to 64 timers. Then each socket that has edges
-gets its share of 25 us, 10 at least. A task or an edge is one step: an engine reads for 20 us at
-most. What is left waits for the next turn, oldest first.
+gets its share of 25 us, 10 at least; sockets that used up their share in the last turn come after
+the others. A task or an edge is one step: an engine reads for 20 us at most. What is left waits for
+the next turn, oldest first.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
@@ -54,9 +55,10 @@ cdef struct Watch:            # a nested set: its descriptors' events are harves
     void* set
     IoThread* io
     # I/O thread: take edges and act on them, until there is none or io.share is used up. Each edge
-    # that was taken has been acted on when this returns.
+    # that was taken has been acted on when this returns; `greedy` says whether some may be left.
     Harvest harvest
     void* arg
+    uint32_t greedy           # the I/O thread's own: it used up its share the last time
     atomic[int32_t] load      # descriptors in it; counted by who adds and removes them
 
 cdef struct Timer:

@@ -342,10 +342,31 @@ cdef int _sleep(IoThread* io, Ready* found) noexcept nogil:
     return n
 
 
+cdef void _harvest(IoThread* io, Ready* found, int n) noexcept nogil:
+    """Sockets whose edges were soon worked off come first; the others have waited for them no
+    longer than they take."""
+    cdef Watch* watch
+    cdef int greedy = 0
+    cdef int i
+    if n > 0:
+        io.share = max(<int64_t> HARVEST_NS // n, <int64_t> SHARE_LEAST_NS)
+    for i in range(n):
+        watch = <Watch*> found[i].arg
+        if watch == NULL:
+            eventfd_clear(io.wake)
+        elif watch.greedy:
+            found[greedy].arg = watch
+            greedy += 1
+        else:
+            watch.harvest(watch)
+    for i in range(greedy):
+        watch = <Watch*> found[i].arg
+        watch.harvest(watch)
+
+
 cdef void* _main(void* arg) noexcept nogil:
     cdef IoThread* io = <IoThread*> arg
     cdef Ready[HARVEST] found
-    cdef Watch* watch
     cdef int n, i
     pthread_setname_np(pthread_self(), io.name)
     prctl(PR_SET_TIMERSLACK, 1)   # ns: the kernel's usual 50 us are half of what a flush may take
@@ -358,14 +379,7 @@ cdef void* _main(void* arg) noexcept nogil:
             _run_ticks(io, &io.ticks[i])
         _fire_timers(io)
         n = _sleep(io, found)
-        if n > 0:
-            io.share = max(<int64_t> HARVEST_NS // n, <int64_t> SHARE_LEAST_NS)
-        for i in range(n):
-            watch = <Watch*> found[i].arg
-            if watch == NULL:
-                eventfd_clear(io.wake)
-            else:
-                watch.harvest(watch)
+        _harvest(io, found, n)
     # io_sync(): no harvested event is being processed any more
     io.ended.store(1)
     return NULL

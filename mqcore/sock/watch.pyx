@@ -326,3 +326,4 @@ cdef void _harvest(Watch* watch) noexcept nogil:
             if found[i].arg == NULL and s.lead.load():
                 eventfd_signal(s.wake)
         now = now_ns()
+    watch.greedy = n == most
