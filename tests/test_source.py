@@ -54,8 +54,6 @@ LONG: dict[str, str] = {
     "mqcore/sock/core.pyx": "one class: all calls that send and receive",
     "mqcore/spi/pipe.pxd": "all that a pattern calls on its pipes, inline",
     "mqcore/sock/sock.pyx": "everything that happens with the lock held on the way of a message",
-    "mqcore/sock/pipes.pyx": "everything that happens to a pipe, from attaching to its last message",
-    "mqcore/spi/pipe.pxd": "the manual of lanes and pipes, with the functions that must be inlined",
     "protocols/req.pyx": "one state machine: a request of any context, from send to answer",
     "mqcore/api/patterns.py": "every pattern as a class, one table",
     "mqcore/api/aio.py": "the awaitable twin of every blocking call",

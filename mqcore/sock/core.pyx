@@ -110,9 +110,9 @@ cdef class SocketCore(SocketHandle):
         while True:
             if deadline == 0 or late:
                 self._fail_send(rc, timeout)
-            late = self.wait(seen, deadline)
-            if self.owned.load():
+            if self.owned.load():     # after `seen` was read: claim() says so, then changes it
                 self.check()
+            late = self.wait(seen, deadline)
             seen = self.s.change.load()
             rc = self.attempt(parts, n, 0)
             if rc == MQ_OK:
@@ -171,9 +171,9 @@ cdef class SocketCore(SocketHandle):
                 if late:
                     landing_clear(&self.s.port.landing)
                 self._fail_recv(timeout)
-            late = self.wait(seen, deadline)
-            if self.owned.load():
+            if self.owned.load():     # after `seen` was read: claim() says so, then changes it
                 self.check()
+            late = self.wait(seen, deadline)
             seen = self.s.change.load()
             if self.n_kept.load() and self.take_kept(v):
                 rc = MQ_OK
@@ -356,9 +356,9 @@ cdef class SocketCore(SocketHandle):
                 self.fail(rc, True)
             if deadline == 0 or late:
                 self._fail_send(rc, timeout, count[0])
-            late = self.wait(seen, deadline)
-            if self.owned.load():
+            if self.owned.load():     # after `seen` was read: claim() says so, then changes it
                 self.check()
+            late = self.wait(seen, deadline)
         return 0
 
     def send_many(self, messages, *, timeout=...):
@@ -790,6 +790,6 @@ cdef class SocketCore(SocketHandle):
                 return
             if deadline == 0 or late:
                 self._fail_send(MQ_FULL, timeout)
-            late = self.wait(seen, deadline)
-            if self.owned.load():
+            if self.owned.load():     # after `seen` was read: claim() says so, then changes it
                 self.check()
+            late = self.wait(seen, deadline)

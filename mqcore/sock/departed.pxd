@@ -1,7 +1,8 @@
 """What departed peers leave unread, under the socket's lock.
 
 All of it together counts as one more peer: what exceeds the socket's receive marks is dropped, the
-oldest of the peer that leaves last first. So peers that come, write and leave cannot fill memory.
+oldest of the peer that leaves last first. What a single peer leaves is bounded by its own queue. So
+peers that come, write and leave cannot fill memory.
 """
 
 from libc.stdint cimport uint32_t

@@ -30,8 +30,8 @@ cdef void departed_keep(Sock* s, Pipe* pipe) noexcept nogil:
 
 cdef bint _left_fits(Sock* s, Pipe* pipe) noexcept nogil:
     cdef int64_t before = s.host.left_msgs
-    if before == 0 and pipe.left_msgs == 1:
-        return True           # one message always fits, however large
+    if before == 0:
+        return True           # its own queue's marks bound it: inproc, those of both ends together
     return (before + pipe.left_msgs <= s.port.recv.msgs
             and s.host.left_bytes + pipe.left_bytes <= s.port.recv.bytes)
 

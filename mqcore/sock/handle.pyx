@@ -205,6 +205,7 @@ cdef class SocketHandle:
     cdef int claim(self) except -1:
         if self.owned.exchange(1):
             raise UsageError("a device owns this socket", hint="stop the device first")
+        sock_changed(self.s)  # calls that wait here fail
         return 0
 
     cdef void unclaim(self) noexcept:

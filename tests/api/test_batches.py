@@ -3,6 +3,7 @@
 import asyncio
 
 import numpy as np
+import pyarrow  # noqa: F401  its threads start with the import: before anything is counted
 import pytest
 from waiting import until
 
