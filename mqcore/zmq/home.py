@@ -107,8 +107,10 @@ class Home:
         """Every call of its sockets fails with ETERM; until they are closed and have delivered."""
         with self._changed:
             self.terminating = True
-            for shared in tuple(self.open):
-                shared.stop()
+            sockets = tuple(self.open)
+        for shared in sockets:  # not under the lock: a socket that just opens wants it
+            shared.stop()
+        with self._changed:
             while self.open or self.delivering:
                 self._changed.wait()
             context, self._context = self._context, None
