@@ -40,11 +40,12 @@ PLACES = {"socket": "per socket", "endpoint": "per endpoint",
 
 def misplaced(row: Option, scope: str) -> OptionError:
     """The option exists, but not there."""
+    place = "in a URL" if scope == "url" and "endpoint" in row.scope else PLACES[scope]
     where = " or ".join(row.scope)
     if row.scope == ("socket",):
         kinds = f" ({', '.join(row.patterns)})" if row.patterns else ""
         where = f"socket{kinds}: give it to the constructor, or set the attribute"
-    return OptionError(f"option {row.name!r} cannot be set {PLACES[scope]}",
+    return OptionError(f"option {row.name!r} cannot be set {place}",
                        hint=f"it belongs to the {where}")
 
 

@@ -323,10 +323,16 @@ class Socket(AsyncFace, SocketCore):
         from mqcore.api.poll import Level
 
         self._usable()
-        with _LEVELS:
-            if self._level is None:
-                self._level = Level(self)
-            fd = int(self._level.fd)
+        level = self._level
+        if level is None:
+            made = Level(self)  # not under the lock: it waits for the control thread
+            with _LEVELS:
+                if self._level is None:
+                    self._level = made
+                level = self._level
+            if level is not made:
+                made.close()
+        fd = int(level.fd)
         if self.closed:  # meanwhile; its close() may have looked before there was a Level
             self._drop_level()
             raise SocketClosed("the socket is closed")

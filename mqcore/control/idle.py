@@ -34,16 +34,17 @@ class IdleWatch:
 
     def __init__(self, links: SocketLinks) -> None:
         self._links = links
+        self._loop = links.hub.loop
         self._seen: dict[int, Quiet] = {}
         self._timer: Timer | None = None
 
     def start(self, limit: float | None) -> None:
         """Somebody reads events; or a peer has come whose idle_after is `limit`."""
         if limit is not None:
-            self._links.hub.loop.call(self._by, limit / LOOKS)
+            self._loop.call(self._by, limit / LOOKS)
 
     def stop(self) -> None:
-        self._links.hub.loop.call(self._stop)
+        self._loop.call(self._stop)
 
     def _stop(self) -> None:
         if self._timer is not None:
@@ -53,12 +54,11 @@ class IdleWatch:
 
     def _by(self, pause: float) -> None:
         """The next look is `pause` from now at the latest."""
-        loop = self._links.hub.loop
-        when = loop.clock() + pause
+        when = self._loop.clock() + pause
         if self._timer is None or self._timer.when > when:
             if self._timer is not None:
                 self._timer.cancel()
-            self._timer = loop.call_at(when, self._look)
+            self._timer = self._loop.call_at(when, self._look)
 
     def _look(self) -> None:
         self._timer = None
@@ -71,7 +71,7 @@ class IdleWatch:
             wires = {wire.peer.id: wire for wire in links.wires.values() if wire.peer is not None}
         limits = {number: wire.options["idle_after"] for number, wire in wires.items()
                   if wire.options["idle_after"] is not None}
-        now = links.hub.loop.clock()
+        now = self._loop.clock()
         for number, facts in core._accounts()["live"]:
             if number in limits:
                 self._judge(number, facts, now, wires[number], limits[number])

@@ -113,8 +113,10 @@ class Home:
             return
         with self._changed:
             self.terminating = True
-            for shared in tuple(self.open):
-                shared.stop()
+            sockets = tuple(self.open)
+        for shared in sockets:  # not under the lock: a socket that just opens wants it
+            shared.stop()
+        with self._changed:
             while self.open or self.delivering:
                 self._changed.wait()
             context, self._context = self._context, None

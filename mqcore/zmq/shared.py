@@ -155,6 +155,8 @@ class Shared:
         if self.core is not None:
             self.core._close_input()
         with self._lock:
+            if self.core is not None:  # it was just opening
+                self.core._close_input()
             for edge in self._edges():
                 edge.ring()
 

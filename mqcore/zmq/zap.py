@@ -19,6 +19,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import mqcore as mq
+from mqcore.base.native import threading
 from mqcore.security import STATUSES, Asking, Inquiry, properties
 from mqcore.zmq.constants import Errno, Event
 from mqcore.zmq.fd import Edge
@@ -182,7 +183,10 @@ class Line:
         self.ended = True
         self._loop.remove(self._edge.fd)
         self._edge.close()
-        self._dealer.close(0)
+        try:  # not here: whoever closes it elsewhere may wait for this thread
+            threading.Thread(target=self._dealer.close, args=(0,), name="mqcore-close").start()
+        except RuntimeError:  # the interpreter ends: there are no new threads
+            self._dealer.close(0)
         waiting, self._waiting = self._waiting, {}
         for tell in waiting.values():
             tell(mq.Verdict(SILENT, LEFT))

@@ -85,7 +85,7 @@ def test_options_in_the_url_and_of_the_socket(ctx, authority):
     push = ctx.socket("push", **authority.ca)
     push.connect(url, wait=10)
     assert push.peers()[0].user == "server"
-    with pytest.raises(OptionError, match="cannot be set per url"):
+    with pytest.raises(OptionError, match="cannot be set in a URL"):
         push.connect(f"{url}?tls_key_password=x")
     with pytest.raises(OptionError, match="did you mean 'tls_ca'"):
         ctx.socket("push", tls_cas="x")

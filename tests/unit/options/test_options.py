@@ -226,7 +226,7 @@ def test_rows_with_a_range_of_their_own():
         validate("colour", "red", extra=rows)
     assert validate("word", "hush", extra=rows, scope="endpoint") == "hush"
     for name in ("colour", "word"):
-        with pytest.raises(OptionError, match="cannot be set per endpoint or in a URL"):
+        with pytest.raises(OptionError, match="cannot be set in a URL"):
             options.parse_query([(name, "x")], extra=rows)
     with pytest.raises(OptionError, match="lacks its range"):
         rows_of([("x", "choice", "a", "")])

@@ -135,7 +135,7 @@ def test_old_versions_and_renegotiation_are_off(authority):
 def test_secrets_and_contexts_do_not_stand_in_urls():
     rows = rows_of(tls.options)
     for name in ("tls_key_password", "tls_context"):
-        with pytest.raises(OptionError, match=f"option '{name}' cannot be set per endpoint or in a URL") as caught:
+        with pytest.raises(OptionError, match=f"option '{name}' cannot be set in a URL") as caught:
             for_link({}, [(name, "hush")], {}, extra=rows)
         assert "hush" not in str(caught.value)
     with pytest.raises(OptionError, match="must be of class ssl.SSLContext, not 5"):
