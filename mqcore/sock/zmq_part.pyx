@@ -118,10 +118,13 @@ cdef class Part:
     def buffer(self):
         """A view of it, the same for all who ask while it is in use."""
         cdef object view
+        cdef bint received
         with cython.critical_section(self):
             view = None if self.viewed is None else self.viewed()
             if view is None:
-                view = memoryview(self)
+                # a view of received memory itself goes on without a copy
+                received = self.held is None and not PyBytes_CheckExact(self.data)
+                view = memoryview(self.data if received else self)
                 self.viewed = ref(view)
             return view
 

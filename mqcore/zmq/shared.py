@@ -144,6 +144,10 @@ class Shared:
         finally:
             self.home.leave(self)
 
+    def alone(self) -> Any:
+        """For `with`: no other thread opens, closes or monitors the socket meanwhile."""
+        return self._lock
+
     def renew(self) -> None:
         """In a forked child: locks that no thread holds."""
         self._lock = threading.RLock()

@@ -88,6 +88,7 @@ class Socket(Transfer, Attributes, Talk):
             self.__dict__["_let_go"] = True
         self.disable_monitor()
         self._shared.close(linger)
+        self.disable_monitor()  # another thread may have begun one; none begins from now on
 
     @property
     def closed(self) -> bool:
@@ -322,12 +323,14 @@ class Socket(Transfer, Attributes, Talk):
     def monitor(self, addr: str | bytes | None, events: int = int(Event.ALL)) -> None:
         """Tell of connections at a PAIR socket bound to this inproc address. None: no more."""
         core = self._open()
-        monitor, self._monitor = self._monitor, None
-        if monitor is not None:
-            monitor.close()
-        if addr is not None:
-            home: Home = self._shared.home
-            self._monitor = Monitor(core, home.context(), addr, events)
+        with self._shared.alone():
+            self._shared.refuse()
+            monitor, self._monitor = self._monitor, None
+            if monitor is not None:
+                monitor.close()
+            if addr is not None:
+                home: Home = self._shared.home
+                self._monitor = Monitor(core, home.context(), addr, events)
 
     def get_monitor_socket(self, events: int | None = None, addr: str | None = None) -> Any:
         """A PAIR socket that gets this socket's events; zmq.utils.monitor reads them."""
@@ -337,14 +340,20 @@ class Socket(Transfer, Attributes, Talk):
         if addr is None:
             addr = f"inproc://monitor.s-{secrets.token_hex(6)}"
         self.monitor(addr, int(Event.ALL) if events is None else events)
-        found = self.__dict__["_monitor_socket"] = self.context.socket(SocketType.PAIR)
-        found.connect(addr)
+        found = self.context.socket(SocketType.PAIR)
+        try:
+            found.connect(addr)
+        except BaseException:  # term() would wait for it
+            found.close(0)
+            raise
+        self.__dict__["_monitor_socket"] = found
         return found
 
     def disable_monitor(self) -> None:
         """End it. Closing the socket does so, too."""
         self.__dict__.pop("_monitor_socket", None)
-        monitor, self._monitor = self._monitor, None
+        with self._shared.alone():
+            monitor, self._monitor = self._monitor, None
         if monitor is not None:
             monitor.close()
 

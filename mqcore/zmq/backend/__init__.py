@@ -1,11 +1,14 @@
 """The classes and functions that pyzmq's own classes are made of, by their names. Here they are the
 public ones: there is no second layer, and no libzmq under it."""
 
+from typing import Any
+
 from mqcore.zmq.backend.select import public_api as public_api
 from mqcore.zmq.backend.select import select_backend as select_backend
 from mqcore.zmq.context import Context
 from mqcore.zmq.device import monitored_queue as monitored_queue
 from mqcore.zmq.device import proxy, proxy_steerable
+from mqcore.zmq.differences import missing
 from mqcore.zmq.error import strerror, zmq_errno
 from mqcore.zmq.frame import Frame, Message
 from mqcore.zmq.mechanism import curve_keypair, curve_public
@@ -14,6 +17,11 @@ from mqcore.zmq.socket import Socket
 from mqcore.zmq.version import IPC_PATH_MAX_LEN, has, zmq_version_info
 
 PYZMQ_DRAFT_API = True
+
+
+def __getattr__(name: str) -> Any:
+    raise AttributeError(missing(f"backend.{name}"))
+
 
 __all__ = [
     "Context", "Frame", "IPC_PATH_MAX_LEN", "Message", "PYZMQ_DRAFT_API", "Socket",
