@@ -8,6 +8,13 @@ import mqcore as mq
 AT = "tcp://127.0.0.1:5555"
 
 
+@pytest.fixture(autouse=True)
+def no_context_stays():
+    """Some of these get as far as the default context."""
+    yield
+    mq.Context.default().close()
+
+
 @pytest.mark.parametrize(("make", "says"), [
     (lambda: mq.Sub(retain=1), "'retain' does not apply to sub; it belongs to pub, xpub"),
     (lambda: mq.Push(strict=True), "'strict' does not apply to push; it belongs to req"),
