@@ -28,6 +28,7 @@ TITLES = {
     "busy": "Beside a busy thread",
     "tuned": "Default options and tuned ones",
     "wires": "Both wires",
+    "unpinned": "Ends that nobody pins",
     "loads": "At given loads, and behind a backlog",
     "many": "Many peers",
     "ticks": "Event loops",

@@ -75,9 +75,10 @@ WIRES = [
 ]
 WIRED = ("mqcore", "mqcore+sp", "pynng")
 # name: minutes of `make perf`, of `make perf-quick`
-PAIRS = {"pairs": (16, 2.6), "busy": (2, 0.5), "tuned": (3, 0), "wires": (2, 0)}
+PAIRS = {"pairs": (13, 2.2), "busy": (2, 0.4), "tuned": (3, 0), "wires": (2, 0)}
 # modules with a function rows(quick), as rows.py says
-MODULES = {"loads": (4.5, 0.6), "many": (5, 0.5), "ticks": (1, 0.2), "shared": (3, 0.2)}
+MODULES = {"unpinned": (6, 0.7), "loads": (3.5, 0.5), "many": (4, 0.4), "ticks": (1, 0.2),
+           "shared": (2, 0.2)}
 NATIVE = (3, 0.3)
 
 
