@@ -181,6 +181,8 @@ class Transfer(ZmqFace):
                     return send(data, timeout=0)
                 except mq.SendTimeout:
                     pass
+                except mq.Error as error:  # another thread has closed the socket meanwhile
+                    raise self._failed(error) from error
             raise Again from None
         except mq.Error as error:
             raise self._failed(error) from error
