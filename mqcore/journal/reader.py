@@ -67,8 +67,8 @@ class Reader(Awaitable):
         self._segment: Segment | None = None
         self._closing = -1                  # an eventfd while something follows
         self._followers = 0
-        self._use = threading.RLock()       # close() waits for a read in another thread
-        self._ending = threading.Lock()       # over the followers and how they are ended
+        self._pid = os.getpid()
+        self._new_locks()
         self.closed = False
 
     # -- where it begins and ends --
@@ -385,8 +385,16 @@ class Reader(Awaitable):
 
     # -- the end --
 
+    def _new_locks(self) -> None:
+        """In a forked child, too, where a thread of the parent may hold the old ones."""
+        self._use = threading.RLock()       # close() waits for a read in another thread
+        self._ending = threading.Lock()       # over the followers and how they are ended
+
     def close(self) -> None:
         """Ends follow() in whatever thread it waits. Records handed out stay valid."""
+        if self._pid != os.getpid():
+            self._pid = os.getpid()
+            self._new_locks()
         with self._ending:
             if self.closed:
                 return

@@ -149,6 +149,15 @@ class RemoteReader(Connection, Reader):
     async def _aends(self) -> tuple[int, int]:
         return self._pair(await self._aask("ends"))
 
+    def _limits(self, durable: bool | None) -> tuple[int, int]:
+        """What a call with this `durable` can read."""
+        first, end = self._ends()
+        return first, self.durable if self._only(durable) else end
+
+    async def _alimits(self, durable: bool | None) -> tuple[int, int]:
+        first, end = await self._aends()
+        return first, await self.adurable() if self._only(durable) else end
+
     @property
     def first(self) -> int:
         return self._ends()[0]
@@ -238,7 +247,7 @@ class RemoteReader(Connection, Reader):
 
     def batches(self, start: int | None = None, stop: int | None = None, *,
                 max_bytes: int = WINDOW, durable: bool | None = None) -> Iterator[Records]:
-        at, stop = _span(self._ends(), start, stop)
+        at, stop = _span(self._limits(durable), start, stop)
         if at >= stop:
             return
         try:
@@ -253,7 +262,7 @@ class RemoteReader(Connection, Reader):
     async def abatches(self, start: int | None = None, stop: int | None = None, *,
                        max_bytes: int = WINDOW,
                        durable: bool | None = None) -> AsyncIterator[Records]:
-        at, stop = _span(await self._aends(), start, stop)
+        at, stop = _span(await self._alimits(durable), start, stop)
         if at >= stop:
             return
         stream = self._astreamed(at, max_bytes, self._timeout, durable, stop)

@@ -143,7 +143,7 @@ class Server:
         self._stopping.set()
         self._ending = threading.Lock()
         for source in self._sources:
-            source.abandon()
+            source.close()
         self._streams, self._guests = Streams(), {}
         if self._wake >= 0:
             os.close(self._wake)

@@ -4,7 +4,6 @@ closes it when no stream has used it and no question has named it for a while.""
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,8 +14,6 @@ from mqcore.journal.place import partition_folder
 from mqcore.journal.reader import Reader
 from mqcore.journal.segment import journal_id
 from mqcore.journal.waiting import Watch
-
-LOCKS = (type(threading.Lock()), type(threading.RLock()))
 
 Key = tuple[str, int]
 
@@ -86,13 +83,6 @@ class Source:
             self.watch.close()
             self.watch = None
         self.reader.close()
-
-    def abandon(self) -> None:
-        """close() in a forked child, where locks may belong to threads that do not exist."""
-        for name, value in list(vars(self.reader).items()):
-            if isinstance(value, LOCKS):
-                setattr(self.reader, name, type(value)())
-        self.close()
 
 
 class Sources:

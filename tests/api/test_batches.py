@@ -55,11 +55,15 @@ def test_arrays_that_cannot_be_meant_are_refused(linked, data, offsets, what):
             push.send_batch(b"abc", [0, 3], split=offsets)
 
 
+def _kind(value):
+    return type(value).__name__
+
+
 @pytest.mark.parametrize("data", [
     b"abcd", bytearray(b"abcd"), memoryview(b"abcd"), np.frombuffer(b"abcd", np.uint8),
-    np.frombuffer(b"abcd", np.int8), np.frombuffer(b"abcd", np.uint8).reshape(2, 2)], ids=lambda value: type(value).__name__)
+    np.frombuffer(b"abcd", np.int8), np.frombuffer(b"abcd", np.uint8).reshape(2, 2)], ids=_kind)
 @pytest.mark.parametrize("offsets", [[0, 1, 4], (0, 1, 4), np.array([0, 1, 4], np.uint16),
-                                     np.array([0, 9, 1, 9, 4])[::2]], ids=lambda value: type(value).__name__)
+                                     np.array([0, 9, 1, 9, 4])[::2]], ids=_kind)
 def test_arrays_that_can_be_meant_are_taken(linked, data, offsets):
     pull, push = linked("pull", "push")
     assert push.send_batch(data, offsets) == 2

@@ -166,6 +166,7 @@ def test_every_new_folder_is_in_a_synced_parent(tmp_path, monkeypatch):
                                  where / "t")} <= set(synced)
         synced.clear()
         with journal.open(where, topic="t") as reader:
+            writer.flush()
             reader.commit("g", 1)
         folder = where / "t" / "0"
         assert {str(folder), str(folder / "groups")} <= set(synced)

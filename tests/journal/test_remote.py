@@ -43,13 +43,16 @@ both = pytest.mark.parametrize("library", ["asyncio", "trio"])
 @pytest.mark.parametrize("place", ["folder", "server"])
 def test_the_awaitable_twins(ctx, where, url, library, place):
     """Of a folder and of a server: the same as the blocking calls."""
+    with journal.open(where, topic="t") as here:
+        size = here.stored_bytes(0, 1000)
+
     async def main():
         how = {"context": ctx} if place == "server" else {"topic": "t"}
         async with await journal.aopen(url if place == "server" else where, **how) as reader:
             assert (await reader.afirst(), await reader.aend()) == (0, 1000)
             assert await reader.aat(7.0) == 0 and await reader.aat(8.0) == 1000
             assert (await reader.aread(5, max_bytes=10)).first == 5
-            assert await reader.astored_bytes(0, 1000) == reader.stored_bytes(0, 1000)
+            assert await reader.astored_bytes(0, 1000) == size
             await reader.acommit(f"{library}-{place}", 9)
             assert await reader.acommitted(f"{library}-{place}") == 9
             assert (await reader.agroups())[f"{library}-{place}"] == 9
@@ -93,14 +96,14 @@ def test_many_follow_while_the_loop_goes_on(ctx, url, server):
 @both
 def test_a_cancelled_follow_leaves_the_reader_usable(ctx, url, library):
     async def trio_main():
-        with journal.open(url, context=ctx, timeout=LIMIT) as reader:
+        async with await journal.aopen(url, context=ctx, timeout=LIMIT) as reader:
             with trio.move_on_after(0.05) as scope:
                 async for _ in reader.afollow(1000):
                     pass
             assert scope.cancelled_caught and await reader.aend() == 1000
 
     async def asyncio_main():
-        with journal.open(url, context=ctx, timeout=LIMIT) as reader:
+        async with await journal.aopen(url, context=ctx, timeout=LIMIT) as reader:
             async def forever():
                 async for _ in reader.afollow(1000):
                     pass

@@ -48,7 +48,7 @@ def test_addresses_of_the_network_need_keys_or_the_word(where, serve, bind):
 
 
 def test_keys_protect_an_address(where, serve):
-    security = mq.Curve(secret_key=mq.curve_keypair().secret)
+    security = mq.Curve(secret_key=mq.curve_keypair().secret, allow=mq.ANY)
     assert serve(where, "tcp://*:0", security=security).running
 
 
