@@ -31,8 +31,8 @@ ERRORS = """Error Timeout SendTimeout RecvTimeout WaitTimeout ConnectTimeout Soc
 ContextClosed Forked StateError NotSubscribed UsageError NotSupported AddressError
 UnknownTransport BindError AddressInUse AddressNotAvailable AddressDenied PeerError NoSuchPeer
 PeerGone HandshakeFailed RemoteRefused OptionError MessageTooLarge PluginError""".split()
-NAMES = """Context Poller Socket Pair Pair1 Dealer Push Pull XSub Req Rep Router Stream Pub XPub Sub Radio
-Dish Bus Surveyor Respondent Client Server Scatter Gather PeerSocket Channel Dgram
+NAMES = """Context Socket Pair Pair1 Dealer Push Pull XSub Req Rep Router Stream Pub XPub Sub Radio
+Poller Dish Bus Surveyor Respondent Client Server Scatter Gather PeerSocket Channel Dgram
 Message Batch Pinned Endpoint Peer Stats PeerStats CloseReport Event EventStream Device DeviceStats
 Security Null Plain Curve ANY BlockingCallWarning KeyPair Asking Verdict curve_keypair curve_public
 Certificate save_certificate load_certificate load_certificates

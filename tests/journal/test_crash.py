@@ -103,7 +103,7 @@ class PowerCuts:
             self.cuts += 1
             durable = self.writer.durable
             synced = {path.name: self.disk.synced(path) for path in segment_files(self.where)}
-            # on a thread of its own: the locks of the writer that writes just now are none of its own
+            # on a thread of its own, which holds no lock of the writer that writes just now
             with concurrent.futures.ThreadPoolExecutor(1) as other:
                 other.submit(self.check, self.copy(self.where), synced, durable).result()
 
