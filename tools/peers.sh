@@ -15,6 +15,7 @@ command -v nanocat >/dev/null || need nanomsg-utils
 command -v java >/dev/null || need openjdk-17-jre-headless
 PATH="$PATH:/sbin:/usr/sbin" ldconfig -p 2>/dev/null | grep -q 'libsodium\.so' || need libsodium23
 command -v ssh >/dev/null || need openssh-client
+PATH="$PATH:/sbin:/usr/sbin" command -v ip >/dev/null || need iproute2
 command -v openssl >/dev/null || need openssl
 command -v chromium >/dev/null || command -v chromium-browser >/dev/null || need chromium
 command -v chromedriver >/dev/null || need chromium-driver
