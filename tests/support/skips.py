@@ -15,7 +15,8 @@ MAY_SKIP = {
     r"only root can become another user": "as any other user there is nobody to become",
     r"every port is free for all here": "a setting of the kernel",
     r"files are limited here already": "a limit that was set from outside",
-    r"no network namespace can be made here|network namespaces need root": "needs a capability that containers withhold",
+    r"no network namespace can be made here|network namespaces need root":
+        "needs a capability that containers withhold",
     r"vsock": "a module of the kernel",
     r"no ThreadSanitizer": "a compiler without it; `make tsan` needs one that has it",
     r"strace is not installed": "counts system calls for the benchmarks",
