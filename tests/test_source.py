@@ -57,6 +57,7 @@ LONG: dict[str, str] = {
     "protocols/req.pyx": "one state machine: a request of any context, from send to answer",
     "mqcore/api/patterns.py": "every pattern as a class, one table",
     "mqcore/api/aio.py": "the awaitable twin of every blocking call",
+    "tests/api/test_own_patterns.py": "one list: what a pattern of one's own may do, and must not",
     "tests/bad_input/test_live_sockets.py": "one list of bad inputs, and what must become of them",
     "perf/libraries.py": "one table: every candidate, behind the same few calls",
     "mqcore/wire/spws.pyx": "one wire: what a message is in frames, both ways",
