@@ -1,8 +1,10 @@
-"""Copies of a journal, as a crash would leave it."""
+"""Copies of a journal, as a crash would leave it, and servers."""
 
 import shutil
 
 import pytest
+
+from mqcore import journal
 
 try:        # its threads start with the first array: have them before anything is counted
     import pyarrow
@@ -21,3 +23,16 @@ def copy(tmp_path):
         shutil.copytree(where, made[-1], ignore=shutil.ignore_patterns(".*"))     # half written
         return made[-1]
     return make
+
+
+@pytest.fixture
+def serve(ctx):
+    """serve(folder, ...) -> a journal server that stops after the test."""
+    made = []
+
+    def make(folder, bind="tcp://127.0.0.1:0", **how):
+        made.append(journal.serve(folder, bind, context=ctx, **how))
+        return made[-1]
+    yield make
+    for server in made:
+        server.stop()

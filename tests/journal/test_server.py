@@ -30,18 +30,6 @@ def where(tmp_path):
     return tmp_path
 
 
-@pytest.fixture
-def serve(ctx):
-    made = []
-
-    def make(folder, bind="tcp://127.0.0.1:0", **how):
-        made.append(journal.serve(folder, bind, context=ctx, **how))
-        return made[-1]
-    yield make
-    for server in made:
-        server.stop()
-
-
 def rows(records):
     return [(records.first + i, m, records.key(i), records.headers(i), int(records.times[i]),
              [0 if c is None else int(c[i])

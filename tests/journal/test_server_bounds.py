@@ -29,18 +29,6 @@ def where(tmp_path):
 
 
 @pytest.fixture
-def serve(ctx):
-    made = []
-
-    def make(folder, bind="tcp://127.0.0.1:0", **how):
-        made.append(journal.serve(folder, bind, context=ctx, **how))
-        return made[-1]
-    yield make
-    for server in made:
-        server.stop()
-
-
-@pytest.fixture
 def dealer(ctx):
     """dealer(server): a peer that says what it likes."""
     made = []

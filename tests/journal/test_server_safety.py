@@ -16,18 +16,6 @@ def where(tmp_path):
     return tmp_path
 
 
-@pytest.fixture
-def serve(ctx):
-    made = []
-
-    def make(folder, bind="tcp://127.0.0.1:0", **how):
-        made.append(journal.serve(folder, bind, context=ctx, **how))
-        return made[-1]
-    yield make
-    for server in made:
-        server.stop()
-
-
 @pytest.mark.parametrize("bind", [
     "tcp://127.0.0.1:0", "tcp://localhost:0", "tcp://127.3.2.1:0", "inproc://served",
     "ipc://@mqcore-served", "ws://127.0.0.1:0", "tcp://lo:0"])
