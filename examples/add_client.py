@@ -11,5 +11,5 @@ with mq.Req(connect=url) as client:
         try:
             print(client.request(f"{a} {b}".encode(), timeout=2.0).decode())
             break
-        except mq.Timeout:  # nobody there yet, or the worker that had it has died: ask again
+        except mq.Timeout:  # no worker yet, or the worker with the request has died: try again
             print("no answer yet", file=sys.stderr)

@@ -28,7 +28,7 @@ def main(front_url: str = "tcp://127.0.0.1:5555", workers: str = "3") -> None:
             for _ in range(int(workers)):
                 processes.append(subprocess.Popen([sys.executable, WORKER, "connect", urls[1]]))
             print(f"clients: {urls[0]}\nworkers: {urls[1]}", flush=True)
-            queue.wait()
+            queue.wait_stopped()
         finally:
             for process in processes:
                 process.terminate()

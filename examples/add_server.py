@@ -1,4 +1,4 @@
-"""Adds two integers for whoever asks.   add_server.py [bind|connect URL]"""
+"""Adds two integers for any client.   add_server.py [bind|connect URL]"""
 
 import sys
 

@@ -124,7 +124,7 @@ class Report:
 
 def publish(feed: demo_input.Feed, report: Report, progress: Progress) -> None:
     task = progress.add_task("flights published", total=demo_input.FLIGHTS)
-    # the feed waits for no slow subscriber, and has room for all of itself, so it drops nothing
+    # the feed does not wait for slow subscribers, and its queue holds all of it: nothing is lost
     with (
         mq.Pub(bind="tcp://127.0.0.1:0", send_hwm=None, send_hwm_bytes=None) as pub,
         Peers() as peers,

@@ -1,8 +1,8 @@
-"""The processes of the demonstration, each a role and a library: started by demo.py, nobody else.
+"""The processes of the demonstration, each with a role and a library. Only demo.py starts them.
 
     demo_peers.py LIBRARY ROLE ARGUMENT ...
 
-Each prints one line of JSON at its end: what it saw, and its process id. The roles are written
+Each prints one line of JSON at its end: its results, and its process id. The roles are written
 once, over the few calls in which the two libraries differ (`Mqcore`, `Pyzmq`).
 """
 

@@ -50,7 +50,7 @@ def forward(front_url: str, back_url: str, subscribers: int = 0) -> None:
     print(front.endpoints[0].url, back.endpoints[0].url, flush=True)
     back.wait_subscribers(END, n=subscribers, timeout=30.0)
     with mq.device(front, back) as forwarder:
-        forwarder.wait()
+        forwarder.wait_stopped()
 
 
 def main(role: str, *args: str) -> None:

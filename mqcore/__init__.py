@@ -1,4 +1,4 @@
-"""Messaging sockets: ZeroMQ's patterns and wire, for threads, asyncio and trio alike.
+"""Messaging sockets: ZeroMQ's and nanomsg's patterns and protocols, for threads, asyncio and trio.
 
     import mqcore as mq
 
@@ -6,107 +6,64 @@
         for job in jobs: ...
 """
 
-from mqcore.api.certificates import (
-    Certificate,
-    load_certificate,
-    load_certificates,
-    save_certificate,
-)
-from mqcore.api.context import Context
-from mqcore.api.device import Device, device
-from mqcore.api.empty import empty
-from mqcore.api.events import EventStream
-from mqcore.api.patterns import (
-    Bus,
-    Channel,
-    Client,
-    Dealer,
-    Dgram,
-    Dish,
-    Gather,
-    Pair,
-    Pair1,
-    PeerSocket,
-    Pub,
-    Pull,
-    Push,
-    Radio,
-    Rep,
-    Req,
-    Router,
-    Scatter,
-    Server,
-    Stream,
-    Sub,
-    XPub,
-    XSub,
-    socket,
-)
-from mqcore.api.poll import Ready, apoll, poll
-from mqcore.api.poller import Poller
-from mqcore.api.public import (
-    Batch,
-    Endpoint,
-    Message,
-    Pinned,
-    PluginInfo,
-    filters,
-    patterns,
-    resolvers,
-    strategies,
-    transports,
-)
-from mqcore.api.public import version as _version
-from mqcore.api.records import CloseReport, DeviceStats, Event, Peer, PeerStats, Stats
-from mqcore.api.socket import Socket
-from mqcore.api.survey import Respondent, Surveyor
-from mqcore.errors import (
-    AddressDenied,
-    AddressError,
-    AddressInUse,
-    AddressNotAvailable,
-    BindError,
-    BlockingCallWarning,
-    ConnectTimeout,
-    ContextClosed,
-    Error,
-    Forked,
-    HandshakeFailed,
-    MessageTooLarge,
-    NoSuchPeer,
-    NotSubscribed,
-    NotSupported,
-    OptionError,
-    PeerError,
-    PeerGone,
-    PluginError,
-    RecvTimeout,
-    RemoteRefused,
-    SendTimeout,
-    SocketClosed,
-    StateError,
-    Timeout,
-    UnknownTransport,
-    UsageError,
-    WaitTimeout,
-)
-from mqcore.security import (
-    ANY,
-    Asking,
-    Curve,
-    KeyPair,
-    Null,
-    Plain,
-    Security,
-    Verdict,
-    curve_keypair,
-    curve_public,
-)
+# The module of each public name. Python imports it when a program first uses the name, so that
+# `import mqcore` itself costs next to nothing.
+_HOMES = {
+    "mqcore.api.context": "Context",
+    "mqcore.api.device": "Device DeviceStats device",
+    "mqcore.api.histograms": "Histogram",
+    "mqcore.api.hooks": "Hook HookMessage HookStats",
+    "mqcore.api.event_log": "EventLog log_events",
+    "mqcore.api.event_stream": "EventStream",
+    "mqcore.api.patterns":
+        "Bus Channel Client Dealer Dgram Dish Gather Pair Pair1 PeerSocket Pub Pull Push Radio Rep "
+        "Req Router Scatter Server Stream Sub XPub XSub socket",
+    "mqcore.api.poll": "Ready apoll poll",
+    "mqcore.api.poller": "Poller",
+    "mqcore.api.public":
+        "Batch CloseReport Endpoint Event Message Peer PeerStats Pinned PluginInfo Stats empty "
+        "filters patterns resolvers strategies transports",
+    "mqcore.api.socket": "Socket",
+    "mqcore.api.survey": "Respondent Surveyor",
+    "mqcore.errors":
+        "AddressDenied AddressError AddressInUse AddressNotAvailable BindError "
+        "BlockingCallWarning ConnectTimeout ContextClosed Error Forked HandshakeFailed "
+        "HookError MessageTooLarge NoSuchPeer NotSubscribed NotSupported OptionError "
+        "PeerError PeerGone PluginError RecvTimeout RemoteRefused SendTimeout SocketClosed "
+        "StateError Timeout UnknownTransport UsageError "
+        "WaitTimeout",
+}
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
+# Names that are elsewhere, and that people look for here.
+_ELSEWHERE = {
+    "mqcore.events":
+        "AcceptPaused Accepted Closed Connected Connecting Disconnected Dropped FailedBack "
+        "FailedOver Idle Listening Lost PatternFailed Refused ResolveFailed Resolved Retrying "
+        "Stopped Subscribed TooSlow Unsubscribed",
+    "mqcore.security":
+        "ANY AuthHandler AuthRequest AuthResult Certificate Curve KeyPair Null Plain Security "
+        "curve_keypair curve_public load_certificate load_certificates save_certificate",
+}
+_MODULES = ("api", "errors", "events", "options", "security")
 
-__version__ = _version
-_ROOMS = ("api", "base", "control", "errors", "link", "options", "reactor", "security",
-          "sock", "spi", "wire")
-__all__ = [name for name in dict(globals())
-           # pytest puts "@py_builtins" into the modules of packages that bring it a plug-in
-           if name[0] != "_" and name.isidentifier() and name not in _ROOMS]
-__all__.append("__version__")
+__version__ = "0.1.0"
+__all__ = [*_HOME_OF, "__version__"]  # noqa: PLE0604
+
+
+def __getattr__(name: str) -> object:
+    from importlib import import_module
+
+    if name in _MODULES:
+        return import_module(f"mqcore.{name}")
+    if name not in _HOME_OF:
+        for place, names in _ELSEWHERE.items():
+            if name in names.split():
+                raise AttributeError(f"module 'mqcore' has no attribute {name!r}: it is in "
+                                     f"{place}; write {place}.{name}")
+        raise AttributeError(f"module 'mqcore' has no attribute {name!r}")
+    value = getattr(import_module(_HOME_OF[name]), name)
+    return globals().setdefault(name, value)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,5 +1,21 @@
-"""`python -m mqcore`: the command `mq`, for where scripts are not on the PATH."""
+"""The command `mq`, also as `python -m mqcore` for where scripts are not on the PATH."""
 
-from mqcore.cli import main
+import sys
+from importlib.util import find_spec
+from typing import NoReturn
 
-main()
+NEEDED = ("click", "rich")
+
+
+def main() -> NoReturn:
+    for name in NEEDED:
+        if find_spec(name) is None:
+            sys.exit(f"mq: this command needs the package {name}. Install it with: "
+                     'pip install "mqcore[cli]"')
+    from mqcore.cli import main
+
+    main()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,23 +1,22 @@
-"""Names that are not known where they stand: options and schemes. The errors say where such a name
-belongs, or what the user may have meant. Only the path of an error comes here.
+"""Errors for names that are unknown where they are used: options and schemes. Each error says where
+the name belongs, or what the user may have meant. Only error paths import this module.
 
-`ELSEWHERE` is filled by the registry: functions that return the rows of plug-ins that the call at
-hand has nothing to do with.
+The registry fills `ELSEWHERE` with functions that return the options of plug-ins that are not
+involved in the current call.
 """
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
 from mqcore.errors import OptionError
 
-Option: TypeAlias = Any  # of options.py, which imports this
+Option: TypeAlias = Any  # the class is in options.py, which imports this module
 
 ELSEWHERE: list[Callable[[], Iterable[Option]]] = []
 
-#: arguments of calls that are taken for options, and names that other libraries have
+#: arguments that people pass as options by mistake, and option names of other libraries
 ARGUMENTS = {
     "timeout": "give timeout= to the call, as in recv(timeout=1), or set send_timeout and "
                "recv_timeout for the whole socket",
@@ -27,7 +26,7 @@ ARGUMENTS = {
     "groups": "groups= belongs to dish",
     "bind": "bind= belongs to the socket's constructor; bind() is the call",
     "connect": "connect= belongs to the socket's constructor; connect() is the call",
-    "context": "context= belongs to the socket's constructor",
+    "context": "pass context= to the socket's constructor",
     "io_threads": "io_threads= belongs to Context()",
     "url": "give the address as bind= or connect=",
     "address": "give the address as bind= or connect=",
@@ -39,7 +38,7 @@ PLACES = {"socket": "per socket", "endpoint": "per endpoint",
 
 
 def misplaced(row: Option, scope: str) -> OptionError:
-    """The option exists, but not there."""
+    """The option exists, but it cannot be set at this scope."""
     place = "in a URL" if scope == "url" and "endpoint" in row.scope else PLACES[scope]
     where = " or ".join(row.scope)
     if row.scope == ("socket",):
@@ -50,13 +49,13 @@ def misplaced(row: Option, scope: str) -> OptionError:
 
 
 def foreign(row: Option, pattern: str) -> OptionError:
-    """The option exists, for other patterns."""
+    """The option exists, but only for other patterns."""
     return OptionError(f"option {row.name!r} does not apply to {pattern}",
                        hint=f"it belongs to {', '.join(row.patterns)}")
 
 
 def unknown(name: str, rows: Mapping[str, Option], scope: str, pattern: str) -> OptionError:
-    """The error for a name that is not among `rows`."""
+    """The error for a name that is not in `rows`."""
     if name in ARGUMENTS:
         return OptionError(f"unknown option {name!r}", hint=ARGUMENTS[name])
     others = {row.name: row for ask in ELSEWHERE for row in ask()}
@@ -68,13 +67,15 @@ def unknown(name: str, rows: Mapping[str, Option], scope: str, pattern: str) -> 
             return foreign(row, pattern or "these sockets")
         return OptionError(f"option {name!r} does not apply to this address",
                            hint=f"it belongs to other transports ({row.doc})")
-    close = difflib.get_close_matches(name, {**others, **rows}, n=1, cutoff=0.6)
+    from difflib import get_close_matches  # slow to import, and only errors need it
+
+    close = get_close_matches(name, {**others, **rows}, n=1, cutoff=0.6)
     return OptionError(
         f"unknown option {name!r}",
         hint=f"did you mean {close[0]!r}?" if close else f"known ones: {', '.join(sorted(rows))}")
 
 
-#: schemes that people write, and what does that here
+#: schemes that people try, and what to write instead
 SCHEMES = {
     "tls": "TLS is a filter over a stream: write tls+tcp://",
     "ssl": "write tls+tcp://",
@@ -90,15 +91,17 @@ SCHEMES = {
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Which of the installed ones a user may have meant."""
+    """A hint: the installed name that is closest to `name`, and all installed names."""
     known = sorted(known)
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, known, n=1, cutoff=0.6)
     return (f"did you mean {close[0]}? " if close else "") + (
         f"installed: {', '.join(known) or 'none'}")
 
 
 def scheme(name: str, known: Iterable[str]) -> str:
-    """The same for a URL's transport."""
+    """The same hint for a URL's transport."""
     if name in SCHEMES:
         return SCHEMES[name]
     return nearest(name, known) + "; filters stand in front of it, as in tls+tcp://"

@@ -1,9 +1,9 @@
-"""Every exception that mqcore raises, each with a stable `code` and a `hint`.
+"""All exceptions that mqcore raises. Each has a stable `code` and a `hint`.
 
-The text says what happened, with which endpoint or peer and for how long; the hint says what to do
-next. `str(error)` is both. Programs test the class or the code, people read the text. Each class
-lists its own facts in `fields`; they are keyword arguments of the constructor and attributes, and
-an exception survives pickle and copy with all of them.
+The text says what happened, with which endpoint or peer, and for how long. The hint says what to do
+next. `str(error)` contains both. Programs should test the class or the code, not the text. Each
+class lists its attributes in `fields`; the constructor takes them as keyword arguments. Pickling
+and copying an exception keep all of them.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any, ClassVar
 
 
 class Error(Exception):
-    """Base of all. `Error(text, hint=..., **fields)`."""
+    """Base class of all mqcore errors. `Error(text, hint=..., **fields)`."""
 
     code: ClassVar[str] = "error"
     hint: str = ""
-    fields: ClassVar[dict[str, Any]] = {}  # name: default, inherited ones included
+    fields: ClassVar[dict[str, Any]] = {}  # name: default, including inherited fields
 
     def __init__(self, text: str = "", *, hint: str | None = None, **facts: Any) -> None:
         super().__init__(text)
@@ -46,14 +46,14 @@ def _rebuild(kind: type[Error], text: str, hint: str, facts: dict[str, Any]) -> 
 
 
 class Timeout(Error, TimeoutError):
-    """A call did not finish within its time."""
+    """The call did not finish in time."""
 
     code = "timeout"
-    hint = "give more time with timeout=, or ask explain() what it waits for"
+    hint = "use a longer timeout=, or call explain() to see what the socket waits for"
 
 
 class SendTimeout(Timeout):
-    """A message could not be given to any peer in time; it has not been taken."""
+    """No peer could take the message in time, so it was not sent."""
 
     code = "send_timeout"
     fields = {"sent": 0, "why": "no_peer", "peers": 0}
@@ -63,13 +63,13 @@ class SendTimeout(Timeout):
 
 
 class RecvTimeout(Timeout):
-    """No message came in time."""
+    """No message arrived in time."""
 
     code = "recv_timeout"
 
 
 class WaitTimeout(Timeout):
-    """What was waited for did not happen in time."""
+    """The awaited condition did not become true in time."""
 
     code = "wait_timeout"
     fields = {"have": 0, "want": 0, "why": ""}
@@ -79,11 +79,11 @@ class WaitTimeout(Timeout):
 
 
 class ConnectTimeout(Timeout):
-    """No handshaken connection in time."""
+    """No connection completed its handshake in time."""
 
     code = "connect_timeout"
     hint = "is the peer running and reachable? `mq doctor URL` tries each step"
-    fields = {"last": None}  # what the latest attempt failed with
+    fields = {"last": None}  # the error of the latest attempt
     last: Error | None
 
 
@@ -98,33 +98,43 @@ class SocketClosed(Error):
 
 
 class ContextClosed(Error):
-    """The context is closed, and its sockets with it."""
+    """The context and all its sockets are closed."""
 
     code = "context_closed"
     hint = "make a new Context"
 
 
 class Forked(Error):
-    """This object was made before a fork and belongs to the parent process."""
+    """This object was created before a fork and belongs to the parent process."""
 
     code = "forked"
     hint = "open the socket in the process that uses it"
+
+
+class HookError(Error):
+    """A hook with on_error="stop" failed, and its device has ended. `hook` is the hook's name; the
+    cause is the exception that it raised."""
+
+    code = "hook"
+    fields = {"hook": ""}
+    hint = 'correct the hook, or use on_error="drop" to lose the message and go on'
+    hook: str
 
 
 # -- misuse ----------------------------------------------------------------------------------------
 
 
 class StateError(Error):
-    """The pattern does not allow this call now."""
+    """The pattern does not allow this call in its current state."""
 
     code = "state"
 
 
 class NotSubscribed(StateError):
-    """This socket has no subscription, so nothing can ever arrive."""
+    """This socket has no subscription, so no message can arrive."""
 
     code = "not_subscribed"
-    hint = 'call subscribe("topic") first; subscribe(b"") means everything'
+    hint = 'call subscribe("topic") first; subscribe(b"") subscribes to everything'
 
 
 class UsageError(Error, TypeError):
@@ -134,7 +144,7 @@ class UsageError(Error, TypeError):
 
 
 class NotSupported(Error, NotImplementedError):
-    """Not available in this build, on this system or on this transport."""
+    """Not supported by this build, this system or this transport."""
 
     code = "not_supported"
 
@@ -155,7 +165,7 @@ class MessageTooLarge(Error, ValueError):
 
 
 class AddressError(Error, ValueError):
-    """An address cannot be understood. `position` is the index of the first wrong character."""
+    """An address is malformed. `position` is the index of the first wrong character."""
 
     code = "address"
     fields = {"position": 0}
@@ -163,7 +173,7 @@ class AddressError(Error, ValueError):
 
 
 class UnknownTransport(AddressError):
-    """No transport of this name is installed. `known` lists those that are."""
+    """No transport of this name is installed. `known` lists the installed ones."""
 
     code = "unknown_transport"
     fields = {"position": 0, "known": ()}
@@ -171,14 +181,14 @@ class UnknownTransport(AddressError):
 
 
 class BindError(Error, OSError):
-    """Listening failed. `errno` is the system's number."""
+    """Listening failed. `errno` is the system's error number."""
 
     code = "bind"
     fields = {"errno": None}
 
     @classmethod
     def of(cls, number: int, text: str, hint: str | None = None) -> BindError:
-        """The subclass that fits the errno, with the system's words added."""
+        """The subclass for this errno. The system's error text is appended to `text`."""
         kind: type[BindError] = {
             errno.EADDRINUSE: AddressInUse,
             errno.EADDRNOTAVAIL: AddressNotAvailable,
@@ -194,10 +204,10 @@ class BindError(Error, OSError):
 
 
 class AddressInUse(BindError):
-    """Somebody listens there already."""
+    """The address is in use."""
 
     code = "address_in_use"
-    hint = "close the other one, or bind to another address (port 0 picks a free one)"
+    hint = "close the other listener, or bind to another address (port 0 picks a free one)"
 
 
 class AddressNotAvailable(BindError):
@@ -208,36 +218,36 @@ class AddressNotAvailable(BindError):
 
 
 class AddressDenied(BindError):
-    """The system does not permit listening there."""
+    """The system denies permission to listen at this address."""
 
     code = "address_denied"
-    hint = "ports below 1024 and other people's folders need permission; choose another"
+    hint = "ports below 1024 and folders of other users need permission; choose another address"
 
 
 # -- peers -----------------------------------------------------------------------------------------
 
 
 class PeerError(Error):
-    """Something went wrong with a peer."""
+    """An operation with a peer failed."""
 
     code = "peer"
 
 
 class NoSuchPeer(PeerError):
-    """No peer of this name is connected; the message has not been taken."""
+    """No peer of this name is connected, so the message was not sent."""
 
     code = "no_such_peer"
-    hint = "it may have left; peers() lists who is there, mandatory=False drops instead (counted)"
+    hint = "it may have left; peers() lists who is connected; mandatory=False drops (and counts)"
 
 
 class PeerGone(PeerError):
-    """The peer that owed an answer has left."""
+    """The peer disconnected before it replied."""
 
     code = "peer_gone"
 
 
 class HandshakeFailed(PeerError):
-    """A connection was made, but the two sides did not come to terms. `reason` says why."""
+    """The connection was made, but the handshake failed. `reason` says why."""
 
     code = "handshake_failed"
     fields = {"reason": ""}
@@ -245,7 +255,7 @@ class HandshakeFailed(PeerError):
 
 
 class RemoteRefused(PeerError):
-    """Nobody listens there, or the listener sent us away."""
+    """Nothing listens at the address, or the listener refused the connection."""
 
     code = "remote_refused"
     hint = "is the other side running, and is the address right?"
@@ -255,14 +265,14 @@ class RemoteRefused(PeerError):
 
 
 class BlockingCallWarning(RuntimeWarning):
-    """A blocking call had to wait in a thread in which an event loop runs."""
+    """A blocking call waited in a thread that runs an event loop."""
 
 
 # -- plug-ins --------------------------------------------------------------------------------------
 
 
 class PluginError(Error):
-    """A plug-in cannot be used. `distribution` brought it, `remedy` is what to do."""
+    """A plug-in cannot be used. `distribution` is its package, `remedy` is what to do."""
 
     code = "plugin"
     fields = {"distribution": "", "remedy": ""}
@@ -271,5 +281,5 @@ class PluginError(Error):
 
 
 def all_errors() -> tuple[type[Error], ...]:
-    """Every class of this module, base first: what tests and the reference walk."""
+    """Every error class of this module, base class first. Tests and the reference use it."""
     return tuple(v for v in globals().values() if isinstance(v, type) and issubclass(v, Error))

@@ -11,7 +11,8 @@ import os
 import time
 
 from candidates import load
-from libraries import CHUNK, LIBRARIES, Alias, Pynng, Pyomq, Pyzmq, Raw
+from libraries import Alias, Mqcore, Pynng, Pyomq, Pyzmq
+from plain import CHUNK, Raw
 from timing import Timer, endless, percentiles, warm_messages, warm_trips
 
 
@@ -19,7 +20,7 @@ async def settled(value):
     return await value if inspect.isawaitable(value) else value
 
 
-class AsyncMqcore(LIBRARIES["mqcore"]):
+class AsyncMqcore(Mqcore):
     async def bind(self, kind: str, url: str):
         s = self.mq.socket(kind)
         end = await s.abind(url)

@@ -34,8 +34,8 @@ def sharp_sleep() -> None:
 
 
 def first_in_line() -> None:
-    """Where that is allowed, this thread runs as soon as it can, and the scheduler's slices of some
-    milliseconds are not in what it finds. It sleeps nearly always, so nobody starves."""
+    """If permitted, this thread runs as soon as it can, and its results exclude the scheduler's
+    slices of some milliseconds. It sleeps nearly always, so it starves no other thread."""
     with contextlib.suppress(AttributeError, OSError):
         os.sched_setscheduler(threading.get_native_id(), os.SCHED_FIFO, os.sched_param(1))
 
@@ -85,7 +85,7 @@ def start(name: str) -> Busy | None:
 
 
 def floor() -> float:
-    """Seconds: what the watcher finds where nobody holds the GIL."""
+    """Seconds: the watcher's result while no thread holds the GIL."""
     found = []
     for _ in range(FLOOR_TIMES):
         watch, end = start("watch"), time.perf_counter() + FLOOR_SECONDS

@@ -17,7 +17,8 @@ from typing import NamedTuple
 from libraries import LIBRARIES
 
 # where a checkout of ours keeps what is not below its package
-ROOMS = {"mqcore": "mqcore", "mqcore.transports": "transports", "mqcore.protocols": "protocols"}
+ROOMS = {"mqcore": "mqcore", "mqcore.transports": "transports", "mqcore.protocols": "protocols",
+         "mqcore.testing.native": "tests/native"}
 
 
 class Candidate(NamedTuple):
@@ -83,7 +84,7 @@ def present(name: str) -> bool:
 
 
 class Checkout:
-    """An import hook: `mqcore` and its rooms from this folder, whatever is installed."""
+    """An import hook: `mqcore` and its packages from this folder, whatever is installed."""
 
     def __init__(self, folder: Path):
         self.folder = folder

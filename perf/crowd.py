@@ -6,7 +6,7 @@
     crowd.py idle      --url URL --peers N                         connects, and then does nothing
     crowd.py topics    --url URL --peers N                         one peer with N subscriptions
 
-Written so, the crowd costs the same whoever is measured, and a figure is that of the other end.
+So the load generator costs the same for every candidate, and a figure measures the other end.
 """
 
 from __future__ import annotations
@@ -139,6 +139,7 @@ def quiet(o: argparse.Namespace) -> dict:
             return {}
         stamp = time.monotonic_ns().to_bytes(8, "little")
         peers[i].sendall(frame((i + 1).to_bytes(2, "big") + stamp + dice.randbytes(6)))
+    raise SystemExit("there are no peers")
 
 
 def idle(o: argparse.Namespace) -> dict:

@@ -11,9 +11,16 @@ from xml.sax.saxutils import escape
 import report
 from candidates import label, parse
 
-WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 460, 250, 64, 80, 24, 34
+WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 460, 250, 64, 110, 24, 34
 COLOURS = {"mqcore": "#2a6fb0", "pyzmq": "#c0504d", "pyomq": "#5b8c5a", "pynng": "#8064a2",
-           "zenoh": "#d08a2e", "raw": "#777777"}  # fmt: skip
+           "zenoh": "#d08a2e", "raw": "#777777",
+          "mqcore-many": "#7fb2e5", "mqcore-journal": "#2a6fb0", "mqcore-queue": "#7fb2e5",
+          "nats": "#5b8c5a", "nats-jetstream": "#5b8c5a", "redis-pubsub": "#c0504d",
+          "redis-streams": "#c0504d", "mosquitto-qos0": "#d08a2e", "mosquitto-qos1": "#e6bb7c",
+          "rabbitmq": "#8064a2", "rabbitmq-durable": "#8064a2", "activemq": "#4bacc6",
+          "activemq-durable": "#4bacc6", "beanstalkd": "#777777", "beanstalkd-log": "#777777",
+          "beanstalkd-piped": "#aaaaaa"}  # fmt: skip
+GROUPS = ("no broker", "broker", "stored")     # of brokers.py
 OTHER = "#b8c4ce"
 
 
@@ -33,6 +40,14 @@ ALL = (
     Curves("delay at a load, 99 %, us", "load", "messages/s", lambda s: s["median"]),
     Curves("delay at a load, 99.9 %, us", "load", "messages/s", more("p99.9 us")),
     Curves("delay behind a backlog, ms", "backlog", "messages waiting", lambda s: s["median"]),
+    *(one for group in GROUPS for one in (
+        Curves(f"{group}: delay at a load, median, us", f"load, {group}", "messages/s",
+               more("p50 us")),
+        Curves(f"{group}: delay at a load, 99 %, us", f"load, {group}", "messages/s",
+               lambda s: s["median"]),
+        Curves(f"{group}: the last of a burst, ms", f"burst, {group}", "messages at once",
+               lambda s: s["median"]),
+    )),
 )
 
 
@@ -93,16 +108,26 @@ def panel(curves: Curves, lines: dict, x: int, y: int) -> tuple[str, int]:
         *grid(across, up),
         f'<text x="{across.end}" y="{up.start + 28}" text-anchor="end">{curves.across}</text>',
     ]
+    ends = []
     for name, line in lines.items():
         colour = COLOURS.get(parse(name).library, OTHER)
         places = [(across(a), up(b)) for a, b in sorted(line)]
         path = " ".join(f"{a:.1f},{b:.1f}" for a, b in places)
         parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
-        a, b = places[-1]
-        parts.append(
-            f'<text x="{a + 5:.1f}" y="{b + 4:.1f}" fill="{colour}">{escape(label(name))}</text>'
-        )
+        ends.append((places[-1], colour, escape(label(name))))
+    parts += names(ends)
     return "\n".join(parts), HEIGHT + 12
+
+
+def names(ends: list[tuple[tuple[float, float], str, str]]) -> list[str]:
+    """Each beside the end of its line, or below one that would cover it."""
+    parts, taken = [], []
+    for (a, b), colour, text in sorted(ends, key=lambda end: end[0][1]):
+        while any(abs(b - other) < 12 and abs(a - there) < RIGHT for there, other in taken):
+            b += 1
+        taken.append((a, b))
+        parts.append(f'<text x="{a + 5:.1f}" y="{b + 4:.1f}" fill="{colour}">{text}</text>')
+    return parts
 
 
 def panels(results: list[dict]) -> list[Callable[[int, int], tuple[str, int]]]:

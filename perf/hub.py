@@ -1,10 +1,10 @@
 """The end that is measured against a crowd, and the device in a third process.
 
     hub.py LIBRARY pub|pull|delays|idle|topics [--size N] [--seconds X]
-    hub.py mqcore gather [--io-threads N]         what comes, in batches, by so many threads
+    hub.py mqcore gather [--io-threads N]         receives in batches, with N I/O threads
     hub.py LIBRARY forward|broker         a device: pull to push, router to dealer
 
-Prints its URL (a device: both), is told line by line on standard input what is next, and prints
+Prints its URL (a device: both), reads its next steps line by line from standard input, and prints
 JSON at its end.
 """
 
@@ -150,8 +150,8 @@ def topics(lib, o: argparse.Namespace) -> dict:
 
 
 def match_cost(s, seconds: float) -> dict:
-    """Of messages that nobody wants: nothing is written, so what is left is the matching. So many
-    different ones that each looks for its topic in another corner of memory."""
+    """The cost of messages without a subscriber: nothing is written, so it is the cost of matching.
+    There are enough different messages that each looks up its topic in another part of memory."""
     dice, count = random.Random(7), 0
     texts = itertools.cycle([dice.randbytes(64) for _ in range(DIFFERENT)])
     start, cpu = time.perf_counter(), time.process_time()

@@ -32,7 +32,7 @@ def main(loop, url, size, count, burst):
     push.wait_peers(1, 60)
     body = (bytes(range(256)) * (size // 256 + 1))[:size]
     if loop == "native":
-        from mqcore.testing.native_bench import Loops
+        from mqcore.testing.native.native_bench import Loops
 
         out, inn = Loops(push, [body]), Loops(pull, [])
         for _ in range(count // burst):

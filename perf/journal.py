@@ -12,8 +12,8 @@ memory  what a process that reads a long journal as Arrow holds at most, from /p
         after each batch: RssAnon (its own), RssShmem, and RssFile, which is page cache that it
         has mapped and the libraries' code
 
---disk says where the journals lie. Each file is written anew in each round, after a sync of the
-whole system, but for `read` and `memory`. What is written is random, `dd` writes zeros.
+--disk is the folder of the journals. Each round writes each file anew, after a sync of the whole
+system, except for `read` and `memory`. The written data is random; `dd` writes zeros.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ def filled(place: Path, count: int) -> Path:
 
 @functools.cache
 def parquet(place: Path, count: int) -> Path:
-    """All columns; Spark reads those that are asked for."""
+    """All columns; Spark reads the selected ones."""
     folder = place / f"parquet{count}"
     of_journal(session().read, filled(place, count)).write.parquet(str(folder))
     return folder

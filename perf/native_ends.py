@@ -2,8 +2,8 @@
 
     native_ends.py mqcore ROLE --url URL --size N --count N [--calls native|many] [--cpu N]
 
-Lines, roles and figures are those of ends.py; the loops are mqcore.testing.native_bench's. One way,
-`system_calls` is how often this end's engine read or wrote, by its own count.
+Lines, roles and figures are those of ends.py; the loops are those of tests/native/native_bench.pyx.
+One way, `system_calls` is how often this end's engine read or wrote, by its own count.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import os
 
 from ends import End, read_arguments, say
 from libraries import Mqcore, die_with_parent
-from mqcore.testing.native_bench import Loops
+from mqcore.testing.native.native_bench import Loops
 from timing import WARM_TRIPS, bodies, percentiles, warm_messages
 
 

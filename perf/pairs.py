@@ -101,6 +101,7 @@ class Process:
     def line(self, patience: float = PATIENCE) -> str:
         end = time.monotonic() + patience
         out = self.process.stdout
+        assert out is not None
         while b"\n" not in self.seen:
             left = end - time.monotonic()
             if left <= 0 or not select.select([out], [], [], left)[0]:
@@ -168,7 +169,7 @@ def run_pair(library: str, case: Case, count: int) -> dict:
 
 
 def run_threads(library: str, case: Case, count: int) -> dict:
-    """Unpinned but for `together`: threads of one process share what the process is pinned to."""
+    """Unpinned except for `together`: threads of one process share the process's cores."""
     cpu = placement("together")[0] if case.place == "together" else None
     with end(library, f"both_{case.kind}", case, count, "inproc://perf", cpu) as process:
         found = process.result()

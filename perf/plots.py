@@ -16,13 +16,15 @@ import curves
 import report
 from candidates import label, parse
 
-WIDTH, LEFT, BAR, GAP, TITLE, RIGHT = 460, 64, 14, 4, 22, 96
+WIDTH, LEFT, BAR, GAP, TITLE, RIGHT = 460, 108, 14, 4, 22, 96
 COLUMNS = 2
+IN_CURVES = {curve.what for curve in curves.ALL if "," in curve.what}     # and no bars of them
 OURS, THEIRS, LIMIT = "#2a6fb0", "#b8c4ce", "#e2c27a"
 
 
 def colour(name: str) -> str:
-    return {"mqcore": OURS, "raw": LIMIT}.get(parse(name).library, THEIRS)
+    library = parse(name).library
+    return OURS if library.startswith("mqcore") else LIMIT if library == "raw" else THEIRS
 
 
 def figure(result: dict, value: float) -> str:
@@ -56,7 +58,8 @@ def panel(result: dict, x: int, y: int) -> tuple[str, int]:
 
 def svg(results: list[dict], title: str) -> str:
     parts, heights = [], [44] * COLUMNS
-    bars = [functools.partial(panel, result) for result in results]
+    bars = [functools.partial(panel, result) for result in results
+            if result.get("what") not in IN_CURVES]
     for draw_at in (*curves.panels(results), *bars):
         column = heights.index(min(heights))
         drawn, height = draw_at(12 + column * (WIDTH + 16), heights[column])

@@ -196,7 +196,7 @@ def row_table(results: list[dict]) -> str:
 
 
 def headline(entry: dict, base: dict) -> str:
-    """A row in one line: ours, the best peer and who that is, and the ratios."""
+    """A row in one line: our value, the best peer and its name, and the ratios."""
     found = {name: s for name, s in entry["summary"].items() if "median" in s}
     if "mqcore" not in found:
         return ""

@@ -1,8 +1,8 @@
 """Rows: one thing measured for several candidates, in alternating rounds.
 
-A row's `run(candidate, seconds)` makes one measurement and returns what it found: `value`, which
-the table shows with its spread, and any other figures, of which it shows the median. `mark` may be
-words about the run ("not carried"). A module with rows of its own has a function `rows(quick)`;
+A row's `run(candidate, seconds)` makes one measurement and returns its results: `value`, which the
+table shows with its spread, and any other figures, of which it shows the median. `mark` may be a
+remark about the run ("not carried"). A module with its own rows has a function `rows(quick)`;
 run.py names the modules.
 """
 
@@ -71,7 +71,7 @@ def summary(runs: list[dict]) -> dict:
 
 
 def run_rows(rows: Iterable[Row], options: argparse.Namespace, until: float = float("inf")) -> list:
-    """One entry a row; what there is no time for is said."""
+    """One entry per row. Reports the rows for which there is no time."""
     results = []
     for row in rows:
         if not any(map(row.takes, options.lib)):

@@ -4,8 +4,8 @@
            [--lib NAME[@BUILD] ...] [--rounds N] [--seconds X] [--name NAME] [--folder PATH]
 
 Writes perf/results/DATE.json, DATE.md and DATE.svg (DATE-quick with --quick). Each group has its
-minutes, and what it leaves of them goes to the next; what there is no time for any more is left
-out, and said. `--row` takes only rows with such a text in their names, `--list` names them.
+minutes, and the next group gets what is left of them. Rows without time left are skipped and
+reported. `--row` selects rows whose names contain the text, `--list` prints the names.
 """
 
 from __future__ import annotations

@@ -26,8 +26,8 @@ MARK = 10_000
 
 
 def ours(pattern: type[mq.Socket], keys: list[str], server: bool, **more: Any) -> Any:
-    demands = (mq.Curve(secret_key=keys[1], allow={keys[2]}) if server
-               else mq.Curve(keys[0], secret_key=keys[3]))
+    demands = (mq.security.Curve(secret_key=keys[1], allow={keys[2]}) if server
+               else mq.security.Curve(keys[0], secret_key=keys[3]))
     return pattern(security=demands, linger=None, **more)
 
 
@@ -100,7 +100,7 @@ def handshakes(library: str, _: int, keys: list[str]) -> float:
         client = theirs(second, zmq.DEALER, keys, False)
         client.connect(server.last_endpoint)
         client.send(b"")
-    for _ in range(CLIENTS):  # libzmq tells nobody when a handshake is over
+    for _ in range(CLIENTS):  # libzmq does not report the end of a handshake
         server.recv_multipart()
     rate = CLIENTS / (time.perf_counter() - started)
     second.destroy(0)
@@ -117,7 +117,7 @@ def main() -> None:
         library, role, url, size, *keys = given.end
         end(library, role, url, int(size), keys)
         return
-    keys = [*mq.curve_keypair(), *mq.curve_keypair()]
+    keys = [*mq.security.curve_keypair(), *mq.security.curve_keypair()]
     rows = [(f"one way, tcp, {size} B, CURVE", one_way, size) for size in SIZES]
     for name, measure, size in (*rows, ("handshakes, tcp, CURVE", handshakes, 0)):
         rates: dict[str, list[float]] = {"mqcore": [], "pyzmq": []}

@@ -1,6 +1,6 @@
-"""Contexts for the rows over TLS: a certificate made on the spot, which nobody checks.
+"""Contexts for the rows over TLS, with a new certificate that is not verified.
 
-What is measured is the traffic; checking a certificate is a matter of the handshake.
+The rows measure the traffic. Verification only concerns the handshake.
 """
 
 from __future__ import annotations

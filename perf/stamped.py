@@ -31,7 +31,7 @@ from timing import bodies, percentiles
 STAMP = struct.Struct("<q")
 END = -1  # instead of a stamp
 LEAD_NS = 20_000_000  # from being told to the first message
-LATE_NS = 300_000_000  # nobody waits for a load that is not carried
+LATE_NS = 300_000_000  # do not wait for a load that the candidate cannot carry
 
 
 class Piece(NamedTuple):
@@ -41,7 +41,7 @@ class Piece(NamedTuple):
     seconds: float
 
     @property
-    def count(self) -> int:
+    def total(self) -> int:
         return max(20, int(self.rate * self.seconds))
 
 
@@ -61,9 +61,9 @@ def fillings(size: int):
 def schedule(plan: list[Piece], start: int):
     for piece in plan:
         gap = 1e9 / piece.rate
-        for i in range(piece.count):
+        for i in range(piece.total):
             yield start + int(i * gap)
-        start += int(piece.count * gap)
+        start += int(piece.total * gap)
 
 
 def pace(lib, o: argparse.Namespace) -> dict:
@@ -114,14 +114,14 @@ def pieces(plan: list[Piece], delays: array):
     not later than a twentieth of the time that the piece took, and none is missing."""
     at = 0
     for piece in plan:
-        some = delays[at : at + piece.count]
-        at += piece.count
+        some = delays[at : at + piece.total]
+        at += piece.total
         if not some:
             yield {"carried": False}
             continue
         tail = sorted(some[-max(1, len(some) // 20) :])
         limit = piece.seconds * 1e9 / 20
-        carried = len(some) == piece.count and tail[len(tail) // 2] < limit
+        carried = len(some) == piece.total and tail[len(tail) // 2] < limit
         found = percentiles([delay / 1e9 for delay in some])
         yield {**found, "max": max(some) / 1e9, "carried": carried}
 

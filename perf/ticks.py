@@ -63,7 +63,7 @@ class Work:
 
 
 async def consume(s, work: Work) -> None:
-    """Ends by itself if nobody else gets a turn."""
+    """Ends by itself if no other task gets a turn."""
     async for _ in messages(s):
         work.got += 1
         if work.over or (work.got % 1000 == 0 and clock() > work.end + GRACE):

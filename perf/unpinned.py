@@ -1,10 +1,10 @@
-"""Round trips and delays of ends that nobody pins: what a program sees on a machine of its own.
+"""Round trips and delays of unpinned ends: what a program sees on a machine of its own.
 
     unpinned.py [--what trip|poll|load] [--lib mqcore --lib pyzmq ...] [--rounds N] [--seconds X]
                 [--row TEXT ...] [--quick] [--even-if-busy] [--name NAME] [--folder PATH]
 
 Every row is measured on an otherwise idle machine and beside two busy processes. The value is the
-median; p99 and p99.9 stand beside it. The ends are unpinned_ends.py.
+median, shown with p99 and p99.9. The ends are unpinned_ends.py.
 """
 
 from __future__ import annotations
@@ -94,7 +94,13 @@ def request(kinds: tuple[str, str], beside: bool, library: str, seconds: float) 
         return measured(library, "ask", seconds, "--give", far.line(), "--kind", asks)
 
 
+def receives(library: str) -> None:
+    if parse(library).library == "pyomq":
+        raise Unfit("its blocking receive sleeps on although messages wait")
+
+
 def load(rate: int, beside: bool, library: str, seconds: float) -> dict:
+    receives(library)
     plan = ("--size", 64, "--plan", f"{rate}:{WARM},{rate}:{seconds}")
     with two_busy(beside), side("stamped.py", library, "sink", "--url", URL, *plan) as far:
         with side("stamped.py", library, "pace", "--url", far.line(), *plan) as near:
@@ -104,8 +110,21 @@ def load(rate: int, beside: bool, library: str, seconds: float) -> dict:
     return delays(found)
 
 
+def gathered(rate: int, beside: bool, library: str, seconds: float) -> dict:
+    """As load(), and the receiver is an asyncio task."""
+    plan = ("--plan", f"{rate}:{WARM},{rate}:{seconds}")
+    with two_busy(beside), side(ENDS, library, "gather", "--calls", "asyncio", *plan) as far:
+        url = far.line()
+        with side("stamped.py", library, "pace", "--url", url, "--size", 64, *plan) as near:
+            near.line(LONG)
+            found = delays(far.result(LONG))
+            near.result()
+    return found
+
+
 def published(rate: int, subscribers: int, beside: bool, library: str, seconds: float) -> dict:
     """The median subscriber's figures: the others see the same schedule."""
+    receives(library)
     plan = ("--plan", f"{rate}:{WARM},{rate}:{seconds}")
     with contextlib.ExitStack() as ends:
         ends.enter_context(two_busy(beside))
@@ -119,6 +138,15 @@ def published(rate: int, subscribers: int, beside: bool, library: str, seconds: 
         near.line(LONG)
         found = sorted((delays(one.result(LONG)) for one in far), key=lambda some: some["value"])
     return found[len(found) // 2]
+
+
+def routed(rate: int, beside: bool, library: str, seconds: float) -> dict:
+    receives(library)
+    plan = ("--plan", f"{rate}:{WARM},{rate}:{seconds}")
+    with two_busy(beside), side(ENDS, library, "catch", *plan) as far:
+        with side(ENDS, library, "pour", "--give", far.line(), *plan) as near:
+            near.line(LONG)
+            return delays(far.result(LONG))
 
 
 def talks(library: str) -> bool:
@@ -156,6 +184,11 @@ def rows(quick: bool) -> list[Row]:
     for rate in LOADS[1:2] if quick else LOADS:
         found += both(f"one way at {rate / 1e3:g} k/s", functools.partial(load, rate), "load",
                       at=rate)  # fmt: skip
+        found += both(f"one way at {rate / 1e3:g} k/s, asyncio",
+                      functools.partial(gathered, rate), "load", loops, at=rate)  # fmt: skip
+        if not quick:
+            found += both(f"DEALER to ROUTER at {rate / 1e3:g} k/s",
+                          functools.partial(routed, rate), "load", at=rate)  # fmt: skip
         for subscribers in (1,) if quick else (1, 10):
             run = functools.partial(published, rate, subscribers)
             found += both(f"PUB to {subscribers} SUB at {rate / 1e3:g} k/s", run, "load", at=rate)

@@ -6,10 +6,14 @@
     unpinned_ends.py LIBRARY ask   --give URL --kind req|dealer
     unpinned_ends.py LIBRARY polled --give URL --take URL --sockets N
     unpinned_ends.py LIBRARY shout --url URL --plan RATE:SECONDS[,...]   publishes by a schedule
+    unpinned_ends.py LIBRARY pour  --give URL --plan RATE:SECONDS[,...]  sends on a DEALER
+    unpinned_ends.py LIBRARY catch --url URL --plan RATE:SECONDS[,...]   receives on a ROUTER
     unpinned_ends.py LIBRARY hear  --give URL --plan RATE:SECONDS[,...]  subscribes, and measures
+    unpinned_ends.py LIBRARY gather --url URL --plan RATE:SECONDS[,...]  receives in an asyncio task
 
 Ends that bind print their URLs as the first line. Those that measure take `--seconds`; they warm
-up first, and print one line of JSON. `--calls asyncio` runs `relay` and `trip` under asyncio.
+up first, and print one line of JSON. `--calls asyncio` runs `relay`, `trip` and `gather` under
+asyncio.
 """
 
 from __future__ import annotations
@@ -128,6 +132,19 @@ def hear(lib, o) -> dict:
     return list(stamped.pieces(o.plan, delays))[-1]
 
 
+def pour(lib, o) -> dict:
+    sharp_sleep()
+    stamped.send_by(lib.connect("dealer", o.give).send, o.plan, stamped.fillings(o.size))
+    return {}
+
+
+def catch(lib, o) -> dict:
+    s, url = lib.bind("router", o.url)
+    say(url)
+    recv = lib.parts(s).recv
+    return list(stamped.pieces(o.plan, stamped.collect(lambda: recv()[-1])))[-1]
+
+
 async def arelay(lib, o):
     pull, here = await settled(lib.bind("pull", o.url))
     push, there = await settled(lib.bind("push", o.url))
@@ -153,9 +170,23 @@ async def atrip(lib, o) -> dict:
     return {**percentiles(sorted(found)), "count": len(found)}
 
 
+async def agather(lib, o) -> dict:
+    """A task that does nothing but receive what stamped.py sends by its schedule."""
+    pull, url = await settled(lib.bind("pull", o.url))
+    say(url)
+    clock, unpack, delays = time.monotonic_ns, stamped.STAMP.unpack_from, array("q")
+    while True:
+        body = await settled(pull.recv())
+        now = clock()
+        stamp = unpack(body)[0]
+        if stamp == stamped.END:
+            return list(stamped.pieces(o.plan, delays))[-1]
+        delays.append(now - stamp)
+
+
 ROLES = {"relay": relay, "trip": trip, "answer": answer, "ask": ask, "polled": polled,
-         "shout": shout, "hear": hear}  # fmt: skip
-ASYNC = {"relay": arelay, "trip": atrip}
+         "shout": shout, "hear": hear, "pour": pour, "catch": catch, "gather": None}  # fmt: skip
+ASYNC = {"relay": arelay, "trip": atrip, "gather": agather}
 
 
 def main() -> None:

@@ -37,7 +37,7 @@ FIRST = {"lat": 500, "thr": 20_000}  # messages of the run that finds out how ma
 FIRST_BUSY = {"lat": 20, "thr": 200}  # a call may take 5 ms there
 GROWTH = 20  # of that number at most, from one try to the next
 FIRST_BYTES = 256 << 20
-MOST_BYTES = 2 << 30  # of a run: somebody's queues may take all of it
+MOST_BYTES = 2 << 30  # of a run: a candidate's queues may hold all of it
 WATCHED = {"lat": 500, "thr": 5}  # round trips; one way, the part of a usual run
 SPINS = 1.9  # cores used by both ends of a round trip, of which only one has work at a time
 
@@ -148,7 +148,7 @@ def summary(case: Case, runs: list[dict]) -> dict:
 
 
 def in_time(name: str, until: float) -> bool:
-    """May this row begin? If not, that is said."""
+    """Whether this row may begin. Reports it if not."""
     if time.monotonic() <= until:
         return True
     print(f"{name}: no time left", file=sys.stderr, flush=True)
@@ -156,7 +156,7 @@ def in_time(name: str, until: float) -> bool:
 
 
 def run_cases(cases: list[Case], options: argparse.Namespace, until: float = float("inf")) -> list:
-    """One entry a case: the case, its runs, their summaries; what there is no time for is said."""
+    """One entry per case: the case, its runs, their summaries. Reports cases without time left."""
     results = []
     for case in cases:
         taking = taking_part(options.lib, case)

@@ -3,10 +3,11 @@
     zmq_alias.py [--what pairs|calls] [--row TEXT] [--rounds N] [--seconds S] [--name NAME]
                  [--even-if-busy]
 
-`pairs`: two ends, as in versus.py; the alias is to cost at most 15 % more time than our own calls,
-and to stay as far ahead of pyzmq as those are; all have libzmq's marks of 1000 messages. `calls`:
-one thread that uses sockets which need nobody else (inproc), so the figure is the call's alone; the
-alias is to be no slower than pyzmq. Both ratios are taken round by round.
+`pairs`: two ends, as in versus.py. The alias may cost at most 15 % more time than our own calls,
+and must stay as far ahead of pyzmq as those are. All have libzmq's high-water marks of 1000
+messages. `calls`: one thread that uses sockets which need no other thread (inproc), so the figure
+is that of the call alone. The alias must not be slower than pyzmq. Both ratios are computed per
+round.
 """
 
 from __future__ import annotations

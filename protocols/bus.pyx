@@ -1,17 +1,16 @@
-"""BUS: each message to every peer that is directly connected; from all, in turn. Peers: BUS.
+"""BUS: sends each message to every directly connected peer; receives from all, in turn. Peers: BUS.
 
-Never blocks: who is at its mark loses the message (counted), unless on_full says otherwise; a
-message to nobody is `unmatched`. Nothing is forwarded: a message goes one link far.
+Never blocks: a message to a peer at its HWM is dropped and counted, unless on_full says
+otherwise. A message without any peer is `unmatched`. Messages are not forwarded beyond one link.
 
-With `raw` a received message has a hop part in front that stands for the peer it came from (flagged
-MSG_ROUTING_ID), and a message sent with one goes to all but that peer. So a device can join two
-buses, or mirror one, without sending anything back to where it came from. The part never travels.
+With `raw` a received message starts with a hop part that identifies its sender (flagged
+MSG_ROUTING_ID), and a message sent with such a part goes to all other peers. So a device can join
+two buses, or repeat one, without returning messages to their sender. The part is never transmitted.
 """
 
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.string cimport strcmp
 
-from mqcore.base.clock cimport now_ns
 from mqcore.base.message cimport (
     MSG_ROUTING_ID, Msg, MsgVec, msg_init, vec_push,
 )
@@ -27,19 +26,18 @@ from mqcore.spi.pattern cimport (
     PAT_FANOUT, PAT_RECV, PAT_SEND, PATTERN_ABI, Q_CAN_RECV, Q_CAN_SEND, Pattern, PatternOps,
     plugin_new,
 )
-from mqcore.spi.pipe cimport Pipe, pipe_delivered
+from mqcore.spi.pipe cimport Pipe, host_chance, pipe_delivered
 
 cdef struct Bus:
     Pattern head
     FairQueue inn
     Fanout out
-    uint32_t base             # added to Pipe.id in a hop: another bus's hops mean nobody here
+    uint32_t base             # added to Pipe.id in a hop: hops of another bus match no peer here
     bint raw
 
 
 cdef int bus_init(Pattern* self) noexcept nogil:
-    (<Bus*> self).base = <uint32_t> (
-        (<uint64_t> now_ns() ^ <uint64_t> <size_t> self) * <uint64_t> 0x9e3779b97f4a7c15 >> 32)
+    (<Bus*> self).base = <uint32_t> (host_chance(self.host) >> 32)
     return MQ_OK
 
 
@@ -85,7 +83,7 @@ cdef void bus_readable(Pattern* self, Pipe* pipe) noexcept nogil:
 # -- messages --------------------------------------------------------------------------------------
 
 cdef Pipe* bus_source(Bus* bus, uint32_t hop) noexcept nogil:
-    """Who a hop stands for; NULL: nobody who is here."""
+    """The peer that a hop identifies; NULL: it is not connected."""
     cdef uint32_t i
     for i in range(bus.out.peers.n):
         if (bus.out.peers.at[i].id + bus.base) & HOP_MASK == hop:
@@ -106,7 +104,7 @@ cdef int bus_send(Pattern* self, Msg* parts, size_t n) noexcept nogil:
         targets_leave(&bus.out.peers, source)
     rc = fanout_send(&bus.out, bus.head.host, parts + front, n - front)
     if source != NULL:
-        targets_join(&bus.out.peers, source)   # into the room that it has just left
+        targets_join(&bus.out.peers, source)   # there is space: it has just left
     if rc == MQ_OK:
         close_all(parts, n)
     return rc
@@ -121,7 +119,7 @@ cdef int bus_recv(Pattern* self, MsgVec* out) noexcept nogil:
     if not bus.raw:
         return fq_recv(&bus.inn, out)
     msg_init(&hop)
-    rc = vec_push(out, &hop)  # its place; whose it is shows with the message
+    rc = vec_push(out, &hop)  # reserve its place; the sender is known once the message is read
     if rc:
         return rc
     rc = fq_read(&bus.inn, out, &p)
@@ -167,8 +165,8 @@ cdef PatternOps OPS = PatternOps(
 pattern = plugin_new(
     &OPS, "bus", -1, "", 0x70, ("bus",),
     (
-        ("nodrop", "bool", False, "wait for peers at their mark, do not drop for them"),
-        ("raw", "bool", False, "messages say whom they came from, and do not go back there"),
+        ("nodrop", "bool", False, "wait for peers whose queues are full instead of dropping"),
+        ("raw", "bool", False, "messages identify their sender and are not returned to it"),
     ),
-    "each message to every direct peer, from all of them in turn",
+    "sends to every direct peer, receives from all of them in turn",
 )

@@ -1,5 +1,5 @@
-"""DEALER: out to the peers in turn, in from the peers in turn; no envelope, no order between the
-two. Peers: REP (the application writes the empty delimiter itself), DEALER, ROUTER.
+"""DEALER: sends to its peers in turn and receives from them in turn, without envelope or order
+between the two. Peers: REP (the application writes the empty delimiter), DEALER, ROUTER.
 
 CLIENT (RFC 41): the same with messages of one part. Peer: SERVER."""
 
@@ -119,11 +119,11 @@ cdef PatternOps OPS = PatternOps(
 pattern = plugin_new(
     &OPS, "dealer", 5, "DEALER", 0x30, ("rep", "dealer", "router"),
     (("probe", "bool", False, "send an empty message to each new peer before anything else"),),
-    "out to the peers in turn, in from the peers in turn",
+    "sends to its peers in turn, receives from them in turn",
 )
 
 cdef PatternOps CLIENT = OPS
 CLIENT.flags = PAT_SEND | PAT_RECV | PAT_WAITS | PAT_REROUTE | PAT_SINGLE
 
 client = plugin_new(&CLIENT, "client", -1, "CLIENT", -1, ("server",), (),
-                    "messages of one part out to the servers in turn, in from them in turn")
+                    "messages of one part to and from the servers in turn")

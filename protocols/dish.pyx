@@ -1,9 +1,9 @@
-"""DISH: messages of the groups that we joined. Peers: RADIO.
+"""DISH: receives messages of the groups that it joined (RFC 48). Peers: RADIO.
 
-`recv` gives [group, body], the group flagged MSG_ENVELOPE and MSG_GROUP: hidden from `recv()`,
-shown as `Message.group`. Radios filter, but not all do (udp), and a group may be left while its
-message is on the way: what arrives all the same is filtered again here and counted. So is a message
-that is not a group of at most 255 bytes and one body. Radios are read in turn.
+`recv` gives [group, body], the group flagged MSG_ENVELOPE and MSG_GROUP: `recv()` hides it and
+`Message.group` shows it. Most radios filter, but udp does not, and a group may be left while its
+message is in flight. So this socket filters again and counts. It also drops and counts messages
+that are not a group of at most 255 bytes and one body. Radios are read in turn.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t
@@ -13,13 +13,13 @@ from mqcore.base.message cimport (
 )
 from mqcore.base.status cimport MQ_INVALID, MQ_OK
 from mqcore.base.yqueue cimport yqueue_second
-from mqcore.protocols.routing.fair_queue cimport (
-    FairQueue, fq_attach, fq_detach, fq_fini, fq_read, fq_readable, pipe_look, pipe_skip, vec_cut,
+from mqcore.protocols.routing.fair_queue cimport fq_read, pipe_look, pipe_skip, vec_cut
+from mqcore.protocols.routing.follow cimport (
+    Follower, follow_attach, follow_detach, follow_fini, follow_hangup, follow_init,
+    follow_readable,
 )
 from mqcore.protocols.routing.groups cimport GROUP_MAX
-from mqcore.protocols.routing.interest cimport (
-    Interest, interest_attach, interest_fini, interest_hangup, interest_set,
-)
+from mqcore.protocols.routing.interest cimport interest_set
 from mqcore.protocols.routing.ring cimport ring_drop, ring_front
 from mqcore.protocols.routing.stub cimport no_event, no_option, no_send
 from mqcore.protocols.routing.topics cimport topics_find
@@ -32,53 +32,13 @@ from mqcore.spi.pipe cimport (
 )
 
 cdef enum:
-    WANTED = -1               # no reason to drop it
-
-cdef struct Dish:
-    Pattern head
-    FairQueue inn
-    Interest it
-
-
-cdef int dish_init(Pattern* self) noexcept nogil:
-    return MQ_OK
-
-
-cdef void dish_fini(Pattern* self) noexcept nogil:
-    fq_fini(&(<Dish*> self).inn)
-    interest_fini(&(<Dish*> self).it)
-
-
-# -- peers -----------------------------------------------------------------------------------------
-
-cdef int dish_attach(Pattern* self, Pipe* pipe) noexcept nogil:
-    cdef Dish* dish = <Dish*> self
-    cdef int rc = fq_attach(&dish.inn, pipe)
-    if rc:
-        return rc
-    rc = interest_attach(&dish.it, pipe)
-    if rc:
-        fq_detach(&dish.inn, pipe)
-    return rc
-
-
-cdef void dish_hangup(Pattern* self, Pipe* pipe) noexcept nogil:
-    interest_hangup(&(<Dish*> self).it, pipe)
-
-
-cdef void dish_detach(Pattern* self, Pipe* pipe) noexcept nogil:
-    interest_hangup(&(<Dish*> self).it, pipe)
-    fq_detach(&(<Dish*> self).inn, pipe)
-
-
-cdef void dish_readable(Pattern* self, Pipe* pipe) noexcept nogil:
-    fq_readable(&(<Dish*> self).inn, pipe)
+    WANTED = -1               # no reason to drop the message
 
 
 # -- messages --------------------------------------------------------------------------------------
 
-cdef inline int dish_judge(Dish* dish, Msg* group, Msg* body) noexcept nogil:
-    """WANTED, or why not. body: the part behind the group, NULL if there is none."""
+cdef inline int dish_judge(Follower* dish, Msg* group, Msg* body) noexcept nogil:
+    """WANTED, or the reason to drop it. body: the part after the group, NULL if there is none."""
     if body == NULL or body.flags & MSG_MORE or msg_size(group) > GROUP_MAX:
         return DROP_MALFORMED
     if topics_find(&dish.it.topics, msg_data(group), msg_size(group)) == NULL:
@@ -87,7 +47,7 @@ cdef inline int dish_judge(Dish* dish, Msg* group, Msg* body) noexcept nogil:
 
 
 cdef int dish_recv(Pattern* self, MsgVec* out) noexcept nogil:
-    cdef Dish* dish = <Dish*> self
+    cdef Follower* dish = <Follower*> self
     cdef size_t at = out.n
     cdef Pipe* p = NULL
     cdef int rc, verdict
@@ -104,8 +64,8 @@ cdef int dish_recv(Pattern* self, MsgVec* out) noexcept nogil:
         vec_cut(out, at)
 
 
-cdef bint dish_can_recv(Dish* dish) noexcept nogil:
-    """Drops what is not wanted, so that the answer is exact."""
+cdef bint dish_can_recv(Follower* dish) noexcept nogil:
+    """Drops unwanted messages, so that the result is exact."""
     cdef Pipe* p
     cdef Msg* m
     cdef int verdict
@@ -127,29 +87,29 @@ cdef bint dish_can_recv(Dish* dish) noexcept nogil:
 cdef int dish_subscribe(Pattern* self, const uint8_t* topic, size_t size, int on) noexcept nogil:
     if size > GROUP_MAX:
         return MQ_INVALID
-    return interest_set(&(<Dish*> self).it, topic, size, on != 0)
+    return interest_set(&(<Follower*> self).it, topic, size, on != 0)
 
 
 cdef int64_t dish_query(Pattern* self, uint32_t what, const uint8_t* data,
                         size_t size) noexcept nogil:
     if what == Q_CAN_RECV:
-        return dish_can_recv(<Dish*> self)
+        return dish_can_recv(<Follower*> self)
     if what == Q_TOPICS:
-        return <int64_t> (<Dish*> self).it.topics.n
+        return <int64_t> (<Follower*> self).it.topics.n
     return 0 if what == Q_CAN_SEND else -1
 
 
 cdef PatternOps OPS = PatternOps(
     abi=PATTERN_ABI,
     flags=PAT_RECV | PAT_GROUPS,
-    size=sizeof(Dish),
-    init=dish_init,
-    fini=dish_fini,
+    size=sizeof(Follower),
+    init=follow_init,
+    fini=follow_fini,
     set_option=no_option,
-    attach=dish_attach,
-    detach=dish_detach,
-    hangup=dish_hangup,
-    readable=dish_readable,
+    attach=follow_attach,
+    detach=follow_detach,
+    hangup=follow_hangup,
+    readable=follow_readable,
     writable=no_event,
     send=no_send,
     recv=dish_recv,
@@ -162,4 +122,4 @@ cdef PatternOps OPS = PatternOps(
 )
 
 pattern = plugin_new(&OPS, "dish", -1, "DISH", -1, ("radio",), (),
-                     "messages of the groups that we joined")
+                     "receives messages of the groups that it joined")

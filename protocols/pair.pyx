@@ -1,13 +1,13 @@
-"""PAIR: exactly one peer, both ways. Peer: PAIR.
+"""PAIR: exactly one peer, in both directions. Peer: PAIR.
 
-A second peer is refused while the first is there. A peer that is gone may still have messages to be
-read; the next one is let in at once, and both are read in turn until the old one is empty.
+A second peer is refused while the first is connected. Messages of a disconnected peer may still be
+unread. The next peer is accepted at once, and both are read in turn until the old one is empty.
 
 CHANNEL (RFC 52): the same with messages of one part. Peer: CHANNEL.
 
-DGRAM: the one peer is a datagram socket (udp), and all that it hears and sends to. A message is an
-address like "192.0.2.1:5555" and a body: `recv` says in the first part who sent it, `send` to whom
-it goes.
+DGRAM: the one peer is a datagram socket (udp) and everything that it exchanges datagrams with. A
+message is an address like "192.0.2.1:5555" and a body. In `recv` the first part is the sender, in
+`send` the receiver.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t
@@ -28,7 +28,7 @@ from mqcore.spi.sockaddr cimport Sockaddr, sockaddr_parse
 cdef struct Pair:
     Pattern head
     FairQueue inn
-    Pipe* peer                # who is written to
+    Pipe* peer                # the peer to write to
 
 
 cdef int pair_init(Pattern* self) noexcept nogil:

@@ -1,14 +1,14 @@
-"""PAIR1: as PAIR, and each message counts the links that it has passed. Peer: PAIR1.
+"""PAIR1: like PAIR, and each message counts the links that it has passed. Peer: PAIR1.
 
-Exactly one peer, unless `poly`: then any number, a received message says whom it came from
-(`Msg.peer`), `send` goes to the peer that has been there longest and `send_to` to the one named. In
-that mode nothing waits for a peer at its mark: its message is dropped, counted, so that one slow
-peer does not hold up the others; and what a lost peer had not been sent goes to nobody else.
+Exactly one peer, unless `poly`. With `poly` any number: a received message identifies its sender
+(`Msg.peer`), `send` sends to the longest-connected peer and `send_to` to the named one. In that
+mode no send waits for a peer at its HWM. The message is dropped and counted instead, so
+that a slow peer does not delay the others. Unsent messages of a lost peer go to no other peer.
 
-The count is `Msg.hops` of the first part. A message starts at 0, the codec writes one more, and
-within a process, where there is no codec, whoever receives adds it. What has passed more than
-`max_hops` is dropped, counted: a loop of devices ends. With `raw` a message that is sent keeps the
-count it came with.
+The count is `Msg.hops` of the first part. A message starts at 0, and the codec writes one more.
+Within a process, where no codec runs, the receiver adds it. A message that has passed more than
+`max_hops` links is dropped and counted, which ends loops of devices. With `raw` a sent message
+keeps its count.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t
@@ -38,8 +38,8 @@ from mqcore.spi.pipe cimport (
 cdef struct Pair1:
     Pattern head
     FairQueue inn
-    Peers peers               # by Pipe.id: who can be written to
-    Pipe* first               # of them, whoever has been there longest
+    Peers peers               # by Pipe.id: peers that can be written to
+    Pipe* first               # the longest-connected of them
     bint poly, raw
 
 
@@ -94,7 +94,7 @@ cdef void pair1_hangup(Pattern* self, Pipe* pipe) noexcept nogil:
     if pair.first != pipe:
         return
     pair.first = NULL
-    for i in range(pair.peers.cap):       # numbers only grow: the least is the oldest
+    for i in range(pair.peers.cap):       # numbers only grow, so the lowest is the oldest
         p = pair.peers.at[i].pipe
         if p != NULL and (pair.first == NULL or p.id < pair.first.id):
             pair.first = p
@@ -139,12 +139,12 @@ cdef int pair1_send_to(Pattern* self, uint32_t peer, Msg* parts, size_t n) noexc
 
 
 cdef inline int pair1_hops(Pipe* p, Msg* m) noexcept nogil:
-    """Links that a message of this pipe has passed."""
+    """The number of links that a message of this pipe has passed."""
     return m.hops if p.sp else m.hops + 1
 
 
 cdef bint pair1_waiting(Pair1* pair) noexcept nogil:
-    """Is there a message? What has come too far is dropped on the way."""
+    """Whether there is a message. Drops messages that have passed too many links."""
     cdef Pipe* p
     cdef Msg* m
     while True:
@@ -209,7 +209,7 @@ pattern = plugin_new(
     &OPS, "pair1", -1, "", 0x11, ("pair1",),
     (
         ("poly", "bool", False, "any number of peers; send_to() names one"),
-        ("raw", "bool", False, "what is sent keeps the hops that it came with"),
+        ("raw", "bool", False, "a forwarded message keeps its hop count"),
     ),
     "exactly one peer, both ways, and messages count the links they pass",
 )

@@ -1,9 +1,10 @@
-"""PUB: each message to all who subscribed to a prefix of its first part. Peers: SUB, XSUB.
+"""PUB: sends each message to all peers that subscribed to a prefix of its first part. Peers: SUB,
+XSUB.
 
-Never blocks: who is at its mark loses the message (counted), unless `nodrop`; what nobody wants is
-counted as `unmatched`. Subscriptions arrive as control handles or, from older peers, as messages
-that start with 01 or 00; they are applied as they arrive, whether or not anybody calls. Any other
-message from a peer is dropped, counted."""
+Never blocks: a message to a peer at its HWM is dropped and counted, unless `nodrop`.
+Messages without a subscriber are counted as `unmatched`. Subscriptions arrive as control handles
+or, from older peers, as messages that start with 01 or 00. They are applied as they arrive, without
+a call of the application. Any other message of a peer is dropped and counted."""
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 
@@ -65,7 +66,7 @@ cdef void pubsock_detach(Pattern* self, Pipe* pipe) noexcept nogil:
 
 
 cdef void pubsock_take(Pub* pub, Pipe* pipe, Msg* m) noexcept nogil:
-    """One single-part message or control handle of a peer."""
+    """Handle one single-part message or control handle of a peer."""
     cdef uint8_t* topic = msg_data(m)
     cdef size_t size = msg_size(m)
     cdef bint on = m.flags & MSG_SUBSCRIBE
@@ -73,7 +74,7 @@ cdef void pubsock_take(Pub* pub, Pipe* pipe, Msg* m) noexcept nogil:
         if size == 0 or topic[0] > 1:
             pipe_drop_in(pipe, DROP_UNEXPECTED)
             return
-        pipe_delivered(pipe)  # a message on the wire, and it has reached whom it was for
+        pipe_delivered(pipe)  # it was transmitted as a message, and this socket is its destination
         on = topic[0]
         topic += 1
         size -= 1
@@ -133,11 +134,11 @@ cdef PatternOps OPS = PatternOps(
 pattern = plugin_new(
     &OPS, "pub", 1, "PUB", 0x20, ("sub", "xsub"),
     (
-        ("nodrop", "bool", False, "wait for subscribers at their mark, do not drop for them"),
+        ("nodrop", "bool", False, "wait for full subscribers instead of dropping"),
         ("retain", "int", 0, "the last n messages per first part, sent to each new subscription"),
         ("max_subscription_bytes", "size", 16 << 20,
-         "what one peer may subscribe to: the bytes of its topics or groups, and 64 for each; a "
-         "peer that asks for more is disconnected"),
+         "limit of one peer's subscriptions: bytes of its topics or groups plus 64 for each; a "
+         "peer that exceeds it is disconnected"),
     ),
-    "each message to all who subscribed to a prefix of its first part",
+    "sends to all peers that subscribed to a prefix of the first part",
 )

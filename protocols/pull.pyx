@@ -1,4 +1,4 @@
-"""PULL: messages of all peers, one from each in turn. Peer: PUSH.
+"""PULL: receives from all its peers, one message from each in turn. Peer: PUSH.
 
 GATHER (RFC 49): the same with messages of one part. Peer: SCATTER."""
 
@@ -76,10 +76,10 @@ cdef PatternOps OPS = PatternOps(
 )
 
 pattern = plugin_new(&OPS, "pull", 7, "PULL", 0x51, ("push",), (),
-                     "messages of all peers, one from each in turn")
+                     "receives from all peers, one message from each in turn")
 
 cdef PatternOps GATHER = OPS
 GATHER.flags = PAT_RECV | PAT_SINGLE
 
 gather = plugin_new(&GATHER, "gather", -1, "GATHER", -1, ("scatter",), (),
-                    "messages of one part of all peers, one from each in turn")
+                    "receives messages of one part from all peers, in turn")

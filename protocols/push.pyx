@@ -1,7 +1,8 @@
-"""PUSH: each message to one of the peers, in turn. Peer: PULL.
+"""PUSH: sends each message to one of its peers, in turn. Peer: PULL.
 
-With no peer, or with all peers at their mark, nothing is taken (the socket waits). What a peer
-sends to a PUSH has no receiver: it is read and counted as dropped, so that it cannot pile up.
+Without peers, or with all peers at their HWMs, it takes no message (the socket waits).
+Messages that a peer sends to a PUSH are read and counted as dropped, so that they do not
+accumulate.
 
 SCATTER (RFC 49): the same with messages of one part. Peer: GATHER."""
 
@@ -97,10 +98,10 @@ cdef PatternOps OPS = PatternOps(
 )
 
 pattern = plugin_new(&OPS, "push", 8, "PUSH", 0x50, ("pull",), (),
-                     "each message to one of the peers, in turn")
+                     "sends each message to one of its peers, in turn")
 
 cdef PatternOps SCATTER = OPS
 SCATTER.flags = PAT_SEND | PAT_WAITS | PAT_REROUTE | PAT_SERVICE | PAT_SINGLE
 
 scatter = plugin_new(&SCATTER, "scatter", -1, "SCATTER", -1, ("gather",), (),
-                     "each message, of one part, to one of the peers, in turn")
+                     "sends each message, of one part, to one of its peers, in turn")

@@ -1,11 +1,11 @@
-"""RADIO: each message to all who joined its group. Peers: DISH.
+"""RADIO: sends each message to all peers that joined its group (RFC 48). Peers: DISH.
 
-A message is [group, body], the group flagged MSG_GROUP; one part alone is a body for the empty
-group; other messages are refused. A group is at most 255 bytes and matches whole, not as a prefix.
-Otherwise a publisher: never blocks, who is at its mark loses the message (counted), unless
-`nodrop`; what nobody joined is `unmatched`.
+A message is [group, body], the group flagged MSG_GROUP. A single part is a body for the empty
+group. Other messages are refused. A group has at most 255 bytes and is compared as a whole.
+Otherwise it is a publisher: it never blocks, and a message to a peer at its HWM is
+dropped and counted, unless `nodrop`. A message without a member of its group is `unmatched`.
 
-A peer that never says what it wants (`Pipe.unversioned`: udp) gets every message.
+A peer that never announces its groups (`Pipe.unversioned`: udp) gets every message.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t
@@ -79,8 +79,8 @@ cdef void radio_detach(Pattern* self, Pipe* pipe) noexcept nogil:
 
 
 cdef void radio_take(Radio* radio, Pipe* pipe, Msg* m) noexcept nogil:
-    """A control handle of a peer. No message can match a group that is too long, and who gets
-    everything anyway must not get it twice."""
+    """Handle a control handle of a peer. No message can match a group that is too long. A peer that
+    gets everything must not get a message twice."""
     cdef size_t size = msg_size(m)
     if pipe.mark & MARK_GONE or pipe.unversioned or size > GROUP_MAX:
         return
@@ -109,7 +109,7 @@ cdef void radio_readable(Pattern* self, Pipe* pipe) noexcept nogil:
 # -- messages --------------------------------------------------------------------------------------
 
 cdef int radio_collect(Radio* radio, const uint8_t* group, size_t size) noexcept nogil:
-    """All who joined the group, and those that get everything. Status."""
+    """Collect the members of the group, and the peers that get everything. Status."""
     cdef int rc = pub_exactly(&radio.base, group, size)
     return rc if rc else targets_hit_all(&radio.base.hits, radio.open.at, radio.open.n)
 
@@ -165,10 +165,10 @@ cdef PatternOps OPS = PatternOps(
 pattern = plugin_new(
     &OPS, "radio", -1, "RADIO", -1, ("dish",),
     (
-        ("nodrop", "bool", False, "wait for subscribers at their mark, do not drop for them"),
+        ("nodrop", "bool", False, "wait for full subscribers instead of dropping"),
         ("max_subscription_bytes", "size", 16 << 20,
-         "what one peer may subscribe to: the bytes of its topics or groups, and 64 for each; a "
-         "peer that asks for more is disconnected"),
+         "limit of one peer's subscriptions: bytes of its topics or groups plus 64 for each; a "
+         "peer that exceeds it is disconnected"),
     ),
-    "each message to all who joined its group",
+    "sends each message to all members of its group",
 )

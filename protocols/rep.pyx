@@ -1,9 +1,11 @@
-"""REP: takes a request, answers whoever asked. Peers: REQ, DEALER. All of it is the answering side
-that RESPONDENT has too: `routing/answer`. Its raw form is ROUTER."""
+"""REP: receives requests and replies to them. Peers: REQ, DEALER. Its code is shared with
+RESPONDENT: `routing/answer`. Its raw form is ROUTER."""
 
 from mqcore.protocols.routing.answer cimport (
-    Answerer, answer_attach, answer_detach, answer_fini, answer_hangup, answer_init, answer_query,
-    answer_readable, answer_recv, answer_send, answer_send_to,
+    Answerer, answer_fini, answer_init, answer_query, answer_recv, answer_send, answer_send_to,
+)
+from mqcore.protocols.routing.numbered cimport (
+    numbered_attach, numbered_detach, numbered_hangup, numbered_readable,
 )
 from mqcore.protocols.routing.stub cimport no_event, no_option
 from mqcore.spi.pattern cimport (
@@ -17,10 +19,10 @@ cdef PatternOps OPS = PatternOps(
     init=answer_init,
     fini=answer_fini,
     set_option=no_option,
-    attach=answer_attach,
-    detach=answer_detach,
-    hangup=answer_hangup,
-    readable=answer_readable,
+    attach=numbered_attach,
+    detach=numbered_detach,
+    hangup=numbered_hangup,
+    readable=numbered_readable,
     writable=no_event,
     send=answer_send,
     recv=answer_recv,
@@ -33,4 +35,4 @@ cdef PatternOps OPS = PatternOps(
 )
 
 pattern = plugin_new(&OPS, "rep", 4, "REP", 0x31, ("req", "dealer"), (),
-                     "takes a request, answers whoever asked")
+                     "receives requests, sends replies")

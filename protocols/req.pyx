@@ -1,68 +1,48 @@
-"""REQ: asks one peer, waits for that peer's answer. Peers: REP, ROUTER.
+"""REQ: sends a request to one peer and waits for that peer's reply. Peers: REP, ROUTER.
 
-Each context asks for itself, the socket's own is number 0: one request at a time each, over the
-same peers. There is no state from which no call helps: a request is given up by `abandon` or by the
-context's next send (unless `strict`). What must not happen is that its late answer is taken for
-the next one's.
+Each context has its own requests; number 0 is the socket itself. Each has at most one request at a
+time, and all share the same peers. A call can always continue: `abandon`, or the context's next
+send (unless `strict`), abandons the request. The late reply of an abandoned request must then not
+be taken for the reply of the next one.
 
-On the wire a request is [id, 4 bytes, if it is numbered], an empty part, the body; the answer looks
-the same, since whoever answers gives the envelope back. Ids are 32 bits in network order with the
-top one set, counted up from anywhere. An id tells late answers apart, and the link stays. Numbered
-are, all of them: the requests of contexts, and the socket's own once there is a context; requests
-that may be sent again; where a peer is SP (its wire has no other form); with `correlate`. So what
-is left without is the lone exchange on ZMTP: when that is given up, the link that it went out on is
-closed and reopened (DIRTY_RESET), and nothing more is sent on the old one. If contexts began to ask
-on that link meanwhile, it stays, and the socket numbers all its requests from then on.
-`correlate=False` keeps it so for the socket's own requests on ZMTP, contexts or not.
+A request's id and its envelope: routing/request.pxd.
 
-The new link waits for the old one's FIN. A ROUTER of libzmq without handover needs more: as long as
-its application has not read the old link to the end, a second one with the same routing id is deaf
-for ever, and nothing on the wire tells. A REQ with a `routing_id` should use `correlate` with
-those.
+The new link waits for the old one's FIN. A libzmq ROUTER without handover needs more: until it has
+read all messages of the old link, it ignores a second link with the same routing id for ever, and
+gives no sign of that. Use `correlate` for a REQ with a `routing_id` and such peers.
 
-`resend`: a request is kept until it is answered, and sent again with the same id when its time has
-passed, to others than the peer that was silent if there are any, and at once when its link dies; if
-there is nobody it waits for the next peer, and nothing is reported. Whoever answers first has
-answered; the others are late. So a provider may run a request twice. Not set: after 60 s to SP
-peers, never to ZMTP's.
+`resend`: the socket keeps a request until it is answered. When the time has passed, it sends the
+request again with the same id, to a different peer if there is one, and at once when the link is
+lost. Without a peer the request waits for the next one. The first reply counts, later ones are
+late. So a replier may process a request twice. Default: 60 s for SP peers, never for ZMTP peers.
 
-`patient` (for mqcore.zmq): a peer that leaves changes nothing for the application. As with libzmq,
-recv goes on waiting for what will never come, and a strict socket cannot ask anew.
-
-    state      send           recv                         abandon    time, or the peer leaves
-    IDLE       -> ASKED       MQ_STATE                     -          -
-    ASKED      gives up,      MQ_AGAIN; the answer         -> IDLE    resent: -> ASKED, WAITS
-               -> ASKED       makes it ANSWERED                       else, peer gone: -> LEFT
-    WAITS      as ASKED       as ASKED                     -> IDLE    a peer comes: -> ASKED
-    ANSWERED   gives up,      the answer -> IDLE           -> IDLE    -
-               -> ASKED
-    LEFT       -> ASKED       MQ_GONE -> IDLE              -> IDLE    -
+`patient` (for mqcore.zmq): the loss of a peer does not affect the application. As in libzmq, recv
+keeps waiting for a reply that never comes, and a strict socket cannot send a new request. STATES
+and TRANSITIONS have what each call and event does in each state.
 """
 
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport strcmp
 
-from mqcore.base.clock cimport now_ns
+from mqcore.base.histogram cimport histogram_add
 from mqcore.base.message cimport (
-    MSG_MORE, Msg, MsgVec, msg_close, msg_copy, msg_data, msg_init, msg_init_inline, msg_size,
-    vec_clear, vec_fini, vec_grow, vec_push,
+    Msg, MsgVec, msg_close, msg_copy, msg_size, vec_clear, vec_fini, vec_grow, vec_push,
 )
-from mqcore.base.status cimport (
-    MQ_AGAIN, MQ_GONE, MQ_INVALID, MQ_NOMEM, MQ_OK, MQ_STATE,
-)
-from mqcore.protocols.routing.asks cimport (
-    Ask, AskList, ask_join, ask_leave, ask_list, ask_unlist,
-)
+from mqcore.base.status cimport MQ_AGAIN, MQ_GONE, MQ_INVALID, MQ_NOMEM, MQ_OK, MQ_STATE
+from mqcore.protocols.routing.asks cimport Ask, ask_join, ask_leave, ask_list, ask_unlist
 from mqcore.protocols.routing.fair_queue cimport (
-    FairQueue, fq_attach, fq_detach, fq_fini, fq_read, fq_readable,
+    fq_attach, fq_detach, fq_fini, fq_read, fq_readable,
 )
 from mqcore.protocols.routing.load_balance cimport (
-    LoadBalance, lb_attach, lb_can_send, lb_detach, lb_fini, lb_hangup, lb_heard, lb_init, lb_send,
+    lb_attach, lb_can_send, lb_detach, lb_fini, lb_hangup, lb_heard, lb_init, lb_send,
     lb_set_option, lb_silence, lb_writable,
 )
-from mqcore.protocols.routing.peers cimport (
-    Peers, hash_number, peers_add, peers_fini, peers_number, peers_remove,
+from mqcore.protocols.routing.peers cimport hash_number, peers_add, peers_fini, peers_remove
+from mqcore.protocols.routing.request cimport (
+    ANSWERED, ASKED, AUTOMATIC, IDLE, LEFT, MARK_NUMBERED, MARK_PLAIN, MARK_SP, WAITS, Req,
+    ask_fini, ask_of, req_asker, req_done, req_end, req_free, req_front, req_keep, req_keeps,
+    req_number, req_numbers,
 )
 from mqcore.protocols.routing.stub cimport probe
 from mqcore.spi.pattern cimport (
@@ -70,49 +50,51 @@ from mqcore.spi.pattern cimport (
     Q_CAN_RECV, Q_CAN_SEND, Q_RESENT, Pattern, PatternOps, plugin_new,
 )
 from mqcore.spi.pipe cimport (
-    DIRTY_RESET, DROP_LATE, DROP_MALFORMED, DROP_UNEXPECTED, Pipe, host_alarm, pipe_delivered,
-    pipe_drop_in, pipe_touch,
+    DIRTY_RESET, DROP_LATE, DROP_MALFORMED, DROP_UNEXPECTED, Pipe, host_alarm, host_chance,
+    host_now, pipe_delivered, pipe_drop_in, pipe_touch,
 )
 
-cdef enum:                    # Ask.state
-    IDLE = 0
-    ASKED = 1                 # Ask.pipe has the request
-    WAITS = 2                 # to be sent again, and nobody can take it now
-    ANSWERED = 3              # and the answer not yet handed out
-    LEFT = 4                  # the peer that had it is gone
-
-cdef enum:                    # Pipe.mark: it was sent a request once, so that an answer too many is
-    MARK_PLAIN = 1            # late, not strange
-    MARK_NUMBERED = 2
-    MARK_SP = 4               # counted in n_sp
-
-cdef enum:                    # `correlate`, `resend`
-    AUTOMATIC = -1
-
-cdef enum:                    # a question of REQ's own, for mqcore/api/asking.py
-    Q_NEXT_DONE = 64          # a context, not named before, whose recv would not wait; 0: none
+cdef enum:                    # a query of REQ only, for mqcore/api/exchanges.py
+    Q_NEXT_DONE = 64          # a context, not returned before, whose recv would not wait; 0: none
 
 cdef int64_t RESEND_SP = 60000000000
 
-cdef struct Req:
-    Pattern head
-    LoadBalance out
-    FairQueue inn
-    Ask own                   # context 0
-    Peers contexts            # the others by number, and requests under way by id: these tables
-    Peers ids                 # know hashes only, what they hold are Asks
-    AskList due               # may be sent again, the next first
-    AskList waits             # must be, and nobody can take it now
-    AskList done              # of contexts: answered, or the peer has left, and not yet named
-    MsgVec inbox              # scratch: what was read last
-    MsgVec wire               # scratch: the request as it goes out
-    uint32_t id               # given last
-    uint32_t n_sp             # SP peers
-    int correlate
-    int64_t resend            # ns
-    int64_t resent
-    bint strict, patient, probe
-    bint unnumbered           # an unnumbered request was given up, and its link stays
+# A state of a request, its number, what it means.
+STATES = (
+    ("IDLE", IDLE, "no request is outstanding"),
+    ("ASKED", ASKED, "a peer has the request"),
+    ("WAITS", WAITS, "to be sent again, but no peer can take it now"),
+    ("ANSWERED", ANSWERED, "the reply is here; the application has not received it"),
+    ("LEFT", LEFT, "the peer that had it is disconnected; the application has not been told"),
+)
+
+# In a state, a call or an event, the state that follows, what a call returns (MQ_*). "kept": a
+# request that `resend` lets be sent again. "alone": no peer can take it now. What is not here does
+# nothing. With `strict` a send is MQ_STATE unless the state is IDLE or LEFT; with `patient` LEFT is
+# as ASKED. `tests/unit/protocols/test_transitions.py` drives a REQ through all of them.
+TRANSITIONS = (
+    ("IDLE", "send", "ASKED", "OK"),
+    ("IDLE", "recv", "IDLE", "STATE"),
+    ("ASKED", "send", "ASKED", "OK"),
+    ("ASKED", "recv", "ASKED", "AGAIN"),
+    ("ASKED", "abandon", "IDLE", ""),
+    ("ASKED", "the reply comes", "ANSWERED", ""),
+    ("ASKED", "its peer leaves", "LEFT", ""),
+    ("ASKED", "its peer leaves, kept, alone", "WAITS", ""),
+    ("ASKED", "its time is up, kept, alone", "WAITS", ""),
+    ("WAITS", "send", "IDLE", "FULL"),       # AGAIN if there is no peer at all
+    ("WAITS", "recv", "WAITS", "AGAIN"),
+    ("WAITS", "abandon", "IDLE", ""),
+    ("WAITS", "the reply comes", "ANSWERED", ""),
+    ("WAITS", "a peer connects", "ASKED", ""),
+    ("WAITS", "a peer has room", "ASKED", ""),
+    ("ANSWERED", "send", "ASKED", "OK"),
+    ("ANSWERED", "recv", "IDLE", "OK"),
+    ("ANSWERED", "abandon", "IDLE", ""),
+    ("LEFT", "send", "ASKED", "OK"),
+    ("LEFT", "recv", "IDLE", "GONE"),
+    ("LEFT", "abandon", "IDLE", ""),
+)
 
 
 cdef int req_init(Pattern* self) noexcept nogil:
@@ -120,14 +102,8 @@ cdef int req_init(Pattern* self) noexcept nogil:
     lb_init(&req.out)
     req.correlate = AUTOMATIC
     req.resend = AUTOMATIC
-    req.id = <uint32_t> (
-        (<uint64_t> now_ns() ^ <uint64_t> <size_t> self) * <uint64_t> 0x9e3779b97f4a7c15 >> 32)
+    req.id = <uint32_t> (host_chance(self.host) >> 32)
     return MQ_OK
-
-
-cdef void ask_fini(Ask* ask) noexcept nogil:
-    vec_fini(&ask.answer)
-    vec_fini(&ask.kept)
 
 
 cdef void req_fini(Pattern* self) noexcept nogil:
@@ -166,10 +142,6 @@ cdef int req_set_option(Pattern* self, const char* name, int64_t number, const u
 
 # -- contexts --------------------------------------------------------------------------------------
 
-cdef inline Ask* ask_of(Req* req, uint32_t context) noexcept nogil:
-    return &req.own if context == 0 else <Ask*> peers_number(&req.contexts, context)
-
-
 cdef int req_context(Pattern* self, uint32_t number, bint on) noexcept nogil:
     cdef Req* req = <Req*> self
     cdef Ask* ask
@@ -191,40 +163,10 @@ cdef int req_context(Pattern* self, uint32_t number, bint on) noexcept nogil:
     return MQ_OK
 
 
-cdef void req_end(Req* req, Ask* ask, uint32_t state) noexcept nogil:
-    """Nothing is under way any more."""
-    if ask.numbered:
-        peers_remove(&req.ids, hash_number(ask.id), <Pipe*> ask)
-    ask.numbered = False
-    ask_leave(ask)
-    ask_unlist(ask)
-    vec_clear(&ask.kept)
-    ask.state = state
-
-
-cdef void req_done(Req* req, Ask* ask, uint32_t state) noexcept nogil:
-    """ANSWERED or LEFT: what whoever waits has waited for."""
-    req_end(req, ask, state)
-    if ask.context:
-        ask.due = 0
-        ask_list(&req.done, ask)
-
-
-# -- answers ---------------------------------------------------------------------------------------
-
-cdef Ask* req_asker(Req* req, Pipe* p, Msg* parts, bint numbered) noexcept nogil:
-    """Whose answer this is; NULL: nobody's."""
-    cdef const uint8_t* at = msg_data(&parts[0])
-    cdef Ask* ask = &req.own
-    if not numbered:
-        return ask if ask.state == ASKED and not ask.numbered and ask.pipe == p else NULL
-    ask = <Ask*> peers_number(&req.ids, <uint32_t> at[0] << 24 | <uint32_t> at[1] << 16
-                              | <uint32_t> at[2] << 8 | at[3])
-    return ask if ask != NULL and (ask.pipe == p or ask.again) else NULL
-
+# -- replies ---------------------------------------------------------------------------------------
 
 cdef bint req_take(Req* req, Pipe* p) noexcept nogil:
-    """What lies in `inbox`, from p: to the one who asked, or a counted drop."""
+    """Deliver the message in `inbox`, from p, to its request, or drop and count it."""
     cdef Msg* parts = req.inbox.at
     cdef size_t n = req.inbox.n
     cdef bint numbered = n >= 3 and msg_size(&parts[0]) == 4 and msg_size(&parts[1]) == 0
@@ -247,6 +189,10 @@ cdef bint req_take(Req* req, Pipe* p) noexcept nogil:
         parts[i - front] = parts[i]
     req.inbox.n -= front
     pipe_delivered(p)
+    if req.head.host.latencies != NULL and ask.asked:
+        histogram_add(&req.head.host.latencies.round_trip,
+                      host_now(req.head.host) - ask.asked, 1)
+        ask.asked = 0
     req_done(req, ask, ANSWERED)
     ask_join(ask, p, False)
     req.inbox, ask.answer = ask.answer, req.inbox
@@ -254,7 +200,7 @@ cdef bint req_take(Req* req, Pipe* p) noexcept nogil:
 
 
 cdef void req_pump(Req* req, Ask* ask) noexcept nogil:
-    """Reads until this one is answered (NULL: all there is), or nothing is left."""
+    """Read until this request is answered (NULL: everything), or nothing is left."""
     cdef Pipe* p = NULL
     cdef int rc
     while ask == NULL or ask.state != ANSWERED:
@@ -266,8 +212,9 @@ cdef void req_pump(Req* req, Ask* ask) noexcept nogil:
 
 
 cdef bint req_shares(Req* req, Ask* ask) noexcept nogil:
-    """Other requests are under way on its link, which must not lose their answers. The link may
-    stay if all requests are numbered from now on: then no answer without a number is wanted."""
+    """Whether its link carries other outstanding requests, which must not lose their replies. The
+    link may stay if all requests are numbered from now on: replies without a number are then
+    ignored."""
     cdef Ask* other = <Ask*> ask.pipe.data
     if req.correlate != AUTOMATIC:
         return False
@@ -279,9 +226,9 @@ cdef bint req_shares(Req* req, Ask* ask) noexcept nogil:
 
 
 cdef void req_give_up(Req* req, Ask* ask) noexcept nogil:
-    """Gives up what is outstanding; MQ_GONE that nobody has heard yet included."""
+    """Abandon the outstanding request, including an MQ_GONE that was not yet returned."""
     if ask.state == ASKED or ask.state == WAITS:
-        req_pump(req, ask)    # an answer that is here already costs no link
+        req_pump(req, ask)    # a reply that has already arrived saves the link
     if ask.state == ANSWERED:
         if ask.pipe != NULL:
             ask.pipe.delivered -= 1
@@ -322,60 +269,8 @@ cdef int req_recv(Pattern* self, MsgVec* out) noexcept nogil:
 
 # -- requests --------------------------------------------------------------------------------------
 
-cdef bint req_keeps(Req* req) noexcept nogil:
-    """May what is sent now have to be sent again? Who takes it is not known yet."""
-    return req.resend > 0 or req.resend == AUTOMATIC and req.n_sp > 0
-
-
-cdef bint req_numbers(Req* req, uint32_t context) noexcept nogil:
-    if context or req.n_sp or req.unnumbered or req_keeps(req):
-        return True
-    return req.contexts.n > 0 if req.correlate == AUTOMATIC else req.correlate != 0
-
-
-cdef int req_number(Req* req, Ask* ask) noexcept nogil:
-    """An id that no other request under way has."""
-    while True:
-        req.id = req.id + 1 | <uint32_t> 0x80000000
-        if peers_number(&req.ids, req.id) == NULL:
-            break
-    if peers_add(&req.ids, hash_number(req.id), <Pipe*> ask):
-        return MQ_NOMEM
-    ask.id = req.id
-    ask.numbered = True
-    return MQ_OK
-
-
-cdef int req_keep(Ask* ask, Msg* parts, size_t n) noexcept nogil:
-    cdef Msg copy
-    cdef size_t i
-    if ask.kept.cap < n and vec_grow(&ask.kept, n):
-        return MQ_NOMEM
-    for i in range(n):
-        msg_copy(&copy, &parts[i])
-        vec_push(&ask.kept, &copy)
-    return MQ_OK
-
-
-cdef size_t req_front(Req* req, Ask* ask) noexcept nogil:
-    """The envelope, into `wire`. How many parts."""
-    cdef size_t front = 0
-    cdef uint8_t[4] id
-    if ask.numbered:
-        id[0] = <uint8_t> (ask.id >> 24)
-        id[1] = <uint8_t> (ask.id >> 16)
-        id[2] = <uint8_t> (ask.id >> 8)
-        id[3] = <uint8_t> ask.id
-        msg_init_inline(&req.wire.at[0], id, 4)
-        req.wire.at[0].flags = MSG_MORE
-        front = 1
-    msg_init(&req.wire.at[front])
-    req.wire.at[front].flags = MSG_MORE
-    return front + 1
-
-
 cdef int req_hand_out(Req* req, Ask* ask, size_t n) noexcept nogil:
-    """`wire` to a peer, and what follows from who takes it. As lb_send."""
+    """Send `wire` to a peer and update the state. Returns as lb_send."""
     cdef Pipe* taker = NULL
     cdef int64_t after
     cdef int rc = lb_send(&req.out, req.wire.at, n, &taker)
@@ -388,15 +283,10 @@ cdef int req_hand_out(Req* req, Ask* ask, size_t n) noexcept nogil:
     if after == 0:
         vec_clear(&ask.kept)
     elif ask.kept.n:
-        ask.due = now_ns() + after
+        ask.due = host_now(req.head.host) + after
         ask_list(&req.due, ask)
         host_alarm(req.head.host, req.due.first.due)
     return MQ_OK
-
-
-cdef inline bint req_free(Req* req, Ask* ask) noexcept nogil:
-    """No request is under way."""
-    return ask.state == IDLE or (ask.state == LEFT and not req.patient)
 
 
 cdef int req_send(Pattern* self, Msg* parts, size_t n) noexcept nogil:
@@ -413,7 +303,8 @@ cdef int req_send(Pattern* self, Msg* parts, size_t n) noexcept nogil:
         if rc:
             return rc
     req_give_up(req, ask)
-    req_pump(req, NULL)       # what is here now cannot be the answer to what is not yet sent
+    # earlier messages cannot be the reply to a request that is not yet sent
+    req_pump(req, NULL)
     ask.again = False
     rc = req_number(req, ask) if req_numbers(req, ask.context) else MQ_OK
     if rc == MQ_OK and req_keeps(req):
@@ -425,6 +316,8 @@ cdef int req_send(Pattern* self, Msg* parts, size_t n) noexcept nogil:
         rc = req_hand_out(req, ask, front + n)
     if rc != MQ_OK:
         req_end(req, ask, IDLE)
+    elif self.host.latencies != NULL:
+        ask.asked = host_now(req.head.host)
     return rc
 
 
@@ -438,7 +331,7 @@ cdef void req_abandon(Pattern* self) noexcept nogil:
 # -- requests sent again ---------------------------------------------------------------------------
 
 cdef void req_put_back(Req* req, Ask* ask) noexcept nogil:
-    """Who has it will not answer: it waits for another."""
+    """The peer will not answer: queue the request for another."""
     ask_leave(ask)
     ask_unlist(ask)
     ask.state = WAITS
@@ -465,7 +358,7 @@ cdef bint req_send_again(Req* req, Ask* ask) noexcept nogil:
 
 
 cdef void req_serve_waiting(Req* req) noexcept nogil:
-    """Somebody may take a message now."""
+    """A peer may be able to take a message now."""
     while req.waits.first != NULL and not req.head.host.closing:
         if not req_send_again(req, req.waits.first):
             return
@@ -474,7 +367,7 @@ cdef void req_serve_waiting(Req* req) noexcept nogil:
 cdef void req_alarm(Pattern* self, int64_t now) noexcept nogil:
     cdef Req* req = <Req*> self
     cdef Ask* ask
-    req_pump(req, NULL)       # some answers may have come while nobody called
+    req_pump(req, NULL)       # replies may have arrived without a call
     while req.due.first != NULL and req.due.first.due <= now:
         ask = req.due.first
         lb_silence(&req.out, ask.pipe)
@@ -515,7 +408,7 @@ cdef void req_hangup(Pattern* self, Pipe* pipe) noexcept nogil:
     if pipe.data == NULL:
         return
     fq_readable(&req.inn, pipe)
-    req_pump(req, NULL)       # it may have answered before it left
+    req_pump(req, NULL)       # it may have replied before it disconnected
     ask = <Ask*> pipe.data
     while ask != NULL:
         following = ask.pipe_next
@@ -530,7 +423,7 @@ cdef void req_hangup(Pattern* self, Pipe* pipe) noexcept nogil:
 
 cdef void req_detach(Pattern* self, Pipe* pipe) noexcept nogil:
     req_hangup(self, pipe)
-    while pipe.data != NULL:  # answers of it that nobody has taken yet
+    while pipe.data != NULL:  # its replies that are not yet received
         ask_leave(<Ask*> pipe.data)
     lb_detach(&(<Req*> self).out, pipe)
     fq_detach(&(<Req*> self).inn, pipe)
@@ -562,9 +455,9 @@ cdef int64_t req_query(Pattern* self, uint32_t what, const uint8_t* data,
         return 0
     if what == Q_CAN_SEND:
         if req.strict and not req_free(req, ask):
-            return -1         # nor could it wait in line for a peer
+            return -1         # it could not wait for a peer either
         return lb_can_send(&req.out)
-    if what == Q_CAN_RECV:    # without a request there is nothing to wait for: not readable
+    if what == Q_CAN_RECV:    # not readable without a request
         if ask.state == ASKED or ask.state == WAITS:
             req_pump(req, ask)
         return ask.state == ANSWERED or (ask.state == LEFT and not req.patient)
@@ -596,11 +489,11 @@ cdef PatternOps OPS = PatternOps(
 pattern = plugin_new(
     &OPS, "req", 3, "REQ", 0x30, ("rep", "router"),
     (
-        ("correlate", "bool", None, "number the requests, so that a given-up one costs no link"),
-        ("strict", "bool", False, "a send before the answer is an error, not a new start"),
+        ("correlate", "bool", None, "number the requests, so that abandoning one keeps its link"),
+        ("strict", "bool", False, "refuse a second send before the reply"),
         ("probe", "bool", False, "send an empty message to each new peer before anything else"),
-        ("resend", "seconds", None, "a request not answered for so long goes out again, at once if "
-                                    "its link dies; 0: never; None: after 60 s to SP peers"),
+        ("resend", "seconds", None, "send an unanswered request again after this time, and at once "
+                                    "if its link is lost; 0: never; None: after 60 s to SP peers"),
     ),
-    "asks one peer, waits for that peer's answer",
+    "sends a request to one peer, waits for that peer's reply",
 )

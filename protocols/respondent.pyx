@@ -1,5 +1,5 @@
-"""RESPONDENT: takes a survey, answers whoever asked. Peers: SURVEYOR. REP with another name on the
-wire (`routing/answer`), and a raw mode, for devices.
+"""RESPONDENT: receives surveys and answers them. Peers: SURVEYOR. REP under another name
+(`routing/answer`), plus a raw mode for devices.
 """
 
 from libc.stdint cimport int64_t, uint8_t
@@ -7,8 +7,11 @@ from libc.string cimport strcmp
 
 from mqcore.base.status cimport MQ_OK, MQ_UNSUPPORTED
 from mqcore.protocols.routing.answer cimport (
-    Answerer, answer_attach, answer_detach, answer_fini, answer_hangup, answer_init, answer_query,
-    answer_readable, answer_recv, answer_send, answer_send_to, answer_set_raw,
+    Answerer, answer_fini, answer_init, answer_query, answer_recv, answer_send, answer_send_to,
+    answer_set_raw,
+)
+from mqcore.protocols.routing.numbered cimport (
+    numbered_attach, numbered_detach, numbered_hangup, numbered_readable,
 )
 from mqcore.protocols.routing.stub cimport no_event
 from mqcore.spi.pattern cimport (
@@ -32,10 +35,10 @@ cdef PatternOps OPS = PatternOps(
     init=answer_init,
     fini=answer_fini,
     set_option=respondent_set_option,
-    attach=answer_attach,
-    detach=answer_detach,
-    hangup=answer_hangup,
-    readable=answer_readable,
+    attach=numbered_attach,
+    detach=numbered_detach,
+    hangup=numbered_hangup,
+    readable=numbered_readable,
     writable=no_event,
     send=answer_send,
     recv=answer_recv,
@@ -49,6 +52,6 @@ cdef PatternOps OPS = PatternOps(
 
 pattern = plugin_new(
     &OPS, "respondent", -1, "", 0x63, ("surveyor",),
-    (("raw", "bool", False, "the envelope is the application's: a device's end"),),
-    "takes a survey, answers whoever asked",
+    (("raw", "bool", False, "the application handles the envelope, as devices do"),),
+    "receives surveys, sends answers",
 )

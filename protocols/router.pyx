@@ -1,11 +1,11 @@
-"""ROUTER: each peer by its routing id. Peers: REQ, DEALER, ROUTER.
+"""ROUTER: addresses each peer by its routing id. Peers: REQ, DEALER, ROUTER.
 
-`recv` puts the sender's id in front (flags MSG_ROUTING_ID | MSG_MORE), `send` takes it away again;
-it never travels. A peer that announces no id gets five bytes: 00 and a 31-bit counter with a random
+`recv` prepends the sender's id (flags MSG_ROUTING_ID | MSG_MORE) and `send` removes it; it is never
+transmitted. A peer that announces no id gets five bytes: 00 and a 31-bit counter with a random
 start (the form of a hop, `routing/words`). If two peers announce the same id, the newer one takes
-it and the older one's link is closed (`handover`), or the newer one is refused. What a replaced or
-vanished peer had sent is still read. What comes from an SP peer with more words than `max_hops` has
-gone astray: dropped, counted. ROUTER is REP's raw form.
+it and the older one's link is closed (`handover`), or the newer one is refused. Messages that a
+replaced or disconnected peer has sent are still read. A message from an SP peer with more words
+than `max_hops` is in a loop: it is dropped and counted. ROUTER is REP's raw form.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t
@@ -44,7 +44,7 @@ cdef struct Router:
 
 cdef int router_init(Pattern* self) noexcept nogil:
     cdef Router* r = <Router*> self
-    names_init(&r.names)
+    names_init(&r.names, self.host)
     r.mandatory = True
     r.handover = True
     return MQ_OK
@@ -130,13 +130,13 @@ cdef int router_send_to(Pattern* self, uint32_t peer, Msg* parts, size_t n) noex
 
 
 cdef int router_next(Router* r, MsgVec* out) noexcept nogil:
-    """The next message behind its sender's id, counted as delivered."""
+    """The next message after its sender's id, counted as delivered."""
     cdef size_t at = out.n
     cdef Pipe* p = NULL
     cdef Msg id
     cdef int rc
     msg_init(&id)
-    rc = vec_push(out, &id)   # its place; whose id it is shows with the message
+    rc = vec_push(out, &id)   # reserve its place; the sender is known once the message is read
     if rc:
         return rc
     while True:
@@ -159,10 +159,10 @@ cdef int router_recv(Pattern* self, MsgVec* out) noexcept nogil:
 
 cdef bint router_waiting(Router* r) noexcept nogil:
     cdef Pipe* p
-    while fq_waiting(&r.inn):            # whose turn it is stays in front
+    while fq_waiting(&r.inn):            # the next pipe stays in front
         p = ring_front(&r.inn.ring)
         if not p.sp or envelope_ahead(p) <= r.head.host.max_hops + 1:
-            return True       # only SP's envelopes may have come too far
+            return True       # only SP's envelopes have a hop limit
         pipe_skip(p)
         pipe_drop_in(p, DROP_HOPS)
     return False
@@ -170,7 +170,7 @@ cdef bint router_waiting(Router* r) noexcept nogil:
 
 cdef int64_t router_query(Pattern* self, uint32_t what, const uint8_t* data,
                           size_t size) noexcept nogil:
-    if what == Q_CAN_SEND:    # to whom is known only with the message
+    if what == Q_CAN_SEND:    # only the message names its receiver
         return 1
     return router_waiting(<Router*> self) if what == Q_CAN_RECV else -1
 
@@ -201,9 +201,9 @@ pattern = plugin_new(
     &OPS, "router", 6, "ROUTER", 0x31, ("req", "dealer", "router"),
     (
         ("mandatory", "bool", True,
-         "an unknown or full peer is the sender's error, not a drop (stream: a full one waits)"),
+         "raise for an unknown or full peer instead of dropping (stream: wait for a full one)"),
         ("handover", "bool", True, "a newer peer takes over the routing id of an older one"),
         ("probe", "bool", False, "send an empty message to each new peer before anything else"),
     ),
-    "each peer by its routing id",
+    "addresses each peer by its routing id",
 )

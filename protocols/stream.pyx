@@ -1,16 +1,17 @@
-"""STREAM: anybody's bytes, each connection by its routing id. Peers: whatever speaks TCP.
+"""STREAM: raw bytes, with a routing id for each connection. Peers: any program on a byte stream.
 
-`recv` puts the connection's id in front of what came (flags MSG_ROUTING_ID | MSG_MORE), `send`
-takes it away again. An id is five bytes that are made here (`routing/names`), or what our endpoint
-calls its peer (`peer_id`): of these the next connection has the same, and nothing of it is read
-before the one before it has been read to the end. With `notify` an empty message tells that a
-connection is there, before anything of it, and another that it is gone, behind everything. To send
-an empty one ends the connection, behind all that was sent before, and nobody is told of that.
+`recv` prepends the connection's id to the data (flags MSG_ROUTING_ID | MSG_MORE), and `send`
+removes it. An id is five bytes generated here (`routing/names`), or the endpoint's name for its
+peer (`peer_id`). The next connection of that endpoint has the same name, and it is not read before
+the previous one has been read to its end. With `notify` an empty message reports a new connection,
+before its data, and another reports its end, after its data. Sending an empty message closes the
+connection after everything sent before, and produces no notification.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.string cimport strcmp, strlen
 
+from mqcore.base.fifo cimport Fifo, fifo_fini, fifo_pop, fifo_put
 from mqcore.base.message cimport (
     Msg, MsgVec, msg_close, msg_copy, msg_data, msg_init, msg_size, vec_grow, vec_push,
 )
@@ -24,9 +25,6 @@ from mqcore.protocols.routing.names cimport (
     Name, Names, name_free, name_is, name_new, name_of, named_write, names_enter, names_find,
     names_fini, names_init, names_leave, names_number, names_unname,
 )
-from mqcore.protocols.routing.notes cimport (
-    Notes, notes_fini, notes_front, notes_pop, notes_put, notes_waiting,
-)
 from mqcore.protocols.routing.ring cimport MARK_GONE
 from mqcore.protocols.routing.stub cimport close_all, no_event, tell_refused
 from mqcore.spi.pattern cimport (
@@ -36,21 +34,22 @@ from mqcore.spi.pattern cimport (
 from mqcore.spi.pipe cimport Pipe, parts_size, pipe_delivered, pipe_write_always
 
 cdef enum:
-    NOTES_MAX = 1 << 16       # who finds so many unread is sent away: to connect costs little
-    MARK_ENDED = 1            # the end has been sent to it
+    # further connections are refused while this many are unread: connecting is cheap
+    NOTES_MAX = 1 << 16
+    MARK_ENDED = 1            # its end has been sent
     MARK_BEHIND = 2           # an older connection of its id is still being read
 
 cdef struct Stream:
     Pattern head
     FairQueue inn
     Names names
-    Notes notes               # ids of connections that came or went
+    Fifo notes                # ids of opened and closed connections
     bint mandatory, notify
 
 
 cdef int stream_init(Pattern* self) noexcept nogil:
     cdef Stream* s = <Stream*> self
-    names_init(&s.names)
+    names_init(&s.names, self.host)
     s.mandatory = True
     return MQ_OK
 
@@ -59,7 +58,7 @@ cdef void stream_fini(Pattern* self) noexcept nogil:
     cdef Stream* s = <Stream*> self
     fq_fini(&s.inn)
     names_fini(&s.names)
-    notes_fini(&s.notes)
+    fifo_fini(&s.notes)
 
 
 cdef int stream_set_option(Pattern* self, const char* name, int64_t number, const uint8_t* data,
@@ -80,16 +79,17 @@ cdef void stream_note(Stream* s, Pipe* pipe) noexcept nogil:
     cdef Msg m
     if s.notify:
         msg_copy(&m, &name_of(pipe).id)
-        notes_put(&s.notes, &m)
+        if fifo_put(&s.notes, &m, 1):
+            msg_close(&m)     # the application misses it, nothing else is wrong
 
 
 cdef Pipe* stream_same(Stream* s, Pipe* pipe, uint32_t mark) noexcept nogil:
-    """The oldest other connection of that id, of those with all the bits of `mark`."""
+    """The oldest other connection of that id that has all the bits of `mark`."""
     cdef Msg* id = &name_of(pipe).id
     cdef Pipe* best = NULL
     cdef Pipe* p
     cdef size_t i
-    if pipe.routing_id_size:  # an id that was made here is never used again
+    if pipe.routing_id_size:  # a generated id is never reused
         for i in range(s.names.by_number.cap):
             p = s.names.by_number.at[i].pipe
             if (p != NULL and p != pipe and p.mark & mark == mark
@@ -102,8 +102,8 @@ cdef Pipe* stream_same(Stream* s, Pipe* pipe, uint32_t mark) noexcept nogil:
 cdef const char* stream_objection(Stream* s, Name* name) noexcept nogil:
     if names_find(&s.names, msg_data(&name.id), msg_size(&name.id)) != NULL:
         return "its routing id is in use"
-    if notes_waiting(&s.notes) >= NOTES_MAX:
-        return "too many came and went unnoticed"
+    if s.notes.n >= NOTES_MAX:
+        return "too many connections were opened and closed unread"
     return NULL
 
 
@@ -155,8 +155,8 @@ cdef void stream_readable(Pattern* self, Pipe* pipe) noexcept nogil:
 # -- messages --------------------------------------------------------------------------------------
 
 cdef int stream_write(Stream* s, Pipe* pipe, Msg* parts, size_t n) noexcept nogil:
-    """As named_write, but that a full one is always waited for: a piece that is left out spoils all
-    behind it. Nothing but empty parts is the end."""
+    """Like named_write, but a full one always waits, because a dropped piece would corrupt the
+    stream. A message of only empty parts is the end."""
     cdef Msg end
     cdef int rc
     if pipe == NULL or pipe.mark & MARK_GONE:
@@ -198,12 +198,13 @@ cdef int stream_recv(Pattern* self, MsgVec* out) noexcept nogil:
     if out.cap - at < 2 and vec_grow(out, at + 2):
         return MQ_NOMEM
     msg_init(&m)
-    if notes_waiting(&s.notes):
-        vec_push(out, notes_front(&s.notes))
-        notes_pop(&s.notes)
+    if s.notes.n:
+        m = fifo_pop(&s.notes)
+        vec_push(out, &m)
+        msg_init(&m)
         m.peer = out.at[at].peer
         return vec_push(out, &m)
-    vec_push(out, &m)         # its place; whose id it is shows with the message
+    vec_push(out, &m)         # reserve its place; the sender is known once the message is read
     rc = fq_read(&s.inn, out, &p)
     if rc:
         vec_cut(out, at)
@@ -216,10 +217,10 @@ cdef int stream_recv(Pattern* self, MsgVec* out) noexcept nogil:
 cdef int64_t stream_query(Pattern* self, uint32_t what, const uint8_t* data,
                           size_t size) noexcept nogil:
     cdef Stream* s = <Stream*> self
-    if what == Q_CAN_SEND:    # to whom is known only with the message
+    if what == Q_CAN_SEND:    # only the message names its receiver
         return 1
     if what == Q_CAN_RECV:
-        return notes_waiting(&s.notes) > 0 or fq_waiting(&s.inn)
+        return s.notes.n > 0 or fq_waiting(&s.inn)
     return -1
 
 
@@ -249,8 +250,8 @@ pattern = plugin_new(
     &OPS, "stream", -1, "", -1, ("stream",),
     (
         ("mandatory", "bool", True,
-         "an unknown or full peer is the sender's error, not a drop (stream: a full one waits)"),
-        ("notify", "bool", False, "an empty message when a connection comes, and when it is gone"),
+         "raise for an unknown or full peer instead of dropping (stream: wait for a full one)"),
+        ("notify", "bool", False, "report new and closed connections by empty messages"),
     ),
-    "anybody's bytes, each connection by its routing id",
+    "raw bytes, with a routing id for each connection",
 )

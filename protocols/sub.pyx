@@ -1,29 +1,29 @@
-"""SUB: messages whose first part starts with a topic that we subscribed to. Peers: PUB, XPUB.
+"""SUB: receives messages whose first part starts with a subscribed topic. Peers: PUB, XPUB.
 
-Publishers filter; what arrives all the same (a topic given up while the message was on its way, a
-publisher that does not filter) is filtered again here and counted. Publishers are read in turn.
+Publishers filter. Unwanted messages can still arrive (of a topic unsubscribed meanwhile, or of a
+publisher that does not filter), so this socket filters again and counts them. Publishers are read
+in turn.
 
-A context has topics of its own, and while there are any, every one has a queue: whoever looks for a
-message reads the pipes and gives each message to all that want it, the socket itself (context 0)
-among them. Publishers are told the union. A message counts as delivered at its peer when the first
-queue has it; one that a full queue then lets go of is counted by the socket. Without contexts
-nothing lies between the pipes and recv().
+A context has its own topics. While there are contexts, each has a queue, including the socket
+itself (context 0). A receive in any context reads the pipes and gives each message to all that want
+it. Publishers get the union of all topics. A message counts as delivered at its peer when the first
+queue has it. If a full queue then drops it, the socket counts that. Without contexts nothing stands
+between the pipes and recv().
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free, malloc
+from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
-from mqcore.base.message cimport (
-    MSG_MORE, Msg, MsgVec, msg_close, msg_copy, msg_data, msg_size, vec_grow, vec_push,
-)
+from mqcore.base.fifo cimport Fifo, fifo_drop, fifo_fini, fifo_put, fifo_reserve, fifo_take
+from mqcore.base.message cimport Msg, MsgVec, msg_close, msg_copy, msg_data, msg_size
 from mqcore.base.status cimport MQ_AGAIN, MQ_INVALID, MQ_NOMEM, MQ_OK
-from mqcore.protocols.routing.fair_queue cimport (
-    FairQueue, fq_attach, fq_detach, fq_fini, fq_read, fq_readable, pipe_look, pipe_skip, vec_cut,
+from mqcore.protocols.routing.fair_queue cimport fq_read, pipe_look, pipe_skip, vec_cut
+from mqcore.protocols.routing.follow cimport (
+    Follower, follow_attach, follow_detach, follow_fini, follow_hangup, follow_init,
+    follow_readable,
 )
-from mqcore.protocols.routing.interest cimport (
-    Interest, interest_attach, interest_fini, interest_hangup, interest_set,
-)
+from mqcore.protocols.routing.interest cimport interest_set
 from mqcore.protocols.routing.ring cimport ring_drop, ring_front
 from mqcore.protocols.routing.stub cimport no_event, no_option, no_send
 from mqcore.protocols.routing.topics cimport (
@@ -34,33 +34,23 @@ from mqcore.spi.pattern cimport (
     PAT_CONFLATE, PAT_RECV, PATTERN_ABI, Q_CAN_RECV, Q_CAN_SEND, Q_TOPICS, Pattern, PatternOps,
     plugin_new,
 )
+from mqcore.spi.lane cimport lane_front, lane_pop, lane_readable
 from mqcore.spi.pipe cimport (
     DIRTY_HUNG, DROP_CLOSED, DROP_CONFLATED, DROP_FULL, DROP_UNSUBSCRIBED, EV_DROPPED, Host, Pipe,
-    lane_front, lane_pop, lane_readable, parts_size, pipe_delivered, pipe_drop_in, pipe_left,
+    parts_size, pipe_delivered, pipe_drop_in, pipe_left,
 )
 
-cdef struct Context:          # a line of subscriptions
+cdef struct Context:          # a set of subscriptions
     Context* next
     uint32_t number           # 0: the socket's own
-    bint dropping             # a run of drops that was told of
+    bint dropping             # a run of drops that was reported
     Topics topics             # the value counts references
-    Msg* at                   # its queue: a ring of handles
-    size_t cap                # a power of two, or 0
-    size_t head
-    size_t n
-    int64_t msgs
-    int64_t bytes
+    Fifo queue
 
 cdef struct Sub:
-    Pattern head
-    FairQueue inn
-    Interest it               # what publishers are told: the union of all contexts
+    Follower base             # its topics are the union of all contexts
     Context* contexts         # NULL: only the socket's own, whose topics are the union
     Context zero              # the last of the list
-
-
-cdef int sub_init(Pattern* self) noexcept nogil:
-    return MQ_OK
 
 
 cdef void sub_fini(Pattern* self) noexcept nogil:
@@ -73,32 +63,7 @@ cdef void sub_fini(Pattern* self) noexcept nogil:
         if c != &sub.zero:
             free(c)
         c = following
-    fq_fini(&sub.inn)
-    interest_fini(&sub.it)
-
-
-cdef int sub_attach(Pattern* self, Pipe* pipe) noexcept nogil:
-    cdef Sub* sub = <Sub*> self
-    cdef int rc = fq_attach(&sub.inn, pipe)
-    if rc:
-        return rc
-    rc = interest_attach(&sub.it, pipe)
-    if rc:
-        fq_detach(&sub.inn, pipe)
-    return rc
-
-
-cdef void sub_hangup(Pattern* self, Pipe* pipe) noexcept nogil:
-    interest_hangup(&(<Sub*> self).it, pipe)
-
-
-cdef void sub_detach(Pattern* self, Pipe* pipe) noexcept nogil:
-    interest_hangup(&(<Sub*> self).it, pipe)
-    fq_detach(&(<Sub*> self).inn, pipe)
-
-
-cdef void sub_readable(Pattern* self, Pipe* pipe) noexcept nogil:
-    fq_readable(&(<Sub*> self).inn, pipe)
+    follow_fini(self)
 
 
 cdef inline bint wanted(Topics* topics, Msg* first) noexcept nogil:
@@ -108,7 +73,8 @@ cdef inline bint wanted(Topics* topics, Msg* first) noexcept nogil:
 
 
 cdef inline void unwanted(Pipe* p) noexcept nogil:
-    """Counted. Peers that are never told what we want send everything: no event for that."""
+    """Count an unwanted message. Peers that get no subscriptions send everything: no event for
+    them."""
     if p.sp or p.unversioned:
         p.in_dropped[DROP_UNSUBSCRIBED] += 1
     else:
@@ -116,15 +82,15 @@ cdef inline void unwanted(Pipe* p) noexcept nogil:
 
 
 cdef int sub_next(Sub* sub, MsgVec* out) noexcept nogil:
-    """The next message that is wanted, counted as delivered."""
+    """The next wanted message, counted as delivered."""
     cdef size_t at = out.n
     cdef Pipe* p = NULL
     cdef int rc
     while True:
-        rc = fq_read(&sub.inn, out, &p)
+        rc = fq_read(&sub.base.inn, out, &p)
         if rc:
             return rc
-        if wanted(&sub.it.topics, &out.at[at]):
+        if wanted(&sub.base.it.topics, &out.at[at]):
             pipe_delivered(p)
             return MQ_OK
         unwanted(p)
@@ -137,14 +103,14 @@ cdef int sub_recv(Pattern* self, MsgVec* out) noexcept nogil:
 
 
 cdef bint latest_wanted(Sub* sub, Pipe* p) noexcept nogil:
-    """A conflating lane cannot be looked into: its message is taken out, and put back unless a
-    newer one has come meanwhile."""
+    """A conflating lane cannot be peeked: its message is taken out, and put back unless a newer one
+    has arrived meanwhile."""
     cdef Msg* m = lane_front(p.inn)
     cdef Msg* none = NULL
     cdef size_t size
     if m == NULL:
         return False
-    if not wanted(&sub.it.topics, m):
+    if not wanted(&sub.base.it.topics, m):
         unwanted(p)
     elif p.inn.latest.compare_exchange_strong(none, m):
         return True
@@ -159,23 +125,23 @@ cdef bint latest_wanted(Sub* sub, Pipe* p) noexcept nogil:
 
 
 cdef bint sub_can_recv(Sub* sub) noexcept nogil:
-    """Drops what is not wanted, so that the answer is exact."""
+    """Drops unwanted messages, so that the result is exact."""
     cdef Pipe* p
     cdef Msg* m
     while True:
-        p = ring_front(&sub.inn.ring)
+        p = ring_front(&sub.base.inn.ring)
         if p == NULL:
             return False
         if p.inn.conflate:
             if latest_wanted(sub, p):
                 return True
             if not lane_readable(p.inn):
-                ring_drop(&sub.inn.ring)
+                ring_drop(&sub.base.inn.ring)
             continue
         m = pipe_look(p)
         if m == NULL:
-            ring_drop(&sub.inn.ring)
-        elif wanted(&sub.it.topics, m):
+            ring_drop(&sub.base.inn.ring)
+        elif wanted(&sub.base.it.topics, m):
             return True
         else:
             pipe_skip(p)
@@ -186,66 +152,14 @@ cdef int sub_subscribe(Pattern* self, const uint8_t* topic, size_t size, int on)
     cdef Sub* sub = <Sub*> self
     if sub.contexts != NULL:
         return context_subscribe(sub, topic, size, on != 0)
-    return interest_set(&sub.it, topic, size, on != 0)
+    return interest_set(&sub.base.it, topic, size, on != 0)
 
 
 # -- contexts: the queue ---------------------------------------------------------------------------
 
-cdef bint queue_room(Context* c, size_t n) noexcept nogil:
-    """For n more handles. False: no memory."""
-    cdef size_t cap = c.cap if c.cap else 8
-    cdef size_t i
-    cdef Msg* at
-    while cap < c.n + n:
-        cap *= 2
-    if cap == c.cap:
-        return True
-    at = <Msg*> malloc(cap * sizeof(Msg))
-    if at == NULL:
-        return False
-    for i in range(c.n):
-        at[i] = c.at[(c.head + i) & (c.cap - 1)]
-    free(c.at)
-    c.at = at
-    c.cap = cap
-    c.head = 0
-    return True
-
-
-cdef size_t queue_front(Context* c) noexcept nogil:
-    """Handles of the oldest message, 0: none."""
-    cdef size_t n = 0
-    if c.n == 0:
-        return 0
-    while c.at[(c.head + n) & (c.cap - 1)].flags & MSG_MORE:
-        n += 1
-    return n + 1
-
-
-cdef Msg queue_pop(Context* c) noexcept nogil:
-    """The oldest handle; with the last of a message goes the message."""
-    cdef Msg m = c.at[c.head]
-    c.head = (c.head + 1) & (c.cap - 1)
-    c.n -= 1
-    c.bytes -= <int64_t> msg_size(&m)
-    if not m.flags & MSG_MORE:
-        c.msgs -= 1
-    return m
-
-
-cdef void queue_drop(Context* c) noexcept nogil:
-    """The oldest message, uncounted."""
-    cdef size_t n = queue_front(c)
-    cdef Msg m
-    while n:
-        n -= 1
-        m = queue_pop(c)
-        msg_close(&m)
-
-
 cdef void context_dropped(Sub* sub, Context* c, uint32_t reason) noexcept nogil:
-    """The peer has it as delivered: it counts at the socket."""
-    cdef Host* host = sub.head.host
+    """The peer has counted it as delivered, so the socket counts the drop."""
+    cdef Host* host = sub.base.head.host
     cdef uint8_t data = <uint8_t> reason
     host.dropped[reason] += 1
     if not c.dropping and host.watched.load():
@@ -254,26 +168,25 @@ cdef void context_dropped(Sub* sub, Context* c, uint32_t reason) noexcept nogil:
 
 
 cdef void queue_give(Sub* sub, Context* c, Pipe* p, Msg* parts, size_t n) noexcept nogil:
-    """A copy of the message. The queue is bound as the lane is that it came by: the oldest go."""
+    """Queue a copy of the message. The queue has the limits of its lane: the oldest are dropped."""
     cdef int64_t size = parts_size(parts, n)
     cdef int64_t most = 1 if p.inn.conflate else p.inn.hwm_msgs
+    cdef Msg copy
     cdef size_t i
-    if not queue_room(c, n):
+    if fifo_reserve(&c.queue, n):
         context_dropped(sub, c, DROP_FULL)
         return
-    if c.msgs < most and c.bytes + size <= p.inn.hwm_bytes:
+    if c.queue.msgs < most and c.queue.bytes + size <= p.inn.hwm_bytes:
         c.dropping = False
-    while c.msgs and (c.msgs >= most or c.bytes + size > p.inn.hwm_bytes):
-        queue_drop(c)
+    while c.queue.msgs and (c.queue.msgs >= most or c.queue.bytes + size > p.inn.hwm_bytes):
+        fifo_drop(&c.queue)
         if not p.inn.conflate:
             context_dropped(sub, c, DROP_FULL)
         else:
-            sub.head.host.dropped[DROP_CONFLATED] += 1
+            sub.base.head.host.dropped[DROP_CONFLATED] += 1
     for i in range(n):
-        msg_copy(&c.at[(c.head + c.n) & (c.cap - 1)], &parts[i])
-        c.n += 1
-    c.msgs += 1
-    c.bytes += size
+        msg_copy(&copy, &parts[i])
+        fifo_put(&c.queue, &copy, 1)          # its place is reserved
 
 
 # -- contexts: their messages ----------------------------------------------------------------------
@@ -286,14 +199,14 @@ cdef Context* context_of(Sub* sub, uint32_t number) noexcept nogil:
 
 
 cdef void context_pump(Sub* sub, Context* asked) noexcept nogil:
-    """Reads and hands out until `asked` has a message or nothing is left."""
-    cdef MsgVec* v = &sub.inn.scratch
+    """Read and distribute until `asked` has a message or nothing is left."""
+    cdef MsgVec* v = &sub.base.inn.scratch
     cdef Pipe* p = NULL
     cdef Context* c
     cdef bint some
     cdef int rc
-    while asked.n == 0:
-        rc = fq_read(&sub.inn, v, &p)
+    while asked.queue.n == 0:
+        rc = fq_read(&sub.base.inn, v, &p)
         if rc == MQ_AGAIN:
             return
         if rc == MQ_OK:
@@ -312,36 +225,29 @@ cdef void context_pump(Sub* sub, Context* asked) noexcept nogil:
 
 
 cdef int context_recv(Sub* sub, MsgVec* out) noexcept nogil:
-    cdef Context* c = context_of(sub, sub.head.context)
-    cdef size_t n
-    cdef Msg m
+    cdef Context* c = context_of(sub, sub.base.head.context)
     if c == NULL:
         return MQ_AGAIN
     context_pump(sub, c)
-    n = queue_front(c)
-    if n == 0:
+    if c.queue.n == 0:
         return MQ_AGAIN
-    if out.cap - out.n < n and vec_grow(out, out.n + n):
+    if fifo_take(&c.queue, out):
         return MQ_NOMEM
-    while n:
-        n -= 1
-        m = queue_pop(c)
-        vec_push(out, &m)
-    if c.n == 0 and c == sub.contexts and c == &sub.zero:
+    if c.queue.n == 0 and c == sub.contexts and c == &sub.zero:
         contexts_end(sub)
     return MQ_OK
 
 
 cdef bint context_can_recv(Sub* sub) noexcept nogil:
-    cdef Context* c = context_of(sub, sub.head.context)
+    cdef Context* c = context_of(sub, sub.base.head.context)
     if c == NULL:
         return False
     context_pump(sub, c)
-    return c.n != 0
+    return c.queue.n != 0
 
 
 cdef int context_subscribe(Sub* sub, const uint8_t* topic, size_t size, bint on) noexcept nogil:
-    cdef Context* c = context_of(sub, sub.head.context)
+    cdef Context* c = context_of(sub, sub.base.head.context)
     cdef uint64_t* count
     cdef int rc
     if c == NULL:
@@ -355,8 +261,8 @@ cdef int context_subscribe(Sub* sub, const uint8_t* topic, size_t size, bint on)
         count = topics_find(&c.topics, topic, size)
         if count == NULL:
             return MQ_INVALID
-    rc = interest_set(&sub.it, topic, size, on)
-    if on == (rc == MQ_OK):   # subscribed, or neither: the count is right as it stands
+    rc = interest_set(&sub.base.it, topic, size, on)
+    if on == (rc == MQ_OK):   # subscribed, or neither: the count is already right
         return rc
     count = topics_find(&c.topics, topic, size)
     count[0] -= 1
@@ -368,31 +274,29 @@ cdef int context_subscribe(Sub* sub, const uint8_t* topic, size_t size, bint on)
 # -- contexts: life --------------------------------------------------------------------------------
 
 cdef void context_fini(Context* c) noexcept nogil:
-    while c.n:
-        queue_drop(c)
-    free(c.at)
+    fifo_fini(&c.queue)
     topics_fini(&c.topics)
 
 
 cdef void contexts_end(Sub* sub) noexcept nogil:
-    """The socket is alone again, and its queue is empty: its topics are the union."""
+    """No context is left, and the socket's queue is empty: its topics are the union."""
     context_fini(&sub.zero)
     memset(&sub.zero, 0, sizeof(Context))
     sub.contexts = NULL
 
 
 cdef int contexts_begin(Sub* sub) noexcept nogil:
-    """The socket becomes context 0, with the topics it has and what a query has read for it."""
+    """The socket becomes context 0, with its topics and what a query has already read for it."""
     cdef size_t size = 0
     cdef uint64_t* count
-    cdef uint64_t value = topics_first(&sub.it.topics, sub.it.path, &size)
+    cdef uint64_t value = topics_first(&sub.base.it.topics, sub.base.it.path, &size)
     while value:
-        count = topics_put(&sub.zero.topics, sub.it.path, size)
+        count = topics_put(&sub.zero.topics, sub.base.it.path, size)
         if count == NULL:
             contexts_end(sub)
             return MQ_NOMEM
         count[0] = value
-        value = topics_next(&sub.it.topics, sub.it.path, &size)
+        value = topics_next(&sub.base.it.topics, sub.base.it.path, &size)
     sub.contexts = &sub.zero
     return MQ_OK
 
@@ -421,21 +325,21 @@ cdef int context_close(Sub* sub, uint32_t number) noexcept nogil:
     if c == NULL or c == &sub.zero:
         return MQ_INVALID
     at[0] = c.next
-    while c.n:
-        queue_drop(c)
-        sub.head.host.dropped[DROP_CLOSED] += 1
+    while c.queue.n:
+        fifo_drop(&c.queue)
+        sub.base.head.host.dropped[DROP_CLOSED] += 1
     while True:
         size = 0
-        count = topics_first(&c.topics, sub.it.path, &size)
+        count = topics_first(&c.topics, sub.base.it.path, &size)
         if count == 0:
             break
-        topics_remove(&c.topics, sub.it.path, size)
+        topics_remove(&c.topics, sub.base.it.path, size)
         while count:
             count -= 1
-            interest_set(&sub.it, sub.it.path, size, False)
+            interest_set(&sub.base.it, sub.base.it.path, size, False)
     context_fini(c)
     free(c)
-    if sub.contexts == &sub.zero and sub.zero.n == 0:
+    if sub.contexts == &sub.zero and sub.zero.queue.n == 0:
         contexts_end(sub)
     return MQ_OK
 
@@ -452,7 +356,7 @@ cdef int64_t sub_query(Pattern* self, uint32_t what, const uint8_t* data,
         return sub_can_recv(sub) if sub.contexts == NULL else context_can_recv(sub)
     if what == Q_TOPICS:
         c = context_of(sub, self.context)
-        return <int64_t> (sub.it.topics.n if sub.contexts == NULL else
+        return <int64_t> (sub.base.it.topics.n if sub.contexts == NULL else
                           c.topics.n if c != NULL else 0)
     return 0 if what == Q_CAN_SEND else -1
 
@@ -461,13 +365,13 @@ cdef PatternOps OPS = PatternOps(
     abi=PATTERN_ABI,
     flags=PAT_RECV | PAT_CONFLATE,
     size=sizeof(Sub),
-    init=sub_init,
+    init=follow_init,
     fini=sub_fini,
     set_option=no_option,
-    attach=sub_attach,
-    detach=sub_detach,
-    hangup=sub_hangup,
-    readable=sub_readable,
+    attach=follow_attach,
+    detach=follow_detach,
+    hangup=follow_hangup,
+    readable=follow_readable,
     writable=no_event,
     send=no_send,
     recv=sub_recv,
@@ -480,4 +384,4 @@ cdef PatternOps OPS = PatternOps(
 )
 
 pattern = plugin_new(&OPS, "sub", 2, "SUB", 0x21, ("pub", "xpub"), (),
-                     "messages whose first part starts with a topic that we subscribed to")
+                     "receives messages whose first part starts with a subscribed topic")

@@ -1,98 +1,85 @@
-"""SURVEYOR: asks all peers at once, takes their answers until a deadline. Peers: RESPONDENT.
+"""SURVEYOR: asks all peers at once and collects their answers until a deadline. Peers: RESPONDENT.
 
-A survey is [id, 4 bytes with the top bit set], an empty part, the body; an answer looks the same.
-It goes to all peers that are there at that moment and waits for nobody: a peer at its mark misses
-it, counted. Answers with the id of an open survey are delivered; others are late, counted. The
-next survey cancels the one before.
+A survey is [id of 4 bytes with the top bit set], an empty part, the body. An answer has the same
+form. A survey goes to all connected peers and waits for none: a peer at its HWM misses
+it, counted. Answers with the id of an open survey are delivered. Others are late and counted. A new
+survey cancels the previous one.
 
-At its deadline a survey is closed: what has arrived by then may still be received, then one receive
-says MQ_OVER, and later ones MQ_STATE. That is looked at in each receive, and the alarm wakes those
-that wait.
+A survey is closed at its deadline. Answers that have arrived by then can still be received. Then
+one receive returns MQ_OVER, and later ones MQ_STATE. Each receive checks the deadline, and the
+alarm wakes waiters.
 
-Each context is a survey of its own (`Survey`), number 0 the socket's; an answer names its survey by
-the id. A receive reads from the peers in turn until it finds one of its own; those of other surveys
-go to their queues. A queue holds at most recv_hwm answers for each peer that is there, and drops
-more, counted; as long as there is one survey only, answers stay with the peers, where their marks
-hold. When no survey is open, what arrives is dropped at once.
+Each context has its own survey (`Survey`), number 0 is the socket's; the id tells which survey an
+answer belongs to. A receive reads from the peers in turn until it finds an answer to its survey,
+and moves those of other surveys to their queues. A queue holds at most recv_hwm answers per
+connected peer, and drops and counts more. With a single survey, answers stay with the peers, under
+their HWMs. Without an open survey, arriving answers are dropped at once.
 
-    state      send           recv                            deadline    abandon
-    IDLE       -> OPEN        MQ_STATE                        -           -
-    OPEN       cancels,       an answer or MQ_AGAIN           -> OVER     -> IDLE
-               -> OPEN
-    OVER       cancels,       what is queued, then MQ_OVER,   -           -> IDLE
-               -> OPEN        -> IDLE
+STATES and TRANSITIONS have what each call and event does in each state.
 
-With `raw` there are no surveys: what is sent goes to all peers as it is, envelope included, and
-what they answer is received as it is.
+With `raw` there are no surveys: messages go unchanged to all peers, including the envelope, and
+answers are received unchanged.
 """
 
-from libc.stdint cimport INT64_MAX, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport INT64_MAX, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memmove, strcmp
+from libc.string cimport strcmp
 
-from mqcore.base.clock cimport now_ns
 from mqcore.base.message cimport (
-    MSG_MORE, Msg, MsgVec, msg_close, msg_data, msg_init, msg_size, vec_fini, vec_grow, vec_push,
+    MSG_MORE, Msg, MsgVec, msg_data, msg_init, msg_size, vec_fini, vec_grow,
 )
 from mqcore.base.status cimport (
     MQ_INVALID, MQ_NOMEM, MQ_OK, MQ_OVER, MQ_STATE,
 )
 from mqcore.protocols.routing.distribute cimport targets_fini, targets_join, targets_leave
 from mqcore.protocols.routing.fair_queue cimport (
-    FairQueue, fq_attach, fq_detach, fq_fini, fq_read, fq_readable, fq_recv, fq_waiting, vec_cut,
+    fq_attach, fq_detach, fq_fini, fq_read, fq_readable, fq_recv, fq_waiting, vec_cut,
 )
-from mqcore.protocols.routing.fanout cimport Fanout, fanout_send, fanout_set_option
-from mqcore.protocols.routing.peers cimport (
-    Peers, hash_number, peers_add, peers_fini, peers_number, peers_remove,
-)
+from mqcore.protocols.routing.fanout cimport fanout_send, fanout_set_option
+from mqcore.protocols.routing.peers cimport hash_number, peers_add, peers_fini, peers_remove
 from mqcore.protocols.routing.stub cimport close_all, no_event
+from mqcore.protocols.routing.survey cimport (
+    FRONT, IDLE, NEVER, OPEN, OVER, Survey, Surveyor, queue_drop, queue_full, queue_put,
+    queue_take, surveyor_by_id, surveyor_of,
+)
 from mqcore.protocols.routing.words cimport ID_BIT, id_init, word_get
 from mqcore.spi.pattern cimport (
     PAT_EXCHANGE, PAT_FANOUT, PAT_RECV, PAT_SEND, PAT_SERVICE, PAT_WORDS, PATTERN_ABI, Q_CAN_RECV,
     Q_CAN_SEND, Pattern, PatternOps, plugin_new,
 )
 from mqcore.spi.pipe cimport (
-    DROP_FULL, DROP_LATE, DROP_MALFORMED, Pipe, host_alarm, pipe_delivered, pipe_drop_in,
+    DROP_FULL, DROP_LATE, DROP_MALFORMED, Pipe, host_alarm, host_chance, host_now, pipe_delivered,
+    pipe_drop_in,
 )
 
-cdef enum:
-    IDLE = 0
-    OPEN = 1
-    OVER = 2                  # no more answers are taken; the application has not been told yet
+# A state of a survey, its number, what it means.
+STATES = (
+    ("IDLE", IDLE, "no survey"),
+    ("OPEN", OPEN, "answers are taken until the deadline"),
+    ("OVER", OVER, "no more answers are taken; the application has not been told"),
+)
 
-cdef enum:
-    FRONT = 2                 # parts in front of a body: the id and the empty one
-    NEVER = -1                # Survey.limit: as the socket's
-
-cdef struct Survey:
-    uint32_t context          # 0: the socket's own
-    int state
-    uint32_t id               # OPEN: its answers carry it
-    int64_t end               # OPEN: when it is over, ns
-    int64_t limit             # ns that the next one lasts, or NEVER
-    MsgVec queue              # answers read and not yet received, the next one at `head`
-    size_t head
-    size_t waiting            # how many
-    Survey* next
-
-cdef struct Surveyor:
-    Pattern head
-    FairQueue inn
-    Fanout out
-    Peers numbers             # by Pipe.id: who has answers to be read
-    Survey own
-    Survey* all               # `own` is the last
-    uint32_t open             # how many of them are
-    uint32_t id               # of the last survey
-    int64_t limit             # ns, option `deadline`
-    MsgVec wire               # scratch: the survey as it goes out
-    bint raw
+# In a state, a call or an event, the state that follows, what a call returns (MQ_*). What is not
+# here does nothing. `tests/unit/protocols/test_transitions.py` drives a SURVEYOR through all of
+# them.
+TRANSITIONS = (
+    ("IDLE", "send", "OPEN", "OK"),
+    ("IDLE", "recv", "IDLE", "STATE"),
+    ("OPEN", "send", "OPEN", "OK"),
+    ("OPEN", "recv", "OPEN", "AGAIN"),
+    ("OPEN", "recv, answered", "OPEN", "OK"),
+    ("OPEN", "abandon", "IDLE", ""),
+    ("OPEN", "the deadline passes", "OVER", ""),
+    ("OVER", "send", "OPEN", "OK"),
+    ("OVER", "recv", "IDLE", "OVER"),
+    ("OVER", "recv, answered", "OVER", "OK"),
+    ("OVER", "abandon", "IDLE", ""),
+)
 
 
 cdef int surveyor_init(Pattern* self) noexcept nogil:
     cdef Surveyor* s = <Surveyor*> self
-    s.id = <uint32_t> (
-        (<uint64_t> now_ns() ^ <uint64_t> <size_t> self) * <uint64_t> 0x9e3779b97f4a7c15 >> 32)
+    s.id = <uint32_t> (host_chance(self.host) >> 32)
     s.limit = 1000000000
     s.own.limit = NEVER
     s.all = &s.own
@@ -114,82 +101,6 @@ cdef void surveyor_fini(Pattern* self) noexcept nogil:
     peers_fini(&s.numbers)
 
 
-cdef Survey* surveyor_of(Surveyor* s, uint32_t context) noexcept nogil:
-    cdef Survey* survey = s.all
-    while survey != NULL and survey.context != context:
-        survey = survey.next
-    return survey
-
-
-cdef Survey* surveyor_by_id(Surveyor* s, uint32_t id) noexcept nogil:
-    cdef Survey* survey = s.all
-    while survey != NULL and (survey.state != OPEN or survey.id != id):
-        survey = survey.next
-    return survey
-
-
-# -- a survey's queue ------------------------------------------------------------------------------
-
-cdef bint queue_full(Surveyor* s, Survey* survey, Pipe* p) noexcept nogil:
-    cdef int64_t most = p.inn.hwm_msgs
-    return most < INT64_MAX // 65536 and <int64_t> survey.waiting >= most * <int64_t> s.numbers.n
-
-
-cdef int queue_put(Survey* survey, Msg* parts, size_t n) noexcept nogil:
-    cdef MsgVec* q = &survey.queue
-    cdef size_t i
-    if survey.head * 2 > q.n:          # more than half was received: close up
-        q.n -= survey.head
-        memmove(q.at, q.at + survey.head, q.n * sizeof(Msg))
-        survey.head = 0
-    if q.cap - q.n < n and vec_grow(q, q.n + n):
-        return MQ_NOMEM
-    for i in range(n):
-        vec_push(q, &parts[i])
-    survey.waiting += 1
-    return MQ_OK
-
-
-cdef int queue_take(Survey* survey, MsgVec* out) noexcept nogil:
-    """The next answer, whole; there is one."""
-    cdef MsgVec* q = &survey.queue
-    cdef size_t n = 1
-    cdef size_t i
-    while q.at[survey.head + n - 1].flags & MSG_MORE:
-        n += 1
-    if out.cap - out.n < n and vec_grow(out, out.n + n):
-        return MQ_NOMEM
-    for i in range(n):
-        vec_push(out, &q.at[survey.head + i])
-    survey.head += n
-    survey.waiting -= 1
-    if survey.waiting == 0:
-        q.n = 0
-        survey.head = 0
-    return MQ_OK
-
-
-cdef void queue_drop(Surveyor* s, Survey* survey) noexcept nogil:
-    """Nobody will receive what is in it: late, and not delivered after all."""
-    cdef MsgVec* q = &survey.queue
-    cdef Pipe* p
-    cdef Msg* m
-    while survey.head < q.n:
-        m = &q.at[survey.head]
-        if not m.flags & MSG_MORE:
-            p = peers_number(&s.numbers, m.peer)
-            if p == NULL:     # its account is closed
-                s.head.host.dropped[DROP_LATE] += 1
-            else:
-                p.delivered -= 1
-                pipe_drop_in(p, DROP_LATE)
-        msg_close(m)
-        survey.head += 1
-    q.n = 0
-    survey.head = 0
-    survey.waiting = 0
-
-
 # -- answers ---------------------------------------------------------------------------------------
 
 cdef bint answer_well_formed(Msg* parts, size_t n) noexcept nogil:
@@ -198,8 +109,8 @@ cdef bint answer_well_formed(Msg* parts, size_t n) noexcept nogil:
 
 
 cdef int surveyor_read(Surveyor* s, Survey* want, MsgVec* out) noexcept nogil:
-    """Reads until there is an answer to `want` (NULL: until nothing is left); it goes to out
-    without its envelope, those of other open surveys to their queues. MQ_OK, MQ_AGAIN, MQ_NOMEM."""
+    """Read until there is an answer to `want` (NULL: until nothing is left). It goes to out without
+    its envelope, answers to other open surveys go to their queues. MQ_OK, MQ_AGAIN, MQ_NOMEM."""
     cdef size_t at = out.n
     cdef Survey* survey
     cdef Pipe* p = NULL
@@ -229,25 +140,25 @@ cdef int surveyor_read(Surveyor* s, Survey* want, MsgVec* out) noexcept nogil:
                     out.at[i - FRONT] = out.at[i]
                 out.n -= FRONT
                 return MQ_OK
-            out.n = at        # the rest was moved
+            out.n = at        # the other parts were moved
 
 
 cdef void surveyor_sort(Surveyor* s) noexcept nogil:
-    """All that has arrived goes to the queue of its survey, or is dropped."""
+    """Move all arrived answers to the queues of their surveys, or drop them."""
     while surveyor_read(s, NULL, &s.inn.scratch) == MQ_NOMEM:
         pass
 
 
 cdef void survey_close(Surveyor* s, Survey* survey, int state) noexcept nogil:
-    """No more answers to an open one."""
+    """An open survey takes no more answers."""
     survey.state = state
     s.open -= 1
     if s.open == 0:
-        surveyor_sort(s)      # nobody will come for them
+        surveyor_sort(s)      # no call will receive them
 
 
 cdef void survey_end(Surveyor* s, Survey* survey) noexcept nogil:
-    """Its deadline has passed: what has arrived by now is in time."""
+    """The deadline has passed: answers that have arrived by now are in time."""
     surveyor_sort(s)
     survey_close(s, survey, OVER)
 
@@ -267,7 +178,7 @@ cdef int surveyor_recv(Pattern* self, MsgVec* out) noexcept nogil:
     survey = surveyor_of(s, self.context)
     if survey == NULL or survey.state == IDLE:
         return MQ_STATE
-    if survey.state == OPEN and now_ns() >= survey.end:
+    if survey.state == OPEN and host_now(s.head.host) >= survey.end:
         survey_end(s, survey)
     if survey.waiting:
         return queue_take(survey, out)
@@ -293,7 +204,7 @@ cdef int surveyor_send(Pattern* self, Msg* parts, size_t n) noexcept nogil:
         return rc
     survey = surveyor_of(s, parts[0].peer)
     if survey == NULL:
-        return MQ_STATE       # a context that has been closed
+        return MQ_STATE       # the context has been closed
     if s.wire.cap < FRONT + n and vec_grow(&s.wire, FRONT + n):
         return MQ_NOMEM
     id = (s.id + 1) | ID_BIT
@@ -315,7 +226,7 @@ cdef int surveyor_send(Pattern* self, Msg* parts, size_t n) noexcept nogil:
     survey.end = INT64_MAX
     s.open += 1
     if limit != INT64_MAX:
-        survey.end = now_ns() + limit
+        survey.end = host_now(s.head.host) + limit
         host_alarm(s.head.host, survey.end)
     return MQ_OK
 
@@ -327,7 +238,7 @@ cdef void surveyor_abandon(Pattern* self) noexcept nogil:
 
 
 cdef void surveyor_alarm(Pattern* self, int64_t now) noexcept nogil:
-    """Closes what is over; the next one in line sets the next alarm."""
+    """Close the surveys that are over; the next one in line sets the next alarm."""
     cdef Surveyor* s = <Surveyor*> self
     cdef Survey* survey = s.all
     while survey != NULL:
@@ -370,7 +281,8 @@ cdef int surveyor_set_option(Pattern* self, const char* name, int64_t number, co
     if strcmp(name, "deadline") == 0:
         s.limit = number
         return MQ_OK
-    if strcmp(name, "this_deadline") == 0:    # no row: of the next survey of this context alone
+    # not a public option: only for the next survey of this context
+    if strcmp(name, "this_deadline") == 0:
         survey = surveyor_of(s, self.context)
         if survey == NULL:
             return MQ_INVALID
@@ -434,8 +346,8 @@ cdef int64_t surveyor_query(Pattern* self, uint32_t what, const uint8_t* data,
         return fq_waiting(&s.inn)
     survey = surveyor_of(s, self.context)
     if survey == NULL or survey.state == IDLE:
-        return 0              # without a survey there is nothing to wait for: not readable
-    if survey.state == OPEN and now_ns() >= survey.end:
+        return 0              # not readable without a survey
+    if survey.state == OPEN and host_now(s.head.host) >= survey.end:
         survey_end(s, survey)
     if survey.waiting == 0 and survey.state == OPEN:
         if surveyor_read(s, survey, &survey.queue) == MQ_OK:
@@ -468,9 +380,9 @@ cdef PatternOps OPS = PatternOps(
 pattern = plugin_new(
     &OPS, "surveyor", -1, "", 0x62, ("respondent",),
     (
-        ("deadline", "seconds", 1.0, "how long a survey takes answers"),
-        ("nodrop", "bool", False, "wait for peers at their mark, do not drop for them"),
-        ("raw", "bool", False, "the envelope is the application's: a device's end"),
+        ("deadline", "seconds", 1.0, "time for the answers to a survey"),
+        ("nodrop", "bool", False, "wait for peers whose queues are full instead of dropping"),
+        ("raw", "bool", False, "the application handles the envelope, as devices do"),
     ),
-    "asks all peers at once, takes their answers until a deadline",
+    "asks all peers at once, collects their answers until a deadline",
 )

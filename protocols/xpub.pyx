@@ -1,23 +1,24 @@
-"""XPUB: a PUB whose application sees the subscriptions, and hears what subscribers say. Peers: SUB,
-XSUB.
+"""XPUB: a PUB whose application sees the subscriptions and receives subscribers' messages. Peers:
+SUB, XSUB.
 
-`recv` gives 01 + topic for a topic's first subscriber and 00 + topic for its last that leaves;
-`verbose` adds every other subscribe, `verboser` every other cancel too. With `manual` nothing is
-applied by itself: every notification is given, and `subscribe` acts on the peer of the one received
-last. Other messages of peers are delivered.
+`recv` returns 01 + topic for a topic's first subscriber and 00 + topic when the last one leaves.
+`verbose` adds all other subscribes, `verboser` also all other cancels. With `manual` nothing is
+applied automatically: every notification is delivered, and `subscribe` applies to the peer of the
+one received last. Other messages of peers are delivered.
 
-Subscriptions are applied as they arrive, up to the first ordinary message of that peer: behind one
-that the application has not received they wait, so that a peer cannot fill our memory with
-messages. Notifications that nobody receives are kept up to NOTES_BYTES; later ones are dropped,
-counted by the socket as `full`."""
+Subscriptions are applied as they arrive, up to the first ordinary message of a peer. Those behind
+an ordinary message wait until the application has received it, so that a peer cannot fill the
+memory. Up to NOTES_BYTES of unread notifications are kept. Later ones are dropped, and the socket
+counts them as `full`."""
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, strcmp
 
+from mqcore.base.fifo cimport Fifo, fifo_fini, fifo_put, fifo_take
 from mqcore.base.message cimport (
     MSG_CONTROL, MSG_INLINE_MAX, MSG_MORE, MSG_SUBSCRIBE, Msg, MsgVec, msg_close, msg_data,
-    msg_init, msg_init_copy, msg_init_ref, msg_size, vec_clear, vec_fini, vec_push,
+    msg_init, msg_init_copy, msg_init_ref, msg_size, vec_clear, vec_fini,
 )
 from mqcore.base.slab cimport Owner, heap_new, owner_data
 from mqcore.base.status cimport (
@@ -25,9 +26,6 @@ from mqcore.base.status cimport (
 )
 from mqcore.base.ypipe cimport ypipe_peek
 from mqcore.protocols.routing.fair_queue cimport vec_cut, wash
-from mqcore.protocols.routing.notes cimport (
-    Notes, notes_fini, notes_front, notes_pop, notes_put, notes_waiting,
-)
 from mqcore.protocols.routing.peers cimport (
     Peers, hash_number, peers_add, peers_fini, peers_number, peers_remove,
 )
@@ -43,23 +41,24 @@ from mqcore.spi.pattern cimport (
     PAT_FANOUT, PAT_RECV, PAT_SEND, PAT_SERVICE, PATTERN_ABI, Q_CAN_RECV, Q_CAN_SEND, Q_SUBSCRIBERS,
     Pattern, PatternOps, plugin_new,
 )
+from mqcore.spi.lane cimport lane_show
 from mqcore.spi.pipe cimport (
-    DIRTY_HUNG, DIRTY_IN, DROP_FULL, EV_DROPPED, Host, Pipe, lane_show, pipe_delivered,
-    pipe_drop_in, pipe_emptied, pipe_read, pipe_touch, pipe_write_always,
+    DIRTY_HUNG, DIRTY_IN, DROP_FULL, EV_DROPPED, Host, Pipe, pipe_delivered, pipe_drop_in,
+    pipe_emptied, pipe_read, pipe_touch, pipe_write_always,
 )
 
 cdef enum:
-    NOTES_BYTES = 16 << 20    # of notifications that wait to be received
+    NOTES_BYTES = 16 << 20    # of unread notifications
 
 cdef struct XPub:
     Publisher base
-    Ring talkers              # pipes with an ordinary message in front
-    Peers numbers             # who can still be subscribed, by Pipe.id
-    Notes notes               # of subscriptions
+    Ring talkers              # pipes whose next message is an ordinary one
+    Peers numbers             # peers that can still be subscribed, by Pipe.id
+    Fifo notes                # of subscriptions
     MsgVec scratch
-    uint32_t last             # Pipe.id of the notification received last
+    uint32_t last             # Pipe.id of the last received notification
     bint verbose, verboser, manual
-    bint missing              # a run of notifications that found no room
+    bint missing              # a run of notifications that found no space
     uint8_t* welcome
     size_t welcome_size
 
@@ -74,7 +73,7 @@ cdef void xpub_fini(Pattern* self) noexcept nogil:
     pub_fini(&x.base)
     ring_fini(&x.talkers)
     peers_fini(&x.numbers)
-    notes_fini(&x.notes)
+    fifo_fini(&x.notes)
     vec_fini(&x.scratch)
     free(x.welcome)
 
@@ -128,15 +127,16 @@ cdef int note_init(Msg* m, XPub* x, uint8_t what, const uint8_t* topic, size_t s
 
 cdef void xpub_note(XPub* x, Pipe* pipe, uint8_t what, const uint8_t* topic,
                     size_t size) noexcept nogil:
-    """Without memory, or above NOTES_BYTES, the application misses one, which is counted; the
-    subscription itself holds."""
+    """Without memory, or above NOTES_BYTES, the application misses a notification, which is
+    counted. The subscription itself is applied."""
     cdef Msg m
-    if x.notes.bytes_ + <int64_t> (size + sizeof(Msg)) > NOTES_BYTES or note_init(
-            &m, x, what, topic, size):
+    cdef int64_t memory = x.notes.bytes + <int64_t> ((x.notes.n + 1) * sizeof(Msg) + size)
+    if memory > NOTES_BYTES or note_init(&m, x, what, topic, size):
         xpub_missed(x)
         return
     m.peer = pipe.id
-    if notes_put(&x.notes, &m):
+    if fifo_put(&x.notes, &m, 1):
+        msg_close(&m)
         xpub_missed(x)
 
 
@@ -146,7 +146,7 @@ cdef void xpub_missed(XPub* x) noexcept nogil:
     host.dropped[DROP_FULL] += 1
     if not x.missing and host.watched.load():
         host.emit(host, EV_DROPPED, NULL, &reason, 1)
-    x.missing = True          # one event a run: it ends when the application receives
+    x.missing = True          # one event per run, which ends when the application receives
 
 
 cdef void xpub_subscribed(XPub* x, Pipe* pipe, const uint8_t* topic, size_t size) noexcept nogil:
@@ -156,13 +156,13 @@ cdef void xpub_subscribed(XPub* x, Pipe* pipe, const uint8_t* topic, size_t size
 
 
 cdef void xpub_take(XPub* x, Pipe* pipe, Msg* m) noexcept nogil:
-    """A peer's subscription or cancel, in either form."""
+    """Handle a peer's subscription or cancel, in either form."""
     cdef uint8_t* topic = msg_data(m)
     cdef size_t size = msg_size(m)
     cdef bint on = m.flags & MSG_SUBSCRIBE
     cdef int change
     if not m.flags & MSG_CONTROL:
-        pipe_delivered(pipe)  # a message on the wire, and it has reached whom it was for
+        pipe_delivered(pipe)  # it was transmitted as a message, and this socket is its destination
         on = topic[0]
         topic += 1
         size -= 1
@@ -185,7 +185,8 @@ cdef inline bint about_topics(Msg* m) noexcept nogil:
 
 
 cdef bint xpub_service(XPub* x, Pipe* pipe) noexcept nogil:
-    """Applies what is in front of a pipe's first ordinary message; True: there is one."""
+    """Apply the subscriptions before a pipe's first ordinary message. True: there is such a
+    message."""
     cdef Msg* m
     while True:
         m = ypipe_peek(&pipe.inn.q)
@@ -266,12 +267,11 @@ cdef int xpub_recv(Pattern* self, MsgVec* out) noexcept nogil:
     cdef size_t at = out.n
     cdef Pipe* p
     cdef int rc
-    if notes_waiting(&x.notes):
-        rc = vec_push(out, notes_front(&x.notes))
+    if x.notes.n:
+        rc = fifo_take(&x.notes, out)
         if rc == MQ_OK:
-            x.last = notes_front(&x.notes).peer
+            x.last = out.at[at].peer
             x.missing = False
-            notes_pop(&x.notes)
         return rc
     p = ring_front(&x.talkers)
     if p == NULL:
@@ -313,7 +313,7 @@ cdef int64_t xpub_query(Pattern* self, uint32_t what, const uint8_t* data,
     if what == Q_SUBSCRIBERS:
         return pub_subscribers(&x.base, data, size)
     if what == Q_CAN_RECV:
-        return notes_waiting(&x.notes) > 0 or ring_front(&x.talkers) != NULL
+        return x.notes.n > 0 or ring_front(&x.talkers) != NULL
     return 1 if what == Q_CAN_SEND else -1
 
 
@@ -344,13 +344,13 @@ pattern = plugin_new(
     (
         ("verbose", "bool", False, "notify of every subscribe, not only of a topic's first"),
         ("verboser", "bool", False, "notify of every subscribe and of every cancel"),
-        ("manual", "bool", False, "apply a subscription only when the application says so"),
+        ("manual", "bool", False, "apply subscriptions only by subscribe()"),
         ("welcome", "bytes", None, "a message that each new peer gets first"),
-        ("nodrop", "bool", False, "wait for subscribers at their mark, do not drop for them"),
+        ("nodrop", "bool", False, "wait for full subscribers instead of dropping"),
         ("retain", "int", 0, "the last n messages per first part, sent to each new subscription"),
         ("max_subscription_bytes", "size", 16 << 20,
-         "what one peer may subscribe to: the bytes of its topics or groups, and 64 for each; a "
-         "peer that asks for more is disconnected"),
+         "limit of one peer's subscriptions: bytes of its topics or groups plus 64 for each; a "
+         "peer that exceeds it is disconnected"),
     ),
     "a PUB whose application sees the subscriptions",
 )

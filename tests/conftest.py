@@ -8,9 +8,23 @@ descriptors and threads as before. A test that must leave something says so:
 Locks: the order in which mqcore's code takes its locks is watched through the whole run
 (support/lock_order.py). A test in which an order shows that can deadlock fails.
 
-Hangs: pytest-timeout interrupts a test at 120 s; if that does not help (a call that cannot be
+Hangs: pytest-timeout interrupts a test at 300 s; if that does not help (a call that cannot be
 interrupted), faulthandler prints every thread's stack and ends the run. `kill -USR1` prints them
 too.
+
+Order: files that take long come first (support/longest.py), so that no worker of a parallel run is
+left with one of them at the end.
+
+Ports: mqcore's listeners take theirs from a range that is the worker's own (support/ports.py).
+
+Ctrl-C: a run that a shell has started in the background inherits that SIGINT is ignored, and so
+would all programs that its tests start and interrupt. Here it is handled again.
+
+Left out: tests marked `brokers` or `slow` run only with an `-m` that names the mark (make
+test-brokers, make test-slow); slow ones also if their file is named on the command line. Files that
+are slow as a whole are in support/longest.py.
+
+Foreign libraries: a test in which pyzmq or pynng runs alone has three tries (support/alone.py).
 
 Skips: with CI=true a test that is skipped for a reason that is not in support/skips.py has failed.
 """
@@ -20,11 +34,14 @@ import gc
 import os
 import random
 import signal
-import sys
 
+import alone
+import hangs
 import hypothesis
 import lock_order
+import longest
 import numpy  # noqa: F401  its threads start with the import: have them before anything is counted
+import ports
 import pytest
 from skips import forbidden
 
@@ -39,10 +56,14 @@ hypothesis.settings.load_profile("mqcore")
 
 
 lock_order.install()
+ALL_LOCKS = lock_order.Graph()     # what the workers of a parallel run have seen
+ports.install()
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_configure(config):
-    stderr = os.fdopen(os.dup(sys.__stderr__.fileno()), "w")  # the real one: pytest takes over 2
+    stderr = hangs.open_screen()    # the real one: pytest takes over 2
     faulthandler.register(signal.SIGUSR1, file=stderr, all_threads=True)
 
     def undo():
@@ -78,8 +99,56 @@ def pytest_make_collect_report():
     return report
 
 
+def pytest_pyfunc_call(pyfuncitem):
+    """A foreign library's own race is no failure of ours."""
+    if not alone.runs_alone(pyfuncitem):
+        return None
+    alone.call(pyfuncitem)
+    return True
+
+
+def pytest_terminal_summary(terminalreporter):
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            for name, line in getattr(report, "user_properties", ()):
+                if name == alone.PROPERTY and report.when == "call":
+                    terminalreporter.write_line(f"{name}: {line}")
+    for cycle in ALL_LOCKS.found:
+        terminalreporter.section("FAILED: the workers' tests together take locks in a cycle")
+        terminalreporter.write_line(cycle)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config, items):
+    leave_out(config, items)
+    items.sort(key=longest.rank)
+
+
+def leave_out(config, items):
+    """Deselect the tests with a mark of their own, unless `-m` names that mark. An `-m` for another
+    mark does not bring them in, as it would if `-m 'not brokers'` stood in pyproject.toml."""
+    for item in filter(longest.slow, items):
+        item.add_marker("slow")
+    wanted = config.option.markexpr or ""
+    named = {config.invocation_params.dir / arg.partition("::")[0] for arg in config.args}
+    out = {item for item in items
+           if item.get_closest_marker("brokers") and "brokers" not in wanted
+           or longest.slow(item) and "slow" not in wanted and item.path not in named}
+    if out:
+        config.hook.pytest_deselected(items=list(out))
+        items[:] = [item for item in items if item not in out]
+
+
 def pytest_collection_finish(session):
-    """What is imported by now is no garbage: later collections need not look at it."""
+    """What is imported by now stays: later collections need not look at it."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quick_collections():
+    """The same for what earlier files have imported and made: each test ends with a collection,
+    which would take tens of milliseconds after a file that draws or starts Spark."""
     gc.collect()
     gc.freeze()
 
@@ -99,6 +168,19 @@ def lock_orders():
     """No test shows an order of locks that can deadlock."""
     yield
     lock_order.GRAPH.check()
+
+
+def pytest_sessionfinish(session):
+    """Orders that deadlock may show in two workers' tests, half in each."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["locks"] = lock_order.GRAPH.rows()
+    elif ALL_LOCKS.found:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node):
+    ALL_LOCKS.join(getattr(node, "workeroutput", {}).get("locks", ()))
 
 
 @pytest.fixture
@@ -124,5 +206,6 @@ def ctx(mq_context):
 @pytest.fixture(scope="session")
 def authority(tmp_path_factory):
     """Certificates of all kinds, as files; see support/certificates.py."""
+    pytest.importorskip("cryptography")  # has no wheel for CPython 3.13t
     from certificates import Authority
     return Authority(tmp_path_factory.mktemp("authority"))

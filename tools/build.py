@@ -1,14 +1,15 @@
 """Make a virtual environment with mqcore in it, ready to run from the working tree.
 
-    python3 tools/build.py [--venv .venv] [--extra test] [--extra demo]
+    python3 tools/build.py [--venv .venv] [--group test] [--extra spark] [--testing]
 
 Standard library only; the Makefile has run check.py before. Three steps, each left out if its
 stamp says that nothing changed, so a second run needs no network and takes a tenth of a second:
-  requirements   what pyproject.toml asks for: to build, to run, and the extras named
-  extensions     build_ext in place; incremental, compiles on every core
-  installation   an editable one, for the entry points and for the mapping of transports/ and
-  protocols/
-                 into mqcore; it has nothing to compile, the extensions are there already
+  requirements   what pyproject.toml asks for: to build, to run, and the groups and extras named
+  extensions     build_ext in place; incremental, compiles on every core. --testing: also those
+                 that only tests use
+  installation   an editable one, for the entry points and for the mapping of transports/,
+                 protocols/ and tests/native/ into mqcore; it has nothing to compile, the extensions
+                 are there already
 """
 
 import argparse
@@ -21,13 +22,14 @@ import sysconfig
 import time
 import tomllib
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDERS = ("mqcore", "transports", "protocols")
+FOLDERS = ("mqcore", "transports", "protocols", "tests/native")
 FLAGS = ("MQCORE_CFLAGS", "MQCORE_LDFLAGS", "MQCORE_ONLY", "CC", "CXX", "CFLAGS", "CXXFLAGS")
 
 
-def run(*command, **environment) -> None:
+def run(*command: object, **environment: str) -> None:
     result = subprocess.run(
         [str(word) for word in command], cwd=ROOT, stdin=subprocess.DEVNULL,
         env={**os.environ, **environment})
@@ -35,7 +37,7 @@ def run(*command, **environment) -> None:
         sys.exit(f"failed with {result.returncode}: {' '.join(map(str, command))}")
 
 
-def digest(*parts) -> str:
+def digest(*parts: object) -> str:
     whole = hashlib.sha256()
     for part in parts:
         whole.update(part if isinstance(part, bytes) else str(part).encode())
@@ -51,7 +53,7 @@ def sources(*suffixes: str) -> list[Path]:
 class Stamp:
     """A file that holds the digest of what a step was made from."""
 
-    def __init__(self, path: Path, *parts):
+    def __init__(self, path: Path, *parts: object) -> None:
         self.path = path
         self.value = digest(*parts)
 
@@ -84,49 +86,65 @@ def make_venv(venv: Path) -> Path:
     return python
 
 
-def requirements(extras: list[str]) -> list[str]:
+def of_group(name: str, groups: dict[str, list[Any]]) -> list[str]:
+    """The requirements of a dependency group (PEP 735). pip reads groups since 25.1; Python 3.11 to
+    3.13 bring older ones."""
+    return [requirement for item in groups[name] for requirement in (
+        [item] if isinstance(item, str) else of_group(item["include-group"], groups))]
+
+
+def requirements(groups: list[str], extras: list[str]) -> list[str]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     wanted = [*project["build-system"]["requires"], *project["project"]["dependencies"]]
     for extra in extras:
         wanted += project["project"]["optional-dependencies"][extra]
+    for group in groups:
+        wanted += of_group(group, project["dependency-groups"])
     return sorted(set(wanted))
 
 
-def install_requirements(python: Path, venv: Path, extras: list[str]) -> None:
-    wanted = requirements(extras)
-    stamp = Stamp(venv / f"stamp-requirements-{'-'.join(sorted(extras)) or 'none'}", *wanted)
+def install_requirements(python: Path, venv: Path, groups: list[str], extras: list[str]) -> None:
+    wanted = requirements(groups, extras)
+    stamp = Stamp(venv / f"stamp-requirements-{'-'.join(sorted(groups + extras)) or 'none'}",
+                  *wanted)
     if stamp.fresh:
         return
     print(f"installing {len(wanted)} requirements", flush=True)
-    run(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *wanted)
+    run(python, "-m", "pip", "install", "-qq", "--disable-pip-version-check", *wanted)
     stamp.write()
 
 
-def build_extensions(python: Path) -> None:
+def build_extensions(python: Path, venv: Path, testing: bool) -> None:
     flags = [f"{name}={os.environ.get(name, '')}" for name in FLAGS]
     made_by = [sysconfig.get_config_var("EXT_SUFFIX"), *flags, (ROOT / "setup.py").read_bytes()]
     inputs = sources(".pyx", ".pxd", ".h", ".hpp", ".cpp")
     tag = sysconfig.get_config_var("SOABI") or "python"
     how = Stamp(ROOT / "build" / f"stamp-flags-{tag}", *made_by)
     names = [path.relative_to(ROOT) for path in sources(".py", ".pyi")]  # build/layout shows them
-    what = Stamp(ROOT / "build" / f"stamp-build-{tag}", *made_by, *names, *(
-        part for path in inputs for part in (path.relative_to(ROOT), path.read_bytes())))
-    if what.fresh:
+    parts = [*made_by, *names, *(
+        part for path in inputs for part in (path.relative_to(ROOT), path.read_bytes()))]
+    library = Stamp(ROOT / "build" / f"stamp-build-{tag}", *parts)
+    tests = Stamp(ROOT / "build" / f"stamp-build-{tag}-testing", *parts)
+    if tests.fresh or library.fresh and not testing:
         return
     remove_orphans()
     print("building the extensions", flush=True)
     started = time.monotonic()
-    force = [] if how.fresh or not how.path.exists() else ["--force"]
-    run(python, "setup.py", "-q", "build_ext", "--inplace", *force)
+    other = how.path.exists() and not how.fresh  # built from the same sources in another way
+    generated = f"build/cython{venv.name.removeprefix('.venv')}"
+    run(python, "setup.py", "-q", "build_ext", "--inplace", *["--force"] * other,
+        MQCORE_GENERATED=generated, MQCORE_TESTING=str(int(testing)),
+        CYTHON_FORCE_REGEN=str(int(other)))
     print(f"built in {time.monotonic() - started:.0f} s", flush=True)
     how.write()
-    what.write()
+    (tests if testing else library).write()
 
 
 def remove_orphans() -> None:
     """A module whose .pyx is gone must not live on as its old .so, here or in a wheel."""
     orphans = [path for path in sources(".so")
-               if not path.with_name(path.name.split(".")[0] + ".pyx").exists()]
+               if not path.with_name(path.name.split(".")[0] + ".pyx").exists()
+               and path.name.split(".")[0] != "_cyutility"]  # Cython's own: see setup.py
     for path in orphans:
         path.unlink()
     if orphans:
@@ -148,12 +166,14 @@ def install(python: Path, venv: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--venv", default=".venv")
+    parser.add_argument("--group", action="append", default=[])
     parser.add_argument("--extra", action="append", default=[])
+    parser.add_argument("--testing", action="store_true")
     options = parser.parse_args()
     venv = ROOT / options.venv
     python = make_venv(venv)
-    install_requirements(python, venv, options.extra)
-    build_extensions(python)
+    install_requirements(python, venv, options.group, options.extra)
+    build_extensions(python, venv, options.testing)
     install(python, venv)
 
 

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Iterator
 from pathlib import Path
 
 ASK = ("import sys, sysconfig; print(sys.version_info >= (3, 11)"
@@ -15,7 +16,7 @@ ASK = ("import sys, sysconfig; print(sys.version_info >= (3, 11)"
        " or '')")
 
 
-def candidates():
+def candidates() -> Iterator[Path]:
     home = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
     yield from sorted(home.glob("versions/*/bin/python3"))
     for folder in os.environ.get("PATH", "").split(os.pathsep):

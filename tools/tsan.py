@@ -17,11 +17,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 TREE = ROOT / "build" / "tsan"
-ROOMS = "mqcore.base mqcore.testing.pipe_stress mqcore.testing.ring_stress"
+ROOMS = "mqcore.base mqcore.testing.native.pipe_stress mqcore.testing.native.ring_stress"
 PROGRAM = """
 import sys
-from mqcore.testing.pipe_stress import stress
-from mqcore.testing.ring_stress import stress as ring_stress
+from mqcore.testing.native.pipe_stress import stress
+from mqcore.testing.native.ring_stress import stress as ring_stress
 for batch in (1, 16, 300):
     seen = stress({parts}, seed=batch, batch=batch, plant={plant}, wait={wait})
     print(batch, seen, flush=True)
@@ -50,6 +50,7 @@ def build(verbose: bool = True) -> None:
     environment = {
         **os.environ,
         "MQCORE_ONLY": ROOMS,
+        "MQCORE_TESTING": "1",
         "MQCORE_CFLAGS": "-fsanitize=thread -O1 -g",
         "MQCORE_LDFLAGS": "-fsanitize=thread",
     }
@@ -59,7 +60,7 @@ def build(verbose: bool = True) -> None:
                    stdout=subprocess.DEVNULL, stderr=None if verbose else subprocess.DEVNULL)
 
 
-def run(library: str, parts: int, *, plant: bool) -> subprocess.CompletedProcess:
+def run(library: str, parts: int, *, plant: bool) -> subprocess.CompletedProcess[str]:
     program = PROGRAM.format(parts=parts, plant=plant, wait=1 if plant else 20)
     # the package is loaded by path alone: an editable install or mqcore/__init__.py is not wanted
     # here
@@ -77,7 +78,8 @@ def run(library: str, parts: int, *, plant: bool) -> subprocess.CompletedProcess
                           capture_output=True, text=True, timeout=300)
 
 
-def verdict(clean: subprocess.CompletedProcess, planted: subprocess.CompletedProcess) -> str | None:
+def verdict(clean: subprocess.CompletedProcess[str],
+            planted: subprocess.CompletedProcess[str]) -> str | None:
     """What is wrong, or None."""
     if clean.returncode:
         return f"the clean run failed ({clean.returncode}):\n{clean.stdout}{clean.stderr}"

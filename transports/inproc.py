@@ -1,7 +1,7 @@
-"""inproc://name: between sockets of one context.
+"""inproc://name: messages between sockets of one context.
 
-There is no stream: the core lays two pipes between the sockets, whoever of them comes first. This
-file only says so, and which names are good: any text of 1 to 255 bytes.
+No bytes are exchanged: the core joins the sockets with two pipes, whichever is bound or connected
+first. This plug-in only declares that, and checks names: any text of 1 to 255 bytes.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from mqcore.errors import AddressError
 from mqcore.spi.transport import TRANSPORT_ABI
 
-NAME_MAX = 255  # bytes, as ZeroMQ has it
+NAME_MAX = 255  # bytes, as in ZeroMQ
 
 
 class Inproc:
@@ -20,10 +20,10 @@ class Inproc:
     capabilities = frozenset({"pid"})
     gaps = {
         "refused": "a connect waits until the name is bound",
-        "limit": "messages are handed over as they are, not read",
+        "limit": "messages are passed by reference, not read",
         "processes": "both ends are sockets of one context",
-        "raw": "there is no descriptor",
-        "wildcard": "every name is the caller's to choose",
+        "raw": "inproc has no descriptor",
+        "wildcard": "the caller chooses the name",
     }
     options = ()
 

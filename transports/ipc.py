@@ -1,15 +1,15 @@
 """ipc://path, ipc://@name and ipc://*: Unix domain sockets between processes of one machine.
-shm.py derives from it: the same addresses and files, for shared memory.
+shm.py derives from it and uses the same addresses and files for shared memory.
 
-`@name` lives in Linux's abstract namespace: no file, and it ends with its owner. It has no
-permissions either: every local user may connect to it. `*` (bind only)
-makes a fresh path in a private temporary folder, which goes when the socket is closed.
+`@name` is in Linux's abstract namespace: it has no file and ends with its owner. It has no
+permissions either, so every local user can connect to it. `*` (bind only) creates a new path in a
+private temporary folder, which is removed when the socket is closed.
 
-A socket file left by a dead process is taken over; a live one never. A file is stale if connecting
-to it is refused. Looking, removing and binding happen under a lock on the folder (flock), so that
-two processes that start at once cannot remove each other's new file; the lock leaves no file. On
-close the file is removed if it still is the one that we made, while we still listen: until then
-others leave it alone.
+Binding replaces a socket file of a dead process, but never that of a live one. A file is stale if a
+connection to it is refused. Testing, removing and binding happen under a lock on the folder
+(flock), so that two processes that start at once cannot remove each other's new file. The lock
+leaves no file behind. On close the file is removed if it still is the one that we created. The
+socket still listens at that time, so no other process replaces the file before.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from mqcore.errors import AddressError, BindError
 from mqcore.spi.transport import Listening, Options, StreamTransport, set_buffers, start_connect
 
 PATH_MAX = 107  # bytes; sun_path has 108 with the final zero byte
-LOCK_PATIENCE = 0.5  # seconds; a folder locked for longer is used without the lock
+LOCK_PATIENCE = 0.5  # seconds; after that the folder is used without the lock
 
 
 def _sockaddr(address: str) -> bytes:
@@ -60,11 +60,12 @@ def _folder_locked(path: bytes) -> Iterator[None]:
                 time.sleep(0.005)
         yield
     finally:
-        os.close(folder)  # lets the lock go
+        os.close(folder)  # releases the lock
 
 
 def _remove_stale(path: bytes) -> None:
-    """Remove a socket file that nobody serves. Anything else stays, and bind() will refuse."""
+    """Remove a socket file that no process serves. Leave anything else, which bind() will
+    refuse."""
     try:
         if not stat.S_ISSOCK(os.lstat(path).st_mode):
             return
@@ -76,7 +77,7 @@ def _remove_stale(path: bytes) -> None:
     except ConnectionRefusedError:
         with contextlib.suppress(OSError):
             os.unlink(path)
-    except OSError:  # a full backlog, another socket type, no permission: not proven stale
+    except OSError:  # a full backlog, another socket type, no permission: it may be in use
         pass
     finally:
         probe.close()
@@ -90,13 +91,13 @@ class Ipc(StreamTransport):
 
     def check(self, address: str, role: str) -> None:
         if address == "*" and role == "connect":
-            raise AddressError("* is a new path, none to connect to",
+            raise AddressError("* is only for bind()",
                                hint="use the URL that bind() returned")
         size = len(os.fsencode(address))
         if address == "@" or not size:
-            raise AddressError("a name is missing", position=len(address))
+            raise AddressError("the name is missing", position=len(address))
         if size > PATH_MAX:
-            raise AddressError(f"the path has {size} bytes, the system allows {PATH_MAX}",
+            raise AddressError(f"the path has {size} bytes, but the system allows {PATH_MAX}",
                                hint="use a shorter path, a relative one, or an abstract @name")
 
     def listen(self, address: str, options: Options) -> Listening:
@@ -125,16 +126,17 @@ class Ipc(StreamTransport):
                 sock.listen(options.get("backlog", 1024))  # or it would look stale to others
         except OSError as error:
             sock.close()
-            hint = f"is its folder there? {os.path.dirname(address)}" \
+            hint = f"does its folder exist? {os.path.dirname(address)}" \
                 if error.errno == errno.ENOENT else None
             raise BindError.of(error.errno or errno.EINVAL,
                                f"cannot listen on {self.scheme}://{address}", hint) from None
-        full = os.path.abspath(path)  # the working directory may change before release()
+        # absolute, because the working directory may change before release()
+        full = os.path.abspath(path)
         owner = os.getpid()
 
         def release() -> None:
             if os.getpid() != owner:
-                return  # a forked child closes its copy; the file is its parent's
+                return  # a forked child closes its copy; the file belongs to the parent
             with contextlib.suppress(OSError):
                 now = os.lstat(full)
                 if (now.st_dev, now.st_ino) == (mine.st_dev, mine.st_ino):
@@ -157,7 +159,7 @@ class Ipc(StreamTransport):
         set_buffers(sock, options)
 
     def names(self, sock: socket.socket) -> tuple[str, str]:
-        """A connecting socket has no name of its own: it goes by the path it connected to."""
+        """A connecting socket has no name of its own, so its name is the path it connected to."""
         try:
             ours = self._text(sock.getsockname())
         except OSError:

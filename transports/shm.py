@@ -1,14 +1,15 @@
 """shm://path, shm://@name and shm://*: shared memory between processes of one machine.
 
-Addresses are ipc's (a Unix socket, by path or abstract name, or a fresh one), and so is the story
-of its file and its permissions. Over that socket the two sides come to terms: the connecting one
-makes the memory, a sealed memfd with two rings, and two eventfds, and sends a hello with the three
-descriptors; the listening one looks at all of it, maps it, and answers. From then on messages go
-through the rings (shm_engine.pyx), and the socket carries the wire's handshake, heartbeats, and the
-end: however a process dies, the kernel closes it, and the memory goes with the last mapping.
+Addresses, files and permissions are those of ipc (a Unix socket, by path or abstract name, or a new
+one). The two sides negotiate over that socket. The connecting side creates the memory, a sealed
+memfd with two rings, and two eventfds, and sends a hello with the three descriptors. The listening
+side checks all of it, maps it, and answers. Then messages go through the rings (shm_engine.pyx).
+The socket carries the protocol's handshake, heartbeats, and the end: however a process dies, the
+kernel closes the socket, and the last unmapping frees the memory.
 
-The peer must be a process of our own user; `peer_uid` names another user, and -1 anybody who may
-open the socket. shm.md has the hello and the layout, and says what a peer can and cannot do to us.
+The peer must be a process of the same user. `peer_uid` allows another user, and -1 any user who may
+open the socket. shm.md documents the hello and the layout, and what a malicious peer can and cannot
+do.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 MAGIC = b"MQSHM\r\n\0"
 VERSION = 1
-HELLO = struct.Struct("<8sIIQ8x")  # magic, version, descriptors that come along, bytes of a ring
+HELLO = struct.Struct("<8sIIQ8x")  # magic, version, number of descriptors, bytes of a ring
 ANSWER = struct.Struct("<8sII")  # magic, version, bytes of a reason that follow (0: accepted)
 REASON_MOST = 256
 FDS = 3  # memory, eventfd that wakes the connecting side, eventfd that wakes the listening side
@@ -46,13 +47,13 @@ Waiting = Generator[str, None, None]
 
 
 def ring_size(options: Options) -> int:
-    """The option, as a power of two within the limits."""
+    """The option, rounded to a power of two within the limits."""
     wanted = int(options.get("ring") or 0)
     return min(max(1 << (wanted - 1).bit_length(), RING_LEAST), RING_MOST)
 
 
 def peer_uid(sock: socket.socket) -> int:
-    """The user that the peer was when it connected or listened; the kernel vouches for it."""
+    """The peer's user id when it connected or listened, as reported by the kernel."""
     data = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
     return int(CREDENTIALS.unpack(data)[1])
 
@@ -63,7 +64,7 @@ def _check_peer(sock: socket.socket, options: Options) -> None:
         allowed = os.geteuid()
     uid = peer_uid(sock)
     if allowed not in (-1, uid):
-        raise Refused(f"the peer runs as user {uid}, user {allowed} is allowed: see peer_uid")
+        raise Refused(f"the peer runs as user {uid}, but user {allowed} is allowed: see peer_uid")
 
 
 def _make_memory(ring: int) -> int:
@@ -79,38 +80,38 @@ def _make_memory(ring: int) -> int:
 
 
 def _check_memory(memory: int, ring: int) -> None:
-    """It can never be shorter than what we map, so no access of ours can fail."""
+    """Check that the memory cannot shrink below the mapped size, so that no access can fault."""
     try:
         seals = fcntl.fcntl(memory, fcntl.F_GET_SEALS)
     except OSError:
-        raise Refused("the peer's memory is no memfd") from None
+        raise Refused("the peer's memory is not a memfd") from None
     if seals & SEALS != SEALS:
-        raise Refused("the peer's memory is not sealed against another size")
+        raise Refused("the peer's memory is not sealed against resizing")
     size = os.fstat(memory).st_size
     if size != map_size(ring):
-        raise Refused(f"the peer's memory has {size} bytes, two rings of {ring} need "
+        raise Refused(f"the peer's memory has {size} bytes, but two rings of {ring} need "
                       f"{map_size(ring)}")
     if os.pread(memory, HELLO.size, 0) != HELLO.pack(MAGIC, VERSION, FDS, ring):
         raise Refused("the peer's memory does not begin with its hello")
 
 
 def _check_eventfd(fd: int) -> None:
-    """A write to it must not block: it is done on the way of a message."""
+    """Check that a write to it cannot block, because it happens on the data path."""
     if os.readlink(f"/proc/self/fd/{fd}") != "anon_inode:[eventfd]":
-        raise Refused("the peer's wake-up is no eventfd")
+        raise Refused("the peer's wake-up is not an eventfd")
     if not fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_NONBLOCK:
         raise Refused("the peer's wake-up may block")
 
 
 def _check_hello(hello: bytes, fds: list[int]) -> int:
-    """Bytes of a ring."""
+    """Check the hello and return the size of a ring in bytes."""
     _, version, count, ring = HELLO.unpack(hello)
     if version != VERSION:
         raise Refused(f"the peer speaks version {version} of shm, we speak {VERSION}")
     if count != FDS or len(fds) != FDS:
-        raise Refused(f"the peer sent {len(fds)} descriptors, {FDS} belong to a hello")
+        raise Refused(f"the peer sent {len(fds)} descriptors, but a hello has {FDS}")
     if not RING_LEAST <= ring <= RING_MOST or ring & (ring - 1):
-        raise Refused(f"the peer asks for rings of {ring} bytes: a power of two from {RING_LEAST} "
+        raise Refused(f"the peer wants rings of {ring} bytes, not a power of two from {RING_LEAST} "
                       f"to {RING_MOST}")
     _check_memory(fds[0], ring)
     _check_eventfd(fds[1])
@@ -123,7 +124,7 @@ def _close(fds: list[int]) -> None:
         os.close(fds.pop())
 
 
-# -- the socket: generators that say what they wait for -------------------------------------------
+# -- the socket: generators that yield what they wait for -----------------------------------------
 
 
 def _send(sock: socket.socket, data: bytes, fds: list[int]) -> Waiting:
@@ -140,7 +141,7 @@ def _send(sock: socket.socket, data: bytes, fds: list[int]) -> Waiting:
 
 
 def _receive(sock: socket.socket, size: int, fds: list[int]) -> Generator[str, None, bytes]:
-    """Exactly `size` bytes, for what follows is the wire's; descriptors are added to `fds`."""
+    """Exactly `size` bytes, because the protocol's bytes follow; descriptors are added to `fds`."""
     data = b""
     while len(data) < size:
         try:
@@ -157,15 +158,15 @@ def _receive(sock: socket.socket, size: int, fds: list[int]) -> Generator[str, N
             raise Refused("the peer sent too many descriptors")
         if not piece:
             raise ConnectionResetError(errno.ECONNRESET,
-                                       "the peer left before the hello was over: is it shm?")
+                                       "the peer disconnected during the hello: is it shm?")
         data += piece
     return data
 
 
 def _receive_ours(sock: socket.socket, size: int,
                   fds: list[int]) -> Generator[str, None, bytes]:
-    """The same, or b"" as soon as it does not begin with MAGIC: who speaks something else may never
-    send as much."""
+    """The same, or b"" as soon as the data does not begin with MAGIC, because a peer with another
+    protocol may never send that much."""
     head = yield from _receive(sock, len(MAGIC), fds)
     if head != MAGIC:
         return b""
@@ -177,12 +178,12 @@ class Shm(Ipc, MessageTransport):
     doc = "shared memory between processes of one machine; addresses as ipc"
     capabilities = STREAM - {"raw"} | {"wildcard", "pid"}
     options = (
-        ("ring", "size", 256 << 10, "shm: bytes of each of the two rings, a power of two; the "
-                                  "connecting side's counts"),
-        ("peer_uid", "int", None, "shm: the user that the peer must be; None our own, -1 anybody "
-                                  "who may open the socket"),
-        ("spin", "int", 25, "shm: microseconds that a receive looks for a message before it "
-                            "sleeps, as long as that pays; 0: never"),
+        ("ring", "size", 256 << 10, "shm: size of each of the two rings, a power of two; the "
+                                  "connecting side sets it"),
+        ("peer_uid", "int", None, "shm: the user that the peer must run as; None: the "
+                                  "same user, -1: any user who may open the socket"),
+        ("spin", "seconds", 25e-6, "shm: how long a receive polls for a message before it sleeps, "
+                                   "while that pays off; 0: never", (0, 1)),
     )
 
     def open(self, sock: socket.socket, role: str,
@@ -219,7 +220,7 @@ class Shm(Ipc, MessageTransport):
             if version != VERSION:
                 raise Refused(f"the peer speaks version {version} of shm, we speak {VERSION}")
             if strange:
-                raise Refused("the peer sent descriptors, which belong to a hello")
+                raise Refused("the peer's answer has descriptors, which only a hello may have")
         finally:
             _close(strange)
         return _attach(fds, ring, True, options)
@@ -239,16 +240,16 @@ class Shm(Ipc, MessageTransport):
         return engine
 
     def _tell(self, sock: socket.socket, reason: str) -> None:
-        """Why we refuse, as far as the socket takes it at once."""
+        """Send the reason of a refusal, as far as the socket takes it at once."""
         text = reason.encode()[:REASON_MOST]
         with contextlib.suppress(OSError):
             sock.send(ANSWER.pack(MAGIC, VERSION, len(text)) + text, socket.MSG_NOSIGNAL)
 
 
 def _attach(fds: list[int], ring: int, connected: bool, options: Options) -> NativeEngine:
-    """The eventfds are the engine's from here on; the memory stays in `fds`."""
+    """Create the engine. It takes over the eventfds; the memory stays in `fds`."""
     memory, ours, theirs = fds if connected else (fds[0], fds[2], fds[1])
-    spin = int(options.get("spin") or 0) * 1000 if (os.cpu_count() or 1) > 1 else 0
+    spin = round((options.get("spin") or 0) * 1e9) if (os.cpu_count() or 1) > 1 else 0
     engine = attach(memory, ring, connected, ours, theirs, spin)
     del fds[1:]
     return engine

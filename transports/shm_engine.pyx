@@ -1,16 +1,16 @@
-"""shm: the message engine over two rings in shared memory. shm.py makes the connection,
+"""shm: the message engine over two rings in shared memory. shm.py creates the connection,
 shm_ring.pxd has the rings, shm.md the layout.
 
-A message is its parts one after the other, each a word (size << 8 | flags) and the body, filled up
-to whole words. A record of up to RECORD_WHOLE bytes is published whole, a message of up to
-MESSAGE_WHOLE too; what is larger goes through the ring as a stream while the reader takes it out,
-so a message may be larger than the ring. `write` then says MQ_AGAIN until the last byte is in.
+A message is the sequence of its parts. Each is a word (size << 8 | flags) and the body, padded to
+whole words. Records of up to RECORD_WHOLE bytes and messages of up to MESSAGE_WHOLE are published
+as a whole. A larger message is streamed through the ring while the reader empties it, so it may be
+larger than the ring. `write` returns MQ_AGAIN until the last byte is in.
 
-The reader copies each body out, once, and looks at it only afterwards. Nothing in the shared memory
-is believed (shm_ring.pxd); a peer that writes nonsense gets MQ_PROTOCOL, and nobody else notices.
+The reader copies each body out once and only then looks at it. It trusts nothing in the shared
+memory (shm_ring.pxd). A peer that writes garbage gets MQ_PROTOCOL, and no other peer is affected.
 """
 
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free
 from posix.mman cimport (
@@ -18,16 +18,16 @@ from posix.mman cimport (
     PROT_READ, PROT_WRITE, madvise, mmap, munmap,
 )
 
+from mqcore.base.arena cimport arena_cut, arena_end
+from mqcore.base.body cimport Body, body_begin, body_block, body_drop, body_room, body_take
 from mqcore.base.clock cimport now_ns
 from mqcore.base.includes cimport cpu_pause
 from mqcore.base.message cimport (
     MSG_CANCEL, MSG_CONTROL, MSG_INLINE_MAX, MSG_MORE, MSG_SUBSCRIBE, Msg, msg_close, msg_data,
     msg_init, msg_init_ref, msg_size,
 )
-from mqcore.base.slab cimport (
-    Owner, heap_grow, heap_new, landing_take, owner_data, owner_release, owner_retain,
-    slab_new,
-)
+from mqcore.base.slab cimport Owner, heap_new, landing_take, owner_data
+from mqcore.base.spin cimport SPIN_LOOKS, Spin, spin_failed, spin_paid, spin_time
 from mqcore.base.status cimport MQ_AGAIN, MQ_NOMEM, MQ_OK, MQ_PROTOCOL
 from mqcore.reactor.includes cimport close, getpid
 from mqcore.reactor.wakeup cimport eventfd_signal
@@ -45,19 +45,14 @@ from mqcore.errors import UsageError
 cdef enum:
     PAGE = 4096               # header and control words; the rings' data follows
     RINGS_AT = 1024           # control words of the ring from the connecting side; then the other's
-    RECORD_WHOLE = 4096       # bytes, the word in front included
+    RECORD_WHOLE = 4096       # bytes, including the word before it
     MESSAGE_WHOLE = 16 * 1024
-    CHUNK = 64 * 1024         # of a large body, between two looks at the other side
-    TURN = 1024 * 1024        # bytes that one call moves, about
-    BODY_FIRST = 1024 * 1024  # memory for a large body until so much of it has come
-    LAND_FROM_HERE = 16 * 1024  # each body is a copy of its own, so the smaller ones gain too
-    SLICE_FROM = 8 * 1024     # fewer bytes than this waiting: small bodies get memory of their own
-    SLICE_MOST = 128 * 1024   # larger bodies get memory of their own too
-    SPIN_LOOKS = 8            # between two looks at the clock
-    SPIN_LEAST = 2000         # ns; shorter does not pay
-    SPIN_SKIP = 16            # waits for room without it after it did not pay; doubles
-    SPIN_SKIP_MOST = 1024
-    SLAB_FROM = 32 * 1024     # fewer bytes waiting: a slab of 64 KiB, else of 256 KiB
+    CHUNK = 64 * 1024         # of a large body, between two checks of the other side
+    TURN = 1024 * 1024        # bytes that one call moves, approximately
+    LAND_FROM_HERE = 16 * 1024  # each body is a separate copy, so smaller ones profit, too
+    SLICE_FROM = 8 * 1024     # if fewer bytes wait, small bodies get their own memory
+    SLICE_MOST = 128 * 1024   # larger bodies get their own memory, too
+    SLAB_FROM = 32 * 1024     # if fewer bytes wait, a slab of 64 KiB, else of 256 KiB
 
 RING_LEAST = 64 << 10
 RING_MOST = 1 << 30
@@ -66,27 +61,17 @@ cdef struct ShmEngine:
     MessageEngine base
     RingOut out
     RingIn inn
-    void* fenced              # the mapping, between two pages that nobody may touch
+    void* fenced              # the mapping, between two inaccessible pages
     size_t fenced_size
-    int owner                 # process
-    # a large message under way out: parts before `part` are in the ring, and `put` bytes of it
+    int owner                 # id of the owning process
+    # a large message being sent: all parts before `part` are in the ring, and `put` bytes of it
     bint streaming
     size_t part
     uint64_t put
-    int64_t spin              # ns that the next wait for room may take
-    uint32_t spin_skip        # waits without, after that did not pay
-    uint32_t spin_pause
-    # a large body under way in
-    Msg body
-    bint busy
-    bint mid_in               # the last part said MORE
-    uint64_t size
-    uint64_t got
-    uint64_t room             # bytes of its memory
-    uint64_t proven           # the largest body that came
-    # small bodies
-    Owner* slab
-    uint64_t slab_used
+    Spin spin                 # of waits for space
+    Body body                 # a large one being received
+    bint mid_in               # the last part had the flag MORE
+    Owner* arena              # small bodies
 
 
 cdef inline void _signal(ShmEngine* e) noexcept nogil:
@@ -111,37 +96,32 @@ cdef int _flush(MessageEngine* self) noexcept nogil:
 
 
 cdef int64_t _room(ShmEngine* e, uint64_t want) noexcept nogil:
-    """ring_room, and an edge to come if it is less than `want`."""
+    """ring_room. If it is less than `want`, an edge will follow."""
     cdef int64_t room = ring_room(&e.out, want)
     if room >= <int64_t> want or room < 0:
         return room
-    _flush(&e.base)           # the reader can only make room by what it sees
+    _flush(&e.base)           # the reader can only free what it sees
     room = _await_room(e, want)
     return room if room else ring_block(&e.out, want)
 
 
 cdef int64_t _await_room(ShmEngine* e, uint64_t want) noexcept nogil:
-    """A reader that is at it makes room sooner than we could fall asleep: look for it for some
-    microseconds, and if that was in vain for half as long the next time, then seldom. 0: none."""
+    """An active reader frees space sooner than this thread could fall asleep, so spin for some
+    microseconds. 0: no space."""
+    cdef int64_t spin = spin_time(&e.spin, e.base.spin)
     cdef int64_t room, until
     cdef int i
-    if e.spin_skip:
-        e.spin_skip -= 1
+    if spin == 0:
         return 0
-    until = now_ns() + e.spin
+    until = now_ns() + spin
     while now_ns() < until:
         for i in range(SPIN_LOOKS):
             room = ring_room(&e.out, want)
             if room >= <int64_t> want or room < 0:
-                e.spin = e.base.spin
-                e.spin_pause = 0
+                spin_paid(&e.spin, e.base.spin)
                 return room
             cpu_pause()
-    e.spin //= 2
-    if e.spin < SPIN_LEAST:
-        e.spin = e.base.spin
-        e.spin_pause = min(max(2 * e.spin_pause, <uint32_t> SPIN_SKIP), <uint32_t> SPIN_SKIP_MOST)
-        e.spin_skip = e.spin_pause
+    spin_failed(&e.spin)
     return 0
 
 
@@ -186,7 +166,7 @@ cdef int _write(MessageEngine* self, Msg* parts, size_t n) noexcept nogil:
 
 
 cdef int _stream(ShmEngine* e, Msg* parts, size_t n) noexcept nogil:
-    """Goes on with a message that is larger than what is published whole."""
+    """Continue a message that is too large to publish as a whole."""
     cdef uint64_t size, want, left
     cdef uint64_t budget = TURN
     cdef int64_t room
@@ -208,12 +188,12 @@ cdef int _stream(ShmEngine* e, Msg* parts, size_t n) noexcept nogil:
             left = CHUNK
         ring_put(&e.out, msg_data(m) + e.put, left)
         e.put += left
-        _flush(&e.base)       # the reader takes it out while we put more
+        _flush(&e.base)       # the reader empties it while we add more
         if e.put == size:
             e.part += 1
             e.put = 0
         elif budget < left:
-            eventfd_signal(e.base.wake)  # it is others' turn: we come again
+            eventfd_signal(e.base.wake)  # let other engines run: this one is called again
             return MQ_AGAIN
         else:
             budget -= left
@@ -242,30 +222,19 @@ cdef int _check(ShmEngine* e, uint64_t flags, uint64_t size) noexcept nogil:
 
 
 cdef int _slice(ShmEngine* e, Msg* m, uint64_t size, uint64_t held) noexcept nogil:
-    """Room for a body in a slab that others share."""
-    if e.slab != NULL and e.slab.capacity - e.slab_used < size:
-        owner_release(e.slab)
-        e.slab = NULL
-    if e.slab == NULL:
-        e.slab = slab_new(e.base.pool, 1 if size + held < SLAB_FROM else 2)
-        e.slab_used = 0
-        if e.slab == NULL:
-            return MQ_NOMEM
-    owner_retain(e.slab)
-    msg_init_ref(m, e.slab, owner_data(e.slab) + e.slab_used, size)
-    e.slab_used = min(e.slab_used + ring_pad(size), <uint64_t> e.slab.capacity)
-    return MQ_OK
+    """Memory for a body in a shared slab."""
+    return arena_cut(&e.arena, e.base.pool, 1 if size + held < SLAB_FROM else 2, size, m)
 
 
 cdef int _small(ShmEngine* e, Msg* m, uint64_t size, uint64_t held) noexcept nogil:
-    """A body that is there whole."""
+    """A body that has arrived completely."""
     cdef int rc = MQ_OK
     if size <= MSG_INLINE_MAX:
         msg_init(m)
         m.size8 = <uint8_t> size
         ring_get(&e.inn, &m.u.inl[0], size)
         return MQ_OK
-    if e.slab != NULL or held >= SLICE_FROM:
+    if e.arena != NULL or held >= SLICE_FROM:
         rc = _slice(e, m, size, held)
     else:
         rc = _own(e, m, size)
@@ -275,7 +244,7 @@ cdef int _small(ShmEngine* e, Msg* m, uint64_t size, uint64_t held) noexcept nog
 
 
 cdef int _own(ShmEngine* e, Msg* m, uint64_t size) noexcept nogil:
-    """Memory for this body alone."""
+    """Memory for this body only."""
     cdef Owner* owner = heap_new(e.base.pool, size)
     if owner == NULL:
         return MQ_NOMEM
@@ -284,64 +253,46 @@ cdef int _own(ShmEngine* e, Msg* m, uint64_t size) noexcept nogil:
 
 
 cdef int _open(ShmEngine* e, uint64_t flags, uint64_t size, uint64_t held) noexcept nogil:
-    """A large body begins: in a slab, in memory made ahead for it, or in a block that grows with
-    what comes."""
+    """Begin a large body: in a slab, in memory prepared for it, or in a block that grows as data
+    arrives."""
     cdef Owner* owner = NULL
+    cdef Msg part
     cdef int rc = MQ_OK
-    e.room = size
     if size >= LAND_FROM_HERE and e.base.landing != NULL:
         owner = landing_take(e.base.landing, size)
     if owner != NULL:
-        msg_init_ref(&e.body, owner, owner.room, size)
+        body_begin(&e.body, owner, owner.room, size, size)
     elif size <= SLICE_MOST:
-        rc = _slice(e, &e.body, size, held)
+        rc = _slice(e, &part, size, held)
+        if rc == MQ_OK:
+            body_begin(&e.body, part.u.ref.owner, part.u.ref.data, size, size)
     else:
-        e.room = min(size, max(<uint64_t> BODY_FIRST, ring_pad(e.proven)))
-        rc = _own(e, &e.body, e.room)
-        e.body.u.ref.size = size
-    if rc:
-        return rc
-    e.body.flags = <uint8_t> flags
-    e.busy = True
-    e.size = size
-    e.got = 0
-    return MQ_OK
-
-
-cdef int _grow(ShmEngine* e) noexcept nogil:
-    """The body's memory is full, the body is not: double it, never beyond the body's size."""
-    cdef uint64_t room = e.room * 2 if e.size - e.room > e.room else e.size
-    cdef Owner* owner = heap_grow(e.body.u.ref.owner, room)
-    if owner == NULL:
-        return MQ_NOMEM
-    e.body.u.ref.owner = owner
-    e.body.u.ref.data = owner_data(owner)
-    e.room = room
-    return MQ_OK
+        rc = body_block(&e.body, e.base.pool, size)
+    e.body.part.flags = <uint8_t> flags
+    return rc
 
 
 cdef int _more(ShmEngine* e, uint64_t held) noexcept nogil:
-    """Take what there is of the body under way, at most a chunk."""
-    cdef uint64_t take
-    if e.got == e.room and _grow(e):
+    """Take the available bytes of the current body, at most a chunk."""
+    cdef uint8_t* to = NULL
+    cdef size_t take = 0
+    if body_room(&e.body, &to, &take):
         return MQ_NOMEM
-    take = min(min(e.room - e.got, held), <uint64_t> CHUNK)
-    ring_get(&e.inn, e.body.u.ref.data + e.got, take)
-    e.got += take
+    take = min(min(<uint64_t> take, held), <uint64_t> CHUNK)
+    ring_get(&e.inn, to, take)
+    e.body.got += take
     return MQ_OK
 
 
 cdef int _next(ShmEngine* e, Msg* out, size_t* n, uint64_t held) noexcept nogil:
-    """The next record, or the next piece of a large one."""
+    """Read the next record, or the next piece of a large one."""
     cdef uint64_t word, size, flags
     cdef int rc
-    if e.busy:
+    if e.body.busy:
         rc = _more(e, held)
-        if rc == MQ_OK and e.got == e.size:
-            e.proven = max(e.proven, e.size)
-            out[n[0]] = e.body
+        if rc == MQ_OK and e.body.got == e.body.size:
+            body_take(&e.body, &out[n[0]])
             n[0] += 1
-            e.busy = False
         return rc
     word = ring_get_word(&e.inn)
     held -= 8
@@ -368,15 +319,14 @@ cdef inline void _give_back(ShmEngine* e) noexcept nogil:
 
 
 cdef int64_t _held(ShmEngine* e) noexcept nogil:
-    """ring_held, and an edge to come if it is 0."""
+    """ring_held. If it is 0, an edge will follow."""
     cdef int64_t held = ring_held(&e.inn)
     if held:
         return held
     _give_back(e)
     held = ring_doze(&e.inn)
-    if held == 0 and e.slab != NULL:
-        owner_release(e.slab)  # an idle connection keeps none
-        e.slab = NULL
+    if held == 0:
+        arena_end(&e.arena)   # an idle connection keeps no slab
     return held
 
 
@@ -393,6 +343,7 @@ cdef int _read(MessageEngine* self, Msg* out, size_t cap, size_t* n) noexcept no
         if held < 0:
             return _refuse(e, BAD_POSITION)
         rc = _next(e, out, n, held)
+        self.under_way = e.body.got if e.body.busy else 0
         if rc:
             return rc
         if e.inn.head - e.inn.freed >= (
@@ -415,11 +366,9 @@ cdef int _start(MessageEngine* self) noexcept nogil:
 
 cdef void _fini(MessageEngine* self) noexcept nogil:
     cdef ShmEngine* e = <ShmEngine*> self
-    if e.busy:
-        msg_close(&e.body)
-    if e.slab != NULL:
-        owner_release(e.slab)
-    if e.owner == getpid():   # a forked child has no such mapping
+    body_drop(&e.body)
+    arena_end(&e.arena)
+    if e.owner == getpid():   # a forked child does not inherit the mapping
         munmap(e.fenced, e.fenced_size)
     close(e.base.wake)
     close(e.base.also)
@@ -439,7 +388,7 @@ OPS.peek = _peek
 
 
 cdef uint8_t* _map(ShmEngine* e, int memory, size_t size) noexcept nogil:
-    """The memory; NULL. A forked child does not have it."""
+    """Map the memory. NULL on failure. A forked child does not inherit it."""
     cdef uint8_t* fenced
     e.fenced_size = size + 2 * PAGE
     e.fenced = mmap(NULL, e.fenced_size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
@@ -461,16 +410,16 @@ def map_size(ring):
 
 def attach(int memory, uint64_t ring, bint connected, int wake, int peer,
            int64_t spin=0) -> NativeEngine:
-    """An engine over the shared memory of descriptor `memory`, which stays the caller's; it has two
-    rings of `ring` bytes and is sealed against shrinking: the caller has checked that. Takes the
-    eventfds `wake`, ours, and `peer`, the other side's. A receive looks for `spin` ns before it
-    sleeps. OSError: it cannot be mapped."""
+    """Create an engine over the shared memory of descriptor `memory`, which the caller keeps. It
+    has two rings of `ring` bytes and is sealed against shrinking; the caller has checked that.
+    Takes over the eventfds `wake`, ours, and `peer`, the other side's. A receive spins for `spin`
+    ns before it sleeps. OSError if the memory cannot be mapped."""
     cdef ShmEngine* e
     cdef uint8_t* base
     cdef RingShared* shared
     cdef NativeEngine carrier
     if ring < RING_LEAST or ring > RING_MOST or ring & (ring - 1):
-        raise UsageError(f"a ring has a power of two of bytes, {RING_LEAST} to {RING_MOST}, "
+        raise UsageError(f"the size of a ring must be a power of two, {RING_LEAST} to {RING_MOST}, "
                          f"not {ring}")
     e = <ShmEngine*> calloc(1, sizeof(ShmEngine))
     if e == NULL:
@@ -487,7 +436,6 @@ def attach(int memory, uint64_t ring, bint connected, int wake, int peer,
     e.base.ops = &OPS
     e.base.wake = wake
     e.base.spin = spin
-    e.spin = spin
     e.base.land_from = LAND_FROM_HERE
     e.base.also = peer        # wakes the peer
     e.owner = getpid()

@@ -1,8 +1,8 @@
-"""tcp://[source;]host:port over IPv4 and IPv6. What host and port may be: mqcore/spi/inet.py.
+"""tcp://[source;]host:port over IPv4 and IPv6. mqcore/spi/inet.py describes host and port.
 
-Binding to a name or interface takes the first of its addresses that works, IPv4 first, because
-ZeroMQ peers look for IPv4 unless told otherwise; the URL that comes back has the address and the
-port. Connecting tries them all, in the system's order. A source ("tcp://eth0;10.0.0.7:5555",
+Binding to a name or interface uses the first of its addresses that works, IPv4 first, because
+ZeroMQ peers use IPv4 unless configured otherwise. The returned URL has the address and the port.
+Connecting tries all addresses in the system's order. A source ("tcp://eth0;10.0.0.7:5555",
 "tcp://10.0.0.2:4000;10.0.0.7:5555") is bound before connecting.
 """
 
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from mqcore.base.native import socket
 from mqcore.errors import AddressNotAvailable, BindError
-from mqcore.spi.inet import both_names, host_port, look_up, parse
+from mqcore.spi.inet import SockAddr, both_names, host_port, look_up, parse
 from mqcore.spi.transport import (
     Listening,
     Options,
@@ -27,8 +27,8 @@ from mqcore.spi.transport import (
 
 class Target(NamedTuple):
     family: int
-    sockaddr: tuple
-    source: tuple | None
+    sockaddr: SockAddr
+    source: SockAddr | None
 
 
 # -- descriptors -----------------------------------------------------------------------------------
@@ -45,7 +45,7 @@ def _new(family: int, options: Options) -> socket.socket:
     return sock
 
 
-def _bound(family: int, sockaddr: tuple, options: Options) -> socket.socket:
+def _bound(family: int, sockaddr: SockAddr, options: Options) -> socket.socket:
     sock = _new(family, options)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -78,7 +78,7 @@ class Tcp(StreamTransport):
         found = look_up(place)
         if source is None:
             return [Target(family, sockaddr, None) for family, sockaddr in found]
-        sources: dict[int, tuple] = {}
+        sources: dict[int, SockAddr] = {}
         for family, sockaddr in look_up(source):
             sources.setdefault(family, sockaddr)
         if source.host == "*":
@@ -108,6 +108,8 @@ class Tcp(StreamTransport):
                 failure = error
                 continue
             return Listening((sock,), host_port(sock.getsockname()))
+        if isinstance(failure, BindError):  # raised by bind_device
+            raise failure
         raise BindError.of(failure.errno or errno.EADDRNOTAVAIL, where) from failure
 
     def connect(self, target: Target, options: Options) -> socket.socket:
@@ -127,8 +129,8 @@ class Tcp(StreamTransport):
         if failed:
             return failed
         try:
-            # A free port of this machine that nobody listens on can be given to the connecting
-            # side itself, and TCP's simultaneous open then connects the socket to itself.
+            # The kernel may give the connecting side the very port that it connects to, if no
+            # process listens there. TCP's simultaneous open then connects the socket to itself.
             own = sock.getsockname() == sock.getpeername()
         except OSError as error:
             return error.errno or errno.ENOTCONN

@@ -1,19 +1,21 @@
-"""tls+tcp://host:port (tls+ipc, wss ...): TLS 1.2 and 1.3 over any stream, by Python's ssl module.
+"""tls+tcp://host:port (tls+ipc, wss ...): TLS 1.2 and 1.3 over any stream, with Python's ssl
+module.
 
-A connecting side checks the server's certificate against tls_ca (or the system's CAs) and against
-the host of its URL; a listening one shows its own, and with tls_ca lets in only clients that have
-one from there. Anything less must be spelt out. What the handshake found out is in Peer.verified
-("tls-version", "tls-subject" ...), and the name in a verified certificate is Peer.user.
+A connecting socket verifies the server's certificate against tls_ca (or the system's CAs) and
+against the host of its URL. A listening socket shows its own certificate; with tls_ca it only
+accepts clients with a certificate of that CA. Weaker settings must be explicit. The results of the
+handshake are in Peer.verified ("tls-version", "tls-subject" ...), and the name in a verified
+certificate is Peer.user.
 
-The session is `SSLObject` between two memory BIOs: no I/O, no descriptor. The end of a stream is
-close_notify, so a connection that is cut off is told from one that was closed.
+The session is an `SSLObject` between two memory BIOs: no I/O, no descriptor. A stream ends with
+close_notify, which distinguishes a closed connection from a truncated one.
 """
 
 from __future__ import annotations
 
 import ssl
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, cast
 
 from mqcore.transports.tls_context import Contexts
 from mqcore.transports.tls_reasons import Side, reason
@@ -23,10 +25,10 @@ from mqcore.errors import AddressError, OptionError
 from mqcore.spi.filter import Buffer, BufferSession, Options, Refused, StreamFilter
 from mqcore.spi.inet import parse
 
-RECORD = 16 * 1024  # plain bytes in one record at most (RFC 8446, section 5.1)
+RECORD = 16 * 1024  # maximum of plain bytes in one record (RFC 8446, section 5.1)
 FIRST = (0x15, 0x16)  # records that a peer may begin with: alert, handshake
-# An alert for a peer whose bytes are no TLS: a TLS record that says "protocol version", by which
-# the other side can name us.
+# An alert for a peer that does not speak TLS: a TLS record with "protocol version", so that the
+# other side can report what it received.
 NO_TLS = bytes.fromhex("15 0301 0002 02 46")
 NOT_TLS = {
     "ZMTP": "the peer speaks ZMTP without TLS: put tls+ before the transport there, or take it "
@@ -41,6 +43,11 @@ NOT_TLS = {
 # -- one connection --------------------------------------------------------------------------------
 
 
+def _escaped(value: object) -> str:
+    """Escape a value as in RFC 4514, so that no name can imitate two."""
+    return str(value).replace("\\", "\\\\").replace(",", "\\,")
+
+
 class TlsSession(BufferSession):
     established = False
     ends = True
@@ -51,7 +58,7 @@ class TlsSession(BufferSession):
         self._in = ssl.MemoryBIO()
         self._out = ssl.MemoryBIO()
         self._alert = b""
-        self._known = False  # its first bytes are TLS
+        self._known = False  # whether the peer's first bytes were TLS
         serving = ours.role == "bind"
         self._tls = context.wrap_bio(
             self._in, self._out, server_side=serving,
@@ -73,7 +80,7 @@ class TlsSession(BufferSession):
             if not self.established:
                 return b""
         made, pieces = RECORD, []
-        while made == RECORD:  # a record is no larger
+        while made == RECORD:  # the maximum size of a record: there may be more
             out = bytearray(RECORD)
             made = self.receive_into(memoryview(b""), memoryview(out))
             pieces.append(out[:made])
@@ -86,25 +93,27 @@ class TlsSession(BufferSession):
             raise self.broken
         if data:
             self._in.write(data)
-        read, made, room = self._tls.read, 0, len(out)
+        # with a buffer it returns a number, which the stubs of Python do not say
+        read = cast("Callable[[int, memoryview], int]", self._tls.read)
+        made, room = 0, len(out)
         try:
             while made < room and (n := read(room - made, out[made:])):
                 made += n
             self.ended = made < room
         except ssl.SSLWantReadError:
             pass
-        except ssl.SSLZeroReturnError:  # we have ended our half, too
+        except ssl.SSLZeroReturnError:  # this side has ended its half, too
             self.ended = True
         except ssl.SSLError as error:
             refused = self._refused(error)
-            if not made:  # what came whole before the fault counts
+            if not made:  # data before the fault counts
                 raise refused from None
         return made
 
     def send(self, data: Buffer) -> None:
         try:
             if data:
-                self._tls.write(data)  # all of it: a memory BIO takes everything
+                self._tls.write(data)  # writes all of it: a memory BIO takes everything
         except ssl.SSLError as error:
             raise self._refused(error) from None
 
@@ -113,11 +122,11 @@ class TlsSession(BufferSession):
         return self._out.read() + alert if alert else self._out.read()
 
     def finish(self) -> None:
-        """close_notify; the peer's is not waited for."""
+        """Send close_notify without waiting for the peer's."""
         if self.established and self.broken is None:
             try:
                 self._tls.unwrap()
-            except (ssl.SSLError, ValueError):  # it wants the peer's; or the stream is broken
+            except (ssl.SSLError, ValueError):  # it waits for the peer's, or the stream is broken
                 pass
 
     def close(self) -> None:
@@ -127,19 +136,20 @@ class TlsSession(BufferSession):
     def facts(self) -> Mapping[str, bytes]:
         found = {"tls-version": self._tls.version() or "", "tls-cipher": (self._tls.cipher() or
                                                                           ("",))[0]}
-        shown: Any = self._tls.getpeercert() or {}  # {} also if nobody verified it
-        names = [f"{kind}:{name}" for kind, name in shown.get("subjectAltName", ())]
+        shown: Any = self._tls.getpeercert() or {}  # {} also for an unverified certificate
+        names = [f"{kind}:{_escaped(name)}" for kind, name in shown.get("subjectAltName", ())]
         parts = [pair for part in shown.get("subject", ()) for pair in part]
-        found["tls-subject"] = ", ".join(f"{SHORT.get(key, key)}={value}" for key, value in parts)
+        found["tls-subject"] = ", ".join(f"{SHORT.get(key, key)}={_escaped(value)}"
+                                         for key, value in parts)
         found["tls-names"] = ", ".join(names)
-        found["user"] = dict(parts).get("commonName") or (names[0].partition(":")[2] if names
-                                                          else "")
+        first = next((str(name) for _, name in shown.get("subjectAltName", ())), "")
+        found["user"] = dict(parts).get("commonName") or first
         return {name: text.encode() for name, text in found.items()}
 
     # -- inside ------------------------------------------------------------------------------------
 
     def _look(self, data: bytes) -> None:
-        """Nobody but a TLS peer begins so."""
+        """Check that the peer's first bytes are TLS."""
         self._known = True
         if data[0] not in FIRST:
             self._alert = NO_TLS
@@ -170,8 +180,8 @@ SHORT = {"commonName": "CN", "organizationName": "O", "organizationalUnitName": 
 
 
 class Ours:
-    """What the filter knows of one endpoint: the host of its URL, its context, and the last
-    server's session ticket, which makes the next handshake with it short."""
+    """The filter's state for one endpoint: the host of its URL, its context, and the last session
+    ticket of the server, which shortens the next handshake with it."""
 
     def __init__(self, role: str, host: str) -> None:
         self.role = role
@@ -182,7 +192,7 @@ class Ours:
         self._ticket: tuple[ssl.SSLContext, ssl.SSLSession] | None = None
 
     def __eq__(self, other: object) -> bool:
-        """The same part of an address."""
+        """Equal if it belongs to the same part of an address."""
         return isinstance(other, Ours) and (self.role, self.host) == (other.role, other.host)
 
     def context(self, options: Options) -> ssl.SSLContext:
@@ -194,9 +204,9 @@ class Ours:
                              "the system's CAs")
             made = contexts.get()
             if self.role == "connect" and made.check_hostname and not self.hostname:
-                raise OptionError("this address has no host name to hold the server's certificate "
-                                  "against", hint='give tls_hostname, or say tls_verify="ca": any '
-                                                  "server that the CA has signed")
+                raise OptionError("this address has no host name to verify the certificate "
+                                  "against", hint='set tls_hostname, or tls_verify="ca" to accept '
+                                                  "any server with a certificate of the CA")
             self._contexts = contexts
         return self._contexts.get()
 
@@ -212,25 +222,25 @@ class Ours:
 
 class Tls(StreamFilter):
     name = "tls"
-    doc = "TLS 1.2 and 1.3: encrypted, the server (and the client) known by certificates"
+    doc = "TLS 1.2 and 1.3: encryption, and authentication by certificates"
     options = (
-        ("tls_cert", "text", None, "the certificate to show, a PEM file, with those of the CAs "
-                                   "between it and the root; None: none, which only a connecting "
-                                   "socket may have"),
-        ("tls_key", "text", None, "its private key, a PEM file that not everybody may read; None: "
-                                  "it is in the file of tls_cert"),
-        ("tls_key_password", "secret", None, "opens an encrypted key; never in a URL"),
-        ("tls_ca", "text", None, "whom to trust: a PEM file of CA certificates, or a folder of "
-                                 "such; None: the system's"),
-        ("tls_verify", "choice", "full", "what a connecting socket checks of a server: certificate "
-                                         "and host name, the certificate alone, nothing at all",
+        ("tls_cert", "text", None, "the certificate to show, a PEM file that also has the CA "
+                                   "certificates between it and the root; None: no certificate, "
+                                   "for connecting sockets only"),
+        ("tls_key", "text", None, "its private key, a PEM file that other users cannot read; None: "
+                                  "in the file of tls_cert"),
+        ("tls_key_password", "secret", None, "the password of an encrypted key; never in a URL"),
+        ("tls_ca", "text", None, "trusted CAs: a PEM file of certificates, or a folder of such "
+                                 "files; None: the system's"),
+        ("tls_verify", "choice", "full", "how a connecting socket verifies a server: certificate "
+                                         "and host name, certificate only, or not at all",
          ("full", "ca", "none")),
-        ("tls_hostname", "text", None, "the name that the server must have, and is asked for "
-                                       "(SNI); None: the URL's host"),
-        ("tls_mutual", "bool", None, "a listening socket lets in only clients whose certificate is "
-                                     "from tls_ca; None: yes if tls_ca is given"),
-        ("tls_min_version", "choice", "1.2", "the oldest TLS that is spoken", ("1.2", "1.3")),
-        ("tls_context", "object", None, "all that as a context of your own (tls_hostname may stand "
+        ("tls_hostname", "text", None, "the name that the server must have, also sent as "
+                                       "SNI; None: the URL's host"),
+        ("tls_mutual", "bool", None, "a listening socket only accepts clients with a "
+                                     "certificate of tls_ca; None: yes if tls_ca is given"),
+        ("tls_min_version", "choice", "1.2", "the oldest TLS version to accept", ("1.2", "1.3")),
+        ("tls_context", "object", None, "your own context instead of these options (except "
                                         "beside it); never in a URL", (ssl.SSLContext,)),
     )
 
@@ -239,7 +249,7 @@ class Tls(StreamFilter):
         if role == "connect":
             try:
                 host = parse(address, role)[1].host.partition("%")[0]
-            except AddressError:  # a path, say: it has no host
+            except AddressError:  # such as a path, which has no host
                 pass
         return address, Ours(role, host)
 
@@ -252,7 +262,7 @@ class Tls(StreamFilter):
             return TlsSession(own, context)
         except (ssl.SSLError, ValueError, UnicodeError) as error:
             raise OptionError(f"tls cannot ask for a server named {own.hostname!r}: {error}",
-                              hint="give the name in its certificate as tls_hostname") from None
+                              hint="set tls_hostname to the name in its certificate") from None
 
 
 filter = Tls()

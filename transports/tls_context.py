@@ -1,10 +1,10 @@
-"""The SSLContext of one endpoint: made from the tls_* options, made anew when their files change.
+"""The SSLContext of one endpoint, created from the tls_* options and again when their files change.
 
-Operators renew certificates by replacing files. Each new connection looks at the files' stamps
-(inode, size, time) and reads them again if one differs; connections that exist keep what they have.
-Files that cannot be used (half of a pair is replaced) are refused by bind() and connect(), and
-later, when there is a context already, leave that one in use: it is said once in the log
-"mqcore.tls", and the next connection looks again.
+Operators renew certificates by replacing files. Each new connection checks the files' stamps
+(inode, size, time) and reads them again if one differs. Existing connections are not affected.
+bind() and connect() refuse files that cannot be used (such as a half-replaced pair). Later, an
+existing context stays in use: the error is logged once to "mqcore.tls", and the next connection
+checks again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ _log = logging.getLogger("mqcore.tls")
 
 VERSIONS = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 ANYBODY = stat.S_IROTH | stat.S_IWOTH | stat.S_IXOTH
-#: these, with their defaults, make a context, so they mean nothing beside one of the caller's own
+#: options that configure a context, with their defaults; they conflict with the caller's own
+#: context
 OF_A_CONTEXT = {"tls_cert": None, "tls_key": None, "tls_key_password": None, "tls_ca": None,
                 "tls_mutual": None, "tls_verify": "full", "tls_min_version": "1.2"}
 
@@ -30,26 +31,26 @@ Stamp = tuple[tuple[Any, ...], ...]
 
 
 class Contexts:
-    """One endpoint's context. `get` is called by one thread at a time: by whoever calls bind() or
-    connect(), later by the control thread."""
+    """One endpoint's context. Only one thread at a time calls `get`: the one in bind() or
+    connect(), later the control thread."""
 
     def __init__(self, role: str, options: Mapping[str, Any]) -> None:
         self._role = role
         self._options = options
         self._stamp: Stamp | None = None
-        self._refused: Stamp | None = None  # has been said
+        self._refused: Stamp | None = None  # the stamp of the error that has been logged
         self._context: ssl.SSLContext | None = options["tls_context"]
         if self._context is not None:
             _check_own(self._context, role, options)
 
     def get(self) -> ssl.SSLContext:
-        """The context for a new connection; OptionError if there has never been a good one."""
+        """The context for a new connection. OptionError if there has never been a valid one."""
         if self._options["tls_context"] is not None:
             assert self._context is not None
             return self._context
         try:
             stamp = _stamp(self._options)
-            if stamp != self._stamp:  # the stamp first: what changes now is read next time
+            if stamp != self._stamp:  # stamp first: a change after this is read next time
                 self._context = _made(self._role, self._options)
                 self._stamp = stamp
         except OptionError as error:
@@ -66,7 +67,7 @@ class Contexts:
             stamp = ()
         if stamp != self._refused:
             self._refused = stamp
-            _log.error("new connections go on with the former files: %s", error)
+            _log.error("new connections keep using the previous files: %s", error)
 
 
 # -- files -----------------------------------------------------------------------------------------
@@ -82,12 +83,12 @@ def _authorities(path: str) -> list[str]:
         raise _unreadable("tls_ca", path, error) from None
     if not found:
         raise OptionError(f"tls_ca: the folder {path} has no certificates",
-                          hint="they are files that end in .pem, .crt or .cer")
+                          hint="certificates must be files that end in .pem, .crt or .cer")
     return [os.path.join(path, name) for name in found]
 
 
 def _stamp(options: Mapping[str, Any]) -> Stamp:
-    """What tells whether a file has changed."""
+    """A value that changes when a file changes."""
     marks = []
     for name in ("tls_cert", "tls_key", "tls_ca"):
         path = options[name]
@@ -107,13 +108,13 @@ def _unreadable(name: str, path: str, error: OSError) -> OptionError:
 
 
 def _keep_private(name: str, path: str) -> None:
-    """A private key that anybody may read or replace is none."""
+    """Refuse a private key that other users may read or replace."""
     try:
         mode = os.stat(path).st_mode
     except OSError as error:
         raise _unreadable(name, path, error) from None
     if mode & ANYBODY:
-        raise OptionError(f"{name}: everybody on this machine may use the private key in {path} "
+        raise OptionError(f"{name}: every user of this machine can use the private key in {path} "
                           f"(mode {stat.S_IMODE(mode):04o})", hint=f"chmod o= {path}")
 
 
@@ -130,9 +131,9 @@ def _made(role: str, options: Mapping[str, Any]) -> ssl.SSLContext:
         _load_own(context, options)
     elif serving:
         raise OptionError("tls needs a certificate to listen with",
-                          hint="give tls_cert and tls_key; transports/README.md makes a pair")
+                          hint="set tls_cert and tls_key; transports/README.md shows how")
     elif options["tls_key"] is not None:
-        raise OptionError("tls_key is of no use without tls_cert", hint="give both")
+        raise OptionError("tls_key needs tls_cert", hint="set both")
     if serving:
         _demand_clients(context, options)
     else:
@@ -147,7 +148,7 @@ def _load_own(context: ssl.SSLContext, options: Mapping[str, Any]) -> None:
     _keep_private(name, key)
     asked = False
 
-    def password() -> str:  # without it OpenSSL asks at the terminal
+    def password() -> str:  # without a callback OpenSSL would prompt on the terminal
         nonlocal asked
         asked = True
         return options["tls_key_password"] or ""
@@ -164,16 +165,16 @@ def _bad_pair(cert: str, name: str, key: str, error: ssl.SSLError, asked: bool,
               password: str | None) -> OptionError:
     if error.reason == "KEY_VALUES_MISMATCH":
         return OptionError(f"tls_key: the key in {key} does not belong to the certificate in "
-                           f"{cert}", hint="give the pair that was made together")
+                           f"{cert}", hint="use the key that belongs to the certificate")
     if asked and password is None:
-        return OptionError(f"{name}: the key in {key} is encrypted", hint="give tls_key_password")
+        return OptionError(f"{name}: the key in {key} is encrypted", hint="set tls_key_password")
     if asked:
         return OptionError(f"tls_key_password does not open the key in {key}")
     if _has(cert, b"CERTIFICATE-----"):
-        return OptionError(f"{name}: {key} has no private key that can be used ({_why(error)})",
-                           hint="a file in PEM form, with -----BEGIN PRIVATE KEY-----")
-    return OptionError(f"tls_cert: {cert} has no certificate that can be used ({_why(error)})",
-                       hint="a file in PEM form, with -----BEGIN CERTIFICATE-----")
+        return OptionError(f"{name}: {key} has no usable private key ({_why(error)})",
+                           hint="use a PEM file with -----BEGIN PRIVATE KEY-----")
+    return OptionError(f"tls_cert: {cert} has no usable certificate ({_why(error)})",
+                       hint="use a PEM file with -----BEGIN CERTIFICATE-----")
 
 
 def _has(path: str, text: bytes) -> bool:
@@ -193,19 +194,19 @@ def _trust(context: ssl.SSLContext, path: str) -> None:
         try:
             context.load_verify_locations(file)
         except ssl.SSLError as error:
-            raise OptionError(f"tls_ca: {file} has no certificate that can be used "
+            raise OptionError(f"tls_ca: {file} has no usable certificate "
                               f"({_why(error)})",
-                              hint="a file in PEM form, with -----BEGIN CERTIFICATE-----") from None
+                              hint="use a PEM file with -----BEGIN CERTIFICATE-----") from None
         except OSError as error:
             raise _unreadable("tls_ca", file, error) from None
 
 
 def _demand_clients(context: ssl.SSLContext, options: Mapping[str, Any]) -> None:
-    """Must peers show a certificate? Whoever names a CA to a listener means that."""
+    """Whether clients must show a certificate: by default if a listener sets tls_ca."""
     mutual = options["tls_mutual"]
     if mutual and options["tls_ca"] is None:
         raise OptionError("tls_mutual needs tls_ca",
-                          hint="name the CA whose clients are let in")
+                          hint="set tls_ca to the CA of the accepted clients")
     if options["tls_ca"] is not None and mutual is not False:
         _trust(context, options["tls_ca"])
         context.verify_mode = ssl.CERT_REQUIRED
@@ -224,13 +225,13 @@ def _judge_servers(context: ssl.SSLContext, options: Mapping[str, Any]) -> None:
 
 
 def _check_own(context: ssl.SSLContext, role: str, options: Mapping[str, Any]) -> None:
-    """The caller's own context, for this role and without options that it would overrule."""
+    """Check the caller's own context: it fits the role, and no option conflicts with it."""
     beside = [name for name, default in OF_A_CONTEXT.items() if options[name] != default]
     if beside:
-        raise OptionError(f"{', '.join(beside)} beside tls_context: the context decides that",
-                          hint="load it into the context, or leave tls_context out")
+        raise OptionError(f"{', '.join(beside)} cannot be combined with tls_context",
+                          hint="configure the context instead, or leave tls_context out")
     wrong = ssl.PROTOCOL_TLS_CLIENT if role == "bind" else ssl.PROTOCOL_TLS_SERVER
     if context.protocol == wrong:
         side, other = ("connecting", "listening") if role == "bind" else ("listening", "connecting")
-        raise OptionError(f"tls_context is made for the {side} side, and this is the {other} one",
-                          hint="give each endpoint its own, in bind() and connect()")
+        raise OptionError(f"tls_context is for the {side} side, but this is the {other} side",
+                          hint="pass a separate one to bind() and to connect()")

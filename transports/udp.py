@@ -1,22 +1,25 @@
-"""udp://host:port, and multicast: udp://239.1.2.3:5555, udp://eth0;239.1.2.3:5555. RADIO, DISH and
-DGRAM.
+"""udp://host:port, and multicast: udp://239.1.2.3:5555, udp://eth0;239.1.2.3:5555. For RADIO, DISH
+and DGRAM, and for PUB, XPUB, SUB and XSUB of mqcore.
 
-As with libzmq a RADIO connects and a DISH binds; a datagram is `size group body` (udp_engine.pyx).
-A DGRAM binds as a DISH does; one that connects takes a free port, and hears that address alone.
-There is no connection: a socket is ready as soon as it is made, and whoever is at the other ends of
-it counts as one peer. What is lost on the way is lost.
+As with libzmq, a RADIO connects and a DISH binds. A datagram is `size group body` (RFC 48,
+udp_engine.pyx). PUB connects and SUB binds likewise. Their datagrams are numbered, so that a
+subscriber counts what is missing (udp_numbered.pxd); libzmq has no such thing. A DGRAM binds like a
+DISH; a connecting DGRAM takes a free port and receives from that address only. There are no
+connections: a socket is ready at once, and all programs at the other end together count as one
+peer. Lost datagrams stay lost.
 
-host: mqcore/spi/inet.py. If it is a multicast group, a DISH joins it, and a datagram goes to every
-DISH that has; several on one machine may bind the same group and port. In front of the `;`: the
-interface, by name or address, that a group is joined on or sent through (else the kernel's choice),
-or for one host the source to send from. The DISH of a group hears this group and nothing else that
-comes to the port.
+For host see mqcore/spi/inet.py. If host is a multicast group, a DISH joins it, and every DISH that
+did receives a datagram. Several sockets of one machine may bind the same group and port. Before the
+`;` stands the interface, by name or address, on which to join or send (default: the kernel's
+choice), or for a single host the source address. A DISH that binds a group receives only this
+group's datagrams.
 """
 
 from __future__ import annotations
 
 import errno
 import ipaddress
+import os
 import struct
 from collections.abc import Generator
 from typing import NamedTuple
@@ -27,6 +30,7 @@ from mqcore.base.native import socket
 from mqcore.errors import AddressError, AddressNotAvailable, BindError
 from mqcore.spi.inet import (
     Place,
+    SockAddr,
     both_names,
     host_port,
     interface_index,
@@ -36,25 +40,26 @@ from mqcore.spi.inet import (
 from mqcore.spi.message_engine import NativeEngine
 from mqcore.spi.transport import Listening, MessageTransport, Options, set_buffers, set_device
 
+NUMBERED = ("pub", "xpub", "sub", "xsub")
 IP_MULTICAST_ALL, IPV6_MULTICAST_ALL = 49, 29  # linux/in.h, linux/in6.h
 
 
 class Target(NamedTuple):
     family: int
-    sockaddr: tuple
-    source: tuple | None  # to send from; of a multicast group: an address of the interface
-    index: int  # of the interface, for a multicast group; 0: the kernel's choice
+    sockaddr: SockAddr
+    source: SockAddr | None  # source address; for a multicast group an address of the interface
+    interface: int  # the number of the interface for a multicast group; 0: the kernel's choice
 
 
 # -- addresses -------------------------------------------------------------------------------------
 
 
-def _is_group(sockaddr: tuple) -> bool:
+def _is_group(sockaddr: SockAddr) -> bool:
     return ipaddress.ip_address(sockaddr[0].partition("%")[0]).is_multicast
 
 
-def _interface(place: Place | None, sockaddr: tuple) -> int:
-    """The number of the interface that the address in front of the ; means, 0: none is named."""
+def _interface(place: Place | None, sockaddr: SockAddr) -> int:
+    """The number of the interface given before the `;`. 0 if there is none."""
     if place is not None and place.host != "*":
         return interface_index(place)
     return sockaddr[3] if len(sockaddr) > 3 else 0  # the zone of an IPv6 group
@@ -67,7 +72,7 @@ def _check(address: str, role: str) -> tuple[Place | None, Place]:
                            hint="write it like eth0;239.1.2.3:5555")
     if role == "bind" and source is not None and place.literal and not _literal_group(place):
         raise AddressError("only a multicast group is bound on an interface", position=0,
-                           hint="leave out what is in front of the ;")
+                           hint="leave out the part before the ;")
     return source, place
 
 
@@ -89,7 +94,7 @@ def _new(family: int, options: Options) -> socket.socket:
     return sock
 
 
-def _join(sock: socket.socket, sockaddr: tuple, index: int) -> None:
+def _join(sock: socket.socket, sockaddr: SockAddr, index: int) -> None:
     group = socket.inet_pton(sock.family, sockaddr[0].partition("%")[0])
     if sock.family == socket.AF_INET6:
         sock.setsockopt(socket.IPPROTO_IPV6, IPV6_MULTICAST_ALL, 0)
@@ -110,10 +115,10 @@ def _bound(target: Target, options: Options) -> socket.socket:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if target.family == socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(sockaddr[0] != "::"))
-            sockaddr = (*sockaddr[:3], target.index or sockaddr[3])
+            sockaddr = (*sockaddr[:3], target.interface or sockaddr[3])
         sock.bind(sockaddr)
         if group:
-            _join(sock, sockaddr, target.index)
+            _join(sock, sockaddr, target.interface)
     except OSError:
         sock.close()
         raise
@@ -121,7 +126,7 @@ def _bound(target: Target, options: Options) -> socket.socket:
 
 
 def _send_through(sock: socket.socket, index: int, options: Options) -> None:
-    """What a RADIO says about its multicast datagrams."""
+    """Set a RADIO's multicast options."""
     hops, loop = options["multicast_hops"], options["multicast_loop"]
     if sock.family == socket.AF_INET6:
         sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_HOPS, hops)
@@ -138,23 +143,24 @@ def _send_through(sock: socket.socket, index: int, options: Options) -> None:
 
 class Udp(MessageTransport):
     scheme = "udp"
-    doc = "datagrams and multicast over IPv4 and IPv6, for RADIO, DISH and DGRAM"
+    doc = "datagrams and multicast over IPv4 and IPv6, for RADIO, DISH, DGRAM, PUB and SUB"
     capabilities = frozenset({"busy", "rebind", "processes", "wildcard", "names", "network"})
     gaps = {
-        "duplex": "a RADIO sends, a DISH receives",
+        "duplex": "RADIO and PUB send, DISH and SUB receive",
         "multipart": "a message of a RADIO has one part",
         "large": "a datagram has 65,507 bytes at most",
-        "reliable": "datagrams get lost",
+        "reliable": "datagrams may be lost",
         "ordered": "datagrams may overtake each other",
-        "backpressure": "who does not read loses them",
-        "connection": "there is none: all who send to a socket are one peer",
+        "backpressure": "a receiver that does not read loses datagrams",
+        "connection": "udp has no connections: all senders to a socket are one peer",
     }
     accepts = False
-    patterns = {"connect": ("radio", "dgram"), "bind": ("dish", "dgram")}
+    patterns = {"connect": ("radio", "dgram", "pub", "xpub"),
+                "bind": ("dish", "dgram", "sub", "xsub")}
     options = (
-        ("multicast_hops", "int", 1, "routers that a multicast datagram may pass, plus 1; 0: none "
-                                     "leaves this machine"),
-        ("multicast_loop", "bool", True, "multicast is heard on this machine too"),
+        ("multicast_hops", "int", 1, "routers that a multicast datagram may pass, plus 1; 0: it "
+                                     "stays on this machine"),
+        ("multicast_loop", "bool", True, "this machine also receives its own multicast"),
     )
 
     def check(self, address: str, role: str) -> None:
@@ -166,7 +172,7 @@ class Udp(MessageTransport):
 
     def resolve(self, address: str, options: Options) -> list[Target]:
         source, place = _check(address, "connect")
-        sources: dict[int, tuple] = {}
+        sources: dict[int, SockAddr] = {}
         targets = []
         for family, sockaddr in look_up(place):
             if _is_group(sockaddr):
@@ -203,13 +209,15 @@ class Udp(MessageTransport):
                 continue
             front = address.partition(";")[0] + ";" if source is not None else ""
             return Listening((sock,), front + host_port(sock.getsockname()))
+        if isinstance(failure, BindError):  # raised by bind_device
+            raise failure
         raise BindError.of(failure.errno or errno.EADDRNOTAVAIL, where) from failure
 
     def connect(self, target: Target, options: Options) -> socket.socket:
         sock = _new(target.family, options)
         try:
             if _is_group(target.sockaddr):
-                _send_through(sock, target.index, options)
+                _send_through(sock, target.interface, options)
             elif target.source is not None:
                 sock.bind(target.source)
             sock.connect(target.sockaddr)
@@ -228,8 +236,10 @@ class Udp(MessageTransport):
 
     def open(self, sock: socket.socket, role: str,
              options: Options) -> Generator[str, None, NativeEngine]:
-        return udp_engine(bare=options["pattern.name"] == "dgram")
-        yield ""  # there is nobody to wait for
+        numbered = options["pattern.name"] in NUMBERED
+        return udp_engine(bare=options["pattern.name"] == "dgram",
+                          source=int.from_bytes(os.urandom(8), "big") | 1 if numbered else 0)
+        yield ""  # no peer will ever connect
 
     def names(self, sock: socket.socket) -> tuple[str, str]:
         return both_names("udp", sock)

@@ -1,17 +1,20 @@
 """Datagrams to messages and back, in the layout of libzmq's RADIO and DISH: `size group body`, size
-one byte (RFC 48). One socket is one peer, whoever is at the other ends of it. For DGRAM they are
-*bare*: the datagram is the body, and the part in front is the address it came from, or goes to.
+one byte (RFC 48). One socket is one peer, however many programs are at the other end. DGRAM's are
+*bare*: the datagram is the body, and the first part is the source or destination address. Those of
+PUB and SUB are *numbered* (udp_numbered.pxd): a message of any number of parts, and what is missing
+between two of a source is reported as lost.
 
-Out: messages are collected and sent up to 32 in a system call (sendmmsg). What the kernel has no
-room for stays here until it has, and is not counted as written before. A datagram that the kernel
-refuses is dropped (`refused`). An ICMP error is about an earlier one: it is counted (`bounced`) and
-the datagram that it kept from going out is sent again; no error ends a RADIO.
+Sending: up to 32 messages go out in one system call (sendmmsg). Messages that the kernel has no
+space for stay in the engine and do not count as written yet. A datagram that the kernel refuses is
+dropped (`refused`). An ICMP error concerns an earlier datagram: it is counted (`bounced`), and the
+datagram that was not sent because of it is sent again. No error ends a RADIO.
 
-In: up to 32 at a time (recvmmsg), each into 64 KiB of its own, from where bodies are copied: a few
-bytes by themselves, many into shared slabs. Who is at its mark does not read, then the kernel drops
-when its buffer is full; it counts these (SO_MEMINFO), and so do we (`missed`). A datagram that is
-cut off, too large or not in that layout is passed on as one empty part, which every pattern that
-wants a group or an address counts as malformed.
+Receiving: up to 32 at a time (recvmmsg), each into a buffer of 64 KiB. Bodies are copied from
+there: a few bytes individually, many into shared slabs. At its HWM a socket does not
+read. The kernel then drops datagrams when its buffer is full. It counts these (SO_MEMINFO), and the
+engine reports them (`missed`). A datagram that is truncated, too large or not in that layout is
+passed on as one empty part. Every pattern that needs a group or an address counts that as
+malformed; of numbered ones this engine counts it.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t
@@ -19,11 +22,13 @@ from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy
 
+from mqcore.base.arena cimport arena_cut, arena_end
+from mqcore.base.cursor cimport load_be32, store_be32
 from mqcore.base.message cimport (
     MSG_CONTROL, MSG_INLINE_MAX, MSG_MORE, Msg, msg_close, msg_data, msg_init, msg_init_copy,
     msg_init_inline, msg_init_ref, msg_size,
 )
-from mqcore.base.slab cimport Owner, owner_data, owner_release, owner_retain, slab_new
+from mqcore.base.slab cimport Owner, heap_new, owner_data
 from mqcore.base.status cimport (
     MQ_AGAIN, MQ_GONE, MQ_NOMEM, MQ_OK, MQ_UNSUPPORTED,
 )
@@ -34,6 +39,9 @@ from mqcore.spi.message_engine cimport (
 from mqcore.spi.sockaddr cimport (
     AnySockaddr, SOCKADDR_TEXT, Sockaddr, sockaddr_parse, sockaddr_text, socklen_t,
 )
+from mqcore.transports.udp_numbered cimport (
+    NUMBERED_HEAD, PART_HEAD, Numbered, numbered_begin, numbered_gap, numbered_size,
+)
 from mqcore.transports.udp_includes cimport (
     AF_INET6, EAGAIN, ECONNREFUSED, EINTR, EMSGSIZE, ENOPROTOOPT, MSG_DONTWAIT, MSG_NOSIGNAL,
     MSG_TRUNC, SK_MEMINFO_DROPS, SO_DOMAIN, SO_MEMINFO, SOL_SOCKET, errno,
@@ -42,19 +50,20 @@ from mqcore.transports.udp_includes cimport (
 
 cdef enum:
     BATCH = 32                # datagrams in one system call
-    ROOM = 65536              # for one: none is larger
+    ROOM = 65536              # buffer of one datagram: none is larger
     LARGEST_4 = 65507         # what UDP carries over IPv4
     LARGEST_6 = 65527
-    GROUP_MOST = 127          # sent; libzmq's DISH aborts its process at a size of 128 or more
+    # maximum to send; libzmq's DISH aborts its process at a size of 128 or more
+    GROUP_MOST = 127
     COPY_BELOW = 8192         # bytes in a batch: fewer are copied one by one, so that a small
                               # message that is kept does not keep a slab
     ARENA_MAX = 8192          # larger bodies get memory of their own
-    MEMINFO = 16              # numbers that SO_MEMINFO gives, and some more
-    BOUNCES = 8               # ICMP errors in a row for one datagram, then it is given up
+    MEMINFO = 16              # numbers that SO_MEMINFO returns, and some spare
+    BOUNCES = 8               # ICMP errors in a row for one datagram, then it is dropped
 
 cdef struct Slot:             # one datagram to send
     uint8_t[1 + GROUP_MOST] head
-    Sockaddr to               # a bare one
+    Sockaddr to               # for a bare one
     Msg body
     iovec[2] iov
 
@@ -62,24 +71,26 @@ cdef struct Udp:
     MessageEngine head
     size_t largest
     bint bare
-    # out
+    Numbered* numbered        # NULL: they are not
+    # sending
     Slot[BATCH] slots
     mmsghdr[BATCH] out
     uint32_t first            # slots first..n are to be sent
     uint32_t n
     uint32_t bounces
     bint too_large            # EMSGSIZE, for the datagram at `first` or an earlier one
-    # in
+    # receiving
     uint8_t* area             # BATCH * ROOM bytes, made when first needed
     iovec[BATCH] in_iov
     mmsghdr[BATCH] inn
-    AnySockaddr[BATCH] came_from  # of bare ones
+    AnySockaddr[BATCH] came_from  # for bare ones
     uint32_t at               # datagrams at..got of the area are to be read
     uint32_t got
-    bint half                 # the first part of the one at `at` has been given, its body not
+    # the first part of the datagram at `at` was delivered, its body was not
+    bint half
+    size_t part               # of a numbered one, where its next part begins; 0: it is new
     bint copy
     Owner* arena
-    size_t used
     uint32_t drops            # of the kernel, as last seen
 
 
@@ -99,6 +110,7 @@ cdef int udp_start(MessageEngine* self) noexcept nogil:
         u.in_iov[i].iov_len = ROOM
         if u.bare:
             u.out[i].msg_hdr.msg_name = &u.slots[i].to.at
+        if u.bare or u.numbered != NULL:
             u.inn[i].msg_hdr.msg_name = &u.came_from[i]
     return MQ_OK
 
@@ -108,9 +120,9 @@ cdef void udp_fini(MessageEngine* self) noexcept nogil:
     while u.first < u.n:
         msg_close(&u.slots[u.first].body)
         u.first += 1
-    if u.arena != NULL:
-        owner_release(u.arena)
+    arena_end(&u.arena)
     free(u.area)
+    free(u.numbered)
     free(u)
 
 
@@ -122,7 +134,7 @@ cdef int udp_gone(Udp* u, const char* doing) noexcept nogil:
 
 
 cdef inline bint udp_bounced(Udp* u) noexcept nogil:
-    """Is errno the network's answer to an earlier datagram? Counts it."""
+    """Whether errno is the network's response to an earlier datagram. Counts it."""
     if errno != ECONNREFUSED and errno != ENOPROTOOPT and errno != EMSGSIZE:
         return False
     u.head.bounced += 1
@@ -130,8 +142,8 @@ cdef inline bint udp_bounced(Udp* u) noexcept nogil:
 
 
 cdef inline bint udp_refused(Udp* u) noexcept nogil:
-    """Sending failed with errno. True: for good, so the next datagram is given up. EMSGSIZE is of
-    this datagram if it comes twice, else the network's answer to an earlier one."""
+    """Sending failed with errno. True: permanently, so the next datagram is dropped. EMSGSIZE
+    concerns this datagram if it occurs twice, else it is a response to an earlier one."""
     if errno == EMSGSIZE and not u.too_large:
         u.too_large = True
         return False
@@ -142,7 +154,7 @@ cdef inline bint udp_refused(Udp* u) noexcept nogil:
 # -- out -------------------------------------------------------------------------------------------
 
 cdef void udp_sent(Udp* u, uint32_t n) noexcept nogil:
-    """The next n datagrams have left, or are given up."""
+    """The next n datagrams were sent, or dropped."""
     while n:
         msg_close(&u.slots[u.first].body)
         u.first += 1
@@ -172,7 +184,7 @@ cdef int udp_flush(MessageEngine* self) noexcept nogil:
 
 
 cdef bint udp_group(Slot* slot, Msg* group) noexcept nogil:
-    """The datagram begins with it; False: it is too long."""
+    """Put the group in front of the datagram. False: it is too long."""
     cdef size_t size = msg_size(group)
     if size > GROUP_MOST:
         return False
@@ -183,22 +195,68 @@ cdef bint udp_group(Slot* slot, Msg* group) noexcept nogil:
 
 
 cdef bint udp_address(Slot* slot, Msg* address) noexcept nogil:
-    """The datagram goes there; False: it is none."""
+    """Set the destination of the datagram. False: it is not an address."""
     slot.iov[0].iov_len = 0
     return sockaddr_parse(&slot.to, msg_data(address), msg_size(address))
+
+
+cdef int udp_join(Udp* u, Slot* slot, Msg* parts, size_t n, size_t size) noexcept nogil:
+    """Several parts with their lengths into one body. MQ_OK, MQ_NOMEM."""
+    cdef Owner* owner = heap_new(u.head.pool, size)
+    cdef uint8_t* at
+    cdef size_t i
+    if owner == NULL:
+        return MQ_NOMEM
+    at = owner_data(owner)
+    msg_init_ref(&slot.body, owner, at, size)
+    for i in range(n):
+        store_be32(at, <uint32_t> msg_size(&parts[i]))
+        memcpy(at + PART_HEAD, msg_data(&parts[i]), msg_size(&parts[i]))
+        at += PART_HEAD + msg_size(&parts[i])
+        msg_close(&parts[i])
+    return MQ_OK
+
+
+cdef int udp_number(Udp* u, Slot* slot, Msg* parts, size_t n) noexcept nogil:
+    """Make a numbered datagram. MQ_OK, MQ_NOMEM, or MQ_UNSUPPORTED: it is too large."""
+    cdef size_t size = 0
+    cdef size_t i
+    for i in range(n):
+        size += PART_HEAD + msg_size(&parts[i])
+    if NUMBERED_HEAD + size > u.largest:
+        return MQ_UNSUPPORTED
+    slot.iov[0].iov_len = NUMBERED_HEAD
+    if n > 1:
+        if udp_join(u, slot, parts, n, size):
+            return MQ_NOMEM
+    else:
+        store_be32(slot.head + NUMBERED_HEAD, <uint32_t> msg_size(&parts[0]))
+        slot.iov[0].iov_len += PART_HEAD
+        slot.body = parts[0]
+    numbered_begin(u.numbered, slot.head)
+    slot.iov[1].iov_base = msg_data(&slot.body)
+    slot.iov[1].iov_len = msg_size(&slot.body)
+    return MQ_OK
 
 
 cdef int udp_write(MessageEngine* self, Msg* parts, size_t n) noexcept nogil:
     cdef Udp* u = <Udp*> self
     cdef Slot* slot
-    if parts[0].flags & MSG_CONTROL:      # nobody to tell: a DISH filters by itself
+    cdef int rc
+    if parts[0].flags & MSG_CONTROL:      # no peer to send it to: the receiver filters by itself
         msg_close(&parts[0])
         return MQ_OK
-    if n != 2:
+    if n != 2 and u.numbered == NULL:
         return MQ_UNSUPPORTED
     if u.n == BATCH and udp_flush(self) == MQ_AGAIN:
         return MQ_AGAIN
     slot = &u.slots[u.n]
+    if u.numbered != NULL:
+        rc = udp_number(u, slot, parts, n)
+        if rc == MQ_OK:
+            u.n += 1
+            self.held = u.n - u.first
+        return rc
     if not (udp_address(slot, &parts[0]) if u.bare else udp_group(slot, &parts[0])):
         return MQ_UNSUPPORTED
     if slot.iov[0].iov_len + msg_size(&parts[1]) > u.largest:
@@ -214,7 +272,8 @@ cdef int udp_write(MessageEngine* self, Msg* parts, size_t n) noexcept nogil:
 
 
 cdef int64_t udp_pending(MessageEngine* self) noexcept nogil:
-    """close() waits for what the kernel has not got; what it has it sends without us."""
+    """close() waits for messages that the kernel does not have yet. It sends the others by
+    itself."""
     cdef Udp* u = <Udp*> self
     cdef int64_t size = 0
     cdef uint32_t i
@@ -236,17 +295,17 @@ cdef void udp_look_for_drops(Udp* u) noexcept nogil:
 
 
 cdef int udp_fetch(Udp* u) noexcept nogil:
-    """The next datagrams into the area. MQ_OK, MQ_AGAIN, MQ_GONE, MQ_NOMEM."""
+    """Receive the next datagrams. MQ_OK, MQ_AGAIN, MQ_GONE, MQ_NOMEM."""
     cdef size_t total = 0
     cdef int i, rc
     if u.area == NULL:
-        u.area = <uint8_t*> malloc(BATCH * ROOM)    # pages come with the bytes
+        u.area = <uint8_t*> malloc(BATCH * ROOM)    # the kernel commits pages as they are used
         if u.area == NULL:
             return MQ_NOMEM
         for i in range(BATCH):
             u.in_iov[i].iov_base = u.area + i * ROOM
     while True:
-        for i in range(BATCH if u.bare else 0):
+        for i in range(BATCH if u.bare or u.numbered != NULL else 0):
             u.inn[i].msg_hdr.msg_namelen = sizeof(AnySockaddr)
         rc = recvmmsg(u.head.fd, u.inn, BATCH, MSG_DONTWAIT, NULL)
         if rc >= 0:
@@ -266,29 +325,19 @@ cdef int udp_fetch(Udp* u) noexcept nogil:
 
 
 cdef int udp_body(Udp* u, Msg* out, const uint8_t* data, size_t size) noexcept nogil:
-    cdef uint8_t* at
     if size <= MSG_INLINE_MAX:
         msg_init_inline(out, data, size)
         return MQ_OK
     if u.copy or size > ARENA_MAX:
         return msg_init_copy(out, u.head.pool, data, size)
-    if u.arena == NULL or u.used + size > u.arena.capacity:
-        if u.arena != NULL:
-            owner_release(u.arena)
-        u.arena = slab_new(u.head.pool, 1)
-        if u.arena == NULL:
-            return MQ_NOMEM
-        u.used = 0
-    at = owner_data(u.arena) + u.used
-    memcpy(at, data, size)
-    u.used += (size + 7) & ~(<size_t> 7)
-    owner_retain(u.arena)
-    msg_init_ref(out, u.arena, at, size)
+    if arena_cut(&u.arena, u.head.pool, 1, size, out):
+        return MQ_NOMEM
+    memcpy(out.u.ref.data, data, size)
     return MQ_OK
 
 
 cdef size_t udp_sender(Udp* u, char* text) noexcept nogil:
-    """Where the one at `at` came from, SOCKADDR_TEXT at most."""
+    """The source of the datagram at `at`, up to SOCKADDR_TEXT characters."""
     cdef Sockaddr sender
     sender.at = u.came_from[u.at]
     return sockaddr_text(&sender, text)
@@ -305,11 +354,46 @@ cdef inline bint udp_fits(Udp* u, const uint8_t* data, size_t size, int flags) n
 
 
 cdef int udp_front(Udp* u, Msg* out, const uint8_t* data) noexcept nogil:
-    """The first part of the message at `at`: its group, or where it came from."""
+    """The first part of the message at `at`: its group, or its source."""
     cdef char[SOCKADDR_TEXT] text
     if not u.bare:
         return udp_body(u, out, data + 1, data[0])
     return udp_body(u, out, <uint8_t*> text, udp_sender(u, text))
+
+
+cdef int udp_numbered(Udp* u, const uint8_t* data, size_t size, Msg* out,
+                      size_t* n) noexcept nogil:
+    """The next part of the numbered datagram at `at`, if it has one for us. MQ_OK, MQ_NOMEM."""
+    cdef int64_t all_ = 0
+    cdef int64_t gap
+    cdef size_t length
+    if u.part == 0:
+        all_ = numbered_size(data, size)
+        if (all_ < 0 or u.inn[u.at].msg_hdr.msg_flags & MSG_TRUNC
+                or 0 <= u.head.max_message_size < all_):
+            u.head.malformed += 1
+            u.at += 1
+            return MQ_OK
+        gap = numbered_gap(u.numbered, data)
+        if gap > 0:           # and then the same datagram again
+            u.head.lost = gap
+            u.head.lost_from[udp_sender(u, u.head.lost_from)] = 0
+            return MQ_OK
+        if gap < 0:
+            u.at += 1
+            return MQ_OK
+        u.part = NUMBERED_HEAD
+    length = load_be32(data + u.part)
+    if udp_body(u, out, data + u.part + PART_HEAD, length):
+        return MQ_NOMEM
+    n[0] += 1
+    u.part += PART_HEAD + length
+    if u.part < size:
+        out.flags = MSG_MORE
+    else:
+        u.part = 0
+        u.at += 1
+    return MQ_OK
 
 
 cdef int udp_read(MessageEngine* self, Msg* out, size_t cap, size_t* n) noexcept nogil:
@@ -321,14 +405,18 @@ cdef int udp_read(MessageEngine* self, Msg* out, size_t cap, size_t* n) noexcept
     while n[0] < cap:
         if u.at == u.got:
             rc = udp_fetch(u)
-            if rc == MQ_AGAIN and u.arena != NULL:  # an idle connection keeps no slab
-                owner_release(u.arena)
-                u.arena = NULL
+            if rc == MQ_AGAIN:
+                arena_end(&u.arena)   # an idle connection keeps no slab
             if rc:
                 return rc
             continue
         data = u.area + u.at * <size_t> ROOM
         size = u.inn[u.at].msg_len
+        if u.numbered != NULL:
+            rc = udp_numbered(u, data, size, &out[n[0]], n)
+            if rc or self.lost:
+                return rc
+            continue
         if not udp_fits(u, data, size, u.inn[u.at].msg_hdr.msg_flags):
             msg_init(&out[n[0]])
             u.at += 1
@@ -363,11 +451,18 @@ cdef MessageEngineOps OPS = MessageEngineOps(
 )
 
 
-def udp_engine(bare: bool = False) -> NativeEngine:
-    """An engine for one datagram socket, not started. bare: DGRAM's."""
+def udp_engine(bare: bool = False, source: int = 0) -> NativeEngine:
+    """Create an engine for one datagram socket, not started. bare: for DGRAM. source: for PUB and
+    SUB, a number that no other source has; 0: for the others."""
     cdef Udp* u = <Udp*> calloc(1, sizeof(Udp))
     if u == NULL:
         raise MemoryError
+    if source:
+        u.numbered = <Numbered*> calloc(1, sizeof(Numbered))
+        if u.numbered == NULL:
+            free(u)
+            raise MemoryError
+        u.numbered.id = source
     u.head.ops = &OPS
     u.head.wake = -1
     u.bare = bare

@@ -1,11 +1,11 @@
 """vsock://cid:port: between a virtual machine and its host (vsock(7)), without a network.
 
-cid: a number, or `host` (2), `local` (1, this machine), `hypervisor` (0); to bind, also `*`: all
-that this machine has. port: 1 to 4294967294; to bind, 0 or `*` takes a free one.
+cid: a number, or `host` (2), `local` (1, this machine), `hypervisor` (0); for bind() also `*`: all
+of this machine. port: 1 to 4294967294; for bind() 0 or `*` takes a free one.
 
-The URL of a socket bound to `*` has the machine's own CID, with which its host reaches it; a
-machine without one gets `local`. A guest reaches its host, not other guests. The kernel does not
-look at send_buffer here: the receiver's recv_buffer says how much may be on its way.
+The URL of a socket bound to `*` has the machine's own CID, under which its host reaches it, or
+`local` on a machine without one. A guest can reach its host but no other guest. The kernel ignores
+send_buffer here: the receiver's recv_buffer limits the data in flight.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mqcore.base.native import socket
 from mqcore.errors import AddressError, BindError
 from mqcore.spi.transport import Listening, Options, StreamTransport, start_connect
 
-# linux/vm_sockets.h, with the numbers for systems that know no vsock
+# linux/vm_sockets.h, with the numbers for systems without vsock
 FAMILY: int = getattr(socket, "AF_VSOCK", 40)
 ANY = 0xFFFFFFFF  # VMADDR_CID_ANY, VMADDR_PORT_ANY
 NAMES = {"hypervisor": 0, "local": 1, "host": 2}
@@ -42,12 +42,12 @@ def _cid(text: str, role: str) -> int:
         return NAMES[text]
     if text == "*":
         if role == "connect":
-            raise AddressError("* is every address of this machine, none to connect to",
-                               hint="name one: a number, local, host")
+            raise AddressError("* is only for bind()",
+                               hint="connect to a number, local or host")
         return ANY
     if not NUMBER.fullmatch(text) or int(text) >= ANY:
-        raise AddressError(f"{text!r} is no CID" if text else "a CID is missing",
-                           hint="a number below 4294967295, or local, host, hypervisor")
+        raise AddressError(f"{text!r} is not a CID" if text else "the CID is missing",
+                           hint="use a number below 4294967295, or local, host, hypervisor")
     return int(text)
 
 
@@ -55,7 +55,7 @@ def _port(text: str, at: int, role: str) -> int:
     if text in ("0", "*") and role == "bind":
         return ANY
     if not NUMBER.fullmatch(text) or not 0 < int(text) < ANY:
-        raise AddressError(f"{text!r} is no port (1 to 4294967294)", position=at,
+        raise AddressError(f"{text!r} is not a port (1 to 4294967294)", position=at,
                            hint="use the URL that bind() returned" if text in ("0", "*") else None)
     return int(text)
 
@@ -71,7 +71,7 @@ def _new(options: Options) -> socket.socket:
 
 
 def _own_cid() -> int:
-    """This machine's, as its host knows it; `local` if it has none."""
+    """This machine's CID as its host knows it; `local` if it has none."""
     with contextlib.suppress(OSError), open("/dev/vsock", "rb") as device:
         cid: int = struct.unpack("I", fcntl.ioctl(device, GET_LOCAL_CID, bytes(4)))[0]
         if cid != ANY:
@@ -86,7 +86,7 @@ class Vsock(StreamTransport):
     gaps = {"pid": "the peer is on another machine"}
 
     def unavailable(self) -> str:
-        """Why it cannot work on this system, "" if it can."""
+        """Why this system does not support vsock; "" if it does."""
         try:
             _new({}).close()
         except OSError as error:
@@ -127,7 +127,7 @@ class Vsock(StreamTransport):
 
     def finish(self, sock: socket.socket) -> int:
         failed = super().finish(sock)
-        # where nobody listens the other side answers with a reset
+        # without a listener the other side resets the connection
         return errno.ECONNREFUSED if failed == errno.ECONNRESET else failed
 
     def tune(self, sock: socket.socket, options: Options) -> None:

@@ -2,44 +2,45 @@
 
     ws://host:port/path          ws over tcp: what a browser calls ws://
     wss://host:port/path         ws over tls over tcp
-    ws+ipc:///run/app.sock:/path ws over a Unix socket; the path stands behind a colon
+    ws+ipc:///run/app.sock:/path ws over a Unix socket; the path follows a colon
 
-The session does the HTTP upgrade only (RFC 6455, section 4; wsproto), on the control thread. Then
-it steps aside: a native codec frames the traffic. The subprotocol says which one:
+The session only handles the HTTP upgrade (RFC 6455, section 4; wsproto), on the control thread.
+Then a native codec frames the traffic. The subprotocol determines the codec:
 
-- ZMTP (wire/zws.pyx, RFC 45): "ZWS2.0/NULL", and plain "ZWS2.0", which knows no mechanism and is
-  all that browsers can offer: the slash in the other is no part of an HTTP token.
-- SP (wire/spws.pyx), as nng and nanomsg map it: "rep.sp.nanomsg.org", with the name of the
-  *listener's* protocol, so a REQ asks for it as well. Both of them refuse a list of several.
+- ZMTP (wire/websocket/zws.pyx, RFC 45): "ZWS2.0/NULL", and "ZWS2.0", which has no mechanism.
+  Browsers can offer only the latter, because the slash is not allowed in an HTTP token.
+- SP (wire/websocket/spws.pyx), as in nng and nanomsg: "rep.sp.nanomsg.org", with the name of the
+  *listener's* protocol, so a REQ asks for it, too. Both libraries refuse a list of several.
 
-A listener takes all that its pattern speaks, unless `wire=` says one. Who connects offers SP's if
-it speaks SP (`wire="sp"`, or the pattern is not in ZMTP), else ZMTP's. Extensions are never agreed
-on, so nothing is compressed.
+A listener accepts all protocols of its pattern, unless `wire=` names one. A connecting socket
+offers SP if it speaks SP (`wire="sp"`, or ZMTP lacks the pattern), else ZMTP. Extensions are never
+negotiated, so nothing is compressed.
 
-Who does not fit is told so in HTTP: 404 for another path, 403 for a page of an origin that is not
-allowed, 426 for a plain request, 400 for a malformed one.
+A refused peer gets the reason in HTTP: 404 for another path, 403 for a page of a disallowed origin,
+426 for a plain request, 400 for a malformed one.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import ipaddress
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, NamedTuple
 from urllib.parse import quote
 
-from mqcore.errors import AddressError, OptionError, UsageError
+from mqcore.errors import AddressError, NotSupported, OptionError, UsageError
 from mqcore.spi import sp
 from mqcore.spi.filter import FilterSession, Options, Refused, StreamFilter
 from mqcore.spi.transport import Stack
 
-#: ZMTP's subprotocols, the preferred one first, and the codec for each
+#: ZMTP's subprotocols, preferred one first, with their codecs
 ZWS = {"ZWS2.0/NULL": "zws", "ZWS2.0": "zws-bare"}
-SP_NAMES = ".sp.nanomsg.org"  # behind the name of the listener's protocol
-UNIX = ("/", ".", "@")  # how a Unix socket's address begins
-NO_TARGET = b"GET  HTTP/1."  # of nng 1.11 if the URL that it dials has no path
-HEADER_MAX = 16 * 1024  # bytes of a request's or an answer's head
-ZONE = re.compile("%[^]]*")  # of an IPv6 address: nothing to the peer
+SP_NAMES = ".sp.nanomsg.org"  # appended to the name of the listener's protocol
+UNIX = ("/", ".", "@")  # first characters of a Unix socket's address
+NO_TARGET = b"GET  HTTP/1."  # nng 1.11 sends this if the dialed URL has no path
+HEADER_MAX = 16 * 1024  # bytes of the header of a request or a response
+ZONE = re.compile("%[^]]*")  # the zone of an IPv6 address, meaningless to the peer
 ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#@]+")
 STRANGERS = (
     (b"\x16\x03", "TLS: did it mean wss://?"),
@@ -62,13 +63,13 @@ class WebSocket(StreamFilter):
     doc = "WebSocket (RFC 6455), messages as ZWS 2.0 (RFC 45) or SP"
     options = (
         ("origin", "text", None,
-         "ws: what pages may connect: origins like https://example.org with spaces between, or * "
+         "ws: which pages may connect: origins like https://example.org, separated by spaces, or * "
          "for all; unset: pages of the listener's own host and port, on loopback only under "
-         "loopback's names. Connecting: the Origin to send"),
+         "loopback names. Connecting: the Origin to send"),
         ("subprotocol", "text", None,
-         "ws: the only one to offer or take: ZWS2.0/NULL, ZWS2.0 or SP's, rep.sp.nanomsg.org say; "
-         "unset: all that fit. The slash is no part of an HTTP token, so strict servers answer 400 "
-         "unless it is ZWS2.0"),
+         "ws: the only one to offer or accept: ZWS2.0/NULL, ZWS2.0 or one of SP's, such as "
+         "rep.sp.nanomsg.org; unset: all that fit. The slash is not allowed in an HTTP token, so "
+         "strict servers answer 400 unless it is ZWS2.0"),
     )
 
     def split(self, address: str, role: str) -> tuple[str, Own]:
@@ -78,7 +79,7 @@ class WebSocket(StreamFilter):
         at = address.find("/")
         below, path = (address, "") if at < 0 else (address[:at], address[at:])
         if "#" in path:
-            raise AddressError("a WebSocket's path has no fragment",
+            raise AddressError("the path of a WebSocket cannot have a fragment",
                                position=at + path.index("#"))
         return below, Own(path, ZONE.sub("", below.rpartition(";")[2]))
 
@@ -86,25 +87,30 @@ class WebSocket(StreamFilter):
         return address + (":" if own.path and address[:1] in UNIX else "") + own.path
 
     def check(self, own: Own, role: str, options: Options) -> None:
+        if importlib.util.find_spec("wsproto") is None:
+            raise NotSupported("WebSocket needs the package wsproto",
+                               hint='pip install "mqcore[ws]"')
         for origin in _origins(options):
             if origin not in ("*", "null") and not ORIGIN.fullmatch(origin):
-                raise OptionError(f"origin {origin!r} is no origin",
+                raise OptionError(f"origin {origin!r} is not an origin",
                                   hint="write scheme://host or scheme://host:port")
 
         only = options.get("subprotocol")
         fitting = _spoken(role, options, options.get("wire"))
         if not fitting:
             raise UsageError("WebSocket has no name for this pattern's protocol on SP",
-                             hint="take another transport")
+                             hint="use another transport")
         if only and only not in fitting:
-            raise OptionError(f"subprotocol {only!r} is not known here",
-                              hint=f"known are {_listed(fitting)}")
+            raise OptionError(f"subprotocol {only!r} does not fit this socket",
+                              hint=f"choose from {_listed(fitting)}")
 
     def open(self, own: Own, role: str, options: Options) -> FilterSession:
         only, wire = options.get("subprotocol"), options.get("wire")
-        if not (only or wire) and role == "connect":  # one wire, ZMTP if the pattern is in it
+        if not (only or wire) and role == "connect":  # one protocol, ZMTP if it has the pattern
             wire = "zmtp" if _zmtp(options) else "sp"
         taken = _spoken(role, options, wire)
+        if role == "bind" and ":" in own.host:  # the name of an interface may mean loopback
+            own = own._replace(host=options.get("listen.address") or own.host)
         make = Listening if role == "bind" else Connecting
         return make(own, _origins(options), {only: taken[only]} if only else taken)
 
@@ -128,7 +134,7 @@ def _origins(options: Options) -> list[str]:
 
 
 def _loopback(place: str) -> bool:
-    """Whether host:port names this machine's loopback."""
+    """Whether host:port is on this machine's loopback."""
     host = place[1:].partition("]")[0] if place.startswith("[") else place.partition(":")[0]
     host = host.lower().rstrip(".")
     if host == "localhost" or host.endswith(".localhost"):
@@ -140,23 +146,23 @@ def _loopback(place: str) -> bool:
 
 
 def _target(path: str) -> str:
-    """A path as it stands in a request. What is not ASCII is percent-encoded."""
+    """The path as sent in a request, with other than ASCII characters percent-encoded."""
     return quote(path or "/", safe="/?&=:@!$'()*+,;~", encoding="utf-8", errors="surrogateescape")
 
 
 def _not_http(seen: bytes, client: bool) -> str:
-    """What the peer's first bytes are if they are no HTTP/1; "" while they can be."""
+    """What the peer speaks if its first bytes are not HTTP/1; "" while they can be."""
     for mark, what in STRANGERS:
         if seen.startswith(mark):
             return f"the peer speaks {what}"
         if mark.startswith(seen):
             return ""
     fits = seen[:7] == b"HTTP/1."[:len(seen)] if client else b"A" <= seen[:1] <= b"Z"
-    return "" if fits else "the peer speaks no HTTP"
+    return "" if fits else "the peer does not speak HTTP"
 
 
 class Upgrading(FilterSession):
-    """What both sides of the upgrade have in common."""
+    """What both sides of the upgrade share."""
 
     established = False
 
@@ -170,9 +176,9 @@ class Upgrading(FilterSession):
 
         self.own = own
         self.origins = origins
-        self.taken = taken  # subprotocols, and their codecs
+        self.taken = taken  # accepted subprotocols and their codecs
         self.shake = H11Handshake(ConnectionType.CLIENT if self.client else ConnectionType.SERVER)
-        self.seen = b""  # the head as far as it is here
+        self.seen = b""  # the received part of the header
         self.found: dict[str, bytes] = {}
 
     def receive(self, data: bytes) -> bytes:
@@ -186,7 +192,7 @@ class Upgrading(FilterSession):
             self.strange(strange)
         head, end, left = self.seen.partition(b"\r\n\r\n")
         if len(head) > HEADER_MAX:
-            self.refuse(431, "the peer's HTTP head is longer than 16 KiB")
+            self.refuse(431, "the peer's HTTP header is longer than 16 KiB")
         if not end:
             return b""
         if head.startswith(NO_TARGET):
@@ -195,7 +201,7 @@ class Upgrading(FilterSession):
             self.shake.receive_data(head + end)
         except RemoteProtocolError as error:
             self.malformed(head, str(error))
-        except Exception as error:  # a Host that is no name, say: wsproto decodes it as it comes
+        except Exception as error:  # such as an invalid Host, which wsproto decodes unchecked
             self.refuse(400, f"the peer's HTTP request is malformed ({error})")
         for event in self.shake.events():
             self.judge(event)
@@ -209,7 +215,7 @@ class Upgrading(FilterSession):
         self.codec = self.taken[subprotocol]
         self.found["ws-subprotocol"] = subprotocol.encode()
 
-    # -- the two sides differ in these; all but judge raise Refused
+    # -- each side overrides these; all but judge raise Refused
 
     def judge(self, event: Any) -> None:
         raise NotImplementedError
@@ -218,11 +224,11 @@ class Upgrading(FilterSession):
         raise Refused(reason)
 
     def strange(self, what: str) -> None:
-        """The peer's bytes are no HTTP: an answer in HTTP would not help it."""
-        raise Refused(f"{what}, this is a WebSocket address")
+        """The peer does not speak HTTP, so an HTTP response would not help it."""
+        raise Refused(f"{what}, but this is a WebSocket address")
 
     def malformed(self, head: bytes, what: str) -> None:
-        raise Refused(f"the peer's answer is malformed ({what})")
+        raise Refused(f"the peer's response is malformed ({what})")
 
 
 # -- listening -------------------------------------------------------------------------------------
@@ -241,7 +247,7 @@ class Listening(Upgrading):
         if not fitting:
             self.refuse(400, "the peer offers " + (
                 f"the subprotocols {_shown(', '.join(event.subprotocols))}"
-                if event.subprotocols else "no subprotocol") + f", wanted is {_listed(self.taken)}")
+                if event.subprotocols else "no subprotocol") + f", needed: {_listed(self.taken)}")
         offered, ours = fitting[0]
         self.agreed(ours)
         self._passing += self.shake.send(AcceptConnection(subprotocol=offered))
@@ -251,7 +257,8 @@ class Listening(Upgrading):
                 self.found[name] = headers[header]
 
     def _ours(self, offered: str) -> str:
-        """What of ours a peer offers, "" nothing. nng and nanomsg ignore the case of SP's names."""
+        """The accepted subprotocol that the peer offers, or "". nng and nanomsg ignore case in SP's
+        names."""
         small = offered.lower()
         name = small if small.endswith(SP_NAMES) else offered
         return name if name in self.taken else ""
@@ -259,11 +266,11 @@ class Listening(Upgrading):
     def _check_path(self, target: str) -> None:
         wanted = _target(self.own.path)
         if wanted not in (target, target.partition("?")[0]):
-            self.refuse(404, f"the peer asks for the path {_shown(target)}, here is {wanted}")
+            self.refuse(404, f"the peer asks for the path {_shown(target)}, not for {wanted}")
 
     def _check_origin(self, origin: bytes | None, host: str) -> None:
-        """Only browsers send one. Without this check any page that a user visits could talk to
-        listeners on the user's machine and in the user's network (RFC 6455, section 10.2)."""
+        """Only browsers send an origin. Without this check, any page that a user visits could talk
+        to listeners on the user's machine and network (RFC 6455, section 10.2)."""
         if origin is None or "*" in self.origins:
             return
         text = origin.decode("latin-1")
@@ -271,16 +278,16 @@ class Listening(Upgrading):
             not self.origins and text.partition("://")[2].lower() == host.lower() != ""
             and self._ours_by_name(host))
         if not allowed:
-            self.refuse(403, f"a page of {_shown(text)} asks, which is not allowed here: the "
-                             "listener's option origin lists the pages that are")
+            self.refuse(403, f"pages of {_shown(text)} are not allowed: the "
+                             "listener's option origin lists the allowed ones")
 
     def _ours_by_name(self, host: str) -> bool:
-        """A listener on loopback has loopback's names only. A page whose own name was made to
-        resolve to 127.0.0.1 (DNS rebinding) names itself in Origin and in Host alike."""
+        """A listener on loopback accepts loopback names only. A page can make its own name resolve
+        to 127.0.0.1 (DNS rebinding); it then sends that name in both Origin and Host."""
         return ":" not in self.own.host or not _loopback(self.own.host) or _loopback(host)
 
     def refuse(self, status: int, reason: str) -> None:
-        """The same reason in an answer that people can read."""
+        """Refuse with an HTTP response that states the same reason as text."""
         phrase = {400: "Bad Request", 403: "Forbidden", 404: "Not Found", 426: "Upgrade Required",
                   431: "Request Header Fields Too Large"}[status]
         body = f"{reason}\n".encode("utf-8", "replace")
@@ -296,10 +303,10 @@ class Listening(Upgrading):
         request = _shown(lines[0].decode("latin-1"))
         if not any(line.lower().startswith(b"upgrade:") for line in lines):
             self.refuse(426, f"the peer sent a plain HTTP request ({request}), "
-                             "here is a WebSocket address")
+                             "but this is a WebSocket address")
         version = [line for line in lines if line.lower().startswith(b"sec-websocket-version:")]
         if version and version[0].partition(b":")[2].strip() != b"13":
-            self.refuse(426, "the peer speaks another version of WebSocket than 13")
+            self.refuse(426, "the peer's WebSocket version is not 13")
         self.refuse(400, f"the peer's WebSocket request is malformed ({what})")
 
 
@@ -323,9 +330,9 @@ class Connecting(Upgrading):
         if not isinstance(event, AcceptConnection):
             self._rejected(event)
         elif event.extensions:
-            raise Refused("the peer wants a WebSocket extension that was not offered")
-        elif event.subprotocol not in self.taken:
-            raise Refused(f"the peer agreed to no subprotocol, wanted is {_listed(self.taken)}")
+            raise Refused("the peer selected a WebSocket extension that was not offered")
+        elif event.subprotocol is None or event.subprotocol not in self.taken:
+            raise Refused(f"the peer selected no subprotocol of {_listed(self.taken)}")
         else:
             self.agreed(event.subprotocol)
 
@@ -333,11 +340,11 @@ class Connecting(Upgrading):
         status = getattr(event, "status_code", 0)
         hint = {400: self._strict(),
                 404: ": is the path right?", 403: ": does it allow this origin?",
-                401: ": it wants to be logged in to",
-                426: ": it wants another version of WebSocket"}.get(status, "")
+                401: ": it requires a login",
+                426: ": it requires another WebSocket version"}.get(status, "")
         place = {bytes(name).lower(): value for name, value in getattr(event, "headers", ())}
         if 300 <= status < 400 and b"location" in place:
-            hint = f": it is at {_shown(place[b'location'].decode('latin-1'))}"
+            hint = f": it moved to {_shown(place[b'location'].decode('latin-1'))}"
         raise Refused(f"the peer answered the upgrade with HTTP {status}{hint}")
 
 
@@ -352,7 +359,7 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def _shown(text: str) -> str:
-    """A peer's text, fit for a log."""
+    """A peer's text, escaped for logs."""
     text = "".join(c if c.isprintable() else "?" for c in text)
     return text if len(text) <= 80 else text[:77] + "..."
 

@@ -1,11 +1,11 @@
-"""Has a piece of text worked on by some live provider of a service, wherever that runs.
+"""Sends a piece of text to a live provider of a service, wherever that runs.
 
-    python client.py NAME TEXT      by one of those who offer NAME
-    python client.py                all who are there
-    python client.py --ask TEXT     what the directory answers to TEXT
+    python client.py NAME TEXT      use a provider that offers NAME
+    python client.py                list all providers
+    python client.py --ask TEXT     print the directory's answer to TEXT
 
-Environment: DIRECTORY  where the directory is asked (tcp://127.0.0.1:5601)
-             PATIENCE   seconds for one answer (2)
+Environment: DIRECTORY  address of the directory (tcp://127.0.0.1:5601)
+             PATIENCE   seconds to wait for an answer (2)
 """
 
 import os
@@ -19,7 +19,7 @@ PATIENCE = float(os.environ.get("PATIENCE", "2"))
 
 
 def ask(url: str, text: str) -> str:
-    with mq.Req(connect=url, wire="sp") as server:  # whoever answers surveys speaks that wire
+    with mq.Req(connect=url, wire="sp") as server:  # a provider that answers surveys speaks SP
         return server.request(text.encode(), timeout=PATIENCE).decode()
 
 

@@ -28,12 +28,12 @@ class Directory:
 
     def ask(self, question: bytes) -> list[str]:
         """One survey. Its context keeps its answers apart from those of any other under way."""
-        with self.services.context() as line:
+        with self.services.new_context() as line:
             answers = line.survey(question, deadline=self.deadline)
             return sorted({answer.decode(errors="replace") for answer in answers})
 
     def watch(self, interval: float) -> None:
-        """Who answered last is alive; who did not is gone."""
+        """Providers that answered the last survey are alive; the others are gone."""
         while True:
             next_one = time.monotonic() + interval
             try:

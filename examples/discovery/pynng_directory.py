@@ -1,4 +1,4 @@
-"""directory.py with pynng; the same environment, but for EXPECT.
+"""directory.py with pynng; the same environment, except EXPECT.
 
     python pynng_directory.py
 """

@@ -1,4 +1,4 @@
-"""service.py with pynng; the same environment, but for SLOW.
+"""service.py with pynng; the same environment, except SLOW.
 
     NAME=upper python pynng_service.py
 """

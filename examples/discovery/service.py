@@ -1,11 +1,11 @@
-"""A service that is found by survey: it tells any directory that asks who it is and where.
+"""A service that is found by survey: it sends its name and address to any directory that asks.
 
     NAME=upper python service.py
 
-Environment: NAME    what it does: upper, reverse or length
+Environment: NAME    its function: upper, reverse or length
              URL     where it serves (tcp://127.0.0.1:0, a free port)
-             SURVEYS where a directory asks (tcp://127.0.0.1:5600)
-             SLOW    seconds it thinks before it answers a survey (0)
+             SURVEYS address of a directory's surveys (tcp://127.0.0.1:5600)
+             SLOW    seconds before it answers a survey (0)
 """
 
 import os
@@ -40,7 +40,7 @@ def main(name: str, url: str, surveys: str, slow: float) -> None:
                 directories.send(f"{name}|{url}".encode())
             elif question == b"how busy are you?":
                 directories.send(f"{url}|{done[0]}".encode())
-            # whoever has nothing to say to a question says nothing: that is an answer, too
+            # a provider that cannot answer stays silent: that is valid, too
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """A customer with pyzmq, as client.py.   python client_pyzmq.py NAME ORDERS URL [URL ...]
 
-Nobody gives an order again for it: it sees that the time is over and asks again itself. REQ_RELAXED
-lets it, REQ_CORRELATE numbers its requests, so that a late answer is not taken for another's.
+pyzmq does not send an order again: this client notices the time-out and sends it again itself.
+REQ_RELAXED permits that. REQ_CORRELATE numbers its requests, so that it ignores late replies.
 """
 
 import os

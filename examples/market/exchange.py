@@ -1,10 +1,10 @@
-"""An exchange: customers order here, it forwards to whoever offers the lowest price at the moment.
+"""An exchange: customers order here, and it forwards to the provider with the lowest current price.
 
     python exchange.py NAME FRONT-URL QUOTES-URL [URL ...]
 
-It asks all providers for quotes again and again. An order with a limit, `max 4 for 5`, is held
-until a quote fits or its 5 seconds are over; an order without a quote goes to the URLs, if there
-are some: other exchanges, or providers in the order of their priority (tcp://cheap:5601?prio=1).
+It asks all providers for quotes repeatedly. An order with a limit, `max 4 for 5`, waits until a
+quote fits or its 5 seconds are over. An order without a quote goes to the URLs, if there are some:
+other exchanges, or providers in the order of their priority (tcp://cheap:5601?prio=1).
 
 What it forwards keeps its envelope, so the answer finds the way back, and an order that goes round
 in a circle of exchanges is found out by the length of it.

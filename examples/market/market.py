@@ -1,6 +1,6 @@
 """Sets up one rung of the market and lets you watch.
 
-    python market.py direct|queue|failover|exchange|chain|loop|mixed
+    python market.py direct|queue|failover|exchange|chain|loop|mixed|cluster
 
 The programs are the same on every rung; README.md has pictures.
 """
@@ -57,14 +57,15 @@ def failover(market: Stage) -> None:
     ann.says("00 orders")
     cheap.process.send_signal(signal.SIGSTOP)  # there, but silent: the order is given again
     ann.says("FailedOver")
-    cheap.process.send_signal(signal.SIGCONT)  # and executes that order too, in vain
+    # and executes that order, too, although it is already done
+    cheap.process.send_signal(signal.SIGCONT)
     ann.says("FailedBack")
     ann.says("00 orders")
     market.close(ann)
 
 
 def exchange(market: Stage) -> None:
-    """The cheapest quote gets the order; who has a limit waits for it."""
+    """The cheapest quote gets the order; an order with a limit waits for it."""
     quotes = market.url("quotes")
     exchange = market.open("exchange", "exchange", "exchange", market.url("front"), quotes)
     market.provider("cheap", 2, "bind", "cheap", QUOTES=quotes)
@@ -104,7 +105,7 @@ def chain(market: Stage) -> None:
 
 
 def loop(market: Stage) -> None:
-    """Somebody has misconfigured two exchanges, and two queues: each forwards to the other."""
+    """A misconfiguration: two exchanges, and two queues, forward to each other."""
     urls = {name: market.url(name) for name in ("west", "east", "north", "south")}
     for name, other in ("west", "east"), ("east", "west"):
         market.open(name, "exchange", name, urls[name], market.url(f"quotes-{name}"), urls[other])
@@ -114,7 +115,7 @@ def loop(market: Stage) -> None:
         market.open(name, "queue_device", urls[name], f"connect:{urls[other]}?wire=sp")
     bob = market.customer("bob", "north", orders=1, kind="_pynng")
     market["north"].says("hop_limit")  # at the ninth look, so it is north that finds out
-    bob.end(signal.SIGKILL)  # he would wait for long
+    bob.end(signal.SIGKILL)  # it would wait for a long time
     market.close(ann)
 
 
@@ -129,7 +130,28 @@ def mixed(market: Stage) -> None:
     market.close(*customers)
 
 
-RUNGS = (direct, queue, failover, exchange, chain, loop, mixed)
+def cluster(market: Stage) -> None:
+    """A provider that is a service of a cluster, whose members come, go and die under load."""
+    market.open("queue", "queue_device", market.url("front"), market.url("back"))
+    first = market.member("first", 3)
+    market.provider("plain", 3, "connect", "back")
+    market.provider("cloud", 3, "connect", "back", kind="_cluster", SEED=first.url,
+                    KEY=f"{market.folder.name}/market.key")
+    ann, bob = market.customer("ann", "front"), market.customer("bob", "front", kind="_pynng")
+    market["ledger"].says("first order of first")
+    second = market.member("second", 3, first.url)
+    market["ledger"].says("first order of second")
+    first.end(signal.SIGKILL)  # with an order in hand, which the cluster gives to second
+    ann.says("00 orders")
+    market.member("third", 3, second.url)
+    market["ledger"].says("first order of third")
+    second.end()  # it finishes its orders, then leaves
+    for customer in (ann, bob):
+        customer.says("00 orders")
+    market.close(ann, bob)
+
+
+RUNGS = (direct, queue, failover, exchange, chain, loop, mixed, cluster)
 
 
 def main(*names: str) -> None:

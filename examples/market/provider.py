@@ -1,12 +1,12 @@
 """Sells additions.   python provider.py NAME PRICE bind|connect URL
 
-The same order may come twice, here or at a competitor's: whoever waits too long for an answer asks
-again. So an order must be idempotent, as additions are; the ledger tells how often one was
-executed in vain.
+The same order may arrive twice, here or at a competitor's, because a client that waits too long for
+a reply asks again. So an order must be idempotent, as additions are. The ledger shows how often one
+was executed unnecessarily.
 
 Environment: WORK    seconds that an addition takes (0)
-             LEDGER  where each order is written down before it is executed (nowhere)
-             QUOTES  where an exchange asks for prices (nowhere)
+             LEDGER  file that records each order before it is executed (none)
+             QUOTES  address at which an exchange asks for prices (none)
 """
 
 import os

@@ -29,7 +29,7 @@ def main(front_url: str, *back_urls: str) -> None:
         threading.Thread(target=watch, args=(events,), daemon=True).start()
     with mq.device(front, back) as queue:
         print(f"open: {front_url}", flush=True)
-        queue.wait()
+        queue.wait_stopped()
 
 
 if __name__ == "__main__":

@@ -9,6 +9,8 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from mqcore import cluster
+
 HERE = Path(__file__).parent
 
 
@@ -20,6 +22,7 @@ class Actor:
         self.lines: list[str] = []
         self.heard = 0
         self.ended = False
+        self.url = ""  # of a server
         self.news = threading.Condition()
         self.process = subprocess.Popen(
             [sys.executable, HERE / f"{program}.py", *map(str, args)],
@@ -45,7 +48,7 @@ class Actor:
             self.news.notify_all()
 
     def says(self, text: str) -> str:
-        """Waits until it says a line with this text, after the last one that it was asked for."""
+        """Wait for a line that contains this text, after the last line waited for."""
 
         def found() -> bool:
             while self.heard < len(self.lines):
@@ -88,13 +91,21 @@ class Stage:
     def open(self, name: str, program: str, *args: object, **env: object) -> Actor:
         """Starts a server, and waits until it is open."""
         actor = self.start(name, program, *args, **env)
-        actor.says("open: ")
+        actor.url = actor.says("open: ").removeprefix("open: ")
         return actor
 
     def provider(self, name: str, price: int, how: str, at: str, kind: str = "",
                  **env: object) -> Actor:
         env = {"LEDGER": self.url("ledger"), "WORK": 0.002, **env}
         return self.open(name, f"provider{kind}", name, price, how, self.url(at), **env)
+
+    def member(self, name: str, price: int, *seeds: str) -> Actor:
+        """A member of the market's cluster."""
+        key = Path(self.folder.name, "market.key")
+        if not key.exists():
+            cluster.Key.generate().save(key)
+        return self.open(name, "member", name, price, key, *seeds, LEDGER=self.url("ledger"),
+                         WORK=0.002)
 
     def customer(self, name: str, *at: str, kind: str = "", orders: int = 0,
                  **env: object) -> Actor:

@@ -1,457 +1,46 @@
-"""Async twins of the blocking calls, for asyncio and trio, on the same socket.
+"""Async variants of the blocking calls, for asyncio and trio, on the same socket.
 
-No loop is remembered: each call asks which one runs it. A wait is: say that you wait, look once
-more, sleep; what is received is taken by the task itself, synchronously, once it runs again. So a
-cancelled call has either taken nothing or returned, and no message can get lost between.
-
-Waking up: the loop leads (sock/wait.pyx). It watches the socket's own poll set, and when that is
-readable it runs the engines itself: no thread stands between the kernel and the task. Changes that
-others make, and all of them while it does not lead, are told by an eventfd (once per arming). There
-is a waker for each socket and loop, shared by all tasks that wait there, kept while they do and a
-moment longer; the loop owns it, the socket knows it weakly, so that it ends with the loop in any
-case.
-
-Fairness: after TURNS calls that had not to wait, or SLICE seconds of them, a call lets other tasks
-run first, before it takes or sends anything.
+A socket remembers no event loop: each call determines the running one. The task itself takes a
+message, synchronously, after it has resumed (wakers.py). So a cancelled call has either taken
+nothing or returned, and no message is lost in between. A call that does not wait still lets other
+tasks run from time to time (turns.py).
 """
 
 from __future__ import annotations
 
-import os
-import sys
-import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from mqcore.api.timing import left_of, limit_of, span
-from mqcore.base.native import threading
-from mqcore.errors import Error, SendTimeout, SocketClosed
-from mqcore.sock.sleep import Bell, Nap, in_trio, running_loop, shielded
+from mqcore.api.turns import due, in_thread, turn
+from mqcore.api.wakers import later, until
+from mqcore.binding.arguments import several
+from mqcore.binding.timing import left_of, limit_of, span
+from mqcore.errors import SendTimeout, SocketClosed
 
-TURNS = 64
-SLICE = 0.0005
-NEXT_DONE = 64  # the question to REQ: whose request has been answered
-SETTLE = 1.0  # seconds at most between a handshake and what the pattern makes of the peer
-IDLE = 0.25  # seconds a loop's eventfd is kept after the last wait
-CHUNK = 1024  # messages of a batch sent before other tasks may run
-TAKE, TAKE_BYTES = 8192, 1 << 20  # received at a time, whatever was asked for: about a millisecond
+CHUNK = 1024  # messages of a batch that are sent before other tasks run
+TAKE, TAKE_BYTES = 8192, 1 << 20  # limits of one receive call, about a millisecond
 
 
-class _Turns(threading.local):
-    count = 0
-    since = 0.0
+def least(wanted: Any, most: int) -> Any:
+    """`wanted`, limited to `most`. The callee rejects values that are not numbers."""
+    return most if isinstance(wanted, int) and wanted > most else wanted
 
 
-_turns = _Turns()
-
-
-def due() -> bool:
-    """True: await turn() before going on."""
-    if in_trio():
-        return True
-    _turns.count += 1
-    if _turns.count == 1:
-        _turns.since = time.monotonic()
-        return False
-    return _turns.count > TURNS or time.monotonic() - _turns.since > SLICE
-
-
-async def turn() -> None:
-    """Let others run if it is their turn; on trio, a checkpoint for cancellation always."""
-    if not in_trio():
-        _turns.count = 0
-        await sys.modules["asyncio"].sleep(0)
-        return
-    import trio
-
-    _turns.count += 1
-    if _turns.count == 1:
-        _turns.since = time.monotonic()
-    if _turns.count > TURNS or time.monotonic() - _turns.since > SLICE:
-        _turns.count = 0
-        await trio.lowlevel.checkpoint()
-    else:
-        await trio.lowlevel.checkpoint_if_cancelled()
-
-
-# -- work that blocks ------------------------------------------------------------------------------
-
-
-async def in_thread(fn: Callable[[], Any], hurry: Callable[[], Any] | None = None) -> Any:
-    """fn() in a thread of its own. If cancelled: hurry(), wait for its end, pass the cancellation
-    on; nothing goes on behind the caller's back."""
-    bell = Bell()
-    out: list[Any] = []
-    failed: list[BaseException] = []
-
-    def body() -> None:
-        try:
-            out.append(fn())
-        except BaseException as error:
-            failed.append(error)
-        finally:
-            bell.ring()
-
-    thread = threading.Thread(target=body, name="mqcore-call", daemon=True)
-    thread.start()
-    again = Bell()
-    try:
-        await bell.wait()
-    except BaseException:
-        if hurry is not None:
-            hurry()
-        threading.Thread(target=lambda: (thread.join(), again.ring()), daemon=True).start()
-        await shielded(again)
-        raise
-    thread.join()
-    if failed:
-        raise failed[0]
-    return out[0]
-
-
-# -- a socket in a loop ----------------------------------------------------------------------------
-
-
-class Waker:
-    """Tells the naps of one loop that something changed at a socket. Made and used on that loop's
-    thread only."""
-
-    loop: Any = None  # asyncio's
-
-    def __init__(self, core: Any, key: int) -> None:
-        self.core = core
-        self.key = key
-        self.naps: dict[Nap, None] = {}  # all of them look after each change
-        self.line: dict[Nap, None] = {}  # tasks that receive: one after another
-        self.asked: dict[int, Bell] = {}  # tasks that wait for an answer, by its context's number
-        self.users = 0
-        self.seen = 0
-        self.watching = False
-        self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        try:
-            self.place = core._add_notifier(self.fd)
-        except BaseException:
-            os.close(self.fd)
-            self.fd = -1
-            raise
-
-    async def wait(self, seen: int, limit: float | None, line: bool) -> bool:
-        """Until something changed after `seen`; False: time is up. line: one of those that wait so
-        is woken by a change; he calls the next ones, or calls off."""
-        _turns.count = 0
-        nap = Nap(self.loop)
-        naps = self.line if line else self.naps
-        naps[nap] = None
-        if not self.doze(seen):
-            del naps[nap]
-            return True
-        try:
-            return await nap.wait(limit)
-        finally:
-            self.drop(nap)
-
-    async def wait_for(self, number: int, seen: int, limit: float | None) -> bool:
-        """wait() of a task that only the answer to its request concerns, the one under way in the
-        context of this number: other changes let it sleep."""
-        _turns.count = 0
-        bell = Bell(self.loop)
-        self.asked[number] = self.core._asked[number] = bell
-        try:
-            return not self.doze(seen) or await bell.wait(limit)
-        finally:
-            self.asked.pop(number, None)
-            del self.core._asked[number]
-            self.drop(bell)
-
-    def answers(self) -> None:
-        """Wake those whose answers are here. Another loop may wait for some of them."""
-        core = self.core
-        try:
-            number = core._query(NEXT_DONE)
-            while number:
-                bell = self.asked.pop(number, None)
-                if bell is not None:
-                    bell.wake()
-                elif (bell := core._asked.get(number)) is not None:
-                    bell.ring()
-                number = core._query(NEXT_DONE)
-        except Error:  # the socket is closed
-            while self.asked:
-                self.asked.popitem()[1].wake()
-
-    def drop(self, nap: Nap) -> None:
-        """It waits no more. Idempotent."""
-        self.naps.pop(nap, None)
-        self.line.pop(nap, None)
-        if not self.waited:
-            self.core._leave(self.place)
-
-    @property
-    def waited(self) -> bool:
-        """Somebody waits."""
-        return bool(self.naps or self.line or self.asked)
-
-    def doze(self, seen: int) -> bool:
-        """All who wait have looked at `seen`: be told of the next change. False: it came."""
-        state = self.core._doze(self.place, seen)
-        if state == 0:
-            return False
-        self.seen = seen
-        if state == 2 and not self.watching:
-            self.watch()
-        return True
-
-    def rung(self) -> None:
-        """Somebody else told us of a change."""
-        try:
-            os.eventfd_read(self.fd)
-        except BlockingIOError:
-            pass
-        self.look()
-
-    def ready(self) -> None:
-        """The socket's set has something to harvest."""
-        if not self.waited or not self.core._harvest(self.place):
-            self.core._leave(self.place)
-            self.unwatch()
-        elif not self.doze(self.seen):
-            self.look()
-
-    def look(self) -> None:
-        while True:
-            seen = self.core._change()
-            naps, self.naps = self.naps, {}
-            for nap in naps:
-                nap.wake()
-            self.call(1)
-            if self.asked:
-                self.answers()
-            if not self.waited:  # a nap may sleep on when it has looked
-                self.core._leave(self.place)
-                return
-            if self.doze(seen):
-                return
-
-    def call(self, n: int) -> None:
-        """Wake the first n of the line."""
-        line = self.line
-        while line and n:
-            nap = next(iter(line))
-            del line[nap]
-            nap.wake()
-            n -= 1
-
-    def watch(self) -> None:
-        raise NotImplementedError
-
-    def unwatch(self) -> None:
-        raise NotImplementedError
-
-    def forget(self) -> None:
-        """The descriptor and the place at the socket are free again. Idempotent."""
-        if self.fd < 0:
-            return
-        fd, self.fd = self.fd, -1
-        wakers = self.core._wakers
-        if wakers.get(self.key) is self:
-            del wakers[self.key]
-        self.core._remove_notifier(self.place)
-        os.close(fd)
-
-    def __del__(self) -> None:
-        if getattr(self, "fd", -1) >= 0:
-            self.forget()
-
-
-class LoopWaker(Waker):
-    """asyncio: the loop's readers are what keeps it."""
-
-    def __init__(self, core: Any, loop: Any) -> None:
-        super().__init__(core, id(loop))
-        self.loop = loop
-        self.set = -1
-        loop.add_reader(self.fd, self.rung)
-        self.busy = True
-        loop.call_later(IDLE, self._look)
-
-    def watch(self) -> None:
-        if self.set < 0:
-            try:  # a copy: the loop never watches a number that the socket's end makes another's
-                self.set = os.dup(self.core._descriptor())
-            except OSError:
-                self.core._leave(self.place)
-                return
-        self.loop.add_reader(self.set, self.ready)
-        self.watching = True
-
-    def unwatch(self) -> None:
-        if self.watching:
-            self.loop.remove_reader(self.set)
-            self.watching = False
-
-    def _look(self) -> None:
-        if self.fd < 0:
-            return
-        if self.users or self.busy:
-            self.busy = False
-            self.loop.call_later(IDLE, self._look)
-        else:
-            self.end()
-
-    def end(self) -> None:
-        if self.fd >= 0:
-            self.unwatch()
-            self.loop.remove_reader(self.fd)
-            self.forget()
-
-    def forget(self) -> None:
-        super().forget()
-        fd, self.set = self.set, -1
-        if fd >= 0:
-            os.close(fd)
-
-
-class TrioWaker(Waker):
-    """trio: system tasks that watch while somebody waits."""
-
-    def __init__(self, core: Any, token: Any) -> None:
-        super().__init__(core, id(token))
-        import trio
-
-        self.busy = True
-        self.trio = trio
-        self.scope = trio.CancelScope()
-        self.sets = trio.CancelScope()
-        trio.lowlevel.spawn_system_task(self._watch)
-
-    async def _watch(self) -> None:
-        try:
-            with self.scope:
-                while self.users or self.busy:
-                    self.busy = False
-                    with self.trio.move_on_after(IDLE):
-                        while True:
-                            await self.trio.lowlevel.wait_readable(self.fd)
-                            self.rung()
-        finally:
-            self.unwatch()
-            self.forget()
-
-    def watch(self) -> None:
-        try:
-            fd = os.dup(self.core._descriptor())
-        except OSError:
-            self.core._leave(self.place)
-            return
-        self.watching = True
-        self.sets = self.trio.CancelScope()
-        self.trio.lowlevel.spawn_system_task(self._watch_set, self.sets, fd)
-
-    async def _watch_set(self, scope: Any, fd: int) -> None:
-        try:
-            with scope:
-                while True:
-                    await self.trio.lowlevel.wait_readable(fd)
-                    if not scope.cancel_called:
-                        self.ready()
-        finally:
-            os.close(fd)
-
-    def unwatch(self) -> None:
-        self.sets.cancel()
-        self.watching = False
-
-    def end(self) -> None:
-        self.unwatch()
-        self.scope.cancel()
-        self.forget()
-
-
-def waker_of(core: Any) -> Waker:
-    """The running loop's waker for this socket."""
-    loop: Any
-    if in_trio():
-        import trio
-
-        loop, kind = trio.lowlevel.current_trio_token(), TrioWaker
-    else:
-        loop, kind = running_loop(), LoopWaker
-    found: Waker | None = core._wakers.get(id(loop))
-    if found is None:
-        for other in list(core._wakers.values()):  # of loops that ended: asyncio.run() in a row
-            if isinstance(other, LoopWaker) and other.loop.is_closed():
-                other.forget()
-        found = kind(core, loop)
-        core._wakers[id(loop)] = found
-    found.busy = True
-    return found
-
-
-async def until(core: Any, attempt: Callable[[], Any], limit: float | None) -> Any:
-    """attempt() now and after each change, until it gives something; None: time is up."""
-    seen = core._change()
-    found = attempt()
-    if found is not None or limit == 0:
-        return found
-    return await later(core, attempt, limit, seen)
-
-
-async def later(core: Any, attempt: Callable[[], Any], limit: float | None, seen: int,
-                line: bool = False) -> Any:
-    """until(), after an attempt that failed at `seen`. line: attempt() takes a message, so that one
-    task is enough for one change. Whoever was woken and took one calls two more if there is more,
-    and whoever leaves without one calls the next: nobody sleeps while a message waits."""
-    waker = waker_of(core)
-    waker.users += 1
-    try:
-        while True:
-            woken = await waker.wait(seen, limit, line)
-            seen = core._change()
-            found = attempt()
-            if found is not None:
-                if waker.line and core._readable():
-                    waker.call(2)
-                return found
-            if not woken:
-                return None
-    except BaseException:
-        waker.call(1)
-        raise
-    finally:
-        waker.users -= 1
-        if core.closed and not waker.users:
-            waker.end()
-
-
-async def answered(core: Any, attempt: Callable[[], Any], limit: float | None, seen: int,
-                   number: int) -> Any:
-    """later(), for the answer to the request of one context, which nobody else takes."""
-    waker = waker_of(core)
-    waker.users += 1
-    try:
-        while True:
-            woken = await waker.wait_for(number, seen, limit)
-            seen = core._change()
-            found = attempt()
-            if found is not None or not woken:
-                return found
-    finally:
-        waker.users -= 1
-        if core.closed and not waker.users:
-            waker.end()
-
-
-# -- the twins -------------------------------------------------------------------------------------
+def check(timeout: Any) -> None:
+    """Refuse an invalid `timeout`, even in a call that does not wait."""
+    if timeout is not ... and timeout is not None and not (type(timeout) is float and timeout >= 0):
+        limit_of(timeout)
 
 
 class AsyncFace:
-    """The async half of Socket."""
+    """The async calls of Socket."""
 
     __slots__ = ()
 
     # -- sending -----------------------------------------------------------------------------------
 
     async def _asend(self: Any, data: Any, single: bool, timeout: Any, peer: int = 0) -> None:
+        check(timeout)
         if due():
             await turn()
         seen = self._change()
@@ -474,6 +63,7 @@ class AsyncFace:
 
     async def asend(self: Any, data: Any, *, timeout: Any = ...) -> None:
         """send(), awaitable."""
+        check(timeout)
         if due():
             await turn()
         seen = self._change()
@@ -489,7 +79,7 @@ class AsyncFace:
         """send_many(), awaitable."""
         limit = limit_of(timeout, self._options["send_timeout"])
         count = 0
-        for data in messages:
+        for data in several("send_many() takes several messages", messages, False):
             try:
                 await self._asend(data, not isinstance(data, (list, tuple)), left_of(limit))
             except SendTimeout as error:
@@ -501,14 +91,20 @@ class AsyncFace:
     async def asend_batch(self: Any, data: Any, offsets: Any, *, split: Any = None,
                           timeout: Any = ...) -> int:
         """send_batch(), awaitable."""
-        return await self._asend_batch(data, offsets, timeout, self.send_batch, split)
+        sent: int = await self._asend_batch(data, offsets, timeout, self.send_batch, split)
+        return sent
 
     async def _asend_batch(self: Any, data: Any, offsets: Any, timeout: Any,
                            send: Callable[..., int], split: Any = None) -> int:
         limit = limit_of(timeout, self._options["send_timeout"])
+        from mqcore.binding.arrays import numbers_of
+
+        if split is not None:
+            split = numbers_of("split", split)
+        offsets = numbers_of("offsets", offsets)
         sent, n = 0, len(offsets) - 1
-        if n < 1:
-            return send(data, offsets)
+        if n < 1 or split is not None and len(split) != n:
+            return send(data, offsets, **({} if split is None else {"split": split}))
 
         def attempt() -> int | None:
             nonlocal sent
@@ -555,6 +151,7 @@ class AsyncFace:
     # -- receiving ---------------------------------------------------------------------------------
 
     async def _arecv(self: Any, kind: int, arg: Any, timeout: Any) -> Any:
+        check(timeout)
         if due():
             await turn()
         seen = self._change()
@@ -571,7 +168,8 @@ class AsyncFace:
         self._fail_recv(default if timeout is ... else timeout)
 
     async def arecv(self: Any, *, timeout: Any = ...) -> bytes:
-        """recv(), awaitable. Cancelled, it has taken no message."""
+        """recv(), awaitable. A cancelled call has taken no message."""
+        check(timeout)
         if due():
             await turn()
         seen = self._change()
@@ -593,16 +191,17 @@ class AsyncFace:
         return await self._arecv(3, buffer, timeout)  # type: ignore[no-any-return]
 
     async def arecv_many(self, max: int = 1024, *, timeout: Any = ...) -> list[bytes]:
-        """recv_many(), awaitable; 8192 at most, so that other tasks have their turn."""
-        return await self._arecv(4, min(max, TAKE), timeout)  # type: ignore[no-any-return]
+        """recv_many(), awaitable. Returns at most 8192 messages, so that other tasks can run."""
+        return await self._arecv(4, least(max, TAKE), timeout)  # type: ignore[no-any-return]
 
     async def arecv_batch(self, max: int = 65536, *, max_bytes: int = 8 << 20,
                           timeout: Any = ...) -> Any:
-        """recv_batch(), awaitable; 8192 messages or about 1 MiB at most, so that other tasks have
-        their turn."""
-        return await self._arecv(5, (min(max, TAKE), min(max_bytes, TAKE_BYTES)), timeout)
+        """recv_batch(), awaitable. Returns at most 8192 messages or about 1 MiB, so that other
+        tasks can run."""
+        return await self._arecv(5, (least(max, TAKE), least(max_bytes, TAKE_BYTES)), timeout)
 
     async def _areply(self: Any, message: Any, parts: tuple[Any, ...], timeout: Any) -> None:
+        check(timeout)
         if due():
             await turn()
         default = self._options["send_timeout"]
@@ -614,7 +213,7 @@ class AsyncFace:
     # -- endpoints, peers, the end -----------------------------------------------------------------
 
     async def abind(self: Any, url: str, **endpoint: Any) -> Any:
-        """bind(), awaitable (a name may have to be looked up)."""
+        """bind(), awaitable, because it may have to resolve a name."""
         made: list[Any] = []
 
         def body() -> Any:
@@ -631,12 +230,11 @@ class AsyncFace:
     async def aconnect(self: Any, url: Any, *, prio: Any = ..., wait: Any = 0,
                        **endpoint: Any) -> Any:
         """connect(), awaitable."""
+        limit_of(wait, name="wait")
         made = self.connect(url, prio=prio, **endpoint)
         if wait != 0:
             try:
-                await made.await_(wait)
-                await until(self, lambda: self._links.settled(made) or None,
-                            limit_of(SETTLE))
+                await made.await_ready(wait)
             except BaseException:
                 await in_thread(made.close)
                 raise
@@ -652,13 +250,14 @@ class AsyncFace:
 
     async def await_peers(self: Any, n: int = 1, timeout: Any = None) -> None:
         """wait_peers(), awaitable."""
+        self._check_count(n, "peers")
         if due():
             await turn()
         if await until(self, lambda: self._enough(n, self._attached), limit_of(timeout)) is None:
             self._fail_wait(self._attached(), n, "peers", timeout)
 
     async def aclose(self: Any, linger: Any = ...) -> Any:
-        """close(), awaitable. Cancelled: linger 0."""
+        """close(), awaitable. If cancelled, it closes with linger=0."""
         return await in_thread(lambda: self.close(linger), lambda: self._links.hurry())
 
     async def __aenter__(self: Any) -> Any:
@@ -669,7 +268,7 @@ class AsyncFace:
 
 
 class Incoming:
-    """Messages until we close the socket: iterable in both ways. Time-outs raise."""
+    """Iterates over messages until the socket is closed, both sync and async. Time-outs raise."""
 
     __slots__ = ("_anext", "_next")
 

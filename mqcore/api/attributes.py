@@ -8,16 +8,17 @@ from typing import Any
 from mqcore import options as table
 from mqcore.spi import registry
 
-#: the options of our own transports, filters and resolvers: these are loaded when they are needed
+#: options of the built-in transports, filters and resolvers, which are loaded only when needed
 LINK_OPTIONS = (
     "ring", "peer_uid", "spin", "multicast_hops", "multicast_loop", "tls_cert", "tls_key",
     "tls_key_password", "tls_ca", "tls_verify", "tls_hostname", "tls_mutual", "tls_min_version",
-    "tls_context", "origin", "subprotocol", "refresh", "family")
+    "tls_context", "origin", "subprotocol", "refresh", "nameserver", "family",
+    "key", "seeds")
 
 
 class OptionAttr:
-    """One option as an attribute: reads the present value, checks what is assigned. help() of it
-    prints the option's row."""
+    """One option as an attribute. Reading returns the current value; assigning checks the new one.
+    Its docstring is the option's row."""
 
     def __init__(self, name: str, pattern: str) -> None:
         self.name = name
@@ -25,10 +26,7 @@ class OptionAttr:
 
     @property
     def __doc__(self) -> str:  # type: ignore[override]
-        row = self._row()
-        unit = f" in {row.unit}" if row.unit and row.type != "seconds" else ""
-        none = f"; None: {row.none}" if row.none and "None: " not in row.doc else ""
-        return f"{row.name}: {row.type}{unit}, default {row.default!r}: {row.doc}{none}."
+        return table.describe(self._row())
 
     def _row(self) -> Any:
         if self.name in LINK_OPTIONS:
@@ -41,7 +39,7 @@ class OptionAttr:
             return self
         try:
             return sock._options[self.name]
-        except KeyError:  # a transport's, which has not been set
+        except KeyError:  # an unset option of a transport
             return self._row().default
 
     def __set__(self, sock: Any, value: Any) -> None:

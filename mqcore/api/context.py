@@ -1,5 +1,4 @@
-"""Context: the I/O threads, the inproc names and the default options that a group of sockets
-shares."""
+"""Context: the I/O threads, inproc names and default options that a group of sockets shares."""
 
 from __future__ import annotations
 
@@ -10,30 +9,36 @@ from types import TracebackType
 from typing import Any
 
 from mqcore import options as table
+from mqcore.api import debugging, monitoring
 from mqcore.base.native import threading, time
+from mqcore.base.waits import Released
+from mqcore.binding.timing import limit_of
 from mqcore.control.hub import Hub, side_by_side
-from mqcore.control.records import CloseReport, Peer, PeerStats
+from mqcore.control.stats import CloseReport, Peer, PeerStats
 from mqcore.errors import ContextClosed, Forked, UsageError
 from mqcore.spi.pattern import refuse_inside
 
-MADE = 5.0  # seconds that close() waits for sockets that other threads are just making
+MAX_INTERRUPTS = 100  # that one close() survives
+MADE = 5.0  # seconds that close() waits for sockets that other threads are still creating
 
-_lock = threading.Lock()
+# Reentrant, like every lock that a caller's thread holds for more than a moment: a signal handler
+# may make a call while its thread holds the lock.
+_lock = threading.RLock()
 _default: Context | None = None
 
 
 def _after_fork() -> None:
-    """A child makes its own default when it first needs one."""
+    """A child process creates its own default context on first use."""
     global _default, _lock
     _default = None
-    _lock = threading.Lock()
+    _lock = threading.RLock()
 
 
 os.register_at_fork(after_in_child=_after_fork)
 
 
 def merged(reports: Mapping[Any, CloseReport], elapsed: float) -> CloseReport:
-    """The reports of several sockets as one."""
+    """Combine the reports of several sockets."""
     dropped: dict[str, int] = {}
     peers: dict[Peer, PeerStats] = {}
     for report in reports.values():
@@ -51,49 +56,73 @@ def _whole(value: Any) -> bool:
 
 
 class Context:
-    """Keyword arguments besides the three are default options of its sockets. Thread-safe. Its
-    threads start with the first socket.
+    """The sockets of one application. Thread-safe. The threads start with the first socket.
 
-    lead_tick: seconds. A blocking receive reads for itself what comes for its socket. When a thread
-    that did so does something else, what comes meanwhile stays in the kernel for one to two ticks;
-    then the I/O thread reads it. Longer: fewer wake-ups; shorter: sooner in our queues."""
+    io_threads: 1 to 64. max_sockets: at least 1. All other keyword arguments are default options of
+    its sockets.
+
+    lead_tick: seconds, 0.01 by default. A thread that blocks in a receive reads from the network
+    itself. When the thread goes on to do something else, new data stays in the kernel for one to
+    two ticks before the I/O thread reads it. A longer tick saves wake-ups; a shorter one queues
+    messages sooner.
+
+    monitor: publishes the context's sockets, peers and counters for `mq top` and other monitors.
+    True: in the folder of this user's monitors. A URL: there. A mqcore.monitor.Publish: there, with
+    its settings. False: never. None (default): as the environment variable MQCORE_MONITOR says.
+
+    histograms: True lets its sockets measure latencies, for Socket.histograms(). A message
+    then costs a look at the clock at each end of its queue. False (default): they do not."""
+
+    __slots__ = ("__weakref__", "_closing", "_defaults", "_hub", "_inside", "_link_defaults",
+                 "_monitor", "_report")
 
     def __init__(self, *, io_threads: int = 1, max_sockets: int = 65536, lead_tick: float = 0.01,
-                 **defaults: Any) -> None:
+                 monitor: Any = None, histograms: bool = False, **defaults: Any) -> None:
         if not _whole(io_threads) or not 1 <= io_threads <= 64:
             raise UsageError(f"io_threads must be 1 to 64, not {io_threads!r}")
         if not _whole(max_sockets) or max_sockets < 1:
             raise UsageError(f"max_sockets must be at least 1, not {max_sockets!r}")
         self._defaults, self._link_defaults = _validated(defaults)
-        if not isinstance(lead_tick, (int, float)) or not 0.001 <= lead_tick <= 3600:
+        if (isinstance(lead_tick, bool) or not isinstance(lead_tick, (int, float))
+                or not 0.001 <= lead_tick <= 3600):
             raise UsageError(f"lead_tick must be 0.001 to 3600 seconds, not {lead_tick!r}")
+        if not isinstance(histograms, bool):
+            raise UsageError(f"histograms must be True or False, not {histograms!r}")
+        debugging.begin()
         self._hub = Hub(io_threads, max_sockets, lead_tick=lead_tick)
+        self._hub.histograms = histograms
         self._report: CloseReport | None = None
-        self._closing = threading.Lock()
+        self._closing = threading.RLock()
+        self._inside = False  # a close() is running
+        self._monitor: Any = None
+        self._monitor = monitoring.attach(self, monitor)
 
     def _shared(self, known: Mapping[str, Any]) -> dict[str, Any]:
-        """The defaults for a socket whose pattern has the options `known`."""
+        """The defaults that apply to a socket whose pattern has the options `known`."""
         return {name: value for name, value in self._defaults.items()
                 if name in known or name in self._link_defaults}
 
     @staticmethod
     def default() -> Context:
-        """The process's own, made on first use; a new one after it was closed, and in a child."""
+        """The default context of this process, created on first use. After it was closed, and in a
+        forked child, the next call creates a new one."""
         global _default
         with _lock:
             if _default is None or _default.closed:
-                _default = Context()
+                made = Context()
+                if _default is None or _default.closed:  # a signal handler may have made one
+                    _default = made
             return _default
 
     def socket(self, pattern: str, **kw: Any) -> Any:
-        """A new socket of this context."""
+        """Create a socket in this context."""
         from mqcore.api.patterns import socket
 
         return socket(pattern, context=self, **kw)
 
     @property
     def sockets(self) -> tuple[Any, ...]:
-        """Those that are open."""
+        """The open sockets."""
         hub = self._hub
         if hub.forked:
             return ()
@@ -103,52 +132,75 @@ class Context:
 
     @property
     def closed(self) -> bool:
+        """Whether close() has been called, or this process is a fork of the context's."""
         return self._hub.closed
 
     def close(self, linger: Any = ...) -> CloseReport:
-        """Close all sockets side by side, each within `linger` seconds (left out: its own), then
-        end the threads. Meanwhile no socket can be made. Idempotent."""
+        """Close all sockets in parallel, then end the threads. Each socket lingers for `linger`
+        seconds (default: its own option). No socket can be created meanwhile. Idempotent. Ctrl-C
+        ends the lingering, and is raised when everything is closed."""
         if self._hub.forked:
             raise Forked("this context belongs to the parent process",
                          hint="make a new one in the child")
         refuse_inside()
+        if linger is not ...:
+            limit_of(linger, name="linger")
         started = time.monotonic()
-        with self._closing:
-            if self._report is None:
-                self._hub.seal(True)
+        if linger == 0:
+            self._hurry()
+        with Released(self._hub.lock), self._closing:
+            if self._report is not None:
+                return self._report
+            reports: dict[Any, CloseReport] = {}
+            if self._inside:  # a signal handler, in the middle of a close() of this thread
+                self._close_sockets(linger, reports, started + MADE)
+                return merged(reports, time.monotonic() - started)
+            interrupted: list[BaseException] = []
+            while self._report is None:
                 try:
-                    reports = self._close_sockets(linger)
+                    self._inside = True
+                    self._hub.seal(True)
+                    self._close_sockets(linger, reports, started + MADE)
                     self._hub.stop()
+                    if self._monitor is not None:
+                        self._monitor.close()
+                    self._report = merged(reports, time.monotonic() - started)
+                except BaseException as error:
+                    interrupted.append(error)
+                    if isinstance(error, Exception) or len(interrupted) > MAX_INTERRUPTS:
+                        raise
+                    self._hurry()
                 finally:
+                    self._inside = False
                     self._hub.seal(False)
-                self._report = merged(reports, time.monotonic() - started)
+            if interrupted:
+                raise interrupted[0]
             return self._report
 
-    def _close_sockets(self, linger: Any) -> dict[Any, CloseReport]:
-        """All of them, those too that other threads are just making."""
-        reports: dict[Any, CloseReport] = {}
+    def _hurry(self) -> None:
+        """Cut short a close() that is running in any thread."""
+        for sock in self.sockets:
+            if sock._links is not None:
+                sock._links.hurry()
+
+    def _close_sockets(self, linger: Any, reports: dict[Any, CloseReport],
+                       patience: float) -> None:
+        """Close all sockets, including those that other threads have created by `patience`."""
         tried: set[Any] = set()
-        patience = time.monotonic() + MADE
         while left := [sock for sock in self.sockets if sock not in tried]:
             whole = [sock for sock in left if sock._links is not None]
             if not whole:
-                if time.monotonic() >= patience:  # its thread does not go on: it may be ours
+                if time.monotonic() >= patience:  # its thread is stuck: it may be this one
                     break
                 time.sleep(0.001)
             reports |= close_all(tuple(whole), linger)
             tried.update(whole)
-        return reports
 
     async def aclose(self, linger: Any = ...) -> CloseReport:
-        """close(), awaitable. Cancelled: linger 0."""
-        from mqcore.api.aio import in_thread
+        """close(), awaitable. If cancelled, it closes with linger=0."""
+        from mqcore.api.turns import in_thread
 
-        def hurry() -> None:
-            for sock in self.sockets:
-                if sock._links is not None:
-                    sock._links.hurry()
-
-        return await in_thread(lambda: self.close(linger), hurry)
+        return await in_thread(lambda: self.close(linger), self._hurry)
 
     def __enter__(self) -> Context:
         if self._hub.closed:
@@ -171,12 +223,11 @@ class Context:
 
     def __del__(self) -> None:
         hub = getattr(self, "_hub", None)
-        if hub is None or hub.closed or hub.forked or hub.sockets or not hub.started:
-            return
-        try:  # not here: this may be one of the threads that end
-            threading.Thread(target=hub.stop, name="mqcore-stop").start()
-        except RuntimeError:  # the interpreter ends
-            pass
+        if hub is not None:
+            hub.leave()
+        monitor = getattr(self, "_monitor", None)
+        if monitor is not None:
+            monitor.leave()
 
     def __repr__(self) -> str:
         state = "closed" if self._hub.closed else f"{len(self.sockets)} sockets"
@@ -184,13 +235,13 @@ class Context:
 
 
 def _validated(values: Mapping[str, Any]) -> tuple[dict[str, Any], frozenset[str]]:
-    """The clean values, and the names among them that transports and filters own. Defaults may name
-    options of any pattern; which sockets they reach is seen when one is made."""
+    """The checked values, and the names among them that belong to transports and filters. Defaults
+    may name options of any pattern. Each new socket takes those that apply to it."""
     from mqcore.spi import registry
 
     rows: list[table.Option] = []
     link: tuple[table.Option, ...] = ()
-    if set(values) - set(table.CORE):  # only then is it worth loading every pattern
+    if set(values) - set(table.CORE):  # load all patterns only if needed
         rows = [row for info in registry.patterns() if not info.refused
                 for row in registry.pattern_options(info.name)]
     if set(values) - set(table.table(rows)):
@@ -200,7 +251,7 @@ def _validated(values: Mapping[str, Any]) -> tuple[dict[str, Any], frozenset[str
 
 
 def close_all(sockets: tuple[Any, ...], linger: Any) -> dict[Any, CloseReport]:
-    """Side by side: the longest linger counts, not the sum."""
+    """Close them in parallel: the call takes as long as the longest linger, not the sum."""
     reports: dict[Any, CloseReport] = {}
 
     def one(sock: Any) -> None:

@@ -1,71 +1,128 @@
-"""device(): messages of one socket go to another, and back, in the data plane.
+"""device(): moves messages from one socket to another and back, in the data plane.
 
-A device owns its sockets while it runs: any other use of them raises UsageError. It holds at most
-one burst of messages in its hand; everything else stays where back-pressure keeps it.
+A device owns its sockets while it runs: any other use of them raises UsageError. It buffers at most
+one burst of messages. All others stay in the sockets' queues, subject to back-pressure.
 
-Each side speaks with each of its peers whatever that peer speaks, so a device with ZMTP on one side
-and SP on the other is a bridge: nothing else is needed.
+Each socket speaks each peer's own protocol, so a device with ZMTP peers on one side and SP peers on
+the other is a bridge. It needs no configuration.
 
-What keeps a message from going round for ever, where devices stand in a circle by mistake, is the
-hop limit (option `max_hops`): requests and surveys carry the way they came, PAIR1 a count. What has
-passed more devices is dropped and counted as `hop_limit`, at the peer that it came from. BUS,
-PUB and PUSH carry neither; of these BUS goes both ways, so two devices in a circle are enough for
-every message to come back for ever, each time once more. That is why a device refuses it.
+The hop limit (option `max_hops`) ends routing loops. Requests and surveys carry their route and
+PAIR1 carries a hop count. A message that has passed more devices is dropped and counted as
+`hop_limit` at the peer that it came from. BUS, PUB and PUSH messages carry neither. BUS works in
+both directions, so with two devices in a loop every message returns for ever and multiplies. That
+is why a device refuses bus sockets by default.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from mqcore.api.records import DeviceStats
-from mqcore.api.running import Running
-from mqcore.control.records import CloseReport
-from mqcore.errors import UsageError
-from mqcore.sock.core import SocketCore
-from mqcore.sock.device import DeviceCore
+from mqcore.api import hooks as of_hooks
+from mqcore.api.hooks import HookStats
+from mqcore.api.running import Running, socket_name
+from mqcore.base.native import threading
+from mqcore.base.waits import Released
+from mqcore.binding.core import SocketCore
+from mqcore.control.stats import CloseReport
+from mqcore.devices.mover import DeviceCore
+from mqcore.errors import HookError, StateError, UsageError
 from mqcore.spi import registry
 from mqcore.spi.drop import DROP_REASONS
 
 HOP_LIMIT = [name for name, _ in DROP_REASONS].index("hop_limit")
-#: what only means something to its counterpart: the words in front are those of one protocol
+#: patterns whose envelopes only their counterpart understands
 COUNTERPARTS = {"surveyor": "respondent", "respondent": "surveyor", "bus": "bus", "pair1": "pair1"}
 
 
+@dataclass(frozen=True)
+class DeviceStats:
+    """What has passed. forth: front to back. `refused`: could never be passed on (a reply to a peer
+    that had left); `captured` and `missed`: copies for the capture socket, and those that did not
+    fit; `hop_limit`: what had passed more than `max_hops` devices, mostly because it went round in
+    a circle of them; `discarded`: those in its buffer that it could not deliver when it ended;
+    `hooks`: what each hook did. Without hooks, a device passes on all that it receives. With them,
+    received messages equal passed ones plus those that a hook dropped, sampled out or failed on."""
+
+    forth: int = 0
+    forth_bytes: int = 0
+    forth_refused: int = 0
+    back: int = 0
+    back_bytes: int = 0
+    back_refused: int = 0
+    captured: int = 0
+    missed: int = 0
+    hop_limit: int = 0
+    discarded: int = 0
+    hooks: tuple[HookStats, ...] = ()
+
+
 class Device(Running):
-    """A running device. stop() delivers what is in hand and closes both sockets, and the capture;
-    reports: front, back, capture."""
+    """A running device. stop() sends the messages in its buffer, closes both sockets and the
+    capture socket, and returns their reports: front, back, capture."""
 
     def __init__(self, front: Any, back: Any, capture: Any = None, *,
-                 allow_bus: bool = False) -> None:
+                 allow_bus: bool = False, hooks: Sequence[Any] = ()) -> None:
         self.front, self.back, self.capture = front, back, capture
-        self._ends = tuple(dict.fromkeys((front, back, *([] if capture is None else [capture]))))
         _check(front, back, allow_bus)
+        self.hooks = of_hooks.checked(hooks, front, back)
+        taps = [hook.target for hook in self.hooks if isinstance(hook.target, SocketCore)]
+        if capture is not None and capture in taps:
+            raise UsageError("a socket cannot be both the capture and a tap of a device",
+                             hint="use a socket for each")
+        self._ends = tuple(dict.fromkeys(
+            (front, back, *([] if capture is None else [capture]), *taps)))
         for end in dict.fromkeys((front, back)):
             _make_raw(end)
-        self._core = DeviceCore(front, back, capture)
+        self._hook_cores = [hook._core() for hook in self.hooks]
+        self._core = DeviceCore(front, back, capture, self._hook_cores)
         self._begin("mqcore-device")
 
     def _loop(self) -> None:
-        self._core.run()
+        hook = self._core.run()
+        if hook is not None:
+            why = hook.reason()
+            text = f"{type(why).__name__}: {why}" if isinstance(why, BaseException) else why
+            raise HookError(f"the hook {hook.name!r} of a device failed"
+                            + (f" ({text})" if text else "") + ", and the device has stopped",
+                            hook=hook.name) from (why if isinstance(why, BaseException) else None)
 
     def stats(self) -> DeviceStats:
+        """What has passed so far."""
         looped = 0
         for end in dict.fromkeys((self.front, self.back)):
             accounts = end._accounts()
             for peer in (accounts["total"], *(facts for _, facts in accounts["live"])):
                 looped += peer["in_dropped"][HOP_LIMIT]
-        return DeviceStats(*self._core.counters(), looped)
+        counts = self._core.counters()
+        return DeviceStats(*counts[:-1], looped, counts[-1], tuple(
+            hook._stats(core) for hook, core in zip(self.hooks, self._hook_cores, strict=True)))
+
+    def _which(self) -> str:
+        return f"{socket_name(self.front)} and {socket_name(self.back)}"
 
     def pause(self) -> None:
-        """Stop moving messages; they wait where they are. resume() goes on."""
+        """Stop moving messages, which stay in the queues until resume()."""
         self._core.set_paused(True)
 
     def resume(self) -> None:
+        """Move messages again."""
         self._core.set_paused(False)
+
+    def stop(self, linger: Any = ...) -> tuple[CloseReport, ...]:
+        """Stop it and close each socket within `linger` seconds. Returns the reports of front,
+        back, capture and the sockets of taps. Idempotent."""
+        if threading.get_ident() == self._thread.ident:
+            raise StateError("a hook cannot stop its own device: stop() waits for the hook",
+                             hint='raise an exception in a hook with on_error="stop", or call '
+                                  "stop() in another thread")
+        return super().stop(linger)
 
     def _stop(self, linger: Any) -> tuple[CloseReport, ...]:
         self._core.stop()
-        self._thread.join()
+        with Released():
+            self._thread.join()
         seconds = self.back.linger if linger is ... else linger
         self._core.finish(1e9 if seconds is None else seconds)
         self._core.release()
@@ -77,63 +134,66 @@ class Device(Running):
 
 
 def _check(front: Any, back: Any, allow_bus: bool) -> None:
-    """Do these two fit together, and are they no trap?"""
+    """Refuse sockets that do not fit together, and loops."""
     for end in (front, back):
         if not isinstance(end, SocketCore):
-            raise UsageError(f"the ends of a device are sockets, not {type(end).__name__}")
+            raise UsageError(f"the ends of a device must be sockets, not {type(end).__name__}")
     names = (front.pattern, back.pattern)
     for name, other in (names, names[::-1]):
         partner = COUNTERPARTS.get(name, other)
         if other != partner:
             raise UsageError(f"a device with a {name} socket at one end needs a {partner} at the "
-                             f"other, not a {other}", hint=f"take mqcore.{partner.capitalize()}")
+                             f"other, not a {other}", hint=f"use mqcore.{partner.capitalize()}")
     if front is back and names != ("bus", "bus"):
         raise UsageError("a device needs different sockets at its ends",
-                         hint="only a bus can be sent back to those it did not come from")
+                         hint="only a bus can repeat messages to its other peers")
     if names == ("bus", "bus") and not allow_bus:
-        raise UsageError("a device does not join buses: a BUS message says nothing of the way it "
-                         "came, so two devices in a circle send every message round for ever, "
-                         "each time to everybody",
-                         hint="let all members connect to each other, or use xsub and xpub; "
-                              "allow_bus=True if there is one device and never a second way round")
+        raise UsageError("a device refuses bus sockets: BUS messages carry no route, so with two "
+                         "devices in a loop every message circulates for ever and "
+                         "multiplies",
+                         hint="let all members connect to each other, or use xsub and xpub; pass "
+                              "allow_bus=True if no second path joins the two buses")
 
 
 def _make_raw(socket: Any) -> None:
-    """The device owns the socket, so it may have it show its envelopes and take them back."""
+    """Switch the socket to raw mode, in which it exposes its envelopes to the device."""
     options = registry.pattern(socket.pattern).options
     if any(row[0] == "raw" for row in options):
         socket._set_pattern_option("raw", True)
 
 
 def device(front: Any, back: Any = None, *, capture: Any = None,
-           allow_bus: bool = False) -> Any:
-    """Start moving messages between front and back. These fit together:
+           allow_bus: bool = False, hooks: Sequence[Any] = ()) -> Any:
+    """Start moving messages between front and back. These pairs fit together:
 
-        router and dealer          a queue: requests to whoever is free, answers back
+        router and dealer          a queue: requests to any free worker, replies back
         respondent and surveyor    the same for surveys
-        xsub and xpub, sub and pub a forwarder: to all who subscribed
-        pull and push              a streamer: work from many, dealt out to many
+        xsub and xpub, sub and pub a forwarder: to all subscribers
+        pull and push              a streamer: collects work and distributes it
         pair and pair, pair1 and pair1
         bus and bus                only with allow_bus=True, see below
 
-    `capture` gets a copy of everything. Sockets that have a raw form (surveyor, respondent, bus,
-    pair1) are switched to it; a req or rep has its own: dealer and router.
+    `capture` receives a copy of every message that is passed on. `hooks` filter, change, sample and
+    tap messages on their way, in the order of the list: Hooks, or functions, each of which is a
+    Hook.transform. The device switches surveyor, respondent, bus and
+    pair1 sockets to their raw form. The raw form of req and rep is dealer and router.
 
-    A bus device is refused unless you say allow_bus=True: nothing in a BUS message tells where it
-    has been, so with a second way round (two devices between the same two buses will do) each
-    message comes back for ever and multiplies. With allow_bus=True one bus alone may be given: it
-    then repeats to all others what each member says.
+    A bus device requires allow_bus=True. BUS messages carry no route, so if a second path joins the
+    two buses (a second device is enough), each message returns for ever and multiplies. With
+    allow_bus=True you can also pass a single bus, which then repeats each message to all other
+    members.
 
-    With a journal's writer as back, what front receives is stored; with a journal's reader as front
-    as well, its messages are mirrored: see mqcore/journal/README.md. What they give has the calls
-    of a device."""
+    If back is a journal's writer, the device stores what front receives. If front is a journal's
+    reader as well, the device mirrors its messages: see mqcore/journal/README.md. These return
+    objects with the methods of a Device."""
     if hasattr(back, "_mq_sink"):
-        if capture is not None or allow_bus:
-            raise UsageError("a device into a journal has no capture and no allow_bus",
-                             hint="give mqcore.device(front, writer)")
+        if capture is not None or allow_bus or hooks:
+            raise UsageError("a journal device does not support capture, allow_bus and hooks",
+                             hint="call mqcore.device(front, writer)")
         if hasattr(front, "_mq_mirror"):
             return front._mq_mirror(back)
-        from mqcore.api.record import Recorder
+        from mqcore.api.recorder import Recorder
 
         return Recorder(front, back)
-    return Device(front, front if back is None else back, capture, allow_bus=allow_bus)
+    return Device(front, front if back is None else back, capture, allow_bus=allow_bus,
+                  hooks=hooks)

@@ -1,4 +1,4 @@
-"""explain(): a socket's situation in plain words, and the shorter `why` of a WaitTimeout."""
+"""explain(): a socket's state in plain words, and the shorter `why` of a WaitTimeout."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ SENDS, FANOUT, EXCHANGE = 1, 32, 64  # of PatternFlag
 
 
 def _set(endpoint: Any, peers: list[Any]) -> str:
-    """A resolver's URL: what it stands for, and what each of that is doing."""
+    """A resolver's URL: its members and their states."""
     members = endpoint.members
     text = f"{endpoint.url} stands for {len(members) or 'no'} endpoint{'s' * (len(members) != 1)}"
     if endpoint.error is not None and all(endpoint.error is not m.error for m in members):
@@ -25,7 +25,7 @@ def _endpoint(endpoint: Any, peers: list[Any]) -> str:
     state = endpoint.state
     if state == "listening":
         text = f"listening at {endpoint.url}: " + (
-            f"{len(here)} connected" if here else "nobody has connected yet")
+            f"{len(here)} connected" if here else "no peer has connected yet")
     elif state == "connected" or here:
         text = f"connected to {endpoint.url}"
     elif state == "handshaking":
@@ -33,7 +33,7 @@ def _endpoint(endpoint: Any, peers: list[Any]) -> str:
     elif state == "waiting":
         text = f"not connected to {endpoint.url}, trying again soon"
     elif state == "stopped":
-        text = f"given up on {endpoint.url}"
+        text = f"stopped trying {endpoint.url}"
     elif state == "closed":
         text = f"{endpoint.url} is closed"
     elif endpoint.url.startswith("inproc://"):
@@ -44,26 +44,26 @@ def _endpoint(endpoint: Any, peers: list[Any]) -> str:
 
 
 def why_no_peers(sock: Any) -> str:
-    """One line: what keeps peers away."""
+    """One line: why no peer is connected."""
     endpoints = sock.endpoints
     if not endpoints:
-        return "the socket is neither bound nor connected anywhere"
+        return "the socket is neither bound nor connected"
     peers = sock._links.present()
     return "; ".join(_endpoint(endpoint, peers).replace("\n ", ":", 1).replace("\n ", ",")
                      for endpoint in endpoints)
 
 
 def _of_peer(peer: Any, stats: Any, options: Any, alone_full: bool) -> str:
-    """alone_full: it is the only peer, and a send would wait for it."""
+    """One peer. alone_full: it is the only peer and its queue is full, so a send would wait."""
     text = f"  {peer}"
     if stats is None:
         return text
     text += f": {stats.offered} out, {stats.read} in"
     if stats.queued_out:
-        text += f", {stats.queued_out} on their way"
+        text += f", {stats.queued_out} queued to send"
     most = options["send_hwm"]
     if alone_full or (most is not None and stats.queued_out >= most):
-        text += " (at its high-water mark: it takes them too slowly)"
+        text += " (at its high-water mark: the peer reads too slowly)"
     if stats.queued_in:
         text += f", {stats.queued_in} not yet received by this program"
     for reason, count in stats.dropped.items():
@@ -72,7 +72,7 @@ def _of_peer(peer: Any, stats: Any, options: Any, alone_full: bool) -> str:
 
 
 def _waits_at_its_mark(sock: Any) -> bool:
-    """A send waits for nothing but room: no answer, no peer by name, no peer of many."""
+    """Whether a send waits only for queue space, not for a reply or a named peer."""
     plain = sock.plugin.flags & (SENDS | EXCHANGE | FANOUT) == SENDS
     return plain and sock.pattern not in ("router", "stream")
 
@@ -81,25 +81,25 @@ def _state(sock: Any, stats: Any) -> list[str]:
     out = []
     name = sock.pattern
     if name == "sub" and not sock.topics:
-        out.append('It is subscribed to nothing, so nothing can arrive; '
-                   'subscribe(b"") is everything.')
+        out.append('It has no subscription, so no message can arrive; '
+                   'subscribe(b"") subscribes to everything.')
     if name == "dish" and not sock.groups:
-        out.append("It has joined no group, so nothing can arrive.")
+        out.append("It has joined no group, so no message can arrive.")
     if stats.waiting:
-        out.append(f"{stats.waiting} message(s) wait in the socket for a peer that can take them.")
+        out.append(f"{stats.waiting} message(s) wait in the socket for a peer with space.")
     if name in ("pub", "xpub"):
-        out.append(f"{sock._query(SUBSCRIBERS, b'')} peer(s) want everything; {stats.unmatched} "
-                   "message(s) were wanted by nobody.")
+        out.append(f"{sock._query(SUBSCRIBERS, b'')} peer(s) subscribe to everything; "
+                   f"{stats.unmatched} message(s) had no subscriber.")
     if name == "radio":
-        out.append(f"{stats.unmatched} message(s) were for groups that nobody had joined.")
+        out.append(f"{stats.unmatched} message(s) were for groups without a member.")
     for reason, count in stats.dropped.items():
         out.append(f"{count} message(s) were dropped ({reason}).")
     readable, writable = sock._can()
     if sock.plugin.receives:
-        out.append("recv() would " + ("not wait." if readable else "wait: no message is here."))
+        out.append("recv() would " + ("not wait." if readable else "wait: no message has arrived."))
     if sock.plugin.sends and not writable:
         out.append("send() would wait: " + ("every peer is at its high-water mark, or the pattern "
-                   "wants a recv() first." if sock._attached() else "no peer is connected."))
+                   "requires a recv() first." if sock._attached() else "no peer is connected."))
     return out
 
 
@@ -116,7 +116,7 @@ def explain(sock: Any) -> str:
     peers = links.present()
     lines = [f"A {sock.pattern} socket: {stats.sent} sent, {stats.received} received."]
     if not sock.endpoints:
-        lines.append("It is neither bound nor connected anywhere.")
+        lines.append("It is neither bound nor connected.")
     for endpoint in sock.endpoints:
         lines.append(_endpoint(endpoint, peers) + ".")
     if peers:

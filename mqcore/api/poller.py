@@ -1,35 +1,40 @@
-"""Poller: waiting for many sockets and descriptors, at the cost of those that are ready.
+"""Poller: wait for many sockets and descriptors, at the cost of the ready ones only.
 
-Each socket rings an eventfd of its own, which stays armed from one poll to the next, so a poll
-looks only at the sockets that rang and at those that were ready the last time. An epoll set holds
-these eventfds and the descriptors of everything else.
+A set finds the sockets that changed (binding/poll_set.pyx). Everything else is in an epoll set,
+which the socket set's eventfd joins with the first such object.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
+from collections.abc import Hashable
 from typing import Any
 
-from mqcore.api.poll import BROKEN, OF_BITS, READ, WRITE, Asked, Ready
-from mqcore.api.timing import left_of, limit_of
-from mqcore.base.native import select, threading
+from mqcore.api.poll import BROKEN, OF_BITS, READ, WRITE, Asked, Ready, await_mixed, wait_once
+from mqcore.base.native import select
+from mqcore.base.waits import YieldingLock
+from mqcore.binding.core import SocketCore
+from mqcore.binding.poll_set import PollSet
+from mqcore.binding.timing import left_of, limit_of
 from mqcore.errors import Forked, SocketClosed, UsageError
 
 EPOLL_OF = ((READ, select.EPOLLIN), (WRITE, select.EPOLLOUT))
 
 
 class Entry(Asked):
-    """A registered object. Of a socket: the eventfd that it rings, and its place there."""
+    """A registered object. `rank`: its place among the results. `place`: its index in the set."""
 
-    __slots__ = ("bell", "place", "key")
+    __slots__ = ("key", "place", "rank")
 
     def __init__(self, item: Any, want: Ready) -> None:
         super().__init__((item, want))
-        self.bell = self.place = -1
+        self.place: Any = None
+        self.rank = 0
         self.key = self.fd if self.core is None else self.core
 
     def answer(self, bits: int) -> int:
-        """What the descriptor's epoll events mean."""
+        """Translate the epoll events of a descriptor."""
         ready = sum(flag & self.want for flag, bit in EPOLL_OF if bits & bit)
         return ready | Ready.ERROR.value if bits & BROKEN else ready
 
@@ -46,107 +51,114 @@ class Poller:
             for obj, ready in poller.poll(timeout=1.0): ...
 
     Like `poll()`, it is level-triggered: an object that is ready is reported each time until it is
-    not. Unlike `poll()`, a call costs what is ready, not what is registered. One thread polls at a
-    time; others may register, modify and unregister meanwhile, which takes effect at once. A
-    registered socket that is closed stays and raises SocketClosed from `poll()`: unregister it
-    first. Each registered socket takes one descriptor.
+    not. A call costs what is ready, not what is registered. One thread or task polls at a time;
+    others may register, modify and unregister meanwhile, which takes effect at once. Results come
+    in the order of registration.
+
+    A registered socket that is closed stays and raises SocketClosed from `poll()`: unregister it
+    first, as you unregister a file before you close it. Sockets take no descriptor.
 
     In a forked child the poller raises Forked; `close()` works.
     """
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
-        self._epoll: Any = select.epoll()
+        self._lock = YieldingLock()
         self._pid = os.getpid()
-        self._polling = False
-        self._entries: dict[Any, Entry] = {}       # by socket, or by number of descriptor
-        self._rings: dict[int, Entry] = {}         # by the descriptor that epoll knows
-        self._look: dict[Entry, None] = {}         # sockets that a poll must look at, in order
-        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._epoll.register(self._wake, select.EPOLLIN)
+        self._set: Any = PollSet(SocketCore, OF_BITS, Ready.READ, lock=self._lock)
+        self._epoll: Any = None                     # created with the first descriptor
+        self._ranks = itertools.count()
+        self._entries: dict[Any, Entry] = {}        # by socket, or by descriptor number
 
     # -- what is registered --
 
     def register(self, obj: Any, want: Ready = Ready.READ) -> None:
-        """Wait for `obj`, too. A second call changes what is wanted."""
-        if not isinstance(want, Ready):
-            raise UsageError(f"want must be Ready.READ, Ready.WRITE or both, not {want!r}")
-        entry = Entry(obj, want)
-        with self._lock:
+        """Add `obj`. A second call changes the wanted events. A second object with the same
+        descriptor replaces the first."""
+        entry = self._entry(obj, want)
+        with self._mine():
             self._check()
             if entry.key in self._entries:
-                self._modify(self._entries[entry.key], want)
-            elif entry.core is None:
-                self._epoll.register(entry.fd, entry.events())
-                self._entries[entry.key] = self._rings[entry.fd] = entry
+                known = self._entries[entry.key]
+                known.obj = obj
+                self._modify(known, want)
+                return
+            entry.rank = next(self._ranks)
+            if entry.core is None:
+                self._watch(entry)
             else:
-                self._attach(entry)
-            os.eventfd_write(self._wake, 1)
+                entry.place = self._set.add(entry.rank, obj, entry.core, want)
+            self._entries[entry.key] = entry
 
-    def _attach(self, entry: Entry) -> None:
-        entry.bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+    def _entry(self, obj: Any, want: Ready) -> Entry:
+        if not isinstance(want, Ready):
+            raise UsageError(f"want must be Ready.READ, Ready.WRITE or both, not {want!r}")
+        return Entry(obj, want)
+
+    def _watch(self, entry: Entry) -> None:
         try:
-            entry.place = entry.core._add_notifier(entry.bell)
+            self._files().register(entry.fd, entry.events())
+        except PermissionError:
+            raise UsageError(f"{entry.obj!r} cannot be waited for",
+                             hint="files and folders are always ready") from None
+
+    def _files(self) -> Any:
+        if self._epoll is None:
+            bell, made = self._set.fileno(), select.epoll()
             try:
-                self._epoll.register(entry.bell, select.EPOLLIN | select.EPOLLET)
+                made.register(bell, select.EPOLLIN)
             except BaseException:
-                entry.core._remove_notifier(entry.place)
+                made.close()
                 raise
-        except BaseException:
-            os.close(entry.bell)
-            raise
-        self._entries[entry.key] = self._rings[entry.bell] = entry
-        self._look[entry] = None
+            self._epoll = made
+            self._set.nudge()      # a call that waits must now wait on the epoll set
+        return self._epoll
 
     def modify(self, obj: Any, want: Ready) -> None:
-        """Wait for something else. KeyError if `obj` is not registered."""
-        with self._lock:
+        """Change the wanted events. KeyError if `obj` is not registered."""
+        key = self._entry(obj, want).key
+        with self._mine():
             self._check()
-            self._modify(self._entries[Entry(obj, want).key], want)
-            os.eventfd_write(self._wake, 1)
+            self._modify(self._entries[key], want)
 
     def _modify(self, entry: Entry, want: Ready) -> None:
         entry.want = want.value
-        if entry.core is None:
+        if entry.core is not None:
+            self._set.modify(entry.place, want)
+            return
+        try:
             self._epoll.modify(entry.fd, entry.events())
-        else:
-            self._look[entry] = None
+        except FileNotFoundError:      # it was closed, and its number now belongs to another file
+            self._watch(entry)
 
     def unregister(self, obj: Any) -> None:
-        """Wait for `obj` no more. KeyError if it is not registered."""
-        with self._lock:
+        """Remove `obj`. KeyError if it is not registered."""
+        with self._mine():
             self._check()
-            self._forget(self._entries.pop(self._key(obj)))
+            entry = self._entries.pop(self._key(obj))
+            if entry.core is not None:
+                self._set.remove(entry.place)
+                return
+            try:
+                self._epoll.unregister(entry.fd)
+            except (OSError, ValueError):      # already closed
+                pass
 
     def _key(self, obj: Any) -> Any:
-        """A socket, or the number of a descriptor; a closed file is found by the object."""
-        if obj in self._entries:
+        """A socket, or a descriptor number. A closed file is found by its object."""
+        if isinstance(obj, Hashable) and obj in self._entries:
             return obj
         for key, entry in self._entries.items():
             if entry.obj is obj:
                 return key
         return Entry(obj, Ready.READ).key
 
-    def _forget(self, entry: Entry) -> None:
-        self._look.pop(entry, None)
-        if entry.core is None:
-            del self._rings[entry.fd]
-            try:
-                self._epoll.unregister(entry.fd)
-            except (OSError, ValueError):      # closed before
-                pass
-            return
-        del self._rings[entry.bell]
-        self._epoll.unregister(entry.bell)
-        entry.core._remove_notifier(entry.place)
-        os.close(entry.bell)
-
     def __len__(self) -> int:
         return len(self._entries)
 
     def __contains__(self, obj: Any) -> bool:
         try:
-            return obj in self._entries or Entry(obj, Ready.READ).key in self._entries
+            return (isinstance(obj, Hashable) and obj in self._entries
+                    or Entry(obj, Ready.READ).key in self._entries)
         except UsageError:
             return False
 
@@ -159,132 +171,98 @@ class Poller:
         self._begin()
         try:
             while True:
-                left = left_of(limit)
-                found = self._now(0 if self._look else -1 if left is None else left)
-                if found or left == 0:
+                found: list[tuple[Any, Ready]]
+                if self._epoll is None:
+                    found = self._set.poll(limit)
+                else:
+                    found = self._mixed(limit)
+                if found or left_of(limit) == 0:
                     return found
+        except SocketClosed as error:
+            raise self._named(error) from None
         finally:
-            self._polling = False
+            self._set.release()
+
+    def _mixed(self, limit: float | None) -> list[tuple[Any, Ready]]:
+        most = len(self._entries) + 1
+        return self._merged(*wait_once(self._set, limit, lambda s: self._epoll.poll(s, most)))
+
+    def _merged(self, found: list[Any], fds: dict[int, int]) -> list[tuple[Any, Ready]]:
+        with self._lock:
+            for fd, bits in fds.items():
+                entry = self._entries.get(fd)
+                if entry is not None and (ready := entry.answer(bits)):
+                    found.append((entry.rank, entry.obj, OF_BITS[ready]))
+        found.sort(key=lambda one: one[0])
+        return [(obj, ready) for _, obj, ready in found]
 
     async def apoll(self, timeout: float | None = None) -> list[tuple[Any, Ready]]:
         """poll(), awaitable on asyncio and trio."""
-        from mqcore.api.aio import due, turn
-        from mqcore.sock.sleep import Nap, in_trio
-
         limit = limit_of(timeout)
         self._begin()
         try:
-            if due():
-                await turn()
             while True:
-                found = self._now(0)
-                if found or limit == 0:
+                files = [] if self._epoll is None else [(0, Asked(self._epoll.fileno()))]
+                found = await await_mixed(self._set, files, limit, OF_BITS)
+                if self._epoll is not None:
+                    found = self._mixed(0)
+                if found or left_of(limit) == 0:
                     return found
-                nap = Nap()
-                wait = self._nap_trio if in_trio() else self._nap_asyncio
-                if not await wait(nap, limit):
-                    return self._now(0)
+        except SocketClosed as error:
+            raise self._named(error) from None
         finally:
-            self._polling = False
-
-    async def _nap_asyncio(self, nap: Any, limit: float | None) -> bool:
-        fd = os.dup(self._epoll.fileno())      # the loop may watch it for another task, too
-        nap._loop.add_reader(fd, nap.wake)
-        try:
-            return bool(await nap.wait(limit))
-        finally:
-            nap._loop.remove_reader(fd)
-            os.close(fd)
-
-    async def _nap_trio(self, nap: Any, limit: float | None) -> bool:
-        import trio
-
-        async def watch() -> None:
-            await trio.lowlevel.wait_readable(self._epoll.fileno())
-            nap.wake()
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(watch)
-            woken = await nap.wait(limit)
-            nursery.cancel_scope.cancel()
-        return bool(woken)
+            self._set.release()
 
     def _begin(self) -> None:
-        with self._lock:
+        if not self._set.claim():
+            self._mine()
             self._check()
-            if self._polling:
-                raise UsageError("another call of this poller is waiting",
-                                 hint="one thread or task polls at a time: make a poller for each")
-            self._polling = True
+            raise UsageError("another call of this poller is waiting",
+                             hint="one thread or task polls at a time: make a poller for each")
 
-    def _now(self, seconds: float) -> list[tuple[Any, Ready]]:
-        """Sleep for so long at most, then look at what rang, and at what was ready before."""
-        rang = self._epoll.poll(seconds, max(64, len(self._rings) + 1))
-        with self._lock:
-            self._check()
-            out = []
-            for fd, bits in rang:
-                entry = self._rings.get(fd)
-                if entry is None:
-                    if fd == self._wake:
-                        os.eventfd_read(fd)
-                elif entry.core is not None:
-                    self._look[entry] = None
-                elif ready := entry.answer(bits):
-                    out.append((entry.obj, OF_BITS[ready]))
-            for entry in list(self._look):
-                entry.core._arm(entry.place)   # before the look: what comes after it rings again
-                if ready := self._looked(entry):
-                    out.append((entry.obj, OF_BITS[ready]))
-                else:
-                    del self._look[entry]
-        return out
+    def _named(self, error: SocketClosed) -> SocketClosed:
+        return SocketClosed(f"{error}: {self._set.culprit!r} is registered with a poller",
+                            hint="unregister() a socket before it is closed")
 
-    def _looked(self, entry: Entry) -> int:
-        try:
-            return entry.look()
-        except SocketClosed as error:
-            raise SocketClosed(f"{error}: {entry.obj!r} is registered with a poller",
-                               hint="unregister() a socket before it is closed") from None
-
-    def _check(self) -> None:
-        if self._epoll is None:
-            raise UsageError("the poller is closed")
+    def _mine(self) -> Any:
+        """Take the lock; in a child raise Forked, because a thread of the parent may hold it."""
         if os.getpid() != self._pid:
             raise Forked("this poller belongs to the parent process",
-                             hint="make a new one in the child")
+                         hint="make a new one in the child")
+        return self._lock
+
+    def _check(self) -> None:
+        if self._set.closed:
+            raise UsageError("the poller is closed")
 
     # -- the end --
 
     def close(self) -> None:
-        """Forget everything. Idempotent; sockets and descriptors stay open."""
+        """Remove everything. Idempotent. Sockets and descriptors stay open."""
+        ours = os.getpid() == self._pid
+        if not ours:       # the child has no thread of the parent that could return it
+            self._lock = YieldingLock()
         with self._lock:
-            if self._epoll is None:
+            if self._set.closed:
                 return
-            if self._polling and os.getpid() == self._pid:
+            if ours and self._set.taken:
                 raise UsageError("the poller is waiting in another call")
+            self._entries.clear()
+            self._set.close()
             epoll, self._epoll = self._epoll, None
-            entries, self._entries = list(self._entries.values()), {}
-            for entry in entries:
-                if entry.core is not None:
-                    entry.core._remove_notifier(entry.place)
-                    os.close(entry.bell)
-            self._rings.clear()
-            self._look.clear()
-            epoll.close()
-            os.close(self._wake)
+            if epoll is not None:
+                epoll.close()
 
     @property
     def closed(self) -> bool:
-        return self._epoll is None
+        """Whether close() has been called."""
+        return bool(self._set.closed)
+
+    def __reduce__(self) -> Any:
+        raise UsageError("a poller cannot be pickled or copied", hint="make another one")
 
     def __enter__(self) -> Poller:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def __del__(self) -> None:
-        if getattr(self, "_epoll", None) is not None:
-            self._polling = False
-            self.close()

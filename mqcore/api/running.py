@@ -1,28 +1,50 @@
-"""What device() gives has these calls: a loop in a thread of its own, until stop() or an error."""
+"""The calls that all devices have: a loop in its own thread, until stop() or an error."""
 
 from __future__ import annotations
 
+import os
 from typing import Any, Self
 
+from mqcore.base.components import COMPONENTS, State, numbers
+from mqcore.base.living import Living
 from mqcore.base.native import threading
-from mqcore.control.records import CloseReport
-from mqcore.errors import WaitTimeout
-from mqcore.sock.sleep import sleep
+from mqcore.base.waits import Event, start
+from mqcore.binding import blocking
+from mqcore.binding.sleep import sleep
+from mqcore.binding.timing import left_of, limit_of, passed
+from mqcore.control.stats import CloseReport
+from mqcore.errors import Forked, UsageError, WaitTimeout
 
-LOOK = 0.01     # seconds between two looks of await_()
+LOOK = 0.01     # seconds between two checks of await_stopped()
 
 
 class Running:
-    """`with` stops it. A subclass has _loop(), which moves until _stop() or an error ends it,
-    pause(), resume() and _stop(linger); it calls _begin() when it is ready for its thread."""
+    """A `with` block stops it at its end. A subclass has _loop(), which moves messages until
+    _stop() or an error ends it, stats(), pause(), resume() and _stop(linger). It calls _begin() to
+    start the thread. `_kind`: what it is; `_which()`: which one, for monitors."""
+
+    _kind = "device"
 
     def _begin(self, name: str) -> None:
-        self._ended = threading.Event()
+        self._ended = Event()
         self._error: BaseException | None = None
         self._reports: tuple[CloseReport, ...] | None = None
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # reentrant: for a signal handler that calls stop()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
+        self._name = self._which()
+        _running.add(self)
+        COMPONENTS.add(self)
+        start(self._thread)
+
+    def _forked(self) -> None:
+        """In a forked child: the thread runs in the parent, and other threads may hold the
+        locks."""
+        self._ended = Event()
+        self._ended.set()
+        self._error = Forked(f"{type(self).__name__} runs in the parent process",
+                             hint="make a new one in the child")
+        self._reports = ()
+        self._lock = threading.RLock()
 
     def _run(self) -> None:
         try:
@@ -38,35 +60,51 @@ class Running:
     def _stop(self, linger: Any) -> tuple[CloseReport, ...]:
         raise NotImplementedError
 
+    def stats(self) -> Any:
+        raise NotImplementedError
+
+    def _which(self) -> str:
+        raise NotImplementedError
+
+    def _mq_components(self) -> list[State]:
+        if self.running:
+            return [State(self._kind, self._name, counts=numbers(self.stats()))]
+        if self._error is not None and self._reports is None:
+            return [State(self._kind, self._name, "failed", str(self._error))]
+        return []
+
     @property
     def running(self) -> bool:
+        """Whether it moves messages, or is paused. False after stop() or an error."""
         return not self._ended.is_set()
 
     @property
     def error(self) -> BaseException | None:
-        """What ended it; None: nothing has."""
+        """The error that ended it, or None."""
         return self._error
 
-    def wait(self, timeout: float | None = None) -> None:
-        """Until it has ended: by stop() from elsewhere, or by an error, which is raised here
-        (JournalFull if the disk of a journal device is full). WaitTimeout."""
-        if not self._ended.wait(timeout):
+    def wait_stopped(self, timeout: float | None = None) -> None:
+        """Wait until it has ended. If an error ended it, raise that error (JournalFull if the disk
+        of a journal device is full). WaitTimeout after `timeout` seconds."""
+        limit = limit_of(timeout)
+        if self.running and limit != 0:
+            blocking.check(self)
+        if not self._ended.wait(left_of(limit)):
             raise WaitTimeout(f"{self!r} still runs after {timeout:g} s")
         if self._error is not None:
             raise self._error
 
-    async def await_(self, timeout: float | None = None) -> None:
-        """wait(), awaitable."""
-        left = timeout
+    async def await_stopped(self, timeout: float | None = None) -> None:
+        """wait_stopped(), awaitable."""
+        limit = limit_of(timeout)
         while not self._ended.is_set():
-            if left is not None and left <= 0:
+            if limit == 0 or passed(limit):
                 raise WaitTimeout(f"{self!r} still runs after {timeout:g} s")
             await sleep(LOOK)
-            left = None if left is None else left - LOOK
-        self.wait(0)
+        self.wait_stopped(0)
 
     def stop(self, linger: Any = ...) -> tuple[CloseReport, ...]:
-        """End it as its class says, each socket closed within `linger` seconds; their reports.
+        """Stop it and close each socket within `linger` seconds. Returns the sockets' reports.
         Idempotent."""
         with self._lock:
             if self._reports is None:
@@ -75,9 +113,13 @@ class Running:
 
     async def astop(self, linger: Any = ...) -> tuple[CloseReport, ...]:
         """stop(), awaitable."""
-        from mqcore.api.aio import in_thread
+        from mqcore.api.turns import in_thread
 
         return await in_thread(lambda: self.stop(linger))
+
+    def __reduce__(self) -> Any:
+        raise UsageError(f"a {type(self).__name__} cannot be pickled or copied",
+                         hint="start one in the process that uses it")
 
     def __enter__(self) -> Self:
         return self
@@ -90,3 +132,19 @@ class Running:
 
     async def __aexit__(self, *exc: object) -> None:
         await self.astop()
+
+
+def socket_name(sock: Any) -> str:
+    """A socket as a monitor names it."""
+    return f"{sock.pattern} {sock._links.number}"
+
+
+_running: Living[Running] = Living()      # those of this process
+
+
+def _after_fork() -> None:
+    for running in _running:
+        running._forked()
+
+
+os.register_at_fork(after_in_child=_after_fork)

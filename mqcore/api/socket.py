@@ -1,5 +1,5 @@
-"""Socket: what all patterns share. Sending and receiving are SocketCore's, in Cython; here are the
-options, endpoints, peers, iteration, closing; the async twins are in aio.py.
+"""Socket: what all patterns share: options, endpoints, peers, iteration and closing. SocketCore, in
+Cython, sends and receives; aio.py has the async variants.
 """
 
 from __future__ import annotations
@@ -8,61 +8,65 @@ import os
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from types import TracebackType
+from types import EllipsisType, TracebackType
 from typing import Any, ClassVar, NoReturn
 
 from mqcore import options as table
+from mqcore.api import debugging
 from mqcore.api.aio import AsyncFace, Incoming
 from mqcore.api.attributes import LINK_OPTIONS, add_options
 from mqcore.api.context import Context
-from mqcore.api.timing import left_of, limit_of, passed, span
+from mqcore.api.histograms import Histogram, histograms_of
 from mqcore.base.native import threading
+from mqcore.base.waits import Released
+from mqcore.binding import blocking
+from mqcore.binding.core import SocketCore
+from mqcore.binding.timing import left_of, limit_of, passed, span
 from mqcore.control.endpoint import Endpoint
 from mqcore.control.links import SocketLinks
-from mqcore.control.records import CloseReport, Peer, Stats
+from mqcore.control.stats import CloseReport, Peer, Stats
 from mqcore.errors import OptionError, SocketClosed, Timeout, UsageError, WaitTimeout
-from mqcore.sock import blocking
-from mqcore.sock.core import SocketCore
 from mqcore.spi import registry
 from mqcore.spi.url import text_of
 
-#: what peers were told in the handshake, or what the queues were made with
+#: options that peers learned in the handshake, or that the queues were created with
 FIXED = frozenset({"routing_id", "metadata", "conflate"})
 CORE = frozenset({"send_timeout", "recv_timeout", "immediate", "send_hwm", "recv_hwm",
-                  "send_hwm_bytes", "recv_hwm_bytes", "max_hops"})
+                  "send_hwm_bytes", "recv_hwm_bytes", "max_hops", "max_unfinished"})
 ON_FULL = ("pattern", "block", "drop_new", "disconnect")
-#: these see their full peers themselves, and have a rule for them
+#: fan-out patterns check for full peers themselves and have their own rule
 FANOUT = ("pub", "xpub", "radio", "bus", "surveyor")
-_LEVELS = threading.Lock()  # two first calls of fileno() make one descriptor
-# another thread may hold it at a fork, and the child opens sockets of its own
+_LEVELS = threading.RLock()  # concurrent first calls of fileno() create one descriptor
+# another thread may hold it during a fork, and the child opens sockets of its own
 os.register_at_fork(after_in_child=_LEVELS._at_fork_reinit)  # type: ignore[attr-defined]
 
 
 def on_full_number(plugin: Any, value: str) -> int:
-    """What the core does at a full peer. OptionError for what means nothing for this pattern."""
+    """The core's number for on_full. OptionError for a value that this pattern does not support."""
     pattern = plugin.name
     if value == "pattern":
         return 0
     if not plugin.sends:
-        raise OptionError(f"on_full={value!r} means nothing for {pattern}, which does not send")
+        raise OptionError(f"on_full={value!r} has no effect on {pattern}, which does not send")
     if value == "disconnect" and pattern not in FANOUT:
-        raise OptionError(f'on_full="disconnect" is not possible for {pattern}',
-                          hint=f"it is for {', '.join(FANOUT)}, where one slow peer must not "
+        raise OptionError(f'on_full="disconnect" is not supported by {pattern}',
+                          hint=f"it works with {', '.join(FANOUT)}, where a slow peer must not "
                                "matter to the others; what waits here can wait or go to another "
                                "peer")
     if value == "drop_new" and pattern in ("req", "rep"):
-        raise OptionError(f'on_full="drop_new" means nothing for {pattern}: '
-                          "who asked would wait for ever")
+        raise OptionError(f'on_full="drop_new" is not supported by {pattern}: '
+                          "the requester would wait for ever")
     if value == "drop_new" and plugin.raw:
-        raise OptionError(f'on_full="drop_new" is not possible for {pattern}: '
-                          "a piece that is left out would spoil all that follow")
-    if pattern in FANOUT:  # a fan-out pattern sees its full peers itself; it drops by its own rule
+        raise OptionError(f'on_full="drop_new" is not supported by {pattern}: '
+                          "dropping a piece would corrupt the byte stream")
+    # a fan-out pattern checks for full peers itself and drops by its own rule
+    if pattern in FANOUT:
         return 0
     return ON_FULL.index(value)
 
 
 def means_something(plugin: Any, name: str, value: Any) -> bool:
-    """Whether a context's default is for this pattern: a context has sockets of all kinds."""
+    """Whether a context's default applies to this pattern: a context has sockets of all kinds."""
     if name == "conflate":
         return not value or bool(plugin.conflates)
     if name == "on_full":
@@ -79,13 +83,13 @@ def _addresses(given: Any) -> tuple[Any, ...]:
     try:
         return tuple(given)
     except TypeError:
-        raise UsageError(f"an address is text or several in a list, not {type(given).__name__}",
+        raise UsageError(f"an address must be text or a list of texts, not {type(given).__name__}",
                          hint='write it like "tcp://127.0.0.1:5555"') from None
 
 
 def _rows(pattern: str, names: Iterable[str]) -> tuple[table.Option, ...]:
-    """The rows that these options may be of: the pattern's, and those of transports and filters,
-    which are loaded only if one of them is named."""
+    """The rows for these options: the pattern's, and those of transports and filters, which are
+    loaded only if one of them is named."""
     rows = registry.pattern_options(pattern)
     known = table.table(rows)
     if all(name in known for name in names):
@@ -96,32 +100,43 @@ def _rows(pattern: str, names: Iterable[str]) -> tuple[table.Option, ...]:
 
 
 class Socket(AsyncFace, SocketCore):
-    """Base of the pattern classes. Any thread may use it: a message is sent and received whole.
+    """Base class of all patterns. Thread-safe: a message is always sent and received as a whole.
     `with` closes it."""
 
-    __slots__ = ("_context", "_links", "_options", "_wakers", "_where")
+    __slots__ = ("_context", "_links", "_made", "_options", "_wakers", "_where")
     _pattern: ClassVar[str] = ""
+    _links: Any
+    _options: dict[str, Any]
+    send_timeout: float | None      # api/attributes.py makes it, and those of all other options
+
+    def __new__(cls, *args: Any, **kw: Any) -> Any:
+        made = super().__new__(cls)
+        made._links, made._options, made._made = None, {}, ""  # until __init__() has run
+        return made
 
     def __init__(self, *, bind: Any = (), connect: Any = (), context: Context | None = None,
                  **options: Any) -> None:
-        self._links: Any = None
         name = self._pattern
         if not name:
-            raise UsageError("Socket is the base of the patterns",
-                             hint='socket("push") makes a Push')
+            raise UsageError("Socket is the base class of the patterns",
+                             hint='socket("push") creates a Push')
         plugin = registry.pattern(name)
         rows = registry.pattern_options(name)
         self._where = f"{type(self).__module__}.{type(self).__name__}"
+        if not isinstance(context, Context | None):
+            raise UsageError(f"context= must be a mqcore.Context, not {type(context).__name__}")
         self._context = context if context is not None else Context.default()
+        self._made = debugging.made_at()
         self._wakers: Any = weakref.WeakValueDictionary()
         known = table.defaults(rows, name)
         shared = self._context._shared(known)
         shared = {k: v for k, v in shared.items() if means_something(plugin, k, v)}
         given = table.validate_all(options, extra=_rows(name, options), pattern=name)
-        self._options: dict[str, Any] = {**known, **shared, **given}
+        self._options = {**known, **shared, **given}
         self._check(plugin)
-        self._links = SocketLinks(self._context._hub, self, plugin, self._options)
+        hub = self._context._hub
         try:
+            self._links = SocketLinks(hub, self, plugin, self._options)
             for option in CORE:
                 self._set(option, self._options[option])
             self._full(self._options["on_full"])
@@ -136,17 +151,19 @@ class Socket(AsyncFace, SocketCore):
             for url in _addresses(connect):
                 self.connect(url)
         except BaseException:
+            if self._links is None:     # a signal handler's exception, when they were just made
+                self._links = hub.opened_links(self)
             self.close(0)
             raise
 
     # -- options -----------------------------------------------------------------------------------
 
     def _check(self, plugin: Any) -> None:
-        """Options that mean nothing together or for this pattern."""
+        """Check for options that conflict or that this pattern does not support."""
         name, options = self._pattern, self._options
         if options["conflate"] and not plugin.conflates:
-            raise OptionError(f"conflate means nothing for {name}",
-                              hint="it is for push, pull, pub, sub and dealer")
+            raise OptionError(f"conflate is not supported by {name}",
+                              hint="it works with push, pull, pub, sub and dealer")
         on_full_number(plugin, options["on_full"])
 
     def _full(self, value: str) -> None:
@@ -167,8 +184,8 @@ class Socket(AsyncFace, SocketCore):
         value = table.validate(name, value, extra=_rows(self._pattern, (name,)),
                                pattern=self._pattern)
         if name in FIXED:
-            raise OptionError(f"option {name!r} cannot change any more, the socket is open",
-                              hint=f"give it to {type(self).__name__}({name}=...)")
+            raise OptionError(f"option {name!r} cannot be changed on an open socket",
+                              hint=f"pass it to the constructor: {type(self).__name__}({name}=...)")
         if name in CORE:
             self._set(name, value)
         elif name == "on_full":
@@ -177,63 +194,65 @@ class Socket(AsyncFace, SocketCore):
             self._strategy(value)
         elif any(row.name == name for row in rows):
             if not self._set_pattern_option(name, value):
-                raise OptionError(f"option {name!r} cannot change any more, the socket is open")
+                raise OptionError(f"option {name!r} cannot be changed on an open socket")
         self._options[name] = value
 
     # -- endpoints ---------------------------------------------------------------------------------
 
     @property
     def pattern(self) -> str:
-        """"push", "pull", ..."""
+        """The name of the pattern: "push", "pull", ..."""
         return self._pattern
 
     @property
-    def ctx(self) -> Context:
-        """The Context that it belongs to."""
+    def context(self) -> Context:
+        """The Context of this socket."""
         return self._context
 
     @property
     def endpoints(self) -> tuple[Endpoint, ...]:
-        """What bind() and connect() made, in order."""
-        return tuple(self._links.endpoints)
+        """The endpoints that bind() and connect() created, in order."""
+        return () if self._links is None else tuple(self._links.endpoints)
 
     def bind(self, url: Any, **endpoint: Any) -> Endpoint:
-        """Listen at url; peers can connect when it returns. `.url` of what it returns is the real
-        address (a port 0 has become a number)."""
+        """Listen at url. When it returns, peers can connect, and `.url` of the returned Endpoint is
+        the actual address (with a port number instead of 0). BindError, AddressError,
+        OptionError."""
         self._usable()
         return self._links.bind(text_of(url), **endpoint)  # type: ignore[no-any-return]
 
-    def connect(self, url: Any, *, prio: int = ..., wait: Any = 0,  # type: ignore[assignment]
+    def connect(self, url: Any, *, prio: int | EllipsisType = ..., wait: Any = 0,
                 **endpoint: Any) -> Endpoint:
-        """Keep a connection to url, now and again after each loss. wait: so many seconds until the
-        peer is there and fits, else ConnectTimeout or HandshakeFailed, and nothing stays behind."""
+        """Connect to url and reconnect after each loss. With `wait`, block up to that many seconds
+        (default 0) until the peer's handshake is complete. If it is not, ConnectTimeout or
+        HandshakeFailed is raised and the endpoint is removed."""
         self._usable()
-        limit_of(wait)
+        limit_of(wait, name="wait")
         if prio is not ...:
             endpoint["prio"] = prio
         made: Endpoint = self._links.connect(text_of(url), **endpoint)
         if wait != 0:
             try:
                 blocking.check(self)
-                made.wait(wait)
-                self._links.settle(made)
+                made.wait_ready(wait)
             except BaseException:
                 made.close()
                 raise
         return made
 
     def unbind(self, at: Any) -> None:
-        """Stop listening there; peers that came that way are gone when it returns."""
+        """Stop listening at this address. When it returns, its connections are closed."""
         self._usable()
         self._links.unbind(at)
 
     def disconnect(self, at: Any) -> None:
-        """End a connection. What waits for that peer goes back to the socket, or is counted."""
+        """Close a connection. Messages queued for that peer return to the socket or are counted as
+        dropped."""
         self._usable()
         self._links.disconnect(at)
 
     def _usable(self) -> None:
-        """Raise what a call on this socket would: SocketClosed, Forked, a device's UsageError."""
+        """Raise the error of an unusable socket: SocketClosed, Forked, a device's UsageError."""
         self._can()
 
     # -- peers -------------------------------------------------------------------------------------
@@ -242,21 +261,26 @@ class Socket(AsyncFace, SocketCore):
         return self._links.peer(number)  # type: ignore[no-any-return]
 
     def peers(self) -> list[Peer]:
-        """Those that are connected now and fit."""
+        """The connected peers whose handshake succeeded."""
         self._usable()
         return self._links.present()  # type: ignore[no-any-return]
 
     def wait_peers(self, n: int = 1, timeout: Any = None) -> None:
-        """Until n peers are connected and have shaken hands. WaitTimeout says how many and why."""
+        """Wait until n peers have completed the handshake. WaitTimeout says how many did, and
+        why."""
         self._wait_count(n, timeout, self._attached, "peers")
 
     def _enough(self, n: int, count: Callable[[], int]) -> bool | None:
         self._usable()
         return True if count() >= n else None
 
-    def _wait_count(self, n: int, timeout: Any, count: Callable[[], int], what: str) -> None:
+    @staticmethod
+    def _check_count(n: Any, what: str) -> None:
         if isinstance(n, bool) or not isinstance(n, int) or n < 0:
-            raise UsageError(f"n must be a whole number of {what}, not {n!r}")
+            raise UsageError(f"n must be a whole number of {what} (0 or more), not {n!r}")
+
+    def _wait_count(self, n: int, timeout: Any, count: Callable[[], int], what: str) -> None:
+        self._check_count(n, what)
         limit = limit_of(timeout)
         while True:
             seen = self._change()
@@ -264,7 +288,8 @@ class Socket(AsyncFace, SocketCore):
                 return
             if limit == 0 or passed(limit):
                 self._fail_wait(count(), n, what, timeout)
-            self._wait(seen, left_of(limit))
+            with Released(self._links.hub.lock):
+                self._wait(seen, left_of(limit))
 
     def _fail_wait(self, have: int, want: int, what: str, timeout: Any) -> NoReturn:
         from mqcore.api.explain import why_no_peers
@@ -281,8 +306,8 @@ class Socket(AsyncFace, SocketCore):
 
     def _explained(self, option: str, timeout: Any, fail: Callable[..., Any],
                    *args: Any) -> NoReturn:
-        """fail(), and with no peer in sight what the socket knows about the reason. A call that
-        was not to wait asked for no explanation."""
+        """fail(), plus the socket's own explanation if no peer is connected. A call with timeout=0
+        gets no explanation."""
         from mqcore.api.explain import DOCTOR, why_no_peers
 
         try:
@@ -298,34 +323,47 @@ class Socket(AsyncFace, SocketCore):
 
     # -- looking -----------------------------------------------------------------------------------
 
+    def histograms(self) -> dict[str, Histogram]:
+        """How long messages took, if the context was made with histograms=True; else UsageError.
+
+        "sent": from a peer's queue until the connection takes the message to write it. "received":
+        from the decoded message (inproc: the sender's send) until a call receives it. "round_trip":
+        Req, from the request to its reply. See docs/guides/monitoring.md for what these leave
+        out."""
+        found = self._latencies()
+        if found is None:
+            raise UsageError("this socket measures no latencies",
+                             hint="make its context with mq.Context(histograms=True)")
+        return histograms_of(found)
+
     def stats(self) -> Stats:
-        """Exact accounts of the socket and of each peer, at this moment."""
+        """Exact counters of the socket and of each peer at this moment."""
         self._usable()
         return self._links.stats()  # type: ignore[no-any-return]
 
     def events(self, *, backlog: int = 1000) -> Any:
-        """What happens to the connections from now on: iterable, `for` and `async for`. Keeps up to
-        `backlog` events that nobody has read; more are counted in .lost."""
-        from mqcore.api.events import EventStream
+        """The events of the connections from now on, for `for` and `async for`. It queues up to
+        `backlog` unread events (default 1000) and counts further ones in `.lost`."""
+        from mqcore.api.event_stream import EventStream
 
         self._usable()
         return EventStream(self, backlog)
 
     def explain(self) -> str:
-        """Plain words: what each endpoint and peer is doing, and why messages do not flow."""
+        """Describe in plain words what each endpoint and peer is doing and why messages wait."""
         from mqcore.api.explain import explain
 
         return explain(self)
 
     def fileno(self) -> int:
-        """A descriptor that is readable as long as recv() would not wait. Never read, write or
-        close it. It lives until the socket is closed."""
+        """A descriptor that is readable while recv() would not wait. Do not read, write or close
+        it. It is valid until the socket is closed."""
         from mqcore.api.poll import Level
 
         self._usable()
         level = self._level
         if level is None:
-            made = Level(self)  # not under the lock: it waits for the control thread
+            made = Level(self)  # without the lock, because it waits for the control thread
             with _LEVELS:
                 if self._level is None:
                     self._level = made
@@ -333,7 +371,7 @@ class Socket(AsyncFace, SocketCore):
             if level is not made:
                 made.close()
         fd = int(level.fd)
-        if self.closed:  # meanwhile; its close() may have looked before there was a Level
+        if self.closed:  # closed meanwhile: close() may have run before the Level existed
             self._drop_level()
             raise SocketClosed("the socket is closed")
         return fd
@@ -353,23 +391,23 @@ class Socket(AsyncFace, SocketCore):
         return Incoming(self.recv, self.arecv)
 
     def messages(self) -> Incoming:
-        """recv_msg() until we close the socket; `for` and `async for`."""
+        """Iterate over recv_msg() until the socket is closed, for `for` and `async for`."""
         return Incoming(self.recv_msg, self.arecv_msg)
 
     def batches(self, max: int = 65536) -> Incoming:
-        """recv_batch() until we close the socket; `for` and `async for`."""
+        """Iterate over recv_batch() until the socket is closed, for `for` and `async for`."""
         return Incoming(lambda: self.recv_batch(max), lambda: self.arecv_batch(max))
 
     # -- the end -----------------------------------------------------------------------------------
 
     def close(self, linger: Any = ...) -> CloseReport:
-        """Go on delivering what was sent for up to `linger` seconds, then end everything. Complete
-        on return; a second call gives the same report."""
+        """Keep sending queued messages for up to `linger` seconds (default: the option), then close
+        everything. The close is complete on return. A second call returns the same report."""
         links = self._links
         if links is None or links.hub.forked:
             return CloseReport()
         if linger is not ...:
-            limit_of(linger)
+            limit_of(linger, name="linger")
         try:
             return links.close(linger)  # type: ignore[no-any-return]
         finally:
@@ -389,15 +427,16 @@ class Socket(AsyncFace, SocketCore):
         if links is None or links.hub.forked or links.report is not None or self.closed:
             return
         links.hold(self)
+        debugging.leaked(self, "was dropped without close()")
         try:
-            warnings.warn(f"unclosed {self!r}: it goes on delivering in the background; use `with`",
+            warnings.warn(f"unclosed {self!r}: it keeps sending in the background; use `with`",
                           ResourceWarning, source=self, stacklevel=2)
         finally:
             _close_behind(links)
 
     def __reduce__(self) -> Any:
         raise UsageError("a socket cannot be pickled or copied",
-                         hint="pass the URL, and open a socket where it is used")
+                         hint="pass the URL, and open a socket in the process that uses it")
 
     def __repr__(self) -> str:
         links = self._links
@@ -413,8 +452,8 @@ class Socket(AsyncFace, SocketCore):
 
 
 def _close_behind(links: Any, level: Any = None) -> None:
-    """Close a forgotten socket within its own linger, on a thread that the program's end waits
-    for. `level`: a Level that belongs to it as well."""
+    """Close a garbage-collected socket within its own linger, on a thread that the interpreter
+    waits for at exit. `level`: its Level, if it has one."""
 
     def body() -> None:
         try:
@@ -426,7 +465,7 @@ def _close_behind(links: Any, level: Any = None) -> None:
 
     try:
         threading.Thread(target=body, name="mqcore-close").start()
-    except RuntimeError:  # the interpreter ends: there are no new threads
+    except RuntimeError:  # the interpreter is shutting down and starts no threads
         body()
 
 

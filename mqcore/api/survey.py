@@ -1,34 +1,35 @@
-"""Surveyor and Respondent: ask everybody at once, take what is answered until a deadline."""
+"""Surveyor and Respondent: ask all peers at once and collect their answers until a deadline."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from mqcore.api.asking import Surveying
 from mqcore.api.attributes import add_options
-from mqcore.api.contexts import RepContext, SurveyorContext
+from mqcore.api.exchanges import SurveyCalls
 from mqcore.api.socket import Socket
+from mqcore.api.sp_contexts import RepContext, SurveyorContext
 from mqcore.api.turnstile import Turnstile
 
 
-class Surveyor(Surveying, Socket):
-    """Asks all peers at once, takes their answers until a deadline.
+class Surveyor(SurveyCalls, Socket):
+    """Asks all peers at once and collects their answers until a deadline.
 
-    `for answer in s.survey(b"who?", deadline=0.25)` is for any number of threads and tasks, which
-    take turns; context() gives each a line of its own. Plain send() and recv() are for one: recv()
-    gives the answers, then RecvTimeout once when the survey is over, then StateError."""
+    `for answer in s.survey(b"who?", deadline=0.25)` works from any number of threads and tasks,
+    which take turns. Use new_context() to run surveys in parallel. Plain send() and recv() are for
+    one thread: recv() returns the answers, then raises RecvTimeout once when the survey is over,
+    then StateError."""
 
     __slots__ = ("_surveying", "_turnstile")
     _pattern = "surveyor"
 
     def __init__(self, **kw: Any) -> None:
         self._turnstile = Turnstile()
-        self._surveying: Any = None  # the thread and task whose survey it is
+        self._surveying: Any = None  # the thread and task of the running survey
         super().__init__(**kw)
 
-    def context(self, **timeouts: Any) -> SurveyorContext:
-        """Surveys beside the others, over the same peers: survey, send, recv and their twins;
-        send_timeout= and recv_timeout= of its own. Closed by `with`."""
+    def new_context(self, **timeouts: Any) -> SurveyorContext:
+        """A context that runs its own surveys over the same peers, with survey, send, recv and
+        their variants, and its own send_timeout= and recv_timeout=. `with` closes it."""
         return SurveyorContext(self, **timeouts)
 
     def _deadline(self) -> float:
@@ -36,15 +37,15 @@ class Surveyor(Surveying, Socket):
 
 
 class Respondent(Socket):
-    """Takes a survey, answers whoever asked. recv_msg() and Message.reply() are for any number of
-    threads and tasks, and so are contexts, one each; plain recv() and send() for one."""
+    """Receives surveys and answers them. Any number of threads and tasks can use recv_msg() and
+    Message.reply(), or a context each. Plain recv() and send() are for one thread."""
 
     __slots__ = ()
     _pattern = "respondent"
 
-    def context(self, **timeouts: Any) -> RepContext:
-        """One more who takes surveys and answers them: recv, send and their twins; send_timeout=
-        and recv_timeout= of its own. Closed by `with`."""
+    def new_context(self, **timeouts: Any) -> RepContext:
+        """A context that receives and answers surveys on its own, with recv, send and their
+        variants, and its own send_timeout= and recv_timeout=. `with` closes it."""
         return RepContext(self, **timeouts)
 
 

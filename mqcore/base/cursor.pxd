@@ -1,6 +1,7 @@
-"""A bounded reader for decoders: takes numbers and byte runs from a buffer, never past its end.
+"""Big-endian numbers, and a bounded reader for decoders: takes numbers and byte runs from a buffer,
+never past its end.
 
-A read that does not fit returns zero (or NULL), marks the cursor `bad` and leaves nothing to read;
+A read that does not fit returns zero (or NULL), sets the cursor's `bad` and leaves nothing to read;
 so a parser may read a whole record and ask once, at its end.
 """
 
@@ -50,22 +51,22 @@ cdef inline uint64_t load_be64(const uint8_t* at) noexcept nogil:
     return (<uint64_t> load_be32(at) << 32) | load_be32(at + 4)
 
 
+cdef inline void store_be16(uint8_t* at, uint16_t value) noexcept nogil:
+    at[0] = <uint8_t> (value >> 8)
+    at[1] = <uint8_t> value
+
+
+cdef inline void store_be32(uint8_t* at, uint32_t value) noexcept nogil:
+    store_be16(at, <uint16_t> (value >> 16))
+    store_be16(at + 2, <uint16_t> value)
+
+
 cdef inline void store_be64(uint8_t* at, uint64_t value) noexcept nogil:
     cdef int i
     for i in range(8):
         at[i] = <uint8_t> (value >> (56 - 8 * i))
 
 
-cdef inline uint16_t cursor_be16(Cursor* c) noexcept nogil:
-    cdef const uint8_t* at = cursor_bytes(c, 2)
-    return load_be16(at) if at != NULL else 0
-
-
 cdef inline uint32_t cursor_be32(Cursor* c) noexcept nogil:
     cdef const uint8_t* at = cursor_bytes(c, 4)
     return load_be32(at) if at != NULL else 0
-
-
-cdef inline uint64_t cursor_be64(Cursor* c) noexcept nogil:
-    cdef const uint8_t* at = cursor_bytes(c, 8)
-    return load_be64(at) if at != NULL else 0

@@ -2,6 +2,7 @@
 
 from libc.stddef cimport size_t
 from libc.stdint cimport uint64_t
+from posix.signal cimport sigset_t
 
 cdef extern from "<stdlib.h>" nogil:
     void* aligned_alloc(size_t alignment, size_t size)
@@ -18,6 +19,12 @@ cdef extern from "<sys/mman.h>" nogil:
 
 cdef extern from *:
     int lowest_bit "__builtin_ctz" (unsigned int x) nogil       # its number; x is not 0
+
+cdef extern from * nogil:
+    """
+    #define mq_highest_bit(x) (63 - __builtin_clzll(x))
+    """
+    int highest_bit "mq_highest_bit"(uint64_t x)                # its number; x is not 0
 
 cdef extern from "<sys/uio.h>" nogil:
     cdef struct iovec:
@@ -62,3 +69,7 @@ cdef extern from * nogil:
     #endif
     """
     uint64_t thread_self "mq_thread_self"()        # a number of this thread; never 0
+
+cdef extern from "<signal.h>" nogil:
+    int SIGBUS, SIGSYS, SIGTRAP
+    int pthread_sigmask(int how, const sigset_t* set, sigset_t* old)

@@ -5,8 +5,8 @@ A thread that finds the lock taken looks a few times, then sleeps in the kernel,
 the scheduler has set aside gets its time back, whatever the priorities of the two threads. The
 holder must not wait for the GIL: a thread that sleeps here may hold it.
 
-Any thread of the process that made the lock. In a forked child the lock may have been copied while
-a thread of the parent held it, and nobody releases it there: such a child uses `lock_try` alone.
+Any thread of the creating process may use it. A forked child may have copied the lock while a
+thread of the parent held it, and no thread releases it there. Such a child only uses `lock_try`.
 """
 
 from libc.stdint cimport uint32_t

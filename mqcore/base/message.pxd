@@ -41,7 +41,7 @@ cdef struct Msg:
     uint8_t flags
     uint8_t size8
     uint8_t hops              # links it has passed where the pattern counts them (PAIR1)
-    uint32_t peer             # id of the peer it came from; set by the pipe's reader; 0 = none
+    uint32_t peer             # id of the sending peer, set by the pipe's reader; 0 = none
     MsgBody u
 
 cdef struct MsgVec:           # a growable run of handles; zero-initialise; owns its handles

@@ -1,10 +1,10 @@
-"""The standard library's threads, locks, sockets and waits as the system has them.
+"""The standard library's threads, locks, sockets and waits, without gevent's patches.
 
-gevent's monkey patching puts greenlets in the place of threads, and waits that switch to another
-greenlet in the place of waits. mqcore's threads wait in C, for the kernel and for each other, and
-nobody may come in between while one of its locks is held: so it takes these modules from here. In a
-program that is not patched they are the standard library's own; each attribute is looked up when it
-is used, since a program may patch after its imports.
+gevent's monkey patching replaces threads by greenlets, and waits by switches to other greenlets.
+mqcore's threads wait in C, for the kernel and for each other, and no greenlet may run while one of
+its locks is held. So mqcore takes these modules from here. In a program without patches they are
+the standard library's own. Attributes are looked up on use, because a program may patch after its
+imports.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A secret in memory of its own: see secret.pxd.
 
-The pages come from mmap, so nothing else lies in them and locking them locks nobody else's. Where
-the system does not let us lock (RLIMIT_MEMLOCK) they may be swapped; they are cleared in any case.
+The pages come from mmap, so nothing else is in them and locking them locks nothing else. If the
+system does not permit locking (RLIMIT_MEMLOCK) they may be swapped; they are cleared in any case.
 """
 
 from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_FillInfo

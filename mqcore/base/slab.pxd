@@ -9,8 +9,8 @@ its own, held for a few instructions and never across a system call.
 A forked child may have copied the pool's lock while a thread of the parent held it. The child
 leaves the free lists alone then: slabs come from malloc and go back to it.
 
-A `Landing` holds Python objects made ahead, whose memory is for large bodies to come: what is read
-into one needs no copy to become that object. Nobody sees the object before it is full.
+A `Landing` holds Python objects created ahead, whose memory is for expected large bodies: data read
+into one becomes that object without a copy. No code sees the object before it is full.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
@@ -47,7 +47,8 @@ cdef struct Owner:
     uint32_t kind
     uint32_t klass
     uint8_t* room                 # PYOBJ of a landing: the object's memory, to be filled
-    uint64_t pad[1]               # header is 64 bytes; the payload starts aligned
+    uint64_t used                 # of an arena's slab: bytes that bodies have
+                                  # the header is 64 bytes: the payload starts aligned
 
 cdef struct Landing:              # zero-initialise
     atomic[size_t] size           # what is expected next; 0: nothing large
@@ -85,7 +86,7 @@ cdef inline void owner_retain_many(Owner* owner, int64_t n) noexcept nogil:
 
 
 cdef inline void owner_give_back(Owner* owner, int64_t n) noexcept nogil:
-    """References that were taken for nobody. The caller holds another one."""
+    """Return surplus references. The caller holds another one."""
     # SYNC: relaxed: never the last ones, and nothing was written through them
     owner.refs.fetch_sub(n, memory_order_relaxed)
 

@@ -12,7 +12,8 @@ cdef uint32_t[3] KEEP = [64, 32, 16]        # freed slabs kept per class; malloc
 
 
 cdef inline bint _lock(Pool* pool) noexcept nogil:
-    """False: a thread of the parent process held the lock at the fork, and nobody releases it."""
+    """False: a thread of the parent process held the lock at the fork, and no thread releases
+    it."""
     if not lock_try(&pool.lock):
         if getpid() != pool.pid:
             return False
@@ -119,7 +120,7 @@ cdef Owner* landing_take(Landing* landing, size_t size) noexcept nogil:
     for i in range(LANDINGS):
         if landing.slots[i].load() == NULL:
             continue
-        # SYNC: seq_cst exchange: whoever gets it owns it, with what its maker wrote
+        # SYNC: seq_cst exchange: the receiver owns it, with its creator's writes
         owner = landing.slots[i].exchange(NULL)
         if owner != NULL and owner.capacity == size:
             return owner

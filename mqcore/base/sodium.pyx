@@ -13,8 +13,10 @@ cdef enum:
 
 ctypedef const char* Name
 
-# A new major number is a new ABI in name only: every call below has kept its meaning since 1.0.
-LIBRARIES = (b"libsodium.so.26", b"libsodium.so.23", b"libsodium.so.18", b"libsodium.so",
+# First what this module is linked with: wheels are, with a libsodium of their own. A new major
+# number is a new ABI in name only: every call below has kept its meaning since 1.0.
+LINKED = b""
+LIBRARIES = (LINKED, b"libsodium.so.26", b"libsodium.so.23", b"libsodium.so.18", b"libsodium.so",
              b"libsodium.dylib")
 
 cdef Name[CALLS] NAMES = [
@@ -35,11 +37,13 @@ cdef const Sodium* sodium() noexcept nogil:
 cdef bint _fill(const char* library) noexcept nogil:
     """All calls of one library, or none."""
     cdef void* found[CALLS]
-    cdef void* handle = dlopen(library, RTLD_NOW | RTLD_LOCAL)
+    cdef void* handle = NULL  # RTLD_DEFAULT: what is loaded with this module
     cdef void** table = <void**> &_table
     cdef int i
-    if handle == NULL:
-        return False
+    if library[0]:
+        handle = dlopen(library, RTLD_NOW | RTLD_LOCAL)
+        if handle == NULL:
+            return False
     for i in range(CALLS):
         found[i] = dlsym(handle, NAMES[i])
         if found[i] == NULL:

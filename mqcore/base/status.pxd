@@ -11,7 +11,7 @@ cdef enum Status:
     MQ_DROPPED = 7        # taken and counted as dropped; for the caller it is done
     MQ_GONE = 8           # the peer that owed us something has left
     MQ_CLOSED = 9
-    MQ_FULL = 10          # MQ_AGAIN, and the reason is a high-water mark
+    MQ_FULL = 10          # MQ_AGAIN, and the reason is an HWM
     MQ_FAILED = 11        # the pattern's own Python code raised: nothing taken
     MQ_OVER = 12          # the survey's deadline has passed
     # decoders

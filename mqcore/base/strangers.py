@@ -1,13 +1,12 @@
-"""Whose protocol the first bytes of a connection are, for reasons that people read.
+"""Names the protocol of a peer from its first bytes, for error messages.
 
-A wrong port and a URL that lacks a "tls+" are the commonest faults of all. The wire, TLS and
-WebSocket each name strangers by this table; the native handshake (`wire/greeting.pyx`) has the same
-one.
+A wrong port and a URL without "tls+" are the most frequent mistakes. TLS and WebSocket use this
+table; the native handshake (`wire/strangers.pyx`) has the same one.
 """
 
 from __future__ import annotations
 
-#: (how its stream begins, who that is)
+#: (first bytes of the stream, the protocol)
 FIRST_BYTES: tuple[tuple[bytes, str], ...] = (
     (b"\x16\x03", "TLS"),  # a handshake record
     (b"\x15\x03", "TLS"),  # an alert

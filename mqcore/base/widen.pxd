@@ -32,5 +32,5 @@ cdef extern from *:
     """
     void widen "mq_widen" () noexcept nogil
     # how often a waiting main thread looks for signals that another thread took; stress runs make
-    # it long, so that it rescues nobody
+    # it long, so that it does not hide lost wake-ups
     long SLICE_NS "MQ_SLICE_NS"

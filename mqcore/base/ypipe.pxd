@@ -1,9 +1,9 @@
 """ypipe: a lock-free pipe of message handles, one writer thread and one reader thread, on a yqueue.
 
-`c` is the only word both touch: the slot after the last published one, or NULL while the reader
-sleeps. The writer publishes everything complete with one exchange; the reader takes everything
-published with one. "Thread" means: whoever holds the right to that end now (the socket lock, the
-engine lease); the right is handed over with acquire and release, so the plain fields are safe.
+`c` is the only word that both threads use: the slot after the last published one, or NULL while the
+reader sleeps. The writer publishes everything complete with one exchange, and the reader takes
+everything published with one. "Thread" means the current owner of that end (through the socket
+lock, or the engine lease). Ownership passes with acquire and release, so the plain fields are safe.
 """
 
 from libc.stdint cimport uint64_t
@@ -27,7 +27,8 @@ cdef struct YPipe:
     uint64_t pad2[7]
 
 cdef int ypipe_init(YPipe* p) noexcept nogil               # Status. The reader starts asleep.
-cdef void ypipe_fini(YPipe* p) noexcept nogil              # closes what is inside; nobody is in
+# closes the contents; no thread may use it any more
+cdef void ypipe_fini(YPipe* p) noexcept nogil
 
 
 cdef inline int ypipe_write(YPipe* p, const Msg* m, bint complete) noexcept nogil:

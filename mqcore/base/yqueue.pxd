@@ -88,7 +88,7 @@ cdef inline Msg* yqueue_back(YQueue* q) noexcept nogil:
 
 
 cdef inline int yqueue_push(YQueue* q) noexcept nogil:
-    """Writer: make room behind back; back moves to the new slot. Status; on MQ_NOMEM nothing
+    """Writer: make space behind back, which moves to the new slot. Status; on MQ_NOMEM nothing
     moved."""
     cdef Chunk* fresh
     if q.end_pos == q.end_chunk.cap:

@@ -1,10 +1,10 @@
-"""The command `mq`: try, connect, measure and diagnose without writing a program.
+"""The `mq` command: try, connect, measure and diagnose without writing a program.
 
-click and rich are imported here and below, nowhere else. Each command is a file. `main` is where
-every error ends: an error of ours becomes one sentence on stderr and an exit status.
+Only this package imports click and rich. Each command is a file. Every error ends in `main`, which
+prints one of ours as a sentence on stderr and sets the exit status:
 
     0  done                         3    a time-out (--timeout)
-    1  it failed                    130  Ctrl-C
+    1  failed                       130  Ctrl-C
     2  wrong arguments              143  SIGTERM
 """
 
@@ -19,20 +19,31 @@ from typing import NoReturn
 
 import click
 
+from mqcore.cli.bridges import bridge
 from mqcore.cli.cat import cat
+from mqcore.cli.cluster import cluster
 from mqcore.cli.common import FAILED, INTERRUPTED, TERMINATED, TIMED_OUT, WRONG
+from mqcore.cli.components import components
+from mqcore.cli.console import console
 from mqcore.cli.device import device
 from mqcore.cli.doctor import doctor
+from mqcore.cli.exporter import metrics
+from mqcore.cli.format import as_lines
+from mqcore.cli.http import http
 from mqcore.cli.info import info
 from mqcore.cli.journal import journal
 from mqcore.cli.keygen import keygen
+from mqcore.cli.map import map_command
 from mqcore.cli.perf import perf
 from mqcore.cli.plugin import plugin
+from mqcore.cli.queues import queue
+from mqcore.cli.top import top
+from mqcore.cli.trace import trace
 from mqcore.errors import AddressError, Error, OptionError, Timeout
 
 
 class ReaderLeft(click.ClickException):
-    """Who read our output has gone (`mq cat ... | head`): nothing more to do, and no complaint."""
+    """The reader of our output has exited (`mq cat ... | head`). The command ends silently."""
 
     exit_code = 0
 
@@ -44,7 +55,7 @@ class Commands(click.Group):
     def invoke(self, ctx: click.Context) -> object:
         try:
             return super().invoke(ctx)
-        except BrokenPipeError:  # click would end with 1
+        except BrokenPipeError:  # click would exit with 1
             raise ReaderLeft("") from None
 
 
@@ -53,29 +64,30 @@ class Commands(click.Group):
 )
 @click.version_option(package_name="mqcore", prog_name="mq")
 def cli() -> None:
-    """Messages between programs, from the command line.
+    """Send and receive messages from the command line.
 
     \b
-    A first message, in two terminals:
+    A first message, from one terminal to another:
       mq cat pull --bind tcp://127.0.0.1:5555
       echo hello | mq cat push tcp://127.0.0.1:5555
 
-    `mq COMMAND --help` explains one command. Exit status: 0 done, 1 failed, 2 wrong
+    `mq COMMAND --help` describes a command. Exit status: 0 done, 1 failed, 2 wrong
     arguments, 3 timed out, 130 Ctrl-C.
     """
 
 
-for _command in (cat, device, journal, perf, info, doctor, keygen, plugin):
+for _command in (cat, device, journal, queue, bridge, http, cluster, top, map_command,
+                 components, console, trace, metrics, perf, info, doctor, keygen, plugin):
     cli.add_command(_command)
 
 
 def _terminate(number: int, frame: FrameType | None) -> NoReturn:
-    """SIGTERM unwinds like Ctrl-C, so that sockets close and deliver."""
+    """SIGTERM unwinds like Ctrl-C, so that sockets close and send what is queued."""
     raise SystemExit(TERMINATED)
 
 
 def run(args: Sequence[str] | None = None) -> int:
-    """The exit status of one command line."""
+    """Run one command line and return its exit status."""
     try:
         status = cli.main(args=args, prog_name="mq", standalone_mode=False)
         sys.stdout.flush()
@@ -83,15 +95,16 @@ def run(args: Sequence[str] | None = None) -> int:
     except click.exceptions.Abort:
         return INTERRUPTED
     except click.ClickException as error:
+        error.message = as_lines(error.message)  # type: ignore[misc]  # only its declaration
         error.show()
         return error.exit_code
     except Error as error:
-        click.echo(f"mq: {error}", err=True)
+        click.echo(f"mq: {as_lines(str(error))}", err=True)
         if isinstance(error, (AddressError, OptionError)):
             return WRONG
         return TIMED_OUT if isinstance(error, Timeout) else FAILED
     except OSError as error:
-        click.echo(f"mq: {error}", err=True)
+        click.echo(f"mq: {as_lines(str(error))}", err=True)
         return FAILED
 
 
@@ -99,6 +112,6 @@ def main() -> NoReturn:
     signal.signal(signal.SIGTERM, _terminate)
     try:
         status = run()
-    except KeyboardInterrupt:  # a second one, while the first was being cleaned up
+    except KeyboardInterrupt:  # a second Ctrl-C, during the cleanup of the first
         status = INTERRUPTED
     sys.exit(status)

@@ -1,7 +1,7 @@
-"""`mq cat`: send what is given, print what comes, on any pattern.
+"""`mq cat`: send the given messages and print the received ones, on any pattern.
 
-Here its arguments become a `Job`; what each pattern does with one is in `exchange`. The same
-command in nanocat's words is `nanocat`.
+This module turns the arguments into a `Job`. `exchange` runs it as the pattern requires. `nanocat`
+is the same command with nanocat's options.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from mqcore.cli.nanocat import COMMAND, speaks_nanocat
 from mqcore.errors import UsageError
 
 PUBLISHES = {"pub", "xpub"}
-TO_ALL = {"radio", "surveyor", "bus"}  # what they send to nobody is lost
+TO_ALL = {"radio", "surveyor", "bus"}  # messages without a receiver are lost
 ANSWERS = {"rep", "respondent"}
 GROUPED = {"radio", "dish"}
-SLOW = 1.0  # seconds of waiting for peers, after which the command says so
+SLOW = 1.0  # seconds of waiting for peers before the command reports it
 
 
 def read_input(
     data: tuple[str, ...], files: tuple[str, ...], multipart: bool, reads: Format, again: bool
 ) -> Iterator[Outgoing]:
-    """--data and --file as messages, over and over if `again`; without either, standard input."""
+    """--data and --file as messages, repeated if `again`; without either, standard input."""
     if data or files:
         given = [part for text in data for part in _read_text(text, reads)]
         given += [part for path in files for part in _read_file(path)]
@@ -43,7 +43,7 @@ def read_input(
             given = [Outgoing([part for message in given for part in message.parts])]
         yield from itertools.cycle(given) if again else given
         return
-    # a reader of our own: a thread that waits in sys.stdin would disturb the interpreter's end
+    # its own reader: a thread blocked in sys.stdin would disturb the interpreter's exit
     with open(sys.stdin.fileno(), "rb", closefd=False) as stream:
         yield from reads.read(stream)
 
@@ -68,7 +68,7 @@ def open_socket(
     options: dict[str, Any],
     quiet: bool,
 ) -> tuple[Any, Any]:
-    """The socket; a publisher's events, too."""
+    """The socket and, for a publisher, its events."""
     if groups and pattern not in GROUPED:
         raise click.UsageError(f"--group is for radio and dish, not for {pattern}")
     if pattern == "radio" and len(groups) > 1:
@@ -79,8 +79,9 @@ def open_socket(
         options = {**options, "topics": topics or (b"",)}
     elif topics and pattern != "xsub":
         raise click.UsageError(f"--topic is for sub and xsub, not for {pattern}")
-    socket = mq.socket(pattern, **options)
-    stream = socket.events() if pattern in PUBLISHES else None  # from before the first peer on
+    socket: Any = mq.socket(pattern, **options)
+    # must start before the first peer connects
+    stream = socket.events() if pattern in PUBLISHES else None
     try:
         for url in bind:
             endpoint = socket.bind(url)
@@ -98,9 +99,9 @@ def open_socket(
 
 
 def subscribed(stream: Any, wanted: int, timeout: float | None) -> None:
-    """Until so many peers have subscribed, to whatever; WaitTimeout."""
+    """Wait until `wanted` peers have subscribed to anything; WaitTimeout."""
     end = None if timeout is None else time.monotonic() + timeout
-    peers = set()
+    peers: set[Any] = set()
     while len(peers) < wanted:
         event = stream.get(None if end is None else max(0.0, end - time.monotonic()))
         if event.kind == "Subscribed":
@@ -109,7 +110,7 @@ def subscribed(stream: Any, wanted: int, timeout: float | None) -> None:
 
 
 def wait_for_peers(job: Job, wanted: int, stream: Any) -> None:
-    """Says what it waits for if that takes a while."""
+    """Wait for `wanted` peers; report it if that takes a while."""
     what = "peer" if stream is None and job.group is None else "subscriber"
     hint = threading.Timer(
         SLOW,
@@ -132,36 +133,36 @@ def wait_for_peers(job: Job, wanted: int, stream: Any) -> None:
         hint.cancel()
 
 
-HELP = """Send and receive messages on any pattern: a netcat for messages.
+HELP = """Send and receive messages on any pattern, like netcat for messages.
 
 PATTERN is push, pull, pub, sub, req, rep, pair, dealer, router, xpub, xsub, radio, dish,
-surveyor, respondent, bus, pair1, stream or one that a plug-in brings. Each URL is connected to;
---bind listens instead. What is sent comes from --data, --file or the lines of standard input.
+surveyor, respondent, bus, pair1, stream or a pattern of a plug-in. The command connects to each
+URL; use --bind to listen instead. It sends --data, --file or the lines of standard input.
 
 \b
-Print what is published under two topics:
+Print the messages of two topics:
   mq cat sub tcp://127.0.0.1:5556 -s forex. -s metal.
-Ask and print the answer:
+Send a request and print the reply:
   mq cat req tcp://127.0.0.1:5555 -d "1 2"
-Answer every question with the same text:
+Reply to every request with the same text:
   mq cat rep --bind tcp://127.0.0.1:5555 -d "fine, thanks"
-Publish a line a second:
+Publish a line every second:
   mq cat pub --bind tcp://*:5556 -d tick -i 1
-Copy a file through two processes:
+Copy a file from one process to another:
   mq cat pull -b ipc:///tmp/copy -f raw -n 1 > copy &
   mq cat push ipc:///tmp/copy -F original
 
-The pattern as an option, --push, --req0 and so on, changes the language: then all options are
-nanocat's and nngcat's, among them -d for a delay, -D for a text, -l for a port, -A for ASCII, and
-who connects speaks SP. `mq cat --req --help` lists them.
+If you give the pattern as an option (--push, --req0 and so on), all options are nanocat's and
+nngcat's: -d is a delay, -D a text, -l a port, -A ASCII output. A connecting socket then speaks
+SP. `mq cat --req --help` lists these options.
 
-Exit status: 0 done, 1 failed (messages that could not be delivered, too), 2 wrong arguments, 3
---timeout is over: nothing came, or nobody took what was sent.
+Exit status: 0 done, 1 failed (or messages could not be delivered), 2 wrong arguments, 3 --timeout
+expired: no message arrived, or no peer took the message.
 """
 
 
 class Cat(click.Command):
-    """Two commands of one name: who names the pattern by an option speaks nanocat's words."""
+    """Two commands with one name: with the pattern as an option, it takes nanocat's options."""
 
     def make_context(self, info_name: str | None, args: list[str],
                      parent: click.Context | None = None, **extra: Any) -> click.Context:
@@ -174,17 +175,17 @@ class Cat(click.Command):
 @click.argument("pattern")
 @click.argument("urls", nargs=-1, metavar="[URL]...")
 @click.option(
-    "-b", "--bind", multiple=True, metavar="URL", help="Listen here; others connect to us."
+    "-b", "--bind", multiple=True, metavar="URL", help="Listen at this address."
 )
 @click.option(
     "-c",
     "--connect",
     multiple=True,
     metavar="URL",
-    help="Connect there. The same as URL without an option.",
+    help="Connect to this address, like the argument URL.",
 )
 @click.option(
-    "-d", "--data", multiple=True, metavar="TEXT", help="A message, instead of standard input."
+    "-d", "--data", multiple=True, metavar="TEXT", help="Send this text, instead of standard input."
 )
 @click.option(
     "-F",
@@ -192,10 +193,10 @@ class Cat(click.Command):
     "files",
     multiple=True,
     metavar="PATH",
-    help="The content of a file as one message; - is standard input.",
+    help="Send this file as one message; - is standard input.",
 )
 @click.option(
-    "-m", "--multipart", is_flag=True, help="All --data and --file are parts of one message."
+    "-m", "--multipart", is_flag=True, help="Send all --data and --file as parts of one message."
 )
 @click.option(
     "-f",
@@ -204,18 +205,19 @@ class Cat(click.Command):
     type=click.Choice([*FORMATS]),
     default="ascii",
     show_default=True,
-    help="How messages look. ascii: a line each, odd bytes as \\x00, parts apart by tabs. "
-    "raw: the bytes, nothing else. hex: a line each, parts apart by commas. json: an "
-    "object a line.",
+    help="The form of messages. ascii: a line each, other bytes as \\x00, parts separated by tabs. "
+    "raw: only the bytes. hex: a line each, parts separated by commas. json: an object per "
+    "line.",
 )
-@click.option("--input-format", type=click.Choice([*FORMATS]), help="For the input only.")
+@click.option("--input-format", type=click.Choice([*FORMATS]),
+              help="The form of the input, if it differs.")
 @click.option(
     "-s",
     "--topic",
     "topics",
     multiple=True,
     metavar="PREFIX",
-    help="sub: what to subscribe to.  [default: everything]",
+    help="sub: a topic to subscribe to.  [default: everything]",
 )
 @click.option(
     "-g",
@@ -223,36 +225,36 @@ class Cat(click.Command):
     "groups",
     multiple=True,
     metavar="GROUP",
-    help="dish: what to join. radio: where to send.  [default: the empty group]",
+    help="dish: a group to join. radio: the group to send to.  [default: the empty group]",
 )
 @click.option(
     "-n",
     "--count",
     type=click.IntRange(1),
     metavar="N",
-    help="End after N messages (received, if the pattern receives). --data is sent N times.",
+    help="Stop after N messages (received, if the pattern receives). Sends --data N times.",
 )
 @click.option(
     "-i",
     "--interval",
     type=click.FloatRange(0, min_open=True),
     metavar="S",
-    help="Seconds between two messages sent. --data is sent again and again.",
+    help="Seconds between two messages. Repeats --data.",
 )
 @click.option(
     "-r",
     "--rate",
     type=click.FloatRange(0, min_open=True),
     metavar="N",
-    help="Messages sent per second; the same as --interval 1/N.",
+    help="Messages per second; the same as --interval 1/N.",
 )
 @click.option(
     "-t",
     "--timeout",
     type=click.FloatRange(0),
     metavar="S",
-    help="Give up (status 3) after S seconds without a message, or without a peer to take one. "
-    "surveyor: how long answers are taken.",
+    help="Stop with status 3 after S seconds without a message, or without a peer to send to. "
+    "surveyor: how long to collect answers.",
 )
 @click.option(
     "-w",
@@ -260,11 +262,12 @@ class Cat(click.Command):
     "wanted",
     type=click.IntRange(0),
     metavar="N",
-    help="Send when N peers are there.  [default: 1 for surveyor and bus, 1 subscriber for pub, "
+    help="Start with N peers.  [default: 1 for surveyor and bus, 1 subscriber for pub, "
     "xpub and radio, else 0]",
 )
-@click.option("-q", "--quiet", is_flag=True, help="Do not print what is received, only the sums.")
-@click.option("-v", "--verbose", is_flag=True, help="Say the sums on stderr at the end.")
+@click.option("-q", "--quiet", is_flag=True,
+              help="Do not print received messages, only the totals.")
+@click.option("-v", "--verbose", is_flag=True, help="Print the totals on stderr at the end.")
 @OPTION
 @for_sockets
 def cat(
@@ -288,15 +291,15 @@ def cat(
     verbose: bool,
     options: dict[str, Any],
 ) -> None:
-    """The words become a Job."""
+    """Build the Job from the arguments and run it."""
     pattern = pattern.lower()
     if not (urls or bind or connect):
-        raise click.UsageError("give a URL to connect to, or --bind URL")
+        raise click.UsageError("no address: give a URL to connect to, or --bind URL")
     if interval and rate:
-        raise click.UsageError("--interval and --rate say the same; give one")
+        raise click.UsageError("--interval and --rate conflict: give one of them")
     pause = interval or (1 / rate if rate else 0.0)
     if pattern in RECEIVES and (data or files):
-        raise click.UsageError(f"a {pattern} socket only receives: --data and --file mean nothing")
+        raise click.UsageError(f"a {pattern} socket only receives: remove --data and --file")
     reads = FORMATS[input_format or shown]
     again = bool((count or pause) and (data or files))
     messages = read_input(data, files, multipart, reads, again)
@@ -312,7 +315,7 @@ def cat(
             messages,
             answer=answer,
             shows=FORMATS[shown],
-            count=count,
+            most=count,
             pause=pause,
             timeout=timeout,
             quiet=quiet,

@@ -1,4 +1,4 @@
-"""`mq device`: a queue, forwarder or streamer that runs until it is told to end."""
+"""`mq device`: runs a queue, forwarder or streamer until it is stopped."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import click
 
 import mqcore as mq
 from mqcore.cli.common import OPTION, note, on_terminal
+from mqcore.cli.device_hooks import hook_options, hooks_of
 from mqcore.cli.keys import for_sockets
 
 KINDS = {
@@ -32,7 +33,7 @@ def open_side(
     connect: tuple[str, ...],
     options: dict[str, Any],
 ) -> Any:
-    """The socket of one side; the real addresses go to standard output, a line each."""
+    """The socket of one side. Prints its actual addresses on standard output, a line each."""
     if not bind and not connect:
         raise click.UsageError(f"the {name} has no address; give --{name} URL")
     socket = mq.socket(pattern, **options)
@@ -48,12 +49,21 @@ def open_side(
 
 
 def counters(stats: Any) -> dict[str, Any]:
-    """The counts of a device's stats, those of records within them by a dotted name."""
+    """The counters of a device's stats. Nested records get dotted names."""
     found: dict[str, Any] = {}
     for field in dataclasses.fields(stats):
         value = getattr(stats, field.name)
         if isinstance(value, int):
             found[field.name] = value
+        elif isinstance(value, tuple):
+            for i, hook in enumerate(value, 1):  # what each hook did, without what it never does
+                found.update(
+                    {
+                        f"{hook.name}#{i}.{name}": n
+                        for name, n in dataclasses.asdict(hook).items()
+                        if isinstance(n, int) and (n or name == "passed")
+                    }
+                )
         elif isinstance(value, dict) and value and all(isinstance(n, int) for n in value.values()):
             found.update({f"{field.name}.{name}": n for name, n in value.items()})
     return found
@@ -66,13 +76,13 @@ def say(counts: dict[str, Any]) -> str:
 
 
 def watch(device: Any, every: float) -> None:
-    """A line of counters each `every` seconds: in place at a terminal, anew in a file; until
-    the device ends, which takes an error or Ctrl-C."""
+    """Print a line of counters every `every` seconds, in place on a terminal, until the device ends
+    (by an error or Ctrl-C)."""
     live = on_terminal()
     last = ""
     while True:
         try:
-            device.wait(timeout=every or None)
+            device.wait_stopped(timeout=every or None)
             return
         except mq.Timeout:
             text = say(counters(device.stats()))
@@ -90,30 +100,31 @@ def watch(device: Any, every: float) -> None:
     "--front",
     multiple=True,
     metavar="URL",
-    help="Listen here for those who ask or send (queue: clients; forwarder: publishers; "
+    help="Listen here for requesters or senders (queue: clients; forwarder: publishers; "
     "streamer: sources).",
 )
 @click.option(
     "--back",
     multiple=True,
     metavar="URL",
-    help="Listen here for those who answer or receive (workers; subscribers; sinks).",
+    help="Listen here for repliers or receivers (workers; subscribers; sinks).",
 )
 @click.option(
-    "--front-connect", multiple=True, metavar="URL", help="Connect the front there instead."
+    "--front-connect", multiple=True, metavar="URL", help="Connect the front to this address."
 )
 @click.option(
-    "--back-connect", multiple=True, metavar="URL", help="Connect the back there instead."
+    "--back-connect", multiple=True, metavar="URL", help="Connect the back to this address."
 )
 @click.option("--capture", metavar="URL", help="Publish a copy of every message here.")
-@click.option("--allow-bus", is_flag=True, help="bus: there is no second way round, I am sure.")
+@hook_options
+@click.option("--allow-bus", is_flag=True, help="Confirm that no second path joins the two buses.")
 @click.option(
     "--every",
     type=click.FloatRange(0),
     default=EVERY,
     show_default=True,
     metavar="S",
-    help="Seconds between two lines of counters on stderr; 0 for none.",
+    help="Seconds between two lines of counters on stderr; 0 disables them.",
 )
 @OPTION
 @for_sockets
@@ -127,37 +138,46 @@ def device(
     allow_bus: bool,
     every: float,
     options: dict[str, Any],
+    **hooks: Any,
 ) -> None:
-    """Stand between two sides and pass messages on, until Ctrl-C.
+    """Forward messages between two sides until Ctrl-C.
 
     \b
-    queue      requests to whichever worker is free, answers back to who asked
-    forwarder  what publishers send, to all subscribers; subscriptions the other way
-    streamer   work from many sources, dealt out to many sinks
-    survey     surveys to all respondents, answers back to who asked
+    queue      requests to any free worker, replies back to the requester
+    forwarder  messages of publishers to all subscribers; subscriptions the other way
+    streamer   work from many sources, distributed to many sinks
+    survey     surveys to all respondents, answers back to the surveyor
     pair       one peer at each end
     pair1      the same, and messages count the devices that they pass
-    bus        what each member says, to all of the other side; only with --allow-bus
+    bus        messages of each member to all members of the other side; needs --allow-bus
 
-    Both sides may then come and go without knowing each other. The real addresses (a port 0 or *
-    is replaced by a free one) are printed on standard output, counters on standard error.
+    Peers of both sides can come and go independently. The command prints its actual addresses (with
+    a free port for 0 or *) on standard output and counters on standard error.
 
     \b
     Clients connect to 5555, workers (REP sockets) to 5556:
       mq device queue --front tcp://*:5555 --back tcp://*:5556
-    The same, with a worker of nanomsg or nng that listens itself:
+    The same, with a nanomsg or nng worker that listens:
       mq device queue --front tcp://*:5555 --back-connect "tcp://127.0.0.1:1234?wire=sp"
 
-    Both families may connect to either side: who listens tells them apart. Where devices stand in
-    a circle by mistake, requests and surveys end when they have passed `max_hops` of them (8; -o
-    max_hops=N) and are counted as hop_limit. A BUS message does not tell where it has been: with a
-    second way round it comes back for ever, each time to everybody. So buses are joined with
-    --allow-bus only, and one device between them is the most that works.
+    Hooks see the messages from front to back: first the tap, then filters, transforms, compiled
+    hooks, and sampling. What they do is counted on standard error. Replies are not affected, but a
+    request that a hook drops gets none.
+
+    \b
+    A tenth of what passes `wanted` in rules.py:
+      mq device streamer --front tcp://*:5559 --back tcp://*:5560 --filter rules:wanted --sample 0.1
+
+    ZMTP and SP peers can connect to either side: a listener detects the protocol. If devices form
+    a loop by mistake, requests and surveys are dropped after `max_hops` devices (8; set it with
+    -o max_hops=N) and counted as hop_limit. BUS messages carry no route: over a second path they
+    return for ever and multiply. So joining buses needs --allow-bus, and at most one device may
+    join them.
     """
     if kind == "bus" and not allow_bus:
         raise click.UsageError(
-            "a device does not join buses: with a second way round every message goes in a circle "
-            "for ever and multiplies; --allow-bus if there is none"
+            "a device refuses to join buses: over a second path every message circulates for ever "
+            "and multiplies; pass --allow-bus if no second path joins them"
         )
     first, second = KINDS[kind]
     sockets: list[Any] = []
@@ -166,8 +186,13 @@ def device(
         sockets.append(open_side("back", second, back, back_connect, options))
         if capture:
             sockets.append(open_side("capture", "pub", (capture,), (), {}))
+        if hooks["tap"]:
+            sockets.append(open_side("tap", "pub", (hooks["tap"],), (), {}))
         with mq.device(
-            *sockets[:2], capture=sockets[2] if capture else None, allow_bus=allow_bus
+            *sockets[:2],
+            capture=sockets[2] if capture else None,
+            allow_bus=allow_bus,
+            hooks=hooks_of(sockets[-1], **hooks),
         ) as running:
             sys.stdout.flush()
             try:

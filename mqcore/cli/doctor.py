@@ -1,9 +1,9 @@
-"""`mq doctor URL`: one step after another from the name to a round trip, a line each.
+"""`mq doctor URL`: test a connection step by step, from the name to a round trip, a line per step.
 
-Raw sockets and the first bytes of ZMTP by hand (`zmtp_hello`): the diagnosis does not depend on
-what it diagnoses. A peer that speaks SP is named with its protocol, and left at that. It takes
-nobody's messages: towards a PUSH, DEALER, REQ or PAIR, which might send us some, it leaves before
-the handshake is complete, and times the greeting instead.
+It uses raw sockets and handles the first bytes of ZMTP itself (`zmtp_hello`), so the diagnosis does
+not depend on the code that it diagnoses. For an SP peer it reports the protocol and stops there. It
+takes no messages that are meant for others: a PUSH, DEALER, REQ or PAIR might send one, so it
+leaves them before the handshake is complete and times the greeting instead.
 """
 
 from __future__ import annotations
@@ -21,22 +21,23 @@ import click
 import mqcore as mq
 from mqcore.cli import doctor_keys
 from mqcore.cli import zmtp_hello as hello
+from mqcore.cli.format import as_text
 from mqcore.cli.keys import for_a_client
 
 PINGS = 5
 WANTED = {
-    "CURVE": "give its public key with --server-key, and your own secret certificate with --key if "
-    "it lets in those alone that it knows",
-    "PLAIN": "give --user and --password-file",
+    "CURVE": "pass its public key with --server-key, and your own secret certificate with --key if "
+    "it accepts known keys only",
+    "PLAIN": "pass --user and --password-file",
 }
 REFUSED = (
-    "nobody listens there: start the other side, or look at the address it prints when it "
+    "nobody listens there: start the other side, or check the address that it prints when it "
     "binds; inside a container it must bind to 0.0.0.0 or *, not to 127.0.0.1"
 )
 
 
 class Line(NamedTuple):
-    """One step. `advice` is empty if it went well."""
+    """The result of one step. `advice` is empty if the step succeeded."""
 
     step: str
     found: str
@@ -44,7 +45,7 @@ class Line(NamedTuple):
 
 
 class Broken(Exception):
-    """A step failed; the text of the line is the argument."""
+    """A step failed. The argument is the text of its line."""
 
     def __init__(self, step: str, found: str, advice: str) -> None:
         super().__init__(found)
@@ -55,7 +56,7 @@ class Broken(Exception):
 
 
 def split_host(address: str) -> tuple[str, str]:
-    address = address.rpartition(";")[2]  # a source address in front says nothing about the peer
+    address = address.rpartition(";")[2]  # a source address before ";" does not concern the peer
     host, colon, port = address.rpartition(":")
     if not colon or not host:
         raise Broken(
@@ -71,19 +72,20 @@ def look_up(address: str) -> tuple[list[tuple[int, tuple[object, ...]]], Line]:
     if host == "*" or port in ("0", "*"):
         raise Broken(
             "name",
-            f"{address} is where one listens, not where one connects",
-            "take the real address, which bind() returns and `mq cat --bind` prints",
+            f"{address} is where a socket listens, not an address to connect to",
+            "use the actual address, which bind() returns and `mq cat --bind` prints",
         )
     try:
         infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except socket.gaierror as error:
         raise Broken(
             "name",
-            f"{host} is not known: {error.strerror}",
-            "is it spelt right? `getent hosts` asks the system the same question; "
-            "try the number instead of the name",
+            f"{host} is unknown: {error.strerror}",
+            "check the spelling; `getent hosts` asks the system the same question; "
+            "or use the IP address instead of the name",
         ) from None
-    places = list(dict.fromkeys((info[0], info[4]) for info in infos))
+    places: list[tuple[int, tuple[object, ...]]] = list(
+        dict.fromkeys((info[0], info[4]) for info in infos))
     numbers = ", ".join(str(place[1][0]) for place in places)
     return places, Line("name", f"{host} is {numbers}")
 
@@ -104,8 +106,8 @@ def reach(
             continue
         took = (time.perf_counter() - start) * 1e3
         return sock, Line("port", f"connected to {shown(place)} in {took:.2f} ms")
-    place, error = failures[0]
-    raise Broken("port", f"{shown(place)}: {error.strerror or error}", why_not(error))
+    place, failure = failures[0]
+    raise Broken("port", f"{shown(place)}: {failure.strerror or failure}", why_not(failure))
 
 
 def shown(place: object) -> str:
@@ -117,24 +119,24 @@ def shown(place: object) -> str:
 def why_not(error: OSError) -> str:
     if isinstance(error, TimeoutError):
         return (
-            "no answer at all: a firewall that drops, or a host that is not there; try from the "
-            "other machine itself, then from a neighbour"
+            "no answer: a firewall drops the packets, or the host does not exist; try from that "
+            "machine itself, then from a neighbor"
         )
     return {
         errno.ECONNREFUSED: REFUSED,
-        errno.ENOENT: "there is no such socket file: is the other side running, in this folder, on "
-        "this machine (and not in a container with its own files)?",
-        errno.EACCES: "the file is not ours to use: look at its owner and mode (ls -l)",
-        errno.EHOSTUNREACH: "no way to that host: look at routes and VPN",
-        errno.ENETUNREACH: "no way to that network: look at routes and VPN",
-    }.get(error.errno or 0, "the system's word; try the same with another tool, such as nc")
+        errno.ENOENT: "no such socket file: is the other side running, in this folder, on this "
+        "machine (and not in a container with its own files)?",
+        errno.EACCES: "permission denied: check the owner and mode of the file (ls -l)",
+        errno.EHOSTUNREACH: "no route to that host: check routes and VPN",
+        errno.ENETUNREACH: "no route to that network: check routes and VPN",
+    }.get(error.errno or 0, "this is the system's error; try another tool, such as nc")
 
 
-# -- the wire ------------------------------------------------------------------------------------
+# -- the protocol --------------------------------------------------------------------------------
 
 
 def no_greeting(sock: socket.socket, error: hello.Silent | hello.Left, advice: str) -> Broken:
-    """It said nothing of ZMTP's. A second connection asks whether it waits for HTTP."""
+    """The peer sent no ZMTP greeting. Test on a second connection whether it expects HTTP."""
     if not error.got:
         with socket.socket(sock.family, socket.SOCK_STREAM) as second:
             second.settimeout(sock.gettimeout())
@@ -144,13 +146,13 @@ def no_greeting(sock: socket.socket, error: hello.Silent | hello.Left, advice: s
             except OSError:
                 spoken = False
         if spoken:
-            return Broken("wire", "not ZMTP 3: an HTTP server, silent until it is asked",
+            return Broken("wire", "not ZMTP 3: an HTTP server, silent until a request",
                           "a wrong port? for WebSocket write ws://")
     return Broken("wire", f"connected, but {error}", advice)
 
 
 def sp_lines(error: hello.SpPeer, took: float) -> Iterator[Line]:
-    """Nothing is left to try: SP has no round trip that is nobody's message."""
+    """Stop here: every round trip over SP would be a message."""
     yield Line("wire", "SP (nanomsg, nng)")
     yield Line("greeting", f"complete after {took:.2f} ms")
     partner = f"mqcore.{error.partner}" if error.partner else "a partner that speaks it"
@@ -159,7 +161,7 @@ def sp_lines(error: hello.SpPeer, took: float) -> Iterator[Line]:
 
 
 def check_wire(sock: socket.socket, url: str, timeout: float,
-               security: mq.Security | None) -> Iterator[Line]:
+               security: mq.security.Security | None) -> Iterator[Line]:
     start = time.perf_counter()
     try:
         greeting = hello.greet(sock)
@@ -167,7 +169,7 @@ def check_wire(sock: socket.socket, url: str, timeout: float,
         advice = (
             "upgrade it, or connect with mqcore, which still speaks to it"
             if "ZMTP" in str(error)
-            else "a wrong port? this one belongs to another program"
+            else "a wrong port? this one is used by another program"
         )
         raise Broken("wire", f"not ZMTP 3: {error}", advice) from None
     except hello.SpPeer as error:
@@ -176,12 +178,12 @@ def check_wire(sock: socket.socket, url: str, timeout: float,
     except hello.Silent as error:
         raise no_greeting(
             sock, error,
-            "its program hangs or is stopped, or it waits for another protocol (TLS, say)",
+            "its program hangs or is stopped, or expects another protocol (such as TLS)",
         ) from None
     except hello.Left as error:
         raise no_greeting(
             sock, error,
-            "it does not like our greeting: another protocol, or a limit on connections "
+            "it rejects our greeting: another protocol, or a limit on connections "
             "or addresses; its log may say more",
         ) from None
     took = (time.perf_counter() - start) * 1e3
@@ -192,30 +194,32 @@ def check_wire(sock: socket.socket, url: str, timeout: float,
         yield from check_keys(url, timeout, security, greeting.mechanism)
         return
     if greeting.mechanism != "NULL":
-        raise Broken("mechanism", f"{greeting.mechanism}, which wants credentials",
-                     WANTED.get(greeting.mechanism, "mqcore has NULL, PLAIN and CURVE alone"))
+        raise Broken("mechanism", f"{greeting.mechanism}, which needs credentials",
+                     WANTED.get(greeting.mechanism, "mqcore supports NULL, PLAIN and CURVE only"))
     yield Line("mechanism", "NULL (no authentication, no encryption)")
     yield from check_peer(sock, took)
 
 
-def check_keys(url: str, timeout: float, security: mq.Security, offered: str) -> Iterator[Line]:
-    """What comes of our keys: connections of their own."""
+def check_keys(url: str, timeout: float, security: mq.security.Security,
+               offered: str) -> Iterator[Line]:
+    """Test our keys, on connections of their own."""
     if offered != security.mechanism:
-        raise Broken("mechanism", f"{offered}, and what was given is for {security.mechanism}",
-                     WANTED.get(offered, "a socket with keys does not connect to it: give the "
-                                "other side its keys, or take yours away"))
+        raise Broken("mechanism", f"{offered}, but the given keys are for {security.mechanism}",
+                     WANTED.get(offered, "a socket with keys does not connect to it: configure "
+                                "keys on the other side, or leave yours out"))
     yield Line("mechanism", offered)
     for kind, found in doctor_keys.tries(url, security, timeout):
         if found.pattern:
-            who = f" (ours is {security.public_key})" if isinstance(security, mq.Curve) else ""
+            curve = security if isinstance(security, mq.security.Curve) else None
+            who = f" (ours is {curve.public_key})" if curve else ""
             yield Line("credentials", f"both sides accept them{who}")
             yield Line("socket type", f"{found.pattern.upper()}, to us as {kind.upper()}")
             yield Line("round trip", f"handshake complete after {found.took:.2f} ms")
             return
     if doctor_keys.fits_another(found.reason):
-        if isinstance(security, mq.Curve):
-            yield Line("server key", "fits: it opened what was sealed for it")
-        raise Broken("socket type", f"it left us as {', '.join(doctor_keys.TRIED)}",
+        if isinstance(security, mq.security.Curve):
+            yield Line("server key", "correct: the server decrypted data for it")
+        raise Broken("socket type", f"it disconnected us as {', '.join(doctor_keys.TRIED)}",
                      doctor_keys.AMBIGUOUS)
     step, advice = doctor_keys.verdict(found.reason)
     raise Broken(step, found.reason, advice)
@@ -228,14 +232,14 @@ def check_peer(sock: socket.socket, took: float) -> Iterator[Line]:
         raise Broken(
             "socket type",
             f"no READY: {error}",
-            "the other side broke off the handshake: an address filter or ZAP handler, or "
+            "the other side ended the handshake: an address filter or ZAP handler, or "
             "a program that is stopping",
         ) from None
     if ready.error:
         raise Broken(
             "socket type",
             f"refused with {ready.error!r}",
-            "its access rules (ZAP) turned us away; ask who runs it",
+            "its access rules (ZAP) refused us; ask its operator",
         )
     extra = ", ".join(
         f"{name} {value!r}"
@@ -247,8 +251,8 @@ def check_peer(sock: socket.socket, took: float) -> Iterator[Line]:
     if be is None:
         yield Line(
             "round trip",
-            f"greeting {took:.2f} ms (no handshake with a {ready.pattern or 'peer'} "
-            "that could take us for a receiver of its messages)",
+            f"greeting {took:.2f} ms (no handshake with a {ready.pattern or 'peer'}, "
+            "which could send us messages meant for others)",
         )
         return
     hello.send_ready(sock, be)
@@ -266,13 +270,13 @@ def round_trip(sock: socket.socket) -> Line:
         raise Broken(
             "round trip",
             "no answer to a PING",
-            "the connection stands, but nobody works on it: is the program stopped or in a "
-            "debugger? (ZMTP 3.0 peers may not know PING at all)",
+            "the connection is open, but nothing serves it: is the program stopped or in a "
+            "debugger? (ZMTP 3.0 peers may not support PING)",
         ) from None
     except (hello.Left, hello.NotZmtp) as error:
         raise Broken(
             "round trip",
-            f"broken off: {error}",
+            f"disconnected: {error}",
             "it ended the connection after the handshake; its log may say why",
         ) from None
     return Line("round trip", f"best of {PINGS}: {min(times):.3f} ms")
@@ -281,22 +285,22 @@ def round_trip(sock: socket.socket) -> Line:
 # -- the whole -----------------------------------------------------------------------------------
 
 
-def check(url: str, timeout: float, security: mq.Security | None = None) -> Iterator[Line]:
-    """The lines, one as soon as each step is done; Broken after the last good one."""
+def check(url: str, timeout: float, security: mq.security.Security | None = None) -> Iterator[Line]:
+    """Yield a line per step as it completes; raise Broken at the first failure."""
     scheme, mark, rest = url.partition("://")
     address = unquote(rest.partition("?")[0])
     known = {plugin.name: plugin for plugin in (*mq.transports(), *mq.resolvers())}
     if not mark or not address:
-        raise Broken("url", f"{url!r} is no address", "write it like tcp://127.0.0.1:5555")
+        raise Broken("url", f"{url!r} is not an address", "write it like tcp://127.0.0.1:5555")
     if scheme not in known:
         raise Broken(
             "url",
             f"no transport {scheme!r} is installed",
-            f"installed are {', '.join(known)}; `mq info` says from where",
+            f"installed: {', '.join(known)}; `mq info` shows their distributions",
         )
     if known[scheme].refused:
-        raise Broken("url", known[scheme].refused, "`mq info` shows every plug-in")
-    if scheme in ("tcp", "dns"):  # of several addresses it tries the first that answers
+        raise Broken("url", known[scheme].refused, "`mq info` lists every plug-in")
+    if scheme in ("tcp", "dns"):  # of several addresses, use the first that answers
         places, line = look_up(address)
         yield line
     elif scheme == "ipc":
@@ -306,12 +310,12 @@ def check(url: str, timeout: float, security: mq.Security | None = None) -> Iter
     else:
         raise Broken(
             "url",
-            f"{scheme} cannot be tried from outside",
+            f"{scheme} cannot be tested from outside",
             "call explain() on the socket in the program itself"
             if scheme == "inproc"
-            else "it stands for other addresses: try each of them"
+            else "it stands for other addresses: test each of them"
             if known[scheme].kind == "resolver"
-            else "this check knows tcp and ipc",
+            else "this command supports tcp and ipc",
         )
     sock, line = reach(places, timeout)
     with sock:
@@ -328,19 +332,19 @@ def check(url: str, timeout: float, security: mq.Security | None = None) -> Iter
     default=3.0,
     show_default=True,
     metavar="S",
-    help="Seconds to wait for each answer.",
+    help="Seconds to wait at each step.",
 )
 @for_a_client
-def doctor(url: str, timeout: float, security: mq.Security | None) -> None:
-    """Find out why a connection does not work: name, port, wire, greeting, mechanism, socket type,
-    round trip, a line each, and what to do about the first that fails.
+def doctor(url: str, timeout: float, security: mq.security.Security | None) -> None:
+    """Find out why a connection does not work. Tests name, port, wire protocol, greeting,
+    mechanism, socket type and round trip, a line each, and says what to do about the first failure.
 
-    With --server-key and --key (CURVE), or --user and --password-file (PLAIN), also whether the
-    other side lets these in. A socket says what it is only to one that fits, so this may take up to
-    four connections, which its events() name.
+    With --server-key and --key (CURVE), or --user and --password-file (PLAIN), it also tests
+    whether the other side accepts these. A socket reveals its type only to a fitting one, so this
+    takes up to four connections, which appear in the other side's events().
 
-    It is safe to use on a system that runs: it takes no messages and leaves at once. Exit status
-    1 if a step fails.
+    The command is safe on a production system: it takes no messages and disconnects at once. Exit
+    status 1 if a step fails.
 
     \b
     mq doctor tcp://127.0.0.1:5555
@@ -348,8 +352,8 @@ def doctor(url: str, timeout: float, security: mq.Security | None) -> None:
     """
     try:
         for line in check(url, timeout, security):
-            click.echo(f"ok      {line.step:12} {line.found}")
+            click.echo(f"ok      {line.step:12} {as_text(line.found)}")
     except Broken as broken:
-        click.echo(f"FAILED  {broken.line.step:12} {broken.line.found}")
-        click.echo(f"        {'what to do':12} {broken.line.advice}")
+        click.echo(f"FAILED  {broken.line.step:12} {as_text(broken.line.found)}")
+        click.echo(f"        {'what to do':12} {as_text(broken.line.advice)}")
         raise click.exceptions.Exit(1) from None

@@ -1,8 +1,8 @@
 """What `mq cat` does with a socket, by pattern.
 
-It follows from the pattern's name: some only send, some only receive, REQ and SURVEYOR ask, REP and
-RESPONDENT answer, the others do both at once, a thread receiving while the command's own reads the
-input. A pattern that this file does not know (a plug-in's) is taken for one that does both.
+The pattern's name decides: some patterns only send, some only receive, REQ and SURVEYOR ask, REP
+and RESPONDENT answer. All others send and receive at once: a thread receives while the main thread
+reads the input. Patterns of plug-ins, which this file does not know, are treated like these.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ RECEIVES = {"pull", "sub", "dish", "gather"}
 
 
 class Job(NamedTuple):
-    """What the arguments came to."""
+    """The arguments of a run."""
 
     socket: Any
     messages: Iterator[Outgoing]
-    answer: list[bytes] | None  # REP, RESPONDENT: None echoes the question
+    answer: list[bytes] | None  # REP, RESPONDENT: None echoes the request
     shows: Format
-    count: int | None
+    most: int | None  # messages; None: no limit
     pause: float
     timeout: float | None
     quiet: bool
     given: bool  # the messages are --data and --file, not standard input
-    group: str | None = None  # RADIO: whom it sends to
+    group: str | None = None  # RADIO: the group to send to
 
 
 # -- out -----------------------------------------------------------------------------------------
 
 
 def paced(messages: Iterable[Outgoing], pause: float) -> Iterator[Outgoing]:
-    """One each `pause` seconds, on a fixed grid: a late one does not delay those after it."""
+    """Yield one every `pause` seconds on a fixed grid: a late one does not delay its successors."""
     due = time.monotonic()
     for message in messages:
         if pause:
@@ -85,10 +85,10 @@ def show(job: Job, message: Incoming, out: BinaryIO) -> None:
 
 
 def receive_all(job: Job, use: Callable[[mq.Message], None]) -> int:
-    """Until --count, --timeout or the end of the socket. Output is flushed when nothing waits, so a
-    pipe gets each message at once and a flood in large pieces."""
+    """Receive until --count, --timeout or the end of the socket. Flushes the output when no message
+    waits: a pipe gets single messages at once and bursts in large pieces."""
     got = 0
-    while job.count is None or got < job.count:
+    while job.most is None or got < job.most:
         try:
             message = job.socket.recv_msg(timeout=0)
         except RecvTimeout:
@@ -100,11 +100,11 @@ def receive_all(job: Job, use: Callable[[mq.Message], None]) -> int:
     return got
 
 
-# -- the five ways -------------------------------------------------------------------------------
+# -- the five kinds of exchange ------------------------------------------------------------------
 
 
 def run_sender(job: Job) -> str:
-    return f"sent {send_all(job, job.count)}"
+    return f"sent {send_all(job, job.most)}"
 
 
 def run_receiver(job: Job) -> str:
@@ -114,7 +114,7 @@ def run_receiver(job: Job) -> str:
 
 def run_req(job: Job) -> str:
     done = 0
-    for message in paced(itertools.islice(job.messages, job.count), job.pause):
+    for message in paced(itertools.islice(job.messages, job.most), job.pause):
         answer = job.socket.request_msg(message.parts, timeout=job.timeout)
         show(job, incoming(answer), sys.stdout.buffer)
         sys.stdout.buffer.flush()
@@ -124,7 +124,7 @@ def run_req(job: Job) -> str:
 
 def run_surveyor(job: Job) -> str:
     asked = heard = 0
-    for message in paced(itertools.islice(job.messages, job.count), job.pause):
+    for message in paced(itertools.islice(job.messages, job.most), job.pause):
         deadline = {} if job.timeout is None else {"deadline": job.timeout}
         for answer in job.socket.survey_msg(message.parts, **deadline):
             show(job, incoming(answer), sys.stdout.buffer)
@@ -144,14 +144,14 @@ def run_rep(job: Job) -> str:
 
 
 def run_both(job: Job) -> str:
-    """Receiving decides when it is over; input that ends before does not end it. The input has a
-    thread of its own, because nothing wakes who waits for a person to type."""
+    """Send and receive. The receiving side decides when to stop; the end of the input does not stop
+    it. The input has its own thread, because nothing wakes a thread that reads from a terminal."""
     failed: list[Exception] = []
     sent, got = [0], [0]
 
     def send_input() -> None:
         try:
-            for message in paced(itertools.islice(job.messages, job.count), job.pause):
+            for message in paced(itertools.islice(job.messages, job.most), job.pause):
                 send(job, message)
                 sent[0] += 1
         except SocketClosed:
@@ -168,8 +168,8 @@ def run_both(job: Job) -> str:
     sender.start()
     try:
         receive_all(job, use)
-        if job.given and job.count:
-            sender.join()  # the other side gets its N, however soon it has sent us ours
+        if job.given and job.most:
+            sender.join()  # send all N messages, even if all of ours have arrived
     except SocketClosed:
         pass
     if failed:

@@ -1,7 +1,7 @@
-"""How messages look as text, in and out: raw, ascii, hex, json.
+"""Messages as text, for input and output: raw, ascii, hex, json.
 
-A codec is a pair: `lines` reads messages from a binary stream, `show` writes one. What hex or json
-wrote, they read back the same; ascii is for people, raw for bytes that are nobody's text.
+A codec is a pair: `lines` reads messages from a binary stream, `show` writes one. hex and json can
+be read back without loss. ascii is for people, raw for arbitrary bytes.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ Parts = list[bytes]
 
 
 class Outgoing(NamedTuple):
-    """A message to be sent; `to` is a ROUTER's peer."""
+    """A message to send. `to` is the routing id of a ROUTER's peer."""
 
     parts: Parts
     to: bytes | None = None
 
 
 class Incoming(NamedTuple):
-    """A message as it came: what `show` may tell of it."""
+    """A received message and what `show` may print about it."""
 
     parts: Parts
     peer: str = ""
@@ -59,14 +59,19 @@ def show_raw(message: Incoming) -> bytes:
 
 
 def read_ascii(stream: BinaryIO) -> Iterator[Outgoing]:
-    """A line is a message, as it stands."""
+    """Each line is a message, unchanged."""
     for line in stream:
         yield Outgoing([line.removesuffix(b"\n").removesuffix(b"\r")])
 
 
 def as_text(text: str) -> str:
-    """A name for the terminal, without what it might obey."""
+    """A name for the terminal, with control characters escaped."""
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+
+
+def as_lines(text: str) -> str:
+    """as_text() of each line."""
+    return "\n".join(map(as_text, text.split("\n")))
 
 
 def show_ascii(message: Incoming) -> bytes:
@@ -97,7 +102,7 @@ def _to_part(value: Any) -> bytes:
         return value.encode()
     if isinstance(value, dict) and isinstance(value.get("hex"), str):
         return bytes.fromhex(value["hex"])
-    raise ValueError(f'a part is "text" or {{"hex": "00ff"}}, not {json.dumps(value)}')
+    raise ValueError(f'a part must be "text" or {{"hex": "00ff"}}, not {json.dumps(value)}')
 
 
 def _of_part(part: bytes) -> Any:
@@ -108,7 +113,7 @@ def _of_part(part: bytes) -> Any:
 
 
 def read_json(stream: BinaryIO) -> Iterator[Outgoing]:
-    """A line is a text, a list of parts, or an object with "parts" (and "to", a ROUTER's peer)."""
+    """Each line is a text, a list of parts, or an object with "parts" (and "to" for a ROUTER)."""
     for number, line in enumerate(stream, 1):
         if not line.strip():
             continue
@@ -120,7 +125,7 @@ def read_json(stream: BinaryIO) -> Iterator[Outgoing]:
                 value = value["parts"]
             parts = value if isinstance(value, list) else [value]
             if not parts:
-                raise ValueError("a message has at least one part")
+                raise ValueError("a message needs at least one part")
             yield Outgoing([_to_part(part) for part in parts], to)
         except ValueError as error:
             raise _wrong(number, error) from None
@@ -134,7 +139,16 @@ def show_json(message: Incoming) -> bytes:
         facts["to"] = _of_part(message.routing_id)
     if message.at:
         facts["at"] = round(message.at, 6)
-    return json.dumps(facts, ensure_ascii=False).encode() + b"\n"
+    return as_json(facts).encode() + b"\n"
+
+
+def as_json(value: Any) -> str:
+    """JSON in one line, with terminal control characters escaped, even those JSON allows
+    (U+009B)."""
+    text = json.dumps(value, ensure_ascii=False)
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text)
 
 
 class Format(NamedTuple):

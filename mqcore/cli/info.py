@@ -1,4 +1,4 @@
-"""`mq info`: what is installed here, for yourself and for a bug report."""
+"""`mq info`: the versions, features and plug-ins that are installed, also for bug reports."""
 
 from __future__ import annotations
 
@@ -40,14 +40,13 @@ def facts() -> dict[str, Any]:
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="One JSON object, for programs.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object, for programs.")
 def info(as_json: bool) -> None:
-    """Show the version, the features, and which plug-ins were found.
+    """Show the version, the features and the plug-ins.
 
-    Each transport, filter, resolver, pattern and strategy is listed with the distribution that
-    brought it; one that is refused, with the reason. Below, what transports say that they cannot do
-    though others can.
-    Exit status 1 if any is refused.
+    Lists each transport, filter, resolver, pattern and strategy with the distribution that provides
+    it, and refused ones with the reason. Below, it lists features that a transport does not support
+    although others do. Exit status 1 if a plug-in is refused.
 
     \b
     For a bug report:

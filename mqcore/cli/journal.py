@@ -1,5 +1,5 @@
-"""`mq journal`: look at, check, mend and export what a journal holds. Commands that run until they
-are ended are in journal_live, those for consumer groups in journal_groups."""
+"""`mq journal`: list, check, repair and export journals. journal_live has the commands that run
+until they are stopped, journal_groups those for consumer groups."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ import click
 
 from mqcore.cli.common import OPTION, columns, note, progress
 from mqcore.cli.format import FORMATS, Incoming, as_text
-from mqcore.cli.journal_groups import groups
+from mqcore.cli.journal_groups import groups, members
 from mqcore.cli.journal_live import mirror, record, replay, serve
+from mqcore.cli.journal_promote import promote
 from mqcore.cli.journal_where import PARTITION, TOPIC, WHERE, opened, remote
 from mqcore.cli.keys import for_client_sockets
 from mqcore.cli.values import Since
@@ -26,21 +27,21 @@ FOLDER = click.argument("where", type=click.Path(exists=True, file_okay=False))
 
 @click.group()
 def journal() -> None:
-    """Journals: list, print, verify, repair and export them. Fill them from a socket, let others
-    read them, send their messages again, copy them: record, serve, replay, mirror.
+    """List, print, verify, repair and export journals. Fill them from a socket, serve them to other
+    machines, replay and copy them: record, serve, replay, mirror. A mirror can take over: promote.
 
-    WHERE is the folder that was given to mqcore.journal.open(), or, where a command only reads, the
-    address of a `mq journal serve`.
+    WHERE is the folder that you pass to mqcore.journal.open(). Commands that only read also take
+    the address of a `mq journal serve`.
     """
 
 
-for _command in (record, serve, replay, mirror, groups):
+for _command in (record, serve, replay, mirror, promote, groups, members):
     journal.add_command(_command)
 
 
 def chosen(where: str, topic: str | None, partition: int | None,
            options: dict[str, Any]) -> tuple[list[tuple[str, int]], int]:
-    """Topics and partitions, and how many could not be read: those are reported here."""
+    """Topics and partitions, and the number of unreadable ones, which it reports itself."""
     from mqcore.journal.listing import Listing, list_partitions
 
     bad: list[Path] = []
@@ -61,7 +62,7 @@ def size_of(folder: Path) -> int:
 
 @journal.command("ls")
 @WHERE
-@click.option("--json", "as_json", is_flag=True, help="Print an object a line, for programs.")
+@click.option("--json", "as_json", is_flag=True, help="Print an object per line, for programs.")
 @OPTION
 @for_client_sockets
 def ls(where: str, as_json: bool, options: dict[str, Any]) -> None:
@@ -71,7 +72,7 @@ def ls(where: str, as_json: bool, options: dict[str, Any]) -> None:
     for topic, partition in found:
         try:
             rows.append(row_of(where, topic, partition, options))
-        except (Error, OSError) as error:       # the others are listed nevertheless
+        except (Error, OSError) as error:       # keep listing the others
             note(f"{as_text(topic)}/{partition}: {error}")
             bad += 1
     if as_json:
@@ -104,28 +105,31 @@ def row_of(where: str, topic: str, partition: int, options: dict[str, Any]) -> d
 @click.option("-n", "--count", type=click.IntRange(0), default=10, show_default=True,
               help="Print the last N messages.")
 @click.option("--from", "start", type=click.IntRange(0), metavar="OFFSET",
-              help="Begin at this message, instead of --count.")
+              help="Start at this offset, instead of --count.")
 @click.option("--since", type=Since(), metavar="TIME",
-              help="Begin at this time, instead of --count: 10m (ago), 2h, 2026-11-22T10:00:00.")
-@click.option("-f", "--follow", is_flag=True, help="Then print new messages, until Ctrl-C.")
+              help="Start at this time, instead of --count: 10m (ago), 2h, 2026-11-22T10:00:00.")
+@click.option("-f", "--follow", is_flag=True, help="Then keep printing new messages until Ctrl-C.")
 @click.option("--format", "form", type=click.Choice(list(FORMATS)), default="ascii",
-              show_default=True, help="How to print messages; json has offset, time and key.")
+              show_default=True, help="The form of messages; json adds offset, time and key.")
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 @OPTION
 @for_client_sockets
 def tail(where: str, topic: str | None, partition: int, count: int, start: int | None,
          since: float | None, follow: bool, form: str, as_json: bool,
          options: dict[str, Any]) -> None:
-    """Print the last messages, a line each. Bytes that a terminal might obey are shown as \\x1b."""
+    """Print the last messages, a line each. Terminal control characters are shown as \\x1b."""
     if start is not None and since is not None:
-        raise click.UsageError("--from and --since exclude each other")
+        raise click.UsageError("--from and --since conflict: give one of them")
     show = FORMATS["json" if as_json else form].show
     described = as_json or form == "json"
     with opened(where, topic, partition, options) as reader:
         if since is not None:
             at = reader.at(since)
         else:
-            at = max(reader.first, reader.end - count) if start is None else start
+            end = reader.end
+            at = max(reader.first, end - count) if start is None else start
+            if at > end:
+                raise UsageError(f"message {at} is beyond the end of the journal, {end}")
         for records in reader.follow(at) if follow else reader.batches(at):
             for i, message in enumerate(records):
                 sys.stdout.buffer.write(
@@ -134,7 +138,7 @@ def tail(where: str, topic: str | None, partition: int, count: int, start: int |
 
 
 def line_of(records: Any, i: int) -> bytes:
-    facts = {"offset": records.first + i, "time": int(records.times[i]) / 1e6,
+    facts = {"offset": records.first + i, "time": float(records.times[i]),
              "value": text_of(records[i])}
     key, headers = records.key(i), records.headers(i)
     if key is not None:
@@ -159,13 +163,15 @@ def text_of(raw: bytes) -> Any:
 @for_client_sockets
 def verify(where: str, topic: str | None, partition: int | None,
            options: dict[str, Any]) -> None:
-    """Read everything and check every block. Exit status 1 if something is damaged.
+    """Read all messages and check every block. Exit status 1 if a block is damaged.
 
-    What a running writer is just writing is not damage. Where messages carry stamps, gaps and
-    duplicates are reported by producer. A journal server checks the blocks as it reads them for us;
-    it reports the first damage of a partition only.
+    A block that a running writer has not completed is not damage. If messages carry stamps, the
+    command reports gaps and duplicates per producer. A journal server checks the blocks as it reads
+    them, so over the network only the first damage of each partition is reported.
     """
     found, bad = chosen(where, topic, partition, options)
+    if not (found or bad or topic is None and partition is None):
+        raise click.UsageError(nothing_there(where, topic, partition))
     check = verify_remote if "://" in where else verify_folder
     with progress() as bar:
         for name, number in found:
@@ -175,17 +181,24 @@ def verify(where: str, topic: str | None, partition: int | None,
                 click.echo(f"{as_text(name)}/{number}: {error}")
                 bad += 1
     if bad:
-        note(f"{bad} damaged places; `mq journal repair` keeps what is whole")
+        note(f"{bad} damaged places; `mq journal repair` recovers the intact blocks")
         raise click.exceptions.Exit(1)
+
+
+def nothing_there(where: str, topic: str | None, partition: int | None) -> str:
+    what = "no journal" if topic is None else f"no topic {topic!r}"
+    return f"{where} has {what}" + ("" if partition is None else f" with a partition {partition}")
 
 
 def verify_folder(where: str, topic: str, partition: int, options: dict[str, Any],
                   bar: Any) -> int:
     from mqcore import journal as library
+    from mqcore.journal.store.place import partition_folder
 
-    folder = library.partition_folder(where, topic, partition)
+    folder = partition_folder(where, topic, partition)
     task = bar.add_task(f"{topic}/{partition}", total=size_of(folder))
-    checked = library.verify(folder, lambda n: bar.advance(task, n))
+    checked = library.verify(where, topic=topic, partition=partition,
+                             progress=lambda n: bar.advance(task, n))
     click.echo(f"{as_text(topic)}/{partition}: {checked.messages} messages, {checked.blocks} "
                f"blocks, {checked.segments} segments, {checked.bytes} bytes")
     for item in checked.findings:
@@ -208,7 +221,7 @@ def verify_remote(where: str, topic: str, partition: int, options: dict[str, Any
 
 
 def tell_sequences(reader: Any, advance: Any) -> None:
-    """Read all, and report what the stamps say."""
+    """Read all messages and report gaps and duplicates by their stamps."""
     from mqcore.journal import OffsetGone, Sequences
 
     seen = Sequences()
@@ -219,7 +232,7 @@ def tell_sequences(reader: Any, advance: Any) -> None:
                 seen.add(records)
                 at = records.next
                 advance(len(records))
-        except OffsetGone as gone:      # given up by a repair
+        except OffsetGone as gone:      # lost in a repair
             at = max(at + 1, gone.first)
     if seen.messages:
         click.echo(f"  {len(seen.highest)} producers: {seen.missing} messages missing, "
@@ -231,20 +244,21 @@ def tell_sequences(reader: Any, advance: Any) -> None:
 @TOPIC
 @PARTITION
 def repair(where: str, topic: str | None, partition: int) -> None:
-    """Write damaged segments anew out of their whole blocks.
+    """Rewrite damaged segments from their intact blocks.
 
-    Nothing is deleted: the damaged files stay, renamed to *.damaged. Lost offsets stay lost, and
-    reading one says where to go on. The partition must have no writer.
+    Nothing is deleted: damaged files are renamed to *.damaged. Lost offsets stay lost; reading one
+    reports where to continue. The partition must have no open writer.
     """
     from mqcore import journal as library
+    from mqcore.journal.store.place import partition_folder
 
-    folder = library.partition_folder(where, topic or "default", partition)
+    folder = partition_folder(where, topic or "default", partition)
     if not folder.is_dir():
         raise click.UsageError(f"{where} has no topic {topic or 'default'!r} with a partition "
                                f"{partition}")
-    done = library.repair(folder)
+    done = library.repair(where, topic=topic or "default", partition=partition)
     for path in done.kept:
-        click.echo(f"rewritten; the damaged one is {path}")
+        click.echo(f"rewritten; the damaged file is kept as {path}")
     if not done.kept:
         click.echo("nothing to repair")
 
@@ -255,15 +269,15 @@ def repair(where: str, topic: str | None, partition: int) -> None:
 @TOPIC
 @PARTITION
 @click.option("--from", "start", type=click.IntRange(0), metavar="OFFSET",
-              help="Begin at this message.")
+              help="Start at this offset.")
 @click.option("--columns", "wanted", default="key,value,topic,partition,offset,timestamp",
-              show_default=True, help="Which, apart by commas; there are also headers, producer, "
+              show_default=True, help="Comma-separated; also available: headers, producer, "
               "sequence and sent.")
 @OPTION
 @for_client_sockets
 def export(where: str, file: str, topic: str | None, partition: int, start: int | None,
            wanted: str, options: dict[str, Any]) -> None:
-    """Write a partition to a Parquet FILE, as far as it goes now."""
+    """Export a partition to a Parquet FILE, up to its current end."""
     from mqcore.journal import arrow
 
     arrow.library()
@@ -276,7 +290,7 @@ def export(where: str, file: str, topic: str | None, partition: int, start: int 
         first = reader.first if start is None else start
         end = reader.end
         if first > end:
-            raise UsageError(f"message {first} is beyond the end, {end}")
+            raise UsageError(f"message {first} is beyond the end of the journal, {end}")
         task = bar.add_task("exporting", total=end - first)
         with parquet.ParquetWriter(part, schema) as out:
             for group in row_groups(reader, first, end):
@@ -287,7 +301,7 @@ def export(where: str, file: str, topic: str | None, partition: int, start: int 
 
 
 def row_groups(reader: Any, first: int, end: int, size: int = 32 << 20) -> Iterator[list[Any]]:
-    """Batches in groups of some size: a small block is no row group of its own."""
+    """Group batches to about this size, so that small blocks do not become row groups."""
     group: list[Any] = []
     for records in reader.batches(first, end):
         group.append(records)

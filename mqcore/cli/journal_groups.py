@@ -1,4 +1,4 @@
-"""`mq journal groups`: how far consumer groups have come, and setting that."""
+"""`mq journal groups` and `members`: offsets of consumer groups, and who reads which partition."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from mqcore.cli.keys import for_client_sockets
 @TOPIC
 @PARTITION
 @click.option("--set", "given", nargs=2, multiple=True, metavar="NAME OFFSET",
-              help="Move a group to an offset, a number, first or end. May be given again.")
-@click.option("--json", "as_json", is_flag=True, help="Print an object a line, for programs.")
+              help="Move a group to an offset: a number, first or end. Repeatable.")
+@click.option("--json", "as_json", is_flag=True, help="Print an object per line, for programs.")
 @OPTION
 @for_client_sockets
 def groups(where: str, topic: str | None, partition: int, given: tuple[tuple[str, str], ...],
            as_json: bool, options: dict[str, Any]) -> None:
-    """Show the consumer groups of a partition, or set them.
+    """Show or set the consumer groups of a partition.
 
-    A group's offset is that of the next message it will read; `behind` counts the messages from
-    there to the end. Retention may wait for a group, so one that is set forward may release
-    segments for good.
+    The offset of a group is the next message that it reads. `behind` is the number of messages from
+    there to the end. Retention may keep segments for a group, so moving a group forward may delete
+    segments permanently.
 
     \b
       mq journal groups data --topic flights
@@ -36,7 +36,7 @@ def groups(where: str, topic: str | None, partition: int, given: tuple[tuple[str
     """
     with opened(where, topic, partition, options) as reader:
         for name, offset in given:
-            reader.commit(name, place(reader, offset))
+            reader.commit_offset(name, place(reader, offset))
         first, end = reader.first, reader.end
         rows = [{"group": name, "offset": offset, "behind": end - max(first, offset)}
                 for name, offset in reader.groups().items()]
@@ -46,6 +46,34 @@ def groups(where: str, topic: str | None, partition: int, given: tuple[tuple[str
     else:
         columns(("group", "offset", "behind"),
                 [[as_text(str(cell)) for cell in row.values()] for row in rows])
+
+
+@click.command()
+@click.argument("where", metavar="ADDRESS")
+@click.argument("group")
+@TOPIC
+@click.option("--json", "as_json", is_flag=True, help="Print an object per line, for programs.")
+@OPTION
+@for_client_sockets
+def members(where: str, group: str, topic: str | None, as_json: bool,
+            options: dict[str, Any]) -> None:
+    """Show the members of a consumer group at a journal server, and the partitions of each.
+
+    \b
+      mq journal members tcp://host:5558/flights dashboard
+    """
+    if "://" not in where:
+        raise click.UsageError(f"{where} is a folder; members meet at a journal server")
+    with opened(where, topic, 0, options) as reader:
+        rows = [{"member": name, "partitions": found}
+                for name, found in reader.group_members(group).items()]
+    if as_json:
+        for row in rows:
+            click.echo(json.dumps(row))
+    else:
+        columns(("member", "partitions"),
+                [[as_text(row["member"]), " ".join(map(str, row["partitions"])) or "-"]
+                 for row in rows])
 
 
 def place(reader: Any, text: str) -> int:

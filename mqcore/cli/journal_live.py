@@ -1,8 +1,10 @@
-"""`mq journal record`, `serve`, `replay` and `mirror`: journals and sockets."""
+"""`mq journal record`, `serve`, `replay` and `mirror`: move messages between journals and
+sockets."""
 
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import click
@@ -12,21 +14,22 @@ from mqcore.cli.common import OPTION, finish, note, on_terminal, progress
 from mqcore.cli.device import EVERY, counters, say, watch
 from mqcore.cli.journal_where import PARTITION, TOPIC, Where
 from mqcore.cli.journal_where import opened as opened_journal
-from mqcore.cli.keys import for_client_sockets, for_sockets
+from mqcore.cli.keys import FILE, for_client_sockets, for_sockets, security_of
 from mqcore.cli.values import Size, Span
+from mqcore.errors import UsageError
 
 RECEIVERS = ("pull", "rep", "sub", "dish", "bus", "pair", "respondent")
 SENDERS = ("push", "pub", "pair", "bus", "dealer")
-BIND = click.option("--bind", multiple=True, metavar="URL", help="Listen here.")
-CONNECT = click.option("--connect", multiple=True, metavar="URL", help="Connect there.")
+BIND = click.option("--bind", multiple=True, metavar="URL", help="Listen at this address.")
+CONNECT = click.option("--connect", multiple=True, metavar="URL", help="Connect to this address.")
 EVERY_OPTION = click.option(
     "--every", type=click.FloatRange(0), default=EVERY, show_default=True, metavar="S",
-    help="Seconds between two lines of counters on stderr; 0 for none.")
+    help="Seconds between two lines of counters on stderr; 0 disables them.")
 
 
 def opened(pattern: str, bind: tuple[str, ...], connect: tuple[str, ...],
            options: dict[str, Any]) -> Any:
-    """The socket; its real addresses go to standard output, a line each."""
+    """The socket. Prints its actual addresses on standard output, a line each."""
     if not bind and not connect:
         raise click.UsageError(f"the {pattern} socket has no address; give --bind or --connect")
     socket = mq.socket(pattern, **options)
@@ -47,27 +50,35 @@ def opened(pattern: str, bind: tuple[str, ...], connect: tuple[str, ...],
 @click.argument("pattern", type=click.Choice(RECEIVERS))
 @BIND
 @CONNECT
-@click.option("-s", "--topic", help="Into which topic.  [default: default]")
+@click.option("-s", "--topic", help="The topic to store into.  [default: default]")
 @click.option("--topic-from", type=click.Choice(["first-part"]),
-              help="Each message's first part (a dish's group) is its topic.")
+              help="Use each message's first part (a dish's group) as its topic.")
 @click.option("--partitions", type=click.IntRange(1), default=1, show_default=True,
-              help="Spread over so many, by key, producer or connection.")
+              help="Number of partitions; messages spread by key, producer or connection.")
 @click.option("--fsync", type=click.Choice(["always", "interval", "never"]), default="interval",
               show_default=True, help="When messages become durable; a rep's always are before it "
               "answers.")
-@click.option("--stamps", is_flag=True, help="Take producers' stamps off and store them.")
-@click.option("--deduplicate", is_flag=True, help="With --stamps: what producers send again is "
-              "stored once.")
+@click.option("--stamps", is_flag=True,
+              help="Remove producers' stamps from messages and store them.")
+@click.option("--deduplicate", is_flag=True, help="With --stamps: store messages that a producer "
+              "sends again only once.")
 @click.option("--segment-bytes", type=Size(), metavar="SIZE",
-              help="Begin a new file at this size, like 64MiB.  [default: 256MiB]")
+              help="Start a new file at this size, like 64MiB.  [default: 256MiB]")
 @click.option("--segment-age", type=Span(), metavar="TIME",
-              help="Begin a new file when the last one is older, like 1h.")
+              help="Start a new file when the current one is older, like 1h.")
 @click.option("--retain-bytes", type=Size(), metavar="SIZE",
-              help="Remove the oldest files beyond this size.")
+              help="Delete the oldest files beyond this total size.")
 @click.option("--retain-age", type=Span(), metavar="TIME",
-              help="Remove files whose messages are all older, like 7d.")
+              help="Delete files whose messages are all older, like 7d.")
+@click.option("--replica", "replicas", multiple=True, metavar="URL",
+              help="A journal server of a mirror: do not write if that mirror was promoted. "
+              "Repeatable.")
+@click.option("--replica-server-key", metavar="KEY|FILE",
+              help="CURVE: the public key of those servers, or their certificate.")
+@click.option("--replica-key", type=FILE, metavar="FILE",
+              help="CURVE: our own secret certificate to read from them.")
 @click.option("--retain-for", multiple=True, metavar="GROUP",
-              help="Keep what this consumer group has not read. May be given again.")
+              help="Keep messages that this consumer group has not read. Repeatable.")
 @click.option("--subscribe", multiple=True, metavar="TEXT",
               help="sub: topics (default all); dish: groups.")
 @EVERY_OPTION
@@ -77,11 +88,12 @@ def record(where: str, pattern: str, bind: tuple[str, ...], connect: tuple[str, 
            topic: str | None, topic_from: str | None, partitions: int, fsync: Any, stamps: bool,
            deduplicate: bool, segment_bytes: int | None, segment_age: float | None,
            retain_bytes: int | None, retain_age: float | None, retain_for: tuple[str, ...],
+           replicas: tuple[str, ...], replica_server_key: str | None, replica_key: Path | None,
            subscribe: tuple[str, ...], every: float, options: dict[str, Any]) -> None:
-    """Store what a socket receives, until Ctrl-C or an error (disk full, say).
+    """Store the messages that a socket receives, until Ctrl-C or an error (such as a full disk).
 
-    A rep or respondent answers each message when it is durable; with the other patterns senders
-    learn nothing. The real addresses are printed on standard output.
+    A rep or respondent acknowledges each message when it is durable. With other patterns senders
+    receive no acknowledgement. The command prints its actual addresses on standard output.
 
     \b
       mq journal record data pull --bind tcp://*:5555 --topic flights
@@ -93,14 +105,18 @@ def record(where: str, pattern: str, bind: tuple[str, ...], connect: tuple[str, 
     if subscribe and pattern not in ("sub", "dish"):
         raise click.UsageError(f"--subscribe is for sub and dish, not for {pattern}")
     if pattern == "dish" and not subscribe:
-        raise click.UsageError("a dish receives only the groups that --subscribe names")
+        raise click.UsageError("a dish receives only joined groups: name them with --subscribe")
     kind: dict[str, Any] = {"topics": subscribe or ("",)} if pattern == "sub" else {}
     kind = {"groups": subscribe} if pattern == "dish" else kind
     many: dict[str, Any] = {"topic_from": topic_from} if topic_from else {}
     if topic_from or partitions > 1:
         many["partitions"] = partitions
     files = {"segment_bytes": segment_bytes, "segment_age": segment_age,
-             "retain_bytes": retain_bytes, "retain_age": retain_age, "retain_for": retain_for}
+             "retain_bytes": retain_bytes, "retain_age": retain_age, "retain_for": retain_for,
+             "replicas": replicas}
+    security = security_of(replica_server_key, replica_key) if replica_server_key else None
+    if security is not None:
+        many["replica_options"] = {"security": security}
     many.update({name: value for name, value in files.items() if value})
     with library.open(where, "a", topic=topic if topic_from else topic or "default", fsync=fsync,
                       stamps=stamps, deduplicate=deduplicate, **many) as writer:
@@ -118,22 +134,22 @@ def record(where: str, pattern: str, bind: tuple[str, ...], connect: tuple[str, 
 
 @click.command()
 @click.argument("where", type=click.Path(exists=True, file_okay=False))
-@click.option("--bind", multiple=True, required=True, metavar="URL", help="Listen here.")
+@click.option("--bind", multiple=True, required=True, metavar="URL", help="Listen at this address.")
 @click.option("--groups", is_flag=True,
-              help="Let readers commit consumer groups, which retention obeys.")
+              help="Let readers commit offsets of consumer groups, which retention honors.")
 @click.option("--insecure", is_flag=True,
-              help="Serve addresses of the network without keys or TLS: any machine that reaches "
-              "them reads everything.")
+              help="Allow network addresses without keys or TLS: any machine that reaches "
+              "them can read everything.")
 @EVERY_OPTION
 @OPTION
 @for_sockets
 def serve(where: str, bind: tuple[str, ...], groups: bool, insecure: bool, every: float,
           options: dict[str, Any]) -> None:
-    """Let other processes and machines read the journals of a folder, until Ctrl-C.
+    """Serve the journals of a folder to other processes and machines, until Ctrl-C.
 
-    Readers use mqcore.journal.open("tcp://HOST:PORT/TOPIC"). An address that other machines reach
-    needs keys (--key, with --allow to name the readers) or TLS (tls+tcp:// with -o tls_cert=...,
-    and -o tls_ca=... to name the readers).
+    Readers use mqcore.journal.open("tcp://HOST:PORT/TOPIC"). An address that other machines can
+    reach needs keys (--key, and --allow for the readers) or TLS (tls+tcp:// with -o tls_cert=...,
+    and -o tls_ca=... for the readers).
 
     \b
       mq journal serve data --bind tcp://127.0.0.1:5558
@@ -153,7 +169,8 @@ def serve(where: str, bind: tuple[str, ...], groups: bool, insecure: bool, every
 @click.argument("into", type=click.Path(file_okay=False))
 @TOPIC
 @PARTITION
-@click.option("--once", is_flag=True, help="End when all is copied that was there at the start.")
+@click.option("--once", is_flag=True,
+              help="Stop after copying the messages that existed at the start.")
 @click.option("--fsync", type=click.Choice(["always", "interval", "never"]), default="interval",
               show_default=True, help="When copied messages become durable.")
 @EVERY_OPTION
@@ -161,23 +178,24 @@ def serve(where: str, bind: tuple[str, ...], groups: bool, insecure: bool, every
 @for_client_sockets
 def mirror(source: str, into: str, topic: str | None, partition: int, once: bool, fsync: Any,
            every: float, options: dict[str, Any]) -> None:
-    """Copy a partition into the folder INTO and keep it up to date, until Ctrl-C.
+    """Copy a partition into the folder INTO and keep the copy up to date, until Ctrl-C.
 
     SOURCE is a folder, or the address of a `mq journal serve`. Messages keep their offsets, times,
-    keys, headers and stamps. A mirror that was interrupted goes on where it was.
+    keys, headers and stamps. An interrupted mirror continues where it stopped.
 
     \b
       mq journal mirror tcp://host:5558/flights backup
     """
     from mqcore import journal as library
+    from mqcore.journal.store.place import partition_folder
 
     with opened_journal(source, topic, partition, options) as reader:
-        folder = library.partition_folder(into, reader.topic, partition)
+        folder = partition_folder(into, reader.topic, partition)
         end = reader.end
         new = not (folder.is_dir() and any(folder.glob("*.mqj")))
         begin = {"begin": reader.first} if new else {}
         with library.open(into, "a", topic=reader.topic, partition=partition, fsync=fsync,
-                          **begin) as writer:
+                          mirror=True, **begin) as writer:
             with mq.device(reader, writer) as running:
                 if once:
                     copied(running, writer, end)
@@ -187,10 +205,10 @@ def mirror(source: str, into: str, topic: str | None, partition: int, once: bool
 
 
 def copied(running: Any, writer: Any, end: int) -> None:
-    """Until the mirror has come to `end`."""
+    """Wait until the mirror has reached `end`."""
     while writer.next < end:
         try:
-            running.wait(timeout=0.05)
+            running.wait_stopped(timeout=0.05)
         except mq.Timeout:
             continue
         return
@@ -203,20 +221,22 @@ def copied(running: Any, writer: Any, end: int) -> None:
 @CONNECT
 @TOPIC
 @PARTITION
-@click.option("--from", "start", type=click.IntRange(0), metavar="OFFSET", help="From here on.")
-@click.option("--to", "stop", type=click.IntRange(0), metavar="OFFSET", help="To before this one.")
+@click.option("--from", "start", type=click.IntRange(0), metavar="OFFSET",
+              help="Start at this offset.")
+@click.option("--to", "stop", type=click.IntRange(0), metavar="OFFSET",
+              help="Stop before this offset.")
 @click.option("--speed", type=click.FloatRange(0), default=1.0, show_default=True,
-              help="1: as it came; 10: ten times as fast; 0: as fast as it goes.")
-@click.option("--topic-part", is_flag=True, help="Send the topic as first part.")
-@click.option("--stamps", is_flag=True, help="Put stamps and keys in front again.")
+              help="Speed: 1 original; 10 ten times as fast; 0 without pauses.")
+@click.option("--topic-part", is_flag=True, help="Send the topic as the first part.")
+@click.option("--stamps", is_flag=True, help="Restore the messages' stamps and keys.")
 @click.option("--wait", "peers", type=click.IntRange(0), default=1, show_default=True,
-              help="Begin when so many peers are there (pub: subscribers).")
+              help="Start when this many peers are connected (pub: subscribers).")
 @OPTION
 @for_sockets
 def replay(where: str, pattern: str, bind: tuple[str, ...], connect: tuple[str, ...],
            topic: str | None, partition: int, start: int | None, stop: int | None, speed: float,
            topic_part: bool, stamps: bool, peers: int, options: dict[str, Any]) -> None:
-    """Send a journal's messages again: at their own pace, or scaled.
+    """Send a journal's messages again, at their original pace or scaled.
 
     WHERE is a folder, or the address of a `mq journal serve`.
 
@@ -234,7 +254,10 @@ def replay(where: str, pattern: str, bind: tuple[str, ...], connect: tuple[str, 
             elif peers:
                 socket.wait_peers(peers)
             first = reader.first if start is None else start
-            end = reader.end if stop is None else min(stop, reader.end)
+            end = reader.end
+            if first > end:
+                raise UsageError(f"message {first} is beyond the end of the journal, {end}")
+            end = end if stop is None else min(stop, end)
             with progress() as bar:
                 task = bar.add_task("replaying", total=max(0, end - first))
                 sent = send(reader, socket, start=first, stop=end, speed=speed, topic=topic_part,

@@ -1,4 +1,4 @@
-"""Which journal a command means: a folder, or the address of a journal server."""
+"""The journal of a command: a folder, or the address of a journal server."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import click
 
 
 class Where(click.Path):
-    """An address as it is, or a folder that exists."""
+    """An address, or a folder that must exist."""
 
     name = "folder or address"
 
@@ -17,14 +17,14 @@ class Where(click.Path):
 
 
 WHERE = click.argument("where", type=Where(exists=True, file_okay=False))
-TOPIC = click.option("-s", "--topic", help="Which topic; in an address it may stand behind the "
+TOPIC = click.option("-s", "--topic", help="The topic; an address may name it after the "
                      "port.  [default: default]")
 PARTITION = click.option("-p", "--partition", type=click.IntRange(0), default=0, show_default=True,
-                         help="Which partition.")
+                         help="The partition.")
 
 
 def remote(where: str, options: dict[str, Any]) -> dict[str, Any]:
-    """The options for a reader of this journal."""
+    """The options of a reader for this journal."""
     if options and "://" not in where:
         raise click.UsageError(f"{where} is a folder; keys and socket options are for the address "
                                "of a journal server")
@@ -32,7 +32,7 @@ def remote(where: str, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def opened(where: str, topic: str | None, partition: int, options: dict[str, Any]) -> Any:
-    """A reader."""
+    """Open a reader."""
     from mqcore import journal as library
 
     return library.open(where, topic=topic, partition=partition, **remote(where, options))

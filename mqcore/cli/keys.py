@@ -1,7 +1,7 @@
-"""Whose key or password a command shows, and whose it wants: options for PLAIN and CURVE.
+"""Options for keys and passwords of PLAIN, CURVE and TLS.
 
 `--server-key` makes a CURVE client, `--key` alone a CURVE server, `--user` a PLAIN client. Secrets
-are in files, not in arguments, which everybody on the machine can read.
+come from files, because every user of the machine can read command-line arguments.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ CLIENT = (
                  help="CURVE: our own secret certificate, as `mq keygen` writes it."),
     click.option("--user", metavar="NAME", help="PLAIN: our username."),
     click.option("--password-file", type=FILE, metavar="FILE",
-                 help="PLAIN: a file whose first line is the password."),
+                 help="PLAIN: a file with the password in its first line."),
 )
 SERVER = (
     click.option("--allow", metavar="FILE|FOLDER|any",
-                 help="CURVE, with --key alone: the certificates of the clients that are accepted; "
-                      "`any` accepts every key."),
+                 help="CURVE, with --key alone: the certificates of the accepted clients; `any` "
+                      "accepts every key."),
 )
 TLS = (
     click.option("--tls-key-password-file", type=FILE, metavar="FILE",
-                 help="TLS: a file whose first line opens the encrypted key of -o tls_key=..."),
+                 help="TLS: a file with the passphrase of -o tls_key=... in its first line."),
 )
 NAMES = ("server_key", "key", "user", "password_file", "allow")
 
 
 def public_key(given: str) -> str:
-    """A key as it is, or the one in a file of that name."""
-    return mq.load_certificate(given).public if Path(given).is_file() else given
+    """A public key: the text itself, or read from a file of that name."""
+    return mq.security.load_certificate(given).public if Path(given).is_file() else given
 
 
 def secret_key(path: Path) -> str:
-    found = mq.load_certificate(path).secret
+    found = mq.security.load_certificate(path).secret
     if not found:
-        raise click.BadParameter(f"{path} has no secret key; {path}{'_secret'} may be meant",
+        raise click.BadParameter(f"{path} has no secret key; did you mean {path}{'_secret'}?",
                                  param_hint="--key")
     return found
 
@@ -53,12 +53,12 @@ def secret_key(path: Path) -> str:
 def allowed(given: str) -> Any:
     path = Path(given)
     if given == "any":
-        return mq.ANY
+        return mq.security.ANY
     if not path.exists():
         raise click.BadParameter(f"{path} does not exist", param_hint="--allow")
     if path.is_dir():
-        return mq.load_certificates(path)
-    return {mq.load_certificate(path).public: path.stem}
+        return mq.security.load_certificates(path)
+    return {mq.security.load_certificate(path).public: path.stem}
 
 
 def first_line(path: Path) -> str:
@@ -68,25 +68,25 @@ def first_line(path: Path) -> str:
 
 def security_of(server_key: str | None = None, key: Path | None = None, user: str | None = None,
                 password_file: Path | None = None, allow: str | None = None
-                ) -> mq.Security | None:
-    """What the options come to; None: nothing was given."""
+                ) -> mq.security.Security | None:
+    """The Security object of these options, or None if none was given."""
     if user is not None:
         if server_key or key or allow:
-            raise click.UsageError("--user is PLAIN's; --server-key, --key and --allow are CURVE's")
-        return mq.Plain(user, first_line(password_file) if password_file else "")
+            raise click.UsageError("--user is for PLAIN; --server-key, --key, --allow for CURVE")
+        return mq.security.Plain(user, first_line(password_file) if password_file else "")
     if password_file:
-        raise click.UsageError("--password-file wants --user")
+        raise click.UsageError("--password-file needs --user")
     if allow and (server_key or key is None):
-        raise click.UsageError("--allow is for a server, which has --key and no --server-key")
+        raise click.UsageError("--allow is for a server, which takes --key and no --server-key")
     secret = None if key is None else secret_key(key)
     if server_key is not None:
-        return mq.Curve(public_key(server_key), secret_key=secret)
+        return mq.security.Curve(public_key(server_key), secret_key=secret)
     if secret is None:
         return None
     if allow is None:
-        raise click.UsageError("--key alone is a server's; add --server-key, or state with --allow "
-                               "FILE|FOLDER which clients it accepts (--allow any: every key)")
-    return mq.Curve(secret_key=secret, allow=allowed(allow))
+            raise click.UsageError("--key alone makes a server; add --server-key for a client, or "
+                                   "--allow FILE|FOLDER with the clients (--allow any: all)")
+    return mq.security.Curve(secret_key=secret, allow=allowed(allow))
 
 
 def _taken(rows: tuple[Any, ...], function: Callable[..., Any]) -> Callable[..., Any]:
@@ -95,16 +95,16 @@ def _taken(rows: tuple[Any, ...], function: Callable[..., Any]) -> Callable[...,
     return function
 
 
-def _found(given: dict[str, Any]) -> mq.Security | None:
-    """Takes the options out of what a command was given."""
+def _found(given: dict[str, Any]) -> mq.security.Security | None:
+    """Remove these options from a command's arguments and convert them."""
     try:
         return security_of(**{name: given.pop(name) for name in NAMES if name in given})
     except mq.OptionError as error:
         raise click.UsageError(str(error)) from None
 
 
-def _completed(given: dict[str, Any], security: mq.Security | None) -> dict[str, Any]:
-    """Arguments of a command, with what the files hold among its `options`."""
+def _completed(given: dict[str, Any], security: mq.security.Security | None) -> dict[str, Any]:
+    """The arguments of a command, with the contents of the files added to its `options`."""
     options = dict(given["options"])
     path = given.pop("tls_key_password_file")
     if path is not None:
@@ -115,7 +115,7 @@ def _completed(given: dict[str, Any], security: mq.Security | None) -> dict[str,
 
 
 def for_sockets(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A command with `options` for its sockets gets `security` among them."""
+    """For a command with socket `options`: add `security` to them."""
     @functools.wraps(function)
     def command(**given: Any) -> Any:
         return function(**_completed(given, _found(given)))
@@ -124,7 +124,7 @@ def for_sockets(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def for_client_sockets(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The same for a command whose sockets are clients only."""
+    """The same for a command that only has client sockets."""
     @functools.wraps(function)
     def command(**given: Any) -> Any:
         return function(**_completed(given, _client(given)))
@@ -132,15 +132,15 @@ def for_client_sockets(function: Callable[..., Any]) -> Callable[..., Any]:
     return _taken((*CLIENT, *TLS), command)
 
 
-def _client(given: dict[str, Any]) -> mq.Security | None:
+def _client(given: dict[str, Any]) -> mq.security.Security | None:
     security = _found(given)
     if security is not None and security.server:
-        raise click.UsageError("--key alone is a server's; add --server-key")
+        raise click.UsageError("--key alone makes a server; add --server-key")
     return security
 
 
 def for_a_client(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A command gets `security`, a client's or None."""
+    """Pass a client's `security` (or None) to the command."""
     @functools.wraps(function)
     def command(**given: Any) -> Any:
         return function(security=_client(given), **given)

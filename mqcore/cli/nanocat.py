@@ -1,15 +1,15 @@
-"""`mq cat --PATTERN ...`: the command in the words of nanocat and nngcat.
+"""`mq cat --PATTERN ...`: the command with the options of nanocat and nngcat.
 
-Who names the pattern by an option (`--req`, `--sub0`) gets those tools' options with their meaning,
-and nothing of `mq cat PATTERN`'s own but -o and --wire; so -d is a delay here, a text there. Their
-manuals and their output were the model (nanocat 1.1, nngcat 1.5); where the two differ, nanocat's
-way is taken, since more of it is written down, and what only one of them has is here as well:
+With the pattern as an option (`--req`, `--sub0`), the command takes those tools' options with their
+meaning. Of `mq cat PATTERN`'s own it keeps only -o and --wire: -d is a delay here, a text there. It
+follows their manuals and output (nanocat 1.1, nngcat 1.5). Where the two differ, it follows
+nanocat, which is documented better. Options that only one of them has are included:
 
     seconds             may be fractions everywhere (nngcat: whole ones, and not for every option)
     --ascii             a newline after each message (nngcat: none)
     --quoted            a tab is \\x09 (nngcat: \\t)
-    --connect           goes on trying until somebody listens (nngcat: ends)
-    --recv-timeout      ends the command in order, status 0, in both
+    --connect           keeps trying until the other side listens (nngcat: exits)
+    --recv-timeout      ends the command with status 0, as in both
     --async, --compat, --socket-name   accepted, without effect
 """
 
@@ -40,14 +40,15 @@ ANSWERS = {"rep", "respondent"}
 SENDS = {"push", "pub"}
 RECEIVES = {"pull", "sub"}
 TALKS = {"pair", "pair1", "bus"}
-WAITS = {"push", "req", "pair", "pair1"}  # do not send before there is a peer
-GRACE = 1.0  # seconds that one who connects and would send to nobody waits for his peers
+WAITS = {"push", "req", "pair", "pair1"}  # do not send before a peer is connected
+GRACE = 1.0  # seconds that a connecting sender waits for its first peer
 
 TEXTS = {"-d", "--data", "-D", "-F", "--file", "-s", "--topic", "-g", "--group"}
 
 
 def speaks_nanocat(args: Sequence[str]) -> bool:
-    """Is a pattern named by an option? A text that looks like one (`-d --push`) is none."""
+    """Whether an option names a pattern. A value that looks like one (`-d --push`) does not
+    count."""
     for before, word in itertools.pairwise(["", *args]):
         if word == "--":
             return False
@@ -56,7 +57,7 @@ def speaks_nanocat(args: Sequence[str]) -> bool:
     return False
 
 
-# -- how messages are shown: byte for byte as nanocat does -----------------------------------------
+# -- output: byte for byte as nanocat prints it ----------------------------------------------------
 
 PRINTABLE = range(0x20, 0x7F)
 DOTS = bytes(byte if byte in PRINTABLE else 0x2E for byte in range(256))
@@ -67,12 +68,12 @@ QUOTED = [C_LIKE.get(byte, bytes((byte,)) if byte in PRINTABLE else HEX[byte])
 
 
 def msgpack(body: bytes) -> bytes:
-    """msgpack's type bin, with the shortest length that fits."""
+    """msgpack's bin type, with the shortest length that fits."""
     size = len(body)
     for code, width in ((0xC4, 1), (0xC5, 2), (0xC6, 4)):
         if size < 1 << 8 * width:
             return bytes((code,)) + size.to_bytes(width, "big") + body
-    raise click.ClickException(f"a message of {size} bytes does not fit into msgpack's 4 GiB")
+    raise click.ClickException(f"a message of {size} bytes exceeds msgpack's limit of 4 GiB")
 
 
 FORMATS: dict[str, Callable[[bytes], bytes]] = {
@@ -85,14 +86,14 @@ FORMATS: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
-# -- what the arguments come to --------------------------------------------------------------------
+# -- arguments -------------------------------------------------------------------------------------
 
 class Job(NamedTuple):
     socket: Any
     pattern: str
     data: bytes | None
     show: Callable[[bytes], bytes]
-    count: int | None
+    most: int | None  # messages; None: no limit
     interval: float | None
     send_timeout: float | None
     recv_timeout: float | None
@@ -114,9 +115,9 @@ def the_format(form: str | None, flags: dict[str, bool]) -> str:
 
 def the_data(pattern: str, text: tuple[str, ...], path: tuple[str, ...]) -> bytes | None:
     if len(text) + len(path) > 1:
-        raise click.UsageError("--data and --file: one of them, once")
+        raise click.UsageError("give --data or --file only once")
     if pattern in RECEIVES and (text or path):
-        raise click.UsageError(f"--{pattern} only receives: --data and --file mean nothing")
+        raise click.UsageError(f"--{pattern} only receives: remove --data and --file")
     if pattern in SENDS | ASKS and not (text or path):
         raise click.UsageError(f"--{pattern} needs --data or --file")
     if text:
@@ -130,7 +131,7 @@ def the_data(pattern: str, text: tuple[str, ...], path: tuple[str, ...]) -> byte
 
 
 def in_our_words(url: str, listens: bool) -> str:
-    """Addresses as those tools write them."""
+    """Translate an address from those tools' notation."""
     for theirs, ours in (("abstract://", "ipc://@"), ("unix://", "ipc://"), ("tcp4://", "tcp://"),
                          ("tcp6://", "tcp://")):
         if url.startswith(theirs):
@@ -148,7 +149,7 @@ def addresses(given: dict[str, Any], listens: bool) -> list[str]:
 
 
 def the_options(pattern: str, given: dict[str, Any]) -> dict[str, Any]:
-    """Of the socket."""
+    """The options of the socket."""
     options = dict(given.pop("options"))
     topics = given.pop("subscribe")
     if pattern == "sub":
@@ -170,9 +171,10 @@ def the_options(pattern: str, given: dict[str, Any]) -> dict[str, Any]:
 
 def open_socket(pattern: str, bind: list[str], connect: list[str], options: dict[str, Any],
                 silent: bool) -> Any:
-    """Who connects speaks SP, as those tools do; who listens serves both families."""
+    """A connecting socket speaks SP, as those tools do. A listening socket serves both
+    protocols."""
     socket = mq.socket(pattern, **options)
-    words = {} if "wire" in options else {"wire": "sp"}
+    words: dict[str, Any] = {} if "wire" in options else {"wire": "sp"}
     try:
         for url in bind:
             endpoint = socket.bind(url)
@@ -187,24 +189,24 @@ def open_socket(pattern: str, bind: list[str], connect: list[str], options: dict
 
 
 def be_ready(job: Job, connects: int, delay: float) -> None:
-    """The delay; and peers for those who send."""
+    """Wait for the delay and, before sending, for peers."""
     due = time.monotonic() + delay
     if job.pattern in WAITS and job.data is not None:
         job.socket.wait_peers(1, timeout=job.send_timeout)
     elif connects and job.data is not None and job.pattern not in ANSWERS:
-        try:  # it would be sent to nobody
+        try:  # it would be lost
             job.socket.wait_peers(connects, timeout=GRACE)
         except Timeout:
             pass
     time.sleep(max(0.0, due - time.monotonic()))
 
 
-# -- the five ways ---------------------------------------------------------------------------------
+# -- the five kinds of exchange --------------------------------------------------------------------
 
 def turns(job: Job) -> Iterator[float | None]:
-    """One for each message to send: when the next one is due, None if there is no interval."""
+    """Yield once per message to send: when the next one is due, or None without an interval."""
     due = time.monotonic()
-    many = job.count or (None if job.interval else 1)
+    many = job.most or (None if job.interval else 1)
     for _ in itertools.repeat(None) if many is None else itertools.repeat(None, many):
         if job.interval is not None:
             time.sleep(max(0.0, due - time.monotonic()))
@@ -213,7 +215,7 @@ def turns(job: Job) -> Iterator[float | None]:
 
 
 def receive(job: Job, until: float | None = None, count: int | None = None) -> Iterator[Any]:
-    """Messages, each of them shown; up to a time, a number, --recv-timeout, the survey's end."""
+    """Yield and print messages until a time, a count, --recv-timeout or the end of the survey."""
     for _ in itertools.repeat(None) if count is None else itertools.repeat(None, count):
         left = None if until is None else max(0.0, until - time.monotonic())
         limits = [limit for limit in (left, job.recv_timeout) if limit is not None]
@@ -237,9 +239,9 @@ def drain(messages: Iterator[Any]) -> None:
 
 def run(job: Job) -> None:
     if job.pattern in RECEIVES or job.data is None and job.pattern in TALKS:
-        drain(receive(job, count=job.count))
+        drain(receive(job, count=job.most))
     elif job.pattern in ANSWERS:
-        for message in receive(job, count=job.count):
+        for message in receive(job, count=job.most):
             if job.data is not None:
                 message.reply(job.data)
     else:
@@ -275,42 +277,44 @@ def one(*names: str, metavar: str, help: str = "", type: Any = str,
 PARAMETERS = [
     *(flag(f"--{name}", f"--{name}0", help=f"A {name} socket.") for name in PATTERNS),
     flag("--pair1", help="A pair1 socket (nng's pair with a hop count)."),
-    many("--connect", "--dial", metavar="URL", help="Connect there; speaks SP."),
-    many("--bind", "--listen", metavar="URL", help="Listen here; serves SP and ZMTP."),
+    many("--connect", "--dial", metavar="URL", help="Connect to this address; speaks SP."),
+    many("--bind", "--listen", metavar="URL", help="Listen at this address; serves SP and ZMTP."),
     many("--connect-local", "-l", metavar="PORT", type=PORT, help="tcp://127.0.0.1:PORT"),
-    many("--bind-local", "-L", metavar="PORT", type=PORT, help="The same, listening."),
+    many("--bind-local", "-L", metavar="PORT", type=PORT, help="The same, but listen."),
     many("--connect-ipc", "-x", metavar="PATH", help="ipc://PATH"),
-    many("--bind-ipc", "-X", metavar="PATH", help="The same, listening."),
-    many("--data", "-D", metavar="TEXT", help="What to send, to ask or to answer."),
-    many("--file", "-F", metavar="PATH", help="The same from a file; - is standard input."),
+    many("--bind-ipc", "-X", metavar="PATH", help="The same, but listen."),
+    many("--data", "-D", metavar="TEXT", help="The message, request or reply to send."),
+    many("--file", "-F", metavar="PATH", help="The same, from a file; - is standard input."),
     one("--interval", "-i", metavar="S", type=click.FloatRange(0, min_open=True),
-        help="Send (or ask) again every S seconds."),
-    one("--delay", "-d", metavar="S", type=SECONDS, help="Wait so long before the first."),
+        help="Repeat every S seconds."),
+    one("--delay", "-d", metavar="S", type=SECONDS,
+        help="Wait S seconds before the first message."),
     one("--count", "-C", metavar="N", type=click.IntRange(0),
-        help="End after N messages: sent if there is --data (answered by --rep and "
-             "--respondent), else received. 0: no end."),
+        help="Stop after N messages: sent if there is --data (replies for --rep and "
+             "--respondent), else received. 0: no limit."),
     one("--format", metavar="[no|ascii|quoted|raw|hex|msgpack]",
-        type=click.Choice([*FORMATS]), help="How what comes is shown.  [default: not at all]"),
-    flag("--ascii", "-A", help="A line each, a dot for what is not ASCII."),
+        type=click.Choice([*FORMATS]), help="How to print messages.  [default: not at all]"),
+    flag("--ascii", "-A", help="A line each, with a dot for other bytes."),
     flag("--quoted", "-Q", help="A line each, quoted and escaped as in C."),
     flag("--hex", help="A line each, quoted, every byte as \\xNN."),
-    flag("--raw", help="The bytes, nothing between."),
-    flag("--msgpack", help="Each as msgpack's type bin."),
-    many("--subscribe", metavar="PREFIX", help="sub: what to subscribe to.  [default: everything]"),
-    one("--send-timeout", metavar="S", type=SECONDS, help="Give up (status 3) after S seconds "
-                                                          "without a peer to take a message."),
-    one("--recv-timeout", metavar="S", type=SECONDS, help="End (status 0) after S seconds without "
-                                                          "a message."),
+    flag("--raw", help="The bytes, without separators."),
+    flag("--msgpack", help="Each as msgpack's bin type."),
+    many("--subscribe", metavar="PREFIX",
+         help="sub: a topic to subscribe to.  [default: everything]"),
+    one("--send-timeout", metavar="S", type=SECONDS,
+        help="Exit with status 3 after S seconds without a peer to take a message."),
+    one("--recv-timeout", metavar="S", type=SECONDS,
+        help="Exit with status 0 after S seconds without a message."),
     one("--recv-maxsz", "-Z", metavar="BYTES", type=click.IntRange(0),
-        help="Close the connection of who sends a larger message. 0: no limit."),
-    one("--cacert", metavar="FILE", help="TLS: whom to trust."),
+        help="Disconnect peers that send a larger message. 0: no limit."),
+    one("--cacert", metavar="FILE", help="TLS: the trusted certificates."),
     one("--cert", "-E", metavar="FILE", help="TLS: our certificate."),
     one("--key", metavar="FILE", help="TLS: its private key."),
-    flag("--insecure", "-k", help="TLS: check nothing of the server."),
+    flag("--insecure", "-k", help="TLS: do not verify the server."),
     click.Option(["--wire"], type=click.Choice(["sp", "zmtp"]),
-                 help="Speak this one only, whoever connects or listens."),
-    click.Option(["--verbose", "-v"], count=True, help="Say on stderr what was chosen."),
-    click.Option(["--silent", "-q"], count=True, help="Say less on stderr."),
+                 help="Speak only this protocol."),
+    click.Option(["--verbose", "-v"], count=True, help="Print the chosen settings on stderr."),
+    click.Option(["--silent", "-q"], count=True, help="Print less on stderr."),
     flag("--async", "unused_async", hidden=True),
     flag("--compat", "unused_compat", hidden=True),
     one("--socket-name", "unused_name", metavar="NAME", hidden=True),
@@ -318,17 +322,17 @@ PARAMETERS = [
 
 HELP = """Send and receive messages, with nanocat's and nngcat's options.
 
-A socket type and an address are needed: mq cat --req --connect URL --data TEXT. With --data or
---file push and pub send and end; req and surveyor ask, show what comes and end; rep and respondent
-answer every question with it (without it: never); bus and pair send it and then show what comes.
-Without --interval that is done once (or --count times), with it again and again. Nothing is shown
-unless a format is given.
+Give a socket type and an address: mq cat --req --connect URL --data TEXT. With --data or --file,
+push and pub send and exit. req and surveyor send, print the replies and exit. rep and respondent
+reply with it to every request (without it they never reply); bus and pair send it and then print
+received messages. Without --interval this happens once (or --count times), with it repeatedly.
+Received messages are printed only if you choose a format.
 
-Exit status: 0 done, or --recv-timeout is over; 1 failed; 2 wrong arguments; 3 --send-timeout is
-over.
+Exit status: 0 done, or --recv-timeout expired; 1 failed; 2 wrong arguments; 3 --send-timeout
+expired.
 
 \b
-Answer and ask (one of the two may be nanocat or nngcat, or a program with pyzmq or pynng):
+Reply and request (either side may be nanocat or nngcat, or a program with pyzmq or pynng):
   mq cat --rep -L 1234 -D pong -A
   mq cat --req -l 1234 -D ping -A -i 1
 """
@@ -346,7 +350,7 @@ def nanocat(delay: float | None, count: int | None, interval: float | None,
     data = the_data(pattern, given.pop("data"), given.pop("file"))
     verbose = given.pop("verbose") - given.pop("silent")
     if verbose >= 0 and show == "no" and pattern not in SENDS and on_terminal(sys.stdout):
-        note("what comes is not shown; -A, -Q, --hex, --raw and --msgpack show it")
+        note("received messages are not printed; use -A, -Q, --hex, --raw or --msgpack")
     socket = open_socket(pattern, bind, connect, options, silent=verbose < 0)
     job = Job(socket, pattern, data, FORMATS[show], count or None, interval, send_timeout,
               recv_timeout)
@@ -363,7 +367,7 @@ def nanocat(delay: float | None, count: int | None, interval: float | None,
 
 
 class NanoCat(click.Command):
-    """Its usage line says how it is called."""
+    """Shows the nanocat form in its usage line."""
 
     def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         formatter.write_usage(ctx.command_path, "--PATTERN {--connect URL | --bind URL} [OPTIONS]")

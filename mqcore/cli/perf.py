@@ -1,10 +1,10 @@
 """`mq perf`: latency and throughput between two processes.
 
-Arguments and output lines are those of libzmq's local_lat, remote_lat, local_thr and remote_thr, so
-that either end may be one of those.
+Arguments and output match libzmq's local_lat, remote_lat, local_thr and remote_thr, so either side
+may be one of those.
 
-Only the hot loops matter here: they run in pieces of a hundredth of the count, and between two
-pieces the progress bar moves.
+The hot loops run in pieces of a hundredth of the count, and the progress bar moves between the
+pieces.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def pieces(count: int) -> Iterator[int]:
 
 def wrong_size(got: int, want: int) -> click.ClickException:
     return click.ClickException(
-        f"a message of {got} bytes arrived, {want} expected: give both sides the same size"
+        f"a message of {got} bytes arrived, {want} expected: use the same size on both sides"
     )
 
 
@@ -79,7 +79,7 @@ def remote_lat(url: str, size: int, count: int, options: dict[str, Any]) -> None
 
 
 def local_thr(url: str, size: int, count: int, options: dict[str, Any], many: int) -> None:
-    """Receives. The clock starts with the first message, so count - 1 are timed, as libzmq does."""
+    """Receive. The clock starts with the first message, so it times count - 1, as libzmq does."""
     with mq.Pull(bind=url, **options) as socket, bar("messages", count) as done:
         first = socket.recv()
         start = time.perf_counter()
@@ -156,8 +156,8 @@ def takes_the_same(function: Any) -> Any:
 def perf() -> None:
     """Measure latency (lat) or throughput (thr) between two processes.
 
-    Start `local` first: it listens. Then start `remote`, which connects. Arguments and output
-    are those of libzmq's tools, so one side may be local_lat, remote_lat, local_thr or remote_thr.
+    Start `local` first, which listens. Then start `remote`, which connects. Arguments and output
+    match libzmq's tools, so one side may be local_lat, remote_lat, local_thr or remote_thr.
 
     \b
     Throughput of a million messages of 100 bytes, in two terminals:
@@ -169,7 +169,7 @@ def perf() -> None:
 @perf.command()
 @takes_the_same
 def lat(role: str, url: str, size: int, count: int, options: dict[str, Any]) -> None:
-    """Half a round trip, as `remote` measures it.
+    """Measure latency: half a round trip, as seen by `remote`.
 
     \b
     In two terminals:
@@ -185,12 +185,12 @@ def lat(role: str, url: str, size: int, count: int, options: dict[str, Any]) -> 
     "--many",
     type=click.IntRange(1),
     metavar="N",
-    help="Use send_many and recv_many with N messages a call.",
+    help="Use send_many and recv_many with N messages per call.",
 )
 def thr(
     role: str, url: str, size: int, count: int, options: dict[str, Any], many: int | None
 ) -> None:
-    """Messages per second, as `local` receives them.
+    """Measure throughput: messages per second, as seen by `local`.
 
     \b
     In two terminals:
@@ -198,5 +198,5 @@ def thr(
       mq perf thr remote tcp://127.0.0.1:5555 100 1000000
     """
     if role == "local" and count < 2:
-        raise click.UsageError("one message has no rate; take at least 2")
+        raise click.UsageError("a rate needs at least 2 messages")
     (local_thr if role == "local" else remote_thr)(url, size, count, options, many or 0)

@@ -1,8 +1,8 @@
-"""`mq plugin new`: the skeleton of a distribution that brings a transport, a filter or a pattern.
+"""`mq plugin new`: create a distribution with a transport, a filter or a pattern.
 
-What it writes works and passes its suite as it is; the author changes it method by method. The
-files are templates (string.Template) under templates/: a folder for each kind, and one for each way
-of building.
+The generated code works and passes its test suite, and the author then changes it method by method.
+The files are templates (string.Template) under templates/: a folder for each kind and each way of
+building.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Kind(NamedTuple):
     group: str  # of entry points
     attribute: str
     what: str
-    extension: str = ""  # the compiled module, if there is one
+    extension: str = ""  # the compiled module, if any
     python: bool = True  # has a module in Python
 
 
@@ -47,73 +47,73 @@ KINDS = {
 
 @click.group()
 def plugin() -> None:
-    """Begin a transport, a filter or a pattern of your own.
+    """Create a transport, a filter or a pattern of your own.
 
     \b
-    A transport that installs and passes its suite, ready to be changed:
+    A transport that installs and passes its suite, ready for your changes:
       mq plugin new carrier --kind stream
     """
 
 
-def _has(module: str, wanted: str) -> bool:
-    """It is installed, and new enough for `pip install --no-build-isolation`."""
+def _has(wanted: str) -> bool:
+    """Whether the distribution is installed, and new enough for `pip --no-build-isolation`."""
+    name, _, least = wanted.partition(">=")
     try:
-        found = metadata.version(module)
+        found = metadata.version(name)
     except metadata.PackageNotFoundError:
         return False
-    least = wanted.partition(">=")[2]
     return not least or int(found.partition(".")[0]) >= int(least)
 
 
 @plugin.command()
 @click.argument("name")
 @click.option("--kind", type=click.Choice(["stream", "filter", "engine", "pattern"]), required=True,
-              help="A stream by descriptor, a filter over a stream, a message engine, a pattern.")
-@click.option("--cython", is_flag=True, help="A pattern in Cython; an engine always is.")
+              help="A stream over a descriptor, a filter over it, a message engine, a pattern.")
+@click.option("--cython", is_flag=True, help="Write a pattern in Cython; an engine always is.")
 @click.option("--into", type=click.Path(file_okay=False, path_type=Path), default=Path("."),
-              help="Where to make the folder NAME; here if not said.")
+              help="Where to create the folder NAME.  [default: here]")
 def new(name: str, kind: str, cython: bool, into: Path) -> None:
-    """Write the folder NAME: a distribution with a plug-in of that name and its tests.
+    """Create the folder NAME: a distribution with a plug-in of that name and its tests.
 
-    NAME is what stands in URLs ("carrier" for carrier://...), or the pattern's name.
+    NAME is the scheme in URLs ("carrier" for carrier://...), or the pattern's name.
 
     \b
-    A transport, installed and tested:
+    Create, install and test a transport:
       mq plugin new carrier --kind stream
       pip install --no-build-isolation ./carrier
       python -m pytest carrier/tests
     """
     if not NAME.fullmatch(name):
-        raise click.UsageError(f"{name!r} is no name: lower-case letters and digits, a letter "
-                               "first, 20 at most")
+            raise click.UsageError(f"{name!r} is not a valid name: use up to 20 lower-case letters "
+                                   "and digits, a letter first")
     chosen = KINDS.get(f"{kind}-cython" if cython else kind)
     if chosen is None:
-        raise click.UsageError(f"--kind {kind} has no --cython")
+        raise click.UsageError(f"--kind {kind} does not support --cython")
     refuse_taken(name, chosen)
     folder = into / name
     if folder.exists():
-        raise click.UsageError(f"{folder} is there already: take another NAME, or --into")
+        raise click.UsageError(f"{folder} already exists: choose another NAME or --into")
     for path in write(name, chosen, folder):
         click.echo(path)
     where = folder if folder.is_absolute() else f"./{folder}"
     note(f"next: pip install --no-build-isolation {where}, then python -m pytest {where}/tests")
-    missing = [wanted for module, wanted in (("hypothesis", "mqcore[testing]"),
-                                             ("setuptools", "setuptools>=77"))
-               if not _has(module, wanted)]
+    missing = [extra for extra, needed in (("plugins", ("setuptools>=77", "cython>=3")),
+                                           ("testing", ("hypothesis", "pytest")))
+               if not all(map(_has, needed))]
     if missing:
-        note("before that: pip install " + " ".join(f'"{wanted}"' for wanted in missing))
+        note(f'first: pip install "mqcore[{",".join(missing)}]"')
 
 
 def refuse_taken(name: str, kind: Kind) -> None:
-    """A second plug-in of one name would be refused, and the first one with it."""
+    """Refuse a name that is in use: the registry would refuse both plug-ins."""
     groups = {"mqcore.protocols": mq.patterns, "mqcore.filters": mq.filters}
     for info in groups.get(kind.group, lambda: [*mq.transports(), *mq.resolvers()])():
         if info.name == name:
-            raise click.UsageError(f"{name!r} is taken by {info.distribution}: take another NAME")
+            raise click.UsageError(f"{name!r} is taken by {info.distribution}: choose another NAME")
 
 
 def write(name: str, kind: Kind, folder: Path) -> list[Path]:
-    """Fill in the templates; the files made."""
+    """Fill in the templates and return the created files."""
     module = f"mqcore_{name}"
     extension = kind.extension.format(module=module)
     facts = {

@@ -21,8 +21,8 @@ def _amount(text: str, units: dict[str, int]) -> float | None:
     return None if match is None or factor is None else float(match[1]) * factor
 
 
-class Size(click.ParamType):
-    """Bytes: 65536, 64KiB, 1.5GB."""
+class Size(click.ParamType[int]):
+    """A number of bytes: 65536, 64KiB, 1.5GB."""
 
     name = "size"
 
@@ -35,8 +35,8 @@ class Size(click.ParamType):
         return int(found)
 
 
-class Span(click.ParamType):
-    """Seconds: 30, 90s, 10m, 12h, 7d."""
+class Span(click.ParamType[float]):
+    """A number of seconds: 30, 90s, 10m, 12h, 7d."""
 
     name = "duration"
 
@@ -49,8 +49,8 @@ class Span(click.ParamType):
         return found
 
 
-class Since(click.ParamType):
-    """A time as seconds since the epoch: a date, a date and a time, or so long ago."""
+class Since(click.ParamType[float]):
+    """A time in seconds since the epoch, from a date, a date and time, or a duration ago."""
 
     name = "time"
 

@@ -1,8 +1,8 @@
-"""The first bytes of ZMTP by hand, for `mq doctor`: greeting, READY, PING; and enough of other
-protocols to name them, SP with the protocol of its socket.
+"""The first bytes of ZMTP without the engine, for `mq doctor`: greeting, READY, PING. It also
+recognizes other protocols, SP with the socket's protocol.
 
-It shares no code with the engine, so that it can say what the other side does when the engine
-cannot. Blocking, one connection, ZMTP 3 with NULL, and enough of 1.0 and 2.0 to name them.
+It shares no code with the engine, so that it can report what the other side does when the engine
+cannot. It is blocking, handles one connection, speaks ZMTP 3 with NULL, and recognizes 1.0 and 2.0.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import socket
 import struct
 from dataclasses import dataclass, field
 
-VERSION_END = 11  # of the greeting: what a peer must have before it says its mechanism
+VERSION_END = 11  # bytes of the greeting that a peer needs before it sends its mechanism
 GREETING = b"\xff" + bytes(7) + b"\x01\x7f\x03\x01" + b"NULL".ljust(20, b"\0") + bytes(32)
 COMMAND, LONG = 4, 2
 TYPES_2_0 = ("PAIR", "PUB", "SUB", "REQ", "REP", "DEALER", "ROUTER", "PULL", "PUSH", "XPUB", "XSUB")
 
-# what to be towards a peer, so that it talks to us; None: it might hand us a message that is meant
-# for somebody else, or give us its only place, so we leave after its READY
+# The type to announce to a peer so that it answers. None: it might send us a message that is meant
+# for others, or give us its only place, so we leave after its READY.
 HARMLESS = {
     "REP": "REQ",
     "ROUTER": "REQ",
@@ -35,7 +35,7 @@ HARMLESS = {
 
 
 SP_MAGIC = b"\0SP\0"
-SP_TYPES = {  # by the number in the header, and what to be towards one
+SP_TYPES = {  # by the number in the header: name, and the type that fits
     0x10: ("PAIR", "Pair"), 0x11: ("PAIR v1", "Pair1"), 0x20: ("PUB", "Sub"), 0x21: ("SUB", "Pub"),
     0x30: ("REQ", "Rep"), 0x31: ("REP", "Req"), 0x50: ("PUSH", "Pull"), 0x51: ("PULL", "Push"),
     0x62: ("SURVEYOR", "Respondent"), 0x63: ("RESPONDENT", "Surveyor"), 0x70: ("BUS", "Bus"),
@@ -43,7 +43,7 @@ SP_TYPES = {  # by the number in the header, and what to be towards one
 
 
 class Silent(Exception):
-    """The peer said nothing more within the time; `got` is what came before."""
+    """The peer sent nothing more in time. `got` is what it sent before."""
 
     def __init__(self, got: bytes) -> None:
         super().__init__(f"{len(got)} bytes, then silence")
@@ -51,7 +51,7 @@ class Silent(Exception):
 
 
 class Left(Exception):
-    """The peer closed the connection; `got` is what came before."""
+    """The peer closed the connection. `got` is what it sent before."""
 
     def __init__(self, got: bytes) -> None:
         super().__init__(f"{len(got)} bytes, then the end of the connection")
@@ -59,11 +59,11 @@ class Left(Exception):
 
 
 class NotZmtp(Exception):
-    """What came is no ZMTP 3 greeting; the text says what it looks like."""
+    """The data is not a ZMTP 3 greeting. The text says what it looks like."""
 
 
 class SpPeer(Exception):
-    """The peer speaks SP, nanomsg's and nng's wire: it said so at once, as both sides do there."""
+    """The peer speaks SP, the protocol of nanomsg and nng, in which both sides send at once."""
 
     def __init__(self, number: int) -> None:
         self.name, self.partner = SP_TYPES.get(number, (f"protocol {number:#x}", ""))
@@ -88,7 +88,7 @@ class Ready:
 
 
 def read(sock: socket.socket, n: int, got: bytes = b"") -> bytes:
-    """Until n bytes are there; the socket's timeout holds for each piece."""
+    """Read until n bytes have arrived. The socket's timeout applies to each piece."""
     while len(got) < n:
         try:
             piece = sock.recv(n - len(got))
@@ -103,11 +103,11 @@ def read(sock: socket.socket, n: int, got: bytes = b"") -> bytes:
 
 
 def looks_like(got: bytes) -> str:
-    """Other protocols that people meet on a wrong port."""
+    """Describe other protocols that often run on the wrong port."""
     for start, name in (
         (b"HTTP/", "an HTTP server"),
         (b"SSH-", "an SSH server"),
-        (SP_MAGIC, "an SP (nanomsg) socket that breaks off its header"),
+        (SP_MAGIC, "an SP (nanomsg) socket with an incomplete header"),
         (b"\x15\x03", "a TLS server"),
         (b"220 ", "a mail or FTP server"),
         (b"-ERR", "a Redis server"),
@@ -118,8 +118,8 @@ def looks_like(got: bytes) -> str:
 
 
 def greet(sock: socket.socket) -> Greeting:
-    """Send ours, read theirs. SpPeer, NotZmtp, Silent or Left if there is none. Our mechanism comes
-    last: libzmq leaves without a word of its own if it does not like that."""
+    """Exchange greetings. SpPeer, NotZmtp, Silent or Left if the peer sends none. Our mechanism
+    goes last, because libzmq disconnects without a greeting if it rejects the mechanism."""
     sock.sendall(GREETING[:VERSION_END])
     head = read(sock, 1)
     if head != b"\xff":
@@ -139,13 +139,13 @@ def greet(sock: socket.socket) -> Greeting:
         name = TYPES_2_0[number] if number < len(TYPES_2_0) else f"type {number}"
         raise NotZmtp(f"a ZMTP 2.0 {name} socket (ZeroMQ 3.x)")
     whole = read(sock, 64, head)
-    with contextlib.suppress(ConnectionError):  # it may be content with what it has said
+    with contextlib.suppress(ConnectionError):  # it may have closed after its greeting
         sock.sendall(GREETING[VERSION_END:])
     return Greeting((whole[10], whole[11]), whole[12:32].rstrip(b"\0").decode("latin-1"))
 
 
 def answers_http(sock: socket.socket) -> bool:
-    """Does it say HTTP when it is asked in HTTP? Such a server may be silent until then."""
+    """Whether it replies to an HTTP request. An HTTP server may be silent until then."""
     try:
         sock.sendall(b"GET / HTTP/1.0\r\n\r\n")
         return read(sock, 5) == b"HTTP/"
@@ -158,7 +158,7 @@ def read_frame(sock: socket.socket) -> tuple[int, bytes]:
     if flags & LONG:
         size = struct.unpack(">Q", read(sock, 8, bytes((size,))))[0]
     if size > 1 << 20:
-        raise NotZmtp(f"a frame of {size} bytes where a command belongs")
+        raise NotZmtp(f"a frame of {size} bytes where a command is expected")
     return flags, read(sock, size)
 
 
@@ -174,12 +174,12 @@ def split(body: bytes) -> tuple[bytes, bytes]:
 
 
 def read_ready(sock: socket.socket) -> Ready:
-    """The peer's READY: NULL's peers send it without waiting for ours."""
+    """The peer's READY. With NULL, peers send it without waiting for ours."""
     name, data = split(read_frame(sock)[1])
     if name == b"ERROR":
         return Ready(error=data[1:].decode("latin-1"))
     if name != b"READY":
-        raise NotZmtp(f"a command {name!r} where READY belongs")
+        raise NotZmtp(f"a command {name!r} where READY is expected")
     properties: dict[str, bytes] = {}
     while data:
         key, data = data[1 : 1 + data[0]].decode("latin-1"), data[1 + data[0] :]
@@ -198,7 +198,7 @@ def send_ready(sock: socket.socket, pattern: str) -> None:
 
 
 def ping(sock: socket.socket, context: bytes = b"mqdoctor") -> None:
-    """PING, and everything up to its PONG."""
+    """Send PING and read up to its PONG."""
     sock.sendall(command(b"PING", bytes(2) + context))
     while True:
         flags, body = read_frame(sock)

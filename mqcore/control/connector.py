@@ -1,9 +1,9 @@
-"""Connector: one address that a socket wants to be connected to, for as long as it lives.
+"""Connector: keeps a socket connected to one address.
 
-An attempt looks the name up (anew each time: hosts move), tries every address in turn, and ends
-with a descriptor for the owner, or with an error and a pause (link/backoff.py). The owner says what
-becomes of the descriptor: `handshaken()`, then one day `lost(...)`. All of it runs on the control
-thread; an attempt has a number, and what belongs to an older one is thrown away.
+An attempt resolves the name (each time anew, because hosts move), tries every address in turn, and
+ends with a descriptor for the owner, or with an error and a pause (link/backoff.py). The owner
+reports what becomes of the descriptor with `handshaken()` and finally `lost(...)`. Everything runs
+on the control thread. Attempts are numbered, and results of an older attempt are discarded.
 
     connecting -> handshaking -> connected -> (lost) waiting -> connecting ...
 """
@@ -24,15 +24,15 @@ from mqcore.errors import AddressError, ConnectTimeout, Error, PeerError, Remote
 from mqcore.link.backoff import Backoff
 from mqcore.spi.url import Url
 
-REFUSED = {errno.ECONNREFUSED, errno.ENOENT}  # nobody listens; ENOENT: there is no ipc file
+REFUSED = {errno.ECONNREFUSED, errno.ENOENT}  # no listener; ENOENT: the ipc file does not exist
 LINKED = ("handshaking", "connected")
 
 
 class Connector:
-    """`on_connected(sock, remote)` on the control thread: sock is non-blocking and now the
-    callee's; if it raises, the socket is closed here and the attempt has failed. The callee
-    answers with handshaken() and, once, lost(). `on_state(state, error)` at each change of state;
-    while "waiting", `pause` is the length of the wait."""
+    """`on_connected(sock, remote)` runs on the control thread. sock is non-blocking and belongs to
+    the callee. If the callee raises, the connector closes the socket and the attempt has failed.
+    The callee reports back with handshaken() and, once, lost(). `on_state(state, error)` runs at
+    each change of state. While "waiting", `pause` is the length of the wait in seconds."""
 
     def __init__(self, loop: ControlLoop, transport: Any, where: Route | Url | str,
                  options: Mapping[str, Any],
@@ -50,10 +50,10 @@ class Connector:
         self.options = options
         self.address = route.address
         self.attempts = 0
-        self.peer = 0  # the number of the last peer; the owner's
+        self.peer = 0  # the number of the last peer; set by the owner
         self.pause = 0.0
         self.endpoint = Endpoint(route.show(route.address), "connect", given=route.url.text,
-                                 closer=self.stop)
+                                 closer=self.stop, lock=loop.lock)
         self._on_connected = on_connected
         self._on_state = on_state
         if on_state is not None:
@@ -61,7 +61,9 @@ class Connector:
         again = options.get("reconnect", 0.1)
         self._backoff = None if again is None else Backoff(
             again, options.get("reconnect_max", 10.0), rng)
-        self._number = 0  # of the attempt; what carries another number is stale
+        self._number = 0  # of the attempt; results with another number are stale
+        self._looking = self._awaited = False  # a look-up runs; this attempt waits for it
+        self._late: list[Any] | None = None  # the result of a look-up that outlived its attempt
         self._targets: list[Any] = []
         self._sock: socket.socket | None = None
         self._timer: Timer | None = None
@@ -75,27 +77,27 @@ class Connector:
     # -- from any thread ---------------------------------------------------------------------------
 
     def start(self) -> None:
-        """The first attempt begins. Once."""
+        """Start the first attempt. Call once."""
         self.loop.call(self._start)
 
     def handshaken(self) -> None:
-        """The peer fits: the pauses start over."""
+        """The handshake succeeded: reset the back-off."""
         self.loop.call(self._handshaken)
 
     def lost(self, error: Error | None, fatal: bool = False, last: bool = False) -> None:
-        """The link has ended, before or after the handshake. `fatal`: it will again (the peer does
-        not fit), which ends the attempts if reconnect_stop has "handshake". `last`: there shall be
-        no other."""
+        """The link has ended, before or after the handshake. `fatal`: the error would recur (the
+        peer does not fit), so the attempts end if reconnect_stop has "handshake". `last`: never
+        connect again."""
         self.loop.call(self._lost, error, fatal, last)
 
     def reset(self) -> None:
-        """Connect without a pause: now, or as soon as the present link is lost. A stopped one
-        starts again."""
+        """Connect without a pause: now, or as soon as the current link is lost. Restarts a stopped
+        connector."""
         self.loop.call(self._reset)
 
     def stop(self) -> None:
-        """From any thread; nothing of it runs when it returns. Idempotent. A link that was handed
-        over is its owner's to end."""
+        """Stop; callable from any thread. When it returns, none of the connector's code runs any
+        more. Idempotent. The owner ends a link that was handed over."""
         self.loop.call_wait(self._stop)
 
     # -- an attempt --------------------------------------------------------------------------------
@@ -103,7 +105,7 @@ class Connector:
     def _start(self) -> None:
         if self.attempts == 0 and self.endpoint.state == "connecting":
             if self._on_state is not None:
-                self._on_state("connecting", None)  # the state it was born in: no move tells it
+                self._on_state("connecting", None)  # the initial state, which no move() reports
             self._attempt()
 
     def _attempt(self) -> None:
@@ -118,15 +120,14 @@ class Connector:
         if self._once:
             self._use()
             return
-        self._limit("its name could not be looked up")
+        self._limit("its name could not be resolved")
         try:
             blocks = self.transport.may_block(self.address)
         except AddressError as error:
             self._give_up(error)
             return
         if blocks:
-            self.loop.resolve(self._resolve, lambda found, error:
-                              self._resolved(number, found, error))
+            self._look_up()
             return
         try:
             found, failure = self._resolve(), None
@@ -135,17 +136,38 @@ class Connector:
         self._resolved(number, found, failure)
 
     def _use(self) -> None:
-        """The one attempt with a connection that was there before us."""
+        """The single attempt with an existing connection."""
         self._sock, self._adopted = self._adopted, None
         if self._sock is None:
-            self._give_up(PeerError(f"{self.endpoint.url} was one connection, and it has ended",
+            self._give_up(PeerError(f"{self.endpoint.url} was one connection, which has ended",
                                     hint="connect a new one"))
             return
         self._limit("it does not answer")
         self.loop.add_writer(self._sock.fileno(), self._writable)
 
+    def _look_up(self) -> None:
+        """Resolve the name, one look-up at a time, because slow name servers would make them pile
+        up. This attempt also uses a look-up that an earlier attempt started, or its late result."""
+        found, self._late = self._late, None
+        if found is not None:
+            self._resolved(self._number, found, None)
+            return
+        self._awaited = True
+        if not self._looking:
+            self._looking = True
+            self.loop.resolve(self._resolve, self._looked_up)
+
+    def _looked_up(self, found: list[Any] | None, error: BaseException | None) -> None:
+        self._looking = False
+        if self._awaited:
+            self._awaited = False
+            self._resolved(self._number, found, error)
+        elif error is None:
+            self._late = found
+
     def _resolve(self) -> list[Any]:
-        return self.transport.resolve(self.address, self.options)
+        found: list[Any] = self.transport.resolve(self.address, self.options)
+        return found
 
     def _resolved(self, number: int, found: list[Any] | None, error: BaseException | None) -> None:
         if number != self._number:
@@ -156,7 +178,7 @@ class Connector:
         self._next()
 
     def _next(self) -> None:
-        """Try the next address; with none left the attempt has failed."""
+        """Try the next address. With none left, the attempt has failed."""
         while self._targets:
             target = self._targets.pop(0)
             try:
@@ -175,10 +197,11 @@ class Connector:
         sock = self._sock
         if sock is None:
             return
+        failure: Exception | None
         try:
             number = self.transport.finish(sock)
             failure = OSError(number, os.strerror(number)) if number else None
-        except Exception as error:  # a plug-in's fault
+        except Exception as error:  # a plug-in failed
             failure = error
         if failure is not None:
             self._failure = self._explain(failure)
@@ -186,7 +209,7 @@ class Connector:
             self._next()
             return
         self.loop.remove(sock.fileno())
-        self._sock = None  # the callee's from here
+        self._sock = None  # belongs to the callee from here on
         self._cancel()
         try:
             remote = self.transport.names(sock)[1]
@@ -199,7 +222,7 @@ class Connector:
                 raise
 
     def _limit(self, what: str) -> None:
-        """connect_timeout, for the look-up and for each address."""
+        """Start the connect_timeout of the look-up or of one address."""
         if self._timer is not None:
             self._timer.cancel()
         seconds = self.options.get("connect_timeout", 10.0)
@@ -213,7 +236,7 @@ class Connector:
         self._drop()
         self._next()
 
-    # -- what becomes of it ------------------------------------------------------------------------
+    # -- results -----------------------------------------------------------------------------------
 
     def _handshaken(self) -> None:
         if self.endpoint.state == "handshaking":
@@ -245,7 +268,7 @@ class Connector:
             return
         self._cancel()
         self.pause = self._backoff.next()
-        # The timer first: an observer of the state may ask for a reset or a stop.
+        # Set the timer first: an observer of the state may call reset() or stop().
         self._timer = self.loop.call_at(self.loop.clock() + self.pause, self._attempt)
         self.endpoint.move("waiting", error, fatal=fatal)
 
@@ -270,8 +293,9 @@ class Connector:
         self.endpoint.move("closed")
 
     def _cancel(self) -> None:
-        """End what is under way; results still to come are stale."""
+        """Cancel everything that runs; later results are stale."""
         self._number += 1
+        self._awaited = False
         self._targets = []
         if self._timer is not None:
             self._timer.cancel()
@@ -285,12 +309,12 @@ class Connector:
             sock.close()
 
     def _explain(self, error: BaseException) -> Error:
-        """Whatever happened, as one of ours, with the address in it."""
+        """Convert any exception to an mqcore error that names the address."""
         url = self.endpoint.url
         if isinstance(error, Error):
             return error
         if isinstance(error, socket.gaierror):
-            return PeerError(f"cannot look up {url}: {error.strerror}",
+            return PeerError(f"cannot resolve {url}: {error.strerror}",
                              hint="is the name right, and does the name server answer?")
         if isinstance(error, OSError) and error.errno in REFUSED:
             return RemoteRefused(f"nobody listens at {url} ({error.strerror})")

@@ -1,10 +1,10 @@
-"""Crowd: the connections of one listener that are in the middle of their handshake, and the limit
-to them (the option `max_handshakes`).
+"""Crowd: the connections of one listener that are still in their handshake, and their limit (option
+`max_handshakes`).
 
-A connection that says nothing costs a descriptor and memory until `handshake_timeout`, and one that
-speaks TLS costs computing time. At the limit the oldest gives way to a new one, if it has had a
-second: an honest peer needs less. If it has not, many come at once, and the new one is refused: it
-comes again, and those that are at it get done.
+A connection that sends nothing holds a descriptor and memory until `handshake_timeout`; one that
+speaks TLS also costs computing time. At the limit a new connection replaces the oldest one, if that
+has had a second, which is more than an honest peer needs. Otherwise many arrive at once, and the
+new connection is refused: its peer will retry, and the handshakes in progress can finish.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from typing import TYPE_CHECKING
 from mqcore.base.native import time
 
 if TYPE_CHECKING:
-    from mqcore.control.links import SocketLinks
-    from mqcore.control.wire import Wire
+    from mqcore.control.connection import Connection
+    from mqcore.control.peers import Peers
 
 PATIENCE = 1.0  # seconds
 
 
 class Crowd:
-    """The hub's lock is held."""
+    """Callers hold the hub's lock."""
 
     def __init__(self, limit: int | None, clock: Callable[[], float] | None = None) -> None:
         self.limit = limit
         self._clock = clock or time.monotonic
-        self._since: dict[Wire, float] = {}  # the oldest first
+        self._since: dict[Connection, float] = {}  # the oldest first
 
     def __len__(self) -> int:
         return len(self._since)
@@ -36,46 +36,47 @@ class Crowd:
     def full(self) -> bool:
         return self.limit is not None and len(self._since) >= self.limit
 
-    def enter(self, wire: Wire) -> Wire | None:
-        """Which one has to go: none, the oldest, or this one, which has not entered then."""
+    def enter(self, conn: Connection) -> Connection | None:
+        """Add `conn`. Returns the connection that must go: none, the oldest, or `conn` itself,
+        which is then not added."""
         now = self._clock()
         if self.full:
             oldest = next(iter(self._since))
             if now - self._since[oldest] < PATIENCE:
-                return wire
+                return conn
             del self._since[oldest]
-            self._since[wire] = now
+            self._since[conn] = now
             return oldest
-        self._since[wire] = now
+        self._since[conn] = now
         return None
 
-    def leave(self, wire: Wire) -> None:
-        """Its handshake is over. Idempotent."""
-        self._since.pop(wire, None)
+    def leave(self, conn: Connection) -> None:
+        """The handshake is over. Idempotent."""
+        self._since.pop(conn, None)
 
 
-def let_in(links: SocketLinks, wire: Wire, crowd: Crowd) -> bool:
-    """False: this connection is refused, and that has been reported. On the control thread."""
+def let_in(links: Peers, conn: Connection, crowd: Crowd) -> bool:
+    """Runs on the control thread. False: the connection was refused, and this has been reported."""
     with links.hub.lock:
         if crowd.full:
-            links.hub.pump()  # some may be done
-        wire.crowd = crowd
-        loser = crowd.enter(wire)
+            links.hub.pump()  # some handshakes may be complete
+        conn.crowd = crowd
+        loser = crowd.enter(conn)
         if loser is None:
             return True
         loser.why = f"too many handshakes at once ({crowd.limit}, see max_handshakes)"
-        if links.wires.get(loser.slot) is loser:
-            links.core._end_engine(loser.slot)  # the note of its end does the rest
+        if links.connections.get(loser.slot) is loser:
+            links.core._end_engine(loser.slot)  # the note of its end triggers the rest
             return True
     for upgrade, one in list(links.upgrades.items()):
         if one is loser:
             links.stop_upgrade(upgrade)
     links.shake_failed(loser, loser.why, False, told=True)
-    return loser is not wire
+    return loser is not conn
 
 
-def shaken(links: SocketLinks, wire: Wire) -> None:
-    """A handshake is over, one way or the other."""
-    if wire.crowd is not None:
+def shaken(links: Peers, conn: Connection) -> None:
+    """A handshake has succeeded or failed."""
+    if conn.crowd is not None:
         with links.hub.lock:
-            wire.crowd.leave(wire)
+            conn.crowd.leave(conn)

@@ -1,36 +1,48 @@
-"""Endpoint: what bind() and connect() give back, and what the control thread keeps up to date.
+"""Endpoint: the result of bind() and connect(), kept up to date by the control thread.
 
-A small state machine behind one lock. The states that can follow each other are the table
-TRANSITIONS; `closed` is final. Observers are told of each move, in order, outside the lock, on the
-thread that moved it (nearly always the control thread).
+A small state machine with one lock. The table TRANSITIONS lists the allowed moves; `closed` is
+final. Observers are called for each move, in order, outside the lock, on the thread that made the
+move (nearly always the control thread).
 """
 
 from __future__ import annotations
 
 import copy
-import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from mqcore.base.native import threading
-from mqcore.errors import ConnectTimeout, Error, HandshakeFailed, SocketClosed, StateError
-from mqcore.sock.sleep import Bell
+from mqcore.base.virtual import world
+from mqcore.base.waits import Condition
+from mqcore.binding import blocking
+from mqcore.binding.sleep import Bell, sleep
+from mqcore.binding.timing import left_of, limit_of, passed
+from mqcore.errors import (
+    ConnectTimeout,
+    Error,
+    HandshakeFailed,
+    SocketClosed,
+    StateError,
+    UsageError,
+)
 
 #: state: (meaning, the states that may follow)
 TRANSITIONS: dict[str, tuple[str, frozenset[str]]] = {
     "listening": ("peers can connect", frozenset({"stopped", "closed"})),
-    "connecting": ("an attempt is under way",
+    "connecting": ("an attempt is running",
                    frozenset({"handshaking", "connected", "waiting", "stopped", "closed"})),
-    "handshaking": ("connected; the two sides come to terms",
+    "handshaking": ("connected; the handshake is running",
                     frozenset({"connected", "connecting", "waiting", "stopped", "closed"})),
-    "connected": ("the peer is there and fits",
+    "connected": ("the handshake succeeded",
                   frozenset({"connecting", "waiting", "stopped", "closed"})),
-    "waiting": ("the next attempt comes after a pause",
+    "waiting": ("waiting for the next attempt",
                 frozenset({"connecting", "connected", "stopped", "closed"})),
     "stopped": ("no more attempts; see error", frozenset({"connecting", "closed"})),
-    "closed": ("by us, for good", frozenset()),
+    "closed": ("closed by this program", frozenset()),
 }
+
+MOMENT = 0.001      # seconds between two looks whether the pattern has seen a peer,
+MOMENTS = 5000      # and how many there are at most
 
 READY = frozenset({"listening", "connected"})
 
@@ -41,12 +53,17 @@ class Endpoint:
     """One address that a socket listens on or connects to. `str(endpoint)` is its URL."""
 
     def __init__(self, url: str, kind: str, *, given: str = "", state: str = "",
-                 closer: Callable[[], Any] | None = None) -> None:
+                 closer: Callable[[], Any] | None = None, lock: Any = None) -> None:
+        """lock: the hub's. A signal handler may interrupt wait_ready() and wait for the control
+        thread, which may want to move this endpoint: see ControlLoop.call_wait()."""
         self.url = url
         self.kind = kind  # "bind" or "connect"
-        self.given = given or url  # as the user wrote it
-        self.of: Endpoint | None = None  # the resolver's endpoint that it is a member of
-        self.follows = False  # it is one with members
+        self.given = given or url  # as the program passed it
+        self.of: Endpoint | None = None  # the resolver's endpoint, if this is one of its members
+        self.follows = False  # this is a resolver's endpoint, with members
+        # whether the pattern has seen the peer, and wait until it has; None: there is none to see
+        self.met: Callable[[Endpoint], bool] | None = None
+        self.meet: Callable[[Endpoint], None] | None = None
         self._state = state or ("listening" if kind == "bind" else "connecting")
         self._error: Error | None = None
         self._fatal = False
@@ -54,7 +71,7 @@ class Endpoint:
         self._observers: list[Observer] = []
         self._news: deque[tuple[str, str, Error | None]] = deque()
         self._telling = False
-        self._changed = threading.Condition()
+        self._changed = Condition(lock)
 
     def __str__(self) -> str:
         return self.url
@@ -63,56 +80,71 @@ class Endpoint:
         error = f", {self._error}" if self._error is not None else ""
         return f"<{self.kind} {self.url} {self._state}{error}>"
 
+    def __reduce__(self) -> Any:
+        raise UsageError("an endpoint cannot be pickled or copied", hint="pass its url")
+
     @property
     def state(self) -> str:
+        """"listening", "connecting", "handshaking", "connected", "waiting" (for the next attempt),
+        "stopped" (no more attempts; see `error`) or "closed"."""
         return self._state
 
     @property
     def error(self) -> Error | None:
-        """Why the last attempt or connection ended; None while connected."""
+        """The reason why the last attempt or connection ended. None while connected."""
         return self._error
 
     @property
     def members(self) -> tuple[Endpoint, ...]:
-        """Of a resolver's URL: the endpoints that it stands for now. One that the program closes
-        stays closed until its URL has left the set and come again."""
+        """The endpoints that a resolver's URL currently stands for. A member that the program
+        closes stays closed until the resolver drops its URL and lists it again."""
         return ()
 
     def close(self) -> None:
-        """Unbind or disconnect: complete when it returns. Idempotent."""
+        """Unbind or disconnect. Complete on return. Idempotent."""
         if self._state != "closed" and self._closer is not None:
             self._closer()
         self.move("closed")
 
-    def wait(self, timeout: float | None = None) -> None:
-        """Until listening, or connected and handshaken. Raises ConnectTimeout (`last`: what the
-        latest attempt failed with), HandshakeFailed if the peer does not fit, SocketClosed, or
-        what stopped the attempts."""
-        started = time.monotonic()
+    def wait_ready(self, timeout: float | None = None) -> None:
+        """Wait until listening, or until connected with a completed handshake. Raises
+        ConnectTimeout (`last` is the error of the latest attempt), HandshakeFailed if the peer does
+        not fit, SocketClosed, or the error that stopped the attempts."""
+        limit = limit_of(timeout)
+        if self._state == "closed":  # a forked child must not wait for the lock
+            self._raise_if_hopeless()
         with self._changed:
-            while not self._arrived():
-                left = None if timeout is None else started + timeout - time.monotonic()
-                if left is not None and left <= 0:
+            if not self._arrived():
+                here = world()
+                if limit != 0 and here is None:
+                    blocking.check(self)
+                wait_for = self._changed.wait_for if here is None else here.wait_for
+                if not wait_for(self._arrived, left_of(limit)):
                     self._fail_wait(timeout)
-                self._changed.wait(left)
+        if self.meet is not None:
+            self.meet(self)
 
-    async def await_(self, timeout: float | None = None) -> None:
-        """wait(), awaitable on asyncio and trio."""
-        limit = None if timeout is None else time.monotonic() + timeout
+    async def await_ready(self, timeout: float | None = None) -> None:
+        """wait_ready(), awaitable on asyncio and trio."""
+        limit = limit_of(timeout)
         while True:
             bell = Bell()
             end = self.observe(lambda *_, ring=bell.ring: ring())
             try:
                 if self._arrived():
-                    return
-                if limit is not None and time.monotonic() >= limit:
+                    break
+                if limit == 0 or passed(limit):
                     self._fail_wait(timeout)
                 await bell.wait(limit)
             finally:
                 end()
+        for _ in range(MOMENTS):
+            if self.met is None or self.met(self):
+                return
+            await sleep(MOMENT)
 
     def _arrived(self) -> bool:
-        """Raises if it never will."""
+        """Whether the state is reached. Raises if it never will be."""
         if self._state in READY:
             return True
         self._raise_if_hopeless()
@@ -128,16 +160,17 @@ class Endpoint:
             raise SocketClosed(f"{self.url} was closed")
         failed = self._fatal and isinstance(self._error, HandshakeFailed)
         if self._error is not None and (failed or self._state == "stopped"):
-            raise copy.copy(self._error)  # each waiter its own: a traceback belongs to one
+            # a copy for each waiter: a traceback belongs to one thread
+            raise copy.copy(self._error)
         if self._state == "stopped":
             raise StateError(f"{self.url} has stopped", hint="connect again")
 
     # -- for the owner -----------------------------------------------------------------------------
 
     def abandon(self) -> None:
-        """In a forked child, where nobody moves it any more; a thread of the parent may have held
-        its lock."""
-        self._changed = threading.Condition()
+        """In a forked child: no thread changes the state any more, and a thread of the parent may
+        have held the lock."""
+        self._changed = Condition()
         self._observers.clear()
         self._state = "closed"
 
@@ -145,7 +178,8 @@ class Endpoint:
         self._closer = closer
 
     def observe(self, observer: Observer) -> Callable[[], None]:
-        """observer(endpoint, old, new, error) at each move from now on. Returns what ends it."""
+        """Call observer(endpoint, old, new, error) at each move from now on. Call the returned
+        function to stop that."""
         with self._changed:
             self._observers.append(observer)
 
@@ -157,20 +191,23 @@ class Endpoint:
         return end
 
     def note(self, error: Error | None) -> None:
-        """What went wrong last with somebody who came in; the state stays."""
+        """Record the latest error of an incoming connection. The state stays."""
         with self._changed:
             if self._state == "listening":
                 self._error = error
 
     def move(self, state: str, error: Error | None = None, *, fatal: bool = False) -> bool:
-        """Go to `state`. False if we are there already or closed; StateError if the table has no
-        such step. `fatal`: the error will come again however often one tries."""
+        """Change to `state`. False if this is the current state or the endpoint is closed;
+        StateError if the table does not allow it. `fatal`: further attempts would fail the same
+        way."""
+        if self._state == "closed":  # for ever; a forked child must not wait for the lock
+            return False
         with self._changed:
             old = self._state
             if old in (state, "closed"):
                 return False
             if state not in TRANSITIONS[old][1]:
-                raise StateError(f"{self.url}: no way from {old} to {state}")
+                raise StateError(f"{self.url}: cannot change from {old} to {state}")
             self._state = state
             if error is not None:
                 self._error, self._fatal = error, fatal
@@ -179,7 +216,7 @@ class Endpoint:
             self._news.append((old, state, error))
             self._changed.notify_all()
             if self._telling:
-                return True  # whoever is telling tells this too: the order holds
+                return True  # the thread that is notifying reports this move too, in order
             self._telling = True
         self._tell()
         return True

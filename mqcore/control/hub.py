@@ -1,8 +1,8 @@
-"""Hub: the control plane of one context. It owns the data plane and the control thread, hands the
-data plane's notes to the sockets they are for, knows the inproc names, and ends all of it in order.
+"""Hub: the control plane of one context. It owns the data plane and the control thread, delivers
+the data plane's notes to their sockets, knows the inproc names, and ends all of them in order.
 
-The tree of owners: Hub -> SocketLinks -> Listener / Connector -> engine. A node ends after its
-children. Process-wide there are only the weak list of hubs for fork and exit, below.
+The tree of owners is Hub -> SocketLinks -> Listener / Connector -> engine. A node ends after its
+children. The only process-wide state is the weak list of hubs below, for fork and exit.
 """
 
 from __future__ import annotations
@@ -10,71 +10,89 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-import weakref
 from collections.abc import Callable
 from typing import Any
 
+from mqcore.base.living import Living
 from mqcore.base.native import threading
+from mqcore.base.virtual import world as world_here
+from mqcore.base.waits import Released, YieldingLock, start
+from mqcore.binding.plane import PlaneCore
 from mqcore.control.loop import ControlLoop
-from mqcore.errors import ContextClosed, Forked, UsageError
-from mqcore.sock.plane import PlaneCore
+from mqcore.errors import ContextClosed, Forked, StateError, UsageError
 
-HUBS: weakref.WeakSet[Hub] = weakref.WeakSet()  # for fork and exit
-PIN_CHECK = 0.02  # seconds between looks for Python objects that the data plane is done with
+HUBS: Living[Hub] = Living()  # for fork and exit
+PIN_CHECK = 0.02  # seconds between checks for Python objects that the data plane has released
 
 NOTE_UP, NOTE_DOWN, NOTE_PATTERN, NOTE_GONE, NOTE_ASKS = 1, 2, 3, 5, 6  # of link/plane.pxd
 
 
 class Hub:
-    """One per context; made with it, its threads start with the first socket."""
+    """One per context, created with it. Its threads start with the first socket."""
 
     def __init__(self, io_threads: int = 1, max_sockets: int = 65536,
-                 poller: str | None = None, lead_tick: float = 0.01) -> None:
+                 lead_tick: float = 0.01, world: Any = None) -> None:
+        """world: runs the context in place of its threads (base/virtual.py)."""
+        self.world = world
         self.io_threads = io_threads
         self.lead_tick = lead_tick
-        self.poller = poller or os.environ.get("MQCORE_POLLER") or "epoll"  # for tests
+        self.flush_tick = 0.0                   # seconds, for tests; 0: the I/O thread's default
+        self.histograms = False                # sockets measure latencies
         self.max_sockets = max_sockets
-        self.lock = threading.RLock()
+        self.lock = YieldingLock()
         self.sockets: dict[int, Any] = {}       # number: SocketLinks
         self.inproc: dict[str, Any] = {}        # name: (SocketLinks, Endpoint)
-        self.suitors: dict[str, list[Any]] = {}  # name: [(SocketLinks, Endpoint)] that wait for it
+        # name: [(SocketLinks, Endpoint)] that wait for this name
+        self.suitors: dict[str, list[Any]] = {}
         self.closed = False
-        self.closing = False                    # its sockets are being closed: no more of them
+        self._left = False      # the context is garbage
+        self.closing = False                    # the sockets are being closed; no new ones
         self._notes: list[Any] = []
         self._at = 0
         self.forked = False
+        self.internal = False                   # not the program's own, but of a monitor
         self.linger_at_exit: Any = None
         self._next = 1
         self._plane: PlaneCore | None = None
         self._loop: ControlLoop | None = None
         self._pins = False
         self._watchers = 0
+        self.observers: list[Callable[[Any], None]] = []    # of the events of all sockets
         self._pid = os.getpid()
         HUBS.add(self)
 
     # -- life --------------------------------------------------------------------------------------
 
-    def _start(self) -> None:
+    def _start(self) -> tuple[PlaneCore, ControlLoop]:
         if self.forked or self._pid != os.getpid():
             raise Forked("this context belongs to the parent process",
                          hint="make a new one in the child")
         if self.closed:
             raise ContextClosed("the context is closed", hint="make a new one")
         if self._plane is None:
-            plane = PlaneCore(self.io_threads, self.poller, self.lead_tick)
+            world = self.world
+            virtual = (0, 0) if world is None else (int(world.clock() * 1e9),
+                                                    int(world.random() * 2**63))
+            plane = PlaneCore(self.io_threads, self.lead_tick, self.flush_tick, self.histograms,
+                              *virtual)
             plane.on_pins = self._watch_pins
-            loop = ControlLoop()
+            loop = ControlLoop(lock=self.lock)
+            if world is not None:
+                loop.clock, plane.stepper = world.clock, world.step
             try:
-                # before its thread runs: afterwards this would wait for that thread, which may
-                # want the lock that we hold
+                # before the control thread runs: later this would wait for that thread, which may
+                # wait for the lock that this thread holds
                 loop.add_reader(plane.notes_fileno(), self.pump)
-                loop.start()
-            except BaseException:  # no thread to be had
+                loop.start(threaded=world is None)
+            except BaseException:  # the thread cannot start
                 loop.stop()
                 plane.stop()
                 plane.shut()
                 raise
             self._plane, self._loop = plane, loop
+            plane.set_watched(self._watchers > 0)
+        assert self._loop is not None  # both are set and reset together
+        return self._plane, self._loop
 
     @property
     def started(self) -> bool:
@@ -83,70 +101,143 @@ class Hub:
     @property
     def plane(self) -> PlaneCore:
         with self.lock:
-            self._start()
-            return self._plane
+            return self._start()[0]
 
     @property
     def loop(self) -> ControlLoop:
         with self.lock:
-            self._start()
-            return self._loop
+            return self._start()[1]
 
     def register(self, links: Any) -> int:
+        here = world_here()
+        if here is not None and self.world is not here:
+            raise StateError("this thread runs a simulated network, and this context is not of it",
+                             hint='make the socket with net.host("a").socket(...), or close() the '
+                                  'network first')
         with self.lock:
             self._start()
             if self.closing:
                 raise ContextClosed("the context is being closed", hint="make a new one")
             if len(self.sockets) >= self.max_sockets:
-                raise UsageError(f"the context has its {self.max_sockets} sockets already",
-                                 hint="close some, or give max_sockets to the Context")
+                raise UsageError(f"the context already has its {self.max_sockets} sockets",
+                                 hint="close some, or pass a larger max_sockets to the Context")
             number = self._next
             self._next += 1
             self.sockets[number] = links
             return number
 
-    def forget(self, number: int) -> None:
+    def opened_links(self, core: Any) -> Any:
+        """What was registered for this SocketCore, or None. It is forgotten if it is not open."""
         with self.lock:
+            found = next((links for links in list(self.sockets.values())
+                          if links.core is core), None)
+        if found is None or found.opened:
+            return found
+        self.forget(found)
+        return None
+
+    def forget(self, links: Any) -> None:
+        number = links.number
+        with self.lock:
+            if not number:  # a signal handler's exception has left register() at its very end
+                number = next((one for one, known in list(self.sockets.items())
+                               if known is links), 0)
             self.sockets.pop(number, None)
+        if self._left:
+            self.leave()
+
+    def leave(self) -> None:
+        """The application has dropped the context: stop once it has no sockets."""
+        self._left = True
+        if self.closed or self.forked or self.sockets or not self.started:
+            return
+        try:  # not here: this may be one of the threads that stop() joins
+            start(threading.Thread(target=self.stop, name="mqcore-stop"))
+        except RuntimeError:  # the interpreter is shutting down
+            pass
 
     def seal(self, on: bool) -> None:
-        """No socket is opened while it is on: who closes them all shall find them all."""
+        """While on, no socket can be opened, so that closing all of them finds all."""
         with self.lock:
             self.closing = on
 
     def stop(self) -> None:
-        """After every socket is closed: end the threads. Idempotent."""
+        """End the threads, after all sockets are closed. Idempotent. A call that Ctrl-C interrupts
+        leaves the rest to the next one."""
         with self.lock:
-            if self.closed:
-                return
             self.closed = True
             plane, loop = self._plane, self._loop
-        if loop is not None and not self.forked:
-            loop.call_wait(loop.remove, plane.notes_fileno())
-            loop.stop()
-            plane.stop()
-            self.pump()
+        if plane is None or loop is None or self.forked:
+            return
+        loop.call_wait(loop.remove, plane.notes_fileno())
+        loop.stop()
+        plane.stop()
+        with self.lock:  # wait until no other thread is inside pump()
+            if self._plane is None:
+                return
+            self._pump()
             plane.shut()
             self._plane = self._loop = None
 
     def watched(self, delta: int) -> None:
-        """So many more event streams: patterns tell what happens only while there are any."""
+        """Add to the number of event streams. Patterns emit events only while there are any."""
         with self.lock:
             self._watchers += delta
             if self._plane is not None and not self.closed:
                 self._plane.set_watched(self._watchers > 0)
 
+    def observe(self, observer: Callable[[Any], None]) -> None:
+        """Call observer(event) for the events of all sockets, those that come later too. It is
+        called on any thread, with or without the lock, and must not block."""
+        with self.lock:
+            self.observers.append(observer)
+            self.watched(1)
+            self._set_watched(True)
+
+    def unobserve(self, observer: Callable[[Any], None]) -> None:
+        """Idempotent. A call that is under way may still end afterwards."""
+        with self.lock:
+            if observer in self.observers:
+                self.observers.remove(observer)
+                self.watched(-1)
+                self._set_watched(False)
+
+    def _set_watched(self, on: bool) -> None:
+        for links in list(self.sockets.values()):
+            core = links.core
+            if core is None or not links.opened or core.closed:     # one in the making sets itself
+                continue
+            if on:
+                core._set("watched", True)
+                if links.plugin.receives:
+                    links.idle.start(0.0)
+            elif not links.watched:
+                core._set("watched", False)
+
     # -- notes -------------------------------------------------------------------------------------
 
     def pump(self) -> None:
-        """Hand the data plane's notes out, in order. On the control thread, or on an application's
-        that cannot wait for it (a message's peer is asked for before its UP note was read)."""
+        """Deliver the data plane's notes in order. A caller that cannot wait for the control thread
+        to do so (it needs a message's peer whose UP note is still unread) delivers them itself, but
+        not the main thread: Ctrl-C in the middle of a note would leave its peer half known. Call it
+        without the lock. Who takes the lock afterwards sees what the notes said."""
+        plane, loop = self._plane, self._loop
+        if plane is None or loop is None:
+            return
+        if not (plane.has_notes() or self._notes):
+            return
+        if threading.get_ident() != threading.main_thread().ident:
+            self._pump()
+        else:
+            with Released(self.lock):  # a signal handler may be in the middle of a call that has it
+                loop.call_wait(self._pump)
+
+    def _pump(self) -> None:
         with self.lock:
             if self._plane is None or self.forked:
                 return
             self._plane.take_notes(self._notes)
-            at = self._at     # a pump within a pump goes on behind what the outer one has in hand
-            # each leaves the list when it is done: Ctrl-C may strike anywhere
+            at = self._at     # a nested pump continues after the note that the outer one handles
             while len(self._notes) > at:
                 kind, number, slot, peer, code, fatal, text = self._notes[at]
                 links = self.sockets.get(number)
@@ -163,24 +254,26 @@ class Hub:
     # -- objects sent by reference -----------------------------------------------------------------
 
     def _watch_pins(self) -> None:
-        """Some Python object was sent by reference: look now and then whether it can go."""
-        if not self._pins:
+        """A Python object was sent by reference: check regularly whether it can be released."""
+        loop = self._loop
+        if not self._pins and loop is not None:  # stop() may have released the loop meanwhile
             self._pins = True
-            self._loop.call_at(self._loop.clock() + PIN_CHECK, self._check_pins)
+            loop.call_at(loop.clock() + PIN_CHECK, self._check_pins)
 
     def _check_pins(self) -> None:
         self._pins = False
-        if self._plane.drain() == 0 and self._plane.counters()["slabs"] == 0:
+        plane = self._plane
+        if plane is None or plane.drain() == 0 and plane.counters()["slabs"] == 0:
             return
         self._watch_pins()
 
     # -- fork --------------------------------------------------------------------------------------
 
     def abandon(self) -> None:
-        """In a forked child: close what was inherited, change nothing that the parent shares."""
+        """In a forked child: close inherited descriptors, change nothing shared with the parent."""
         self.forked = True
-        self.lock = threading.RLock()
-        if self._plane is not None:
+        self.lock = YieldingLock()
+        if self._plane is not None and self._loop is not None:
             self._loop.abandon()
             for links in self.sockets.values():
                 links.abandon()
@@ -188,41 +281,46 @@ class Hub:
 
 
 def _after_fork_in_child() -> None:
-    for hub in list(HUBS):
+    for hub in HUBS:
         try:
             hub.abandon()
-        except Exception:  # one that was half made: the others must be let go of all the same
+        except Exception:  # a half-created hub: release the others nevertheless
             sys.excepthook(*sys.exc_info())
     HUBS.clear()
 
 
 def side_by_side(*calls: Callable[[], Any]) -> None:
-    """All at once, the first on this thread; one after the other where the interpreter that ends
-    starts no threads any more."""
+    """Run all calls in parallel, the first one on this thread. They run in turn if the interpreter
+    is shutting down and starts no more threads, and in a simulated world, which has one thread."""
+    if world_here() is not None:
+        for call in calls:
+            call()
+        return
     threads = []
     for call in calls[1:]:
         thread = threading.Thread(target=call, daemon=True)
         try:
-            thread.start()
+            start(thread)
         except RuntimeError:
             call()
         else:
             threads.append(thread)
     for call in calls[:1]:
         call()
-    for thread in threads:
-        thread.join()
+    with Released():
+        for thread in threads:
+            thread.join()
 
 
 def _at_exit() -> None:
-    """A script that simply ends delivers what it sent, within its linger, or says what it could
-    not."""
-    for hub in list(HUBS):
-        if hub.forked or hub.closed or hub._pid != os.getpid():
+    """At the end of a program: send what is queued, within linger, and report what could not be
+    sent."""
+    for hub in HUBS:
+        if hub.forked or hub.closed or hub._pid != os.getpid() or hub.world is not None:
             continue
         with hub.lock:
-            open_ones = list(hub.sockets.values())
-        # whoever had them (a device's thread, which their closing ends) may let go meanwhile
+            open_ones = [links for links in hub.sockets.values() if links.opened]
+        # their user (such as a device's thread, which this ends) may release them meanwhile
         cores = [links.core for links in open_ones]
         side_by_side(*(links.close for links, core in zip(open_ones, cores, strict=True)
                        if core is not None))

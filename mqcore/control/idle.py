@@ -1,27 +1,27 @@
-"""Idle: which peers have been silent for `idle_after`.
+"""Idle: finds peers from which nothing arrived for `idle_after`.
 
-Some peers have no heartbeat (those that speak SP), and a peer that vanished looks like one that has
-nothing to say, until the kernel's keep-alive has given it up. While events() are read, a timer on
-the control thread looks at the counters of each peer, and reports one that has been silent, once
-until it speaks again.
+Some peers have no heartbeat (those that speak SP). A peer that vanished then looks like one with
+nothing to send, until the kernel's keep-alive disconnects it. While a program reads events(), a
+timer on the control thread checks the counters of each peer. It reports an idle peer once, until
+that peer sends again.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mqcore.control import records
+from mqcore.control import events
 from mqcore.control.loop import Timer
 
 if TYPE_CHECKING:
-    from mqcore.control.links import SocketLinks
-    from mqcore.control.wire import Wire
+    from mqcore.control.connection import Connection
+    from mqcore.control.tables import Tables
 
-LOOKS = 4  # in the shortest idle_after: a report is late by one part of it at most
+LOOKS = 4  # checks per shortest idle_after: a report is late by at most one such interval
 
 
 class Quiet:
-    """A peer as the last look saw it."""
+    """A peer's counters at the last check."""
 
     __slots__ = ("counts", "since", "told")
 
@@ -30,16 +30,17 @@ class Quiet:
 
 
 class IdleWatch:
-    """Of one socket. `start` and `stop` from any thread; all else on the control thread."""
+    """The watch of one socket. `start` and `stop` may be called from any thread; everything else
+    runs on the control thread."""
 
-    def __init__(self, links: SocketLinks) -> None:
+    def __init__(self, links: Tables) -> None:
         self._links = links
         self._loop = links.hub.loop
         self._seen: dict[int, Quiet] = {}
         self._timer: Timer | None = None
 
     def start(self, limit: float | None) -> None:
-        """Somebody reads events; or a peer has come whose idle_after is `limit`."""
+        """A program reads events, or a peer with the idle_after `limit` has connected."""
         if limit is not None:
             self._loop.call(self._by, limit / LOOKS)
 
@@ -53,7 +54,7 @@ class IdleWatch:
         self._seen.clear()
 
     def _by(self, pause: float) -> None:
-        """The next look is `pause` from now at the latest."""
+        """Schedule the next check within `pause` seconds."""
         when = self._loop.clock() + pause
         if self._timer is None or self._timer.when > when:
             if self._timer is not None:
@@ -64,22 +65,24 @@ class IdleWatch:
         self._timer = None
         links = self._links
         core = links.core
-        if not links.watchers or core is None or core.closed:
+        if not links.watched or core is None or core.closed:
             self._stop()
             return
         with links.hub.lock:
-            wires = {wire.peer.id: wire for wire in links.wires.values() if wire.peer is not None}
-        limits = {number: wire.options["idle_after"] for number, wire in wires.items()
-                  if wire.options["idle_after"] is not None}
+            connections = {conn.peer.id: conn for conn in list(links.connections.values())
+                           if conn.peer is not None}
+        limits = {number: conn.options["idle_after"] for number, conn in connections.items()
+                  if conn.options["idle_after"] is not None}
         now = self._loop.clock()
         for number, facts in core._accounts()["live"]:
             if number in limits:
-                self._judge(number, facts, now, wires[number], limits[number])
-        self._seen = {number: quiet for number, quiet in self._seen.items() if number in wires}
+                self._judge(number, facts, now, connections[number], limits[number])
+        self._seen = {number: quiet for number, quiet in self._seen.items()
+                      if number in connections}
         if limits:
             self._by(min(limits.values()) / LOOKS)
 
-    def _judge(self, number: int, facts: dict[str, Any], now: float, wire: Wire,
+    def _judge(self, number: int, facts: dict[str, Any], now: float, conn: Connection,
                limit: float) -> None:
         counts = (facts["reads"], facts["read"], facts["bytes_in"])
         quiet = self._seen.get(number)
@@ -87,5 +90,5 @@ class IdleWatch:
             self._seen[number] = Quiet(counts, now)
         elif not quiet.told and now - quiet.since >= limit:
             quiet.told = True
-            self._links.emit(records.Idle, wire.endpoint, wire.peer,
-                             f"nothing has come from it for {now - quiet.since:.3g} s")
+            self._links.emit(events.Idle, conn.endpoint, conn.peer,
+                             f"nothing has arrived from it for {now - quiet.since:.3g} s")

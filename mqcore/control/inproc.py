@@ -1,7 +1,7 @@
-"""inproc: sockets of one context that meet by name. Who connects before anybody is bound is a
-suitor, and waits; two that fit are joined by pipes, with nothing in between.
+"""inproc: joins sockets of one context by name. A socket that connects before the name is bound
+waits as a suitor. Two sockets that fit are joined directly by pipes.
 
-The hub's lock is held where the tables are touched, as in links.py.
+The hub's lock is held where the tables are touched, as in tables.py.
 """
 
 from __future__ import annotations
@@ -11,43 +11,46 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from mqcore.control import records
+from mqcore.control import events
+from mqcore.control.connection import claims
 from mqcore.control.endpoint import Endpoint
-from mqcore.control.records import Peer
-from mqcore.control.wire import claims
+from mqcore.control.stats import Peer
 from mqcore.errors import AddressInUse, HandshakeFailed, PeerError, SocketClosed
 from mqcore.link.backoff import Backoff
 from mqcore.spi import url
 
 if TYPE_CHECKING:
-    from mqcore.control.links import SocketLinks
+    from mqcore.control.endpoints import Endpoints
+    from mqcore.control.tables import Tables
 
 
-def bind(links: SocketLinks, parsed: url.Url, transport: Any) -> Endpoint:
+def bind(links: Endpoints, parsed: url.Url, transport: Any) -> Endpoint:
     name = parsed.address
     transport.check(name, "bind")
     with links.hub.lock:
         if links.core.closed:
             raise SocketClosed("the socket is closed")
         if name in links.hub.inproc:
-            raise AddressInUse(f"inproc://{name} is bound already in this context",
+            raise AddressInUse(f"inproc://{name} is already bound in this context",
                                errno=errno.EADDRINUSE)
-        endpoint = Endpoint(url.render("inproc", name), "bind", given=parsed.text)
+        endpoint = Endpoint(url.render("inproc", name), "bind", given=parsed.text,
+                            lock=links.hub.lock)
         endpoint.set_closer(lambda: links.unbind(endpoint))
         links.hub.inproc[name] = (links, endpoint)
         links.nodes[endpoint] = None
         suitors = links.hub.suitors.pop(name, [])
         for other, theirs, prio in suitors:
             marry(other, theirs, links, endpoint, prio)
-    links.emit(records.Listening, endpoint, None, "")
+    links.emit(events.Listening, endpoint, None, "")
     return endpoint
 
 
-def connect(links: SocketLinks, parsed: url.Url, transport: Any, options: Mapping[str, Any],
+def connect(links: Endpoints, parsed: url.Url, transport: Any, options: Mapping[str, Any],
             of: Endpoint | None) -> Endpoint:
     name = parsed.address
     transport.check(name, "connect")
-    endpoint = Endpoint(url.render("inproc", name), "connect", given=parsed.text)
+    endpoint = Endpoint(url.render("inproc", name), "connect", given=parsed.text,
+                        lock=links.hub.lock)
     endpoint.of = of
     endpoint.set_closer(lambda: links.disconnect(endpoint))
     with links.hub.lock:
@@ -61,7 +64,7 @@ def connect(links: SocketLinks, parsed: url.Url, transport: Any, options: Mappin
     return endpoint
 
 
-def court(links: SocketLinks, endpoint: Endpoint, name: str, prio: int) -> None:
+def court(links: Tables, endpoint: Endpoint, name: str, prio: int) -> None:
     found = links.hub.inproc.get(name)
     if found is None:
         links.hub.suitors.setdefault(name, []).append((links, endpoint, prio))
@@ -69,16 +72,16 @@ def court(links: SocketLinks, endpoint: Endpoint, name: str, prio: int) -> None:
         marry(links, endpoint, found[0], found[1], prio)
 
 
-def marry(links: SocketLinks, mine: Endpoint, other: SocketLinks, theirs: Endpoint,
+def marry(links: Tables, mine: Endpoint, other: Tables, theirs: Endpoint,
           prio: int) -> None:
-    """Join two sockets of one context; the hub's lock is held."""
+    """Join two sockets of one context. Callers hold the hub's lock."""
     if (other.plugin.kind not in links.fitting()
             or links.plugin.kind not in other.fitting()):
         reason = f"a {links.plugin.name} cannot talk to a {other.plugin.name}"
         mine.move("stopped", HandshakeFailed(f"{mine.url}: {reason}", reason=reason),
                   fatal=True)
         links.count(mine, False)
-        links.emit(records.HandshakeFailedEvent, mine, None, reason)
+        links.emit(events.HandshakeFailed, mine, None, reason)
         return
     my_peer, its_peer = links.core._join(other.core, prio, 8)
     links.joined[my_peer] = (mine, other, prio)
@@ -90,14 +93,14 @@ def marry(links: SocketLinks, mine: Endpoint, other: SocketLinks, theirs: Endpoi
                                  links.routing_id(), None, os.getpid(),
                                  claims(links.options.get("metadata", {})), 8, theirs.url)
     mine.move("connected")
-    links.emit(records.Connected, mine, links.peers[my_peer], "")
-    other.emit(records.Accepted, theirs, other.peers[its_peer], "")
-    other.emit(records.Connected, theirs, other.peers[its_peer], "")
+    links.emit(events.Connected, mine, links.peers[my_peer], "")
+    other.emit(events.Accepted, theirs, other.peers[its_peer], "")
+    other.emit(events.Connected, theirs, other.peers[its_peer], "")
 
 
-def gone(links: SocketLinks, number: int, refused: bool) -> None:
-    """A pipe has ended and its messages are dealt with. `refused`: the pattern at one end would
-    not have it."""
+def gone(links: Tables, number: int, refused: bool) -> None:
+    """A pipe has ended and its messages have been handled. `refused`: the pattern at one end
+    refused the peer."""
     joined = links.joined.pop(number, None)
     if joined is None:
         return
@@ -105,7 +108,7 @@ def gone(links: SocketLinks, number: int, refused: bool) -> None:
     peer = links.peers.get(number)
     links.forget_peer(number)
     why = "the pattern refused the peer" if refused else "the other end closed"
-    links.emit(records.Disconnected, endpoint, peer, why)
+    links.emit(events.Disconnected, endpoint, peer, why)
     if endpoint.kind != "connect" or endpoint not in links.nodes or links.core.closed:
         return
     error = PeerError(f"{endpoint.url}: {why}")
@@ -119,23 +122,23 @@ def gone(links: SocketLinks, number: int, refused: bool) -> None:
     if pauses is None:
         endpoint.move("stopped", error, fatal=True)
         links.count(endpoint, False)
-        links.emit(records.Stopped, endpoint, None, why)
+        links.emit(events.Stopped, endpoint, None, why)
         return
-    # like a Connector: who is sent away does not come back at once
+    # like a Connector: a refused peer does not reconnect at once
     when = links.hub.loop.clock() + pauses.next()
     links.hub.loop.call_at(when, court_again, links, endpoint, prio)
     endpoint.move("waiting", error)
-    links.emit(records.Retrying, endpoint, None, why)
+    links.emit(events.Retrying, endpoint, None, why)
 
 
-def court_again(links: SocketLinks, endpoint: Endpoint, prio: int) -> None:
+def court_again(links: Tables, endpoint: Endpoint, prio: int) -> None:
     with links.hub.lock:
         core = links.core
         if endpoint in links.nodes and core is not None and not core.closed:
             court(links, endpoint, endpoint.url.removeprefix("inproc://"), prio)
 
 
-def forget(links: SocketLinks, endpoint: Endpoint) -> None:
+def forget(links: Tables, endpoint: Endpoint) -> None:
     name = endpoint.url.removeprefix("inproc://")
     bound = links.hub.inproc.get(name)
     if bound is not None and bound[1] is endpoint:

@@ -1,9 +1,9 @@
 """Listener: one bound address of a socket.
 
-Binding happens in the caller's thread, so that bind() can raise and peers can connect when it
-returns. Accepting happens on the control thread, until the queue is empty or 64 are in, then others
-have their turn. When the process is out of descriptors the listener pauses for 100 ms and says so:
-the waiting connections stay in the kernel's queue, and nothing spins or dies.
+Binding happens on the caller's thread, so bind() can raise, and peers can connect when it returns.
+Accepting happens on the control thread, up to 64 connections per turn. When the process runs out of
+descriptors, the listener reports it and pauses for 100 ms. Waiting connections stay in the kernel's
+queue meanwhile, and nothing spins.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from mqcore.errors import AddressError
 from mqcore.spi.transport import Listening
 from mqcore.spi.url import Url
 
-TURN = 64  # accepts before others have their turn
+TURN = 64  # accepts per turn of the loop
 PAUSE = 0.1  # seconds
-# The kernel passes on what became of one connection before we took it: it is gone, the next waits.
+# accept() reports the error of a connection that ended while it waited; the next one may be fine.
 GONE = {errno.ECONNABORTED, errno.EPERM, errno.EPROTO, errno.ENETDOWN, errno.ENOPROTOOPT,
         errno.EHOSTDOWN, errno.ENONET, errno.EHOSTUNREACH, errno.EOPNOTSUPP, errno.ENETUNREACH,
         errno.EINTR}
 
 
 class Listener:
-    """`on_accept(sock, remote)` on the control thread: sock is non-blocking and now the callee's;
-    if it raises, the socket is closed here. Sockets of a transport that accepts nothing (datagrams)
-    are given to it themselves. `on_event(what, error)`: "listening", "accept_paused",
-    "accept_failed", "closed"."""
+    """`on_accept(sock, remote)` runs on the control thread. sock is non-blocking and belongs to the
+    callee. If the callee raises, the listener closes the socket. A transport that accepts nothing
+    (datagrams) passes its own sockets to the callee. `on_event(what, error)` reports "listening",
+    "accept_paused", "accept_failed" and "closed"."""
 
     def __init__(self, loop: ControlLoop, transport: Any, where: Route | Url | str,
                  options: Mapping[str, Any],
@@ -42,8 +42,9 @@ class Listener:
         self.loop = loop
         self.transport = transport
         self.options = options
+        self.address = ""  # the actual address, in the transport's form
         self.accepted = 0
-        self.paused = 0  # how often descriptors ran out
+        self.paused = 0  # how often the process ran out of descriptors
         self._on_accept = on_accept
         self._on_event = on_event
         self._timers: dict[int, Timer] = {}
@@ -52,39 +53,47 @@ class Listener:
         self._sockets: list[socket.socket] = []
         self._route = route = Route.of(transport, where, "bind")
         route.check(options)
+        self.endpoint = Endpoint(route.url.text, "bind", closer=self.stop, lock=loop.lock)
         if start:
-            self.start()
+            self.listen()
+            self.accept()
 
-    def start(self) -> None:
-        """Once. A caller that must hold the object before it listens, since Ctrl-C may strike at
-        any moment, makes it with start=False."""
+    def listen(self) -> None:
+        """Start listening. Call once. The kernel queues connections until accept(). A caller that
+        needs the object before it listens, because Ctrl-C may interrupt at any time, creates it
+        with start=False."""
         route = self._route
         try:
             self._listening = self.transport.listen(route.address, self.options)
         except AddressError as error:
             raise route.url.locate(error) from None
         self._sockets = list(self._listening.sockets)
-        self.endpoint = Endpoint(route.show(self._listening.address), "bind",
-                                 given=route.url.text, closer=self.stop)
+        self.endpoint.url = route.show(self._listening.address)
+        self.address = self._listening.address
         self._event("listening", None)
+
+    def accept(self) -> None:
+        """From now on on_accept is called. Call once, after listen()."""
         try:
             self.loop.call_wait(self._start)
-        except BaseException:  # Ctrl-C while we waited, too
+        except BaseException:  # including Ctrl-C during the wait
             self.stop()
             raise
 
     def stop(self) -> None:
-        """From any thread; the address is free when it returns. Idempotent."""
+        """Stop; callable from any thread. When it returns, the address is free. Idempotent."""
         self.loop.call_wait(self._stop)
 
     # -- on the control thread ---------------------------------------------------------------------
 
     def _start(self) -> None:
+        if self._stopped:  # by another thread, since listen()
+            return
         if getattr(self.transport, "accepts", True):
             for sock in self._sockets:
                 self._resume(sock)
             return
-        sockets, self._sockets = self._sockets, []  # each is a connection itself
+        sockets, self._sockets = self._sockets, []  # each is a connection
         for sock in sockets:
             self.loop.call(self._welcome, sock)
 
@@ -113,7 +122,7 @@ class Listener:
             peer.setblocking(False)
             self.transport.tune(peer, self.options)
             remote = self.transport.names(peer)[1]
-        except Exception as error:  # reset before we could look at it, or a plug-in's fault
+        except Exception as error:  # the peer reset the connection, or a plug-in failed
             peer.close()
             self._event("accept_failed", error)
             return
@@ -125,7 +134,7 @@ class Listener:
             raise
 
     def _pause(self, sock: socket.socket, error: OSError) -> None:
-        """Out of descriptors or memory. Watched, a descriptor that stays readable would spin."""
+        """Out of descriptors or memory: pause, because the readable descriptor would spin."""
         fd = sock.fileno()
         self.paused += 1
         self.loop.remove(fd)

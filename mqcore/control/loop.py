@@ -1,20 +1,20 @@
-"""The control thread: one per context, for all that is rare.
+"""The control thread: one per context, for everything that is rare.
 
-A small loop of callbacks: calls from other threads, timers, readable and writable descriptors.
-Nothing here is on the way of a message. Callbacks run on the thread "mqcore-control" and must not
-block; name look-ups go to short-lived workers (`resolve`). A callback that raises is reported
-through `on_error` and the loop goes on.
+A small event loop: calls from other threads, timers, readable and writable descriptors. No message
+passes through it. Callbacks run on the thread "mqcore-control" and must not block. Name look-ups
+run on short-lived workers (`resolve`). If a callback raises, the loop reports it through `on_error`
+and continues.
 
-Thread-safe: call, call_at, call_wait, resolve, judge, add_reader, add_writer, remove, wake, stop.
-Call them with no lock held that a callback may want. In a forked child there is no thread: see
-`abandon`.
+Thread-safe: call, call_at, call_wait, resolve, authenticate, add_reader, add_writer, remove, wake,
+stop. Call them without holding a lock that a callback may need. A forked child has no such thread:
+see `abandon`.
 """
 
 from __future__ import annotations
 
 import heapq
+import math
 import os
-import signal
 import sys
 import time
 from collections import deque
@@ -22,14 +22,12 @@ from collections.abc import Callable
 from typing import Any
 
 from mqcore.base.native import selectors, threading
+from mqcore.base.waits import Event, Released, Wakeup, start_masked
 from mqcore.control.workers import Workers
 
-MAX_WORKERS = 32  # name look-ups at once, and as many callbacks; more wait their turn
+MAX_WORKERS = 32  # concurrent name look-ups, and as many callbacks; further ones queue
 COMPACT = 64  # cancelled timers left in the heap before it is swept
 LONGEST = 3600.0  # seconds of sleep; poll's own limit is 24 days
-# A fault in this thread is this thread's: blocked, it would end the process without a word.
-FAULTS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT,
-          signal.SIGTRAP, signal.SIGSYS}
 
 
 class Timer:
@@ -37,11 +35,13 @@ class Timer:
 
     __slots__ = ("_loop", "args", "fn", "when")
 
-    def __init__(self, loop: ControlLoop, when: float, fn: Callable[..., Any], args: tuple) -> None:
-        self._loop, self.when, self.fn, self.args = loop, when, fn, args
+    def __init__(self, loop: ControlLoop, when: float, fn: Callable[..., Any],
+                 args: tuple[Any, ...]) -> None:
+        self._loop, self.when, self.args = loop, when, args
+        self.fn: Callable[..., Any] | None = fn
 
     def cancel(self) -> None:
-        """From any thread; idempotent. On the control thread: it will not run afterwards."""
+        """Cancel from any thread. Idempotent. On the control thread: the timer will not run."""
         if self.fn is not None:
             self.fn, self.args = None, ()
             self._loop._cancelled += 1
@@ -51,84 +51,123 @@ class Timer:
 
 
 def report(error: BaseException, source: Any) -> None:
-    """The default `on_error`: to threading.excepthook, which prints it."""
+    """The default `on_error`: passes the error to threading.excepthook, which prints it."""
     threading.excepthook(threading.ExceptHookArgs(
         (type(error), error, error.__traceback__, threading.current_thread())))
 
 
+def run_now(fn: Callable[[], Any], callback: Callable[..., Any]) -> None:
+    """A worker's job, on the calling thread."""
+    try:
+        result = fn()
+    except Exception as error:
+        callback(None, error)
+    else:
+        callback(result, None)
+
+
 class ControlLoop:
     def __init__(self, *, clock: Callable[[], float] = time.monotonic,
-                 on_error: Callable[[BaseException, Any], None] = report) -> None:
+                 on_error: Callable[[BaseException, Any], None] = report,
+                 lock: Any = None) -> None:
+        """lock: the RLock that callbacks take. Callers do not wait for this thread while they hold
+        it. A signal handler may have interrupted a call that holds it; the loop releases it
+        then."""
+        self.lock = lock
         self.clock = clock
         self.on_error = on_error
-        self._calls: deque[tuple[Callable[..., Any], tuple]] = deque()
+        self._calls: deque[tuple[Callable[..., Any], tuple[Any, ...]]] = deque()
         self._timers: list[Timer] = []
         self._cancelled = 0
         self._selector = selectors.DefaultSelector()
         self._handlers: dict[int, dict[int, Callable[[], Any]]] = {}  # fd: event: handler
-        self._wakeup = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._selector.register(self._wakeup, selectors.EVENT_READ)
-        self._woken = False
+        self._wakeup: Wakeup | None = Wakeup()
+        self._wakeup_fd = self._wakeup.fd
+        self._selector.register(self._wakeup_fd, selectors.EVENT_READ)
         self._thread: threading.Thread | None = None
-        # Of that thread. Not current_thread(), which would adopt threads that are not Python's.
+        # Of the control thread. current_thread() would register threads that Python did not start.
         self._ident = 0
+        self._stepped = False
         self._stopping = False
         self._closed = False
-        # Reentrant: a finaliser or a signal handler may call in while its thread is inside.
-        self._lock = threading.RLock()  # start and stop
-        self._wake_lock = threading.RLock()  # no write to the eventfd once it is closed
+        # Over start() and stop(), never over the thread's own end: a signal handler may interrupt
+        # the call that has it, and wait for that end.
+        self._lock = threading.RLock()
+        self._starting = False
+        self._gate = Event()
+        self._ends = deque(["once"])
         self._look_ups = Workers(self, "mqcore-resolve", MAX_WORKERS)
-        self._judges = Workers(self, "mqcore-allow", MAX_WORKERS)
+        self._authenticators = Workers(self, "mqcore-allow", MAX_WORKERS)
         self._pid = os.getpid()
 
     # -- life --------------------------------------------------------------------------------------
 
-    def start(self) -> None:
-        """Idempotent. The thread gets no signals: those are for the main thread."""
+    def start(self, threaded: bool = True) -> None:
+        """Start the thread. Idempotent. It gets no signals, which are for the main thread.
+        threaded: False where the calling thread runs the loop itself, with step()."""
         with self._lock:
-            if self._thread is not None or self._closed:
+            if not threaded:
+                self._ident = threading.get_ident()
+                self._stepped = True
                 return
-            self._thread = self.spawn(self._run, "mqcore-control")
+            if self._thread is not None or self._stopping:
+                return
+            gate = self._gate = Event()
 
-    def spawn(self, target: Callable[[], Any], name: str) -> threading.Thread:
-        thread = threading.Thread(target=target, name=name, daemon=True)
-        # A new thread inherits the mask: no moment in which a signal could land there.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - FAULTS)
-        try:
-            thread.start()
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        return thread
+            def run() -> None:
+                gate.wait()  # Ctrl-C may hit start(): this thread runs if it was kept
+                if self._thread is thread and not self._closed:
+                    self._run()
+
+            thread = threading.Thread(target=run, name="mqcore-control", daemon=True)
+            self._starting = True
+            try:
+                self.spawn(thread)
+                self._thread = thread
+            finally:
+                gate.set()
+                self._starting = False
+                if self._thread is None and self._stopping:  # by a handler, which then raised
+                    self._finish()
+
+    def spawn(self, thread: threading.Thread) -> None:
+        """Start a thread that gets no signals."""
+        start_masked(thread)
 
     def stop(self) -> None:
-        """Runs what was called before, then ends the thread and waits for it. Timers and workers
-        still under way are dropped. On the control thread itself it does not wait."""
+        """Run the calls that were queued before, then end the thread and wait for it. Drops pending
+        timers and workers. On the control thread itself it does not wait."""
         if self._pid != os.getpid():
             self.abandon()
             return
         with self._lock:
-            thread = self._thread
+            thread, starting = self._thread, self._starting
             self._stopping = True
         self._look_ups.stop()
-        self._judges.stop()
+        self._authenticators.stop()
+        self._wake()
+        if starting:  # this is a signal handler inside start(); the thread ends as it begins
+            return
         if thread is None:
             self._finish()
             return
-        self._wake()
         if not self.on_thread:
-            thread.join()
+            with Released(self.lock), Released(self._lock):
+                thread.join()
 
     def abandon(self) -> None:
-        """In a forked child: let go of the inherited descriptors without touching what the parent
-        shares with us (closing an epoll descriptor does; unregistering from it would not)."""
+        """In a forked child: release the inherited descriptors without changing state shared with
+        the parent (closing the epoll descriptor is safe, unregistering from it would not be)."""
         if not self._closed:
             self._closed = self._stopping = True
-            self._lock, self._wake_lock = threading.RLock(), threading.RLock()
+            self._lock = threading.RLock()
             self._thread = None
             self._ident = 0
             self._handlers.clear()
             self._selector.close()
-            os.close(self._wakeup)
+            if self._wakeup is not None:
+                self._wakeup.abandon()
+            self._wakeup = None
 
     @property
     def running(self) -> bool:
@@ -141,16 +180,17 @@ class ControlLoop:
     # -- calls -------------------------------------------------------------------------------------
 
     def call(self, fn: Callable[..., Any], *args: Any) -> None:
-        """Run fn(*args) on the control thread, soon, in order of the calls. After stop: dropped."""
+        """Run fn(*args) on the control thread soon, in the order of the calls. Dropped after
+        stop()."""
         self._calls.append((fn, args))
         self._wake()
 
     def call_wait(self, fn: Callable[..., Any], *args: Any) -> Any:
-        """Run fn(*args) on the control thread and wait for its result or exception. Directly, if
-        this is that thread or there is none (not started, stopped, forked)."""
+        """Run fn(*args) on the control thread and wait for its result or exception. Runs it
+        directly on that thread itself, or if there is none (not started, stopped, forked)."""
         if self.on_thread or not self.running or self._pid != os.getpid():
             return fn(*args)
-        done = threading.Event()
+        done = Event()
         box: list[Any] = [None, None]
 
         def run() -> None:
@@ -161,9 +201,16 @@ class ControlLoop:
             done.set()
 
         self.call(run)
+        with Released(self.lock), Released(self._lock):
+            self._await(done, run)
+        if box[1] is not None:
+            raise box[1]
+        return box[0]
+
+    def _await(self, done: Event, run: Callable[[], None]) -> None:
         while not done.wait(0.5):
-            # stop() may have come in between, or the interpreter is ending and the thread is
-            # frozen: then nobody will run it but us
+            # stop() may have run in between, or the interpreter is shutting down and has frozen the
+            # thread. Then only this thread can run it.
             if (self._closed or sys.is_finalizing()) and not done.is_set():
                 try:
                     self._calls.remove((run, ()))
@@ -171,12 +218,9 @@ class ControlLoop:
                     done.wait()
                 else:
                     run()
-        if box[1] is not None:
-            raise box[1]
-        return box[0]
 
     def call_at(self, when: float, fn: Callable[..., Any], *args: Any) -> Timer:
-        """Run fn(*args) when the clock says `when`, not before."""
+        """Run fn(*args) once the clock has reached `when`."""
         timer = Timer(self, when, fn, args)
         if self.on_thread:
             heapq.heappush(self._timers, timer)
@@ -189,13 +233,19 @@ class ControlLoop:
             heapq.heappush(self._timers, timer)
 
     def resolve(self, fn: Callable[[], Any], callback: Callable[..., Any]) -> None:
-        """Run fn(), which may block, on a worker; then callback(result, None) or
+        """Run fn(), which may block, on a worker. Then call callback(result, None) or
         callback(None, error) on the control thread."""
-        self._look_ups.run(fn, callback)
+        self._work(self._look_ups, fn, callback)
 
-    def judge(self, fn: Callable[[], Any], callback: Callable[..., Any]) -> None:
-        """resolve() for the application's callbacks."""
-        self._judges.run(fn, callback)
+    def authenticate(self, fn: Callable[[], Any], callback: Callable[..., Any]) -> None:
+        """The same for the application's authentication callbacks, on workers of their own."""
+        self._work(self._authenticators, fn, callback)
+
+    def _work(self, workers: Workers, fn: Callable[[], Any], callback: Callable[..., Any]) -> None:
+        if self._stepped:  # everything happens on one thread, in one order
+            self.call(run_now, fn, callback)
+        else:
+            workers.run(fn, callback)
 
     # -- descriptors -------------------------------------------------------------------------------
 
@@ -207,7 +257,7 @@ class ControlLoop:
         self.call_wait(self._watch, fd, selectors.EVENT_WRITE, handler)
 
     def remove(self, fd: int) -> None:
-        """Complete when it returns: the descriptor may be closed. Idempotent."""
+        """Stop watching. When it returns, the descriptor may be closed. Idempotent."""
         self.call_wait(self._unwatch, fd)
 
     def _watch(self, fd: int, event: int, handler: Callable[[], Any]) -> None:
@@ -235,40 +285,52 @@ class ControlLoop:
     # -- the thread --------------------------------------------------------------------------------
 
     def wake(self) -> None:
-        """Look at the clock again: for clocks that are not real time."""
-        self._woken = False
+        """Check the clock again, for clocks other than real time."""
         self._wake()
 
     def _wake(self) -> None:
-        if self._woken:
-            return
-        with self._wake_lock:
-            if not self._closed and self._pid == os.getpid():
-                self._woken = True
-                os.eventfd_write(self._wakeup, 1)
+        if self._thread is not None:
+            self._gate.set()  # a handler inside start() may wait for the thread
+        # Always: that another call writes does not suffice, since it may be the one that this
+        # handler has interrupted.
+        wakeup = self._wakeup
+        if wakeup is not None:
+            wakeup.write()
 
     def _run(self) -> None:
         self._ident = threading.get_ident()
         while not self._stopping or self._calls:
             self._turn()
         self._finish()
-        self._ident = 0  # the number may be used again
+        self._ident = 0  # another thread may get this number
 
-    def _turn(self) -> None:
+    def step(self) -> bool:
+        """Of a loop without a thread: one turn, without waiting. False: there was nothing to do."""
+        return not self._closed and self._turn(0) > 0
+
+    def due(self) -> float:
+        """When the next timer is due; inf: there is none."""
+        self._timeout()
+        return self._timers[0].when if self._timers else math.inf
+
+    def _turn(self, patience: float | None = None) -> int:
+        """How much there was to do."""
+        timeout = self._timeout()
         try:
-            ready = self._selector.select(self._timeout())
+            ready = self._selector.select(timeout if patience is None else patience)
         except InterruptedError:
             ready = []
         for key, events in ready:
-            if key.fd == self._wakeup:
+            if key.fd == self._wakeup_fd:
                 self._clear_wakeup()
             else:
                 self._dispatch(key.fd, events)
-        self._run_timers()
+        done = len(ready) + self._run_timers() + len(self._calls)
         for _ in range(len(self._calls)):
             fn, args = self._calls.popleft()
             self._guard(fn, args)
             del fn, args
+        return done
 
     def _timeout(self) -> float:
         if self._calls or self._stopping:
@@ -283,48 +345,45 @@ class ControlLoop:
         return min(max(0.0, timers[0].when - self.clock()), LONGEST) if timers else LONGEST
 
     def _clear_wakeup(self) -> None:
-        try:
-            os.eventfd_read(self._wakeup)
-        except BlockingIOError:
-            pass
-        self._woken = False  # before the calls are taken: a later one writes again
+        if self._wakeup is not None:
+            self._wakeup.clear()
 
     def _dispatch(self, fd: int, events: int) -> None:
         for event in (selectors.EVENT_READ, selectors.EVENT_WRITE):
-            handler = self._handlers.get(fd, {}).get(event)  # an earlier one may have removed it
+            # an earlier handler may have removed it
+            handler = self._handlers.get(fd, {}).get(event)
             if events & event and handler is not None:
                 self._guard(handler, ())
 
-    def _run_timers(self) -> None:
+    def _run_timers(self) -> int:
         now = self.clock()
         due = []
         while self._timers and self._timers[0].when <= now:
             due.append(heapq.heappop(self._timers))
-        for timer in due:  # one that they add waits for the next turn
-            if timer.fn is not None:
-                fn, args = timer.fn, timer.args
+        for timer in due:  # timers that they add wait for the next turn
+            # in this order: cancel() on another thread clears fn first
+            args, fn = timer.args, timer.fn
+            if fn is not None:
                 timer.fn, timer.args = None, ()
                 self._guard(fn, args)
+        return len(due)
 
-    def _guard(self, fn: Callable[..., Any], args: tuple) -> None:
+    def _guard(self, fn: Callable[..., Any], args: tuple[Any, ...]) -> None:
         try:
             fn(*args)
         except BaseException as error:
             try:
                 self.on_error(error, fn)
             except BaseException:
-                pass  # a hook that fails must not end the thread either
+                pass  # a failing hook must not end the thread
 
     def _finish(self) -> None:
-        with self._lock:
-            if self._closed:
-                return
-            self._stopping = True
-            self._look_ups.stop()
-            self._judges.stop()
-            with self._wake_lock:
-                self._closed = True
-                os.close(self._wakeup)
+        try:
+            self._ends.pop()
+        except IndexError:  # another call has, or does
+            return
+        self._closed = True
+        self._wakeup = None
         self._timers.clear()
         self._handlers.clear()
         self._selector.close()

@@ -1,12 +1,12 @@
-"""Follower: one address of a resolver that a socket is connected to, for as long as it lives.
+"""Follower: keeps a socket connected to the members of one resolver's address.
 
-A look-up (on a worker where it may block) gives the URLs that the address stands for now. Those
-that are new are connected, then those that are gone are disconnected, so that what was queued for
-them finds a way. The next look-up comes after `refresh` seconds, at once when the resolver's watch
-tells of a change, or after a connector's pause if this one failed; then the last good set stays. At
-most one look-up is under way, however long it takes.
+A look-up (on a worker if it may block) returns the URLs that the address currently stands for. The
+follower connects to new URLs first and then disconnects from removed ones, so that messages queued
+for those find another peer. The next look-up follows after `refresh` seconds, at once when the
+resolver's watch reports a change, or after a connector's pause if this look-up failed. After a
+failure the last good set stays. At most one look-up runs at a time, however long it takes.
 
-All of it runs on the control thread. `follow()` joins it to a socket.
+All of it runs on the control thread. `follow()` connects it to a socket.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 from mqcore import options as table
 from mqcore.base.native import socket
-from mqcore.control import records
+from mqcore.control import events
 from mqcore.control.endpoint import TRANSITIONS, Endpoint
 from mqcore.control.loop import ControlLoop, Timer
 from mqcore.errors import AddressError, ConnectTimeout, Error, PeerError, SocketClosed, UsageError
@@ -28,10 +28,10 @@ from mqcore.spi.url import Url, parse, render
 
 
 class SetEndpoint(Endpoint):
-    """What connect() gives for a resolver's URL. It is as well as the best of its members."""
+    """The result of connect() for a resolver's URL. Its state is the best state of its members."""
 
-    def __init__(self, follower: Follower, url: str, given: str) -> None:
-        super().__init__(url, "connect", given=given, closer=follower.stop)
+    def __init__(self, follower: Follower, url: str, given: str, lock: Any) -> None:
+        super().__init__(url, "connect", given=given, closer=follower.stop, lock=lock)
         self._follower = follower
         self.follows = True
 
@@ -40,7 +40,8 @@ class SetEndpoint(Endpoint):
         return tuple(self._follower.members.values())
 
     def settle(self, state: str, error: Error | None, fatal: bool) -> None:
-        """Go to `state` by whatever way there is; the error is the present one, or none."""
+        """Change to `state` through any intermediate states. `error` is the current error, if
+        any."""
         if state != self._state and state not in TRANSITIONS[self._state][1]:
             self.move("connecting")
         self.move(state, error, fatal=fatal)
@@ -51,9 +52,9 @@ class SetEndpoint(Endpoint):
 
 
 class Follower:
-    """`check(url)` raises for a URL that cannot be connected to; `join(url)` connects and gives the
-    Endpoint; `leave(endpoint)` disconnects; `tell(record, reason, **facts)` makes an event of
-    what happened. All are called on the control thread and may not wait."""
+    """`check(url)` raises for a URL that cannot be connected to. `join(url)` connects and returns
+    the Endpoint. `leave(endpoint)` disconnects. `tell(record, reason, **facts)` emits an event. All
+    of them run on the control thread and must not block."""
 
     def __init__(self, loop: ControlLoop, resolver: Any, url: Url, options: Mapping[str, Any], *,
                  check: Callable[[str], Any], join: Callable[[str], Endpoint],
@@ -67,30 +68,31 @@ class Follower:
         self.resolver = resolver
         self.options = options
         self.address = url.address
-        self.members: dict[str, Endpoint] = {}  # replaced as a whole: any thread may read it
+        # replaced as a whole, so that any thread may read it
+        self.members: dict[str, Endpoint] = {}
         self.endpoint = SetEndpoint(self, render(resolver.scheme, url.address, url.filters),
-                                    url.text)
+                                    url.text, loop.lock)
         self._check, self._join, self._leave, self._tell = check, join, leave, tell
         again = options["reconnect"]
         self._backoff = None if again is None else Backoff(again, options["reconnect_max"], rng)
         self._failure: Error | None = None
         self._answers = 0
         self._looking = False
-        self._wanted = False  # a look-up was asked for while one was under way
+        self._wanted = False  # a look-up was requested while one was running
         self._timer: Timer | None = None
         self._watch: Watch | None = None
-        self._unsettled = False  # a member has moved since the whole was looked at
+        self._unsettled = False  # a member has changed since the last update of the whole
         self._stopped = False
 
     # -- from any thread ---------------------------------------------------------------------------
 
     def start(self) -> None:
-        """The first look-up begins. Once."""
+        """Start the first look-up. Call once."""
         self.loop.call(self._look)
 
     def stop(self) -> None:
-        """From any thread; nothing of it runs when it returns. Idempotent. The members are their
-        owner's to end."""
+        """Stop; callable from any thread. When it returns, none of the follower's code runs any
+        more. Idempotent. The owner ends the members."""
         self.loop.call_wait(self._stop)
 
     def abandon(self) -> None:
@@ -108,7 +110,7 @@ class Follower:
             self._wanted = True
             return
         self._looking, self._wanted = True, False
-        self._begin_watch()  # before the look-up: what changes from here on is told
+        self._begin_watch()  # before the look-up, so that the watch reports every later change
         self._after(self.options["connect_timeout"], self._slow)
         try:
             blocks = self.resolver.may_block(self.address)
@@ -127,12 +129,13 @@ class Follower:
     def _ask(self) -> tuple[str, ...]:
         found = self.resolver.look_up(self.address, self.options)
         if isinstance(found, str) or not isinstance(found, Iterable):
-            raise UsageError(f"look_up() gave {found!r}, not a list of URLs")
+            raise UsageError(f"look_up() returned {found!r}, not a list of URLs")
         return tuple(dict.fromkeys(found))
 
     def _slow(self) -> None:
-        """connect_timeout is over. The look-up goes on: its answer will still be right."""
-        self._report(ConnectTimeout(f"no answer for {self.endpoint.url} within "
+        """connect_timeout has expired. The look-up continues, because its result is still
+        useful."""
+        self._report(ConnectTimeout(f"no result for {self.endpoint.url} within "
                                     f"{self.options['connect_timeout']:g} s"))
 
     def _answered(self, urls: tuple[str, ...] | None, error: BaseException | None) -> None:
@@ -144,7 +147,7 @@ class Follower:
             for url in urls or ():
                 self._check(url)
         except SocketClosed:
-            return  # a close() is under way, and stops us next
+            return  # a close() is running and stops the follower next
         except Exception as wrong:
             error = wrong
         if error is None:
@@ -180,25 +183,25 @@ class Follower:
         self._answers += 1
         if added or removed or self._answers == 1:
             count = f"{len(kept)} address{'es' * (len(kept) != 1)}" if kept else "no address"
-            self._tell(records.Resolved, count, added=tuple(added), removed=removed)
+            self._tell(events.Resolved, count, added=tuple(added), removed=removed)
         self._after(self.options["refresh"], self._look)
         self._settle()
 
-    # -- what becomes of it ------------------------------------------------------------------------
+    # -- results -----------------------------------------------------------------------------------
 
     def _report(self, error: Error) -> None:
         self._failure = error
-        self._tell(records.ResolveFailed, str(error))
+        self._tell(events.ResolveFailed, str(error))
         self._settle()
 
     def _moved(self, *_: Any) -> None:
-        """A member has, on whatever thread. Many moves are settled at once."""
+        """A member has changed, on any thread. Many changes are settled at once."""
         if not self._unsettled:
             self._unsettled = True
             self.loop.call(self._settle)
 
     def _settle(self) -> None:
-        """The state and error of the whole."""
+        """Update the state and error of the whole."""
         self._unsettled = False
         if self._stopped:
             return
@@ -214,10 +217,10 @@ class Follower:
             worst = next(member for member in members if member.state == state)
             error = error or worst.error
             fatal = all(member._fatal for member in members if member.state != "closed")
-        elif error is not None or self._answers:  # no members, or the program closed them
+        elif error is not None or self._answers:  # no members, or the program has closed them
             again = self._looking or self._timer is not None or self._watch is not None
             state = "waiting" if again else "stopped"
-            error = error or PeerError(f"{self.endpoint.url} stands for no address at present")
+            error = error or PeerError(f"{self.endpoint.url} currently stands for no address")
         self.endpoint.settle(state, error, fatal)
 
     def _stop(self) -> None:
@@ -235,7 +238,7 @@ class Follower:
                 if self._watch is not None:
                     self.loop.add_reader(self._watch.fileno(), self._watched)
             except (OSError, Error):
-                self._watch = None  # there is `refresh`
+                self._watch = None  # fall back to `refresh`
 
     def _watched(self) -> None:
         try:
@@ -265,24 +268,24 @@ class Follower:
     def _explain(self, error: BaseException) -> Error:
         url = self.endpoint.url
         if isinstance(error, Error):
-            return PeerError(f"cannot look up {url}: {error.text}", hint=error.hint)
+            return PeerError(f"cannot resolve {url}: {error.text}", hint=error.hint)
         if isinstance(error, socket.gaierror):
-            return PeerError(f"cannot look up {url}: {error.strerror}",
+            return PeerError(f"cannot resolve {url}: {error.strerror}",
                              hint="is the name right, and does the name server answer?")
         if isinstance(error, OSError):
-            return PeerError(f"cannot look up {url}: {error.strerror or error}")
-        return PeerError(f"looking up {url} failed: {type(error).__name__}: {error}")
+            return PeerError(f"cannot resolve {url}: {error.strerror or error}")
+        return PeerError(f"resolving {url} failed: {type(error).__name__}: {error}")
 
 
 # -- at a socket -----------------------------------------------------------------------------------
 
 
 def follow(links: Any, resolver: Any, url: Url, given: Mapping[str, Any]) -> Follower:
-    """What connect() makes of a resolver's URL. What the caller and the query say is for every
-    member, unless its own URL says otherwise; only the resolver's own options stay here."""
+    """connect() for a resolver's URL. Options of the call and of the query apply to every member,
+    unless its own URL overrides them. The resolver's own options stay with the resolver."""
     rows = registry.resolver_options(resolver.scheme)
     for name in url.filters:
-        registry.filter(name)  # each member's; one that is not there is refused now
+        registry.filter(name)  # applied to each member; refuse a missing one now
     own = {row.name for row in rows}
     named = {name for name, _ in url.query} | set(given)
     known = rows if named <= own | set(table.CORE) else (*rows, *registry.all_options())
@@ -297,10 +300,10 @@ def follow(links: Any, resolver: Any, url: Url, given: Mapping[str, Any]) -> Fol
 
     def check(text: str) -> None:
         if not isinstance(text, str):
-            raise UsageError(f"look_up() gave {text!r} among the URLs")
+            raise UsageError(f"look_up() returned {text!r} among the URLs")
         if registry.resolver(parse(text).transport) is not None:
-            raise AddressError(f"{text!r} would have to be looked up again",
-                               hint="a resolver gives URLs of transports")
+            raise AddressError(f"{text!r} is itself a resolver's URL",
+                               hint="a resolver must return URLs of transports")
         links.check_link(*member(text))
 
     def join(text: str) -> Endpoint:

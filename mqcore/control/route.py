@@ -1,4 +1,4 @@
-"""Route: what a URL's scheme stands for, filters and transport, looked up and judged.
+"""Route: the filters and the transport of a URL's scheme.
 
     zstd+wss://host:443/path  ->  filters zstd, ws, tls; transport tcp; address host:443
 """
@@ -15,8 +15,8 @@ from mqcore.spi.url import Url, parse, render
 
 
 class Route:
-    """`filters` are (plug-in, its part of the address), the outermost first; `address` is what is
-    left of the URL's for the transport. AddressError in terms of the whole URL."""
+    """`filters` are (plug-in, its part of the address), outermost first. `address` is the rest of
+    the URL's address, for the transport. AddressError refers to positions in the whole URL."""
 
     def __init__(self, url: Url, role: str) -> None:
         self.url = url
@@ -29,9 +29,9 @@ class Route:
             names += below
             self.transport = registry.transport(last)
         if names and self.transport.kind != "stream":
-            raise AddressError(f"{url.text!r}: filters go over a stream of bytes, and "
-                               f"{self.transport.scheme} is none", position=0,
-                               hint="leave them out, or take another transport")
+            raise AddressError(f"{url.text!r}: filters need a byte stream, and "
+                               f"{self.transport.scheme} is not one", position=0,
+                               hint="leave them out, or use another transport")
         self.address = url.address
         self.filters: list[tuple[Any, Any]] = []
         try:
@@ -44,7 +44,7 @@ class Route:
 
     @classmethod
     def of(cls, transport: Any, where: Route | Url | str, role: str) -> Route:
-        """`where` as it is; a URL is one for the transport that is at hand, without filters."""
+        """Return a Route unchanged. A URL is converted for the given transport, without filters."""
         if isinstance(where, Route):
             return where
         route = cls.__new__(cls)
@@ -54,14 +54,14 @@ class Route:
         return route
 
     def rows(self) -> tuple[Option, ...]:
-        """The option rows of everything on the way."""
+        """The option rows of the transport and all filters."""
         rows = {row.name: row for row in registry.transport_options(self.transport.scheme)}
         for plugin, _ in self.filters:
             rows.update((row.name, row) for row in registry.filter_options(plugin.name))
         return tuple(rows.values())
 
     def check(self, options: Mapping[str, Any]) -> None:
-        """Everything that can be found wrong before the network is touched."""
+        """Check everything that can be checked before the network is used."""
         try:
             self.transport.check(self.address, self.role)
             for plugin, own in self.filters:
@@ -76,7 +76,7 @@ class Route:
         return render(self.url.transport, address, self.url.filters)
 
     def sessions(self, options: Mapping[str, Any]) -> list[Any]:
-        """One connection's filters, the outermost first."""
+        """The filter sessions of one connection, outermost first."""
         opened: list[Any] = []
         try:
             for plugin, own in self.filters:

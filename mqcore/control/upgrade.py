@@ -1,15 +1,16 @@
-"""Upgrade: what a connection must go through before it carries messages.
+"""Upgrade: the steps of a connection before it carries messages.
 
-A generator says "read" or "write" when it must wait for its descriptor, and returns what it has
-made: `pass_filters` below for the handshakes of filters, a transport's own `open` for a message
-engine. It runs on the control thread, in small steps, until it is done, has failed, or its time is
-over.
+A generator yields "read" or "write" when it must wait for its descriptor, and returns its result.
+`pass_filters` below is the one for the handshakes of filters; for a message engine it is the
+transport's own `open`. It runs on the control thread, in small steps, until it succeeds, fails or
+times out.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Generator
+from functools import partial
 from typing import Any
 
 from mqcore.base.native import socket
@@ -20,16 +21,16 @@ PIECE = 64 * 1024
 
 
 class Upgrade:
-    """`on_done(result)` or `on_failed(error, fatal)`, once, on the control thread. `error` is
-    Refused (the peer does not fit: `fatal`), OSError, or whatever a plug-in raised. The descriptor
-    stays the caller's."""
+    """Calls `on_done(result)` or `on_failed(error, fatal)` once, on the control thread. `error` is
+    Refused (`fatal`: the peer does not fit), OSError, or any error of a plug-in. The caller keeps
+    the descriptor."""
 
     def __init__(self, loop: ControlLoop, sock: socket.socket, steps: Generator[str, None, Any],
                  timeout: float | None, on_done: Callable[[Any], None],
                  on_failed: Callable[[BaseException, bool], None]) -> None:
         self.loop = loop
         self.sock = sock
-        self.sessions: list[Any] = []  # filters that end with it
+        self.sessions: list[Any] = []  # filters that it ends
         self._steps = steps
         self._over = False
         self._timeout = timeout
@@ -39,13 +40,13 @@ class Upgrade:
         self._waits = ""
 
     def start(self) -> None:
-        """On the control thread."""
+        """Runs on the control thread."""
         if self._timeout:
             self._timer = self.loop.call_at(self.loop.clock() + self._timeout, self._too_late)
         self._step()
 
     def stop(self) -> None:
-        """On the control thread: nothing is told any more. Idempotent."""
+        """Runs on the control thread. No callback runs afterwards. Idempotent."""
         if self._over:
             return
         self._end(lambda: None)
@@ -64,10 +65,11 @@ class Upgrade:
         except StopIteration as end:
             made = end.value  # the except clause forgets its name
             self._end(lambda: self._on_done(made))
-        except Exception as error:  # a plug-in's, of whatever kind
-            fatal = isinstance(error, Refused)
-            failed = error
-            self._end(lambda: self._on_failed(failed, fatal))
+        except Exception as error:  # any error of a plug-in
+            # Bind the error to no other name, which would outlive this clause. The error refers to
+            # this frame, the frame would refer to the error, and the results of the steps would
+            # wait for the garbage collector.
+            self._end(partial(self._on_failed, error, isinstance(error, Refused)))
         else:
             if wants != self._waits:
                 self._rest()
@@ -79,7 +81,7 @@ class Upgrade:
         if not self._over:
             self._steps.close()
             error = TimeoutError(f"the handshake was not complete after {self._timeout:g} s")
-            self._end(lambda: self._on_failed(error, False))
+            self._end(partial(self._on_failed, error, False))
 
     def _end(self, tell: Callable[[], None]) -> None:
         self._over = True
@@ -90,13 +92,13 @@ class Upgrade:
 
 
 class Climb:
-    """Handshakes of a chain of filters, the innermost first. Bytes in, bytes out; no I/O."""
+    """The handshakes of a chain of filters, innermost first. Bytes in, bytes out; no I/O."""
 
     def __init__(self, sessions: list[Any]) -> None:
         self.chain = sessions[::-1]  # the innermost first
         self.out = bytearray()  # for the descriptor
-        self.left = b""  # what came for above all of them
-        self._at = 0  # the one whose handshake is under way
+        self.left = b""  # data for the layer above all filters
+        self._at = 0  # the filter whose handshake is running
         self.chain[0].start()
         self._say(0)
         self._advance(b"")
@@ -106,7 +108,7 @@ class Climb:
         return self._at == len(self.chain)
 
     def _say(self, i: int) -> None:
-        """What filter i has to say, through those below it."""
+        """Pass the output of filter i through the filters below it."""
         data = self.chain[i].outgoing()
         for below in self.chain[:i][::-1]:
             if not data:
@@ -123,19 +125,19 @@ class Climb:
         return bytes(plain)
 
     def feed(self, data: bytes) -> None:
-        """Bytes of the descriptor. Raises Refused; `out` may hold last words then."""
+        """Process bytes of the descriptor. Raises Refused; `out` may then hold a final message."""
         for i in range(min(self._at + 1, len(self.chain))):
             if data:
                 data = self._take(i, data)
         self._advance(data)
 
     def last_words(self) -> bytes:
-        """After Refused: what the filters still want the peer to know."""
+        """After Refused: what the filters still want to send to the peer."""
         self._say(min(self._at, len(self.chain) - 1))
         return bytes(self.out)
 
     def _advance(self, data: bytes) -> None:
-        """On to the next filter whenever one is done; `data` came for above it."""
+        """Continue with the next filter whenever one is done. `data` is for that filter."""
         while not self.done and self.chain[self._at].established:
             self._at += 1
             if not self.done:
@@ -148,8 +150,8 @@ class Climb:
 
 
 def pass_filters(sock: socket.socket, sessions: list[Any]) -> Generator[str, None, bytes]:
-    """The handshakes of all filters over a non-blocking socket. Returns the bytes that came behind
-    them. Raises Refused or OSError. The sessions stay the caller's."""
+    """Run the handshakes of all filters over a non-blocking socket. Returns the bytes that followed
+    them. Raises Refused or OSError. The caller keeps the sessions."""
     climb = Climb(sessions)
     while True:
         yield from _flush(sock, climb.out)
@@ -165,7 +167,7 @@ def pass_filters(sock: socket.socket, sessions: list[Any]) -> Generator[str, Non
         try:
             climb.feed(data)
         except Refused:
-            with contextlib.suppress(Exception):  # the refusal is what matters
+            with contextlib.suppress(Exception):  # report the refusal instead
                 sock.send(climb.last_words(), socket.MSG_NOSIGNAL)
             raise
 

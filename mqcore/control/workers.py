@@ -1,5 +1,5 @@
-"""Workers: short-lived threads of a control loop, for what may block. Each kind of work has a pool
-of its own, so that slow authentication callbacks hold up no name look-up."""
+"""Workers: short-lived threads of a control loop for work that may block. Each kind of work has its
+own pool, so that slow authentication callbacks do not delay name look-ups."""
 
 from __future__ import annotations
 
@@ -14,57 +14,68 @@ if TYPE_CHECKING:
 
 
 class Workers:
-    """At most `most` threads at once; more jobs wait their turn. A thread ends when no job is
-    left."""
+    """At most `most` threads at once; further jobs queue. A thread ends when the queue is empty.
+
+    It takes no lock: a signal handler may interrupt any call here and wait for the control thread,
+    which makes such calls, too. What two threads must not both do is an item of a deque."""
 
     def __init__(self, loop: ControlLoop, name: str, most: int) -> None:
-        self.most = most
         self._loop = loop
         self._name = name
         self._jobs: deque[tuple[Callable[[], Any], Callable[..., Any]]] = deque()
-        self._running = 0
+        self._free = deque(range(most))  # a number for each thread that may still start
+        self._most = most
         self._stopped = False
-        # Reentrant: a finaliser or a signal handler may call in while its thread is inside.
-        self._lock = threading.RLock()
 
     def run(self, fn: Callable[[], Any], callback: Callable[..., Any]) -> None:
-        """fn() on a worker; then callback(result, None) or callback(None, error) on the control
+        """Run fn() on a worker, then callback(result, None) or callback(None, error) on the control
         thread."""
-        with self._lock:
-            if self._stopped:
-                return
-            self._jobs.append((fn, callback))
-            if self._running >= self.most:
-                return
-            self._running += 1
+        self._jobs.append((fn, callback))
+        if self._stopped:  # looked at last: stop() clears what it has seen
+            self._jobs.clear()
+            return
         try:
-            self._loop.spawn(self._work, self._name)
-        except RuntimeError as error:  # no more threads: all jobs that wait for one fail
-            with self._lock:
-                self._running -= 1
-                jobs = [] if self._running else list(self._jobs)
-                if jobs:
-                    self._jobs.clear()
-            for _, waiting in jobs:
-                self._loop.call(waiting, None, OSError(str(error)))
+            number = self._free.pop()
+        except IndexError:  # as many as may be; each looks for jobs before it ends
+            return
+        try:
+            self._loop.spawn(threading.Thread(target=self._work, args=(number,), name=self._name,
+                                              daemon=True))
+        except RuntimeError as error:  # no more threads
+            self._free.append(number)
+            if len(self._free) == self._most:  # and no thread is left for them: they fail
+                self._fail(OSError(str(error)))
+
+    def _fail(self, error: OSError) -> None:
+        for _ in range(len(self._jobs)):
+            try:
+                _, waiting = self._jobs.popleft()
+            except IndexError:  # another thread's turn
+                return
+            self._loop.call(waiting, None, error)
 
     def stop(self) -> None:
-        """Jobs that have not begun are dropped; what comes of the others is not reported."""
-        with self._lock:
-            self._stopped = True
-            self._jobs.clear()
+        """Drop queued jobs and ignore the results of running ones."""
+        self._stopped = True
+        self._jobs.clear()
 
-    def _work(self) -> None:
+    def _work(self, number: int) -> None:
         while True:
-            with self._lock:
-                if not self._jobs:
-                    self._running -= 1
-                    return
+            try:
                 fn, callback = self._jobs.popleft()
+            except IndexError:
+                self._free.append(number)
+                if not self._jobs:
+                    return
+                try:  # a job came before the number was free again
+                    number = self._free.pop()
+                except IndexError:  # and another thread has it
+                    return
+                continue
             try:
                 result, failure = fn(), None
             except BaseException as error:
                 result, failure = None, error
             if not self._stopped:
                 self._loop.call(callback, result, failure)
-            del fn, callback, result, failure  # nothing is kept alive while waiting
+            del fn, callback, result, failure  # keep nothing alive while waiting

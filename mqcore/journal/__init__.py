@@ -13,60 +13,94 @@ README.md beside this file is the guide, FORMAT.md the bytes.
 
 from __future__ import annotations
 
+import importlib
 import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from mqcore.errors import OptionError
-from mqcore.journal.core import checksum
 from mqcore.journal.errors import (
+    JobLost,
+    JobTooLarge,
     JournalBusy,
     JournalClosed,
     JournalCorrupt,
+    JournalDiverged,
     JournalError,
+    JournalFenced,
     JournalFull,
     JournalLocked,
     JournalNotFound,
     JournalRefused,
+    JournalUnconfirmed,
     JournalWriteError,
     OffsetGone,
+    PartitionLost,
+    QueueFull,
     StampRefused,
 )
-from mqcore.journal.limits import Limits
 from mqcore.journal.listing import PartitionInfo, list_partitions
-from mqcore.journal.place import partition_folder, partitions
+from mqcore.journal.multi_writer import MultiWriter
+from mqcore.journal.queues.options import QueueLimits, QueueOptions
 from mqcore.journal.reader import Reader
 from mqcore.journal.records import Records
-from mqcore.journal.recovery import Dropped, verify
-from mqcore.journal.repair import Repaired, repair
 from mqcore.journal.replay import replay
+from mqcore.journal.server.limits import Limits
 from mqcore.journal.stamp import (
     Sequences,
-    partition_for,
-    partition_of,
+    partition_of_key,
+    partition_of_message,
     read_key,
     read_stamp,
     stamp,
     stored_at,
 )
+from mqcore.journal.store.core import checksum
+from mqcore.journal.store.place import partition_folder
+from mqcore.journal.store.recovery import Checked, Dropped
+from mqcore.journal.store.recovery import verify as _verify
+from mqcore.journal.store.repair import Repaired
+from mqcore.journal.store.repair import repair as _repair
+from mqcore.journal.traced import TracedWriter
 from mqcore.journal.waiting import in_thread
 from mqcore.journal.writer import Writer
-from mqcore.journal.writers import Writers
 
 if TYPE_CHECKING:
-    from mqcore.journal.server import Server
+    from mqcore.journal.groups.member import GroupMember
+    from mqcore.journal.promotion import Promoted
+    from mqcore.journal.queues.client import Queue
+    from mqcore.journal.queues.job import Job
+    from mqcore.journal.queues.server import QueueServer
+    from mqcore.journal.server.server import Server
 
 __all__ = [
-    "Dropped", "JournalBusy", "JournalClosed", "JournalCorrupt", "JournalError", "JournalFull",
-    "JournalLocked", "JournalNotFound", "JournalRefused", "JournalWriteError", "Limits",
-    "OffsetGone", "PartitionInfo", "Reader", "Records", "Repaired", "Sequences", "StampRefused",
-    "Writer", "Writers", "aopen", "checksum",
-    "list_partitions", "open", "partition_for", "partition_of", "partitions", "read_key",
-    "read_stamp", "repair", "replay", "serve", "stamp", "stored_at", "verify",
+    "Checked", "Dropped", "GroupMember", "Job", "JobLost", "JobTooLarge", "JournalBusy",
+    "JournalClosed", "JournalCorrupt", "JournalDiverged", "JournalError", "JournalFenced",
+    "JournalFull", "JournalLocked", "JournalNotFound", "JournalRefused", "JournalUnconfirmed",
+    "JournalWriteError", "Limits", "MultiWriter", "OffsetGone", "PartitionInfo", "PartitionLost",
+    "Promoted", "Queue", "QueueFull", "QueueLimits", "QueueOptions", "QueueServer", "Reader",
+    "Records", "Repaired", "Sequences", "StampRefused", "Writer", "ajoin", "aopen", "checksum",
+    "join", "list_partitions", "open", "partition_of_key", "partition_of_message", "promote",
+    "queue", "read_key", "read_stamp", "repair", "replay", "serve", "serve_queues", "stamp",
+    "stored_at", "verify",
 ]
+
+_LATER = {"GroupMember": "groups.member", "Job": "queues.job", "Promoted": "promotion",
+          "Queue": "queues.client", "QueueServer": "queues.server"}     # need msgspec, or are rare
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = importlib.import_module(f"mqcore.journal.{_LATER[name]}")
+    found = globals()[name] = getattr(module, name)
+    return found
 
 
 @overload
-def open(where: str | os.PathLike[str], mode: Literal["r"] = "r", *, topic: str = "default",
+def open(where: str | os.PathLike[str], mode: Literal["r"] = "r", *,
+         topic: str | None = "default",
          partition: int = 0, verify: bool = True, durable: bool | None = None,
          **remote: Any) -> Reader: ...
 @overload
@@ -76,7 +110,9 @@ def open(where: str | os.PathLike[str], mode: Literal["a"], *, topic: str = "def
          segment_age: float | None = None, block_bytes: int = 1 << 20,
          retain_bytes: int | None = None, retain_age: float | None = None,
          retain_for: tuple[str, ...] = (), stamps: bool = False, deduplicate: bool = False,
-         max_producers: int = 100_000, begin: int = 0) -> Writer: ...
+         max_producers: int = 100_000, begin: int = 0, trace: bool = False, mirror: bool = False,
+         replicas: str | Iterable[str] = (), replica_timeout: float = 5.0,
+         replica_options: dict[str, Any] | None = None) -> Writer: ...
 @overload
 def open(where: str | os.PathLike[str], mode: Literal["a"], *, topic: str | None = None,
          partitions: int = 1, topic_from: Literal["first-part"] | None = None,
@@ -85,9 +121,11 @@ def open(where: str | os.PathLike[str], mode: Literal["a"], *, topic: str | None
          segment_age: float | None = None, block_bytes: int = 1 << 20,
          retain_bytes: int | None = None, retain_age: float | None = None,
          retain_for: tuple[str, ...] = (), stamps: bool = False, deduplicate: bool = False,
-         max_producers: int = 100_000) -> Writers: ...
+         max_producers: int = 100_000, replicas: str | Iterable[str] = (),
+         replica_timeout: float = 5.0,
+         replica_options: dict[str, Any] | None = None) -> MultiWriter: ...
 def open(where: str | os.PathLike[str], mode: str = "r", *, topic: str | None = None,
-         partition: int | None = None, **options: Any) -> Reader | Writer | Writers:
+         partition: int | None = None, **options: Any) -> Reader | Writer | MultiWriter:
     """One partition of a journal: to read ("r"), or to append, as its only writer ("a").
 
     fsync: "always": what is appended is durable when the call returns. "interval": it is durable
@@ -98,21 +136,30 @@ def open(where: str | os.PathLike[str], mode: str = "r", *, topic: str | None = 
     deduplicate: a stamped message that is stored already is not stored again, and counted; the last
     max_producers producers are remembered. README.md says what that takes of them.
     begin: the offset that a new journal begins at, for a mirror of one whose beginning is gone.
-    partitions: how many there are, as one `Writers`; topic_from="first-part": those of whatever
+    trace: append() adds the headers of the current trace (mqcore.trace), which
+    Records.trace_context() reads; with partitions=, pass headers=trace.headers() instead.
+    partitions: how many there are, as one `MultiWriter`; topic_from="first-part": those of whatever
     topics come, at most max_topics.
+    mirror: the writer is for a mirror, so a former primary whose mirror was promoted may be opened,
+    too. replicas: addresses of the journal servers of this journal's mirrors; each must confirm
+    within replica_timeout seconds that its mirror was not promoted. The writer asks again about
+    once a second. replica_options: those of a socket (security=, say) to connect to them.
     verify: check every block before it is handed out. durable: read only what survives a power cut
     (None: what is written; mirrors, what is durable).
 
     where: a folder, or the address of a journal server ("tcp://host:port/topic", and any other of a
     socket, with topic=), which is read by the same calls: see `serve`. Its options are timeout=,
-    window= and those of a socket.
+    window= and those of a socket. Several addresses with commas between them are those of a primary
+    and of its mirrors: the reader fails over.
 
-    Raises JournalNotFound ("r"), JournalLocked, JournalCorrupt, OSError, OptionError.
+    Raises JournalNotFound ("r"), JournalLocked, JournalCorrupt, OSError, OptionError; JournalFenced
+    ("a") if a mirror of this journal was promoted, JournalUnconfirmed if a replica does not say.
     """
-    if "://" in os.fspath(where):
-        from mqcore.journal.remote import open_remote
+    where = os.fsdecode(where)
+    if "://" in where:
+        from mqcore.journal.server.remote import open_remote
 
-        return open_remote(os.fspath(where), mode, topic, partition, options)
+        return open_remote(where, mode, topic, partition, options)
     if mode == "a" and not {"partitions", "topic_from", "max_topics"}.isdisjoint(options):
         return _writers(where, topic, partition, options)
     topic = "default" if topic is None else topic
@@ -121,7 +168,8 @@ def open(where: str | os.PathLike[str], mode: str = "r", *, topic: str | None = 
     if mode == "r":
         return Reader(folder, topic, partition, **options)
     if mode == "a":
-        return Writer(folder, topic, partition, **options)
+        kind = TracedWriter if options.pop("trace", False) else Writer
+        return kind(folder, topic, partition, **options)
     raise OptionError(f"mode {mode!r}", hint='"r" reads, "a" appends')
 
 
@@ -129,24 +177,28 @@ async def aopen(where: str | os.PathLike[str], mode: str = "r", *, topic: str | 
                 partition: int | None = None, **options: Any) -> Any:
     """open(), awaitable, for asyncio and trio. The event loop goes on while a journal server
     answers, or a writer recovers its journal in a worker thread."""
-    if "://" in os.fspath(where):
-        from mqcore.journal.remote import aopen_remote
+    where = os.fsdecode(where)
+    if "://" in where:
+        from mqcore.journal.server.remote import aopen_remote
 
-        return await aopen_remote(os.fspath(where), mode, topic, partition, options)
+        return await aopen_remote(where, mode, topic, partition, options)
     return await in_thread(lambda: open(  # type: ignore[call-overload]
         where, mode, topic=topic, partition=partition, **options))
 
 
 def _writers(where: str | os.PathLike[str], topic: str | None, partition: int | None,
-             options: dict[str, Any]) -> Writers:
+             options: dict[str, Any]) -> MultiWriter:
+    if options.pop("trace", False):
+        raise OptionError("trace=True with partitions= or topic_from=",
+                          hint="append(..., headers=trace.headers()) carries the current trace")
     first_part = options.get("topic_from") is not None
     if partition is not None:
         raise OptionError("partition= and partitions= (or topic_from=) exclude each other",
-                          hint="`Writers` write all partitions; leave partition out")
+                          hint="a `MultiWriter` writes all partitions; leave partition out")
     if first_part and topic is not None:
         raise OptionError("topic= and topic_from= exclude each other",
                           hint="with topic_from the message itself says its topic")
-    return Writers(where, None if first_part else topic or "default", **options)
+    return MultiWriter(where, None if first_part else topic or "default", **options)
 
 
 def serve(where: str | os.PathLike[str], bind: Any, *, groups: bool = False,
@@ -159,6 +211,119 @@ def serve(where: str | os.PathLike[str], bind: Any, *, groups: bool = False,
 
     Raises FileNotFoundError, UsageError (an address is exposed), NotSupported (msgspec is missing).
     """
-    from mqcore.journal.server import Server
+    from mqcore.journal.server.server import Server
 
     return Server(where, bind, groups=groups, insecure=insecure, limits=limits, **options)
+
+
+def serve_queues(where: str | os.PathLike[str], bind: Any, *,
+                 fsync: Literal["always", "interval", "never"] = "interval",
+                 fsync_interval: float = 0.1, segment_bytes: int = 64 << 20,
+                 insecure: bool = False, configure: bool | Iterable[str] = True,
+                 limits: QueueLimits | None = None, defaults: QueueOptions | None = None,
+                 **options: Any) -> QueueServer:
+    """Serve durable work queues to other processes and machines, until stop().
+
+    where: the folder of their journal, which is made. bind: one address or several. Addresses that
+    other machines reach need keys (security=) or TLS; insecure=True serves them without.
+    fsync: "interval": what is answered survives kill -9, and after about fsync_interval seconds a
+    power cut. "always": what is answered survives a power cut. "never": the system decides.
+    segment_bytes: the size of a file. configure: which clients may change the options of queues
+    and purge them: all (True), none (False), or users by their names, as authentication gives them
+    (`Peer.user`).
+    limits: what the server refuses beyond. defaults: the options of new queues. options: those of a
+    socket.
+
+    Raises JournalLocked (the folder has a server), JournalCorrupt, UsageError (an address is
+    exposed), NotSupported (msgspec is missing).
+    """
+    from mqcore.journal.queues.server import QueueServer
+
+    return QueueServer(where, bind, fsync=fsync, fsync_interval=fsync_interval,
+                       segment_bytes=segment_bytes, insecure=insecure, configure=configure,
+                       limits=limits, defaults=defaults, **options)
+
+
+def queue(url: str, name: str, *, prefetch: int = 1, timeout: float = 10.0,
+          producer: int | None = None, **options: Any) -> Queue:
+    """One queue of a queue server, to put jobs into and to get them from.
+
+    prefetch: jobs that get() and iteration ask for at a time and keep here until they are wanted.
+    timeout: seconds until the server must have answered. producer: a number of this producer's own,
+    for put(sequence=...); None: a random one. options: those of a socket.
+
+    Raises AddressError, OptionError, NotSupported (msgspec is missing). It connects in the
+    background, so a server may start later.
+    """
+    from mqcore.journal.queues.client import Queue
+
+    return Queue(url, name, prefetch=prefetch, timeout=timeout, producer=producer, **options)
+
+
+def join(url: str, group: str, *, topic: str | None = None,
+         start: Literal["first", "end"] = "first", session: float = 10.0, handling: float = 300.0,
+         autocommit: float | None = 1.0, durable: bool | None = None, timeout: float = 10.0,
+         window: int = 8 << 20, **options: Any) -> GroupMember:
+    """Read a topic together with other processes: each partition is read by one member of `group`
+    at a time, and goes to another when its member leaves or dies.
+
+    url: of a journal server with groups=True, as for open(). start: where a group begins that has
+    no offset yet. session: seconds after which a member that is not heard of loses its partitions;
+    one whose connection ends loses them at once. handling: seconds that a member may take to come
+    back for more when another one is to have the partition. autocommit: seconds between two commits
+    of what is dealt with; None: only commit() does. durable: read only what survives a power cut.
+    timeout: seconds until the server must have answered. window: bytes under way of a partition.
+    options: those of a socket.
+
+    Raises JournalNotFound (no such topic), UsageError (the server has no groups), OptionError,
+    RecvTimeout.
+    """
+    from mqcore.journal.groups.member import GroupMember
+
+    return GroupMember(url, group, topic=topic, start=start, session=session, handling=handling,
+                       autocommit=autocommit, durable=durable, timeout=timeout, window=window,
+                       **options).joined()
+
+
+async def ajoin(url: str, group: str, **options: Any) -> GroupMember:
+    """join(), awaitable, for asyncio and trio."""
+    return await in_thread(lambda: join(url, group, **options))
+
+
+def verify(where: str | os.PathLike[str], *, topic: str = "default", partition: int = 0,
+           progress: Callable[[int], Any] | None = None) -> Checked:
+    """Read one partition of a folder whole. The result lists what is wrong and where; `findings` is
+    empty if all is well. progress(bytes) is called after each segment. JournalNotFound."""
+    return _verify(_folder_of(where, topic, partition), progress)
+
+
+def repair(where: str | os.PathLike[str], *, topic: str = "default",
+           partition: int = 0) -> Repaired:
+    """Make a damaged partition of a folder readable again. Takes the writer's lock (JournalLocked)
+    and deletes nothing. Intact blocks keep their offsets; a lost offset raises OffsetGone when it
+    is read. An interrupted repair loses nothing: start it again. JournalNotFound."""
+    return _repair(_folder_of(where, topic, partition))
+
+
+def promote(where: str | os.PathLike[str], *, topic: str = "default", partition: int = 0,
+            old: str | os.PathLike[str] | None = None) -> Promoted:
+    """Make a mirror, a partition of a folder, the primary. Stop the mirror before.
+
+    old: the former primary's folder, if it can be reached. Its writer must have ended. Messages
+    that the mirror lacks are copied from it, and it refuses to be written from then on. Without it,
+    the former primary learns of the promotion from its replicas=, or when it becomes a mirror.
+
+    Raises JournalLocked (a mirror or the old writer still runs), UsageError (not a mirror),
+    JournalFenced (another mirror was promoted), JournalDiverged, JournalNotFound.
+    """
+    from mqcore.journal.promotion import promote as _promote
+
+    return _promote(where, topic=topic, partition=partition, old=old)
+
+
+def _folder_of(where: str | os.PathLike[str], topic: str, partition: int) -> Path:
+    folder = partition_folder(where, topic, partition)
+    if not folder.is_dir():
+        raise JournalNotFound(f"there is no journal at {folder}",
+                              hint="list_partitions() lists what a folder holds")
+    return folder

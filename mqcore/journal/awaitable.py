@@ -1,4 +1,4 @@
-"""Awaitable twins of a reader's calls, for asyncio and trio.
+"""Awaitable twins of a reader's and a server's calls, for asyncio and trio.
 
 Those of a folder run in a worker thread: a disk may take its time. A RemoteReader has its own,
 which wait in the loop.
@@ -64,14 +64,14 @@ class Awaitable:
             at = records.next
             yield records
 
-    async def acommitted(self: Any, group: str) -> int | None:
+    async def acommitted_offset(self: Any, group: str) -> int | None:
         """committed(), awaitable."""
-        found: int | None = await in_thread(lambda: self.committed(group))
+        found: int | None = await in_thread(lambda: self.committed_offset(group))
         return found
 
-    async def acommit(self: Any, group: str, offset: int) -> None:
+    async def acommit_offset(self: Any, group: str, offset: int) -> None:
         """commit(), awaitable."""
-        await in_thread(lambda: self.commit(group, offset))
+        await in_thread(lambda: self.commit_offset(group, offset))
 
     async def agroups(self: Any) -> dict[str, int]:
         """groups(), awaitable."""
@@ -87,3 +87,15 @@ class Awaitable:
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
+
+
+class AwaitableServer:
+    """The async half of Server."""
+
+    async def await_stopped(self: Any, timeout: float | None = None) -> None:
+        """wait_stopped(), awaitable."""
+        await in_thread(lambda: self.wait_stopped(timeout))
+
+    async def astop(self: Any) -> None:
+        """stop(), awaitable."""
+        await in_thread(lambda: self.stop())

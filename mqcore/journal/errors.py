@@ -6,7 +6,7 @@ import errno
 import os
 from typing import Any
 
-from mqcore.errors import Error
+from mqcore.errors import Error, UsageError
 
 
 class JournalError(Error):
@@ -16,7 +16,7 @@ class JournalError(Error):
 
 
 class JournalNotFound(JournalError, FileNotFoundError):
-    """There is no such journal."""
+    """The journal does not exist."""
 
     code = "journal_not_found"
     hint = 'opening it with mode "a" makes it; `mq journal ls WHERE` lists what is there'
@@ -37,6 +37,45 @@ class JournalClosed(JournalError):
 
     code = "journal_closed"
     hint = "open the journal again"
+
+
+class JournalFenced(JournalError):
+    """A mirror of this journal was promoted, so this journal takes no more messages. `epoch` is
+    the newer one. `first` to `end` (exclusive) are the offsets of messages that only this journal
+    has; they are equal if there are none."""
+
+    code = "journal_fenced"
+    hint = ("write to the promoted journal; `mq journal mirror` makes this one its mirror, once "
+            "the messages that only this one has are saved elsewhere")
+    fields = {"epoch": 0, "first": 0, "end": 0}
+    epoch: int
+    first: int
+    end: int
+
+
+class JournalDiverged(JournalError):
+    """Two journals that were one hold different messages at the offsets `first` to `end`
+    (exclusive). `epoch`: the one that began at `first`."""
+
+    code = "journal_diverged"
+    hint = ("nothing was overwritten: read these messages where they are, with "
+            "`mq journal tail --from`, decide what to send again, then begin a new copy in an "
+            "empty folder")
+    fields = {"epoch": 0, "first": 0, "end": 0}
+    epoch: int
+    first: int
+    end: int
+
+
+class JournalUnconfirmed(JournalError):
+    """A replica did not answer, so it is unknown whether it was promoted meanwhile. `replica` is
+    its address."""
+
+    code = "journal_unconfirmed"
+    hint = ("start the journal server of that replica; or, if you know that it was not promoted, "
+            "open the journal without it in replicas=")
+    fields = {"replica": ""}
+    replica: str
 
 
 class JournalCorrupt(JournalError):
@@ -82,6 +121,51 @@ class JournalBusy(JournalError):
 
     code = "journal_busy"
     hint = "ask again later, or raise the limit: journal.serve(limits=journal.Limits(...))"
+
+
+class QueueFull(JournalError):
+    """The queue holds as many jobs or bytes as its options allow. Nothing of the call is stored
+    beyond `taken` jobs."""
+
+    code = "queue_full"
+    hint = ("let consumers catch up and put again, raise max_jobs or max_bytes, or let producers "
+            'wait with on_full="block"')
+    fields = {"taken": 0}
+    taken: int
+
+
+class JobTooLarge(JournalError, UsageError):
+    """The job is larger than its queue, or the server, may hold at all, so no later put can
+    succeed. `taken`: how many jobs of the call are stored."""
+
+    code = "job_too_large"
+    hint = ("store large bodies elsewhere and queue their place, or raise the limit: max_bytes of "
+            "the queue, or QueueLimits(job_bytes=..., bytes=...) of its server")
+    fields = {"taken": 0}
+    taken: int
+
+
+class JobLost(JournalError):
+    """This consumer no longer holds the job: its visibility time-out has passed or its connection
+    was lost, and the job went back to the queue. `ids` are the jobs."""
+
+    code = "job_lost"
+    hint = ("another consumer may have the job: undo what you did, or make the work idempotent; "
+            "call extend() in time, or raise the queue's visibility")
+    fields = {"ids": ()}
+    ids: tuple[int, ...]
+
+
+class PartitionLost(JournalError):
+    """This member of a consumer group no longer has the partition, so its offset was not committed:
+    the member was not heard of for its `session`, lost its connection, or took longer than
+    `handling` to let the partition go. Another member reads on from the last commit."""
+
+    code = "partition_lost"
+    hint = ("another member may have handled the same messages: make handling idempotent; give the "
+            "members more time with session= and handling=")
+    fields = {"partition": 0}
+    partition: int
 
 
 class JournalRefused(JournalError):

@@ -10,6 +10,7 @@ It holds writers by weak references only, so that a forgotten writer is still co
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import os
@@ -18,8 +19,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from mqcore.base.native import threading, time
+from mqcore.base.waits import Released, start
 from mqcore.journal.errors import write_error
-from mqcore.journal.process import quiet, ring, wait
+from mqcore.journal.store.process import quiet, ring, wait
 
 if TYPE_CHECKING:
     from mqcore.journal.writer import Writer
@@ -30,13 +32,14 @@ PAUSE = 1_000_000_000   # ns after an error of the flusher's own
 
 
 class _Run:
-    """One life of the thread."""
+    """One life of the thread. It begins when the one before has ended: there is one bell, and who
+    hears it silences it."""
 
-    def __init__(self, loop: Callable[[_Run], None]) -> None:
+    def __init__(self, loop: Callable[[_Run], None], before: threading.Thread | None) -> None:
         self.stopping = False
+        self.before = before
         self.thread = threading.Thread(target=loop, args=(self,), name="mqcore-journal",
                                        daemon=True)
-        self.thread.start()
 
 
 class Flusher:
@@ -51,18 +54,35 @@ class Flusher:
         """As new: in a forked child the thread is not there, and its locks may be held for good."""
         self._lock = threading.RLock()
         self._writers: dict[int, weakref.ref[Writer]] = {}
-        self._run: _Run | None = None
+        self._runs: list[_Run] = []     # the first one's thread runs
+        self._ending: threading.Thread | None = None
 
     def add(self, writer: Writer) -> None:
         with self._lock:
             self._writers[id(writer)] = weakref.ref(writer)
             try:
                 if self._run is None:
-                    self._run = _Run(self._loop)
+                    self._go()
             except BaseException:
                 del self._writers[id(writer)]
                 raise
         ring()
+
+    @property
+    def _run(self) -> _Run | None:
+        return next(iter(self._runs), None)
+
+    def _go(self) -> None:
+        run = _Run(self._loop, self._ending)
+        self._runs.append(run)
+        if self._run is not run:    # a signal handler has added a writer, too
+            self._runs.remove(run)
+            return
+        try:
+            start(run.thread)
+        except BaseException:
+            self._runs.remove(run)
+            raise
 
     def remove(self, writer: Writer, join: bool) -> None:
         """A writer that is closed. join: wait for the thread if that was the last one."""
@@ -71,11 +91,16 @@ class Flusher:
             run = self._run
             if self._writers or run is None:
                 return
-            self._run = None
-            run.stopping = True
+            run.stopping = True     # first: a signal handler may start the next, which waits
+            self._ending = run.thread
+            with contextlib.suppress(ValueError):   # a signal handler was here, too
+                self._runs.remove(run)
+            if self._writers and self._run is None:     # a handler has opened another one since
+                self._go()
         ring()
-        if join and run.thread is not threading.current_thread():
-            run.thread.join()
+        if join and run.thread.is_alive() and run.thread is not threading.current_thread():
+            with Released(self._lock):
+                run.thread.join()
 
     def writers(self) -> list[Writer]:
         found = [ref() for ref in self._writers.copy().values()]
@@ -84,13 +109,16 @@ class Flusher:
     # -- on the flusher's thread --
 
     def _loop(self, run: _Run) -> None:
+        if run.before is not None and run.before.is_alive():
+            run.before.join()
+        run.before = None
         while True:
             quiet()
             if run.stopping:        # looked at behind quiet(), which forgets a ring() before it
                 return
             try:
                 due = self._round()
-            except BaseException:   # there is no caller to raise it to
+            except BaseException:   # no caller can get the exception
                 _log.exception("the flusher goes on after an error")
                 due = time.monotonic_ns() + PAUSE
             wait(due)

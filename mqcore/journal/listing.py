@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mqcore.errors import Error
-from mqcore.journal.place import topic_of
-from mqcore.journal.segment import journal_id
+from mqcore.journal.store.place import is_number, topic_of
+from mqcore.journal.store.segment import journal_id
 
 SETTLED = 1.0           # seconds after which a folder's times tell whether it has changed
 
@@ -63,7 +63,7 @@ class Listing:
         for folder in sorted(self.where.iterdir()):
             try:
                 numbers = [path for path in folder.iterdir()
-                           if path.name.isdecimal() and path.is_dir()]
+                           if is_number(path.name) and path.is_dir()]
             except (FileNotFoundError, NotADirectoryError):
                 continue
             except OSError as error:
@@ -80,12 +80,13 @@ def in_folder(where: str | os.PathLike[str]) -> list[PartitionInfo]:
 def list_partitions(where: str | os.PathLike[str], **remote: Any) -> list[PartitionInfo]:
     """All partitions of a folder, or of the journal server at an address; remote: as for `open`.
 
-    Raises FileNotFoundError; NotSupported if the server is too old to tell; RecvTimeout if nobody
-    answers.
+    Raises FileNotFoundError, NotSupported if the server is too old for this, or RecvTimeout if no
+    server answers.
     """
-    if "://" not in os.fspath(where):
+    where = os.fsdecode(where)
+    if "://" not in where:
         return in_folder(where)
-    from mqcore.journal.remote import Directory
+    from mqcore.journal.server.remote import Directory
 
-    with Directory(os.fspath(where), **remote) as directory:
+    with Directory(where, **remote) as directory:
         return directory.partitions()

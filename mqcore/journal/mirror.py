@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-import threading
+import os
+import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mqcore.api.running import Running
+from mqcore.base.waits import Event
 from mqcore.errors import RecvTimeout, UsageError
-from mqcore.journal.errors import JournalClosed, OffsetGone
+from mqcore.journal.errors import JournalClosed, JournalDiverged, JournalFenced, OffsetGone
+from mqcore.journal.replicas import separate
+from mqcore.journal.server.failover import mark
+from mqcore.journal.store.epoch import Epochs, EpochsOf, newer, parting
+from mqcore.journal.store.place import set_group_offset
+from mqcore.journal.store.segment import journal_id
 from mqcore.journal.writer import Writer
 
 if TYPE_CHECKING:
     from mqcore.journal.reader import Reader
 
+GROUPS = 1.0            # seconds between two looks at the source's consumer groups
+MOST_GROUPS = 1000      # that are copied
 LOOK = 0.2              # seconds between two looks at whether to end
 
 
@@ -30,6 +40,8 @@ class Mirror(Running):
     an offset that a power cut takes back may be given to another message. `with` stops it and makes
     everything durable. Reader and writer stay open; use them for nothing else meanwhile."""
 
+    _kind = "mirror"
+
     def __init__(self, reader: Reader, writer: Writer) -> None:
         if not isinstance(writer, Writer):
             raise UsageError(f"a mirror writes one partition, not {type(writer).__name__}",
@@ -40,6 +52,12 @@ class Mirror(Running):
         if reader.closed or writer.closed:
             raise JournalClosed(f"the {'reader' if reader.closed else 'writer'} of the mirror is "
                                 "closed", hint="open it again, and keep it open while it is used")
+        if "://" not in str(reader.path) and os.path.samefile(reader.path, writer.path):
+            raise UsageError(f"{reader.path} would be its own mirror",
+                             hint="mirror it into another folder")
+        self.reader, self.writer = reader, writer
+        self._source = EpochsOf(Path(reader.path)) if "://" not in str(reader.path) else None
+        self._align()
         first, end = reader.first, reader.end
         if first > writer.next:
             raise OffsetGone(
@@ -51,13 +69,14 @@ class Mirror(Running):
                              f"only up to {end}: it is no mirror of it",
                              hint="begin a new mirror in an empty folder, or find the journal that "
                                   "this one was copied from")
-        self.reader, self.writer = reader, writer
         self._durable = reader._durable
         if self._durable is None:
             reader._durable = True
         self._messages = self._bytes = 0
-        self._stopping = threading.Event()
-        self._going = threading.Event()
+        self._groups: dict[str, int] = {}       # as they were copied
+        self._looked = 0.0
+        self._stopping = Event()
+        self._going = Event()
         self._going.set()
         self._begin("mqcore-mirror")
 
@@ -66,23 +85,101 @@ class Mirror(Running):
             if not self._going.wait(LOOK):
                 continue
             try:
+                self._copy_groups()
                 self._move()
             except RecvTimeout:
                 continue
 
+    # -- epochs --
+
+    def _align(self) -> None:
+        """Take over the source's history, if this copy can follow it: it must not have been
+        promoted itself, and it must have no message from where a newer epoch began. Raises
+        JournalFenced, JournalDiverged."""
+        ours = self.writer._epochs
+        known = getattr(self.reader, "_known", None)    # of the server that sent the last records
+        theirs = known.epochs if known is not None and known.epochs else self.reader.epochs()
+        where = self.writer.path
+        if theirs.fenced:
+            raise JournalFenced(
+                f"{self.reader.path} is continued in epoch {theirs.newer[-1].epoch} by a mirror "
+                "that was promoted", epoch=theirs.newer[-1].epoch,
+                hint="mirror the promoted one instead")
+        origin = theirs.origin or self._source_id()
+        if b"" not in (ours.origin, origin) and ours.origin != origin and self.writer.next:
+            raise UsageError(f"{where} is a copy of another journal than {self.reader.path}",
+                             hint="mirror it into an empty folder")
+        apart = parting(ours.own, theirs.own)
+        primary = not ours.mirror and self.writer.next and (
+            ours.own or theirs.origin == self.writer._journal)
+        if newer(theirs.own, ours.own) or apart is None and theirs.mirror and primary:
+            raise JournalFenced(
+                f"{where} is the primary in epoch {ours.number}, and {self.reader.path} a copy of "
+                f"it in epoch {theirs.number}: a mirror never overwrites the newer one",
+                epoch=ours.number, hint=f"mirror {where} into the other folder instead")
+        if apart is not None and not newer(ours.own, theirs.own):
+            raise separate(str(self.reader.path), ours.own, theirs.own, apart)
+        if apart is not None and self.writer.next > apart:
+            raise JournalDiverged(
+                f"messages {apart} to {self.writer.next - 1} of {where} are not in "
+                f"{self.reader.path}, whose epoch {theirs.number} began at {apart}",
+                epoch=theirs.number, first=apart, end=self.writer.next)
+        self._theirs = mark(theirs.own)
+        found = Epochs(theirs.own, (), True, origin or ours.origin)
+        if found != ours:
+            self.writer._set_epochs(found)
+
+    def _source_id(self) -> bytes:
+        found = journal_id(Path(self.reader.path)) if self._source is not None else None
+        return bytes.fromhex(found) if found else b""
+
+    def _changed(self) -> bool:
+        """Whether the source has come into a newer epoch, as far as the last records say."""
+        if self._source is None:
+            known = getattr(self.reader, "_known", None)
+            return known is not None and known.mark not in (None, self._theirs)
+        found = self._source.look()
+        return found.fenced or mark(found.own) != self._theirs
+
+    # -- consumer groups --
+
+    def _copy_groups(self) -> None:
+        """Offsets of the source's groups, so that they go on where they were after a
+        promotion."""
+        now = time.monotonic()
+        if now - self._looked < GROUPS or not self._reachable():
+            return
+        self._looked = now
+        have = self.writer.durable
+        for name, offset in list(self.reader.groups().items())[:MOST_GROUPS]:
+            at = min(offset, have)
+            if self._groups.get(name) != at:
+                set_group_offset(self.writer.path, name, at)
+                self._groups[name] = at
+
+    def _reachable(self) -> bool:
+        links = getattr(self.reader, "_linked", None)
+        return links is None or bool(links())
+
     def _move(self) -> None:
         for records in self.reader.follow(self.writer.next, timeout=LOOK):
+            if self._changed():
+                self._align()
             if records.first != self.writer.next:
                 raise UsageError(f"something else has appended to {self.writer.path}",
                                  hint="a mirror is its writer's only user")
             self.writer.append_records(records)
             self._messages += len(records)
             self._bytes += records.nbytes
+            self._copy_groups()
             if self._stopping.is_set() or not self._going.is_set():
                 return
 
     def stats(self) -> MirrorStats:
         return MirrorStats(self._messages, self._bytes)
+
+    def _which(self) -> str:
+        return f"{self.reader.path} into {self.writer.path}"
 
     def pause(self) -> None:
         """Stop copying. resume() goes on."""

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import bisect
-import math
+import contextlib
 import os
-import threading
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from mqcore.base.living import Living
+from mqcore.base.native import threading
 from mqcore.errors import RecvTimeout, UsageError
 from mqcore.journal.awaitable import Awaitable
-from mqcore.journal.durable import read_durable
 from mqcore.journal.errors import (
     JournalClosed,
     JournalCorrupt,
@@ -21,7 +21,11 @@ from mqcore.journal.errors import (
     OffsetGone,
 )
 from mqcore.journal.later import np
-from mqcore.journal.place import (
+from mqcore.journal.records import MOST, Records, at_most, gather, micros, of_block, whole
+from mqcore.journal.store.durable import read_durable
+from mqcore.journal.store.epoch import Epochs, read_epochs
+from mqcore.journal.store.notify import make_own
+from mqcore.journal.store.place import (
     check_commit,
     group_offset,
     groups,
@@ -29,10 +33,9 @@ from mqcore.journal.place import (
     segments,
     set_group_offset,
 )
-from mqcore.journal.records import Records, gather, of_block
-from mqcore.journal.recovery import SHORT, judge
-from mqcore.journal.scan import FOUND, LOST, Block
-from mqcore.journal.segment import EVERYTHING, Segment
+from mqcore.journal.store.recovery import SHORT, judge
+from mqcore.journal.store.scan import FOUND, LOST, Block
+from mqcore.journal.store.segment import EVERYTHING, Segment
 from mqcore.journal.waiting import Deadline, Watch
 
 if TYPE_CHECKING:
@@ -40,7 +43,6 @@ if TYPE_CHECKING:
     from mqcore.journal.writer import Writer
 
 SMALL = 256 << 10       # blocks are put together (copied) up to so many bytes
-FAR = 2.0 ** 62         # us
 
 
 class Reader(Awaitable):
@@ -65,11 +67,12 @@ class Reader(Awaitable):
         self._durable = durable
         self._synced = 0                    # all below is known to be durable
         self._segment: Segment | None = None
+        self._unwanted = False
         self._closing = -1                  # an eventfd while something follows
         self._followers = 0
-        self._pid = os.getpid()
         self._new_locks()
         self.closed = False
+        _readers.add(self)
 
     # -- where it begins and ends --
 
@@ -82,29 +85,30 @@ class Reader(Awaitable):
     @property
     def end(self) -> int:
         """The offset that the next message will get."""
-        while True:
-            firsts = self._segments()
-            if not firsts:
-                return 0
-            try:
-                segment = self._open(firsts[-1], firsts)
-            except FileNotFoundError:
-                continue
-            except JournalCorrupt as error:
-                if _torn_header(error, firsts[-1]):
-                    return firsts[-1]
-                raise
-            size = segment.size()
-            walk = segment.find(EVERYTHING, size)
-            if walk.pos < size:
-                judge(segment, walk.pos, walk.next, walk.why, size, last=True)
-            if segments(self.path)[-1:] == firsts[-1:]:
-                return walk.next
+        with self._reading():
+            while True:
+                firsts = self._segments()
+                if not firsts:
+                    return 0
+                try:
+                    segment = self._open(firsts[-1], firsts)
+                except FileNotFoundError:
+                    continue
+                except JournalCorrupt as error:
+                    if _torn_header(error, firsts[-1]):
+                        return firsts[-1]
+                    raise
+                size = segment.size()
+                walk = segment.find(EVERYTHING, size)
+                if walk.pos < size:
+                    judge(segment, walk.pos, walk.next, walk.why, size, last=True)
+                if segments(self.path)[-1:] == firsts[-1:]:
+                    return walk.next
 
     @property
     def durable(self) -> int:
         """Every message below this offset survives a power cut, as far as the writer has said."""
-        with self._use:
+        with self._reading():
             end = self.end
             here = self._segment
             if here is None:
@@ -121,13 +125,21 @@ class Reader(Awaitable):
     def at(self, time: float) -> int:
         """The offset of the first message with a time stamp not before `time` (seconds since the
         epoch); `end` if there is none."""
-        us = _micros(time)
+        us = micros(time)
+        with self._reading():
+            return self._at(us)
+
+    def _at(self, us: int) -> int:
         firsts = self._segments()
         for i, first in enumerate(firsts):
             try:
                 segment = self._open(first, firsts)
             except FileNotFoundError:
                 continue
+            except JournalCorrupt as error:
+                if i + 1 == len(firsts) and _torn_header(error, first):
+                    break
+                raise
             size = segment.size()
             mark = segment.checkpoint(size) if i + 1 < len(firsts) else None
             if mark is not None and mark.high < us:
@@ -136,7 +148,7 @@ class Reader(Awaitable):
             if walk.why == FOUND:
                 records = self._records(segment, walk.pos, walk.next, size, i + 1 == len(firsts))
                 if records is not None:
-                    return records.first + int(np.argmax(records.times >= us))
+                    return records.first + int(np.argmax(records._microseconds >= us))
             elif walk.pos < size:
                 judge(segment, walk.pos, walk.next, walk.why, size, last=i + 1 == len(firsts))
         return self.end
@@ -165,7 +177,10 @@ class Reader(Awaitable):
 
         Raises OffsetGone below `first`, UsageError beyond `end`, JournalCorrupt.
         """
-        with self._use:
+        if type(offset) is not int or offset >= MOST:
+            offset = whole(offset)
+        max_bytes = max(1, max_bytes)
+        with self._reading():
             if not (self._durable if durable is None else durable):
                 return self._read(offset, max_bytes)
             return self._read_durable(offset, max_bytes)
@@ -181,6 +196,7 @@ class Reader(Awaitable):
             raise JournalClosed(f"the reader of {self.path} is closed")
         parts: list[Records] = []
         room = max_bytes
+        together = 0
         at = offset
         while room > 0:
             try:
@@ -191,14 +207,16 @@ class Reader(Awaitable):
                 break       # what is before it first; the next call meets it again
             if records is None:
                 break
-            whole = len(records)
-            records = _at_most(records, room)
+            count = len(records)
+            records = at_most(records, room)
             if parts and (records.nbytes > room or parts[0].nbytes + records.nbytes > SMALL):
                 break
             parts.append(records)
             at = records.next
-            room -= records.nbytes + 1
-            if len(records) < whole or sum(part.nbytes for part in parts) >= SMALL // 2:
+            size = records.nbytes
+            room -= size + 1
+            together += size
+            if len(records) < count or together >= SMALL // 2:
                 break
         if not parts:
             return Records(offset, {"values": np.zeros(0, np.uint8), "times": np.zeros(0, np.int64),
@@ -240,7 +258,7 @@ class Reader(Awaitable):
                 elif quiet.over:
                     raise _nothing(self, offset, timeout)
                 else:
-                    watch.wait(quiet.left)
+                    watch.wait_change(quiet.left)
         finally:
             self._unwatch(watch)
 
@@ -262,35 +280,61 @@ class Reader(Awaitable):
                 elif quiet.over:
                     raise _nothing(self, offset, timeout)
                 else:
-                    await watch.await_(quiet.left)
+                    await watch.await_change(quiet.left)
         finally:
             self._unwatch(watch)
 
     def _watch(self) -> Watch:
         """For one follow(); all of them share the descriptor by which close() ends them."""
-        with self._ending:
+        with self._reading():
             if self.closed:
                 raise JournalClosed(f"the reader of {self.path} is closed")
             if self._closing < 0:
                 self._closing = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-            watch = Watch(self.path, self._closing)
             self._followers += 1
-            return watch
+            closing = self._closing
+            if self.closed:     # meanwhile, by a signal handler
+                os.eventfd_write(closing, 1)
+        try:
+            return Watch(self.path, closing)
+        except BaseException:
+            self._unfollow()
+            raise
 
     def _unwatch(self, watch: Watch) -> None:
         watch.close()
-        with self._ending:
+        self._unfollow()
+
+    def _unfollow(self) -> None:
+        with self._reading():
             self._followers -= 1
             if self._followers == 0:
-                os.close(self._closing)
-                self._closing = -1
+                closing, self._closing = self._closing, -1
+                if closing >= 0:        # else a signal handler's follow() has ended meanwhile
+                    os.close(closing)
 
     def release(self) -> None:
         """Let go of the file that was read last. The next read opens it again."""
-        with self._use:
-            if self._segment is not None:
-                self._segment.close()
-                self._segment = None
+        self._unwanted = True
+        self._let_go()
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[None]:
+        try:
+            with self._use:
+                yield
+        finally:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """In a signal handler inside a read: not yet. That read does it at its end."""
+        while ((self._unwanted or self.closed and self._segment is not None)
+               and not self._use._is_owned()):
+            with self._use:
+                self._unwanted = False
+                segment, self._segment = self._segment, None
+                if segment is not None:
+                    segment.close()
 
     def _next(self, offset: int, beyond: bool) -> Records | None:
         """The block that holds the message, from it on; None: it is not there yet."""
@@ -371,11 +415,11 @@ class Reader(Awaitable):
 
     # -- consumer groups --
 
-    def committed(self, group: str) -> int | None:
+    def committed_offset(self, group: str) -> int | None:
         """The next offset that the group will read; None: it has never committed."""
         return group_offset(self.path, group)
 
-    def commit(self, group: str, offset: int) -> None:
+    def commit_offset(self, group: str, offset: int) -> None:
         """The group has dealt with every message below offset. Durable on return. UsageError: the
         journal has not come so far."""
         set_group_offset(self.path, group, check_commit(group, offset, self))
@@ -383,19 +427,29 @@ class Reader(Awaitable):
     def groups(self) -> dict[str, int]:
         return groups(self.path)
 
+    def epochs(self) -> Epochs:
+        """The promotions that this journal has been through."""
+        return read_epochs(self.path)
+
     # -- the end --
 
     def _new_locks(self) -> None:
-        """In a forked child, too, where a thread of the parent may hold the old ones."""
-        self._use = threading.RLock()       # close() waits for a read in another thread
-        self._ending = threading.Lock()       # over the followers and how they are ended
+        # Over the file that was read last, the followers, and how they are ended. close() waits for
+        # a read in another thread.
+        self._use: Any = threading.RLock()
+
+    def _forked(self) -> None:
+        """In a forked child. A thread of the parent may hold the locks, and what it has left half
+        done stays so."""
+        if not self._use.acquire(blocking=False):
+            self._segment = None
+        self._new_locks()
+        if self._closing >= 0:
+            make_own(self._closing)
 
     def close(self) -> None:
         """Ends follow() in whatever thread it waits. Records handed out stay valid."""
-        if self._pid != os.getpid():
-            self._pid = os.getpid()
-            self._new_locks()
-        with self._ending:
+        with self._use:
             if self.closed:
                 return
             self.closed = True
@@ -404,7 +458,7 @@ class Reader(Awaitable):
         self.release()
 
     def __del__(self) -> None:
-        if hasattr(self, "_ending"):
+        if hasattr(self, "_use"):
             self.close()
 
     def __enter__(self) -> Reader:
@@ -417,29 +471,21 @@ class Reader(Awaitable):
         return f"<Reader of {self.path}{', closed' if self.closed else ''}>"
 
 
-def _at_most(records: Records, room: int) -> Records:
-    if records.nbytes <= room:
-        return records
-    ends = records.offsets
-    n = int(np.searchsorted(ends, int(ends[0]) + room, side="right")) - 1
-    return records.slice(0, max(1, n))
+_readers: Living[Reader] = Living()      # those of this process
 
 
-def _micros(time: float) -> int:
-    """Seconds since the epoch in us, within int64."""
-    try:
-        us = float(time) * 1e6
-    except (TypeError, ValueError):
-        us = math.nan
-    if isinstance(time, str | bytes | bytearray) or math.isnan(us):
-        raise UsageError(f"the time {time!r} is no number of seconds since the epoch",
-                         hint="of a datetime, give its timestamp()")
-    return round(max(-FAR, min(FAR, us)))
+def _after_fork() -> None:
+    for reader in _readers:
+        reader._forked()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def _torn_header(error: JournalCorrupt, first: int) -> bool:
     """A segment that was being made when the power went: nothing in it yet."""
-    return error.offset == first and os.path.getsize(error.path) <= 512
+    return error.offset == first and os.path.isfile(error.path) \
+        and os.path.getsize(error.path) <= 512
 
 
 def _nothing(reader: Reader, offset: int, timeout: float | None) -> RecvTimeout:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
+import operator
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from mqcore.errors import UsageError
 from mqcore.journal.later import np
-from mqcore.journal.scan import Block
+from mqcore.journal.store.scan import Block
+from mqcore.trace import TraceContext, extract
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,15 +27,17 @@ LAYOUT: tuple[tuple[str, Any], ...] = (
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "headers",
            "producer", "sequence", "sent")
 DEFAULT = ("key", "value", "offset", "timestamp")
+FAR = 2.0 ** 62         # us
+MOST = 1 << 62          # no offset comes so far
 
 
 class Records:
     """Messages `first` to `first + len(self) - 1` of one partition.
 
     `data` uint8[bytes] and `offsets` int32[n + 1]: message i is data[offsets[i]:offsets[i+1]];
-    offsets[0] need not be 0. `times` int64[n], microseconds since the epoch. All arrays are views
-    of the mapped file, read-only, and keep it mapped; copy what is to be kept for long. If several
-    small blocks were put together, they are copies.
+    offsets[0] need not be 0. Both are views of the mapped file, read-only, and keep it mapped; copy
+    what is to be kept for long. If several small blocks were put together, they are copies.
+    `times` and `sent` are computed on access.
     """
 
     def __init__(self, first: int, columns: dict[str, NDArray[Any]], lo: int, hi: int,
@@ -81,7 +87,12 @@ class Records:
         return self._columns["value_ends"][self._lo:self._hi + 1]
 
     @property
-    def times(self) -> NDArray[np.int64]:
+    def times(self) -> NDArray[np.float64]:
+        """When each message was stored: seconds since the epoch."""
+        return self._microseconds / 1e6
+
+    @property
+    def _microseconds(self) -> NDArray[np.int64]:
         return self._columns["times"][self._lo:self._hi]
 
     @property
@@ -104,9 +115,10 @@ class Records:
         return self._optional("sequences")
 
     @property
-    def sent(self) -> NDArray[np.int64] | None:
-        """When each message was sent, microseconds since the epoch."""
-        return self._optional("sent")
+    def sent(self) -> NDArray[np.float64] | None:
+        """When each message was sent, by its stamp: seconds since the epoch."""
+        column = self._optional("sent")
+        return None if column is None else column / 1e6
 
     def to_list(self) -> list[bytes]:
         ends = self.offsets.tolist()
@@ -121,12 +133,18 @@ class Records:
         ends = self._columns["key_ends"]
         return self._columns["keys"][ends[at]:ends[at + 1]].tobytes()
 
+    def trace_context(self, i: int) -> TraceContext | None:
+        """The trace that message i carries, for trace.span(parent=); None if it has none, or
+        malformed headers, which are counted in trace.stats()."""
+        return extract(self.headers(i))
+
     def headers(self, i: int) -> list[tuple[str, bytes]]:
         at = self._row(i)
         c = self._columns
         if "header_ends" not in c:
             return []
-        return [(c["names"][c["name_ends"][k]:c["name_ends"][k + 1]].tobytes().decode(),
+        return [(c["names"][c["name_ends"][k]:c["name_ends"][k + 1]].tobytes().decode(
+                     errors="backslashreplace"),    # what other writers call UTF-8
                  c["data"][c["datum_ends"][k]:c["datum_ends"][k + 1]].tobytes())
                 for k in range(c["header_ends"][at], c["header_ends"][at + 1])]
 
@@ -164,13 +182,45 @@ def _has(block: Block, name: str) -> bool:
     return not flag or bool(block.flags & flag)
 
 
+def at_most(records: Records, room: int) -> Records:
+    if records.nbytes <= room:
+        return records
+    ends = records.offsets
+    n = int(np.searchsorted(ends, int(ends[0]) + room, side="right")) - 1
+    return records.slice(0, max(1, n))
+
+
+def whole(offset: object) -> int:
+    """The offset as a number. UsageError: it cannot be one."""
+    try:
+        number = operator.index(offset)     # type: ignore[arg-type]
+    except TypeError:
+        raise UsageError(f"the offset {offset!r} is no whole number") from None
+    if number >= MOST:
+        raise UsageError(f"no message has the offset {number}",
+                         hint="`first` and `end` tell which there are")
+    return number
+
+
+def micros(time: float) -> int:
+    """Seconds since the epoch in us, within int64."""
+    try:
+        us = float(time) * 1e6
+    except (TypeError, ValueError, OverflowError):
+        us = math.nan
+    if isinstance(time, str | bytes | bytearray) or math.isnan(us):
+        raise UsageError(f"the time {time!r} is no number of seconds since the epoch",
+                         hint="of a datetime, give its timestamp()")
+    return round(max(-FAR, min(FAR, us)))
+
+
 def gather(parts: Sequence[Records]) -> Records:
     """Neighbouring Records as one, by copying."""
     if len(parts) == 1:
         return parts[0]
     names = {name for part in parts for name in part._columns}
     columns: dict[str, NDArray[Any]] = {}
-    columns["times"] = np.concatenate([part.times for part in parts])
+    columns["times"] = np.concatenate([part._microseconds for part in parts])
     columns["value_ends"], columns["values"] = _joined(parts, "value_ends", "values")
     if "key_ends" in names:
         columns["key_ends"], columns["keys"] = _joined(parts, "key_ends", "keys")

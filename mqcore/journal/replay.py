@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
+from mqcore.base.waits import Event
 from mqcore.errors import OptionError
 from mqcore.journal.later import np
 from mqcore.journal.reader import Reader
@@ -20,7 +20,7 @@ MOST = 1024             # messages sent at a time
 def replay(reader: Reader, socket: Any, *, start: int | None = None, stop: int | None = None,
            speed: float = 1.0, topic: bool = False, stamps: bool = False,
            progress: Callable[[int], None] | None = None,
-           stopping: threading.Event | None = None) -> int:
+           stopping: Event | None = None) -> int:
     """Send the messages from offset start (None: the first) to before stop (None: the end as it is
     now) with `socket`; how many were sent.
 
@@ -33,13 +33,13 @@ def replay(reader: Reader, socket: Any, *, start: int | None = None, stop: int |
     if not 0 <= speed < 1e9:
         raise OptionError(f"speed={speed!r}", hint="1 is the original, 0 as fast as possible")
     head = (reader.topic.encode(),) if topic else ()
-    clock = _Clock(speed, stopping or threading.Event())
+    clock = _Clock(speed, stopping or Event())
     sent = 0
     for records in reader.batches(start, stop):
         messages = records.to_list() if not stamps else _stamped(records)
         at = 0
         while at < len(messages):
-            n = clock.due(records.times, at)
+            n = clock.due(records._microseconds, at)
             if clock.stopping.is_set():
                 return sent
             if head:
@@ -57,7 +57,7 @@ def replay(reader: Reader, socket: Any, *, start: int | None = None, stop: int |
 class _Clock:
     """When a message of the journal is due here."""
 
-    def __init__(self, speed: float, stopping: threading.Event) -> None:
+    def __init__(self, speed: float, stopping: Event) -> None:
         self.speed = speed
         self.stopping = stopping
         self.began: tuple[float, int] | None = None     # (monotonic, the first message's time)
@@ -78,7 +78,7 @@ class _Clock:
 
 
 def _stamped(records: Records) -> list[bytes]:
-    producers, sequences, sent = records.producers, records.sequences, records.sent
+    producers, sequences, sent = records.producers, records.sequences, records._optional("sent")
     messages = records.to_list()
     if producers is None or sequences is None or sent is None:
         return messages

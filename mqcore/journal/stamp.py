@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from mqcore.errors import OptionError
-from mqcore.journal.core import checksum
 from mqcore.journal.errors import STAMP_FAULTS, JournalRefused, stamp_refused
 from mqcore.journal.later import np
 from mqcore.journal.records import Records
+from mqcore.journal.store.core import checksum
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -28,12 +28,14 @@ SIZE = _FORM.size
 
 
 def stamp(producer: int, sequence: int, time: float | None = None, *, key: bytes = b"") -> bytes:
-    """The 32 bytes, and the key behind them. producer: 1 to 2**64 - 1, one for each sender and
-    start; sequence: counted from 0 by the sender, without gaps; time: seconds since the epoch,
-    None: now; key: b"" is none."""
+    """The 32 bytes of a stamp, followed by the key. producer: 1 to 2**64 - 1, unique per sender and
+    start. sequence: counted from 0 by the sender, without gaps. time: seconds since the epoch
+    (None: now). key: b"" for none."""
     if not 0 < producer < 1 << 64 or not 0 <= sequence < 1 << 64:
         raise OptionError(f"producer {producer}, sequence {sequence}",
                           hint="both have 64 bits, and producer 0 means that there is no stamp")
+    if time is not None and not -9e12 <= time <= 9e12:
+        raise OptionError(f"time={time!r}", hint="it is in seconds since the epoch")
     us = clock.time_ns() // 1000 if time is None else round(time * 1e6)
     return _FORM.pack(MAGIC, len(key), producer, sequence, us) + key
 
@@ -58,24 +60,24 @@ def read_key(message: bytes) -> bytes | None:
     return bytes(message[SIZE:SIZE + int.from_bytes(message[4:8], "little")]) or None
 
 
-def partition_of(key: bytes, partitions: int) -> int:
+def partition_of_key(key: bytes, partitions: int) -> int:
     """The partition of a key: its CRC-32C modulo their number."""
     return checksum(key) % partitions
 
 
-def partition_for(message: bytes, partitions: int, key: bytes | None = None) -> int:
+def partition_of_message(message: bytes, partitions: int, key: bytes | None = None) -> int:
     """The partition of a message: by its key (None: the one in its stamp), else by the producer in
     its stamp, else 0."""
     key = read_key(message) if key is None else key
     if key is not None:
-        return partition_of(key, partitions)
-    return partition_of(message[8:16], partitions) if _has_stamp(message) else 0
+        return partition_of_key(key, partitions)
+    return partition_of_key(message[8:16], partitions) if _has_stamp(message) else 0
 
 
 def stored_at(answer: bytes) -> tuple[int, int]:
-    """(partition, offset) that a journal device answered: the message is durable there; offset -1:
-    it had been stored before, and where is no longer known. JournalRefused: it was not stored;
-    StampRefused, which is one: because of its sequence number."""
+    """(partition, offset) from a journal device's reply: the message is durable there. Offset -1:
+    it was stored before, at a forgotten offset. JournalRefused: it was not stored.
+    StampRefused, a subclass: because of its sequence number."""
     if len(answer) != _ANSWER.size:
         raise JournalRefused(f"{len(answer)} bytes are no acknowledgement",
                              hint="16 are what a journal device answers: who is there?")

@@ -14,9 +14,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from mqcore.api import aio
+from mqcore.api import turns
 from mqcore.errors import UsageError
-from mqcore.journal.notify import unwatch_folder, watch_folder
+from mqcore.journal.store.notify import unwatch_folder, watch_folder
 
 T = TypeVar("T")
 POLL = 0.5              # seconds between two looks with inotify
@@ -31,7 +31,7 @@ class Watch:
         self.closing = closing
         self.longest = POLL if self.fd >= 0 else POLL_WITHOUT
 
-    def wait(self, seconds: float | None) -> None:
+    def wait_change(self, seconds: float | None) -> None:
         fds = [fd for fd in (self.fd, self.closing) if fd >= 0]
         poller = select.poll()
         for fd in fds:
@@ -39,7 +39,7 @@ class Watch:
         poller.poll(1000 * self._bound(seconds))
         self.drain()
 
-    async def await_(self, seconds: float | None) -> None:
+    async def await_change(self, seconds: float | None) -> None:
         library = running()
         if library == "trio":
             await self._trio(self._bound(seconds))
@@ -96,10 +96,24 @@ class Watch:
             self.fd = -1
 
 
+def seconds_of(timeout: Any, name: str = "timeout") -> float:
+    """A time that a caller gives. NaN is none: no time is ever later."""
+    if isinstance(timeout, (str, bytes, bool)):
+        raise UsageError(f"{name} must be seconds or None, not {timeout!r}")
+    try:
+        seconds = float(timeout)
+    except (TypeError, ValueError, OverflowError):
+        raise UsageError(f"{name} must be seconds or None, not {timeout!r}") from None
+    if not seconds >= 0:
+        raise UsageError(f"{name} must not be negative, got {timeout!r}",
+                         hint="0 does not wait, None waits for ever")
+    return seconds
+
+
 class Deadline:
     def __init__(self, timeout: float | None) -> None:
         self.timeout = timeout
-        self.end = None if timeout is None else time.monotonic() + timeout
+        self.end = None if timeout is None else time.monotonic() + seconds_of(timeout, "timeout")
 
     @property
     def left(self) -> float | None:
@@ -123,5 +137,5 @@ def running() -> str:
 
 async def in_thread(call: Callable[[], T]) -> T:
     """call() in a thread of its own, to its end, even if the task is cancelled meanwhile."""
-    found: T = await aio.in_thread(call)
+    found: T = await turns.in_thread(call)
     return found

@@ -4,6 +4,7 @@ commits is in flusher.py."""
 from __future__ import annotations
 
 import atexit
+import collections
 import functools
 import logging
 import operator
@@ -14,12 +15,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from mqcore.base.components import COMPONENTS, State
 from mqcore.base.native import threading, time
+from mqcore.base.waits import Released
 from mqcore.errors import Error, OptionError
-from mqcore.journal.core import WriterCore
 from mqcore.journal.errors import JournalClosed, JournalWriteError, write_error
 from mqcore.journal.flusher import FLUSHER, NEVER
-from mqcore.journal.place import (
+from mqcore.journal.replicas import WATCH, fenced_error, replicas_of
+from mqcore.journal.store.core import WriterCore
+from mqcore.journal.store.epoch import Epochs, History, read_epochs, write_epochs
+from mqcore.journal.store.place import (
+    group_file,
     group_offset,
     lock,
     make_folder,
@@ -28,9 +34,9 @@ from mqcore.journal.place import (
     sync_folder,
     unlock,
 )
-from mqcore.journal.producers import ProducerTable
-from mqcore.journal.recovery import Dropped, recover
-from mqcore.journal.snapshot import NAME, recall, save
+from mqcore.journal.store.producers import ProducerTable
+from mqcore.journal.store.recovery import Dropped, recover
+from mqcore.journal.store.snapshot import NAME, recall, save
 
 _log = logging.getLogger("mqcore.journal")
 POLICIES = ("always", "interval", "never")
@@ -53,26 +59,18 @@ class Writer(WriterCore):
                  retain_bytes: int | None = None, retain_age: float | None = None,
                  retain_for: tuple[str, ...] = (), stamps: bool = False,
                  deduplicate: bool = False, max_producers: int = 100_000,
-                 begin: int = 0) -> None:
+                 begin: int = 0, mirror: bool = False, replicas: Any = (),
+                 replica_timeout: float = 5.0,
+                 replica_options: dict[str, Any] | None = None) -> None:
         check_options(begin=begin, fsync=fsync, fsync_interval=fsync_interval, stamps=stamps,
                       segment_bytes=segment_bytes, segment_age=segment_age, block_bytes=block_bytes,
                       retain_bytes=retain_bytes, retain_age=retain_age, deduplicate=deduplicate,
-                      max_producers=max_producers)
-        make_folder(folder)
-        for made in (folder.parent.parent, folder.parent):  # another process may have made them
-            sync_folder(made)
-        self._folder = folder
-        self._retain = (retain_bytes, retain_age, (retain_for,) if isinstance(retain_for, str)
-                        else tuple(retain_for))
-        self._ending = threading.Lock()
-        self._retaining = threading.Lock()
-        self._failures: dict[str, BaseException] = {}   # by what failed last
-        self._ended = False
-        self._looks = retain_bytes is not None or retain_age is not None or bool(self._retain[2])
-        self._rotations = 0
+                      max_producers=max_producers, replica_timeout=replica_timeout)
+        retain_for = _groups_of(retain_for)
+        self._replicas = replicas_of(replicas, topic, partition, replica_timeout,
+                                     replica_options)
         pause = min(fsync_interval, LONGEST) if fsync != "always" else LONGEST
-        self._look_at = time.monotonic_ns() + round(pause * 1e9) if self._looks or deduplicate \
-            else NEVER
+        self._prepare(folder, (retain_bytes, retain_age, retain_for), pause, deduplicate)
         self._lock = lock(folder)
         try:
             found = recover(folder)
@@ -84,23 +82,59 @@ class Writer(WriterCore):
             self._journal = found.journal
             self._producers = ProducerTable(max_producers) if deduplicate else None
             self._begin(found, topic, partition, fsync, block_bytes, segment_bytes, segment_age,
-                        pause, stamps)
+                        pause, stamps, mirror)
         except BaseException:
+            if self._replicas is not None:
+                self._replicas.close()
             unlock(self._lock)
             raise
+        self._start()
+
+    def _prepare(self, folder: Path, retain: Any, pause: float, deduplicate: bool) -> None:
+        make_folder(folder)
+        for made in (folder.parent.parent, folder.parent):  # another process may have made them
+            sync_folder(made)
+        self._folder = folder
+        self._retain = retain
+        # reentrant: a signal handler may close the writer inside close() or retain()
+        self._ending = threading.RLock()
+        self._retaining = threading.RLock()
+        self._failures: dict[str, BaseException] = {}   # by what failed last
+        self._ends = collections.deque(["once"])
+        self._looks = retain[0] is not None or retain[1] is not None or bool(retain[2])
+        self._rotations = 0
+        self._look_at = time.monotonic_ns() + round(pause * 1e9) if self._looks or deduplicate \
+            else NEVER
+
+    def _start(self) -> None:
+        self._bar(self._epochs.fenced)
         self._leave = functools.partial(_at_exit, weakref.ref(self))
         atexit.register(self._leave)
         try:
             FLUSHER.add(self)
+            if self._replicas is not None:
+                WATCH.add(self)
         except BaseException:
             self._end(join=False)
             raise
+        COMPONENTS.add(self)
+
+    def _mq_components(self) -> list[State]:
+        if self.closed:
+            return []
+        error = self.error
+        return [State("journal writer", str(self.path), error="" if error is None else str(error),
+                      counts={"next": self.next, "durable": self.durable,
+                              "duplicates": self.duplicates})]
 
     def _begin(self, found: Any, topic: str, partition: int, fsync: str, block_bytes: int,
                segment_bytes: int, segment_age: float | None, pause: float,
-               stamps: bool) -> None:
+               stamps: bool, mirror: bool) -> None:
         last = found.last
         try:
+            self._epochs = read_epochs(self._folder, found.journal)
+            if not mirror:
+                self._check_epochs(last if isinstance(last, int) else last[3])
             if self._producers is not None and found.segment is not None:
                 self._saved = recall(self._folder, found.journal, last[3], self._producers)
             self._attach(self._folder, os.open(self._folder, os.O_RDONLY | os.O_CLOEXEC), last,
@@ -112,6 +146,36 @@ class Writer(WriterCore):
             if found.segment is not None:
                 found.segment.close()
                 os.close(last[0])
+
+    # -- epochs --
+
+    def _check_epochs(self, end: int) -> None:
+        """JournalFenced, JournalUnconfirmed."""
+        if not self._epochs.fenced and self._replicas is not None:
+            newer = self._replicas.ask(self._epochs, self._journal)
+            if newer is not None:
+                self._epochs = self._epochs.fenced_by(newer)
+                write_epochs(self._folder, self._journal, self._epochs)
+        if self._epochs.fenced:
+            raise fenced_error(self._folder, self._epochs, end)
+
+    def _set_epochs(self, epochs: Epochs) -> None:
+        """Durable on return. A writer that is fenced from here on takes and promises nothing
+        more."""
+        self._bar(epochs.fenced)
+        self._epochs, self._told = epochs, False
+        write_epochs(self._folder, self._journal, epochs)
+        self._told = True
+
+    def _fence(self, newer: History) -> None:
+        """Another copy was promoted."""
+        with self._ending:
+            if not self.closed and not (self._epochs.fenced and self._told):
+                self._set_epochs(self._epochs.fenced_by(newer))
+                _log.error("%s", self._fenced_error())
+
+    def _fenced_error(self) -> BaseException:
+        return fenced_error(self._folder, self._epochs, self.next)
 
     # -- the end --
 
@@ -127,10 +191,11 @@ class Writer(WriterCore):
             self._abandon()
             self._let_go()
             return self.next
-        with self._ending:
-            if self._ended:
+        with Released(self._retaining), self._ending:
+            try:
+                self._ends.pop()
+            except IndexError:      # it has ended, or a signal handler has interrupted its end
                 return self.next
-            self._ended = True
             number = self._close()
             try:
                 with self._retaining:       # a retention under way ends first
@@ -141,6 +206,8 @@ class Writer(WriterCore):
                 self._detach()
                 atexit.unregister(self._leave)
         FLUSHER.remove(self, join)
+        if self._replicas is not None:
+            WATCH.remove(self)
         if number:
             lost = self.next - self.durable
             raise write_error(number, f"{self.path}: {lost} messages are not durable", broken=True)
@@ -197,6 +264,8 @@ class Writer(WriterCore):
                 raise JournalClosed(f"the writer of {self.path} is closed")
             if self._counters()["segment"] > self._saved:
                 self._save_producers()      # before the stamps that tell of them go
+            if self.closed:         # by a signal handler; the folder may be another writer's now
+                raise JournalClosed(f"the writer of {self.path} is closed")
             return self._remove_old()
 
     def _save_at_end(self) -> None:
@@ -276,6 +345,7 @@ class Writer(WriterCore):
         return super().error or next((error for error in [*self._failures.values()]
                                       if not isinstance(error, JournalWriteError)), None)
 
+    _told = True            # the file `epoch` says what is known
     _saved = 0              # the offset up to which the file `producers` tells
 
 
@@ -287,20 +357,32 @@ def check_options(**given: Any) -> None:
         raise OptionError("deduplicate=True without stamps=True",
                           hint="it is by the stamps of their senders that duplicates are known")
     for name in FRACTIONS.keys() & given.keys():
-        _check_limit(name, given[name], float, FRACTIONS)
+        check_limit(name, given[name], float, FRACTIONS)
     for name in NUMBERS.keys() & given.keys():
-        _check_limit(name, given[name], int, NUMBERS)
+        check_limit(name, given[name], int, NUMBERS)
+
+
+def _groups_of(given: Any) -> tuple[str, ...]:
+    """retain_for. OptionError: no groups can be called that."""
+    try:
+        groups = (given,) if isinstance(given, str) else tuple(given)
+    except TypeError:
+        raise OptionError(f"retain_for={given!r}", hint="give a tuple of consumer groups") from None
+    for group in groups:
+        group_file(Path(), group)
+    return groups
 
 
 FRACTIONS: dict[str, tuple[float, float]] = {
+    "replica_timeout": (0.1, 3600),
     "fsync_interval": (0.001, 3600), "segment_age": (0.001, 1e9), "retain_age": (0, 1e9)}
 NUMBERS: dict[str, tuple[float, float]] = {
-    "segment_bytes": (MIN_SEGMENT, 1 << 40), "begin": (0, 1 << 62),
+    "segment_bytes": (MIN_SEGMENT, 1 << 40), "begin": (0, 1 << 60),
     "block_bytes": (MIN_BLOCK, MAX_BLOCK), "retain_bytes": (0, 1 << 62),
     "max_producers": (1, 1 << 24)}
 
 
-def _check_limit(name: str, value: Any, kind: type, limits: dict[str, tuple[float, float]]) -> None:
+def check_limit(name: str, value: Any, kind: type, limits: dict[str, tuple[float, float]]) -> None:
     low, high = limits[name]
     if value is None and name in ("segment_age", "retain_age", "retain_bytes"):
         return

@@ -1,49 +1,24 @@
 """The engine: pumps bytes of one connection into messages and back, run by one thread at a time.
 
-The lease is one atomic word: HELD and the notes. Leave a fact with `engine_kick`: whoever finds
-HELD clear runs the engine, whoever finds it set leaves the note to the holder. The holder takes
-notes, acts, and lets go with a CAS that fails if a note came meanwhile. Nobody waits for a lease
-but engine_new, which takes a slot over from its last tenant. Slots are type-stable while the plane
-lives, so a stale note is at worst one wasted read: what a note must not do to the slot's next
-connection (close it, reset it) is a mark on the pipe, and the note only says "look at your pipe".
+One thread runs an engine at a time, the holder of its lease: lease.pxd.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libcpp.atomic cimport atomic
 
 from mqcore.base.bytes cimport Bytes
+from mqcore.base.histogram cimport Latencies
 from mqcore.base.message cimport MsgVec
 from mqcore.base.slab cimport Landing, Owner
 from mqcore.link.pipe cimport Link, Marks
 from mqcore.link.plane cimport ControlNote, Plane
 from mqcore.reactor.io_thread cimport IoThread, Task, Watch
 from mqcore.spi.filter_ops cimport Filter
-from mqcore.spi.message_engine cimport MessageEngine
-from mqcore.spi.pipe cimport FarOps, Lane, Pipe
+from mqcore.spi.message_engine cimport MORE_FDS, MessageEngine
+from mqcore.spi.lane cimport Lane
+from mqcore.spi.pipe cimport FarOps, Pipe
 from mqcore.wire.codec cimport Batch, Codec, CodecOps, HandshakeConfig, Input, Verdict
-from mqcore.wire.security cimport Security
-
-cdef enum:                    # the lease word
-    E_HELD = 1
-    E_IN = 2                  # bytes may be readable, or there is room for messages held back
-    E_OUT = 4                 # messages or control bytes may be written
-    E_HUP = 8                 # the poller saw a hang-up: read to the end
-    E_START = 16
-    E_TIMER = 32
-    E_ASKED = 64              # the socket has left a request on the pipe: see Pipe.asked
-    E_TERM = 128              # the control plane closes the connection
-    E_ROOM = 256              # the kernel has room again
-    E_RELEASE = 512           # the control thread has read the DOWN note: the slot is free
-    E_WAKE = 1024             # a message engine's second descriptor rang
-    E_JUDGED = 2048           # there is a verdict
-
-cdef enum:                    # Engine.state, the lease holder's
-    ENGINE_FREE = 0
-    ENGINE_HANDSHAKE = 1
-    ENGINE_ACTIVE = 2
-    ENGINE_DRAINING = 3       # pipe given back, our FIN is out, waiting for the peer's
-    ENGINE_DEAD = 4           # descriptor closed; the slot waits for engine_release
-    ENGINE_NEW = 5            # not started
+from mqcore.wire.zmtp.security cimport Security
 
 cdef enum:                    # NOTE_DOWN codes
     DOWN_CLOSED = 0           # by us
@@ -58,8 +33,8 @@ cdef struct Port              # the socket, as its engines see it
 cdef struct Engine
 
 cdef struct PortOps:
-    # Lock-free, any thread: note `what` (EVENT_*) on the pipe, wake whoever waits. `serve`:
-    # somebody must act on it even if the application does not call (attach, term, room for waiting
+    # Lock-free, any thread: note `what` (EVENT_*) on the pipe and wake waiting threads. `serve`: a
+    # thread must handle it even if the application makes no call (attach, term, space for waiting
     # messages).
     void (*event)(Pipe* pipe, uint32_t what) noexcept nogil
     # The engine touches the socket no more.
@@ -79,6 +54,9 @@ cdef struct Port:
     atomic[Engine*] peeked    # a message engine that is worth asking before one sleeps
     atomic[int64_t] spin      # ns, how long
     atomic[uint32_t] looped   # a loop leads and may be busy: engines read at each of their timers
+    atomic[int64_t] begun     # bytes of messages that have begun to arrive: Engine.begun of all
+    atomic[int64_t] most_begun  # max_unfinished; INT64_MAX: no limit
+    Latencies* latencies      # NULL: not measured
 
 cdef inline uint32_t port_next_peer(Port* port) noexcept nogil:
     """A number for a new peer, never 0. After 2^32 peers of one socket numbers come again, so
@@ -110,7 +88,7 @@ cdef struct EngineParts:      # what a connection is made of; the engine owns al
     size_t n_peer_id
 
 cdef struct PumpOps:          # stream.pyx, filtered.pyx, messages.pyx
-    void (*read)(Engine* e) noexcept nogil      # bytes may be there, or room for messages
+    void (*read)(Engine* e) noexcept nogil      # bytes may be there, or space for messages
     void (*write)(Engine* e) noexcept nogil
     int64_t (*pending)(Engine* e) noexcept nogil  # written, and not taken by the peer
     # In order: tell the peer that nothing comes after what was written.
@@ -119,8 +97,8 @@ cdef struct PumpOps:          # stream.pyx, filtered.pyx, messages.pyx
 cdef struct Engine:
     Task task                 # posted: run with every right
     Task arm                  # posted once: start the timer on the I/O thread
-    atomic[uint32_t] word
-    uint32_t state
+    atomic[uint32_t] word     # HELD and the notes: lease.pxd
+    uint32_t state            # ENGINE_*
     uint32_t slot
     atomic[uint64_t] tenant   # grows with each use and each release of the slot
     atomic[int64_t] period    # ns between looks at the clock
@@ -143,9 +121,10 @@ cdef struct Engine:
     Owner* slab
     Input input
     uint32_t klass            # size class of the next slab
-    uint32_t in_blocked       # at a mark: not reading until the socket makes room
+    uint32_t in_blocked       # at an HWM: not reading until the socket frees space
     int64_t in_size           # bytes of the message under way
     int64_t in_parts          # and its parts
+    int64_t begun             # of the message under way, as counted in Port.begun
     uint32_t in_more          # parts of an incomplete message are in the lane
     uint32_t in_skip          # a multipart message on a conflating lane is thrown away
     uint32_t ended            # messages.pyx: the descriptor has ended, messages may be left
@@ -167,19 +146,28 @@ cdef struct Engine:
     size_t wire_plain
     # messages.pyx
     MessageEngine* media
-    int[2] media_fds          # its descriptors, for a forked child to close; -1: none
+    # its descriptors, for a forked child to close; -1: none
+    int[MORE_FDS + 2] media_fds
+    int media_timer           # timerfd for MessageEngine.again; -1: none yet
+    int64_t media_due         # when it rings, in ns; past: it does not
+    int64_t media_untold      # units lost of which no event could be reported
     uint32_t media_started
-    uint32_t media_out        # edges of room are watched for
+    uint32_t media_out        # EVENT_WRITE is watched for
     int64_t media_held        # messages it had in hand when last looked at
-    MsgVec held               # a message that the engine had no room for
+    MsgVec held               # a message that the engine had no space for
     # stamps, ns
     int64_t born
     int64_t heard
-    int64_t said
+    int64_t deaf              # when last seen at an HWM, or the peer: nothing is to be heard then
     int64_t pinged
+    int64_t asked             # the first PING since `heard`; before it: none
+    int64_t ping_came         # when the peer's PINGs were last seen to grow, and
+    int64_t ping_gap          # how long that was after the time before
+    uint32_t pings_seen
+    uint32_t pings_sent
     uint32_t pongs_seen
     int unwatched             # errno: the poller could not watch the descriptor
-    # what the control plane must learn even if there is no memory
+    # notes for the control plane that must not need memory
     ControlNote up
     ControlNote asks
     ControlNote down
@@ -190,15 +178,6 @@ cdef Engine* engine_new(Plane* plane, IoThread* io, Watch* watch, Port* port, in
                         # takes fd and parts; NULL: out of memory, they stay
                         const EngineConfig* config, const EngineParts* parts) noexcept nogil
 cdef void engine_start(Engine* e) noexcept nogil          # register and go
-# run here if the lease is free
-cdef void engine_kick(Engine* e, uint32_t facts) noexcept nogil
-# run here if the lease is free and the message engine has something to read; E_WAKE ends a row of
-# these
-cdef bint engine_peek(Engine* e, Port* port) noexcept nogil
-# the same for OUT alone; other notes are posted
-cdef void engine_kick_out(Engine* e) noexcept nogil
-# leave facts, the I/O thread runs it
-cdef void engine_post(Engine* e, uint32_t facts) noexcept nogil
 # control thread, between NOTE_ASKS and NOTE_DOWN: what is decided about the peer. MQ_OK, MQ_NOMEM
 cdef int engine_judge(Engine* e, const Verdict* verdict) noexcept nogil
 # control thread, after NOTE_DOWN: slot is free

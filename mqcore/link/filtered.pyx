@@ -12,22 +12,21 @@ other connection waits while it waits for the GIL.
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 
 from mqcore.base.bytes cimport bytes_fini
-from mqcore.base.clock cimport now_ns
 from mqcore.base.includes cimport iovec
 from mqcore.base.slab cimport Owner, owner_data, owner_release, slab_capacity, slab_new
 from mqcore.base.status cimport MQ_DONE, MQ_NEED_DATA, MQ_NOMEM, MQ_OK
 from mqcore.link.engine cimport (
-    DOWN_HANDSHAKE, DOWN_MEMORY, DOWN_PEER, DOWN_PROTOCOL, E_OUT, ENGINE_ACTIVE, ENGINE_DEAD,
-    ENGINE_HANDSHAKE, Engine, PumpOps,
+    DOWN_HANDSHAKE, DOWN_MEMORY, DOWN_PEER, DOWN_PROTOCOL, Engine, PumpOps,
 )
-from mqcore.link.session cimport session_end, session_fail, session_rearm, session_want
+from mqcore.link.lease cimport E_OUT, ENGINE_ACTIVE, ENGINE_DEAD, ENGINE_HANDSHAKE
+from mqcore.link.session cimport session_end, session_fail, session_want
 from mqcore.link.stream cimport (
     stream_encode, stream_ended, stream_fill, stream_gather, stream_goodbye, stream_pending,
     stream_send, stream_slab, stream_spare,
     stream_turn, stream_use, stream_wrote, stream_yield,
 )
 from mqcore.reactor.includes cimport EAGAIN, EINTR, errno, read
-from mqcore.reactor.poller cimport READY_IN, READY_OUT
+from mqcore.reactor.io_thread cimport io_now
 from mqcore.spi.filter_ops cimport FILTER_ENDS
 from mqcore.wire.codec cimport BATCH_IOV
 
@@ -103,14 +102,13 @@ cdef void _read_into(Engine* e, Owner* raw) noexcept nogil:
                 continue
             if n < 0 and errno == EAGAIN:
                 stream_spare(e)
-                session_rearm(e, READY_IN)
             elif n == 0 and not (e.state == ENGINE_HANDSHAKE and e.codec.leaving != NULL):
                 session_end(e, DOWN_PEER,
                             CUT_OFF if e.filter.ops.flags & FILTER_ENDS else CLOSED, 0)
             else:
                 stream_ended(e, n)
             return
-        e.heard = now_ns()
+        e.heard = io_now(e.io)
         if e.link != NULL:
             e.link.traffic.reads.fetch_add(1)
             e.link.traffic.bytes_in.fetch_add(n)
@@ -122,7 +120,6 @@ cdef void _read_into(Engine* e, Owner* raw) noexcept nogil:
             return
         if <size_t> n < raw.capacity and not e.hup:
             stream_spare(e)
-            session_rearm(e, READY_IN)
             return            # short read: the kernel has no more, the next byte gives an edge
         if budget < <size_t> n or (e.turn_end and e.heard >= e.turn_end):
             stream_yield(e)
@@ -178,7 +175,7 @@ cdef bint _chunk(Engine* e) noexcept nogil:
     if rc:
         _refuse(e, rc)
         return False
-    if ctl:                   # nobody counts these: they are the filter's now
+    if ctl:                   # control bytes are not counted: the filter owns them now
         e.codec.ctl.n = 0
         e.ctl_sent = 0
     e.wire_mark = e.wire.n
@@ -200,14 +197,12 @@ cdef bint _send(Engine* e) noexcept nogil:
             if errno == EAGAIN:
                 e.out_blocked = 1
                 session_want(e)
-                session_rearm(e, READY_OUT)
             else:
                 session_fail(e, b"the connection broke")
             return False
         if e.link != NULL:
             e.link.traffic.writes.fetch_add(1)
             e.link.traffic.bytes_out.fetch_add(n)
-        e.said = now_ns()
         e.wire_sent += n
         if e.wire_plain and e.wire_sent >= e.wire_mark:
             stream_wrote(e, e.wire_plain)

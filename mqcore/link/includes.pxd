@@ -1,5 +1,8 @@
 """Socket calls of the engine that Cython does not ship."""
 
+from libc.stdint cimport uint8_t
+from posix.time cimport timespec
+
 from mqcore.base.includes cimport iovec
 
 cdef extern from "<sys/socket.h>" nogil:
@@ -9,7 +12,18 @@ cdef extern from "<sys/socket.h>" nogil:
     int MSG_NOSIGNAL
     ssize_t sendmsg(int fd, const msghdr* message, int flags)
     int SHUT_WR, SHUT_RDWR
+    ctypedef unsigned int socklen_t
+    int getsockopt(int fd, int level, int name, void* value, socklen_t* size)
     int shutdown(int fd, int how)
+
+cdef extern from "<netinet/in.h>" nogil:
+    int IPPROTO_TCP
+
+cdef extern from "<netinet/tcp.h>" nogil:
+    int TCP_INFO
+    cdef struct tcp_info:
+        uint8_t tcpi_retransmits      # of the oldest segment, since the last acknowledgement
+        uint8_t tcpi_probes           # of a closed window, since the last answer
 
 cdef extern from "<sys/ioctl.h>" nogil:
     int ioctl(int fd, unsigned long request, ...)
@@ -19,3 +33,15 @@ cdef extern from "<linux/sockios.h>" nogil:
 
 cdef extern from "<string.h>" nogil:
     char* strerror(int number)
+    size_t strnlen(const char* text, size_t most)
+
+cdef extern from "<sys/timerfd.h>" nogil:
+    cdef struct itimerspec:
+        timespec it_interval
+        timespec it_value
+    int TFD_CLOEXEC, TFD_NONBLOCK
+    int timerfd_create(int clock, int flags)
+    int timerfd_settime(int fd, int flags, const itimerspec* when, itimerspec* old)
+
+cdef extern from "<time.h>" nogil:
+    int CLOCK_MONOTONIC

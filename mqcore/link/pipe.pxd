@@ -3,14 +3,16 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libcpp.atomic cimport atomic
 
+from mqcore.base.histogram cimport Histogram
 from mqcore.base.message cimport MsgVec
 from mqcore.base.slab cimport Pool
 from mqcore.link.plane cimport ControlNote
-from mqcore.spi.pipe cimport Lane, Pipe
+from mqcore.spi.lane cimport Lane
+from mqcore.spi.pipe cimport Pipe
 
 cdef enum:                    # Pipe.events: what the far side tells the socket
     EVENT_READ = 1            # messages were published while the socket's end slept
-    EVENT_WRITE = 2           # room where the socket was blocked
+    EVENT_WRITE = 2           # space where the socket was blocked
     EVENT_ATTACH = 4          # handshake done: a new peer
     EVENT_TERM = 8            # the far side has let go; what it published may still be read
     EVENT_LISTED = 16
@@ -30,15 +32,16 @@ cdef struct Marks:
 
 cdef struct Traffic:          # what the far side counts; kept here since the engine goes first
     atomic[int64_t] written   # messages the kernel has whole
-    atomic[int64_t] read      # messages taken whole from the wire
+    atomic[int64_t] read      # complete messages received
     atomic[int64_t] half_out  # broken off in the middle of being written
     atomic[int64_t] unsendable # refused by the message engine for good
     atomic[int64_t] abandoned # held by the message engine when it ended
-    atomic[int64_t] missed_in # lost in front of the message engine, for want of room
+    atomic[int64_t] missed_in # lost in front of the message engine, because its buffer was full
     atomic[int64_t] bounced   # written, and then known not to have arrived
+    atomic[int64_t] lost      # of the message engine's sources, on the way to us
     atomic[int64_t] conflated_in
     atomic[int64_t] malformed_in
-    atomic[int64_t] late_in   # answers that the codec could give to nobody any more
+    atomic[int64_t] late_in   # late answers that the codec could not match to a request
     atomic[int64_t] untranslated  # taken from the lane, and the peer's wire cannot say them
     atomic[int64_t] bytes_out
     atomic[int64_t] bytes_in
@@ -71,6 +74,9 @@ cdef struct Link:
 cdef Link* link_new(Pool* pool, atomic[int64_t]* live, const Marks* forth,
                     const Marks* back) noexcept nogil
 cdef void link_unref(Link* link) noexcept nogil
+# Before anything is written to lane i: measure how long its messages wait. Not for a conflating
+# lane, nor where memory is short.
+cdef void link_measure(Link* link, int i, Histogram* to) noexcept nogil
 # Make the notes of both ends' ends ahead. Status.
 cdef int link_announced(Link* link) noexcept nogil
 # The note of this end's end, the caller's from now on. NULL: an engine tells of it.

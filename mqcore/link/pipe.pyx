@@ -1,18 +1,19 @@
 """Links: see pipe.pxd."""
 
-from libc.stdlib cimport free, malloc
+from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
 
+from mqcore.base.histogram cimport Stamps
 from mqcore.base.includes cimport aligned_alloc
 from mqcore.base.message cimport Msg, msg_close, vec_fini
 from mqcore.base.status cimport MQ_NOMEM, MQ_OK
 from mqcore.base.ypipe cimport ypipe_fini, ypipe_init
 from mqcore.link.plane cimport note_new
-from mqcore.spi.pipe cimport lane_read
+from mqcore.spi.lane cimport lane_read
 
 cdef enum:
-    # A reader publishes its count this often, after a quarter of the mark in bytes, and when it
-    # finds nothing.
+    # A reader publishes its count this often, after a quarter of the HWM in bytes, and
+    # when it finds nothing.
     SHOW_EVERY = 128
 
 
@@ -36,6 +37,7 @@ cdef void _lane_fini(Lane* lane) noexcept nogil:
         while lane_read(lane, &m):
             msg_close(&m)
     ypipe_fini(&lane.q)
+    free(lane.w_stamps)
 
 
 cdef Link* link_new(Pool* pool, atomic[int64_t]* live, const Marks* forth,
@@ -78,6 +80,16 @@ cdef void link_unref(Link* link) noexcept nogil:
     free(link.gone[0])
     free(link.gone[1])
     free(link)
+
+
+cdef void link_measure(Link* link, int i, Histogram* to) noexcept nogil:
+    cdef Stamps* stamps
+    if link.lanes[i].conflate:
+        return
+    stamps = <Stamps*> calloc(1, sizeof(Stamps))
+    if stamps != NULL:
+        stamps.to = to
+        link.lanes[i].w_stamps = link.lanes[i].r_stamps = stamps
 
 
 cdef int link_announced(Link* link) noexcept nogil:

@@ -36,12 +36,15 @@ cdef struct Plane:
     const PollerOps* poller
     IoThread** ios
     int n_ios
+    uint64_t chance           # of such a plane: its sockets' random numbers follow from it
+    bint stepped              # its I/O threads are run by plane_step(), by a clock of its own
     # runs the engines whose filters are Python, and nothing else; made with the first of them
     IoThread* filters
     Lock filters_lock
     atomic[uint32_t] next_io
     Mailbox notes
-    atomic[uint32_t] watched  # somebody reads events() somewhere
+    bint histograms           # sockets measure latencies; set before the first one is made
+    atomic[uint32_t] watched  # a program reads events() of some socket
     atomic[uint32_t] n_batching
     Lock batching_lock
     void* batching            # Sock: those that batch (sock/batching.pyx)
@@ -58,8 +61,12 @@ cdef struct Plane:
     uint32_t n_blocks
     uint32_t n_slots
 
-# NULL: errno. lead_tick: ns between looks whether callers still read for themselves
-cdef Plane* plane_new(const PollerOps* poller, int io_threads, int64_t lead_tick) noexcept nogil
+# NULL: errno. lead_tick: ns between looks whether callers still read for themselves. virtual: 0, or
+# the time at which the clock of a plane without threads begins, in ns
+cdef Plane* plane_new(const PollerOps* poller, int io_threads, int64_t lead_tick,
+                      int64_t virtual) noexcept nogil
+# Without threads: one turn of each I/O thread's loop. How much there was to do
+cdef int plane_step(Plane* plane) noexcept nogil
 cdef void plane_stop(Plane* plane) noexcept nogil          # joins the I/O threads
 # stopped, and no socket posts any more: close the descriptors. Idempotent.
 cdef void plane_shut(Plane* plane) noexcept nogil

@@ -8,18 +8,19 @@ from mqcore.base.lock cimport lock_release, lock_take
 from mqcore.base.slab cimport pool_free, pool_new
 from mqcore.reactor.includes cimport close
 from mqcore.reactor.io_thread cimport (
-    TICK_LED, io_abandon, io_free, io_new, io_shut, io_start, io_stop,
+    TICK_LED, io_abandon, io_free, io_new, io_shut, io_start, io_step, io_stop,
 )
 from mqcore.reactor.mailbox cimport mailbox_init, mailbox_put, mailbox_take
 
 
 cdef Plane* plane_new(const PollerOps* poller, int io_threads,
-                      int64_t lead_tick) noexcept nogil:
+                      int64_t lead_tick, int64_t virtual) noexcept nogil:
     cdef Plane* plane = <Plane*> calloc(1, sizeof(Plane))
     cdef int i
     if plane == NULL:
         return NULL
     plane.poller = poller
+    plane.stepped = virtual != 0
     plane.notes.fd = -1
     plane.pool = pool_new()
     plane.ios = <IoThread**> calloc(io_threads, sizeof(IoThread*))
@@ -30,7 +31,8 @@ cdef Plane* plane_new(const PollerOps* poller, int io_threads,
         plane.ios[i] = io_new(poller)
         if plane.ios[i] != NULL:
             plane.ios[i].ticks[TICK_LED].period = lead_tick
-        if plane.ios[i] == NULL or io_start(plane.ios[i]):
+            plane.ios[i].virtual = virtual
+        if plane.ios[i] == NULL or (not plane.stepped and io_start(plane.ios[i])):
             if plane.ios[i] != NULL:
                 io_free(plane.ios[i])
             plane_stop(plane)
@@ -50,6 +52,8 @@ cdef void plane_stop(Plane* plane) noexcept nogil:
 
 cdef IoThread* plane_filters(Plane* plane, IoThread* io) noexcept nogil:
     cdef IoThread* made
+    if plane.stepped:
+        return io             # one loop, so that one thread runs everything in one order
     lock_take(&plane.filters_lock)
     if plane.filters == NULL:
         made = io_new(plane.poller)
@@ -61,6 +65,14 @@ cdef IoThread* plane_filters(Plane* plane, IoThread* io) noexcept nogil:
         plane.filters = made
     lock_release(&plane.filters_lock)
     return plane.filters if plane.filters != NULL else io
+
+
+cdef int plane_step(Plane* plane) noexcept nogil:
+    cdef int i
+    cdef int done = 0
+    for i in range(plane.n_ios):
+        done += io_step(plane.ios[i])
+    return done
 
 
 cdef void plane_shut(Plane* plane) noexcept nogil:

@@ -1,26 +1,37 @@
-"""The session: one peer from the moment it is there until its link has ended.
+"""The session: one peer from its connection to the end of its link.
 
-What every pump (stream.pyx, messages.pyx) does at its socket's end: attach, put messages into the
-lane, say what it waits for, end. Called by whoever holds the engine's lease.
+The functions that every pump (stream.pyx, messages.pyx) calls at its socket's end: attach, put
+messages into the lane, register for events, end. The holder of the engine's lease calls them.
 """
 
-from libc.stdint cimport uint32_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from mqcore.base.message cimport Msg
 from mqcore.link.engine cimport Engine
 
-# The kernel has no more (READY_IN) or takes no more (READY_OUT): the next time is an edge.
-cdef void session_rearm(Engine* e, uint32_t what) noexcept nogil
+cdef enum:
+    BEGUN_FROM = 64 * 1024    # bytes; what is smaller is not counted in Port.begun
+
 # Tell the socket whether our next edge can wait until a caller comes.
 cdef void session_want(Engine* e) noexcept nogil
 # A peer is there: make its pipe and show it to the socket. False: out of memory.
 cdef bint session_attach(Engine* e) noexcept nogil
-# How many parts may be put now; 0: at a mark, the socket will kick us.
+# The number of parts that may be put now. 0: at an HWM, the socket will kick the engine.
 cdef size_t session_room(Engine* e) noexcept nogil
 # Moves parts into the lane, where session_publish shows them. MQ_OK; MQ_PROTOCOL: a message is
 # larger than max_message_size; MQ_NOMEM. The handles are the lane's, or closed.
 cdef int session_put(Engine* e, Msg* parts, size_t n) noexcept nogil
 cdef void session_publish(Engine* e) noexcept nogil
+# After each read: `under_way` bytes have come of a part that is not whole. Counts what the peer has
+# begun to send. False: all peers of the socket have begun too much, and this session has ended.
+cdef inline bint session_begun(Engine* e, uint64_t under_way) noexcept nogil:
+    cdef int64_t begun = e.in_size + e.in_parts * <int64_t> sizeof(Msg) + <int64_t> under_way
+    if begun < BEGUN_FROM:
+        begun = 0
+    return begun == e.begun or session_count(e, begun)
+
+
+cdef bint session_count(Engine* e, int64_t begun) noexcept nogil
 # What a message engine has counted, into the accounts.
 cdef void session_tally(Engine* e) noexcept nogil
 # What a codec has counted of messages that it dropped, into the accounts.

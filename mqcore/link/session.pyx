@@ -4,25 +4,26 @@ from libc.stdint cimport int64_t, uint32_t
 from libc.stdio cimport snprintf
 from libc.string cimport memcpy, strlen
 
-from mqcore.base.clock cimport now_ns
+from mqcore.base.histogram cimport stamps_put
 from mqcore.base.message cimport (
-    MSG_CONTROL, MSG_MORE, Msg, msg_close, msg_size, vec_clear, vec_push,
+    MSG_CONTROL, MSG_MORE, Msg, msg_close, msg_size, vec_clear, vec_grow, vec_push,
 )
 from mqcore.base.slab cimport owner_release
 from mqcore.base.status cimport MQ_NOMEM, MQ_OK, MQ_PROTOCOL
 from mqcore.base.ypipe cimport ypipe_flush, ypipe_unwrite, ypipe_write
-from mqcore.link.engine cimport (
-    DOWN_PEER, DOWN_RESET, E_IN, E_OUT, ENGINE_ACTIVE, ENGINE_DEAD, ENGINE_DRAINING, Port,
-    port_next_peer,
-)
-from mqcore.link.includes cimport SHUT_WR, shutdown, strerror
+from mqcore.link.engine cimport DOWN_PEER, DOWN_PROTOCOL, DOWN_RESET, Port, port_next_peer
+from mqcore.link.lease cimport E_IN, E_OUT, ENGINE_ACTIVE, ENGINE_DEAD, ENGINE_DRAINING
+from mqcore.link.includes cimport SHUT_WR, shutdown, strerror, strnlen
 from mqcore.link.pipe cimport (
-    EVENT_ATTACH, EVENT_READ, EVENT_TERM, Traffic, link_name, link_new, link_unref,
+    EVENT_ATTACH, EVENT_READ, EVENT_TERM, Traffic, link_measure, link_name, link_new, link_unref,
 )
-from mqcore.link.plane cimport NOTE_DOWN, NOTE_UP, Plane, plane_tell
+from mqcore.link.plane cimport NOTE_DOWN, NOTE_PATTERN, NOTE_UP, Plane, plane_note, plane_tell
 from mqcore.reactor.includes cimport close, errno
-from mqcore.spi.message_engine cimport ENGINE_STREAM, MessageEngine
-from mqcore.spi.pipe cimport Pipe, lane_read, lane_room, lane_write_latest
+from mqcore.reactor.io_thread cimport io_now
+from mqcore.spi.message_engine cimport ENGINE_STREAM, MORE_FDS, MessageEngine
+from mqcore.spi.lane cimport lane_read, lane_room, lane_write_latest
+from mqcore.spi.pattern cimport EV_LOST
+from mqcore.spi.pipe cimport Pipe
 from mqcore.wire.batch cimport (
     batch_advance, batch_cut, batch_half_sent, batch_msgs_done, batch_unsent,
 )
@@ -30,13 +31,12 @@ from mqcore.wire.codec cimport Codec, batch_reset
 
 cdef enum:
     PARTS = 64                # decoded at a time
+    LOST_MOST = 1 << 12       # reports of losses on their way to the control thread
+    LOST_TEXT = 2 * 8 + 96    # two counts and MessageEngine.lost_from
     FREE_PARTS = 1 << 20      # bytes of handles that a message may have beyond max_message_size
 
 
-cdef void session_rearm(Engine* e, uint32_t what) noexcept nogil:
-    """The kernel has no more (READY_IN) or takes no more (READY_OUT): the next time is an edge."""
-    if e.plane.poller.rearm != NULL:
-        e.plane.poller.rearm(e.watch.set, e.fd, what)
+cdef const char* TOO_MUCH = b"the messages that peers have begun to send exceed max_unfinished"
 
 
 cdef void session_want(Engine* e) noexcept nogil:
@@ -59,23 +59,30 @@ cdef void _lose_chunk(Engine* e) noexcept nogil:
 
 
 cdef void _return_held(Engine* e) noexcept nogil:
-    """The message that a message engine had no room for."""
+    """The message that a message engine had no space for."""
     cdef size_t i
     if e.held.n and e.held.at[0].flags & MSG_CONTROL:
         vec_clear(&e.held)
+    if e.held.n and vec_grow(&e.link.returned, e.link.returned.n + e.held.n):
+        e.link.traffic.abandoned.fetch_add(1)    # no memory: it is lost
+        vec_clear(&e.held)
     for i in range(e.held.n):
-        if vec_push(&e.link.returned, &e.held.at[i]):
-            msg_close(&e.held.at[i])
+        vec_push(&e.link.returned, &e.held.at[i])
     e.held.n = 0
 
 
 cdef void _let_go_of_parts(Engine* e) noexcept nogil:
     """Filters and message engine end before the descriptor is closed."""
     cdef Engine* me = e
+    cdef int i
     if e.media != NULL:
         e.port.peeked.compare_exchange_strong(me, NULL)
-        e.media_fds[0] = -1
-        e.media_fds[1] = -1
+        for i in range(MORE_FDS + 2):
+            e.media_fds[i] = -1
+        if e.media_timer >= 0:
+            e.plane.poller.remove(e.watch.set, e.media_timer)
+            close(e.media_timer)
+            e.media_timer = -1
         if e.media_started and e.media.wake >= 0:
             e.plane.poller.remove(e.watch.set, e.media.wake)
         e.media.ops.fini(e.media)
@@ -90,7 +97,7 @@ cdef void _let_go_of_parts(Engine* e) noexcept nogil:
 cdef void _let_go_of_pipe(Engine* e) noexcept nogil:
     """Give the pipe back to the socket with all that was not sent, in order."""
     cdef Msg m
-    cdef bint more
+    cdef bint more, half
     cdef Pipe* pipe = e.pipe
     if pipe == NULL:
         return
@@ -98,14 +105,18 @@ cdef void _let_go_of_pipe(Engine* e) noexcept nogil:
         msg_close(&m)
     session_publish(e)
     _lose_chunk(e)
-    if batch_half_sent(&e.batch, e.codec):
+    half = batch_half_sent(&e.batch, e.codec)
+    if half:
         e.link.traffic.half_out.fetch_add(1)
-    batch_unsent(&e.batch, e.codec, &e.link.returned)
+    if batch_unsent(&e.batch, e.codec, &e.link.returned):    # no memory: they are lost
+        e.link.traffic.abandoned.fetch_add(
+            <int64_t> e.batch.n_msgs - batch_msgs_done(&e.batch)
+            - (half and e.batch.done < e.batch.n_ends))
     _return_held(e)
     if e.media_started:
         session_tally(e)
         e.link.traffic.abandoned.fetch_add(e.media.held)
-    if batch_cut(&e.batch, e.codec):         # the rest of a message whose head is on the wire
+    if batch_cut(&e.batch, e.codec):         # the rest of a message whose beginning was sent
         while lane_read(e.out, &m):
             more = m.flags & MSG_MORE
             msg_close(&m)
@@ -125,7 +136,7 @@ cdef void session_drain(Engine* e) noexcept nogil:
     shutdown(e.fd, SHUT_WR)
     e.state = ENGINE_DRAINING
     session_want(e)
-    e.born = now_ns()
+    e.born = io_now(e.io)
     e.word.fetch_or(E_IN)
 
 
@@ -143,11 +154,15 @@ cdef void session_end(Engine* e, int code, const char* text, uint32_t fatal) noe
     if code != DOWN_PEER:
         e.pump.finish(e)
     _let_go_of_pipe(e)
+    if e.begun:
+        port.begun.fetch_sub(e.begun)
+        e.begun = 0
     e.state = ENGINE_DEAD
     e.out_blocked = 0
     session_want(e)
     plane.poller.remove(e.watch.set, fd)
     e.watch.load.fetch_sub(1)
+    e.io.load.fetch_sub(1)
     _let_go_of_parts(e)
     e.fd = -1
     close(fd)
@@ -171,12 +186,30 @@ cdef void session_fail_as(Engine* e, const char* doing, int number) noexcept nog
     session_end(e, DOWN_PEER, text, 0)
 
 
-cdef void session_tally(Engine* e) noexcept nogil:
+cdef void _lost(Engine* e) noexcept nogil:
+    """Count what a source lost, and report it. The control thread may be late: where too many
+    reports wait, the next one includes this loss, without its source."""
+    cdef char[LOST_TEXT] text
+    cdef size_t size = strnlen(e.media.lost_from, sizeof(e.media.lost_from))
+    cdef int64_t[2] numbers
+    e.link.traffic.lost.fetch_add(e.media.lost)
+    if e.plane.pattern_notes.load() >= LOST_MOST:
+        e.media_untold += e.media.lost
+    else:
+        numbers[0] = e.media.lost
+        numbers[1] = e.media_untold
+        e.media_untold = 0
+        memcpy(text, numbers, sizeof(numbers))
+        memcpy(text + sizeof(numbers), e.media.lost_from, size)
+        plane_note(e.plane, NOTE_PATTERN, e.port.number, e.slot, e.pipe.id, EV_LOST, 0, text,
+                   sizeof(numbers) + size)
+    e.media.lost = 0
+
+
+cdef void _reports(Engine* e) noexcept nogil:
+    """What a message engine reports now and then."""
     cdef MessageEngine* m = e.media
     cdef Traffic* t = &e.link.traffic
-    if m.held != e.media_held:
-        t.written.fetch_add(e.media_held - m.held)
-        e.media_held = m.held
     if m.refused:
         t.written.fetch_sub(m.refused)
         t.unsendable.fetch_add(m.refused)
@@ -185,9 +218,24 @@ cdef void session_tally(Engine* e) noexcept nogil:
         t.read.fetch_add(m.missed)
         t.missed_in.fetch_add(m.missed)
         m.missed = 0
+    if m.malformed:
+        t.read.fetch_add(m.malformed)
+        t.malformed_in.fetch_add(m.malformed)
+        m.malformed = 0
     if m.bounced:
         t.bounced.fetch_add(m.bounced)
         m.bounced = 0
+    if m.lost:
+        _lost(e)
+
+
+cdef void session_tally(Engine* e) noexcept nogil:
+    cdef MessageEngine* m = e.media
+    if m.held != e.media_held:
+        e.link.traffic.written.fetch_add(e.media_held - m.held)
+        e.media_held = m.held
+    if m.refused | m.missed | m.malformed | m.bounced | m.lost:
+        _reports(e)
 
 
 cdef void session_tally_codec(Engine* e) noexcept nogil:
@@ -229,8 +277,8 @@ cdef void _put_latest(Engine* e, Msg* m) noexcept nogil:
 
 
 cdef inline bint _too_large(Engine* e) noexcept nogil:
-    """The codec bounds each part, this the whole message: nothing else would, as the marks count
-    complete ones. Parts cost a handle each even if they are empty; a few are free."""
+    """The codec limits each part, and this limits the whole message, because the HWMs
+    only count complete ones. Even empty parts cost a handle each; a few are free."""
     cdef int64_t limit = e.config.max_message_size
     if limit < 0:
         return False
@@ -264,6 +312,8 @@ cdef int session_put(Engine* e, Msg* parts, size_t n) noexcept nogil:
             messages += not parts[i].flags & MSG_CONTROL
             e.inn.w_msgs += 1
             e.inn.w_bytes += e.in_size
+            if e.inn.w_stamps != NULL and not parts[i].flags & MSG_CONTROL:
+                stamps_put(e.inn.w_stamps, e.inn.w_msgs)
             e.in_size = 0
             e.in_parts = 0
         i += 1
@@ -275,8 +325,20 @@ cdef int session_put(Engine* e, Msg* parts, size_t n) noexcept nogil:
     return rc
 
 
+cdef bint session_count(Engine* e, int64_t begun) noexcept nogil:
+    cdef int64_t more = begun - e.begun
+    cdef int64_t all_ = e.port.begun.fetch_add(more) + more
+    e.begun = begun
+    # one alone is bounded by max_message_size
+    if more <= 0 or all_ == begun or all_ <= e.port.most_begun.load():
+        return True
+    session_end(e, DOWN_PROTOCOL, TOO_MUCH, 0)
+    return False
+
+
 cdef size_t session_room(Engine* e) noexcept nogil:
-    """How many parts may be decoded now; 0: at a mark, the socket will kick us."""
+    """The number of parts to decode now. 0: at an HWM, the socket will kick the
+    engine."""
     cdef int64_t room
     if e.inn.conflate:
         return PARTS
@@ -300,8 +362,11 @@ cdef bint session_attach(Engine* e) noexcept nogil:
         link_unref(e.link)
         e.link = NULL
         return False
-    e.link.since = now_ns()
+    e.link.since = io_now(e.io)
     e.link.engine = e.slot
+    if e.port.latencies != NULL:
+        link_measure(e.link, 0, &e.port.latencies.sent)
+        link_measure(e.link, 1, &e.port.latencies.received)
     pipe = &e.link.ends[0]
     pipe.id = port_next_peer(e.port)
     pipe.prio = e.config.prio

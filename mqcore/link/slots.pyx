@@ -10,9 +10,8 @@ cdef enum:
 
 
 cdef void _give(Plane* plane, Engine* e) noexcept nogil:
-    """First in, first out: a slot rests before it is used again, so that whoever still has its
-    number or address in hand (a harvested edge, a kick after unlocking) does not hit its next
-    tenant."""
+    """First in, first out: a slot rests before reuse. A thread that still has its number or address
+    (a harvested edge, a kick after unlocking) then does not hit the next connection."""
     e.free_next = NULL
     if plane.n_free:
         (<Engine*> plane.last_free).free_next = e

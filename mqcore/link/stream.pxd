@@ -1,6 +1,6 @@
-"""The pump of a stream: bytes of a descriptor into messages and back; what other pumps need of it.
+"""The pump of a stream: bytes of a descriptor into messages and back, and helpers for other pumps.
 
-Called by whoever holds the engine's lease.
+The holder of the engine's lease calls these.
 """
 
 from libc.stdint cimport int64_t, uint32_t

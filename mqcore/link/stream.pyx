@@ -1,41 +1,40 @@
 """The pump of a stream: bytes of a descriptor into messages and back. See stream.pxd.
 
-Reading: decode what is held, then read, until the kernel has no more, the pipe is at its mark, or
-the turn is over (256 KiB). Writing: control bytes, then batches of what waits in the pipe, until
-the kernel takes no more.
+Reading: decode what is buffered, then read, until the kernel has no more, the pipe is at its
+HWM, or the turn is over (256 KiB). Writing: control bytes, then batches of the messages
+in the pipe, until the kernel takes no more.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
 
-from mqcore.base.clock cimport now_ns
 from mqcore.base.gil cimport holds_gil
+from mqcore.base.histogram cimport stamps_take
 from mqcore.base.includes cimport iovec, readv
 from mqcore.base.message cimport Msg, msg_close
 from mqcore.base.slab cimport (
-    LAND_FROM, OWNER_SLAB, owner_data, owner_release, slab_capacity, slab_new,
+    LAND_FROM, OWNER_SLAB, owner_data, owner_release, slab_new,
 )
 from mqcore.base.status cimport MQ_DONE, MQ_NEED_DATA, MQ_NOMEM, MQ_OK, MQ_PROTOCOL
-from mqcore.link.engine cimport (
-    DOWN_HANDSHAKE, DOWN_MEMORY, DOWN_PEER, DOWN_PROTOCOL, E_IN, E_OUT, ENGINE_ACTIVE, ENGINE_DEAD,
-    ENGINE_DRAINING, ENGINE_HANDSHAKE, PumpOps,
+from mqcore.link.engine cimport DOWN_HANDSHAKE, DOWN_MEMORY, DOWN_PEER, DOWN_PROTOCOL, PumpOps
+from mqcore.link.lease cimport (
+    E_IN, E_OUT, ENGINE_ACTIVE, ENGINE_DEAD, ENGINE_DRAINING, ENGINE_HANDSHAKE,
 )
 from mqcore.link.includes cimport MSG_NOSIGNAL, SIOCOUTQ, ioctl, msghdr, sendmsg
 from mqcore.link.pipe cimport EVENT_WRITE
 from mqcore.link.plane cimport NOTE_ASKS, plane_tell
 from mqcore.link.session cimport (
-    session_attach, session_drain, session_end, session_fail, session_publish, session_put,
-    session_rearm, session_room, session_tally_codec, session_want,
+    session_attach, session_begun, session_drain, session_end, session_fail, session_publish,
+    session_put, session_room, session_tally_codec, session_want,
 )
 from mqcore.reactor.includes cimport EAGAIN, EINTR, errno, pthread_self
-from mqcore.reactor.poller cimport READY_IN, READY_OUT
-from mqcore.spi.pipe cimport lane_read, lane_show
+from mqcore.reactor.io_thread cimport io_now, io_turn
+from mqcore.spi.lane cimport lane_read, lane_show
 from mqcore.wire.batch cimport batch_advance, batch_gather, batch_msgs_done
 from mqcore.wire.codec cimport ASKING_NEW, ASKING_OPEN, BATCH_IOV, batch_reset
 
 cdef enum:
     TURN = 256 * 1024
-    TURN_NS = 20000           # and no longer than this on an I/O thread
     # Bytes that one call writes with the GIL in hand: twice what a caller is made to write when it
     # batches, so that it rarely leaves a rest. The I/O thread writes the rest.
     INLINE_MAX = 160 * 1024
@@ -50,8 +49,8 @@ cdef const char* TOO_LARGE = b"a message in parts is larger than max_message_siz
 
 
 cdef int _decode(Engine* e) noexcept nogil:
-    """Everything held -> messages. MQ_NEED_DATA: all used. MQ_OK: stopped at a mark, or the turn is
-    over. Else dead."""
+    """Decode everything buffered. MQ_NEED_DATA: all used. MQ_OK: stopped at an HWM, or
+    the turn is over. Else the connection is dead."""
     cdef Msg[PARTS] parts
     cdef size_t n, room
     cdef int rc = MQ_OK
@@ -69,7 +68,7 @@ cdef int _decode(Engine* e) noexcept nogil:
         put = session_put(e, parts, n)
         if put:
             rc = put
-        elif rc == MQ_OK and e.turn_end and now_ns() >= e.turn_end:
+        elif rc == MQ_OK and e.turn_end and io_now(e.io) >= e.turn_end:
             e.in_blocked = 1
             stream_yield(e)
             break
@@ -79,7 +78,11 @@ cdef int _decode(Engine* e) noexcept nogil:
     if rc == MQ_OK or rc == MQ_NEED_DATA:
         if e.codec.pongs != e.pongs_seen:
             e.pongs_seen = e.codec.pongs
-            e.link.traffic.rtt.store(now_ns() - e.pinged)
+            if e.codec.pongs == e.pings_sent:       # else it answers one before the last
+                e.link.traffic.rtt.store(io_now(e.io) - e.pinged)
+        if e.codec.ops.under_way != NULL and not session_begun(
+                e, e.codec.ops.under_way(e.codec)):
+            return MQ_PROTOCOL
         return rc
     if rc == MQ_DONE:
         e.pump.finish(e)      # our answer
@@ -119,7 +122,7 @@ cdef int stream_shaken(Engine* e, int rc) noexcept nogil:
 
 
 cdef bint stream_slab(Engine* e, uint32_t klass) noexcept nogil:
-    """A slab to read into: the one at hand if nobody else holds a slice of it."""
+    """A slab to read into: the current one if no slice of it is in use."""
     if e.slab != NULL and (e.slab.refs.load() != 1 or e.slab.klass != klass
                            or e.slab.kind != OWNER_SLAB):
         owner_release(e.slab)
@@ -166,8 +169,8 @@ cdef void _adapt(Engine* e, size_t n) noexcept nogil:
     """The next slab's class, after a read of n bytes into this one."""
     if n == e.slab.capacity and e.klass < 2:
         e.klass += 1          # reads fill it
-    elif e.klass > 0 and n <= slab_capacity(e.klass - 1):
-        e.klass -= 1          # the next smaller one would have held it
+    elif e.klass > 0 and n < e.slab.capacity // 16:
+        e.klass -= 1          # not sooner: a small slab is read full, which takes one more call
 
 
 cdef bint _target(Engine* e, iovec* iov) noexcept nogil:
@@ -206,7 +209,7 @@ cdef void stream_ended(Engine* e, ssize_t n) noexcept nogil:
 cdef void stream_turn(Engine* e) noexcept nogil:
     e.turn_end = 0
     if pthread_self() == e.io.thread:
-        e.turn_end = now_ns() + TURN_NS
+        e.turn_end = io_now(e.io) + io_turn(e.io)
 
 
 cdef void stream_yield(Engine* e) noexcept nogil:
@@ -234,13 +237,12 @@ cdef void stream_read(Engine* e) noexcept nogil:
                 continue
             if n < 0 and errno == EAGAIN:
                 stream_spare(e)
-                session_rearm(e, READY_IN)
             elif e.media != NULL and e.state == ENGINE_ACTIVE:
                 e.ended = 1   # what it wrote before is still to be read
             else:
                 stream_ended(e, n)
             return
-        e.heard = now_ns()
+        e.heard = io_now(e.io)
         if e.link != NULL:
             e.link.traffic.reads.fetch_add(1)
             e.link.traffic.bytes_in.fetch_add(n)
@@ -254,7 +256,6 @@ cdef void stream_read(Engine* e) noexcept nogil:
             return
         if <size_t> n < room + iov[1].iov_len and not e.hup:
             stream_spare(e)
-            session_rearm(e, READY_IN)
             return            # short read: the kernel has no more, the next byte gives an edge
         if budget < <size_t> n or (e.turn_end and e.heard >= e.turn_end):
             stream_yield(e)
@@ -292,6 +293,8 @@ cdef bint stream_encode(Engine* e) noexcept nogil:
         return False
     e.out.r_msgs += msgs
     e.out.r_bytes += body
+    if e.out.r_stamps != NULL:
+        stamps_take(e.out.r_stamps, e.out.r_msgs)
     if lane_show(e.out):
         e.port.ops.event(e.pipe, EVENT_WRITE)
     if rc == MQ_DONE:
@@ -384,14 +387,12 @@ cdef void stream_write(Engine* e) noexcept nogil:
             if errno == EAGAIN:
                 e.out_blocked = 1
                 session_want(e)
-                session_rearm(e, READY_OUT)
             else:
                 session_fail(e, b"the connection broke")
             return
         if e.link != NULL:
             e.link.traffic.writes.fetch_add(1)
             e.link.traffic.bytes_out.fetch_add(n)
-        e.said = now_ns()
         _advance(e, n)
         if budget < <size_t> n:
             e.word.fetch_or(E_OUT)

@@ -142,7 +142,7 @@ def translated(error: ours.Error, block: bool = True) -> NNGException:
 
 
 def check_err(err: int) -> None:
-    """Raise what nng's number stands for; 0 is no error."""
+    """Raise the exception for nng's error number. 0 means no error."""
     if err == 0:
         return
     kind = EXCEPTION_MAP.get(err, NNGException)

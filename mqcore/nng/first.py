@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import mqcore as mq
-from mqcore.base.native import threading
+from mqcore.base.waits import Event
 from mqcore.control.endpoint import Endpoint
 
 
 def first_attempt(endpoint: Endpoint) -> mq.Error | None:
     """Wait for it. None: connected; else what it failed with. The endpoint goes on as it would."""
-    moved = threading.Event()
+    moved = Event()
     end = endpoint.observe(lambda *_: moved.set())
     try:
         while True:
@@ -21,7 +21,8 @@ def first_attempt(endpoint: Endpoint) -> mq.Error | None:
                 return error
             if state in ("closed", "stopped"):
                 return mq.SocketClosed(f"{endpoint.url} was closed")
-            if endpoint.url.startswith("inproc://"):  # it waits for the name: nobody has it yet
+            # it waits for the name, which is not bound yet
+            if endpoint.url.startswith("inproc://"):
                 return mq.RemoteRefused(f"nobody listens at {endpoint.url}")
             moved.wait()
     finally:

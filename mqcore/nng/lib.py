@@ -1,6 +1,6 @@
 """nng's constants by their C names, and its functions that open a socket, for `opener=`.
 
-There is no nng behind: other functions of its library are not here.
+The nng library itself is not used, so its other functions do not exist here.
 """
 
 from __future__ import annotations

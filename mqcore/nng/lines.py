@@ -1,7 +1,7 @@
 """Lines: one exchange of a socket or of a context, with mqcore's socket behind it.
 
-What a pattern's send and receive mean where nng and mqcore differ: an answer goes to whoever was
-received from last, a question that was not answered in time is over.
+These classes define send and receive where nng and mqcore differ: a reply goes to the peer of the
+last received message, and a request without a reply in time is over.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class ReplyLine(Line):
         asked = self._take()
         try:
             asked.reply(data, timeout=timeout)
-        except mq.NoSuchPeer:  # who asked has left: nobody misses the answer
+        except mq.NoSuchPeer:  # the requester has disconnected: drop the reply
             pass
 
     async def asend(self, data: Any, timeout: Any, peer: mq.Peer | None = None) -> None:

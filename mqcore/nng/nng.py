@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import mqcore as mq
-from mqcore.api.contexts import AskingLine
+from mqcore.api.sp_contexts import SendingLine
 from mqcore.nng import lib, options
 from mqcore.nng.endpoints import Dialer, Listener
 from mqcore.nng.exceptions import Closed, NoEntry, make, translated
@@ -89,7 +89,7 @@ class Sub0(Socket):
         return made
 
     def _new_line(self) -> Line:
-        at = self._core.context()
+        at = self._core.new_context()
         at.subscribe(_nothing())
         return SubLine(self._core, at)
 
@@ -121,7 +121,8 @@ def _topic(topic: str | bytes) -> bytes:
 
 
 def _nothing() -> bytes:
-    """A topic that nobody sends: mqcore refuses to wait at a Sub without any, nng waits."""
+    """A topic that no publisher sends: mqcore refuses to wait on a Sub without topics, nng
+    waits."""
     return b"\0mqcore.nng " + secrets.token_bytes(16)
 
 
@@ -132,7 +133,7 @@ class _Asks(Socket):
     ttl_max = HOPS
 
     def _new_line(self) -> Line:
-        return AskLine(self._core, AskingLine(self._core))
+        return AskLine(self._core, SendingLine(self._core))
 
 
 class _Answers(Socket):

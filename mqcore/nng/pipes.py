@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import mqcore as mq
 from mqcore.base.native import threading
+from mqcore.base.waits import Condition, Released, start
 from mqcore.nng.exceptions import MessageStateError, NoEntry, make
 from mqcore.nng.options import Option, absent
 from mqcore.nng.sockaddr import SockAddr, sockaddr_of
@@ -166,13 +167,14 @@ class Watch:
         self._turned_away: set[int] = set()
         self._met: set[int] = set()  # the peers whose first callbacks are through
         self._seen = 0  # the newest peer that is through
-        self._through = threading.Condition()
         self._core = socket._core
+        # The hub's lock: a signal handler that closes the socket releases it while it waits.
+        self._through = Condition(self._core._links.hub.lock)
         self._stream = self._core.events(backlog=BACKLOG)
         self._met.update(peer.id for peer in self._core.peers())  # before there were callbacks
         self._thread = threading.Thread(
             target=_call_back, args=(self, weakref.ref(socket)), name="mqcore-nng", daemon=True)
-        self._thread.start()
+        start(self._thread)
 
     def shows(self, peer: mq.Peer) -> bool:
         """Whether the socket's pipes include this peer: once its first callbacks have returned, and
@@ -186,19 +188,22 @@ class Watch:
         if threading.current_thread() is self._thread:
             return
         with self._through:
-            while self._seen < number and self._thread.is_alive():
-                self._through.wait(0.1)
+            while not self._through.wait_for(lambda: self._seen >= number, 0.1):
+                if not self._thread.is_alive():
+                    return
 
     def end(self) -> None:
         """The socket is closed: what is left to call is called, then the thread ends."""
         if threading.current_thread() is not self._thread:
-            self._thread.join()
+            self._stream.close()  # a signal handler may have interrupted the close() that does it
+            with Released(self._core._links.hub.lock):
+                self._thread.join()
 
     def take(self, event: mq.Event, socket: Socket) -> None:
         if event.peer is None:
             return
         if event.kind == "Connected":
-            self._core._links.settle_peer(event.peer.id)  # before, nobody could turn it away
+            self._core._links.settle_peer(event.peer.id)  # before this, the pipe cannot be refused
             self._connected(socket._pipe_of(event.peer), socket)
         elif event.kind == "Disconnected":
             self._disconnected(event.peer, socket)

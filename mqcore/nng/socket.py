@@ -50,7 +50,8 @@ class Socket(Talks):
             kind = next((one for one in cls.__subclasses__() + [
                 deep for one in cls.__subclasses__() for deep in one.__subclasses__()]
                 if one.__name__ == opener.pattern), cls)
-        return super().__new__(kind)
+        made: Socket = super().__new__(kind)
+        return made
 
     def __init__(self, *, dial: str | bytes | None = None, listen: str | bytes | None = None,
                  recv_timeout: int | None = None, send_timeout: int | None = None,
@@ -69,7 +70,8 @@ class Socket(Talks):
         self._numbers = itertools.count(1)
         self._watch: Watch | None = None
         self._send_level: SendLevel | None = None
-        self._lock = threading.Lock()  # the first use makes a watch or a descriptor, once
+        # The first use makes a watch or a descriptor, once. Reentrant: for signal handlers.
+        self._lock = threading.RLock()
         self._tls: TLSConfig | None = None
         self._reconnect = [1000, 0]
         self._size = list(self._buffers)
@@ -96,7 +98,8 @@ class Socket(Talks):
     def _make(self, **more: Any) -> Any:
         """mqcore's socket. Without a send buffer nng waits for a peer: `immediate`."""
         return mq.socket(self._pattern, wire="sp", immediate=True, max_message_size=None,
-                         reconnect=1.0, reconnect_max=1.0, keepalive=False, **more)
+                         max_unfinished=None, reconnect=1.0, reconnect_max=1.0, keepalive=False,
+                         **more)
 
     # -- lines -------------------------------------------------------------------------------------
 
@@ -150,7 +153,7 @@ class Socket(Talks):
             endpoint = self._core.bind(url, **self._tls_options(address))
         except mq.Error as error:
             raise translated(error) from error
-        made = Listener(endpoint, self, _text(address), next(self._numbers))
+        made = Listener(endpoint, self, _text(address), self._number())
         self._listeners[made.id] = made
         return made
 
@@ -178,7 +181,7 @@ class Socket(Talks):
         elif failed is not None:
             endpoint.close()
             raise _refused(failed) from failed
-        made = Dialer(endpoint, self, _text(address), next(self._numbers))
+        made = Dialer(endpoint, self, _text(address), self._number())
         self._dialers[made.id] = made
         if block and self._watch is not None:
             self._watch.settled(max((peer.id for peer in self._core.peers()
@@ -190,16 +193,20 @@ class Socket(Talks):
             return {}
         return self._tls._options()
 
+    def _number(self) -> int:
+        with self._lock:  # without the GIL, itertools.count gives a number twice
+            return next(self._numbers)
+
     def _drop(self, way: Listener | Dialer | Any) -> None:
         (self._listeners if isinstance(way, Listener) else self._dialers).pop(way.id, None)
 
     @property
     def listeners(self) -> tuple[Listener, ...]:
-        return tuple(self._listeners.values())
+        return tuple(list(self._listeners.values()))
 
     @property
     def dialers(self) -> tuple[Dialer, ...]:
-        return tuple(self._dialers.values())
+        return tuple(list(self._dialers.values()))
 
     def close(self) -> None:
         """Deliver what was sent for up to a second, then end everything. Idempotent."""
@@ -233,7 +240,7 @@ class Socket(Talks):
             return ()
         watch = self._watch
         found = tuple(self._pipe_of(peer) for peer in peers if watch is None or watch.shows(peer))
-        for number in self._pipes.keys() - {peer.id for peer in peers}:
+        for number in set(list(self._pipes)) - {peer.id for peer in peers}:
             self._pipes.pop(number, None)
         return tuple(pipe for pipe in found if not pipe._closed)
 
@@ -332,7 +339,7 @@ class Socket(Talks):
         self._put("send_hwm", max(1, self._size[1]))
         if self._queues and (before > 0) != (self._size[1] > 0):
             self._put("immediate", self._size[1] == 0)
-            # nng queues for whoever comes, even if nobody is dialled
+            # nng queues for later peers, even without any dialer
             self._core._connects(1 if self._size[1] else -1)
 
     def _set_tls(self, value: Any) -> None:

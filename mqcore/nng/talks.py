@@ -48,7 +48,7 @@ class Talks:
 
     def _send(self, data: Any, block: bool, pipe: Pipe | None = None) -> None:
         try:
-            self._line.send(checked(data), ... if block else 0, pipe and pipe.pipe)
+            self._line.send(checked(data), ... if block else 0, pipe.pipe if pipe else None)
         except mq.Error as error:
             raise self._failed(error, block) from error
         finally:
@@ -56,7 +56,7 @@ class Talks:
 
     async def _asend(self, data: Any, pipe: Pipe | None = None) -> None:
         try:
-            await self._line.asend(checked(data), ..., pipe and pipe.pipe)
+            await self._line.asend(checked(data), ..., pipe.pipe if pipe else None)
         except mq.Error as error:
             raise self._failed(error) from error
         finally:

@@ -1,4 +1,4 @@
-"""TLSConfig: who we are and whom we trust, for one side. Behind it is an SSLContext of Python's."""
+"""TLSConfig: our certificate and the trusted CAs, for one side. It wraps Python's SSLContext."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ class TLSConfig:
         self._server_name = server_name
 
     def set_auth_mode(self, mode: int) -> None:
-        """Must the peer prove who it is? A client says REQUIRED if it says nothing, a server
-        NONE."""
+        """Whether the peer must authenticate. The default is REQUIRED for a client and NONE for a
+        server."""
         if mode not in (self.AUTH_MODE_NONE, self.AUTH_MODE_OPTIONAL, self.AUTH_MODE_REQUIRED):
             raise make(InvalidOperation, f"there is no authentication mode {mode!r}")
         if self._mode == self.MODE_SERVER:

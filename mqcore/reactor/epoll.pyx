@@ -12,7 +12,7 @@ from posix.time cimport timespec
 from mqcore.reactor.includes cimport (
     EPOLL_CLOEXEC, EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLERR, EPOLLET, EPOLLHUP,
     EPOLLIN,
-    EPOLLOUT, EPOLLRDHUP, ENOSYS, close, epoll_create1, epoll_ctl, epoll_event, epoll_pwait,
+    EPOLLOUT, EPOLLRDHUP, EINTR, close, epoll_create1, epoll_ctl, epoll_event, epoll_pwait,
     epoll_pwait2, errno,
 )
 from mqcore.reactor.poller cimport READY_HUP, READY_IN, READY_OUT, PollerOps, Ready, is_bell
@@ -90,7 +90,7 @@ cdef int _sleep(int set, epoll_event* found, int cap, int64_t timeout,
         t.tv_sec = timeout // 1000000000
         t.tv_nsec = timeout % 1000000000
         n = epoll_pwait2(set, found, cap, &t, mask)
-        if n >= 0 or errno != ENOSYS:
+        if n >= 0 or errno == EINTR:
             return n
     if timeout > <int64_t> LONGEST * MS:
         timeout = <int64_t> LONGEST * MS
@@ -133,7 +133,6 @@ OPS.remove = _remove
 OPS.add_set = _add_set
 OPS.arm_set = _arm_set
 OPS.wait = _wait
-OPS.rearm = NULL
 OPS.watch_out = _watch_out
 OPS.descriptor = _descriptor
 

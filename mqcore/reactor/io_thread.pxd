@@ -7,13 +7,15 @@ Timers and ticks belong to the thread itself and are armed only on it.
 Nothing that keeps coming may keep the thread. In one turn of its loop it runs posted tasks for
 25 us, tasks that were put off for another 25, and up to 64 timers. Then each socket that has edges
 gets its share of 25 us, 10 at least; sockets that used up their share in the last turn come after
-the others. A task or an edge is one step: an engine reads for 20 us at most. What is left waits for
+the others. A task or an edge is one step: an engine reads for 20 us at most, for longer where the
+thread has only a few connections (`io_turn`). What is left waits for
 the next turn, oldest first.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libcpp.atomic cimport atomic
 
+from mqcore.base.clock cimport now_ns
 from mqcore.reactor.includes cimport pthread_t
 from mqcore.reactor.poller cimport PollerOps, Ready
 
@@ -36,10 +38,12 @@ cdef struct TaskList:         # of the I/O thread's own: what is to be run, the 
 
 cdef enum:                    # Tick.which
     TICK_FLUSH = 0            # every 100 us
-    TICK_LED = 1              # every ten, unless the context says otherwise
-    TICKS = 2
+    TICK_BULK = 1             # every 500 us: a wake-up costs 5 us, which a busy sender would notice
+    TICK_LED = 2              # every 10 ms, unless the context says otherwise
+    TICKS = 3
 
-cdef struct Tick:             # embedded; called every period of its kind while it returns True
+# Embedded; called every period of its kind while it returns True. It may change its kind.
+cdef struct Tick:
     Tick* next
     uint32_t listed
     uint32_t which
@@ -51,7 +55,8 @@ cdef struct TickList:
     int64_t period            # ns
     int64_t next              # when, if there are any
 
-cdef struct Watch:            # a nested set: its descriptors' events are harvested by whoever waits
+# a nested set: its descriptors' events are harvested by the waiting thread
+cdef struct Watch:
     void* set
     IoThread* io
     # I/O thread: take edges and act on them, until there is none or io.share is used up. Each edge
@@ -82,11 +87,30 @@ cdef struct IoThread:
     TaskList tasks
     TaskList later
     int64_t share             # ns that a socket's harvest may take in this turn
+    atomic[int32_t] load      # connections that this thread runs
     Timer* timers             # binary heap
     size_t n_timers
     size_t cap_timers
-    TickList[2] ticks         # by Tick.which
+    TickList[3] ticks         # by Tick.which
     atomic[uint64_t] loops    # times it woke, for tests
+    # 0: the kernel's clock. Else it has no thread: io_step() runs it, and this is the time in ns.
+    int64_t virtual
+
+cdef enum:
+    TURN_LEAST_NS = 20000
+    TURN_MOST_NS = 1000000
+
+cdef inline int64_t io_turn(IoThread* io) noexcept nogil:
+    """ns for which one connection may be read at a time. A reader that takes messages while others
+    are written shares every cache line with the writer, on two cores at half the rate. So a
+    connection that is nearly alone publishes all that one read brought at once."""
+    return max(<int64_t> TURN_MOST_NS // max(io.load.load(), 1), <int64_t> TURN_LEAST_NS)
+
+
+cdef inline int64_t io_now(IoThread* io) noexcept nogil:
+    """What its timers and the time limits of its engines go by."""
+    return io.virtual if io.virtual else now_ns()
+
 
 cdef IoThread* io_new(const PollerOps* poller) noexcept nogil           # NULL: errno
 cdef int io_start(IoThread* io) noexcept nogil                          # 0, or an errno
@@ -101,9 +125,15 @@ cdef void io_post(IoThread* io, Task* task) noexcept nogil              # any th
 cdef void io_post_later(IoThread* io, Task* task) noexcept nogil        # any thread
 cdef int io_watch(IoThread* io, Watch* watch) noexcept nogil            # any thread; 0 or -1
 cdef void io_wake(IoThread* io) noexcept nogil                          # any thread
-# Any thread but the I/O thread: return when it has finished all that it had harvested before. What
-# was taken out of its set is in nobody's hands then. Returns at once if the thread does not run.
+# Any thread but the I/O thread: returns when the I/O thread has handled everything that it had
+# harvested before. No thread uses anything removed from its set then. Returns at once if the thread
+# does not run.
 cdef void io_sync(IoThread* io) noexcept nogil
+# Without a thread (io.virtual): run one turn of the loop on the calling thread, without waiting.
+# How much there was to do; 0: nothing can happen before the time, or a descriptor, changes.
+cdef int io_step(IoThread* io) noexcept nogil
+# The same: when the next timer or tick is due, in ns; INT64_MAX: none is
+cdef int64_t io_due(IoThread* io) noexcept nogil
 # on the I/O thread only
 cdef int io_timer(IoThread* io, int64_t when, void (*fire)(void*, uint64_t,
                                                            IoThread*) noexcept nogil,

@@ -1,20 +1,19 @@
 """The I/O thread's loop: see io_thread.pxd.
 
-The order before it sleeps is the wake-up rule: say "asleep" (seq_cst), look at the mailbox again,
-sleep. A poster pushes, then looks whether somebody sleeps.
+The order before it sleeps is the wake-up rule: set "asleep" (seq_cst), check the mailbox again,
+sleep. A posting thread pushes, then checks for "asleep".
 """
 
 from libc.stdint cimport INT64_MAX, int64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memset
-from posix.signal cimport sigset_t
+from posix.signal cimport SIG_SETMASK, sigfillset, sigset_t
 
-from mqcore.base.clock cimport now_ns
+from mqcore.base.includes cimport pthread_sigmask
 from mqcore.base.status cimport MQ_NOMEM, MQ_OK
 from mqcore.base.widen cimport widen
 from mqcore.reactor.includes cimport (
-    PR_SET_TIMERSLACK, SIG_SETMASK, close, prctl, pthread_create, pthread_join, pthread_self,
-    pthread_setname_np, pthread_sigmask, sigfillset,
+    PR_SET_TIMERSLACK, close, prctl, pthread_create, pthread_join, pthread_self, pthread_setname_np,
 )
 from mqcore.reactor.wakeup cimport (
     eventfd_clear, eventfd_new, eventfd_signal, futex_wait, futex_wake,
@@ -27,6 +26,7 @@ cdef enum:
     SHARE_LEAST_NS = 10000    # and for those of one at least
     TIMERS_MOST = 64
     FLUSH_NS = 100000
+    BULK_NS = 500000
     LED_NS = 10000000
     ENDED_LOOK_NS = 10000000  # how often io_sync looks whether there is a thread at all
 
@@ -44,6 +44,7 @@ cdef IoThread* io_new(const PollerOps* poller) noexcept nogil:
     io.poller = poller
     io.name = b"mqcore-io"
     io.ticks[TICK_FLUSH].period = FLUSH_NS
+    io.ticks[TICK_BULK].period = BULK_NS
     io.ticks[TICK_LED].period = LED_NS
     io.wake = eventfd_new()
     if io.wake < 0:
@@ -228,7 +229,7 @@ cdef void _fire_timers(IoThread* io) noexcept nogil:
     cdef int i
     if io.n_timers == 0:
         return
-    now = now_ns()
+    now = io_now(io)
     for i in range(TIMERS_MOST):
         if io.n_timers == 0 or io.timers[0].when > now:
             break
@@ -243,7 +244,7 @@ cdef void io_tick(IoThread* io, Tick* tick) noexcept nogil:
     if tick.listed:
         return
     if ticks.head == NULL:
-        ticks.next = now_ns() + ticks.period
+        ticks.next = io_now(io) + ticks.period
     tick.listed = 1
     tick.next = ticks.head
     ticks.head = tick
@@ -262,7 +263,7 @@ cdef void io_untick(IoThread* io, Tick* tick) noexcept nogil:
 cdef void _run_ticks(IoThread* io, TickList* ticks) noexcept nogil:
     cdef Tick* tick = ticks.head
     cdef Tick* following
-    if tick == NULL or now_ns() < ticks.next:
+    if tick == NULL or io_now(io) < ticks.next:
         return
     ticks.head = NULL
     while tick != NULL:
@@ -271,7 +272,7 @@ cdef void _run_ticks(IoThread* io, TickList* ticks) noexcept nogil:
         if tick.run(tick, io):
             io_tick(io, tick)
         tick = following
-    ticks.next = now_ns() + ticks.period
+    ticks.next = io_now(io) + ticks.period
 
 
 # -- the loop --------------------------------------------------------------------------------------
@@ -303,28 +304,37 @@ cdef void _run_tasks(IoThread* io, TaskList* tasks) noexcept nogil:
         task = tasks.head
         tasks.head = task.next
         if end == 0:
-            end = now_ns() + TASKS_NS
+            end = io_now(io) + TASKS_NS
         task.queued.exchange(0)
         task.run(task, io)
-        if tasks.head != NULL and now_ns() >= end:
+        if tasks.head != NULL and io_now(io) >= end:
             return
 
 
-cdef int64_t _patience(IoThread* io) noexcept nogil:
+cdef int64_t io_due(IoThread* io) noexcept nogil:
     cdef int64_t when = INT64_MAX
-    cdef int64_t now
     cdef int i
-    if (io.posted.load() != NULL or io.put_off.load() != NULL or io.tasks.head != NULL
-            or io.later.head != NULL):
-        return 0
     if io.n_timers:
         when = io.timers[0].when
     for i in range(TICKS):
         if io.ticks[i].head != NULL and io.ticks[i].next < when:
             when = io.ticks[i].next
+    return when
+
+
+cdef bint _owes(IoThread* io) noexcept nogil:
+    return (io.posted.load() != NULL or io.put_off.load() != NULL or io.tasks.head != NULL
+            or io.later.head != NULL)
+
+
+cdef int64_t _patience(IoThread* io) noexcept nogil:
+    cdef int64_t when, now
+    if _owes(io):
+        return 0
+    when = io_due(io)
     if when == INT64_MAX:
         return -1
-    now = now_ns()
+    now = io_now(io)
     return when - now if when > now else 0
 
 
@@ -364,20 +374,35 @@ cdef void _harvest(IoThread* io, Ready* found, int n) noexcept nogil:
         watch.harvest(watch)
 
 
+cdef void _turn(IoThread* io) noexcept nogil:
+    cdef int i
+    _append(&io.tasks, &io.posted)
+    _append(&io.later, &io.put_off)
+    _run_tasks(io, &io.tasks)
+    _run_tasks(io, &io.later)
+    for i in range(TICKS):
+        _run_ticks(io, &io.ticks[i])
+    _fire_timers(io)
+
+
+cdef int io_step(IoThread* io) noexcept nogil:
+    cdef Ready[HARVEST] found
+    cdef int n
+    cdef int owed = _owes(io) or io_due(io) <= io.virtual
+    _turn(io)
+    n = io.poller.wait(io.set, found, HARVEST, 0, NULL)
+    _harvest(io, found, n)
+    return owed + max(n, 0)
+
+
 cdef void* _main(void* arg) noexcept nogil:
     cdef IoThread* io = <IoThread*> arg
     cdef Ready[HARVEST] found
-    cdef int n, i
+    cdef int n
     pthread_setname_np(pthread_self(), io.name)
     prctl(PR_SET_TIMERSLACK, 1)   # ns: the kernel's usual 50 us are half of what a flush may take
     while not io.stopping.load():
-        _append(&io.tasks, &io.posted)
-        _append(&io.later, &io.put_off)
-        _run_tasks(io, &io.tasks)
-        _run_tasks(io, &io.later)
-        for i in range(TICKS):
-            _run_ticks(io, &io.ticks[i])
-        _fire_timers(io)
+        _turn(io)
         n = _sleep(io, found)
         _harvest(io, found, n)
     # io_sync(): no harvested event is being processed any more

@@ -1,8 +1,8 @@
 """The poller's ops table: what the engine needs of epoll, and of any stand-in for it.
 
-A *set* watches descriptors, each for IN, OUT and hang-up, and says so once per edge; whoever
-harvests an event must act on it. Sets nest: an I/O thread's set watches the sets of its sockets.
-Any thread may add and remove; several may wait on one set, each edge goes to one of them.
+A *set* watches descriptors, each for IN, OUT and hang-up, and reports each edge once. A thread that
+harvests an event must handle it. Sets nest: an I/O thread's set watches the sets of its sockets.
+Any thread may add and remove. Several threads may wait on one set; each edge goes to one of them.
 """
 
 from libc.stdint cimport int64_t, uint32_t
@@ -35,11 +35,7 @@ cdef struct PollerOps:
     # system can). mask: signals as for ppoll, or NULL. -1: interrupted by a signal.
     int (*wait)(void* set, Ready* out, int cap, int64_t timeout,
                 const sigset_t* mask) noexcept nogil
-    # Read or write gave EAGAIN (or the next one surely would): report READY_IN or READY_OUT of fd
-    # again. NULL where edges come by themselves (epoll).
-    void (*rearm)(void* set, int fd, uint32_t what) noexcept nogil
-    # Edges of READY_OUT or not, from now on; an fd that is added has them. On with room gives one.
-    # NULL where they come only when asked for (rearm).
+    # Edges of READY_OUT or not, from now on; an fd that is added has them. Enabling may give one.
     void (*watch_out)(void* set, int fd, void* arg, bint on) noexcept nogil
     int (*descriptor)(void* set) noexcept nogil           # to nest in a foreign loop; -1: none
 

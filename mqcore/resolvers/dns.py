@@ -1,19 +1,19 @@
-"""dns://host:port: every address of a name, each a peer of its own: tcp://ADDRESS:port.
+"""dns://host:port: every address of a name, each as its own peer: tcp://ADDRESS:port.
 
-tcp:// with a name connects to one address of it, the first that works; dns:// connects to them all,
-which is what a name for a group of servers is for. The system answers (getaddrinfo: hosts file,
-name servers); how long an answer holds it does not tell, so the name is asked for again every
-`refresh` seconds. A name that is not known, or has no address, is a failed look-up and changes
-nothing: name servers fail more often than whole groups vanish.
+tcp:// with a name connects to one of its addresses, the first that works. dns:// connects to all of
+them, for a name that stands for a group of servers. The system resolves the name (getaddrinfo:
+hosts file, name servers). It does not report how long the result is valid, so the name is resolved
+again every `refresh` seconds. A name that is unknown or has no address is a failed look-up and
+changes nothing, because name servers fail more often than whole groups disappear.
 
-A machine with both kinds of address is two peers; `?family=4` or `?family=6` makes it one.
+A machine with IPv4 and IPv6 addresses counts as two peers. `?family=4` or `?family=6` makes it one.
 """
 
 from __future__ import annotations
 
 import errno
-import socket
 
+from mqcore.base.native import socket
 from mqcore.errors import AddressError
 from mqcore.spi.inet import host_port, look_up, parse
 from mqcore.spi.resolver import Options, Resolver

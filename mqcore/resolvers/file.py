@@ -13,22 +13,28 @@ without a URL is an empty set.
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 import re
 import stat
-import struct
 
+from mqcore.base.inotify import (
+    CLOSE_WRITE,
+    DELETE,
+    IGNORED,
+    MOVED_FROM,
+    MOVED_TO,
+    OVERFLOW,
+    inotify_add,
+    inotify_events,
+    inotify_open,
+)
 from mqcore.errors import AddressError
 from mqcore.spi import url
 from mqcore.spi.resolver import Options, Resolver
 
 SIZE_MAX = 1 << 20  # bytes; a longer file is a mistake
 COMMENT = re.compile(r"(^|\s)#.*")
-EVENT = struct.Struct("iIII")  # inotify(7): watch, mask, cookie, length of the name behind it
-CLOSE_WRITE, MOVED_FROM, MOVED_TO, DELETE = 0x8, 0x40, 0x80, 0x200
-OVERFLOW, IGNORED = 0x4000, 0x8000
 
 
 class FolderWatch:
@@ -37,15 +43,12 @@ class FolderWatch:
     def __init__(self, path: str) -> None:
         folder, name = os.path.split(os.fsencode(path))
         self.name = name
-        libc = ctypes.CDLL(None, use_errno=True)
-        self._fd = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
-        if self._fd < 0:
-            raise OSError(ctypes.get_errno(), "inotify_init1")
-        mask = CLOSE_WRITE | MOVED_FROM | MOVED_TO | DELETE
-        if libc.inotify_add_watch(self._fd, folder, ctypes.c_uint32(mask)) < 0:
-            number = ctypes.get_errno()
+        self._fd = inotify_open()
+        try:
+            inotify_add(self._fd, folder, CLOSE_WRITE | MOVED_FROM | MOVED_TO | DELETE)
+        except OSError:
             self.close()
-            raise OSError(number, os.strerror(number), folder)
+            raise
 
     def fileno(self) -> int:
         return self._fd
@@ -57,11 +60,7 @@ class FolderWatch:
                 data = os.read(self._fd, 65536)
             except BlockingIOError:
                 return hit
-            at = 0
-            while at < len(data):
-                _, mask, _, size = EVENT.unpack_from(data, at)
-                name = data[at + EVENT.size:at + EVENT.size + size].rstrip(b"\0")
-                at += EVENT.size + size
+            for _, mask, name in inotify_events(data):
                 if mask & IGNORED:
                     raise OSError(errno.ENOENT, "the folder is gone")
                 hit = hit or bool(mask & OVERFLOW) or name == self.name

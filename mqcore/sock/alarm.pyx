@@ -2,9 +2,8 @@
 
 from libc.stdint cimport int64_t, uint64_t
 
-from mqcore.base.clock cimport now_ns
 from mqcore.base.widen cimport widen
-from mqcore.reactor.io_thread cimport io_timer, io_untimer
+from mqcore.reactor.io_thread cimport io_now, io_timer, io_untimer
 from mqcore.sock.sock cimport sock_serve
 
 
@@ -51,9 +50,9 @@ cdef void _fire(void* arg, uint64_t tag, IoThread* io) noexcept nogil:
 
 cdef void alarm_ring(Sock* s) noexcept nogil:
     """Under the lock."""
-    cdef int64_t now = now_ns()
+    cdef int64_t now = io_now(s.plane.ios[0])
     s.rung.exchange(0)
-    s.alarm = 0               # nobody will come for it any more: sock_leave sees to what is wanted
+    s.alarm = 0               # no call handles it any more: sock_leave schedules the next one
     if s.host.alarm == 0 or s.host.alarm > now or s.closing.load():
         return
     s.host.alarm = 0

@@ -4,22 +4,29 @@ A send usually writes its message itself, at once. When sends follow each other 
 writes are most of the work, the socket batches: a send only publishes its message, and whichever
 comes first writes everything that is owed: the send that makes it 64 KiB, a receive or another wait
 of the same thread, or the I/O thread's tick, every 100 us. Only the rate of sends decides. How long
-one write took says more about the scheduler than about the load.
+one write took says more about the scheduler than about the load. A thread that waits between two
+sends of its own, as in an exchange of questions and answers, has no batch to write: such sends do
+not count, however quickly the answers come.
 """
 
-from libc.stdint cimport int64_t, uint32_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from mqcore.base.includes cimport thread_self
+from mqcore.link.plane cimport Plane
 from mqcore.sock.sock cimport Sock
 
 cdef enum:
+    GAP_NS = 10000            # a send that begins sooner after the one before it follows closely,
+    BURST = 16                # and so many in a row begin batching
     OWED_MAX = 64 * 1024      # bytes
 
 cdef void batch_init(Sock* s) noexcept nogil
 # Under no lock. Idempotent; the socket is watched (it has a home thread).
 cdef void batch_begin(Sock* s) noexcept nogil
-# This thread is about to sleep: write what it owes at any socket of the same context.
-cdef void batch_settle(Sock* s) noexcept nogil
+# This thread is about to sleep: write what it owes at any socket of this context.
+cdef void batch_settle(Plane* plane) noexcept nogil
+# How often this thread has slept in the library, in any context; wraps around.
+cdef uint32_t batch_waits() noexcept nogil
 
 
 cdef inline bint batch_took(Sock* s, int64_t size) noexcept nogil:
@@ -31,3 +38,14 @@ cdef inline bint batch_took(Sock* s, int64_t size) noexcept nogil:
     s.sends += 1
     s.sender.store(thread_self())
     return paused or s.owed >= OWED_MAX
+
+
+cdef inline bint batch_follows(Sock* s, int64_t now) noexcept nogil:
+    """Whether this send closely follows the one before it. A thread that has waited in between
+    answers something. Several senders may race here: a burst is a hint, not an account."""
+    cdef uint64_t me = thread_self()
+    cdef uint32_t waits = batch_waits()
+    cdef bint answers = s.last_sender.load() == me and s.last_waits.load() != waits
+    s.last_sender.store(me)
+    s.last_waits.store(waits)
+    return not answers and now - s.last_write.load() < GAP_NS

@@ -3,20 +3,27 @@ is about to sleep finds those to which it owes a write; each is held by its tick
 it is on the list.
 """
 
-from libc.stdint cimport uint64_t
+from libc.stdint cimport uint32_t, uint64_t
 
 from mqcore.base.lock cimport lock_release, lock_take
 from mqcore.base.widen cimport widen
 from mqcore.link.plane cimport Plane
-from mqcore.reactor.io_thread cimport IoThread, Task, Tick, io_post, io_tick
+from mqcore.reactor.io_thread cimport (
+    TICK_BULK, TICK_FLUSH, IoThread, Task, Tick, io_post, io_tick,
+)
+from mqcore.sock.includes cimport waits_count, waits_seen
 from mqcore.sock.sock cimport sock_enter, sock_leave, sock_try_enter
 
 cdef enum:
     CALM_SENDS = 16           # fewer sends than this in a tick is calm,
     CALM_TICKS = 30           # and so many calm ticks in a row end batching
-    FAST_SENDS = 100          # with so many in a tick OWED_MAX is near: a tick need not write,
-    FAST_TICKS = 5            # until this many ticks after the last write
-    SETTLED = 16              # sockets that a thread settles before it sleeps
+    BULK_SENDS = 100          # with so many in a tick OWED_MAX is near: ticks may be rarer, while
+    BULK_KEEPS = 500          # this many are sent between two of them
+    SETTLED = 16              # sockets that a thread settles at a time
+
+
+cdef uint32_t batch_waits() noexcept nogil:
+    return waits_seen()
 
 
 cdef void batch_init(Sock* s) noexcept nogil:
@@ -49,16 +56,20 @@ cdef void _strike(Sock* s) noexcept nogil:
     lock_release(&plane.batching_lock)
 
 
-cdef void batch_settle(Sock* s) noexcept nogil:
-    cdef Plane* plane = s.plane
-    cdef (Sock*)[SETTLED] owing
-    cdef Sock* one
-    cdef uint64_t me
-    cdef int n = 0
-    cdef int i
+cdef void batch_settle(Plane* plane) noexcept nogil:
+    cdef int n = SETTLED
+    waits_count()
     if plane.n_batching.load() == 0:
         return
-    me = thread_self()
+    while n == SETTLED:       # one that is settled is found no more
+        n = _settle_some(plane, thread_self())
+
+
+cdef int _settle_some(Plane* plane, uint64_t me) noexcept nogil:
+    cdef (Sock*)[SETTLED] owing
+    cdef Sock* one
+    cdef int n = 0
+    cdef int i
     lock_take(&plane.batching_lock)
     one = <Sock*> plane.batching
     while one != NULL and n < SETTLED:
@@ -73,6 +84,7 @@ cdef void batch_settle(Sock* s) noexcept nogil:
         sock_enter(owing[i])
         sock_leave(owing[i], True)
         owing[i].users.fetch_sub(1)
+    return n
 
 
 # -- beginning and end -----------------------------------------------------------------------------
@@ -85,6 +97,7 @@ cdef void batch_begin(Sock* s) noexcept nogil:
         s.calm = 0
         s.unwritten = 0
         s.paused = False
+        s.tick.which = TICK_FLUSH
         s.batching = 1
         s.users.fetch_add(1)  # the tick holds the socket
         _enlist(s)
@@ -99,7 +112,7 @@ cdef void _start_tick(Task* task, IoThread* io) noexcept nogil:
 
 cdef bint _tick(Tick* tick, IoThread* io) noexcept nogil:
     """One pass: publish and write what is owed. A loop here would write scraps; so does a pass just
-    after the sender wrote, or while the sender fills the next batch quickly."""
+    after the sender wrote. A sender that fills batches quickly has rarer ticks."""
     cdef Sock* s = <Sock*> tick.arg
     cdef bint waits
     s.due.store(1)
@@ -115,7 +128,9 @@ cdef bint _tick(Tick* tick, IoThread* io) noexcept nogil:
         s.users.fetch_sub(1)
         return False
     s.unwritten += 1
-    waits = s.sends >= CALM_SENDS and s.unwritten < (FAST_TICKS if s.sends >= FAST_SENDS else 2)
+    waits = tick.which == TICK_FLUSH and s.sends >= CALM_SENDS and s.unwritten < 2
+    tick.which = TICK_BULK if s.sends >= (
+        BULK_KEEPS if tick.which == TICK_BULK else BULK_SENDS) else TICK_FLUSH
     s.paused = s.sends == 0
     s.sends = 0
     if waits:

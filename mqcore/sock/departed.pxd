@@ -1,8 +1,8 @@
-"""What departed peers leave unread, under the socket's lock.
+"""Unread messages of departed peers, under the socket's lock.
 
-All of it together counts as one more peer: what exceeds the socket's receive marks is dropped, the
-oldest of the peer that leaves last first. What a single peer leaves is bounded by its own queue. So
-peers that come, write and leave cannot fill memory.
+Together they count as one more peer. What exceeds the socket's receive HWMs is dropped:
+the oldest messages of the peer that departed last go first. The messages of one peer are limited by
+its own queue. So peers that connect, write and disconnect cannot fill the memory.
 """
 
 from libc.stdint cimport uint32_t

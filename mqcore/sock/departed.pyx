@@ -6,9 +6,8 @@ from mqcore.base.message cimport MSG_CONTROL, MSG_MORE, Msg, msg_close, msg_size
 from mqcore.base.ypipe cimport ypipe_check_read
 from mqcore.base.yqueue cimport YCursor, yqueue_after, yqueue_first
 from mqcore.spi.pattern cimport PAT_RAW
-from mqcore.spi.pipe cimport (
-    DIRTY_HUNG, DROP_FULL, Lane, lane_read, lane_readable, pipe_drop_in, pipe_emptied,
-)
+from mqcore.spi.lane cimport Lane, lane_read, lane_readable
+from mqcore.spi.pipe cimport DIRTY_HUNG, DROP_FULL, pipe_drop_in, pipe_emptied
 
 
 cdef void departed_keep(Sock* s, Pipe* pipe) noexcept nogil:
@@ -31,7 +30,8 @@ cdef void departed_keep(Sock* s, Pipe* pipe) noexcept nogil:
 cdef bint _left_fits(Sock* s, Pipe* pipe) noexcept nogil:
     cdef int64_t before = s.host.left_msgs
     if before == 0:
-        return True           # its own queue's marks bound it: inproc, those of both ends together
+        # its own queue's HWMs limit it; for inproc, those of both ends together
+        return True
     return (before + pipe.left_msgs <= s.port.recv.msgs
             and s.host.left_bytes + pipe.left_bytes <= s.port.recv.bytes)
 

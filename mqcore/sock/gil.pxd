@@ -1,8 +1,9 @@
-"""Letting go of the GIL before parking, for code that may run with or without it.
+"""Releasing the GIL before parking, for code that may run with or without it.
 
-A pattern written in Python takes the GIL under the socket's lock. So whoever holds the GIL must not
-sleep for that lock: it lets go, sleeps, takes the GIL back, and only then tries the lock again. In
-a free-threaded build "holding the GIL" is being attached; the same functions say so.
+A pattern written in Python takes the GIL under the socket's lock. So a thread that holds the GIL
+must not sleep for that lock: it releases the GIL, sleeps, takes the GIL back, and only then tries
+the lock again. In a free-threaded build "holding the GIL" means being attached, and the same
+functions apply.
 """
 
 cdef extern from * nogil:

@@ -12,9 +12,10 @@ from mqcore.base.status cimport MQ_NOMEM, MQ_OK
 from mqcore.link.engine cimport Port, port_next_peer
 from mqcore.link.pipe cimport (
     EVENT_ATTACH, EVENT_READ, EVENT_TERM, EVENT_WRITE, Link, Marks, link_announced, link_name,
-    link_new, link_unref,
+    link_measure, link_new, link_unref,
 )
-from mqcore.sock.sock cimport Sock, sock_ended, sock_event, sock_event_later
+from mqcore.sock.events cimport sock_ended, sock_event, sock_event_later
+from mqcore.sock.sock cimport Sock
 from mqcore.spi.pipe cimport DIRTY_IN, DIRTY_OUT, DIRTY_RESET, FarOps, Pipe
 
 
@@ -42,7 +43,7 @@ cdef void _far_kick_later(void* far, uint32_t what) noexcept nogil:
 
 
 cdef void _far_close(void* far) noexcept nogil:
-    """There is no engine between them to answer: both ends end."""
+    """No engine is between them: end both ends."""
     cdef Pipe* other = <Pipe*> far
     sock_event_later(<Pipe*> other.far, EVENT_TERM)
     sock_event_later(other, EVENT_TERM)
@@ -65,7 +66,8 @@ cdef int64_t _add(int64_t a, int64_t b) noexcept nogil:
 
 cdef int sock_join(Sock* a, Sock* b, uint32_t* id_a, uint32_t* id_b,
                    int32_t prio_a, int32_t prio_b) noexcept nogil:
-    """a connects to b. The one queue each way holds what both marks allow together."""
+    """a connects to b. The one queue per direction holds what both HWMs allow
+    together."""
     cdef Marks forth, back
     cdef Link* link
     forth.msgs = _add(a.port.send.msgs, b.port.recv.msgs)
@@ -79,6 +81,9 @@ cdef int sock_join(Sock* a, Sock* b, uint32_t* id_a, uint32_t* id_b,
         return MQ_NOMEM
     link.since = now_ns()
     link.engine = 0xffffffff
+    if a.port.latencies != NULL:
+        link_measure(link, 0, &b.port.latencies.received)
+        link_measure(link, 1, &a.port.latencies.received)
     link.owners[0] = &a.port
     link.owners[1] = &b.port
     link.let_go = _let_go

@@ -7,29 +7,29 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memmove, memset
 
 from mqcore.base.message cimport (
-    MSG_CONTROL, MSG_MORE, Msg, MsgVec, msg_close, msg_size, vec_fini, vec_push,
+    MSG_CONTROL, MSG_MORE, Msg, MsgVec, msg_close, msg_size, vec_fini, vec_grow, vec_push,
 )
-from mqcore.base.status cimport (
-    MQ_AGAIN, MQ_DROPPED, MQ_FAILED, MQ_FULL, MQ_NOMEM, MQ_OK,
-)
+from mqcore.base.status cimport MQ_AGAIN, MQ_DROPPED, MQ_FAILED, MQ_FULL, MQ_NOMEM, MQ_OK
 from mqcore.base.ypipe cimport ypipe_flush
 from mqcore.link.pipe cimport (
     EVENT_ATTACH, EVENT_READ, EVENT_TERM, EVENT_WRITE, PIPE_ATTACHED, PIPE_ENDED, PIPE_HELD,
-    PIPE_HUNG, PIPE_NEW,
-    PIPE_REFUSED, Link, Traffic, link_gone, link_let_go, link_unref,
+    PIPE_HUNG, PIPE_NEW, PIPE_REFUSED, Link, Traffic, link_gone, link_let_go, link_unref,
 )
 from mqcore.link.plane cimport NOTE_GONE, ControlNote, plane_tell
 from mqcore.sock.departed cimport departed_forget, departed_keep, discard
 from mqcore.sock.sock cimport CLOSING_ALL
+from mqcore.spi.lane cimport lane_read, lane_readable
 from mqcore.spi.pattern cimport PAT_RECV, PAT_REROUTE
 from mqcore.spi.pipe cimport (
-    DIRTY_LISTED, DIRTY_OUT, DROP_CLOSED, DROP_CONFLATED, DROP_FULL, DROP_HALF_WRITTEN,
-    DROP_LATE, DROP_MALFORMED, DROP_PEER_GONE, DROP_REASONS, DROP_UNEXPECTED, DROP_UNSENDABLE,
-    DROP_UNTRANSLATABLE, Pipe, lane_read, lane_readable, pipe_close, pipe_drop_in,
+    DIRTY_LISTED, DIRTY_OUT, DROP_CLOSED, DROP_CONFLATED, DROP_FULL, DROP_HALF_WRITTEN, DROP_LATE,
+    DROP_MALFORMED, DROP_PEER_GONE, DROP_REASONS, DROP_UNEXPECTED, DROP_UNSENDABLE,
+    DROP_UNTRANSLATABLE, Pipe, pipe_close, pipe_drop_in,
 )
 
 cdef enum:
     ENDED_KEPT = 1024         # peers that left, with their accounts
+
+cdef size_t LOST = <size_t> -1           # _keep_back: of no message in the vector
 
 
 # -- what engines and other sockets told us --------------------------------------------------
@@ -84,7 +84,7 @@ cdef void _attach(Sock* s, Pipe* pipe) noexcept nogil:
 
 
 cdef void _hold(Sock* s, Pipe* pipe) noexcept nogil:
-    """Its peer may write until a mark of ours stops it; nobody reads it, nobody writes to it."""
+    """Its peer may write up to our HWM; the pipe is neither read nor written here."""
     if s.closing.load() == CLOSING_ALL:
         _attach(s, pipe)      # which refuses it
         return
@@ -94,6 +94,18 @@ cdef void _hold(Sock* s, Pipe* pipe) noexcept nogil:
     if s.held != NULL:
         s.held.all_prev = pipe
     s.held = pipe
+
+
+cdef Pipe* pipe_of(Sock* s, uint32_t peer, bint* held) noexcept nogil:
+    cdef Pipe* pipe = s.all               # the newest first
+    while pipe != NULL and pipe.id != peer:
+        pipe = pipe.all_next
+    held[0] = pipe == NULL
+    if held[0]:
+        pipe = s.held
+        while pipe != NULL and pipe.id != peer:
+            pipe = pipe.all_next
+    return pipe
 
 
 cdef bint admit(Sock* s, uint32_t peer) noexcept nogil:
@@ -214,15 +226,18 @@ cdef void _take_back(Sock* s, Pipe* pipe) noexcept nogil:
     cdef MsgVec old
     cdef Msg m
     cdef size_t i
+    cdef size_t start = 0            # in back, of the message under way
     cdef bint reroute = s.flags & PAT_REROUTE and s.closing.load() != CLOSING_ALL
     memset(&back, 0, sizeof(MsgVec))
     if not pipe.far_ops.counted:     # inproc: what lies in the lane is the peer's already
         _undirty_out(pipe)
         for i in range(link.returned.n):
-            _keep_back(s, pipe, &back, &link.returned.at[i], reroute)
+            _keep_back(s, pipe, &back, &start, &link.returned.at[i], reroute)
         link.returned.n = 0
         while lane_read(pipe.out, &m):
-            _keep_back(s, pipe, &back, &m, reroute)
+            _keep_back(s, pipe, &back, &start, &m, reroute)
+    if s.waiting.n > s.waiting_at and vec_grow(&back, back.n + s.waiting.n - s.waiting_at):
+        _forget_back(s, pipe, &back)
     if back.n == 0:
         vec_fini(&back)
         return
@@ -235,26 +250,47 @@ cdef void _take_back(Sock* s, Pipe* pipe) noexcept nogil:
     s.waiting_at = 0
 
 
+cdef void _forget_back(Sock* s, Pipe* pipe, MsgVec* back) noexcept nogil:
+    """Out of memory for returning these to the front of the line: they are lost and counted."""
+    cdef size_t i
+    for i in range(back.n):
+        s.waiting_bytes -= <int64_t> msg_size(&back.at[i])
+        if not back.at[i].flags & MSG_MORE:
+            s.n_waiting.fetch_sub(1)
+            pipe.offered += 1
+            pipe.out_dropped[DROP_PEER_GONE] += 1
+        msg_close(&back.at[i])
+    back.n = 0
+
+
 cdef void _undirty_out(Pipe* pipe) noexcept nogil:
     if not pipe.out.conflate:
         ypipe_flush(&pipe.out.q)     # both ends are ours now
     pipe.dirty &= ~(<uint32_t> DIRTY_OUT)
 
 
-cdef void _keep_back(Sock* s, Pipe* pipe, MsgVec* back, Msg* m, bint reroute) noexcept nogil:
+cdef void _keep_back(Sock* s, Pipe* pipe, MsgVec* back, size_t* start, Msg* m,
+                     bint reroute) noexcept nogil:
     cdef bint last = not m.flags & MSG_MORE
     if m.flags & MSG_CONTROL:
         msg_close(m)
-    elif reroute:
+        return
+    if reroute and start[0] != LOST and vec_push(back, m) == MQ_OK:
         s.waiting_bytes += <int64_t> msg_size(m)
         if last:
             pipe.offered -= 1
             s.n_waiting.fetch_add(1)
-        vec_push(back, m)
-    else:
-        if last:
-            pipe.out_dropped[DROP_CLOSED if s.closing.load() else DROP_PEER_GONE] += 1
-        msg_close(m)
+            start[0] = back.n
+        return
+    while start[0] < back.n:             # no memory: nothing of this message is kept
+        back.n -= 1
+        s.waiting_bytes -= <int64_t> msg_size(&back.at[back.n])
+        msg_close(&back.at[back.n])
+    msg_close(m)
+    start[0] = LOST
+    if last:
+        start[0] = back.n
+        pipe.out_dropped[DROP_CLOSED if s.closing.load() else DROP_PEER_GONE] += 1
 
 
 # -- accounts --------------------------------------------------------------------------------------
@@ -345,6 +381,7 @@ cdef void account(Pipe* pipe, Ended* out) noexcept nogil:
     out.written = t.written.load()
     out.read = t.read.load()
     out.bounced = t.bounced.load()
+    out.lost = t.lost.load()
     out.bytes_out = t.bytes_out.load()
     out.bytes_in = t.bytes_in.load()
     out.writes = t.writes.load()
@@ -360,7 +397,7 @@ cdef void account(Pipe* pipe, Ended* out) noexcept nogil:
 # -- unrouted messages -----------------------------------------------------------------------------
 
 cdef int wait_in_line(Sock* s, Msg* parts, size_t n) noexcept nogil:
-    """No peer yet: the message waits in the socket. MQ_FULL at the mark."""
+    """No peer yet: the message waits in the socket. MQ_FULL at the HWM."""
     cdef size_t i
     cdef int64_t size = 0
     if s.n_waiting.load() >= s.port.send.msgs:
@@ -434,7 +471,7 @@ cdef void forget_waiting_of(Sock* s, uint32_t context, uint32_t reason) noexcept
 
 
 cdef void pump(Sock* s) noexcept nogil:
-    """Peers came or have room: unrouted messages go to them, in order."""
+    """Peers came or have space: unrouted messages go to them, in order."""
     cdef size_t n
     cdef size_t i
     cdef int64_t size

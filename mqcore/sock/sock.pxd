@@ -1,10 +1,10 @@
-"""The socket of the data plane: one lock, one pattern, its pipes, and whoever waits.
+"""The socket of the data plane: one lock, one pattern, its pipes, and the waiting threads.
 
-Everything inside the lock is C: no Python, no reference counting of objects, no system call (but
-for patterns that are Python classes: spi/python_ops.pxd). Who waits for it lets go of the GIL.
-Engines and other sockets never take the lock to tell us something: they put the pipe on the ready
-stack (lock-free) and wake whoever sleeps; the stack is drained under the lock by the next one who
-takes it, and, for what cannot wait (attach, end, subscriptions), by the teller itself if the lock
+Code under the lock is C: no Python, no reference counting of objects, no system call (except for
+patterns in Python: spi/python/operation.pxd). A thread that waits for the lock releases the GIL.
+Engines and other sockets never take the lock to report something. They put the pipe on the ready
+stack (lock-free) and wake sleeping threads. The next thread that takes the lock drains the stack.
+What cannot wait (attach, end, subscriptions) is drained by the reporting thread itself if the lock
 is free.
 """
 
@@ -13,6 +13,7 @@ from libcpp.atomic cimport atomic
 
 from mqcore.base.lock cimport Lock
 from mqcore.base.message cimport Msg, MsgVec
+from mqcore.base.spin cimport Spin
 from mqcore.link.engine cimport Port
 from mqcore.link.pipe cimport Traffic
 from mqcore.link.plane cimport Plane
@@ -43,16 +44,41 @@ cdef enum:                    # Sock.closing
     CLOSING_INPUT = 1         # calls fail; what was sent goes on, to peers that come now as well
     CLOSING_ALL = 2           # linger is over
 
-cdef struct Notifier:         # an eventfd of a loop or poller, written once per arming
+cdef struct Sock
+cdef struct Ring
+
+cdef enum:                    # values of Notifier.fd other than descriptors
+    NOTIFIER_FREE = -1
+    NOTIFIER_RING = -2
+
+cdef enum:                    # Bell.asleep: how a ring wakes the poller
+    BELL_AWAKE = 0
+    BELL_FUTEX = 1
+    BELL_FD = 2
+    BELL_LEADS = 3
+
+cdef struct Bell:             # of a poller of many sockets (poll_set.pyx, notify.pyx)
+    atomic[Ring*] rung        # places that rang since the poller took the list, a stack
+    atomic[uint32_t] asleep   # BELL_*
+    atomic[uint32_t] waking   # threads about to wake it
+    int fd                    # eventfd for BELL_FD; -1: none yet
+    Sock* led                 # for BELL_LEADS
+
+cdef struct Ring:             # such a poller's place at one socket; the poller's memory
+    Ring* next
+    Bell* bell
+    void* entry
+
+cdef struct Notifier:         # a loop or poller, told once per arming: by its eventfd, or its ring
     int fd
-    atomic[uint32_t] armed
-    atomic[uint32_t] busy     # threads about to write it
+    atomic[uint32_t] busy     # threads about to tell it
+    Ring* ring
 
 cdef struct Ended:            # final accounts of a peer that has left
     Ended* next
     uint32_t id
     int64_t offered, written, delivered, read, bytes_out, bytes_in, since
-    int64_t writes, reads, rtt, bounced
+    int64_t writes, reads, rtt, bounced, lost
     int64_t[14] out_dropped
     int64_t[14] in_dropped
 
@@ -64,21 +90,22 @@ cdef struct Sock:
     const PatternOps* ops
     uint32_t flags            # of the pattern
     uint32_t on_full
-    bint dropping             # of on_full="drop_new": a run of drops that was told of
+    bint dropping             # of on_full="drop_new": a run of drops that was reported
     uint32_t immediate
     uint32_t strict           # a request that waits for its first peer is not superseded either
     atomic[uint32_t] closing  # CLOSING_*
     atomic[uint32_t] connects # endpoints of our own that may bring a peer
     # -- lock and wake-ups ---------------------------------------------------------------------
-    atomic[uint32_t] lock     # 0 free, 1 taken, 2 taken and somebody parks
+    atomic[uint32_t] lock     # 0 free, 1 taken, 2 taken and a thread is parked
     atomic[uint32_t] change   # grows whenever a waiter should look again
-    atomic[uint32_t] service  # somebody must drain, caller or not
+    atomic[uint32_t] service  # a thread must drain, even without a call
     atomic[uint32_t] overtaken  # an urgent event joined a pipe that is being put on the stack
     atomic[uint32_t] serve_posted  # serve_task is on its way to an I/O thread
     Task serve_task
-    atomic[uint32_t] lead     # 0 nobody, 1 a thread, LEAD_LOOP + place: the loop that waits there
+    atomic[uint32_t] lead     # 0 none, 1 a thread, LEAD_LOOP + place: the loop that waits there
     atomic[uint32_t] lead_asleep
     atomic[uint32_t] followers
+    atomic[uint32_t] takers   # of them: any message is for any of these: one at a time wakes
     atomic[uint32_t] users    # calls inside
     atomic[Pipe*] ready
     atomic[int64_t] engines   # not yet ended
@@ -91,18 +118,18 @@ cdef struct Sock:
     atomic[uint32_t] watching
     Lock watch_lock
     atomic[uint32_t] watch_state  # WATCH_*
-    atomic[uint32_t] epoch    # times that somebody entered as leader
+    atomic[uint32_t] epoch    # number of times that a leader entered
     atomic[int32_t] wants     # engines that must not wait for a tick
     uint32_t ticking          # under the watch's lock
     uint32_t ticked_epoch     # the tick's own
-    int64_t entered           # the leader's own: ns, when he did
-    int64_t spin              # and, before he sleeps: ns that he asks; waits without asking, left
-    uint32_t spin_skip        # and in a row
-    uint32_t spin_pause
+    int64_t entered           # private to the leader: time of entry, ns
+    Spin spin                 # and, before it sleeps: how long it polls
     Tick led_tick
     Task led_task
     Notifier[16] notifiers
-    atomic[uint32_t] notified # how many of them are in use
+    atomic[uint32_t] armed    # a bit for each of them that is to be told of the next change
+    atomic[uint32_t] rings    # a bit for each that is a ring
+    atomic[uint32_t] notified # how many others are in use
     # -- under the lock --------------------------------------------------------------------------
     Pipe* all                 # attached pipes
     Pipe* hung                # far side gone, inbound messages left
@@ -115,7 +142,7 @@ cdef struct Sock:
     int64_t waiting_bytes
     int64_t sent              # messages taken from the application
     int64_t received          # messages given to it
-    uint32_t unled            # of them since somebody led, while nobody watches
+    uint32_t unled            # messages taken since the last leader, while no thread watches
     uint32_t unled_epoch
     Ended* ended
     uint32_t n_ended
@@ -124,9 +151,11 @@ cdef struct Sock:
     uint32_t batching
     atomic[uint32_t] burst    # inline writes in a row that followed each other closely; a hint
     atomic[int64_t] last_write  # ns, end of the last inline write; a hint
-    int64_t owed              # bytes published to nobody yet
+    atomic[uint64_t] last_sender  # the thread that wrote it; a hint
+    atomic[uint32_t] last_waits  # how often that thread had waited by then; a hint
+    int64_t owed              # bytes not yet published
     bint paused               # batching, and nothing was sent in the last tick
-    atomic[uint32_t] due      # what is owed is to be written by whoever leaves next
+    atomic[uint32_t] due      # the next thread that leaves must write what is owed
     uint32_t sends            # since the last tick
     uint32_t calm             # ticks in a row that found little
     uint32_t unwritten        # ticks since what was owed was last written
@@ -139,7 +168,7 @@ cdef struct Sock:
     bint alarmed              # under the lock: the pattern was called, waiters must look
     atomic[int64_t] alarm_when
     atomic[uint32_t] alarm_posted
-    atomic[uint32_t] rung     # its time has come: whoever has the lock calls the pattern
+    atomic[uint32_t] rung     # it is due: the holder of the lock calls the pattern
     bint alarm_timer          # the I/O thread's own: there is one
     Task alarm_task
     uint32_t contexts         # under the lock: the number last given to one
@@ -151,10 +180,14 @@ cdef void sock_free(Sock* s) noexcept nogil               # no engine, no pipe, 
 cdef void sock_enter(Sock* s) noexcept nogil              # lock and drain
 cdef bint sock_try_enter(Sock* s) noexcept nogil
 cdef void sock_leave(Sock* s, bint flush) noexcept nogil  # unlock, then wake and write what is owed
+# Something must be acted on even if the application never calls.
+cdef void sock_serve(Sock* s) noexcept nogil
+# The same, by an I/O thread.
+cdef void sock_post_serve(Sock* s) noexcept nogil
 # Status; takes parts on MQ_OK
 cdef int sock_send(Sock* s, Msg* parts, size_t n) noexcept nogil
 # Messages of v from part `start` on, one locking; *done: the part after the last one taken. MQ_OK:
-# all taken; MQ_AGAIN, MQ_FULL: the rest not now; else the message at *done is refused.
+# all taken. MQ_AGAIN, MQ_FULL: the rest not now. Otherwise, the message at *done is refused.
 cdef int sock_send_many(Sock* s, MsgVec* v, size_t start, size_t* done,
                         size_t* count) noexcept nogil
 cdef int sock_send_to(Sock* s, uint32_t peer, Msg* parts, size_t n) noexcept nogil
@@ -164,29 +197,3 @@ cdef int sock_recv(Sock* s, MsgVec* out) noexcept nogil
 cdef int sock_recv_as(Sock* s, uint32_t context, MsgVec* out) noexcept nogil
 cdef int sock_recv_many(Sock* s, MsgVec* out, size_t max, int64_t max_bytes,
                         size_t* count) noexcept nogil
-# context: 0 is the socket's own
-cdef int sock_subscribe(Sock* s, uint32_t context, const uint8_t* topic, size_t size,
-                        int on) noexcept nogil
-cdef void sock_abandon(Sock* s, uint32_t context) noexcept nogil
-cdef int64_t sock_query(Sock* s, uint32_t what, const uint8_t* data, size_t size) noexcept nogil
-cdef int64_t sock_query_as(Sock* s, uint32_t context, uint32_t what) noexcept nogil
-# Status; MQ_UNSUPPORTED: the pattern has none. What a closed context had waiting is forgotten.
-cdef int sock_open_context(Sock* s, uint32_t* context) noexcept nogil
-cdef void sock_close_context(Sock* s, uint32_t context) noexcept nogil
-# messages not yet with the kernel or a peer
-cdef int64_t sock_outstanding(Sock* s) noexcept nogil
-cdef void sock_changed(Sock* s) noexcept nogil            # make every waiter look again
-# calls fail from now on; False: did already
-cdef bint sock_close_input(Sock* s) noexcept nogil
-# linger is over: count what is left, end all pipes
-cdef void sock_drop_all(Sock* s) noexcept nogil
-# kick every harvested engine
-cdef void sock_act(Sock* s, Ready* found, int n) noexcept nogil
-# Something must be acted on even if the application never calls.
-cdef void sock_serve(Sock* s) noexcept nogil
-# -- how engines and inproc peers reach the socket; lock-free, any thread
-cdef void sock_event(Pipe* pipe, uint32_t what) noexcept nogil
-# The same, but an I/O thread does what follows: no system call here but its wake-up, and nothing of
-# this socket runs in the caller, who may hold the lock of another.
-cdef void sock_event_later(Pipe* pipe, uint32_t what) noexcept nogil
-cdef void sock_ended(Port* port) noexcept nogil

@@ -1,13 +1,13 @@
-"""The socket of the data plane: see sock.pxd. Order in this file: life, lock, events, accounts,
-sending, receiving, closing. Pipes are in pipes.pyx, batching in batching.pyx, waiting in
-wait.pyx and watch.pyx.
-"""
+"""The socket of the data plane: see sock.pxd. Order in this file: life, lock, sending, receiving:
+everything that happens with the lock held on the way of a message. What others report is in
+events.pyx, other calls in calls.pyx, pipes in pipes.pyx, batching in batching.pyx, waiting in
+wait.pyx and watch.pyx."""
 
 from libc.stdint cimport int64_t, uint32_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memset
 
 from mqcore.base.clock cimport now_ns
+from mqcore.base.histogram cimport Latencies
 from mqcore.base.message cimport MSG_MORE, msg_close, msg_size, vec_fini
 from mqcore.base.status cimport (
     MQ_AGAIN, MQ_CLOSED, MQ_DROPPED, MQ_FAILED, MQ_FULL, MQ_INVALID, MQ_OK, MQ_STATE,
@@ -16,38 +16,30 @@ from mqcore.base.status cimport (
 from mqcore.base.widen cimport widen
 from mqcore.base.slab cimport LAND_FROM
 from mqcore.base.ypipe cimport ypipe_flush
-from mqcore.link.engine cimport E_HUP, E_IN, E_ROOM, E_WAKE, Engine, PortOps, engine_kick
-from mqcore.link.pipe cimport (
-    EVENT_ATTACH, EVENT_LISTED, EVENT_READ, EVENT_TERM, EVENT_WRITE, PIPE_ATTACHED, Link,
-    link_hold, link_let_go, link_unref,
-)
-from mqcore.link.plane cimport NOTE_PATTERN, plane_note
+from mqcore.link.pipe cimport PIPE_ATTACHED, Link, link_hold, link_let_go, link_unref
 from mqcore.reactor.io_thread cimport IoThread, io_post
-from mqcore.reactor.poller cimport READY_HUP, READY_IN, READY_OUT, Ready, is_bell
-from mqcore.reactor.wakeup cimport eventfd_signal, futex_wait, futex_wake
-from mqcore.sock.alarm cimport alarm_hold, alarm_ring, alarm_set, alarm_want
-from mqcore.sock.departed cimport discard
+from mqcore.reactor.wakeup cimport futex_wait, futex_wake
+from mqcore.sock.alarm cimport alarm_ring, alarm_set, alarm_want
+from mqcore.sock.batching cimport BURST, batch_begin, batch_follows, batch_init, batch_took
+from mqcore.sock.events cimport events_init, sock_changed
 from mqcore.sock.gil cimport gil_let_go, gil_take_back
-from mqcore.sock.batching cimport batch_begin, batch_init, batch_took
+from mqcore.sock.notify cimport notify_used
 from mqcore.sock.pipes cimport (
-    account, drain, forget_waiting, forget_waiting_of, pump, reap, show_passed,
-    wait_in_line, waits_of,
+    drain, forget_waiting_of, pump, reap, show_passed, wait_in_line, waits_of,
 )
-from mqcore.sock.watch cimport WATCH_LED, watch_close, watch_hurry, watch_now, watch_wants
-from mqcore.spi.pattern cimport EV_FAILED, PAT_EXCHANGE, PAT_SERVICE, PAT_SINGLE, PAT_WAITS
+from mqcore.sock.watch cimport WATCH_LED, watch_beside, watch_close
+from mqcore.spi.pattern cimport PAT_EXCHANGE, PAT_SINGLE, PAT_WAITS
 from mqcore.spi.pipe cimport (
-    DIRTY_EMPTY, DIRTY_HUNG, DIRTY_IN, DIRTY_OUT, DIRTY_RESET, DROP_CANCELLED,
-    DROP_CLOSED, DROP_FULL, DROP_REASONS, EV_DROPPED, FarOps, pipe_ask_reset, pipe_close,
+    DIRTY_EMPTY, DIRTY_HUNG, DIRTY_IN, DIRTY_OUT, DIRTY_RESET, DROP_CANCELLED, DROP_FULL,
+    EV_DROPPED, FarOps, pipe_ask_reset,
 )
 
 cdef enum:
     KICKS = 16
     INLINE_FANOUT = 4         # more engines than this to one send: the I/O thread writes
-    GAP_NS = 10000            # a send that begins sooner after the one before it follows closely,
-    BURST = 16                # and so many in a row begin batching
-    EMITS_MOST = 1 << 16      # patterns' events of all sockets on their way to the control thread
     SERVE_ROUNDS = 2          # what comes up beside a caller so often is left to an I/O thread
-    UNLED_MAX = 64            # so many messages taken while nobody watches: the I/O thread watches
+    # after this many messages taken while no thread watches, the I/O thread watches
+    UNLED_MAX = 64
 
 cdef struct Kick:
     const FarOps* ops
@@ -60,10 +52,6 @@ cdef struct Kick:
 
 # -- life ------------------------------------------------------------------------------------------
 
-cdef inline Sock* _of_host(Host* host) noexcept nogil:
-    return <Sock*> (<char*> host - sizeof(Port))
-
-
 cdef Sock* sock_new(Plane* plane, const PatternOps* ops, uint32_t number) noexcept nogil:
     cdef Sock* s = <Sock*> calloc(1, sizeof(Sock))
     cdef int i
@@ -73,25 +61,31 @@ cdef Sock* sock_new(Plane* plane, const PatternOps* ops, uint32_t number) noexce
     if s.pattern == NULL:
         free(s)
         return NULL
-    s.port.ops = &PORT
+    events_init(s)
     s.port.landing.least.store(LAND_FROM)
     s.port.number = number
     s.plane = plane
     s.ops = ops
     s.flags = ops.flags
     s.host.pool = plane.pool
-    s.host.emit = _emit
+    if plane.stepped:
+        s.host.virtual = &plane.ios[0].virtual
+        s.host.chance = (plane.chance + number) * <uint64_t> 0x9e3779b97f4a7c15 | 1
     s.pattern.ops = ops
     s.pattern.host = &s.host
     s.wake = -1
+    if plane.histograms:
+        s.port.latencies = <Latencies*> calloc(1, sizeof(Latencies))
+        s.host.latencies = s.port.latencies
     batch_init(s)
     s.alarm_task.run = alarm_set
     s.alarm_task.arg = s
     s.serve_task.run = _serve_task
     s.serve_task.arg = s
     for i in range(NOTIFIERS):
-        s.notifiers[i].fd = -1
-    if ops.init(s.pattern):
+        s.notifiers[i].fd = NOTIFIER_FREE
+    if plane.histograms and s.port.latencies == NULL or ops.init(s.pattern):
+        free(s.port.latencies)
         free(s.pattern)
         free(s)
         return NULL
@@ -104,6 +98,7 @@ cdef void sock_free(Sock* s) noexcept nogil:
     watch_close(s)
     s.ops.fini(s.pattern)
     free(s.pattern)
+    free(s.port.latencies)
     vec_fini(&s.waiting)
     while s.ended != NULL:
         ended = s.ended
@@ -122,7 +117,7 @@ cdef void _lock_slow(Sock* s) noexcept nogil:
         if s.lock.load() == 0 and s.lock.exchange(1) == 0:
             return
     while s.lock.exchange(2):
-        # who holds the lock may wait for the GIL, if the pattern is written in Python
+        # the holder of the lock may wait for the GIL, if the pattern is written in Python
         gil = gil_let_go()
         futex_wait(&s.lock, 2, -1)
         gil_take_back(gil)
@@ -158,8 +153,8 @@ cdef bint sock_try_enter(Sock* s) noexcept nogil:
 
 
 cdef int _collect(Sock* s, Kick* kicks) noexcept nogil:
-    """Under the lock: publish what was written, say who must be told. What does not fit is told
-    now, by another thread's doing."""
+    """Under the lock: publish what was written and collect whom to notify. Those that do not fit
+    are notified now, by another thread."""
     cdef Pipe* pipe = s.host.dirty
     cdef Pipe* following
     cdef Link* link
@@ -218,7 +213,7 @@ cdef void sock_leave(Sock* s, bint flush) noexcept nogil:
     cdef int rounds = 0
     cdef bint alarm, alarmed
     while True:
-        # Draining may have queued messages again. A peer that reported room before that saw an
+        # Draining may have queued messages again. A peer that reported space before that saw an
         # empty line and did not ask to be served: drain once more.
         if s.n_waiting.load() and s.ready.load() != NULL:
             drain(s)
@@ -243,7 +238,7 @@ cdef void sock_leave(Sock* s, bint flush) noexcept nogil:
         if not s.service.load():
             return
         if rounds == SERVE_ROUNDS:
-            _post_serve(s)
+            sock_post_serve(s)
             return
         if not _try_lock(s):
             return
@@ -261,8 +256,8 @@ cdef void _served(Sock* s) noexcept nogil:
 
 
 cdef void sock_serve(Sock* s) noexcept nogil:
-    """Something must be acted on even if the application never calls; if somebody is in, he
-    will."""
+    """Something must be handled even if the application makes no call. If a thread holds the lock,
+    that thread handles it."""
     s.service.exchange(1)
     widen()
     if _try_lock(s):
@@ -270,7 +265,7 @@ cdef void sock_serve(Sock* s) noexcept nogil:
         sock_leave(s, False)
 
 
-cdef void _post_serve(Sock* s) noexcept nogil:
+cdef void sock_post_serve(Sock* s) noexcept nogil:
     """An I/O thread serves; the task under way holds the socket."""
     if not s.serve_posted.exchange(1):
         s.users.fetch_add(1)
@@ -286,142 +281,17 @@ cdef void _serve_task(Task* task, IoThread* io) noexcept nogil:
     s.users.fetch_sub(1)
 
 
-# -- events ----------------------------------------------------------------------------------------
-
-cdef void _wake(Sock* s) noexcept nogil:
-    cdef int i
-    if s.lead_asleep.load() and s.lead_asleep.exchange(0):
-        eventfd_signal(s.wake)
-    if s.followers.load():
-        futex_wake(&s.change, 0x7fffffff)
-    for i in range(NOTIFIERS):
-        if s.notifiers[i].armed.load():
-            s.notifiers[i].busy.fetch_add(1)     # its descriptor stays open until we are through
-            widen()
-            if s.notifiers[i].armed.exchange(0):
-                eventfd_signal(s.notifiers[i].fd)
-            s.notifiers[i].busy.fetch_sub(1)
-
-
-cdef void sock_changed(Sock* s) noexcept nogil:
-    s.change.fetch_add(1)
-    _wake(s)
-
-
-cdef inline bint _urgent(Sock* s, uint32_t what) noexcept nogil:
-    """What must be acted on even if the application never calls. Reads s.ops.flags: an option may
-    be changing s.flags under the lock."""
-    return (what & (EVENT_ATTACH | EVENT_TERM) or (what & EVENT_READ and s.ops.flags & PAT_SERVICE)
-            or (what & EVENT_WRITE and s.n_waiting.load()))
-
-
-cdef bint _list(Sock* s, Pipe* pipe, uint32_t what) noexcept nogil:
-    """Put the pipe on the ready stack; it may be gone afterwards. True: somebody must serve."""
-    cdef bint urgent = _urgent(s, what)
-    cdef Pipe* head
-    if pipe.events.fetch_or(what | EVENT_LISTED) & EVENT_LISTED:
-        # SYNC: seq_cst pair with the thread that has set LISTED and may not have pushed yet: it
-        # pushes, then looks here; we say so, then drain
-        if urgent:
-            s.overtaken.exchange(1)
-        return urgent
-    (<Link*> pipe.link).refs.fetch_add(1)    # being listed holds it
-    widen()
-    head = s.ready.load()
-    while True:
-        pipe.ready_next = head
-        if s.ready.compare_exchange_weak(head, pipe):
-            break
-    widen()
-    return s.overtaken.load() and s.overtaken.exchange(0) or urgent
-
-
-cdef void sock_event(Pipe* pipe, uint32_t what) noexcept nogil:
-    """PortOps.event: any thread, no lock."""
-    cdef Sock* s = <Sock*> pipe.sock
-    if _list(s, pipe, what):
-        sock_serve(s)
-    sock_changed(s)
-
-
-cdef void sock_event_later(Pipe* pipe, uint32_t what) noexcept nogil:
-    cdef Sock* s = <Sock*> pipe.sock
-    if _list(s, pipe, what):
-        s.service.exchange(1)
-    _post_serve(s)
-
-
-cdef void sock_ended(Port* port) noexcept nogil:
-    cdef Sock* s = <Sock*> port
-    s.users.fetch_add(1)      # close() frees the socket when engines and users are both 0
-    s.engines.fetch_sub(1)
-    sock_changed(s)
-    s.users.fetch_sub(1)
-
-
-cdef void _emit(Host* host, uint32_t what, Pipe* pipe, const uint8_t* data,
-                size_t size) noexcept nogil:
-    cdef Sock* s = _of_host(host)
-    # A peer can make a publisher emit as fast as it subscribes, and the control thread may wait for
-    # the GIL meanwhile. What a pattern's own code did wrong is always told.
-    if what != EV_FAILED and s.plane.pattern_notes.load() >= EMITS_MOST:
-        s.unemitted += 1
-        return
-    plane_note(s.plane, NOTE_PATTERN, s.port.number, 0xffffffff, pipe.id if pipe != NULL else 0,
-               <int32_t> what, 0, data, size)
-
-
-cdef void sock_act(Sock* s, Ready* found, int n) noexcept nogil:
-    """Every harvested edge is kicked before its harvester leaves."""
-    cdef int i
-    cdef uint32_t facts
-    for i in range(n):
-        if found[i].arg == NULL:
-            continue          # the leader's wake-up, which was for us
-        if is_bell(found[i].arg):
-            engine_kick(<Engine*> (<size_t> found[i].arg & ~<size_t> 1), E_WAKE)
-            continue
-        facts = 0
-        if found[i].what & READY_IN:
-            facts |= E_IN
-        if found[i].what & READY_OUT:
-            facts |= E_ROOM
-        if found[i].what & READY_HUP:
-            facts |= E_HUP
-        engine_kick(<Engine*> found[i].arg, facts)
-
-
-cdef PortOps PORT
-PORT.event = sock_event
-PORT.ended = sock_ended
-PORT.wants = watch_wants
-
-
-# -- accounts --------------------------------------------------------------------------------------
-
-cdef int64_t sock_outstanding(Sock* s) noexcept nogil:
-    cdef int64_t sum
-    cdef Pipe* pipe
-    cdef Ended e
-    cdef int i
-    sock_enter(s)
-    sum = s.n_waiting.load()
-    pipe = s.all
-    while pipe != NULL:
-        memset(&e, 0, sizeof(Ended))
-        account(pipe, &e)
-        sum += e.offered - e.written
-        for i in range(DROP_REASONS):
-            sum -= e.out_dropped[i]
-        pipe = pipe.all_next
-    sock_leave(s, True)
-    return sum
-
-
 # -- sending ---------------------------------------------------------------------------------------
 
+cdef inline void _used(Sock* s) noexcept nogil:
+    """A call sent or received, which may change what the next one may do (REQ and REP take turns):
+    a poller between two polls looks at the socket again."""
+    if s.armed.load() & s.rings.load():
+        notify_used(s)
+
+
 cdef int _or_drop_new(Sock* s, int rc, Msg* parts, size_t n) noexcept nogil:
-    """on_full="drop_new": a message that found no room is counted and forgotten."""
+    """on_full="drop_new": a message that no queue has space for is counted and discarded."""
     cdef uint8_t reason = DROP_FULL
     cdef size_t i
     if rc != MQ_FULL:
@@ -456,7 +326,7 @@ cdef int _route(Sock* s, Msg* parts, size_t n) noexcept nogil:
     if n > 1 and s.flags & PAT_SINGLE:
         return MQ_INVALID
     if s.n_waiting.load():
-        if s.flags & PAT_EXCHANGE:       # a new request supersedes the one nobody has taken yet
+        if s.flags & PAT_EXCHANGE:       # a new request replaces one that no peer has taken yet
             if waits_of(s, parts[0].peer):
                 if s.strict:
                     return MQ_STATE
@@ -487,18 +357,20 @@ cdef int sock_send(Sock* s, Msg* parts, size_t n) noexcept nogil:
         if rc == MQ_OK:
             flush = batch_took(s, size)
         sock_leave(s, flush)
+        _used(s)
         return rc
     if s.host.dirty == NULL or not s.watching.load():
         sock_leave(s, True)
+        _used(s)
         return rc
     before = now_ns()
-    # several senders may race here: the burst is a hint, not an account
-    burst = s.burst.load() + 1 if before - s.last_write.load() < GAP_NS else 0
+    burst = s.burst.load() + 1 if batch_follows(s, before) else 0
     sock_leave(s, True)
     s.last_write.store(now_ns())
     s.burst.store(burst)
     if burst >= BURST:
         batch_begin(s)
+    _used(s)
     return rc
 
 
@@ -519,6 +391,7 @@ cdef int sock_send_many(Sock* s, MsgVec* v, size_t start, size_t* done,
         start += n
     done[0] = start
     sock_leave(s, True)       # one write for all of them
+    _used(s)
     return rc
 
 
@@ -537,6 +410,7 @@ cdef int sock_send_to(Sock* s, uint32_t peer, Msg* parts, size_t n) noexcept nog
         s.sent += 1
         rc = MQ_OK
     sock_leave(s, True)
+    _used(s)
     return rc
 
 
@@ -556,8 +430,9 @@ cdef int _recv(Sock* s, MsgVec* out) noexcept nogil:
 
 
 cdef inline bint _unled(Sock* s, size_t taken) noexcept nogil:
-    """Under the lock. Whoever works off a backlog does not lead, and the peers that are not in it
-    would wait for the tick that finds it out. True: _watch_beside, once the lock is free."""
+    """Under the lock. A thread that works off a backlog does not lead, and peers outside the
+    backlog would wait for the tick that notices. True: call watch_beside after releasing the
+    lock."""
     cdef uint32_t epoch
     if s.watch_state.load() != WATCH_LED:
         return False
@@ -572,13 +447,6 @@ cdef inline bint _unled(Sock* s, size_t taken) noexcept nogil:
     return True
 
 
-cdef void _watch_beside(Sock* s) noexcept nogil:
-    s.users.fetch_add(1)      # close() says so, then looks for users: it closes the set after that
-    if not s.closing.load():
-        watch_now(s)
-    s.users.fetch_sub(1)
-
-
 cdef int sock_recv(Sock* s, MsgVec* out) noexcept nogil:
     cdef bint unled
     cdef int rc
@@ -587,7 +455,8 @@ cdef int sock_recv(Sock* s, MsgVec* out) noexcept nogil:
     unled = rc == MQ_OK and _unled(s, 1)
     sock_leave(s, rc != MQ_OK)
     if unled:
-        _watch_beside(s)
+        watch_beside(s)
+    _used(s)
     return rc
 
 
@@ -601,7 +470,8 @@ cdef int sock_recv_as(Sock* s, uint32_t context, MsgVec* out) noexcept nogil:
     unled = rc == MQ_OK and _unled(s, 1)
     sock_leave(s, rc != MQ_OK)
     if unled:
-        _watch_beside(s)
+        watch_beside(s)
+    _used(s)
     return rc
 
 
@@ -625,111 +495,6 @@ cdef int sock_recv_many(Sock* s, MsgVec* out, size_t max, int64_t max_bytes,
     unled = _unled(s, count[0])
     sock_leave(s, rc != MQ_OK)
     if unled:
-        _watch_beside(s)
+        watch_beside(s)
+    _used(s)
     return MQ_OK if count[0] and rc != MQ_FAILED else rc
-
-
-# -- the rest of the pattern's face ----------------------------------------------------------------
-
-cdef int sock_subscribe(Sock* s, uint32_t context, const uint8_t* topic, size_t size,
-                        int on) noexcept nogil:
-    cdef int rc = MQ_UNSUPPORTED
-    sock_enter(s)
-    if s.closing.load():
-        rc = MQ_CLOSED
-    elif s.ops.subscribe != NULL:
-        s.pattern.context = context
-        rc = s.ops.subscribe(s.pattern, topic, size, on)
-        s.pattern.context = 0
-    sock_leave(s, True)
-    return rc
-
-
-cdef void sock_abandon(Sock* s, uint32_t context) noexcept nogil:
-    sock_enter(s)
-    if s.flags & PAT_EXCHANGE and s.n_waiting.load():
-        forget_waiting_of(s, context, DROP_CANCELLED)
-    if s.ops.abandon != NULL:
-        s.pattern.context = context
-        s.ops.abandon(s.pattern)
-        s.pattern.context = 0
-    sock_leave(s, True)
-
-
-cdef int sock_open_context(Sock* s, uint32_t* context) noexcept nogil:
-    cdef int rc = MQ_UNSUPPORTED
-    sock_enter(s)
-    if s.closing.load():
-        rc = MQ_CLOSED
-    elif s.ops.context != NULL:
-        s.contexts += 1
-        context[0] = s.contexts
-        rc = s.ops.context(s.pattern, context[0], True)
-    sock_leave(s, True)
-    return rc
-
-
-cdef void sock_close_context(Sock* s, uint32_t context) noexcept nogil:
-    sock_enter(s)
-    if s.n_waiting.load():
-        forget_waiting_of(s, context, DROP_CANCELLED)
-    s.ops.context(s.pattern, context, False)
-    sock_leave(s, True)
-    sock_changed(s)           # whoever waits on its behalf looks
-
-
-cdef int64_t sock_query_as(Sock* s, uint32_t context, uint32_t what) noexcept nogil:
-    cdef int64_t answer
-    sock_enter(s)
-    s.pattern.context = context
-    answer = s.ops.query(s.pattern, what, NULL, 0)
-    s.pattern.context = 0
-    sock_leave(s, True)
-    return answer
-
-
-cdef int64_t sock_query(Sock* s, uint32_t what, const uint8_t* data, size_t size) noexcept nogil:
-    cdef int64_t answer
-    sock_enter(s)
-    answer = s.ops.query(s.pattern, what, data, size)
-    sock_leave(s, True)
-    return answer
-
-
-# -- closing ---------------------------------------------------------------------------------------
-
-cdef bint sock_close_input(Sock* s) noexcept nogil:
-    cdef uint32_t open_ = CLOSING_NOT
-    if not s.closing.compare_exchange_strong(open_, CLOSING_INPUT):
-        return False
-    sock_enter(s)
-    s.host.closing = 1
-    sock_leave(s, True)
-    if s.ops.alarm != NULL and alarm_hold(s):
-        io_post(s.plane.ios[0], &s.alarm_task)
-    sock_changed(s)
-    watch_hurry(s)
-    return True
-
-
-cdef void sock_drop_all(Sock* s) noexcept nogil:
-    """What is still here is counted, every pipe's far side is told to let go. Inbound messages that
-    nobody has read are dropped too."""
-    cdef Pipe* pipe
-    sock_enter(s)
-    s.closing.store(CLOSING_ALL)
-    forget_waiting(s, DROP_CLOSED)
-    pipe = s.all
-    while pipe != NULL:
-        pipe_close(pipe)
-        pipe = pipe.all_next
-    pipe = s.held
-    while pipe != NULL:
-        pipe_close(pipe)
-        pipe = pipe.all_next
-    pipe = s.hung
-    while pipe != NULL:
-        discard(pipe, DROP_CLOSED)
-        pipe = pipe.all_next
-    reap(s)
-    sock_leave(s, True)

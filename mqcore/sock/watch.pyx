@@ -1,19 +1,9 @@
-"""Who watches a socket's set: see watch.pxd.
+"""Which thread watches a socket's set: see watch.pxd.
 
-The state changes, with the switching that goes with it, under one small lock:
+The states change under one small lock, with the switching that goes with them: TRANSITIONS.
 
-    ARMED    a leader enters                             PARKED, switched off
-    PARKED   he leaves after a tick's time or more       ARMED, switched on
-    PARKED   he leaves sooner                            LED, and the I/O thread ticks
-    LED      leaders enter and leave                     LED: no system call, no lock
-    LED      a tick; somebody entered since the last     LED
-    LED      a tick; nobody entered, one still sleeps    PARKED
-    LED      a tick; nobody entered, nobody is in        ARMED, switched on
-    LED      a backlog is received, nobody enters        ARMED, switched on
-    LED, PARKED   nobody leads, an engine wants it       ARMED, switched on
-
-The tick stores PARKED, then reads `lead`; a leader stores lead = 0, then reads the state: one of
-them switches on. So it is with ARMED and a leader that enters, and with `wants`. All of these are
+The tick stores PARKED, then reads `lead`. A leader stores lead = 0, then reads the state. So one of
+them switches on. The same holds for ARMED and an entering leader, and for `wants`. All of these are
 sequentially consistent.
 """
 
@@ -25,17 +15,46 @@ from mqcore.base.lock cimport lock_release, lock_take
 from mqcore.base.widen cimport widen
 from mqcore.reactor.includes cimport close
 from mqcore.reactor.io_thread cimport (
-    TICK_LED, IoThread, Task, Tick, Watch, io_post, io_sync, io_tick, io_untick, io_watch,
+    TICK_LED, IoThread, Task, Tick, Watch, io_now, io_post, io_sync, io_tick, io_untick, io_watch,
 )
 from mqcore.reactor.poller cimport PollerOps, Ready
 from mqcore.reactor.wakeup cimport eventfd_new, eventfd_signal
-from mqcore.sock.sock cimport LEAD_LOOP, sock_act, sock_changed
+from mqcore.sock.events cimport sock_act, sock_arrived
+from mqcore.sock.sock cimport LEAD_LOOP
 
 
 cdef enum:
     SETS = 8                  # of one socket, looked into at a time
     HARVEST = 16              # edges between two looks at the clock
     SHORT_NS = 10000
+
+
+# -- the tables ------------------------------------------------------------------------------------
+
+# A state, its number, who watches.
+STATES = (
+    ("ARMED", WATCH_ARMED, "the I/O thread"),
+    ("LED", WATCH_LED, "callers who come and go; the I/O thread ticks"),
+    ("PARKED", WATCH_PARKED, "a caller who sleeps there, perhaps for long"),
+)
+
+# In a state, with a leader inside or not, an event, the state that follows. What is not here keeps
+# the state: leaders who come and go while the watch is LED cost no system call and no lock.
+# To ARMED and from it the I/O thread's interest in the set is switched, two system calls.
+# `tests/unit/sock/test_watch.py` drives a socket through all of them.
+TRANSITIONS = (
+    ("ARMED", "nobody", "a leader enters", "PARKED"),
+    ("PARKED", "a leader", "it leaves within a tick's time", "LED"),
+    ("PARKED", "a leader", "it leaves later", "ARMED"),
+    ("PARKED", "a leader", "it leaves, an engine cannot wait", "ARMED"),
+    ("PARKED", "nobody", "an engine cannot wait", "ARMED"),
+    ("PARKED", "nobody", "a backlog is received", "ARMED"),
+    ("LED", "a leader", "it leaves, an engine cannot wait", "ARMED"),
+    ("LED", "a leader", "a tick, none entered since the last", "PARKED"),
+    ("LED", "nobody", "a tick, none entered since the last", "ARMED"),
+    ("LED", "nobody", "an engine cannot wait", "ARMED"),
+    ("LED", "nobody", "a backlog is received", "ARMED"),
+)
 
 
 # -- the sets --------------------------------------------------------------------------------------
@@ -141,7 +160,7 @@ cdef int watch_wait(Sock* s, Ready* found, int cap, int64_t timeout) noexcept no
     m = ops.wait(s.set, sets, SETS, timeout, NULL)
     if m < 0:
         return m
-    for i in range(m):        # our eventfd first: its edge is told once
+    for i in range(m):        # our eventfd first: its edge is reported once
         if sets[i].arg == NULL:
             found[0] = sets[i]
             n = 1
@@ -164,11 +183,11 @@ cdef void _switch(Sock* s, bint on) noexcept nogil:
 # -- the state -------------------------------------------------------------------------------------
 
 cdef void _arm(Sock* s) noexcept nogil:
-    """Under the watch's lock: the I/O thread watches, unless somebody leads."""
+    """Under the watch's lock: the I/O thread watches, unless a thread leads."""
     s.watch_state.store(WATCH_ARMED)
     _switch(s, True)
     widen()
-    if s.lead.load():         # he may have read LED
+    if s.lead.load():         # the leader may have read LED
         s.watch_state.store(WATCH_PARKED)
         _switch(s, False)
 
@@ -198,7 +217,7 @@ cdef void lead_leave(Sock* s) noexcept nogil:
     if s.watch_state.load() != WATCH_LED or s.wants.load():
         _left(s, entered)
     if s.followers.load():
-        sock_changed(s)       # messages or the lead are left over: somebody take them
+        sock_arrived(s)       # messages or the lead are left over: wake a follower
 
 
 cdef bint lead_leave_as(Sock* s, uint32_t who) noexcept nogil:
@@ -213,13 +232,17 @@ cdef bint lead_leave_as(Sock* s, uint32_t who) noexcept nogil:
 cdef void lead_claim(Sock* s) noexcept nogil:
     cdef uint32_t who = s.lead.load()
     if who >= LEAD_LOOP:
+        # SYNC: seq_cst pair with close(): it takes the lead from a loop, then looks for users and
+        # closes the sets; we say that we use them, then take the lead
+        s.users.fetch_add(1)
         lead_leave_as(s, who)
+        s.users.fetch_sub(1)
 
 
 cdef void _left(Sock* s, int64_t entered) noexcept nogil:
     lock_take(&s.watch_lock)
     if s.lead.load():
-        pass                  # the next leader is in: he does it when he leaves
+        pass                  # the next leader is inside and does it when it leaves
     elif s.wants.load() or s.closing.load():
         if s.watch_state.load() != WATCH_ARMED:
             _arm(s)
@@ -243,6 +266,13 @@ cdef void watch_now(Sock* s) noexcept nogil:
     if not s.lead.load() and s.watch_state.load() != WATCH_ARMED:
         _arm(s)
     lock_release(&s.watch_lock)
+
+
+cdef void watch_beside(Sock* s) noexcept nogil:
+    s.users.fetch_add(1)      # close() says so, then looks for users: it closes the set after that
+    if not s.closing.load():
+        watch_now(s)
+    s.users.fetch_sub(1)
 
 
 cdef void watch_wants(Port* port, int delta) noexcept nogil:
@@ -297,22 +327,22 @@ cdef bint _tick(Tick* tick, IoThread* io) noexcept nogil:
 
 
 cdef void _harvest(Watch* watch) noexcept nogil:
-    """The I/O thread takes the socket's edges, unless somebody leads. The wake-up of a leader is
-    not ours: one that came since is told again. What is left when its share is used up keeps the
-    set ready, and other sockets have their turn."""
+    """The I/O thread takes the socket's edges, unless a thread leads. It does not consume a
+    leader's wake-up: one that arrived meanwhile is signalled again. If its share is used up, the
+    set stays ready, and other sockets have their turn."""
     cdef Sock* s = <Sock*> watch.arg
     cdef Ready[HARVEST] found
     cdef int64_t now, before, end
     cdef int most = 1
     cdef int n = 1
     cdef int i
-    if s.lead.load():         # he has not come to switching us off: do it for him
+    if s.lead.load():         # the leader has not switched this thread off yet: do it now
         lock_take(&s.watch_lock)
         if s.lead.load():
             _park(s)
         lock_release(&s.watch_lock)
         return
-    now = now_ns()
+    now = io_now(watch.io)
     end = now + watch.io.share
     before = now
     while n == most and now < end:
@@ -325,5 +355,5 @@ cdef void _harvest(Watch* watch) noexcept nogil:
         for i in range(n):
             if found[i].arg == NULL and s.lead.load():
                 eventfd_signal(s.wake)
-        now = now_ns()
+        now = io_now(watch.io)
     watch.greedy = n == most

@@ -15,7 +15,6 @@ from pyspark import TaskContext
 from pyspark import __version__ as pyspark_version
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
     WriterCommitMessage,
 )
 from pyspark.sql.types import StructType
@@ -25,6 +24,7 @@ from mqcore.spark.ledger import JOB, check_home, discard, publish
 from mqcore.spark.options import Options
 from mqcore.spark.rows import JOURNAL, check_columns
 from mqcore.spark.staging import Stage, Staged
+from mqcore.spark.versions import DataSourceStreamArrowWriter, batches
 
 QUERY, BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
 
@@ -58,12 +58,13 @@ class StreamSink(DataSourceStreamArrowWriter):
 
     def __init__(self, schema: StructType, options: Options, overwrite: bool) -> None:
         check_columns(schema, JOURNAL, False, options.topic)
+        self._schema = schema
         self._options = options
         self._path = check_home(options.folder)
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         query, batch = _where()
-        return Stage(self._options, query, batch, _task()).write(iterator)
+        return Stage(self._options, query, batch, _task()).write(batches(iterator, self._schema))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         done = staged(messages)

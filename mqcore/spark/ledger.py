@@ -19,19 +19,20 @@ import os
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from mqcore import journal
-from mqcore.journal.place import sync_folder
 from mqcore.journal.stamp import MAGIC, SIZE
+from mqcore.journal.store.place import sync_folder
 from mqcore.spark.rows import column, parts_of
 from mqcore.spark.staging import HOME, File, folder_of
 
 _log = logging.getLogger("mqcore.spark")
+ABANDONED = 7 * 86400.0     # seconds after which staged files are given up
 JOB = "job-"            # what the names of batch jobs begin with; a stream's query is a UUID
 STAMP = np.dtype([("magic", "S4"), ("zero", "<u4"), ("producer", "<u8"), ("sequence", "<u8"),
                   ("time", "<i8")])
@@ -45,12 +46,24 @@ def publish(path: str, query: str, batch: int, files: list[File], timeout: float
         entry = _load(home, query)
         fresh: bool = batch > entry["batch"]
         if fresh:
+            _check_staged(path, query, batch, files)
             _begin(path, {**entry, "batch": batch, "state": "publishing",
                           "files": [list(file) for file in files]}, timeout)
         _sweep(path, query, batch)
         if _is_job(query):
             _forget(home, query)
+        _sweep_abandoned(home)
     return fresh
+
+
+def _check_staged(path: str, query: str, batch: int, files: list[File]) -> None:
+    """Before the ledger promises to publish them."""
+    folder = folder_of(path, query, batch)
+    missing = [file.name for file in files if not (folder / file.name).is_file()]
+    if missing:
+        raise journal.JournalError(f"{len(missing)} staged files are missing from {folder}, "
+                                   f"{missing[0]} among them; nothing was published",
+                                   hint="run the job again")
 
 
 def _finish_others(path: str, home: Path, timeout: float) -> None:
@@ -258,8 +271,8 @@ def _name(topic: str, partition: int) -> str:
 
 
 def _sweep(path: str, query: str, batch: int) -> None:
-    """What attempts at this batch and at earlier ones have left. What is no attempt's stays, and
-    nothing that cannot be removed fails a publication, whose messages are stored already."""
+    """Remove leftovers of attempts at this batch and at earlier ones. Other files stay. A file that
+    cannot be removed does not fail a publication, whose messages are already stored."""
     folder = folder_of(path, query, batch).parent
     try:
         for old in list(folder.iterdir()):
@@ -271,6 +284,30 @@ def _sweep(path: str, query: str, batch: int) -> None:
     except OSError as error:
         if error.errno != errno.ENOTEMPTY:
             _log.warning("%s: %s", folder, error)
+
+
+def _sweep_abandoned(home: Path) -> None:
+    """Remove leftovers of jobs and queries whose drivers were killed. No lock is held from the
+    first task to the publication, so the files' age decides. Only files that the ledger promises to
+    publish are needed for longer."""
+    try:
+        for folder in list((home / "staging").iterdir()):
+            if folder.is_dir() and not folder.is_symlink() \
+                    and time.time() - _touched(folder) > ABANDONED \
+                    and _load(home, folder.name)["state"] != "publishing":
+                shutil.rmtree(folder, ignore_errors=True)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        _log.warning("%s: %s", home / "staging", error)
+
+
+def _touched(folder: Path) -> float:
+    """When something below the folder changed last."""
+    newest = os.stat(folder).st_mtime
+    for where, folders, names in os.walk(folder):
+        for name in (*folders, *names):
+            with suppress(FileNotFoundError):
+                newest = max(newest, os.lstat(os.path.join(where, name)).st_mtime)
+    return newest
 
 
 def check_home(path: str) -> str:

@@ -93,7 +93,8 @@ class LiveReader(DataSourceReader):
                                           hint="more than maxMessageBytes; raise it, and the "
                                                "executor's memory")
                 yield batch
-                quiet = time.monotonic()    # what Spark does with a batch is no silence
+                # the time that Spark needs for a batch does not count as silence
+                quiet = time.monotonic()
                 continue
             except RecvTimeout:
                 now = time.monotonic()
@@ -115,7 +116,7 @@ class LiveReader(DataSourceReader):
 
 
 def _unmet(socket: Any, endpoints: list[Any]) -> list[Any]:
-    """Those that have never been connected; who came and left has sent what he had."""
+    """Endpoints that were never connected. A peer that connected and left has sent everything."""
     met = {peer.endpoint for peer in socket.stats().peers}
     return [endpoint for endpoint in endpoints
             if met.isdisjoint([endpoint.url, *(member.url for member in endpoint.members)])]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from mqcore.errors import NotSupported
 
-OLDEST = "4.2"      # the first whose streaming sources are told a limit
+OLDEST = "4.0"      # the first version with data sources in Python
 
 
 def need_pyspark() -> None:
@@ -18,13 +18,11 @@ def need_pyspark() -> None:
         if importlib.util.find_spec(name) is None:
             raise NotSupported(f"mqcore.spark needs the package {name}",
                                hint="pip install mqcore[spark]")
-    try:
-        from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
-    except ImportError:
+    if importlib.util.find_spec("pyspark.sql.datasource") is None:
         from pyspark import __version__ as found
+
         raise NotSupported(f"PySpark {found} is too old: mqcore.spark needs {OLDEST} or later",
                            hint="pip install -U mqcore[spark]") from None
-    del SupportsTriggerAvailableNow
 
 
 def need_java() -> str:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from mqcore import journal
 from mqcore.errors import OptionError, RecvTimeout
-from mqcore.journal.remote import Directory
+from mqcore.journal.server.remote import Directory
 from mqcore.spark.options import RECORD, SOCKETS, Options
 
 
@@ -96,8 +96,10 @@ class Nodes:
         return reader.durable if self._options.durable else reader.end
 
     def close(self) -> None:
-        for opened in (*self._readers.values(), *self._directories.values()):
-            opened.close()
+        for reader in self._readers.values():
+            reader.close()
+        for directory in self._directories.values():
+            directory.close()
         self._readers.clear()
         self._directories.clear()
 

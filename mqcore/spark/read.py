@@ -6,17 +6,7 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from pyspark.sql.datasource import (
-    DataSourceReader,
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    InputPartition,
-    LessThan,
-    LessThanOrEqual,
-)
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from mqcore.errors import MessageTooLarge
@@ -25,6 +15,15 @@ from mqcore.spark.columns import arrow_schema, check_schema, gathered, record_ba
 from mqcore.spark.nodes import Nodes
 from mqcore.spark.options import Options
 from mqcore.spark.plan import Range, resolve, split
+from mqcore.spark.versions import (
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    LessThan,
+    LessThanOrEqual,
+)
 
 _log = logging.getLogger("mqcore.spark")
 ADVICE = ("retain for longer, or begin anew with another checkpoint; failOnDataLoss=false warns "

@@ -14,7 +14,6 @@ from typing import Any
 
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
     WriterCommitMessage,
 )
 from pyspark.sql.types import StructType
@@ -23,6 +22,7 @@ import mqcore
 from mqcore.errors import RecvTimeout, SendTimeout
 from mqcore.spark.options import Options
 from mqcore.spark.rows import SOCKET, check_columns, column, parts_of, with_topics
+from mqcore.spark.versions import DataSourceStreamArrowWriter, batches
 
 SHORT = 1.0     # seconds to say goodbye at most, though all is written
 LOOK = 0.01     # seconds between two looks at what is still to be written
@@ -36,6 +36,7 @@ class _Sink:
     def __init__(self, schema: StructType, options: Options, overwrite: bool) -> None:
         check_columns(schema, SOCKET, overwrite, options.topic)
         self._options = options
+        self._schema = schema
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         first = next((batch for batch in iterator if batch.num_rows), None)
@@ -104,7 +105,7 @@ def _unsent(n: int, endpoints: Sequence[str]) -> SendTimeout:
 
 
 def _await_subscribers(socket: Any, n: int, timeout: float) -> None:
-    """Until so many have subscribed; what is published before that is for nobody."""
+    """Wait for the subscribers; messages published before that are lost."""
     for i in range(n):
         try:
             socket.recv(timeout=timeout)
@@ -120,6 +121,9 @@ class BatchSink(_Sink, DataSourceArrowWriter):
 
 class StreamSink(_Sink, DataSourceStreamArrowWriter):
     """df.writeStream"""
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        return super().write(batches(iterator, self._schema))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """All is sent by now."""

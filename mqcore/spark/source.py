@@ -29,10 +29,12 @@ class MqcoreSource(DataSource):
     def reader(self, schema: StructType) -> Any:
         from mqcore.spark.live import LiveReader
         from mqcore.spark.read import FilteredReader, Reader
+        from mqcore.spark.versions import check_filters
 
         if is_live(self.options):
             return LiveReader(schema, check(self.options, LIVE))
         options = check(self.options, BATCH)
+        check_filters(options.filterPushdown)
         return (FilteredReader if options.filterPushdown else Reader)(schema, options)
 
     def streamReader(self, schema: StructType) -> Any:

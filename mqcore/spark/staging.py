@@ -5,7 +5,9 @@
                  lock                              held by who publishes
 
 No topic's folder can be called `%spark`. Staged files are durable before their task ends, since the
-ledger names them. Who fails leaves files behind; the next publication of the query removes them.
+ledger names them. A failed attempt leaves files behind; the next publication of the query removes
+them. What a job or query leaves that never publishes again is removed by any publication to the
+same path, once nothing has changed there for a week.
 """
 
 from __future__ import annotations
@@ -21,8 +23,8 @@ import numpy as np
 from pyspark.sql.datasource import WriterCommitMessage
 
 from mqcore.errors import UsageError
-from mqcore.journal import partition_of
-from mqcore.journal.place import sync_folder
+from mqcore.journal import partition_of_key
+from mqcore.journal.store.place import sync_folder
 from mqcore.spark.options import Options
 from mqcore.spark.rows import column, parts_of
 
@@ -121,7 +123,7 @@ class Stage:
             return np.full(n, self._task % count)
         data, ends = parts_of(keys)
         raw, bounds, valid = data.tobytes(), ends.tolist(), keys.is_valid().to_pylist()
-        return np.array([partition_of(raw[bounds[i]:bounds[i + 1]], count) if valid[i]
+        return np.array([partition_of_key(raw[bounds[i]:bounds[i + 1]], count) if valid[i]
                          else self._task % count for i in range(n)], np.int64)
 
     def _put(self, topic: str, partition: int, batch: Any) -> None:

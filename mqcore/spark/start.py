@@ -22,7 +22,13 @@ LOCAL = {
 def register(spark: Any) -> None:
     """Make format("mqcore") known to this session. Needed only where Spark does not find it by
     itself: in an editable install, or where another `pyspark_*` module cannot be imported."""
-    spark.dataSource.register(MqcoreSource)
+    from pyspark.errors import AnalysisException
+
+    try:
+        spark.dataSource.register(MqcoreSource)
+    except AnalysisException as error:  # 4.0 refuses what it has found by itself
+        if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+            raise
 
 
 def session(master: str = "local[*]", **settings: str) -> Any:

@@ -10,13 +10,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
 from pyspark.sql.types import StructType
 
 from mqcore.spark.columns import arrow_schema, check_schema
@@ -24,12 +17,22 @@ from mqcore.spark.nodes import Nodes, Part
 from mqcore.spark.options import Options
 from mqcore.spark.plan import Range, resolve, split
 from mqcore.spark.read import data_loss, read_range
+from mqcore.spark.versions import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+    check_limits,
+)
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, schema: StructType, options: Options) -> None:
         check_schema(schema)
+        check_limits(maxOffsetsPerTrigger=options.maxOffsetsPerTrigger,
+                     maxBytesPerTrigger=options.maxBytesPerTrigger)
         self._options = options
         self._schema = schema
         self._nodes = Nodes(options)
@@ -64,7 +67,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:
         self._stop = self._ends()
 
-    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+    def latestOffset(self, start: dict[str, int] | None = None,
+                     limit: ReadLimit | None = None) -> dict[str, int]:
+        """PySpark 4.0 and 4.1 give neither."""
+        if start is None or limit is None:
+            return self.reportLatestOffset()
         ends = self._ends() if self._stop is None else self._stop
         ranges = self._ranges(start, {part: end for part, end in ends.items()})
         if not isinstance(limit, ReadAllAvailable):
@@ -84,7 +91,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {part: self._nodes.end(part) for part in self._find()}
 
     def _ranges(self, start: dict[str, int], ends: dict[Part, int]) -> list[Range]:
-        """From start to ends, without what is lost; that is told as failOnDataLoss says."""
+        """Read from start to ends, without lost messages, which failOnDataLoss handles."""
         missing = set(start) - {part.key for part in ends}
         for key in sorted(missing):
             if start[key]:
@@ -136,7 +143,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 if at < min(first, stop):
                     data_loss(self._options, f"messages {at} to {min(first, stop) - 1} of "
                                              f"{parts[key]} are gone")
-                ranges.append(Range(parts[key], max(at, first), stop))
+                if at > stop:
+                    data_loss(self._options, f"{parts[key]} ends at {stop}, though messages up to "
+                                             f"{at - 1} were read: a power cut, or a repair")
+                ranges.append(Range(parts[key], min(max(at, first), stop), stop))
         return split(ranges, self._options.minPartitions)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:

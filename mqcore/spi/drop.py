@@ -1,20 +1,21 @@
-"""Names of the reasons for which a message is dropped: `Drop` of pipe.pxd, same order, a closed
-list."""
+"""The names of the reasons for dropping a message: a closed list, in the order of `Drop` in
+pipe.pxd."""
 
 DROP_REASONS: tuple[tuple[str, str], ...] = (
     ("full", "the peer's high-water mark was reached and the pattern drops there; departed peers "
-             "left more unread than the receive marks allow; udp: the kernel's buffer was full"),
-    ("no_peer", "nobody to give it to, and the pattern does not wait"),
-    ("peer_gone", "queued for a peer that left, and nobody else may have it"),
-    ("half_written", "the connection broke in the middle of it"),
+             "left more unread than the receive high-water marks allow; udp: the kernel's buffer "
+             "was full"),
+    ("no_peer", "there is no peer to send it to, and the pattern does not wait"),
+    ("peer_gone", "queued for a peer that disconnected, and no other peer may get it"),
+    ("half_written", "the connection broke in the middle of the message"),
     ("closed", "our socket closed and its linger ended"),
     ("conflated", "a newer message replaced it"),
-    ("late_answer", "an answer to a request or a survey that is over"),
-    ("unexpected", "the pattern has no use for it (data sent to a PUSH or a PUB)"),
+    ("late_answer", "a reply to a request or a survey that is over"),
+    ("unexpected", "the pattern does not handle it (data sent to a PUSH or a PUB)"),
     ("malformed", "it lacks the envelope or the group that the pattern needs"),
-    ("unsubscribed", "it arrived, but its topic is no longer wanted"),
+    ("unsubscribed", "it arrived, but its topic is no longer subscribed"),
     ("cancelled", "the sender withdrew it before it was written"),
     ("hop_limit", "it passed more devices than max_hops allows"),
-    ("unsendable", "the transport can never carry it (larger than a datagram, say)"),
-    ("untranslatable", "the peer's wire has no way to say it (an envelope of ZMTP over SP)"),
+    ("unsendable", "the transport can never carry it (such as one larger than a datagram)"),
+    ("untranslatable", "the peer's protocol cannot represent it (an envelope of ZMTP over SP)"),
 )

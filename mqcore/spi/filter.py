@@ -1,36 +1,37 @@
-"""The second door: a filter over a stream. Bytes in, bytes out, with a handshake of its own.
+"""The plug-in interface of filters over a stream: bytes in, bytes out, with their own handshake.
 
-TLS, WebSocket, compression, a proxy: what stands between a transport's descriptor and the wire. A
-filter does no I/O. An entry point of the group `mqcore.filters` names an object derived from
-`StreamFilter`; for each connection it opens one `FilterSession`. In a URL filters stand before the
-transport, the outermost (the one nearest to the messages) first: "zstd+tls+tcp://host:5555"
-compresses, then encrypts. Both sides need the same filters in the same order.
+TLS, WebSocket, compression, a proxy: a filter stands between a transport's descriptor and the
+messaging protocol. It does no I/O. An entry point of the group `mqcore.filters` names an object
+derived from `StreamFilter`. For each connection it opens one `FilterSession`. In a URL filters
+stand before the transport, the outermost (nearest to the messages) first:
+"zstd+tls+tcp://host:5555" compresses, then encrypts. Both sides need the same filters in the same
+order.
 
-Who calls what, on which thread, may it block:
+Callers and threads:
 
-    split, join, check  the caller of bind() and connect(); never block, touch no network
+    split, join, check  the caller of bind() and connect(); never block, do not use the network
     open                the control thread, once per connection; never blocks
     the session until `established`: the control thread; never blocks
-    the session afterwards: the context's filter thread, one at a time, never an application's
-                        thread (so no signal handler runs inside); never blocks. A session in
-                        native form: an I/O thread or a caller
+    the session afterwards: the context's filter thread, one at a time, never a caller's thread
+                        (so no signal handler runs inside); never blocks. A session in native
+                        form: an I/O thread or a caller's
 
-The StreamFilter object is shared by all contexts and threads and keeps no state of its own. A
-session belongs to one connection and is called by one thread at a time. After the handshake a
-session can stay what it is, a Python object: each call then takes the GIL, which is slower and may
-wait for a busy Python program; it can hand over a native form (`native()`, see filter_ops.pxd); or
-it can step out of the way (`transparent`).
+All contexts and threads share the StreamFilter object, so it keeps no state. A session belongs to
+one connection and is used by one thread at a time. After the handshake a session has three choices.
+It can remain a Python object: each call then takes the GIL, which is slower and may wait for a busy
+Python program. It can return a native form (`native()`, see filter_ops.pxd). Or it can step out of
+the way (`transparent`).
 
-`options` holds, besides the options by name, facts about the socket that no option can hide: those
-keys have a dot. "pattern.name" is the pattern's ("push"), "pattern.zmtp" its name on ZMTP ("PUSH"),
-"" if it has none; "pattern.sp" its protocol's number on SP (spi/sp.py), -1 if it has none. A filter
-that carries one wire only, or must name it in its handshake, looks there and at the option `wire`
-("zmtp", "sp" or None).
+Besides the options by name, `options` has facts about the socket that no option can hide: their
+keys have a dot. "pattern.name" is the pattern's name ("push"). "pattern.zmtp" is its name in ZMTP
+("PUSH"), or "". "pattern.sp" is its protocol number in SP (spi/sp.py), or -1. "listen.address" is
+the address of a listener, when its sessions are opened. A filter that carries one protocol only, or
+must name it in its handshake, uses these and the option `wire` ("zmtp", "sp" or None).
 
-Errors: AddressError (position within `address`), OptionError and UsageError from split and check;
-`Refused` from the session: the peer did what the filter forbids, or does not speak it. Its text
-ends up in events() and in the peer's HandshakeFailed, so it says what was found and what to do.
-Anything else that a session raises ends its connection likewise and is reported by its type.
+Errors: AddressError (position within `address`), OptionError and UsageError from split and check.
+`Refused` from the session: the peer did something that the filter forbids, or does not speak it.
+Its text appears in events() and in the peer's HandshakeFailed, so it says what was found and what
+to do. Any other exception of a session also ends its connection and is reported by its type.
 """
 
 from __future__ import annotations
@@ -49,86 +50,86 @@ class Refused(Exception):
 
 
 class FilterSession:
-    """One connection's filter. The base class passes everything through.
+    """One connection's filter. The base class passes everything through unchanged.
 
-    The order of calls: `start` once; then `receive` for bytes that came from below and `send` for
-    bytes that come from above, each followed by `outgoing`; `finish` if we end the connection;
-    `close` last of all, always.
+    Order of calls: `start` once; then `receive` for bytes from below and `send` for bytes from
+    above, each followed by `outgoing`. If this side ends the connection, `finish` follows. `close`
+    is always the last.
     """
 
-    #: the filter's own handshake is over: `send` may be called, `receive` gives the stream above
+    #: the filter's own handshake is over: `send` may be called, `receive` returns the stream above
     established: bool = True
-    #: from now on bytes pass unchanged (the kernel encrypts, say): the session is dropped. Looked
-    #: at once, when the handshake is over
+    #: from now on bytes pass unchanged (such as when the kernel encrypts): the session is dropped.
+    #: Read once, when the handshake is over
     transparent: bool = False
-    #: the peer ended its stream in order (TLS close_notify): nothing comes after
+    #: the peer ended its stream in order (TLS close_notify): nothing follows
     ended: bool = False
-    #: the peer says so whenever it ends (as TLS does): a connection that ends without was cut off
+    #: an orderly end is always announced (as in TLS): a connection that ends without was truncated
     ends: bool = False
-    #: wire format that this filter carries, "" for whatever the socket speaks as on a bare stream;
+    #: the protocol that this filter carries, "" for the socket's protocol as on a plain stream;
     #: "zws": ZMTP over WebSocket messages (RFC 45); "sp-ws": SP over them. Only the outermost
     #: filter may set it
     codec: str = ""
-    #: `facts` were proven (by certificates, by keys): they are for Peer.verified, too. False: they
-    #: are what the peer said in the filter's handshake
+    #: `facts` were proven (by certificates, by keys), so they are also for Peer.verified. False:
+    #: they are the peer's claims in the filter's handshake
     proves: bool = False
 
     def __init__(self) -> None:
         self._passing = bytearray()
 
     def start(self) -> None:
-        """The stream below is open. What to say first is then in `outgoing`."""
+        """The stream below is open. Afterwards `outgoing` returns what to send first."""
 
     def receive(self, data: bytes) -> bytes:
-        """Bytes from below, all of which are taken; those for above that they make. Incomplete
-        input is kept for the next call. Raises Refused."""
+        """Process bytes from below and return the resulting bytes for above. Takes all of `data`
+        and keeps incomplete input for the next call. Raises Refused."""
         return data
 
     def send(self, data: Buffer) -> None:
-        """Bytes from above, all of which are taken, and none before `established`. `data` is valid
-        during the call only."""
+        """Process bytes from above; not called before `established`. Takes all of `data`, which is
+        valid only during the call."""
         self._passing += data
 
     def outgoing(self) -> bytes:
-        """What is to be written below now: takes it out. Everything that `send` got must be in
-        it, so that a single message never waits for the next one (a compressor flushes here)."""
+        """Return and remove the bytes to write below now. They must include everything that `send`
+        got, so that a message never waits for the next one (a compressor flushes here)."""
         out, self._passing = bytes(self._passing), bytearray()
         return out
 
     def finish(self) -> None:
-        """We end the stream in order (close_notify); whatever that takes is in `outgoing`."""
+        """End the stream in order (close_notify). The bytes for that go to `outgoing`."""
 
     def close(self) -> None:
-        """The connection is gone: let go of everything. Idempotent; no raise."""
+        """The connection is gone: release everything. Idempotent; must not raise."""
 
     def native(self) -> Any:
-        """A NativeFilter (filter_ops.pxd) that goes on where this session stands, or None: this
-        object goes on. Called once, when the handshake is over and nothing is outgoing."""
+        """Return a NativeFilter (filter_ops.pxd) that continues from this session's state, or None
+        to continue with this object. Called once, when the handshake is over and nothing is
+        outgoing."""
         return None
 
     def facts(self) -> Mapping[str, bytes]:
         """What the handshake found out about the peer, for Peer.metadata ("tls-version"), where it
-        comes before anything that the peer itself says under the same names; with `proves` also
-        for Peer.verified, where nothing else comes from a peer. "user" is for Peer.user: the name
-        that the peer has proven, b"" if none."""
+        overrides the peer's own claims of the same names. With `proves` also for Peer.verified,
+        which contains no claims of peers. "user" sets Peer.user: the name that the peer has proven,
+        b"" if none."""
         return {}
 
 
 class BufferSession(FilterSession):
-    """A session that writes what it makes into the host's memory: no bytes object for each piece.
-    A filter that expands its input should be one: the host asks for a piece at a time, while
-    `receive` of a plain session must make everything at once.
-    Until the handshake is over it is called like any other, then `receive_into` instead of
-    `receive`."""
+    """A session that writes its output into the host's memory, without a bytes object per piece. A
+    filter that expands its input should use it: the host then asks for one piece at a time, whereas
+    `receive` of a plain session must produce everything at once. During the handshake the host
+    calls `receive` as usual, then `receive_into`."""
 
-    #: what ends the stream behind the bytes that were just made: set instead of raised if there are
-    #: such bytes, raised by the next call
+    #: an error behind the bytes just produced: set it instead of raising if there are such bytes;
+    #: the next call raises it
     broken: Refused | None = None
 
     def receive_into(self, data: memoryview, out: memoryview) -> int:
-        """Takes all of `data`, puts what it makes into `out` and returns how many bytes that are.
-        If they fill `out` to the end there may be more: it is called again, with empty `data`. Both
-        views are valid during the call only. Raises Refused."""
+        """Take all of `data`, write the output into `out` and return its size in bytes. If that
+        fills `out`, there may be more: the host calls again with empty `data`. Both views are valid
+        only during the call. Raises Refused."""
         raise NotImplementedError
 
 
@@ -139,11 +140,11 @@ class StreamFilter:
     doc: ClassVar[str] = ""  # one line for `mq info`
     capabilities: ClassVar[frozenset[str]] = frozenset()
     #: rows of its own options, as in StreamTransport.options
-    options: ClassVar[tuple[tuple[str, str, Any, str], ...]] = ()
+    options: ClassVar[tuple[tuple[Any, ...], ...]] = ()
 
     def split(self, address: str, role: str) -> tuple[str, Any]:
-        """(the address for what is below, the filter's own part of it). WebSocket takes a path off,
-        TLS copies the host. AddressError if its part is malformed."""
+        """Split off the filter's own part of the address: (the address for below, own part).
+        WebSocket removes a path, TLS copies the host. AddressError if its part is malformed."""
         return address, None
 
     def join(self, address: str, own: Any) -> str:
@@ -151,9 +152,10 @@ class StreamFilter:
         return address
 
     def check(self, own: Any, role: str, options: Options) -> None:
-        """Can a session be opened with these options? OptionError if not (no certificate to listen
-        with, a file that cannot be read), so that bind() and connect() raise it."""
+        """Check that a session can be opened with these options. OptionError if not (no certificate
+        to listen with, an unreadable file), which bind() and connect() then raise."""
 
     def open(self, own: Any, role: str, options: Options) -> FilterSession:
-        """A session for one connection. `role` "bind": the peer connected to us; "connect"."""
+        """Open a session for one connection. `role` "bind": the peer connected to us; or
+        "connect"."""
         raise NotImplementedError

@@ -1,7 +1,7 @@
 """The pipes that may have something to read, in turn, for patterns in Python: a plain list.
 
-`mqcore/protocols/routing/fair_queue.pxd` is the fast one; this one can be looked through.
-`Pipe.in_at` is -1 outside the list.
+`mqcore/protocols/routing/fair_queue.pxd` is faster; this one can be iterated. `Pipe.in_at` is -1
+outside the list.
 """
 
 from libc.stdint cimport uint32_t
@@ -16,11 +16,11 @@ cdef struct Inbound:          # zero-initialise
     Pipe** at
     uint32_t n
     uint32_t cap
-    uint32_t members          # pipes that may come in
+    uint32_t members          # pipes that may enter
 
 
 cdef inline int inbound_join(Inbound* q) noexcept nogil:
-    """Room for one more, so that a pipe which becomes readable always finds its place."""
+    """Reserves space for one more, so that a pipe which becomes readable always finds its place."""
     cdef Pipe** at
     if q.members == q.cap:
         at = <Pipe**> realloc(q.at, (2 * q.cap + 4) * sizeof(Pipe*))
@@ -52,13 +52,14 @@ cdef inline Pipe* inbound_next(Inbound* q) noexcept nogil:
 
 cdef inline void inbound_turn(Inbound* q, Pipe* pipe) noexcept nogil:
     inbound_leave(q, pipe)
-    pipe.in_at = 0            # in, wherever
+    pipe.in_at = 0            # in the list, at any place
     q.at[q.n] = pipe
     q.n += 1
 
 
 cdef inline int hand_over(MsgVec* parts, MsgVec* out, Pipe* pipe) noexcept nogil:
-    """Moves a message of this pipe to out, delivered. MQ_OK, or MQ_NOMEM with nothing moved."""
+    """Moves a message of this pipe to out and counts it as delivered. MQ_OK, or MQ_NOMEM with
+    nothing moved."""
     cdef size_t i
     if out.cap < out.n + parts.n and vec_grow(out, out.n + parts.n):
         return MQ_NOMEM
@@ -71,7 +72,7 @@ cdef inline int hand_over(MsgVec* parts, MsgVec* out, Pipe* pipe) noexcept nogil
 
 
 cdef inline int take(Inbound* q, Pipe* pipe, MsgVec* out) noexcept nogil:
-    """The pipe's next message, delivered; its next turn is after all others'."""
+    """Delivers the pipe's next message and moves the pipe to the end of the line."""
     cdef int rc = pipe_take(pipe, out)
     if rc == MQ_OK:
         pipe_delivered(pipe)

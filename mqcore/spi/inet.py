@@ -1,12 +1,12 @@
-"""host:port, for transports over IP: tcp now, others alike.
+"""host:port, for transports over IP.
 
 host: an IPv4 address, an IPv6 address in brackets with an optional zone ([fe80::1%eth0]), a name,
-or the name of a network interface of this machine (its addresses, IPv4 first). To bind, also `*`:
-all IPv4 addresses; `[::]` is all of both families. port: 0 to 65535, written plainly; 0 or `*`
-binds a free one. To connect, "source;" in front says where to connect from: a host, and a port
-unless any will do.
+or the name of a network interface of this machine (its addresses, IPv4 first). For bind() also `*`:
+all IPv4 addresses; `[::]` is all of both families. Port: 0 to 65535 in plain digits. For bind() 0
+or `*` takes a free one. For connect() a prefix "source;" sets the address to connect from: a host,
+and a port if it matters.
 
-Text is checked without a look-up (parse); look_up may block.
+parse checks text without a look-up. look_up may block.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ import fcntl
 import ipaddress
 import re
 import struct
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from mqcore.base.native import socket
 from mqcore.errors import AddressError
+
+SockAddr: TypeAlias = tuple[Any, ...]  # (host, port), or (host, port, flow, scope) of IPv6
 
 PORT = re.compile(r"0|[1-9][0-9]{0,4}", re.ASCII)
 NAME = re.compile(r"[\w]([\w.-]*[\w.])?")
@@ -47,14 +49,14 @@ def parse(address: str, role: str, *, front: bool = False) -> tuple[Place | None
 
 
 def _place(text: str, at: int, role: str) -> Place:
-    """One host:port. `at` is where it starts in the address."""
+    """One host:port. `at` is its position in the address."""
     bracketed = text.startswith("[")
     if bracketed:
         host, bracket, rest = text[1:].partition("]")
         if not bracket:
             raise AddressError("the closing ] is missing", position=at)
         if rest and not rest.startswith(":"):
-            raise AddressError("after the ] comes a colon and the port",
+            raise AddressError("a colon and the port must follow the ]",
                                position=at + len(host) + 2)
         port = rest[1:]
         bare = not rest
@@ -73,39 +75,39 @@ def _port(text: str, at: int, role: str) -> int:
     if text == "*" and role != "connect":
         return 0
     if not PORT.fullmatch(text) or int(text) > 65535:
-        raise AddressError(f"{text!r} is no port (0 to 65535)", position=at)
+        raise AddressError(f"{text!r} is not a port (0 to 65535)", position=at)
     if text == "0" and role == "connect":
-        raise AddressError("port 0 cannot be connected to", position=at,
+        raise AddressError("port 0 is only for bind()", position=at,
                            hint="use the URL that bind() returned")
     return int(text)
 
 
 def _check_host(host: str, at: int, role: str, bracketed: bool) -> bool:
-    """True for an IP address, False for a name, AddressError for neither."""
+    """True for an IP address, False for a name. AddressError otherwise."""
     if bracketed:
         try:
             ipaddress.IPv6Address(host)
         except ValueError:
-            raise AddressError(f"{host!r} is no IPv6 address", position=at) from None
+            raise AddressError(f"{host!r} is not an IPv6 address", position=at) from None
         return True
     if host == "*":
         if role == "connect":
-            raise AddressError("* is every address of this machine, none to connect to",
-                               position=at, hint="name one host")
+            raise AddressError("* is only for bind()",
+                               position=at, hint="connect to one host")
         return True
     if not host:
         raise AddressError("a host is missing", position=at)
     if ":" in host:
-        raise AddressError("an IPv6 address is written in brackets", position=at,
-                           hint="like [::1]:5555")
-    if re.fullmatch(r"[0-9.]+", host):  # getaddrinfo would read 127.1 and 256 in its own way
+        raise AddressError("an IPv6 address needs brackets", position=at,
+                           hint="write it like [::1]:5555")
+    if re.fullmatch(r"[0-9.]+", host):  # getaddrinfo would interpret 127.1 and 256 as addresses
         try:
             ipaddress.IPv4Address(host)
         except ValueError:
-            raise AddressError(f"{host!r} is no IPv4 address", position=at) from None
+            raise AddressError(f"{host!r} is not an IPv4 address", position=at) from None
         return True
     if len(host) > 253 or not NAME.fullmatch(host):
-        raise AddressError(f"{host!r} is no host or interface name", position=at)
+        raise AddressError(f"{host!r} is not a host or interface name", position=at)
     return False
 
 
@@ -119,9 +121,9 @@ def _is_interface(name: str) -> bool:
         return False
 
 
-def _interface(name: str, port: int) -> list[tuple[int, tuple]]:
+def _interface(name: str, port: int) -> list[tuple[int, SockAddr]]:
     """(family, sockaddr) of an interface's addresses, IPv4 first."""
-    found: list[tuple[int, tuple]] = []
+    found: list[tuple[int, SockAddr]] = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         try:
             reply = fcntl.ioctl(sock, SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
@@ -142,7 +144,7 @@ def _interface(name: str, port: int) -> list[tuple[int, tuple]]:
 
 
 def interface_index(place: Place) -> int:
-    """The number of the interface that has this name or address. OSError if none has."""
+    """The number of the interface with this name or address. OSError if there is none."""
     if not place.literal and _is_interface(place.host):
         return socket.if_nametoindex(place.host)
     wanted = {sockaddr[0].partition("%")[0] for _, sockaddr in look_up(place._replace(port=0))}
@@ -152,9 +154,9 @@ def interface_index(place: Place) -> int:
     raise OSError(errno.EADDRNOTAVAIL, f"no interface has the address {place.host}")
 
 
-def look_up(place: Place, flags: int = 0) -> list[tuple[int, tuple]]:
-    """(family, sockaddr) of a place, in the system's order. May block. OSError (socket.gaierror
-    among them) if there is none, AddressError if it cannot be a name."""
+def look_up(place: Place, flags: int = 0) -> list[tuple[int, SockAddr]]:
+    """(family, sockaddr) of a place, in the system's order. May block. OSError (including
+    socket.gaierror) if there is none, AddressError if it cannot be a name."""
     if place.host == "*":
         return [(socket.AF_INET, ("0.0.0.0", place.port))]
     if not place.literal and _is_interface(place.host):
@@ -166,13 +168,13 @@ def look_up(place: Place, flags: int = 0) -> list[tuple[int, tuple]]:
     try:
         infos = socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM, flags=flags)
     except UnicodeError as error:  # Python's IDNA: an empty or overlong label
-        raise AddressError(f"{place.host!r} is no host name ({error})") from None
+        raise AddressError(f"{place.host!r} is not a host name ({error})") from None
     return [(family, sockaddr) for family, _, _, _, sockaddr in infos
             if family in (socket.AF_INET, socket.AF_INET6)]
 
 
-def host_port(sockaddr: tuple) -> str:
-    """A socket's address as text, fit for connecting to."""
+def host_port(sockaddr: SockAddr) -> str:
+    """A socket's address as text, usable for connecting."""
     host, port = sockaddr[:2]
     if ":" not in host:
         return f"{host}:{port}"
@@ -184,7 +186,7 @@ def host_port(sockaddr: tuple) -> str:
 
 
 def both_names(scheme: str, sock: socket.socket) -> tuple[str, str]:
-    """(ours, the peer's) as URLs, for StreamTransport.names(); "" for what nobody can say."""
+    """(ours, the peer's) as URLs, for StreamTransport.names(); "" if unknown."""
     result = []
     for ask in (sock.getsockname, sock.getpeername):
         try:

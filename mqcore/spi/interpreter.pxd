@@ -5,6 +5,11 @@ cdef extern from "Python.h":
     int PyGC_Disable()        # what it was before
     int PyGC_Enable()
 
+cdef extern from "Python.h" nogil:
+    ctypedef int PyGILState_STATE
+    PyGILState_STATE PyGILState_Ensure()              # take the GIL, whether or not it is held
+    void PyGILState_Release(PyGILState_STATE state)   # what PyGILState_Ensure returned
+
 cdef extern from * nogil:
     """
     #if PY_VERSION_HEX >= 0x030d0000
@@ -13,4 +18,4 @@ cdef extern from * nogil:
     #define mq_finalizing _Py_IsFinalizing
     #endif
     """
-    int finalizing "mq_finalizing"()    # whoever asks for the GIL now may never come back
+    int finalizing "mq_finalizing"()    # a thread that requests the GIL now may never return

@@ -1,8 +1,8 @@
 """What a plug-in in Cython needs of messages, buffers and results, in one place.
 
-These are names of `mqcore/base`; whoever stands outside the tree takes them from here, and
-`PATTERN_ABI` answers for them. What they mean is written at their home: `message.pxd` (handles and
-vectors), `slab.pxd` (owners of large bodies, the pool of a socket: `Host.pool`), `status.pxd`.
+These names come from `mqcore/base`. Plug-ins outside the tree import them from here, and
+`PATTERN_ABI` covers them. They are documented in `message.pxd` (handles and vectors), `slab.pxd`
+(owners of large bodies, the pool of a socket: `Host.pool`) and `status.pxd`.
 """
 
 from mqcore.base.message cimport (

@@ -1,190 +1,184 @@
 """A pipe as a pattern sees it: one end of a two-way queue to one peer.
 
-A pipe end belongs to one socket and is touched only under that socket's lock. Each direction is a
-`Lane`: an ypipe with high-water marks in messages and bytes. On the other side of the lanes is an
-engine (tcp, ipc) or the pipe end of another socket (inproc); a pattern cannot tell and need not.
+A pipe end belongs to one socket and is used only under that socket's lock. Each direction is a
+`Lane` (lane.pxd): a queue with high-water marks in messages and bytes. The other side of the lanes
+is an engine (tcp, ipc) or the pipe end of another socket (inproc). A pattern does not see the
+difference.
 
-What a pattern does with a pipe: `pipe_write`, `pipe_write_always`, `pipe_put`, `pipe_read`,
-`pipe_drop_out`, `pipe_drop_in`. It never flushes and never wakes anybody: a written or read pipe is
-put on the host's dirty list, and the socket does both once it has let go of the lock.
+A pattern uses `pipe_write`, `pipe_write_always`, `pipe_put`, `pipe_read`, `pipe_drop_out` and
+`pipe_drop_in`. It never flushes and never wakes a thread. A written or read pipe goes on the host's
+dirty list, and the socket flushes and wakes once it has released the lock.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport free, malloc
-from libcpp.atomic cimport (
-    atomic, memory_order_acq_rel, memory_order_acquire, memory_order_relaxed, memory_order_release,
-    memory_order_seq_cst,
-)
+from libcpp.atomic cimport atomic
 
+from mqcore.base.clock cimport now_ns
+from mqcore.base.histogram cimport Latencies, stamps_put, stamps_take
 from mqcore.base.message cimport (
     MSG_CONTROL, MSG_MORE, Msg, MsgVec, msg_close, msg_size, vec_clear, vec_fini, vec_push,
 )
 from mqcore.base.slab cimport Pool
 from mqcore.base.status cimport MQ_AGAIN, MQ_FULL, MQ_NOMEM, MQ_OK
-from mqcore.base.ypipe cimport (
-    YPipe, ypipe_check_read, ypipe_peek, ypipe_unwrite, ypipe_write,
+from mqcore.base.ypipe cimport ypipe_peek
+from mqcore.spi.lane cimport (
+    Lane, lane_due, lane_front, lane_pop, lane_readable, lane_room, lane_show, lane_write,
+    lane_write_latest,
 )
-from mqcore.base.yqueue cimport yqueue_pop
 
-# Why a message was dropped: a closed list, its names in `mqcore/spi/drop.py`, same order.
+# The reasons for dropping a message, a closed list. `mqcore/spi/drop.py` has their names in the
+# same order.
 cdef enum:  # Drop
-    DROP_FULL = 0             # a high-water mark was reached: the peer's where the pattern drops,
-                              # the socket's own for what departed peers left unread
-    DROP_NO_PEER = 1          # nobody to give it to, and the pattern does not wait
-    DROP_PEER_GONE = 2        # queued for a peer that left, and nobody else may have it
-    DROP_HALF_WRITTEN = 3     # the connection broke in the middle of it
+    DROP_FULL = 0             # an HWM was reached: the peer's, if the pattern drops,
+                              # or the socket's own for unread messages of departed peers
+    DROP_NO_PEER = 1          # no peer to send it to, and the pattern does not wait
+    DROP_PEER_GONE = 2        # queued for a peer that disconnected, and no other may get it
+    DROP_HALF_WRITTEN = 3     # the connection broke in the middle of the message
     DROP_CLOSED = 4           # our socket closed and linger ended
-    DROP_CONFLATED = 5        # a newer one replaced it (conflate)
-    DROP_LATE = 6             # an answer to an abandoned request
-    DROP_UNEXPECTED = 7       # a message that the pattern has no use for (data sent to PUSH or PUB)
-    DROP_MALFORMED = 8        # without the envelope that the pattern needs
-    DROP_UNSUBSCRIBED = 9     # arrived, but its topic is no longer wanted
+    DROP_CONFLATED = 5        # a newer message replaced it (conflate)
+    DROP_LATE = 6             # a reply to an abandoned request
+    # a message that the pattern does not handle (data sent to PUSH or PUB)
+    DROP_UNEXPECTED = 7
+    DROP_MALFORMED = 8        # without the envelope that the pattern requires
+    DROP_UNSUBSCRIBED = 9     # arrived, but its topic was unsubscribed
     DROP_CANCELLED = 10       # the sender withdrew it (REQ abandoned before it was written)
     DROP_HOPS = 11            # passed more devices than max_hops
     DROP_UNSENDABLE = 12      # the transport can never carry it (larger than a datagram)
-    DROP_UNTRANSLATABLE = 13  # the peer's wire has no way to say it
+    DROP_UNTRANSLATABLE = 13  # the peer's protocol cannot represent it
     DROP_REASONS = 14
 
 cdef enum:
     EV_DROPPED = 3            # a PatternEvent: first of a run of drops; data: one byte, the reason
 
-cdef enum Dirty:              # what the socket owes the far side once the lock is free
-    DIRTY_OUT = 1             # handles written: flush, wake the reader if it slept
-    DIRTY_IN = 2              # room made for a writer that was blocked
+cdef enum Dirty:              # what the socket must do for the far side after releasing the lock
+    DIRTY_OUT = 1             # handles written: flush, and wake the reader if it slept
+    DIRTY_IN = 2              # space was freed for a blocked writer
     DIRTY_RESET = 4           # the pattern wants the link closed and opened anew
     DIRTY_LISTED = 8
-    DIRTY_HUNG = 16           # stays set: the peer has left, the pipe ends once it is read empty
-    DIRTY_EMPTY = 32          # on the host's list of departed peers' pipes that were found empty
+    DIRTY_HUNG = 16           # stays set: the peer has disconnected, the pipe ends once it is empty
+    DIRTY_EMPTY = 32          # on the host's list of empty pipes of departed peers
 
 cdef enum:                    # Pipe.asked
     ASKED_CLOSE = 1           # the socket ends the connection
     ASKED_RESET = 2           # the pattern wants it closed and opened anew
 
-cdef struct Lane:
-    YPipe q
-    # writer's line
-    int64_t hwm_msgs          # INT64_MAX: no limit
-    int64_t hwm_bytes
-    int64_t w_msgs            # complete messages ever written (control ones too)
-    int64_t w_bytes
-    int64_t seen_msgs         # what the writer last saw of p_msgs, p_bytes
-    int64_t seen_bytes
-    uint64_t pad0[2]
-    # reader's line
-    int64_t r_msgs
-    int64_t r_bytes
-    int64_t step              # publish after so many messages or bytes, and when empty
-    int64_t step_bytes
-    int64_t shown             # r_msgs and r_bytes when last published
-    int64_t shown_bytes
-    uint64_t pad1[2]
-    # shared
-    atomic[int64_t] p_msgs
-    atomic[int64_t] p_bytes
-    atomic[uint32_t] blocked  # the writer waits for room
-    uint32_t conflate         # one-slot lane: `latest` instead of q
-    atomic[Msg*] latest
-
 cdef struct Host              # the socket, as patterns see it: spi/pattern.pxd
 cdef struct Pipe
 
 cdef struct FarOps:
-    # Called by the socket with the pipe's `far`. `far` outlives the pipe (engine slots are never
+    # The socket calls these with the pipe's `far`. `far` outlives the pipe (engine slots are never
     # freed), or `counted` is set and the socket holds a reference of the link across the call.
     uint32_t counted
-    # Never under the socket's lock, from the thread that held it; may make system calls.
-    # what: bits of Dirty; DIRTY_OUT: messages were published while the far side slept; DIRTY_IN:
-    # there is room where it was blocked; DIRTY_RESET: drop the connection, its session reopens.
+    # Called without the socket's lock, by the thread that held it; may make system calls.
+    # what: bits of Dirty. DIRTY_OUT: messages were published while the far side slept. DIRTY_IN:
+    # there is space where it was blocked. DIRTY_RESET: drop the connection; its session reopens.
     void (*kick)(void* far, uint32_t what) noexcept nogil
-    # The same, but another thread does the work; may be called under the lock.
+    # The same, but another thread does the work. May be called under the lock.
     void (*kick_later)(void* far, uint32_t what) noexcept nogil
-    # Our end lets go of the pipe; the far side touches the socket no more once it has noticed.
-    # Called by pipe_close, which marks the pipe first.
+    # This end releases the pipe. Once the far side has noticed, it no longer uses the socket.
+    # pipe_close calls this after it has set Pipe.asked.
     void (*close)(void* far) noexcept nogil
 
 cdef struct Pipe:
     Lane* out
     Lane* inn
     Host* host
-    uint32_t id               # the peer's number in this socket, never 0; used again after 2^32
+    uint32_t id               # the peer's number in this socket, never 0; reused after 2^32
     uint32_t dirty            # bits of Dirty
     Pipe* dirty_next
-    # -- the pattern's: places -1, the rest zero at attach ------------------------------------
+    # -- the pattern's fields: at attach places are -1, the rest zero --------------------------
     int32_t in_at             # place in the fair queue's list, -1: not there
     int32_t out_at            # place in the load balancer's or distributor's list
     int32_t prio              # 1 best .. 16
     uint32_t mark             # scratch bits of the pattern
-    void* data                # the pattern's own
+    void* data                # private to the pattern
     # -- facts about the peer, fixed while attached -------------------------------------------
-    const uint8_t* routing_id  # as announced by the peer; NULL if it gave none
+    const uint8_t* routing_id  # as announced by the peer; NULL if it has none
     uint32_t routing_id_size
-    uint32_t sp               # 1: by nanomsg's protocols: requests are numbered, several parts
-                              # arrive joined, nobody says what he wants
-    uint32_t owed             # requests that it has and has not answered; the pattern's own count
-    uint32_t connected        # 1: our connect(), 0: came in through our bind()
-    uint32_t unversioned      # 1: one that never says what it wants (ZMTP 1.0 before it has sent
-                              # data, and where there is no handshake): it gets everything
-    uint32_t dropping         # bit 1 << reason, out; 1 << (16 + reason), in: a run that was
-                              # told of; the top bit is the pattern's
-    # -- accounting, under the socket lock ------------------------------------------------------
+    uint32_t sp               # 1: an SP peer: requests are numbered, several parts arrive joined,
+                              # and it announces no subscriptions
+    uint32_t owed             # requests that the peer has not answered; counted by the pattern
+    uint32_t connected        # 1: our connect(), 0: accepted by our bind()
+    uint32_t unversioned      # 1: it announces no subscriptions (ZMTP 1.0 before it has sent data,
+                              # and connections without a handshake): it gets everything
+    uint32_t dropping         # bit 1 << reason: sending; 1 << (16 + reason): receiving: a run of
+                              # drops that was reported; the top bit is the pattern's
+    # -- counters, under the socket's lock ------------------------------------------------------
     int64_t offered
     int64_t delivered
     int64_t out_dropped[14]
     int64_t in_dropped[14]
-    # -- the socket's own -----------------------------------------------------------------------
+    # -- private to the socket ------------------------------------------------------------------
     const FarOps* far_ops
     void* far                 # engine, or the other socket's Pipe
     void* sock
-    void* link                # what both ends share and the last one frees
+    void* link                # shared by both ends; the last one frees it
     uint32_t state
     atomic[uint32_t] events
-    # What the socket asks of the connection, set under its lock. An engine that gets the note looks
-    # here, so a note that comes late never ends the next connection in the same slot.
+    # Requests of the socket to the connection, set under its lock. The note only makes the engine
+    # read this field, so a late note never ends the next connection in the same slot.
     atomic[uint32_t] asked
-    # inproc: messages published to the far end, whose socket has another lock; of them conflated
-    # away
+    # inproc: messages published to the far end, whose socket has another lock; how many of them
+    # were conflated
     atomic[int64_t] passed
     atomic[int64_t] passed_conflated
     Pipe* ready_next
     Pipe* all_next
     Pipe* all_prev
-    # departed peers: what this one left unread, as counted in Host.left_msgs and left_bytes
+    # departed peers: this peer's unread messages, as counted in Host.left_msgs and left_bytes
     int64_t left_msgs
     int64_t left_bytes
     Pipe* emptied_next
 
 cdef struct Host:
     Pool* pool
-    Pipe* dirty               # pipes touched since the lock was taken
-    int64_t unmatched         # fan-out: messages that no peer wanted
-    int64_t dropped[14]       # counted by the socket, not by a peer
-    atomic[uint32_t] watched  # somebody reads events(): emit is worth its cost
+    Pipe* dirty               # pipes used since the lock was acquired
+    int64_t unmatched         # fan-out: messages without a receiver
+    int64_t dropped[14]       # not attributable to a peer
+    atomic[uint32_t] watched  # a program reads events(), so emit is worth its cost
     uint32_t max_hops         # devices that a message may have passed
-    int64_t alarm             # ns: when PatternOps.alarm is wanted, 0: not; host_alarm sets it
-    uint32_t pumping          # what `send` is given waited in the socket: nobody called
-    uint32_t closing          # calls fail from now on: begin nothing new
-    uint32_t without          # flags of PatternOps that an option has switched off, set_option's
+    int64_t alarm             # ns: when to call PatternOps.alarm, 0: never; set by host_alarm
+    # the message for `send` waited in the socket: no caller waits for the result
+    uint32_t pumping
+    uint32_t closing          # calls fail from now on; start nothing new
+    uint32_t without          # flags of PatternOps that set_option has switched off
     void (*emit)(Host* host, uint32_t what, Pipe* pipe, const uint8_t* data,
                  size_t size) noexcept nogil
-    Pipe* emptied             # departed peers' pipes that were found empty: the socket ends them
-    int64_t left_msgs         # left unread by all departed peers together
+    Pipe* emptied             # empty pipes of departed peers, which the socket ends
+    int64_t left_msgs         # unread messages of all departed peers
     int64_t left_bytes
+    Latencies* latencies      # NULL: not measured
+    # of a context that a test runs in its own time (mqcore/testing/network); else NULL, 0
+    const int64_t* virtual    # the time in ns
+    uint64_t chance           # this socket's random number
+
+
+cdef inline int64_t host_now(Host* host) noexcept nogil:
+    """The clock of a pattern: monotonic ns."""
+    return host.virtual[0] if host.virtual != NULL else now_ns()
+
+
+cdef inline uint64_t host_chance(Host* host) noexcept nogil:
+    """A number that no other socket has, for numbering; nothing secret may depend on it."""
+    if host.chance:
+        return host.chance
+    return (<uint64_t> now_ns() ^ <uint64_t> <size_t> host) * <uint64_t> 0x9e3779b97f4a7c15
 
 
 cdef inline void host_alarm(Host* host, int64_t when) noexcept nogil:
-    """Have the pattern's `alarm` called then, or earlier if it was wanted earlier."""
+    """Schedule the pattern's `alarm` for `when`, or earlier if it is already due earlier."""
     if host.alarm == 0 or when < host.alarm:
         host.alarm = when
 
 
 cdef inline void pipe_close(Pipe* p) noexcept nogil:
-    """The socket lets go of the connection. Under the socket's lock."""
+    """The socket releases the connection. Under the socket's lock."""
     p.asked.fetch_or(ASKED_CLOSE)
     p.far_ops.close(p.far)
 
 
 cdef inline void pipe_ask_reset(Pipe* p) noexcept nogil:
-    """Before the far side is kicked with DIRTY_RESET. Under the socket's lock."""
+    """Call before the far side is kicked with DIRTY_RESET. Under the socket's lock."""
     p.asked.fetch_or(ASKED_RESET)
 
 
@@ -197,134 +191,17 @@ cdef inline void pipe_touch(Pipe* p, uint32_t what) noexcept nogil:
 
 
 cdef inline void pipe_emptied(Pipe* p) noexcept nogil:
-    """A departed peer's pipe is empty: the socket ends it before it lets go of the lock."""
+    """A departed peer's pipe is empty: the socket ends it before it releases the lock."""
     if not p.dirty & DIRTY_EMPTY:
         p.dirty |= DIRTY_EMPTY
         p.emptied_next = p.host.emptied
         p.host.emptied = p
 
 
-# -- lanes: the writer's side --------------------------------------------------------------------
-
-cdef inline bint _lane_fits(Lane* lane, int64_t size) noexcept nogil:
-    cdef int64_t waiting = lane.w_msgs - lane.seen_msgs
-    if waiting <= 0:
-        return True           # one message always fits, however large
-    return waiting < lane.hwm_msgs and lane.w_bytes - lane.seen_bytes + size <= lane.hwm_bytes
-
-
-cdef inline void _lane_look(Lane* lane) noexcept nogil:
-    # SYNC: acquire: what the reader popped before it published
-    lane.seen_bytes = lane.p_bytes.load(memory_order_acquire)
-    lane.seen_msgs = lane.p_msgs.load(memory_order_acquire)
-
-
-cdef inline bint lane_room(Lane* lane, int64_t size) noexcept nogil:
-    """Writer. May a message of `size` bytes be written now? If not, the lane is marked blocked and
-    the reader will say when there is room."""
-    if lane.conflate or _lane_fits(lane, size):
-        return True
-    _lane_look(lane)
-    if _lane_fits(lane, size):
-        return True
-    lane.blocked.exchange(1)  # Dekker: say so, then look again; the reader shows, then looks
-    lane.seen_bytes = lane.p_bytes.load()
-    lane.seen_msgs = lane.p_msgs.load()
-    if _lane_fits(lane, size):
-        lane.blocked.exchange(0)
-        return True
-    return False
-
-
-cdef inline int lane_write(Lane* lane, const Msg* parts, size_t n,
-                           int64_t size) noexcept nogil:
-    """Writer. Moves a whole message in, unflushed and whatever the marks say. MQ_OK, or
-    MQ_NOMEM with nothing moved. For conflating lanes there is lane_write_latest."""
-    cdef size_t i
-    cdef Msg undone
-    for i in range(n):
-        if ypipe_write(&lane.q, &parts[i], i == n - 1):
-            while ypipe_unwrite(&lane.q, &undone):
-                pass
-            return MQ_NOMEM
-    lane.w_msgs += 1
-    lane.w_bytes += size
-    return MQ_OK
-
-
-cdef inline int lane_write_latest(Lane* lane, const Msg* part, bint* replaced) noexcept nogil:
-    """Writer of a conflating lane. Moves one single-part message in; an unread one is replaced."""
-    cdef Msg* node = <Msg*> malloc(sizeof(Msg))
-    cdef Msg* old
-    if node == NULL:
-        return MQ_NOMEM
-    node[0] = part[0]
-    # SYNC: acq_rel: publishes the node, owns the old one
-    old = lane.latest.exchange(node, memory_order_acq_rel)
-    replaced[0] = old != NULL
-    if old != NULL:
-        msg_close(old)
-        free(old)
-    return MQ_OK
-
-
-# -- lanes: the reader's side --------------------------------------------------------------------
-
-cdef inline bint lane_show(Lane* lane) noexcept nogil:
-    """Reader. Publish what was read. True: the writer was blocked and must be told of the room."""
-    if lane.shown == lane.r_msgs:
-        return False
-    lane.shown = lane.r_msgs
-    lane.shown_bytes = lane.r_bytes
-    lane.p_bytes.exchange(lane.r_bytes)
-    lane.p_msgs.exchange(lane.r_msgs)
-    if lane.blocked.load() == 0:
-        return False
-    return lane.blocked.exchange(0) != 0
-
-
-cdef inline Msg* lane_front(Lane* lane) noexcept nogil:
-    """Reader. The next handle where it lies, or NULL: empty, reader asleep. Whoever has moved it
-    away calls lane_pop."""
-    if not lane.conflate:
-        return ypipe_peek(&lane.q)
-    # SYNC: acq_rel: owns the node with its body
-    return lane.latest.exchange(NULL, memory_order_acq_rel)
-
-
-cdef inline void lane_pop(Lane* lane, Msg* front) noexcept nogil:
-    if lane.conflate:
-        free(front)
-    else:
-        yqueue_pop(&lane.q.q)
-
-
-cdef inline bint lane_due(Lane* lane) noexcept nogil:
-    """Reader. So much was read since it was last published that the writer should hear of it."""
-    return (lane.r_msgs - lane.shown >= lane.step
-            or lane.r_bytes - lane.shown_bytes >= lane.step_bytes)
-
-
-cdef inline bint lane_read(Lane* lane, Msg* out) noexcept nogil:
-    """Reader. One handle; the caller counts (`r_msgs`, `r_bytes`). False: empty, reader asleep."""
-    cdef Msg* front = lane_front(lane)
-    if front == NULL:
-        return False
-    out[0] = front[0]
-    lane_pop(lane, front)
-    return True
-
-
-cdef inline bint lane_readable(Lane* lane) noexcept nogil:
-    if not lane.conflate:
-        return ypipe_check_read(&lane.q)
-    return lane.latest.load(memory_order_acquire) != NULL  # SYNC: acquire: sees the node's body
-
-
 # -- pipes: what patterns call -------------------------------------------------------------------
 
 cdef inline void pipe_left(Pipe* p, int64_t size) noexcept nogil:
-    """A departed peer has left one message fewer."""
+    """One message less is left of a departed peer."""
     if p.left_msgs > 0:
         if size > p.left_bytes:
             size = p.left_bytes
@@ -345,18 +222,20 @@ cdef inline int64_t parts_size(const Msg* parts, size_t n) noexcept nogil:
 
 
 cdef inline int pipe_put(Pipe* p, const Msg* parts, size_t n, int64_t size) noexcept nogil:
-    """pipe_write_always for who has asked for room and knows the size. The handles are only read:
-    with a reference for each pipe, many may be given the same ones."""
+    """pipe_write_always for a caller that has checked for space and knows the size. It only reads
+    the handles, so several pipes may get the same ones, with a reference for each."""
     cdef bint replaced = False
     cdef int rc
     if p.out.conflate:
-        rc = lane_write_latest(p.out, parts, &replaced)   # multipart is refused before it gets here
+        rc = lane_write_latest(p.out, parts, &replaced)   # multipart messages were refused before
     else:
         rc = lane_write(p.out, parts, n, size)
     if rc:
         return rc
     if not parts[0].flags & MSG_CONTROL:
         p.offered += 1
+        if p.out.w_stamps != NULL:
+            stamps_put(p.out.w_stamps, p.out.w_msgs)
     if replaced:
         p.out_dropped[DROP_CONFLATED] += 1
     pipe_touch(p, DIRTY_OUT)
@@ -364,8 +243,9 @@ cdef inline int pipe_put(Pipe* p, const Msg* parts, size_t n, int64_t size) noex
 
 
 cdef inline int pipe_write(Pipe* p, Msg* parts, size_t n) noexcept nogil:
-    """Moves a whole message (n handles, all but the last MSG_MORE) into the pipe. MQ_OK: taken;
-    MQ_FULL: at a mark, nothing moved, `writable` will be called; MQ_NOMEM: nothing moved."""
+    """Moves a whole message (n handles, all but the last MSG_MORE) into the pipe. MQ_OK: taken.
+    MQ_FULL: at an HWM, nothing moved, `writable` will follow. MQ_NOMEM: nothing
+    moved."""
     cdef int64_t size = parts_size(parts, n)
     if not lane_room(p.out, size):
         return MQ_FULL
@@ -373,7 +253,7 @@ cdef inline int pipe_write(Pipe* p, Msg* parts, size_t n) noexcept nogil:
 
 
 cdef inline int pipe_write_always(Pipe* p, Msg* parts, size_t n) noexcept nogil:
-    """The same whatever the marks say: for subscriptions and other control messages."""
+    """The same regardless of the HWMs, for subscriptions and other control messages."""
     return pipe_put(p, parts, n, parts_size(parts, n))
 
 
@@ -382,9 +262,8 @@ cdef inline bint pipe_has_room(Pipe* p, int64_t size) noexcept nogil:
 
 
 cdef inline int pipe_read(Pipe* p, MsgVec* out) noexcept nogil:
-    """Appends the parts of the next message to out, each marked with the peer's id. MQ_OK, MQ_AGAIN
-    (empty: `readable` will be called when that changes), MQ_NOMEM (the message is lost,
-    counted)."""
+    """Appends the parts of the next message to out and sets the peer's id in each. MQ_OK; MQ_AGAIN:
+    empty, `readable` will follow when that changes; MQ_NOMEM: the message is lost and counted."""
     cdef Lane* lane = p.inn
     cdef Msg* m = lane_front(lane)
     cdef int64_t size = 0
@@ -412,6 +291,8 @@ cdef inline int pipe_read(Pipe* p, MsgVec* out) noexcept nogil:
             break
     lane.r_msgs += 1
     lane.r_bytes += size
+    if lane.r_stamps != NULL:
+        stamps_take(lane.r_stamps, lane.r_msgs)
     if lane_due(lane) and lane_show(lane):
         pipe_touch(p, DIRTY_IN)
     if p.dirty & DIRTY_HUNG:
@@ -420,13 +301,13 @@ cdef inline int pipe_read(Pipe* p, MsgVec* out) noexcept nogil:
 
 
 cdef inline void pipe_delivered(Pipe* p) noexcept nogil:
-    """The pattern hands a message of this pipe to the application."""
+    """The pattern delivers a message of this pipe to the application."""
     p.delivered += 1
 
 
 cdef inline void _pipe_tell_drop(Pipe* p, uint32_t reason, uint32_t shift) noexcept nogil:
-    """The first of a run only. A run of DROP_FULL going out ends when there is room again, any
-    other with the peer."""
+    """Report the first drop of a run. A run of DROP_FULL when sending ends when there is space
+    again, any other run with the peer."""
     cdef uint8_t data = <uint8_t> reason
     cdef uint32_t bit = <uint32_t> 1 << (reason + shift)
     if not p.dropping & bit and p.host.watched.load():
@@ -435,38 +316,38 @@ cdef inline void _pipe_tell_drop(Pipe* p, uint32_t reason, uint32_t shift) noexc
 
 
 cdef inline void pipe_drop_in(Pipe* p, uint32_t reason) noexcept nogil:
-    """The pattern threw away a message that it had read from this pipe."""
+    """The pattern discarded a message that it had read from this pipe."""
     p.in_dropped[reason] += 1
     _pipe_tell_drop(p, reason, 16)
 
 
 cdef inline void pipe_drop_out(Pipe* p, uint32_t reason) noexcept nogil:
-    """The pattern did not write a message meant for this pipe: offered and dropped."""
+    """The pattern did not write a message meant for this pipe: count it as offered and dropped."""
     p.offered += 1
     p.out_dropped[reason] += 1
     _pipe_tell_drop(p, reason, 0)
 
 
-# -- pipes: reading where control handles mean nothing --------------------------------------------
+# -- pipes: reading for patterns that ignore control handles -------------------------------------
 
 cdef inline void vec_cut(MsgVec* v, size_t n) noexcept nogil:
-    """Closes the handles from n on."""
+    """Closes the handles from index n on."""
     while v.n > n:
         v.n -= 1
         msg_close(&v.at[v.n])
 
 
 cdef inline void wash(Msg* parts, size_t n) noexcept nogil:
-    """Envelope and routing-id flags are this side's: a peer in this process may have forwarded a
-    message with its own still on."""
+    """Clears envelope and routing-id flags, which are local: a peer in this process may have
+    forwarded a message with its own flags."""
     cdef size_t i
     for i in range(n):
         parts[i].flags &= MSG_MORE
 
 
 cdef inline int pipe_take(Pipe* p, MsgVec* out) noexcept nogil:
-    """The next message of one pipe, uncounted, control skipped. MQ_OK, MQ_AGAIN, MQ_NOMEM (the
-    message is gone, counted)."""
+    """The next message of one pipe, not counted, control messages skipped. MQ_OK, MQ_AGAIN,
+    MQ_NOMEM (the message is lost and counted)."""
     cdef size_t n = out.n
     cdef int rc
     while True:
@@ -484,18 +365,18 @@ cdef inline int pipe_take(Pipe* p, MsgVec* out) noexcept nogil:
 
 
 cdef inline void pipe_skip(Pipe* p) noexcept nogil:
-    """Reads one message and closes it, uncounted."""
+    """Reads one message and closes it, not counted."""
     cdef MsgVec v
     v.at = NULL
     v.n = 0
     v.cap = 0
-    pipe_read(p, &v)          # out of memory closes it as well
+    pipe_read(p, &v)          # also closes it when out of memory
     vec_fini(&v)
 
 
 cdef inline Msg* pipe_look(Pipe* p) noexcept nogil:
-    """The next message's first part in place, control skipped; NULL: none, `readable` will come.
-    Not for lanes that conflate."""
+    """The first part of the next message in place, control messages skipped. NULL: none, `readable`
+    will follow. Not for conflating lanes."""
     cdef Msg* m
     while True:
         m = ypipe_peek(&p.inn.q)
@@ -511,12 +392,13 @@ cdef inline Msg* pipe_look(Pipe* p) noexcept nogil:
 
 
 cdef inline bint pipe_has_message(Pipe* p) noexcept nogil:
-    """Would pipe_take give one? If not, `readable` will be called when that changes."""
+    """Whether pipe_take would return a message. If not, `readable` will follow when that
+    changes."""
     return lane_readable(p.inn) if p.inn.conflate else pipe_look(p) != NULL
 
 
 cdef inline void pipe_discard(Pipe* p, MsgVec* scratch, uint32_t reason) noexcept nogil:
-    """Reads the pipe empty and counts every message as dropped."""
+    """Empties the pipe and counts every message as dropped."""
     cdef int rc
     while True:
         rc = pipe_take(p, scratch)

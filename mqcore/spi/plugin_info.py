@@ -1,4 +1,4 @@
-"""What is known of a plug-in, whether it works or was refused."""
+"""What the registry knows of a plug-in, whether it works or was refused."""
 
 from __future__ import annotations
 
@@ -20,5 +20,5 @@ class PluginInfo(NamedTuple):
     refused: str
     doc: str
     form: str = ""  # a transport's kind: "stream", "engine", "stack" or "inproc"
-    gaps: Mapping[str, str] = NO_GAPS  # what a transport cannot though others can, and why
+    gaps: Mapping[str, str] = NO_GAPS  # capabilities that a transport lacks, and why
     unavailable: str = ""  # why it cannot work on this system

@@ -2,9 +2,9 @@
 
 The groups are `mqcore.transports`, `mqcore.filters`, `mqcore.resolvers`, `mqcore.protocols` and
 `mqcore.strategies`; the built-in ones take the same road. A plug-in is imported when its name is
-first used, once. A bad one (does not import, lacks an attribute, was made for another ABI, claims a
-taken name) is refused with a PluginError that names its distribution and the remedy, and harms no
-other.
+first used, once; again only if the process was short of descriptors or memory. A bad one (does not
+import, lacks an attribute, was made for another ABI, claims a taken name) is refused with a
+PluginError that names its distribution and the remedy, and harms no other.
 
 No lock is held while a plug-in is imported (importing has locks of its own): two threads may both
 look, and both get what was stored first.
@@ -32,14 +32,15 @@ from mqcore.errors import (
 from mqcore.options import CORE, Option, rows_of
 from mqcore.spi.capability import declared_gaps, unavailable
 from mqcore.spi.filter import FILTER_ABI
+from mqcore.spi.passing import is_passing
 from mqcore.spi.plugin_info import PluginInfo
 from mqcore.spi.resolver import REFRESH, RESOLVER_ABI
 from mqcore.spi.transport import KINDS, TRANSPORT_ABI
 
-PATTERN_ABI = 3  # of spi/pattern.pxd; a test compares them
-PYTHON_PATTERN_ABI = 1  # of spi/python_pattern.py; a test compares them
-STRATEGY_ABI = 1  # of spi/strategy.pxd; a test compares them
-PYTHON_STRATEGY_ABI = 1  # of spi/python_strategy.py; a test compares them
+PATTERN_ABI = 4  # of spi/pattern.pxd; a test compares them
+PYTHON_PATTERN_ABI = 1  # of spi/python/pattern.py; a test compares them
+STRATEGY_ABI = 2  # of spi/strategy.pxd; a test compares them
+PYTHON_STRATEGY_ABI = 1  # of spi/python/strategy.py; a test compares them
 
 STREAM = ("resolve", "may_block", "check", "adopt", "listen", "connect", "finish", "tune", "names",
           "pid")
@@ -49,6 +50,7 @@ WANTED = {  # kind of transport: what it must have besides a scheme
     "stack": ("below", "check"),
     "inproc": ("check",),
 }
+BRIDGE = ("name", "settings", "modes", "passes", "source", "target")
 RESOLVER = ("scheme", "check", "may_block", "look_up", "watch")
 
 # what the import of an extension says that was compiled against other declarations
@@ -72,6 +74,7 @@ class _Refusal(NamedTuple):
     remedy: str
     distribution: str
     cause: BaseException | None
+    passing: bool = False  # the process was short of something: the next try may succeed
 
     def error(self) -> PluginError:
         error = PluginError(self.text, hint=self.remedy, distribution=self.distribution,
@@ -108,10 +111,12 @@ class Registry:
         return name in self._loaded or name in self._scan()
 
     def find(self, name: str) -> Any:
-        """The plug-in, KeyError if nobody claims the name, PluginError if it is refused."""
+        """The plug-in, KeyError if no plug-in has the name, PluginError if it is refused."""
         result = self._loaded.get(name)
         if result is None:
-            result = self._loaded.setdefault(name, self._load(name, self._scan()[name]))
+            result = self._load(name, self._scan()[name])
+            if not (isinstance(result, _Refusal) and result.passing):
+                result = self._loaded.setdefault(name, result)
         if isinstance(result, _Refusal):
             raise result.error()
         return result
@@ -162,10 +167,11 @@ class Registry:
         return result
 
     def _about(self, plugin: Any) -> dict[str, Any]:
-        """What a plug-in says of itself. That is its own code: a fault in it is told, not
-        raised."""
+        """What a plug-in says about itself. This runs its code: an exception from it is
+        reported, not raised."""
         try:
-            about = {"refused": "", "doc": str(getattr(plugin, "doc", "")).partition("\n")[0]}
+            doc = str(getattr(plugin, "doc", "")).partition("\n")[0]
+            about: dict[str, Any] = {"refused": "", "doc": doc}
             if self.kind == "transport":
                 about |= {"form": str(plugin.kind), "gaps": declared_gaps(plugin),
                           "unavailable": unavailable(plugin)}
@@ -218,8 +224,7 @@ class Registry:
         if len(found) > 1:
             return _Refusal(f"the {self.kind} {name!r} is claimed by {who}",
                             "uninstall one of them", who, None)
-        rivals = self.rival._scan().get(name) if self.rival is not None else None
-        if rivals:
+        if self.rival is not None and (rivals := self.rival._scan().get(name)):
             other = " and ".join(f"{f.distribution} {f.version}".strip() for f in rivals)
             return _Refusal(f"the {self.kind} {name!r} of {who} is a {self.rival.kind} of {other} "
                             "as well", "uninstall one of them", f"{who} and {other}", None)
@@ -229,8 +234,10 @@ class Registry:
             remedy = f"reinstall or update {found[0].distribution}"
             if any(words in str(cause) for words in FOREIGN):
                 remedy = _rebuild(found[0].distribution)
+            if passing := is_passing(cause):
+                remedy = "the process is short of descriptors or memory: see `ulimit -a`, try again"
             return self._refuse(name, who, f"does not import ({type(cause).__name__}: {cause})",
-                                remedy, cause)
+                                remedy, cause)._replace(passing=passing)
         try:
             return self._judge(name, who, found[0].distribution, plugin)
         except Exception as cause:  # an attribute that is computed, and fails
@@ -279,6 +286,8 @@ class Registry:
             return ()
         if self.kind == "resolver":
             return RESOLVER
+        if self.kind == "bridge":
+            return BRIDGE
         if self.kind == "filter":
             return ("name", "split", "join", "check", "open", "options")
         kind = getattr(plugin, "kind", None)
@@ -313,20 +322,24 @@ def _attribute(module: str, name: str) -> Any:
 def _as_pattern(plugin: Any) -> Any:
     """A PatternPlugin, or a class that is made one."""
     if isinstance(plugin, type):
-        from mqcore.spi.python_ops import plugin as made_of  # compiled, and few need it
+        from mqcore.spi.python.pattern_ops import plugin as made_of  # compiled, and few need it
 
         return made_of(plugin)
     from mqcore.spi.pattern import PatternPlugin
 
     if not isinstance(plugin, PatternPlugin):
-        raise TypeError("neither a class derived from mqcore.spi.python_pattern.Pattern nor made "
+        raise TypeError("neither a class derived from mqcore.spi.python.pattern.Pattern nor made "
                         "by plugin_new()")
     return plugin
 
 
 def _as_strategy(plugin: Any) -> Any:
     """A StrategyPlugin, or a class that is made one."""
-    from mqcore.spi.strategy import plugin as made_of
+    from mqcore.spi.strategy import StrategyPlugin
+
+    if isinstance(plugin, StrategyPlugin):
+        return plugin
+    from mqcore.spi.python.strategy_ops import plugin as made_of  # compiled, and few need it
 
     return made_of(plugin)
 
@@ -463,25 +476,25 @@ def lend(kind: str, plugin: Any, who: str) -> contextlib.AbstractContextManager[
 
 
 def transports() -> list[PluginInfo]:
-    """What is installed and what was refused, for `mq info`."""
+    """The transports installed here, and those refused and why; `mq info` lists them."""
     return _transports.infos()
 
 
 def filters() -> list[PluginInfo]:
-    """What is installed and what was refused, for `mq info`."""
+    """The filters installed here, and those refused and why; `mq info` lists them."""
     return _filters.infos()
 
 
 def resolvers() -> list[PluginInfo]:
-    """What is installed and what was refused, for `mq info`."""
+    """The resolvers installed here, and those refused and why; `mq info` lists them."""
     return _resolvers.infos()
 
 
 def patterns() -> list[PluginInfo]:
-    """What is installed and what was refused, for `mq info`."""
+    """The patterns installed here, and those refused and why; `mq info` lists them."""
     return _patterns.infos()
 
 
 def strategies() -> list[PluginInfo]:
-    """What is installed and what was refused, for `mq info`."""
+    """The strategies installed here, and those refused and why; `mq info` lists them."""
     return _strategies.infos()

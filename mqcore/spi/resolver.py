@@ -1,31 +1,31 @@
-"""The fourth door, a small one: names that stand for a changing set of endpoints.
+"""The plug-in interface of resolvers: names that stand for a changing set of endpoints.
 
-A resolver gets the address of a URL ("dns://host:5555": scheme "dns", address "host:5555") and says
-which URLs it stands for now. `connect()` then keeps a connection to each of them and follows the
-set: new ones are connected, vanished ones disconnected. The core does all of that; a resolver only
-looks up. `dns.py` and `file.py` of `mqcore/resolvers/` are the models, the README.md beside them
-walks through one.
+A resolver gets the address of a URL ("dns://host:5555": scheme "dns", address "host:5555") and
+returns the URLs that it currently stands for. `connect()` keeps a connection to each of them and
+follows the set: it connects to new URLs and disconnects from removed ones. The core does all of
+that; a resolver only looks up. `dns.py` and `file.py` of `mqcore/resolvers/` are examples, and the
+README.md beside them explains how to write one.
 
-An entry point of the group `mqcore.resolvers` names an object with the attributes below; deriving
-from `Resolver` is the easy way, and gives the defaults. It is imported when its scheme is first
-used. The object is shared by all contexts and threads: it keeps no state of its own. A scheme is a
-transport's or a resolver's; one that both claim is refused.
+An entry point of the group `mqcore.resolvers` names an object with the attributes below. Derive
+from `Resolver` to get the defaults. The object is imported on first use of its scheme. All contexts
+and threads share it, so it keeps no state. A scheme that both a transport and a resolver claim is
+refused.
 
-Who calls what, on which thread, may it block:
+Callers and threads:
 
-    check      the caller of connect(); never blocks, looks nothing up
-    watch      the control thread, before a look-up as long as there is no watch; never blocks
+    check      the caller of connect(); never blocks, performs no look-up
+    watch      the control thread, before each look-up while nothing is watched; never blocks
     may_block  the control thread; never blocks
-    look_up    a short-lived worker if may_block() said so, else the control thread; for one
-               endpoint never twice at once
-    Watch      all of it on the control thread; never blocks
+    look_up    a short-lived worker if may_block() is true, else the control thread; for one
+               endpoint never concurrently
+    Watch      the control thread; never blocks
 
-`address` is the decoded text between "://" and "?"; `options` maps every option's name to its clean
-value, `refresh` and the resolver's own among them. Errors: AddressError (position within `address`)
-from check; OSError or any mqcore.Error from look_up. A look-up that raises, or whose answer holds
-something that cannot be connected to, is told as an event (`ResolveFailed`), the last good set
-stays, and the next look-up comes after the pauses of a connector (`reconnect`, `reconnect_max`). An
-empty answer is an answer: nobody is there.
+`address` is the decoded text between "://" and "?". `options` maps every option's name to its
+checked value, including `refresh` and the resolver's own. Errors: AddressError (position within
+`address`) from check; OSError or any mqcore.Error from look_up. If a look-up raises, or returns a
+URL that cannot be connected to, the socket emits an event (`ResolveFailed`) and keeps the last good
+set. The next look-up follows after the pauses of a connector (`reconnect`, `reconnect_max`). An
+empty result is valid: no endpoint exists.
 """
 
 from __future__ import annotations
@@ -40,23 +40,23 @@ RESOLVER_ABI = 1
 Options = Mapping[str, Any]
 
 #: the option that every resolver has
-REFRESH = Option("refresh", "seconds", "s", 30.0, (0.1, FAR), "only when told of a change", LINK,
-                 (), "dns://, file:// and the like: from one answer to the next look-up")
+REFRESH = Option("refresh", "seconds", "s", 30.0, (0.1, FAR), "only when the watch fires", LINK,
+                 (), "resolvers (dns://, file://): time from one result to the next look-up")
 
 
 class Watch(Protocol):
-    """A descriptor that becomes readable when a look-up is worth while: inotify, an eventfd that a
+    """A descriptor that becomes readable when a look-up is worthwhile: inotify, an eventfd that a
     thread of the resolver writes, a connection to a name service."""
 
     def fileno(self) -> int:
         """Non-blocking, close-on-exec, the same until close()."""
 
     def read(self) -> bool:
-        """The descriptor is readable: read all that is there. True: look up now. OSError: the watch
-        is over; it is closed, and watch() is asked for a new one."""
+        """The descriptor is readable: read everything. Return True to look up now. OSError ends the
+        watch: it is closed, and watch() is called for a new one."""
 
     def close(self) -> None:
-        """Called once; also in a forked child, where it may only close the descriptor."""
+        """Called once; also in a forked child, where it must only close the descriptor."""
 
 
 class Resolver:
@@ -67,17 +67,17 @@ class Resolver:
     options: ClassVar[tuple[tuple[str, str, Any, str], ...]] = ()
 
     def check(self, address: str) -> None:
-        """Is the address well formed? AddressError if not."""
+        """Check that the address is well formed. AddressError if not."""
 
     def may_block(self, address: str) -> bool:
-        """Must look_up() leave the control thread, because it may wait for a server or a disk?"""
+        """Whether look_up() may wait for a server or a disk and must leave the control thread."""
         return True
 
     def look_up(self, address: str, options: Options) -> Iterable[str]:
-        """The URLs that the address stands for now, in the order in which they are connected. Each
-        is a transport's, with a query of its own if it likes; doubled ones count once."""
+        """The URLs that the address currently stands for, in the order in which to connect. Each is
+        a transport's URL and may have a query. Duplicates count once."""
         raise NotImplementedError
 
     def watch(self, address: str, options: Options) -> Watch | None:
-        """Begin to watch for changes. None or OSError: there is only `refresh`."""
+        """Start watching for changes. None or OSError: only `refresh` triggers look-ups."""
         return None

@@ -1,8 +1,8 @@
-"""A sink: where a device's messages end up. A socket is one, a journal's writer another.
+"""A sink: the destination of a device's messages. A socket is one, a journal's writer another.
 
-The device calls it on its own thread, without the GIL and without any lock, and asks again when
-one could not take a message. What Python hands to a device is an object whose `_mq_sink()` gives a
-capsule named "mqcore.sink" with a `Sink*` in it, valid as long as the object lives.
+The device calls it on its own thread, without the GIL and without a lock, and asks again if it
+could not take a message. For Python, an object's `_mq_sink()` returns a capsule named "mqcore.sink"
+with a `Sink*`, valid as long as the object lives.
 """
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
@@ -14,28 +14,28 @@ cdef enum:
 
 cdef struct SinkOps:
     uint32_t abi
-    # Take whole messages from v, beginning at part `start`; *done is the part after the last one
-    # taken. Handles taken are the sink's, the others stay the caller's. MQ_OK: all; MQ_AGAIN or
-    # MQ_FULL: not now; MQ_DROPPED: the last one taken is a duplicate of one that was stored before,
-    # and the caller counts it; anything else: the message at *done is refused for good, the caller
-    # drops and counts it.
+    # Take whole messages from v, beginning at part `start`. *done is the part after the last one
+    # taken. The sink owns taken handles, the caller the others. MQ_OK: all; MQ_AGAIN or MQ_FULL:
+    # not now; MQ_DROPPED: the last one taken is a duplicate of a stored message, and the caller
+    # counts it; anything else: the message at *done is refused permanently, and the caller drops
+    # and counts it.
     int (*take)(void* self, MsgVec* v, size_t start, size_t* done) noexcept nogil
-    # 1 if a message would be taken now. Asked before a source is read, so that back-pressure
+    # 1 if a message would be taken now. Called before a source is read, so that back-pressure
     # reaches it.
     int (*ready)(void* self) noexcept nogil
-    # Everything up to the n-th message taken is durable (a socket: written to the kernel). May be
+    # Returns n: all messages up to the n-th are durable (a socket: written to the kernel). May be
     # NULL.
     int64_t (*durable)(void* self) noexcept nogil
     # -- NULL for a socket ---------------------------------------------------------------------
-    # Take one message, parts[0..n), and say where it is, durable or not yet. MQ_OK: the parts are
-    # closed; MQ_DROPPED: they are, too, for the message is stored already, at *offset (-1: that is
-    # no longer known); MQ_FULL: not now; MQ_INVALID: never; MQ_GONE: never, for its sequence number
-    # is too old to tell; MQ_STATE: never, for another message has its sequence number.
+    # Take one message, parts[0..n), and report its offset, durable or not yet. MQ_OK: the parts are
+    # closed. MQ_DROPPED: closed, too, because the message is already stored, at *offset (-1: no
+    # longer known). MQ_FULL: not now. MQ_INVALID: never. MQ_GONE: never, because its sequence
+    # number is too old to decide. MQ_STATE: never, because another message has its sequence number.
     int (*place)(void* self, Msg* parts, size_t n, int64_t* offset,
                  uint32_t* partition) noexcept nogil
-    # Make all that was taken durable; 0 or an errno. May block for long.
+    # Make everything taken durable; 0 or an errno. May block for a long time.
     int (*commit)(void* self) noexcept nogil
-    # The errno for which nothing can be taken until somebody helps (disk full); 0: none.
+    # The errno that prevents further messages until an operator helps (disk full); 0: none.
     int (*error)(void* self) noexcept nogil
 
 cdef struct Sink:

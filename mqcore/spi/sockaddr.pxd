@@ -27,7 +27,7 @@ cdef extern from "<arpa/inet.h>" nogil:
     const char* inet_ntop(int family, const void* address, char* text, socklen_t size)
 
 cdef enum:
-    SOCKADDR_TEXT = 80        # room for the longest text
+    SOCKADDR_TEXT = 80        # space for the longest text
 
 cdef union AnySockaddr:
     sockaddr_in four

@@ -26,5 +26,5 @@ def peer_of(number: int) -> int:
 
 
 def name_of(number: int) -> str:
-    """"REQ"; "protocol 0x42" if nobody has named it."""
+    """The name, like "REQ"; "protocol 0x42" if it has none."""
     return PROTOCOLS[number][0] if number in PROTOCOLS else f"protocol {number:#x}"

@@ -1,20 +1,21 @@
-"""The door for strategies: which of its peers gets a message of a socket that spreads its load.
+"""The plug-in interface of strategies, which choose the peer for a message of a socket that
+balances its load.
 
-A strategy is one ops table, and the Python object that carries it to the registry. The same door
-for one Python class: `mqcore/spi/python_strategy.py`. `protocols/routing/strategies.pyx` has the
-built-in ones, found like any other through the entry-point group `mqcore.strategies`.
+A strategy is an ops table, and the Python object that registers it. For a strategy as a Python
+class see `mqcore/spi/python/strategy.py`. `protocols/routing/strategies.pyx` has the built-in ones,
+which are found like any other through the entry-point group `mqcore.strategies`.
 
-**Who calls, on which thread.** `choose` is called by one socket for each message that it sends
-while it has more than one peer to choose from, with that socket's lock held, on whatever thread has
-it. Never two at a time. It may be asked again for the same message, if the peer it chose turns out
-to be full, and for a message that is then not sent.
+**Callers and threads.** A socket calls `choose` for each message that it sends while it has more
+than one candidate, under the socket's lock, on any thread that holds it. Calls never overlap. The
+socket may ask again for the same message if the chosen peer turns out to be full, and may ask for a
+message that it then does not send.
 
-**May it block.** Never: nogil, no system call, no lock. It only reads the pipes: a message is
-written by who asked.
+**It must not block**: nogil, no system call, no lock. It only reads the pipes; the caller writes
+the message.
 
-**What it need not think of.** Peers that have no room are not among the candidates; if none has
-any, the send waits and nobody is asked. Peers that are silent (they owe an answer and were given
-up for the time being) are candidates only if there are no others.
+**Candidates.** Peers without space are not among the candidates. If no peer has space, the send
+waits without asking. Unresponsive peers (which owe a reply and were passed over for now) are
+candidates only if there are no others.
 """
 
 from libc.stdint cimport int64_t, uint32_t
@@ -23,50 +24,52 @@ from libcpp.atomic cimport memory_order_acquire
 from mqcore.spi.pipe cimport Host, Pipe
 
 cdef enum:
-    STRATEGY_ABI = 1          # of this file; and pipe.pxd's layouts count as in PATTERN_ABI
+    STRATEGY_ABI = 2          # of this file; includes the layouts of pipe.pxd, as PATTERN_ABI does
 
 cdef enum StrategyFlag:       # the load balancer's own rings, which cost nothing; `choose` is NULL
-    STRATEGY_PRIORITY = 1     # the lowest number that has room, in turn among equals
+    STRATEGY_PRIORITY = 1     # the lowest number that has space, in turn among equals
     STRATEGY_TURN = 2         # in turn, whatever the priority
     STRATEGY_ALL = 3
 
 cdef enum:
-    CHOSE_TOLD = 0xffffffff   # it failed, and has said so: the next in turn is taken
+    CHOSE_TOLD = 0xffffffff   # it failed and has reported it: the next in turn is taken
 
-cdef struct Strategy:         # the head of every strategy's state, one a socket
+cdef struct Strategy:         # the head of every strategy's state, one per socket
     const StrategyOps* ops
     Host* host
 
 cdef struct StrategyOps:      # static, read-only, outlives every socket
     uint32_t abi              # STRATEGY_ABI
-    uint32_t flags            # StrategyFlag; 0: `choose` is asked
-    size_t size               # bytes of state; allocated and zeroed by the socket, head filled in
-    # When it is assigned to a socket. MQ_OK; anything else (MQ_NOMEM): the old one stays, and
-    # `fini` is not called. May be NULL.
+    uint32_t flags            # StrategyFlag; 0: `choose` is called
+    # bytes of state; the socket allocates and zeroes it and fills in the head
+    size_t size
+    # When it is assigned to a socket. MQ_OK; anything else (MQ_NOMEM): the socket keeps the old
+    # strategy, and `fini` is not called. May be NULL.
     int (*init)(Strategy* self) noexcept nogil
     # Frees what the others allocated, not self. May be NULL.
     void (*fini)(Strategy* self) noexcept nogil
-    # Which of peers[0..n), n > 1, gets a message of `size` bytes: its index. Their order means
-    # nothing and changes. Of a pipe count: prio (1 best .. 16), id, connected, routing_id, owed,
-    # and pipe_load(). An index that does not exist is told as a PatternFailed event, once a run,
-    # and the next in turn is taken.
+    # Returns the index of the peer in peers[0..n), n > 1, that gets a message of `size` bytes.
+    # Their order is arbitrary and changes. Of a pipe use: prio (1 best .. 16), id, connected,
+    # routing_id, owed, and pipe_load(). An index out of range is reported as a PatternFailed event,
+    # once per run, and the next in turn is taken.
     uint32_t (*choose)(Strategy* self, Pipe** peers, uint32_t n, int64_t size) noexcept nogil
 
 cdef class StrategyPlugin:
-    """What the entry-point group `mqcore.strategies` yields. Made by `strategy_new` in Cython."""
+    """The object that entry points of the group `mqcore.strategies` name. `strategy_new` creates it
+    in Cython."""
     cdef const StrategyOps* ops
-    cdef object _keeps                # what ops lives in, if it is not static
-    cdef readonly str name            # "least_loaded": what the option says
+    cdef object _keeps                # keeps ops alive, if it is not static
+    cdef readonly str name            # "least_loaded": the value of the option
     cdef readonly str doc
 
 cdef StrategyPlugin strategy_new(const StrategyOps* ops, str name, str doc)
 
 
 cdef inline int64_t pipe_load(Pipe* p) noexcept nogil:
-    """Messages queued for the peer, and requests that it has not answered. An engine tells what it
-    took when it has taken all; within the process the peer's socket tells every so many messages,
-    so that what it read last may be counted as queued."""
+    """Messages queued for the peer, and requests that it has not answered. An engine reports taken
+    messages once it has taken all; an inproc peer's socket reports them every few messages, so the
+    last messages it read may still count as queued."""
     if p.out.conflate:
         return p.owed
-    # SYNC: acquire: a hint; nothing is read through it
+    # SYNC: acquire: a hint; no data is read through it
     return p.out.w_msgs - p.out.p_msgs.load(memory_order_acquire) + p.owed

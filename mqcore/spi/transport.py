@@ -1,31 +1,32 @@
-"""The first door for a transport: a stream by descriptor. And the Python half of the third.
+"""The plug-in interface of transports that carry byte streams. And the Python half of message
+engines.
 
-A transport of this kind knows addresses and makes descriptors; everything that happens on a
-descriptor afterwards is native and the same for all. `transports/tcp.py` and `transports/ipc.py`
-are the models, `transports/README.md` walks through one.
+A transport of this kind parses addresses and creates descriptors. Everything that happens on a
+descriptor afterwards is native and common to all transports. `transports/tcp.py` and
+`transports/ipc.py` are examples, and `transports/README.md` explains how to write one.
 
-An entry point of the group `mqcore.transports` names an object with the attributes below; deriving
-from `StreamTransport` is the easy way, and gives the defaults. The object is shared by all
-contexts and threads: it keeps no state of its own.
+An entry point of the group `mqcore.transports` names an object with the attributes below. Derive
+from `StreamTransport` to get the defaults. All contexts and threads share the object, so it keeps
+no state.
 
-Who calls what, on which thread, may it block:
+Callers and threads:
 
-    check      the caller of bind() and connect(); never blocks, touches no network
-    listen     the caller of bind(); may block for a name look-up, no longer
+    check      the caller of bind() and connect(); never blocks, does not use the network
+    listen     the caller of bind(); may block for a name look-up, but not longer
     adopt      the caller of connect(); never blocks
     may_block  the control thread; never blocks
-    resolve    a short-lived worker if may_block() said so, else the control thread
+    resolve    a short-lived worker if may_block() is true, else the control thread
     connect    the control thread, once per target and attempt; must never block
     finish     the control thread, when the connecting descriptor became writable; never blocks
     tune       the control thread, for each accepted descriptor; never blocks
     names, pid the control thread or an application's; never blocks
 
-`address` is the decoded text between "://" and "?"; `options` maps every option's name to its clean
-value (endpoint over socket over default). `socket.socket` objects are always non-blocking and
-close-on-exec, and belong to the caller once they are returned; on an exception the transport has
-closed what it opened. Errors: AddressError (position within `address`) from check, listen and
-resolve; BindError and its kinds (errno kept) from listen; OSError from resolve, connect and tune.
-No other exception is expected; one is reported and treated as a failed attempt.
+`address` is the decoded text between "://" and "?". `options` maps every option's name to its
+checked value (endpoint over socket over default). `socket.socket` objects are always non-blocking
+and close-on-exec, and belong to the caller once they are returned. Before it raises, the transport
+closes what it opened. Errors: AddressError (position within `address`) from check, listen and
+resolve; BindError and its subclasses (with errno) from listen, OSError from resolve, connect and
+tune. Any other exception is reported and treated as a failed attempt.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from collections.abc import Callable, Generator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from mqcore.base.native import socket
+from mqcore.errors import BindError
 
 if TYPE_CHECKING:
     from mqcore.spi.message_engine import NativeEngine
@@ -42,19 +44,19 @@ if TYPE_CHECKING:
 TRANSPORT_ABI = 1
 
 KINDS = {
-    "stream": "makes descriptors that carry a byte stream; this file",
+    "stream": "creates descriptors that carry a byte stream; this file",
     "engine": "carries whole messages itself: MessageTransport below, and message_engine.pxd",
-    "stack": "a name for filters over a transport (wss = ws+tls+tcp): Stack below",
-    "inproc": "two pipes within a context; the core does it, nothing to call but check()",
+    "stack": "an alias for filters over a transport (wss = ws+tls+tcp): Stack below",
+    "inproc": "two pipes within a context; the core does it and only calls check()",
 }
 
 Options = Mapping[str, Any]
 
 
 class Listening(NamedTuple):
-    """What listen() gives. `sockets` are bound and listening. `address` is the real one: with the
-    port that was chosen, fit for connect(). `release`, if any, is called once, before the sockets
-    are closed, and takes away what is not a descriptor (a socket file); it may not raise."""
+    """The result of listen(). `sockets` are bound and listening. `address` is the actual one, with
+    the chosen port, usable for connect(). `release`, if any, is called once, before the sockets are
+    closed, and removes things other than descriptors (a socket file). It must not raise."""
 
     sockets: tuple[socket.socket, ...]
     address: str
@@ -66,35 +68,36 @@ class StreamTransport:
     kind: ClassVar[str] = "stream"
     scheme: ClassVar[str] = ""  # must be the entry point's name
     doc: ClassVar[str] = ""  # one line for `mq info`
-    #: what it can do beyond what every stream can, and what it cannot though others can, with the
-    #: reason: names of spi/capability.py, where the conformance suite takes its tests from
+    #: capabilities beyond those of every stream, and missing ones with the reason: names of
+    #: spi/capability.py, which select the tests of the conformance suite
     capabilities: ClassVar[frozenset[str]] = frozenset()
     gaps: ClassVar[Mapping[str, str]] = {}
-    #: how SP frames messages on it: "" as over tcp, "-ipc" with a byte in front
+    #: how SP frames messages on it: "" as over tcp, "-ipc" with a leading byte
     framing: ClassVar[str] = ""
     #: rows of its own options: (name, type, default, doc); types: options.PLUGIN_TYPES
-    options: ClassVar[tuple[tuple[str, str, Any, str], ...]] = ()
+    options: ClassVar[tuple[tuple[Any, ...], ...]] = ()
 
     # -- addresses ---------------------------------------------------------------------------------
 
     def check(self, address: str, role: str) -> None:
-        """Is the address well formed for this role, "bind" or "connect"? AddressError if not."""
+        """Check that the address is well formed for the role, "bind" or "connect". AddressError."""
 
     def may_block(self, address: str) -> bool:
-        """Must resolve() leave the control thread, because it may wait for a name server?"""
+        """Whether resolve() may wait for a name server and must leave the control thread."""
         return False
 
     def resolve(self, address: str, options: Options) -> list[Any]:
-        """All targets that the address stands for now, best first; each is given to connect().
-        Called again for every attempt. An empty list or OSError: the attempt failed."""
+        """All targets that the address currently stands for, best first; each is passed to
+        connect(). Called for every attempt. An empty list or OSError: the attempt has failed."""
         return [address]
 
     # -- descriptors -------------------------------------------------------------------------------
 
     def adopt(self, address: str, options: Options) -> socket.socket | None:
-        """For an address that names a connection which is there already, and can be used only once:
-        take it, as connect() would make it. There is then one attempt, with it, and resolve() and
-        connect() are not called. AddressError if it is not to be had. None: connect as usual."""
+        """For an address of an existing connection that can be used only once: take it over, as if
+        connect() had created it. There is then one attempt, without resolve() and connect().
+        AddressError if it is not available. None: connect as usual. Also for a socket that needs no
+        peer to be a connection: its errors (BindError) are those of the caller's connect()."""
         return None
 
     def listen(self, address: str, options: Options) -> Listening:
@@ -102,33 +105,34 @@ class StreamTransport:
         raise NotImplementedError
 
     def connect(self, target: Any, options: Options) -> socket.socket:
-        """A socket whose connect is in progress or done; OSError if it failed at once."""
+        """Return a socket whose connect is in progress or done. OSError if it failed at once."""
         raise NotImplementedError
 
     def finish(self, sock: socket.socket) -> int:
-        """The connecting socket is writable: 0 if it is connected, else the errno."""
+        """The connecting socket is writable: return 0 if it is connected, else the errno."""
         return sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
 
     def tune(self, sock: socket.socket, options: Options) -> None:
-        """Set the options on an accepted socket (connect() sets them on its own)."""
+        """Set the options on an accepted socket. (connect() sets them itself.)"""
 
     # -- names -------------------------------------------------------------------------------------
 
     def names(self, sock: socket.socket) -> tuple[str, str]:
-        """(ours, the peer's) as URLs, for people and for Peer.address. "" if unknown; no raise."""
+        """(ours, the peer's) as URLs, for display and Peer.address. "" if unknown; must not
+        raise."""
         return "", ""
 
     def pid(self, sock: socket.socket) -> int | None:
-        """The peer's process, where the kernel vouches for it."""
+        """The peer's process id, if the kernel reports it."""
         return None
 
 
 class MessageTransport(StreamTransport):
-    """The Python half of the third door: addresses and descriptors as above, and `open`.
+    """The Python half of a message engine: addresses and descriptors as above, and `open`.
 
-    If `accepts` is true, listen() gives listening sockets, and each connection that comes in, or
-    that connect() made, is given to open(). If not (datagrams), each socket of listen() and of
-    connect() is itself the one connection, as soon as it is made.
+    If `accepts` is true, listen() returns listening sockets, and open() gets each connection that
+    is accepted or that connect() made. If not (datagrams), each socket of listen() and of connect()
+    is itself the one connection, as soon as it exists.
     """
 
     kind: ClassVar[str] = "engine"
@@ -138,23 +142,23 @@ class MessageTransport(StreamTransport):
 
     def open(self, sock: socket.socket, role: str,
              options: Options) -> Generator[str, None, NativeEngine]:
-        """Comes to terms with the peer before messages can flow. On the control thread, under
-        handshake_timeout: a generator that yields "read" or "write" when it must wait for the
-        socket to be readable or writable, and returns the engine. Never blocks. Raises Refused
-        (filter.py) with a reason for a peer that does not fit, OSError if the connection broke. The
-        descriptor stays the host's; what else it made, it closes on an exception, GeneratorExit
-        (we gave up) among them."""
+        """Negotiate with the peer before messages can flow. A generator on the control thread,
+        limited by handshake_timeout. It yields "read" or "write" to wait until the socket is
+        readable or writable, and returns the engine. Must not block. Raises Refused (filter.py)
+        with a reason for a peer that does not fit, OSError if the connection broke. The host keeps
+        the descriptor. On an exception, including GeneratorExit (canceled), the generator closes
+        everything else that it created."""
         raise NotImplementedError
 
 
 class Stack:
-    """A scheme that stands for others: "wss" for "ws+tls+tcp". The address is passed on as it is,
-    and URLs that come back have the short name."""
+    """A scheme that is an alias: "wss" for "ws+tls+tcp". The address is passed on unchanged, and
+    returned URLs have the short name."""
 
     abi = TRANSPORT_ABI
     kind = "stack"
     capabilities: frozenset[str] = frozenset()
-    options: tuple[tuple[str, str, Any, str], ...] = ()
+    options: tuple[tuple[Any, ...], ...] = ()
 
     def __init__(self, scheme: str, below: str, doc: str) -> None:
         self.scheme = scheme
@@ -162,11 +166,12 @@ class Stack:
         self.doc = doc
 
     def check(self, address: str, role: str) -> None:
-        """Whatever is below checks it."""
+        """The layers below check the address."""
 
 
 def set_buffers(sock: socket.socket, options: Options) -> None:
-    """send_buffer and recv_buffer. Before listen() or connect(), or TCP's window cannot follow."""
+    """Set send_buffer and recv_buffer. Call before listen() or connect(): TCP negotiates its window
+    then."""
     for name, number in (("send_buffer", socket.SO_SNDBUF), ("recv_buffer", socket.SO_RCVBUF)):
         if options.get(name):
             sock.setsockopt(socket.SOL_SOCKET, number, options[name])
@@ -177,7 +182,7 @@ KEEPALIVE = (("keepalive_idle", socket.TCP_KEEPIDLE), ("keepalive_interval", soc
 
 
 def set_keepalive(sock: socket.socket, options: Options) -> None:
-    """keepalive and its three times, of a TCP socket."""
+    """Set keepalive and its three parameters on a TCP socket."""
     on = bool(options.get("keepalive"))
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, on)
     for name, number in KEEPALIVE if on else ():
@@ -185,16 +190,28 @@ def set_keepalive(sock: socket.socket, options: Options) -> None:
             sock.setsockopt(socket.IPPROTO_TCP, number, options[name])
 
 
+DEVICE_MAX = 16  # bytes of a network device's name including the zero byte (IFNAMSIZ)
+
+
 def set_device(sock: socket.socket, options: Options) -> None:
-    """bind_device. Before bind() or connect(). OSError: there is no such device, or this process
-    may not choose one."""
-    if options.get("bind_device"):
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE,
-                        options["bind_device"].encode("utf-8", "surrogateescape"))
+    """Set bind_device. Call before bind() or connect(). BindError, which is an OSError: there is no
+    such device, or this process may not choose one."""
+    name = options.get("bind_device")
+    if not name:
+        return
+    try:
+        raw = name.encode("utf-8", "surrogateescape")
+        if len(raw) >= DEVICE_MAX or b"\0" in raw:  # the kernel would truncate it
+            raise OSError(errno.ENODEV, "")
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, raw)
+    except OSError as error:
+        raise BindError.of(error.errno or errno.ENODEV, f"cannot use bind_device={name!r}",
+                           "`ip link` lists the network devices" if error.errno == errno.ENODEV
+                           else None) from None
 
 
 def start_connect(sock: socket.socket, sockaddr: Any) -> None:
-    """connect() that does not wait; OSError if it failed at once."""
+    """Start connect() without waiting. OSError if it failed at once."""
     try:
         sock.connect(sockaddr)
     except BlockingIOError as error:

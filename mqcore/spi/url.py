@@ -48,7 +48,7 @@ def text_of(address: object) -> str:
         return address
     if address is None or isinstance(address, (bytes, bytearray, memoryview, int, float)):
         data = isinstance(address, (bytes, bytearray, memoryview))
-        raise UsageError(f"an address is text, not {type(address).__name__}",
+        raise UsageError(f"an address must be text, not {type(address).__name__}",
                          hint='decode it first: address.decode()' if data else
                          'write it like "tcp://127.0.0.1:5555"')
     return str(address)

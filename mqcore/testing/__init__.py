@@ -1,4 +1,4 @@
-"""The test kit: conformance suites for plug-ins, a transport and a clock that do as they are told,
+"""The test kit: conformance suites for plug-ins, a scripted transport, a manual clock,
 `leaks()`, and the pytest plug-in. The guide is README.md beside this file.
 
     TransportSuite, FilterSuite, PatternSuite
@@ -10,7 +10,7 @@
     leaks()                        what is alive though nothing owns it
     until(true)                    wait for what happens in other threads
 
-The `*_bench` modules drive parts of the data plane; they are the library's own.
+`mqcore.testing.native`, in development builds alone, drives parts of the data plane: tests/native.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ def __getattr__(name: str) -> Any:
 
 
 def installed(kind: str, plugin: Any) -> contextlib.AbstractContextManager[None]:
-    """A "transport", "filter", "resolver", "pattern" or "strategy" that no distribution brings,
-    installed as long as the context lasts. It is judged like any other: PluginError if it is
-    refused, or if its name is taken."""
+    """Install a "transport", "filter", "resolver", "pattern" or "strategy" without a distribution,
+    for as long as the context lasts. The registry checks it as usual: PluginError if it is refused,
+    or if its name is taken."""
     from mqcore.spi import registry
 
     return registry.lend(kind, plugin, "a test")
@@ -52,18 +52,19 @@ def leaks() -> dict[str, int]:
     from mqcore.control.hub import HUBS
 
     found = {"engines": 0, "links": 0, "slabs": 0}
-    for hub in list(HUBS):
-        if hub.forked or not hub.started:
+    for hub in HUBS:
+        plane = hub._plane
+        if hub.forked or not hub.started or plane is None:
             continue
+        hub.pump()
         with hub.lock:
-            hub.pump()
             open_ones = list(hub.sockets.values())
-            counts = hub._plane.counters()
-            owned = sum(len(links.wires) for links in open_ones)
+            counts = plane.counters()
+            owned = sum(len(links.connections) for links in open_ones)
             found["engines"] += max(0, counts["engines"] - owned)
         if not open_ones:
             found["links"] += counts["links"]
             if counts["sockets"] == 0:
-                hub._plane.drain()
-                found["slabs"] += hub._plane.counters()["slabs"]
+                plane.drain()
+                found["slabs"] += plane.counters()["slabs"]
     return found

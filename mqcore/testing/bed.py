@@ -55,7 +55,7 @@ class Bed:
         return s, r
 
     def nowhere(self) -> str:
-        """A URL to connect to and to bind, where nobody listens now."""
+        """A URL to connect to and to bind, without a listener at present."""
         with self.socket(self.suite.receiver) as sock:
             return str(self.suite.connect_url(self.bind(sock)))
 

@@ -22,7 +22,7 @@ STEPS = ("come", "come_ready", "leave", "leave_gently", "say", "say", "burst", "
 #: (step, which partner, how many parts)
 PROGRAMS = st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, MOST - 1), st.integers(1, 4)),
                     min_size=4, max_size=30)
-EXPECTED = (mq.Timeout, mq.StateError, mq.PeerError)  # nobody there, not its turn, it has left
+EXPECTED = (mq.Timeout, mq.StateError, mq.PeerError)  # no peer, wrong state, peer disconnected
 
 
 def message(who: int, number: int, count: int) -> list[bytes]:
@@ -155,7 +155,7 @@ class Churn:
         self.check()
 
     def met(self) -> bool:
-        """Those who have left are gone, those who came are there."""
+        """Whether departed peers are gone and new ones are connected."""
         return len(self.near.peers()) == len(self.fars)
 
     def balanced(self) -> bool:

@@ -35,8 +35,8 @@ class TransportContract(Suite):
     bad: ClassVar[Sequence[str | tuple[str, str]]] = ()
 
     def url(self, tmp_path: Path) -> str:
-        """Where to bind: an address of this machine that nobody uses, a new one at each call.
-        `tmp_path` is a fresh folder with a short path."""
+        """Where to bind: an unused address of this machine, a new one at each call. `tmp_path` is a
+        new folder with a short path."""
         raise NotImplementedError("say where to bind: def url(self, tmp_path)")
 
     # -- the plug-in -------------------------------------------------------------------------------
@@ -85,7 +85,7 @@ class TransportContract(Suite):
             return
         *filters, name = self.scheme.split("+")
         try:
-            given = getattr(self, f"{role}_options", {})  # certificates and the like
+            given = getattr(self, f"{role}_options", {})  # such as certificates
             Route(parse(render(name, address, tuple(filters))), role).check(
                 {**self.options(), **given})
         except AddressError as error:
@@ -160,7 +160,7 @@ class TransportContract(Suite):
     def any_pattern(self) -> str:
         return "pair"
 
-    # -- descriptors: the door of streams ----------------------------------------------------------
+    # -- descriptors: the interface of streams -----------------------------------------------------
 
     @pytest.fixture
     def listening(self, stream: Any, mq_leaks: None, mq_folder: Path) -> Iterator[Any]:

@@ -39,7 +39,7 @@ class Way:
         self.pieces: deque[tuple[float, bytes]] = deque()
         self.held = 0
         self.free = 0.0  # when the line has carried all that was read
-        self.full = False  # the target has no room
+        self.full = False  # the target has no space
         self.ended = False  # the source says no more
         self.shut = False  # and the target knows
 
@@ -94,11 +94,11 @@ class Connection:
 
 
 class SlowLink:
-    """Listens at `url` and connects each who comes to `target`, an endpoint or "tcp://host:port";
-    who comes while nobody listens there is reset.
+    """Listens at `url` and connects each client to `target`, an endpoint or "tcp://host:port". If
+    nothing listens there, the client is reset.
 
-    `delay`: seconds that each byte is under way, in each direction; `rate`: bytes per second and
-    direction of each connection, None: no limit. Both may be assigned while it runs."""
+    `delay`: seconds that each byte takes, in each direction. `rate`: bytes per second and direction
+    of each connection, None: no limit. Both may be assigned while it runs."""
 
     def __init__(self, target: Any, *, delay: float = 0.0, rate: float | None = None) -> None:
         url = str(getattr(target, "url", target))

@@ -29,10 +29,12 @@ CHUNKS = st.sampled_from((1, 2, 7, 100, 1 << 20))
 
 
 class FilterSuite(Suite):
+    """Tests of a filter. Set `filter` to its name."""
+
     filter: ClassVar[str] = ""
     #: the address in the URLs of this suite, as the filter gets it to split
     address: ClassVar[str] = "127.0.0.1:5555"
-    #: what bind() and connect() must be given for a session: certificates and the like
+    #: options for bind() and connect() that a session needs, such as certificates
     bind_options: ClassVar[Mapping[str, Any]] = {}
     connect_options: ClassVar[Mapping[str, Any]] = {}
 

@@ -13,7 +13,7 @@ class Keeper(Context):
         super().__init__(**defaults)
         self.kept: list[Any] = []
 
-    def socket(self, pattern: str, **kw: Any) -> Any:  # type: ignore[override]
+    def socket(self, pattern: str, **kw: Any) -> Any:
         self.kept.append(super().socket(pattern, **kw))
         return self.kept[-1]
 

@@ -41,6 +41,8 @@ DERIVED = (
 
 
 class PatternSuite(Suite):
+    """Tests of a pattern. Set `pattern`, and `partner` to the one that it talks to."""
+
     pattern: ClassVar[str] = ""
     partner: ClassVar[str] = ""
     #: given to every socket of the pattern, and of the partner
@@ -198,7 +200,7 @@ class PatternSuite(Suite):
     # -- peers -------------------------------------------------------------------------------------
 
     def test_a_peer_that_does_not_fit(self, make: Any, where: Any) -> None:
-        """Refused with a reason at both doors; nobody is attached."""
+        """Both sides refuse it with a reason, and no peer is attached."""
         names = [i.name for i in registry.patterns() if not i.refused]
         strangers = [n for n in names if registry.kind_of(n) not in kinds(self.plugin)
                      and self.plugin.kind not in kinds(registry.pattern(n))
@@ -223,7 +225,8 @@ class PatternSuite(Suite):
         second.connect(near.endpoints[0].url)
         while events.get(LIMIT).kind != "Refused":
             pass
-        until(lambda: near.peers() == [first])  # the other may stand at the door for a moment
+        # the other may still be in its handshake for a moment
+        until(lambda: near.peers() == [first])
         far.close()
         second.wait_peers(1, LIMIT)
 
@@ -234,7 +237,7 @@ class PatternSuite(Suite):
         n = 12
         shares = {id(far): 0 for far in fars}
         if self.answers:
-            for far in fars * (n // 3):     # whoever asked is answered
+            for far in fars * (n // 3):     # reply to the requester
                 self.ask(near, far)
                 self.send(near, [b"mq"])
                 assert self.recv(far) == [b"mq"]
@@ -260,9 +263,9 @@ class PatternSuite(Suite):
         until(lambda: sum(p.queued_in for p in near.stats().peers.values()) >= 3 * n)
         counts = [0, 0, 0]
         for _ in range(3 * n):
-            _, me, k = self.recv(near)[0].split()
-            assert counts[int(me)] == int(k), "a peer's messages keep their order"
-            counts[int(me)] += 1
+            me, k = map(int, self.recv(near)[0].split()[1:])
+            assert counts[me] == k, "a peer's messages keep their order"
+            counts[me] += 1
             assert max(counts) - min(counts) <= 1, counts
         assert counts == [n, n, n]
 
@@ -272,7 +275,7 @@ class PatternSuite(Suite):
         for n in range(4):
             for me, far in enumerate(fars):
                 self.send(far, [b"mq %d" % me])
-            until(lambda n=n: all(p.read == n + 1 for p in near.stats().peers.values()))
+            self.heard(near, n + 1)
             seen = []
             for _ in fars:
                 seen.append(self.recv(near)[0])
@@ -281,7 +284,7 @@ class PatternSuite(Suite):
             for me, far in enumerate(fars):
                 assert self.recv(far) == [b"mq %d" % me]
 
-    # -- marks -------------------------------------------------------------------------------------
+    # -- back-pressure -----------------------------------------------------------------------------
 
     @needs("sends", "heard", "queues")
     def test_what_happens_at_the_mark(self, make: Any, where: Any) -> None:
@@ -307,7 +310,7 @@ class PatternSuite(Suite):
         self.send(near, [b"mq there is room again"])
         assert self.recv(far) == [b"mq there is room again"]
 
-    # -- nobody there ------------------------------------------------------------------------------
+    # -- without peers -----------------------------------------------------------------------------
 
     @needs("sends", "waits", "free")
     def test_messages_wait_for_the_first_peer(self, make: Any, where: Any) -> None:
@@ -365,9 +368,9 @@ class PatternSuite(Suite):
     @given(program=PROGRAMS)
     def test_peers_come_and_go_at_any_moment(self, make: Any, where: Any, mq_context: Any,
                                              program: Any) -> None:
-        """Random programs of peers that attach, leave and talk. After each step the laws of
-        accounting hold for everybody; what arrives was sent, is whole, comes once and, unless it
-        may have been on its way to somebody else, in order; in the end what was written at one end
+        """Random programs of peers that attach, leave and send. After each step the counters of all
+        peers are consistent. What arrives was sent, is complete, arrives once and, unless it may
+        have been on its way to another peer, in order. At the end, everything written at one end
         has been read at the other."""
         note(f"{program}")
         churn = Churn(self, make, where())
@@ -404,6 +407,10 @@ class PatternSuite(Suite):
             call()
 
     # -- tools -------------------------------------------------------------------------------------
+
+    def heard(self, near: Any, n: int) -> None:
+        """Wait until n messages of each peer have arrived."""
+        until(lambda: all(peer.read == n for peer in near.stats().peers.values()))
 
     def linked(self, make: Any, where: Any, **options: Any) -> tuple[Any, Any]:
         """(ours, bound; the partner, connected)."""

@@ -8,13 +8,17 @@ It changes nothing for tests that do not ask: its fixtures are
                  for all tests with `mq_leaks = true` in pytest's ini file
     mq_scripted  a ScriptedTransport, installed as "scripted" while the test lasts
     mq_clock     a ManualClock
+    mq_network   makes simulated networks with the seed of the run; `@pytest.mark.mq_seeds(100)`
+                 runs the test with so many seeds, MQCORE_SEED=7 with that one
 
-and its one hook looks at the tests of the conformance suites only: there a skip is an error unless
-the plug-in under test declares what the test needs as absent (mqcore/spi/capability.py).
+and its hooks add the simulated networks to the report of a test that failed, and look at the tests
+of the conformance suites. There a skip is an error unless the plug-in under test declares what the
+test needs as absent (mqcore/spi/capability.py).
 """
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -30,10 +34,13 @@ pytest.register_assert_rewrite(
 
 #: set on a test item by its suite, with the reason, when the skip is a declared one
 DECLARED = pytest.StashKey[str]()
+#: the simulated networks that a test has made
+NETWORKS = pytest.StashKey[list[Any]]()
 
 MARKERS = (
     "keeps(fds=0, threads=0, why=''): what the test rightly leaves behind, for mq_leaks",
     "mq_needs(*capabilities): of a conformance suite: what the plug-in must have for this test",
+    "mq_seeds(count): how many seeds mq_network runs the test with, from 0 on; 1 without it",
     "mq_live: of a conformance suite: needs a system on which the transport works",
 )
 
@@ -61,8 +68,8 @@ class _Always:
 
 @pytest.fixture
 def mq_leaks(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Fails a test that leaves handles, descriptors or threads. One that must leave something says
-    so: `@pytest.mark.keeps(fds=1, threads=1, why="...")`."""
+    """Fails a test that leaves handles, descriptors or threads behind. A test that must leave some
+    declares it: `@pytest.mark.keeps(fds=1, threads=1, why="...")`."""
     from mqcore.testing import watch
 
     mark = request.node.get_closest_marker("keeps")
@@ -120,6 +127,43 @@ def mq_scripted(mq_leaks: None) -> Iterator[Any]:
         transport.close()
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "mq_network" not in metafunc.fixturenames:
+        return
+    mark = metafunc.definition.get_closest_marker("mq_seeds")
+    given = os.environ.get("MQCORE_SEED")
+    seeds = range(mark.args[0] if mark else 1) if given is None else [int(given)]
+    metafunc.parametrize("mq_network", seeds, indirect=True, ids=lambda seed: f"seed{seed}")
+
+
+@pytest.fixture
+def mq_network(request: pytest.FixtureRequest, mq_leaks: None) -> Iterator[Any]:
+    """`mq_network(delay=0.01, loss=0.1)` makes a mqcore.testing.network.Network with the seed of
+    this run of the test, and closes it afterwards."""
+    from mqcore.testing.network import Network
+
+    made = request.node.stash.setdefault(NETWORKS, [])
+
+    def make(**options: Any) -> Network:
+        net = Network(request.param, **options)
+        made.append(net)
+        return net
+
+    yield make
+    for net in made:
+        net.close()
+    made.clear()
+
+
+def _explained(item: pytest.Item, report: pytest.TestReport) -> None:
+    """How a test with simulated networks failed, and how to replay it."""
+    for net in item.stash.get(NETWORKS, ()):
+        name = item.nodeid.partition("[")[0]
+        report.sections.append((
+            "simulated network", f"{net.explain()}\nReplay: MQCORE_SEED={net.seed} "
+                                 f"python -m pytest '{name}'"))
+
+
 # -- conformance -----------------------------------------------------------------------------------
 
 
@@ -128,6 +172,8 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
                                                               pytest.TestReport]:
     """A suite's test that was skipped, or is expected to fail, has proved nothing."""
     report = yield
+    if report.when == "call" and report.failed:
+        _explained(item, report)
     suite = getattr(item, "cls", None)
     if report.skipped and getattr(suite, "mq_suite", False) and DECLARED not in item.stash:
         why = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)

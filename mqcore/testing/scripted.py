@@ -48,6 +48,7 @@ class Hangs(NamedTuple):
 
 
 def refused(late: bool = False) -> Fails:
+    """The attempt is refused: in connect() itself, or later, once the descriptor is ready."""
     return Fails(errno.ECONNREFUSED, late)
 
 
@@ -269,7 +270,7 @@ Attempt = Fails | Hangs | Link
 
 
 class _Door(socket.socket):
-    """A listening socket whose accept() fails as it is told."""
+    """A listening socket whose accept() fails on demand."""
 
     faults: deque[int]
 
@@ -297,7 +298,7 @@ class ScriptedTransport(StreamTransport):
         self._bound: dict[str, Any] = {}
         self._late: dict[socket.socket, int] = {}
         self._hung: list[socket.socket] = []
-        self._lock = threading.Lock()  # no new connection while they are ended
+        self._lock = threading.RLock()  # no new connection while they are ended
         self._closed = False
 
     # -- for the test ------------------------------------------------------------------------------

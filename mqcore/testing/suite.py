@@ -1,8 +1,8 @@
 """What the conformance suites share: which tests apply to a plug-in, and waiting.
 
-A test says by marks what it needs; the suite compares that with the plug-in's own table and skips
-the test, with the declared reason, if something is missing. Any other skip is turned into a
-failure (mqcore/testing/plugin.py).
+A test declares its requirements with pytest's markers. The suite compares them with the plug-in's
+own table and skips the test, with the declared reason, if something is missing. Any other skip
+becomes a failure (mqcore/testing/plugin.py).
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ def laws(sock: Any) -> Any:
     if {"sends", "waits"} <= has and not has & {"fans-out", "exchanges"}:
         offered = sum(p.offered for p in stats.peers.values())
         assert stats.sent == offered + stats.waiting + sum(stats.dropped.values()), stats
-    # an XPUB's and a STREAM's notices are nobody's messages
+    # notifications of XPUB and STREAM are not messages of a peer
     if "raw" not in has and ("serviced" not in has or "receives" not in has):
         assert stats.received <= sum(p.delivered for p in stats.peers.values()), stats
     return stats

@@ -9,9 +9,9 @@
         def url(self, tmp_path):
             return "sctp://127.0.0.1:0"
 
-Everything else has a default that fits a stream; what it can be changed to stands with each
-attribute and method below. Tests of the plug-in object are in contract.py, those of live sockets
-here. Those of a damaged stream speak the wire themselves (raw.py).
+Everything else has a default that fits a stream; each attribute and method below says how to change
+it. Tests of the plug-in object are in contract.py, those of a damaged stream in damage.py, those of
+live sockets here.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import errno
 import hashlib
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -29,9 +29,8 @@ import pytest
 
 import mqcore as mq
 from mqcore.spi.url import parse
-from mqcore.testing import raw
 from mqcore.testing.bed import FAST, Bed, pattern
-from mqcore.testing.contract import TransportContract
+from mqcore.testing.damage import DamagedStream
 from mqcore.testing.suite import LIMIT, live, needs
 from mqcore.testing.traffic import laws
 from mqcore.testing.watch import until
@@ -43,13 +42,15 @@ STORM = 200
 BODY = 65536
 
 
-class TransportSuite(TransportContract):
+class TransportSuite(DamagedStream):
+    """Tests of a transport. Set `scheme`, `bad` (invalid addresses) and the method `url`."""
+
     #: which pattern sends in these tests, and which receives; those of radio and dish, say
     sender: ClassVar[str] = "push"
     receiver: ClassVar[str] = "pull"
     #: which pattern talks both ways, with itself
     both: ClassVar[str] = "pair"
-    #: given to every bind() and every connect(): certificates and the like
+    #: options for every bind() and connect(), such as certificates
     bind_options: ClassVar[Mapping[str, Any]] = {}
     connect_options: ClassVar[Mapping[str, Any]] = {}
 
@@ -224,7 +225,7 @@ class TransportSuite(TransportContract):
         s, r = bed.linked()
         [there], [here] = s.peers(), r.peers()
         near, far = s.endpoints[0], r.endpoints[0]
-        near.wait(LIMIT)  # the peer is there a moment before its endpoint says so
+        near.wait_ready(LIMIT)  # the peer is there a moment before its endpoint says so
         assert (near.kind, near.state) == ("connect", "connected")
         assert (far.kind, far.state) == ("bind", "listening")
         assert there.endpoint == near.url and here.endpoint == far.url
@@ -414,9 +415,9 @@ class TransportSuite(TransportContract):
     @live
     @needs("backpressure", "reliable", "ordered", "large")
     def test_a_stalled_reader_stalls_the_sender(self, bed: Bed) -> None:
-        """At its mark the sender waits; what it took until then is bounded, and all of it arrives
-        when the reader goes on. Bodies are noise, which no filter makes small."""
-        small = {"send_buffer": BODY, "recv_buffer": BODY}
+        """A sender at its HWM waits. What it took until then is bounded, and all of it arrives
+        when the reader continues. Bodies are noise, which no filter can compress."""
+        small: dict[str, Any] = {"send_buffer": BODY, "recv_buffer": BODY}
         s, r = bed.linked(send_hwm=4, recv_hwm=4, **small)
         sent = 0
         with pytest.raises(mq.SendTimeout) as caught:
@@ -453,65 +454,3 @@ class TransportSuite(TransportContract):
             self.deliver(s, r, [b"small again"])
         laws(s)
         laws(r)
-
-    # -- a damaged stream --------------------------------------------------------------------------
-
-    @pytest.fixture
-    def wire(self, bed: Bed) -> Iterator[raw.Wire]:
-        """A stream to a bound PULL, on which the test speaks for itself."""
-        r = bed.socket("pull", handshake_timeout=LIMIT)
-        at = bed.bind(r)
-        with self.dial(self.plugin, parse(at.url).address) as sock:
-            yield raw.Wire(sock, r)
-
-    @live
-    @needs("raw")
-    def test_a_half_closed_peer(self, wire: raw.Wire) -> None:
-        """It has said all that it will: that is received, then the connection ends."""
-        wire.shake("PUSH")
-        wire.say(*(raw.frame(b"%d" % n) for n in range(10)))
-        wire.half_close()
-        assert [wire.victim.recv(timeout=LIMIT) for _ in range(10)] == [b"%d" % n
-                                                                        for n in range(10)]
-        assert wire.ended()
-        until(lambda: not wire.victim.peers())
-
-    @live
-    @needs("raw")
-    def test_a_peer_half_closed_in_its_handshake(self, wire: raw.Wire) -> None:
-        wire.say(raw.GREETING[:20])
-        wire.half_close()
-        assert wire.ended() and wire.victim.peers() == []
-
-    @live
-    @needs("raw")
-    def test_half_a_message_is_none(self, wire: raw.Wire) -> None:
-        wire.shake("PUSH")
-        wire.say(raw.frame(b"whole"), raw.frame(b"x" * 100)[:50])
-        wire.half_close()
-        assert wire.victim.recv(timeout=LIMIT) == b"whole" and wire.ended()
-        until(lambda: not wire.victim.peers())
-        with pytest.raises(mq.RecvTimeout):
-            wire.victim.recv(timeout=0)
-        assert laws(wire.victim).received == 1
-
-    @live
-    @needs("raw")
-    def test_a_handshake_byte_by_byte(self, wire: raw.Wire) -> None:
-        for byte in raw.GREETING + raw.ready("PUSH") + raw.frame(b"slowly"):
-            wire.say(bytes((byte,)))
-        assert wire.victim.recv(timeout=LIMIT) == b"slowly"
-
-    @live
-    @needs("raw", "many")
-    def test_a_peer_that_speaks_nonsense(self, bed: Bed, wire: raw.Wire) -> None:
-        """It is dropped with a reason; others are served."""
-        events = wire.victim.events()
-        wire.say(b"GET / HTTP/1.1\r\nHost: here\r\n\r\n")
-        assert wire.ended()
-        while (event := events.get(LIMIT)).kind != "HandshakeFailed":
-            pass
-        assert event.reason
-        s = bed.connected("push", wire.victim.endpoints[0])
-        s.send(b"good", timeout=LIMIT)
-        assert wire.victim.recv(timeout=LIMIT) == b"good"

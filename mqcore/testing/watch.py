@@ -93,7 +93,7 @@ def wait_until_clean(was: Before, fds: int = 0, tasks: int = 0, grace: float = G
 
 
 def until(true: Callable[[], Any], limit: float = 10.0, pause: float = 0.002) -> Any:
-    """The first true value of true(), which is asked again and again; AssertionError after `limit`
+    """Call true() repeatedly and return its first true value. AssertionError after `limit`
     seconds."""
     end = time.monotonic() + limit
     while not (value := true()):

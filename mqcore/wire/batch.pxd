@@ -1,5 +1,5 @@
-"""What an engine does with a batch: gather it for a write, account for what was written, and take
-back what was not when the link is dead. Called by whoever holds the engine's lease; no I/O here.
+"""What an engine does with a batch: gather it for a write, count what was written, and take back
+the rest when the link is dead. The holder of the engine's lease calls these; no I/O here.
 """
 
 from libc.stdint cimport int64_t
@@ -16,13 +16,13 @@ cdef int batch_gather(const Batch* b, iovec* out, int cap) noexcept nogil
 cdef void batch_advance(Batch* b, size_t n) noexcept nogil
 # Application messages whose last byte was in this batch and has been taken.
 cdef int64_t batch_msgs_done(const Batch* b) noexcept nogil
-# An application message was begun on the wire and is not wholly there, whether in this batch or
-# because it began in an earlier one. If the link is dead, it is lost.
+# An application message was begun but is not completely sent, in this batch or since an earlier
+# one. If the link is dead, it is lost.
 cdef bint batch_half_sent(const Batch* b, const Codec* codec) noexcept nogil
-# The encoder stopped in the middle of a message: the rest of its parts is still in the pipe. If the
-# link dies now there are two cases. batch_cut: the message was begun on the wire, so that rest must
-# be thrown away, up to the part without MSG_MORE. Else batch_unsent gives its first parts, last of
-# all, and the rest in the pipe continues them.
+# The encoder stopped in the middle of a message: its remaining parts are still in the pipe. If the
+# link dies now there are two cases. batch_cut: the message was partly sent, so the rest, up to the
+# part without MSG_MORE, must be discarded. Else batch_unsent returns its first parts, last of all,
+# and the rest in the pipe continues them.
 cdef bint batch_open(const Codec* codec) noexcept nogil
 cdef bint batch_cut(const Batch* b, const Codec* codec) noexcept nogil
 # Appends the parts of all messages that were not begun to out, in order, control ones left out. The

@@ -14,7 +14,7 @@ from mqcore.base.message cimport (
 from mqcore.base.slab cimport Pool
 from mqcore.base.status cimport MQ_NOMEM, MQ_OK
 from mqcore.wire.codec cimport END_CONTROL, Frame
-from mqcore.wire.mask cimport mask_bytes
+from mqcore.wire.websocket.mask cimport mask_bytes
 
 cdef enum:
     END_MASK = 0x7fffffff         # an end of just that is 2 GiB or more, and the batch's last

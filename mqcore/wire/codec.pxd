@@ -1,22 +1,23 @@
-"""The contract of a wire codec: bytes in, messages out, and back. No I/O, no clock, no locks.
+"""The contract of a protocol codec: bytes in, messages out, and back. No I/O, no clock, no locks.
 
-A codec is one struct that starts with `Codec`, owned by one engine and called by whoever holds that
-engine's lease: nogil, never blocking. Local faults are MQ_NOMEM; remote faults are MQ_PROTOCOL with
-`reason` set to a static text that ends up in events(). Any chunking of the input gives the same
+A codec is one struct that starts with `Codec`. One engine owns it, and the holder of that engine's
+lease calls it: nogil, never blocking. Local faults are MQ_NOMEM. Remote faults are MQ_PROTOCOL with
+`reason` set to a static text that appears in events(). Any chunking of the input gives the same
 frames (tests feed byte by byte).
 
-Life: `start` once; `feed` until it says MQ_DONE (the handshake); then `decode` and `encode`.
+Life: `start` once; `feed` until it returns MQ_DONE (the handshake). Then `decode` and `encode`.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free
 
-from mqcore.base.bytes cimport Bytes
+from mqcore.base.body cimport Body, body_drop
+from mqcore.base.bytes cimport Bytes, bytes_fini
 from mqcore.base.includes cimport iovec
 from mqcore.base.message cimport Msg, MsgVec, msg_close, vec_clear, vec_fini
 from mqcore.base.slab cimport Landing, Owner, Pool, owner_release
 from mqcore.base.ypipe cimport YPipe
-from mqcore.wire.security cimport Security
+from mqcore.wire.zmtp.security cimport Security
 
 cdef enum:
     CODEC_ABI = 1
@@ -28,17 +29,18 @@ cdef enum:
     MASKED_BY_REFERENCE = 128 * 1024  # the same if they must be changed, hence copied, anyway
     BATCH_FIRST = 4096        # the buffer starts small and grows under load
     HEAD_MAX = 20             # header and a command's name, of any wire
+    CTL_MAX = 64 * 1024       # a peer that does not read its PONGs gets no more
 
 cdef enum:
-    END_CONTROL = 0x80000000  # mark in Batch.ends: not an application message
+    END_CONTROL = 0x80000000  # flag in Batch.ends: not an application message
 
-cdef enum:                    # Codec.asking: somebody outside judges the peer, and feed waits
+cdef enum:                    # Codec.asking: the application authenticates the peer, and feed waits
     ASKING_NOT = 0
-    ASKING_NEW = 1            # whoever calls feed tells him, and moves on to ASKING_OPEN
+    ASKING_NEW = 1            # the caller of feed starts the request, and sets ASKING_OPEN
     ASKING_OPEN = 2
 
-cdef struct Verdict:          # his answer, by the numbers of ZAP (RFC 27)
-    int code                  # 200: come in; 300: not now; 400: no; 500: he failed
+cdef struct Verdict:          # the application's result, with ZAP's numbers (RFC 27)
+    int code                  # 200: accepted; 300: try later; 400: refused; 500: internal error
     char[128] text            # why not
 
 cdef struct Batch:            # what has been encoded and not yet wholly written
@@ -86,7 +88,7 @@ cdef struct HandshakeResult:  # owned by the codec, valid until fini
     Bytes metadata            # its READY properties as they came
     char[21] mechanism
     Bytes proof               # what it proved to be: a user's name, a public key of 32 bytes
-    Bytes password            # PLAIN's, while somebody judges it
+    Bytes password            # PLAIN's, during authentication
 
 cdef struct Codec:
     const CodecOps* ops
@@ -99,15 +101,19 @@ cdef struct Codec:
     Bytes ctl                 # bytes to send before the next batch: greeting, READY, PING, PONG.
                               # the engine takes them from the front and empties it
     const char* reason        # why MQ_PROTOCOL
-    char[128] reason_text     # room for a composed reason
+    char[128] reason_text     # space for a composed reason
     const char* leaving       # during the handshake: why the peer leaves, if it does so now
     int asking                # ASKING_*
     bint either               # it was open whether the peer speaks ZMTP or SP
     uint32_t pings            # PINGs seen, PONGs seen: for heartbeats and round trip times
     uint32_t pongs
     uint32_t late             # messages that were read and belong to nothing any more,
-    uint32_t untranslated     # and those that cannot be said: whoever counts them sets it to 0
+    # messages that the protocol cannot represent; the counting code resets it to 0
+    uint32_t untranslated
     uint32_t peer_ttl         # milliseconds: the peer wants to be thought dead after that; 0 none
+    # -- decoder: decode.pxd
+    bint mid_in               # the last part decoded had MORE
+    Body body                 # under way: the input cut it off
     # -- encoder: encode.pxd
     bint mid_out              # the last part encoded had MORE: the rest is still in the pipe
     bint mid_batch            # the batch begins in the middle of a message
@@ -148,13 +154,15 @@ cdef struct CodecOps:
     # message is flagged MSG_MORE; subscriptions get MSG_SUBSCRIBE or MSG_CANCEL and the bare topic;
     # PING is answered through ctl. MQ_OK: out is full, call again; MQ_NEED_DATA: input used up
     # (the codec keeps a cut-off header itself); MQ_DONE: the peer has ended its stream in order,
-    # `reason` says how, and our answer is in ctl; MQ_PROTOCOL: last words may be in ctl; MQ_NOMEM.
+    # `reason` says how, and our answer is in ctl. MQ_PROTOCOL: last words may be in ctl. MQ_NOMEM.
     int (*decode)(Codec* self, Input* input, Msg* out, size_t cap, size_t* n) noexcept nogil
     # A large body is under way, of *size bytes: where its next ones go, so that the engine reads
     # them there directly; *room = 0 if there is none. `filled` reports them; the part comes with
     # the next decode, whose input is what follows them. MQ_OK, MQ_NOMEM.
     int (*direct)(Codec* self, uint8_t** at, size_t* room, uint64_t* size) noexcept nogil
     void (*filled)(Codec* self, size_t n) noexcept nogil
+    # Bytes that have come of a part that is not whole, and are kept for it. NULL: never any.
+    uint64_t (*under_way)(const Codec* self) noexcept nogil
     # Traffic out. Moves messages from src into the batch until src is empty or the batch is full,
     # whole messages only unless one alone exceeds it (then it continues at the next call).
     # *msgs and *body: application messages and control ones completed, and their body bytes.
@@ -165,14 +173,14 @@ cdef struct CodecOps:
     # One part, the same way: for lanes that conflate. *done: it fitted (else the handle is
     # untouched).
     int (*encode_one)(Codec* self, Batch* batch, Msg* part, bint* done) noexcept nogil
-    # Append a PING to ctl or `owed`. NULL if the wire has none. ttl in milliseconds.
+    # Append a PING to ctl or `owed`. NULL if the protocol has none. ttl in milliseconds.
     int (*ping)(Codec* self, uint32_t ttl) noexcept nogil
     # Into an empty batch: what is in `owed`, unless a message is under way. NULL: never anything.
     # MQ_OK, MQ_NOMEM.
     int (*pay)(Codec* self, Batch* batch) noexcept nogil
-    # Handshake: `asking` has its answer. Returns as feed does. NULL: nobody is ever asked.
+    # Handshake: `asking` has its result. Returns as feed does. NULL: never asks.
     int (*judged)(Codec* self, const Verdict* verdict) noexcept nogil
-    # We end the stream in order: append last words to ctl. NULL: the wire has none.
+    # This side ends the stream in order: append final bytes to ctl. NULL: the protocol has none.
     int (*finish)(Codec* self) noexcept nogil
     # For encode.pyx. Write to at[0..HEAD_MAX) the header of the frame that `part` becomes, and what
     # stands in front of its body of `size` bytes (a command's name, a count of hops). Returns the
@@ -182,6 +190,16 @@ cdef struct CodecOps:
                    uint64_t* mask) noexcept nogil
     # For batch.pyx: read a header that `head` wrote.
     void (*frame)(const Codec* self, const uint8_t* at, Frame* out) noexcept nogil
+
+
+cdef inline void codec_fini(Codec* c) noexcept nogil:
+    """What the head owns: the last thing a codec's own fini does."""
+    body_drop(&c.body)
+    bytes_fini(&c.ctl)
+    bytes_fini(&c.owed)
+    bytes_fini(&c.peer.routing_id)
+    bytes_fini(&c.peer.metadata)
+    bytes_fini(&c.peer.proof)
 
 
 cdef inline void batch_reset(Batch* b) noexcept nogil:

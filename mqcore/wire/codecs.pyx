@@ -4,11 +4,11 @@ from libc.string cimport strcmp
 
 from mqcore.wire.either cimport either_ipc_ops, either_ops
 from mqcore.wire.raw cimport raw_ops
-from mqcore.wire.sp cimport sp_ipc_ops, sp_ops
-from mqcore.wire.spws cimport sp_ws_ops
-from mqcore.wire.zmtp cimport zmtp_ops
-from mqcore.wire.zmtp_curve cimport zmtp_curve_ops
-from mqcore.wire.zws cimport zws_bare_ops, zws_ops
+from mqcore.wire.sp.codec cimport sp_ipc_ops, sp_ops
+from mqcore.wire.websocket.spws cimport sp_ws_ops
+from mqcore.wire.zmtp.codec cimport zmtp_ops
+from mqcore.wire.zmtp.curve_codec cimport zmtp_curve_ops
+from mqcore.wire.websocket.zws cimport zws_bare_ops, zws_ops
 
 cdef enum:
     CODECS = 10

@@ -8,12 +8,11 @@ some that wait for that. The memory is large enough for both codecs; the choice 
 
 from libc.stdint cimport uint8_t
 
-from mqcore.base.bytes cimport bytes_fini
 from mqcore.base.status cimport MQ_NEED_DATA, MQ_OK
-from mqcore.wire.codec cimport CODEC_ABI, Codec, CodecOps
-from mqcore.wire.greeting cimport Zmtp
-from mqcore.wire.sp cimport Sp, sp_ipc_ops, sp_ops
-from mqcore.wire.zmtp cimport zmtp_ops
+from mqcore.wire.codec cimport CODEC_ABI, Codec, CodecOps, codec_fini
+from mqcore.wire.zmtp.greeting cimport Zmtp
+from mqcore.wire.sp.codec cimport Sp, sp_ipc_ops, sp_ops
+from mqcore.wire.zmtp.codec cimport zmtp_ops
 
 
 cdef int _become(Codec* self, const CodecOps* ops, bint listening) noexcept nogil:
@@ -30,8 +29,7 @@ cdef int _init(Codec* self) noexcept nogil:
 
 
 cdef void _fini(Codec* self) noexcept nogil:
-    bytes_fini(&self.ctl)
-    bytes_fini(&self.peer.routing_id)
+    codec_fini(self)
 
 
 cdef int _start(Codec* self, bint listening) noexcept nogil:

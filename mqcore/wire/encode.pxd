@@ -1,7 +1,7 @@
 """The batch encoder: moves handles from a pipe into one buffer and a gather list. Any wire.
 
 The loop in `encode_loop` is the hottest place of the library: one 16-byte message costs a few
-nanoseconds there. It handles what is common - an inline body, no control message, room in the
+nanoseconds there. It handles what is common - an inline body, no control message, space in the
 buffer - with the codec's own writer, which the C compiler inlines; all else goes to `encode_put`
 and the codec's `head`. Both write to the same batch, so a message may start in one and end in the
 other. See CodecOps in codec.pxd for the contract.
@@ -28,7 +28,7 @@ ctypedef size_t (*SmallFn)(Codec* codec, uint8_t* at, const Msg* part) noexcept 
 # complete, or codec.skipped counts it; MQ_FULL, MQ_NOMEM.
 ctypedef int (*JoinFn)(Codec* codec, Batch* b, YPipe* src, size_t* size) noexcept nogil
 
-# Whoever holds the engine's lease.
+# For the holder of the engine's lease.
 # Move one part into the batch, of whatever kind. MQ_OK; MQ_FULL, MQ_NOMEM: m is untouched.
 cdef int encode_put(Codec* codec, Batch* b, Msg* m) noexcept nogil
 # Enter in the gather list what was written to the buffer.
@@ -37,7 +37,7 @@ cdef void encode_close_piece(Batch* b) noexcept nogil
 cdef int encode_all(
     Codec* codec, Batch* b, YPipe* src, int64_t* msgs, int64_t* body) noexcept nogil
 cdef int encode_one(Codec* codec, Batch* b, Msg* part, bint* done) noexcept nogil
-# For who joins parts. No room for one more part, or one more message?
+# For codecs that join parts. No space for one more part, or one more message?
 cdef bint encode_full(const Codec* c, const Batch* b, bint by_reference) noexcept nogil
 # Room for `size` bytes in the buffer, and for one more end. MQ_OK, MQ_NOMEM.
 cdef int encode_reserve(Batch* b, size_t size) noexcept nogil
@@ -60,8 +60,8 @@ cdef inline void encode_begin(Codec* codec, Batch* b) noexcept nogil:
 cdef inline int encode_loop(Codec* codec, Batch* b, YPipe* src, int64_t* msgs, int64_t* body,
                             SmallFn small, uint8_t special, JoinFn join) noexcept nogil:
     """*msgs and *body are set, not added to: what was *completed*, so a message that begins in one
-    batch and ends in the next counts in the next. small NULL: the wire has no short cut. special:
-    flags of parts that must not take it. join NULL: parts are frames of their own."""
+    batch and ends in the next counts in the next. small NULL: the protocol has no short cut.
+    special: flags of parts that must not take it. join NULL: parts are frames of their own."""
     cdef uint32_t ended = b.n_ends
     cdef uint32_t skipped = codec.skipped
     cdef uint32_t n_ends = b.n_ends
@@ -78,7 +78,7 @@ cdef inline int encode_loop(Codec* codec, Batch* b, YPipe* src, int64_t* msgs, i
     cdef uint8_t flags
     encode_begin(codec, b)
     at = start = b.buf + b.len
-    edge = at                 # the first message goes through encode_put, which makes room
+    edge = at                 # the first message goes through encode_put, which makes space
     edge_ends = 0
     lead = 0
     while ypipe_check_read(src):

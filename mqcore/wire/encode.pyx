@@ -10,17 +10,17 @@ from libc.stdlib cimport realloc
 from mqcore.base.message cimport (
     MSG_REF, msg_close, msg_data, msg_init, msg_init_ref,
 )
-from mqcore.base.slab cimport Owner, heap_new, owner_data, slab_new
+from mqcore.base.slab cimport Owner, SLAB_CLASSES, heap_new, owner_data, slab_capacity, slab_new
 from mqcore.base.status cimport MQ_FULL
 from mqcore.wire.codec cimport (
     BATCH_FIRST, BATCH_IOV, BATCH_MSGS, BATCH_REFS, BY_REFERENCE, END_CONTROL, HEAD_MAX,
     MASKED_BY_REFERENCE,
 )
-from mqcore.wire.mask cimport mask_bytes
+from mqcore.wire.websocket.mask cimport mask_bytes
 
 cdef enum:
     ENDS_FIRST = 64
-    SLAB_CAPACITY = 256 * 1024 - 64   # of the largest class, 2
+    LARGEST = SLAB_CLASSES - 1
 
 cdef int _grow(Batch* b, size_t need) noexcept nogil:
     cdef size_t cap = b.cap if b.cap else BATCH_FIRST
@@ -66,7 +66,7 @@ cdef void encode_close_piece(Batch* b) noexcept nogil:
 
 
 cdef bint encode_full(const Codec* c, const Batch* b, bint by_reference) noexcept nogil:
-    """No room for one more part. One entry of the gather list is kept for the last piece of buf."""
+    """No space for one more part? One entry of the gather list is kept for buf's last piece."""
     if by_reference and (b.n_refs == BATCH_REFS or b.n_iov > BATCH_IOV - 3):
         return True
     if c.mid_out:
@@ -86,7 +86,8 @@ cdef void encode_end(Batch* b, uint8_t flags) noexcept nogil:
 
 cdef int encode_masked(Pool* pool, Msg* m, uint64_t mask) noexcept nogil:
     cdef size_t size = m.u.ref.size
-    cdef Owner* owner = slab_new(pool, 2) if size <= SLAB_CAPACITY else heap_new(pool, size)
+    cdef bint pooled = size <= slab_capacity(LARGEST)
+    cdef Owner* owner = slab_new(pool, LARGEST) if pooled else heap_new(pool, size)
     if owner == NULL:
         return MQ_NOMEM
     mask_bytes(owner_data(owner), m.u.ref.data, size, mask)

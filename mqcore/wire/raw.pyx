@@ -1,25 +1,24 @@
-"""The raw codec: anybody's bytes, for STREAM.
+"""The raw codec: plain bytes, for STREAM.
 
-There is no handshake, so the peer is there at once, whoever speaks first. What is read in one go is
-a message, cut to max_message_size; where one ends says nothing. What is sent goes out as it is, the
-parts of a message one after the other. An empty message ends the connection, behind all that was
-sent before. Nothing says where a message ends, so those of a batch are kept beside it.
+Without a handshake the peer is connected at once. The data of one read is a message, limited
+to max_message_size; its end has no meaning. Messages are sent unchanged, their parts one after the
+other. An empty message ends the connection after everything sent before. The stream has no message
+boundaries, so the messages of a batch are kept beside it.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 
-from mqcore.base.bytes cimport bytes_fini
 from mqcore.base.message cimport MSG_MORE, Msg, msg_size
 from mqcore.base.slab cimport Owner
 from mqcore.base.status cimport MQ_DONE, MQ_FULL, MQ_NEED_DATA, MQ_NOMEM, MQ_OK
 from mqcore.base.ypipe cimport YPipe, ypipe_check_read
 from mqcore.base.yqueue cimport yqueue_front, yqueue_pop
-from mqcore.wire.body cimport body_slice
-from mqcore.wire.codec cimport CODEC_ABI, HEAD_MAX, Batch, Codec, Input
+from mqcore.wire.codec cimport CODEC_ABI, HEAD_MAX, Batch, Codec, Input, codec_fini
+from mqcore.wire.decode cimport decode_slice
 from mqcore.wire.encode cimport (
     encode_full, encode_loop, encode_put, encode_refers, encode_reserve,
 )
-from mqcore.wire.join cimport join_keep
+from mqcore.wire.sp.join cimport join_keep
 
 
 cdef int _init(Codec* self) noexcept nogil:
@@ -27,8 +26,7 @@ cdef int _init(Codec* self) noexcept nogil:
 
 
 cdef void _fini(Codec* self) noexcept nogil:
-    bytes_fini(&self.ctl)
-    bytes_fini(&self.peer.routing_id)
+    codec_fini(self)
 
 
 cdef int _start(Codec* self, bint listening) noexcept nogil:
@@ -54,7 +52,7 @@ cdef int _decode(Codec* self, Input* input, Msg* out, size_t cap, size_t* n) noe
         size = min(<size_t> (input.end - input.pos), most)
         if size == 0:
             return MQ_NEED_DATA
-        rc = body_slice(&out[n[0]], self.pool, input.pos, size, owner)
+        rc = decode_slice(&out[n[0]], self.pool, input.pos, size, owner)
         if rc:
             return rc
         input.pos += size

@@ -2,7 +2,7 @@
 
 from libc.string cimport memcmp
 
-from mqcore.wire.ready cimport refuse_with
+from mqcore.wire.zmtp.ready cimport refuse_with
 
 ctypedef const char* Text
 

@@ -25,9 +25,10 @@ from mqcore.zmq.error import (
 from mqcore.zmq.frame import FINISHED as _FINISHED_TRACKER
 from mqcore.zmq.frame import Frame, Message, MessageTracker
 from mqcore.zmq.mechanism import curve_keypair, curve_public
+from mqcore.zmq.part import COPY_THRESHOLD
 from mqcore.zmq.poller import Poller, select, zmq_poll
 from mqcore.zmq.run import install
-from mqcore.zmq.socket import COPY_THRESHOLD, Socket, SyncSocket
+from mqcore.zmq.socket import Socket, SyncSocket
 from mqcore.zmq.stopwatch import Stopwatch
 from mqcore.zmq.version import (
     IPC_PATH_MAX_LEN,

@@ -12,7 +12,7 @@ from mqcore.zmq.error import ZMQError
 class Attributes:
     """`thing.linger` is thing.get(LINGER), `thing.linger = 0` is thing.set(LINGER, 0). Own
     attributes of the class and of subclasses go before; others are refused, so that a wrong name
-    is no silent nothing."""
+    does not fail silently."""
 
     _known: ClassVar[type[IntEnum]]
 

@@ -32,12 +32,12 @@ class Context(Attributes):
     _socket_class: ClassVar[Any] = Socket
     _instance: ClassVar[Any] = None
     _instance_pid: ClassVar[int | None] = None
-    _instance_lock = threading.Lock()
+    _instance_lock = threading.RLock()  # reentrant: for signal handlers
     _shadow = False
     _warn_destroy_close = False
     _home: Home
     sockopts: dict[int, Any]
-    __class_getitem__ = classmethod(GenericAlias)  # annotations say zmq.Context[zmq.Socket]
+    __class_getitem__: Any = classmethod(GenericAlias)  # annotations say zmq.Context[zmq.Socket]
 
     def __init__(self, io_threads: int | Context = 1, shadow: Context | int = 0) -> None:
         if isinstance(io_threads, Context):
@@ -96,7 +96,7 @@ class Context(Attributes):
         """Close all its sockets, then term(). linger: milliseconds."""
         if self.closed:
             return
-        sockets = tuple(self._home.open)
+        sockets = list(self._home.open)
         if sockets and self._warn_destroy_close:
             warnings.warn(f"Destroying context with unclosed sockets in {self}", ResourceWarning,
                           stacklevel=3, source=self)
@@ -163,7 +163,8 @@ class Context(Attributes):
         """A ContextOption's value."""
         if self.closed:
             raise RuntimeError("Context has been destroyed")
-        known = {ContextOption.IO_THREADS: self._home.io_threads,
+        known: dict[int, int] = {
+                 ContextOption.IO_THREADS: self._home.io_threads,
                  ContextOption.MAX_SOCKETS: self._home.max_sockets,
                  ContextOption.SOCKET_LIMIT: SOCKET_LIMIT, ContextOption.MAX_MSGSZ: MAX_MSGSZ,
                  ContextOption.MSG_T_SIZE: MSG_T_SIZE, ContextOption.THREAD_SCHED_POLICY: -1,
@@ -209,7 +210,7 @@ class Context(Attributes):
 
 
 def _after_fork() -> None:
-    Context._instance_lock = threading.Lock()  # a thread of the parent may have held it
+    Context._instance_lock = threading.RLock()  # a thread of the parent may have held it
 
 
 os.register_at_fork(after_in_child=_after_fork)

@@ -12,7 +12,8 @@ from collections.abc import Callable
 from typing import Any
 
 import mqcore as mq
-from mqcore.base.native import threading
+from mqcore.api.device import Device
+from mqcore.base.waits import Event, Released
 from mqcore.zmq.constants import Errno, Flag, PollEvent, SocketType
 from mqcore.zmq.error import Again, ContextTerminated, ZMQError
 from mqcore.zmq.poller import Poller
@@ -27,7 +28,7 @@ NATIVE = frozenset({
     frozenset({SocketType.PULL, SocketType.PUSH}),
     frozenset({SocketType.XSUB, SocketType.XPUB}),
 })
-#: and copies that it makes; it does not wait for a capture that has no room, as libzmq does
+#: and copies that it makes; it does not wait for a capture that has no space, as libzmq does
 CAPTURES = (None, SocketType.PUB)
 
 
@@ -37,7 +38,7 @@ class Native:
     def __init__(self, front: Any, back: Any, capture: Any) -> None:
         self._ends = (front, back)
         try:
-            self.device = mq.Device(front._open(), back._open(),
+            self.device = Device(front._open(), back._open(),
                                     None if capture is None else capture._open())
         except mq.Error as error:
             raise front._failed(error) from error
@@ -45,7 +46,7 @@ class Native:
     def step(self, ms: int) -> None:
         """Let it run for so long; raises what it ended with."""
         try:
-            self.device.wait(ms / 1000)
+            self.device.wait_stopped(ms / 1000)
         except mq.WaitTimeout:
             pass
         except mq.Error as error:
@@ -71,7 +72,8 @@ class Native:
         """The sockets are the program's again."""
         core = self.device._core
         core.stop()
-        self.device._thread.join()
+        with Released():
+            self.device._thread.join()
         core.finish(IN_HAND)
         core.release()
 
@@ -83,7 +85,7 @@ class Moved:
                  swap: bool = False, poller: Any = None) -> None:
         self._ends = (front, back)
         self._copy = copy
-        self._swap = swap  # both ROUTER: the second part is who it is for
+        self._swap = swap  # both ROUTER: the second part names the receiver
         self._counts = [0] * 8
         self._poller = Poller() if poller is None else poller
         self._paused = False
@@ -93,7 +95,7 @@ class Moved:
 
     def step(self, ms: int) -> None:
         if self._paused:
-            threading.Event().wait(ms / 1000)
+            Event().wait(ms / 1000)
             for end in self._ends:
                 end._shared.refuse()
             return

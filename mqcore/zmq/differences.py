@@ -19,7 +19,7 @@ NAMES: dict[str, str] = {
 
 
 def reason(name: str) -> str | None:
-    """Why this name, with dots from `zmq` on, is missing; None if it is no name of pyzmq's."""
+    """Why this name, with dots from `zmq` on, is missing. None if pyzmq does not have it either."""
     name = name.removeprefix("green.")  # has the same names once more
     return MODULES.get(absent(name)) or NAMES.get(name)
 

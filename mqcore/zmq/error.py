@@ -116,7 +116,7 @@ class Again(_Fixed):
     number = Errno.EAGAIN
 
 
-class InterruptedSystemCall(_Fixed, InterruptedError):
+class InterruptedSystemCall(_Fixed, InterruptedError):  # type: ignore[misc]  # as in pyzmq
     """EINTR. mqcore goes on after a signal; kept for programs that catch it."""
 
     number = _errno.EINTR

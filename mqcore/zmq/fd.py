@@ -15,12 +15,14 @@ from mqcore.base.native import threading
 
 class Edge:
     """Any thread may call it, and close it under the others: the lock keeps the descriptor's number
-    from being another file's meanwhile."""
+    from being another file's meanwhile. It is reentrant: a signal handler may close the socket."""
 
     fd = -1
+    place = -1  # among the notifiers of the socket
+    low = False  # it was calmed, and not rung since: readable only if something changed since
 
     def __init__(self, core: Any) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self.fd = os.eventfd(1, os.EFD_NONBLOCK | os.EFD_CLOEXEC)  # the first look is for free
         try:
             self.attach(core)
@@ -33,12 +35,12 @@ class Edge:
         """Tell of this one's changes. The one before, if any, is closed."""
         with self._lock:
             self._core = core
-            self._place = core._add_notifier(self.fd)
-            core._arm(self._place)
+            self.place = core._add_notifier(self.fd)
+            core._arm(self.place)
 
     def renew(self) -> None:
         """In a forked child: a lock that no thread holds."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def fileno(self) -> int:
         """The descriptor; -1: closed."""
@@ -53,12 +55,15 @@ class Edge:
                 os.eventfd_read(self.fd)
             except BlockingIOError:
                 pass
-            self._core._arm(self._place)
+            if self.fd >= 0:
+                self._core._arm(self.place)
+                self.low = True
 
     def ring(self) -> None:
         """Any thread may."""
         with self._lock:
             if self.fd >= 0:
+                self.low = False
                 os.eventfd_write(self.fd, 1)
 
     def close(self) -> None:
@@ -66,7 +71,7 @@ class Edge:
         with self._lock:
             fd, self.fd = self.fd, -1
         if fd >= 0:
-            self._core._remove_notifier(self._place)
+            self._core._remove_notifier(self.place)
             os.close(fd)
 
     __del__ = close

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import time
-from threading import Event
+from collections.abc import Callable
 from typing import Any
 
 import mqcore as mq
-from mqcore.sock.zmq_part import Part
+from mqcore.base.waits import Event
 from mqcore.zmq.attributes import Attributes, shown_module
 from mqcore.zmq.constants import Errno, MessageOption
 from mqcore.zmq.error import NotDone, ZMQError, make
+from mqcore.zmq.part import Part
 from mqcore.zmq.utils.garbage import Held
+
+
+def _is_event(one: Any) -> bool:
+    """A threading.Event: the program's, which gevent may have replaced, or one of ours."""
+    return hasattr(one, "is_set")
 
 
 class MessageTracker:
@@ -25,7 +31,7 @@ class MessageTracker:
         self.events = set()
         self.peers = set()
         for one in towatch:
-            if isinstance(one, (Event, mq.Pinned)):
+            if _is_event(one) or isinstance(one, mq.Pinned):
                 self.events.add(one)
             elif isinstance(one, MessageTracker):
                 self.peers.add(one)
@@ -39,7 +45,7 @@ class MessageTracker:
     @property
     def done(self) -> bool:
         """Nothing of it is in use any more."""
-        return all(one.is_set() if isinstance(one, Event) else one.done for one in self.events) \
+        return all(one.is_set() if _is_event(one) else one.done for one in self.events) \
             and all(peer.done for peer in self.peers)
 
     def wait(self, timeout: float | int = -1) -> None:
@@ -47,26 +53,28 @@ class MessageTracker:
         limit = None if timeout is None or timeout < 0 else time.monotonic() + timeout
         for one in self.events:
             left = None if limit is None else max(0.0, limit - time.monotonic())
-            if isinstance(one, Event):
+            if _is_event(one):
                 if not one.wait(left):
                     raise NotDone
                 continue
             try:
-                one.wait(left)
+                one.wait_done(left)
             except mq.WaitTimeout:
                 raise NotDone from None
         for peer in self.peers:
             peer.wait(-1 if limit is None else max(0.0, limit - time.monotonic()))
 
 
-UNITS = ((10**9, "GB"), (10**6, "MB"), (10**3, "kB"))  # what is told of long ones
+UNITS = ((10**9, "GB"), (10**6, "MB"), (10**3, "kB"))  # units in the repr of long frames
 FINISHED = _FINISHED_TRACKER = MessageTracker()
 #: what get() knows of a received part's peer, by ZMTP's names
-PEER_FACTS = {"Socket-Type": lambda peer: peer.pattern.upper(),
-              "Identity": lambda peer: peer.routing_id.decode("utf-8", "surrogateescape"),
-              "Routing-Id": lambda peer: peer.routing_id.decode("utf-8", "surrogateescape"),
-              "Peer-Address": lambda peer: _host(peer.address),
-              "User-Id": lambda peer: peer.user}
+PEER_FACTS: dict[str, Callable[[Any], str | None]] = {
+    "Socket-Type": lambda peer: peer.pattern.upper(),
+    "Identity": lambda peer: peer.routing_id.decode("utf-8", "surrogateescape"),
+    "Routing-Id": lambda peer: peer.routing_id.decode("utf-8", "surrogateescape"),
+    "Peer-Address": lambda peer: _host(peer.address),
+    "User-Id": lambda peer: peer.user,
+}
 
 
 def _host(address: str) -> str | None:

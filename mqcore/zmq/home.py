@@ -8,11 +8,12 @@ import atexit
 import errno
 import os
 import time
-import weakref
 from typing import TYPE_CHECKING, Any
 
-import mqcore as mq
+from mqcore.api.context import Context  # it registers its function for the exit before ours
+from mqcore.base.living import Living
 from mqcore.base.native import threading
+from mqcore.base.waits import Condition, start
 from mqcore.zmq.constants import Errno
 from mqcore.zmq.error import ContextTerminated, make
 from mqcore.zmq.zap import Handler
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 AT_EXIT = 1.0  # seconds that a program's end waits for what was sent
 MAX_SOCKETS = 1023  # libzmq's default
-HOMES: weakref.WeakSet[Home] = weakref.WeakSet()
+HOMES: Living[Home] = Living()
 
 
 class Home:
@@ -38,20 +39,23 @@ class Home:
         self.closed = False
         self._zap = Handler()
         self.ended = False  # the program is over, and the sockets were closed for it
-        self._context: mq.Context | None = None
-        self._changed = threading.Condition(threading.RLock())
+        self._context: Context | None = None
+        self._made: dict[str, Context] = {}
+        self._changed = Condition()
         HOMES.add(self)
 
-    def context(self) -> mq.Context:
-        """mqcore's own, with what io_threads and max_sockets are now."""
-        with self._changed:
-            if self.terminating:
-                raise ContextTerminated
-            if self._context is None:
-                # monitors and sockets that are still delivering count there, not here
-                self._context = mq.Context(io_threads=min(max(self.io_threads, 1), 64),
-                                           max_sockets=2 * self.max_sockets)
-            return self._context
+    def context(self) -> Context:
+        """mqcore's own, with what io_threads and max_sockets are now. Takes no lock: the caller may
+        hold its socket's, and a handler that interrupts term() wants that one. term() waits for the
+        caller, whose socket is open."""
+        if self.terminating:
+            raise ContextTerminated
+        if self._context is None:
+            # monitors and sockets that are still delivering count there, not here
+            made = Context(io_threads=min(max(self.io_threads, 1), 64),
+                              max_sockets=2 * self.max_sockets)
+            self._context = self._made.setdefault("context", made)  # another thread was faster
+        return self._context
 
     @property
     def used(self) -> bool:
@@ -84,7 +88,7 @@ class Home:
         with self._changed:
             self.delivering[thread] = core
         try:
-            thread.start()
+            start(thread)
         except RuntimeError:  # the interpreter ends: there are no new threads
             with self._changed:
                 del self.delivering[thread]
@@ -113,12 +117,11 @@ class Home:
             return
         with self._changed:
             self.terminating = True
-            sockets = tuple(self.open)
+            sockets = list(self.open)
         for shared in sockets:  # not under the lock: a socket that just opens wants it
             shared.stop()
         with self._changed:
-            while self.open or self.delivering:
-                self._changed.wait()
+            self._changed.wait_for(lambda: not self.open and not self.delivering)
             context, self._context = self._context, None
             self.closed = True
         if context is not None and not context._hub.forked:
@@ -133,15 +136,15 @@ class Home:
             context, request, tell)
 
     def at_exit(self) -> None:
-        """Whoever ends without term() waits a second at most."""
+        """A program that ends without term() waits for at most a second."""
         limit = time.monotonic() + AT_EXIT
         self.ended = True
-        for shared in tuple(self.open):
+        for shared in list(self.open):
             core = shared.core
             if core is not None and not core.closed:
                 linger = core.linger
                 core.linger = AT_EXIT if linger is None else min(linger, AT_EXIT)
-        for thread, core in tuple(self.delivering.items()):
+        for thread, core in list(self.delivering.items()):
             thread.join(max(0.0, limit - time.monotonic()))
             if thread.is_alive():
                 core._links.hurry()
@@ -150,11 +153,11 @@ class Home:
 
 def _owing(core: Any) -> bool:
     """Something that was sent has not arrived, as far as one can know."""
-    return core._outstanding() > 0 or core._links._unacked() > 0
+    return bool(core._outstanding() > 0 or core._links._unacked() > 0)
 
 
 def _at_exit() -> None:
-    for home in tuple(HOMES):
+    for home in HOMES:
         if home.used:
             home.at_exit()
 
@@ -162,11 +165,11 @@ def _at_exit() -> None:
 def _after_fork() -> None:
     """In a child. A thread of the parent may have held these locks, and there is none here to let
     them go; every call then finds that the socket is the parent's."""
-    for home in tuple(HOMES):
-        home._changed = threading.Condition(threading.RLock())
+    for home in HOMES:
+        home._changed = Condition()
         for shared in home.open:
             shared.renew()
 
 
 os.register_at_fork(after_in_child=_after_fork)
-atexit.register(_at_exit)  # after mqcore's, so it runs before
+atexit.register(_at_exit)  # after that of mqcore.api.context, so it runs before

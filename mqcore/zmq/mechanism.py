@@ -83,17 +83,17 @@ def _need_sodium() -> None:
 
 
 class _Named:
-    """Only a ZAP handler says who a peer is: User-Id."""
+    """Only a ZAP handler determines a peer's User-Id."""
 
     def user_of(self, proof: bytes) -> str | None:
         return None
 
 
-class ZapPlain(_Named, mq.Plain):
+class ZapPlain(_Named, mq.security.Plain):
     pass
 
 
-class ZapCurve(_Named, mq.Curve):
+class ZapCurve(_Named, mq.security.Curve):
     pass
 
 
@@ -109,14 +109,14 @@ def demands(shared: Shared, kind: str, address: str) -> dict[str, Any]:
     server = bool(values.get(SERVERS.get(mechanism, 0)))
     gate = Gate(shared.home, domain, bool(values.get(O.ZAP_ENFORCE_DOMAIN)), filters)
     if mechanism == NULL:
-        return {"security": mq.Null(allow=gate)}
+        return {"security": mq.security.Null(allow=gate)}
     if mechanism == PLAIN:
         return {"security": ZapPlain(allow=gate) if server else ZapPlain(
             values.get(O.PLAIN_USERNAME, b""), values.get(O.PLAIN_PASSWORD, b""))}
     return {"security": _curve(values, server, gate)}
 
 
-def _curve(values: dict[int, Any], server: bool, gate: Gate) -> mq.Curve:
+def _curve(values: dict[int, Any], server: bool, gate: Gate) -> mq.security.Curve:
     public, secret, theirs = (values.get(option) for option in KEYS)
     if secret is None or not (server or theirs):
         raise mq.OptionError(
@@ -134,7 +134,7 @@ def _curve(values: dict[int, Any], server: bool, gate: Gate) -> mq.Curve:
 def curve_keypair() -> tuple[bytes, bytes]:
     """A new key pair in Z85: public, secret. ENOTSUP without libsodium."""
     _need_sodium()
-    pair = mq.curve_keypair()
+    pair = mq.security.curve_keypair()
     return pair.public.encode(), pair.secret.encode()
 
 
@@ -145,7 +145,7 @@ def curve_public(secret_key: str | bytes) -> bytes:
     if len(text) != 40:
         raise ValueError("secret key must be a 40 byte z85 encoded string")
     try:
-        return mq.curve_public(text).encode()
+        return mq.security.curve_public(text).encode()
     except mq.OptionError as error:
         raise ValueError(error.text) from None
 

@@ -1,7 +1,7 @@
-"""Monitor: mqcore's events as libzmq tells them, two parts each, at a PAIR socket.
+"""Monitor: mqcore's events in libzmq's form, two parts each, from a PAIR socket.
 
-libzmq gives a descriptor's number as the value of many events; here it is 0, but for handshakes
-that failed. A connection's end names the address as our side has it, as there.
+libzmq puts a descriptor's number into the value of many events. Here the value is 0, except for
+failed handshakes. As in libzmq, the event of a connection's end has our side's address.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any
 
 import mqcore as mq
 from mqcore.base.native import threading
+from mqcore.base.waits import Released, start
 from mqcore.zmq.address import from_mqcore, text_of, to_mqcore
 from mqcore.zmq.constants import Errno, Event
 from mqcore.zmq.error import ZMQError, make, translated
@@ -48,12 +49,13 @@ class Monitor:
             raise translated(error) from error
         self._pair = pair
         self._thread = threading.Thread(target=self._run, name="mqcore-zmq-monitor", daemon=True)
-        self._thread.start()
+        start(self._thread)
 
     def close(self) -> None:
         """EVENT_MONITOR_STOPPED is the last one."""
         self._stream.close()
-        self._thread.join()
+        with Released():
+            self._thread.join()
 
     def _run(self) -> None:
         bound = set()
@@ -77,7 +79,7 @@ class Monitor:
             try:
                 self._pair.send_parts([struct.pack("=Hi", number, value), address], timeout=0)
             except mq.SendTimeout:
-                pass  # nobody listens at the monitor: libzmq drops its events, too
+                pass  # no socket is connected to the monitor: libzmq drops its events, too
 
 
 def _numbers(event: mq.Event, bound: set[str]) -> tuple[int, ...]:

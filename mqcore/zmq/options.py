@@ -23,7 +23,8 @@ FOR_EVER = -1
 #: mqcore's options of every socket, where libzmq's default is another one
 DEFAULTS: dict[str, Any] = {
     "send_hwm": 1000, "recv_hwm": 1000, "send_hwm_bytes": None, "recv_hwm_bytes": None,
-    "linger": None, "max_message_size": None, "heartbeat": None, "heartbeat_timeout": None,
+    "linger": None, "max_message_size": None, "max_unfinished": None,
+    "heartbeat": None, "heartbeat_timeout": None,
     "handshake_timeout": 30.0, "connect_timeout": None, "reconnect": 0.1, "reconnect_max": 0.1,
     "backlog": 100, "wire": "zmtp", "keepalive": False, "keepalive_idle": None,
     "keepalive_interval": None, "keepalive_count": None,
@@ -31,7 +32,7 @@ DEFAULTS: dict[str, Any] = {
 #: and of some patterns
 PATTERN_DEFAULTS: dict[str, dict[str, Any]] = {
     "req": {"strict": True}, "router": {"mandatory": False, "handover": False},
-    # libzmq reads 8 KiB at a time, and its marks count these
+    # libzmq reads 8 KiB at a time, and its HWMs count these
     "stream": {"wire": None, "notify": True, "recv_hwm_bytes": 1000 * 8192},
 }
 NO_GSSAPI = "there is no GSSAPI; CURVE seals and proves who is who"

@@ -52,7 +52,7 @@ class Alias(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         """It is there already; its own spec comes back."""
-        module.__spec__, module.__loader__ = self._kept  # type: ignore[assignment]
+        module.__spec__, module.__loader__ = self._kept
 
 
 def install(children: bool = True) -> None:
@@ -75,7 +75,7 @@ def install(children: bool = True) -> None:
 
 
 def _absent(fullname: str) -> bool:
-    """pyzmq's, not ours: it is told why."""
+    """Whether pyzmq has the name and mqcore does not; the program gets the reason."""
     return absent(fullname[len(ALIAS) + 1:]) != ""
 
 

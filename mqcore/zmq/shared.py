@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import mqcore as mq
 from mqcore.base.native import threading
+from mqcore.base.waits import Event
 from mqcore.zmq.address import from_mqcore, text_of, to_mqcore
 from mqcore.zmq.constants import Errno, SocketOption, SocketType
 from mqcore.zmq.error import (
@@ -39,8 +40,8 @@ PATTERNS = {
     SocketType.DGRAM: "dgram",
     SocketType.STREAM: "stream",
 }
-#: sockets that do something with an option; the others keep its value, as in libzmq (a ZAP handler
-#: is told every server's routing id)
+#: sockets on which an option has an effect; the others keep its value, as in libzmq (a ZAP handler
+#: gets every server's routing id)
 OF = {"conflate": ("push", "pull", "pub", "sub", "dealer"),
       "routing_id": ("req", "dealer", "router")}
 NAMING = ("router", "stream")  # peers by routing id; what we connect to can be given one
@@ -70,6 +71,7 @@ class Shared:
         self.home = home
         self.core: Any = None
         self.closed = False
+        self._left = False  # close() is through
         self.values: dict[int, Any] = {}  # libzmq's options, as they were set
         self.wanted: Counter[bytes] = Counter()
         self.filters: tuple[frozenset[int], ...] = (frozenset(),) * 3  # IPC_FILTER_UID, GID, PID
@@ -100,7 +102,7 @@ class Shared:
             if self.home.terminating:
                 return ContextTerminated()
             if self.home.ended and threading.current_thread() is not threading.main_thread():
-                threading.Event().wait()  # a daemon thread: it ends inside its call, as in libzmq
+                Event().wait()  # a daemon thread: it ends inside its call, as in libzmq
         return translated(error)
 
     def open(self) -> Any:
@@ -111,7 +113,8 @@ class Shared:
             self.refuse()
             if self.core is None:
                 try:
-                    core = mq.socket(self.pattern, context=self.home.context(), **self._options)
+                    core: Any = mq.socket(self.pattern, context=self.home.context(),
+                                          **self._options)
                 except mq.Error as error:
                     raise translated(error) from error
                 if self.pattern in ("sub", "dish"):
@@ -124,9 +127,10 @@ class Shared:
         return self.core
 
     def close(self, linger: int | None = None) -> None:
-        """libzmq's close(): what was sent is delivered behind. linger: milliseconds."""
+        """libzmq's close(): what was sent is delivered behind. linger: milliseconds. Idempotent; a
+        call that Ctrl-C interrupts leaves the rest to the next one."""
         with self._lock:
-            if self.closed:
+            if self._left:
                 return
             self.closed = True
             edge, self.edge = self.edge, None
@@ -143,6 +147,7 @@ class Shared:
                 self.home.deliver(core, seconds(linger))
         finally:
             self.home.leave(self)
+            self._left = True
 
     def alone(self) -> Any:
         """For `with`: no other thread opens, closes or monitors the socket meanwhile."""
@@ -214,7 +219,7 @@ class Shared:
                         self.core.unsubscribe(topic)
 
     def be_raw(self, on: bool) -> None:
-        """ROUTER_RAW: from now on a STREAM that drops what is for nobody."""
+        """ROUTER_RAW: become a STREAM that drops messages without a receiver."""
         with self._lock:
             if on == (self.pattern == "stream"):
                 return
@@ -237,7 +242,8 @@ class Shared:
         given = text_of(address)
         peer_id = b""
         if kind == "connect" and self.pattern in NAMING:
-            peer_id, self._peer_id = self._peer_id, b""
+            with self._lock:
+                peer_id, self._peer_id = self._peer_id, b""
             if self.pattern == "stream":
                 # those that mqcore makes have the first bit clear
                 peer_id = peer_id or b"\0" + (1 << 31 | secrets.randbits(31)).to_bytes(4, "big")
@@ -249,7 +255,7 @@ class Shared:
                 raise make(Errno.EINVAL, "another connection has that CONNECT_ROUTING_ID")
             named = {"peer_id": peer_id} if peer_id else {}
             endpoint = getattr(core, kind)(url, **named, **demands(self, kind, url))
-            if self.pattern == "dgram" and kind == "bind":  # there is nobody to wait for
+            if self.pattern == "dgram" and kind == "bind":  # no peer will ever connect
                 core.wait_peers(1, SOON)
         except mq.Error as error:
             made = self.failed(error)
@@ -272,11 +278,12 @@ class Shared:
             raise make(Errno.ENOTSUP, "connect_peer() belongs to PEER sockets")
         place = self.attach("connect", address)
         try:
-            place.endpoint.wait(seconds(self.values.get(SocketOption.SNDTIMEO, -1)))
+            place.endpoint.wait_ready(seconds(self.values.get(SocketOption.SNDTIMEO, -1)))
             return int(self.core._who(place.endpoint).id)
         except BaseException as error:
-            if place in self._places:
-                self._places.remove(place)
+            with self._lock:
+                if place in self._places:
+                    self._places.remove(place)
             place.endpoint.close()
             if isinstance(error, mq.ConnectTimeout):
                 raise Again from None
@@ -285,20 +292,21 @@ class Shared:
             raise
 
     def detach(self, kind: str, address: str | bytes) -> None:
-        """unbind() or disconnect(): ENOENT if there is no such address."""
+        """unbind() or disconnect(). ENOENT if the address is not in use."""
         given = text_of(address)
         self.refuse()
         if "://" not in given:
             raise ZMQError(Errno.EINVAL)
-        for place in self._places:
-            if place.endpoint.kind == kind and given in (place.said, place.given):
-                self._places.remove(place)
-                try:
-                    place.endpoint.close()
-                except mq.Error as error:
-                    raise self.failed(error) from error
-                return
-        raise ZMQError(errno.ENOENT)
+        with self._lock:
+            place = next((place for place in self._places if place.endpoint.kind == kind
+                          and given in (place.said, place.given)), None)
+            if place is None:
+                raise ZMQError(errno.ENOENT)
+            self._places.remove(place)
+        try:
+            place.endpoint.close()
+        except mq.Error as error:
+            raise self.failed(error) from error
 
     def awaits(self, peer_id: bytes) -> bool:
         """We have an address whose peer goes by this, and its connection may come."""

@@ -12,13 +12,13 @@ from types import GenericAlias
 from typing import Any, ClassVar
 
 import mqcore as mq
-from mqcore.sock.zmq_part import COPY_THRESHOLD
 from mqcore.zmq import options
 from mqcore.zmq.attributes import Attributes, shown_module
 from mqcore.zmq.constants import Errno, Event, PollEvent, SocketOption, SocketType
 from mqcore.zmq.error import ZMQBindError, ZMQError, make
 from mqcore.zmq.home import Home
 from mqcore.zmq.monitor import Monitor
+from mqcore.zmq.part import COPY_THRESHOLD
 from mqcore.zmq.shared import Shared
 from mqcore.zmq.talk import Talk
 from mqcore.zmq.transfer import Transfer
@@ -57,7 +57,7 @@ class Socket(Transfer, Attributes, Talk):
     _shadow = False
     _warn_unclosed = True
     context: Any
-    __class_getitem__ = classmethod(GenericAlias)  # annotations say zmq.Socket[bytes]
+    __class_getitem__: Any = classmethod(GenericAlias)  # annotations say zmq.Socket[bytes]
 
     def __init__(self, ctx_or_socket: Any = None, socket_type: int = 0, *, shadow: Any = 0,
                  copy_threshold: int | None = None) -> None:
@@ -158,7 +158,10 @@ class Socket(Transfer, Attributes, Talk):
         shared = self._shared
         shared.refuse()
         if option == EVENTS:
-            return self._now()
+            found = self._now()
+            if not found & POLLIN:
+                self._open()._look_beside()
+            return found
         if option == RCVMORE:
             return int(self._more)
         if option == FD:
@@ -244,7 +247,7 @@ class Socket(Transfer, Attributes, Talk):
         return BoundSocket(self, "connect", self._shared.attach("connect", addr).said)
 
     def connect_peer(self, addr: str) -> int:
-        """PEER: connect(), and the routing id of who is there, once he is. EAGAIN after
+        """PEER: connect() that waits for the peer and returns its routing id. EAGAIN after
         SNDTIMEO."""
         return self._shared.attach_peer(addr)
 
@@ -278,8 +281,12 @@ class Socket(Transfer, Attributes, Talk):
     def _events(self) -> int:
         """EVENTS: POLLIN and POLLOUT, as they are now. It calms FD."""
         core = self._open()
-        if self._shared.edge is not None:
-            self._shared.edge.calm()
+        edge = self._shared.edge
+        if edge is not None:
+            try:
+                edge.calm()
+            except mq.Error as error:  # another thread has just closed it
+                raise self._failed(error) from error
         return self._ready(core)
 
     def _ready(self, core: Any = None) -> int:
@@ -299,12 +306,15 @@ class Socket(Transfer, Attributes, Talk):
         core = self._open()
         flags = int(flags)
         end = None
-        if timeout is not None and timeout >= 0:
+        if timeout is not None and not timeout < 0:
+            timeout = int(timeout)      # which refuses NaN: no time is ever later
             end = time.monotonic() + timeout / 1000
         while True:
             seen = core._change()
             found = self._now() & flags
             if found or timeout == 0:
+                if not found:
+                    core._look_beside()
                 return found
             left = None if end is None else end - time.monotonic()
             if left is not None and left <= 0:

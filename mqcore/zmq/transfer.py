@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import mqcore as mq
-from mqcore.sock.zmq_face import ZmqFace
+from mqcore.zmq.calls import ZmqFace
 from mqcore.zmq.constants import Errno, Flag
 from mqcore.zmq.error import Again, ZMQError, make
 from mqcore.zmq.frame import FINISHED, Frame, MessageTracker
@@ -44,9 +44,10 @@ class Transfer(ZmqFace):
         shared = self._shared
         if shared.core is not None:
             self._core = shared.core
-        self._quick = (shared.core is not None and shared.edge is None
-                       and shared.pattern not in ("radio", "stream", *NUMBERED))
+        self._edge = shared.edge
         self._pieces = shared.pattern not in SINGLE
+        self._quick = (shared.core is not None
+                       and shared.pattern not in ("radio", "stream", *NUMBERED))
 
     def _failed(self, error: mq.Error) -> ZMQError:
         return self._shared.failed(error)
@@ -133,7 +134,7 @@ class Transfer(ZmqFace):
             def send(data: list[Any], **timeout: Any) -> None:
                 core.send_parts(data, group=group or "", **timeout)
         elif core.pattern == "stream":
-            send = self._send_bytes
+            send = self._send_bytes  # type: ignore[assignment]
         else:
             send = core.send_parts
         self._call(send, parts, flags)
@@ -175,7 +176,7 @@ class Transfer(ZmqFace):
         try:
             return send(data, timeout=0) if flags & DONTWAIT else send(data)
         except mq.SendTimeout:
-            if edge is not None and flags & DONTWAIT:  # whoever watches FD is told when it can
+            if edge is not None and flags & DONTWAIT:  # the FD signals when it can
                 edge.calm()
                 try:
                     return send(data, timeout=0)
@@ -200,23 +201,7 @@ class Transfer(ZmqFace):
         core = self._open()
         if not core.plugin.receives:
             raise ZMQError(Errno.ENOTSUP)
-        edge = self._shared.edge
-        wait = not flags & DONTWAIT
-        try:
-            parts = self._whole(wait, copy, track)
-        except Again:
-            if edge is None or (wait and core.recv_timeout != 0):
-                raise
-            edge.calm()
-            parts = self._whole(False, copy, track)
-        if edge is not None:
-            edge.calm()
-            try:
-                more = core._can()[0]
-            except mq.Error:
-                more = False  # another thread has closed the socket; this message was received
-            if more:
-                edge.ring()
+        parts = self._whole(not flags & DONTWAIT, copy, track)
         if not copy and core.pattern in NUMBERED:
             for part in parts:
                 part._routing_id = part._peer_id

@@ -46,7 +46,7 @@ def has(capability: str) -> bool:
 
 
 def get_includes() -> list[str]:
-    """The folders where pyzmq has C headers. There is no zmq.h in them: mqcore has no libzmq."""
+    """The folders of pyzmq's C headers. They have no zmq.h, because mqcore has no libzmq."""
     return [FOLDER, os.path.join(FOLDER, "utils")]
 
 

@@ -1,14 +1,15 @@
 """ZAP 1.0 (RFC 27): servers ask the handler that the program bound to inproc://zeromq.zap.01 in the
 same context, a REP or a ROUTER.
 
-Who is asked when is libzmq's rule (4.3). PLAIN always asks, and lets nobody in if there is no
-handler. CURVE asks if there is one, else it lets in whoever has the server's key. NULL asks if the
-socket has a ZAP domain. With ZAP_ENFORCE_DOMAIN a server with a domain lets nobody in without a
-handler, and CURVE without a domain does not ask.
+When servers ask follows libzmq's rules (4.3). PLAIN always asks, and refuses all peers without a
+handler. CURVE asks if there is a handler, else it accepts every peer that has the server's key.
+NULL asks if the socket has a ZAP domain. With ZAP_ENFORCE_DOMAIN a server with a domain refuses all
+peers without a handler, and CURVE without a domain does not ask.
 
-All of it runs on the context's control thread, which never waits here: requests of all handshakes
-go through one DEALER, a Line, which lives as long as the handler is bound. An answer names its
-request; one that names none answers the oldest, since a handler gives one answer to each.
+Everything runs on the context's control thread, which never waits here. The requests of all
+handshakes go through one DEALER, a Line, which exists as long as the handler is bound. A reply
+names its request. A reply without that answers the oldest request, because a handler replies once
+to each.
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import mqcore as mq
+from mqcore.api.context import Context
+from mqcore.api.patterns import Dealer
 from mqcore.base.native import threading
-from mqcore.security import STATUSES, Asking, Inquiry, properties
+from mqcore.security import STATUSES, AuthHandler, AuthRequest, properties
 from mqcore.zmq.constants import Errno, Event
 from mqcore.zmq.fd import Edge
 
@@ -32,7 +35,7 @@ VERSION = b"1.0"
 HANDLERS = ("rep", "router")
 PARTS = 7  # of an answer: an empty one, version, request, status, text, user, metadata
 WAITING = 1000  # requests, beside those that the handler's own RCVHWM lets in
-SILENT = 300  # the peer is told nothing, as by libzmq where nobody has judged it
+SILENT = 300  # the peer gets no reason, as from libzmq without an authentication result
 
 NOBODY = f"no ZAP handler is bound to inproc://{NAME} in this context"
 BUSY = "the ZAP handler does not keep up with the handshakes"
@@ -61,7 +64,7 @@ FAULTS: dict[str, tuple[int, int]] = {
 }
 _STATUS = re.compile(r"we refused the peer \((\d00)\)|the peer refused: (\d00)")
 
-Tell = Callable[[mq.Verdict], None]
+Tell = Callable[[mq.security.AuthResult], None]
 
 
 def told(reason: str) -> tuple[int, int]:
@@ -75,8 +78,8 @@ def told(reason: str) -> tuple[int, int]:
     return int(Event.HANDSHAKE_FAILED_AUTH), int(match[1] or match[2])
 
 
-class Gate(Inquiry):
-    """Who may come in at one endpoint. `filters`: users, groups and processes of IPC_FILTER_*."""
+class Gate(AuthHandler):
+    """Authentication of one endpoint. `filters`: users, groups and processes of IPC_FILTER_*."""
 
     def __init__(self, home: Home, domain: bytes, enforce: bool,
                  filters: tuple[frozenset[int], ...] = ()) -> None:
@@ -85,22 +88,22 @@ class Gate(Inquiry):
         self._enforce = enforce
         self._filters = filters
 
-    def begin(self, asking: Asking, tell: Tell) -> None:
+    def begin(self, asking: AuthRequest, tell: Tell) -> None:
         owner = (asking.uid, asking.gid, asking.pid)
         if any(self._filters) and not any(
                 one in those for one, those in zip(owner, self._filters, strict=True)):
-            tell(mq.Verdict(SILENT, FILTERED))
+            tell(mq.security.AuthResult(SILENT, FILTERED))
             return
         mechanism = asking.mechanism
         if not self._domain and mechanism == "PLAIN" and self._enforce:
-            tell(mq.Verdict(SILENT, NO_DOMAIN))
+            tell(mq.security.AuthResult(SILENT, NO_DOMAIN))
         elif not self._domain and (mechanism == "NULL" or self._enforce):
-            tell(mq.Verdict())
+            tell(mq.security.AuthResult())
         elif not self._home.ask(self._request(asking), tell):
             closed = mechanism == "PLAIN" or self._enforce
-            tell(mq.Verdict(SILENT, NOBODY) if closed else mq.Verdict())
+            tell(mq.security.AuthResult(SILENT, NOBODY) if closed else mq.security.AuthResult())
 
-    def _request(self, asking: Asking) -> list[bytes]:
+    def _request(self, asking: AuthRequest) -> list[bytes]:
         address = asking.address
         if asking.uid is not None:  # libzmq's words for a local peer
             address = f"localhost:{asking.uid}:{asking.gid}:{asking.pid}"
@@ -114,8 +117,8 @@ class Handler:
     def __init__(self) -> None:
         self._line: Line | None = None
 
-    def ask(self, context: mq.Context, request: list[bytes], tell: Tell) -> bool:
-        """False: there is no handler."""
+    def ask(self, context: Context, request: list[bytes], tell: Tell) -> bool:
+        """Send the request. False: no handler is bound."""
         hub = context._hub
         bound = hub.inproc.get(NAME)
         if bound is None or bound[0].plugin.name not in HANDLERS:
@@ -133,12 +136,12 @@ class Handler:
 class Line:
     """Requests under way to the handler that is bound now. It ends when the handler leaves."""
 
-    def __init__(self, context: mq.Context) -> None:
+    def __init__(self, context: Context) -> None:
         self.ended = False
         self._loop = context._hub.loop
         self._asked = 0
         self._waiting: dict[bytes, Tell] = {}
-        self._dealer = mq.Dealer(context=context, linger=0, send_hwm=WAITING, send_hwm_bytes=None)
+        self._dealer = Dealer(context=context, linger=0, send_hwm=WAITING, send_hwm_bytes=None)
         self._dealer.connect(f"inproc://{NAME}")
         self._edge = Edge(self._dealer)
         self._loop.add_reader(self._edge.fd, self._read)
@@ -152,7 +155,8 @@ class Line:
             self._dealer.send_parts([b"", VERSION, number, *request], timeout=0)
         except mq.Error as error:
             del self._waiting[number]
-            tell(mq.Verdict(SILENT, BUSY if isinstance(error, mq.SendTimeout) else LEFT))
+            why = BUSY if isinstance(error, mq.SendTimeout) else LEFT
+            tell(mq.security.AuthResult(SILENT, why))
 
     def _read(self) -> None:
         self._edge.calm()
@@ -167,7 +171,7 @@ class Line:
             number, verdict = verdict_of(parts)
             if not number.isdigit() or not 0 < int(number) <= self._asked:
                 if number:
-                    verdict = mq.Verdict(SILENT, BAD_REQUEST)
+                    verdict = mq.security.AuthResult(SILENT, BAD_REQUEST)
                 number = next(iter(self._waiting), b"")
             tell = self._waiting.pop(number, None)
             if tell is not None:  # else it is a second answer
@@ -183,30 +187,30 @@ class Line:
         self.ended = True
         self._loop.remove(self._edge.fd)
         self._edge.close()
-        try:  # not here: whoever closes it elsewhere may wait for this thread
+        try:  # not here: another thread that closes it may wait for this thread
             threading.Thread(target=self._dealer.close, args=(0,), name="mqcore-close").start()
         except RuntimeError:  # the interpreter ends: there are no new threads
             self._dealer.close(0)
         waiting, self._waiting = self._waiting, {}
         for tell in waiting.values():
-            tell(mq.Verdict(SILENT, LEFT))
+            tell(mq.security.AuthResult(SILENT, LEFT))
 
 
-def verdict_of(parts: list[bytes]) -> tuple[bytes, mq.Verdict]:
+def verdict_of(parts: list[bytes]) -> tuple[bytes, mq.security.AuthResult]:
     """Which request a handler's answer is for, b"" if it does not say, and what it says."""
     if len(parts) != PARTS or parts[0]:
-        return b"", mq.Verdict(SILENT, MALFORMED)
+        return b"", mq.security.AuthResult(SILENT, MALFORMED)
     _, version, number, status, text, user, metadata = parts
-    if not number:  # it would answer the oldest, and nobody knows whom it meant
-        return b"", mq.Verdict(SILENT, BAD_REQUEST)
+    if not number:  # it would answer the oldest request, perhaps not the intended one
+        return b"", mq.security.AuthResult(SILENT, BAD_REQUEST)
     if version != VERSION:
-        return number, mq.Verdict(SILENT, BAD_VERSION)
+        return number, mq.security.AuthResult(SILENT, BAD_VERSION)
     if status not in (b"%d" % known for known in STATUSES):
-        return number, mq.Verdict(SILENT, BAD_STATUS)
+        return number, mq.security.AuthResult(SILENT, BAD_STATUS)
     try:
         facts = properties(metadata)
     except mq.OptionError:
-        return number, mq.Verdict(SILENT, BAD_METADATA)
-    return number, mq.Verdict(
+        return number, mq.security.AuthResult(SILENT, BAD_METADATA)
+    return number, mq.security.AuthResult(
         int(status), text.decode("utf-8", "replace") or "the ZAP handler said so",
         user.decode("utf-8", "surrogateescape") or None, facts)

@@ -4,8 +4,8 @@ python perf/micro/handle.py -o new.json; python -m pyperf compare_to old.json ne
 """
 
 import pyperf
-from mqcore.testing.base_bench import BasePool
-from mqcore.testing.native_bench import handles
+from mqcore.testing.native.base_bench import BasePool
+from mqcore.testing.native.native_bench import handles
 
 
 def make_and_close(loops: int, size: int) -> float:

@@ -4,8 +4,7 @@ python perf/micro/wire.py -o new.json; python -m pyperf compare_to old.json new.
 """
 
 import pyperf
-
-from mqcore.wire.probe import Probe
+from mqcore.testing.native.probe import Probe
 
 GREETING = bytes.fromhex("ff00000000000000017f") + b"\3\1NULL" + bytes(48) + b"\x04\x06\x05READY"
 WAITING = 4 << 20  # bytes of messages that wait for one round, at most

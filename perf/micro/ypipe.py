@@ -4,7 +4,7 @@ python perf/micro/ypipe.py -o new.json; python -m pyperf compare_to old.json new
 """
 
 import pyperf
-from mqcore.testing.pipe_stress import stress
+from mqcore.testing.native.pipe_stress import stress
 
 LEAST = 1_000_000  # messages, so that starting two threads does not show
 

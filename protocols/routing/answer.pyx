@@ -9,18 +9,15 @@ from mqcore.base.message cimport (
 from mqcore.base.status cimport (
     MQ_DROPPED, MQ_FULL, MQ_INVALID, MQ_NO_PEER, MQ_OK, MQ_STATE,
 )
-from mqcore.protocols.routing.fair_queue cimport (
-    fq_attach, fq_detach, fq_fini, fq_read, fq_readable, fq_waiting, pipe_skip, vec_cut,
-)
-from mqcore.protocols.routing.peers cimport (
-    hash_number, peers_add, peers_fini, peers_number, peers_remove,
-)
+from mqcore.protocols.routing.fair_queue cimport fq_read, fq_waiting, pipe_skip, vec_cut
+from mqcore.protocols.routing.numbered cimport numbered_fini
+from mqcore.protocols.routing.peers cimport peers_number
 from mqcore.protocols.routing.ring cimport ring_front
 from mqcore.protocols.routing.stub cimport close_all
 from mqcore.protocols.routing.words cimport envelope_ahead, envelope_of, hop_init, hop_read
 from mqcore.spi.pattern cimport PAT_EXCHANGE, Q_CAN_RECV, Q_CAN_SEND
 from mqcore.spi.pipe cimport (
-    DROP_FULL, DROP_HOPS, DROP_MALFORMED, DROP_PEER_GONE, pipe_delivered, pipe_drop_in,
+    DROP_FULL, DROP_HOPS, DROP_MALFORMED, DROP_PEER_GONE, Pipe, pipe_delivered, pipe_drop_in,
     pipe_drop_out, pipe_write,
 )
 
@@ -31,34 +28,9 @@ cdef int answer_init(Pattern* self) noexcept nogil:
 
 cdef void answer_fini(Pattern* self) noexcept nogil:
     cdef Answerer* a = <Answerer*> self
-    fq_fini(&a.inn)
-    peers_fini(&a.numbers)
+    numbered_fini(self)
     vec_fini(&a.envelope)
     vec_fini(&a.wire)
-
-
-cdef int answer_attach(Pattern* self, Pipe* pipe) noexcept nogil:
-    cdef Answerer* a = <Answerer*> self
-    cdef int rc = fq_attach(&a.inn, pipe)
-    if rc:
-        return rc
-    rc = peers_add(&a.numbers, hash_number(pipe.id), pipe)
-    if rc:
-        fq_detach(&a.inn, pipe)
-    return rc
-
-
-cdef void answer_hangup(Pattern* self, Pipe* pipe) noexcept nogil:
-    peers_remove(&(<Answerer*> self).numbers, hash_number(pipe.id), pipe)
-
-
-cdef void answer_detach(Pattern* self, Pipe* pipe) noexcept nogil:
-    answer_hangup(self, pipe)
-    fq_detach(&(<Answerer*> self).inn, pipe)
-
-
-cdef void answer_readable(Pattern* self, Pipe* pipe) noexcept nogil:
-    fq_readable(&(<Answerer*> self).inn, pipe)
 
 
 # -- requests --------------------------------------------------------------------------------------
@@ -70,11 +42,11 @@ cdef int answer_next(Answerer* a, MsgVec* out) noexcept nogil:
     cdef Pipe* p = NULL
     cdef int rc
     while True:
-        rc = fq_read(&a.inn, out, &p)
+        rc = fq_read(&a.base.inn, out, &p)
         if rc:
             return rc
         front = envelope_of(out.at + at, out.n - at)
-        if front != 0 and front - 1 <= a.head.host.max_hops:
+        if front != 0 and front - 1 <= a.base.head.host.max_hops:
             for i in range(at, at + front):
                 out.at[i].flags |= MSG_ENVELOPE
             pipe_delivered(p)
@@ -144,8 +116,8 @@ cdef int answer_write(Pipe* pipe, Msg* parts, size_t n) noexcept nogil:
 
 
 cdef int answer_gone(Answerer* a, Msg* parts, size_t n) noexcept nogil:
-    """Whoever this answer is for has left."""
-    a.head.host.dropped[DROP_PEER_GONE] += 1
+    """The peer that this reply is for has left."""
+    a.base.head.host.dropped[DROP_PEER_GONE] += 1
     close_all(parts, n)
     return MQ_DROPPED
 
@@ -156,7 +128,7 @@ cdef int answer_send_raw(Answerer* a, Msg* parts, size_t n) noexcept nogil:
     cdef int rc
     if n < 2 or not hop_read(&parts[0], &number):
         return MQ_INVALID
-    pipe = peers_number(&a.numbers, number)
+    pipe = peers_number(&a.base.peers, number)
     if pipe == NULL:
         return answer_gone(a, parts, n)
     rc = answer_write(pipe, parts + 1, n - 1)
@@ -174,7 +146,7 @@ cdef int answer_send(Pattern* self, Msg* parts, size_t n) noexcept nogil:
         return answer_send_raw(a, parts, n)
     if a.asker == 0:
         return MQ_STATE
-    pipe = peers_number(&a.numbers, a.asker)
+    pipe = peers_number(&a.base.peers, a.asker)
     if pipe == NULL:
         rc = answer_gone(a, parts, n)
     else:
@@ -208,12 +180,12 @@ cdef void answer_settle(Answerer* a, uint32_t peer, Msg* parts, size_t n) noexce
 
 cdef int answer_send_to(Pattern* self, uint32_t peer, Msg* parts, size_t n) noexcept nogil:
     cdef Answerer* a = <Answerer*> self
-    cdef Pipe* pipe = peers_number(&a.numbers, peer)
+    cdef Pipe* pipe = peers_number(&a.base.peers, peer)
     cdef size_t i, k = 0
     cdef int rc
     answer_settle(a, peer, parts, n)
     if pipe == NULL:
-        a.head.host.dropped[DROP_PEER_GONE] += 1
+        a.base.head.host.dropped[DROP_PEER_GONE] += 1
         return MQ_NO_PEER
     while k < n and parts[k].flags & MSG_ENVELOPE:
         parts[k].flags &= ~MSG_ENVELOPE & 0xff   # ours alone: the peer may be in this process
@@ -239,10 +211,10 @@ cdef bint answer_waiting(Answerer* a) noexcept nogil:
     """Would answer_next give a request? What it would drop is dropped."""
     cdef size_t front
     cdef Pipe* p
-    while fq_waiting(&a.inn):
-        p = ring_front(&a.inn.ring)
+    while fq_waiting(&a.base.inn):
+        p = ring_front(&a.base.inn.ring)
         front = envelope_ahead(p)
-        if front != 0 and front - 1 <= a.head.host.max_hops:
+        if front != 0 and front - 1 <= a.base.head.host.max_hops:
             return True
         pipe_skip(p)
         pipe_drop_in(p, DROP_HOPS if front else DROP_MALFORMED)
@@ -255,4 +227,4 @@ cdef void answer_set_raw(Answerer* a, bint on) noexcept nogil:
     a.raw = on
     a.asker = 0
     vec_clear(&a.envelope)
-    a.head.host.without = PAT_EXCHANGE if on else 0
+    a.base.head.host.without = PAT_EXCHANGE if on else 0

@@ -14,14 +14,15 @@ cdef struct Ask:              # zero-initialise
     uint32_t id               # of the request, if it is numbered
     uint32_t state            # the pattern's
     bint numbered
-    bint again                # sent more than once: whoever was asked may answer
-    Pipe* pipe                # who has it, or whose the answer is; NULL: nobody, or he has left
+    bint again                # sent more than once: any peer that got it may answer
+    Pipe* pipe                # of the peer that has or answered it; NULL: none, or left
     bint owed                 # counted in pipe.owed
     Ask* pipe_next
     Ask* pipe_prev
     MsgVec answer
     MsgVec kept               # the request, as long as it may have to be sent again
     int64_t due               # ns: when that is
+    int64_t asked             # ns: when the application sent it; 0: not measured
     AskList* list             # where it waits
     Ask* next
     Ask* prev

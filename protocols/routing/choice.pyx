@@ -135,8 +135,8 @@ cdef uint32_t _next(Choice* c, uint32_t n) noexcept nogil:
 
 
 cdef Pipe* _choose(Choice* c, int64_t size) noexcept nogil:
-    """NULL: nobody may have room."""
-    cdef uint32_t n = c.heard if c.heard else c.open    # nobody but silent ones: open, from 0 on
+    """NULL: no peer may have space."""
+    cdef uint32_t n = c.heard if c.heard else c.open    # only silent peers: open, from 0 on
     cdef Host* host = c.strategy.host
     cdef uint32_t i
     if n < 2:

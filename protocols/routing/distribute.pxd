@@ -1,7 +1,7 @@
 """Distributor: copies of one message to many peers; large bodies are shared, not copied.
 
-`Targets` is a plain list of pipes. As the list of all peers a pipe's place in it is Pipe.out_at; as
-the list of one message's receivers (`targets_hit`) places are not kept.
+`Targets` is a plain list of pipes. In the list of all peers, a pipe's index is Pipe.out_at. In the
+list of one message's receivers (`targets_hit`) indexes are not kept.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint32_t
@@ -82,8 +82,8 @@ cdef inline void targets_fini(Targets* t) noexcept nogil:
 
 
 cdef inline void _retain(const Msg* parts, size_t n, int64_t copies) noexcept nogil:
-    """For all receivers at once: their engines give references back on other threads, and each
-    single one would cost us the counter's cache line."""
+    """Add references for all receivers at once: their engines release them on other threads, and
+    each single increment would cost this thread the counter's cache line."""
     cdef size_t i
     for i in range(n):
         if parts[i].kind == MSG_REF:
@@ -98,7 +98,8 @@ cdef inline void _give_back(const Msg* parts, size_t n, int64_t copies) noexcept
 
 
 cdef inline int copy_write(MsgVec* scratch, Pipe* p, Msg* parts, size_t n) noexcept nogil:
-    """A copy into one pipe. MQ_OK, MQ_FULL, MQ_NOMEM; at a mark nothing is counted."""
+    """Write a copy into one pipe. MQ_OK, MQ_FULL, MQ_NOMEM; at an HWM nothing is
+    counted."""
     cdef size_t i
     cdef int rc
     if scratch.cap < n and vec_grow(scratch, n):
@@ -113,7 +114,8 @@ cdef inline int copy_write(MsgVec* scratch, Pipe* p, Msg* parts, size_t n) noexc
 
 
 cdef inline void targets_send(Targets* t, Msg* parts, size_t n, bint always) noexcept nogil:
-    """A copy to each; who is at its mark loses it, counted. The parts stay the caller's."""
+    """Send each a copy. A peer at its HWM loses it, counted. The caller keeps the
+    parts."""
     cdef int64_t size = parts_size(parts, n)
     cdef int64_t unused = 0
     cdef uint32_t i
@@ -129,7 +131,7 @@ cdef inline void targets_send(Targets* t, Msg* parts, size_t n, bint always) noe
 
 
 cdef inline int targets_room(Targets* t, Msg* parts, size_t n) noexcept nogil:
-    """MQ_FULL if any of them would not take it."""
+    """MQ_FULL if any of them has no space."""
     cdef int64_t size = parts_size(parts, n)
     cdef uint32_t i
     for i in range(t.n):
@@ -139,8 +141,8 @@ cdef inline int targets_room(Targets* t, Msg* parts, size_t n) noexcept nogil:
 
 
 cdef inline void targets_cut(Targets* t, int64_t size) noexcept nogil:
-    """on_full="disconnect": closes the links of those that have no room; the message is then
-    dropped for them."""
+    """on_full="disconnect": close the links of those without space. The message is then dropped for
+    them."""
     cdef uint32_t i
     cdef Pipe* p
     for i in range(t.n):

@@ -45,8 +45,8 @@ cdef inline void fq_fini(FairQueue* fq) noexcept nogil:
 
 
 cdef inline void _fq_fetch(FairQueue* fq) noexcept nogil:
-    """Each turn is another peer's, and what it has to say lies in the cache of the thread that read
-    it from the wire: ask for it now, while the application is busy with the message before it."""
+    """Prefetch the next peer's message. It lies in the cache of the thread that read it from the
+    network, and the application is still busy with the message before it."""
     cdef Pipe* p = ring_after(&fq.ring, 1)
     if p != NULL:
         prefetch(&p.inn.q.q.begin_chunk)
@@ -92,7 +92,7 @@ cdef inline bint _fq_fits(FairQueue* fq, Pipe* p) noexcept nogil:
     """Has the message in front, which there is, as many parts as it must?"""
     cdef Msg* m
     if fq.parts == 0:
-        return True           # the lane may conflate: there is no looking into it
+        return True           # the lane may conflate, so it must not be inspected
     m = pipe_look(p)
     if not m.flags & MSG_MORE:
         return fq.parts == 1

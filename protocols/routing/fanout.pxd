@@ -1,7 +1,7 @@
-"""Fan-out: each message to every peer that is there. BUS and SURVEYOR.
+"""Fan-out: sends each message to every connected peer. For BUS and SURVEYOR.
 
-Never waits: who is at its mark loses the message, counted; `nodrop` waits for all of them,
-`disconnect` closes the links of the full ones (on_full of the socket).
+Never waits: a peer at its HWM loses the message, counted. `nodrop` waits for all of
+them, `disconnect` closes the links of the full ones (on_full of the socket).
 """
 
 from libc.stdint cimport int64_t
@@ -31,7 +31,8 @@ cdef inline int fanout_set_option(Fanout* f, const char* name, int64_t number) n
 
 
 cdef inline int fanout_send(Fanout* f, Host* host, Msg* parts, size_t n) noexcept nogil:
-    """A copy to each peer; the parts stay the caller's. MQ_OK; MQ_FULL: nodrop, nothing sent."""
+    """Send a copy to each peer. The caller keeps the parts. MQ_OK; MQ_FULL: nodrop, nothing
+    sent."""
     if f.nodrop and targets_room(&f.peers, parts, n):
         return MQ_FULL
     if f.peers.n == 0:

@@ -1,7 +1,7 @@
-"""What SUB and XSUB share: the topics they want, counted, and the publishers that are told.
+"""What SUB and XSUB share: their topics, counted, and the publishers that get them.
 
-Topics are told once each to a new publisher and live when they change: every subscribe is told, a
-cancel only when the last reference goes.
+A new publisher gets each topic once. Changes are sent live: every subscribe, but a cancel only when
+the last reference is gone.
 """
 
 from libc.stdint cimport uint8_t
@@ -12,16 +12,17 @@ from mqcore.spi.pipe cimport Pipe
 
 cdef struct Interest:         # zero-initialise
     Topics topics             # the value counts references
-    Targets peers             # publishers that are there
+    Targets peers             # connected publishers
     uint8_t* path             # as long as the longest topic
     size_t path_cap
 
-# Status. attach tells the new publisher all topics; hangup may be called twice.
+# Status. attach sends the new publisher all topics; hangup may be called twice.
 cdef int interest_attach(Interest* it, Pipe* pipe) noexcept nogil
 cdef void interest_hangup(Interest* it, Pipe* pipe) noexcept nogil
-# MQ_OK; MQ_INVALID: a topic to give up that is not held; MQ_NOMEM. *tell: publishers must hear.
+# MQ_OK, MQ_NOMEM, or MQ_INVALID: the topic to cancel is not subscribed. *tell: publishers must get
+# it.
 cdef int interest_change(Interest* it, const uint8_t* topic, size_t size, bint on,
                          bint* tell) noexcept nogil
-# The same, and tells them by a control handle.
+# The same, and sends it to them as a control handle.
 cdef int interest_set(Interest* it, const uint8_t* topic, size_t size, bint on) noexcept nogil
 cdef void interest_fini(Interest* it) noexcept nogil

@@ -1,13 +1,13 @@
-"""Load balancer: each message to one peer, in turn, best priority first.
+"""Load balancer: sends each message to one peer, in turn, best priority first.
 
-Sixteen rings, one a priority (1 is best), hold the pipes that may have room; one that turns out
-full leaves its ring and comes back with `writable`. The lowest number with a writable pipe gets
-all. A seventeenth ring is behind all others: peers that are silent, until they are heard again.
+Sixteen rings, one per priority (1 is best), hold the pipes that may have space. A pipe that turns
+out full leaves its ring and returns with `writable`. The lowest number with a writable pipe gets
+all messages. A seventeenth ring comes after all others: unresponsive peers, until they respond.
 
-A peer that is full for a moment has not failed: others get what it cannot take, and nobody is told.
+A peer that is full for a moment has not failed: others get its messages, and no event is emitted.
 
-That is the strategy "priority". "round_robin" is the same with all pipes in one ring. Every other
-one is asked for each message, by `choice`, and the rings are empty then.
+This is the strategy "priority". "round_robin" is the same with all pipes in one ring. Every other
+strategy is called for each message, by `choice`, and the rings are empty then.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
@@ -29,23 +29,24 @@ from mqcore.spi.pipe cimport Host, Pipe, pipe_has_room, pipe_write
 from mqcore.spi.strategy cimport STRATEGY_PRIORITY, StrategyOps
 
 cdef enum:
-    SILENT = 17               # the place behind all priorities
+    SILENT = 17               # the place after all priorities
 
 cdef enum:                    # bits of Pipe.mark that belong to the load balancer, with MARK_GONE
     MARK_PLACE = 24           # five bits: the ring that the pipe is a member of
 
 cdef struct LoadBalance:      # zero-initialise, then lb_init
     Ring[18] rings            # by place: a priority, or SILENT; 0 is not used
-    uint32_t[18] live         # pipes by place whose far side is there
+    uint32_t[18] live         # connected pipes by place
     uint32_t waiting          # bit p: rings[p] may have a pipe
-    bint flat                 # priorities mean nothing: all that are not silent are in rings[1]
-    Choice by                 # the pipes whose far side is there; who chooses, if not the rings
+    bint flat                 # ignore priorities: all responsive pipes are in rings[1]
+    Choice by                 # the connected pipes, and the strategy if the rings do not choose
 
-cdef struct FailOver:         # of EV_FAILED_OVER, EV_FAILED_BACK; the pipe: who failed, or is back
-    uint32_t other            # Pipe.id of one that gets, or got, messages in its stead
+# of EV_FAILED_OVER, EV_FAILED_BACK; the pipe: the one that failed, or is back
+cdef struct FailOver:
+    uint32_t other            # Pipe.id of a peer that gets, or got, its messages
     uint32_t before           # the priorities, before and after
     uint32_t after
-    uint32_t silent           # 1: its connection was there all the time
+    uint32_t silent           # 1: its connection stayed open
 
 
 cdef inline void lb_init(LoadBalance* lb) noexcept nogil:
@@ -78,7 +79,7 @@ cdef inline void _lb_set_place(Pipe* p, uint32_t place) noexcept nogil:
 
 
 cdef inline uint32_t _lb_best(LoadBalance* lb) noexcept nogil:
-    """The best place with somebody in it; 18: there is nobody."""
+    """The best place with a pipe in it; 18: there is none."""
     cdef uint32_t place
     for place in range(1, 18):
         if lb.live[place]:
@@ -88,12 +89,12 @@ cdef inline uint32_t _lb_best(LoadBalance* lb) noexcept nogil:
 
 cdef inline void _lb_tell(LoadBalance* lb, Pipe* p, uint32_t what, uint32_t place,
                           bint silent) noexcept nogil:
-    """`place`: where the others are that p's messages go to, or went to."""
+    """`place`: the place of the peers that p's messages go to, or went to."""
     cdef FailOver told
     cdef Pipe* other = NULL
     cdef uint32_t i
     if not p.host.watched.load() or p.host.closing:
-        return                # nobody left: we do
+        return                # no peer is left: this socket closes
     for i in range(lb.by.n):
         if lb.by.at[i] != p and lb_place(lb.by.at[i]) == place:
             other = lb.by.at[i]
@@ -160,10 +161,10 @@ cdef inline void lb_writable(LoadBalance* lb, Pipe* p) noexcept nogil:
         choice_writable(&lb.by, p, lb_place(p) == SILENT)
 
 
-# -- silent peers ----------------------------------------------------------------------------------
+# -- unresponsive peers ----------------------------------------------------------------------------
 
 cdef inline int _lb_join(LoadBalance* lb, Pipe* p, uint32_t place) noexcept nogil:
-    """A member of one more ring, and where it was: before anything that cannot be undone."""
+    """Reserve a place in one more ring, before any step that cannot be undone."""
     cdef int32_t at = p.out_at
     cdef int rc = ring_join(&lb.rings[place], p)
     p.out_at = at
@@ -171,7 +172,7 @@ cdef inline int _lb_join(LoadBalance* lb, Pipe* p, uint32_t place) noexcept nogi
 
 
 cdef inline void _lb_move(LoadBalance* lb, Pipe* p, uint32_t place) noexcept nogil:
-    """To the end of another ring, which it has joined, or of its own."""
+    """Move to the end of another ring, where it has a reserved place, or of its own."""
     cdef uint32_t old = lb_place(p)
     cdef bint room = lb.by.strategy == NULL and p.out_at >= 0
     if room:
@@ -188,8 +189,8 @@ cdef inline void _lb_move(LoadBalance* lb, Pipe* p, uint32_t place) noexcept nog
 
 
 cdef inline void lb_silence(LoadBalance* lb, Pipe* p) noexcept nogil:
-    """p is connected but does not answer: it is behind all others until lb_heard. One that is
-    there already goes to the end. May be called of a pipe that hung up."""
+    """p is connected but unresponsive: it comes after all others until lb_heard. If it is already
+    there, it goes to the end. May be called for a pipe that hung up."""
     cdef uint32_t place = lb_place(p)
     cdef uint32_t best
     if p.mark & MARK_GONE or (place != SILENT and _lb_join(lb, p, SILENT)):
@@ -201,7 +202,8 @@ cdef inline void lb_silence(LoadBalance* lb, Pipe* p) noexcept nogil:
 
 
 cdef inline void lb_heard(LoadBalance* lb, Pipe* p) noexcept nogil:
-    """Something came from p: if it was silent, back to its place. Cheap otherwise."""
+    """A message arrived from p: if it was unresponsive, it returns to its place. Cheap
+    otherwise."""
     cdef uint32_t place, best
     if lb_place(p) != SILENT or p.mark & MARK_GONE:
         return
@@ -217,7 +219,7 @@ cdef inline void lb_heard(LoadBalance* lb, Pipe* p) noexcept nogil:
 # -- strategies ------------------------------------------------------------------------------------
 
 cdef inline int _lb_flatten(LoadBalance* lb, bint flat) noexcept nogil:
-    """Each pipe to the ring where it belongs with or without priorities. Status."""
+    """Move each pipe to its ring with or without priorities. Status."""
     cdef uint32_t i, place
     cdef Pipe* p
     for i in range(lb.by.n):
@@ -242,7 +244,7 @@ cdef inline int _lb_flatten(LoadBalance* lb, bint flat) noexcept nogil:
 
 
 cdef inline void _lb_rings(LoadBalance* lb) noexcept nogil:
-    """No strategy any more: everybody back to the rings."""
+    """End the strategy: move all pipes back to the rings."""
     cdef uint32_t i
     choice_end(&lb.by)
     for i in range(lb.by.n):
@@ -250,7 +252,7 @@ cdef inline void _lb_rings(LoadBalance* lb) noexcept nogil:
 
 
 cdef inline int lb_strategy(LoadBalance* lb, Host* host, const StrategyOps* ops) noexcept nogil:
-    """From now on by this one. Status; not MQ_OK: the old one goes on."""
+    """Use this strategy from now on. Status; if not MQ_OK, the old one stays."""
     cdef bint flat = not ops.flags & STRATEGY_PRIORITY
     cdef bint rings = lb.by.strategy == NULL
     cdef uint32_t i
@@ -279,8 +281,7 @@ cdef inline int lb_strategy(LoadBalance* lb, Host* host, const StrategyOps* ops)
 
 cdef inline int lb_set_option(LoadBalance* lb, Host* host, const char* name,
                               int64_t number) noexcept nogil:
-    """The option that all patterns with a load balancer have: `number` is the address of a
-    StrategyOps."""
+    """The option of all patterns with a load balancer: `number` is the address of a StrategyOps."""
     if strcmp(name, "strategy") != 0:
         return MQ_UNSUPPORTED
     return lb_strategy(lb, host, <const StrategyOps*> <size_t> number)
@@ -289,7 +290,7 @@ cdef inline int lb_set_option(LoadBalance* lb, Host* host, const char* name,
 # -- sending ---------------------------------------------------------------------------------------
 
 cdef inline Pipe* lb_front(LoadBalance* lb) noexcept nogil:
-    """Whose turn it is; NULL: nobody may have room."""
+    """The next pipe; NULL: no pipe may have space."""
     cdef int prio
     cdef Pipe* p
     while lb.waiting:
@@ -302,8 +303,8 @@ cdef inline Pipe* lb_front(LoadBalance* lb) noexcept nogil:
 
 
 cdef inline int lb_send(LoadBalance* lb, Msg* parts, size_t n, Pipe** taker) noexcept nogil:
-    """MQ_OK and who took it; MQ_AGAIN: no peer; MQ_FULL: all full; MQ_INVALID: several parts for a
-    lane that conflates; MQ_NOMEM. Nothing is moved but with MQ_OK."""
+    """MQ_OK and the pipe that took it; MQ_AGAIN: no peer; MQ_FULL: all full; MQ_INVALID: several
+    parts for a conflating lane; MQ_NOMEM. Only MQ_OK moves anything."""
     cdef Pipe* p
     cdef int rc
     if lb.by.strategy != NULL:
@@ -325,7 +326,7 @@ cdef inline int lb_send(LoadBalance* lb, Msg* parts, size_t n, Pipe** taker) noe
 
 
 cdef inline bint lb_can_send(LoadBalance* lb) noexcept nogil:
-    """Would an empty message be taken?"""
+    """Whether an empty message would be taken."""
     cdef Pipe* p
     if lb.by.strategy != NULL:
         return choice_can_send(&lb.by)

@@ -9,7 +9,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp
 
-from mqcore.base.clock cimport now_ns
+from mqcore.base.cursor cimport store_be32
 from mqcore.base.message cimport (
     MSG_MORE, MSG_ROUTING_ID, Msg, msg_close, msg_data, msg_init_copy, msg_size,
 )
@@ -20,9 +20,9 @@ from mqcore.protocols.routing.peers cimport (
 )
 from mqcore.protocols.routing.ring cimport MARK_GONE
 from mqcore.protocols.routing.stub cimport close_all
-from mqcore.protocols.routing.words cimport HOP_MASK, word_put
+from mqcore.protocols.routing.words cimport HOP_MASK
 from mqcore.spi.pipe cimport (
-    DROP_FULL, DROP_NO_PEER, Host, Pipe, pipe_drop_out, pipe_write,
+    DROP_FULL, DROP_NO_PEER, Host, Pipe, host_chance, pipe_drop_out, pipe_write,
 )
 
 cdef struct Name:             # Pipe.data
@@ -36,10 +36,8 @@ cdef struct Names:            # names_init
     uint32_t next_id
 
 
-cdef inline void names_init(Names* t) noexcept nogil:
-    # the same table at the same nanosecond is not to be had twice; nothing secret hangs on it
-    t.seed = <uint64_t> now_ns() ^ (<uint64_t> <size_t> t << 20)
-    t.seed *= <uint64_t> 0x9e3779b97f4a7c15
+cdef inline void names_init(Names* t, Host* host) noexcept nogil:
+    t.seed = host_chance(host)
     t.next_id = <uint32_t> (t.seed >> 32)
 
 
@@ -76,7 +74,7 @@ cdef inline void _names_make_id(Names* t, uint8_t* id) noexcept nogil:
     while True:
         t.next_id += 1
         id[0] = 0
-        word_put(id + 1, t.next_id & HOP_MASK)
+        store_be32(id + 1, t.next_id & HOP_MASK)
         if names_find(t, id, 5) == NULL:
             return
 

@@ -249,7 +249,7 @@ cdef int pub_collect(Publisher* pub, const uint8_t* topic, size_t size) noexcept
     walk_start(&w, &pub.index, topic, size)
     value = walk_next(&w)
     following = walk_next(&w) if value else 0
-    if value and not following:          # one topic only: nobody is in it twice
+    if value and not following:          # one topic only: no pipe is in it twice
         return pub_only(pub, value)
     pub.round += 1
     while value and rc == MQ_OK:

@@ -115,7 +115,7 @@ cdef inline Pipe* ring_front(Ring* r) noexcept nogil:
 
 
 cdef inline Pipe* ring_after(Ring* r, uint32_t n) noexcept nogil:
-    """Who is n places behind the front, if nobody leaves. NULL: nobody, or a hole."""
+    """The pipe n places behind the front, if none leaves. NULL: no pipe, or a hole."""
     return r.at[(r.head + n) & (r.cap - 1)] if n < r.n else NULL
 
 

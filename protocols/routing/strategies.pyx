@@ -4,9 +4,8 @@
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
-from mqcore.base.clock cimport now_ns
 from mqcore.base.status cimport MQ_OK
-from mqcore.spi.pipe cimport Pipe
+from mqcore.spi.pipe cimport Pipe, host_chance
 from mqcore.spi.strategy cimport (
     STRATEGY_ABI, STRATEGY_PRIORITY, STRATEGY_TURN, Strategy, StrategyOps, pipe_load, strategy_new,
 )
@@ -37,7 +36,7 @@ cdef uint32_t least_choose(Strategy* self, Pipe** peers, uint32_t n, int64_t siz
 
 
 cdef int two_init(Strategy* self) noexcept nogil:
-    (<Choices*> self).state = (<uint64_t> now_ns() ^ <uint64_t> <size_t> self) | 1
+    (<Choices*> self).state = host_chance(self.host) | 1
     return MQ_OK
 
 

@@ -141,7 +141,7 @@ def outcome(tmp_path_factory):
         wanted.append(f"test_lie_{n}.py::TestLiar::{rule}")
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", *wanted],
-        cwd=folder, capture_output=True, text=True, timeout=100,
+        cwd=folder, capture_output=True, text=True, timeout=200,
         env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"})
     return done.stdout + done.stderr
 

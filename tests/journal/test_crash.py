@@ -12,7 +12,7 @@ import time
 
 import pytest
 from journal_case import contents, numbered, segment_files
-from mqcore.testing.journal_disk import Disk
+from mqcore.testing.native.journal_disk import Disk
 
 from mqcore import journal
 from mqcore.journal.errors import JournalCorrupt
@@ -224,7 +224,7 @@ def test_kill_9_at_random_moments(tmp_path, policy, rng):
     assert durable > 0
     with journal.open(tmp_path, "a") as writer:
         assert writer.next == len(found)
-    assert journal.verify(tmp_path / "default" / "0").findings == []
+    assert journal.store.recovery.verify(tmp_path / "default" / "0").findings == []
 
 
 def damaged(where, block, at, copy):
@@ -256,10 +256,10 @@ def test_a_rotten_middle_is_refused_with_its_place(tmp_path, copy, at):
     with pytest.raises(JournalCorrupt):
         journal.open(where, "a")
     assert path.read_bytes() == before          # nothing was cut off
-    [finding] = journal.verify(path.parent).findings
+    [finding] = journal.store.recovery.verify(path.parent).findings
     assert (finding.position, finding.offset, finding.lost) == (position, 10, 10)
 
-    done = journal.repair(path.parent)
+    done = journal.store.repair.repair(path.parent)
     assert done.findings == [finding] and len(done.kept) == 1
     with journal.open(where, "a") as writer:
         assert writer.append(b"new") == 30
@@ -271,7 +271,7 @@ def test_a_rotten_middle_is_refused_with_its_place(tmp_path, copy, at):
             assert caught.value.first == 20
         assert reader.read(20).to_list() == [b"2"] * 10 + [b"new"] or len(reader.read(20)) == 10
         assert reader.read(30).to_list() == [b"new"]
-    assert journal.verify(path.parent).findings == []
+    assert journal.store.recovery.verify(path.parent).findings == []
 
 
 @pytest.mark.parametrize("at", [0, 20, 50])
@@ -286,7 +286,24 @@ def test_a_rotten_header_is_repaired(tmp_path, at):
     path.write_bytes(raw)
     with journal.open(tmp_path) as reader, pytest.raises(JournalCorrupt):
         reader.read(1)
-    [finding] = journal.repair(path.parent).findings
+    [finding] = journal.store.repair.repair(path.parent).findings
+    assert (finding.offset, finding.lost) == (1, 0)
+    assert contents(tmp_path) == [b"0", b"1", b"2"]
+    journal.open(tmp_path, "a").close()
+
+
+@pytest.mark.parametrize("at", [0, 20, 50])
+def test_a_rotten_header_with_a_rotten_block_behind_it(tmp_path, at):
+    with journal.open(tmp_path, "a") as writer:
+        for i in range(3):
+            writer.append(b"%d" % i)
+            writer.rotate()
+    path = segment_files(tmp_path)[1]
+    raw = bytearray(path.read_bytes())
+    for place in (at, 512 + 9, len(raw) - 100):     # and the checkpoint
+        raw[place] ^= 1
+    path.write_bytes(raw)
+    [finding] = journal.store.repair.repair(path.parent).findings
     assert (finding.offset, finding.lost) == (1, 1)
     with journal.open(tmp_path) as reader:
         assert (reader.read(0)[0], reader.read(2)[0], reader.end) == (b"0", b"2", 3)
@@ -299,9 +316,9 @@ def test_repair_of_a_good_journal_changes_nothing(tmp_path):
     with journal.open(tmp_path, "a") as writer:
         writer.append(b"x")
         with pytest.raises(journal.JournalLocked):
-            journal.repair(tmp_path / "default" / "0")
+            journal.store.repair.repair(tmp_path / "default" / "0")
     before = segment_files(tmp_path)[0].read_bytes()
-    assert journal.repair(tmp_path / "default" / "0").kept == []
+    assert journal.store.repair.repair(tmp_path / "default" / "0").kept == []
     assert segment_files(tmp_path)[0].read_bytes() == before
 
 
@@ -328,7 +345,7 @@ def test_damage_in_an_old_segment_is_refused(tmp_path, copy):
 
 
 def test_unsynced_blocks_behind_a_torn_one_are_dropped(tmp_path, copy):
-    """Reordered by the disk: a later block is whole, an earlier one is not; nobody was told."""
+    """Writes reach the disk in another order: a later block is whole, an earlier one torn."""
     with journal.open(tmp_path / "j", "a", fsync="never") as writer:
         for i in range(3):
             writer.append(b"%d" % i)
@@ -347,12 +364,12 @@ def test_groups_do_not_skip_what_takes_the_place_of_lost_messages(tmp_path, copy
         writer.append_many([b"two", b"three"])
         writer.flush()
         with journal.open(tmp_path / "j") as reader:
-            reader.commit("g", reader.end)
+            reader.commit_offset("g", reader.end)
         where = copy(tmp_path / "j")
     os.truncate(segment_files(where)[0], size)
     journal.open(where, "a").close()
     with journal.open(where) as reader:
-        assert reader.committed("g") == 1
+        assert reader.committed_offset("g") == 1
 
 
 def test_policies_lose_no_more_than_they_say(tmp_path):

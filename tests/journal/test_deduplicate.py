@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 from journal_case import arrays, contents, segment_files
-from mqcore.testing.journal_disk import Disk, Handles
+from mqcore.testing.native.journal_disk import Disk, Handles
 
 import mqcore as mq
 from mqcore import journal
@@ -145,7 +145,7 @@ def test_left_out_messages_take_no_room(tmp_path):
                 writer.append(message(1, 0), key=b"k" * 50, headers=[("name", b"v" * 50)])
         assert writer.duplicates == 300
     assert contents(tmp_path) == [b"1:0", *(b"%d" % i for i in range(100))]
-    assert journal.verify(tmp_path / "default" / "0").blocks < 12
+    assert journal.store.recovery.verify(tmp_path / "default" / "0").blocks < 12
 
 
 def test_the_last_producers_are_remembered(tmp_path):
@@ -212,7 +212,7 @@ def test_a_repair_forgets_what_it_loses(tmp_path):
     raw = bytearray(path.read_bytes())
     raw[raw.index(b"1:1")] ^= 1
     path.write_bytes(raw)
-    journal.repair(path.parent)
+    journal.store.repair.repair(path.parent)
     with opened(tmp_path) as writer:
         assert [writer.append(message(1, i)) for i in range(3)] == [-1, 3, 2]
 
@@ -243,7 +243,7 @@ def test_who_resends_is_answered_as_for_the_first(ctx, tmp_path):
         for sequence in (0, 1, 2, 2, 2, 1):
             req.send(message(9, sequence))
             answers.append(journal.stored_at(req.recv()))
-        number = journal.partition_of((9).to_bytes(8, "little"), 3)
+        number = journal.partition_of_key((9).to_bytes(8, "little"), 3)
         assert answers == [(number, at) for at in (0, 1, 2, 2, 2, -1)]
         stats = device.stats()
         assert (stats.duplicates, stats.refused, stats.acknowledged) == (3, 0, 6)

@@ -2,7 +2,7 @@
 
 import pytest
 from journal_case import contents
-from mqcore.testing.journal_disk import Disk
+from mqcore.testing.native.journal_disk import Disk
 
 import mqcore as mq
 from mqcore import journal
@@ -152,7 +152,7 @@ def test_a_full_disk_ends_the_device_and_loses_nothing_acknowledged(ctx, tmp_pat
             disk.fail(room=100)         # half a block goes on the disk, and is cut off again
             req.send(b"second")
             with pytest.raises(journal.JournalFull):
-                device.wait(LIMIT)
+                device.wait_stopped(LIMIT)
             with pytest.raises(mq.RecvTimeout):
                 req.recv(timeout=0.05)
             assert isinstance(device.error, journal.JournalFull) and not device.running
@@ -173,7 +173,7 @@ def test_a_full_disk_ends_a_pull_device(ctx, tmp_path):
         disk.fail(room=0)
         push.send(b"x" * 100)
         with pytest.raises(journal.JournalFull):
-            device.wait(LIMIT)
+            device.wait_stopped(LIMIT)
         with pytest.raises(journal.JournalFull):
             device.stop()
         disk.fail(room=-1)
@@ -214,9 +214,9 @@ def test_mirror(ctx, tmp_path, writer):
             for where in ("from", "j"):
                 with journal.open(tmp_path / where) as one:
                     found = [(records.first + i, m, records.key(i), records.headers(i),
-                              int(records.times[i]),
+                              int(records._microseconds[i]),
                               [0 if c is None else int(c[i]) for c in
-                               (records.producers, records.sequences, records.sent)])
+                               (records.producers, records.sequences, records._optional("sent"))])
                              for records in one.batches(0, 310)
                              for i, m in enumerate(records.to_list())]
                 rows.append(found)

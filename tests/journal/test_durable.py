@@ -10,11 +10,11 @@ import threading
 
 import pytest
 from journal_case import contents, segment_files
-from mqcore.testing.journal_disk import Disk
+from mqcore.testing.native.journal_disk import Disk
 
 import mqcore as mq
 from mqcore import journal
-from mqcore.journal.durable import NAME
+from mqcore.journal.store.durable import NAME
 
 LIMIT = 20.0
 

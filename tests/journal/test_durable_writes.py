@@ -11,11 +11,11 @@ import threading
 
 import pytest
 from journal_case import contents, numbered, segment_files
-from mqcore.testing.journal_disk import Disk
+from mqcore.testing.native.journal_disk import Disk
 
 from mqcore import journal
-from mqcore.journal import place, recovery
 from mqcore.journal.errors import JournalFull, JournalWriteError
+from mqcore.journal.store import place, recovery
 
 LIMIT = 20.0
 
@@ -72,7 +72,7 @@ def test_an_error_of_a_rotation_is_not_lost_on_a_commit(tmp_path):
         writer.close()
 
 
-# -- after a failed sync the page cache is no witness ----------------------------------------------
+# -- after a failed sync the page cache proves nothing ---------------------------------------------
 
 class Pages:
     """Which bytes recovery writes before it syncs: after a failed sync the system takes what it
@@ -167,7 +167,7 @@ def test_every_new_folder_is_in_a_synced_parent(tmp_path, monkeypatch):
         synced.clear()
         with journal.open(where, topic="t") as reader:
             writer.flush()
-            reader.commit("g", 1)
+            reader.commit_offset("g", 1)
         folder = where / "t" / "0"
         assert {str(folder), str(folder / "groups")} <= set(synced)
 
@@ -212,9 +212,12 @@ def test_what_a_failed_write_left_is_written_over(tmp_path, rng, verify):
                 kept += batch
             except JournalFull as error:
                 kept += batch[:error.taken]
-            assert reader.end == writer.written
-            assert [m for r in reader.batches(writer.written // 2) for m in r.to_list()] == \
-                kept[writer.written // 2:writer.written]
+            # the flusher may write what waited at any moment
+            start, least = writer.written // 2, writer.written
+            assert least <= reader.end <= writer.written
+            found = [m for r in reader.batches(start) for m in r.to_list()]
+            assert found == kept[start:start + len(found)]
+            assert least <= start + len(found) <= writer.written
             for path in segment_files(tmp_path):
                 size = path.stat().st_size
                 assert size >= sizes.get(path, 0)
@@ -224,7 +227,7 @@ def test_what_a_failed_write_left_is_written_over(tmp_path, rng, verify):
                 rng.choice((writer.commit, writer.rotate, writer.flush))()
         disk.fail(room=-1)
     assert contents(tmp_path) == kept
-    assert journal.verify(tmp_path / "default" / "0").findings == []
+    assert journal.store.recovery.verify(tmp_path / "default" / "0").findings == []
     with journal.open(tmp_path, "a") as writer:
         assert writer.recovered == () and writer.next == len(kept)
 
@@ -246,7 +249,7 @@ def test_a_torn_tail_is_covered_and_not_cut(tmp_path):
         assert writer.recovered == () and writer.append(b"y") == 1
         writer.rotate()
     assert contents(tmp_path) == [b"x", b"y"]
-    assert journal.verify(tmp_path / "default" / "0").findings == []
+    assert journal.store.recovery.verify(tmp_path / "default" / "0").findings == []
 
 
 FOLLOWER = """

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 from journal_case import arrays, contents, numbered
-from mqcore.testing.journal_disk import Disk, Handles
+from mqcore.testing.native.journal_disk import Disk, Handles
 
 from mqcore import journal
 from mqcore.journal.errors import JournalFull, JournalWriteError

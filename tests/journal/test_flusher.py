@@ -9,7 +9,7 @@ import time
 
 import pytest
 from journal_case import contents, segment_files
-from mqcore.testing.journal_disk import Disk
+from mqcore.testing.native.journal_disk import Disk
 
 from mqcore import journal
 from mqcore.journal.errors import JournalFull

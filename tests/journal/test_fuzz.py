@@ -47,7 +47,7 @@ def survives(folder, raw):
     where.mkdir(parents=True, exist_ok=True)
     path = where / f"{0:020d}.mqj"
     path.write_bytes(raw)
-    for use in (look_at_everything, lambda f: journal.verify(where),
+    for use in (look_at_everything, lambda f: journal.store.recovery.verify(where),
                 lambda f: journal.open(f, "a").close()):
         try:
             use(folder)

@@ -14,7 +14,7 @@ from journal_case import contents
 
 import mqcore as mq
 from mqcore import journal
-from mqcore.journal import place
+from mqcore.journal.store import place
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def test_commits_of_many_threads(tmp_path, folder):
         try:
             with journal.open(tmp_path) as reader:
                 for i in range(40):
-                    reader.commit("g", first + i)
+                    reader.commit_offset("g", first + i)
         except BaseException as error:
             errors.append(error)
 
@@ -64,7 +64,7 @@ with journal.open(sys.argv[1]) as reader:
     print("go", flush=True)
     i = 0
     while i < int(sys.argv[2]):
-        reader.commit("g", i % 100)
+        reader.commit_offset("g", i % 100)
         i += 1
 """
 
@@ -79,15 +79,15 @@ def test_commits_of_many_processes(tmp_path, folder):
 
 def test_commits_of_a_forked_child(tmp_path, folder):
     with journal.open(tmp_path) as reader:
-        reader.commit("g", 1)
+        reader.commit_offset("g", 1)
         child = os.fork()
         if child == 0:
             try:
-                reader.commit("g", 2)
+                reader.commit_offset("g", 2)
             finally:
                 os._exit(0)
         os.waitpid(child, 0)
-        assert reader.committed("g") == 2
+        assert reader.committed_offset("g") == 2
 
 
 def test_killed_while_it_commits(tmp_path, folder, rng):
@@ -115,7 +115,7 @@ def test_killed_while_it_commits(tmp_path, folder, rng):
 def test_what_is_no_groups_file_stops_nothing(tmp_path, folder, raw, caplog):
     """It counts as never committed, with one warning; opening, retention and others go on."""
     with journal.open(tmp_path) as reader:
-        reader.commit("good", 50)
+        reader.commit_offset("good", 50)
     if raw is None:
         (folder / "groups" / "bad").mkdir()
     else:
@@ -126,13 +126,13 @@ def test_what_is_no_groups_file_stops_nothing(tmp_path, folder, raw, caplog):
         writer.commit()
         assert writer.retain() == []        # for "bad" has read nothing
         with journal.open(tmp_path) as reader:
-            assert reader.committed("bad") is None and reader.groups() == {"good": 50}
-            reader.commit("good", 60)
+            assert reader.committed_offset("bad") is None and reader.groups() == {"good": 50}
+            reader.commit_offset("good", 60)
             writer.append(b"last")
             assert next(reader.follow(120, timeout=20))[0] == b"last"       # flushed by itself
             if raw is not None:     # and once it has committed, it counts
-                reader.commit("bad", 120)
-                reader.commit("good", 120)
+                reader.commit_offset("bad", 120)
+                reader.commit_offset("good", 120)
                 writer.retain()
                 assert reader.first > 0
     assert [r.message.count("no file of a consumer group") for r in caplog.records].count(1) == 1
@@ -152,9 +152,9 @@ def test_a_pipe_among_the_groups_is_not_waited_for(tmp_path, folder):
 @pytest.mark.parametrize("group", [".x", ".", "..", "...", "a/b", "%41", "%~", ".g.0123", "é", "-"])
 def test_names(tmp_path, folder, group):
     with journal.open(tmp_path) as reader:
-        reader.commit(group, 7)
-        reader.commit("other", 8)
-        assert reader.committed(group) == 7
+        reader.commit_offset(group, 7)
+        reader.commit_offset("other", 8)
+        assert reader.committed_offset(group) == 7
         assert reader.groups() == {group: 7, "other": 8}
     assert sorted(path.name for path in folder.iterdir()) == sorted(
         {path.name for path in folder.iterdir()} | {"groups"})
@@ -165,20 +165,20 @@ def test_names(tmp_path, folder, group):
 def test_commits_that_cannot_be(tmp_path, folder, offset):
     with journal.open(tmp_path) as reader:
         with pytest.raises(mq.UsageError, match="offset|message"):
-            reader.commit("g", offset)
+            reader.commit_offset("g", offset)
         assert reader.groups() == {}
-        reader.commit("g", np.int64(100))
-        reader.commit("g", 0)
+        reader.commit_offset("g", np.int64(100))
+        reader.commit_offset("g", 0)
         with pytest.raises(mq.OptionError, match="group"):
-            reader.commit("", 0)
+            reader.commit_offset("", 0)
         with pytest.raises(mq.UsageError, match="group"):
-            reader.commit(5, 0)
+            reader.commit_offset(5, 0)
 
 
 @pytest.mark.parametrize("call", ["fsync", "replace"])
 def test_a_full_disk_leaves_the_commit_before(tmp_path, folder, monkeypatch, call):
     with journal.open(tmp_path) as reader:
-        reader.commit("g", 7)
+        reader.commit_offset("g", 7)
 
         def full(*args):
             raise OSError(errno.ENOSPC, "No space left on device")
@@ -186,8 +186,8 @@ def test_a_full_disk_leaves_the_commit_before(tmp_path, folder, monkeypatch, cal
         with monkeypatch.context() as patch:
             patch.setattr(os, call, full)
             with pytest.raises(OSError, match="No space"):
-                reader.commit("g", 8)
-        assert reader.committed("g") == 7 and os.listdir(folder / "groups") == ["g"]
+                reader.commit_offset("g", 8)
+        assert reader.committed_offset("g") == 7 and os.listdir(folder / "groups") == ["g"]
 
 
 def test_the_folders_are_durable_when_the_commit_is(tmp_path, folder, monkeypatch):
@@ -195,8 +195,8 @@ def test_the_folders_are_durable_when_the_commit_is(tmp_path, folder, monkeypatc
     real = place.sync_folder
     monkeypatch.setattr(place, "sync_folder", lambda path: synced.append(path) or real(path))
     with journal.open(tmp_path) as reader:
-        reader.commit("g", 7)
+        reader.commit_offset("g", 7)
         assert synced == [folder, folder / "groups"]
-        reader.commit("g", 8)
+        reader.commit_offset("g", 8)
         assert synced[2:] == [folder / "groups"]
     assert contents(tmp_path)[:1] == [b"0"]

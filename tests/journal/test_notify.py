@@ -1,12 +1,13 @@
 """Readers that follow share one inotify instance, which is there as long as one of them waits."""
 
+import errno
 import os
 import threading
 
 import pytest
 
 from mqcore import journal
-from mqcore.journal import notify
+from mqcore.journal.store import notify
 
 LIMIT = 20.0
 
@@ -110,7 +111,10 @@ def test_a_forked_child_has_its_own(tmp_path):
 
 
 def test_without_inotify_it_looks_often(tmp_path, monkeypatch):
-    monkeypatch.setattr(notify, "inotify_open", lambda: -1)
+    def none_left():
+        raise OSError(errno.EMFILE, "no instance is left")
+
+    monkeypatch.setattr(notify, "inotify_open", none_left)
     with journal.open(tmp_path, "a") as writer, journal.open(tmp_path) as reader:
         sent = threading.Timer(0.05, lambda: (writer.append(b"x"), writer.flush()))
         sent.start()

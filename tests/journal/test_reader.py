@@ -2,6 +2,7 @@
 
 import asyncio
 import mmap
+import os
 import subprocess
 import sys
 import threading
@@ -53,7 +54,7 @@ def test_from_every_offset(filled):
             n = len(records)
             assert records.first == offset and n > 0 and records.next == offset + n
             assert records.to_list() == messages[offset:offset + n]
-            assert records.times.tolist() == times[offset:offset + n]
+            assert records._microseconds.tolist() == times[offset:offset + n]
         assert len(reader.read(500)) == 0
         with pytest.raises(UsageError):
             reader.read(501)
@@ -109,7 +110,7 @@ def test_views_of_the_file(tmp_path):
         writer.append_batch(data, ends)
     reader = journal.open(tmp_path)
     records = reader.read(0)
-    for array in (records.data, records.times, records.offsets):
+    for array in (records.data, records._microseconds, records.offsets):
         assert not array.flags.owndata and not array.flags.writeable
         assert array.__array_interface__["data"][0] % 64 == 0
     reader.close()
@@ -129,7 +130,7 @@ def test_arrow(tmp_path):
         assert batch.column("value").buffers()[2].address == \
             records.data.__array_interface__["data"][0]
         assert batch.column("timestamp").buffers()[1].address == \
-            records.times.__array_interface__["data"][0]
+            records._microseconds.__array_interface__["data"][0]
         every = records.to_arrow(
             ["key", "value", "topic", "partition", "offset", "timestamp", "headers",
              "producer", "sequence", "sent"])
@@ -293,8 +294,8 @@ def test_memory_is_bounded(tmp_path):
 
 def test_blocks_across_windows(tmp_path, monkeypatch, rng):
     """Windows end anywhere in a block; here they are as small as can be."""
-    monkeypatch.setattr("mqcore.journal.segment.MAPPED", mmap.ALLOCATIONGRANULARITY)
-    monkeypatch.setattr("mqcore.journal.segment.STRIDE", 1000)
+    monkeypatch.setattr("mqcore.journal.store.segment.MAPPED", mmap.ALLOCATIONGRANULARITY)
+    monkeypatch.setattr("mqcore.journal.store.segment.STRIDE", 1000)
     messages = numbered(0, 400, rng)
     with journal.open(tmp_path, "a", block_bytes=6000) as writer:
         for message in messages:
@@ -306,4 +307,46 @@ def test_blocks_across_windows(tmp_path, monkeypatch, rng):
         assert [reader.read(i)[0] for i in range(400)] == messages
         assert reader.at(0) == 0
     journal.open(tmp_path, "a").close()
-    assert journal.verify(tmp_path / "default" / "0").findings == []
+    assert journal.store.recovery.verify(tmp_path / "default" / "0").findings == []
+
+
+@pytest.mark.parametrize("offset", [1 << 62, 10**30, "0", None, 1.5])
+def test_offsets_that_cannot_be(filled, offset):
+    where, *_ = filled
+    with journal.open(where) as reader:
+        for call in (reader.read, lambda at: next(reader.follow(at, timeout=0)),
+                     lambda at: reader.read(at, durable=True)):
+            with pytest.raises(UsageError, match="offset"):
+                call(offset)
+
+
+def test_at_least_one_message(filled):
+    """However small max_bytes is."""
+    where, messages, _ = filled
+    with journal.open(where) as reader:
+        for most in (1, 0, -1):
+            found = reader.read(0, max_bytes=most)
+            assert found.to_list() == messages[:len(found)] and len(found) >= 1
+            assert next(reader.follow(1, max_bytes=most, timeout=5))[0] == messages[1]
+        assert [m for records in reader.batches(0, 5, max_bytes=0) for m in records.to_list()] \
+            == messages[:5]
+
+
+def test_folders_as_bytes(filled):
+    where, messages, _ = filled
+    with journal.open(os.fsencode(where)) as reader:
+        assert reader.end == len(messages)
+    assert journal.list_partitions(os.fsencode(where)) == journal.list_partitions(where)
+    folder = str(where / "default" / "0")
+    assert journal.store.recovery.verify(folder).findings == []
+    assert journal.store.repair.repair(folder).kept == []
+
+
+@pytest.mark.parametrize("timeout", ["1", float("nan"), -1, True, [1]], ids=repr)
+def test_a_timeout_that_means_nothing_is_refused(tmp_path, timeout):
+    """NaN, above all: no time is ever later."""
+    with journal.open(tmp_path, "a") as log:
+        log.append(b"x")
+        log.commit()
+    with journal.open(tmp_path) as reader, pytest.raises(UsageError, match="timeout must"):
+        next(reader.follow(1, timeout=timeout))

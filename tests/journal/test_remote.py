@@ -1,4 +1,4 @@
-"""A RemoteReader: threads, tasks, deadlines, and what answers that is no journal server."""
+"""A RemoteReader: threads, tasks, deadlines, and peers that are not journal servers."""
 
 import asyncio
 import json
@@ -10,6 +10,9 @@ import trio
 
 import mqcore as mq
 from mqcore import journal
+from mqcore.journal.server import connection
+from mqcore.journal.server.codec import unpack
+from mqcore.testing import SlowLink
 
 LIMIT = 20.0
 
@@ -53,8 +56,8 @@ def test_the_awaitable_twins(ctx, where, url, library, place):
             assert await reader.aat(7.0) == 0 and await reader.aat(8.0) == 1000
             assert (await reader.aread(5, max_bytes=10)).first == 5
             assert await reader.astored_bytes(0, 1000) == size
-            await reader.acommit(f"{library}-{place}", 9)
-            assert await reader.acommitted(f"{library}-{place}") == 9
+            await reader.acommit_offset(f"{library}-{place}", 9)
+            assert await reader.acommitted_offset(f"{library}-{place}") == 9
             assert (await reader.agroups())[f"{library}-{place}"] == 9
             found = [m async for records in reader.abatches(10, 990) for m in records]
             assert found == [b"%d" % i for i in range(10, 990)]
@@ -83,13 +86,13 @@ def test_many_follow_while_the_loop_goes_on(ctx, url, server):
                 await asyncio.sleep(0.001)
             assert await asyncio.to_thread(lambda: 7) == 7
             assert await reader.aend() == 1000
-            await reader.acommit("g", 3)
+            await reader.acommit_offset("g", 3)
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             while server.stats().streams:
                 await asyncio.sleep(0.001)
-            assert await reader.acommitted("g") == 3
+            assert await reader.acommitted_offset("g") == 3
     asyncio.run(main())
 
 
@@ -184,7 +187,8 @@ def test_the_address_in_errors_is_the_address(ctx, url):
 
 
 ANSWERS = [b"", b"\xff", b"[]", b"[" * 50000, b"{}", {"ok": 7}, {"ok": [1]}, {"ok": ["a", "b"]},
-           {"ok": None}, {"ok": [1.5, 2]}, {"ok": {"a": 1}}, {"error": 7}, {"error": {}},
+           {"ok": None}, {"ok": [1.5, 2]}, {"ok": [-5, -1]}, {"ok": [10, 5]}, {"ok": [0, 10**40]},
+           {"ok": [False, True]}, {"ok": {"a": 1}}, {"error": 7}, {"error": {}},
            {"error": {"code": "offset_gone", "text": 3, "hint": None, "facts": {}}},
            {"error": {"code": "offset_gone", "text": "x", "hint": "", "facts": {"first": "y"}}},
            {"error": {"code": "nonsense", "text": "x", "hint": None, "facts": {"a": 1}}},
@@ -209,6 +213,68 @@ def test_what_is_no_journal_server_gets_an_error(ctx, said):
                 journal.open(fake.endpoints[0].url, context=ctx, timeout=LIMIT)
         finally:
             thread.join()
+
+
+@pytest.mark.parametrize("code", ["usage", "journal_corrupt", "?"])
+def test_the_text_of_an_error_is_safe_for_a_terminal(ctx, code):
+    """Whoever answers may have written it."""
+    said = "\x1b]0;owned\x07\r\n\u202eé" + "x" * 5000
+    with mq.Router(context=ctx, bind="tcp://127.0.0.1:0", recv_timeout=LIMIT) as fake:
+        def reply():
+            peer, raw = fake.recv_parts()
+            fake.send_parts([peer, json.dumps({"id": json.loads(raw)["id"], "error": {
+                "code": code, "text": said, "hint": said, "facts": {}}}).encode()])
+        thread = threading.Thread(target=reply)
+        thread.start()
+        try:
+            with pytest.raises(mq.Error) as caught:
+                journal.open(fake.endpoints[0].url, context=ctx, timeout=LIMIT)
+        finally:
+            thread.join()
+    text = str(caught.value)
+    assert text.isprintable() and len(text) < 5000
+    assert text.startswith(r"\x1b]0;owned\x07\r\n\u202eé")
+
+
+def test_headers_that_another_writer_calls_text():
+    """The server passes on what is stored; its names need not be UTF-8."""
+    columns = {"times": [0, 8], "value_ends": [64, 8], "values": [64, 0], "header_ends": [128, 8],
+               "name_ends": [192, 8], "names": [256, 1], "datum_ends": [64, 8], "data": [64, 0]}
+    body = bytearray(320)
+    body[132] = body[196] = 1
+    body[256] = 0xFF
+    found = unpack({"first": 0, "n": 1, "columns": columns}, bytes(body), "t", 0)
+    assert found.headers(0) == [(r"\xff", b"")]
+
+
+@pytest.mark.parametrize("library", ["threads", "asyncio"])
+def test_an_answer_that_is_long_under_way_is_not_asked_for_again(ctx, tmp_path, monkeypatch,
+                                                                 library):
+    """Each copy would only delay what is asked next."""
+    monkeypatch.setattr(connection, "AGAIN", 0.02)
+    with journal.open(tmp_path, "a", topic="t") as writer:
+        writer.append(bytes(200_000))
+    with journal.serve(tmp_path, "tcp://127.0.0.1:0", context=ctx) as server, \
+            SlowLink(server.urls[0], rate=500_000) as link, \
+            journal.open(link.url, topic="t", context=ctx, timeout=LIMIT) as reader:
+        for _ in range(2):
+            found = reader.read(0) if library == "threads" else asyncio.run(reader.aread(0))
+            assert len(found[0]) == 200_000
+        assert server.stats().messages == 2     # each was sent once
+
+
+def test_a_question_is_put_again_to_a_server_that_comes_back(ctx, where, monkeypatch):
+    monkeypatch.setattr(connection, "AGAIN", 0.02)
+    with mq.Router(context=ctx, bind="tcp://127.0.0.1:0", recv_timeout=LIMIT) as silent:
+        url = silent.endpoints[0].url
+        answers = []
+        thread = threading.Thread(target=lambda: answers.extend(
+            journal.list_partitions(url, context=ctx, timeout=LIMIT)))
+        thread.start()
+        silent.recv_parts()
+    with journal.serve(where, url, context=ctx):
+        thread.join()
+    assert answers == journal.list_partitions(where)
 
 
 def test_only_what_is_durable(ctx, tmp_path):

@@ -14,10 +14,10 @@ import pytest
 from journal_case import segment_files
 
 from mqcore import journal
-from mqcore.journal import place
 from mqcore.journal.errors import JournalCorrupt
+from mqcore.journal.store import place
 
-MODULE = sys.modules["mqcore.journal.repair"]       # in the package, the function has its name
+MODULE = sys.modules["mqcore.journal.store.repair"]
 KILLS = int(os.environ.get("MQ_REPAIR_KILLS", "48"))
 # Forks for each line "folder point", repairs there, and kills itself before or after the point-th
 # call of anything written in C; point -1 counts them. Answers with how the child ended.
@@ -35,7 +35,7 @@ def run(folder, point):
             if seen == point:
                 os.kill(os.getpid(), signal.SIGKILL)
     sys.setprofile(step)
-    journal.repair(Path(folder))
+    journal.store.repair.repair(Path(folder))
     sys.setprofile(None)
     return seen
 
@@ -94,17 +94,17 @@ def check_repaired(where):
                     reader.read(offset)
             else:
                 assert reader.read(offset)[0] == b"%d" % offset
-    assert journal.verify(where / "default" / "0").findings == []
+    assert journal.store.recovery.verify(where / "default" / "0").findings == []
     with journal.open(where, "a", stamps=True, deduplicate=True) as writer:
         assert writer.recovered == () and writer.next == 60
-        # what was lost is no duplicate, what is there is one
+        # a lost number may come again; a stored one is a duplicate
         assert writer.append(journal.stamp(1, 59) + b"59") == 60
         assert writer.append(journal.stamp(1, 45) + b"45") == -1
     for left in (where / "default" / "0").iterdir():
         assert left.suffix not in (".new", ".copy")
 
 
-@pytest.mark.timeout(60 + KILLS)
+@pytest.mark.timeout(300 + KILLS)
 def test_killed_at_any_point(tmp_path, rng, request):
     filled(tmp_path / "j")
     before = {path.name: path.read_bytes() for path in segment_files(tmp_path / "j")}
@@ -140,7 +140,7 @@ def test_killed_at_any_point(tmp_path, rng, request):
                 done += 1
         except JournalCorrupt:
             refused += 1
-        assert journal.repair(inside).findings is not None
+        assert journal.store.repair.repair(inside).findings is not None
         check_repaired(where)
         shutil.rmtree(where)
     print(f"{len(chosen)} of {points} points; refused {refused}, opened {done}")
@@ -163,7 +163,7 @@ def test_the_order_of_its_steps(tmp_path, monkeypatch):
     for name in ("link", "replace", "fsync"):
         noted(name)
     noted("sync_folder", MODULE)
-    journal.repair(folder)
+    journal.store.repair.repair(folder)
     one = ["fsync", "link", "sync_folder", "fsync", "replace", "sync_folder", "fsync"]
     assert steps == ["sync_folder", "fsync", *one, *one]
 
@@ -173,13 +173,13 @@ def test_a_gap_that_an_older_version_left(tmp_path, which):
     """It moved the damaged file away, and died before it put the new one in its place: readers
     refuse, a writer and a repair complete it."""
     folder = filled(tmp_path)
-    kept = journal.repair(folder).kept
+    kept = journal.store.repair.repair(folder).kept
     path = segment_files(tmp_path)[which]
     os.rename(path, path.with_suffix(".new"))
     assert len(kept) == 2
     with pytest.raises(JournalCorrupt, match="interrupted"), journal.open(tmp_path) as reader:
         reader.read(40)
-    check_repaired_by = journal.open(tmp_path, "a") if which else journal.repair(folder)
+    check_repaired_by = journal.open(tmp_path, "a") if which else journal.repair(tmp_path)
     if which:
         check_repaired_by.close()
     check_repaired(tmp_path)
@@ -196,10 +196,10 @@ def test_a_full_disk_leaves_everything_as_it_was(tmp_path, monkeypatch):
         patch.setattr(os, "fsync", full)
         patch.setattr(MODULE, "sync_folder", lambda folder: None)
         with pytest.raises(OSError, match="No space"):
-            journal.repair(folder)
+            journal.store.repair.repair(folder)
     assert [path.read_bytes() for path in segment_files(tmp_path)] == before
     assert not list(folder.glob("*.new"))
-    journal.repair(folder)
+    journal.store.repair.repair(folder)
     check_repaired(tmp_path)
 
 
@@ -212,25 +212,108 @@ def test_without_hard_links(tmp_path, monkeypatch):
     before = [path.read_bytes() for path in segment_files(tmp_path)]
     with monkeypatch.context() as patch:
         patch.setattr(os, "link", refused)
-        kept = journal.repair(folder).kept
+        kept = journal.store.repair.repair(folder).kept
     assert [Path(path).read_bytes() for path in kept] == [before[0], before[2]]
     check_repaired(tmp_path)
 
 
-def test_a_rotten_header_of_the_last_segment_gives_no_offset_out_again(tmp_path):
-    with journal.open(tmp_path, "a") as writer:
-        writer.append_many([b"%d" % i for i in range(20)])
-        writer.rotate()
-        writer.append_many([b"%d" % i for i in range(20, 40)])
-    flip(segment_files(tmp_path)[1], 50)
-    journal.repair(tmp_path / "default" / "0")
-    with journal.open(tmp_path, "a") as writer:
-        assert writer.next >= 40
-        new = writer.append(b"new")
-    with journal.open(tmp_path) as reader:
-        assert reader.read(19).to_list() == [b"19"] and reader.read(new).to_list() == [b"new"]
+@pytest.fixture
+def two(tmp_path):
+    """Two segments of 20 messages in two blocks each; some hold what looks like a block."""
+    where = tmp_path / "two"
+    with journal.open(where, "a") as writer:
+        for i in range(4):
+            writer.append_many([b"%d" % k for k in range(10 * i, 10 * i + 10)])
+            writer.commit()
+            if i == 1:
+                writer.rotate()
+    return where
+
+
+def hold(where, end, lost=()):
+    """Every message that was given out up to `end` is there, but those."""
+    with journal.open(where) as reader:
+        for offset in range(end):
+            if offset in lost:
+                with pytest.raises(journal.OffsetGone):
+                    reader.read(offset)
+            else:
+                assert reader.read(offset)[0] == b"%d" % offset
+    assert journal.store.recovery.verify(where / "default" / "0").findings == []
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_rotten_header_loses_nothing(tmp_path, two, copy, which):
+    """Whichever byte it is: the blocks tell the salt."""
+    with journal.open(two) as reader:
+        ident = reader._open(0, [0]).header.journal
+    for at in [0, 8, 12, 16, 24, 32, 40, *range(48, 56), 56, 60, 64, 70, 320, 511]:
+        where = copy(two)
+        path = segment_files(where)[which]
+        flip(path, at)
+        with pytest.raises(JournalCorrupt):
+            journal.open(where, "a")
+        [finding] = journal.store.recovery.verify(path.parent).findings
+        assert (finding.position, finding.lost) == (0, 0)
+        journal.store.repair.repair(path.parent)
+        with journal.open(where, "a") as writer:
+            assert writer.append(b"40") == 40, at
+        hold(where, 41)
+        with journal.open(where) as reader:
+            header = reader._open(20 * which, [20 * which]).header
+            assert (header.journal, header.topic, header.partition) == (ident, b"default", 0)
+
+
+def test_a_header_that_is_gone_altogether(two, copy):
+    for size in (1, 100, 512):
+        where = copy(two)
+        path = segment_files(where)[1]
+        path.write_bytes(bytes(size) + path.read_bytes()[size:])
+        journal.store.repair.repair(path.parent)
+        hold(where, 40)
+        with journal.open(where, "a") as writer:
+            assert writer.next == 40
+
+
+def test_a_header_and_the_block_behind_it(two, copy):
+    """A message that looks like blocks is outvoted by the real ones."""
+    with journal.open(two, "a") as writer:
+        other = segment_files(two)[0].read_bytes()
+        start = blocks_of(segment_files(two)[0])[0]
+        writer.append(bytes(-(writer._counters()["pos"] + 128 + 64 + 64) % 64) + other[start:])
+        for i in range(41, 44):
+            writer.append(b"%d" % i)
+            writer.commit()
+    path = segment_files(two)[1]
+    raw = bytearray(path.read_bytes())
+    raw[:512] = bytes(512)
+    raw[512 + 5] ^= 1
+    path.write_bytes(raw)
+    journal.store.repair.repair(path.parent)
+    with journal.open(two) as reader:
+        assert [reader.read(i)[0] for i in (30, 39, 41, 43)] == [b"30", b"39", b"41", b"43"]
         with pytest.raises(journal.OffsetGone):
             reader.read(20)
+    with journal.open(two, "a") as writer:
+        assert writer.next == 44
+
+
+def test_no_offset_is_given_out_again_however_often_it_is_repaired(two, rng):
+    """Repaired segments have blocks whose offsets jump: the size of the file tells nothing."""
+    end = 40
+    for _ in range(6):
+        path = segment_files(two)[-1]
+        raw = bytearray(path.read_bytes())
+        for at in rng.choice(((10,), (50,), range(512), range(len(raw)), range(0, len(raw), 64))):
+            raw[at] ^= 0x40
+        path.write_bytes(raw)
+        journal.store.repair.repair(path.parent)
+        with journal.open(two, "a") as writer:
+            assert writer.next >= end
+            [new] = writer.append_many([b"new"])
+            end = new + 1
+        with journal.open(two) as reader:
+            assert reader.read(new).to_list() == [b"new"] and reader.end == end
 
 
 def test_a_rotten_end_gives_no_offset_out_again(tmp_path):
@@ -246,7 +329,7 @@ def test_a_rotten_end_gives_no_offset_out_again(tmp_path):
     flip(path, starts[2] + 150)
     with pytest.raises(JournalCorrupt):
         journal.open(tmp_path / "k", "a")
-    journal.repair(path.parent)
+    journal.store.repair.repair(path.parent)
     with journal.open(tmp_path / "k", "a") as writer:
         assert writer.next == 30
 
@@ -255,6 +338,19 @@ def test_locked_while_it_is_written(tmp_path):
     folder = filled(tmp_path)
     held = place.lock(folder)
     with pytest.raises(journal.JournalLocked):
-        journal.repair(folder)
+        journal.store.repair.repair(folder)
     place.unlock(held)
-    assert len(journal.repair(folder).kept) == 2
+    assert len(journal.store.repair.repair(folder).kept) == 2
+
+
+def test_a_partition_is_named_as_everywhere(tmp_path):
+    """verify() and repair() take where, topic and partition, as open() does."""
+    with journal.open(tmp_path, "a", topic="t", partition=2) as writer:
+        writer.append(b"1")
+    done = []
+    checked = journal.verify(tmp_path, topic="t", partition=2, progress=done.append)
+    assert (checked.messages, checked.findings, len(done)) == (1, [], 1)
+    assert journal.repair(tmp_path, topic="t", partition=2).kept == []
+    for call in (journal.verify, journal.repair):
+        with pytest.raises(journal.JournalNotFound, match="list_partitions"):
+            call(tmp_path, topic="t")

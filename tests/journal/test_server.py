@@ -1,6 +1,7 @@
 """A journal read over a socket: the same answers as from the folder, under every misfortune."""
 
 import asyncio
+import itertools
 import json
 import shutil
 import threading
@@ -10,8 +11,8 @@ import pytest
 
 import mqcore as mq
 from mqcore import journal
-from mqcore.journal.remote import split
-from mqcore.journal.wire import pack, unpack
+from mqcore.journal.server.codec import pack, unpack
+from mqcore.journal.server.remote import split
 
 LIMIT = 20.0
 
@@ -31,9 +32,10 @@ def where(tmp_path):
 
 
 def rows(records):
-    return [(records.first + i, m, records.key(i), records.headers(i), int(records.times[i]),
+    times = records._microseconds
+    return [(records.first + i, m, records.key(i), records.headers(i), int(times[i]),
              [0 if c is None else int(c[i])
-              for c in (records.producers, records.sequences, records.sent)])
+              for c in (records.producers, records.sequences, records._optional("sent"))])
             for i, m in enumerate(records.to_list())]
 
 
@@ -76,10 +78,11 @@ def test_the_same_as_from_the_folder(ctx, where, serve, bind):
             assert found == whole[offset:offset + len(found)] and (found or offset == 600)
         with pytest.raises(mq.UsageError, match="beyond"):
             there.read(601)
-        there.commit("g", 7)
+        there.commit_offset("g", 7)
         with pytest.raises(mq.UsageError, match="beyond the end"):
-            there.commit("g", 601)
-        assert (there.committed("g"), there.groups(), here.committed("h")) == (7, {"g": 7}, None)
+            there.commit_offset("g", 601)
+        assert there.committed_offset("g") == 7 and there.groups() == {"g": 7}
+        assert here.committed_offset("h") is None
     with pytest.raises(journal.JournalClosed):
         there.read(0)
 
@@ -200,7 +203,7 @@ def test_errors_cross_the_wire(ctx, where, serve):
         journal.open(url, "a")
     with journal.open(url, topic="a/b", partition=1, context=ctx) as reader:
         with pytest.raises(mq.UsageError, match="commit"):
-            reader.commit("g", 1)
+            reader.commit_offset("g", 1)
         sorted((where / "a%2Fb" / "1").glob("*.mqj"))[0].unlink()
         with pytest.raises(journal.OffsetGone) as gone:
             reader.read(0)
@@ -244,13 +247,16 @@ def test_replay_keeps_the_distances(ctx, tmp_path):
     with mq.Pull(context=ctx, bind="inproc://out", recv_timeout=LIMIT) as pull, \
             mq.Push(context=ctx, connect="inproc://out") as push, \
             journal.open(tmp_path, topic="t") as reader:
-        counts = []
+        sent = []           # (messages, seconds)
         began = time.monotonic()
-        assert journal.replay(reader, push, speed=400, topic=True, progress=counts.append) == 5
-        assert time.monotonic() - began >= 60 / 400
+        assert journal.replay(
+            reader, push, speed=400, topic=True,
+            progress=lambda n: sent.append((n, time.monotonic() - began))) == 5
+        due = [0.0, 0.0, 30 / 400, 30 / 400, 60 / 400]      # 20.0 follows 30.0 at once
         assert [pull.recv_parts() for _ in range(5)] == [
             [b"t", m] for m in (b"0", b"0", b"30", b"20", b"60")]
-        assert sum(counts) == 5 and len(counts) >= 3
+        totals = itertools.accumulate(n for n, _ in sent)
+        assert all(at >= due[total - 1] for total, (_, at) in zip(totals, sent, strict=True))
         assert journal.replay(reader, push, speed=0, start=1, stop=3) == 2
         assert [pull.recv(), pull.recv()] == [b"0", b"30"]
         stopping = threading.Event()

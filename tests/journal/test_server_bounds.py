@@ -1,5 +1,6 @@
 """A journal server against readers that want too much, and against its own ends."""
 
+import errno
 import json
 import logging
 import os
@@ -14,8 +15,8 @@ import pytest
 
 import mqcore as mq
 from mqcore import journal
-from mqcore.journal import server as serving
-from mqcore.journal.complaints import BURST, Complaints
+from mqcore.journal.server import server as serving
+from mqcore.journal.server.complaints import BURST, Complaints
 
 LIMIT = 20.0
 
@@ -356,19 +357,19 @@ from mqcore import journal
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 with journal.serve(sys.argv[1], "tcp://127.0.0.1:0", groups=True) as server, \\
         journal.open(server.urls[0] + "/t") as reader:
-    reader.commit("g", 5)
+    reader.commit_offset("g", 5)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     try:
-        reader.commit("g", 7)
+        reader.commit_offset("g", 7)
     except journal.JournalError as error:
         assert "File too large" in str(error), error
     else:
-        raise SystemExit("the commit is said to be durable")
-    assert reader.committed("g") == 5 and reader.end == 100 and len(reader.read(0)) == 100
+        raise SystemExit("the commit was reported as durable")
+    assert reader.committed_offset("g") == 5 and reader.end == 100 and len(reader.read(0)) == 100
     assert server.stats().failed == 0
 """
     done = subprocess.run([sys.executable, "-c", program, str(where)], capture_output=True,
-                          text=True, timeout=60)
+                          text=True, timeout=200)
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -441,7 +442,7 @@ def test_the_end_of_its_loop_is_visible(where, caplog):
         server = journal.serve(where, "tcp://127.0.0.1:0", context=context)
         server._streams = None                      # what no request can do
         with pytest.raises(AttributeError):
-            server.wait(LIMIT)
+            server.wait_stopped(LIMIT)
         assert not server.running and isinstance(server.error, AttributeError)
         assert [r.levelno for r in caplog.records if "has ended" in r.getMessage()] == [
             logging.CRITICAL]
@@ -449,10 +450,46 @@ def test_the_end_of_its_loop_is_visible(where, caplog):
         server.stop()
 
 
+@pytest.mark.parametrize("error", [OSError(errno.EMFILE, "Too many open files"), MemoryError()])
+def test_a_server_without_descriptors_or_memory_waits_for_some(ctx, where, caplog, monkeypatch,
+                                                               error):
+    monkeypatch.setattr(serving, "PAUSE", 0.01)
+    monkeypatch.setattr(serving, "TIDY", 0.0)
+    with journal.serve(where, "tcp://127.0.0.1:0", context=ctx) as server:
+        left = [3]
+
+        def scarce(now):
+            if left[0]:
+                left[0] -= 1
+                raise error
+
+        monkeypatch.setattr(server._sources, "release_idle", scarce)
+        until(lambda: not left[0])
+        with journal.open(server.urls[0], topic="t", context=ctx) as reader:
+            assert reader.end > 0
+        assert server.running and server.error is None
+    assert "waits: " in caplog.text
+
+
+def test_a_server_that_cannot_start_leaves_its_address_free(ctx, where, monkeypatch):
+    def no_thread(self):
+        raise RuntimeError("can't start new thread")
+
+    before = len(os.listdir("/proc/self/fd"))
+    url = f"ipc://{where}/server"
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", no_thread)
+        with pytest.raises(RuntimeError):
+            journal.serve(where, url, context=ctx)
+    until(lambda: len(os.listdir("/proc/self/fd")) <= before)
+    with journal.serve(where, url, context=ctx) as server:
+        assert server.running
+
+
 def test_a_context_that_closes_ends_its_server(where):
     context = mq.Context()
     server = journal.serve(where, "tcp://127.0.0.1:0", context=context)
     context.close()
     with pytest.raises(mq.SocketClosed):
-        server.wait(LIMIT)
+        server.wait_stopped(LIMIT)
     server.stop()

@@ -7,6 +7,7 @@ import pytest
 
 import mqcore as mq
 from mqcore import journal
+from mqcore.security import ANY, Curve, Null, Plain, curve_keypair
 
 
 @pytest.fixture
@@ -29,14 +30,14 @@ def test_addresses_of_the_network_need_keys_or_the_word(where, serve, bind):
     with pytest.raises(mq.UsageError, match="insecure=True"):
         serve(where, bind)
     with pytest.raises(mq.UsageError, match="in the clear"):
-        serve(where, bind, security=mq.Plain(allow={"ann": "secret"}))
+        serve(where, bind, security=Plain(allow={"ann": "secret"}))
     with pytest.raises(mq.UsageError, match="exposed"):
-        serve(where, bind, security=mq.Null(allow=lambda asking: True))
+        serve(where, bind, security=Null(allow=lambda asking: True))
     assert serve(where, bind, insecure=True).running
 
 
 def test_keys_protect_an_address(where, serve):
-    security = mq.Curve(secret_key=mq.curve_keypair().secret, allow=mq.ANY)
+    security = Curve(secret_key=curve_keypair().secret, allow=ANY)
     assert serve(where, "tcp://*:0", security=security).running
 
 
@@ -46,6 +47,11 @@ def test_tls_protects_an_address(where, serve, authority, caplog):
     caplog.clear()
     assert serve(where, "tls+tcp://0.0.0.0:0", **authority.server, **authority.ca).running
     assert "any peer that reaches" not in caplog.text
+
+
+def test_a_server_without_an_address(where, serve):
+    with pytest.raises(mq.UsageError, match="address"):
+        serve(where, [])
 
 
 def test_without_msgspec_everything_but_the_server_works(where):
@@ -68,7 +74,7 @@ except mq.RecvTimeout:
     pass
 """
     done = subprocess.run([sys.executable, "-c", program, str(where)], capture_output=True,
-                          text=True, timeout=60)
+                          text=True, timeout=200)
     assert (done.returncode, done.stderr) == (0, "")
 
 

@@ -41,7 +41,7 @@ def test_arrays_of_every_size(tmp_path, size, keyed, rng):
         writer.append_batch(data, ends.astype(np.int32)[50:100], times=7.5)
     assert contents(tmp_path) == [b"first", *messages, *messages[50:99]]
     with journal.open(tmp_path) as reader:
-        got = np.concatenate([r.times for r in reader.batches()])
+        got = np.concatenate([r._microseconds for r in reader.batches()])
         assert got.tolist() == [0, *times, *[7500000] * 49]
         keys = [r.key(i) for r in reader.batches() for i in range(len(r))]
         assert keys == [None, *(messages if keyed else [None] * len(messages)), *[None] * 49]
@@ -192,7 +192,7 @@ def test_topics_are_folders_below(tmp_path, topic):
     with journal.open(tmp_path, "a", topic=topic) as writer:
         writer.append(b"x")
     assert contents(tmp_path, topic=topic) == [b"x"]
-    [(found, number, folder)] = journal.partitions(tmp_path)
+    [(found, number, folder)] = journal.store.place.partitions(tmp_path)
     assert (found, number) == (topic, 0) and folder.parent.parent == tmp_path
 
 
@@ -256,10 +256,10 @@ def test_retention_by_age(tmp_path):
 def test_retention_by_group(tmp_path):
     with filled(tmp_path, retain_for=("a", "b")) as writer:
         with journal.open(tmp_path) as reader:
-            assert reader.committed("a") is None
-            reader.commit("a", 35)
+            assert reader.committed_offset("a") is None
+            reader.commit_offset("a", 35)
             assert writer.retain() == []        # b has read nothing
-            reader.commit("b", 20)
+            reader.commit_offset("b", 20)
             assert writer.retain() == [0, 10]
             assert reader.groups() == {"a": 35, "b": 20}
     with journal.open(tmp_path, "a", retain_for="b", retain_bytes=0) as writer:
@@ -310,7 +310,7 @@ def test_times_are_seconds_or_say_their_unit(tmp_path):
                 writer.append(b"x", time=wrong)
         assert writer.next == 10
     with journal.open(tmp_path) as reader:
-        got = [int(t) for r in reader.batches() for t in r.times]
+        got = [int(t) for r in reader.batches() for t in r._microseconds]
     assert got == wanted * 4 + [1_700_000_000_000_000, wanted[0]]
 
 
@@ -343,3 +343,41 @@ def test_what_cannot_be_meant_is_refused_in_words(tmp_path, call):
 def test_options_of_a_wrong_kind(tmp_path, wrong):
     with pytest.raises(OptionError):
         journal.open(tmp_path / "j", "a", **wrong)
+
+
+@pytest.mark.parametrize("groups", [("",), "", (5,), 5, ("a", "\ud800"), ("x" * 256,)])
+def test_groups_that_retention_cannot_wait_for(tmp_path, groups):
+    """They are refused at once, not when the flusher looks for them."""
+    with pytest.raises(OptionError):
+        journal.open(tmp_path / "j", "a", retain_for=groups)
+    assert not (tmp_path / "j").exists()
+
+
+def test_what_is_no_records_is_refused_in_words(tmp_path):
+    with journal.open(tmp_path, "a") as writer:
+        for wrong in (b"x", None, [b"x"]):
+            with pytest.raises(UsageError, match="append_records takes"):
+                writer.append_records(wrong)
+        assert writer.append(b"0") == 0
+
+
+def test_the_last_offset_that_a_journal_may_begin_at(tmp_path):
+    with pytest.raises(OptionError):
+        journal.open(tmp_path, "a", begin=(1 << 60) + 1)
+    with journal.open(tmp_path, "a", begin=1 << 60) as writer:
+        assert writer.append(b"0") == 1 << 60
+    with journal.open(tmp_path) as reader:
+        assert (reader.first, reader.end) == (1 << 60, (1 << 60) + 1)
+        assert reader.read(1 << 60).to_list() == [b"0"]
+
+
+@pytest.mark.parametrize("time", [float("nan"), 1e300, -1e300, float("inf")])
+def test_stamps_of_no_time(time):
+    with pytest.raises(OptionError, match="time"):
+        journal.stamp(1, 1, time)
+
+
+def test_a_repair_of_no_journal_leaves_nothing(tmp_path):
+    with pytest.raises(journal.JournalNotFound):
+        journal.store.repair.repair(tmp_path)
+    assert list(tmp_path.iterdir()) == []

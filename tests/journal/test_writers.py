@@ -5,11 +5,12 @@ import struct
 
 import pytest
 from journal_case import contents
-from mqcore.testing.journal_disk import Handles
+from mqcore.testing.native.journal_disk import Handles
 
 from mqcore import journal
 from mqcore.errors import OptionError
-from mqcore.journal import Writers, place
+from mqcore.journal import MultiWriter
+from mqcore.journal.store import place
 
 
 def test_the_stamp_with_a_key_byte_by_byte(tmp_path):
@@ -40,7 +41,7 @@ def test_messages_find_their_partition(tmp_path):
     produced = [journal.stamp(100 + i, 0) + b"by%d" % i for i in range(20)]
     for where, handles in ((tmp_path / "python", False), (tmp_path / "handles", True)):
         with journal.open(where, "a", topic="t", partitions=3, stamps=True) as writers:
-            assert isinstance(writers, Writers)
+            assert isinstance(writers, MultiWriter)
             if handles:
                 given = Handles()
                 given.put(*([m[:40], m[40:]] for m in keyed), *produced)
@@ -48,14 +49,15 @@ def test_messages_find_their_partition(tmp_path):
             else:
                 for message in (*keyed, *produced):
                     writers.append(message)
-                assert writers.append(b"no stamp", key=b"k7")[0] == journal.partition_of(b"k7", 3)
+                place = journal.partition_of_key(b"k7", 3)
+                assert writers.append(b"no stamp", key=b"k7")[0] == place
                 assert writers.append(b"no stamp")[0] == 0
             assert len(list(writers)) == 3
         for number in range(3):
             got = contents(where, topic="t", partition=number)
             expected = [b"keyed%d" % i for i in range(20)
-                        if journal.partition_of(b"k%d" % i, 3) == number]
-            expected += [b"by%d" % i for i in range(20) if journal.partition_of(
+                        if journal.partition_of_key(b"k%d" % i, 3) == number]
+            expected += [b"by%d" % i for i in range(20) if journal.partition_of_key(
                 (100 + i).to_bytes(8, "little"), 3) == number]
             assert expected and got[:len(expected)] == expected
 
@@ -104,7 +106,7 @@ def test_a_topic_that_cannot_be_opened_is_refused_and_the_others_go_on(tmp_path,
     """One that another process writes, one whose files are damaged, one that may not be read; and
     it is tried again."""
     invalid = 5
-    monkeypatch.setattr("mqcore.journal.many.AGAIN", 0.0)
+    monkeypatch.setattr("mqcore.journal.store.many.AGAIN", 0.0)
     with journal.open(tmp_path, "a", topic="damaged") as writer:
         writer.append(b"x" * 5000)
     [path] = (tmp_path / "damaged" / "0").glob("*.mqj")
@@ -141,12 +143,12 @@ def test_a_refused_topic_is_not_opened_for_each_message(tmp_path, monkeypatch):
 
 
 def test_a_full_disk_stands_still(tmp_path, monkeypatch):
-    """What keeps every topic from being written is no refusal: nothing is taken."""
+    """An error that stops every topic is not a refused message: the writer takes nothing."""
     with journal.open(tmp_path, "a", topic_from="first-part") as writers:
         def full(*args, **kw):
             raise OSError(errno.ENOSPC, "No space left on device")
 
-        monkeypatch.setattr("mqcore.journal.writers.Writer", full)
+        monkeypatch.setattr("mqcore.journal.multi_writer.Writer", full)
         assert one(b"t", b"1", writers) == (10, 0)
         assert writers.error.errno == errno.ENOSPC
 
@@ -163,12 +165,13 @@ def test_names_whose_encoding_is_too_long_for_a_file(tmp_path, topic):
         assert one(topic.encode(), b"2", writers) == (0, 2)
         assert one(b"other", b"3", writers) == (0, 2)
     assert contents(tmp_path, topic=topic) == [b"1", b"2"]
-    assert sorted(name for name, _, _ in journal.partitions(tmp_path)) == sorted([topic, "other"])
+    found = journal.store.place.partitions(tmp_path)
+    assert sorted(name for name, _, _ in found) == sorted([topic, "other"])
     assert {info.topic for info in journal.list_partitions(tmp_path)} == {topic, "other"}
     assert max(len(entry.name) for entry in tmp_path.iterdir()) <= 200
     with journal.open(tmp_path, topic=topic) as reader:
-        reader.commit(topic, 2)
-        assert reader.committed(topic) == 2 and reader.groups() == {topic: 2}
+        reader.commit_offset(topic, 2)
+        assert reader.committed_offset(topic) == 2 and reader.groups() == {topic: 2}
 
 
 def test_long_names_that_begin_alike_are_different(tmp_path):
@@ -188,8 +191,8 @@ def test_a_long_topic_survives_the_repair_of_its_only_segment(tmp_path):
     raw = bytearray(path.read_bytes())
     raw[50] ^= 1
     path.write_bytes(raw)
-    journal.repair(folder)
-    assert [name for name, _, _ in journal.partitions(tmp_path)] == [topic]
+    journal.store.repair.repair(folder)
+    assert [name for name, _, _ in journal.store.place.partitions(tmp_path)] == [topic]
     with journal.open(tmp_path, "a", topic=topic) as writer:
         assert writer.append(b"2") >= 1
 
@@ -203,6 +206,8 @@ def test_topics_that_cannot_be(tmp_path, topic):
 
 
 @pytest.mark.parametrize("wrong", [
+    {"partitions": "2"}, {"partitions": 2.5}, {"partitions": True},
+    {"topic_from": "first-part", "max_topics": "5"},
     {"topic_from": "key"}, {"partitions": 0}, {"topic_from": "first-part", "topic": "t"},
     {"partitions": 2, "partition": 1}, {"partitions": 2, "max_topics": 0},
     {"topic_from": "first-part", "fsync": "often"},

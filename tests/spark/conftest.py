@@ -12,6 +12,7 @@ import java
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT))      # for examples.pipeline; last, so that mqcore is the one installed
 WHY = "pip install mqcore[spark]" if importlib.util.find_spec("pyspark") is None else (
     "" if shutil.which("java") else "Spark needs Java: apt-get install openjdk-17-jre-headless")
 
@@ -25,12 +26,22 @@ def pytest_collection_modifyitems(items):
             names = getattr(item, "fixturenames", ())
             if "java_flags" in names:
                 own = item.get_closest_marker("timeout")        # of the call alone: the first test
-                limit = own.args[0] if own else 120             # waits for the archive
+                limit = own.args[0] if own else 300             # waits for the archive
                 item.add_marker(pytest.mark.timeout(limit, func_only=True), append=False)
                 if WHY:
                     item.add_marker(pytest.mark.skip(reason=WHY))
             if "spark" in names:
                 item.add_marker(pytest.mark.keeps(fds=4, why="py4j's pool of connections to Java"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(call):
+    """What failed in Java is shown with its causes, which the message alone leaves out."""
+    report = yield
+    stack = getattr(call.excinfo.value, "_stackTrace", None) if call.excinfo else None
+    if stack:
+        report.sections.append(("Java", stack))
+    return report
 
 
 @pytest.fixture(scope="session")
@@ -40,16 +51,29 @@ def java_flags(request):
     return java.flags(cache.mkdir("java") if cache else None)
 
 
+@pytest.fixture(scope="session")
+def spark_home(java_flags, tmp_path_factory):
+    return java.home(tmp_path_factory.mktemp("home"))
+
+
 @pytest.fixture(scope="module")
-def quick_java(java_flags):
+def quick_java(java_flags, spark_home):
     """For modules whose programs start a Java of their own."""
-    os.environ[java.VARIABLE] = java_flags
-    yield
-    del os.environ[java.VARIABLE]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(java.VARIABLE, java_flags)
+        patch.setenv("SPARK_HOME", spark_home)
+        yield
+
+
+@pytest.fixture
+def pipeline_path(monkeypatch):
+    """For programs that import examples.pipeline: they find it wherever they run."""
+    from examples.pipeline.processes import search_path
+    monkeypatch.setenv("PYTHONPATH", search_path())
 
 
 @pytest.fixture(scope="session")
-def spark(java_flags, tmp_path_factory):
+def spark(java_flags, spark_home, tmp_path_factory):
     """Spark finds the format by itself: nothing is registered. Its plans are not compiled but where
     a test wants it (`compiled`)."""
     place = tmp_path_factory.mktemp("spark")
@@ -58,7 +82,8 @@ def spark(java_flags, tmp_path_factory):
     (place / "found" / "pyspark_mqcore").symlink_to(ROOT / "mqcore" / "spark" / "plugin")
     before = dict(os.environ)
     os.environ.update(PYSPARK_PYTHON=sys.executable, SPARK_LOCAL_IP="127.0.0.1",
-                      SPARK_LOCAL_DIRS=str(place), **{java.VARIABLE: java_flags},
+                      SPARK_LOCAL_DIRS=str(place), SPARK_HOME=spark_home,
+                      **{java.VARIABLE: java_flags},
                       PYTHONPATH=os.pathsep.join(
                           [str(place / "found"), str(ROOT), before.get("PYTHONPATH", "")]))
     from pyspark.sql import SparkSession

@@ -14,9 +14,9 @@ pytest.importorskip("pyspark", reason="pip install mqcore[spark]")
 import pipeline_feed as feed  # noqa: E402
 from programs import starter  # noqa: E402
 
+from examples.pipeline import Cluster, ClusterFailed, compare, truth  # noqa: E402
+from examples.pipeline.processes import descendants  # noqa: E402
 from mqcore.errors import NotSupported  # noqa: E402
-from mqcore.spark.pipeline import Cluster, ClusterFailed, compare, truth  # noqa: E402
-from mqcore.spark.pipeline.processes import descendants  # noqa: E402
 from mqcore.testing.watch import until  # noqa: E402
 
 LIMIT = 150.0       # seconds for the driver
@@ -56,11 +56,12 @@ def test_the_job_runs_on_a_cluster(tmp_path):
     flights, weather = feed.tables_until("2013-01-04T00:00:00Z", "JFK")
     rows, feeder = feed.messages(flights, weather), feed.Feeder(tmp_path)
     feeder.write(rows[:len(rows) // 2])
-    with Cluster(workers=2, folder=tmp_path / "cluster") as cluster:
+    with Cluster(workers=2, folder=tmp_path / "cluster", timeout=LIMIT) as cluster:
         url = cluster.url
         assert len(cluster.pids) == 3 and url.startswith("spark://127.0.0.1:")
         driver = subprocess.Popen([sys.executable, feed.__file__, url, str(tmp_path)],
-                                  stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+                                  stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                  env=feed.found())
         try:
             until(lambda: list((tmp_path / "results").glob("parts/0*")) or driver.poll(), LIMIT)
             first, second = executors(cluster)
@@ -82,14 +83,14 @@ def test_the_job_runs_on_a_cluster(tmp_path):
 
 PROGRAM = """
 import sys
-from mqcore.spark.pipeline import Cluster
-with Cluster(workers=1) as cluster:
+from examples.pipeline import Cluster
+with Cluster(workers=1, timeout=150) as cluster:
     print(cluster.url, *cluster.pids, flush=True)
     sys.stdin.read()
 """
 
 
-@pytest.mark.usefixtures("quick_java")
+@pytest.mark.usefixtures("quick_java", "pipeline_path")
 def test_a_killed_parent_leaves_nobody():
     with starter() as start:
         program = start("-c", PROGRAM, stdin=True)

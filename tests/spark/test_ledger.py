@@ -1,9 +1,12 @@
 """Publishing exactly once, whatever is interrupted; no Spark session is needed."""
 
 import json
+import os
+import shutil
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
@@ -20,7 +23,7 @@ KEYS = ("a", 0), ("a", 1), ("b", 0)
 
 
 class Crash(BaseException):
-    """Nobody catches it."""
+    """No code catches it."""
 
 
 def stage(where, query, batch, label, n=30, task=0):
@@ -36,7 +39,7 @@ def stage(where, query, batch, label, n=30, task=0):
 
 def stored(where):
     found = {}
-    for topic, partition, _ in journal.partitions(where):
+    for topic, partition, _ in journal.store.place.partitions(where):
         if topic != HOME:
             with journal.open(where, topic=topic, partition=partition) as log:
                 found[topic, partition] = [
@@ -144,7 +147,7 @@ def test_keys_are_spread_and_nulls_are_named(tmp_path):
     batch = pa.record_batch({"value": keys, "key": keys})
     publish(tmp_path, "q", 0, Stage(options, "q", 0, 0).write(iter([batch])).files)
     for (_, partition), rows in stored(tmp_path).items():
-        assert {journal.partition_of(value, 4) for value, *_ in rows} == {partition}
+        assert {journal.partition_of_key(value, 4) for value, *_ in rows} == {partition}
     assert sum(map(len, stored(tmp_path).values())) == 40
     with pytest.raises(TypeError, match="1 rows without value"):
         Stage(options, "q", 1, 0).write(iter([pa.record_batch({"value": [b"a", None]})]))
@@ -169,8 +172,8 @@ while True:
 
 
 def test_kill_9_at_any_moment(tmp_path, rng):
-    """Who is killed begins again with the batch after the last one that he told of, as Spark does,
-    or with that one, since Spark may die between the two commits."""
+    """The next process begins with the batch after the last one that the killed one reported, as
+    Spark does, or with that one, since Spark may die between the two commits."""
     told = -1
     for _ in range(4):
         start = max(0, told + rng.choice((0, 1)))
@@ -241,6 +244,46 @@ def test_stray_entries_stop_nothing(tmp_path, caplog):
     assert sum(map(len, stored(tmp_path).values())) == 9
     assert sorted(path.name for path in query.iterdir()) == [".DS_Store", "lost+found", "\u0662"]
     assert "notes.json" in caplog.text and "list.json" in caplog.text
+
+
+def aged(folder, seconds):
+    for path in (folder, *folder.rglob("*")):
+        os.utime(path, (time.time() - seconds,) * 2)
+
+
+def test_staged_files_that_were_abandoned_are_removed(tmp_path, monkeypatch):
+    """Not those of jobs that still run, nor those that the ledger promises to publish."""
+    staging = tmp_path / HOME / "staging"
+    for name in ("job-killed", "job-running", "stream-killed", "job-slow"):
+        stage(tmp_path, name, 0, b"x", 3)
+    promised = stage(tmp_path, "promised", 0, b"one", 3)
+    with monkeypatch.context() as patch:
+        patch.setattr(ledger, "_append", lambda *args: (_ for _ in ()).throw(Crash))
+        with pytest.raises(Crash):
+            publish(tmp_path, "promised", 0, promised)
+    (staging / "a file").write_bytes(b"")
+    week = ledger.ABANDONED + 100
+    for name in ("job-killed", "stream-killed", "promised", "job-slow"):
+        aged(staging / name, week)
+    stage(tmp_path, "job-slow", 0, b"y", 3, task=1)     # a later task of the same job
+    aged(staging / "job-running", week - 200)
+    monkeypatch.setattr(ledger, "_finish_others", lambda *args: None)
+    publish(tmp_path, "q", 0, stage(tmp_path, "q", 0, b"two", 3))
+    assert {path.name for path in staging.iterdir()} == {
+        "job-running", "job-slow", "promised", "a file"}
+    monkeypatch.undo()
+    publish(tmp_path, "q", 1, stage(tmp_path, "q", 1, b"three", 3))
+    assert sum(map(len, stored(tmp_path).values())) == 9
+
+
+def test_staged_files_that_are_gone_stop_this_job_only(tmp_path):
+    """The ledger promises nothing that cannot be kept."""
+    files = stage(tmp_path, "job-1", 0, b"one", 3)
+    shutil.rmtree(tmp_path / HOME / "staging" / "job-1")
+    with pytest.raises(journal.JournalError, match="missing"):
+        publish(tmp_path, "job-1", 0, files)
+    assert publish(tmp_path, "q", 0, stage(tmp_path, "q", 0, b"two", 3))
+    assert sum(map(len, stored(tmp_path).values())) == 3
 
 
 def test_a_broken_entry_of_the_query_itself_is_an_error(tmp_path):

@@ -21,7 +21,7 @@ from mqcore.spark.options import LIVE, check  # noqa: E402
 from mqcore.spark.rows import with_topics  # noqa: E402
 from mqcore.testing import until  # noqa: E402
 
-LIMIT = 60.0
+LIMIT = 150.0
 
 
 def live(spark, urls, pattern="pull", **options):
@@ -79,7 +79,7 @@ def test_topics_in_front_of_values():
 def test_a_round_trip_through_workers(spark, ctx, within):
     """DataFrame -> PUSH -> a worker of mqcore and one of pyzmq -> PUSH -> DataFrame."""
     zmq = pytest.importorskip("zmq", reason="pip install pyzmq")
-    n, ends = 600, threading.Event()
+    n, ends = 200, threading.Event()
 
     def ours(work, results):
         done = 0
@@ -110,16 +110,18 @@ def test_a_round_trip_through_workers(spark, ctx, within):
         workers = [within(ours, work, results), within(theirs, zmq_work, zmq_results)]
         try:
             rows = spark.range(n).selectExpr("CONCAT('v', id) AS value", "'t' || id % 7 AS topic")
-            rows.write.format("mqcore").option("endpoints", ",".join(to)).mode("append").save()
-            back = live(spark, back, topicFrom="first-part", maxMessages=str(n), numPartitions="1")
+            for ends_at in (",".join(to), *to):         # the first may all go to one of them
+                rows.write.format("mqcore").option("endpoints", ends_at).mode("append").save()
+            back = live(spark, back, topicFrom="first-part", maxMessages=str(3 * n),
+                        numPartitions="1")
             found = back.selectExpr("CAST(value AS STRING)", "topic", "timestamp").collect()
         finally:
             ends.set()
         assert sorted((row.value, row.topic) for row in found) == sorted(
-            (f"V{i}", f"t{i % 7}") for i in range(n))
+            [(f"V{i}", f"t{i % 7}") for i in range(n)] * 3)
         assert all(row.timestamp is not None for row in found)
         done = [worker.result() for worker in workers]
-        assert sum(done) == n and all(done)
+        assert sum(done) == 3 * n and min(done) >= n
 
 
 def test_receivers_that_do_not_read_hold_the_trigger(spark, ctx, tmp_path):
@@ -190,7 +192,7 @@ def test_what_publishers_send_meanwhile(spark, ctx, within):
 def received(urls, **options):
     """As a task would, here."""
     reader = LiveReader(live_schema(), check(
-        {"endpoints": ",".join(urls), "pattern": "pull", "timeoutMs": "300", **options}, LIVE))
+        {"endpoints": ",".join(urls), "pattern": "pull", "timeoutMs": "1000", **options}, LIVE))
     return [batch for share in reader.partitions() for batch in reader.read(share)]
 
 
@@ -203,11 +205,11 @@ def test_what_a_task_says(ctx, within, caplog):
                 received([push.endpoints[0].url], **options)
             sender.result()
             return push.endpoints[0].url
-    told(mqcore.RecvTimeout, "2 of 3 messages came, then nothing for 300 ms", b"1", b"2",
+    told(mqcore.RecvTimeout, "2 of 3 messages came, then nothing for 1000 ms", b"1", b"2",
          maxMessages="3")
     url = told(mqcore.MessageTooLarge, "2000 bytes; more than maxMessageBytes", bytes(2000),
                idleMs="300", maxMessageBytes="1000")
-    with pytest.raises(mqcore.RecvTimeout, match=f"not connected within 300 ms: {url}, nobody li"):
+    with pytest.raises(mqcore.RecvTimeout, match=f"not connected within 1000 ms: {url}, nobody li"):
         received([url], idleMs="1")
     with mqcore.Push(context=ctx, bind="tcp://127.0.0.1:0") as push:
         sender = within(push.send_many, [b"%d" % i for i in range(10)])

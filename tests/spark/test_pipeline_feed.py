@@ -17,15 +17,15 @@ pd = pytest.importorskip("pandas", reason="pip install mqcore[spark]")
 from programs import starter  # noqa: E402
 
 import mqcore as mq  # noqa: E402
+from examples.pipeline import feed  # noqa: E402
+from examples.pipeline.arrivals import Seen  # noqa: E402
+from examples.pipeline.feed import DAY, HOUR, Days  # noqa: E402
+from examples.pipeline.fleet import Fleet  # noqa: E402
+from examples.pipeline.pace import Pace  # noqa: E402
+from examples.pipeline.processes import Worker, WorkerFailed  # noqa: E402
 from mqcore import journal  # noqa: E402
-from mqcore.spark.pipeline import feed  # noqa: E402
-from mqcore.spark.pipeline.arrivals import Seen  # noqa: E402
-from mqcore.spark.pipeline.feed import DAY, HOUR, Days  # noqa: E402
-from mqcore.spark.pipeline.fleet import Fleet  # noqa: E402
-from mqcore.spark.pipeline.pace import Pace  # noqa: E402
-from mqcore.spark.pipeline.processes import Worker, WorkerFailed  # noqa: E402
 
-LIMIT = 30.0
+LIMIT = 120.0
 NO_CLOCK = 0.0
 
 
@@ -33,12 +33,12 @@ def stored(folder, begin=None):
     """(topic, producer, sequence, sent, received, value) of all messages below a folder, from the
     offsets in begin on; both times in microseconds."""
     rows = []
-    for topic, partition, _ in journal.partitions(folder):
+    for topic, partition, _ in journal.store.place.partitions(folder):
         with journal.open(folder, topic=topic, partition=partition) as log:
             for records in log.batches((begin or {}).get(f"{topic}|{partition}", 0)):
                 rows += zip([topic] * len(records), records.producers.tolist(),
-                            records.sequences.tolist(), records.sent.tolist(),
-                            records.times.tolist(), records.to_list(), strict=True)
+                            records.sequences.tolist(), records._optional("sent").tolist(),
+                            records._microseconds.tolist(), records.to_list(), strict=True)
     return rows
 
 
@@ -214,9 +214,9 @@ def test_a_dead_producer_ends_the_run(tmp_path):
 PROGRAM = """
 import sys
 from pathlib import Path
-from mqcore.spark.pipeline.feed import Days
-from mqcore.spark.pipeline.fleet import Fleet
-from mqcore.spark.pipeline.pace import Pace
+from examples.pipeline.feed import Days
+from examples.pipeline.fleet import Fleet
+from examples.pipeline.pace import Pace
 with Fleet(Path(sys.argv[1]), Pace(Days(1, 30), 0.5)) as fleet:
     fleet.ready()
     print(*fleet.pids, flush=True)
@@ -224,6 +224,7 @@ with Fleet(Path(sys.argv[1]), Pace(Days(1, 30), 0.5)) as fleet:
 """
 
 
+@pytest.mark.usefixtures("pipeline_path")
 def test_a_killed_parent_leaves_nobody(tmp_path):
     with starter() as start:
         program = start("-c", PROGRAM, tmp_path)

@@ -21,9 +21,10 @@ import pandas as pd  # noqa: E402
 import pipeline_feed as feed  # noqa: E402
 
 import mqcore  # noqa: E402
+from examples.pipeline import Job, compare, truth  # noqa: E402
 from mqcore import journal  # noqa: E402
 from mqcore.errors import OptionError  # noqa: E402
-from mqcore.spark.pipeline import Job, compare, tables, truth  # noqa: E402
+from mqcore.spark import tables  # noqa: E402
 from mqcore.testing.watch import until  # noqa: E402
 
 ORIGINS = "EWR", "JFK", "LGA"
@@ -61,7 +62,7 @@ def kill_a_driver(place, feeder, rows):
     """A driver of its own is killed with all it has, just when a second micro-batch has left a
     result; that is before Spark has committed it."""
     driver = subprocess.Popen([sys.executable, feed.__file__, "local[2]", str(place)],
-                              stdin=subprocess.PIPE, start_new_session=True)
+                              stdin=subprocess.PIPE, start_new_session=True, env=feed.found())
     parts = place / "results" / "parts"
     try:
         for batch in range(2):
@@ -171,7 +172,7 @@ def test_started_once_more(played, spark, monkeypatch):
         last = max(commits.glob("[0-9]*"), key=lambda path: int(path.name))
         last.unlink()
         (commits / f".{last.name}.crc").unlink(missing_ok=True)
-    monkeypatch.setattr("mqcore.spark.pipeline.job.PATIENCE", 200)
+    monkeypatch.setattr("examples.pipeline.job.PATIENCE", 200)
     with plain.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         job = Job(spark, {"path": played.feeder.path}, played.results,

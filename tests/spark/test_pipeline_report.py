@@ -16,11 +16,11 @@ pd = pytest.importorskip("pandas", reason="pip install mqcore[spark]")
 pytest.importorskip("matplotlib", reason="pip install matplotlib")
 
 import mqcore as mq  # noqa: E402
-from mqcore.spark.pipeline import report  # noqa: E402
-from mqcore.spark.pipeline import run as library  # noqa: E402
-from mqcore.spark.pipeline.__main__ import pipeline  # noqa: E402
-from mqcore.spark.pipeline.feed import Days  # noqa: E402
-from mqcore.spark.pipeline.processes import alive, descendants  # noqa: E402
+from examples.pipeline import report  # noqa: E402
+from examples.pipeline import run as library  # noqa: E402
+from examples.pipeline.__main__ import pipeline  # noqa: E402
+from examples.pipeline.feed import Days  # noqa: E402
+from examples.pipeline.processes import alive, descendants  # noqa: E402
 
 SVG = "{http://www.w3.org/2000/svg}"
 STARTED = 1_800_000_000
@@ -160,12 +160,11 @@ def test_the_status_says_whether_all_is_well(monkeypatch, tmp_path, broken):
     assert ("nothing is missing" in done.output) != broken
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.usefixtures("quick_java")
+@pytest.mark.usefixtures("quick_java", "pipeline_path")
 def test_ctrl_c_leaves_nothing(tmp_path):
     with starter() as start:
-        program = start("-m", "mqcore.spark.pipeline", "--days", "30", "--speed", "1", "--out",
+        program = start("-m", "examples.pipeline", "--days", "30", "--speed", "1", "--out",
                         tmp_path / "out", "--master", "local[1]")
         while "messages stored" not in program.line("err", 90):
             pass
@@ -178,7 +177,6 @@ def test_ctrl_c_leaves_nothing(tmp_path):
 # -- a small run ---------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.keeps(fds=30, threads=40, why="py4j's callback server; fonts; pyarrow's threads")
 def test_three_days_through_the_servers(spark, tmp_path):

@@ -13,6 +13,7 @@ from spark_streams import run  # noqa: E402
 
 import mqcore  # noqa: E402
 from mqcore import journal  # noqa: E402
+from mqcore.spark import versions  # noqa: E402
 
 
 def configured(reader, where, options):
@@ -63,6 +64,7 @@ def test_projection_ranges_and_times(spark, where):
     assert read(spark, where, subscribe="flights,weather").groupBy("topic").count().count() == 2
 
 
+@pytest.mark.skipif(not versions.FILTERS, reason="PySpark is older than 4.1")
 def test_filters_choose_what_is_read(spark, where):
     some = read(spark, where, filterPushdown="true", minPartitions="1").where(
         "partition = 0 AND offset >= 10 AND offset < 13")
@@ -84,6 +86,7 @@ def test_mistakes_are_told_on_the_driver(spark, where):
         lambda: spark.range(3).write.format("mqcore").option("path", where).mode("append").save())
 
 
+@pytest.mark.skipif(not versions.LIMITS, reason="PySpark is older than 4.2")
 def test_stream_with_limits_goes_on_where_it_stopped(spark, where, tmp_path):
     df, place = stream(spark, where, maxOffsetsPerTrigger="60"), str(tmp_path / "p")
     assert run(df, tmp_path / "c", "parquet", path=place) == [60, 50]
@@ -96,6 +99,26 @@ def test_stream_with_limits_goes_on_where_it_stopped(spark, where, tmp_path):
     last = json.loads((tmp_path / "c" / "offsets" / "2").read_text().splitlines()[-1])
     assert {key.split("|", 1)[1]: at for key, at in last.items()} == {
         "flights|0": 103, "flights|1": 10, "flights|2": 3}
+
+
+def test_a_stream_without_limits_goes_on_where_it_stopped(spark, where, tmp_path):
+    place = str(tmp_path / "p")
+    assert run(stream(spark, where), tmp_path / "c", "parquet", path=place) == [110]
+    with journal.open(where, "a", topic="flights", partition=2) as log:
+        log.append_many([b"new"] * 3)
+    assert run(stream(spark, where), tmp_path / "c", "parquet", path=place) == [3]
+    assert len(collected(spark, place)) == 113
+
+
+def test_what_an_older_pyspark_lacks_is_refused(monkeypatch):
+    monkeypatch.setattr(versions, "FILTERS", False)
+    monkeypatch.setattr(versions, "LIMITS", False)
+    versions.check_filters(False)
+    versions.check_limits(maxOffsetsPerTrigger=None)
+    with pytest.raises(mqcore.NotSupported, match="filterPushdown needs 4.1"):
+        versions.check_filters(True)
+    with pytest.raises(mqcore.NotSupported, match="maxOffsetsPerTrigger needs 4.2"):
+        versions.check_limits(maxOffsetsPerTrigger=60)
 
 
 def test_lost_messages_stop_a_stream_or_are_passed_over(spark, tmp_path):
@@ -120,7 +143,8 @@ def test_lost_messages_stop_a_stream_or_are_passed_over(spark, tmp_path):
 
 def test_a_stream_into_a_journal_is_there_once(spark, where, tmp_path):
     target = str(tmp_path / "out")
-    df = stream(spark, where, maxOffsetsPerTrigger="50").selectExpr(
+    limits = {"maxOffsetsPerTrigger": "50"} if versions.LIMITS else {}
+    df = stream(spark, where, **limits).selectExpr(
         "upper(CAST(value AS STRING)) AS value", "key", "'loud' AS topic")
     options = {"path": target, "partitions": "2"}
     run(df, tmp_path / "c", "mqcore", **options)

@@ -3,13 +3,16 @@
 import contextlib
 import faulthandler
 import os
+import struct
 import tempfile
 import threading
 import time
 
 import mqcore
 
+HEAD = struct.Struct("<III")     # of a stress message: its sender and two numbers
 STALL = float(os.environ.get("MQCORE_STALL", "5"))  # seconds without a step that count as stuck
+ENOUGH = 100                                      # steps of a run that has shown something
 FACE = (mqcore.SocketClosed, mqcore.ContextClosed)
 
 
@@ -50,11 +53,12 @@ class Gang:
         if self.errors:
             raise self.errors[0]
 
-    def watch(self, seconds, why="tokens"):
-        """Let them work for so long; Stuck if nothing moves."""
+    def watch(self, seconds, why="tokens", enough=ENOUGH):
+        """Let them work for so long, on a busy machine until they have done enough; Stuck if
+        nothing moves."""
         end = time.monotonic() + seconds
         seen, since = self.steps, time.monotonic()
-        while time.monotonic() < end:
+        while time.monotonic() < end or self.steps <= enough:
             time.sleep(0.02)
             self.check()
             if self.steps != seen:
@@ -62,6 +66,16 @@ class Gang:
             elif time.monotonic() - since > STALL:
                 faulthandler.dump_traceback(all_threads=True)
                 raise Stuck(f"{why}: no step for {STALL} s after {seen}")
+
+    def begin(self, why="tokens"):
+        """Wait for the first step; Stuck before a slow tick could bring it about."""
+        since = time.monotonic()
+        while not self.steps:
+            time.sleep(0.001)
+            self.check()
+            if time.monotonic() - since > 4 * STALL:
+                faulthandler.dump_traceback(all_threads=True)
+                raise Stuck(f"{why}: no first step in {4 * STALL} s")
 
     def join(self, limit=20.0):
         end = time.monotonic() + limit

@@ -22,7 +22,7 @@ import tomllib
 from collections.abc import Iterable
 from pathlib import Path
 
-from sources import FOLDERS, ROOT
+from sources import FOLDERS, ROOT, test_only
 
 PATIENCE = 300.0  # seconds; a plug-in may have to be compiled, on a busy machine
 LITTER = shutil.ignore_patterns("build", "dist", "__pycache__", "*.egg-info", "*.so", "*.cpp")
@@ -31,7 +31,8 @@ QUICK = "-O0 -g0"  # for compiling: what is built here is tried, not measured
 
 
 def is_shipped(path: Path) -> bool:
-    return (path.suffix in SHIPPED or path.name == "py.typed") and "__pycache__" not in path.parts
+    return (path.suffix in SHIPPED or path.name == "py.typed") \
+        and "__pycache__" not in path.parts and not test_only(path)
 
 
 def make_image(site: Path, edit: dict[str, tuple[str, str]] | None = None) -> Path:
@@ -60,7 +61,7 @@ def make_image(site: Path, edit: dict[str, tuple[str, str]] | None = None) -> Pa
 
 
 class Installed:
-    """The image and its plug-ins. One a session: `installed` of tests/plugins/conftest.py."""
+    """The image and its plug-ins. One a session: `installed` in system/plugins/conftest.py."""
 
     def __init__(self, folder: Path, edit: dict[str, tuple[str, str]] | None = None) -> None:
         self.folder = folder

@@ -3,11 +3,17 @@
 `rounds(make, calls, end, allowed, seed)` makes the objects, starts threads that pick calls from the
 table at random, and lets the main thread call `end` in the middle. A call may fail with `allowed`
 errors only, and every thread must be back in time. The seed is in each failure's text.
+
+`forked(run)` calls run in a child, `attempted(calls, allowed)` makes each call once, and
+`held_elsewhere(*locks)` has other threads hold locks, as a fork may find them.
 """
 
+import contextlib
+import os
 import random
 import sys
 import threading
+import traceback
 
 PATIENCE = 30  # seconds until a thread that is not back counts as hanging
 
@@ -55,3 +61,54 @@ def rounds(make, calls, end, allowed, seeds):
             one_round(make, calls, end, allowed, seed)
     finally:
         sys.setswitchinterval(before)
+
+
+def attempted(calls, allowed):
+    """Each call once; it may fail with `allowed`."""
+    for call in calls:
+        with contextlib.suppress(allowed):
+            call()
+
+
+def forked(run):
+    """run() in a forked child, which must return and not raise."""
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            run()
+            status = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+@contextlib.contextmanager
+def held_elsewhere(*locks):
+    """Other threads hold these locks, each another one: no order is shown that no code takes."""
+    go = threading.Event()
+    with contextlib.ExitStack() as stack:
+        for lock in locks:
+            stack.enter_context(_held(lock, go))
+        stack.callback(go.set)
+        yield
+
+
+@contextlib.contextmanager
+def _held(lock, go):
+    held = threading.Event()
+
+    def hold():
+        with lock:
+            held.set()
+            go.wait(PATIENCE)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    try:
+        assert held.wait(PATIENCE)
+        yield
+    finally:
+        thread.join()

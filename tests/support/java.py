@@ -33,6 +33,22 @@ def flags(cache):
     return f"{QUICK} -XX:SharedArchiveFile={archive} -Xshare:auto -Xlog:disable"
 
 
+def home(folder):
+    """For SPARK_HOME: the installed PySpark, whose Pythons import it as it is installed."""
+    import pyspark
+
+    installed = Path(pyspark.__file__).parent
+    packed = folder / "python" / "lib" / "pyspark.zip"
+    packed.mkdir(parents=True)
+    (packed / "pyspark").symlink_to(installed)
+    for path in (installed / "python" / "lib").glob("py4j*"):
+        (packed.parent / path.name).symlink_to(path)
+    for path in installed.iterdir():
+        if path.name != "python":
+            (folder / path.name).symlink_to(path)
+    return str(folder)
+
+
 def archived(cache):
     """The archive's path; it is made if it is not there. None: this Java makes none, or the machine
     is so busy that it would take too long."""

@@ -10,7 +10,7 @@ from collections import Counter
 import mqcore as mq
 from mqcore import journal
 
-LIMIT = 60.0
+LIMIT = 150.0
 START = """
 import os, sys, threading
 from mqcore import journal
@@ -28,7 +28,7 @@ with journal.open(where, "a", fsync="never", segment_bytes=1 << 16, block_bytes=
                   deduplicate=True) as writer, mq.Rep(bind=urls[0]) as front:
     with mq.device(front, writer) as device:
         ready()
-        device.wait()
+        device.wait_stopped()
 """
 
 
@@ -66,6 +66,17 @@ class Line:
     def __exit__(self, *exc):
         for name in list(self.running):
             self.kill(name)
+
+
+class Programs(Line):
+    """All of them run from the beginning."""
+
+    def __enter__(self):
+        for name in self.programs:
+            self.start(name)
+        for name in self.programs:
+            self.wait(name)
+        return self
 
 
 class Producer(threading.Thread):
@@ -154,4 +165,5 @@ def next_missing(places):
 def rows_of(records):
     assert records.producers is not None
     return list(zip(range(records.first, records.next), records.producers.tolist(),
-                    records.sequences.tolist(), records.times.tolist(), records, strict=True))
+                    records.sequences.tolist(), records._microseconds.tolist(), records,
+                    strict=True))

@@ -7,26 +7,34 @@ so two sockets that never meet still show that their locks are taken in both ord
 closes a cycle is a potential deadlock: some interleaving of the threads that took these ways waits
 for ever, even if this run was lucky.
 
-Two more rules:
+Three more rules:
 
-- Two locks of one class are told apart as objects, so that a fixed order among them is fine.
+- Two locks of one class are nodes of their own, so that a fixed order among them is allowed.
+- One thread runs all signal handlers. So of the edges of a cycle that can deadlock, at most one is
+  from a lock of an interrupted call to one of its handler.
 - The control thread counts as a lock: it holds "control thread" for as long as it runs, and a
   thread that waits in `call_wait()` takes it. A caller that holds a lock which some callback wants
   is a cycle, too.
 
-A lock that is only tried (`blocking=False`) adds no edge: nobody waits for it. A Lock that another
-thread releases than the one that took it is a signal, and is not watched any more.
+`acquire(blocking=False)` adds no edge, because it never waits. A Lock that is released by another
+thread than the one that took it is a signal, and is not watched any more.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import sys
 import threading
 import traceback
+import types
 import weakref
 from _thread import allocate_lock, get_ident
+from collections.abc import Iterable, Iterator
+
+import mqcore
+from mqcore.base import waits
 
 CONTROL = "control thread"
 DEPTH = 12  # frames of a stack that are kept
@@ -42,6 +50,8 @@ class Graph:
     def __init__(self) -> None:
         self.found: list[str] = []
         self._edges: dict[object, dict[object, str]] = {}  # node: {taken after it: where}
+        self._of_handlers: set[tuple[object, object]] = set()   # edges that only those have made
+        self._handling: set[int] = set()    # threads
         # of each thread, by its number; weakly, for a lock that is forgotten is not held
         self._held: dict[int, list[weakref.ref[Watched]]] = {}
         self._lock = allocate_lock()
@@ -56,7 +66,8 @@ class Graph:
         """The calling thread is about to wait for `lock`."""
         for held in self._mine():
             a, b = (held, lock) if held.site == lock.site else (held.site, lock.site)
-            if b not in self._edges.get(a, ()):
+            known = b in self._edges.get(a, ())
+            if not known or (a, b) in self._of_handlers and get_ident() not in self._handling:
                 self._add(a, b, held, lock)
 
     def took(self, lock: Watched) -> None:
@@ -83,26 +94,56 @@ class Graph:
         stack = "".join(traceback.format_list(
             [frame for frame in traceback.extract_stack() if frame.filename != __file__][-DEPTH:]))
         where = f"{held.site} held, {lock.site} taken:\n{stack}"
+        self._join(a, b, where, get_ident() in self._handling)
+
+    def _join(self, a: object, b: object, where: str, handled: bool) -> None:
         with self._lock:
-            way = self._way(b, a)
+            if handled:
+                self._of_handlers.add((a, b))
+            else:
+                self._of_handlers.discard((a, b))
+            way = self._way(b, a, (a, b) in self._of_handlers)
             self._edges.setdefault(a, {})[b] = where
             if way is not None:
                 steps = [self._edges[x][y] for x, y in itertools.pairwise(way)]
                 self.found.append("\n".join([where, *steps]))
 
-    def _way(self, start: object, goal: object) -> list[object] | None:
-        """From start to goal along the edges, or None."""
-        todo: list[list[object]] = [[start]]
-        seen = {start}
+    def rows(self) -> list[tuple[str, str, str, bool]]:
+        """All edges between classes, for join()."""
+        return [(a, b, where, (a, b) in self._of_handlers)
+                for a, after in self._edges.items() for b, where in after.items()
+                if isinstance(a, str) and isinstance(b, str)]
+
+    def join(self, rows: Iterable[tuple[str, str, str, bool]]) -> None:
+        """Add another process' rows()."""
+        for a, b, where, handled in rows:
+            if b not in self._edges.get(a, ()) or (a, b) in self._of_handlers and not handled:
+                self._join(a, b, where, handled)
+
+    def _way(self, start: object, goal: object, handled: bool) -> list[object] | None:
+        """From start to goal along the edges, or None. handled: not by one of a handler."""
+        todo: list[tuple[list[object], bool]] = [([start], handled)]
+        seen = {(start, handled)}
         while todo:
-            way = todo.pop()
+            way, handled = todo.pop()
             if way[-1] == goal:
                 return way
             for after in self._edges.get(way[-1], ()):
-                if after not in seen:
-                    seen.add(after)
-                    todo.append([*way, after])
+                another = (way[-1], after) in self._of_handlers
+                then = after, handled or another
+                if not (handled and another) and then not in seen:
+                    seen.add(then)
+                    todo.append(([*way, after], then[1]))
         return None
+
+    @contextlib.contextmanager
+    def handler(self) -> Iterator[None]:
+        """In the block the calling thread runs a signal handler."""
+        self._handling.add(get_ident())
+        try:
+            yield
+        finally:
+            self._handling.discard(get_ident())
 
     def check(self) -> None:
         """Raises Cycle for what was found since the last check."""
@@ -172,15 +213,31 @@ class Watched:
 
 GRAPH = Graph()
 _PLAIN = threading.Lock, threading.RLock
+_plain = 0      # `unwatched()` blocks that the run is in
 
 
 def _creator() -> str | None:
-    """Where mqcore's code makes a lock: "module:line". None: somebody else's, or an Event's own."""
+    """Where mqcore's code makes a lock: "module:line". None: other code's, an Event's own, or one
+    that is made `unwatched()`."""
+    if _plain:
+        return None
     frame = sys._getframe(2)
     if frame.f_code is threading.Condition.__init__.__code__:
         frame = frame.f_back
     name = frame.f_globals.get("__name__", "")
     return f"{name}:{frame.f_lineno}" if name.partition(".")[0] == "mqcore" else None
+
+
+@contextlib.contextmanager
+def unwatched() -> Iterator[None]:
+    """Locks made in the block are plain ones. For a test whose signal handlers raise: between a
+    Watched lock's bytecodes that leaves it taken for ever, which a plain lock never is."""
+    global _plain
+    _plain += 1
+    try:
+        yield
+    finally:
+        _plain -= 1
 
 
 def _lock() -> object:
@@ -195,7 +252,10 @@ def _rlock() -> object:
 
 def install() -> None:
     """From now on mqcore's locks are watched, those that its modules hold already included."""
+    for public in mqcore.__all__:
+        getattr(mqcore, public)   # imports the modules that hold locks
     threading.Lock, threading.RLock = _lock, _rlock
+    waits.threading = types.SimpleNamespace(Lock=_PLAIN[0], RLock=_rlock)  # its Locks are signals
     kinds = tuple(type(make()) for make in _PLAIN)
     for name, module in list(sys.modules.items()):
         if name.partition(".")[0] == "mqcore":
@@ -207,6 +267,7 @@ def install() -> None:
 
 def uninstall() -> None:
     threading.Lock, threading.RLock = _PLAIN
+    waits.threading = threading
 
 
 def _watch_control_thread() -> None:
@@ -224,7 +285,8 @@ def _watch_control_thread() -> None:
 
     def watched_call_wait(loop: ControlLoop, fn: object, *args: object) -> object:
         if not loop.on_thread and loop.running:
-            GRAPH.taking(_of(loop))
+            with waits.Released(loop.lock), waits.Released(loop._lock):  # as call_wait() does
+                GRAPH.taking(_of(loop))
         return call_wait(loop, fn, *args)
 
     ControlLoop._run, ControlLoop.call_wait = watched_run, watched_call_wait

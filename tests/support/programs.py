@@ -11,7 +11,11 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-PATIENCE = 30.0
+PATIENCE = 200.0     # only a program that hangs reaches it
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONWARNINGS": "", "COLUMNS": "200", "PYTHONFAULTHANDLER": "1"}
 
 
 class Program:
@@ -23,13 +27,14 @@ class Program:
             stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env={**os.environ, "PYTHONWARNINGS": "", "COLUMNS": "200"},
+            env=environment(),
         )
         self.seen = {"out": b"", "err": b""}
 
     def line(self, stream: str = "out", patience: float = PATIENCE) -> str:
         """The next line; what was said so far in the error if it does not come."""
         pipe = self.process.stdout if stream == "out" else self.process.stderr
+        assert pipe is not None
         end = time.monotonic() + patience
         while b"\n" not in self.seen[stream]:
             left = end - time.monotonic()
@@ -51,8 +56,14 @@ class Program:
         return self.result()
 
     def result(self, patience: float = PATIENCE) -> tuple[int, str, str]:
-        """(status, output, error output), when it has ended by itself."""
-        out, err = self.process.communicate(timeout=patience)
+        """(status, output, error output), when it has ended by itself. If it does not, the stack of
+        each of its threads in the error."""
+        try:
+            out, err = self.process.communicate(timeout=patience)
+        except subprocess.TimeoutExpired:
+            self.process.send_signal(signal.SIGABRT)
+            out, err = self.process.communicate(timeout=patience)
+            raise AssertionError(f"hung for {patience} s: {out!r}\n{err.decode()}") from None
         return (
             self.process.returncode,
             (self.seen["out"] + out).decode(errors="replace"),
@@ -99,7 +110,7 @@ def run(*command: object, stdin: bytes = b"", patience: float = PATIENCE) -> tup
         input=stdin,
         capture_output=True,
         timeout=patience,
-        env={**os.environ, "PYTHONWARNINGS": "", "COLUMNS": "200"},
+        env=environment(),
     )
     return done.returncode, done.stdout, done.stderr.decode(errors="replace")
 

@@ -10,17 +10,18 @@ from rawzmtp import GREETING, dial
 from second_wire import mortals
 
 import mqcore
+from mqcore import security
 
 
 def demands(allow):
     """Of each mechanism that there is: the server's, a client's, a stranger's."""
-    yield (mqcore.Plain(allow=allow), mqcore.Plain("ann", "pw"), mqcore.Plain("eve", "pw"))
+    yield (security.Plain(allow=allow), security.Plain("ann", "pw"), security.Plain("eve", "pw"))
     with contextlib.suppress(mqcore.NotSupported):
-        server, client, stranger = (mqcore.curve_keypair() for _ in range(3))
+        server, client, stranger = (security.curve_keypair() for _ in range(3))
         known = {client.public: "ann", stranger.public: "eve"}
-        yield (mqcore.Curve(secret_key=server.secret,
+        yield (security.Curve(secret_key=server.secret,
                             allow=lambda asking: allow(asking, known[asking.key])),
-               *(mqcore.Curve(server.public, secret_key=keys.secret)
+               *(security.Curve(server.public, secret_key=keys.secret)
                  for keys in (client, stranger)))
 
 
@@ -51,13 +52,13 @@ def sealed(seed, seconds=1.0, kind="tcp", threads=3):
                                      sock.recv(timeout=0.01)))
 
         def answer():
-            with rep.context() as line:
+            with rep.new_context() as line:
                 while True:
                     line.send(line.recv())
 
         def ask(me):
             rng = random.Random(seed + me)
-            with req.context() as line:
+            with req.new_context() as line:
                 for n in itertools.count():
                     question = b"%d.%d" % (me, n) + b"x" * rng.choice((0, 30, 5000, 300_000))
                     assert line.request(question) == question
@@ -86,9 +87,9 @@ def sealed(seed, seconds=1.0, kind="tcp", threads=3):
         for me in range(threads):
             gang.start(ask, me)
         gang.start(cut)
-        gang.watch(seconds * 0.2, "sealed, before the vandal")
+        gang.watch(seconds * 0.2, "sealed, before the vandal", enough=50)
         gang.start(vandal)
-        gang.watch(seconds * 0.8, "sealed")
+        gang.watch(seconds * 0.8, "sealed", enough=50)
         context.close(0)
         gang.join()
     return gang.steps

@@ -10,7 +10,7 @@ import time
 from gang import Gang, a_context, address
 
 import mqcore
-from mqcore.spi.python_strategy import Strategy
+from mqcore.spi.python.strategy import Strategy
 
 
 class Last(Strategy):
@@ -59,7 +59,7 @@ def wires(seed, seconds=1.0, kind="tcp", threads=3):
         there = str(req.bind(two))
 
         def provide():
-            with stays.context() as line:
+            with stays.new_context() as line:
                 while True:
                     line.send(line.recv())
 
@@ -79,7 +79,7 @@ def wires(seed, seconds=1.0, kind="tcp", threads=3):
         def ask(me):
             rng = random.Random(seed + me)
             for start in itertools.count(0, 10):
-                with req.context() as line:
+                with req.new_context() as line:
                     for n in range(start, start + 10):
                         question = b"%d.%d" % (me, n) + b"x" * rng.choice((0, 100, 20_000))
                         if line.request(question) != question:
@@ -112,7 +112,7 @@ def surveys(seed, seconds=1.0, kind="tcp", threads=3, tasks=3):
         ask.wait_peers(2)
 
         def respond(sock):
-            with sock.context() as line:
+            with sock.new_context() as line:
                 while True:
                     line.send(line.recv())
 
@@ -129,7 +129,7 @@ def surveys(seed, seconds=1.0, kind="tcp", threads=3, tasks=3):
         def thread(me):
             rng = random.Random(seed + me)
             for n in itertools.count():
-                with ask.context() if me else contextlib.nullcontext(ask) as line:
+                with ask.new_context() if me else contextlib.nullcontext(ask) as line:
                     question, deadline, most = asked(rng, me, n)
                     for answer in itertools.islice(line.survey(question, deadline=deadline), most):
                         assert answer == question
@@ -138,7 +138,7 @@ def surveys(seed, seconds=1.0, kind="tcp", threads=3, tasks=3):
         async def task(me):
             rng = random.Random(seed + me)
             for start in itertools.count(0, 5):
-                with ask.context() as line:
+                with ask.new_context() as line:
                     for n in range(start, start + 5):
                         question, deadline, most = asked(rng, me, n)
                         answers = line.asurvey(question, deadline=deadline)
@@ -211,7 +211,7 @@ def buses(seed, seconds=1.0, kind="tcp", leaves=3):
         def hear(sub, me):
             rng = random.Random(seed + me)
             while True:
-                with sub.context() as line:
+                with sub.new_context() as line:
                     topic, last = rng.choice((b"a", b"b")), -1
                     line.subscribe(topic)
                     for _ in range(rng.choice((1, 20))):
@@ -259,6 +259,7 @@ def held(seed, seconds=1.0, kind="tcp"):
                 if event.kind != "Connected":
                     continue
                 peer = event.peer.id
+                pull._links.settle_peer(peer)       # before, nobody can admit it or turn it away
                 if not admitted or rng.random() < 0.5:
                     admitted.add(peer)
                     pull._admit(peer)
@@ -277,9 +278,7 @@ def held(seed, seconds=1.0, kind="tcp"):
         gang.start(keep)
         gang.start(hear)
         gang.start(tell)
-        while not gang.steps:
-            time.sleep(0.001)
-            gang.check()
+        gang.begin("held")
         for n in range(2):
             mortals(gang, seed + n, lambda wire: context.socket("push", connect=over(at, wire)),
                     lambda sock, rng: sock.send(b"x" * rng.choice((1, 100_000)), timeout=0.01))

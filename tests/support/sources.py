@@ -12,7 +12,9 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 # folder -> the package that it is when installed
-FOLDERS = {"mqcore": "mqcore", "transports": "mqcore.transports", "protocols": "mqcore.protocols"}
+FOLDERS = {"mqcore": "mqcore", "transports": "mqcore.transports", "protocols": "mqcore.protocols",
+           "tests/native": "mqcore.testing.native"}
+TESTS_ONLY = "tests/native"     # in no wheel
 CODE = {".py", ".pyi", ".pyx", ".pxd"}
 CYTHON = {".pyx", ".pxd"}
 
@@ -27,21 +29,32 @@ def tracked(root: Path = ROOT) -> list[Path]:
             paths = [root / name for name in answer.stdout.split("\0") if name]
             return sorted(path for path in paths if path.is_file() and not path.is_symlink())
     folders = (*FOLDERS, "tests", "tools", "perf", "examples")
-    paths = [*root.glob("*"), *(path for folder in folders for path in (root / folder).rglob("*"))]
+    paths = {*root.glob("*"), *(path for folder in folders for path in (root / folder).rglob("*"))}
     return sorted(path for path in paths if path.is_file()
                   and path.suffix not in {".so", ".pyc"} and "__pycache__" not in path.parts)
 
 
 def package_files(root: Path = ROOT, suffixes: set[str] = CODE) -> list[Path]:
-    """Sources of what is installed."""
+    """Sources of what an editable install has."""
     return sorted(path for folder in FOLDERS for path in (root / folder).rglob("*")
                   if path.suffix in suffixes and path.is_file())
 
 
+def test_only(path: Path, root: Path = ROOT) -> bool:
+    """Whether only tests use it, and no wheel holds it."""
+    return path.is_relative_to(root / TESTS_ONLY)
+
+
+def shipped(suffixes: set[str] = CODE) -> list[Path]:
+    """Sources of what a wheel holds."""
+    return [path for path in package_files(suffixes=suffixes) if not test_only(path)]
+
+
 def module_of(path: Path, root: Path = ROOT) -> str:
     """mqcore/link/pipe.pyx -> mqcore.link.pipe; __init__ stays, for relative imports."""
-    folder, *rest = path.relative_to(root).with_suffix("").parts
-    return ".".join((FOLDERS[folder], *rest))
+    place = path.relative_to(root).with_suffix("")
+    [folder] = [folder for folder in FOLDERS if place.is_relative_to(folder)]
+    return ".".join((FOLDERS[folder], *place.relative_to(folder).parts))
 
 
 STRING = re.compile(r'''("""|\'\'\')(?:\\.|.)*?\1'''                        # triple

@@ -8,7 +8,7 @@ def run(df, checkpoint, sink, **options):
         writer = writer.option(name, str(value))
     query = writer.format(sink).start()
     try:
-        assert query.awaitTermination(100)
+        assert query.awaitTermination(250)
     finally:
         query.stop()
     return [progress.numInputRows for progress in query.recentProgress if progress.numInputRows]

@@ -1,5 +1,6 @@
 """Stress of the data plane, each kind a function that raises when something is lost, out of order
-or stuck. Used by tests/stress and, under sanitizers and with widened gaps, by tools/turmoil.py:
+or stuck. Used by tests/system/stress and, under sanitizers and with widened gaps, by
+tools/turmoil.py:
 
     python tests/support/turmoil.py [--seconds 1] [--seed N] [kind ...]
 
@@ -14,23 +15,18 @@ import faulthandler
 import itertools
 import os
 import random
-import select
-import signal
-import socket
-import struct
 import subprocess
 import sys
 import threading
 import time
 
-from gang import STALL, Gang, Stuck, a_context, address
+from gang import HEAD, Gang, a_context, address
 from sealed import sealed
 from second_wire import buses, held, surveys, wires
+from turmoil_crowds import blocked, crowd, loops
+from turmoil_ends import closing, dying, pour, storm, waking
 
 import mqcore
-
-HEAD = struct.Struct("<III")
-
 
 # -- tokens ----------------------------------------------------------------------------------------
 
@@ -177,7 +173,7 @@ def contexts(seed, seconds=1.0, kind="tcp", threads=4, tasks=4):
                                  connect=[at, str(bad.bind(there))])
 
             def provider():
-                with good.context() as line:
+                with good.new_context() as line:
                     while True:
                         line.send(line.recv())
 
@@ -199,7 +195,7 @@ def contexts(seed, seconds=1.0, kind="tcp", threads=4, tasks=4):
             def member(me):
                 rng = random.Random(seed + me)
                 for start in itertools.count(0, 20):
-                    with req.context() as line:
+                    with req.new_context() as line:
                         for n in range(start, start + 20):
                             line.send(b"given up")
                             question = asked(rng, me, n)
@@ -209,7 +205,7 @@ def contexts(seed, seconds=1.0, kind="tcp", threads=4, tasks=4):
             async def task(me):
                 rng = random.Random(seed + me)
                 for start in itertools.count(0, 20):
-                    async with req.context() as line:
+                    async with req.new_context() as line:
                         for n in range(start, start + 20):
                             with contextlib.suppress(mqcore.RecvTimeout):
                                 await line.arequest(b"given up", timeout=rng.random() / 1000)
@@ -265,377 +261,6 @@ def device(seed, seconds=1.0, kind="tcp"):
             sock.close(0)
         gang.join()
         moving.stop(0)
-    return gang.steps
-
-
-# -- loops -----------------------------------------------------------------------------------------
-
-async def taken(sock, after):
-    """One message, or None if the receive was cancelled first."""
-    task = asyncio.ensure_future(sock.arecv())
-    try:
-        await asyncio.wait((task,), timeout=after)
-    finally:
-        task.cancel()
-    try:
-        return await task
-    except asyncio.CancelledError:
-        return None
-
-
-def abandoned(sock, rng):
-    """A loop that ends while two tasks receive; what one of them took is not lost."""
-    loop = asyncio.new_event_loop()
-    loop.set_exception_handler(lambda *_: None)  # "destroyed but pending" is what we are after
-    tasks = [loop.create_task(sock.arecv()) for _ in range(2)]
-    loop.run_until_complete(asyncio.sleep(rng.choice((0, 0.0005, 0.003))))
-    loop.close()
-    for task in tasks:
-        if task.done():
-            sock.send(task.result())
-
-
-def loops(seed, seconds=1.0, kind="tcp", members=3):
-    """Two DEALERs and an echo: tasks of several loops, some of which are cancelled or end with
-    their loop, and threads receive on the same socket. Who leads changes all the time; each token
-    comes back to whoever waits."""
-    gang = Gang()
-    with address(kind) as where, a_context(seed, linger=0) as context:
-        back = context.socket("dealer")
-        front = context.socket("dealer", connect=str(back.bind(where)))
-
-        def mirror():
-            async def one():
-                while True:
-                    await back.asend(await back.arecv())
-
-            async def main():
-                await asyncio.gather(one(), one(), one())
-
-            asyncio.run(main())
-
-        def member(me):
-            rng = random.Random(seed + me)
-
-            async def one():
-                while True:
-                    data = await taken(front, rng.choice((0, 0.0002, 0.001, 0.01, None)))
-                    if data is not None:
-                        gang.steps += 1
-                        await front.asend(data)
-                    elif rng.random() < 0.05:
-                        time.sleep(0.001)  # a loop that is busy leads nobody astray
-
-            async def main():
-                await asyncio.gather(*[one() for _ in range(members)])
-
-            asyncio.run(main())
-
-        def thread(me):
-            rng = random.Random(seed + me)
-            while True:
-                try:
-                    data = front.recv(timeout=rng.choice((0, 0.0002, 0.001, 0.01)))
-                except mqcore.RecvTimeout:
-                    time.sleep(rng.choice((0, 0, 0.01, 0.05)))  # now and then a loop waits alone
-                    continue
-                gang.steps += 1
-                front.send(data)
-
-        def passing(me):
-            rng = random.Random(seed + me)
-            while True:
-                abandoned(front, rng)
-                time.sleep(rng.choice((0, 0.02)))
-
-        gang.start(mirror)
-        for me in range(3):
-            front.send(b"%d" % me)
-        gang.start(member, 1)
-        gang.watch(seconds * 0.4, "one loop")
-        gang.start(member, 2)
-        gang.start(thread, 3)
-        gang.start(passing, 4)
-        gang.watch(seconds * 0.6, "several loops and a thread")
-        context.close(0)
-        gang.join()
-    return gang.steps
-
-
-# -- crowds ----------------------------------------------------------------------------------------
-
-def crowd(seed, seconds=1.0, kind="tcp", producers=4, consumers=3, hwm=1000, slow=False,
-          most=1 << 30):
-    """Threads share one PUSH and one PULL: nothing lost, nothing twice, each producer's order kept
-    for each consumer."""
-    rng = random.Random(seed)
-    gang = Gang()
-    stop = threading.Event()
-    sent = [0] * producers
-    got = [[] for _ in range(consumers)]
-    with address(kind) as where, a_context(seed, linger=0) as context:
-        pull = context.socket("pull", recv_hwm=hwm)
-        at = pull.bind(where)
-        push = context.socket("push", send_hwm=hwm, connect=str(at))
-        sizes = [0, 10, 200, 20000] if not slow else [2000, 60000]
-
-        def produce(me):
-            dice = random.Random(seed + me)
-            while not stop.is_set() and sent[me] < most:
-                push.send(HEAD.pack(me, sent[me], 0) + bytes(dice.choice(sizes)))
-                sent[me] += 1
-                gang.steps += 1
-
-        def consume(me):
-            dice = random.Random(seed - me - 1)
-            while True:
-                for data in pull.recv_many(dice.choice((1, 3, 100))):
-                    who, number, last = HEAD.unpack_from(data)
-                    if last:
-                        return
-                    got[me].append((who, number))
-                if slow and dice.random() < 0.1:
-                    time.sleep(0.002)
-
-        makers = [gang.start(produce, me) for me in range(producers)]
-        for me in range(consumers):
-            gang.start(consume, me)
-        end = time.monotonic() + seconds + rng.random() * 0.1
-        while time.monotonic() < end and min(sent) < most:
-            gang.watch(0.05, "crowd")
-        stop.set()
-        for thread in makers:
-            thread.join(STALL)
-            if thread.is_alive():
-                faulthandler.dump_traceback(all_threads=True)
-                raise Stuck("a producer is blocked though there are consumers")
-        gang.check()
-        end = time.monotonic() + STALL + 5
-        while sum(map(len, got)) < sum(sent):
-            gang.check()
-            if time.monotonic() > end:
-                faulthandler.dump_traceback(all_threads=True)
-                raise Stuck(f"{sum(sent)} sent, {sum(map(len, got))} received; "
-                            f"push {push.stats()}; "
-                            f"pull {pull.stats()}")
-            time.sleep(0.01)
-        context.close(0)
-        gang.join()
-    every = sorted(x for mine in got for x in mine)
-    if every != [(who, n) for who in range(producers) for n in range(sent[who])]:
-        raise AssertionError(f"{len(every)} messages, {len(set(every))} different, "
-                                 f"{sum(sent)} sent")
-    for mine in got:
-        last = [-1] * producers
-        for who, number in mine:
-            if number <= last[who]:
-                raise AssertionError(f"producer {who}: {number} after {last[who]}")
-            last[who] = number
-    return len(every)
-
-
-def blocked(seed, seconds=1.0, kind="tcp"):
-    """Senders blocked at marks of a few messages, readers that dawdle."""
-    return crowd(seed, seconds, kind, producers=4, consumers=2, hwm=4, slow=True, most=3000)
-
-
-# -- ends ------------------------------------------------------------------------------------------
-
-def closing(seed, seconds=1.0, kind="tcp"):
-    """Sockets and whole contexts close at random moments while threads send, receive and ask."""
-    rng = random.Random(seed)
-    rounds = 0
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        gang = Gang()
-        context = a_context(seed, linger=rng.choice((0, 0.01, 0.2)))
-        with address(kind) as where:
-            pull = context.socket("pull", recv_hwm=rng.choice((2, 1000)))
-            at = str(pull.bind(where))
-            pushes = [context.socket("push", connect=at, send_hwm=rng.choice((2, 1000)))
-                      for _ in range(3)]
-
-            def pour(push):
-                while True:
-                    push.send(b"x" * rng.choice((1, 100, 30000)))
-
-            def drink():
-                while True:
-                    pull.recv(timeout=None)
-
-            def ask():
-                while True:
-                    pull.stats()
-                    pushes[0].stats()
-                    mqcore.poll([pull], timeout=0.001)
-
-            for push in pushes:
-                gang.start(pour, push)
-            gang.start(drink)
-            gang.start(drink)
-            gang.start(ask)
-            time.sleep(rng.random() * 0.03)
-            victims = [pull, *pushes]
-            rng.shuffle(victims)
-            for sock in victims[:rng.randrange(5)]:
-                gang.start(sock.close)
-                time.sleep(rng.random() * 0.005)
-            closer = gang.start(context.close)
-            closer.join(STALL + 5)
-            if closer.is_alive():
-                faulthandler.dump_traceback(all_threads=True)
-                raise Stuck("the context does not close")
-            gang.join()
-            rounds += 1
-    return rounds
-
-
-def storm(seed, seconds=1.0, kind="tcp"):
-    """Connect and disconnect, bind and unbind, while messages flow by a link that stays."""
-    rng = random.Random(seed)
-    gang = Gang()
-    with address(kind) as where, address(kind) as other, a_context(
-            seed, linger=0, reconnect=0.001, reconnect_max=0.01) as context:
-        pull = context.socket("pull")
-        at = str(pull.bind(where))
-        push = context.socket("push", connect=at)
-        second = context.socket("pull")
-        there = str(second.bind(other))
-
-        def pour():
-            while True:
-                push.send(b"x" * 50)
-
-        def drink(sock):
-            while True:
-                sock.recv()
-                gang.steps += 1
-
-        def shake():
-            dice = random.Random(seed + 1)
-            while True:
-                push.connect(there)
-                time.sleep(dice.random() * 0.01)
-                push.disconnect(there)
-
-        def rebind():
-            dice = random.Random(seed + 2)
-            while True:
-                time.sleep(dice.random() * 0.02)
-                second.unbind(there)
-                second.bind(there)
-
-        gang.start(pour)
-        gang.start(drink, pull)
-        gang.start(drink, second)
-        gang.start(shake)
-        if kind != "inproc":
-            gang.start(rebind)
-        gang.watch(seconds + rng.random() * 0.1, "storm")
-        context.close(0)
-        gang.join()
-    return gang.steps
-
-
-GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00NULL" + bytes(16) + b"\x00" + bytes(31)
-
-
-def dying(seed, seconds=1.0, kind="tcp"):
-    """Peers that are reset, cut off in mid-greeting and killed, beside one that goes on working."""
-    rng = random.Random(seed)
-    gang = Gang()
-    with a_context(seed, linger=0) as context:
-        pull = context.socket("pull")
-        at = pull.bind("tcp://127.0.0.1:*")
-        port = int(str(at).rpartition(":")[2])
-        push = context.socket("push", connect=str(at))
-
-        def good():
-            while True:
-                push.send(b"good")
-
-        def drink():
-            while True:
-                if pull.recv() == b"good":
-                    gang.steps += 1
-
-        def vandal(me):
-            dice = random.Random(seed + me)
-            end = time.monotonic() + seconds
-            while time.monotonic() < end:
-                with socket.socket() as s:
-                    s.settimeout(2)
-                    with contextlib.suppress(OSError):
-                        s.connect(("127.0.0.1", port))
-                        s.sendall(GREETING[:dice.randrange(65)] if dice.random() < 0.5 else GREETING
-                                  + b"\x04\x1a\x05READY\x0bSocket-Type\x00\x00\x00\x04PUSH"
-                                  + b"\x00\x05evil!"[:dice.randrange(8)] * dice.randrange(5))
-                        if dice.random() < 0.7:
-                            s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1,
-                                                                                          0))
-                time.sleep(dice.random() * 0.005)
-
-        child = subprocess.Popen([sys.executable, __file__, "--pour", str(at)])
-        gang.start(good)
-        gang.start(drink)
-        for me in range(3):
-            gang.start(vandal, me)
-        try:
-            gang.watch(seconds * 0.6 + rng.random() * 0.2, "dying")
-        finally:
-            child.send_signal(signal.SIGKILL)
-            child.wait()
-        gang.watch(seconds * 0.4, "dying")
-        context.close(0)
-        gang.join()
-    return gang.steps
-
-
-def pour(url):
-    push = mqcore.Push(connect=url)
-    while True:
-        push.send(b"from afar" * 100)
-
-
-def waking(seed, seconds=1.0, kind="tcp"):
-    """Threads poll sockets all the time, each with an eventfd that comes and goes; nobody may write
-    to a descriptor that has become another's."""
-    gang = Gang()
-    with address(kind) as where, a_context(seed, linger=0) as context:
-        pull = context.socket("pull")
-        push = context.socket("push", connect=str(pull.bind(where)))
-        wrong = []
-
-        def send():
-            while True:
-                push.send(b"x")
-                gang.steps += 1
-
-        def look(me):
-            while not pull.closed:
-                mqcore.poll([pull], timeout=0.0005)
-                with contextlib.suppress(mqcore.RecvTimeout):
-                    pull.recv_many(1000, timeout=0)
-
-        def canary():
-            while not pull.closed:
-                read, write = os.pipe()
-                mine = os.memfd_create("canary")
-                select.select([read], [], [], 0.0005)
-                if os.fstat(mine).st_size or select.select([read], [], [], 0)[0]:
-                    wrong.append(os.pread(mine, 100, 0))
-                for fd in (mine, read, write):
-                    os.close(fd)
-
-        gang.start(send)
-        for me in range(4):
-            gang.start(look, me)
-        gang.start(canary)
-        gang.watch(seconds, "waking")
-        context.close(0)
-        gang.join()
-        if wrong:
-            raise AssertionError(f"somebody else's descriptor was written: {wrong}")
     return gang.steps
 
 

@@ -1,8 +1,8 @@
 """sctp://[source;]host:port: a stream over a one-to-one SCTP socket.
 
-RFC 9260 is the protocol, RFC 6458 (section 4) the calls. SCTP has no half-closed state: who ends
-the association ends it both ways. Its message boundaries mean nothing to the wire and are passed
-over. Addresses are those of tcp.
+RFC 9260 is the protocol, RFC 6458 (section 4) the API. SCTP has no half-closed state: the side that
+ends the association ends both directions. Its message boundaries have no meaning for the messaging
+protocol and are ignored. Addresses are those of tcp.
 """
 
 from __future__ import annotations

@@ -63,8 +63,8 @@ class Seqpacket(MessageTransport):
 
     def open(self, sock: socket.socket, role: str,
              options: Options) -> Generator[str, None, NativeEngine]:
-        """Both say hello; then the engine goes on."""
-        sock.send(HELLO)  # the first packet always has room
+        """Both sides send a hello; then the engine takes over."""
+        sock.send(HELLO)  # the first packet always fits
         while True:
             try:
                 said = sock.recv(len(HELLO) + 1)

@@ -1,8 +1,8 @@
-"""The message engine of seqpacket://, in the terms of mqcore/spi/message_engine.pxd.
+"""The message engine of seqpacket://, as defined in mqcore/spi/message_engine.pxd.
 
-A packet is a message: one byte that says what kind (0, MSG_SUBSCRIBE, MSG_CANCEL), then each part,
-its length in four bytes (big-endian) before it. The kernel takes a packet whole or not at all, and
-gives it whole, so there is no state between packets and no half message.
+A packet is a message: one byte for its kind (0, MSG_SUBSCRIBE, MSG_CANCEL), then each part,
+preceded by its length in four bytes (big-endian). The kernel takes and delivers packets as a whole,
+so nothing is kept between packets, and no message is partial.
 """
 
 from libc.errno cimport EAGAIN, EINTR, EMSGSIZE, errno
@@ -167,7 +167,7 @@ cdef int write(MessageEngine* head, Msg* parts, size_t n) noexcept nogil:
         if errno == EINTR:
             continue
         if errno == EAGAIN:
-            return MQ_AGAIN   # the descriptor is told when the peer has read
+            return MQ_AGAIN   # the descriptor becomes writable when the peer has read
         return MQ_UNSUPPORTED if errno == EMSGSIZE else MQ_GONE
     for i in range(n):
         msg_close(&parts[i])

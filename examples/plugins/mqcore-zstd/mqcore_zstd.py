@@ -1,8 +1,7 @@
 """zstd+tcp://, zstd+tls+tcp://: each direction is one Zstandard frame (RFC 8878).
 
-There is no handshake: the first bytes of a frame say what follows. A block is flushed for whatever
-is written together, so a message never waits for the next one. A peer that ends its frame has
-ended its stream in order.
+No handshake is needed: the first bytes of a frame identify it. Each write flushes a block, so a
+message never waits for the next one. A peer that ends its frame has ended its stream in order.
 """
 
 from __future__ import annotations

@@ -8,15 +8,16 @@ from collections.abc import Callable
 from typing import Any
 
 import mqcore as mq
-from mqcore.sock.zmq_face import look
+from mqcore.api.poll import FEW
+from mqcore.zmq.calls import look
 from mqcore.zmq.poller import Poller as SyncPoller
-from mqcore.zmq.poller import _failed, entries, merged, to_wait_for
+from mqcore.zmq.poller import _failed, awaited, entries, limit_of, merged, to_wait_for
 
 
 async def apoll(sockets: list[tuple[Any, int]], timeout: int | None) -> list[tuple[Any, int]]:
     """zmq_poll(), awaitable."""
     asked = entries(sockets)
-    end = None if timeout is None or timeout < 0 else time.monotonic() + timeout / 1000
+    end = None if timeout is None or timeout < 0 else time.monotonic() + int(timeout) / 1000
     while True:
         ready, others = look(sockets)
         if ready and not others:
@@ -52,4 +53,13 @@ class Poller(SyncPoller):
     def poll(self, timeout: int | None = None) -> Any:
         """A future of what zmq.Poller.poll() returns."""
         look = super().poll
-        return begun(lambda: look(0), timeout, lambda: apoll(list(self.sockets), timeout))
+        return begun(lambda: look(0), timeout, lambda: self._apoll(timeout))
+
+    async def _apoll(self, timeout: int | None) -> list[tuple[Any, int]]:
+        some = self._claimed() if len(self.sockets) > FEW else None
+        if some is None:  # another task polls; or the loop reads for itself, since there are few
+            return await apoll(list(self.sockets), timeout)
+        try:
+            return await awaited(some, self._asked(), limit_of(timeout))
+        finally:
+            some.release()

@@ -1,10 +1,10 @@
-"""Socket whose calls give futures.
+"""Socket whose calls return futures.
 
-A call tries at once, so that a message is sent even if nobody awaits the future, and then the
-future is done. What must wait stands in line: receives in one, sends in another. A line naps with
-the socket's waker (mqcore/api/aio.py), which wakes it in a callback of the loop, and then serves
-its futures in order. A message is taken from the socket only for a future that still wants it, so a
-cancelled one loses nothing.
+A call tries at once, so a message is sent even if no task awaits the future, which is then already
+done. Calls that must wait queue in two lines, one for receives and one for sends. A line sleeps on
+the socket's waker (mqcore/api/wakers.py), which wakes it in a callback of the loop. The line then
+serves its futures in order. It takes a message from the socket only for a future that still wants
+it, so a cancelled future loses nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 import mqcore as mq
-from mqcore.api.aio import Waker, waker_of
+from mqcore.api.wakers import Waker, waker_of
 from mqcore.zmq.asyncio.poller import apoll, begun
 from mqcore.zmq.constants import Flag, PollEvent, SocketOption
 from mqcore.zmq.error import Again, ZMQError
@@ -33,7 +33,7 @@ class Line:
         self.socket = socket
         self.side = side
         self.waiting: deque[tuple[asyncio.Future[Any], Callable[[], Any]]] = deque()
-        self.waker: Waker | None = None  # of the loop that serves, while somebody waits
+        self.waker: Waker | None = None  # of the serving loop, while a future waits
 
     def call(self, attempt: Callable[..., Any], args: tuple[Any, ...], wait: bool
              ) -> asyncio.Future[Any]:
@@ -70,7 +70,7 @@ class Line:
         return future
 
     def forget_the_done(self) -> None:
-        """And those of a loop that is closed, whom nobody can tell."""
+        """Also forget futures of a closed loop, which cannot be notified."""
         while self.waiting and (self.waiting[0][0].done()
                                 or self.waiting[0][0].get_loop().is_closed()):
             self.waiting.popleft()

@@ -22,8 +22,9 @@ ENDPOINT = "inproc://zeromq.zap.01"
 
 
 class Authenticator:
-    """The tables and the rules; ThreadAuthenticator and AsyncioAuthenticator run it. What is not
-    configured lets nobody in by PLAIN and CURVE, and everybody by NULL; addresses come first."""
+    """The tables and the rules. ThreadAuthenticator and AsyncioAuthenticator run it. Without
+    configuration it refuses all peers with PLAIN and CURVE and accepts all with NULL. Addresses are
+    checked first."""
 
     context: Any
     encoding: str
@@ -84,8 +85,8 @@ class Authenticator:
 
     def configure_curve(self, domain: str = "*",
                         location: str | os.PathLike[str] = ".") -> None:
-        """Who may come by CURVE: the keys of a folder's public certificates, as they are now;
-        CURVE_ALLOW_ANY: whoever has the server's key."""
+        """Set the clients accepted by CURVE: the keys of a folder's public certificates at this
+        time; CURVE_ALLOW_ANY: every client that has the server's key."""
         self.log.debug("Configure curve: %s[%s]", domain, location)
         if location == CURVE_ALLOW_ANY:
             self.allow_any = True
@@ -150,7 +151,7 @@ class Authenticator:
 
     async def _judge(self, domain: str, mechanism: bytes,
                      credentials: list[bytes]) -> tuple[bool, bytes, str]:
-        """Whether it may come, why not, and who it is."""
+        """Whether the peer is accepted, the reason if not, and its user."""
         if mechanism == b"NULL":
             return True, b"OK", "anonymous"
         if mechanism == b"PLAIN" and len(credentials) == 2:
@@ -196,7 +197,7 @@ class Authenticator:
         return (True, b"OK") if self.certs[domain].get(key) else (False, b"Unknown key")
 
     def _authenticate_gssapi(self, domain: str, principal: bytes) -> tuple[bool, bytes]:
-        return True, b"OK"  # whoever asks has proven it
+        return True, b"OK"  # the requesting peer has proven that it owns the key
 
     def _refuse(self, request_id: bytes, address: str, reason: bytes) -> None:
         self.log.debug("DENIED address=%s: %s", address, reason.decode())

@@ -10,24 +10,24 @@ import os
 from pathlib import Path
 
 import mqcore as mq
-from mqcore.api.certificates import SECRET, read_certificate
+from mqcore.certificates import SECRET, read_certificate
 from mqcore.zmq.mechanism import curve_keypair
 
 
 def create_certificates(key_dir: str | os.PathLike[str], name: str,
                         metadata: dict[str, str] | None = None) -> tuple[str, str]:
     """New keys in two files, name.key and name.key_secret. Their paths."""
-    keys = mq.KeyPair(*(key.decode() for key in curve_keypair()))
+    keys = mq.security.KeyPair(*(key.decode() for key in curve_keypair()))
     public = Path(key_dir) / f"{name}.key"
     for path in (public, public.with_name(public.name + SECRET)):
         path.unlink(missing_ok=True)
-    made = mq.save_certificate(public, keys, metadata)
+    made = mq.security.save_certificate(public, keys, metadata)
     return str(made[0]), str(made[1])
 
 
 def load_certificate(filename: str | os.PathLike[str]) -> tuple[bytes, bytes | None]:
-    """The public and the secret key of a file in Z85; None: it has no secret one. OSError if there
-    is no such file, ValueError if it has no public key."""
+    """The public and the secret key of a file in Z85; None if it has no secret key. OSError if the
+    file does not exist, ValueError if it has no public key."""
     if not Path(filename).exists():
         raise OSError(f"Invalid certificate file: {filename}")
     try:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from threading import Event, Thread
 from typing import Any, ClassVar
 
+from mqcore.base.native import threading
+from mqcore.base.waits import Event, start
 from mqcore.zmq.auth.base import Authenticator
 from mqcore.zmq.constants import Errno, PollEvent, SocketType
 from mqcore.zmq.error import ZMQError
@@ -15,12 +16,13 @@ from mqcore.zmq.socket import Socket
 STOP = b"TERMINATE"
 
 
-class AuthenticationThread(Thread):
+class AuthenticationThread(threading.Thread):
     """Answers requests until something comes through the pipe."""
 
     pipe: Any
     poller: Any = None
     started: Event
+    _instead: Any = None  # the thread, in a program whose threads gevent has patched meanwhile
 
     def __init__(self, authenticator: Authenticator, pipe: Any) -> None:
         super().__init__(daemon=True, name="mqcore-zmq-auth")
@@ -28,6 +30,22 @@ class AuthenticationThread(Thread):
         self.log = authenticator.log
         self.pipe = pipe
         self.started = Event()
+
+    def start(self) -> None:
+        """As a thread of the system's: a greenlet that blocks would stop all others."""
+        if isinstance(self, threading.Thread):
+            super().start()
+        else:
+            self._instead = threading.Thread(target=self.run, name=self.name, daemon=True)
+            self._instead.start()
+
+    def is_alive(self) -> bool:
+        """It runs."""
+        return super().is_alive() if self._instead is None else bool(self._instead.is_alive())
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait for its end."""
+        (super().join if self._instead is None else self._instead.join)(timeout)
 
     def run(self) -> None:
         """On this thread."""
@@ -37,7 +55,7 @@ class AuthenticationThread(Thread):
             if error.errno not in (Errno.ETERM, Errno.ENOTSOCK):  # else the context has ended
                 raise
         finally:
-            self.started.set()  # whoever waits for it sees that it has ended
+            self.started.set()  # waiters see that the thread has ended
 
     async def _run(self) -> None:
         zap = self.authenticator.zap_socket
@@ -84,7 +102,7 @@ class ThreadAuthenticator(Authenticator):
         far.linger = 1
         far.connect(self.pipe_endpoint)
         self.thread = AuthenticationThread(self, far)
-        self.thread.start()
+        start(self.thread)
         if not self.thread.started.wait(timeout=10):
             raise RuntimeError("Authenticator thread failed to start")
 

@@ -1,5 +1,5 @@
-"""The classes and functions that pyzmq's own classes are made of, by their names. Here they are the
-public ones: there is no second layer, and no libzmq under it."""
+"""The classes and functions from which pyzmq builds its own classes, under their names. Here they
+are the public ones: mqcore has no second layer and no libzmq below."""
 
 from typing import Any
 

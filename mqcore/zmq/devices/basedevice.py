@@ -5,15 +5,23 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from multiprocessing import Process
-from threading import Thread
 from typing import Any, ClassVar
 
-from mqcore.zmq.constants import DeviceType, Errno, SocketType
+from mqcore.base.native import socket as sockets
+from mqcore.base.native import threading
+from mqcore.zmq.constants import DeviceType, Errno, SocketOption, SocketType
 from mqcore.zmq.context import Context
 from mqcore.zmq.device import proxy
 from mqcore.zmq.error import ZMQBindError, ZMQError
 
 TRIES = 100  # for a port that the device's other ends have not
+EVERYWHERE = {"tcp://0.0.0.0", "tcp://[::]"}
+
+
+def overlaps(host: str, port: str, taken: set[tuple[str, str]]) -> bool:
+    """Whether a socket that listens there would be in the way of one of the others."""
+    return any(port == other and (host == where or {host, where} & EVERYWHERE)
+               for where, other in taken)
 
 
 class End:
@@ -24,18 +32,53 @@ class End:
         self.binds: list[str] = []
         self.connects: list[str] = []
         self.options: list[tuple[int, Any]] = []
+        self._held: list[sockets.socket] = []
 
-    def reserve(self, addr: str, taken: set[str], *args: Any, **kwargs: Any) -> int:
-        """A free port for later: a socket of the moment finds it. taken: what the device's ends
-        have already."""
+    def reserve(self, addr: str, taken: set[tuple[str, str]], *args: Any, **kwargs: Any) -> int:
+        """Find a free port, and hold it until the device listens there. `taken` has the hosts and
+        ports of the device's other ends."""
         for _ in range(TRIES):
             with Context() as context, context.socket(SocketType.PUSH) as socket:
                 port = int(socket.bind_to_random_port(addr, *args, **kwargs))
-            if f"{addr}:{port}" not in taken:
-                taken.add(f"{addr}:{port}")
+                endpoint = socket.get_string(SocketOption.LAST_ENDPOINT)
+            host = endpoint.rpartition(":")[0]
+            if not overlaps(host, str(port), taken) and self._hold(endpoint):
+                taken.add((host, str(port)))
                 self.binds.append(f"{addr}:{port}")
                 return port
         raise ZMQBindError("Could not reserve random port.")
+
+    def _hold(self, endpoint: str) -> bool:
+        """Whether the port is still ours. A socket that is bound and does not listen keeps the
+        port from outgoing connections and from everybody else who asks for any port; the device
+        can listen there all the same, since both have SO_REUSEADDR."""
+        host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
+        host = host.strip("[]")
+        try:
+            held = sockets.socket(sockets.AF_INET6 if ":" in host else sockets.AF_INET)
+        except OSError:
+            return True
+        try:
+            held.setsockopt(sockets.SOL_SOCKET, sockets.SO_REUSEADDR, 1)
+            held.bind((host, int(port)))
+        except (OSError, ValueError) as error:
+            held.close()
+            return getattr(error, "errno", None) != Errno.EADDRINUSE
+        self._held.append(held)
+        return True
+
+    def release(self) -> None:
+        """Give up the ports that are held: the device listens there, or has ended."""
+        for held in self._held:
+            held.close()
+        self._held = []
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For a process that is not forked; the ports are not held there."""
+        return {**self.__dict__, "_held": []}
+
+    def __del__(self) -> None:
+        self.release()
 
     def make(self, context: Any) -> Any:
         socket = context.socket(self.kind)
@@ -43,6 +86,7 @@ class End:
             socket.setsockopt(option, value)
         for addr in self.binds:
             socket.bind(addr)
+        self.release()
         for addr in self.connects:
             socket.connect(addr)
         return socket
@@ -66,7 +110,7 @@ class Device:
         self._in = End(in_type)
         self._out = End(out_type) if out_type >= 0 else self._in
         self._sockets: list[Any] = []
-        self._reserved: set[str] = set()
+        self._reserved: set[tuple[str, str]] = set()
 
     def bind_in(self, addr: str) -> None:
         """The in side listens there."""
@@ -124,7 +168,7 @@ class Device:
         self._sockets = []
 
     def run(self) -> None:
-        """run_device(), whose end with the context is no error."""
+        """run_device(). The end of the context is not an error."""
         try:
             self.run_device()
         except ZMQError as error:
@@ -163,7 +207,8 @@ class BackgroundDevice(Device):
 class ThreadDevice(BackgroundDevice):
     """In a thread of its own."""
 
-    _launch_class = Thread
+    # looked up when it starts: gevent may have patched the threads meanwhile
+    _launch_class = staticmethod(lambda **kw: threading.Thread(**kw))
 
 
 class ProcessDevice(BackgroundDevice):
@@ -171,3 +216,10 @@ class ProcessDevice(BackgroundDevice):
 
     _launch_class = Process
     context_factory = Context
+
+    def join(self, timeout: float | None = None) -> Any:
+        super().join(timeout)
+        # Not sooner: a process that is not forked does not hold the ports before it listens.
+        if self.launcher.exitcode is not None:
+            for end in self._ends():
+                end.release()

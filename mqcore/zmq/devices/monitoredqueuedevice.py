@@ -20,7 +20,8 @@ class MonitoredQueueBase(ProxyBase):
 
     def run_device(self: Any) -> Any:
         """Until the context ends."""
-        return monitored_queue(*self._setup_sockets(), self._in_prefix, self._out_prefix)
+        front, back, copies = self._setup_sockets()
+        return monitored_queue(front, back, copies, self._in_prefix, self._out_prefix)
 
 
 class MonitoredQueue(MonitoredQueueBase, Device):

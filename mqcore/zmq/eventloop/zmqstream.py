@@ -96,7 +96,7 @@ class ZMQStream:
         self.on_recv(None)
 
     def stop_on_send(self) -> None:
-        """Nobody is told of what was sent."""
+        """Stop calling back for sent messages."""
         self.on_send(None)
 
     def stop_on_err(self) -> None:
@@ -261,7 +261,7 @@ class ZMQStream:
         try:
             parts = self.socket.recv_multipart(DONTWAIT, copy=self._copy)
         except Again:
-            return 0  # somebody else has taken it
+            return 0  # another receiver has taken it
         if callback is not None:
             self._call(callback, parts)
         return 1

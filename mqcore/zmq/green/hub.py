@@ -1,8 +1,8 @@
 """Waiting in gevent's hub: for changes at sockets, for descriptors, for a thread.
 
-A hub leads a socket as asyncio's loop does (api/aio.py): it watches the socket's own poll set while
-a greenlet waits, and runs what it harvests. Watchers are started while somebody waits and no
-longer, so that gevent.wait() ends when the greenlets do.
+A hub leads a socket as asyncio's loop does (api/wakers.py): while a greenlet waits, it watches the
+socket's own poll set and runs what it harvests. Watchers only run while a greenlet waits, so that
+gevent.wait() ends when the greenlets do.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 from gevent import get_hub
 from gevent.event import Event
 
-from mqcore.api.aio import Waker
+from mqcore.api.wakers import Sleeper, Waker
 from mqcore.base.native import threading
 
 READ, WRITE = 1, 2  # of a hub's io watchers
@@ -46,7 +46,7 @@ class HubWaker(Waker):
         self.naps[nap] = None
         self.users += 1
 
-    def drop(self, nap: Nap) -> None:
+    def drop(self, nap: Sleeper) -> None:
         """It waits no more."""
         super().drop(nap)
         self.users -= 1
@@ -59,9 +59,10 @@ class HubWaker(Waker):
     def watch(self) -> None:
         if self.inside is None:
             try:  # a copy: the number may be another's before the hub forgets it
-                self.set = os.dup(self.core._descriptor())
+                self.set = self.core._descriptor()
             except OSError:
                 self.core._leave(self.place)
+                self.core._arm(self.place)
                 return
             self.inside = self.loop.io(self.set, READ)
         self.inside.start(self.ready)
@@ -98,7 +99,7 @@ class Wakers:
         return found
 
     def end(self) -> None:
-        """The socket is closed. A waker where somebody waits ends with the last of them."""
+        """The socket is closed. A waker with waiting greenlets ends with the last of them."""
         for waker in list(self._of.values()):
             if not waker.users and waker.fd >= 0:
                 waker.forget()

@@ -32,7 +32,7 @@ def zmq_poll(sockets: Iterable[tuple[Any, int]], timeout: int = -1) -> list[tupl
     files = [(polled, (READ if mask & (POLLIN | POLLERR) else 0) | (WRITE if mask & POLLOUT else 0))
              for _, mask, polled in rest]
     plain: dict[int, Wakers] = {}  # of sockets that are not ours: for this call
-    limit = None if timeout is None or timeout < 0 else time.monotonic() + timeout / 1000
+    limit = None if timeout is None or timeout < 0 else time.monotonic() + int(timeout) / 1000
     if timeout == 0:
         gevent.sleep(0)
     try:

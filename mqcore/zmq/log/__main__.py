@@ -39,8 +39,8 @@ def lines(messages: Iterator[list[bytes]], wanted: argparse.Namespace) -> Iterat
         if wanted.align:
             widths = [max(pair) for pair in itertools.zip_longest(
                 widths, map(len, words), fillvalue=0)]
-            topic = ".".join(word.ljust(width) for word, width in itertools.zip_longest(
-                words, widths, fillvalue=""))
+            blank = [""] * (len(widths) - len(words))
+            topic = ".".join(map(str.ljust, words + blank, widths))
         line = f"{topic}{wanted.separator}{text}"
         if wanted.timestamp:
             line = f"{time.strftime(wanted.dateformat)} {line}"

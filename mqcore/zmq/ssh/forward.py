@@ -76,7 +76,7 @@ class ForwardServer(socketserver.ThreadingTCPServer):
 
 def serve(local_port: int, remote_host: str, remote_port: int, transport: Any,
           idle: float | None = None, up: Callable[[], Any] | None = None) -> None:
-    """Until the ssh connection ends, or nobody has used it for `idle` seconds."""
+    """Forward until the ssh connection ends, or has been unused for `idle` seconds."""
     used = time.monotonic()
     with ForwardServer(local_port, remote_host, remote_port, transport) as server:
         if up is not None:

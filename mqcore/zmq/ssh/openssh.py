@@ -1,8 +1,8 @@
 """Tunnels of the system's ssh program.
 
-Each is a child process: `ssh -L 127.0.0.1:port:host:port server sleep SECONDS`. ssh ends once the
-remote command has and no connection is left; what is still there when the program ends is ended
-with it. An ssh that is a master already (ControlMaster in ssh_config) is asked to forward instead.
+Each is a child process: `ssh -L 127.0.0.1:port:host:port server sleep SECONDS`. ssh ends when the
+remote command has ended and no connection is left. When the program ends, it ends its tunnels. If
+an ssh master already runs (ControlMaster in ssh_config), it does the forwarding instead.
 
 A password never stands in arguments, an environment or a file: ssh asks for it with a script
 (SSH_ASKPASS), which reads it from a fifo that only we may open.
@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 PATIENCE = 60.0  # seconds until a tunnel is up
-PARTING = 5.0  # seconds for an ssh that is told to end
+PARTING = 5.0  # seconds for ssh to end after a signal
 UP = b"mqcore: up\n"
 ASKPASS = """#!/bin/sh
 case "$1" in
@@ -34,7 +34,7 @@ esac
 
 
 class Denied(RuntimeError):
-    """The server lets nobody in without a password, or not with this one."""
+    """The server requires a password, or refuses this one."""
 
 
 class Child:
@@ -56,7 +56,7 @@ class Child:
         limit = time.monotonic() + PATIENCE
         said = self._read(limit)
         if UP in said["stdout"]:
-            # ssh ignores a closed stderr; one that nobody reads would stop it some day
+            # ssh ignores a closed stderr; an unread one would block it eventually
             self.shut()
             return
         late = time.monotonic() >= limit

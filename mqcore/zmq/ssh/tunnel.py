@@ -16,7 +16,7 @@ from typing import Any
 from mqcore.zmq.ssh import openssh
 from mqcore.zmq.ssh.forward import serve
 
-TRIES = 3  # ports, when somebody takes the free one before us
+TRIES = 3  # ports to try, because another process may take the free port first
 
 
 def select_random_ports(n: int) -> list[int]:
@@ -58,8 +58,8 @@ def tunnel_connection(socket: Any, addr: str, server: str, keyfile: str | None =
 def open_tunnel(addr: str, server: str, keyfile: str | None = None, password: str | None = None,
                 paramiko: bool | None = None, timeout: int = 60) -> tuple[str, BaseProcess | int]:
     """(a local address that leads to `addr`, the tunnel): a process number, with paramiko a
-    Process. A tunnel ends `timeout` seconds later once no connection uses it, and with this
-    program. Without a key or password the password is asked for at the terminal."""
+    Process. A tunnel ends `timeout` seconds after its last connection, and with this program.
+    Without a key or password, ssh asks for the password on the terminal."""
     transport, _, place = addr.partition("://")
     host, _, port = place.rpartition(":")
     if transport != "tcp" or not host or not port.isdecimal():

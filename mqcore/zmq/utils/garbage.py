@@ -1,7 +1,7 @@
 """Buffers of the program that frames and messages use without a copy.
 
-`gc.refs` lists them, as pyzmq's does. pyzmq has a thread that is told by libzmq when a buffer is
-free. Here the last frame or message that uses it takes its entry out.
+`gc.refs` lists them, as pyzmq's does. In pyzmq, libzmq notifies a thread when a buffer is free.
+Here the last frame or message that uses the buffer removes its entry.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The 64-byte handle: where the body lies, and who holds it after copy, move and close."""
 
 import pytest
-from mqcore.testing.base_bench import SIZES, BasePool, Handle, vector_roundtrip
+from mqcore.testing.native.base_bench import SIZES, BasePool, Handle, vector_roundtrip
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import sys
 import threading
 
 import pytest
-from mqcore.testing.base_bench import SIZES, BaseLanding, BasePool
+from mqcore.testing.native.base_bench import SIZES, BaseLanding, BasePool
 
 SLAB, HEAP, PYOBJ = range(3)
 CAPACITY = [8 * 1024 - 64, 64 * 1024 - 64, 256 * 1024 - 64]

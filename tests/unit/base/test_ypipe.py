@@ -6,7 +6,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from mqcore.testing.base_bench import SIZES, BasePipe, BasePool
+from mqcore.testing.native.base_bench import SIZES, BasePipe, BasePool
 
 CHUNK, FIRST = SIZES["CHUNK"], SIZES["CHUNK_FIRST"]
 

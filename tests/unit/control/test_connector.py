@@ -75,7 +75,7 @@ def test_the_whole_way(make, server, sink, sink2, states):
     assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
     states.until("handshaking")
     connector.handshaken()
-    connector.endpoint.wait(10)
+    connector.endpoint.wait_ready(10)
     sock.close()
     gone = PeerGone("the peer went away")
     connector.lost(gone)
@@ -96,7 +96,7 @@ def test_refused_is_tried_again_until_somebody_is_there(make, loop, tcp, opts, s
     error = connector.endpoint.error
     assert isinstance(error, RemoteRefused) and url in str(error)
     with pytest.raises(ConnectTimeout) as caught:
-        connector.endpoint.wait(0.01)
+        connector.endpoint.wait_ready(0.01)
     assert isinstance(caught.value.last, RemoteRefused)
 
 
@@ -104,7 +104,7 @@ def test_reconnect_stop_refused(make, states, closed_port):
     connector = make(f"tcp://127.0.0.1:{closed_port}", reconnect_stop=("refused",))
     assert isinstance(states.until("stopped"), RemoteRefused)
     with pytest.raises(RemoteRefused):
-        connector.endpoint.wait(10)
+        connector.endpoint.wait_ready(10)
     assert connector.attempts == 1
 
 
@@ -125,7 +125,7 @@ def test_a_peer_that_does_not_fit(make, server, sink, states, stop):
     states.until("stopped" if stop else "waiting")
     if stop:
         with pytest.raises(HandshakeFailed):
-            connector.endpoint.wait(10)
+            connector.endpoint.wait_ready(10)
         assert connector.attempts == 1
     else:
         states.until("handshaking", 2)
@@ -193,9 +193,31 @@ def test_names_are_looked_up_anew_at_each_attempt_off_the_loop(make, server, sin
 
     make("tcp://moving.example:1", transport=Moving())
     error = states.until("waiting", 2)
-    assert isinstance(error, PeerError) and "cannot look up tcp://moving.example:1" in str(error)
+    assert isinstance(error, PeerError) and "cannot resolve tcp://moving.example:1" in str(error)
     sink.get()
     assert threads == ["mqcore-resolve"] * 3
+
+
+def test_a_look_up_that_takes_longer_than_an_attempt_counts_for_the_next(make, server, sink, tcp,
+                                                                         states):
+    """A name server that is always slow: one look-up at a time, and its answer is used."""
+    looks, answer = [], threading.Event()
+
+    class Slow(type(tcp)):
+        def resolve(self, address, options):
+            looks.append(address)
+            assert answer.wait(10)
+            return tcp.resolve(server.endpoint.url[6:], options)
+
+    connector = make("tcp://slow.example:1", transport=Slow(), connect_timeout=0.02,
+                     reconnect=0.01, reconnect_max=0.01)
+    error = states.until("waiting", 3)
+    assert isinstance(error, ConnectTimeout)
+    assert "could not be resolved" in str(error)
+    assert connector.attempts >= 3
+    answer.set()
+    sink.get()
+    assert len(looks) == 1
 
 
 def test_localhost(make, server, sink):
@@ -285,7 +307,7 @@ def test_a_look_up_that_comes_too_late_is_thrown_away(make, states, tcp, server,
     connector = make("tcp://slow.example:1", transport=Slow(), connect_timeout=0.05,
                      reconnect=500.0, reconnect_max=500.0)
     error = states.until("waiting")
-    assert "looked up" in str(error)
+    assert "resolved" in str(error)
     gate.set()
     eventually(lambda: not any(t.name == "mqcore-resolve" for t in threading.enumerate()))
     connector.loop.call_wait(lambda: None)
@@ -347,7 +369,7 @@ def test_ipc_before_the_server_and_after_it(make, loop, ipc, opts, sink, sink2, 
     _, remote = sink.get()
     assert remote == url
     connector.handshaken()
-    connector.endpoint.wait(10)
+    connector.endpoint.wait_ready(10)
     listener.stop()
 
 
@@ -447,5 +469,5 @@ def test_an_adopted_connection_is_used_once(loop, opts, sink, eventually):
         connector.reset()
         connector.lost(PeerError("gone"))
         eventually(lambda: connector.endpoint.state == "stopped")
-        assert "was one connection, and it has ended" in str(connector.endpoint.error)
+        assert "was one connection, which has ended" in str(connector.endpoint.error)
         connector.stop()

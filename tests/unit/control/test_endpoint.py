@@ -16,7 +16,7 @@ def test_every_way_is_the_tables(old, new):
     elif new in TRANSITIONS[old][1]:
         assert endpoint.move(new) and endpoint.state == new
     else:
-        with pytest.raises(StateError, match=f"no way from {old} to {new}"):
+        with pytest.raises(StateError, match=f"cannot change from {old} to {new}"):
             endpoint.move(new)
         assert endpoint.state == old
 
@@ -42,24 +42,24 @@ def test_text_and_error():
 
 def test_wait_returns_when_connected():
     endpoint = Endpoint("tcp://x:1", "connect")
-    threads = [threading.Thread(target=endpoint.wait) for _ in range(3)]
+    threads = [threading.Thread(target=endpoint.wait_ready) for _ in range(3)]
     [t.start() for t in threads]
     endpoint.move("handshaking")
     endpoint.move("connected")
     [t.join(10) for t in threads]
     assert not any(t.is_alive() for t in threads)
-    endpoint.wait(0)
+    endpoint.wait_ready(0)
 
 
 def test_wait_times_out_with_the_last_error():
     endpoint = Endpoint("tcp://x:1", "connect")
     with pytest.raises(ConnectTimeout, match=r"within 0 s \(connecting\)") as caught:
-        endpoint.wait(0)
+        endpoint.wait_ready(0)
     assert caught.value.last is None and isinstance(caught.value, TimeoutError)
     last = PeerError("nobody")
     endpoint.move("waiting", last)
     with pytest.raises(ConnectTimeout, match="waiting: nobody") as caught:
-        endpoint.wait(0.01)
+        endpoint.wait_ready(0.01)
     assert caught.value.last is last
 
 
@@ -75,7 +75,7 @@ def test_wait_gives_up_where_waiting_is_useless(state, error, fatal, raised):
     endpoint.move(state, error, fatal=fatal)
     for _ in range(2):
         with pytest.raises(raised) as caught:
-            endpoint.wait(0.01)
+            endpoint.wait_ready(0.01)
         assert caught.value is not error
     if raised is HandshakeFailed:
         assert caught.value.reason == "socket types"
@@ -88,7 +88,7 @@ def test_close_wakes_waiters_and_calls_the_closer_once():
 
     def wait():
         try:
-            endpoint.wait()
+            endpoint.wait_ready()
         except SocketClosed as error:
             raised.append(error)
 

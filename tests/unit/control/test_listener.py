@@ -23,7 +23,7 @@ def port_of(listener):
 def test_it_listens_when_it_returns(loop, tcp, opts, sink):
     listener = Listener(loop, tcp, "tcp://127.0.0.1:0", opts, sink)
     assert listener.endpoint.state == "listening" and listener.endpoint.kind == "bind"
-    listener.endpoint.wait(0)
+    listener.endpoint.wait_ready(0)
     with socket.create_connection(("127.0.0.1", port_of(listener))) as peer:
         sock, remote = sink.get()
         assert remote == tcp_name(peer.getsockname())

@@ -7,6 +7,7 @@ import sys
 import textwrap
 import threading
 import time
+from collections import deque
 
 import pytest
 
@@ -191,9 +192,10 @@ def test_resolve_does_not_stall_the_loop(loop):
                                         (None, ZeroDivisionError, "mqcore-control")]
 
 
-@pytest.mark.parametrize("kind", ["resolve", "judge"])
+@pytest.mark.parametrize("kind", ["resolve", "authenticate"])
 def test_workers_are_few_and_end(loop, kind):
-    loop._look_ups.most = loop._judges.most = 3
+    for workers in (loop._look_ups, loop._authenticators):
+        workers._free = deque(range(3))
     lock, state, done = threading.Lock(), {"now": 0, "most": 0, "left": 50}, threading.Event()
 
     def job():
@@ -218,7 +220,7 @@ def test_workers_are_few_and_end(loop, kind):
 def test_slow_callbacks_hold_up_no_look_up(loop):
     go, found = threading.Event(), threading.Event()
     for _ in range(3 * loop_module.MAX_WORKERS):
-        loop.judge(go.wait, lambda *_: None)
+        loop.authenticate(go.wait, lambda *_: None)
     loop.resolve(lambda: None, lambda *_: found.set())
     assert found.wait(10)
     go.set()
@@ -309,7 +311,7 @@ def test_a_forked_child_leaves_the_parents_loop_alone(loop):
             os._exit(status)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     with pytest.raises(BlockingIOError):
-        os.eventfd_read(idle._wakeup)
+        os.eventfd_read(idle._wakeup_fd)
     idle.stop()
     b.send(b"x")
     assert got.wait(10)

@@ -186,10 +186,10 @@ def test_refresh_none_asks_once(world):
 
 
 @pytest.mark.parametrize(("failure", "text"), [
-    (OSError(errno.EIO, "Input/output error"), "cannot look up scripted://name: Input/output"),
-    (socket.gaierror(-2, "Name unknown"), "cannot look up scripted://name: Name unknown; is the"),
+    (OSError(errno.EIO, "Input/output error"), "cannot resolve scripted://name: Input/output"),
+    (socket.gaierror(-2, "Name unknown"), "cannot resolve scripted://name: Name unknown; is the"),
     (PeerError("it sulks", hint="cheer it up"), "scripted://name: it sulks; cheer it up"),
-    (ValueError("oh"), "looking up scripted://name failed: ValueError: oh"),
+    (ValueError("oh"), "resolving scripted://name failed: ValueError: oh"),
 ])
 def test_a_failure_keeps_the_last_good_set(world, failure, text):
     w = world().begin(A)
@@ -232,8 +232,8 @@ def test_where_nothing_will_ask_again_it_has_stopped(world):
     w = world(reconnect=None, refresh=None)
     w.begin(lambda: OSError("no"))
     assert w.endpoint.state == "stopped"
-    with pytest.raises(PeerError, match="cannot look up scripted://name: no"):
-        w.endpoint.wait(10)
+    with pytest.raises(PeerError, match="cannot resolve scripted://name: no"):
+        w.endpoint.wait_ready(10)
     watched = world(reconnect=None, refresh=None)
     watched.resolver.watches = [Bell()]
     watched.begin()
@@ -258,7 +258,7 @@ def test_an_empty_set_is_said(world):
     assert w.take() == ([("leave", A)], [("Resolved", "no address", (), (A,))])
     assert w.endpoint.state == "waiting" and "stands for no address" in str(w.endpoint.error)
     with pytest.raises(ConnectTimeout, match="stands for no address"):
-        w.endpoint.wait(0)
+        w.endpoint.wait_ready(0)
     w.later(30, (A,))
     assert w.endpoint.state == "connecting" and w.endpoint.error is None
 
@@ -325,9 +325,9 @@ def test_it_is_as_well_as_its_best_member(world):
 def test_wait_ends_when_a_member_is_there(world):
     w = world().begin(A, B)
     with pytest.raises(ConnectTimeout):
-        w.endpoint.wait(0)
+        w.endpoint.wait_ready(0)
     move(w.endpoint.members[1], "connected")
-    w.endpoint.wait(10)
+    w.endpoint.wait_ready(10)
 
 
 def test_wait_says_what_stopped_them_all(world):
@@ -338,7 +338,7 @@ def test_wait_says_what_stopped_them_all(world):
     assert w.endpoint.state == "connecting"
     move(w.endpoint.members[1], "stopped", error=failed, fatal=True)
     with pytest.raises(HandshakeFailed, match="do not fit"):
-        w.endpoint.wait(10)
+        w.endpoint.wait_ready(10)
 
 
 def test_one_that_does_not_fit_leaves_hope_in_the_others(world):
@@ -349,12 +349,12 @@ def test_one_that_does_not_fit_leaves_hope_in_the_others(world):
     move(w.endpoint.members[1], "waiting", error=PeerError("nobody there"))
     w.settle()
     with pytest.raises(ConnectTimeout):
-        w.endpoint.wait(0)
+        w.endpoint.wait_ready(0)
     move(w.endpoint.members[1], "connecting")
     move(w.endpoint.members[1], "waiting", error=failed, fatal=True)
     w.settle()
     with pytest.raises(HandshakeFailed):
-        w.endpoint.wait(0)
+        w.endpoint.wait_ready(0)
 
 
 def test_a_member_that_the_program_closed_stays_closed(world):

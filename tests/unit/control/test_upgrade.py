@@ -1,8 +1,10 @@
 """Upgrades: handshakes of filters without I/O, and generators driven by the control loop."""
 
+import gc
 import os
 import queue
 import socket
+import weakref
 
 import pytest
 
@@ -162,3 +164,27 @@ def test_whatever_a_plugin_raises_is_told(loop, ends, told):
     run(loop, ends[0], steps(), told)
     error, fatal = told.get(timeout=10)
     assert isinstance(error, ZeroDivisionError) and not fatal
+
+
+class Made:
+    pass
+
+
+def test_what_a_failed_handshake_had_made_goes_at_once(loop, ends, told):
+    """Not when the garbage collector comes, which may be long: it can be memory that is shared with
+    the peer."""
+    def steps():
+        made = Made()
+        weakref.finalize(made, told.put, "gone")
+        yield "write"
+        raise ConnectionError("the peer left")
+
+    gc.disable()
+    try:
+        upgrade = Upgrade(loop, ends[0], steps(), 5.0, told.put,
+                          lambda error, fatal: told.put(str(error)))
+        loop.call(upgrade.start)
+        assert told.get(timeout=10) == "the peer left"
+        assert told.get(timeout=10) == "gone"
+    finally:
+        gc.enable()

@@ -1,7 +1,7 @@
 """Lanes and links: marks, who must be told what, conflation, and two real threads on one link."""
 
 import pytest
-from mqcore.testing.link_bench import TOLD_READER, TOLD_WRITER, UNLIMITED, LinkBench, stress
+from mqcore.testing.native.link_bench import TOLD_READER, TOLD_WRITER, UNLIMITED, LinkBench, stress
 
 
 @pytest.fixture(autouse=True)

@@ -2,7 +2,7 @@
 
 import pytest
 from mqcore.protocols import bus, pair1
-from mqcore.testing.pattern_bench import Bench, Event, Refused, Status
+from mqcore.testing.native.pattern_bench import Bench, Event, Refused, Status
 
 ROUTING_ID = 16
 

@@ -2,7 +2,7 @@
 
 import pytest
 from mqcore.protocols import pub, xpub
-from mqcore.testing.pattern_bench import Bench, Status
+from mqcore.testing.native.pattern_bench import Bench, Status
 
 both = pytest.mark.parametrize("plugin", [pub.pattern, xpub.pattern])
 

@@ -5,7 +5,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from mqcore.protocols import dish, radio
-from mqcore.testing.pattern_bench import Bench, Event, Status
+from mqcore.testing.native.pattern_bench import Bench, Event, Status
 
 MORE, ENVELOPE, GROUP = 1, 8, 32
 HIDDEN = MORE | ENVELOPE | GROUP

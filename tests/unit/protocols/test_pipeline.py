@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mqcore.protocols import pair, pull, push
-from mqcore.testing.pattern_bench import Bench, Event, Refused, Status
+from mqcore.testing.native.pattern_bench import Bench, Event, Refused, Status
 
 
 def test_push_goes_round():

@@ -1,7 +1,7 @@
 """The patterns as a table: numbers, names, who talks to whom, option rows, unused operations."""
 
 import pytest
-from mqcore.testing.pattern_bench import Bench, Refused, Status, altered
+from mqcore.testing.native.pattern_bench import Bench, Refused, Status, altered
 
 from mqcore.spi import registry
 from mqcore.spi.zmtp import TYPES
@@ -52,7 +52,7 @@ def test_facts(name):
     zmtp = "" if name in NOT_ON_ZMTP else name.upper()
     assert (plugin.name, plugin.zmtp, plugin.number) == (name, zmtp, number)
     assert (plugin.sp, set(plugin.peers)) == (sp, peers)
-    assert plugin.abi == 3 and plugin.doc
+    assert plugin.abi == 4 and plugin.doc
 
 
 @every

@@ -5,7 +5,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from mqcore.protocols import pub, sub, xpub, xsub
-from mqcore.testing.pattern_bench import Bench, Event, Status
+from mqcore.testing.native.pattern_bench import Bench, Event, Status
 
 both = pytest.mark.parametrize("plugin", [pub.pattern, xpub.pattern])
 

@@ -3,11 +3,11 @@
 import gc
 
 import pytest
-from mqcore.testing.pattern_bench import Bench, Event, Refused, Status
+from mqcore.testing.native.pattern_bench import Bench, Event, Refused, Status
 
 from mqcore.errors import UsageError
-from mqcore.spi.python_ops import plugin
-from mqcore.spi.python_pattern import WAIT, Drop, Pattern
+from mqcore.spi.python.pattern import WAIT, Drop, Pattern
+from mqcore.spi.python.pattern_ops import plugin
 
 
 class Base(Pattern):

@@ -4,7 +4,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from mqcore.protocols import req
-from mqcore.testing.pattern_bench import Bench, Event, Status
+from mqcore.testing.native.pattern_bench import Bench, Event, Status
 
 SECOND = 10**9
 

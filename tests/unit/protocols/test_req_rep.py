@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from mqcore.protocols import dealer, rep, req
-from mqcore.testing.pattern_bench import Bench, Event, Status
+from mqcore.testing.native.pattern_bench import Bench, Event, Status
 
 MORE, ENVELOPE = 1, 8
 

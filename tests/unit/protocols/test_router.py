@@ -5,7 +5,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from mqcore.protocols import router
-from mqcore.testing.pattern_bench import Bench, Event, Refused, Status
+from mqcore.testing.native.pattern_bench import Bench, Event, Refused, Status
 
 MORE, ROUTING_ID = 1, 16
 

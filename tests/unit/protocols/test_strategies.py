@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mqcore.protocols.routing import strategies
-from mqcore.testing.balance_bench import altered, nobody, pattern
-from mqcore.testing.pattern_bench import Bench, Event, Status
+from mqcore.testing.native.balance_bench import altered, nobody, pattern
+from mqcore.testing.native.pattern_bench import Bench, Event, Status
 
 import mqcore as mq
 from mqcore.spi import registry
-from mqcore.spi.python_strategy import PYTHON_STRATEGY_ABI, Strategy
-from mqcore.spi.strategy import plugin
+from mqcore.spi.python.strategy import PYTHON_STRATEGY_ABI, Strategy
+from mqcore.spi.python.strategy_ops import plugin
 from mqcore.testing import installed
 
 BUILT_IN = ("priority", "round_robin", "least_loaded", "two_choices")
@@ -342,14 +342,14 @@ def test_it_may_let_go_of_a_context():
         reps = [context.socket("rep", bind=f"inproc://c{i}") for i in range(2)]
         req = context.socket("req", strategy="careless", connect=[rep.endpoints[0] for rep in reps])
         req.wait_peers(2, 5)
-        kept = [req.context()]
+        kept = [req.new_context()]
         req.send(b"x")
         assert kept == [] and sum(rep._readable() for rep in reps) == 1
 
 
 def test_the_example_of_the_readme():
     text = (Path(__file__).parents[3] / "protocols/README.md").read_text()
-    code, = re.findall(r"```python\n(from mqcore.spi.python_strategy.+?)```", text, re.S)
+    code, = re.findall(r"```python\n(from mqcore.spi.python.strategy.+?)```", text, re.S)
     space = {"__name__": "example"}
     exec(code, space)
     with installed("strategy", space["Sticky"]), bench(space["Sticky"]) as b:

@@ -2,7 +2,7 @@
 
 import pytest
 from mqcore.protocols import stream
-from mqcore.testing.pattern_bench import Bench, Event, Refused, Status
+from mqcore.testing.native.pattern_bench import Bench, Event, Refused, Status
 
 MORE, ROUTING_ID = 1, 16
 

@@ -5,7 +5,7 @@ from collections import deque
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mqcore.protocols import sub
-from mqcore.testing.pattern_bench import Bench, Event, Status
+from mqcore.testing.native.pattern_bench import Bench, Event, Status
 
 
 def told(far):

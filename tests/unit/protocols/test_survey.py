@@ -5,7 +5,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from mqcore.protocols import rep, respondent, router, surveyor
-from mqcore.testing.pattern_bench import Bench, Status
+from mqcore.testing.native.pattern_bench import Bench, Status
 
 ENVELOPE, ROUTING_ID = 8, 16
 LONG = 10**15      # ns

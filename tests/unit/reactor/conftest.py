@@ -1,23 +1,15 @@
-"""Both pollers go through the same tests."""
+"""Pollers, socket pairs and eventfds for the tests of the reactor."""
 
 import os
 import socket
 
 import pytest
-
-from mqcore.testing import reactor_bench as bench
-
-POLLERS = ["epoll", "poll"]
-
-
-@pytest.fixture(params=POLLERS)
-def name(request):
-    return request.param
+from mqcore.testing.native import reactor_bench as bench
 
 
 @pytest.fixture
-def poller(name):
-    with bench.Poller(name) as poller:
+def poller():
+    with bench.Poller() as poller:
         yield poller
 
 

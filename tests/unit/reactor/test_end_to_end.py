@@ -1,4 +1,4 @@
-"""Whole sockets on each poller, with a libzmq peer: what the engine does with edges."""
+"""Whole sockets with a libzmq peer: what the engine does with the poller's edges."""
 
 import threading
 
@@ -10,8 +10,7 @@ zmq = pytest.importorskip("zmq")
 
 
 @pytest.fixture
-def context(name, monkeypatch):
-    monkeypatch.setenv("MQCORE_POLLER", name)
+def context():
     with mq.Context(recv_timeout=20, send_timeout=20) as context:
         yield context
 
@@ -53,17 +52,6 @@ class Beside(threading.Thread):
 
 def body(i):
     return b"%d " % i + b"x" * (i % 3000)
-
-
-def test_the_context_says_which(context, name):
-    context.socket("pull").close()
-    assert context._hub.plane.poller == name
-
-
-def test_another_name_is_refused(monkeypatch):
-    monkeypatch.setenv("MQCORE_POLLER", "select")
-    with mq.Context() as context, pytest.raises(ValueError, match="select"):
-        context.socket("pull")
 
 
 def test_pull_from_libzmq(context, peers):

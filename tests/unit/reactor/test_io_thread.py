@@ -1,12 +1,12 @@
 """The I/O thread: posts, sleep and wake-up, timers, ticks, harvesting, the end."""
 
 import pytest
-from mqcore.testing.io_bench import Io
+from mqcore.testing.native.io_bench import Io
 
 
 @pytest.fixture
-def io(name):
-    io = Io(name)
+def io():
+    io = Io()
     yield io
     io.close()
 
@@ -121,16 +121,16 @@ def test_a_set_is_closed_while_the_thread_looks_at_it(io):
 
 # -- the end -------------------------------------------------------------------------------------
 
-def test_stop_wakes_it_and_can_be_said_twice(name):
+def test_stop_wakes_it_and_can_be_said_twice():
     for _ in range(20):
-        io = Io(name)
+        io = Io()
         io.stop()
         io.stop()
         io.sync()
 
 
-def test_stop_after_work(name):
-    io = Io(name)
+def test_stop_after_work():
+    io = Io()
     io.watch()
     assert io.round_trips(100) == 100
     io.stop()

@@ -3,7 +3,7 @@
 import select
 
 import pytest
-from mqcore.testing.reactor_bench import Box, mailbox_stress
+from mqcore.testing.native.reactor_bench import Box, mailbox_stress
 
 
 def readable(box):
@@ -32,9 +32,9 @@ def test_readable_exactly_while_there_are_notes():
 
 
 @pytest.mark.parametrize("writers", [1, 2, 8])
-def test_many_writers_and_a_reader_that_sleeps(name, writers):
+def test_many_writers_and_a_reader_that_sleeps(writers):
     each = 20_000 // writers
-    seen, wrong, wakes = mailbox_stress(name, writers, each)
+    seen, wrong, wakes = mailbox_stress(writers, each)
     assert seen == [each] * writers, f"notes or a wake-up were lost: {seen}"
     assert wrong == 0, "a writer's notes were out of order"
     assert 0 < wakes <= each * writers, "it woke for nothing"

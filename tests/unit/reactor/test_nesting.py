@@ -5,16 +5,15 @@ import threading
 import time
 
 import pytest
-from mqcore.testing.reactor_bench import IN, OUT, Poller, signal_eventfd
+from mqcore.testing.native import reactor_bench as bench
+from mqcore.testing.native.reactor_bench import IN, OUT, Poller, signal_eventfd
 from pollers import LONG, Later, asleep, empty, what_of
-
-from mqcore.testing import reactor_bench as bench
 
 # -- nesting -------------------------------------------------------------------------------------
 
 @pytest.fixture
-def nest(name):
-    with Poller(name) as child, Poller(name) as parent:
+def nest():
+    with Poller() as child, Poller() as parent:
         parent.add_set(child, 9)
         yield parent, child
 
@@ -111,7 +110,6 @@ def test_what_changes_in_a_child_wakes_the_parents_sleeper(nest, pairs):
     assert asleep(waiting)
     empty(a)
     b.send(b"y")
-    child.rearm(a.fileno(), IN)
     assert waiting.result() == [(9, IN)]
 
 
@@ -133,8 +131,8 @@ def test_a_connection_of_a_child_ends_under_the_parents_sleeper(nest, pairs):
     assert waiting.result() == [(3, OUT)]
 
 
-def test_a_child_in_two_parents(name, events):
-    with Poller(name) as child, Poller(name) as one, Poller(name) as two:
+def test_a_child_in_two_parents(events):
+    with Poller() as child, Poller() as one, Poller() as two:
         one.add_set(child, 1)
         two.add_set(child, 2)
         fd = events()
@@ -146,8 +144,8 @@ def test_a_child_in_two_parents(name, events):
         assert [thread.result() for thread in waiting] == [[(1, IN)], [(2, IN)]]
 
 
-def test_sets_nest_twice(name, pairs):
-    with Poller(name) as low, Poller(name) as middle, Poller(name) as top:
+def test_sets_nest_twice(pairs):
+    with Poller() as low, Poller() as middle, Poller() as top:
         top.add_set(middle, 1)
         middle.add_set(low, 2)
         waiting = Later(top.wait, LONG)
@@ -160,9 +158,9 @@ def test_sets_nest_twice(name, pairs):
         assert top.wait(0) == [] and middle.wait(0) == []
 
 
-def test_a_closed_child_is_forgotten(name, events):
-    with Poller(name) as parent:
-        child = Poller(name)
+def test_a_closed_child_is_forgotten(events):
+    with Poller() as parent:
+        child = Poller()
         fd = events()
         child.add(fd, 1)
         parent.add_set(child, 9)
@@ -175,9 +173,9 @@ def test_a_closed_child_is_forgotten(name, events):
         assert parent.wait(LONG)[0][0] == 2
 
 
-def test_a_child_closed_under_the_parents_sleeper(name, events, pairs):
-    with Poller(name) as parent:
-        child = Poller(name)
+def test_a_child_closed_under_the_parents_sleeper(events, pairs):
+    with Poller() as parent:
+        child = Poller()
         a, b = pairs()
         child.add(a.fileno(), 1)
         child.wait(0)
@@ -192,9 +190,9 @@ def test_a_child_closed_under_the_parents_sleeper(name, events, pairs):
         assert what_of(waiting.result()).keys() == {2}
 
 
-def test_closing_a_parent_leaves_the_child(name, events):
-    with Poller(name) as child:
-        parent = Poller(name)
+def test_closing_a_parent_leaves_the_child(events):
+    with Poller() as child:
+        parent = Poller()
         parent.add_set(child, 9)
         parent.close()
         fd = events()
@@ -206,15 +204,15 @@ def test_closing_a_parent_leaves_the_child(name, events):
 
 @pytest.mark.parametrize("nested", [False, True])
 @pytest.mark.parametrize("threads", [1, 2, 4])
-def test_each_edge_goes_to_one_thread(name, threads, nested):
+def test_each_edge_goes_to_one_thread(threads, nested):
     edges = 3000
-    written, taken = bench.share(name, threads, edges, nested)
+    written, taken = bench.share(threads, edges, nested)
     assert written == edges, f"an edge was lost after {written}"
     assert taken == edges, "an edge was reported more than once"
 
 
 def test_two_threads_share_readable_sockets(poller, pairs):
-    """Every byte is reported once, to one of them; whoever takes the edge reads and rearms."""
+    """Every byte is reported once, to one of them; whoever takes the edge reads."""
     count = 20
     near, far = zip(*(pairs() for _ in range(count)), strict=True)
     for tag, sock in enumerate(near, 1):
@@ -231,7 +229,6 @@ def test_two_threads_share_readable_sockets(poller, pairs):
                         got.append((tag, near[tag - 1].recv(100)))
                     except BlockingIOError:
                         pass  # epoll: an edge that came with the byte somebody has read
-                    poller.rearm(near[tag - 1].fileno(), IN)
     takers = [Later(take), Later(take)]
     for _ in range(30):
         before = sum(len(data) for _, data in got)

@@ -4,8 +4,7 @@ import os
 import select
 
 import pytest
-
-from mqcore.testing import reactor_bench as bench
+from mqcore.testing.native import reactor_bench as bench
 
 
 def test_an_eventfd_is_readable_from_signal_to_clear(events):

@@ -20,7 +20,7 @@ def run(tmp_path):
         (tmp_path / "test_it.py").write_text(HEAD + text)
         done = subprocess.run(
             [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", *arguments, "."],
-            cwd=tmp_path, capture_output=True, text=True, timeout=100,
+            cwd=tmp_path, capture_output=True, text=True, timeout=200,
             env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"})
         return done.returncode, done.stdout + done.stderr
     return run
@@ -82,6 +82,21 @@ class TestTcp(TransportSuite):
     def url(self, tmp_path):
         return "tcp://127.0.0.1:0"
 """
+
+
+def test_an_unrelated_run_does_not_import_the_library(tmp_path):
+    """Every pytest run of a machine with mqcore loads the plug-in, and nothing more of it."""
+    (tmp_path / "test_other.py").write_text("""
+import sys
+
+def test_modules():
+    assert sorted(name for name in sys.modules if name.startswith("mqcore")) == [
+        "mqcore", "mqcore.testing", "mqcore.testing.plugin"]
+""")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", "test_other.py"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_a_suite_passes_in_ten_lines(run):
@@ -146,13 +161,13 @@ def test_a_system_that_cannot(run):
 
 def test_importing_the_plugin_is_cheap():
     """pytest, hypothesis and NumPy are not imported because of it."""
-    script = ("import sys, mqcore; before = set(sys.modules); import mqcore.testing.plugin; "
+    script = ("import sys; before = set(sys.modules); import mqcore.testing.plugin; "
               "print(sorted(m for m in set(sys.modules) - before if m.startswith('mqcore')))"
               "; assert not {'numpy', 'hypothesis', 'asyncio.base_events'} & set(sys.modules)")
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True,
                           timeout=60)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == "['mqcore.testing', 'mqcore.testing.plugin']"
+    assert done.stdout.strip() == "['mqcore', 'mqcore.testing', 'mqcore.testing.plugin']"
 
 
 def test_the_library_looks_the_same_under_pytest(run):
@@ -162,3 +177,24 @@ def test_names():
     assert [name for name in mq.__all__ if not name.isidentifier()] == []
 """)
     assert rc == 0, out
+
+
+NETWORK = """
+@pytest.mark.mq_seeds(3)
+def test_seeds(mq_network):
+    net = mq_network(delay=0.5)
+    pull = net.host("a").socket("pull", bind="sim://a/x")
+    with pytest.raises(mq.RecvTimeout):
+        pull.recv(timeout=1000)
+    assert net.now == 1000 and net.seed != 2
+"""
+
+
+def test_a_simulated_network_has_the_seed_of_the_run_and_shows_it(run, monkeypatch):
+    rc, out = run(NETWORK)
+    assert rc == 1 and "1 failed, 2 passed" in out and "test_seeds[seed2]" in out, out
+    assert "seed 2, 1000 s, 1 events" in out, out
+    assert "MQCORE_SEED=2 python -m pytest 'test_it.py::test_seeds'" in out, out
+    monkeypatch.setenv("MQCORE_SEED", "2")
+    rc, out = run(NETWORK)
+    assert rc == 1 and "1 failed in" in out, out

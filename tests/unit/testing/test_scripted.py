@@ -9,7 +9,7 @@ import pytest
 import mqcore as mq
 from mqcore.testing import Fails, Hangs, Link, Pass, Reset, Shut, Stall, refused, until
 
-LIMIT = 10
+LIMIT = 60
 URL = "scripted://here"
 
 
@@ -70,6 +70,7 @@ def test_an_attempt_that_never_ends(mq_context, mq_clock, mq_scripted):
     s = mq_context.socket("push", connect_timeout=5.0, reconnect=1.0)
     at = s.connect(URL)
     until(lambda: mq_scripted.tried == 1)
+    mq_context._hub.loop.call_wait(lambda: None)    # the attempt has its timer now
     mq_clock.advance(4.999)
     assert at.state == "connecting"
     mq_clock.advance(0.002)

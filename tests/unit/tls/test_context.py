@@ -23,8 +23,8 @@ def refused(role, address="localhost:1", **given):
 
 
 def test_listening_needs_a_certificate(authority):
-    assert "a certificate to listen with; give tls_cert and tls_key" in refused("bind")
-    assert "tls_key is of no use without tls_cert" in refused(
+    assert "a certificate to listen with; set tls_cert and tls_key" in refused("bind")
+    assert "tls_key needs tls_cert" in refused(
         "connect", tls_key=authority.server["tls_key"])
 
 
@@ -47,11 +47,11 @@ def test_files_with_something_else_in_them(authority, tmp_path):
     junk.write_text("no certificate")
     junk.chmod(0o600)
     key = authority.server["tls_key"]
-    assert f"tls_cert: {junk} has no certificate" in refused("bind", tls_cert=str(junk),
+    assert f"tls_cert: {junk} has no usable certificate" in refused("bind", tls_cert=str(junk),
                                                              tls_key=key)
-    assert f"tls_key: {junk} has no private key" in refused(
+    assert f"tls_key: {junk} has no usable private key" in refused(
         "bind", tls_cert=authority.server["tls_cert"], tls_key=str(junk))
-    assert f"tls_ca: {junk} has no certificate" in refused("connect", tls_ca=str(junk))
+    assert f"tls_ca: {junk} has no usable certificate" in refused("connect", tls_ca=str(junk))
 
 
 def test_a_key_of_another_certificate(authority):
@@ -74,21 +74,21 @@ def test_certificate_and_key_in_one_file(authority, tmp_path):
     pair, both = Pair("x"), tmp_path / "both.pem"
     both.write_bytes(pair.pem() + pair.key_pem())
     both.chmod(0o644)
-    assert "tls_cert: everybody on this machine" in refused("bind", tls_cert=str(both))
+    assert "tls_cert: every user of this machine" in refused("bind", tls_cert=str(both))
     both.chmod(0o600)
     opened("bind", tls_cert=str(both)).close()
 
 
 def test_encrypted_keys(tmp_path):
     given = Pair("x").save(tmp_path, "x", password="open sesame")
-    assert "is encrypted; give tls_key_password" in refused("bind", **given)
+    assert "is encrypted; set tls_key_password" in refused("bind", **given)
     text = refused("bind", **given, tls_key_password="guess")
     assert "tls_key_password does not open the key" in text and "guess" not in text
     opened("bind", **given, tls_key_password="open sesame").close()
 
 
 def test_folders_of_authorities(authority, tmp_path):
-    assert "has no certificates; they are files that end in" in refused("connect",
+    assert "has no certificates; certificates must be files that end in" in refused("connect",
                                                                         tls_ca=str(tmp_path))
     for name in ("ca", "other"):
         (tmp_path / f"{name}.pem").write_bytes((authority.folder / f"{name}.pem").read_bytes())
@@ -117,9 +117,9 @@ def test_a_context_of_ones_own(authority):
     client = opened("connect", tls_context=ours)
     shake(client, opened("bind", tls_context=theirs))
     assert client.established
-    assert "made for the connecting side" in refused("bind", tls_context=ours)
-    assert "made for the listening side" in refused("connect", tls_context=theirs)
-    assert "tls_ca, tls_verify beside tls_context" in refused(
+    assert "for the connecting side" in refused("bind", tls_context=ours)
+    assert "for the listening side" in refused("connect", tls_context=theirs)
+    assert "tls_ca, tls_verify cannot be combined with tls_context" in refused(
         "connect", tls_context=ours, tls_verify="none", **authority.ca)
 
 
@@ -174,7 +174,7 @@ def test_new_connections_use_renewed_files(authority, tmp_path, caplog):
     assert served() == b"first"
     (tmp_path / "server.pem").write_bytes(second.pem())  # half of the pair
     assert served() == served() == b"first"
-    assert caplog.text.count("new connections go on with the former files: tls_key: the key") == 1
+    assert caplog.text.count("new connections keep using the previous files: tls_key: the key") == 1
     second.save(tmp_path, "server")
     assert served() == b"second"
     (tmp_path / "server.key").unlink()

@@ -82,9 +82,9 @@ def test_the_oldest_version(authority):
     assert client.facts()["tls-version"] == b"TLSv1.2"
     client, server = both(authority, {**authority.server, "tls_min_version": "1.3"},
                           {"tls_context": old})
-    with pytest.raises(Refused, match="the client speaks only TLS versions that are older"):
+    with pytest.raises(Refused, match="the client only supports TLS versions older"):
         shake(client, server)
-    with pytest.raises(Refused, match="the server speaks none of the TLS versions that we do"):
+    with pytest.raises(Refused, match="the server supports none of our TLS versions"):
         pump(client, server)
 
 
@@ -182,15 +182,15 @@ def refusals(client, server):
     ("expired", {}, "the server's certificate, or that of its CA, has expired: renew it at the",
      "our certificate, or that of its CA, has expired: renew the file of tls_cert"),
     ("future", {}, "not valid yet: compare the clocks", "the client refuses our certificate"),
-    ("alone", {}, "the server's certificate is self-signed and not among those we trust (tls_ca ",
+    ("alone", {}, "the server's certificate is self-signed and not trusted (tls_ca ",
      "the client does not trust the CA of our certificate"),
-    ("elsewhere", {}, "genuine, but not for 'localhost': connect by a name that is in it, or give",
+    ("elsewhere", {}, "genuine, but not for 'localhost': connect by a name that is in it, or set",
      "the client refuses our certificate: is it for the name that the client expects?"),
     ("elsewhere", {"tls_hostname": "127.0.0.1"}, "genuine, but not for the address 127.0.0.1",
      "the client refuses our certificate"),
-    ("alice", {"tls_hostname": "alice.test"}, "is not made for a server (extended key usage)",
-     "our certificate is not made for our role"),
-    ("server", {"tls_ca": "other"}, "the server's certificate comes from a CA that we do not trust",
+    ("alice", {"tls_hostname": "alice.test"}, "is not issued for a server (extended key usage)",
+     "our certificate is not issued for our role"),
+    ("server", {"tls_ca": "other"}, "the server's certificate comes from an untrusted CA",
      "the client does not trust the CA of our certificate"),
 ])
 def test_servers_that_are_refused(authority, server, more, client_says, server_says):
@@ -203,13 +203,13 @@ def test_servers_that_are_refused(authority, server, more, client_says, server_s
 
 @pytest.mark.parametrize("client,server_says,client_says", [
     (None, "the client showed no certificate: it needs tls_cert and tls_key",
-     "the server wants a certificate from us: give tls_cert and tls_key"),
+     "the server requires a certificate from us: set tls_cert and tls_key"),
     ("lapsed", "the client's certificate, or that of its CA, has expired",
      "our certificate, or that of its CA, has expired"),
-    ("mallory", "the client's certificate is self-signed and not among those we trust",
+    ("mallory", "the client's certificate is self-signed and not trusted",
      "the server does not trust the CA of our certificate"),
-    ("server", "the client's certificate is not made for a client",
-     "our certificate is not made for our role"),
+    ("server", "the client's certificate is not issued for a client",
+     "our certificate is not issued for our role"),
 ])
 @pytest.mark.parametrize("version", ["1.2", "1.3"])
 def test_clients_that_are_refused(authority, client, server_says, client_says, version):
@@ -221,7 +221,7 @@ def test_clients_that_are_refused(authority, client, server_says, client_says, v
     if version == "1.2":
         context.maximum_version = ssl.TLSVersion.TLSv1_2
         if client is None:
-            client_says = "the server found no terms in common: it may want a certificate"
+            client_says = "the server shares no parameters with us: it may require a certificate"
     said = refusals(*both(authority, {**authority.server, **authority.ca},
                           {"tls_context": context}))
     assert server_says in said[1] and client_says in said[0]

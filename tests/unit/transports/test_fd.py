@@ -93,11 +93,11 @@ def test_what_cannot_be_taken(fd, opts, closing, tcp_listener):
     idle = closing(socket.socket())
     file = closing(tempfile.TemporaryFile())
     for thing, call, message in [
-        (file, fd.adopt, "is no socket"), (file, fd.listen, "is no socket"),
+        (file, fd.adopt, "is not a socket"), (file, fd.listen, "is not a socket"),
         (datagram, fd.adopt, "of type SOCK_DGRAM; only stream"),
         (datagram, fd.listen, "of type SOCK_DGRAM"),
-        (idle, fd.adopt, "is not connected"), (idle, fd.listen, "is not listening; connect"),
-        (tcp_listener, fd.adopt, r"is a listening socket; bind\(\) it"),
+        (idle, fd.adopt, "is not connected"), (idle, fd.listen, "is not listening; use connect"),
+        (tcp_listener, fd.adopt, r"is a listening socket; use bind"),
     ]:
         number = thing.fileno()
         with pytest.raises(AddressError, match=f"descriptor {number} .*{message}"):
@@ -168,11 +168,11 @@ def test_names_choose_among_several(fd, opts, monkeypatch):
     fd.listen("web", opts)
     fd.listen("admin", opts)
     assert seen == [[3, 5], [4]]
-    with pytest.raises(AddressError, match="different names; say which: fd://web or fd://admin"):
+    with pytest.raises(AddressError, match="different names; choose one: fd://web or fd://admin"):
         fd.listen("systemd", opts)
-    with pytest.raises(AddressError, match="no descriptor of the name 'x' .*passed: web, admin"):
+    with pytest.raises(AddressError, match="no descriptor named 'x' .*passed: web, admin"):
         fd.listen("x", opts)
-    with pytest.raises(AddressError, match=r"2 descriptors were passed, and connect\(\) takes one"):
+    with pytest.raises(AddressError, match=r"2 descriptors were passed, but connect\(\) takes one"):
         fd.adopt("web", opts)
     systemd(monkeypatch, 2, "web:web")
     fd.listen("systemd", opts)

@@ -6,7 +6,7 @@ import socket
 import struct
 
 import pytest
-from mqcore.testing.shm_bench import ShmEnd
+from mqcore.testing.native.shm_bench import ShmEnd
 from mqcore.transports import shm as module
 from mqcore.transports.shm import ANSWER, FDS, HELLO, MAGIC, SEALS, VERSION
 from mqcore.transports.shm_engine import RING_LEAST, RING_MOST, map_size
@@ -128,7 +128,7 @@ def test_the_peer_is_the_same_user_unless_told(ends, opts, monkeypatch, role, al
         assert opening.go() is None
         opening.steps.close()
         return
-    with pytest.raises(Refused, match="the peer runs as user 12345, user .* is allowed"):
+    with pytest.raises(Refused, match="the peer runs as user 12345, but user .* is allowed"):
         opening.go()
 
 
@@ -157,7 +157,7 @@ def test_another_users_process_is_refused(tmp_path, opts, closing):
         listening.sockets[0].setblocking(True)
         far = closing(listening.sockets[0].accept()[0])
         far.setblocking(False)
-        with pytest.raises(Refused, match="the peer runs as user 65534, user 0 is allowed"):
+        with pytest.raises(Refused, match="the peer runs as user 65534, but user 0 is allowed"):
             Opening(far, "bind", opts).go()
     finally:
         os.kill(child, 9)
@@ -219,21 +219,21 @@ FORGED = {
     "one too few": ("change", lambda fds: os.close(fds.pop()), "sent 2 descriptors"),
     "one too many": ("change", lambda fds: fds.append(os.dup(fds[0])), "sent 4 descriptors"),
     "far too many": ("change", lambda fds: fds.extend(os.dup(0) for _ in range(40)), "too many"),
-    "small ring": ("ring", 4096, "asks for rings of 4096 bytes"),
-    "large ring": ("ring", RING_MOST * 2, "asks for rings"),
-    "odd ring": ("ring", RING + 4096, "asks for rings"),
-    "no ring": ("ring", 0, "asks for rings"),
-    "truncated": ("size", map_size(RING) - 1, "has 2101247 bytes, two rings of 1048576 need"),
+    "small ring": ("ring", 4096, "wants rings of 4096 bytes"),
+    "large ring": ("ring", RING_MOST * 2, "wants rings"),
+    "odd ring": ("ring", RING + 4096, "wants rings"),
+    "no ring": ("ring", 0, "wants rings"),
+    "truncated": ("size", map_size(RING) - 1, "has 2101247 bytes, but two rings of 1048576 need"),
     "empty": ("size", 0, "has 0 bytes"),
-    "too long": ("size", map_size(RING) + 4096, "bytes, two rings"),
+    "too long": ("size", map_size(RING) + 4096, "bytes, but two rings"),
     "no seals": ("seals", 0, "not sealed"),
     "may shrink": ("seals", SEALS & ~fcntl.F_SEAL_SHRINK, "not sealed"),
     "seals may be added": ("seals", SEALS & ~fcntl.F_SEAL_SEAL, "not sealed"),
     "not writable": ("seals", SEALS | fcntl.F_SEAL_WRITE, "cannot be mapped"),
     "another head": ("head", b"x" * 32, "does not begin with its hello"),
-    "a pipe as memory": ("memory", pipe_end, "no memfd"),
+    "a pipe as memory": ("memory", pipe_end, "not a memfd"),
     "a file as memory": ("memory", lambda: os.open(__file__, os.O_RDONLY), "memfd|not sealed"),
-    "a pipe as wake-up": ("change", swap, "no eventfd"),
+    "a pipe as wake-up": ("change", swap, "not an eventfd"),
     "a wake-up that blocks": ("flags", os.EFD_CLOEXEC, "may block"),
 }
 

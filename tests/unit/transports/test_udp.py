@@ -26,12 +26,12 @@ def test_addresses(address, role):
 
 @pytest.mark.parametrize("address,role,text,position", [
     ("127.0.0.1", "bind", "a port is missing", 9),
-    ("*:5555", "connect", "none to connect to", 0),
+    ("*:5555", "connect", "only for bind", 0),
     (f"lo:1;{GROUP}:5555", "bind", "an interface has no port", 0),
     (f"lo:1;{GROUP}:5555", "connect", "an interface has no port", 0),
     ("lo;127.0.0.1:5555", "bind", "only a multicast group is bound on an interface", 0),
-    ("lo;239.0.0.1:99999", "bind", "is no port", 13),
-    ("127.0.0.1:0", "connect", "port 0 cannot be connected to", 10),
+    ("lo;239.0.0.1:99999", "bind", "is not a port", 13),
+    ("127.0.0.1:0", "connect", "port 0 is only for bind", 10),
 ])
 def test_bad_addresses(address, role, text, position):
     with pytest.raises(mq.AddressError, match=text) as caught:
@@ -41,8 +41,9 @@ def test_bad_addresses(address, role, text, position):
 
 @pytest.mark.parametrize("pattern,role,text", [
     ("push", "connect", "udp:// cannot carry a push socket"),
-    ("pub", "connect", "it carries radio to connect.., dgram to connect.., dish to bind"),
-    ("sub", "bind", "udp:// cannot carry a sub socket"),
+    ("req", "connect", "it carries radio to connect.., dgram to connect.., pub to connect"),
+    ("pub", "bind", "a pub socket cannot bind.. over udp://.*only connect"),
+    ("sub", "connect", "a sub socket cannot connect.. over udp://.*only bind"),
     ("radio", "bind", "a radio socket cannot bind.. over udp://.*only connect"),
     ("dish", "connect", "a dish socket cannot connect.. over udp://.*only bind"),
 ])
@@ -80,7 +81,7 @@ def test_bind_a_group_is_shared():
 def test_what_a_radio_says_about_its_datagrams():
     options = {**DEFAULTS, "multicast_hops": 7, "multicast_loop": False, "tos": 8}
     (target,) = transport.resolve(f"127.0.0.1;{GROUP}:5555", options)
-    assert target.index == socket.if_nametoindex("lo")
+    assert target.interface == socket.if_nametoindex("lo")
     with transport.connect(target, options) as sock:
         assert sock.getpeername() == (GROUP, 5555)
         assert option(sock, socket.IPPROTO_IP, socket.IP_MULTICAST_TTL) == 7

@@ -45,11 +45,11 @@ def test_addresses(plugin, address, role, expected):
 
 @pytest.mark.parametrize(("address", "role", "position", "message"), [
     ("3", "bind", 1, "a port is missing"), ("3:", "bind", 2, "a port is missing"),
-    (":5", "bind", 0, "a CID is missing"), ("*:5", "connect", 0, "none to connect to"),
-    ("4294967295:5", "connect", 0, "is no CID"), ("03:5", "connect", 0, "is no CID"),
-    ("tower:5", "bind", 0, "'tower' is no CID"), ("3:0", "connect", 2, "the URL that bind"),
-    ("3:*", "connect", 2, "the URL that bind"), ("3:4294967295", "bind", 2, "is no port"),
-    ("host:x", "bind", 5, "'x' is no port"), ("3:-1", "bind", 2, "is no port"),
+    (":5", "bind", 0, "the CID is missing"), ("*:5", "connect", 0, "only for bind"),
+    ("4294967295:5", "connect", 0, "is not a CID"), ("03:5", "connect", 0, "is not a CID"),
+    ("tower:5", "bind", 0, "'tower' is not a CID"), ("3:0", "connect", 2, "the URL that bind"),
+    ("3:*", "connect", 2, "the URL that bind"), ("3:4294967295", "bind", 2, "is not a port"),
+    ("host:x", "bind", 5, "'x' is not a port"), ("3:-1", "bind", 2, "is not a port"),
 ])
 def test_addresses_that_are_wrong(plugin, address, role, position, message):
     with pytest.raises(AddressError, match=message) as caught:

@@ -51,18 +51,18 @@ def test_origins_are_checked_early():
     for good in (None, "", "*", "null", "https://example.org http://127.0.0.1:8000"):
         websocket.check(None, "bind", {"origin": good})
     for bad in ("example.org", "https://example.org/", "//x", "https://"):
-        with pytest.raises(OptionError, match="no origin"):
+        with pytest.raises(OptionError, match="is not an origin"):
             websocket.check(None, "bind", {"origin": bad})
 
 
 def test_one_subprotocol_only():
-    with pytest.raises(OptionError, match="not known"):
+    with pytest.raises(OptionError, match="does not fit"):
         websocket.check(None, "bind", {"subprotocol": "ZWS1.0"})
     assert b"Protocol: ZWS2.0\r\n" in open_session("connect", subprotocol="ZWS2.0").outgoing()
     session = open_session("bind", subprotocol="ZWS2.0")
     session.receive(request())
     assert session.codec == "zws-bare"
-    assert "wanted is ZWS2.0" in refused(open_session("bind", subprotocol="ZWS2.0"),
+    assert "needed: ZWS2.0" in refused(open_session("bind", subprotocol="ZWS2.0"),
                                          request(offers=b"ZWS2.0/NULL"))[0]
 
 
@@ -92,8 +92,8 @@ def test_which_families_meet():
     for wire, offers in (("zmtp", b"rep.sp.nanomsg.org"), ("sp", b"ZWS2.0"),
                          (None, b"req.sp.nanomsg.org")):
         reason, answer = refused(open_session("bind", wire=wire, **both), request(offers=offers))
-        assert "wanted is" in reason and answer.startswith(b"HTTP/1.1 400 ")
-    with pytest.raises(OptionError, match="known are rep.sp"):
+        assert "needed:" in reason and answer.startswith(b"HTTP/1.1 400 ")
+    with pytest.raises(OptionError, match="choose from rep.sp"):
         websocket.check(None, "bind", {**both, "wire": "sp", "subprotocol": "ZWS2.0"})
     with pytest.raises(UsageError, match="no name"):
         websocket.check(None, "bind", {"pattern.sp": 0x99, "pattern.zmtp": ""})
@@ -223,6 +223,21 @@ def test_names_that_were_made_to_resolve_to_loopback(bound, host, fits):
         assert "origin" in refused(session, data)[0]
 
 
+@pytest.mark.parametrize("real,fits", [("127.0.0.1:5555", False), ("10.0.0.7:5555", True)])
+def test_an_interface_that_is_loopback_has_loopbacks_names_only(real, fits):
+    """ws://lo:5555 names no host: what counts is the address that the listener got."""
+    options = {"origin": None, "subprotocol": None, "wire": None, "listen.address": real}
+    session = websocket.open(websocket.split("lo:5555", "bind")[1], "bind", options)
+    session.start()
+    data = request(more=b"Origin: http://rebound.example:5555\r\n").replace(
+        b"Host: 127.0.0.1:5555", b"Host: rebound.example:5555")
+    if fits:
+        session.receive(data)
+        assert session.established
+    else:
+        assert "origin" in refused(session, data)[0]
+
+
 # -- strangers -------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("data,status,text", [
@@ -247,8 +262,8 @@ def test_http_that_does_not_fit(data, status, text):
 @pytest.mark.parametrize("data,text", [
     (b"\x16\x03\x01\x02\x00", "TLS"), (b"\xff\0\0\0", "ZMTP"), (b"\0SP\0\0\x10", "SP"),
     (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "HTTP/2"), (b"SSH-2.0-x", "SSH"),
-    (b"\x01\x02", "no HTTP"),
-    (b"get / http", "no HTTP"),
+    (b"\x01\x02", "does not speak HTTP"),
+    (b"get / http", "does not speak HTTP"),
 ])
 def test_what_is_no_http(data, text):
     for step in (1, len(data)):
@@ -266,7 +281,8 @@ def test_what_is_no_http(data, text):
     (b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc", "HTTP 200"),
     (b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
      b"Sec-WebSocket-Accept: wrong\r\n\r\n", "accept token"),
-    (b"HTTP/1.1 nonsense\r\n\r\n", "malformed"), (b"\xff\0\0", "ZMTP"), (b"220 smtp", "no HTTP"),
+    (b"HTTP/1.1 nonsense\r\n\r\n", "malformed"), (b"\xff\0\0", "ZMTP"),
+    (b"220 smtp", "does not speak HTTP"),
     (b"HTTP/1.1 200 OK\r\nX: " + b"x" * 20_000, "16 KiB"),
 ])
 def test_answers_that_do_not_fit(answer, text):

@@ -4,8 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-
-from mqcore.wire.probe import Probe
+from mqcore.testing.native.probe import Probe
 
 SIGNATURE = bytes.fromhex("ff00000000000000017f")
 FITS = {

@@ -1,8 +1,7 @@
 """The account of a batch after partial writes, at every offset, and what is taken back."""
 
 import pytest
-
-from mqcore.wire.probe import CANCEL, SUBSCRIBE
+from mqcore.testing.native.probe import CANCEL, SUBSCRIBE
 
 VERSIONS = [(3, 1), (3, 0), (2, 0), (1, 0)]
 MESSAGES = [

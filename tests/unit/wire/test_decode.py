@@ -3,8 +3,7 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from mqcore.wire.probe import CANCEL, MORE, SUBSCRIBE
+from mqcore.testing.native.probe import CANCEL, MORE, SUBSCRIBE
 
 VERSIONS = [(3, 1), (3, 0), (2, 0), (1, 0)]
 
@@ -125,7 +124,7 @@ def peer_factory():
 
 
 def _make_peer(version):
-    from mqcore.wire.probe import Probe
+    from mqcore.testing.native.probe import Probe
     ours = Probe()
     ours.start()
     signature = bytes.fromhex("ff00000000000000017f")

@@ -3,8 +3,7 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from mqcore.wire.probe import CANCEL, SUBSCRIBE
+from mqcore.testing.native.probe import CANCEL, SUBSCRIBE
 
 VERSIONS = [(3, 1), (3, 0), (2, 0), (1, 0)]
 KIB = 1024
@@ -102,7 +101,7 @@ def test_round_trip(pair_of, messages):
 
 @pytest.fixture(scope="module")
 def pair_of():
-    from mqcore.wire.probe import Probe
+    from mqcore.testing.native.probe import Probe
 
     def make(version):
         sides = Probe(), Probe()

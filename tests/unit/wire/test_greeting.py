@@ -3,8 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from mqcore.wire.probe import Probe
+from mqcore.testing.native.probe import Probe
 
 READY_OF = ["pair", "pub", "sub", "req", "rep", "dealer", "router", "pull", "push", "xpub", "xsub"]
 SIGNATURE = bytes.fromhex("ff00000000000000017f")

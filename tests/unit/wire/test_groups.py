@@ -2,8 +2,7 @@
 those of libzmq's draft sockets."""
 
 import pytest
-
-from mqcore.wire.probe import CANCEL, MORE, SUBSCRIBE
+from mqcore.testing.native.probe import CANCEL, MORE, SUBSCRIBE
 
 SIGNATURE = bytes.fromhex("ff00000000000000017f")
 

@@ -1,17 +1,16 @@
 """The Python handshake: the same answers as the native one, and a mechanism of one's own."""
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
-from mqcore.wire.handshake import Handshake, Mechanism, Null, Refused, Us
-from mqcore.wire.handshake.mechanism import (
+from handshake import Handshake, Mechanism, Null, Refused, Us
+from handshake.mechanism import (
     command,
     pack_properties,
     split_command,
     unpack_properties,
 )
-from mqcore.wire.probe import Probe
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from mqcore.testing.native.probe import Probe
 
 SIGNATURE = bytes.fromhex("ff00000000000000017f")
 US = {"routing_id": b"me", "number": 5}

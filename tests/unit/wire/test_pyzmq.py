@@ -4,8 +4,7 @@ import select
 import socket
 
 import pytest
-
-from mqcore.wire.probe import SUBSCRIBE
+from mqcore.testing.native.probe import SUBSCRIBE
 
 zmq = pytest.importorskip("zmq")
 

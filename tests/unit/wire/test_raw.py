@@ -1,8 +1,7 @@
 """The raw codec by itself: pieces in, parts out as they are, the end, and what is taken back."""
 
 import pytest
-
-from mqcore.wire.probe import MORE, Probe
+from mqcore.testing.native.probe import MORE, Probe
 
 DONE = 17  # MQ_DONE of base/status.pxd
 

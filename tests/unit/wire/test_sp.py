@@ -2,8 +2,7 @@
 and what is given back of a broken link."""
 
 import pytest
-
-from mqcore.wire.probe import CANCEL, SUBSCRIBE, Probe
+from mqcore.testing.native.probe import CANCEL, SUBSCRIBE, Probe
 
 NUMBERS = {"pair0": 0x10, "pair1": 0x11, "pub0": 0x20, "sub0": 0x21, "req0": 0x30, "rep0": 0x31,
            "push0": 0x50, "pull0": 0x51, "surveyor0": 0x62, "respondent0": 0x63, "bus0": 0x70}

@@ -5,9 +5,8 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mqcore.testing.native.probe import MORE, SUBSCRIBE, Probe
 from rawws import BINARY, CLOSE, CONTINUATION, KEY, PING, PONG, TEXT, unws, ws
-
-from mqcore.wire.probe import MORE, SUBSCRIBE, Probe
 
 MIB = 1 << 20
 KINDS = {  # own number, the peer's, and what stands before the body

@@ -5,6 +5,7 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mqcore.testing.native.probe import CANCEL, MORE, SUBSCRIBE, Probe
 from rawws import (
     BINARY,
     CLOSE,
@@ -17,8 +18,6 @@ from rawws import (
     unws,
     ws,
 )
-
-from mqcore.wire.probe import CANCEL, MORE, SUBSCRIBE, Probe
 
 READY = ready("PAIR")
 

@@ -6,13 +6,13 @@ keep their peer. A peer's name is its routing_id, if it announces one, else its 
 number in this socket: give the pulls a routing_id if the same keys are to meet the same pull again
 after a reconnection, or from several pushers.
 
-Order is kept per key: a message never overtakes another of the same key, so one whose peer has no
-room waits (and a send with it), although others have room.
+Order is kept per key: a message never overtakes another of the same key, so one whose peer is
+full waits (and a send with it), although other peers are not full.
 """
 
 from hashlib import blake2b
 
-from mqcore.spi.python_pattern import WAIT, Parts, Pattern, Peer
+from mqcore.spi.python.pattern import WAIT, Parts, Pattern, Peer
 
 
 class Sticky(Pattern):

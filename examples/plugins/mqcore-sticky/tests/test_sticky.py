@@ -1,4 +1,4 @@
-"""What is peculiar to sticky: whose a key is, and who keeps his keys."""
+"""Tests particular to sticky: which peer has a key, and that peers keep their keys."""
 
 import pytest
 
@@ -59,7 +59,7 @@ def test_part_of_the_key_decides(ctx):
 
 
 def test_order_before_progress(ctx):
-    """A message waits for its own peer although another has room."""
+    """A message waits for its own peer although another has space."""
     a = ctx.socket("pull", bind="inproc://a", recv_hwm=1)
     b = ctx.socket("pull", bind="inproc://b", recv_hwm=1)
     out = ctx.socket("sticky", connect=["inproc://a", "inproc://b"], send_hwm=1)

@@ -1,17 +1,17 @@
 """LANES: a PULL that serves its peers by priority. Peer: PUSH.
 
 Sixteen lanes, one for each value of the option `prio` of a connection (1 is best). A message of a
-better lane always comes first; within a lane the peers take turns. So with
+better lane always comes first. Within a lane the peers take turns. So with
 
     s.connect("tcp://urgent:5555", prio=1)
     s.connect("tcp://bulk:5555", prio=9)
 
-bulk is read only while urgent has nothing. The option `patience`, if not 0, breaks that once in a
-while so that nobody starves: after so many messages in a row the next one comes from the last lane
+bulk is read only while urgent has nothing. The option `patience`, unless 0, breaks that regularly,
+so that no peer starves: after that many messages in a row the next one comes from the last lane
 that has any.
 
-Each lane is a fair queue (`mqcore.protocols.routing.fair_queue`); a bit mask says which of them may
-have something.
+Each lane is a fair queue (`mqcore.protocols.routing.fair_queue`). A bit mask records which of them
+may have messages.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t

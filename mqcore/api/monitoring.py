@@ -1,0 +1,61 @@
+"""Finds the monitor of a context, which lies above this layer, by its entry point.
+
+The group `mqcore.monitors` has one name, `agent`: a callable that takes the context and what
+`Context(monitor=)` said, and returns an object with `close()` and `leave()`.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import logging
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from mqcore.errors import Error, NotSupported
+
+if TYPE_CHECKING:
+    from mqcore.api.context import Context
+
+VARIABLE = "MQCORE_MONITOR"
+OFF = ("", "0", "off", "no", "false")
+ON = ("1", "on", "yes", "true")
+_log = logging.getLogger("mqcore.monitor")
+
+
+def attach(context: Context, wanted: Any) -> Any:
+    """The agent of this context, or None. An error is raised if the program asked for a monitor,
+    and logged if only the environment did: the program itself is not at fault."""
+    if wanted is False:
+        return None
+    if wanted is not None:
+        return _maker()(context, wanted)
+    said = os.environ.get(VARIABLE, "")
+    if said.lower() in OFF:
+        return None
+    if said.lower() not in ON and not said.startswith("/"):
+        _log.warning("%s=%s has no effect: it is neither 1 nor an absolute path", VARIABLE, said)
+        return None
+    try:
+        return _maker()(context, True)
+    except (Error, OSError, RuntimeError) as error:
+        _log.warning("%s=%s has no effect: %s", VARIABLE, said, error)
+        return None
+
+
+def asked() -> bool:
+    """Whether the environment wants this process to be monitored."""
+    return os.environ.get(VARIABLE, "").lower() not in OFF
+
+
+@functools.cache
+def _maker() -> Callable[[Context, Any], Any]:
+    points = importlib.metadata.entry_points(group="mqcore.monitors", name="agent")
+    for point in points:
+        try:
+            return point.load()  # type: ignore[no-any-return]
+        except ImportError as error:
+            raise NotSupported(f"a monitored context needs {error.name}",
+                               hint='pip install "mqcore[monitor]"') from error
+    raise NotSupported("this installation of mqcore has no monitor", hint="install it again")

@@ -1,0 +1,91 @@
+"""device() into storage: a socket's messages go to a journal's writer.
+
+A writer is any object with `_mq_sink()` (`mqcore/spi/sink.pxd`), commit() and error. This package
+does not depend on journals.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from mqcore.api.running import Running, socket_name
+from mqcore.base.waits import Released
+from mqcore.binding.core import SocketCore
+from mqcore.control.stats import CloseReport
+from mqcore.devices.recorder import RecorderCore
+from mqcore.errors import UsageError
+
+
+@dataclass(frozen=True)
+class RecorderStats:
+    """Counters of a journal device. `refused`: messages that cannot be stored (an impossible topic,
+    more than 2 GiB). `duplicates`: discarded because the writer had stored them before.
+    `acknowledged`: acknowledged to the sender as durable. `unwritten`, after its end: taken from
+    the socket but not stored."""
+
+    messages: int = 0
+    bytes: int = 0
+    refused: int = 0
+    duplicates: int = 0
+    acknowledged: int = 0
+    unwritten: int = 0
+
+
+class Recorder(Running):
+    """A running journal device. stop() stops reading, makes everything read durable and closes the
+    socket. The writer stays open; it belongs to the caller. If the writer fails, stop() raises its
+    error. stats().unwritten messages are then lost. Data that the writer still buffers is written
+    once its commit() succeeds."""
+
+    _kind = "recorder"
+
+    def __init__(self, front: Any, writer: Any) -> None:
+        if not isinstance(front, SocketCore):
+            raise UsageError(f"the front of a device must be a socket, not {type(front).__name__}")
+        self.front: Any = front
+        self.writer = writer
+        self._core = RecorderCore(front, writer)
+        self._unwritten = 0
+        self._begin("mqcore-record")
+
+    def _loop(self) -> None:
+        number = self._core.run()
+        if number:
+            raise self.writer.error or OSError(number, "the journal cannot be written")
+
+    @property
+    def acknowledges(self) -> bool:
+        """Whether senders receive an acknowledgement of durability (with rep and respondent)."""
+        return bool(self._core.answers)
+
+    def stats(self) -> RecorderStats:
+        """What has been stored so far."""
+        return RecorderStats(*self._core.counters(), self._unwritten)
+
+    def _which(self) -> str:
+        return f"{socket_name(self.front)} into {self.writer!r}"
+
+    def pause(self) -> None:
+        """Stop reading. Messages stay in the queues until resume()."""
+        self._core.set_paused(True)
+
+    def resume(self) -> None:
+        """Read again."""
+        self._core.set_paused(False)
+
+    def _stop(self, linger: Any) -> tuple[CloseReport, ...]:
+        self._core.stop()
+        with Released():
+            self._thread.join()
+        self._unwritten = self._core.finish()
+        self._core.release()
+        try:
+            self.writer.commit()
+        finally:        # the result of a second stop() if commit() raises
+            self._reports = (self.front.close(linger),)
+        return self._reports
+
+    def __repr__(self) -> str:
+        state = "running" if self.running else "ended"
+        return f"<Recorder {self.front.pattern} -> {self.writer!r} {state}>"

@@ -1,0 +1,65 @@
+"""Accounts: see accounts.pxd."""
+
+from libc.stdlib cimport calloc
+from libc.string cimport memset
+
+from mqcore.link.pipe cimport Link
+from mqcore.sock.pipes cimport account
+from mqcore.sock.sock cimport sock_enter, sock_leave
+from mqcore.spi.pipe cimport DROP_REASONS, Pipe
+
+
+cdef void take_snapshot(Sock* s, Snapshot* shot) noexcept nogil:
+    cdef Pipe* pipe
+    cdef Ended* ended
+    cdef int i
+    memset(shot, 0, sizeof(Snapshot))
+    sock_enter(s)
+    shot.sent = s.sent
+    shot.received = s.received
+    shot.waiting = s.n_waiting.load()
+    shot.unmatched = s.host.unmatched
+    shot.dropped = s.host.dropped
+    shot.total = s.total
+    shot.batching = s.batching
+    shot.live = s.n_pipes.load()
+    pipe = s.hung
+    while pipe != NULL:
+        shot.live += 1
+        pipe = pipe.all_next
+    shot.n = shot.live + s.n_ended
+    shot.at = <Ended*> calloc(shot.n + 1, sizeof(Ended))
+    if shot.at != NULL:
+        shot.live = 0
+        pipe = s.all
+        for i in range(2):
+            while pipe != NULL:
+                live_account(pipe, &shot.at[shot.live])
+                shot.live += 1
+                pipe = pipe.all_next
+            pipe = s.hung
+        shot.n = shot.live
+        ended = s.ended
+        while ended != NULL:
+            shot.at[shot.n] = ended[0]
+            shot.n += 1
+            ended = ended.next
+    sock_leave(s, True)
+
+
+cdef void live_account(Pipe* pipe, Ended* out) noexcept nogil:
+    cdef Link* link = <Link*> pipe.link
+    out.id = pipe.id
+    out.since = link.since
+    account(pipe, out)
+
+
+cdef dict account_dict(Ended* e):
+    return {
+        "offered": e.offered, "written": e.written, "read": e.read, "delivered": e.delivered,
+        "bytes_out": e.bytes_out, "bytes_in": e.bytes_in, "since": e.since / 1e9,
+        "rtt": e.rtt / 1e9 or None, "writes": e.writes, "reads": e.reads,
+        "bounced": e.bounced, "lost": e.lost,
+        "out_dropped": [e.out_dropped[i] for i in range(DROP_REASONS)],
+        "in_dropped": [e.in_dropped[i] for i in range(DROP_REASONS)],
+    }

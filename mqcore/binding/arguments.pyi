@@ -1,0 +1,6 @@
+from typing import Any
+
+UNSENDABLE: dict[str, str]
+
+def seconds_of(timeout: object, name: str) -> float: ...
+def several(what: str, given: Any, ordered: bool) -> Any: ...

@@ -1,0 +1,7 @@
+"""SocketInternals: a socket for mqcore/api and mqcore/control."""
+
+from mqcore.binding.handle cimport SocketHandle
+
+
+cdef class SocketInternals(SocketHandle):
+    pass

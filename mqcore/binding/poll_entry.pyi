@@ -1,0 +1,7 @@
+from typing import Any
+
+class PollEntry:
+    @property
+    def index(self) -> int: ...
+    @property
+    def wanted(self) -> Any: ...

@@ -1,0 +1,69 @@
+"""`mq metrics`: exports the metrics of all monitored programs to Prometheus."""
+
+from __future__ import annotations
+
+import signal
+from typing import Any
+
+import click
+
+from mqcore.cli.common import monitors, note
+from mqcore.errors import BindError
+
+PORT = 9464     # the default of OpenTelemetry's exporters for Prometheus
+
+
+def host_and_port(_ctx: click.Context, _param: click.Parameter, given: str) -> tuple[str, int]:
+    """HOST:PORT, [HOST]:PORT or PORT."""
+    host, _, port = given.rpartition(":")
+    if not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise click.BadParameter(f"{given!r} is not of the form HOST:PORT")
+    return host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port)
+
+
+@click.command()
+@click.argument("urls", nargs=-1, metavar="[URL]...")
+@click.option("-b", "--bind", "where", default=f"127.0.0.1:{PORT}", show_default=True,
+              metavar="HOST:PORT", callback=host_and_port,
+              help="Serve http://HOST:PORT/metrics. Port 0 is a free one.")
+@click.option("--once", is_flag=True, help="Print the metrics once, and end.")
+def metrics(urls: tuple[str, ...], where: tuple[str, int], once: bool) -> None:
+    """Export the metrics of all monitored programs to Prometheus, until Ctrl-C.
+
+    A program is monitored if MQCORE_MONITOR=1 is in its environment, or if it says
+    Context(monitor=True). Without URL, the command exports all monitored programs of this user. The
+    page has no access control: bind an address that only your Prometheus reaches.
+
+    \b
+      mq metrics --bind 127.0.0.1:9464
+      mq metrics --once
+    """
+    with monitors(urls) as client:
+        from mqcore.monitor.prometheus import Collector, CollectorRegistry, generate_latest
+
+        registry = CollectorRegistry()
+        registry.register(Collector(client))
+        if once:
+            click.echo(generate_latest(registry), nl=False)
+        else:
+            serve(registry, *where)
+
+
+def serve(registry: Any, host: str, port: int) -> None:
+    """Until Ctrl-C or SIGTERM."""
+    from mqcore.monitor.prometheus import start_http_server
+
+    try:
+        server, thread = start_http_server(port, host, registry)
+    except OSError as error:
+        raise BindError(f"cannot serve metrics at {host}:{port}: {error.strerror or error}",
+                        hint="choose another address with --bind, or port 0") from None
+    shown = f"[{host}]" if ":" in host else host
+    note(f"metrics at http://{shown}:{server.server_port}/metrics")
+    try:
+        while True:
+            signal.pause()
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -1,0 +1,145 @@
+"""Which member gets a request. No I/O; time and chance are given.
+
+In this order: members that drain or were tried already are left out; ejected members come last;
+members come before gateways to other clusters; members of the own zone come before others. Of those
+that remain, two random ones are compared (power of two choices, Mitzenmacher 2001) by
+
+    latency x (requests in flight + load that the member reported + 1) / weight
+
+so that a slow or busy member gets less without a count for all. A latency halves every FADE seconds
+without an answer, so that a member that was slow once is tried again. With `key`, rendezvous
+hashing (Thaler and Ravishankar 1998) chooses instead: one key goes to one member as long as that
+member is there.
+
+A member that fails EJECT times in a row is ejected for a time that grows with each ejection. At
+most half of a service's members are ejected at once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Collection, Sequence
+from typing import Any
+
+EJECT = 5               # failures in a row
+EJECTED = 30.0          # seconds, times the number of ejections so far
+EJECTED_MAX = 300.0
+SMOOTH = 0.1            # weight of the newest latency
+UNKNOWN = 1e-3          # seconds: latency of a member that has answered nothing yet
+FADE = 2.0              # seconds
+RETRIES = 0.1           # of the requests
+RESERVE = 10.0          # retries that are always possible after a pause
+RESERVE_MAX = 100.0
+
+
+class Score:
+    """What this node knows of one service at one member."""
+
+    __slots__ = ("at", "ejections", "failures", "in_flight", "latency", "load", "until")
+
+    def __init__(self) -> None:
+        self.latency = 0.0      # seconds, smoothed; 0: unknown
+        self.at = 0.0           # when it was last answered
+        self.in_flight = 0      # of this node
+        self.load = 0           # as last reported, of all nodes
+        self.failures = 0       # in a row
+        self.ejections = 0
+        self.until = 0.0        # ejected until then
+
+    def sent(self) -> None:
+        self.in_flight += 1
+
+    def answered(self, seconds: float, load: int, now: float) -> None:
+        self.in_flight -= 1
+        self.at = now
+        self.latency = seconds if not self.latency else \
+            self.latency + SMOOTH * (seconds - self.latency)
+        self.load = load
+        self.failures = 0
+
+    def released(self) -> None:
+        """The request is over, and says nothing about the member."""
+        self.in_flight -= 1
+
+    def failed(self, now: float) -> bool:
+        """No answer, or no connection. True: ejected now."""
+        self.in_flight -= 1
+        self.failures += 1
+        if self.failures < EJECT:
+            return False
+        self.failures = 0
+        self.ejections += 1
+        self.until = now + min(EJECTED * self.ejections, EJECTED_MAX)
+        return True
+
+    def refused(self, load: int) -> None:
+        """It has answered that it is at its limit."""
+        self.in_flight -= 1
+        self.load = load
+
+    def cost(self, weight: float, now: float) -> float:
+        others = max(0, self.load - self.in_flight)
+        latency = self.latency * 0.5 ** ((now - self.at) / FADE) if self.latency else UNKNOWN
+        return latency * (self.in_flight + others + 1) / max(weight, 1e-9)
+
+
+class Budget:
+    """Retries and hedges may be a tenth of the requests, and a few more after a pause."""
+
+    def __init__(self) -> None:
+        self.left = RESERVE
+        self.refused = 0
+
+    def request(self) -> None:
+        self.left = min(RESERVE_MAX, self.left + RETRIES)
+
+    def take(self) -> bool:
+        if self.left < 1:
+            self.refused += 1
+            return False
+        self.left -= 1
+        return True
+
+
+class Balancer:
+    def __init__(self, zone: str, rng: random.Random | None = None) -> None:
+        self.zone = zone
+        self.rng = rng or random.Random()
+
+    def choose(self, members: Sequence[Any], service: str, now: float,
+               tried: Collection[Any] = (), key: bytes | None = None) -> Any:
+        """One of the members, None if there is none to take it. A member has `record` (zone,
+        services) and score(service)."""
+        if len(members) == 1 and not tried:
+            only = members[0]
+            return only if only.record.services[service].weight > 0 else None
+        able = [member for member in members
+                if member not in tried and member.record.services[service].weight > 0]
+        able = self._healthy(able, service, now)
+        if not able:
+            return None
+        if len(able) > 1:
+            nearest = min(member.record.services[service].hops for member in able)
+            able = [member for member in able if member.record.services[service].hops == nearest]
+        if key is not None:
+            return max(able, key=lambda member: hashlib.blake2b(
+                key, digest_size=8, key=member.record.id).digest())
+        if self.zone:
+            near = [member for member in able if member.record.zone == self.zone]
+            able = near or able
+        if len(able) == 1:
+            return able[0]
+        first, second = self.rng.sample(able, 2)
+        costs = [member.score(service).cost(member.record.services[service].weight, now)
+                 for member in (first, second)]
+        return first if costs[0] <= costs[1] else second
+
+    def _healthy(self, members: list[Any], service: str, now: float) -> list[Any]:
+        ejected = [member for member in members if member.score(service).until > now]
+        if not ejected:
+            return members
+        # those that come back first are let in again if more than half are out
+        ejected.sort(key=lambda member: member.score(service).until)
+        out = set(ejected[-(len(members) // 2):]) if len(members) > 1 else set()
+        return [member for member in members if member not in out]

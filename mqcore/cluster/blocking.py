@@ -1,0 +1,67 @@
+"""A node for programs without an event loop: asyncio in a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from typing import Any
+
+from mqcore.base.waits import Event, start
+from mqcore.cluster.calls import Node
+
+
+class Joined:
+    """`with cluster.join(...) as net`. The node's blocking calls may be made from any thread."""
+
+    def __init__(self, make: Any) -> None:
+        self._make = make
+        self._ready = Event()
+        self._node: Node | None = None
+        self._error: BaseException | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._left = False
+        self._thread = threading.Thread(target=self._run, name="mqcore-cluster", daemon=True)
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._main())
+        except BaseException as error:
+            self._error = error
+        finally:
+            self._ready.set()
+
+    async def _main(self) -> None:
+        self._stop = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        if self._left:
+            return
+        async with self._make() as node:
+            self._node = node
+            self._ready.set()
+            await self._stop.wait()
+
+    def __enter__(self) -> Node:
+        start(self._thread)
+        try:
+            self._ready.wait()
+        except BaseException:  # Ctrl-C
+            self._leave()
+            raise
+        if self._node is None:
+            self._thread.join()
+            assert self._error is not None
+            raise self._error
+        return self._node
+
+    def _leave(self) -> None:
+        self._left = True
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):     # the loop has ended
+                self._loop.call_soon_threadsafe(self._stop.set)
+
+    def __exit__(self, *exc: object) -> None:
+        self._leave()
+        self._thread.join()
+        if self._error is not None:
+            raise self._error

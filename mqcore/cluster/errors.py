@@ -1,0 +1,134 @@
+"""What a cluster raises, in the form of `mqcore.errors`: a `code`, a `hint`, and facts."""
+
+from __future__ import annotations
+
+from mqcore.errors import Error, Timeout
+
+
+class ClusterError(Error):
+    """A call on a cluster failed."""
+
+    code = "cluster"
+
+
+class KeyRejected(ClusterError):
+    """The other side does not hold this cluster's key. `peer` is its address or node id, `why` one
+    of "key" (no secret in common) and "banned"."""
+
+    code = "key_rejected"
+    hint = "give all nodes one key file; `mq cluster doctor` compares keys without showing them"
+    fields = {"peer": "", "why": "key"}
+    peer: str
+    why: str
+
+
+class KeyFileError(ClusterError):
+    """A key file cannot be read or written. `path` is the file, `line` the faulty line, 0 if the
+    fault concerns the file as a whole."""
+
+    code = "key_file"
+    hint = "make a key with cluster.Key.generate().save(path)"
+    fields = {"path": "", "line": 0}
+    path: str
+    line: int
+
+
+class IdentityError(ClusterError):
+    """The file with a node's identity cannot be used. `path` is the file."""
+
+    code = "identity"
+    hint = "name a file of its own for each node"
+    fields = {"path": ""}
+    path: str
+
+
+class NoiseError(ClusterError):
+    """A Noise message was refused, and the handshake or the cipher is still safe to discard.
+
+    `reason` is one of
+    "authentication" (wrong key, or the bytes were changed), "size" (too short or too long), "key"
+    (a public key that is not a usable point), "order" (a call at the wrong time) and "nonce"
+    (2**64-1 messages have been sealed: make a new link).
+    """
+
+    code = "noise"
+    hint = "close the link; check that both ends hold the same cluster key"
+    fields = {"reason": "authentication"}
+    reason: str
+
+
+# -- calls on services -----------------------------------------------------------------------------
+
+
+class NodeClosed(ClusterError):
+    """This node has left the cluster."""
+
+    code = "node_closed"
+    hint = "join again"
+
+
+class NoSuchService(ClusterError):
+    """No live member offers this service. `service` is its name."""
+
+    code = "no_such_service"
+    hint = ("call wait_members() to wait for a member, or `mq cluster members` to see which "
+            "services there are")
+    fields = {"service": ""}
+    service: str
+
+
+class RequestTimeout(Timeout):
+    """The service did not answer in time. `service` is its name, `tried` the number of members that
+    had the request."""
+
+    code = "request_timeout"
+    hint = "allow more time, or see explain() for the members' load"
+    fields = {"service": "", "tried": 0}
+    service: str
+    tried: int
+
+
+class Overloaded(ClusterError):
+    """Every member that received the request is at its limit. The request has not run."""
+
+    code = "overloaded"
+    hint = "send less, start more members, or raise concurrency= and queue_bytes= of aserve()"
+    fields = {"service": "", "tried": 0}
+    service: str
+    tried: int
+
+
+class MemberLost(ClusterError):
+    """The connection to the member broke before its answer. The request may have run."""
+
+    code = "member_lost"
+    hint = "repeat it if it is safe to run twice; with idempotent=True the cluster does that"
+    fields = {"service": "", "member": ""}
+    service: str
+    member: str
+
+
+class RemoteError(ClusterError):
+    """The service raised an exception. `kind` is its type's name, `text` its text."""
+
+    code = "remote"
+    fields = {"service": "", "kind": ""}
+    service: str
+    kind: str
+
+
+class TunnelClosed(ClusterError):
+    """The tunnel has ended. `reason` is "eof" (the other side has sent all), "closed" (by either
+    side), "lost" (its link broke) or "refused"."""
+
+    code = "tunnel_closed"
+    hint = "open a new tunnel"
+    fields = {"reason": "closed"}
+    reason: str
+
+
+class MalformedFrame(ClusterError):
+    """A peer sent bytes that are no frame of the cluster's protocol."""
+
+    code = "malformed_frame"
+    hint = "the link is closed; check that all nodes run compatible versions"

@@ -1,0 +1,1 @@
+"""The parts of `mqcore.cluster.membership`: messages, seal, rules, failure detector, exchange."""

@@ -1,0 +1,426 @@
+"""The links of a node: one Router socket that listens and connects, and a sealed session each.
+
+Every connection, and every reconnection, has a routing id of its own, so a message can never reach
+another session than the one that it was sealed for. Router sockets with `probe` send an empty
+message first: this is how the connecting side learns the routing id of the connection that it made.
+The connecting side begins the handshake.
+
+Two nodes may end up with two links. Both sides prefer the one that the node with the smaller id
+made. The side that made the other one closes it, once both have said `Spare` there and everything
+that was begun over it is finished.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from typing import Any
+
+from mqcore.api.patterns import Router
+from mqcore.api.wakers import Taker
+from mqcore.cluster import frames
+from mqcore.cluster.checks import said_by
+from mqcore.cluster.directory import Member
+from mqcore.cluster.errors import ClusterError, KeyRejected, MalformedFrame, NoiseError
+from mqcore.cluster.key import node_id
+from mqcore.cluster.session import Session
+from mqcore.errors import Error, NoSuchPeer, SendTimeout, SocketClosed
+
+HALF_OPEN = 1024        # connections that have not finished their handshake
+PATIENCE = 5.0          # seconds for the handshake
+SPARE = 1.0             # seconds
+FAREWELL = 0.5          # seconds that a connection outlives its session, for a refusal to arrive
+FORGET = 5.0            # seconds until it is forgotten, whether or not the socket has said so
+BACKLOG = 1 << 16       # events of the socket that wait while the loop is busy
+UNSENT = 16 << 20       # bytes that one link may keep while the socket is full
+
+_log = logging.getLogger("mqcore.cluster")
+
+
+class Link:
+    """A connection to another node. `member` is known once it has said Hello."""
+
+    def __init__(self, links: Links, rid: bytes, peer: int, dial: Dial | None) -> None:
+        self.links = links
+        self.rid = rid
+        self.peer = peer            # the socket's number of the connection
+        self.dial = dial
+        self.since = time.monotonic()
+        self.member: Member | None = None
+        self.shaken = False         # its handshake is over
+        self.greeted = False        # it has said Hello
+        self.epoch = 0              # of the process on the other side
+        self.alive = True
+        self.ended: float | None = None     # when its session was over, the connection was not
+        self.unsent: deque[bytes] = deque()
+        self.unsent_bytes = 0
+        self.session = Session(dial is not None, links.node.key, links.node.static, self._raw)
+        self.attempts: dict[int, Any] = {}      # requests sent here that wait for their answer
+        self.serving: dict[int, Any] = {}       # requests from there that wait or run here
+        self.tunnels: dict[tuple[int, bool], Any] = {}  # by number, and whether opened here
+        self.surveyed = 0           # surveys from there that are being answered here
+        self.spare = False          # the other side uses a better one
+        self.introduced = False     # it has said whom it knows, and what it subscribes to
+
+    @property
+    def ready(self) -> bool:
+        return self.alive and self.session.ready
+
+    def send(self, frame: frames.Frame) -> bool:
+        """False: the frame has not been sent, because the link is broken or full."""
+        if not self.alive or self.unsent_bytes > UNSENT:
+            return False
+        return self.session.send(frame)
+
+    @property
+    def full(self) -> bool:
+        """So much waits for the socket that only small frames go."""
+        return self.unsent_bytes > UNSENT
+
+    @property
+    def idle(self) -> bool:
+        """Nothing that was begun over it still needs it."""
+        return not (self.attempts or self.serving or self.tunnels or self.surveyed or self.unsent
+                    or self.session.waiting or self.links.node.surveys.waits_for(self))
+
+    def control(self, frame: frames.Frame) -> None:
+        """Send a small frame that makes no traffic of its own, even if the link is full. The link
+        ends if it cannot take that either."""
+        if not self.alive:
+            return
+        if self.unsent_bytes > 2 * UNSENT:
+            self.links.drop("stuck")
+            self.alive = False
+            self.links.node.loop.soon(self.links.lost, self, "the other side takes nothing", False)
+            return
+        self.session.send(frame)
+
+    def _raw(self, data: bytes) -> None:
+        if not self.unsent:
+            try:
+                self.links.socket.send_parts((self.rid, data), timeout=0)
+                return
+            except SendTimeout:
+                self.links.node.loop.spawn(self._flush)
+            except (NoSuchPeer, SocketClosed):
+                self.links.node.loop.soon(self.links.lost, self, "the connection broke")
+                self.alive = False
+                return
+        self.unsent.append(data)
+        self.unsent_bytes += len(data)
+
+    async def _flush(self) -> None:
+        try:
+            while self.unsent:
+                await self.links.socket.asend_parts((self.rid, self.unsent[0]))
+                if self.unsent:         # lost() may have emptied it meanwhile
+                    self.unsent_bytes -= len(self.unsent.popleft())
+        except (NoSuchPeer, SocketClosed):
+            self.links.lost(self, "the connection broke")
+
+    def __repr__(self) -> str:
+        made = "out" if self.dial else "in"
+        return f"<Link {made} {self.member.id[:8] if self.member else '?'}>"
+
+
+class Home:
+    """The link of a node to itself."""
+
+    alive = True
+    full = False
+    surveyed = 0
+
+    def __init__(self, node: Any) -> None:
+        self.node = node
+        self.member = node.directory.me
+        self.attempts: dict[int, Any] = {}      # these three: see Link
+        self.serving: dict[int, Any] = {}
+        self.tunnels: dict[tuple[int, bool], Any] = {}
+
+    def send(self, frame: frames.Frame) -> bool:
+        self.node.loop.soon(self._take, frame)
+        return True
+
+    control = send
+
+    def _take(self, frame: frames.Frame) -> None:
+        self.node.handlers[type(frame)](self, frame)
+
+
+class Dial:
+    """An address that this node connects to."""
+
+    def __init__(self, url: str, endpoint: Any, seed: bool) -> None:
+        self.url = url
+        self.endpoint = endpoint
+        self.seed = seed
+        self.since = time.monotonic()
+        self.link: Link | None = None
+        self.error = ""
+        self.done = False           # nothing more to expect of it
+
+
+class Links:
+    def __init__(self, node: Any, listen: tuple[str, ...]) -> None:
+        self.node = node
+        self.socket = Router(probe=True, mandatory=True, linger=0.2, heartbeat=1.0,
+                             heartbeat_timeout=3.0, reconnect=0.05, reconnect_max=1.0,
+                             max_message_size=1 << 17)
+        self.by_rid: dict[bytes, Link] = {}
+        self.by_peer: dict[int, Link] = {}
+        # connections that have sent nothing, since when, and to where
+        self.silent: dict[int, tuple[float, str]] = {}
+        self.dials: dict[str, Dial] = {}
+        self.dropped: dict[str, int] = {}
+        self._taker: Taker | None = None        # on asyncio
+        try:
+            self.urls = tuple(self.socket.bind(url).url for url in listen)
+        except BaseException:
+            self.socket.close(linger=0)
+            raise
+        self.events = self.socket.events(backlog=BACKLOG)
+
+    def drop(self, reason: str) -> None:
+        self.dropped[reason] = self.dropped.get(reason, 0) + 1
+
+    # -- connecting --------------------------------------------------------------------------------
+
+    def dial(self, url: str, seed: bool = False) -> None:
+        """Connect to a node, and again whenever that breaks. Raises AddressError."""
+        if url in self.dials or url in self.urls or self.socket.closed:
+            return
+        self.dials[url] = Dial(url, self.socket.connect(url), seed)
+
+    def hang_up(self, dial: Dial) -> None:
+        self.dials.pop(dial.url, None)
+        dial.done = True
+        dial.endpoint.close()
+
+    # -- two tasks ---------------------------------------------------------------------------------
+
+    def receive(self) -> None:
+        """Begin to take messages, as long as the socket is open."""
+        loop = self.node.loop
+        if loop.loop is None:
+            loop.spawn(self._receive)
+        else:
+            self._taker = Taker(self.socket, self._message)
+            self._taker.begin()
+
+    async def _receive(self) -> None:
+        while True:
+            try:
+                self._message(await self.socket.arecv_msg())
+            except SocketClosed:
+                return
+
+    def _message(self, message: Any) -> None:
+        link = self.by_rid.get(message.routing_id)
+        if link is None:
+            link = self._new(message.routing_id, message.peer)
+            if link is None:
+                return
+        data = bytes(message.parts[-1])
+        if not data:
+            return
+        if not link.alive:
+            self.drop("dead_link")
+            return
+        try:
+            frame = link.session.receive(data)
+            if frame is None:
+                if not link.shaken and link.session.ready:
+                    link.shaken = True
+                    self._shaken(link)
+            elif not link.greeted:
+                self._first(link, frame)
+            elif link.member is not None:   # else a link to this node itself, which is being closed
+                handler = self.node.handlers.get(type(frame))
+                if handler is not None:
+                    handler(link, frame)
+        except KeyRejected as error:
+            self._rejected(link, error)
+        except (NoiseError, MalformedFrame) as error:
+            self.drop("unreadable")
+            self._end(link, str(error.text))
+        except Exception as error:      # one link ends, not the receiving of all
+            _log.exception("a frame could not be handled; its link is closed")
+            self.drop("failed")
+            self._end(link, f"a frame could not be handled: {error!r}")
+
+    async def watch(self) -> None:
+        """Follow broken connections. Runs while the socket is open."""
+        async for event in self.events:
+            name = event.kind
+            if name == "Connected" and event.peer is not None:
+                if event.peer.id not in self.by_peer:
+                    self.silent[event.peer.id] = time.monotonic(), event.endpoint
+            elif name == "Disconnected" and event.peer is not None:
+                self.silent.pop(event.peer.id, None)
+                link = self.by_peer.get(event.peer.id)
+                if link is not None:
+                    self.lost(link, event.reason)
+            elif name in ("Retrying", "HandshakeFailed"):
+                dial = self.dials.get(event.endpoint)
+                if dial is not None:
+                    dial.error = event.reason
+
+    def _new(self, rid: bytes, peer: Any) -> Link | None:
+        self.silent.pop(peer.id, None)
+        dial = next((one for one in self.dials.values() if one.endpoint.url == peer.endpoint
+                     and one.endpoint.kind == "connect"), None)
+        if peer.endpoint not in self.urls and dial is None:
+            return None         # a connection that is being closed
+        if dial is None and len(self.by_rid) - len(self.node.directory.members) > HALF_OPEN:
+            self.drop("half_open")
+            self.socket._links.end_peer(peer.id)
+            return None
+        link = self.by_rid[rid] = self.by_peer[peer.id] = Link(self, rid, peer.id, dial)
+        if dial is not None:
+            dial.link, dial.error = link, ""
+            link.session.start()
+        return link
+
+    def _rejected(self, link: Link, error: KeyRejected) -> None:
+        self.drop("key_rejected")
+        where = link.dial.url if link.dial else ""
+        reason = f"{where or 'a node that connected'} does not hold this cluster's key"
+        if link.dial is not None:
+            link.dial.error = reason
+            link.dial.endpoint.close()      # a key does not change by itself
+            link.dial.done = True
+        self.node.rejected(where, reason)
+        self._end(link, reason)
+
+    def _shaken(self, link: Link) -> None:
+        remote = link.session.remote
+        assert remote is not None
+        if node_id(remote) in self.node.key.banned:
+            link.send(frames.Refuse("banned"))
+            self.drop("banned")
+            self._end(link, "that node is banned")
+            return
+        link.send(frames.Hello(self.node.directory.me.record, self.node.topics.epoch))
+
+    def _first(self, link: Link, frame: frames.Frame) -> None:
+        if isinstance(frame, frames.Refuse):
+            self._refused(link, frame)
+        elif isinstance(frame, frames.Hello):
+            link.epoch = frame.epoch
+            self._hello(link, frame.record)
+        else:
+            raise MalformedFrame("a peer's first frame is no Hello")
+
+    def _refused(self, link: Link, frame: frames.Refuse) -> None:
+        where = link.dial.url if link.dial else "a node"
+        reason = f"{where} refuses this node: {frame.why!a}"
+        if link.dial is not None:
+            link.dial.error, link.dial.done = reason, True
+            link.dial.endpoint.close()
+        self.node.rejected(where, reason, frame.why)
+        self._end(link, reason)
+
+    def _hello(self, link: Link, record: frames.Record) -> None:
+        remote = link.session.remote
+        if remote is None or record.id != node_id(remote):
+            raise MalformedFrame("a peer's Hello has another node's id")
+        link.greeted = True
+        directory = self.node.directory
+        if record.id == directory.me.record.id:         # an address of our own
+            if record.url != directory.me.url:
+                directory.event("trouble", None, "another node has this node's identity: give each "
+                                "a file of its own", url=record.url)
+            if link.dial is not None:
+                self.hang_up(link.dial)
+            return
+        member = directory.heard(record, itself=True)
+        if member is None:
+            self._end(link, "this node knows too many members")
+            return
+        link.member = member
+        other = member.link
+        if other is None or not other.alive or self._better(link, other):
+            directory.up(member, link)
+        self.node.greeted(link)
+
+    def _better(self, link: Link, other: Link) -> bool:
+        """Whether both sides prefer the new link: it was made by the node with the smaller id."""
+        assert link.member is not None
+        smaller = self.node.directory.me.record.id < link.member.record.id
+        return (link.dial is not None) is smaller and (other.dial is not None) is not smaller
+
+    def spare(self, link: Link, frame: frames.Spare) -> None:
+        if link.dial is not None:       # the answer
+            link.spare = True
+        elif link.member is not None and link.member.link is not link:
+            link.send(frames.Spare())   # else not yet: ask again
+
+    # -- ends --------------------------------------------------------------------------------------
+
+    def _end(self, link: Link, reason: str) -> None:
+        """The session is over, and its connection soon: the other side must learn of it, else it
+        would go on with a link that no node reads. What still comes is dropped."""
+        link.alive = False
+        if link.dial is not None and not link.dial.done:
+            link.dial.error = reason
+        self.lost(link, reason, forget=False)
+
+    def lost(self, link: Link, reason: str, forget: bool = True) -> None:
+        link.alive = False
+        link.unsent.clear()
+        if forget:
+            self.by_rid.pop(link.rid, None)
+            self.by_peer.pop(link.peer, None)
+        elif link.ended is None:
+            link.ended = time.monotonic()
+        if link.dial is not None and link.dial.link is link:
+            link.dial.link = None
+        member = link.member
+        if member is None:
+            return
+        link.member = None
+        if member.link is link:
+            spare = next((one for one in self.by_rid.values()
+                          if one.member is member and one.alive), None)
+            if spare is not None:
+                spare.spare = False
+                self.node.directory.up(member, spare)
+            else:
+                self.node.directory.down(member, reason)
+        self.node.unlinked(link, member, reason)
+
+    def tick(self, now: float) -> None:
+        """Each second or so: connections that say nothing, those whose session is over, handshakes
+        that take too long, spare links."""
+        for peer, (since, endpoint) in list(self.silent.items()):
+            if now - since > PATIENCE:
+                del self.silent[peer]
+                self.drop("silent")
+                if endpoint in self.dials:
+                    self.dials[endpoint].error = "it says nothing: this is no node of a cluster"
+                self.socket._links.end_peer(peer)
+        for link in list(self.by_rid.values()):
+            if link.ended is not None and now - link.ended > FAREWELL:
+                self.socket._links.end_peer(link.peer)
+                if now - link.ended > FORGET:
+                    self.lost(link, "the connection has ended")
+            elif not link.greeted and link.alive and now - link.since > PATIENCE:
+                self.drop("handshake_timeout")
+                self._end(link, "the handshake took too long")
+            elif (link.dial is not None and link.member is not None and now - link.since > SPARE
+                    and link.member.link is not link):
+                if not link.spare:
+                    link.send(frames.Spare())
+                elif link.idle:
+                    self.hang_up(link.dial)
+
+    async def aclose(self, linger: float = 0.2) -> None:
+        if self._taker is not None:
+            self._taker.end()
+        self.events.close()
+        await self.socket.aclose(linger)
+
+
+def described(error: BaseException) -> str:
+    return error.text if isinstance(error, (Error, ClusterError)) else said_by(error)

@@ -1,0 +1,322 @@
+"""What a node needs of the event loop it lives in: tasks, timers, threads. asyncio or trio.
+
+A node belongs to the loop that it joined in. All of its state is touched on that loop's thread
+only. `call` brings work of other threads there; `in_pool` brings blocking work away from it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
+from contextvars import copy_context
+from functools import partial
+from typing import Any
+
+from mqcore.binding.sleep import Nap, in_trio, running_loop
+from mqcore.cluster.errors import NodeClosed
+from mqcore.cluster.timers import Timers
+from mqcore.errors import Forked, StateError
+
+LOOK = 1.0      # seconds between two looks whether the loop of a blocking call still runs
+POOL = 32       # threads of plain (not async) handlers
+LASTING = 288   # threads of what may last: plain handlers of tunnels, look-ups of names
+
+
+class Loop:
+    """Base class. `trouble(error)` gets the exceptions of tasks."""
+
+    def __init__(self, trouble: Callable[[BaseException], None]) -> None:
+        self.thread = threading.get_ident()
+        self.pid = os.getpid()
+        self.trouble = trouble
+        self.loop: Any = None       # asyncio's
+        self.timers = Timers(self._arm, trouble)
+
+    def _arm(self, when: float) -> None:
+        """Have the timers run at that time of time.monotonic()."""
+        raise NotImplementedError
+
+    async def start(self) -> None: ...
+
+    def spawn(self, function: Callable[..., Awaitable[Any]], *args: Any) -> Callable[[], Any]:
+        """Run in a task; the result cancels it."""
+        raise NotImplementedError
+
+    def later(self, seconds: float, function: Callable[[], Any]) -> Callable[[], Any]:
+        """Call on the loop's thread after that time; the result cancels it."""
+        return partial(self.timers.cancel, self.timers.at(time.monotonic() + seconds, function))
+
+    def soon(self, function: Callable[..., Any], *args: Any) -> None:
+        """Call on the loop's thread, from that thread, not within the present call."""
+        raise NotImplementedError
+
+    def reader(self, source: Any, function: Callable[[], Any]) -> Callable[[], Any]:
+        """Call whenever the socket is readable; the result ends that."""
+        raise NotImplementedError
+
+    async def in_pool(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Run in one of POOL threads. A cancelled caller does not wait for it."""
+        raise NotImplementedError
+
+    async def in_thread(self, function: Callable[..., Any], *args: Any) -> Any:
+        """in_pool() for what may last as long as it likes, such as a name server's answer: in one
+        of LASTING other threads."""
+        raise NotImplementedError
+
+    def call(self, function: Callable[..., Awaitable[Any]], *args: Any) -> Any:
+        """Run a coroutine function on the loop, from another thread, and wait for its result."""
+        if self.pid != os.getpid():     # the loop's thread is not here: no thread would answer
+            raise Forked("this node belongs to the parent process", hint="join in the child")
+        if threading.get_ident() == self.thread and not self.over:
+            raise StateError("a blocking call would stop the event loop of this node",
+                             hint="await the call of the same name that begins with a")
+        return self._call(function, *args)
+
+    @property
+    def over(self) -> bool:
+        """The loop is closed or the parent process's: nothing of the node runs any more."""
+        return self.pid != os.getpid()
+
+    def _call(self, function: Callable[..., Awaitable[Any]], *args: Any) -> Any:
+        raise NotImplementedError
+
+    async def aclose(self) -> None:
+        """End all tasks."""
+
+
+class AsyncioLoop(Loop):
+    def __init__(self, trouble: Callable[[BaseException], None]) -> None:
+        super().__init__(trouble)
+        self.loop = running_loop()
+        self.tasks: set[Any] = set()
+        self._door = threading.RLock()  # over _ended; reentrant: for a handler of signals
+        self._ended = False
+        asyncio: Any = sys.modules["asyncio"]
+        # from Python 3.12 on, a task begins at once: a handler that waits for nothing is then over
+        # without another turn of the loop
+        self._task: Any = partial(asyncio.Task, eager_start=True) \
+            if sys.version_info >= (3, 12) else asyncio.Task
+        self._current: Callable[[], Any] = asyncio.current_task
+        self._armed: Any = None
+        self.pools: dict[int, ThreadPoolExecutor] = {}
+
+    def spawn(self, function: Callable[..., Awaitable[Any]], *args: Any) -> Callable[[], Any]:
+        task = self._task(self._guard(function, *args), loop=self.loop)
+        if task.done():
+            return _nothing
+        self.tasks.add(task)
+        return partial(self._cancel, task)
+
+    def _cancel(self, task: Any) -> None:
+        task.add_done_callback(self.tasks.discard)      # it may not have begun
+        task.cancel()
+
+    async def _guard(self, function: Callable[..., Awaitable[Any]], *args: Any) -> None:
+        try:
+            await function(*args)
+        except Exception as error:
+            self.trouble(error)
+        finally:        # a callback of the task would cost a turn of the loop
+            self.tasks.discard(self._current())
+
+    def _arm(self, when: float) -> None:
+        if self._armed is not None:
+            self._armed.cancel()
+        self._armed = self.loop.call_later(max(0.0, when - time.monotonic()), self._ring)
+
+    def _ring(self) -> None:
+        self._armed = None
+        due = self.timers.run(time.monotonic())
+        if due is not None and self._armed is None:
+            self._arm(due)
+
+    def soon(self, function: Callable[..., Any], *args: Any) -> None:
+        self.loop.call_soon(function, *args)
+
+    def reader(self, source: Any, function: Callable[[], Any]) -> Callable[[], Any]:
+        number = source.fileno()
+        self.loop.add_reader(number, function)
+        return lambda: self.loop.remove_reader(number)
+
+    async def in_pool(self, function: Callable[..., Any], *args: Any) -> Any:
+        return await self._thread(POOL, function, *args)
+
+    async def in_thread(self, function: Callable[..., Any], *args: Any) -> Any:
+        return await self._thread(LASTING, function, *args)
+
+    async def _thread(self, count: int, function: Callable[..., Any], *args: Any) -> Any:
+        pool = self.pools.get(count)
+        if pool is None:
+            pool = self.pools[count] = ThreadPoolExecutor(count, "mqcore-cluster")
+        # the thread continues the caller's trace, as asyncio.to_thread() does
+        return await self.loop.run_in_executor(pool, copy_context().run, _contained,
+                                               function, *args)
+
+    def _call(self, function: Callable[..., Awaitable[Any]], *args: Any) -> Any:
+        asyncio: Any = sys.modules["asyncio"]
+        with self._door:
+            if self._ended:
+                raise _gone()
+            running = function(*args)
+            try:
+                future = asyncio.run_coroutine_threadsafe(running, self.loop)
+            except RuntimeError:
+                running.close()     # type: ignore[attr-defined]
+                raise _gone() from None
+        try:
+            while not wait([future], LOOK).done:
+                if self.loop.is_closed():       # between the call and its first step
+                    raise _gone()
+            return future.result()
+        except CancelledError:
+            if self.loop.is_closed():
+                raise _gone() from None
+            raise
+        except BaseException:
+            if not self.loop.is_closed():
+                future.cancel()
+            raise
+
+    @property
+    def over(self) -> bool:
+        return super().over or self._ended or self.loop.is_closed()
+
+    async def aclose(self) -> None:
+        asyncio: Any = sys.modules["asyncio"]
+        if self._armed is not None:
+            self._armed.cancel()
+        for pool in self.pools.values():
+            pool.shutdown(wait=False)
+        tasks = [task for task in self.tasks if task is not asyncio.current_task()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        with self._door:
+            self._ended = True
+        # the loop may end right after this: what other threads have called until now begins (it
+        # becomes a task, then takes its first step), and finds that the node has left
+        for _ in range(2):
+            await asyncio.sleep(0)
+
+
+class TrioLoop(Loop):
+    def __init__(self, trouble: Callable[[BaseException], None]) -> None:
+        super().__init__(trouble)
+        import trio
+
+        self.trio = trio
+        self.token = trio.lowlevel.current_trio_token()
+        self.pool, self.lasting = trio.CapacityLimiter(POOL), trio.CapacityLimiter(LASTING)
+        self.bell: Nap | None = None
+
+    async def start(self) -> None:
+        # a task of its own: trio's scopes end in the task that they began in, and the task
+        # that closes a node may be another one than joined it, or one of the node's own
+        self.begun, self.ended = self.trio.Event(), self.trio.Event()
+        self.task = self.trio.lowlevel.spawn_system_task(self._hold)
+        with self.trio.CancelScope(shield=True):
+            await self.begun.wait()
+
+    async def _hold(self) -> None:
+        try:
+            async with self.trio.open_nursery() as self.nursery:
+                self.spawn(self._timers)
+                self.begun.set()
+                await self.trio.sleep_forever()
+        except* (KeyboardInterrupt, SystemExit):    # of a handler: for the program's main task
+            signal.raise_signal(signal.SIGINT)
+        except* Exception as errors:        # none is expected, see spawn()
+            self.trouble(errors)
+        finally:
+            self.ended.set()
+
+    def spawn(self, function: Callable[..., Awaitable[Any]], *args: Any) -> Callable[[], Any]:
+        scope = self.trio.CancelScope()
+
+        async def run() -> None:
+            with scope:
+                try:
+                    await function(*args)
+                except Exception as error:
+                    self.trouble(error)
+
+        self.nursery.start_soon(run)
+        return scope.cancel
+
+    def _arm(self, when: float) -> None:
+        if self.bell is not None:
+            self.bell.wake()
+
+    async def _timers(self) -> None:
+        while True:
+            self.bell = None        # what is added meanwhile is seen by run()
+            due = self.timers.run(time.monotonic())
+            self.bell = Nap()
+            await self.bell.wait(due)
+
+    def soon(self, function: Callable[..., Any], *args: Any) -> None:
+        self.token.run_sync_soon(function, *args)
+
+    def reader(self, source: Any, function: Callable[[], Any]) -> Callable[[], Any]:
+        async def watch() -> None:
+            while True:
+                await self.trio.lowlevel.wait_readable(source)
+                function()
+
+        return self.spawn(watch)
+
+    async def in_pool(self, function: Callable[..., Any], *args: Any) -> Any:
+        return await self._thread(self.pool, function, *args)
+
+    async def in_thread(self, function: Callable[..., Any], *args: Any) -> Any:
+        return await self._thread(self.lasting, function, *args)
+
+    async def _thread(self, limiter: Any, function: Callable[..., Any], *args: Any) -> Any:
+        # abandon_on_cancel: a plain handler that never returns does not keep a node from leaving
+        return await self.trio.to_thread.run_sync(_contained, function, *args, limiter=limiter,
+                                                  abandon_on_cancel=True)
+
+    def _call(self, function: Callable[..., Awaitable[Any]], *args: Any) -> Any:
+        try:
+            return self.trio.from_thread.run(function, *args, trio_token=self.token)
+        except self.trio.RunFinishedError:
+            raise _gone() from None
+
+    async def aclose(self) -> None:
+        self.nursery.cancel_scope.cancel()
+        if self._within(self.trio.lowlevel.current_task()):
+            return          # a handler has closed its node; this cancels it
+        with self.trio.CancelScope(shield=True):
+            await self.ended.wait()
+
+    def _within(self, task: Any) -> bool:
+        """Whether this is one of the node's own tasks, or one that they have started."""
+        while task is not None and task is not self.task:
+            task = task.parent_nursery.parent_task if task.parent_nursery else None
+        return task is not None
+
+
+def _contained(function: Callable[..., Any], *args: Any) -> Any:
+    """A future cannot carry StopIteration: who waits for it would wait for ever."""
+    try:
+        return function(*args)
+    except StopIteration as error:
+        raise RuntimeError("it raised StopIteration") from error
+
+
+def _nothing() -> None:
+    """What cancels a task that is over."""
+
+
+def _gone() -> NodeClosed:
+    return NodeClosed("this node has left the cluster, and its event loop has ended")
+
+
+def loop_here(trouble: Callable[[BaseException], None]) -> Loop:
+    """For the event loop that runs in this thread."""
+    return TrioLoop(trouble) if in_trio() else AsyncioLoop(trouble)

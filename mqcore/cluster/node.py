@@ -1,0 +1,482 @@
+"""A node: this process's membership in a cluster, with all calls on services.
+
+A node lives in the event loop that it joined in, asyncio or trio, and every piece of its state is
+touched on that loop's thread only. Calls that begin with `a` are awaited there. The call of the
+same name without it blocks, and is for other threads: with `cluster.join`, which runs a node in a
+thread of its own, and in plain (not async) handlers.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Iterable
+from contextlib import AsyncExitStack
+from typing import Any, Self
+from weakref import WeakSet
+
+from mqcore.base.components import COMPONENTS, State
+from mqcore.binding.sleep import Nap
+from mqcore.cluster import frames, report
+from mqcore.cluster.adopt import Adopted
+from mqcore.cluster.balance import Balancer, Budget
+from mqcore.cluster.checks import (
+    encodes,
+    flag_of,
+    limit_of,
+    path_of,
+    texts_of,
+)
+from mqcore.cluster.crypto import X25519PrivateKey
+from mqcore.cluster.directory import Directory, Event, Events, Member
+from mqcore.cluster.errors import KeyRejected, NodeClosed
+from mqcore.cluster.identity import Identity
+from mqcore.cluster.key import Key, node_id
+from mqcore.cluster.links import Home, Link, Links, described
+from mqcore.cluster.loops import Loop, loop_here
+from mqcore.cluster.pulse import Pulse, reachable, wildcard
+from mqcore.cluster.requests import Requests
+from mqcore.cluster.seeds import Seeds
+from mqcore.cluster.services import Service
+from mqcore.cluster.surveys import Surveys
+from mqcore.cluster.topics import Topics
+from mqcore.cluster.tunnels import Tunnels
+from mqcore.errors import AddressError, Forked, StateError, UsageError
+
+TICK = 0.5              # seconds
+DIAL_LATER = 1.0        # seconds before the node with the larger id connects to another member
+LOST = 6.0              # seconds without a link until a member is gone that gossip does not know
+TOLD = 1.0              # seconds that news may take to reach all members
+SETTLE = 2.0            # seconds that ajoin() waits for its seeds
+PROTOCOL = "1"
+LOG = logging.getLogger("mqcore.cluster")
+
+
+class Core:
+    """All of a node but its calls on services, see calls.py."""
+
+    def __init__(self, key: Key, *, listen: str | Iterable[str] = "tcp://127.0.0.1:0",
+                 seeds: Iterable[str] = (), zone: str = "", version: str = "",
+                 url: str | None = None, udp: bool = True,
+                 identity: str | os.PathLike[str] | None = None) -> None:
+        if not isinstance(key, Key):
+            raise UsageError(f"a cluster is joined with a Key, not {type(key).__name__}",
+                             hint='key = cluster.Key.load("prod.key")')
+        self.key = key
+        self.seeds = texts_of(seeds, "seeds")
+        self._listen = texts_of(listen, "listen")
+        if not self._listen:
+            raise UsageError("a node must listen somewhere", hint='listen="tcp://127.0.0.1:0"')
+        for what, text, most in (("zone", zone, 128), ("version", version, frames.NAME),
+                                 ("url", url or "", 128)):
+            if not isinstance(text, str) or len(text) > most or not encodes(text):
+                raise UsageError(f"{what}= is a text of up to {most} characters")
+        self._identity_path = path_of(identity, "identity")
+        self._identity: Identity | None = None
+        self.static: X25519PrivateKey
+        self.zone, self.version, self._url, self._udp = zone, version, url, flag_of(udp, "udp")
+        self.services: dict[str, Service] = {}
+        self.counts: dict[str, int] = {}
+        self.rejections: dict[str, KeyRejected] = {}
+        self.draining = self.begun = self.closed = False
+        self.pid = os.getpid()
+        self.loop: Loop
+        self.links: Links
+        self._streams: WeakSet[Events] = WeakSet()      # a reader may forget one
+        self.adopted: set[Adopted] = set()
+        self.gateways: set[Any] = set()
+        self._naps: list[Nap] = []
+        self._pings: set[tuple[Any, int]] = set()
+        self._number = 0
+
+    # -- joining and leaving -----------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        if self.begun:
+            raise StateError("this node has joined already", hint="make another one")
+        self.begun = True
+        self.loop = loop_here(self._trouble)
+        await self.loop.start()
+        try:
+            await self._begin()
+        except BaseException:
+            await self._end()
+            raise
+        return self
+
+    async def _begin(self) -> None:
+        incarnation = 0
+        if self._identity_path is None:
+            self.static = X25519PrivateKey.generate()
+        else:
+            self._identity = Identity.take(self._identity_path)
+            self.static = self._identity.static
+            # newer than what others remember of this node; if this clock went back, they tell it
+            # what they believe, and it goes beyond that
+            incarnation = time.time_ns() // 1_000_000
+        self.sources = Seeds(self, self.seeds)
+        self.links = Links(self, self._listen)
+        url = self._url or self.links.urls[0]
+        if wildcard(url):       # the name of a seed may have to be looked up
+            url = await self.loop.in_thread(lambda: reachable(url, self.sources.targets()))
+        public = self.static.public_key().public_bytes_raw()
+        record = frames.Record(node_id(public), url, incarnation, self.zone, {}, self.version)
+        self.pulse = Pulse(self, record, self._udp)
+        self.directory = Directory(record, self._tell)
+        self.directory.me.link = Home(self)
+        self.balancer = Balancer(self.zone)
+        self.budget = Budget()
+        self.requests, self.surveys = Requests(self), Surveys(self)
+        self.topics, self.tunnels = Topics(self), Tunnels(self)
+        self.handlers = self._handlers()
+        self.links.receive()
+        self.loop.spawn(self.links.watch)
+        self.loop.spawn(self._ticks)
+        self.pulse.start()
+        self.sources.start()
+        await self.until(self._settled, SETTLE)
+        rejected = next((error for error in self.rejections.values()), None)
+        if rejected is not None and not self.directory.members:
+            raise rejected
+        COMPONENTS.add(self)
+
+    def _settled(self) -> bool:
+        """Whether each seed has answered, or cannot at present, and all members are linked."""
+        return self.sources.settled() and all(
+            member.link is not None and member.link.introduced
+            for member in self.directory.members.values())
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Notify the other nodes and leave at once. adrain() finishes what runs first. If this is
+        cancelled, the node has left all the same. Idempotent."""
+        if self.closed or not self.begun:
+            self.begun = self.closed = True
+            return
+        try:
+            for gateway in list(self.gateways):
+                await gateway.aclose()
+        finally:
+            if not self.closed:         # by another task
+                await self._end()
+
+    async def _end(self) -> None:
+        """Release everything that there is so far, each part even if another one fails or this is
+        cancelled."""
+        self.closed = True
+        async with AsyncExitStack() as stack:       # from the last one to the first
+            stack.push_async_callback(self.loop.aclose)
+            if self._identity is not None:
+                stack.callback(self._identity.release)
+            for stream in list(self._streams):
+                stack.callback(stream.close)
+            if hasattr(self, "links"):
+                stack.push_async_callback(self.links.aclose)
+            for adopted in list(self.adopted):
+                stack.push_async_callback(adopted.socket.aclose, 0)
+            if hasattr(self, "directory"):
+                stack.callback(self._drop)
+            for part in ("pulse", "sources"):
+                if hasattr(self, part):
+                    stack.callback(getattr(self, part).close)
+            if hasattr(self, "directory"):
+                stack.callback(self._leave)
+
+    def _leave(self) -> None:
+        """Tell the others, who would have to find it out."""
+        self.pulse.leave()
+        for member in list(self.directory.members.values()):
+            if member.link is not None:
+                member.link.send(frames.Leave())
+
+    def _drop(self) -> None:
+        """End all that is under way with other members."""
+        for service in self.services.values():
+            service.draining = True
+        for link in list(self.links.by_rid.values()):
+            self.links.lost(link, "this node has left", forget=False)
+        self.tunnels.close()
+        for feed in list(self.topics.feeds):
+            feed.end()
+        self.surveys.close()
+
+    async def adrain(self, timeout: float | None = 5.0) -> bool:
+        """Take no new requests and tunnels, wait for those that run, then leave.
+
+        Returns True if everything was finished within `timeout` seconds."""
+        self.check()
+        limit_of(timeout)
+        self.draining = True
+        for service in self.services.values():
+            service.draining = True
+        self.announce()
+        done = await self.until(lambda: not self.requests.pending and not any(
+            service.busy for service in self.services.values()), timeout)
+        await self.aclose()
+        return done
+
+    def check(self) -> None:
+        if self.pid != os.getpid():
+            raise Forked("this node belongs to the parent process", hint="join in the child")
+        if self.closed:
+            raise NodeClosed("this node has left the cluster")
+        if not self.begun:
+            raise StateError("this node has not joined yet", hint="async with cluster.ajoin(...)")
+
+    async def until(self, condition: Callable[[], Any], timeout: float | None) -> bool:
+        """Wait until something that changes with members or jobs is true."""
+        limit = None if timeout is None else time.monotonic() + timeout
+        while not condition():
+            if limit is not None and time.monotonic() >= limit:
+                return False
+            nap = Nap()
+            self._naps.append(nap)
+            try:
+                # jobs that end do not wake: look now and then
+                await nap.wait(min(limit or 1e18, time.monotonic() + 0.02))
+            finally:
+                self._naps.remove(nap)
+        return True
+
+    # -- what changes ------------------------------------------------------------------------------
+
+    def announce(self) -> None:
+        """This node's services have changed: tell everybody."""
+        offers = {}
+        for name, service in self.services.items():
+            offer = service.offer
+            if self.draining or service.draining:
+                offer = frames.replace(offer, weight=0.0)
+            offers[name] = offer
+        me = self.directory.me
+        record = frames.replace(me.record, services=offers)
+        self.pulse.announce(record)
+        me.record = frames.replace(record, incarnation=self.pulse.incarnation)
+        self.directory.changed()
+        for member in self.directory.members.values():
+            if member.link is not None:
+                member.link.send(frames.Peers([me.record]))
+        self._wake()
+
+    async def barrier(self) -> bool:
+        """Wait until all linked members have taken what was sent to them so far."""
+        waiting = set()
+        for member in self.directory.members.values():
+            if member.link is not None:
+                self._number += 1
+                if member.link.send(frames.Ping(self._number)):
+                    waiting.add((member.link, self._number))
+        self._pings |= waiting
+        try:
+            return await self.until(lambda: not waiting & self._pings, TOLD)
+        finally:
+            self._pings -= waiting
+
+    def _ping(self, link: Link, frame: frames.Ping) -> None:
+        link.send(frames.Pong(frame.id))
+
+    def _pong(self, link: Link, frame: frames.Pong) -> None:
+        assert link.member is not None
+        self.pulse.answered(link.member.record.id)
+        if (link, frame.id) in self._pings:
+            self._pings.discard((link, frame.id))
+            self._wake()
+
+    def _wake(self) -> None:
+        for nap in self._naps:
+            nap.wake()
+
+    def _tell(self, event: Event) -> None:
+        for stream in list(self._streams):
+            stream.put(event)
+        self._wake()
+
+    def count(self, what: str) -> None:
+        self.counts[what] = self.counts.get(what, 0) + 1
+
+    def _trouble(self, error: BaseException) -> None:
+        self.count("trouble")
+        LOG.error("a handler raised %s", type(error).__name__, exc_info=error)
+        if hasattr(self, "directory"):
+            self.directory.event("trouble", None, f"{type(error).__name__}: {described(error)}")
+
+    def rejected(self, url: str, reason: str, why: str = "key") -> None:
+        if url:
+            self.rejections[url] = KeyRejected(reason, peer=url,
+                                               why="banned" if why == "banned" else "key")
+            while len(self.rejections) > 100:
+                self.rejections.pop(next(iter(self.rejections)))
+        self.directory.event("key rejected", None, reason, url=url)
+
+    # -- frames and links --------------------------------------------------------------------------
+
+    def _handlers(self) -> dict[type[frames.Frame], Callable[[Any, Any], None]]:
+        tunnels: Any = dict.fromkeys((frames.Accept, frames.Data, frames.Credit, frames.End,
+                                      frames.Reset, frames.Seen), self.tunnels.frame)
+        return {
+            frames.Hello: lambda link, frame: None,
+            frames.Peers: self._peers,
+            frames.Leave: self._left,
+            frames.Gossip: self.pulse.gossip,
+            frames.Exchange: self.pulse.exchange,
+            frames.Ping: self._ping,
+            frames.Pong: self._pong,
+            frames.Spare: self.links.spare,
+            frames.Request: self._request,
+            frames.Cancel: self._cancel,
+            frames.Reply: self.requests.reply,
+            frames.Broadcast: self._broadcast,
+            frames.Survey: self._broadcast,
+            frames.Answer: self.surveys.answer,
+            frames.Interest: self.topics.interest,
+            frames.Publish: self.topics.received,
+            frames.Open: self.tunnels.accept,
+            frames.Resume: self.tunnels.resume,
+            **tunnels,
+        }
+
+    def greeted(self, link: Link) -> None:
+        """A link to another member is ready: each side tells whom it knows."""
+        records = [member.record for member in self.directory if member is not link.member]
+        for at in range(0, len(records), frames.BATCH):
+            link.send(frames.Peers(records[at:at + frames.BATCH]))
+        self.topics.greeted(link)
+        self.pulse.greeted(link)
+        if link.member is not None and link.member.link is link:
+            self.tunnels.linked(link.member)
+        for member in self.directory.members.values():
+            if member.link not in (None, link):
+                assert link.member is not None
+                member.link.send(frames.Peers([link.member.record]))
+        self._wake()
+
+    def _peers(self, link: Link, frame: frames.Peers) -> None:
+        for record in frame.records:
+            self.heard(record)
+
+    def heard(self, record: frames.Record) -> None:
+        """The record of another member came, over a link or by gossip."""
+        member = self.directory.heard(record)
+        if member is not None and member.link is None:
+            self._reach(member)
+        self._wake()
+
+    def buried(self, member: bytes, what: str) -> None:
+        """The membership protocol has found that a member "left" or "failed"."""
+        known = self.directory.members.get(member)
+        if known is not None and known.link is not None and what == "left":
+            # gossip was quicker than what the member has sent over its link before; it may be
+            # back by then, with the same identity
+            incarnation = known.record.incarnation
+            self.loop.later(TOLD, lambda: self._bury(
+                known if known.record.incarnation == incarnation else None, what))
+        else:
+            self._bury(known, what, "no answer to probes" if what == "failed" else "")
+
+    def suspected(self, member: bytes, suspect: bool) -> None:
+        known = self.directory.members.get(member)
+        if known is not None and suspect:
+            self.directory.suspect(known, "no answer to probes")
+        elif known is not None:
+            self.directory.recovered(known)
+
+    def _reach(self, member: Member) -> None:
+        """Connect to a member: at once if our id is the smaller one, so that one of two nodes
+        does; the other does if that has not worked after a while."""
+        smaller = self.directory.me.record.id < member.record.id
+        waited = time.monotonic() - member.unlinked
+        if smaller or waited > DIAL_LATER:
+            try:
+                self.links.dial(member.url)
+            except AddressError as error:
+                self.directory.event("trouble", member, described(error))
+
+    def _left(self, link: Link, frame: frames.Leave) -> None:
+        self._bury(link.member, "left")
+
+    def _bury(self, member: Member | None, what: str, reason: str = "") -> None:
+        if member is None or self.directory.members.get(member.record.id) is not member:
+            return
+        self.directory.gone(member, what, reason)
+        self.topics.gone(member)
+        self.tunnels.gone(member)
+        dial = self.links.dials.get(member.url)
+        if dial is not None and not dial.seed:
+            self.links.hang_up(dial)
+        for link in list(self.links.by_rid.values()):
+            if link.member is member:
+                self.links.lost(link, what, forget=False)
+
+    def unlinked(self, link: Link, member: Member, reason: str) -> None:
+        self.requests.unlinked(link, member, reason)
+        serving, link.serving = link.serving, {}
+        for job in serving.values():    # the requester is not there: what waits need not run
+            job.cancel()
+        self.surveys.unlinked(link)
+        self.tunnels.unlinked(link, member, reason)
+        self._pings -= {ping for ping in self._pings if ping[0] is link}
+        self.pulse.unlinked(member.record.id)
+        if member.link is None and member.record.id in self.directory.members:
+            self._reach(member)
+        self._wake()
+
+    async def _ticks(self) -> None:
+        from mqcore.binding.sleep import sleep
+
+        while True:
+            await sleep(TICK)
+            try:
+                self._tick(time.monotonic())
+            except Exception as error:      # the next one may go better
+                self._trouble(error)
+
+    def _tick(self, now: float) -> None:
+        self.links.tick(now)
+        self.sources.tick(now)
+        for member in list(self.directory.members.values()):
+            if member.link is not None:
+                continue
+            self._reach(member)
+            if now - member.unlinked > LOST and \
+                    self.pulse.membership.state(member.record.id) is None:
+                self._bury(member, "failed", f"no link for {LOST:g} s, and no gossip")
+
+    # -- services ----------------------------------------------------------------------------------
+
+    def _request(self, link: Link, frame: frames.Request) -> None:
+        service = self.services.get(frame.service)
+        if service is None:
+            link.send(frames.Reply(frame.id, frames.NO_SERVICE, 0))
+        else:
+            service.request(link, frame)
+
+    def _cancel(self, link: Link, frame: frames.Cancel) -> None:
+        job = link.serving.pop(frame.id, None)
+        if job is not None:
+            job.cancel()
+
+    def _broadcast(self, link: Link, frame: frames.Broadcast | frames.Survey) -> None:
+        survey, ttl = (frame.id, frame.ttl) if isinstance(frame, frames.Survey) else (None, 0)
+        service = self.services.get(frame.service)
+        if service is not None:
+            service.broadcast(link, frame.body, survey, ttl, frame.trace)
+        elif survey is not None:
+            link.send(frames.Answer(survey, None))
+
+    # -- what it is --------------------------------------------------------------------------------
+
+    @property
+    def url(self) -> str:
+        """The address that other nodes can use as a seed."""
+        return self.directory.me.url
+
+    @property
+    def id(self) -> str:
+        """This node's id, 32 hex digits."""
+        return self.directory.me.id
+
+    def _mq_components(self) -> list[State]:
+        return report.states(self)

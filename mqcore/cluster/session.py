@@ -1,0 +1,182 @@
+"""One sealed link between two nodes, without I/O: messages of a socket in, frames out.
+
+A message on the network is one of these, by its first byte:
+
+    1  a message of the Noise handshake (noise.py), three of them
+    2  one frame, sealed
+    3  refusal: this side does not hold a key that opens the first handshake message
+
+Every sealed message is one Noise message. Both directions replace their key every REKEY messages;
+the receiver counts the same messages, so nothing announces it. A message that does not open ends
+the link, since something on the way has changed, repeated or lost one.
+
+A frame over `PART` bytes is cut into `Part` frames. Those of several frames take turns, and at most
+`WINDOW` bytes of them are on their way until the receiver reports them `Taken`. So a small frame
+waits for at most that much in front of it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from mqcore.cluster import frames
+from mqcore.cluster.crypto import X25519PrivateKey
+from mqcore.cluster.errors import KeyRejected, MalformedFrame, NoiseError
+from mqcore.cluster.key import Key
+from mqcore.cluster.noise import Cipher, Handshake
+
+PROLOGUE = b"mqcore cluster 1"
+SHAKE, SEALED, REFUSED = b"\x01", b"\x02", b"\x03"
+REKEY = 1 << 20         # messages
+WHOLE = 2 * frames.PART - 1024      # bytes of a frame that travels whole; longer ones are cut
+WINDOW = 1 << 20        # bytes of parts on their way
+HELD = 64 << 20         # bytes of unfinished large frames that a peer may have here
+BULKS = 1024            # unfinished large frames, each way
+BACKLOG = 16 << 20      # bytes of large frames that wait here to be sent
+
+
+class Session:
+    """`send_raw(data)` writes one message to the network and never blocks. `receive` takes one from
+    there and returns the frames in it. After an error other than KeyRejected from `receive` the
+    session is over."""
+
+    def __init__(self, initiator: bool, key: Key, static: X25519PrivateKey,
+                 send_raw: Callable[[bytes], None]) -> None:
+        psks = key.psks()
+        self._shake: Handshake | None = Handshake(initiator, psks[0] if initiator else psks,
+                                                  static, PROLOGUE)
+        self._send_raw = send_raw
+        self._out: Cipher | None = None
+        self._in: Cipher | None = None
+        self.initiator = initiator
+        self.remote: bytes | None = None        # the peer's static public key, once ready
+        self.bytes_out = self.bytes_in = self.frames_out = self.frames_in = 0
+        self._bulk_id = 0
+        self._bulks: deque[tuple[int, memoryview]] = deque()
+        self.waiting = 0                        # bytes in _bulks
+        self._unacked = 0
+        self._partial: dict[int, bytearray] = {}
+        self._held = 0
+        self._taken = 0
+
+    @property
+    def ready(self) -> bool:
+        return self._out is not None
+
+    def start(self) -> None:
+        """The initiator's first message."""
+        assert self._shake is not None
+        self._send_raw(SHAKE + self._shake.write_message())
+
+    # -- in ----------------------------------------------------------------------------------------
+
+    def receive(self, data: bytes) -> frames.Frame | None:
+        """Take one message. Returns the frame in it, if it completes one. Raises KeyRejected,
+        NoiseError, MalformedFrame."""
+        cipher = self._in
+        if cipher is not None and data[:1] == SEALED:
+            plain = cipher.decrypt(b"", data[1:])
+            if not cipher.nonce % REKEY:
+                cipher.rekey()
+            self.bytes_in += len(plain)
+            self.frames_in += 1
+            frame = frames.decode(plain)
+            kind_of = type(frame)
+            if kind_of is frames.Part:
+                return self._part(frame)  # type: ignore[arg-type]
+            if kind_of is frames.Taken:
+                self._unacked = max(0, self._unacked - frame.size)  # type: ignore[attr-defined]
+                self._feed()
+                return None
+            return frame
+        if self._shake is None:
+            raise MalformedFrame("a peer's message is not sealed")
+        kind = data[:1]
+        if kind == SHAKE:
+            self._shaken(data[1:])
+        elif kind == REFUSED and self.initiator:
+            raise KeyRejected("the peer does not hold this cluster's key")
+        else:
+            raise MalformedFrame("a peer's bytes are no handshake of a cluster")
+        return None
+
+    def _shaken(self, data: bytes) -> None:
+        shake = self._shake
+        assert shake is not None
+        first = not self.initiator and shake.remote_static is None and not self._heard
+        try:
+            shake.read_message(data)
+        except NoiseError as error:
+            if first and error.reason == "authentication":
+                self._send_raw(REFUSED)
+                raise KeyRejected("the peer does not hold this cluster's key") from None
+            raise
+        self._heard = True
+        if not shake.done:
+            self._send_raw(SHAKE + shake.write_message())
+        if shake.done:
+            self._out, self._in = shake.split()
+            self.remote, self._shake = shake.remote_static, None
+
+    _heard = False
+
+    def _part(self, part: frames.Part) -> frames.Frame | None:
+        size = len(part.body)
+        whole = self._partial.get(part.bulk)
+        if whole is None:
+            if len(self._partial) >= BULKS:
+                raise MalformedFrame(f"a peer has more than {BULKS} unfinished frames")
+            whole = self._partial[part.bulk] = bytearray()
+        self._held += size
+        if self._held > HELD + frames.BODY:
+            raise MalformedFrame(f"a peer's unfinished frames have more than {HELD} bytes")
+        whole += part.body
+        self._taken += size
+        if self._taken >= WINDOW // 4 or part.last:
+            self.send(frames.Taken(self._taken))
+            self._taken = 0
+        if not part.last:
+            return None
+        del self._partial[part.bulk]
+        self._held -= len(whole)
+        return frames.decode(bytes(whole))
+
+    # -- out ---------------------------------------------------------------------------------------
+
+    def send(self, frame: frames.Frame) -> bool:
+        """Send a frame. False: too much of the kind waits already, or the handshake is not over,
+        and it has not been sent."""
+        if self._out is None:
+            return False
+        data = frames.encode(frame)
+        if len(data) <= WHOLE:
+            self._seal(data)
+            return True
+        if len(self._bulks) >= BULKS or (self.waiting and self.waiting + len(data) > BACKLOG):
+            return False
+        self._bulk_id += 1
+        self._bulks.append((self._bulk_id, memoryview(data)))
+        self.waiting += len(data)
+        self._feed()
+        return True
+
+    def _feed(self) -> None:
+        """Send parts, one of each large frame in turn, as far as the window goes."""
+        while self._bulks and self._unacked < WINDOW:
+            number, rest = self._bulks.popleft()
+            piece, rest = rest[:frames.PART], rest[frames.PART:]
+            self._unacked += len(piece)
+            self.waiting -= len(piece)
+            if rest:
+                self._bulks.append((number, rest))
+            self._seal(frames.encode(frames.Part(number, bytes(piece), not rest)))
+
+    def _seal(self, plain: bytes) -> None:
+        cipher = self._out
+        assert cipher is not None
+        self.bytes_out += len(plain)
+        self.frames_out += 1
+        self._send_raw(SEALED + cipher.encrypt(b"", plain))
+        if not cipher.nonce % REKEY:
+            cipher.rekey()

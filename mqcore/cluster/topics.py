@@ -1,0 +1,316 @@
+"""Topics with a node: publications and subscriptions.
+
+Subscriptions with the same `queue=` form a group over the whole cluster: each message goes to one
+of them. A node knows the subscriptions of all nodes (frames `Interest`) and sends a publication
+once to each node that wants it, so there is one hop and no duplicate by nature. Publications of one
+process carry rising numbers. A receiver drops what does not rise, so a change of links can neither
+repeat nor reorder a publisher's messages; it can lose some.
+"""
+
+from __future__ import annotations
+
+import random
+import secrets
+from collections import deque
+from collections.abc import AsyncIterator, Iterator
+from typing import TYPE_CHECKING, Any, Self
+
+from mqcore import trace
+from mqcore.binding.sleep import Nap
+from mqcore.cluster import frames
+from mqcore.cluster.checks import ends_at
+from mqcore.cluster.errors import NodeClosed
+from mqcore.cluster.patterns import PATTERNS, Rising, Table, check_pattern, check_topic
+from mqcore.errors import RecvTimeout, UsageError
+
+if TYPE_CHECKING:
+    from mqcore.cluster.directory import Member
+    from mqcore.cluster.node import Core
+
+
+class Publication:
+    """`topic` (str), `body` (bytes), `peer` (the publishing member), `trace_context` (what
+    `trace.span(parent=)` continues; None: the publisher had no trace)."""
+
+    __slots__ = ("body", "peer", "topic", "trace_context")
+
+    def __init__(self, topic: str, body: bytes, peer: Member,
+                 trace_context: trace.TraceContext | None = None) -> None:
+        self.topic = topic
+        self.body = body
+        self.peer = peer
+        self.trace_context = trace_context
+
+    def __repr__(self) -> str:
+        return f"<publication {self.topic!r}, {len(self.body)} bytes>"
+
+
+class Feed:
+    """A subscription. Iterate over it, or call arecv(). While the application is slow, up to
+    `queue_bytes` of messages wait; then the oldest are dropped and counted in `dropped`."""
+
+    COST = 200      # bytes that a message is counted with, besides its own
+
+    def __init__(self, node: Core, patterns: tuple[str, ...], queue: str, queue_bytes: int) -> None:
+        self._node = node
+        self.patterns = tuple(check_pattern(pattern) for pattern in patterns)
+        if not patterns:
+            raise UsageError("subscribe to one topic or pattern at least", hint='">" is everything')
+        self.queue = queue
+        self.queue_bytes = queue_bytes
+        self._messages: deque[Publication] = deque()
+        self._bytes = 0
+        self._bells: list[Nap] = []
+        self.received = self.delivered = self.dropped = 0
+        self.closed = False
+
+    def put(self, message: Publication) -> None:
+        self.received += 1
+        self._messages.append(message)
+        self._bytes += len(message.body) + self.COST
+        while self._bytes > self.queue_bytes and len(self._messages) > 1:
+            oldest = self._messages.popleft()
+            self._bytes -= len(oldest.body) + self.COST
+            self.dropped += 1
+        for bell in self._bells:
+            bell.wake()
+
+    @property
+    def waiting(self) -> int:
+        return len(self._messages)
+
+    async def arecv(self, *, timeout: float | None = None) -> Publication:
+        """The next message. Raises RecvTimeout, and NodeClosed once the feed has ended."""
+        limit = ends_at(timeout)
+        while not self._messages:
+            if self.closed:
+                raise NodeClosed("this subscription has ended")
+            nap = Nap()
+            self._bells.append(nap)
+            try:
+                if not await nap.wait(limit):
+                    raise RecvTimeout(f"no message for {', '.join(self.patterns)} arrived")
+            finally:
+                self._bells.remove(nap)
+        message = self._messages.popleft()
+        self._bytes -= len(message.body) + self.COST
+        self.delivered += 1
+        return message
+
+    async def astart(self) -> Self:
+        """Begin, without `async with`. When it returns, all linked members know."""
+        self._node.topics.subscribe(self)
+        self.closed = False
+        try:
+            await self._node.barrier()
+        except BaseException:       # cancelled: the caller cannot end it
+            self.end()
+            raise
+        return self
+
+    def end(self) -> None:
+        """aclose(), on the loop's thread."""
+        if not self.closed:
+            self.closed = True
+            self._node.topics.unsubscribe(self)
+            for bell in self._bells:
+                bell.wake()
+
+    async def aclose(self) -> None:
+        """End the subscription; what waits can still be taken. Idempotent."""
+        self.end()
+
+    async def __aenter__(self) -> Self:
+        return await self.astart()
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.aclose()
+
+    async def __aiter__(self) -> AsyncIterator[Publication]:
+        while True:
+            try:
+                message = await self.arecv()
+            except NodeClosed:
+                return
+            yield message
+
+    def recv(self, *, timeout: float | None = None) -> Publication:
+        """arecv(), blocking."""
+        found: Publication = self._node.loop.call(lambda: self.arecv(timeout=timeout))
+        return found
+
+    def close(self) -> None:
+        if not self._node.loop.over:
+            self._node.loop.call(self.aclose)
+
+    def start(self) -> Self:
+        """astart(), blocking."""
+        started: Self = self._node.loop.call(self.astart)
+        return started
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __iter__(self) -> Iterator[Publication]:
+        while True:
+            try:
+                message = self.recv()
+            except NodeClosed:
+                return
+            yield message
+
+
+class Topics:
+    """All that a node publishes and subscribes to. Accounts, exact at any moment:
+    sum of `wanted` over publications == delivered here + sent + dropped[reason]."""
+
+    def __init__(self, node: Core) -> None:
+        self.node = node
+        self.local = Table()            # takers: feeds
+        self.remote = Table()           # takers: ids of members
+        self.own: dict[tuple[str, str], int] = {}       # (pattern, group): feeds of it
+        self.feeds: set[Feed] = set()
+        self.seq = 0                    # of the last publication
+        self.epoch = secrets.randbits(61) + 1   # of this process: its numbers begin anew
+        self.rising = Rising()
+        self.rng = random.Random()
+        self.published = self.wanted = self.sent = self.unmatched = self.unsent = 0
+
+    # -- subscriptions -----------------------------------------------------------------------------
+
+    def subscribe(self, feed: Feed) -> None:
+        self.node.check()
+        if feed in self.feeds:
+            return
+        if len(self.own) + len(feed.patterns) > PATTERNS:
+            raise UsageError(f"a node has {PATTERNS} subscriptions at most", hint="use wildcards")
+        self.feeds.add(feed)
+        added = []
+        for pattern in feed.patterns:
+            self.local.add(feed, pattern, feed.queue)
+            self.own[pattern, feed.queue] = self.own.get((pattern, feed.queue), 0) + 1
+            if self.own[pattern, feed.queue] == 1:
+                added.append((pattern, feed.queue))
+        self._tell(added, [])
+
+    def unsubscribe(self, feed: Feed) -> None:
+        if feed not in self.feeds:      # it has not begun
+            return
+        self.feeds.discard(feed)
+        self.local.forget(feed)
+        dropped = []
+        for pattern in feed.patterns:
+            self.own[pattern, feed.queue] -= 1
+            if not self.own[pattern, feed.queue]:
+                del self.own[pattern, feed.queue]
+                dropped.append((pattern, feed.queue))
+        self._tell([], dropped)
+
+    def _tell(self, added: list[tuple[str, str]], dropped: list[tuple[str, str]]) -> None:
+        for member in self.node.directory.members.values():
+            if member.link is not None:
+                _send_interest(member.link, added, dropped, False)
+
+    def greeted(self, link: Any) -> None:
+        _send_interest(link, list(self.own), [], True)
+
+    def interest(self, link: Any, frame: frames.Interest) -> None:
+        taker = link.member.record.id
+        if frame.reset:
+            link.introduced = True
+            self.remote.forget(taker)
+        for pattern, group in frame.drop:
+            self.remote.drop(taker, pattern, group)
+        for pattern, group in frame.add:
+            if not self.remote.add(taker, pattern, group):
+                self.node.count("subscriptions_refused")
+
+    def gone(self, member: Member) -> None:
+        self.remote.forget(member.record.id)
+
+    # -- messages ----------------------------------------------------------------------------------
+
+    def publish(self, topic: str, body: bytes) -> int:
+        """To everybody who wants it. Returns the number of nodes, this one included."""
+        check_topic(topic)
+        self.seq += 1
+        self.published += 1
+        plain: set[Any] = set()
+        groups: dict[str, list[Any]] = {}
+        for taker, group in self.remote.takers(topic):
+            groups.setdefault(group, []).append(taker) if group else plain.add(taker)
+        here = {group for _, group in self.local.takers(topic)}
+        for group in here - {""}:
+            groups.setdefault(group, []).append(None)
+        if "" in here:
+            plain.add(None)
+        chosen: dict[Any, list[str]] = {taker: [] for taker in plain}
+        for group, takers in groups.items():
+            chosen.setdefault(self._one(takers), []).append(group)
+        if not chosen:
+            self.unmatched += 1
+        for taker, its in chosen.items():
+            self.wanted += 1
+            if taker is None:
+                self.deliver(self.node.directory.me, topic, body, None in plain, tuple(its),
+                             trace.current())
+                self.sent += 1
+                continue
+            member = self.node.directory.members.get(taker)
+            if member is not None and member.link is not None and self._send(
+                    member.link, topic, body, taker in plain, its):
+                self.sent += 1
+            else:
+                self.unsent += 1
+        return len(chosen)
+
+    def _send(self, link: Any, topic: str, body: bytes, plain: bool, groups: list[str]) -> bool:
+        """More groups than fit into one frame take several, with a number each."""
+        sent = True
+        text = trace.to_text(trace.current())
+        for at in range(0, len(groups) or 1, frames.BATCH):
+            self.seq += at > 0
+            sent = link.send(frames.Publish(self.seq, topic, body, plain and not at,
+                                            tuple(groups[at:at + frames.BATCH]), text)) and sent
+        return sent
+
+    def _one(self, takers: list[Any]) -> Any:
+        """The node that serves a group this time: one that is linked, at random."""
+        members = self.node.directory.members
+        live = [taker for taker in takers if taker is None
+                or (taker in members and members[taker].link is not None)]
+        return self.rng.choice(sorted(live or takers, key=lambda taker: taker or b""))
+
+    def received(self, link: Any, frame: frames.Publish) -> None:
+        if self.rising.admit((link.member.record.id, link.epoch), frame.seq):
+            self.deliver(link.member, frame.topic, frame.body, frame.plain, frame.groups,
+                         trace.from_text(frame.trace))
+
+    def deliver(self, peer: Member, topic: str, body: bytes, plain: bool,
+                groups: tuple[str, ...], context: trace.TraceContext | None = None) -> None:
+        feeds: set[Any] = set()
+        shared: dict[str, list[Any]] = {}
+        for feed, group in self.local.takers(topic):
+            if not group and plain:
+                feeds.add(feed)
+            elif group in groups:
+                shared.setdefault(group, []).append(feed)
+        feeds.update(min(those, key=lambda feed: (feed.waiting, feed.received))
+                     for those in shared.values())
+        for feed in feeds:
+            feed.put(Publication(topic, body, peer, context))
+
+    def accounts(self) -> dict[str, int]:
+        return {"published": self.published, "wanted": self.wanted, "sent": self.sent,
+                "unsent": self.unsent, "unmatched": self.unmatched,
+                "repeated": self.rising.dropped}
+
+
+def _send_interest(link: Any, added: list[tuple[str, str]], dropped: list[tuple[str, str]],
+                   reset: bool) -> None:
+    while added or dropped or reset:
+        link.send(frames.Interest(added[:frames.BATCH], dropped[:frames.BATCH], reset))
+        added, dropped, reset = added[frames.BATCH:], dropped[frames.BATCH:], False

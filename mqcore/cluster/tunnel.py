@@ -1,0 +1,349 @@
+"""Tunnels: an ordered stream of messages each way between two nodes, with credit and half-close.
+
+A tunnel belongs to two nodes and not to a link. When the link breaks, the side that has opened the
+tunnel attaches it to the next link to the same member. Each side tells how many pieces of messages
+it has had, the other side sends the rest again, and both go on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Iterator
+from typing import TYPE_CHECKING, Any, Self
+
+from mqcore.binding.sleep import Nap, sleep
+from mqcore.cluster import frames
+from mqcore.cluster.checks import ends_at, said_by
+from mqcore.cluster.errors import TunnelClosed
+from mqcore.cluster.flow import MESSAGE, PIECE, Flow
+from mqcore.errors import RecvTimeout, SendTimeout, StateError, UsageError
+from mqcore.trace import TraceContext
+
+if TYPE_CHECKING:
+    from mqcore.cluster.directory import Member
+    from mqcore.cluster.node import Core
+
+FULL = 0.01             # seconds between two looks at a link whose socket is full
+ARRIVAL = 1.0           # seconds that aclose() waits for the other side, besides those to resume
+
+
+class Tunnel:
+    """One end of a tunnel, for the application. Messages keep their boundaries.
+
+    `asend` waits while the other side is slow. `asend_eof` ends this direction and leaves the other
+    open. Iteration yields messages until the other side has sent all; `arecv` raises TunnelClosed
+    with the reason "eof" then. Leaving `async with` closes the tunnel. Every call has a blocking
+    twin without the a, for other threads than the loop's.
+
+    If the link breaks, the tunnel waits up to `resume` seconds for another one and goes on there.
+    Messages are neither lost nor repeated. After that it raises TunnelClosed with the reason
+    "lost".
+    """
+
+    def __init__(self, node: Core, link: Any, stream: int, opener: bool, service: str,
+                 resume: float = 0.0) -> None:
+        self._node = node
+        self._link = link           # None while there is none
+        self.resume = resume
+        self._attached = True       # the link carries messages
+        self._disarm: Any = None    # ends the wait for another link
+        self._attempt = 0           # how often the opener has tried one
+        self._replayed = 0          # the last attempt that was answered
+        self._stream = stream
+        self._opener = opener
+        self.service = service
+        self.trace_context: TraceContext | None = None      # what the opener's trace was
+        self.peer: Member = link.member
+        self._flow = Flow(node.tunnels.window())
+        self._readers: list[Nap] = []
+        self._writers: list[Nap] = []
+        self._enders: list[Nap] = []        # of who waits for the end alone
+        self._sending = False
+        self._open = False
+        self._ended: TunnelClosed | None = None
+
+    def __repr__(self) -> str:
+        state = "closed" if self._ended else "opening" if not self._open else \
+            "open" if self._attached else "waiting for a link"
+        return f"<Tunnel to {self.service!r} at {self.peer.id[:8]}, {state}>"
+
+    @property
+    def closed(self) -> bool:
+        return self._ended is not None
+
+    # -- calls -------------------------------------------------------------------------------------
+
+    async def asend(self, data: bytes, *, timeout: float | None = None) -> None:
+        """Send one message of up to 64 MiB. Raises TunnelClosed, and SendTimeout while the other
+        side takes nothing; a message that was begun is then lost, and the tunnel closed."""
+        if not isinstance(data, bytes | bytearray | memoryview):
+            raise UsageError(f"a message must be bytes, not {type(data).__name__}")
+        view = memoryview(data).cast("B")
+        if len(view) > MESSAGE:
+            raise UsageError(f"a message of {len(view)} bytes, {MESSAGE} is the limit")
+        limit = ends_at(timeout)
+        while self._sending:            # one message at a time, in order
+            self._check_out()
+            await self._wait(self._writers, limit, SendTimeout("another message waits to be sent"))
+        self._check_out()
+        self._sending = True
+        begun = complete = False
+        try:
+            at = 0
+            while True:
+                piece = bytes(view[at:at + PIECE])
+                await self._turn(len(piece), limit)
+                at += len(piece)
+                begun = True
+                complete = at >= len(view)
+                frame = frames.Data(self._stream, self._opener, piece, complete)
+                if self.resume:
+                    self._flow.keep(frame)
+                if not self._link.send(frame) and not self.resume:
+                    self._lost("the link is broken")
+                    self._check_out()
+                if complete:
+                    self._flow.sent += 1
+                    return
+        finally:
+            self._sending = False
+            if begun and not complete:
+                self.reset("cancelled", "a message was given up half-way")
+            self._wake(self._writers)
+
+    async def _turn(self, size: int, limit: float | None) -> None:
+        """Wait until a piece of that size may go, and spend its credit."""
+        while True:
+            self._check_out()
+            until = limit
+            if self._attached and self._link.full:
+                until = time.monotonic() + FULL
+                until = until if limit is None else min(until, limit)
+            elif self._attached and self._flow.spend(size):
+                return
+            try:
+                await self._wait(self._writers, until, SendTimeout(
+                    f"{self!r}: the other side takes nothing"))
+            except SendTimeout:
+                if limit is not None and time.monotonic() >= limit:
+                    raise
+
+    async def arecv(self, *, timeout: float | None = None) -> bytes:
+        """The next message. Raises TunnelClosed after the last one, and RecvTimeout."""
+        limit = ends_at(timeout)
+        flow = self._flow
+        while not flow.messages:
+            if flow.eof_in:
+                raise TunnelClosed("the other side has sent all", reason="eof")
+            if self._ended is not None:
+                raise self._ended
+            await self._wait(self._readers, limit, RecvTimeout(f"{self!r}: no message arrived"))
+        message = flow.take()
+        self._grant()
+        return message
+
+    async def asend_eof(self) -> None:
+        """Tell the other side that nothing follows. Idempotent."""
+        while self._sending:
+            await self._wait(self._writers, None, SendTimeout())
+        if not self._flow.eof_out and self._ended is None:
+            self._flow.eof_out = True
+            if self._attached:      # else it follows what is sent again
+                self._send(frames.End(self._stream, self._opener))
+            self._maybe_over()
+
+    async def aclose(self) -> None:
+        """Send what is being sent, then close both directions. With `resume`, wait until all has
+        arrived. Idempotent."""
+        await self.asend_eof()
+        limit = time.monotonic() + self.resume + ARRIVAL
+        while self.resume and self._ended is None and not self._flow.end_seen:
+            try:
+                await self._wait(self._writers, limit, SendTimeout())
+            except SendTimeout:
+                break
+        if self._ended is None:
+            self._end(TunnelClosed("this tunnel is closed", reason="closed"), tell=True)
+
+    def reset(self, reason: str = "closed", text: str = "") -> None:
+        """Close at once: the other side gets TunnelClosed with this reason."""
+        if not isinstance(reason, str) or not isinstance(text, str):
+            raise UsageError("the reason and the text of a reset are texts")
+        if self._ended is None:
+            self._send(frames.Reset(self._stream, self._opener, said_by(reason)[:frames.NAME],
+                                    said_by(text)))
+            self._end(TunnelClosed(text or "this tunnel is closed", reason=reason))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.aclose()
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        while True:
+            try:
+                message = await self.arecv()
+            except TunnelClosed as closed:
+                if closed.reason in ("eof", "closed"):
+                    return
+                raise
+            yield message
+
+    # -- the same, blocking ------------------------------------------------------------------------
+
+    def send(self, data: bytes, *, timeout: float | None = None) -> None:
+        self._node.loop.call(lambda: self.asend(data, timeout=timeout))
+
+    def recv(self, *, timeout: float | None = None) -> bytes:
+        message: bytes = self._node.loop.call(lambda: self.arecv(timeout=timeout))
+        return message
+
+    def send_eof(self) -> None:
+        self._node.loop.call(self.asend_eof)
+
+    def close(self) -> None:
+        if not self._node.loop.over:
+            self._node.loop.call(self.aclose)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __iter__(self) -> Iterator[bytes]:
+        while True:
+            try:
+                message = self.recv()
+            except TunnelClosed as closed:
+                if closed.reason in ("eof", "closed"):
+                    return
+                raise
+            yield message
+
+    # -- inside ------------------------------------------------------------------------------------
+
+    def _send(self, frame: frames.Frame) -> None:
+        """A frame other than a message's. What a broken link loses of these, resuming makes up."""
+        if self._link is not None:
+            self._link.control(frame)
+
+    def _check_out(self) -> None:
+        if self._ended is not None:
+            raise self._ended
+        if self._flow.eof_out:
+            raise StateError("this tunnel has sent its end", hint="open another tunnel")
+
+    async def _wait(self, bells: list[Nap], limit: float | None, late: Exception) -> None:
+        nap = Nap()
+        bells.append(nap)
+        try:
+            if not await nap.wait(limit):
+                raise late
+        finally:
+            bells.remove(nap)
+
+    def _wake(self, bells: list[Nap]) -> None:
+        for nap in bells:
+            nap.wake()
+
+    def _grant(self) -> None:
+        size = self._flow.grant()
+        if size and self._ended is None:
+            self._send(frames.Credit(self._stream, self._opener, size))
+
+    def _end(self, error: TunnelClosed, tell: bool = False) -> None:
+        if tell:
+            self._send(frames.Reset(self._stream, self._opener, error.reason))
+        self._ended = error
+        self._flow.ring.clear()
+        if self._disarm is not None:
+            self._disarm()
+        self._node.tunnels.forget(self)
+        self._wake(self._enders)
+        self._wake(self._readers)
+        self._wake(self._writers)
+
+    def _maybe_over(self) -> None:
+        flow = self._flow
+        if flow.eof_in and flow.eof_out and self._ended is None and (
+                flow.end_seen or not self.resume):
+            self._end(TunnelClosed("both sides have sent all", reason="eof"))
+
+    def _lost(self, why: str) -> None:
+        if self._ended is None:
+            self._end(TunnelClosed(f"the link of the tunnel broke ({why})", reason="lost"))
+
+    def _took(self, frame: frames.OfStream) -> None:
+        """A frame came for this tunnel."""
+        flow = self._flow
+        if isinstance(frame, frames.Data):
+            before = len(flow.partial)
+            flow.data(frame.body, frame.end)
+            self._node.tunnels.unfinished(self, len(flow.partial) - before)
+            self._grant()
+            self._wake(self._readers)
+        elif isinstance(frame, frames.Credit):
+            flow.credited(frame.size)
+            self._wake(self._writers)
+        elif isinstance(frame, frames.Accept) and not self._open:
+            self._open = True
+            flow.granted(frame.window)
+            self._wake(self._writers)
+        elif isinstance(frame, frames.End):
+            flow.eof_in = True
+            self._send(frames.Seen(self._stream, self._opener))
+            self._wake(self._readers)
+            self._maybe_over()
+        elif isinstance(frame, frames.Seen):
+            flow.end_seen = True
+            flow.ring.clear()
+            self._wake(self._writers)
+            self._maybe_over()
+        elif isinstance(frame, frames.Reset):
+            text = frame.text or "the other side has closed the tunnel"
+            self._end(TunnelClosed(text, reason=frame.reason))
+
+    # -- another link ------------------------------------------------------------------------------
+
+    def _detach(self) -> None:
+        """The link has broken, or the other side uses another one."""
+        if self._link is not None:
+            self._link.tunnels.pop((self._stream, self._opener), None)
+        self._link = None
+        self._attached = False
+
+    def _attach(self, link: Any) -> None:
+        """Go on over this link once both sides know what the other one has had."""
+        self._detach()
+        self._link = link
+        link.tunnels[self._stream, self._opener] = self
+        link.control(frames.Resume(self._stream, self._opener, self._attempt,
+                                   self._flow.pieces_in, self._flow.returned))
+
+    async def _replay(self, link: Any) -> None:
+        """Send what the other side lacks, then go on."""
+        attempt = self._replayed
+
+        def over() -> bool:
+            return (self._link is not link or self._replayed != attempt
+                    or self._ended is not None)
+
+        for _, frame in list(self._flow.ring):
+            while link.full and not over():
+                await sleep(FULL)
+            if over():
+                return
+            link.send(frame)
+        if over():
+            return
+        if self._flow.eof_out:
+            self._send(frames.End(self._stream, self._opener))
+        self._attached = True
+        if self._disarm is not None:
+            self._disarm()
+            self._disarm = None
+        self._node.tunnels.resumed += 1
+        self._grant()
+        self._wake(self._writers)

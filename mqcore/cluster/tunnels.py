@@ -1,0 +1,251 @@
+"""All tunnels of a node: how they are opened, and how they go on when a link breaks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from mqcore import trace
+from mqcore.cluster import frames
+from mqcore.cluster.errors import RequestTimeout
+from mqcore.cluster.flow import WINDOW
+from mqcore.cluster.tunnel import Tunnel
+from mqcore.trace.flow import step
+
+if TYPE_CHECKING:
+    from mqcore.cluster.directory import Member
+    from mqcore.cluster.node import Core
+
+    Name = tuple[bytes, int, bool]
+
+RESUME = 10.0           # seconds that a tunnel waits for another link
+RESUME_MOST = 300.0
+UNFINISHED = 1 << 30    # bytes of messages of one member, of which the end has not come
+SHARED = 256 << 20      # bytes that the windows of a node's tunnels have together, while each has
+WINDOW_LEAST = 64 << 10     # at least this
+THREADS = 256           # tunnels whose plain (not async) handlers run at a node
+FINISHED = 4096         # tunnels that are over and whose other side may not know it yet
+
+
+class Tunnels:
+    """All tunnels of a node. Links route the frames of those that they carry; here are all of
+    them, by member, number, and whether this node opened it."""
+
+    def __init__(self, node: Core) -> None:
+        self.node = node
+        self.open: dict[Name, Tunnel] = {}
+        self.away: dict[bytes, set[Tunnel]] = {}    # by member: those without a link
+        self.finished: dict[Name, None] = {}        # those that were over last, in order
+        self.held: dict[bytes, int] = {}            # by member: bytes of unfinished messages
+        self.number = 0
+        self.threads = 0            # that plain handlers of tunnels have
+        self.opened = self.accepted = self.refused = self.stray = self.resumed = 0
+
+    def window(self) -> int:
+        """Bytes that the next tunnel may hold each way: less where there are many, which may all
+        be full."""
+        return max(WINDOW_LEAST, min(WINDOW, SHARED // (len(self.open) + 1)))
+
+    def forget(self, tunnel: Tunnel) -> None:
+        name = _name_of(tunnel)
+        if self.open.get(name) is tunnel:
+            del self.open[name]
+        self._back(tunnel)
+        partial, tunnel._flow.partial = tunnel._flow.partial, bytearray()
+        self.unfinished(tunnel, -len(partial))
+        if tunnel._link is not None:
+            tunnel._link.tunnels.pop((tunnel._stream, tunnel._opener), None)
+        if tunnel._ended is not None and tunnel._ended.reason == "eof":
+            self.finished[name] = None
+            while len(self.finished) > FINISHED:
+                del self.finished[next(iter(self.finished))]
+
+    def unfinished(self, tunnel: Tunnel, size: int) -> None:
+        """The unfinished message of this tunnel has become so much longer, or shorter. All of one
+        member's have a bound, however many tunnels it opens."""
+        if not size:
+            return
+        member = tunnel.peer.record.id
+        held = self.held.get(member, 0) + size
+        if held:
+            self.held[member] = held
+        else:
+            del self.held[member]
+        if held > UNFINISHED:
+            tunnel.reset("overloaded", f"unfinished messages of one member have more than "
+                                       f"{UNFINISHED} bytes")
+
+    def _add(self, tunnel: Tunnel) -> None:
+        before = self.open.get(_name_of(tunnel))
+        if before is not None:
+            before._lost("the other node has been restarted")
+        self.open[_name_of(tunnel)] = tunnel
+        tunnel._link.tunnels[tunnel._stream, tunnel._opener] = tunnel
+
+    async def aopen(self, service: str, timeout: float | None, key: bytes | None,
+                    only: Callable[[Member], bool] | None = None,
+                    resume: float = RESUME) -> Tunnel:
+        """Raises NoSuchService, TunnelClosed ("refused"), RequestTimeout."""
+        node = self.node
+        limit = None if timeout is None else time.monotonic() + timeout
+        tried: list[Member] = []
+        while True:
+            now = time.monotonic()
+            members = node.directory.offering(service)
+            if only is not None:
+                members = tuple(filter(only, members))
+            member = node.balancer.choose(members, service, now, tried, key)
+            if member is None:
+                raise node.requests.nobody(service, bool(members), tried)
+            tried.append(member)
+            self.number += 1
+            tunnel = Tunnel(node, member.link, self.number, True, service, resume)
+            self._add(tunnel)
+            ttl = 0 if limit is None else max(1, int((limit - now) * 1e6))
+            tunnel._send(frames.Open(self.number, True, service, ttl, tunnel._flow.window,
+                                     int(resume * 1e6), trace.to_text(trace.current())))
+            try:
+                while not tunnel._open and not tunnel._ended:
+                    await tunnel._wait(tunnel._writers, limit, RequestTimeout(
+                        f"no member of {service!r} accepted the tunnel in time", service=service,
+                        tried=len(tried)))
+            except BaseException:
+                tunnel.reset("cancelled", "the opener does not wait any longer")
+                raise
+            if tunnel._open:
+                self.opened += 1
+                return tunnel
+            self.refused += 1
+
+    def accept(self, link: Any, frame: frames.Open) -> None:
+        service = self.node.services.get(frame.service)
+        why = "no such service here" if service is None else service.may_open()
+        if why or (frame.stream, False) in link.tunnels:
+            link.send(frames.Reset(frame.stream, False, "refused", why))
+            self.refused += 1
+            return
+        tunnel = Tunnel(self.node, link, frame.stream, False, frame.service,
+                        min(frame.resume / 1e6, RESUME_MOST))
+        tunnel._flow.granted(frame.window)
+        tunnel._open = True
+        tunnel.trace_context = trace.from_text(frame.trace)
+        self._add(tunnel)
+        self.accepted += 1
+        link.send(frames.Accept(frame.stream, False, tunnel._flow.window))
+        assert service is not None
+        self.node.loop.spawn(service.serve_tunnel, tunnel)
+
+    def frame(self, link: Any, frame: frames.OfStream) -> None:
+        tunnel = link.tunnels.get((frame.stream, not frame.opener))
+        if tunnel is None:
+            self.stray += 1
+            if isinstance(frame, frames.End) and (
+                    link.member.record.id, frame.stream, not frame.opener) in self.finished:
+                # both ends were here when the link broke, and the other side does not know
+                link.control(frames.Seen(frame.stream, not frame.opener))
+        else:
+            tunnel._took(frame)
+
+    # -- links break -------------------------------------------------------------------------------
+
+    def unlinked(self, link: Any, member: Member, reason: str) -> None:
+        """The link is gone. Tunnels wait for another one to the same member, if there is one."""
+        known = not self.node.closed and member.record.id in self.node.directory.members
+        for tunnel in list(link.tunnels.values()):
+            if not (known and tunnel._open and tunnel.resume):
+                tunnel._lost(reason)
+                continue
+            tunnel._detach()
+            self.away.setdefault(member.record.id, set()).add(tunnel)
+            if tunnel._disarm is None:
+                tunnel._disarm = self.node.loop.later(tunnel.resume, partial(
+                    tunnel._lost, f"{reason}, and no other came within {tunnel.resume:g} s"))
+        if member.link is not None:
+            self.linked(member)
+
+    def linked(self, member: Member) -> None:
+        """There is a link to the member: go on with the tunnels that this node has opened."""
+        for tunnel in list(self.away.get(member.record.id, ())):
+            if tunnel._opener:
+                self._back(tunnel)
+                tunnel._attempt += 1
+                tunnel._attach(member.link)
+
+    def _back(self, tunnel: Tunnel) -> None:
+        away = self.away.get(tunnel.peer.record.id)
+        if away is not None:
+            away.discard(tunnel)
+            if not away:
+                del self.away[tunnel.peer.record.id]
+
+    def resume(self, link: Any, frame: frames.Resume) -> None:
+        """The other side goes on with a tunnel over this link."""
+        name = (link.member.record.id, frame.stream, not frame.opener)
+        tunnel = self.open.get(name)
+        if tunnel is None or not tunnel.resume:
+            reason = "eof" if name in self.finished else "lost"
+            link.control(frames.Reset(frame.stream, not frame.opener, reason,
+                                      "the other side does not know the tunnel any more"))
+        elif not tunnel._opener and frame.attempt > tunnel._attempt and tunnel._link is not link:
+            tunnel._attempt = tunnel._replayed = frame.attempt
+            tunnel._flow.resumed(frame.pieces, frame.returned)
+            self._back(tunnel)
+            tunnel._attach(link)
+            self.node.loop.spawn(tunnel._replay, link)
+        elif tunnel._opener and tunnel._link is link and \
+                tunnel._replayed < frame.attempt == tunnel._attempt:
+            tunnel._replayed = frame.attempt
+            tunnel._flow.resumed(frame.pieces, frame.returned)
+            self.node.loop.spawn(tunnel._replay, link)
+        else:
+            self.stray += 1     # it came late, or once more: one answer to each attempt
+
+    def gone(self, member: Member) -> None:
+        """The member has left or failed."""
+        for tunnel in list(self.away.get(member.record.id, ())):
+            tunnel._lost("the member is gone")
+
+    def close(self) -> None:
+        for tunnel in list(self.open.values()):
+            tunnel._lost("this node has left")
+
+
+def _name_of(tunnel: Tunnel) -> Name:
+    return tunnel.peer.record.id, tunnel._stream, tunnel._opener
+
+
+class Opening:
+    """`async with net.atunnel(...) as tunnel`, `await net.atunnel(...)`, or with the blocking twin
+    `with net.tunnel(...) as tunnel`."""
+
+    def __init__(self, node: Core, service: str, timeout: float | None, key: bytes | None,
+                 resume: float) -> None:
+        self._node = node
+        self._arguments = (service, timeout, key, None, resume)
+        self._tunnel: Tunnel | None = None
+
+    async def _open(self) -> Tunnel:
+        self._node.check()
+        with step(f"open tunnel {self._arguments[0]}", "client"):
+            self._tunnel = await self._node.tunnels.aopen(*self._arguments)
+        return self._tunnel
+
+    def __await__(self) -> Any:
+        return self._open().__await__()
+
+    async def __aenter__(self) -> Tunnel:
+        return await self._open()
+
+    async def __aexit__(self, *exc: object) -> None:
+        if self._tunnel is not None:
+            await self._tunnel.aclose()
+
+    def __enter__(self) -> Tunnel:
+        tunnel: Tunnel = self._node.loop.call(self._open)
+        return tunnel
+
+    def __exit__(self, *exc: object) -> None:
+        if self._tunnel is not None:
+            self._tunnel.close()

@@ -1,0 +1,181 @@
+"""Closing: the end of one socket.
+
+The hub's lock: close() runs on the caller's thread and releases the lock, should a signal handler
+call it while its thread holds it; each step takes it to look at the tables. `_closing` is the lock
+of the thread that closes; no thread waits for it with the hub's lock. abandon() is for a forked
+child, in which any lock may be held for ever: it takes none.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from mqcore.base.native import threading, time
+from mqcore.base.virtual import monotonic
+from mqcore.base.waits import Released
+from mqcore.control import events, inproc
+from mqcore.control.connector import Connector
+from mqcore.control.listener import Listener
+from mqcore.control.peers import Peers
+from mqcore.control.resolving import Follower
+from mqcore.control.stats import CloseReport, PeerStats, drops
+from mqcore.errors import UsageError
+
+MAX_FAILURES = 100  # interruptions and errors that one close() survives
+
+
+class Closing(Peers):
+    """A SocketLinks as what is closed."""
+
+    def hurry(self) -> None:
+        """Make a running close() stop waiting, as with linger 0."""
+        self._hurry = True
+
+    def close(self, linger: Any = ...) -> CloseReport:
+        """Stop receiving, send what is queued for at most `linger` seconds, then end everything.
+        Complete on return. A second call waits for the first and returns the same report; its
+        `linger` can shorten the first one's."""
+        started = monotonic()
+        asked = linger is not ...
+        if not asked:
+            linger = self.options["linger"]
+        if linger is not None and linger < 0:
+            raise UsageError(f"linger must not be negative, not {linger!r}")
+        deadline = math.inf if linger is None else started + linger
+        if asked or self._until is None:
+            self._until = min(deadline, math.inf if self._until is None else self._until)
+        self.core._close_input()
+        # A second thread waits for the first. A nested call on the same thread (from a signal
+        # handler) does the work itself, as does a call after an interrupted one.
+        with Released(self.hub.lock), self._closing:
+            interrupted: BaseException | None = None
+            while self.report is None:
+                try:
+                    self._close(linger, started)
+                except BaseException as error:  # Ctrl-C: as if linger were over
+                    self._hurry = True
+                    self._failures += 1
+                    interrupted = interrupted or error
+                    if self._failures > MAX_FAILURES:
+                        raise
+            if interrupted is not None:
+                raise interrupted
+            return self.report
+
+    def _close(self, linger: float | None, started: float) -> None:
+        """All steps; each may safely run again."""
+        with self.hub.lock:
+            sources = [node for node in list(self.nodes.values())
+                       if isinstance(node, (Listener, Follower))]
+            for endpoint in tuple(self.nodes):
+                if endpoint.kind == "bind":
+                    inproc.forget(self, endpoint)
+        for source in sources:
+            source.stop()
+        if linger != 0:
+            self._drain()
+        unacked = self._await_acks() if linger != 0 else self._unacked()
+        with self.hub.lock:
+            connectors = [node for node in list(self.nodes.values())
+                          if isinstance(node, Connector)]
+            for endpoint in tuple(self.nodes):
+                inproc.forget(self, endpoint)
+        for connector in connectors:
+            connector.stop()
+        if self.upgrades:
+            self.hub.loop.call_wait(self._stop_upgrades)
+        self._end_all()
+        if self.report is not None:  # a signal handler closed the socket meanwhile
+            return
+        self.core._unwatch()
+        self.idle.stop()
+        report = self._closing_report(self.core._accounts(), unacked, started)
+        for endpoint in tuple(self.nodes):
+            endpoint.move("closed")
+        self.hub.forget(self)
+        self.report = report
+        self.emit(events.Closed, None, None, "")
+
+    def _late(self) -> bool:
+        """Whether close() has waited long enough."""
+        return self._hurry or (self._until is not None and monotonic() >= self._until)
+
+    def _pause(self, seconds: float) -> None:
+        if self.hub.world is not None:
+            self.hub.world.wait_for(lambda: False, seconds)
+            return
+        with Released():
+            time.sleep(seconds)
+
+    def _drain(self) -> None:
+        pause = 0.0005
+        while self.core._outstanding() > 0:
+            if self._late():
+                return
+            self.core._wait(self.core._change(), pause)
+            pause = min(pause * 1.5, 0.01)
+
+    def _unacked(self) -> int:
+        with self.hub.lock:
+            return sum(self.core._unacked(slot) for slot in list(self.connections)
+                       if slot in self.connections)
+
+    def _await_acks(self) -> int:
+        pause = 0.0002
+        while True:
+            unacked = self._unacked()
+            if unacked == 0 or self._late():
+                return unacked
+            self._pause(pause)
+            pause = min(pause * 1.5, 0.01)
+
+    def _end_all(self) -> None:
+        self.core._drop_all()
+        with self.hub.lock:
+            self.end_engines(self.connections)
+        while not (self._settled()):
+            pass
+
+    def _settled(self) -> bool:
+        """Whether the engines have ended. I/O threads end them promptly, so it needs no time
+        limit."""
+        seen = self.core._change()
+        self.hub.pump()
+        self.core._drop_all()
+        if self.core._settled() and not self.connections:
+            return True
+        self.core._wait(seen, 0.0005)
+        return False
+
+    def _closing_report(self, accounts: Mapping[str, Any], unacked: int,
+                        started: float) -> CloseReport:
+        total = PeerStats.of(accounts["total"])
+        lost = dict(drops(accounts["dropped"]))
+        for reason, count in total.dropped_out.items():
+            lost[reason] = lost.get(reason, 0) + count
+        undelivered = sum(lost.get(reason, 0) for reason in ("closed", "peer_gone", "half_written"))
+        return CloseReport(
+            written=total.written, undelivered=undelivered, dropped=lost, unacked=unacked,
+            elapsed=monotonic() - started, peers=self.peer_stats(accounts))
+
+    def abandon(self) -> None:
+        """In a forked child: close the inherited listening and connecting sockets. A thread of the
+        parent may have held any lock."""
+        self._closing = threading.RLock()
+        for watcher in tuple(self.watchers):
+            abandon = getattr(watcher, "abandon", None)
+            if abandon is not None:
+                abandon()
+        for endpoint, node in self.nodes.items():
+            endpoint.abandon()
+            if isinstance(node, Follower):
+                node.abandon()
+            for sock in getattr(node, "_sockets", None) or [getattr(node, "_sock", None),
+                                                            getattr(node, "_adopted", None)]:
+                if sock is not None:
+                    sock.close()
+        for upgrade in self.upgrades:
+            upgrade.sock.close()
+        self.core._close_descriptors()

@@ -1,0 +1,224 @@
+"""What is behind the routes: sockets and journal topics, opened when the gateway starts."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import mqcore as mq
+from mqcore import journal
+from mqcore.http.envelope import Envelope
+from mqcore.http.feed import Feed, Ring, Topic
+from mqcore.http.problem import Problem, retry_after
+from mqcore.http.route import Route
+
+log = logging.getLogger("mqcore.http")
+AGAIN = 1.0         # seconds until what all clients of a route depend on begins again
+
+
+class Backend:
+    """One route's end. `feed` is there if clients can read at a position."""
+
+    feed: Feed | None = None
+
+    def __init__(self, route: Route) -> None:
+        self.route = route
+        self.task: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        if self.task is not None:
+            self.task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self.task
+
+    def keep_up(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Run work() until close(). All clients of the route depend on it: an error (descriptors or
+        memory are short, retention was faster) is logged, and a second later it begins anew."""
+        async def run() -> None:
+            while True:
+                try:
+                    return await work()
+                except mq.SocketClosed:
+                    return
+                except Exception:
+                    log.exception("the route %s lost its source, and begins again",
+                                  self.route.path)
+                    await asyncio.sleep(AGAIN)
+
+        self.task = asyncio.create_task(run())
+
+    async def send(self, message: Envelope, wait: float) -> bytes | None:
+        """Pass a message on. The answer for the client, if there is one. Problem."""
+        raise NotImplementedError
+
+    async def take(self, wait: float) -> bytes:
+        """The next message, which no other client gets. mq.Timeout."""
+        raise NotImplementedError
+
+
+class SocketBackend(Backend):
+    socket: Any = None
+    pattern = ""        #: if it is not the route's kind
+
+    async def open(self) -> None:
+        route = self.route
+        options: dict[str, Any] = {}
+        if route.kind == "sub":
+            options["topics"] = route.settings["topic"] or ("",)
+        elif route.kind != "pull":
+            options = {name: route.settings[name] for name in ("linger", "send_hwm")}
+        self.socket = mq.socket(self.pattern or route.kind, **options)
+        if route.mode == "bind":
+            await self.socket.abind(route.url)
+        else:
+            await self.socket.aconnect(route.url)
+
+    async def close(self) -> None:
+        await super().close()
+        if self.socket is not None:
+            await self.socket.aclose()
+
+
+class Sender(SocketBackend):
+    """push, pub, pull and pair."""
+
+    async def send(self, message: Envelope, wait: float) -> bytes | None:
+        topic = message.topic or self.route.topic
+        if topic and self.route.kind != "pub":
+            raise Problem(400, "topic", f"{self.route.path} has no topics",
+                          "leave topic out")
+        try:
+            if topic:
+                await self.socket.asend_parts([topic.encode(), message.body], timeout=wait)
+            elif wait:
+                await self.socket.asend(message.body, timeout=wait)
+            else:
+                self.socket.send(message.body, timeout=0)
+        except mq.SendTimeout as error:
+            why = "no peer is connected" if error.why == "no_peer" else "all its peers are full"
+            raise Problem(503, "full", f"{self.route.path} takes no message now: {why}",
+                          "send it again later", retry_after(1)) from None
+        return None
+
+    async def take(self, wait: float) -> bytes:
+        found: bytes = await self.socket.arecv(timeout=wait)
+        return found
+
+
+def expire(waiting: asyncio.Future[bytes]) -> None:
+    if not waiting.done():
+        waiting.set_exception(TimeoutError())
+
+
+class Requester(SocketBackend):
+    """req, as a DEALER: a number in the envelope, which repliers return, tells the requests apart,
+    and one task receives all replies. It costs about half as much as REQ."""
+
+    pattern = "dealer"
+
+    def __init__(self, route: Route) -> None:
+        super().__init__(route)
+        self.waiting: dict[bytes, asyncio.Future[bytes]] = {}
+        self.last = 0
+
+    async def open(self) -> None:
+        await super().open()
+        self.keep_up(self._receive)
+
+    async def _receive(self) -> None:
+        while True:
+            number, *rest = await self.socket.arecv_parts()
+            waiting = self.waiting.get(number)
+            if waiting is not None and not waiting.done() and len(rest) > 1 and not rest[0]:
+                waiting.set_result(b"".join(rest[1:]))
+
+    async def send(self, message: Envelope, wait: float) -> bytes | None:
+        limit = self.route.settings["timeout"]
+        self.last += 1
+        number = self.last.to_bytes(8, "big")
+        loop = asyncio.get_running_loop()
+        waiting: asyncio.Future[bytes] = loop.create_future()
+        self.waiting[number] = waiting
+        timer = loop.call_later(limit, expire, waiting)
+        try:
+            self.socket.send_parts([number, b"", message.body], timeout=0)
+            return await waiting
+        except mq.SendTimeout:
+            raise Problem(503, "full", f"{self.route.path} takes no request now: no replier is "
+                          "connected, or all are full", "send it again later",
+                          retry_after(1)) from None
+        except TimeoutError:
+            raise Problem(504, "no_reply", f"no reply came within {limit:g} s",
+                          "the request may have been handled; send it again only if that does no "
+                          "harm") from None
+        finally:
+            timer.cancel()
+            del self.waiting[number]
+
+
+class Subscriber(SocketBackend):
+    """sub: one task receives for all clients."""
+
+    def __init__(self, route: Route) -> None:
+        super().__init__(route)
+        self.feed = self.ring = Ring(route.settings["hold"], route.settings["hold_bytes"])
+
+    async def open(self) -> None:
+        await super().open()
+        self.keep_up(self._receive)
+
+    async def _receive(self) -> None:
+        while True:
+            first, *rest = await self.socket.arecv_parts()
+            if rest:
+                self.ring.put(b"".join(rest), first.decode(errors="backslashreplace"))
+            else:
+                self.ring.put(first)
+
+
+class Log(Backend):
+    """A topic of a journal: appended to and read."""
+
+    def __init__(self, route: Route) -> None:
+        super().__init__(route)
+        self.writer: Any = None
+        self.reader: Any = None
+
+    async def open(self) -> None:
+        where = {"topic": self.route.topic or "default",
+                 "partition": self.route.settings["partition"]}
+        if self.route.settings["append"]:
+            self.writer = await journal.aopen(self.route.url, "a", fsync="never", **where)
+        self.reader = await journal.aopen(self.route.url, **where)
+        self.feed = topic = Topic(self.reader)
+        self.keep_up(topic.watch)
+
+    async def close(self) -> None:
+        await super().close()
+        if self.reader is not None:
+            await self.reader.aclose()
+        if self.writer is not None:
+            await self.writer.aclose()
+
+    async def send(self, message: Envelope, wait: float) -> bytes | None:
+        key = message.key.encode() if message.key is not None else None
+        headers = [(name, value.encode()) for name, value in message.headers.items()]
+        try:
+            offset = self.writer.append(message.body, key=key, headers=headers)
+            await self.writer.acommit()
+        except (journal.JournalFull, journal.JournalWriteError) as error:
+            raise Problem(503, "journal", f"the journal did not take the message: {error.text}",
+                          error.hint, retry_after(5)) from None
+        return b'{"offset":%d}' % offset
+
+
+def backend(route: Route) -> Backend:
+    """The backend of a route; it is not open yet."""
+    kinds = {"req": Requester, "sub": Subscriber, "journal": Log}
+    return kinds.get(route.kind, Sender)(route)

@@ -1,0 +1,59 @@
+"""Messages as JSON: the envelope. A body is `text`, `base64` or `json`, exactly one of them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+
+from mqcore.http.problem import Problem
+
+TYPE = "application/vnd.mqcore+json"
+Name = Annotated[str, msgspec.Meta(max_length=1024)]
+
+
+class Envelope(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """A message that a client sends. `topic` is for `pub`, `key` and `headers` for a journal."""
+
+    text: str | None = None
+    base64: bytes | None = None
+    json: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    topic: Name | None = None
+    key: Name | None = None
+    headers: Annotated[dict[Name, Name], msgspec.Meta(max_length=64)] = {}
+
+    @property
+    def body(self) -> bytes:
+        if self.text is not None:
+            return self.text.encode()
+        if self.base64 is not None:
+            return self.base64
+        return bytes(self.json) if self.json is not msgspec.UNSET else b""
+
+
+def decode(data: bytes | str) -> Envelope:
+    """The envelope in a body. Problem 400 if it is none."""
+    try:
+        found = msgspec.json.decode(data, type=Envelope)
+        given = (found.text is not None) + (found.base64 is not None) \
+            + (found.json is not msgspec.UNSET)
+        if given != 1:
+            raise msgspec.ValidationError(f"has {given} bodies")
+        if found.text is not None:
+            found.text.encode()     # lone surrogates
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        raise Problem(400, "envelope", f"the body is no envelope: {error}",
+                      'send {"text": ...}, {"base64": ...} or {"json": ...}, and only fields that '
+                      'the guide names; or send a raw body with another Content-Type') from None
+    return found
+
+
+def encode(body: bytes, id: str = "", **more: Any) -> bytes:
+    """A message for a client: `text` if the body is UTF-8, else `base64`."""
+    said: dict[str, Any] = {"id": id} if id else {}
+    said.update({name: value for name, value in more.items() if value})
+    try:
+        said["text"] = body.decode()
+    except UnicodeDecodeError:
+        said["base64"] = body
+    return msgspec.json.encode(said)

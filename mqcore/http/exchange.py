@@ -1,0 +1,163 @@
+"""One request as ASGI brings it: its headers, its body within the limits, its answer."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+from urllib.parse import parse_qsl
+
+from mqcore.http.bounds import Limits, Stats
+from mqcore.http.problem import TYPE, Header, Problem
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+
+class Gone(Exception):
+    """The client has disconnected, or has been disconnected."""
+
+
+class Exchange:
+    """`extra` are headers of every answer; `who` is the token's name or the client's address."""
+
+    def __init__(self, scope: Message, receive: Receive, send: Send, limits: Limits,
+                 stats: Stats) -> None:
+        self.scope, self.receive, self._send = scope, receive, send
+        self.limits, self.stats = limits, stats
+        self.method: str = scope.get("method", "GET")
+        self.path: str = scope["path"]
+        self.headers: dict[bytes, bytes] = {}
+        for name, value in scope["headers"]:
+            if name in self.headers and name in (b"host", b"origin", b"authorization"):
+                raise Problem(400, "header", f"the header {name.decode()} is there twice",
+                              "send it once")
+            self.headers[name] = value
+        self.extra: list[Header] = []
+        self.who = ""
+        self.started = False
+
+    def header(self, name: bytes) -> str:
+        return self.headers.get(name, b"").decode("latin-1")
+
+    def query(self) -> dict[str, str]:
+        text = self.scope.get("query_string", b"").decode("latin-1")
+        try:
+            pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=20)
+        except ValueError:
+            raise Problem(400, "query", "the query has more than 20 fields", "leave some") from None
+        return dict(pairs)
+
+    # -- the body --
+
+    async def body(self) -> bytes:
+        """The whole body. Problem 413, 408 or 503; Gone."""
+        most = self.limits.body_bytes
+        length = self.headers.get(b"content-length", b"0")
+        if length.isdigit() and int(length[:19]) > most:
+            raise self._too_large()
+        held = 0
+        parts: list[bytes] = []
+        try:
+            async with asyncio.timeout(self.limits.body_time):
+                while True:
+                    message = await self._part()
+                    data: bytes = message.get("body", b"")
+                    self.stats.held_bytes += len(data)
+                    held += len(data)
+                    if held > most:
+                        raise self._too_large()
+                    if self.stats.held_bytes > self.limits.bodies_bytes:
+                        raise Problem(503, "bodies", "the gateway holds too many bodies now",
+                                      "send it again later", [(b"retry-after", b"1")])
+                    parts.append(data)
+                    if not message.get("more_body"):
+                        return parts[0] if len(parts) == 1 else b"".join(parts)
+        except TimeoutError:
+            raise Problem(408, "slow_body", "the body was not complete within "
+                          f"{self.limits.body_time:g} s", "send it faster") from None
+        finally:
+            self.stats.held_bytes -= held
+
+    async def _part(self) -> Message:
+        message = await self.receive()
+        if message["type"] == "http.disconnect":
+            raise Gone
+        return message
+
+    def _too_large(self) -> Problem:
+        return Problem(413, "body_size", "the body is larger than "
+                       f"{self.limits.body_bytes} bytes", "send less, or raise body_bytes")
+
+    async def gone(self) -> None:
+        """Return when the client has disconnected."""
+        while (await self.receive())["type"] != "http.disconnect":
+            pass
+
+    # -- the answer --
+
+    async def send(self, message: Message) -> None:
+        """Raises Gone, after it has cut the connection, if the client does not read."""
+        try:
+            async with asyncio.timeout(self.limits.send_time):
+                await self._send(message)
+        except TimeoutError:
+            self.stats.slow += 1
+            cut = self.scope.get("mqcore.abort")
+            if cut is not None:
+                cut()
+            raise Gone from None
+        except OSError:
+            raise Gone from None
+
+    async def start(self, status: int, kind: bytes, more: list[Header],
+                    length: int | None = None) -> None:
+        self.started = True
+        headers = [(b"content-type", kind), *more, *self.extra] if kind else [*more, *self.extra]
+        if length is not None:
+            headers.append((b"content-length", b"%d" % length))
+        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+
+    async def answer(self, status: int, body: bytes = b"", kind: bytes = b"",
+                     more: list[Header] | None = None) -> None:
+        self.stats.answered += status < 400
+        await self.start(status, kind, more or [], None if status == 204 else len(body))
+        await self.send({"type": "http.response.body",
+                         "body": body if self.method != "HEAD" else b""})
+
+    async def refuse(self, problem: Problem) -> None:
+        self.stats.problems[problem.name] = self.stats.problems.get(problem.name, 0) + 1
+        body = problem.body()
+        more = [*problem.headers, (b"cache-control", b"no-store")]
+        if problem.status == 408:
+            more.append((b"connection", b"close"))      # the rest of the body is not read
+        if self.scope["type"] == "websocket":
+            headers = [(b"content-type", TYPE), (b"content-length", b"%d" % len(body)),
+                       *more, *self.extra]
+            await self.send({"type": "websocket.http.response.start", "status": problem.status,
+                             "headers": headers})
+            await self.send({"type": "websocket.http.response.body", "body": body})
+        else:
+            await self.answer(problem.status, body, TYPE, more)
+
+
+def seconds(text: str, most: float, name: str) -> float:
+    """A number of seconds from the query, at most `most`."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not math.isfinite(value) or value < 0:
+        raise Problem(400, "query", f"{name}={text[:40]!r} is no number of seconds",
+                      f"write {name}=10")
+    return min(value, most)
+
+
+def count(text: str, most: int, name: str) -> int:
+    """A whole number from 1 to `most` from the query."""
+    if not text.isascii() or not text.isdigit() or len(text) > 9 or int(text) < 1:
+        raise Problem(400, "query", f"{name}={text[:40]!r} is no number from 1 on",
+                      f"write {name}=100")
+    return min(int(text), most)

@@ -1,0 +1,367 @@
+"""The gateway on uvicorn: listening, limits below HTTP, TLS, the end.
+
+uvicorn parses HTTP with httptools and WebSocket with wsproto. What it leaves open is bounded here:
+the number of connections, the size of headers and how long they take, pipelined requests, pongs to
+a client that does not read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import ssl
+import threading
+from collections.abc import Iterable, Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+try:
+    import uvicorn
+    from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+    from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
+except ImportError as _error:
+    raise ImportError(f'the HTTP gateway needs {_error.name}: pip install "mqcore[http]"',
+                      name=_error.name) from None
+
+from mqcore.base import waits
+from mqcore.base.components import COMPONENTS, State, numbers
+from mqcore.errors import AddressError, BindError, Error, OptionError, UsageError
+from mqcore.http import config
+from mqcore.http.access import hosts_for, is_loopback, read_tokens
+from mqcore.http.bounds import Limits, Stats
+from mqcore.http.gateway import Gateway
+from mqcore.http.problem import TYPE, Problem
+from mqcore.http.route import parse
+
+PIPELINED = 16              # requests of one connection that wait for their turn
+UNREAD = 256 << 10          # bytes of pongs that a client leaves unread
+DISCARD = 2.0               # seconds that a refused body is read for
+START = 60.0
+
+
+def reply(problem: Problem) -> bytes:
+    """A whole answer, for a connection that ends with it."""
+    body = problem.body()
+    return (b"HTTP/1.1 %d %s\r\ncontent-type: %s\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
+            % (problem.status, b"Refused", TYPE, len(body))) + body
+
+
+class Guarded(HttpToolsProtocol):
+    """One connection. `limits` and `stats` are the gateway's."""
+
+    limits: Limits
+    stats: Stats
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self.head = self.unparsed = 0
+        self.refused: Problem | None = None
+        self.timer: asyncio.TimerHandle | None = None
+        if len(self.connections) > self.limits.clients:
+            self.stats.turned_away += 1
+            transport.write(reply(Problem(503, "clients", f"{self.limits.clients} clients are "
+                                          "connected", "connect again later")))
+            transport.close()
+            self._arm(1.0)
+            return
+        self._arm(self.limits.header_time)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._disarm()
+        super().connection_lost(exc)
+
+    def _arm(self, delay: float) -> None:
+        self._disarm()
+        self.timer = self.loop.call_later(delay, self._late)
+
+    def _disarm(self) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+
+    def _late(self) -> None:
+        """No headers in time; or the client has not even read its last answer."""
+        self.timer = None
+        self.stats.late += 1
+        self.transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        if self.transport.is_closing():
+            return
+        self.unparsed += len(data)
+        super().data_received(data)
+        if self.unparsed > self.limits.header_bytes and self.parser is not None:
+            self._oversized()
+            self.send_400_response("")
+
+    def _oversized(self) -> None:
+        self.stats.oversized += self.refused is None
+        self.refused = Problem(431, "header_size", "the headers are larger than "
+                               f"{self.limits.header_bytes} bytes", "send fewer")
+
+    def send_400_response(self, msg: str) -> None:
+        problem = self.refused or Problem(400, "http", "the request is no HTTP", "send HTTP/1.1")
+        if not self.transport.is_closing():
+            self.transport.write(reply(problem))
+            self.transport.close()
+            self._arm(1.0)
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self.head = 0
+        self.scope["mqcore.abort"] = self.transport.abort   # type: ignore[typeddict-unknown-key]
+
+    def on_url(self, url: bytes) -> None:
+        self._grow(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._grow(len(name) + len(value) + 4)      # trailers of a chunked body, too
+        super().on_header(name, value)
+
+    def _grow(self, size: int) -> None:
+        self.head += size
+        if self.head > self.limits.header_bytes:
+            self._oversized()
+            raise ValueError("headers too large")       # uvicorn then calls send_400_response
+
+    def on_headers_complete(self) -> None:
+        self.unparsed = 0
+        self._disarm()
+        super().on_headers_complete()
+        if len(self.pipeline) > PIPELINED:
+            self.stats.oversized += 1
+            self.transport.abort()
+            raise ValueError("too many pipelined requests")
+
+    def on_body(self, body: bytes) -> None:
+        self.unparsed = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self.unparsed = 0
+        super().on_message_complete()
+        if self.cycle is not None and self.cycle.response_complete:
+            self._arm(self.limits.idle_time + self.limits.header_time)
+
+    def on_response_complete(self) -> None:
+        """A body that comes after its answer is discarded for a while, so that the client reads the
+        answer; a connection that is closed at once may lose it."""
+        super().on_response_complete()
+        if not self.transport.is_closing() or self.transport.get_write_buffer_size():
+            self._arm(DISCARD if self.cycle.more_body else
+                      self.limits.idle_time + self.limits.header_time)
+
+
+class GuardedTalk(WSProtocol):
+    """One WebSocket."""
+
+    stats: Stats
+
+    def handle_connect(self, event: Any) -> None:
+        super().handle_connect(event)
+        self.scope["mqcore.abort"] = self.transport.abort   # type: ignore[typeddict-unknown-key]
+
+    def handle_ping(self, event: Any) -> None:
+        if self.transport.is_closing():
+            return
+        if self.transport.get_write_buffer_size() > UNREAD:
+            self.stats.slow += 1
+            self.transport.abort()
+            return
+        super().handle_ping(event)
+
+
+class Serving(uvicorn.Server):
+    """uvicorn, which ends the gateway's streams before it waits for requests in progress."""
+
+    def __init__(self, config: uvicorn.Config, gateway: Gateway) -> None:
+        super().__init__(config)
+        self.gateway = gateway
+        self.ready = waits.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await self.gateway.start()
+        await super().startup(sockets)
+        self.ready.set()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self.gateway.drain()
+        try:
+            await super().shutdown(sockets)
+        finally:
+            await self.gateway.stop()
+
+
+def listen(url: str) -> tuple[socket.socket, str, str]:
+    """(listening socket, host, URL with the real port). AddressError, BindError."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port
+    except ValueError:
+        host, port = "", None
+    if not host or port is None or parts.scheme not in ("http", "https") \
+            or parts.path.strip("/") or parts.query or parts.username is not None:
+        raise AddressError(f"{url!r} is no address of a gateway", position=0,
+                           hint="write http://HOST:PORT or https://HOST:PORT")
+    bound = {"*": "0.0.0.0"}.get(host, host)
+    try:
+        family, kind, proto, _, place = socket.getaddrinfo(
+            bound, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        listening = socket.socket(family, kind, proto)
+        try:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.bind(place)
+            listening.listen(1024)
+            listening.setblocking(False)
+        except BaseException:
+            listening.close()
+            raise
+    except OSError as error:
+        raise BindError(f"cannot bind {url}: {error.strerror or error}",
+                        hint="choose another address, or port 0 for a free one") from None
+    shown = f"[{bound}]" if ":" in bound else bound
+    return listening, bound, f"{parts.scheme}://{shown}:{listening.getsockname()[1]}"
+
+
+def tls(cert: str, key: str) -> ssl.SSLContext:
+    """OptionError if the files are no certificate with its key."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["http/1.1"])
+    try:
+        context.load_cert_chain(cert, key or None)
+    except OSError as error:        # ssl.SSLError is one
+        raise OptionError(f"cannot use the certificate {cert}: {error}",
+                          hint="give a PEM file with the chain, and its key") from None
+    return context
+
+
+def serving(gateway: Gateway, context: ssl.SSLContext | None) -> Serving:
+    """uvicorn with the gateway's limits."""
+    limits = gateway.limits
+    bound: dict[str, Any] = {"limits": limits, "stats": gateway.stats}
+    made: dict[str, Any] = {} if context is None else {
+        "ssl_context_factory": lambda *_: context}
+    return Serving(uvicorn.Config(
+        gateway, http=type("Guarded", (Guarded,), bound), ws=type("GuardedTalk", (GuardedTalk,),
+                                                                 bound),
+        lifespan="off", log_config=None, access_log=False, server_header=False,
+        proxy_headers=False, ws_max_size=limits.body_bytes, ws_per_message_deflate=False,
+        ws_ping_interval=limits.heartbeat, ws_ping_timeout=limits.send_time,
+        timeout_keep_alive=int(limits.idle_time) or 1,
+        timeout_graceful_shutdown=int(limits.drain) or 1, **made), gateway)
+
+
+class Server:
+    """A gateway that runs in a thread of its own, until `stop` or the end of the `with` block.
+    `serve` makes one. `run` runs it in this thread instead."""
+
+    def __init__(self, gateway: Gateway, listening: socket.socket, url: str,
+                 context: ssl.SSLContext | None) -> None:
+        self.gateway, self.url = gateway, url
+        self._listening = listening
+        self._serving = serving(gateway, context)
+        self._thread: threading.Thread | None = None
+        self._error: BaseException | None = None
+        self._running = False
+
+    def run(self) -> None:
+        """Serve in this thread until Ctrl-C or SIGTERM, which are raised again at the end."""
+        self._running = True
+        COMPONENTS.add(self)
+        try:
+            self._serving.run([self._listening])
+        finally:
+            self._running = False
+            self._listening.close()
+
+    def _mq_components(self) -> list[State]:
+        if self._running:
+            return [State("HTTP gateway", self.url, counts=numbers(self.stats()))]
+        return [] if self._error is None else [
+            State("HTTP gateway", self.url, "failed", str(self._error))]
+
+    def _main(self) -> None:
+        try:
+            self.run()
+        except BaseException as error:
+            self._error = error
+        finally:
+            self._serving.ready.set()
+
+    def __enter__(self) -> Server:
+        self._thread = threading.Thread(target=self._main, name="mqcore-http", daemon=True)
+        self._thread.start()
+        if not self._serving.ready.wait(START):
+            self.stop()
+            raise Error("the gateway did not start in time", hint="is the machine very busy?")
+        if self._error is not None:
+            self._thread.join()
+            raise self._error
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """End streams, let requests in progress finish within `Limits.drain`, close the sockets.
+        Raises what ended the gateway before."""
+        self._serving.should_exit = True
+        if self._thread is not None:
+            self._thread.join()
+        else:
+            self._listening.close()
+        if self._error is not None:
+            raise self._error
+
+    def stats(self) -> Stats:
+        """The gateway's counters."""
+        return self.gateway.stats
+
+
+def serve(routes: Mapping[str, str], *, bind: str = "http://127.0.0.1:8080",
+          hosts: Iterable[str] = (), origins: Iterable[str] = (),
+          tokens: str | os.PathLike[str] | None = None, cert: str = "", key: str = "",
+          insecure: bool = False, limits: Limits | None = None) -> Server:
+    """A gateway at `bind`, ready to `run()` or to enter. Its port is bound on return.
+
+    Args:
+        routes: path: address, as in {"/orders": "push:tcp://127.0.0.1:5555"}.
+        bind: http://HOST:PORT or https://HOST:PORT; port 0 is a free one.
+        hosts: more names that a Host header may have.
+        origins: origins of web pages that may use the gateway, beside its own.
+        tokens: a file with tokens, see `read_tokens`. None: no token is demanded.
+        cert: a PEM file with the certificate chain, for https.
+        key: a PEM file with its key, if `cert` does not have it.
+        insecure: allow an address of the network without TLS or without tokens.
+        limits: bounds for clients.
+
+    Raises OptionError, AddressError, BindError, and UsageError for an exposed address.
+    """
+    secure = bind.lower().startswith("https:")
+    if secure != bool(cert):
+        raise OptionError(f"{bind} and the certificate {cert or '(none)'} do not fit",
+                          hint="https:// needs cert= (--cert), and http:// has none")
+    found = read_tokens(tokens) if tokens is not None else None
+    parsed = [parse(path, address) for path, address in routes.items()]
+    named = tuple(hosts)
+    gateway = Gateway(parsed, origins=origins, tokens=found, limits=limits)
+    context = tls(cert, key) if secure else None
+    listening, host, url = listen(bind)
+    if not is_loopback(host) and not insecure and not (secure and found):
+        listening.close()
+        raise UsageError(f"{url} is exposed to the network without TLS and tokens: any machine "
+                         "that reaches it could use its routes, or read what goes through",
+                         hint="give it a certificate and tokens (--cert, --tokens), bind "
+                              "127.0.0.1, or accept the risk with insecure=True (--insecure)")
+    gateway.hosts = hosts_for(host, named)
+    return Server(gateway, listening, url, context)
+
+
+def opened(settings: config.Settings, insecure: bool) -> Server:
+    """`serve` with the settings of a file or a command line."""
+    return serve(settings.routes, bind=settings.bind, hosts=settings.hosts,
+                 origins=settings.origins, tokens=settings.tokens or None, cert=settings.cert,
+                 key=settings.key, insecure=insecure, limits=config.limits(settings.limits))

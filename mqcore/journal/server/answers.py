@@ -1,0 +1,180 @@
+"""Answers: what a journal server's questions are answered with."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import time
+from collections import Counter
+from typing import Any
+
+from mqcore.errors import Error, UsageError
+from mqcore.journal.errors import JournalBusy, JournalFenced
+from mqcore.journal.groups.rosters import Rosters
+from mqcore.journal.listing import Listing, PartitionInfo
+from mqcore.journal.records import Records
+from mqcore.journal.server import failover, requests
+from mqcore.journal.server.codec import encode, pack
+from mqcore.journal.server.complaints import Complaints
+from mqcore.journal.server.limits import MESSAGES, Limits
+from mqcore.journal.server.requests import Request
+from mqcore.journal.server.sources import Source, Sources
+from mqcore.journal.store.epoch import Epochs, read_epochs
+from mqcore.journal.store.place import is_number, topic_folder
+
+LOOK = 1.0              # seconds between two looks at whether a topic is a mirror's
+_log = logging.getLogger("mqcore.journal")
+
+
+def read(source: Source, offset: int, size: int, durable: bool) -> Records:
+    """What one answer, or one piece of a stream, may hold."""
+    how: dict[str, Any] = {"durable": True} if durable else {}
+    return source.reader.read(offset, max_bytes=size, **how).slice(0, MESSAGES)
+
+
+def fenced(epochs: Epochs, topic: str, partition: int) -> JournalFenced:
+    epoch = epochs.newer[-1].epoch
+    return JournalFenced(f"topic {topic!r}, partition {partition}, is continued in epoch {epoch} "
+                         "by a mirror that was promoted", epoch=epoch,
+                         hint="use the address of the promoted mirror's server")
+
+
+def _check(epochs: Epochs, topic: str, partition: int) -> None:
+    if epochs.fenced:
+        raise fenced(epochs, topic, partition)
+    if epochs.mirror:
+        raise JournalBusy(f"topic {topic!r}, partition {partition}, is a mirror here",
+                          hint="use the address of its primary, or promote the mirror: `mq journal "
+                               "promote`")
+
+
+class Answers:
+    """`counts` are the server's."""
+
+    def __init__(self, sources: Sources, groups: bool, rosters: Rosters, limits: Limits,
+                 counts: Counter[str], complaints: Complaints) -> None:
+        self._sources = sources
+        self._groups = groups
+        self._rosters = rosters
+        self._limits = limits
+        self._counts = counts
+        self._complaints = complaints
+        self._listing = Listing(sources.where)
+        self._topics: dict[str, tuple[float, Error | None]] = {}    # looked at until when, and why
+
+    def to(self, request: Request, allowance: int) -> list[bytes]:
+        """allowance: bytes of records at most."""
+        number = request.number
+        if isinstance(request, requests.List):
+            return [encode({"id": number, "ok": self._list()})]
+        source = self.source(request)
+        if isinstance(request, requests.Read):
+            size = min(max(1, request.bytes), allowance)
+            return self.records({"id": number},
+                                read(source, request.offset, size, request.durable), source)
+        fact = self._fact(request, source)
+        return [encode({"id": number, "ok": fact, **failover.mark_of(source.epochs.look())})]
+
+    def source(self, request: Any) -> Source:
+        """The partition that a request names. One that was deleted and made anew in the meantime
+        is opened again."""
+        source = self._sources.get(request.topic, request.partition)
+        if not self._sources.checked(source):
+            source = self._sources.get(request.topic, request.partition)
+        return source
+
+    def records(self, head: dict[str, Any], found: Records, source: Source) -> list[bytes]:
+        head["records"], body = pack(found)
+        # behind the records: whatever epoch they are of has begun
+        head.update(failover.mark_of(source.epochs.look()))
+        self._counts["messages"] += len(found)
+        self._counts["bytes"] += found.nbytes
+        return [encode(head), body]
+
+    def _fact(self, request: Any, source: Source) -> Any:
+        reader: Any = source.reader
+        if isinstance(request, requests.Ends):
+            return [reader.first, reader.end]
+        if isinstance(request, requests.Durable):
+            return reader.durable
+        if isinstance(request, requests.At):
+            return reader.at(request.time)
+        if isinstance(request, requests.Size):
+            return reader.stored_bytes(request.start, request.stop)
+        if isinstance(request, requests.Groups):
+            return reader.groups()
+        if isinstance(request, requests.Epochs):
+            return failover.described(source.epochs.look(), source.id)
+        if isinstance(request, requests.Committed):
+            return reader.committed_offset(request.group)
+        self._commit(request, source)
+        return None
+
+    def of_group(self, link: int, request: requests.Beat | requests.Members) -> list[bytes]:
+        """link: the connection that it came over."""
+        answer: Any = None
+        if isinstance(request, requests.Members):
+            answer = self._rosters.shares(request.topic, request.group)
+        else:
+            self._allow_groups()
+            self._check_topic(request.topic)
+            answer = self._rosters.beat(link, request)
+        return [encode({"id": request.number, "ok": answer})]
+
+    def _allow_groups(self) -> None:
+        if not self._groups:
+            raise UsageError("this journal server lets no reader commit consumer groups",
+                             hint="start it with groups=True (mq journal serve --groups)")
+
+    def _check_primary(self, source: Source) -> None:
+        """Groups commit to the primary: what they commit to a mirror, it would overwrite."""
+        _check(source.epochs.look(), *source.key)
+
+    def _check_topic(self, topic: str) -> None:
+        """The same for all partitions of a topic, whose members beat often."""
+        now = time.monotonic()
+        due, error = self._topics.get(topic, (now, None))
+        if now >= due:
+            error = None
+            try:
+                for path in (self._sources.where / topic_folder(topic)).iterdir():
+                    if is_number(path.name):
+                        _check(read_epochs(path), topic, int(path.name))
+            except (FileNotFoundError, NotADirectoryError):
+                pass            # the roster says so
+            except Error as found:
+                error = found
+            if len(self._topics) > 1000:
+                self._topics.clear()
+            self._topics[topic] = now + LOOK, error
+        if error is not None:
+            raise error.with_traceback(None)
+
+    def _commit(self, request: requests.Commit, source: Source) -> None:
+        self._allow_groups()
+        self._check_primary(source)
+        self._rosters.check(request)
+        end = source.reader.end
+        if request.offset > end:
+            raise UsageError(f"offset {request.offset} is beyond the end, {end}",
+                             hint="a group commits the offset of the next message that it reads")
+        if request.token is not None:       # a commit may come late, over another connection
+            known = source.reader.committed_offset(request.group)
+            if known is not None and known >= request.offset:
+                return
+        with contextlib.suppress(FileNotFoundError):
+            n = len(os.listdir(source.path / "groups"))
+            if n >= self._limits.groups and source.reader.committed_offset(request.group) is None:
+                raise JournalBusy(f"the partition has {n} consumer groups, the limit")
+        source.reader.commit_offset(request.group, request.offset)
+
+    def _list(self) -> list[PartitionInfo]:
+        """Also ends streams of journals that were deleted, or made anew, in the meantime."""
+        for source in self._sources:
+            self._sources.checked(source)
+        return self._listing.look(self._bad_topic)
+
+    def _bad_topic(self, path: Any, error: Exception) -> None:
+        if self._complaints.due("damaged partitions"):
+            _log.warning("%s is left out of the list: %s", path, error)

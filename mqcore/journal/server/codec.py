@@ -1,0 +1,188 @@
+"""Records on the way between a journal server and a reader: PROTOCOL.md has the messages."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from mqcore.errors import AddressError, Error, OptionError, UsageError
+from mqcore.journal.errors import (
+    JobTooLarge,
+    JournalBusy,
+    JournalCorrupt,
+    JournalDiverged,
+    JournalError,
+    JournalFenced,
+    JournalFull,
+    JournalNotFound,
+    JournalWriteError,
+    OffsetGone,
+    PartitionLost,
+    QueueFull,
+)
+from mqcore.journal.later import np
+from mqcore.journal.records import LAYOUT, Records
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+VERSION = 1
+ALIGN = 64
+MOST_TEXT = 2000        # characters of a server's error
+INTERNAL = "internal"       # the code of what is a mistake of the server, not of the reader
+CARRIED: tuple[type[Error], ...] = (OffsetGone, JournalCorrupt, JournalNotFound, JournalBusy,
+                                    JobTooLarge, UsageError, QueueFull, JournalFull,
+                                    JournalWriteError, PartitionLost, JournalFenced,
+                                    JournalDiverged)
+
+
+# -- records ---------------------------------------------------------------------------------------
+
+
+def pack(records: Records) -> tuple[dict[str, Any], bytes]:
+    """What the head says of the columns, and their bytes."""
+    columns = rebased(records)
+    pieces: list[bytes] = []
+    places: dict[str, list[int]] = {}
+    at = 0
+    for name, dtype in LAYOUT:
+        if name in columns:
+            raw = np.ascontiguousarray(columns[name], dtype).tobytes()
+            places[name] = [at, len(raw)]
+            pad = -len(raw) % ALIGN
+            pieces += [raw, bytes(pad)]
+            at += len(raw) + pad
+    return {"first": records.first, "n": len(records), "columns": places}, b"".join(pieces)
+
+
+def rebased(records: Records) -> dict[str, NDArray[Any]]:
+    """The columns of these rows alone, their ends from 0 on."""
+    own, lo, hi = records._columns, records._lo, records._hi
+    found = {"times": own["times"][lo:hi]}
+    _cut(own, found, "value_ends", "values", lo, hi)
+    if "key_ends" in own:
+        _cut(own, found, "key_ends", "keys", lo, hi)
+        bits = np.unpackbits(own["key_valid"], count=hi, bitorder="little")
+        found["key_valid"] = np.packbits(bits[lo:], bitorder="little")
+    if "header_ends" in own:
+        lists = own["header_ends"][lo:hi + 1]
+        found["header_ends"] = lists - lists[0]
+        for ends, data in (("name_ends", "names"), ("datum_ends", "data")):
+            _cut(own, found, ends, data, int(lists[0]), int(lists[-1]))
+    for name in ("producers", "sequences", "sent"):
+        if name in own:
+            found[name] = own[name][lo:hi]
+    return found
+
+
+def _cut(own: dict[str, NDArray[Any]], found: dict[str, NDArray[Any]], ends: str, data: str,
+         lo: int, hi: int) -> None:
+    bounds = own[ends][lo:hi + 1]
+    found[ends] = bounds - bounds[0]
+    found[data] = own[data][bounds[0]:bounds[-1]]
+
+
+def unpack(head: Any, body: bytes, topic: str, partition: int) -> Records:
+    """Raises JournalError if the columns do not fit together."""
+    try:
+        columns: dict[str, NDArray[Any]] = {}
+        types = dict(LAYOUT)
+        for name, (at, size) in head["columns"].items():
+            kind = np.dtype(types[name])
+            columns[name] = np.frombuffer(body, kind, size // kind.itemsize, at)
+        n, first = int(head["n"]), int(head["first"])
+        good = is_offset(n) and is_offset(first) and _fits(columns, n)
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
+        good = False
+    if not good:
+        raise JournalError("what the journal server sent is no records",
+                           hint="is it a journal server, and of this version?")
+    return Records(first, columns, 0, n, topic, partition)
+
+
+def _fits(columns: dict[str, NDArray[Any]], n: int) -> bool:
+    def ends(name: str, count: int, into: int) -> bool:
+        bounds = columns[name]
+        return bool(len(bounds) == count + 1 and bounds[0] == 0 and bounds[-1] == into
+                    and (np.diff(bounds) >= 0).all())
+
+    good = len(columns["times"]) == n and ends("value_ends", n, len(columns["values"]))
+    if "key_ends" in columns:
+        good &= ends("key_ends", n, len(columns["keys"]))
+        good &= len(columns["key_valid"]) == (n + 7) // 8
+    if "header_ends" in columns:
+        h = len(columns["name_ends"]) - 1
+        good &= ends("header_ends", n, h) and ends("name_ends", h, len(columns["names"]))
+        good &= ends("datum_ends", h, len(columns["data"]))
+    if "producers" in columns:
+        good &= all(len(columns[name]) == n for name in ("producers", "sequences", "sent"))
+    return bool(good)
+
+
+# -- heads and errors ------------------------------------------------------------------------------
+
+
+def encode(head: dict[str, Any]) -> bytes:
+    return json.dumps(head, separators=(",", ":"), allow_nan=False).encode()
+
+
+def decode(raw: bytes) -> dict[str, Any]:
+    """ValueError, whatever the bytes are."""
+    try:
+        found = json.loads(raw)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    if not isinstance(found, dict):
+        raise ValueError("no object")
+    return found
+
+
+def error_head(error: Exception, **to: Any) -> dict[str, Any]:
+    """to: the `id` or the `stream` that it is for."""
+    facts = {}
+    kind = next((kind for kind in CARRIED if isinstance(error, kind)), None)
+    if kind is not None:
+        facts = {name: getattr(error, name) for name in kind.fields}
+    code = JournalError.code if kind is None else kind.code
+    if isinstance(error, (OptionError, AddressError)):
+        code = UsageError.code
+    text = error.text if isinstance(error, Error) else str(error) or type(error).__name__
+    return {**to, "error": {"code": code, "text": readable(text),
+                            "hint": readable(getattr(error, "hint", "")), "facts": facts}}
+
+
+def is_offset(number: Any) -> bool:
+    """Whether it can be one, or a count of messages."""
+    return type(number) is int and 0 <= number < 1 << 62
+
+
+def printable(text: str) -> str:
+    """What a server says, safe for a terminal and of bounded length."""
+    safe = "".join(c if c.isprintable() else c.encode("unicode_escape").decode()
+                   for c in text[:MOST_TEXT])
+    return safe if len(text) <= MOST_TEXT else safe + "..."
+
+
+def readable(text: str) -> str:
+    """Without what is no Unicode, as in names of files."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def internal_head(**to: Any) -> dict[str, Any]:
+    """The answer to a request that the server failed at."""
+    return {**to, "error": {"code": INTERNAL, "text": "the journal server failed at this request",
+                            "hint": "its log has the reason", "facts": {}}}
+
+
+def error_from(told: Any) -> Error:
+    """The exception that a server met, as it would have been raised here."""
+    try:
+        kind = next((kind for kind in CARRIED if kind.code == told["code"]), JournalError)
+        text, hint, facts = told["text"], told["hint"], told["facts"]
+        known = {name: facts[name] for name, default in kind.fields.items()
+                 if type(facts.get(name)) is type(default)}
+        if isinstance(text, str) and (hint is None or isinstance(hint, str)):
+            return kind(printable(text), hint=hint and printable(hint), **known)
+    except (KeyError, TypeError, AttributeError):
+        pass
+    return JournalError("the journal server answered with an error that cannot be read")

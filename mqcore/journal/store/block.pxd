@@ -1,0 +1,167 @@
+"""The format of a segment file, as FORMAT.md has it: two headers and where the columns lie.
+
+No I/O and no allocation. Everything on disk is little-endian and so is every host that we build
+for, so the headers are plain structs.
+"""
+
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcmp, memcpy
+
+from mqcore.journal.store.includes cimport crc32c
+
+cdef enum:
+    SEGMENT_HEADER = 512      # bytes in front of the first block
+    BLOCK_HEADER = 128
+    ALIGN = 64                # of blocks in the file and of columns in a block
+    VERSION = 1
+    TOPIC_MAX = 255           # bytes of UTF-8
+    STAMP = 32                # bytes of a stamp in front of a message
+    VALUE_MAX = 0x7FFFFFFF    # bytes of one column of one block: its offsets are int32
+
+cdef enum BlockFlag:
+    HAS_KEYS = 1
+    HAS_HEADERS = 2
+    HAS_STAMPS = 4
+    KNOWN_FLAGS = 7
+
+cdef enum Column:             # in the order in which they lie in the block
+    TIMES, VALUE_ENDS, VALUES, KEY_ENDS, KEY_VALID, KEYS, HEADER_ENDS, NAME_ENDS, NAMES, DATUM_ENDS
+    DATA, PRODUCERS, SEQUENCES, SENT, COLUMNS
+
+cdef struct SegmentHeader:
+    uint8_t magic[8]
+    uint32_t version
+    uint32_t crc              # of everything behind this field
+    int64_t first             # offset of the segment's first message
+    int64_t created           # us since the epoch
+    uint8_t journal[16]       # the same in all segments of a journal
+    uint64_t salt             # enters the CRC of every block header
+    uint32_t partition
+    uint32_t topic_size
+    uint8_t topic[256]
+    uint8_t spare[192]
+
+cdef struct BlockHeader:
+    uint8_t magic[4]
+    uint32_t crc              # of the salt and everything behind this field
+    int64_t first             # offset of the first message
+    uint64_t size             # of the whole block, a multiple of ALIGN
+    uint32_t count            # messages; 0: a checkpoint, which is a header alone
+    uint32_t flags
+    int64_t durable           # every message below this offset was synced before
+    int64_t min_time          # us since the epoch; of a checkpoint: of the segment so far
+    int64_t max_time
+    uint32_t body_crc         # of everything behind this header
+    uint32_t n_headers
+    uint64_t value_bytes
+    uint64_t key_bytes
+    uint64_t name_bytes
+    uint64_t datum_bytes
+    uint8_t spare[32]
+
+cdef enum BlockFault:         # why this is not a block; the texts are in scan.pyx
+    BLOCK_OK = 0
+    BLOCK_SHORT               # the file ends inside it
+    BLOCK_MAGIC
+    BLOCK_HEADER_CRC
+    BLOCK_NONSENSE            # sizes that do not fit together
+    BLOCK_ORDER               # not the offset that must come next
+    BLOCK_BODY_CRC
+    BLOCK_OFFSETS             # a column's offsets do not ascend within it
+
+
+cdef inline uint64_t aligned(uint64_t n) noexcept nogil:
+    return (n + ALIGN - 1) & ~<uint64_t> (ALIGN - 1)
+
+
+cdef inline void column_sizes(const BlockHeader* h, uint64_t* sizes) noexcept nogil:
+    """sizes: uint64[COLUMNS], in bytes and without padding; 0: this block has no such column."""
+    cdef uint64_t n = h.count
+    cdef bint keys = h.flags & HAS_KEYS, headers = h.flags & HAS_HEADERS
+    cdef bint stamps = h.flags & HAS_STAMPS
+    sizes[<int> TIMES] = 8 * n
+    sizes[<int> VALUE_ENDS] = 4 * (n + 1)
+    sizes[<int> VALUES] = h.value_bytes
+    sizes[<int> KEY_ENDS] = 4 * (n + 1) if keys else 0
+    sizes[<int> KEY_VALID] = (n + 7) // 8 if keys else 0
+    sizes[<int> KEYS] = h.key_bytes
+    sizes[<int> HEADER_ENDS] = 4 * (n + 1) if headers else 0
+    sizes[<int> NAME_ENDS] = 4 * (<uint64_t> h.n_headers + 1) if headers else 0
+    sizes[<int> NAMES] = h.name_bytes
+    sizes[<int> DATUM_ENDS] = sizes[<int> NAME_ENDS]
+    sizes[<int> DATA] = h.datum_bytes
+    sizes[<int> PRODUCERS] = 8 * n if stamps else 0
+    sizes[<int> SEQUENCES] = sizes[<int> PRODUCERS]
+    sizes[<int> SENT] = sizes[<int> PRODUCERS]
+
+
+cdef inline uint32_t block_header_crc(const BlockHeader* h, uint64_t salt) noexcept nogil:
+    return crc32c(crc32c(0, <const uint8_t*> &salt, 8), <const uint8_t*> h + 8, BLOCK_HEADER - 8)
+
+
+cdef inline uint32_t segment_header_crc(const SegmentHeader* h) noexcept nogil:
+    return crc32c(0, <const uint8_t*> h + 16, SEGMENT_HEADER - 16)
+
+
+cdef inline int check_header(const uint8_t* at, uint64_t room, uint64_t salt,
+                             BlockHeader* h) noexcept nogil:
+    """A BlockFault. Fills h if there are bytes enough; `room` is what the file holds from here."""
+    cdef uint64_t sizes[14]
+    cdef uint64_t size = BLOCK_HEADER
+    cdef int i
+    if room < BLOCK_HEADER:
+        return BLOCK_SHORT
+    memcpy(h, at, BLOCK_HEADER)
+    if memcmp(&h.magic[0], b"MQB1", 4) != 0:
+        return BLOCK_MAGIC
+    if h.crc != block_header_crc(h, salt):
+        return BLOCK_HEADER_CRC
+    if h.flags & ~<uint32_t> KNOWN_FLAGS or h.first < 0 or h.durable > h.first:
+        return BLOCK_NONSENSE
+    if h.value_bytes > VALUE_MAX or h.key_bytes > VALUE_MAX or h.name_bytes > VALUE_MAX \
+            or h.datum_bytes > VALUE_MAX or h.n_headers > VALUE_MAX:
+        return BLOCK_NONSENSE
+    if h.count:
+        column_sizes(h, sizes)
+        for i in range(COLUMNS):
+            size += aligned(sizes[i])
+    if h.size != size or h.first + <int64_t> h.count < h.first:
+        return BLOCK_NONSENSE
+    return BLOCK_OK if size <= room else BLOCK_SHORT
+
+
+cdef inline bint ascending(const int* ends, uint64_t n, uint64_t last) noexcept nogil:
+    """n + 1 offsets from 0 to last."""
+    cdef uint64_t i
+    cdef int wrong = ends[0] != 0 or <uint64_t> ends[n] != last
+    for i in range(n):
+        wrong |= ends[i + 1] < ends[i]
+    return not wrong
+
+
+cdef inline int check_body(const uint8_t* at, const BlockHeader* h) noexcept nogil:
+    """A BlockFault. The header has been checked and the whole block is there."""
+    cdef uint64_t sizes[14]
+    cdef uint64_t where[14]
+    cdef uint64_t size = BLOCK_HEADER
+    cdef int i
+    if h.body_crc != crc32c(0, at + BLOCK_HEADER, h.size - BLOCK_HEADER):
+        return BLOCK_BODY_CRC
+    if h.count == 0:
+        return BLOCK_OK
+    column_sizes(h, sizes)
+    for i in range(COLUMNS):
+        where[i] = size
+        size += aligned(sizes[i])
+    if not ascending(<const int*> (at + where[<int> VALUE_ENDS]), h.count, h.value_bytes):
+        return BLOCK_OFFSETS
+    if h.flags & HAS_KEYS and not ascending(<const int*> (at + where[<int> KEY_ENDS]), h.count,
+                                            h.key_bytes):
+        return BLOCK_OFFSETS
+    if h.flags & HAS_HEADERS and not (
+            ascending(<const int*> (at + where[<int> HEADER_ENDS]), h.count, h.n_headers)
+            and ascending(<const int*> (at + where[<int> NAME_ENDS]), h.n_headers, h.name_bytes)
+            and ascending(<const int*> (at + where[<int> DATUM_ENDS]), h.n_headers,
+                          h.datum_bytes)):
+        return BLOCK_OFFSETS
+    return BLOCK_OK

@@ -1,0 +1,346 @@
+"""Where things lie: the folder of a partition, its segment files, its lock, its groups.
+
+    WHERE/TOPIC/groups/NAME                            a consumer group with members: see groups/
+    WHERE/TOPIC/PARTITION/00000000000000000000.mqj     segments, named by their first offset
+                          lock                         flock, held by the one writer
+                          groups/NAME                  how far a consumer group has come, in decimal
+                          producers                    see snapshot.py
+                          durable                      see durable.py
+
+TOPIC and NAME are percent-encoded (RFC 3986's unreserved characters stay). A name whose encoding is
+longer than a file name may be is cut, and ends with "%~" and its hash; FORMAT.md has the rule.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import logging
+import operator
+import os
+import re
+import secrets
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote
+
+from mqcore.errors import AddressError, OptionError, UsageError
+from mqcore.journal.errors import JournalCorrupt, JournalLocked
+from mqcore.journal.store.scan import HEADER_SIZE, parse_segment
+
+_log = logging.getLogger("mqcore.journal")
+SUFFIX = ".mqj"
+DIGITS = 20
+TOPIC_MAX = 255
+NAME_MAX = 200          # characters of an encoded name; some file systems allow no more than 255
+HASHED = "%~"           # no percent-encoded name has it
+ABANDONED = 86400.0     # seconds after which a temporary file's writer is taken for dead
+
+
+def _encoded(name: str, what: str) -> str:
+    try:
+        raw = name.encode()
+    except (UnicodeEncodeError, AttributeError):
+        raise OptionError(f"the {what} {name!r} is not text in Unicode",
+                          hint=f"a {what} is a str without lone surrogates") from None
+    if not 0 < len(raw) <= TOPIC_MAX or "\0" in name:
+        raise OptionError(f"the {what} {name!r} has {len(raw)} bytes",
+                          hint=f"1 to {TOPIC_MAX} bytes are allowed, none of them zero")
+    quoted = quote(name, safe="")
+    if set(name) == {"."}:
+        quoted = quoted.replace(".", "%2E")
+    if len(quoted) <= NAME_MAX:
+        return quoted
+    kept = re.sub(r"%.?$", "", quoted[:100])        # no half of an escape
+    return f"{kept}{HASHED}{hashlib.sha256(raw).hexdigest()[:32]}"
+
+
+def topic_folder(topic: str) -> str:
+    return _encoded(topic, "topic")
+
+
+def partition_folder(where: str | os.PathLike[str], topic: str, partition: int) -> Path:
+    text = os.fsdecode(where)
+    if "://" in text:
+        raise AddressError(f"{text!r} is not a folder", position=text.index("://"),
+                           hint="this version opens journals on this machine's disks only")
+    if type(partition) is bool or not isinstance(partition, int) or not 0 <= partition < 1 << 32:
+        raise OptionError(f"partition {partition!r}",
+                          hint=f"a partition is a number from 0 to {(1 << 32) - 1}")
+    return Path(text) / topic_folder(topic) / str(partition)
+
+
+def partitions(where: str | os.PathLike[str]) -> Iterator[tuple[str, int, Path]]:
+    """(topic, partition, folder) of every journal below where, in order."""
+    for folder in sorted(Path(where).iterdir()):
+        if folder.is_dir():
+            numbers = [p for p in folder.iterdir() if is_number(p.name) and p.is_dir()]
+            for path in sorted(numbers, key=lambda p: int(p.name)):
+                topic = topic_of(path)
+                if topic is not None:
+                    yield topic, int(path.name), path
+
+
+def is_number(name: str) -> bool:
+    """Whether a partition's folder can be called that."""
+    return name.isascii() and name.isdecimal() and (name == "0" or name[0] != "0")
+
+
+def topic_of(folder: Path) -> str | None:
+    """The topic of a partition's folder. None: its name was too long to be the folder's, and no
+    segment says it yet."""
+    name = folder.parent.name
+    if HASHED not in name:
+        return unquote(name)
+    for first in segments(folder):
+        try:
+            with open(folder / segment_name(first), "rb") as file:
+                raw = file.read(HEADER_SIZE)
+        except FileNotFoundError:       # removed by retention meanwhile
+            continue
+        # a damaged header may still hold the topic: the hash tells
+        topic = raw[64:64 + min(raw[60], TOPIC_MAX)] if len(raw) == HEADER_SIZE else b""
+        try:
+            if topic_folder(topic.decode()) == name:
+                return topic.decode()
+        except (UnicodeDecodeError, OptionError):
+            continue
+    return None
+
+
+def segment_name(first: int) -> str:
+    return f"{first:0{DIGITS}d}{SUFFIX}"
+
+
+def segments(folder: Path) -> list[int]:
+    """The first offsets of the segments that are there, ascending. JournalCorrupt: a repair by an
+    older version was interrupted between its two renames; a writer or a repair completes it."""
+    names = os.listdir(folder)
+    firsts = sorted(int(name[:DIGITS]) for name in names if _is_segment(name))
+    for name in names:
+        if name.endswith(".new") and _is_segment(name[:-4] + SUFFIX):
+            path = folder / (name[:-4] + SUFFIX)
+            if not os.path.lexists(path) and _may_replace(folder / name, path):
+                raise JournalCorrupt(
+                    f"{path} is missing: its repair was interrupted", path=str(path),
+                    offset=int(name[:DIGITS]), fault="a repair was interrupted",
+                    hint="open the journal to append, or repair it again, to complete the repair")
+    return firsts
+
+
+def _is_segment(name: str) -> bool:
+    return len(name) == DIGITS + len(SUFFIX) and name.endswith(SUFFIX) \
+        and name[:DIGITS].isdecimal() and name.isascii()
+
+
+def _may_replace(new: Path, path: Path) -> bool:
+    """Whether it is a segment, and the one that belongs there."""
+    try:
+        with open(new, "rb", opener=at_once) as file:
+            header = parse_segment(file.read(HEADER_SIZE))
+    except OSError:
+        return False
+    return not isinstance(header, str) and segment_name(header.first) == path.name
+
+
+def finish_repair(folder: Path) -> None:
+    """Complete a repair that was interrupted. With the writer's lock, before anything is read.
+
+    A new file that is not in its place yet is only half written, or not needed: the damaged one is
+    still there. Versions that moved the damaged file away first left a gap, which a whole new file
+    fills."""
+    for new in sorted(folder.glob("*.new")):
+        path = new.with_suffix(SUFFIX)
+        if not _is_segment(path.name):
+            continue
+        if path.exists():
+            new.unlink()
+        elif _may_replace(new, path):
+            os.replace(new, path)
+            sync_folder(folder)
+
+
+def sync_folder(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def make_folder(folder: Path) -> None:
+    """With its parents, as far as they are missing, and durable on return."""
+    missing = []
+    while not folder.is_dir():
+        missing.append(folder)
+        folder = folder.parent
+    for made in reversed(missing):
+        made.mkdir(exist_ok=True)
+        sync_folder(made.parent)
+
+
+def replace(path: Path, raw: bytes) -> None:
+    """Durable on return, and never half, whichever threads and processes do so together."""
+    new = path.with_name(f".{path.name[:100]}.{secrets.token_hex(8)}")
+    try:
+        with open(new, "xb") as stream:
+            stream.write(raw)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(new, path)
+    except BaseException:
+        new.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+# -- one writer ----------------------------------------------------------------------------------
+
+
+def lock(folder: Path) -> int:
+    """The descriptor that holds the lock; JournalLocked. The system lets go of it when the process
+    ends, however it ends (a forked child that still has the descriptor keeps it)."""
+    fd = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, b"%d\n" % os.getpid(), 0)
+    except BlockingIOError:
+        text = os.pread(fd, 20, 0).strip()
+        os.close(fd)
+        pid = int(text) if text.isdigit() else 0
+        raise JournalLocked(f"process {pid or '?'} writes to {folder}", pid=pid) from None
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def unlock(fd: int) -> None:
+    fcntl.flock(fd, fcntl.LOCK_UN)      # for children that have inherited it, too
+    os.close(fd)
+
+
+# -- consumer groups -----------------------------------------------------------------------------
+
+
+def group_name(group: str) -> str:
+    """The file name of a consumer group."""
+    name = _encoded(group, "group")
+    return f"%2E{name[1:]}" if name.startswith(".") else name
+
+
+def group_file(folder: Path, group: str) -> Path:
+    return folder / "groups" / group_name(group)
+
+
+def group_offset(folder: Path, group: str) -> int | None:
+    """The next offset that the group will read; None: it has never committed, or its file holds
+    none, of which the log warns."""
+    found = _read_group(group_file(folder, group))
+    return None if found is None else found[1]
+
+
+def set_group_offset(folder: Path, group: str, offset: int) -> None:
+    """Durable on return, and never half."""
+    path = group_file(folder, group)
+    if path.parent not in _synced or not path.parent.is_dir():
+        path.parent.mkdir(exist_ok=True)
+        sync_folder(folder)     # also if another process has just made it
+        if len(_synced) > 1000:
+            _synced.clear()
+        _synced.add(path.parent)
+    name = f"{quote(group, safe='')}\n" if HASHED in path.name else ""
+    replace(path, b"%d\n%s" % (offset, name.encode()))
+
+
+def groups(folder: Path) -> dict[str, int]:
+    """All groups that have committed. Other files are skipped with a warning."""
+    try:
+        names = sorted(os.listdir(folder / "groups"))
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    found: dict[str, int] = {}
+    for name in names:
+        if name.startswith("."):        # half written
+            continue
+        try:
+            read = _read_group(folder / "groups" / name)
+        except OSError as error:
+            _warn(folder / "groups" / name, str(error))
+            continue
+        if read is not None:
+            found[read[0]] = read[1]
+    return found
+
+
+def _read_group(path: Path) -> tuple[str, int] | None:
+    """(name, offset)"""
+    try:
+        with open(path, "rb", opener=at_once) as file:
+            raw = file.read(4096)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except IsADirectoryError:
+        _warn(path, "it is a folder")
+        return None
+    number, _, rest = raw.partition(b"\n")
+    if not 0 < len(number) < 20 or not number.isdigit():
+        _warn(path, f"it begins with {raw[:20]!r}")
+        return None
+    if HASHED not in path.name:
+        return unquote(path.name), int(number)
+    try:
+        name = unquote(rest.decode("ascii").strip(), errors="strict")
+        if group_file(path.parent.parent, name) == path:
+            return name, int(number)
+    except (UnicodeDecodeError, OptionError):
+        pass
+    _warn(path, "it does not hold the group's name")
+    return None
+
+
+def at_once(path: str, flags: int) -> int:
+    """Without waiting for the writer of a pipe."""
+    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
+
+
+_synced: set[Path] = set()      # folders of groups that are known to be durable
+_warned: set[Path] = set()
+
+
+def _warn(path: Path, why: str) -> None:
+    """Once for each file."""
+    if path not in _warned and len(_warned) < 1000:
+        _warned.add(path)
+        _log.warning("%s is no file of a consumer group: %s; the group counts as one that has "
+                     "never committed", path, why)
+
+
+def sweep_groups(folder: Path) -> None:
+    """Remove what killed processes have left half written."""
+    try:
+        for entry in os.scandir(folder / "groups"):
+            if entry.name.startswith(".") and time.time() - entry.stat().st_mtime > ABANDONED:
+                os.unlink(entry.path)
+    except OSError as error:
+        if not isinstance(error, FileNotFoundError):
+            _log.warning("%s: %s", folder / "groups", error)
+
+
+def check_commit(group: object, offset: Any, reader: Any) -> int:
+    """The offset as a number, if a group can have come so far. UsageError."""
+    if not isinstance(group, str):
+        raise UsageError(f"the group {group!r} is no text")
+    try:
+        at = operator.index(offset)
+    except TypeError:
+        raise UsageError(f"the offset {offset!r} is no whole number",
+                          hint="it is that of the next message that the group will read") from None
+    end = reader.end
+    if not 0 <= at <= end:
+        raise UsageError(f"the group {group!r} cannot have come to message {at}",
+                          hint=f"the journal has messages up to {end}; commit 0 to {end}")
+    return at

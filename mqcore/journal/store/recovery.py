@@ -1,0 +1,349 @@
+"""After a crash: what may be truncated, what must stay, and what can be recovered.
+
+A writer syncs a segment and ends it with a checkpoint before it begins the next, so damage in any
+but the last segment is damage to durable data. In the last one every block records the offset below
+which everything was durable when it was written. Damage before such a block has hit durable
+messages and is refused. Other damage is a torn tail: blocks that were never acknowledged.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from errno import EIO
+from pathlib import Path
+from typing import Any
+
+from mqcore.journal.errors import NO_ROOM, JournalCorrupt, write_error
+from mqcore.journal.store.durable import closed_at
+from mqcore.journal.store.place import (
+    finish_repair,
+    groups,
+    segment_name,
+    segments,
+    set_group_offset,
+    sweep_groups,
+    sync_folder,
+)
+from mqcore.journal.store.salvage import salvaged
+from mqcore.journal.store.scan import (
+    ALIGNMENT,
+    BLOCK_HEADER_SIZE,
+    FAULTS,
+    FOUND,
+    HEADER_SIZE,
+    Block,
+    Walk,
+)
+from mqcore.journal.store.segment import Segment, checkpoint
+
+_log = logging.getLogger("mqcore.journal")
+SHORT = next(number for number, words in FAULTS.items() if words.startswith("the file ends"))
+CHUNK = 1 << 20         # bytes read and written at a time
+ORDER = next(number for number, words in FAULTS.items() if "does not continue" in words)
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """What opening dropped: `bytes` from `position` of the file `path` on, with messages from
+    `offset` on. Nothing behind them says that they were durable."""
+
+    path: str
+    position: int
+    bytes: int
+    offset: int
+    fault: str
+
+    def __str__(self) -> str:
+        return (f"{self.path}: {self.bytes} bytes dropped from byte {self.position} on (message "
+                f"{self.offset}): {self.fault}; nothing behind it says that it was durable")
+
+
+def blocks_behind(segment: Segment, pos: int, size: int) -> Iterator[Block]:
+    """Intact headers behind pos, wherever they are."""
+    while pos + BLOCK_HEADER_SIZE <= size:
+        window = segment.window(pos, BLOCK_HEADER_SIZE)
+        found = window.seek_block(pos, size, segment.salt)
+        if found < 0:
+            pos = window.start + window.length - window.length % ALIGNMENT
+            if pos + BLOCK_HEADER_SIZE <= size:     # one may lie across the window's end
+                pos -= BLOCK_HEADER_SIZE - ALIGNMENT
+            continue
+        block = segment.block(found, size, verify=False)
+        if isinstance(block, Block):
+            yield block
+        pos = found + ALIGNMENT
+
+
+def witness(segment: Segment, pos: int, offset: int, size: int) -> Block | None:
+    """A block behind pos that says that the message at `offset` was durable."""
+    return next((block for block in blocks_behind(segment, pos + ALIGNMENT, size)
+                 if block.durable > offset), None)
+
+
+def judge(segment: Segment, pos: int, offset: int, fault: int, size: int, last: bool) -> None:
+    """JournalCorrupt unless what begins at pos is a torn tail."""
+    if not last:
+        raise segment.corrupt(pos, offset, fault, "and later segments follow")
+    seen = witness(segment, pos, offset, size)
+    if seen is not None:
+        raise segment.corrupt(pos, offset, fault,
+                              f"and byte {seen.pos} says that it was durable")
+
+
+@dataclass
+class Recovered:
+    """`last`: the state to go on from, as WriterCore._attach takes it."""
+
+    last: Any
+    journal: bytes
+    dropped: list[Dropped] = field(default_factory=list)
+    segment: Segment | None = None
+
+
+def recover(folder: Path) -> Recovered:
+    """Make the journal fit to be written, or raise JournalCorrupt. With the writer's lock."""
+    finish_repair(folder)
+    sweep_groups(folder)
+    firsts = segments(folder)
+    dropped: list[Dropped] = []
+    at = 0
+    while firsts:
+        path = folder / segment_name(firsts[-1])
+        try:
+            segment = Segment(folder, firsts[-1])
+            break
+        except JournalCorrupt as error:
+            # blocks are written only once the header is durable
+            if not path.is_file() or path.stat().st_size > HEADER_SIZE:
+                raise
+            size = path.stat().st_size
+            at = firsts.pop()
+            path.unlink()
+            sync_folder(folder)
+            dropped.append(Dropped(str(path), 0, size, at, error.fault))
+    else:
+        return Recovered(at, os.urandom(16), dropped)
+    try:
+        _check_chain(folder, firsts)
+        return _recover_last(folder, segment, dropped)
+    except BaseException:
+        segment.close()
+        raise
+
+
+def _check_chain(folder: Path, firsts: list[int]) -> None:
+    for first, following in zip(firsts, firsts[1:], strict=False):
+        segment = Segment(folder, first)
+        try:
+            size = segment.size()
+            mark = segment.checkpoint(size)
+            if mark is None or mark.first != following:
+                walk = segment.scan(size)
+                if walk.why != SHORT or walk.pos != size or walk.next != following:
+                    raise segment.corrupt(walk.pos, walk.next, walk.why,
+                                          f"the next segment begins at {following}")
+        finally:
+            segment.close()
+
+
+def _recover_last(folder: Path, segment: Segment, dropped: list[Dropped]) -> Recovered:
+    """Durable on return is all that is kept. What the page cache holds may never have reached the
+    disk, and the error may have been reported already, to a writer that is gone: then a sync alone
+    would succeed. So whatever is not known to be durable is written once more first."""
+    size = segment.size()
+    walk = segment.scan(size, verify=True)
+    if walk.pos < size:
+        judge(segment, walk.pos, walk.next, walk.why, size, last=True)
+        dropped.append(Dropped(str(segment.path), walk.pos, size - walk.pos, walk.next,
+                               FAULTS[walk.why]))
+    closed = closed_at(folder, segment.header.journal)
+    if walk.next < closed:      # it was truncated, or replaced by an older file
+        _log.error("%s ends before message %d, and its last writer had closed it before message "
+                   "%d: what was lost was durable, and its offsets are given out again",
+                   segment.path, walk.next, closed)
+    fd = os.open(segment.path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        _write_again(fd, 0, HEADER_SIZE)
+        _write_again(fd, _certain(segment, walk), walk.pos)
+        os.fsync(fd)
+        sync_folder(folder)
+        end = _cover(fd, segment, walk, size)
+    except OSError as error:
+        os.close(fd)
+        raise write_error(error.errno or EIO, segment.path, broken=True) from error
+    except BaseException:
+        os.close(fd)
+        raise
+    for group, offset in groups(folder).items():
+        if offset > walk.next:      # it had read what a power cut has taken
+            set_group_offset(folder, group, walk.next)
+    header = os.pread(segment.fd, HEADER_SIZE, 0)
+    state = (fd, header, end, walk.next, walk.low, walk.high, walk.marked or end > walk.pos)
+    return Recovered(state, segment.header.journal, dropped, segment)
+
+
+def _certain(segment: Segment, walk: Walk) -> int:
+    """Every byte before this position is known to be durable: the blocks of messages below what a
+    later block calls durable. The checkpoints that say so may not be durable themselves."""
+    if walk.durable <= segment.first:
+        return HEADER_SIZE
+    last = segment.find(walk.durable - 1, walk.pos)
+    block = segment.block(last.pos, walk.pos, verify=False)
+    return last.pos + block.size if last.why == FOUND and isinstance(block, Block) else last.pos
+
+
+def _write_again(fd: int, start: int, end: int) -> None:
+    while start < end:
+        raw = os.pread(fd, min(CHUNK, end - start), start)
+        if not raw:
+            raise OSError(EIO, os.strerror(EIO))
+        start += _write(fd, raw, start)
+
+
+def _write(fd: int, raw: bytes, at: int) -> int:
+    done = 0
+    while done < len(raw):
+        done += os.pwrite(fd, raw[done:], at + done)
+    return done
+
+
+def _cover(fd: int, segment: Segment, walk: Walk, size: int) -> int:
+    """Checkpoints in the place of a torn tail; where they end. The file is not cut: a reader may
+    have mapped what would go. Nothing is written to it before they are durable."""
+    pos = walk.pos
+    if pos == size:
+        return pos
+    block = checkpoint(walk.next, walk.next, segment.salt, walk.low, walk.high)
+    count = -(-(size - pos) // len(block))
+    try:
+        while count:
+            some = min(count, CHUNK // len(block))
+            pos += _write(fd, block * some, pos)
+            count -= some
+    except OSError as error:
+        if error.errno not in NO_ROOM or size - pos >= len(block):
+            raise
+        os.ftruncate(fd, pos)   # less than a header, and no reader looks for one there
+    os.fsync(fd)
+    return pos
+
+
+def is_torn_tail(folder: Path, first: int) -> bool:
+    """What is wrong in this segment is nothing that opening to append would not cut off."""
+    if first != segments(folder)[-1]:
+        return False
+    try:
+        segment = Segment(folder, first)
+    except JournalCorrupt as error:
+        return os.path.isfile(error.path) and os.path.getsize(error.path) <= HEADER_SIZE \
+            and closed_at(folder) <= first
+    try:
+        size = segment.size()
+        walk = segment.scan(size, verify=True)
+        judge(segment, walk.pos, walk.next, walk.why, size, last=True)
+        return walk.next >= closed_at(folder, segment.header.journal)
+    except JournalCorrupt:
+        return False
+    finally:
+        segment.close()
+
+
+# -- verify --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Damage in a segment. `lost`: number of lost messages, or None if unknown."""
+
+    path: str
+    position: int
+    offset: int
+    lost: int | None
+    fault: str
+
+
+@dataclass
+class Checked:
+    segments: int = 0
+    bytes: int = 0
+    blocks: int = 0
+    messages: int = 0
+    findings: list[Finding] = field(default_factory=list)
+
+
+def verify(folder: Path, progress: Any = None) -> Checked:
+    """Read everything; what is wrong and where. progress(bytes) is called now and then."""
+    folder = Path(folder)
+    found = Checked()
+    firsts = segments(folder)
+    for i, first in enumerate(firsts):
+        following = firsts[i + 1] if i + 1 < len(firsts) else None
+        found.segments += 1
+        try:
+            segment = Segment(folder, first)
+        except JournalCorrupt as error:
+            whole = salvaged(folder, first) if os.path.isfile(error.path) else None
+            if whole is None:
+                lost = following - first if following else None
+                found.findings.append(Finding(error.path, 0, first, lost, error.fault))
+                continue
+            found.findings.append(Finding(error.path, 0, first, 0, error.fault))
+            segment = whole
+        try:
+            _verify_segment(segment, following, found)
+            found.bytes += segment.size()
+            if progress is not None:
+                progress(segment.size())
+        finally:
+            segment.close()
+    return found
+
+
+def whole_blocks(segment: Segment, size: int) -> Iterator[Block | tuple[int, int, int]]:
+    """Every intact block in order, and (position, offset, fault) where something is in the way."""
+    pos, next = HEADER_SIZE, segment.first
+    while pos < size:
+        block = segment.block(pos, size)
+        if isinstance(block, Block) and (block.first == next
+                                         or block.count == 0 and block.first > next):
+            yield block
+            pos, next = pos + block.size, block.first + block.count
+            continue
+        fault = block if isinstance(block, int) else ORDER
+        yield pos, next, fault
+        for later in blocks_behind(segment, pos + ALIGNMENT, size):
+            whole = segment.block(later.pos, size)
+            if isinstance(whole, Block) and whole.first >= next:
+                pos, next = whole.pos, whole.first
+                break
+        else:
+            return
+
+
+def _verify_segment(segment: Segment, following: int | None, found: Checked) -> None:
+    # what a header that was salvaged says of the journal's id is nothing
+    ours = segment.header.journal if any(segment.header.journal) else None
+    closed = closed_at(segment.path.parent, ours) if following is None else 0
+    size = segment.size()
+    next = segment.first
+    open_finding: tuple[int, int, int] | None = None
+    for item in whole_blocks(segment, size):
+        if isinstance(item, tuple):
+            open_finding = item
+            continue
+        if open_finding is not None:
+            pos, offset, fault = open_finding
+            found.findings.append(Finding(str(segment.path), pos, offset, item.first - offset,
+                                          FAULTS[fault]))
+            open_finding = None
+        found.blocks += 1
+        found.messages += item.count
+        next = item.first + item.count
+    end = closed if following is None else following
+    if open_finding is not None or next < end or following is not None and next != following:
+        pos, offset, fault = open_finding or (size, next, SHORT)
+        lost = None if following is None and end <= offset else end - offset
+        found.findings.append(Finding(str(segment.path), pos, offset, lost, FAULTS[fault]))

@@ -1,0 +1,205 @@
+"""Repair: a damaged segment written anew out of its whole blocks; the old file is kept.
+
+At every moment each segment's name is there, with the damaged file or with the whole new one, so
+after a crash a repair is simply started again:
+
+1. the new file, as *.new; fdatasync
+2. a second name for the damaged file, *.damaged; fsync of the folder
+3. the new file takes the place of the damaged one; fsync of the folder
+
+`finish_repair()` in place.py removes a *.new that a crash has left.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import struct
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mqcore.journal.errors import JournalCorrupt, JournalNotFound
+from mqcore.journal.store.core import checksum
+from mqcore.journal.store.durable import durable_id, read_durable
+from mqcore.journal.store.place import (
+    finish_repair,
+    groups,
+    lock,
+    segment_name,
+    segments,
+    sync_folder,
+    topic_of,
+    unlock,
+)
+from mqcore.journal.store.recovery import (
+    Finding,
+    blocks_behind,
+    is_torn_tail,
+    verify,
+    whole_blocks,
+)
+from mqcore.journal.store.salvage import salvaged
+from mqcore.journal.store.scan import HEADER_SIZE, Block
+from mqcore.journal.store.segment import Segment
+from mqcore.journal.store.snapshot import forget
+
+NEVER = (1 << 63) - 1, -(1 << 63)
+ID_AT = 32              # in a segment's header
+SMALLEST = 12           # bytes that a message has in a block at least: its time and its end
+
+
+@dataclass
+class Repaired:
+    """What was wrong; `kept`: the damaged files, renamed to *.damaged."""
+
+    findings: list[Finding]
+    kept: list[str] = field(default_factory=list)
+
+
+def repair(folder: Path) -> Repaired:
+    """Make a damaged partition readable again. Takes the writer's lock and deletes nothing.
+
+    Intact blocks keep their offsets. A checkpoint that skips their offsets replaces lost blocks:
+    reading a lost offset raises OffsetGone, which says where to continue. No offset is reused. A
+    torn tail is not damage: the next writer truncates it. An interrupted repair, at any point,
+    loses nothing: start it again.
+    """
+    folder = Path(folder)
+    if not (folder / "lock").exists() and not segments(folder):
+        raise JournalNotFound(f"there is no journal at {folder}",
+                              hint="partition_folder() gives the folder of a partition")
+    held = lock(folder)
+    try:
+        finish_repair(folder)
+        done = Repaired(verify(folder).findings)
+        damaged = [path for path in sorted({Path(finding.path) for finding in done.findings})
+                   if not is_torn_tail(folder, int(path.stem))]
+        for path in damaged:
+            if not path.is_file():
+                raise JournalCorrupt(f"{path} is not a file, so it cannot be repaired",
+                                     path=str(path), offset=int(path.stem), fault="not a file",
+                                     hint="move it out of the folder, and repair again")
+        if damaged:         # first: what is lost may be sent again, and must be taken then
+            forget(folder)
+            sync_folder(folder)
+        for path in damaged:
+            done.kept.append(str(_repair(folder, path)))
+        return done
+    finally:
+        unlock(held)
+
+
+def _repair(folder: Path, path: Path) -> Path:
+    """The name that the damaged file has now."""
+    new = path.with_suffix(".new")
+    try:
+        with open(new, "wb") as stream:
+            for piece in _rewritten(folder, int(path.stem)):
+                stream.write(piece)
+            stream.flush()
+            os.fsync(stream.fileno())
+        aside = _set_aside(path)
+        sync_folder(folder)
+        os.replace(new, path)
+    except OSError:             # a full disk, for example
+        new.unlink(missing_ok=True)
+        raise
+    sync_folder(folder)
+    return aside
+
+
+def _set_aside(path: Path) -> Path:
+    """Another name for the damaged file; the one that an interrupted repair gave it, if it did."""
+    for old in path.parent.glob(f"{path.stem}.*.damaged"):
+        if old.samefile(path):
+            return old
+    aside = path.with_suffix(f".{time.time_ns()}.damaged")
+    try:
+        os.link(path, aside)
+    except OSError:             # a file system without hard links
+        half = aside.with_suffix(".copy")
+        shutil.copyfile(path, half)
+        with open(half, "rb") as stream:
+            os.fsync(stream.fileno())
+        os.replace(half, aside)
+    return aside
+
+
+def _rewritten(folder: Path, first: int) -> Iterator[bytes]:
+    """The bytes of the segment without what is damaged."""
+    following = next((other for other in segments(folder) if other > first), None)
+    try:
+        segment = Segment(folder, first)
+        yield os.pread(segment.fd, HEADER_SIZE, 0)
+    except JournalCorrupt:
+        found = salvaged(folder, first)
+        header, salt = _new_header(folder, first, found.salt if found else None)
+        yield header
+        if found is None:
+            yield _checkpoint(following or _given_out(folder, first), salt, *NEVER)
+            return
+        segment = found
+    try:
+        yield from _whole(segment, following)
+    finally:
+        segment.close()
+
+
+def _whole(segment: Segment, following: int | None) -> Iterator[bytes]:
+    """What stands behind the header."""
+    at, (low, high) = segment.first, NEVER
+    given: int | None = None        # offsets below have been given out, as far as can be seen
+    size = segment.size()
+    for block in whole_blocks(segment, size):
+        if not isinstance(block, Block):
+            if given is None:
+                given = max((other.first + other.count
+                             for other in blocks_behind(segment, block[0], size)), default=0)
+            continue
+        if block.first > at:
+            yield _checkpoint(block.first, segment.salt, low, high)
+        if block.count:
+            low, high = min(low, block.low), max(high, block.high)
+        yield os.pread(segment.fd, block.size, block.pos)
+        at = block.first + block.count
+    if following is None:
+        ours = segment.header.journal if any(segment.header.journal) else None
+        following = max(at, given or 0, read_durable(segment.path.parent, ours))
+    yield _checkpoint(following, segment.salt, low, high)
+
+
+def _given_out(folder: Path, first: int) -> int:
+    """The last segment has no whole block: no offset from here on has been given out."""
+    size = os.path.getsize(folder / segment_name(first))
+    return max(first + size // SMALLEST, read_durable(folder), *groups(folder).values())
+
+
+def _checkpoint(offset: int, salt: int, low: int, high: int) -> bytes:
+    rest = struct.pack("<qQIIqqqIIQQQQ32x", offset, 128, 0, 0, offset, low, high, 0, 0, 0, 0, 0, 0)
+    return b"MQB1" + struct.pack("<I", checksum(struct.pack("<Q", salt) + rest)) + rest
+
+
+def _new_header(folder: Path, first: int, salt: int | None) -> tuple[bytes, int]:
+    if salt is None:
+        salt = int.from_bytes(os.urandom(8), "little")
+    topic = (topic_of(folder) or "").encode()
+    rest = struct.pack("<qq16sQII256s192x", first, time.time_ns() // 1000,
+                       _journal_id(folder, first), salt, int(folder.name), len(topic), topic)
+    return b"MQJSEG\r\n" + struct.pack("<II", 1, checksum(rest)) + rest, salt
+
+
+def _journal_id(folder: Path, damaged: int) -> bytes:
+    for first in segments(folder):
+        try:
+            segment = Segment(folder, first)
+        except JournalCorrupt:
+            continue
+        segment.close()
+        return bytes(segment.header.journal)
+    with open(folder / segment_name(damaged), "rb") as file:
+        file.seek(ID_AT)
+        left = file.read(16)
+    known = durable_id(folder) or left      # the damage may lie elsewhere
+    return known if len(known) == 16 and any(known) else os.urandom(16)

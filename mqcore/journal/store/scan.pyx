@@ -1,0 +1,271 @@
+"""The reading end: windows on a file, block headers, walks from block to block.
+
+A window may reach past the end of its file: its pages come to life as the file grows. So nothing
+is read beyond the size that fstat has told, which every function here takes as `size`. Positions
+are bytes from the start of the file.
+
+Block headers are read with pread(), not through the map: a writer that cannot finish a block, and
+one that opens a journal with a torn tail, may cut the file behind its last whole block, and what
+touches a mapped page that was cut off dies of SIGBUS. Only whole blocks are read where they are
+mapped, and those are never cut.
+"""
+
+from cpython.buffer cimport PyBuffer_FillInfo
+from libc.errno cimport errno
+from libc.limits cimport LLONG_MAX, LLONG_MIN
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcmp, memcpy
+
+from mqcore.journal.store.block cimport (
+    ALIGN, BLOCK_BODY_CRC, BLOCK_HEADER, BLOCK_HEADER_CRC, BLOCK_MAGIC, BLOCK_NONSENSE,
+    BLOCK_OFFSETS, BLOCK_OK, BLOCK_ORDER, BLOCK_SHORT, COLUMNS, SEGMENT_HEADER, TOPIC_MAX, VERSION,
+    BlockHeader, SegmentHeader, aligned, check_body, check_header, column_sizes,
+    segment_header_crc,
+)
+from mqcore.journal.store.includes cimport (
+    MAP_FAILED, MAP_SHARED, PROT_READ, mmap, munmap, pread,
+)
+from mqcore.journal.store.producers cimport ProducerTable
+
+import os
+from collections import namedtuple
+
+cdef enum:
+    SOUGHT = -1
+    LIMIT_REACHED = -2
+    WINDOW_END = -3
+    BEHIND = -4
+
+FAULTS = {
+    BLOCK_SHORT: "the file ends inside a block",
+    BLOCK_MAGIC: "no block begins here",
+    BLOCK_HEADER_CRC: "the block's header does not match its CRC",
+    BLOCK_NONSENSE: "the block's header contradicts itself",
+    BLOCK_ORDER: "the block does not continue the offsets before it",
+    BLOCK_BODY_CRC: "the block's columns do not match their CRC",
+    BLOCK_OFFSETS: "the block's columns point outside it",
+}
+HEADER_SIZE = SEGMENT_HEADER
+BLOCK_HEADER_SIZE = BLOCK_HEADER
+ALIGNMENT = ALIGN
+FLAGS = ("keys", "headers", "stamps")
+
+Header = namedtuple("Header", "first created journal salt partition topic")
+Header.__doc__ = "What stands in front of a segment; created in us, journal 16 bytes, topic bytes."
+Walk = namedtuple("Walk", "pos next why blocks low high marked durable")
+Walk.__doc__ = """Where a walk stopped: at `pos`, before the message `next`; why: FOUND, LIMIT,
+WINDOW, LOST (the offset is one that a repair gave up), or a fault (a key of FAULTS). The rest is
+about the blocks passed."""
+FOUND, LIMIT, WINDOW, LOST = SOUGHT, LIMIT_REACHED, WINDOW_END, BEHIND
+
+
+def parse_segment(const uint8_t[::1] raw):
+    """The Header, or what is wrong as text."""
+    cdef SegmentHeader h
+    if raw.shape[0] < SEGMENT_HEADER:
+        return "the file is shorter than a segment's header"
+    memcpy(&h, &raw[0], SEGMENT_HEADER)
+    if memcmp(&h.magic[0], b"MQJSEG\r\n", 8) != 0:
+        return "this is no segment of a journal"
+    if h.crc != segment_header_crc(&h):
+        return "the segment's header does not match its CRC"
+    if h.version != VERSION:
+        return f"format version {h.version}; this build reads {VERSION}"
+    if h.topic_size > TOPIC_MAX or h.first < 0:
+        return "the segment's header contradicts itself"
+    return Header(h.first, h.created, (<char*> h.journal)[:16], h.salt, h.partition,
+                  (<char*> h.topic)[:h.topic_size])
+
+
+cdef enum:
+    PEEK = 4096               # bytes read at a time to look at headers, at most
+
+cdef struct Peek:
+    int fd
+    size_t want               # bytes to read the next time: more, the more headers are looked at
+    int64_t start
+    int64_t n
+    uint8_t raw[4096]
+
+
+cdef inline void peek_at(Peek* p, int fd) noexcept nogil:
+    p.fd = fd
+    p.want = BLOCK_HEADER
+    p.start = p.n = 0
+
+
+cdef const uint8_t* peek(Peek* p, int64_t pos) noexcept nogil:
+    """The header at pos; NULL: the file ends before it does."""
+    if pos < p.start or pos + BLOCK_HEADER > p.start + p.n:
+        p.start = pos
+        p.n = pread(p.fd, p.raw, p.want, pos)
+        p.want = min(4 * p.want, <size_t> PEEK)
+    if p.n < BLOCK_HEADER:
+        return NULL
+    return &p.raw[pos - p.start]
+
+
+cdef int look(Peek* p, int64_t pos, int64_t room, uint64_t salt, BlockHeader* h) noexcept nogil:
+    """A BlockFault; see check_header()."""
+    cdef const uint8_t* at = peek(p, pos) if room >= BLOCK_HEADER else NULL
+    return BLOCK_SHORT if at == NULL else check_header(at, room, salt, h)
+
+
+cdef class Block:
+    """One block: its header's facts and where its columns lie in the window (bytes)."""
+    cdef readonly object window
+    cdef readonly int64_t pos, first, size, low, high, durable
+    cdef readonly uint32_t count, flags, n_headers
+    cdef uint64_t where[14]
+    cdef uint64_t sizes[14]
+
+    def column(self, int i) -> tuple:
+        """(position in the window, bytes)."""
+        return self.where[i], self.sizes[i]
+
+
+cdef class Window:
+    """A stretch of a file, mapped for reading; a buffer."""
+    cdef uint8_t* base
+    cdef int fd               # the segment's, which outlives all calls but the buffer's
+    cdef readonly int64_t start
+    cdef readonly int64_t length
+
+    def __cinit__(self, int fd, int64_t start, int64_t length):
+        cdef void* at = mmap(NULL, length, PROT_READ, MAP_SHARED, fd, start)
+        if at == MAP_FAILED:
+            raise OSError(errno, os.strerror(errno))
+        self.base = <uint8_t*> at
+        self.fd = fd
+        self.start = start
+        self.length = length
+
+    def __dealloc__(self):
+        if self.base != NULL:
+            munmap(self.base, self.length)
+
+    def __getbuffer__(self, Py_buffer* view, int flags):
+        PyBuffer_FillInfo(view, self, self.base, self.length, 1, flags)
+
+    @property
+    def address(self) -> int:
+        return <size_t> self.base
+
+    def block(self, int64_t pos, int64_t size, uint64_t salt, bint verify):
+        """The Block at pos, or a fault (int). It must lie within the window if it is whole."""
+        cdef BlockHeader h
+        cdef Block b
+        cdef int64_t end = min(size, self.start + self.length)
+        cdef Peek p
+        cdef int i, fault
+        cdef uint64_t where
+        if pos < self.start or pos >= end:
+            return BLOCK_SHORT
+        peek_at(&p, self.fd)
+        fault = look(&p, pos, end - pos, salt, &h)
+        if fault == BLOCK_OK and verify:
+            with nogil:
+                fault = check_body(self.base + (pos - self.start), &h)
+        if fault:
+            return fault
+        b = Block.__new__(Block)
+        b.window = self
+        b.pos, b.first, b.size = pos, h.first, <int64_t> h.size
+        b.low, b.high, b.durable = h.min_time, h.max_time, h.durable
+        b.count, b.flags, b.n_headers = h.count, h.flags, h.n_headers
+        if h.count:
+            column_sizes(&h, &b.sizes[0])
+            where = pos - self.start + BLOCK_HEADER
+            for i in range(COLUMNS):
+                b.where[i] = where
+                where += aligned(b.sizes[i])
+        return b
+
+    def reach(self, int64_t pos, int64_t size, uint64_t salt) -> int:
+        """The bytes that the block at pos needs; a header's if there is none."""
+        cdef BlockHeader h
+        cdef Peek p
+        cdef int fault
+        peek_at(&p, self.fd)
+        fault = look(&p, pos, min(size, self.start + self.length) - pos, salt, &h)
+        return <int64_t> h.size if fault == BLOCK_OK or fault == BLOCK_SHORT else BLOCK_HEADER
+
+    def walk(self, int64_t pos, int64_t next, int64_t size, uint64_t salt, *, int64_t offset=-1,
+             int64_t time=LLONG_MAX, int64_t limit=LLONG_MAX, bint verify=False,
+             ProducerTable into=None):
+        """From block to block: to the one that holds `offset`, or the first with a message not
+        before `time` (us), or the first at or behind `limit`, or a fault, or the window's end.
+
+        `next` is the offset that the block at pos must begin with (-1: any). into: learns the
+        stamps of the blocks passed; with verify.
+        """
+        cdef BlockHeader h
+        cdef int64_t end = min(size, self.start + self.length)
+        cdef int64_t low = LLONG_MAX, high = LLONG_MIN, blocks = 0, durable = 0
+        cdef Peek p
+        cdef int why = LIMIT_REACHED
+        cdef bint marked = False, learns = into is not None
+        peek_at(&p, self.fd)
+        with nogil:
+            while pos < limit:
+                if pos == size:
+                    why = BLOCK_SHORT
+                    break
+                if pos + BLOCK_HEADER > end and end < size:
+                    why = WINDOW_END
+                    break
+                why = look(&p, pos, size - pos, salt, &h)
+                if why:
+                    break
+                if next >= 0 and h.first != next and (h.count or h.first < next):
+                    why = BLOCK_ORDER
+                    break
+                next = h.first
+                if h.count == 0 and offset >= 0 and offset < next:
+                    why = BEHIND        # a repair has declared it lost
+                    break
+                if h.count and (h.first <= offset < h.first + h.count or h.max_time >= time):
+                    why = SOUGHT
+                    break
+                if verify:
+                    if pos + <int64_t> h.size > end:
+                        why = WINDOW_END
+                        break
+                    why = check_body(self.base + (pos - self.start), &h)
+                    if why:
+                        break
+                    if learns:
+                        into.learn(self.base + (pos - self.start), &h)
+                blocks += 1
+                if h.count:
+                    low = min(low, h.min_time)
+                    high = max(high, h.max_time)
+                durable = h.durable
+                marked = h.count == 0
+                next += h.count
+                pos += h.size
+                why = LIMIT_REACHED
+        return Walk(pos, next, why, blocks, low, high, marked, durable)
+
+    def seek_block(self, int64_t pos, int64_t size, uint64_t salt) -> int:
+        """Where the next block with an intact header begins, at or behind pos; -1: not here."""
+        cdef BlockHeader h
+        cdef int64_t end = min(size, self.start + self.length)
+        cdef int64_t found = -1
+        cdef const uint8_t* at
+        cdef Peek p
+        cdef int fault
+        peek_at(&p, self.fd)
+        pos = (pos + ALIGN - 1) // ALIGN * ALIGN
+        with nogil:
+            while pos + BLOCK_HEADER <= end:
+                at = peek(&p, pos)
+                if at == NULL:
+                    break
+                if memcmp(at, b"MQB1", 4) == 0:
+                    fault = check_header(at, size - pos, salt, &h)
+                    if fault == BLOCK_OK or fault == BLOCK_SHORT:
+                        found = pos
+                        break
+                pos += ALIGN
+        return found

@@ -1,0 +1,176 @@
+"""One segment file, read only: its header, windows on it, the way to a message in it."""
+
+from __future__ import annotations
+
+import bisect
+import mmap
+import os
+import stat
+import struct
+from pathlib import Path
+
+from mqcore.journal.errors import JournalCorrupt
+from mqcore.journal.store.core import checksum
+from mqcore.journal.store.place import segment_name, segments
+from mqcore.journal.store.producers import ProducerTable
+from mqcore.journal.store.scan import (
+    BLOCK_HEADER_SIZE,
+    FAULTS,
+    HEADER_SIZE,
+    LIMIT,
+    WINDOW,
+    Block,
+    Header,
+    Walk,
+    Window,
+    parse_segment,
+)
+
+MAPPED = 32 << 20       # bytes mapped at a time; more only for a larger block
+STRIDE = 1 << 20        # bytes of blocks between two entries of the index
+EVERYTHING = 1 << 62    # an offset beyond all: find() goes to the end
+
+
+class Segment:
+    """`salt` and `first` are the header's. The index grows with what has been looked for: a
+    position every STRIDE bytes, in memory only. header: takes the place of a damaged one."""
+
+    def __init__(self, folder: Path, first: int, header: Header | None = None) -> None:
+        self.path = folder / segment_name(first)
+        try:        # O_NONBLOCK: if this is a pipe, do not wait for its writer
+            self.fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        except FileNotFoundError:
+            if self.path.is_symlink():      # else it has just been removed
+                raise self._unfit(first, "a link that leads nowhere") from None
+            raise
+        try:
+            self.header = header or self._read_header(first)
+        except BaseException:
+            os.close(self.fd)
+            self.fd = -1
+            raise
+        self.first: int = self.header.first
+        self.salt: int = self.header.salt
+        self._window: Window | None = None
+        self.durable = first    # what is below was synced, as far as the blocks passed say
+        self._offsets = [first]
+        self._positions = [HEADER_SIZE]
+        self._recent = self._tail = HEADER_SIZE, first      # where the last two kinds of walk ended
+
+    def _read_header(self, first: int) -> Header:
+        if not stat.S_ISREG(os.fstat(self.fd).st_mode):
+            found: Header | str = "not a file"
+        else:
+            found = parse_segment(os.pread(self.fd, HEADER_SIZE, 0))
+        if not isinstance(found, str) and found.first != first:
+            found = "named for another offset"
+        if isinstance(found, str):
+            raise self._unfit(first, found)
+        return found
+
+    def _unfit(self, first: int, fault: str) -> JournalCorrupt:
+        return JournalCorrupt(f"{self.path}: {fault}", path=str(self.path), offset=first,
+                              fault=fault)
+
+    def close(self) -> None:
+        self._window = None
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+    def size(self) -> int:
+        return os.fstat(self.fd).st_size
+
+    def window(self, pos: int, need: int) -> Window:
+        """One that holds [pos, pos + need)."""
+        have = self._window
+        if have is None or pos < have.start or pos + need > have.start + have.length:
+            start = pos - pos % mmap.ALLOCATIONGRANULARITY
+            self._window = have = Window(self.fd, start, max(MAPPED, pos + need - start))
+        return have
+
+    def block(self, pos: int, size: int, verify: bool = True) -> Block | int:
+        """The block at pos, or a fault; size: the file's."""
+        window = self.window(pos, BLOCK_HEADER_SIZE)
+        need = window.reach(pos, size, self.salt)
+        if pos + need <= size:
+            window = self.window(pos, need)
+        return window.block(pos, size, self.salt, verify)
+
+    def find(self, offset: int, size: int) -> Walk:
+        """Walk to the block that holds the message: why is FOUND, or the fault that is in the way
+        (BLOCK_SHORT at the end of the file: not there yet)."""
+        at = bisect.bisect_right(self._offsets, offset) - 1
+        pos, next = self._positions[at], self._offsets[at]
+        for near in (self._recent, self._tail):
+            if pos < near[0] and near[1] <= offset:
+                pos, next = near
+        while True:
+            window = self.window(pos, BLOCK_HEADER_SIZE)
+            walk = window.walk(pos, next, size, self.salt, offset=offset, limit=pos + STRIDE)
+            self.durable = max(self.durable, walk.durable)
+            if walk.why not in (LIMIT, WINDOW):
+                if offset == EVERYTHING:
+                    self._tail = walk.pos, walk.next
+                else:
+                    self._recent = walk.pos, walk.next
+                return walk
+            pos, next = walk.pos, walk.next
+            if pos > self._positions[-1]:
+                self._positions.append(pos)
+                self._offsets.append(next)
+
+    def scan(self, size: int, *, verify: bool = False, time: int | None = None,
+             into: ProducerTable | None = None) -> Walk:
+        """Walk all of it: to the end, which is a fault like any other, or to the first block with a
+        message not before `time`. The rest of the Walk is about the whole way. into: learns the
+        stamps, with verify."""
+        pos, next, need = HEADER_SIZE, self.first, BLOCK_HEADER_SIZE
+        blocks, low, high, marked, durable = 0, (1 << 63) - 1, -(1 << 63), False, 0
+        more = {} if time is None else {"time": time}
+        while True:
+            window = self.window(pos, need)
+            walk = window.walk(pos, next, size, self.salt, verify=verify, into=into,
+                               **more)
+            blocks += walk.blocks
+            low, high = min(low, walk.low), max(high, walk.high)
+            if walk.blocks:
+                marked, durable = walk.marked, walk.durable
+            pos, next = walk.pos, walk.next
+            if walk.why != WINDOW:
+                return Walk(pos, next, walk.why, blocks, low, high, marked, durable)
+            need = self.window(pos, BLOCK_HEADER_SIZE).reach(pos, size, self.salt)
+
+    def checkpoint(self, size: int) -> Block | None:
+        """The one that ends a segment which was ended in order: times of the whole of it."""
+        pos = size - BLOCK_HEADER_SIZE
+        if pos < HEADER_SIZE:
+            return None
+        block = self.block(pos, size, verify=False)
+        return block if isinstance(block, Block) and block.count == 0 else None
+
+    def corrupt(self, pos: int, offset: int, fault: int, why: str = "") -> JournalCorrupt:
+        words = FAULTS[fault] + (f"; {why}" if why else "")
+        return JournalCorrupt(f"{self.path} at byte {pos} (message {offset}): {words}",
+                              path=str(self.path), position=pos, offset=offset, fault=words)
+
+
+def journal_id(folder: Path) -> str | None:
+    """What tells this journal from one that was deleted and made anew in its place, in hexadecimal;
+    None: nothing has been written yet."""
+    for first in segments(folder):
+        try:
+            with open(folder / segment_name(first), "rb") as file:
+                header = parse_segment(file.read(HEADER_SIZE))
+        except FileNotFoundError:       # retention was faster
+            continue
+        if not isinstance(header, str):
+            return header.journal.hex()
+    return None
+
+
+def checkpoint(offset: int, durable: int, salt: int, low: int, high: int) -> bytes:
+    """A block of no messages. All below `durable` was synced before."""
+    rest = struct.pack("<qQIIqqqIIQQQQ32x", offset, BLOCK_HEADER_SIZE, 0, 0, durable, low, high,
+                       0, 0, 0, 0, 0, 0)
+    return b"MQB1" + struct.pack("<I", checksum(struct.pack("<Q", salt) + rest)) + rest

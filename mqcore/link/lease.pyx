@@ -1,0 +1,395 @@
+"""The lease: see lease.pxd. Order in this file: the tables, taking and releasing, what a holder
+does with the notes, the clock, what a socket calls at its engine. What is read and written
+meanwhile is in the pumps: stream.pyx, filtered.pyx, messages.pyx.
+
+`tests/unit/link/test_lease.py` drives an engine through every state with every event and holds the
+answers against TRANSITIONS.
+"""
+
+from libc.stdio cimport snprintf
+from libc.stdlib cimport free
+
+from mqcore.base.bytes cimport bytes_fini
+from mqcore.base.message cimport vec_fini
+from mqcore.base.status cimport MQ_DONE, MQ_OK
+from mqcore.base.widen cimport widen
+from mqcore.link.engine cimport DOWN_CLOSED, DOWN_MEMORY, DOWN_RESET, DOWN_TIMEOUT
+from mqcore.link.includes cimport IPPROTO_TCP, TCP_INFO, getsockopt, socklen_t, tcp_info
+from mqcore.link.messages cimport messages_take
+from mqcore.link.plane cimport Plane
+from mqcore.link.session cimport (
+    session_attach, session_drain, session_end, session_fail_as, session_want,
+)
+from mqcore.link.slots cimport slot_give
+from mqcore.link.stream cimport stream_shaken
+from mqcore.reactor.io_thread cimport IoThread, Task, io_now, io_post, io_post_later
+from mqcore.spi.message_engine cimport ENGINE_STREAM
+from mqcore.spi.pipe cimport (
+    ASKED_CLOSE, ASKED_RESET, DIRTY_IN, DIRTY_OUT, DIRTY_RESET, FarOps,
+)
+from mqcore.wire.codec cimport CTL_MAX, Verdict, batch_fini
+
+cdef enum:
+    DRAIN_NS = 1000000000     # how long a reset link waits for the peer's FIN
+    UNANSWERED = 3            # TCP asked so often: the peer's machine has gone
+
+
+# -- the tables ------------------------------------------------------------------------------------
+
+# A note, its bit, who leaves it, what it means. The holder clears notes when it takes them, before
+# it acts; a new tenant of the slot clears those that were left to the last one.
+NOTES = (
+    ("HELD", E_HELD, "who takes the lease; cleared when it is released",
+     "a thread runs the engine"),
+    ("IN", E_IN, "the poller, a socket that freed space, the holder itself",
+     "bytes may be readable, or there is space for messages held back"),
+    ("OUT", E_OUT, "a socket that wrote messages, the holder itself",
+     "messages or control bytes may be written"),
+    ("HUP", E_HUP, "the poller", "the peer has hung up: read to the end"),
+    ("START", E_START, "engine_start()", "the engine is equipped and watched"),
+    ("TIMER", E_TIMER, "the engine's timer", "time to look at the clock"),
+    ("ASKED", E_ASKED, "the socket", "Pipe.asked has a request: close or reset the connection"),
+    ("TERM", E_TERM, "the control plane", "close the connection"),
+    ("ROOM", E_ROOM, "the poller", "the kernel has space again"),
+    ("RELEASE", E_RELEASE, "the control plane", "the DOWN note has been read: the slot is free"),
+    ("WAKE", E_WAKE, "the poller, a thread that has peeked",
+     "a message engine's second descriptor rang"),
+    ("JUDGED", E_JUDGED, "the control plane", "Engine.verdict says what is decided on the peer"),
+)
+
+# A state, its number, what it means.
+STATES = (
+    ("FREE", ENGINE_FREE, "the slot has no connection"),
+    ("NEW", ENGINE_NEW, "made, not yet started"),
+    ("HANDSHAKE", ENGINE_HANDSHAKE, "the protocol's greeting is under way; there is no pipe"),
+    ("ACTIVE", ENGINE_ACTIVE, "a peer: its pipe is with the socket"),
+    ("DRAINING", ENGINE_DRAINING, "pipe given back, our FIN is out, waiting for the peer's"),
+    ("DEAD", ENGINE_DEAD, "descriptor closed; the slot waits until the DOWN note has been read"),
+)
+
+# In a state, an event, the state that follows, what the pump is called for (Engine.pump). An event
+# is a note, a note with its circumstances, or what a pump reports ("shaken", "ended"). What is not
+# here does nothing. "made" is engine_new().
+TRANSITIONS = (
+    ("FREE", "made", "NEW", ""),
+    ("NEW", "START", "HANDSHAKE", "read, write"),
+    ("HANDSHAKE", "IN", "HANDSHAKE", "read"),
+    ("HANDSHAKE", "HUP", "HANDSHAKE", "read"),
+    ("HANDSHAKE", "OUT", "HANDSHAKE", "write"),
+    ("HANDSHAKE", "ROOM", "HANDSHAKE", "write"),
+    ("HANDSHAKE", "WAKE", "HANDSHAKE", "write"),
+    ("HANDSHAKE", "shaken", "ACTIVE", "write"),
+    ("HANDSHAKE", "TIMER, late", "DEAD", "finish"),
+    ("HANDSHAKE", "TERM", "DEAD", "finish"),
+    ("HANDSHAKE", "ended", "DEAD", ""),
+    ("ACTIVE", "IN", "ACTIVE", "read"),
+    ("ACTIVE", "HUP", "ACTIVE", "read"),
+    ("ACTIVE", "OUT", "ACTIVE", "write"),
+    ("ACTIVE", "ROOM", "ACTIVE", "write"),
+    ("ACTIVE", "WAKE", "ACTIVE", "write"),
+    ("ACTIVE", "ASKED, reset", "DRAINING", "finish, read"),
+    ("ACTIVE", "ASKED, close", "DEAD", "finish"),
+    ("ACTIVE", "TIMER, late", "DEAD", "finish"),
+    ("ACTIVE", "TERM", "DEAD", "finish"),
+    ("ACTIVE", "ended", "DEAD", ""),
+    ("DRAINING", "IN", "DRAINING", "read"),
+    ("DRAINING", "HUP", "DRAINING", "read"),
+    ("DRAINING", "TIMER, late", "DEAD", "finish"),
+    ("DRAINING", "TERM", "DEAD", "finish"),
+    ("DRAINING", "ended", "DEAD", "finish"),
+    ("DEAD", "RELEASE", "FREE", ""),
+)
+
+
+# -- taking and releasing --------------------------------------------------------------------------
+
+cdef void lease_run(Engine* e, uint32_t allowed) noexcept nogil:
+    """Holds the lease on entry, not on return. Two rounds at most, then the I/O thread goes on."""
+    cdef uint32_t notes, left, held
+    cdef int rounds = 0
+    e.turned = 0
+    while True:
+        notes = e.word.fetch_and(E_HELD) & ~(<uint32_t> E_HELD)
+        left = notes & ~allowed
+        if left:
+            e.word.fetch_or(left)
+        _step(e, notes & allowed)
+        held = E_HELD
+        widen()
+        if not left and e.word.compare_exchange_strong(held, 0):
+            return
+        rounds += 1
+        if left or rounds >= 2 or e.turned:
+            _let_go(e, not left or e.turned)
+            return
+
+
+cdef void _let_go(Engine* e, bint turned) noexcept nogil:
+    """First let go with the notes left, then post. The slot may have another tenant by then.
+    `turned`: this engine has had its turn, and others go first."""
+    cdef IoThread* io = e.io
+    e.word.fetch_and(~(<uint32_t> E_HELD))
+    widen()
+    if turned:
+        io_post_later(io, &e.task)
+    else:
+        io_post(io, &e.task)
+
+
+cdef void lease_give_up(Engine* e) noexcept nogil:
+    _let_go(e, False)
+
+
+cdef void engine_kick_here(Engine* e, uint32_t facts) noexcept nogil:
+    if not e.word.fetch_or(facts | E_HELD) & E_HELD:
+        lease_run(e, E_ALL)
+
+
+cdef void engine_kick(Engine* e, uint32_t facts) noexcept nogil:
+    if e.posted:
+        engine_post(e, facts)
+    else:
+        engine_kick_here(e, facts)
+
+
+cdef bint engine_peek(Engine* e, Port* port) noexcept nogil:
+    cdef bint found = False
+    if e.word.fetch_or(E_HELD) & E_HELD:
+        return False          # its holder sees to it
+    if (e.port == port and e.state == ENGINE_ACTIVE and e.media_started and not e.in_blocked
+            and e.media.ops.peek(e.media)):
+        e.word.fetch_or(E_WAKE)
+        found = True
+    lease_run(e, E_ALL)
+    return found
+
+
+cdef void engine_kick_out(Engine* e) noexcept nogil:
+    if e.posted:
+        engine_post(e, E_OUT)
+    elif not e.word.fetch_or(E_OUT | E_HELD) & E_HELD:
+        lease_run(e, E_OUT)
+
+
+cdef void engine_post(Engine* e, uint32_t facts) noexcept nogil:
+    if not e.word.fetch_or(facts) & E_HELD:
+        widen()
+        io_post(e.io, &e.task)
+
+
+cdef void _run_task(Task* task, IoThread* io) noexcept nogil:
+    engine_kick_here(<Engine*> task, 0)
+
+
+# -- what a holder does ----------------------------------------------------------------------------
+
+cdef void _step(Engine* e, uint32_t notes) noexcept nogil:
+    """What TRANSITIONS says, for all notes that were there at once."""
+    cdef bint begins = notes & E_START and e.state == ENGINE_NEW
+    if notes & E_RELEASE and e.state == ENGINE_DEAD:
+        _release(e)
+        return
+    if begins:
+        e.state = ENGINE_HANDSHAKE
+        session_want(e)
+    if e.state == ENGINE_FREE or e.state == ENGINE_DEAD or e.state == ENGINE_NEW:
+        return                # NEW: a fact that was meant for the slot's last tenant
+    if notes & E_TERM or notes & E_ASKED and _asked(e, ASKED_CLOSE):
+        session_end(e, DOWN_CLOSED, NULL, 0)
+        return
+    if e.unwatched:
+        session_fail_as(e, b"the connection cannot be watched", e.unwatched)
+        return
+    if notes & E_HUP:
+        e.hup = 1
+        notes |= E_IN
+    if begins and not _begin(e):
+        session_end(e, DOWN_MEMORY, b"out of memory", 0)
+        return
+    if notes & E_ASKED and _asked(e, ASKED_RESET):
+        session_drain(e)
+    if notes & E_TIMER and e.port.looped.load():
+        notes |= E_IN | E_WAKE
+    if notes & E_WAKE and e.media != NULL:
+        e.out_blocked = 0
+        session_want(e)
+    if notes & E_JUDGED:
+        _judged(e)
+    if (begins or notes & E_IN) and e.state != ENGINE_DEAD:
+        e.pump.read(e)
+    if notes & E_WAKE and e.media != NULL:
+        messages_take(e)
+    if notes & E_TIMER and e.state != ENGINE_DEAD:
+        _look_at_clock(e)     # after what was to be heard
+    if notes & E_ROOM:
+        e.out_blocked = 0
+        session_want(e)
+    if e.out_blocked or (e.state != ENGINE_HANDSHAKE and e.state != ENGINE_ACTIVE):
+        return
+    if (begins or notes & (E_OUT | E_ROOM | E_WAKE) or e.codec.ctl.n or e.codec.owed.n
+            or e.wire.n):
+        e.pump.write(e)
+
+
+cdef bint _begin(Engine* e) noexcept nogil:
+    """The wire's handshake; a message engine without a stream has none, and some wires are past it
+    before the peer's first byte."""
+    cdef size_t used = 0
+    if e.media != NULL and not e.media.ops.flags & ENGINE_STREAM:
+        return session_attach(e)
+    if e.codec.ops.start(e.codec, not e.config.connected) != MQ_OK:
+        return False
+    if e.codec.ops.feed(e.codec, NULL, 0, &used) != MQ_DONE:
+        return True
+    if not session_attach(e):
+        return False
+    e.link.traffic.bytes_in.fetch_add(e.input.end - e.input.pos)  # came along with filters' ones
+    return True
+
+
+cdef void _judged(Engine* e) noexcept nogil:
+    cdef Verdict* verdict = e.verdict.exchange(NULL)
+    if verdict != NULL and e.state == ENGINE_HANDSHAKE and e.codec.asking:
+        stream_shaken(e, e.codec.ops.judged(e.codec, verdict))
+    free(verdict)
+
+
+cdef void _release(Engine* e) noexcept nogil:
+    cdef Plane* plane = e.plane
+    free(e.verdict.exchange(NULL))
+    e.codec.ops.fini(e.codec)
+    bytes_fini(&e.codec.ctl)
+    free(e.codec)
+    e.codec = NULL
+    batch_fini(&e.batch)
+    bytes_fini(&e.wire)
+    vec_fini(&e.held)
+    e.tenant.fetch_add(1)     # its timer is stale now
+    e.state = ENGINE_FREE
+    plane.engines.fetch_sub(1)
+    slot_give(plane, e)
+
+
+# -- time ------------------------------------------------------------------------------------------
+
+cdef int64_t lease_period(Engine* e) noexcept nogil:
+    """How often this engine looks at the clock."""
+    cdef int64_t period = 1000000000
+    if e.state == ENGINE_HANDSHAKE or e.state == ENGINE_NEW:
+        if e.config.grace and not e.config.connected:
+            return e.config.grace
+        if e.config.handshake_timeout and e.config.handshake_timeout < period:
+            period = e.config.handshake_timeout
+    if e.config.heartbeat and e.config.heartbeat < period:
+        period = e.config.heartbeat
+        if e.config.heartbeat_timeout and e.config.heartbeat_timeout < period:
+            period = e.config.heartbeat_timeout
+    return period if period > 1000000 else 1000000
+
+
+cdef void _look_at_clock(Engine* e) noexcept nogil:
+    _clock(e)
+    if e.state != ENGINE_DEAD:
+        e.period.store(lease_period(e))
+
+
+cdef bint _slow(Engine* e) noexcept nogil:
+    """Whether the peer takes no more bytes, so that our PINGs wait behind messages. Its own PINGs
+    would tell whether it lives, if they came often enough; its kernel, whether its machine does."""
+    cdef tcp_info tcp
+    cdef socklen_t size = sizeof(tcp)
+    if not e.out_blocked or e.ping_gap <= e.config.heartbeat + e.config.heartbeat_timeout:
+        return False
+    if getsockopt(e.fd, IPPROTO_TCP, TCP_INFO, &tcp, &size) != 0:
+        return True           # a process of this machine; its end would have ended the connection
+    return tcp.tcpi_retransmits < UNANSWERED and tcp.tcpi_probes < UNANSWERED
+
+
+cdef void _ping(Engine* e, int64_t now) noexcept nogil:
+    e.pinged = now
+    if e.asked <= e.heard:
+        e.asked = now
+    e.pings_sent += 1
+    e.codec.ops.ping(e.codec, <uint32_t> (e.config.heartbeat_ttl // 1000000))
+
+
+cdef void _heartbeat(Engine* e, int64_t now) noexcept nogil:
+    """PING at each interval, also when there is traffic: it tells the peer that we live while its
+    own PINGs wait behind messages that we read slowly. The end of a peer that leaves one
+    unanswered."""
+    cdef char[160] text
+    if e.codec.pings != e.pings_seen:
+        e.pings_seen = e.codec.pings
+        e.ping_gap, e.ping_came = now - e.ping_came, now
+    if e.config.heartbeat_timeout and e.asked > e.heard:
+        if _slow(e):
+            e.deaf = now
+        if now - max(e.asked, e.deaf) >= e.config.heartbeat_timeout:
+            snprintf(text, sizeof(text), b"nothing was heard from the peer for %.3g s",
+                     <double> (now - e.heard) / 1e9)
+            session_end(e, DOWN_TIMEOUT, text, 0)
+            return
+    if now - e.pinged >= e.config.heartbeat and e.codec.ctl.n + e.codec.owed.n <= CTL_MAX:
+        _ping(e, now)
+
+
+cdef void _clock(Engine* e) noexcept nogil:
+    cdef int64_t now = io_now(e.io)
+    cdef char[160] text
+    if e.in_blocked:
+        e.deaf = now
+    if e.state == ENGINE_DRAINING:
+        if now - e.born >= DRAIN_NS:
+            session_end(e, DOWN_RESET, NULL, 0)
+    elif e.state == ENGINE_HANDSHAKE:
+        if e.config.handshake_timeout and now - e.born >= e.config.handshake_timeout:
+            snprintf(text, sizeof(text), b"the handshake was not complete after %.3g s",
+                     <double> (now - e.born) / 1e9)
+            session_end(e, DOWN_TIMEOUT, text, 0)
+        elif e.config.grace and not e.config.connected and now - e.born >= e.config.grace:
+            e.config.grace = 0
+            if e.codec.ops.start(e.codec, False) == MQ_OK:
+                e.word.fetch_or(E_OUT)
+    elif e.codec.peer_ttl and now - max(e.heard, e.deaf) > <int64_t> e.codec.peer_ttl * 1000000:
+        session_end(e, DOWN_TIMEOUT,
+                    b"the peer was silent for longer than the time to live it announced", 0)
+    elif e.config.heartbeat and e.codec.peer.major >= 3:
+        _heartbeat(e, now)
+
+
+# -- what a socket calls at its engine -------------------------------------------------------------
+
+cdef bint _asked(Engine* e, uint32_t what) noexcept nogil:
+    """Has the socket asked this of the connection that the slot holds now?"""
+    return e.pipe != NULL and e.pipe.asked.load() & what
+
+
+cdef void _kick(void* far, uint32_t what) noexcept nogil:
+    cdef Engine* e = <Engine*> far
+    if what & DIRTY_RESET:
+        engine_post(e, E_ASKED)
+    elif what & DIRTY_IN:
+        engine_post(e, E_IN)  # reading is not the caller's work
+    if what & DIRTY_OUT:
+        engine_kick_out(e)
+
+
+cdef void _kick_later(void* far, uint32_t what) noexcept nogil:
+    engine_post(<Engine*> far, (E_OUT if what & DIRTY_OUT else 0) | (E_IN if what & DIRTY_IN else 0)
+                | (E_ASKED if what & DIRTY_RESET else 0))
+
+
+cdef void _close(void* far) noexcept nogil:
+    engine_post(<Engine*> far, E_ASKED)
+
+
+cdef FarOps FAR
+FAR.kick = _kick
+FAR.kick_later = _kick_later
+FAR.close = _close
+
+
+cdef void lease_init(Engine* e) noexcept nogil:
+    e.far_ops = &FAR
+    if e.task.run == NULL:    # the last tenant's may be posted still
+        e.task.run = _run_task

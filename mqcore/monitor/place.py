@@ -1,0 +1,148 @@
+"""Where contexts publish: the folder of a user's monitors, the files in it, and who may connect.
+
+The folder belongs to one user, and no other user may enter it. A file is named after its program,
+process and context, and ends with ".sock". One whose process has died is removed by the next
+process that publishes or looks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import stat
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from mqcore.base.native import socket
+from mqcore.errors import UsageError
+from mqcore.spi.url import parse
+
+VARIABLE = "MQCORE_MONITOR"
+SUFFIX = ".sock"
+EVENTS = "-events"      # at the end of the file that events are published at
+MOST = 4096             # files that one look into the folder reads
+LOOPBACK = re.compile(r"(127(\.\d{1,3}){3}|\[::1\]|localhost)(:.*)?\Z", re.IGNORECASE)
+
+
+def folder() -> Path:
+    """The folder of this user's monitors: MQCORE_MONITOR if that is a path, else `mqcore` in
+    XDG_RUNTIME_DIR, else `mqcore-UID` in the folder for temporary files."""
+    said = os.environ.get(VARIABLE, "")
+    if said.startswith("/"):
+        return Path(said)
+    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
+    if runtime.startswith("/") and os.access(runtime, os.W_OK | os.X_OK):
+        return Path(runtime, "mqcore")
+    return Path(tempfile.gettempdir(), f"mqcore-{os.getuid()}")
+
+
+def private_folder() -> Path:
+    """The same, made if it is missing. UsageError if another user could have put files there."""
+    path = folder()
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(path, 0o700)
+    check_private(path)
+    return path
+
+
+def check_private(path: Path) -> None:
+    facts = os.lstat(path)
+    if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.getuid() \
+            or stat.S_IMODE(facts.st_mode) & 0o077:
+        raise UsageError(f"{path} is not a folder that only this user may enter",
+                         hint=f"remove it, or name another one with {VARIABLE}=/its/path")
+
+
+def program() -> str:
+    """The name of this process's program, for file names and lists."""
+    main = getattr(sys.modules.get("__main__"), "__spec__", None)
+    name = main.name.removesuffix(".__main__") if main is not None \
+        else os.path.basename(sys.argv[0] if getattr(sys, "argv", None) else "") or "python"
+    return re.sub(r"[^\w.+-]", "_", name.removesuffix(".py"))[:40] or "python"
+
+
+def new_url(identity: str) -> str:
+    """A new address in this user's folder."""
+    return f"ipc://{private_folder()}/{program()}-{os.getpid()}-{identity[:6]}{SUFFIX}"
+
+
+def events_url(url: str) -> str:
+    """Where events are published: beside the address of the state."""
+    scheme, _, address = url.partition("://")
+    if scheme.split("+")[-1] in ("ipc", "shm"):
+        return f"{scheme}://{address.removesuffix(SUFFIX)}{EVENTS}{SUFFIX}"
+    if scheme == "inproc":
+        return url + EVENTS
+    return f"{scheme}://{address.rpartition(':')[0]}:0"
+
+
+def discover(where: Path | None = None) -> list[str]:
+    """The URLs of all contexts that publish in this user's folder, or in `where`."""
+    path = folder() if where is None else where
+    try:
+        if where is None:
+            check_private(path)
+        with os.scandir(path) as entries:
+            names = sorted(entry.name for entry, _ in zip(entries, range(MOST), strict=False))
+    except FileNotFoundError:
+        return []
+    return [f"ipc://{path / name}" for name in names if name.endswith(SUFFIX)
+            and not name.endswith(EVENTS + SUFFIX) and _alive(path / name)]
+
+
+def sweep(path: Path) -> None:
+    """Remove what processes that were killed have left in the folder."""
+    with contextlib.suppress(OSError), os.scandir(path) as entries:
+        for entry, _ in zip(entries, range(MOST), strict=False):
+            if entry.name.endswith(SUFFIX):
+                _alive(path / entry.name)
+
+
+def _alive(path: Path) -> bool:
+    """Whether a process listens at this socket file. Removes our own file if none does."""
+    probe = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        facts = os.lstat(path)
+        if not stat.S_ISSOCK(facts.st_mode):
+            return False
+        probe.setblocking(False)
+        probe.connect(os.fspath(path))
+    except ConnectionRefusedError:
+        # Binding and listening are two steps: a file that was just made may be of a living process.
+        with contextlib.suppress(OSError):
+            if facts.st_uid == os.getuid() and time_since(facts) > 1.0:
+                os.unlink(path)
+        return False
+    except OSError as error:
+        return error.errno in (errno.EAGAIN, errno.EINPROGRESS)     # its backlog is full
+    finally:
+        probe.close()
+    return True
+
+
+def time_since(facts: os.stat_result) -> float:
+    return time.time() - facts.st_mtime
+
+
+def scheme_of(url: str) -> str:
+    """The transport of a URL, without filters."""
+    return parse(url).transport
+
+
+def check_exposure(url: str, insecure: bool, options: dict[str, object]) -> None:
+    """UsageError for an address that other users or machines reach without credentials."""
+    parsed = parse(url)
+    if parsed.transport in ("ipc", "inproc", "shm"):
+        return
+    if parsed.transport == "tcp" and LOOPBACK.match(parsed.address):
+        return
+    if insecure or ("tls" in parsed.filters and options.get("tls_ca")):
+        return
+    raise UsageError(
+        f"{url} shows this process to every machine that reaches it",
+        hint="publish at ipc:// or 127.0.0.1, ask for certificates (tls+tcp:// with tls_cert= and "
+             "tls_ca=), or accept the risk with Publish(url, insecure=True)")

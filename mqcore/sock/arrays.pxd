@@ -1,8 +1,0 @@
-"""Messages as NumPy arrays."""
-
-from mqcore.base.message cimport MsgVec
-
-cdef object batch_of(MsgVec* v)               # a Batch of all messages in v
-# What a caller gives as data, offsets, split; UsageError if it cannot be meant.
-cdef object bytes_of(data)                    # a flat memoryview of bytes
-cdef object numbers_of(str name, values)      # a contiguous array of int64

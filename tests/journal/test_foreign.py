@@ -1,0 +1,146 @@
+"""What else may lie in a journal's folder: nothing of it is waited for, and errors name it."""
+
+import logging
+import os
+
+import pytest
+from journal_case import contents, segment_files
+
+from mqcore import journal
+from mqcore.journal.errors import JournalCorrupt
+
+CALLS = {
+    "end": lambda reader: reader.end,
+    "durable": lambda reader: reader.durable,
+    "at": lambda reader: reader.at(4e9),
+    "read": lambda reader: [len(records) for records in reader.batches()],
+}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Three segments, two messages each."""
+    with journal.open(tmp_path, "a") as writer:
+        for i in range(3):
+            writer.append_many([b"%d" % (2 * i), b"%d" % (2 * i + 1)])
+            if i < 2:
+                writer.rotate()
+    return tmp_path / "default" / "0"
+
+
+def no_file(path, kind):
+    if kind == "link":
+        path.symlink_to("/nonexistent/segment")
+    elif kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.mkdir()
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("kind", ["link", "pipe", "folder"])
+@pytest.mark.timeout(100)
+def test_a_segment_that_is_no_file_is_refused(tmp_path, folder, kind, call):
+    """As a link into a file system that is not mounted: no loop, no wait."""
+    path = folder / f"{6:020d}.mqj"
+    no_file(path, kind)
+    with journal.open(tmp_path) as reader, pytest.raises(JournalCorrupt) as caught:
+        CALLS[call](reader)
+        reader.read(6)
+    assert str(path) in str(caught.value)
+    with pytest.raises(JournalCorrupt):
+        journal.open(tmp_path, "a")
+    found = journal.store.recovery.verify(folder).findings
+    assert [finding.path for finding in found] == [str(path)]
+    with pytest.raises(JournalCorrupt, match="move it out"):
+        journal.store.repair.repair(folder)
+    assert os.path.lexists(path)
+
+
+@pytest.mark.timeout(100)
+def test_a_link_in_the_middle_that_leads_nowhere(tmp_path, folder):
+    path = segment_files(tmp_path)[1]
+    path.rename(tmp_path / "moved")
+    path.symlink_to("/nonexistent/segment")
+    with journal.open(tmp_path) as reader:
+        assert reader.read(0).to_list() == [b"0", b"1"] and reader.end == 6
+        with pytest.raises(JournalCorrupt, match="leads nowhere"):
+            reader.read(2)
+    path.unlink()
+    path.symlink_to(tmp_path / "moved")
+    assert contents(tmp_path) == [b"%d" % i for i in range(6)]
+
+
+@pytest.mark.parametrize("name", [
+    "\u0660" * 20 + ".mqj", "1.mqj", f"{6:020d}.MQJ", f"{6:020d}.mqj.bak", f"{6:020d}.new",
+    "x.new", "x.damaged"])
+def test_files_of_other_names_are_left_alone(tmp_path, folder, name):
+    (folder / name).write_bytes(b"x" * 5000)
+    assert contents(tmp_path) == [b"%d" % i for i in range(6)]
+    with journal.open(tmp_path, "a") as writer:
+        assert writer.next == 6 and writer.recovered == ()
+    assert journal.store.recovery.verify(folder).findings == []
+    assert not journal.store.repair.repair(folder).kept
+    assert (folder / name).read_bytes() == b"x" * 5000
+
+
+@pytest.mark.parametrize("name", ["007", "\u0663", "x", "-1", ""])
+def test_folders_that_are_no_partitions(tmp_path, folder, name):
+    (folder.parent / name).mkdir(exist_ok=True)
+    assert [(info.topic, info.partition) for info in journal.list_partitions(tmp_path)] \
+        == [("default", 0)]
+    assert [row[:2] for row in journal.store.place.partitions(tmp_path)] == [("default", 0)]
+
+
+@pytest.mark.timeout(100)
+def test_a_pipe_in_the_place_of_what_is_durable(tmp_path, folder):
+    (folder / "durable").unlink()
+    os.mkfifo(folder / "durable")
+    with journal.open(tmp_path) as reader:
+        assert reader.durable == 6
+
+
+def test_the_time_of_a_torn_segment(tmp_path, folder):
+    """A power cut in a rotation leaves half a header: nothing is in it yet."""
+    (folder / f"{6:020d}.mqj").write_bytes(b"MQJSEG")
+    with journal.open(tmp_path) as reader:
+        assert reader.end == reader.at(4e9) == 6
+
+
+@pytest.mark.parametrize("cut", ["within a block", "behind the header", "to nothing", "removed"])
+def test_a_closed_journal_that_was_cut_short(tmp_path, folder, cut, caplog):
+    """verify reports it, the log of a writer does, and a repair keeps its offsets."""
+    path = segment_files(tmp_path)[2]
+    size = path.stat().st_size
+    if cut == "removed":
+        path.unlink()
+    else:
+        os.truncate(path, {"within a block": size - 200, "behind the header": 512}.get(cut, 0))
+    [finding] = journal.store.recovery.verify(folder).findings
+    assert (finding.offset, finding.lost) == (4, None if cut == "to nothing" else 2)
+    copy = tmp_path / "copy" / "default" / "0"
+    copy.mkdir(parents=True)
+    for kept in folder.iterdir():
+        (copy / kept.name).write_bytes(kept.read_bytes())
+    with caplog.at_level(logging.ERROR, "mqcore.journal"):
+        journal.open(tmp_path / "copy", "a").close()
+    assert "closed it before message 6" in caplog.text
+    journal.store.repair.repair(folder)
+    with journal.open(tmp_path, "a") as writer:
+        assert writer.append(b"6") == 6 and writer.recovered == ()
+    with journal.open(tmp_path) as reader:
+        assert reader.read(3).to_list() == [b"3"] and reader.read(6).to_list() == [b"6"]
+        with pytest.raises(journal.OffsetGone):
+            reader.read(4)
+    assert journal.store.recovery.verify(folder).findings == []
+
+
+def test_a_journal_that_is_open_is_not_called_cut_short(tmp_path):
+    with journal.open(tmp_path, "a") as writer:
+        writer.append(b"0")
+    with journal.open(tmp_path, "a") as writer:
+        writer.append(b"1")
+        writer.commit()
+        assert journal.store.recovery.verify(writer.path).findings == []
+        assert (writer.path / "durable").read_bytes()[28:] == bytes(4)
+    assert (writer.path / "durable").read_bytes()[28:] == b"\1\0\0\0"

@@ -1,0 +1,218 @@
+"""`mq doctor`: each way to fail is named, and it disturbs nobody."""
+
+import socket
+import threading
+from contextlib import contextmanager
+
+import pytest
+import zmq
+from programs import mq, run
+
+import mqcore
+
+STEPS = ["name", "port", "wire", "greeting", "mechanism", "socket", "round"]
+
+
+def diagnose(url, *args):
+    status, out, err = run(*mq("doctor", url, "-t", 5, *args))
+    assert err == ""
+    return status, out.decode()
+
+
+@pytest.mark.parametrize(
+    "pattern", ["rep", "pub", "pull", "router", "push", "dealer", "pair", "xpub", "sub"]
+)
+@pytest.mark.parametrize("library", ["mqcore", "pyzmq"])
+def test_all_is_well(library, pattern):
+    with listening(library, pattern) as url:
+        status, out = diagnose(url)
+    lines = out.splitlines()
+    assert status == 0 and [line.split()[1] for line in lines] == STEPS, out
+    assert all(line.startswith("ok ") for line in lines)
+    assert pattern.upper() in lines[5] and "ZMTP 3.1" in lines[2] and "NULL" in lines[4]
+
+
+@contextmanager
+def listening(library, pattern):
+    if library == "mqcore":
+        with (
+            mqcore.Context() as context,
+            mqcore.socket(pattern, bind="tcp://127.0.0.1:0", context=context) as s,
+        ):
+            yield s.endpoints[0].url
+    else:
+        with zmq.Context() as context, context.socket(getattr(zmq, pattern.upper())) as s:
+            s.linger = 0
+            yield f"tcp://127.0.0.1:{s.bind_to_random_port('tcp://127.0.0.1')}"
+
+
+def test_over_ipc(tmp_path):
+    with mqcore.Context() as context, mqcore.Rep(bind=f"ipc://{tmp_path}/s", context=context) as s:
+        status, out = diagnose(s.endpoints[0].url)
+    assert status == 0 and "REP" in out
+
+
+def test_a_resolvers_name():
+    with mqcore.Context() as context, mqcore.Rep(bind="tcp://127.0.0.1:0", context=context) as s:
+        status, out = diagnose(s.endpoints[0].url.replace("tcp", "dns"))
+    assert status == 0 and "REP" in out
+
+
+def test_it_takes_nobodys_messages():
+    with (
+        mqcore.Context() as context,
+        mqcore.Push(bind="tcp://127.0.0.1:0", context=context) as push,
+    ):
+        url = push.endpoints[0].url
+        assert diagnose(url)[0] == 0
+        with mqcore.Pull(connect=url, context=context) as pull:
+            push.send(b"mine", timeout=20)
+            assert pull.recv(timeout=20) == b"mine"
+
+
+@contextmanager
+def server(say):
+    """Accepts one connection and says `say` (None: nothing; b"": closes at once)."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        done = threading.Event()
+
+        def serve():
+            with listener.accept()[0] as peer:
+                if say:
+                    peer.recv(64)
+                    peer.sendall(say)
+                if say is None or say:
+                    done.wait(20)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield f"tcp://127.0.0.1:{listener.getsockname()[1]}"
+        done.set()
+        thread.join()
+
+
+CURVE = b"\xff" + bytes(8) + b"\x7f\x03\x01" + b"CURVE".ljust(20, b"\0") + bytes(32)
+
+
+@pytest.mark.parametrize(
+    ("say", "step", "found"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "wire", "an HTTP server"),
+        (b"SSH-2.0-OpenSSH_9.2p1\r\n", "wire", "an SSH server"),
+        (b"\xff" + bytes(8) + b"\x7f\x01\x08", "wire", "ZMTP 2.0 PUSH"),
+        (b"\xff" + bytes(8) + b"\x7f\x03", "wire", "silence"),
+        (b"", "wire", "the end of the connection"),
+        (None, "wire", "silence"),
+        (CURVE, "mechanism", "CURVE"),
+        (CURVE.replace(b"CURVE", b"NULL\0"), "socket type", "no READY"),
+    ],
+)
+def test_what_is_wrong_on_the_wire(say, step, found):
+    with server(say) as url:
+        status, out, _ = run(*mq("doctor", url, "-t", 0.3))
+    text = out.decode()
+    assert status == 1 and f"FAILED  {step}" in text and found in text and "what to do" in text
+
+
+@pytest.mark.parametrize(
+    ("url", "step", "found"),
+    [
+        ("tcp://127.0.0.1", "name", "host:port"),
+        ("tcp://*:5555", "name", "listens"),
+        ("tcp://no-such-host.invalid:5555", "name", "not known"),
+        ("ipc:///nowhere/at/all", "port", "No such file"),
+        ("inproc://x", "url", "outside"),
+        ("dns://no-such-host.invalid:5555", "name", "not known"),
+        ("file:///etc/workers", "url", "test each of them"),
+        ("carrier-pigeon://x", "url", "carrier-pigeon"),
+        ("127.0.0.1:5555", "url", "tcp://"),
+    ],
+)
+def test_what_is_wrong_before(url, step, found):
+    status, out = diagnose(url)
+    assert status == 1 and f"FAILED  {step}" in out and found in out
+
+
+def test_nobody_listens():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    status, out = diagnose(f"tcp://127.0.0.1:{port}")
+    assert status == 1 and "FAILED  port" in out and "nobody listens" in out
+
+
+SP = {0x31: "REP", 0x11: "PAIR v1", 0x70: "BUS", 0x99: "protocol 0x99"}
+
+
+@pytest.mark.parametrize("number", SP)
+def test_an_sp_peer_is_named(number):
+    """It says its header at once, before or after ours; what we said it does not understand."""
+    with server(b"\0SP\0" + number.to_bytes(2, "big") + bytes(2)) as url:
+        status, out = diagnose(url)
+    assert status == 0 and "wire         SP" in out and f"socket type  {SP[number]}: " in out
+
+
+def test_an_http_server_that_is_silent_until_it_is_asked():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        done = threading.Event()
+
+        def serve():
+            with listener.accept()[0], listener.accept()[0] as second:
+                assert second.recv(64).startswith(b"GET / HTTP/1")
+                second.sendall(b"HTTP/1.0 404 Not Found\r\n\r\n")
+                done.wait(20)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        status, out, _ = run(*mq("doctor", f"tcp://127.0.0.1:{listener.getsockname()[1]}",
+                                 "-t", 0.5))
+        done.set()
+        thread.join()
+    assert status == 1 and b"an HTTP server, silent until a request" in out
+
+
+HOSTILE = b"\x1b]0;pwned\x07\x9b2J\r\n"
+
+
+@pytest.mark.parametrize("where", ["mechanism", "error", "type", "name"])
+def test_what_a_peer_says_cannot_command_the_terminal(where):
+    mechanism = HOSTILE if where == "mechanism" else b"NULL"
+    greeting = b"\xff" + bytes(7) + b"\x01\x7f\x03\x01" + mechanism.ljust(20, b"\0") + bytes(32)
+    if where == "error":
+        body = b"\x05ERROR" + bytes([len(HOSTILE)]) + HOSTILE
+    else:
+        kind = HOSTILE if where == "type" else b"PULL"
+        name = HOSTILE if where == "name" else b"Motto"
+        body = (b"\x05READY\x0bSocket-Type" + len(kind).to_bytes(4, "big") + kind
+                + bytes([len(name)]) + name + len(HOSTILE).to_bytes(4, "big") + HOSTILE)
+    said = greeting + bytes([4, len(body)]) + body
+    with answering(said) as url:
+        _, out, err = run(*mq("doctor", url, "-t", 1))
+        assert "pwned" in out.decode()
+        status, _, complaint = run(*mq("cat", "push", url, "-d", "x", "-t", 0.3))
+    for text in (out, err.encode(), complaint.encode()):
+        assert text.decode().replace("\n", "").isprintable(), text
+
+
+@contextmanager
+def answering(said):
+    """A listener that greets each peer so."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        def serve():
+            while True:
+                try:
+                    peer, _ = listener.accept()
+                except OSError:
+                    return
+                with peer:
+                    peer.sendall(said)
+                    peer.settimeout(0.5)
+                    try:
+                        while peer.recv(1000):
+                            pass
+                    except OSError:
+                        pass
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield f"tcp://127.0.0.1:{listener.getsockname()[1]}"
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join(10)

@@ -1,0 +1,225 @@
+"""Calls that are cancelled at any await, and nodes that end in any state: nothing is left."""
+
+import asyncio
+import gc
+import os
+
+import pytest
+import trio
+
+import mqcore as mq
+from mqcore import cluster
+from mqcore.binding.sleep import sleep
+
+LIMIT = 50.0
+TURNS = 24      # of the loop; more than a call takes on loopback is fine
+
+
+class Echo:
+    async def request(self, req):
+        return req.body
+
+    async def tunnel(self, tun):
+        async for message in tun:
+            await tun.asend(message)
+
+
+async def cut(call, turns):
+    """Cancel call() after so many turns of the loop. True: it was over before."""
+    task = asyncio.ensure_future(call())
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    if task.done():
+        task.result()
+        return True
+    task.cancel()
+    try:
+        await task
+    except asyncio.CancelledError:
+        return False
+    return True
+
+
+def leftovers(net):
+    stats = net.stats()
+    return {"services": dict(net.services), "feeds": net.topics.feeds, "own": net.topics.own,
+            "pending": stats["requests"]["pending"], "tunnels": dict(net.tunnels.open),
+            "surveys": net.surveys.open, "naps": net._naps, "pings": net._pings,
+            "adopted": net.adopted,
+            "attempts": [link.attempts for link in net.links.by_rid.values() if link.attempts]}
+
+
+def nothing(net):
+    return not any(leftovers(net).values())
+
+
+async def serve(net, rep):
+    async with net.aserve("mine", Echo()):
+        pass
+
+
+async def subscribe(net, rep):
+    async with net.asubscribe("a.>"):
+        pass
+
+
+async def request(net, rep):
+    assert await net.arequest("echo", b"x", timeout=LIMIT, hedge=0.001) == b"x"
+
+
+async def tunnel(net, rep):
+    async with net.atunnel("echo", timeout=LIMIT) as tun:
+        await tun.asend(bytes(100_000))
+        await tun.arecv(timeout=LIMIT)
+
+
+async def survey(net, rep):
+    [reply async for reply in net.asurvey("echo", b"x", deadline=LIMIT)]
+
+
+async def adopt(net, rep):
+    async with await net.aadopt("old", rep):
+        pass
+
+
+async def members(net, rep):
+    await net.await_members("echo", timeout=LIMIT)
+
+
+@pytest.mark.parametrize("call", [serve, subscribe, request, tunnel, survey, adopt, members])
+def test_a_call_that_is_cancelled_anywhere(once, key, call):
+    async def main():
+        async with cluster.ajoin(key) as one, cluster.ajoin(key, seeds=[one.url]) as two, \
+                one.aserve("echo", Echo()):
+            with mq.Rep(bind="tcp://127.0.0.1:0") as rep:
+                await two.await_members("echo", timeout=LIMIT)
+                for turns in range(TURNS):
+                    await cut(lambda: call(two, rep.endpoints[0].url), turns)
+                    assert await two.until(lambda: nothing(two), LIMIT), (turns, leftovers(two))
+                assert await one.until(lambda: not one.tunnels.open
+                                       and not one.services["echo"].busy, LIMIT)
+                await call(two, rep.endpoints[0].url)
+
+    once(main)
+
+
+async def quiet(before):
+    """Whether all tasks but these are over."""
+    for _ in range(1000):
+        left = asyncio.all_tasks() - before
+        if not left:
+            return True
+        await asyncio.sleep(0.01)
+    return left
+
+
+def test_joining_and_leaving_that_is_cancelled_anywhere(once, key):
+    async def main():
+        async with cluster.ajoin(key) as one:
+            before = asyncio.all_tasks()
+            for turns in (*range(TURNS), 40, 80, 160):
+                made = cluster.ajoin(key, seeds=[one.url])
+                await cut(made.__aenter__, turns)
+                if not made.closed:
+                    await cut(made.aclose, turns or 1)      # else it has not begun
+                assert made.closed, turns
+                assert not hasattr(made, "links") or made.links.socket.closed, turns
+                assert await quiet(before) is True, turns
+            # each has said goodbye, or is found dead
+            assert await one.until(lambda: not one.directory.members, LIMIT)
+
+    once(main)
+
+
+def test_a_scope_that_ends_while_nodes_are_joined():
+    """In trio, everything that a block does on its way out of a cancelled scope is cancelled."""
+    key = cluster.Key.generate()
+
+    async def main():
+        for seconds in (0.0, 0.001, 0.01, 0.05, 0.1):
+            with trio.move_on_after(seconds):
+                async with cluster.ajoin(key) as one, one.aserve("echo", Echo()), \
+                        cluster.ajoin(key, seeds=[one.url]) as two, two.asubscribe("a"):
+                    await two.await_members("echo", timeout=LIMIT)
+                    async with two.atunnel("echo"):
+                        await trio.sleep_forever()
+        nodes = [made for made in gc.get_objects() if isinstance(made, cluster.Node)]
+        assert all(node.closed for node in nodes if hasattr(node, "links"))
+        assert all(node.links.socket.closed for node in nodes if hasattr(node, "links"))
+
+    trio.run(main)
+
+
+def test_another_task_drains_the_node(run, key):
+    """As a signal's handler does."""
+    async def main():
+        async with cluster.ajoin(key) as one:
+            async with cluster.ajoin(key, seeds=[one.url]) as two, two.aserve("echo", Echo()):
+                await one.await_members("echo", timeout=LIMIT)
+                done = []
+
+                async def drain():
+                    done.append(await two.adrain(LIMIT))
+
+                one.loop.spawn(drain)
+                while not done:
+                    await sleep(0.01)
+                assert done == [True] and two.closed
+            assert await one.until(lambda: not one.directory.members, LIMIT)
+
+    run(main)
+
+
+def test_things_that_have_not_begun_or_are_over(run, key):
+    async def main():
+        alone = cluster.ajoin(key)
+        assert "not joined" in repr(alone)
+        with pytest.raises(mq.StateError, match="not joined"):
+            await alone.arequest("echo", b"")
+        await alone.aclose()
+        with pytest.raises(cluster.NodeClosed):
+            await alone.arequest("echo", b"")
+        with pytest.raises(mq.StateError, match="joined already"):
+            await alone.__aenter__()
+        async with cluster.ajoin(key) as net:
+            feed = net.asubscribe("a")
+            await feed.aclose()
+            for _ in range(2):
+                async with feed:
+                    assert await net.apublish("a", b"x") == 1
+                    assert (await feed.arecv(timeout=LIMIT)).body == b"x"
+                assert await net.apublish("a", b"x") == 0
+            service = net.aserve("echo", Echo())
+            assert await service.astop()
+            for _ in range(2):
+                async with service:
+                    assert await net.arequest("echo", b"x", timeout=LIMIT) == b"x"
+                with pytest.raises(cluster.NoSuchService):
+                    await net.arequest("echo", b"x", timeout=LIMIT)
+            opening = net.atunnel("echo")
+            await opening.__aexit__(None, None, None)
+        await net.aclose()
+        for start in (feed.astart, service.astart):
+            with pytest.raises(cluster.NodeClosed):
+                await start()
+        assert not net.services and not net.topics.feeds
+
+    run(main)
+
+
+def test_descriptors_stay_flat(once, key):
+    async def main():
+        async with cluster.ajoin(key) as one:
+            async def come_and_go():
+                async with cluster.ajoin(key, seeds=[one.url]) as two, two.aserve("echo", Echo()):
+                    await one.await_members("echo", timeout=LIMIT)
+                assert await one.until(lambda: not one.links.by_rid, LIMIT)
+
+            await come_and_go()
+            count = len(os.listdir("/proc/self/fd"))
+            for _ in range(5):
+                await come_and_go()
+            # a loop keeps the descriptors of a socket for a moment
+            assert await one.until(lambda: len(os.listdir("/proc/self/fd")) <= count, LIMIT)
+
+    once(main)

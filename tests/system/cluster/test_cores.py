@@ -1,0 +1,350 @@
+"""The cores without I/O: balancing, limits, topics, flows, sessions, frames, the directory."""
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mqcore.cluster import frames
+from mqcore.cluster.balance import EJECTED, Balancer, Budget
+from mqcore.cluster.crypto import X25519PrivateKey
+from mqcore.cluster.directory import Directory, Member
+from mqcore.cluster.errors import KeyRejected, MalformedFrame, NoiseError
+from mqcore.cluster.flow import Flow
+from mqcore.cluster.frames import Offer, Record
+from mqcore.cluster.key import Key
+from mqcore.cluster.limits import Gate
+from mqcore.cluster.patterns import Rising, Table, check_pattern, check_topic, matches
+from mqcore.cluster.session import REKEY, WINDOW, Session
+from mqcore.errors import UsageError
+
+
+def record(number, zone="", weight=1.0, incarnation=1):
+    return Record(bytes([number]) * 16, f"tcp://10.0.0.{number}:1", incarnation, zone,
+                  {"s": Offer(weight)})
+
+
+def members(*weights, zone=""):
+    return [Member(record(number, zone, weight)) for number, weight in enumerate(weights, 1)]
+
+
+# -- balancing -------------------------------------------------------------------------------------
+
+
+def simulate(those, rounds=3000, speed=lambda member: 0.001):
+    """Virtual time: each request keeps its place for ten rounds."""
+    balancer, counts, out = Balancer("", random.Random(1)), dict.fromkeys(those, 0), []
+    for now in range(rounds):
+        while out and out[0][0] <= now:
+            _, member = out.pop(0)
+            member.score("s").answered(speed(member), 0, now / 1000)
+        chosen = balancer.choose(those, "s", now / 1000)
+        chosen.score("s").sent()
+        counts[chosen] += 1
+        out.append((now + 10, chosen))
+    return [counts[member] for member in those]
+
+
+def test_weights_share_the_load():
+    light, heavy = simulate(members(1.0, 3.0))
+    assert 2 < heavy / light < 4.5
+    assert simulate(members(0.0, 1.0))[0] == 0
+
+
+def test_slow_members_get_less():
+    those = members(1.0, 1.0, 1.0)
+    counts = simulate(those, speed=lambda member: 0.01 if member is those[0] else 0.001)
+    assert counts[0] < min(counts[1:]) / 2
+
+
+def test_a_member_that_was_slow_once_is_tried_again():
+    slow, fast = members(1.0, 1.0)
+    balancer = Balancer("", random.Random(4))
+    for member, latency in ((slow, 0.5), (fast, 0.001)):
+        member.score("s").sent()
+        member.score("s").answered(latency, 0, 10.0)
+    assert balancer.choose([slow, fast], "s", 10.5) is fast
+    fast.score("s").sent()
+    fast.score("s").answered(0.001, 0, 39.0)
+    assert balancer.choose([slow, fast], "s", 39.0) is slow
+
+
+def test_ejection_spares_half():
+    balancer, those = Balancer("", random.Random(2)), members(1, 1, 1, 1)
+    for member in those[:3]:
+        for number in range(5):
+            member.score("s").sent()
+            assert member.score("s").failed(100.0) is (number == 4)
+    assert {balancer.choose(those, "s", 101.0) for _ in range(50)} >= {those[3]}
+    chosen = {balancer.choose(those, "s", 101.0) for _ in range(200)}
+    assert len(chosen) == 2                 # of three that failed, two are out
+    assert {balancer.choose(those, "s", 101 + EJECTED) for _ in range(300)} == set(those)
+
+
+def test_zones_and_keys():
+    near, far = Member(record(1, "eu")), Member(record(2, "us"))
+    balancer = Balancer("eu", random.Random(3))
+    assert {balancer.choose([near, far], "s", 0) for _ in range(20)} == {near}
+    assert balancer.choose([near, far], "s", 0, [near]) is far
+    assert balancer.choose([near, far], "s", 0, [near, far]) is None
+    those = members(*[1] * 9)
+    homes = {number: balancer.choose(those, "s", 0, (), b"%d" % number) for number in range(300)}
+    assert len(set(homes.values())) == 9
+    without = those[:4] + those[5:]
+    moved = [number for number, home in homes.items()
+             if balancer.choose(without, "s", 0, (), b"%d" % number) is not home]
+    assert all(homes[number] is those[4] for number in moved)
+
+
+def test_retries_are_a_tenth():
+    budget = Budget()
+    while budget.take():
+        pass
+    taken = 0
+    for _ in range(1000):
+        budget.request()
+        taken += budget.take()
+    assert 95 <= taken <= 101 and budget.refused > 0
+
+
+# -- limits ----------------------------------------------------------------------------------------
+
+
+class Job:
+    def __init__(self, size, deadline=1e9):
+        self.size, self.deadline, self.cancelled = size, deadline, False
+
+    def expired(self, now):
+        return now > self.deadline
+
+
+@given(st.lists(st.tuples(st.sampled_from(["offer", "finish", "cancel"]), st.integers(0, 60),
+                          st.integers(0, 10)), max_size=80))
+def test_a_gate_loses_nothing(steps):
+    gate, running, waiting = Gate(2, 100), [], []
+    for now, (what, size, life) in enumerate(steps):
+        if what == "offer":
+            job = Job(size, now + life)
+            verdict = gate.offer(job)
+            assert verdict == ("run" if len(running) < 2 else
+                               "wait" if sum(j.size for j in waiting) + size <= 100 else "refuse")
+            {"run": running, "wait": waiting, "refuse": []}[verdict].append(job)
+        elif what == "cancel" and waiting:
+            waiting[0].cancelled = True
+        elif what == "finish" and running:
+            running.pop(0)
+            gate.finished()
+            while (found := gate.next(now)) is not None:
+                while waiting[0] is not found[0]:
+                    assert waiting.pop(0).cancelled
+                waiting.pop(0)
+                assert found[1] is not found[0].expired(now)
+                if found[1]:
+                    running.append(found[0])
+            if len(running) < 2:
+                waiting.clear()
+        accounts = gate.accounts()
+        assert accounts["offered"] == sum(accounts[name] for name in accounts if name != "offered")
+        assert gate.running == len(running) and len(gate.queue) == len(waiting)
+
+
+# -- topics ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("pattern", "topic", "match"), [
+    ("a.b", "a.b", True), ("a.b", "a.c", False), ("a.*", "a.b", True), ("a.*", "a", False),
+    ("a.*", "a.b.c", False), ("a.>", "a.b", True), ("a.>", "a.b.c", True), ("a.>", "a", False),
+    (">", "a", True), ("*.b.>", "a.b.c", True), ("*.b.>", "a.c.c", False), ("*", "a", True),
+])
+def test_wildcards(pattern, topic, match):
+    assert matches(pattern, topic) is match
+    table = Table()
+    table.add("taker", check_pattern(pattern))
+    assert (table.takers(topic) == {("taker", "")}) is match
+
+
+@pytest.mark.parametrize("bad", ["", ".", "a.", "a..b", "a.>.b", "x" * 300])
+def test_bad_patterns(bad):
+    with pytest.raises(UsageError):
+        check_pattern(bad)
+
+
+@pytest.mark.parametrize("bad", ["", "a..b", "a.*", ">", None, "x" * 300, "a." * 70 + "a"])
+def test_bad_topics(bad):
+    with pytest.raises(UsageError):
+        check_topic(bad)
+
+
+TOKEN = st.sampled_from(["a", "b", "*"])
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 3),
+                          st.lists(TOKEN, min_size=1, max_size=3).map(".".join)), max_size=40))
+def test_a_table_is_what_was_added(steps):
+    table, model = Table(), set()
+    for add, taker, pattern in steps:
+        (table.add if add else table.drop)(taker, pattern)
+        (model.add if add else model.discard)((taker, pattern))
+        for topic in ("a", "b.a", "a.b.b"):
+            assert table.takers(topic) == {(one, "") for one, its in model if matches(its, topic)}
+    table.forget(0)
+    assert table.of == {one: {(its, "") for other, its in model if other == one}
+                        for one, _ in model if one != 0}
+    for one in (1, 2, 3):
+        table.forget(one)
+    assert table._root.empty and not table.of
+
+
+def test_numbers_must_rise():
+    rising = Rising(limit=2)
+    assert [rising.admit("a", number) for number in (3, 3, 2, 4)] == [True, False, False, True]
+    assert rising.dropped == 2
+    rising.admit("b", 1)
+    rising.admit("c", 1)
+    assert len(rising._last) == 2
+
+
+# -- tunnels ---------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.integers(0, 900), max_size=30), st.randoms())
+def test_a_flow_delivers_everything_within_its_window(sizes, rng):
+    """Messages of any length pass a window of 1,000 bytes, whatever the order of events."""
+    out, back = Flow(1000), Flow(1000)
+    out.credit = back.window
+    pieces = [(bytes([i % 256]) * n, True) if n < 400 else part
+              for i, n in enumerate(sizes)
+              for part in ([(bytes([i % 256]) * n, True)] if n < 400 else
+                           [(bytes([i % 256]) * 300, False), (bytes([i % 256]) * (n - 300), True)])]
+    got, stuck = [], 0
+    while (pieces or back.messages) and stuck < 3:
+        moved = False
+        if pieces and rng.random() < 0.7 and out.spend(len(pieces[0][0])):
+            back.data(*pieces.pop(0))
+            moved = True
+        elif back.messages and rng.random() < 0.7:
+            got.append(back.take())
+            moved = True
+        assert back.room <= 1000 and sum(len(one) for one, _ in back.messages) < 1000 + 900
+        out.credit += back.grant()
+        stuck = 0 if moved or back.messages or out.credit > 0 else stuck + 1
+    assert got == [bytes([i % 256]) * n for i, n in enumerate(sizes)]
+
+
+def test_a_peer_without_credit_is_refused():
+    flow = Flow(1000)
+    flow.data(bytes(1000), True)
+    with pytest.raises(MalformedFrame):
+        flow.data(b"x", True)
+    with pytest.raises(MalformedFrame):
+        Flow(1 << 20, message=10).data(bytes(11), True)
+
+
+# -- sessions and frames ---------------------------------------------------------------------------
+
+
+def linked(key=None, other=None):
+    key = key or Key.generate()
+    wires = [[], []]
+    ends = [Session(first, own, X25519PrivateKey.generate(), wires[not first].append)
+            for first, own in ((True, key), (False, other or key))]
+    ends[0].start()
+    while any(wires):
+        for end, wire in ((ends[0], wires[1]), (ends[1], wires[0])):
+            while wire:
+                end.receive(wire.pop(0))
+    return ends, wires
+
+
+def test_a_session_seals_frames():
+    (one, two), wires = linked()
+    assert one.ready and two.ready and one.remote and one.remote != two.remote
+    one.send(frames.Request(1, "adder", 5, b"secret"))
+    sealed = wires[0].pop() if wires[0] else wires[1].pop()
+    assert b"secret" not in sealed and b"adder" not in sealed
+    assert two.receive(sealed) == frames.Request(1, "adder", 5, b"secret")
+    with pytest.raises(NoiseError):
+        two.receive(sealed)             # again
+    with pytest.raises(MalformedFrame):
+        one.receive(b"\x05plain")
+
+
+def test_a_session_refuses_another_key():
+    with pytest.raises(KeyRejected):
+        linked(Key.generate(), Key.generate())
+
+
+def test_sessions_rekey_together(monkeypatch):
+    monkeypatch.setattr("mqcore.cluster.session.REKEY", 3)
+    assert REKEY > 3
+    (one, two), wires = linked()
+    for number in range(10):
+        one.send(frames.Cancel(number))
+        assert two.receive((wires[0] or wires[1]).pop()) == frames.Cancel(number)
+
+
+def test_large_frames_take_turns_within_a_window():
+    (one, two), wires = linked()
+    large = [frames.Publish(number, "t", bytes([number]) * 3_000_000) for number in (1, 2)]
+    assert all(one.send(frame) for frame in large)
+    wire = wires[0] or wires[1]
+    assert sum(map(len, wire)) < WINDOW * 1.2       # and waits for the receiver
+    one.send(frames.Cancel(7))
+    got = []
+    for _ in range(1000):
+        if not wire:
+            break
+        frame = two.receive(wire.pop(0))
+        got += [frame] if frame is not None else []
+        answers = wires[1] if wire is wires[0] else wires[0]
+        while answers:
+            one.receive(answers.pop(0))
+    assert [type(frame) for frame in got] == [frames.Cancel, frames.Publish, frames.Publish]
+    assert [frame.body for frame in got[1:]] == [frame.body for frame in large]
+    assert one.waiting == 0 and two._held == 0
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_a_frame_or_malformed(data):
+    try:
+        assert isinstance(frames.decode(data), frames.Frame)
+    except MalformedFrame:
+        pass
+
+
+@given(st.integers(0, 2000), st.integers(0, 255), st.sampled_from([
+    frames.Hello(record(1)), frames.Reply(1, frames.OK, 3, b"x"), frames.Data(1, True, b"x", True),
+    frames.Interest([("a.>", "")], [], True)]))
+def test_a_frame_with_a_changed_byte(at, value, frame):
+    data = bytearray(frames.encode(frame))
+    assert frames.decode(bytes(data)) == frame
+    data[at % len(data)] = value
+    try:
+        frames.decode(bytes(data))
+    except MalformedFrame:
+        pass
+
+
+# -- the directory ---------------------------------------------------------------------------------
+
+
+def test_a_directory_takes_newer_records_only():
+    told = []
+    directory = Directory(record(1), told.append)
+    member = directory.heard(record(2))
+    assert directory.heard(record(2, weight=9.0)) is member
+    assert member.record.services["s"].weight == 1.0
+    directory.heard(record(2, weight=9.0, incarnation=2))
+    assert member.record.services["s"].weight == 9.0
+    assert directory.heard(record(1, incarnation=9)) is None        # ourselves
+    assert not directory.offering("s")
+    directory.up(member, object())
+    assert directory.offering("s") == (member,)
+    directory.down(member, "cut")
+    assert not directory.offering("s")
+    directory.gone(member, "left")
+    assert directory.heard(record(2, incarnation=2)) is None        # old news
+    assert directory.heard(record(2, incarnation=2), itself=True) is not None
+    assert [event.kind for event in told] == ["joined", "offers", "link", "link lost", "left",
+                                              "joined"]

@@ -1,0 +1,275 @@
+"""Handlers that misbehave: they raise what they should not, return what cannot be sent, or never
+return. The caller hears of each, and the node goes on."""
+
+import asyncio
+import threading
+
+import pytest
+
+import mqcore as mq
+from mqcore import cluster
+from mqcore.binding.sleep import sleep
+from mqcore.cluster import frames, tunnels
+from mqcore.cluster.node import LOG
+
+pytestmark = pytest.mark.keeps(threads=4, why="trio keeps its threads for ten seconds")
+LIMIT = 50.0
+
+
+class Unsayable(Exception):
+    def __str__(self):
+        raise ValueError("an error in an error")
+
+
+class Raises:
+    """Raises, in whatever it is asked to do."""
+
+    def __init__(self, error):
+        self.error = error
+
+    async def request(self, req):
+        raise self.error
+
+    async def broadcast(self, msg):
+        raise self.error
+
+    async def tunnel(self, tun):
+        raise self.error
+
+
+class RaisesInThread(Raises):
+    def request(self, req):
+        raise self.error
+
+    def broadcast(self, msg):
+        raise self.error
+
+    def tunnel(self, tun):
+        raise self.error
+
+
+@pytest.mark.parametrize("kind", [Raises, RaisesInThread])
+@pytest.mark.parametrize(("error", "named"), [
+    (Unsayable(), "Unsayable"), (StopIteration(), "RuntimeError"),
+    (OSError("no file \udcff"), "OSError"), (ExceptionGroup("many", [OSError("x")]),
+                                             "ExceptionGroup")])
+def test_every_error_is_told(run, key, kind, error, named, monkeypatch):
+    """With no time-out, so that an answer that is not sent fails."""
+    monkeypatch.setattr(LOG, "propagate", False)    # pytest cannot carry all of these texts
+    async def main():
+        async with cluster.ajoin(key) as one, cluster.ajoin(key, seeds=[one.url]) as two, \
+                one.aserve("it", kind(error)):
+            await two.await_members("it", timeout=LIMIT)
+            with pytest.raises(cluster.RemoteError) as caught:
+                await two.arequest("it", b"", timeout=None)
+            assert caught.value.kind == named
+            survey = two.asurvey("it", b"", deadline=LIMIT)
+            assert [reply async for reply in survey] == [] and survey.silent == 1
+            tunnel = await two.atunnel("it", timeout=LIMIT)
+            with pytest.raises(cluster.TunnelClosed, match=named) as ended:
+                await tunnel.arecv(timeout=LIMIT)
+            assert ended.value.reason == "fault"
+            assert not one.services["it"].busy and not one.links.dropped
+
+    run(main)
+
+
+def test_a_handler_that_is_cancelled_answers(once, key):
+    """As when it awaits a task that another one has cancelled."""
+    async def main():
+        async with cluster.ajoin(key) as one, cluster.ajoin(key, seeds=[one.url]) as two, \
+                one.aserve("it", Raises(asyncio.CancelledError())):
+            await two.await_members("it", timeout=LIMIT)
+            with pytest.raises(cluster.RemoteError) as caught:
+                await two.arequest("it", b"", timeout=None)
+            assert caught.value.kind == "CancelledError"
+            tunnel = await two.atunnel("it", timeout=LIMIT)
+            with pytest.raises(cluster.TunnelClosed) as ended:
+                await tunnel.arecv(timeout=LIMIT)
+            assert ended.value.reason == "fault"
+
+    once(main)
+
+
+class Returns:
+    def __init__(self, value):
+        self.value = value
+
+    async def request(self, req):
+        return self.value
+
+    broadcast = request
+
+
+@pytest.mark.parametrize("value", ["text", 5, [b"x"], bytes(frames.BODY + 1)],
+                         ids=["text", "number", "list", "long"])
+def test_what_cannot_be_sent(once, key, value):
+    async def main():
+        async with cluster.ajoin(key) as one, cluster.ajoin(key, seeds=[one.url]) as two, \
+                one.aserve("it", Returns(value)):
+            await two.await_members("it", timeout=LIMIT)
+            with pytest.raises(cluster.RemoteError, match="not bytes|the limit"):
+                await two.arequest("it", b"", timeout=None)
+            survey = two.asurvey("it", b"", deadline=LIMIT)
+            assert [reply async for reply in survey] == [] and survey.silent == 1
+            assert not one.links.dropped and not two.links.dropped
+
+    once(main)
+
+
+class Hangs:
+    """`go` lets all go on."""
+
+    def __init__(self):
+        self.go = False
+        self.running = 0
+
+    async def request(self, req):
+        self.running += 1
+        while not self.go:
+            await sleep(0.01)
+        return b"late"
+
+
+class Echo:
+    async def request(self, req):
+        return req.body
+
+
+def test_a_service_that_never_returns_costs_itself_alone(once, key):
+    async def main():
+        handler = Hangs()
+        async with cluster.ajoin(key) as one, cluster.ajoin(key, seeds=[one.url]) as two:
+            stuck = await one.aserve("stuck", handler, concurrency=4, queue_bytes=0).astart()
+            async with one.aserve("echo", Echo()):
+                await two.await_members("echo", timeout=LIMIT)
+                asked = [asyncio.ensure_future(two.arequest("stuck", b"x", timeout=None))
+                         for _ in range(4)]
+                assert await one.until(lambda: handler.running == 4, LIMIT)
+                with pytest.raises(cluster.Overloaded):
+                    await two.arequest("stuck", b"x", timeout=None)
+                assert await two.arequest("echo", b"on", timeout=LIMIT) == b"on"
+                assert "4 of 4 run" in one.explain()
+                assert not await stuck.astop(0.05)
+                with pytest.raises(cluster.ClusterError):
+                    await two.arequest("stuck", b"x", timeout=None)
+                handler.go = True
+                assert await asyncio.gather(*asked) == [b"late"] * 4
+
+    once(main)
+
+
+def test_a_node_leaves_though_its_handlers_never_return(run, key):
+    async def main():
+        handler = Hangs()
+        async with cluster.ajoin(key) as one:
+            async with cluster.ajoin(key, seeds=[one.url]) as two:
+                await two.aserve("stuck", handler).astart()
+                await one.await_members("stuck", timeout=LIMIT)
+                outcome = []
+
+                async def ask():
+                    try:
+                        await one.arequest("stuck", b"", timeout=None)
+                    except cluster.ClusterError as error:
+                        outcome.append(type(error))
+
+                one.loop.spawn(ask)
+                assert await two.until(lambda: handler.running, LIMIT)
+                assert not await two.adrain(0.05)
+            assert await one.until(lambda: outcome, LIMIT)
+            # it says that it is cancelled, or its link is gone
+            assert set(outcome) <= {cluster.RemoteError, cluster.MemberLost}
+
+    run(main)
+
+
+class InThreads:
+    """Tunnels that wait in threads for as long as they are open."""
+
+    def __init__(self):
+        self.open = threading.Semaphore(0)
+
+    def request(self, req):
+        return req.body
+
+    def tunnel(self, tun):
+        self.open.release()
+        for message in tun:
+            tun.send(message)
+
+
+def test_tunnels_in_threads_leave_some_for_requests(once, key, monkeypatch):
+    monkeypatch.setattr("mqcore.cluster.services.THREADS", 40)
+
+    async def main():
+        async with cluster.ajoin(key) as one, cluster.ajoin(key, seeds=[one.url]) as two, \
+                one.aserve("it", InThreads()):
+            await two.await_members("it", timeout=LIMIT)
+            opened = [await two.atunnel("it", timeout=LIMIT) for _ in range(40)]
+            assert await two.arequest("it", b"on", timeout=LIMIT) == b"on"
+            with pytest.raises(cluster.Overloaded):
+                await two.atunnel("it", timeout=LIMIT)
+            assert one.stats()["services"]["it"]["tunnels_refused"] == 1
+            for tunnel in opened:
+                await tunnel.asend(b"x")
+                assert await tunnel.arecv(timeout=LIMIT) == b"x"
+                await tunnel.aclose()
+            assert await one.until(lambda: not one.tunnels.threads, LIMIT)
+            await (await two.atunnel("it", timeout=LIMIT)).aclose()
+
+    once(main)
+
+
+def test_a_handler_closes_its_own_node(run, key):
+    class Closes:
+        async def request(self, req):
+            await self.net.aclose()
+            return b"never"
+
+    async def main():
+        handler = Closes()
+        async with cluster.ajoin(key) as one:
+            async with cluster.ajoin(key, seeds=[one.url]) as handler.net, \
+                    handler.net.aserve("it", handler):
+                await one.await_members("it", timeout=LIMIT)
+                with pytest.raises(cluster.ClusterError):
+                    await one.arequest("it", b"", timeout=None)
+            assert handler.net.closed
+            assert await one.until(lambda: not one.directory.members, LIMIT)
+
+    run(main)
+
+
+@pytest.mark.parametrize("text", ["\udc80", "a\ud800b"])
+def test_texts_that_no_frame_can_carry(once, key, text):
+    async def main():
+        async with cluster.ajoin(key) as one, cluster.ajoin(key, seeds=[one.url]) as two, \
+                one.aserve("it", Echo()), one.asubscribe(">") as feed:
+            await two.await_members("it", timeout=LIMIT)
+            for call in (lambda: two.arequest(text, b""),
+                         lambda: two.arequest("it", b"", trace=text),
+                         lambda: two.arequest("it", b"", headers={text: b""}),
+                         lambda: two.apublish(text, b""), lambda: two.abroadcast(text, b"")):
+                with pytest.raises(mq.UsageError):
+                    await call()
+            for call in (lambda: two.asubscribe(text), lambda: two.asubscribe("t", queue=text),
+                         lambda: two.aserve(text, Echo()), lambda: two.atunnel(text),
+                         lambda: cluster.ajoin(key, zone=text),
+                         lambda: cluster.ajoin(key, version=text)):
+                with pytest.raises(mq.UsageError):
+                    call()
+            assert not feed.received and await two.arequest("it", b"on", timeout=LIMIT) == b"on"
+
+    once(main)
+
+
+def test_windows_shrink_with_the_number_of_tunnels():
+    held = tunnels.Tunnels(None)
+    sizes = []
+    for number in range(5000):
+        sizes.append(held.window())
+        held.open[number] = None
+    assert sizes[0] == 2 << 20 and sizes[-1] == tunnels.WINDOW_LEAST
+    assert sizes == sorted(sizes, reverse=True)
+    assert sum(sizes) < 1.5 * (1 << 30)

@@ -1,0 +1,293 @@
+"""The end of the program: what was sent is delivered or said to be lost, nothing hangs; and
+Ctrl-C."""
+
+import random
+import select
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+
+import mqcore
+
+
+def start(program, *args, **more):
+    text = ("import sys, time, threading, signal, os, mqcore\n"
+            # a test run in the background of a shell has it ignored, and so have its children
+            "signal.signal(signal.SIGINT, signal.default_int_handler)\n" + textwrap.dedent(program))
+    return subprocess.Popen([sys.executable, "-X", "faulthandler", "-c", text, *map(str, args)],
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more)
+
+
+def finish(process, limit=20.0):
+    """(exit status, stdout, stderr); fails, with its stacks, if it does not end."""
+    try:
+        out, err = process.communicate(timeout=limit)
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGABRT)
+        out, err = process.communicate()
+        pytest.fail(f"it did not end:\n{out}\n{err}")
+    return process.returncode, out, err
+
+
+def test_a_script_that_sends_and_simply_ends():
+    with mqcore.Context() as context:
+        pull = context.socket("pull", recv_hwm=None)
+        at = pull.bind("tcp://127.0.0.1:*")
+        sender = start("""
+            push = mqcore.Push(connect=sys.argv[1], send_hwm=None, linger=30)
+            for i in range(100_000):
+                push.send(b"%d" % i)
+            """, at)
+        for i in range(100_000):
+            assert pull.recv(timeout=30) == b"%d" % i
+        assert finish(sender) == (0, "", "")
+
+
+def test_what_could_not_be_delivered_is_said():
+    status, _, err = finish(start("""
+        push = mqcore.Push(connect="tcp://127.0.0.1:1", linger=0.1)
+        for i in range(321):
+            push.send(b"%d" % i)
+        """))
+    assert status == 0 and "321 message" in err
+
+
+@pytest.mark.parametrize("ending", ["", "raise ValueError('mine')", "sys.exit(3)"])
+@pytest.mark.parametrize("blocked", ["recv()", "recv(timeout=100)", "recv_many(10)"])
+def test_exit_with_a_blocked_daemon_thread_and_open_sockets(ending, blocked):
+    status, _, err = finish(start(f"""
+        pull = mqcore.Pull(bind="tcp://127.0.0.1:*")
+        other = mqcore.Pull(bind="inproc://x")
+        full = mqcore.Push(connect="inproc://x", send_hwm=1, linger=0.1)
+        def stuff():
+            while True:
+                full.send(b"x")
+        threading.Thread(target=lambda: pull.{blocked}, daemon=True).start()
+        threading.Thread(target=lambda: pull.{blocked}, daemon=True).start()
+        threading.Thread(target=stuff, daemon=True).start()
+        time.sleep(0.1)
+        {ending}
+        """))
+    assert status == {"": 0, "r": 1, "s": 3}[ending[:1]]
+    assert "Fatal" not in err and ("mine" in err) == (status == 1)
+
+
+def test_exit_with_a_device_a_poller_and_a_loop_that_was_left():
+    status, _, err = finish(start("""
+        import asyncio
+        a, b = mqcore.Router(bind="tcp://127.0.0.1:*"), mqcore.Dealer(bind="tcp://127.0.0.1:*")
+        moving = mqcore.device(a, b)
+        pull = mqcore.Pull(bind="tcp://127.0.0.1:*")
+        pull.fileno()
+        threading.Thread(target=lambda: mqcore.poll([pull]), daemon=True).start()
+        loop = asyncio.new_event_loop()
+        task = loop.create_task(pull.arecv())
+        loop.run_until_complete(asyncio.sleep(0.05))
+        """))
+    assert status == 0 and "Fatal" not in err
+
+
+def test_a_killed_peer_and_exit_while_it_reconnects():
+    status, _, err = finish(start("""
+        push = mqcore.Push(connect="tcp://127.0.0.1:1", reconnect=0.01, linger=0.05)
+        sub = mqcore.Sub(connect="tcp://127.0.0.1:1", reconnect=0.01)
+        time.sleep(0.1)
+        """))
+    assert (status, err) == (0, "")
+
+
+# -- signals ---------------------------------------------------------------------------------------
+
+SETUP = """
+    pull = mqcore.Pull(bind="tcp://127.0.0.1:*")
+    full = mqcore.Push(connect="inproc://nowhere", send_hwm=1)
+    full.send(b"1")
+    sub = mqcore.Sub(connect="tcp://127.0.0.1:1"); sub.subscribe(b"")
+    req = mqcore.Req(connect="tcp://127.0.0.1:1")
+"""
+CALLS = ["pull.recv()", "pull.recv(timeout=100)", "pull.recv_many()", "pull.recv_parts()",
+         "pull.recv_msg()",
+         "pull.recv_batch()", "pull.recv_into(bytearray(9))", "full.send(b'2')",
+         "full.send_parts([b'2'])",
+         "full.send_many([b'2'])", "full.send_ref(bytearray(9))", "sub.recv()", "req.request(b'x')",
+         "mqcore.poll([pull])", "next(iter(pull))", "full.close(None)", "pull.wait_peers(1)",
+         "pull.peers() or full.wait_peers(1)"]
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_ctrl_c_ends_any_blocked_call(call):
+    process = start(SETUP + f"""
+    print("ready", flush=True)
+    try:
+        {call}
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+    full.close(0)
+    """)
+    assert process.stdout.readline() == "ready\n"
+    time.sleep(0.05)  # into the call; too early is only another way to be interrupted
+    process.send_signal(signal.SIGINT)
+    status, out, err = finish(process, 10)
+    assert status == 0 and out == "interrupted\n" and "Fatal" not in err
+
+
+@pytest.mark.parametrize("call", ["pull.recv(timeout=10)", "pull.recv_many(timeout=10)",
+                                  "mqcore.poll([pull], timeout=10)"])
+def test_a_handler_runs_and_the_call_goes_on(call):
+    process = start(f"""
+        pull = mqcore.Pull(bind="tcp://127.0.0.1:*")
+        push = mqcore.Push(connect=str(pull.endpoints[0]))
+        seen = []
+        def handler(number, frame):
+            seen.append(number)
+            print("handled", flush=True)
+        signal.signal(signal.SIGUSR1, handler)
+        def later():
+            sys.stdin.readline()
+            push.send(b"x")
+        threading.Thread(target=later).start()
+        print("ready", flush=True)
+        got = {call}
+        assert seen == [signal.SIGUSR1] and got, (seen, got)
+        """, stdin=subprocess.PIPE)
+    assert process.stdout.readline() == "ready\n"
+    time.sleep(0.05)
+    started = time.monotonic()
+    process.send_signal(signal.SIGUSR1)
+    assert process.stdout.readline() == "handled\n"
+    assert time.monotonic() - started < 5
+    status, _, err = finish_with(process, "\n")
+    assert status == 0, err
+
+
+def finish_with(process, text):
+    process.stdin.write(text)
+    process.stdin.flush()
+    return finish(process)
+
+
+def test_ctrl_c_in_the_middle_of_close_and_again():
+    process = start("""
+        push = mqcore.Push(connect="tcp://127.0.0.1:1")
+        push.send(b"x")
+        print("ready", flush=True)
+        for _ in range(2):
+            try:
+                push.close(None)
+            except KeyboardInterrupt:
+                print("interrupted", flush=True)
+        """)
+    assert process.stdout.readline() == "ready\n"
+    time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    status, out, err = finish(process, 10)
+    assert status == 0 and out == "interrupted\n" and err == "", (status, out, err)
+
+
+def test_a_handler_that_closes_the_socket_that_is_being_closed():
+    process = start("""
+        push = mqcore.Push(connect="tcp://127.0.0.1:1")
+        push.send(b"x")
+        signal.signal(signal.SIGUSR1, lambda *_: push.close(0))
+        print("ready", flush=True)
+        report = push.close(None)
+        assert report.undelivered == 1, report
+        """)
+    assert process.stdout.readline() == "ready\n"
+    time.sleep(0.05)
+    process.send_signal(signal.SIGUSR1)
+    status, _, err = finish(process, 10)
+    assert status == 0, err
+
+
+@pytest.mark.parametrize("call", ["recv()", "recv_many()", "recv(timeout=50)"])
+def test_a_handler_that_closes_the_socket_that_is_waited_for(call):
+    process = start(f"""
+        pull = mqcore.Pull(bind="tcp://127.0.0.1:*")
+        push = mqcore.Push(connect=pull.endpoints[0].url)
+        push.wait_peers(1)
+        signal.signal(signal.SIGUSR1, lambda *_: pull.close())
+        print("ready", flush=True)
+        try:
+            pull.{call}
+        except mqcore.SocketClosed:
+            print("closed")
+        """)
+    assert process.stdout.readline() == "ready\n"
+    time.sleep(0.05)
+    process.send_signal(signal.SIGUSR1)
+    assert finish(process, 10) == (0, "closed\n", "")
+
+
+ROUND = """
+        def turn():
+            with mqcore.Context(linger=0.01) as context:
+                pull = context.socket("pull")
+                at = str(pull.bind("tcp://127.0.0.1:*"))
+                push = context.socket("push", connect=at)
+                push.send(b"x")
+                assert pull.recv(timeout=5) == b"x"
+"""
+
+
+def test_interrupts_at_random_moments_of_open_and_close(seed):
+    """Ctrl-C wherever it hits: the call ends, the program goes on, and its end is its own."""
+    process = start(ROUND + """
+        turn()      # what is imported late is there now: see the next test
+        print("ready", flush=True)
+        n = 0
+        while n < 15:
+            try:
+                print(n, flush=True)        # the next Ctrl-C may come from here on
+                while True:
+                    turn()
+            except KeyboardInterrupt:
+                n += 1
+        print(n, flush=True)
+        """)
+    assert process.stdout.readline() == "ready\n"
+    assert process.stdout.readline() == "0\n"
+    rng = random.Random(seed)
+    deaf = 0
+    while process.poll() is None and deaf < 20:
+        time.sleep(rng.random() * 0.02 + 0.001)
+        process.send_signal(signal.SIGINT)
+        if not select.select([process.stdout], [], [], 2)[0]:
+            deaf += 1         # it hit a finaliser, which cannot raise: once more
+            continue
+        line = process.stdout.readline()
+        if not line or line == "15\n":
+            break
+    status, _, err = finish(process, 15)
+    assert "Fatal" not in err, err
+    assert status == 0, (status, err)
+
+
+def test_interrupts_at_random_moments_of_the_first_use(seed):
+    """What is imported late can be interrupted, and the next try has it.
+
+    `os._exit`: after an interrupt in the middle of an `exec` (a dataclass or a named tuple that is
+    being made) CPython ends the process with SIGINT even where the program caught it.
+    """
+    rng = random.Random(seed)
+    for _ in range(8):
+        process = start(ROUND + """
+        while True:
+            try:
+                print("ready", flush=True)
+                turn()
+                break
+            except KeyboardInterrupt:
+                pass
+        os._exit(0)
+        """)
+        assert process.stdout.readline() == "ready\n"
+        time.sleep(rng.random() * 0.1)
+        process.send_signal(signal.SIGINT)
+        status, _, err = finish(process, 30)
+        assert "Fatal" not in err, err
+        assert status == 0, (status, err)

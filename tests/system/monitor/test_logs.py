@@ -1,0 +1,302 @@
+"""log_events() and MQCORE_DEBUG: what is logged, how often, and where it comes from."""
+
+import logging
+import os
+import subprocess
+import sys
+import threading
+
+import pytest
+from programs import environment
+
+import mqcore as mq
+from mqcore.api import event_log
+from mqcore.api.event_log import Limit
+
+BLOCKED = """
+import threading, mqcore as mq
+pull = mq.Pull(bind="inproc://x")
+def waits():
+    try:
+        pull.recv(timeout=2.5)      # the blocked line
+    except mq.Timeout:
+        pass
+thread = threading.Thread(target=waits)
+thread.start()
+push = mq.Push()
+try:
+    push.send(b"x", timeout=2.5)    # another one
+except mq.Timeout:
+    pass
+thread.join()
+pull.close()
+push.close(0)
+"""
+LEAKS = """
+import gc, mqcore as mq
+def makes():
+    return mq.Pull(bind="inproc://x")
+leaked = makes()
+closed = mq.Push(connect="inproc://x")
+closed.close()
+with mq.Pull(bind="inproc://y"):
+    pass
+dropped = mq.Pull(bind="inproc://z")
+del dropped
+gc.collect()
+"""
+
+
+class Records(logging.Handler):
+    """Keeps records, and hands each to `wait()`."""
+
+    def __init__(self):
+        super().__init__()
+        self.records = []
+        self.arrived = threading.Condition()
+
+    def emit(self, record):
+        with self.arrived:
+            self.records.append(record)
+            self.arrived.notify_all()
+
+    def until(self, done):
+        with self.arrived:
+            assert self.arrived.wait_for(lambda: any(map(done, self.records)), 60)
+            return next(filter(done, self.records))
+
+
+@pytest.fixture
+def logger():
+    made = logging.Logger("test", logging.DEBUG)
+    made.records = Records()
+    made.addHandler(made.records)
+    return made
+
+
+def kind(name):
+    return lambda record: record.mq_event == name
+
+
+def test_a_socket_logs_structured_records(ctx, logger):
+    with mq.Pull(bind="tcp://127.0.0.1:0", context=ctx) as pull:
+        with mq.log_events(pull, logger) as log:
+            with mq.Push(connect=pull.endpoints[0].url, context=ctx):
+                record = logger.records.until(kind("Connected"))
+            gone = logger.records.until(kind("Disconnected"))
+    assert (record.levelname, record.mq_pattern, record.mq_peer) == ("INFO", "pull", 1)
+    assert record.mq_address.startswith("tcp://127.0.0.1:")
+    assert record.getMessage().startswith("pull 1: Connected ")
+    assert record.mq_suppressed == 0
+    assert gone.mq_peer == 1
+    assert {one.mq_socket for one in logger.records.records} == {1}
+    assert log.logged == len(logger.records.records)
+
+
+def test_a_context_logs_all_sockets(ctx, logger):
+    with mq.log_events(ctx, logger):
+        pull = mq.Pull(bind="inproc://x", context=ctx)
+        push = mq.Push(connect="inproc://x", context=ctx)
+        logger.records.until(lambda record: record.mq_pattern == "push"
+                             and record.mq_event == "Connected")
+        push.close()
+        pull.close()
+    assert {one.mq_pattern for one in logger.records.records} == {"pull", "push"}
+    assert not ctx._hub.observers
+
+
+def test_the_log_of_a_socket_ends_with_it(ctx, logger):
+    pull = mq.Pull(bind="inproc://x", context=ctx)
+    log = mq.log_events(pull, logger)
+    pull.close()
+    log._thread.join(60)
+    assert not log._thread.is_alive()
+    assert not ctx._hub.observers
+    assert logger.records.records[-1].mq_event == "Closed"
+    log.close()
+    with pytest.raises(mq.SocketClosed):
+        mq.log_events(pull)
+
+
+def test_a_burst_is_suppressed_and_counted(ctx, logger):
+    pull = mq.Pull(context=ctx)
+    with mq.log_events(pull, logger, rate=5) as log:
+        for _ in range(200):
+            pull.bind("inproc://x").close()
+    listening = [one for one in logger.records.records if one.mq_event == "Listening"]
+    assert len(listening) < 200
+    assert sum(one.mq_suppressed for one in listening) + \
+        sum(not one.getMessage().startswith("socket") for one in listening) == 200
+    assert log.suppressed > 0
+    pull.close()
+
+
+def test_the_limit():
+    now = [0.0]
+    limit = Limit(2.0, lambda: now[0])
+    assert [limit.admit((1, "a")) for _ in range(4)] == [True, True, False, False]
+    assert limit.admit((2, "a")) and limit.admit((1, "b"))
+    assert limit.suppressed == {(1, "a"): 2}
+    now[0] += 0.5
+    assert [limit.admit((1, "a")) for _ in range(2)] == [True, False]
+    now[0] += 1000
+    assert [limit.admit((1, "a")) for _ in range(3)] == [True, True, False]
+    for number in range(event_log.KEYS * 2):
+        limit.admit((number, "c"))
+    assert len(limit._keys) <= event_log.KEYS
+
+
+def test_a_logger_that_hangs_holds_up_nothing(ctx, monkeypatch):
+    monkeypatch.setattr(event_log, "BACKLOG", 10)
+    entered, released = threading.Event(), threading.Event()
+
+    class Slow(logging.Handler):
+        seen = []
+
+        def emit(self, record):
+            self.seen.append(record)
+            entered.set()
+            assert released.wait(60)
+
+    logger = logging.Logger("slow", logging.DEBUG)
+    logger.addHandler(Slow())
+    pull = mq.Pull(context=ctx)
+    log = mq.log_events(ctx, logger, rate=1e6)
+    pull.bind("inproc://x").close()
+    assert entered.wait(60)
+    for _ in range(50):
+        pull.bind("inproc://x").close()     # does not wait for the handler
+    assert len(log._queue) == 10
+    released.set()
+    log.close()
+    assert log.logged + log.suppressed == 102
+    assert "too slow" in Slow.seen[-1].getMessage()
+    assert Slow.seen[-1].mq_suppressed == log.suppressed
+    pull.close()
+
+
+def test_a_handler_may_use_sockets(ctx):
+    """As mqcore.zmq.log's handler does: the control plane does not wait for it."""
+    out, back = mq.Push(bind="inproc://log", context=ctx), mq.Pull(connect="inproc://log",
+                                                                  context=ctx)
+    with mq.Context() as other:
+        class Sends(logging.Handler):
+            def emit(self, record):
+                out.send(record.getMessage().encode())
+
+        logger = logging.Logger("sends", logging.DEBUG)
+        logger.addHandler(Sends())
+        with mq.log_events(other, logger), mq.Pull(bind="inproc://y", context=other):
+            assert back.recv(timeout=60).startswith(b"pull 1: Listening")
+    out.close(0)
+    back.close(0)
+
+
+def test_a_broken_handler_is_counted(ctx):
+    class Broken(logging.Handler):
+        def emit(self, record):
+            raise RuntimeError("no")
+
+    logger = logging.Logger("broken", logging.DEBUG)
+    logger.addHandler(Broken())
+    pull = mq.Pull(context=ctx)
+    with mq.log_events(pull, logger) as log:
+        pull.bind("inproc://x")
+    assert log.suppressed >= 1
+    pull.close()
+
+
+def test_levels_are_not_formatted_in_vain(ctx, logger):
+    logger.setLevel(logging.WARNING)
+    with mq.Pull(context=ctx) as pull, mq.log_events(pull, logger) as log:
+        pull.bind("inproc://x")
+    assert (log.logged, logger.records.records) == (0, [])
+
+
+@pytest.mark.parametrize("wrong", [
+    {"source": 1}, {"logger": 1}, {"rate": 0}, {"rate": True}, {"rate": "x"}, {"rate": 1e9}])
+def test_wrong_arguments(ctx, wrong):
+    given = {"source": ctx, **wrong}
+    with pytest.raises(mq.UsageError):
+        mq.log_events(given.pop("source"), given.pop("logger", None), **given)
+    assert not ctx._hub.observers
+
+
+def test_a_forked_child_leaves_it_alone(ctx, logger):
+    with mq.log_events(ctx, logger) as log:
+        number = os.fork()
+        if not number:
+            log.close()
+            os._exit(0)
+        assert os.waitpid(number, 0)[1] == 0
+        with mq.Pull(bind="inproc://x", context=ctx):
+            logger.records.until(kind("Listening"))
+
+
+# -- MQCORE_DEBUG ----------------------------------------------------------------------------------
+
+
+def debugged(code, tmp_path, value="1"):
+    path = tmp_path / "program.py"
+    path.write_text(code)
+    done = subprocess.run([sys.executable, path], capture_output=True, text=True, timeout=120,
+                          env={**environment(), "MQCORE_DEBUG": value})
+    assert done.returncode == 0, done.stderr
+    return done.stderr.splitlines(), path
+
+
+def line_of(code, text):
+    return next(n for n, line in enumerate(code.splitlines(), 1) if text in line)
+
+
+def test_blocked_calls_are_explained(tmp_path):
+    lines, path = debugged(BLOCKED, tmp_path)
+    recv = [line for line in lines if f"{path}:{line_of(BLOCKED, 'the blocked')} in waits" in line]
+    send = [line for line in lines
+            if f"{path}:{line_of(BLOCKED, 'another one')} in <module>" in line]
+    assert recv and send
+    assert all(line.startswith("blocked for ") for line in lines)
+    assert "no peer has connected yet" in recv[0]
+    assert "neither bound nor connected" in send[0]
+
+
+def test_leaked_sockets_are_named_with_their_place(tmp_path):
+    lines, path = debugged(LEAKS, tmp_path)
+    assert len(lines) == 2
+    dropped, leaked = lines
+    assert "inproc://z" in dropped and "dropped without close()" in dropped
+    assert f"{path}:{line_of(LEAKS, 'dropped =')} in <module>" in dropped
+    assert "inproc://x" in leaked and "still open when the program ended" in leaked
+    assert f"{path}:{line_of(LEAKS, 'return')} in makes" in leaked
+
+
+def test_a_monitors_own_sockets_are_no_leak(tmp_path, monkeypatch):
+    monkeypatch.setenv("MQCORE_MONITOR", "1")
+    lines, _ = debugged("import mqcore as mq\nwith mq.Pull(bind='inproc://x'): pass\n", tmp_path)
+    assert lines == []
+
+
+@pytest.mark.parametrize("value", ["", "0"])
+def test_off_says_nothing(tmp_path, value):
+    assert debugged(LEAKS, tmp_path, value)[0] == []
+
+
+def test_a_forked_child_debugs_itself(tmp_path):
+    code = """
+import os, mqcore as mq
+parent = mq.Pull(bind="inproc://x")
+number = os.fork()
+if number:
+    os.waitpid(number, 0)
+    parent.close()
+else:
+    child = mq.Pull(bind="inproc://child")
+    try:
+        child.recv(timeout=2.5)
+    except mq.Timeout:
+        pass
+    child.close()
+    os._exit(0)
+"""
+    lines, _ = debugged(code, tmp_path)
+    assert lines and all("inproc://child" in line for line in lines)

@@ -1,0 +1,138 @@
+"""Context(monitor=): what a context publishes, who may read it, and how it ends."""
+
+import os
+import signal
+import socket
+import threading
+
+import pytest
+from monitored import child, end
+
+import mqcore as mq
+from mqcore import monitor
+
+
+def test_a_snapshot_has_the_exact_counters():
+    with mq.Context(monitor=True) as context:
+        pull = mq.Pull(bind="tcp://127.0.0.1:0", context=context)
+        push = mq.Push(connect=pull.endpoints[0].url, context=context)
+        for _ in range(10):
+            push.send(b"abc")
+            pull.recv()
+        with monitor.Client() as client:
+            shot, = client.snapshots()
+            text, = client.explain(1)
+        first, second = shot.sockets
+        assert (first.pattern, first.received) == ("pull", 10)
+        assert (second.pattern, second.sent) == ("push", 10)
+        assert second.peers[0].offered == 10
+        assert shot.process.pid == os.getpid()
+        assert "10 received" in text
+
+
+def test_events_arrive_and_observers_leave(folder):
+    with mq.Context(monitor=True) as context, monitor.Client() as client:
+        pull = mq.Pull(bind="tcp://127.0.0.1:0", context=context)
+        found = []
+        reader = threading.Thread(target=lambda: found.append(next(client.events(timeout=30))))
+        reader.start()
+        context._monitor._events.wait_subscribers(b"event.Closed", timeout=30)
+        while not context._hub.observers:       # the agent's thread reads the subscription next
+            threading.Event().wait(0.01)
+        pull.close()
+        reader.join()
+        assert (found[0].socket, found[0].pattern, found[0].context) == \
+            (1, "pull", context._monitor.id)
+    assert list(folder.iterdir()) == []
+
+
+def test_off_costs_nothing(folder):
+    with mq.Context() as context, mq.Pull(bind="inproc://x", context=context):
+        assert context._monitor is None
+        assert not context._hub.observers
+    assert not folder.exists()
+
+
+def test_two_contexts_with_one_name():
+    settings = monitor.Publish(name="shop")
+    with mq.Context(monitor=settings), mq.Context(monitor=settings):
+        found = monitor.look()
+        assert [shot.context.name for shot in found] == ["shop", "shop"]
+        assert found[0].context.id != found[1].context.id
+
+
+@pytest.mark.parametrize("code", ["kept = mq.Context()", "kept = mq.Context.default()",
+                                  "kept = [mq.Context()]; kept.append(kept)"])
+def test_a_program_ends_that_leaves_a_monitored_context_open(code, folder):
+    """It has no socket, so nothing else closes the context before the interpreter is gone."""
+    process = child(f"import sys, mqcore as mq\n{code}\nprint('ready', flush=True)\n"
+                    "sys.stdin.readline()", MQCORE_MONITOR="1")
+    assert end(process) == 0
+    assert list(folder.iterdir()) == []
+
+
+def test_the_environment_publishes_and_exit_removes_the_files(folder):
+    process = child(MQCORE_MONITOR="1")
+    shot, = monitor.look()
+    assert shot.process.pid == process.pid
+    assert end(process) == 0
+    assert list(folder.iterdir()) == []
+
+
+def test_a_killed_process_is_not_listed(folder):
+    process = child(MQCORE_MONITOR="1")
+    process.send_signal(signal.SIGKILL)
+    process.communicate(timeout=30)
+    assert len(list(folder.iterdir())) == 2
+    assert monitor.discover() == []
+    for path in folder.iterdir():
+        os.utime(path, (0, 0))
+    with mq.Context(monitor=True):
+        assert [shot.process.pid for shot in monitor.look()] == [os.getpid()]
+        assert len(list(folder.iterdir())) == 2
+
+
+@pytest.mark.parametrize("value", ["maybe", "relative/path"])
+def test_a_bad_variable_is_no_error(monkeypatch, value, caplog):
+    monkeypatch.setenv("MQCORE_MONITOR", value)
+    with mq.Context() as context:
+        assert context._monitor is None
+    assert "has no effect" in caplog.text
+    with mq.Context(monitor=True):
+        assert len(monitor.look()) == 1
+
+
+def test_a_forked_child_leaves_it_alone():
+    with mq.Context(monitor=True) as context:
+        number = os.fork()
+        if not number:
+            context._monitor.close()
+            context._monitor.leave()
+            os._exit(0)
+        assert os.waitpid(number, 0)[1] == 0
+        assert len(monitor.look()) == 1
+
+
+@pytest.mark.parametrize("request_bytes", [
+    b"", b"{}", b"\xff" * 100, b"[" * 4000, b'{"op":"snapshot","most":-1}',
+    b'{"op":"hello","v":9}'], ids=["empty", "untyped", "binary", "deep", "negative", "later"])
+def test_nonsense_is_answered_with_a_failure(request_bytes):
+    with mq.Context(monitor=True) as context, mq.Context() as other, \
+            mq.Surveyor(connect=context._monitor.url, context=other) as asks:
+        asks.wait_peers(1, timeout=30)
+        answer = next(iter(asks.survey(request_bytes, deadline=5.0)))
+        assert isinstance(monitor.protocol.decode_answer(bytes(answer)), monitor.Failure)
+        assert len(monitor.look()) == 1
+
+
+def test_bytes_of_no_protocol_do_no_harm():
+    with mq.Context(monitor=True) as context:
+        with socket.socket(socket.AF_UNIX) as peer:
+            peer.connect(context._monitor.url.removeprefix("ipc://"))
+            peer.sendall(b"GET / HTTP/1.0\r\n\r\n" * 100)
+        assert len(monitor.look()) == 1
+
+
+def test_an_exposed_address_is_refused():
+    with pytest.raises(mq.UsageError, match="every machine"):
+        mq.Context(monitor="tcp://*:0")

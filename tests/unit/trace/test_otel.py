@@ -1,0 +1,75 @@
+"""Spans through OpenTelemetry: its current span is ours, and ours are its."""
+
+import pytest
+
+from mqcore import trace
+from mqcore.trace import TraceContext
+
+sdk = pytest.importorskip("opentelemetry.sdk.trace")
+otel = pytest.importorskip("mqcore.trace.otel")
+
+
+@pytest.fixture
+def exported():
+    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+    exporter = InMemorySpanExporter()
+    provider = sdk.TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    otel.use(provider)
+    yield exporter.get_finished_spans, provider
+    otel.stop()
+    provider.shutdown()
+
+
+def ids(span):
+    context = span.get_span_context()
+    return f"{context.trace_id:032x}", f"{context.span_id:016x}"
+
+
+def test_spans_are_exported(exported):
+    finished, provider = exported
+    came = TraceContext.new()
+    with pytest.raises(KeyError), trace.span("serve", parent=came, kind="server") as outer:
+        assert trace.current() == outer.context and outer.context.trace_id == came.trace_id
+        with trace.span("work") as inner:
+            assert inner.parent == outer.context
+        raise KeyError("x")
+    assert trace.current() is None
+    first, second = finished()
+    assert (first.name, second.name, second.kind.name) == ("work", "serve", "SERVER")
+    assert ids(first) == (inner.context.trace_id, inner.context.span_id)
+    assert f"{second.parent.span_id:016x}" == came.span_id
+    assert second.status.status_code.name == "ERROR" and second.events
+
+
+def test_its_current_span_travels(exported):
+    _, provider = exported
+    with provider.get_tracer("program").start_as_current_span("of the program") as span:
+        assert (trace.current().trace_id, trace.current().span_id) == ids(span)
+        assert trace.extract(trace.headers()) == trace.current()
+        with trace.span("ours") as ours:
+            assert ours.parent.span_id == ids(span)[1]
+        with trace.use(None):
+            assert trace.current() is None
+        came = TraceContext.new(sampled=False)
+        with trace.use(came):
+            assert trace.current() == came
+        assert ids(span)[1] == trace.current().span_id
+
+
+def test_without_an_sdk_traces_go_on():
+    from opentelemetry.trace import NoOpTracerProvider
+
+    otel.use(NoOpTracerProvider())
+    try:
+        came = TraceContext.new()
+        with trace.span("x", parent=came) as span:
+            assert trace.current() == span.context != came
+            assert span.context.trace_id == came.trace_id
+        with trace.span("new") as span:
+            assert trace.current() == span.context
+        assert trace.current() is None
+    finally:
+        otel.stop()

@@ -1,0 +1,3 @@
+from mqcore.spi.message_engine import NativeEngine
+
+def udp_engine(bare: bool = False, source: int = 0) -> NativeEngine: ...
