@@ -12,10 +12,6 @@ BUILD_TESTS = $(BUILD) --testing --group test
 RUN = PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/python
 TESTS ?=
 RUNS ?= 10
-# Three files at a time, since many tests wait; the long ones begin first (tests/support/longest.py).
-# A worker that dies (a foreign library's crash, say) ends the run, which would hang otherwise.
-SIDE_BY_SIDE = -n 3 --dist loadfile --no-loadscope-reorder \
-	--max-worker-restart 0
 PERF ?=
 PIPELINE ?=
 
@@ -33,12 +29,12 @@ build:  ## make .venv, build the extensions in place, install mqcore editable
 test:  ## build, then run the tests, ten minutes on two cores (TESTS="tests/unit -k ypipe" for some)
 	@$(BUILD_TESTS) --extra spark --group pipeline
 	@sh tools/peers.sh
-	@$(RUN) -m pytest $(SIDE_BY_SIDE) $(TESTS)
+	@$(RUN) tools/suite.py $(TESTS)
 
 test-slow:  ## the tests that take long: Spark's clusters, plug-ins from nothing, benchmarks, mypy
 	@$(BUILD_TESTS) --extra spark --group pipeline
 	@sh tools/peers.sh
-	@$(RUN) -m pytest -m slow $(SIDE_BY_SIDE) $(TESTS)
+	@$(RUN) tools/suite.py -m slow $(TESTS)
 
 steady:  ## the tests ten times while every core is busy, and what was unsteady (RUNS=3 TESTS=...)
 	@$(BUILD_TESTS) --extra spark --group pipeline
@@ -89,8 +85,9 @@ stress:  ## the stress of the data plane with widened gaps, and no time-out that
 	@$(BUILD_TESTS)
 	@$(RUN) tools/turmoil.py widen --seconds 5
 
-test-foreign:  ## pyzmq's and pynng's own tests, over those libraries and over the aliases
+test-foreign:  ## our tests of the aliases over pyzmq and pynng, and those libraries' own over both
 	@$(BUILD_TESTS)
+	@$(RUN) tools/suite.py -m foreign tests/peers
 	@$(RUN) tools/foreign_tests.py
 
 test-multicast:  ## multicast over libpgm, with libzmq as peer and lost packets; installs both, takes root

@@ -20,11 +20,10 @@ Ports: mqcore's listeners take theirs from a range that is the worker's own (sup
 Ctrl-C: a run that a shell has started in the background inherits that SIGINT is ignored, and so
 would all programs that its tests start and interrupt. Here it is handled again.
 
-Left out: tests marked `brokers` or `slow` run only with an `-m` that names the mark (make
-test-brokers, make test-slow); slow ones also if their file is named on the command line. Files that
-are slow as a whole are in support/longest.py.
-
-Foreign libraries: a test in which pyzmq or pynng runs alone has three tries (support/alone.py).
+Left out: tests marked `brokers`, `foreign` or `slow` run only with an `-m` that names the mark
+(make test-brokers, make test-foreign, make test-slow); slow ones also if their file is named on the
+command line. Files that are slow as a whole are in support/longest.py. A test in which pyzmq or
+pynng runs alone is `foreign` (support/foreign.py).
 
 Skips: with CI=true a test that is skipped for a reason that is not in support/skips.py has failed.
 """
@@ -35,7 +34,7 @@ import os
 import random
 import signal
 
-import alone
+import foreign
 import hangs
 import hypothesis
 import lock_order
@@ -56,6 +55,7 @@ hypothesis.settings.load_profile("mqcore")
 
 
 lock_order.install()
+APART = "brokers", "foreign"
 ALL_LOCKS = lock_order.Graph()     # what the workers of a parallel run have seen
 ports.install()
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -99,20 +99,7 @@ def pytest_make_collect_report():
     return report
 
 
-def pytest_pyfunc_call(pyfuncitem):
-    """A foreign library's own race is no failure of ours."""
-    if not alone.runs_alone(pyfuncitem):
-        return None
-    alone.call(pyfuncitem)
-    return True
-
-
 def pytest_terminal_summary(terminalreporter):
-    for reports in terminalreporter.stats.values():
-        for report in reports:
-            for name, line in getattr(report, "user_properties", ()):
-                if name == alone.PROPERTY and report.when == "call":
-                    terminalreporter.write_line(f"{name}: {line}")
     for cycle in ALL_LOCKS.found:
         terminalreporter.section("FAILED: the workers' tests together take locks in a cycle")
         terminalreporter.write_line(cycle)
@@ -129,10 +116,12 @@ def leave_out(config, items):
     mark does not bring them in, as it would if `-m 'not brokers'` stood in pyproject.toml."""
     for item in filter(longest.slow, items):
         item.add_marker("slow")
+    for item in filter(foreign.runs_alone, items):
+        item.add_marker("foreign")
     wanted = config.option.markexpr or ""
     named = {config.invocation_params.dir / arg.partition("::")[0] for arg in config.args}
     out = {item for item in items
-           if item.get_closest_marker("brokers") and "brokers" not in wanted
+           if any(item.get_closest_marker(mark) and mark not in wanted for mark in APART)
            or longest.slow(item) and "slow" not in wanted and item.path not in named}
     if out:
         config.hook.pytest_deselected(items=list(out))
@@ -175,6 +164,7 @@ def pytest_sessionfinish(session):
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput["locks"] = lock_order.GRAPH.rows()
     elif ALL_LOCKS.found:
+        session.config.failed_as_a_run = ALL_LOCKS.found    # for tools/recorded.py
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 

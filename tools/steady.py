@@ -28,11 +28,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from suite import SIDE_BY_SIDE, TOOLS, default_signals
+
 ROOT = Path(__file__).resolve().parent.parent
 TAIL = 25  # lines of a failure that are shown
-# as the Makefile's `test`
-SIDE_BY_SIDE = ["-n", "3", "--dist", "loadfile", "--no-loadscope-reorder",
-                "--max-worker-restart", "0"]
 FILES = 20  # how many are listed at the end
 SPINNER = """
 import os, sys
@@ -100,9 +99,10 @@ def one_run(arguments: list[str], environment: dict[str, str]) -> Run:
         report = Path(folder) / "report.xml"
         started = time.monotonic()
         done = subprocess.run(
-            [sys.executable, "-m", "pytest", *arguments, f"--junitxml={report}", "-o",
-             "junit_logging=all", "-p", "no:cacheprovider"], cwd=ROOT, text=True, check=False,
-            env={**os.environ, **environment}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+            [sys.executable, TOOLS / "recorded.py", os.devnull, *arguments,
+             f"--junitxml={report}", "-o", "junit_logging=all", "-p", "no:cacheprovider"],
+            cwd=ROOT, text=True, check=False, env={**os.environ, **environment},
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         run = Run(done.returncode, time.monotonic() - started)
         if report.exists():
             read_report(report, run)
@@ -145,6 +145,7 @@ def main() -> int:
     parser.add_argument("--late", action="store_true",
                         help="let threads wake up to 30 ms late now and then")
     options, arguments = parser.parse_known_args()
+    default_signals()
     if not any(argument.startswith("-n") for argument in arguments):
         arguments = [*SIDE_BY_SIDE, *arguments]
     if options.spinners is None:
