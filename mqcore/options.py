@@ -78,6 +78,9 @@ TABLE: tuple[Option, ...] = (
     _o("max_unfinished", "size", "B", 1 << 30, (0, 1 << 50), "no limit", SOCKET,
        "total size of incomplete messages from all peers. A peer that exceeds it is disconnected. "
        "The first 64 KiB of a message do not count, and a single message always fits"),
+    _o("max_departed", "int", "peers", 4096, (1, INT_MAX), "no limit", SOCKET,
+       "disconnected peers whose messages are still unread. At this number, or when these messages "
+       "take `recv_hwm_bytes`, the socket accepts no connection until some have been received"),
     # -- connections -------------------------------------------------------------------------------
     _o("connect_timeout", "seconds", "s", 10.0, (0.001, FAR), "the system's own", LINK,
        "time limit of one attempt to connect to one address"),

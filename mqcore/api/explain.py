@@ -9,23 +9,35 @@ DOCTOR = "`mq doctor URL` tries each step of the way to the peer"  # a hint
 SENDS, FANOUT, EXCHANGE = 1, 32, 64  # of PatternFlag
 
 
-def _set(endpoint: Any, peers: list[Any]) -> str:
+def _set(endpoint: Any, peers: list[Any], links: Any) -> str:
     """A resolver's URL: its members and their states."""
     members = endpoint.members
     text = f"{endpoint.url} stands for {len(members) or 'no'} endpoint{'s' * (len(members) != 1)}"
     if endpoint.error is not None and all(endpoint.error is not m.error for m in members):
         text += f" ({endpoint.error.text})"
-    return text + "".join(f"\n  {_endpoint(member, peers)}" for member in members)
+    return text + "".join(f"\n  {_endpoint(member, peers, links)}" for member in members)
 
 
-def _endpoint(endpoint: Any, peers: list[Any]) -> str:
+def _listening(endpoint: Any, here: list[Any], links: Any) -> str:
+    if here:
+        text = f"{len(here)} connected"
+    elif any(peer.endpoint == endpoint.url for peer in tuple(links.gone.values())):
+        text = "no peer is connected now"
+    else:
+        text = "no peer has connected yet"
+    if links.crowded():
+        text += (". It accepts no connection until you have received more of what disconnected "
+                 "peers left")
+    return f"listening at {endpoint.url}: {text}"
+
+
+def _endpoint(endpoint: Any, peers: list[Any], links: Any) -> str:
     if endpoint.follows:
-        return _set(endpoint, peers)
+        return _set(endpoint, peers, links)
     here = [peer for peer in peers if peer.endpoint == endpoint.url]
     state = endpoint.state
     if state == "listening":
-        text = f"listening at {endpoint.url}: " + (
-            f"{len(here)} connected" if here else "no peer has connected yet")
+        text = _listening(endpoint, here, links)
     elif state == "connected" or here:
         text = f"connected to {endpoint.url}"
     elif state == "handshaking":
@@ -36,6 +48,8 @@ def _endpoint(endpoint: Any, peers: list[Any]) -> str:
         text = f"stopped trying {endpoint.url}"
     elif state == "closed":
         text = f"{endpoint.url} is closed"
+    elif endpoint.url.removeprefix("inproc://") in links.hub.inproc:
+        text = f"{endpoint.url} accepts no peer until it has received more of what others left"
     elif endpoint.url.startswith("inproc://"):
         text = f"nothing in this context is bound to {endpoint.url}"
     else:
@@ -48,8 +62,9 @@ def why_no_peers(sock: Any) -> str:
     endpoints = sock.endpoints
     if not endpoints:
         return "the socket is neither bound nor connected"
-    peers = sock._links.present()
-    return "; ".join(_endpoint(endpoint, peers).replace("\n ", ":", 1).replace("\n ", ",")
+    links = sock._links
+    peers = links.present()
+    return "; ".join(_endpoint(endpoint, peers, links).replace("\n ", ":", 1).replace("\n ", ",")
                      for endpoint in endpoints)
 
 
@@ -77,8 +92,15 @@ def _waits_at_its_mark(sock: Any) -> bool:
     return plain and sock.pattern not in ("router", "stream")
 
 
+def _departed(stats: Any) -> list[str]:
+    if not stats.departed:
+        return []
+    return [f"{stats.total.queued_in} message(s) of {stats.departed} disconnected peer(s) are not "
+            "yet received by this program."]
+
+
 def _state(sock: Any, stats: Any) -> list[str]:
-    out = []
+    out = _departed(stats)
     name = sock.pattern
     if name == "sub" and not sock.topics:
         out.append('It has no subscription, so no message can arrive; '
@@ -118,7 +140,7 @@ def explain(sock: Any) -> str:
     if not sock.endpoints:
         lines.append("It is neither bound nor connected.")
     for endpoint in sock.endpoints:
-        lines.append(_endpoint(endpoint, peers) + ".")
+        lines.append(_endpoint(endpoint, peers, links) + ".")
     if peers:
         lines.append(f"{len(peers)} peer(s):")
         alone_full = len(peers) == 1 and _waits_at_its_mark(sock) and not sock._can()[1]

@@ -32,7 +32,8 @@ from mqcore.spi.url import text_of
 #: options that peers learned in the handshake, or that the queues were created with
 FIXED = frozenset({"routing_id", "metadata", "conflate"})
 CORE = frozenset({"send_timeout", "recv_timeout", "immediate", "send_hwm", "recv_hwm",
-                  "send_hwm_bytes", "recv_hwm_bytes", "max_hops", "max_unfinished"})
+                  "send_hwm_bytes", "recv_hwm_bytes", "max_hops", "max_unfinished",
+                  "max_departed"})
 ON_FULL = ("pattern", "block", "drop_new", "disconnect")
 #: fan-out patterns check for full peers themselves and have their own rule
 FANOUT = ("pub", "xpub", "radio", "bus", "surveyor")
@@ -188,6 +189,8 @@ class Socket(AsyncFace, SocketCore):
                               hint=f"pass it to the constructor: {type(self).__name__}({name}=...)")
         if name in CORE:
             self._set(name, value)
+            if name in ("max_departed", "recv_hwm_bytes"):
+                self._links.accept_again()
         elif name == "on_full":
             self._full(value)
         elif name == "strategy":

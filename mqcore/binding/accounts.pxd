@@ -9,6 +9,9 @@ cdef struct Snapshot:         # copied under the lock, made into objects after i
     int64_t sent, received, waiting, unmatched
     int64_t[14] dropped
     Ended total
+    Ended left                # the sum over departed peers with unread messages, which are in `at`
+    size_t left_peers
+    int64_t left_dropped
     Ended* at                 # live peers first
     size_t live
     size_t n

@@ -4,7 +4,7 @@ from libc.stdlib cimport calloc
 from libc.string cimport memset
 
 from mqcore.link.pipe cimport Link
-from mqcore.sock.pipes cimport account
+from mqcore.sock.accounts cimport account, account_add
 from mqcore.sock.sock cimport sock_enter, sock_leave
 from mqcore.spi.pipe cimport DROP_REASONS, Pipe
 
@@ -21,6 +21,7 @@ cdef void take_snapshot(Sock* s, Snapshot* shot) noexcept nogil:
     shot.unmatched = s.host.unmatched
     shot.dropped = s.host.dropped
     shot.total = s.total
+    shot.left_dropped = s.left_dropped
     shot.batching = s.batching
     shot.live = s.n_pipes.load()
     pipe = s.hung
@@ -35,6 +36,9 @@ cdef void take_snapshot(Sock* s, Snapshot* shot) noexcept nogil:
         for i in range(2):
             while pipe != NULL:
                 live_account(pipe, &shot.at[shot.live])
+                if i:
+                    account_add(&shot.left, &shot.at[shot.live])
+                    shot.left_peers += 1
                 shot.live += 1
                 pipe = pipe.all_next
             pipe = s.hung

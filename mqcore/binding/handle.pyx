@@ -20,7 +20,7 @@ from mqcore.base.waits cimport locks_back, yield_locks
 from mqcore.binding.arguments cimport loop_runs, seconds_of
 from mqcore.binding.message cimport ARENA_TAKEN, message_end
 from mqcore.reactor.io_thread cimport io_now
-from mqcore.sock.pipes cimport undeliver
+from mqcore.sock.accounts cimport undeliver
 from mqcore.sock.calls cimport sock_query
 from mqcore.sock.events cimport sock_changed, sock_pass
 from mqcore.sock.sock cimport WAIT_TIMEOUT, sock_enter, sock_free, sock_leave, sock_new
@@ -398,9 +398,10 @@ cdef class SocketHandle:
             self.owes.store(OWES_NOTHING)
 
     def _set(self, str name, value):
-        """send_timeout, recv_timeout (seconds or None), max_unfinished, immediate, on_full (index),
-        watched, max_hops, held (new peers wait for _admit), chooses (false: a SUB or DISH that
-        wants nothing may wait for it); the four HWMs, for peers that connect from now on."""
+        """send_timeout, recv_timeout (seconds or None), max_unfinished, max_departed, immediate,
+        on_full (index), watched, max_hops, held (new peers wait for _admit), chooses (false: a SUB
+        or DISH that wants nothing may wait for it); the four HWMs, for peers that connect from now
+        on."""
         if name == "send_timeout":
             self.send_ns = -1 if value is None else <int64_t> (value * 1e9)
         elif name == "recv_timeout":
@@ -409,6 +410,8 @@ cdef class SocketHandle:
             self.chooses = value
         elif name == "max_unfinished":
             self.s.port.most_begun.store(limit(value))
+        elif name == "max_departed":
+            self.s.port.most_left.store(limit(value))
         elif name == "watched":
             self.s.host.watched.store(1 if value else 0)
         else:
@@ -432,6 +435,7 @@ cdef class SocketHandle:
             self.s.port.recv.msgs = limit(value)
         elif name == "recv_hwm_bytes":
             self.s.port.recv.bytes = limit(value)
+            self.s.port.most_left_bytes.store(self.s.port.recv.bytes)
         elif name == "on_full":
             self.s.on_full = value
         elif name == "held":

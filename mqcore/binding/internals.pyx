@@ -9,7 +9,7 @@ from libc.stdlib cimport free
 from mqcore.base.histogram cimport BUCKETS, Histogram
 from mqcore.base.status cimport MQ_OK
 from mqcore.link.engine cimport (
-    Engine, EngineConfig, EngineParts, engine_new, engine_pending, engine_start,
+    Engine, EngineConfig, EngineParts, engine_new, engine_pending, engine_start, port_crowded,
 )
 from mqcore.link.lease cimport E_TERM, engine_post
 from mqcore.link.pipe cimport Link
@@ -20,7 +20,8 @@ from mqcore.sock.inproc cimport sock_join
 from mqcore.binding.accounts cimport Snapshot, account_dict, take_snapshot
 from mqcore.sock.batching cimport batch_settle
 from mqcore.sock.notify cimport arm, disarm
-from mqcore.sock.pipes cimport admit, pipe_of
+from mqcore.sock.departed cimport departed_full
+from mqcore.sock.pipes cimport admit, dismiss, pipe_of
 from mqcore.sock.calls cimport (
     sock_abandon, sock_close_input, sock_drop_all, sock_outstanding, sock_query, sock_subscribe,
 )
@@ -114,7 +115,9 @@ cdef class SocketInternals(SocketHandle):
         if pipe != NULL:
             if held:              # sent away: it shall not come back at once
                 (<Link*> pipe.link).refused = 1
-            pipe_close(pipe)
+                dismiss(self.s, pipe)
+            else:
+                pipe_close(pipe)
         sock_leave(self.s, True)
         return pipe != NULL
 
@@ -138,6 +141,15 @@ cdef class SocketInternals(SocketHandle):
         if found:
             sock_changed(self.s)
         return found
+
+    def _departed_full(self):
+        """Whether departed peers have left as much unread as they may, so that a listener must wait
+        with its next accept. NOTE_ROOM follows."""
+        return self.s != NULL and departed_full(self.s)
+
+    def _crowded(self):
+        """The same without a note."""
+        return self.s != NULL and port_crowded(&self.s.port)
 
     def _unacked(self, uint32_t slot):
         return engine_pending(engine_at(self.plane.plane, slot))
@@ -385,7 +397,8 @@ cdef class SocketInternals(SocketHandle):
 
     def _accounts(self):
         """Everything countable, in one look: dict(sent, received, waiting, unmatched, dropped,
-        live: [(peer, facts)], ended: [...], total). facts: see account_dict."""
+        live: [(peer, facts)], ended: [...], total, left: the sum of those in `live` that have
+        departed, left_peers: how many, left_dropped). facts: see account_dict."""
         cdef Snapshot shot
         cdef size_t i
         cdef int reason
@@ -403,6 +416,8 @@ cdef class SocketInternals(SocketHandle):
                 "ended": [(shot.at[i].id, account_dict(&shot.at[i]))
                           for i in range(shot.live, shot.n)],
                 "total": account_dict(&shot.total), "batching": shot.batching,
+                "left": account_dict(&shot.left), "left_peers": shot.left_peers,
+                "left_dropped": shot.left_dropped,
             }
         finally:
             free(shot.at)

@@ -20,7 +20,7 @@ from mqcore.control.connector import Connector
 from mqcore.control.listener import Listener
 from mqcore.control.peers import Peers
 from mqcore.control.resolving import Follower
-from mqcore.control.stats import CloseReport, PeerStats, drops
+from mqcore.control.stats import CloseReport, PeerStats, drops_of
 from mqcore.errors import UsageError
 
 MAX_FAILURES = 100  # interruptions and errors that one close() survives
@@ -152,7 +152,7 @@ class Closing(Peers):
     def _closing_report(self, accounts: Mapping[str, Any], unacked: int,
                         started: float) -> CloseReport:
         total = PeerStats.of(accounts["total"])
-        lost = dict(drops(accounts["dropped"]))
+        lost = drops_of(accounts)
         for reason, count in total.dropped_out.items():
             lost[reason] = lost.get(reason, 0) + count
         undelivered = sum(lost.get(reason, 0) for reason in ("closed", "peer_gone", "half_written"))

@@ -32,12 +32,14 @@ class Connector:
     """`on_connected(sock, remote)` runs on the control thread. sock is non-blocking and belongs to
     the callee. If the callee raises, the connector closes the socket and the attempt has failed.
     The callee reports back with handshaken() and, once, lost(). `on_state(state, error)` runs at
-    each change of state. While "waiting", `pause` is the length of the wait in seconds."""
+    each change of state. While "waiting", `pause` is the length of the wait in seconds. The wait is
+    repeated while `full()`."""
 
     def __init__(self, loop: ControlLoop, transport: Any, where: Route | Url | str,
                  options: Mapping[str, Any],
                  on_connected: Callable[[socket.socket, str], Any],
                  on_state: Callable[[str, Error | None], Any] | None = None, *,
+                 full: Callable[[], bool] = lambda: False,
                  rng: Callable[[], float] = random.random) -> None:
         route = Route.of(transport, where, "connect")
         route.check(options)
@@ -56,6 +58,7 @@ class Connector:
                                  closer=self.stop, lock=loop.lock)
         self._on_connected = on_connected
         self._on_state = on_state
+        self._full = full
         if on_state is not None:
             self.endpoint.observe(lambda _e, _old, new, error: on_state(new, error))
         again = options.get("reconnect", 0.1)
@@ -269,8 +272,14 @@ class Connector:
         self._cancel()
         self.pause = self._backoff.next()
         # Set the timer first: an observer of the state may call reset() or stop().
-        self._timer = self.loop.call_at(self.loop.clock() + self.pause, self._attempt)
+        self._timer = self.loop.call_at(self.loop.clock() + self.pause, self._again)
         self.endpoint.move("waiting", error, fatal=fatal)
+
+    def _again(self) -> None:
+        if self._full():
+            self._timer = self.loop.call_at(self.loop.clock() + self.pause, self._again)
+        else:
+            self._attempt()
 
     def _give_up(self, error: Error | None) -> None:
         self._cancel()

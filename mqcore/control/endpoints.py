@@ -25,6 +25,9 @@ from mqcore.control.route import Route
 from mqcore.errors import AddressError, SocketClosed, UsageError
 from mqcore.spi import registry, url
 
+LEFT = ("disconnected peers have left as many unread messages as max_departed and recv_hwm_bytes "
+        "allow")
+
 
 class Endpoints(Peers):
     """A SocketLinks as what binds and connects."""
@@ -87,11 +90,14 @@ class Endpoints(Peers):
         def event(what: str, error: BaseException | None) -> None:
             if what == "accept_paused":
                 self.emit(events.AcceptPaused, listener.endpoint, None, str(error))
+            elif what == "accept_held":
+                self.emit(events.AcceptPaused, listener.endpoint, None, LEFT)
             elif what == "accept_failed":
                 self.emit(events.HandshakeFailed, None, None, str(error))
 
         # without the hub's lock: the listener waits for the control thread, which may need it
-        listener = Listener(self.hub.loop, transport, route, options, accepted, event, start=False)
+        listener = Listener(self.hub.loop, transport, route, options, accepted, event,
+                            full=self.full, start=False)
         try:
             listener.listen()
             options["listen.address"] = listener.address
@@ -144,7 +150,7 @@ class Endpoints(Peers):
                 self.reconnects += 1
 
         connector = Connector(self.hub.loop, transport, route, options, connected, state,
-                              **self._chance())
+                              full=self.crowded, **self._chance())
         connector.endpoint.of = of
         connector.endpoint.met, connector.endpoint.meet = self.settled, self.settle
         return self._begin(connector)

@@ -24,7 +24,8 @@ from mqcore.errors import ContextClosed, Forked, StateError, UsageError
 HUBS: Living[Hub] = Living()  # for fork and exit
 PIN_CHECK = 0.02  # seconds between checks for Python objects that the data plane has released
 
-NOTE_UP, NOTE_DOWN, NOTE_PATTERN, NOTE_GONE, NOTE_ASKS = 1, 2, 3, 5, 6  # of link/plane.pxd
+# of link/plane.pxd
+NOTE_UP, NOTE_DOWN, NOTE_PATTERN, NOTE_GONE, NOTE_ASKS, NOTE_ROOM = 1, 2, 3, 5, 6, 7
 
 
 class Hub:

@@ -21,6 +21,7 @@ from mqcore.spi import url
 
 if TYPE_CHECKING:
     from mqcore.control.endpoints import Endpoints
+    from mqcore.control.peers import Peers
     from mqcore.control.tables import Tables
 
 
@@ -38,9 +39,7 @@ def bind(links: Endpoints, parsed: url.Url, transport: Any) -> Endpoint:
         endpoint.set_closer(lambda: links.unbind(endpoint))
         links.hub.inproc[name] = (links, endpoint)
         links.nodes[endpoint] = None
-        suitors = links.hub.suitors.pop(name, [])
-        for other, theirs, prio in suitors:
-            marry(other, theirs, links, endpoint, prio)
+        marry_suitors(links, endpoint, name)
     links.emit(events.Listening, endpoint, None, "")
     return endpoint
 
@@ -66,10 +65,29 @@ def connect(links: Endpoints, parsed: url.Url, transport: Any, options: Mapping[
 
 def court(links: Tables, endpoint: Endpoint, name: str, prio: int) -> None:
     found = links.hub.inproc.get(name)
-    if found is None:
+    if found is None or found[0].full():
         links.hub.suitors.setdefault(name, []).append((links, endpoint, prio))
     else:
         marry(links, endpoint, found[0], found[1], prio)
+
+
+def marry_suitors(links: Peers, endpoint: Endpoint, name: str) -> None:
+    """Join those that wait for this name, unless departed peers have left `links` too much to read.
+    Callers hold the hub's lock."""
+    suitors = links.hub.suitors.pop(name, [])
+    while suitors and not links.full():
+        other, theirs, prio = suitors.pop(0)
+        marry(other, theirs, links, endpoint, prio)
+    if suitors:
+        links.hub.suitors.setdefault(name, []).extend(suitors)
+
+
+def accept_again(links: Peers) -> None:
+    """Departed peers have left less unread: others may join."""
+    with links.hub.lock:
+        for name, (bound, endpoint) in list(links.hub.inproc.items()):
+            if bound is links and name in links.hub.suitors:
+                marry_suitors(links, endpoint, name)
 
 
 def marry(links: Tables, mine: Endpoint, other: Tables, theirs: Endpoint,

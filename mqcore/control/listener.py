@@ -2,8 +2,8 @@
 
 Binding happens on the caller's thread, so bind() can raise, and peers can connect when it returns.
 Accepting happens on the control thread, up to 64 connections per turn. When the process runs out of
-descriptors, the listener reports it and pauses for 100 ms. Waiting connections stay in the kernel's
-queue meanwhile, and nothing spins.
+descriptors, the listener reports it and pauses for 100 ms. While `full()`, it reports that and
+pauses until go_on(). Waiting connections stay in the kernel's queue meanwhile, and nothing spins.
 """
 
 from __future__ import annotations
@@ -32,13 +32,14 @@ class Listener:
     """`on_accept(sock, remote)` runs on the control thread. sock is non-blocking and belongs to the
     callee. If the callee raises, the listener closes the socket. A transport that accepts nothing
     (datagrams) passes its own sockets to the callee. `on_event(what, error)` reports "listening",
-    "accept_paused", "accept_failed" and "closed"."""
+    "accept_paused", "accept_held", "accept_failed" and "closed". `full()` is asked before each
+    accept(), on the control thread; when it has been true, go_on() must follow."""
 
     def __init__(self, loop: ControlLoop, transport: Any, where: Route | Url | str,
                  options: Mapping[str, Any],
                  on_accept: Callable[[socket.socket, str], Any],
                  on_event: Callable[[str, BaseException | None], Any] | None = None, *,
-                 start: bool = True) -> None:
+                 full: Callable[[], bool] = lambda: False, start: bool = True) -> None:
         self.loop = loop
         self.transport = transport
         self.options = options
@@ -47,6 +48,8 @@ class Listener:
         self.paused = 0  # how often the process ran out of descriptors
         self._on_accept = on_accept
         self._on_event = on_event
+        self._full = full
+        self._held: list[socket.socket] = []  # not read until go_on()
         self._timers: dict[int, Timer] = {}
         self._stopped = False
         self._listening: Listening | None = None
@@ -84,6 +87,10 @@ class Listener:
         """Stop; callable from any thread. When it returns, the address is free. Idempotent."""
         self.loop.call_wait(self._stop)
 
+    def go_on(self) -> None:
+        """full() may be false again. Callable from any thread."""
+        self.loop.call(self._go_on)
+
     # -- on the control thread ---------------------------------------------------------------------
 
     def _start(self) -> None:
@@ -106,6 +113,11 @@ class Listener:
         for _ in range(TURN):
             if self._stopped:  # on_accept may close us
                 return
+            if self._full():
+                self.loop.remove(sock.fileno())
+                self._held.append(sock)
+                self._event("accept_held", None)
+                return
             try:
                 peer, _ = sock.accept()
             except BlockingIOError:
@@ -116,6 +128,11 @@ class Listener:
                 self._pause(sock, error)
                 return
             self._welcome(peer)
+
+    def _go_on(self) -> None:
+        held, self._held = self._held, []
+        for sock in held:
+            self._resume(sock)
 
     def _welcome(self, peer: socket.socket) -> None:
         try:
@@ -148,6 +165,7 @@ class Listener:
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
+        self._held.clear()
         if self._listening is None:
             return
         if self._listening.release is not None:

@@ -24,10 +24,12 @@ from mqcore.control.hub import (
     NOTE_DOWN,
     NOTE_GONE,
     NOTE_PATTERN,
+    NOTE_ROOM,
     NOTE_UP,
 )
+from mqcore.control.listener import Listener
 from mqcore.control.route import Route
-from mqcore.control.stats import REASONS, Peer, PeerStats, Stats, drops
+from mqcore.control.stats import REASONS, Peer, PeerStats, Stats, both, drops_of
 from mqcore.control.tables import Tables
 from mqcore.control.upgrade import Upgrade, pass_filters
 from mqcore.errors import (
@@ -174,6 +176,8 @@ class Peers(Tables):
                        text.decode("utf-8", "replace"))
         elif kind == NOTE_GONE:
             inproc.gone(self, peer, refused=code != 0)
+        elif kind == NOTE_ROOM:
+            self.accept_again()
         elif kind == NOTE_ASKS and slot in self.connections:
             authentication.ask(self, slot, self.connections[slot])
         elif kind == NOTE_PATTERN and code == EV_FAILED:
@@ -272,6 +276,25 @@ class Peers(Tables):
                 conn.owner.reset()
             conn.owner.lost(error, fatal, ended)
 
+    # -- room for more -----------------------------------------------------------------------------
+
+    def crowded(self) -> bool:
+        """Whether departed peers have left as much unread as they may."""
+        core = self.core
+        return core is not None and core._crowded()
+
+    def full(self) -> bool:
+        """The same for a listener, which waits for accept_again() then."""
+        core = self.core
+        return core is not None and core._departed_full()
+
+    def accept_again(self) -> None:
+        """Departed peers have left less unread again, or may leave more."""
+        for node in list(self.nodes.values()):
+            if isinstance(node, Listener):
+                node.go_on()
+        inproc.accept_again(self)
+
     # -- who is there ------------------------------------------------------------------------------
 
     def settled(self, endpoint: Endpoint) -> bool:
@@ -336,8 +359,9 @@ class Peers(Tables):
             raise SocketClosed("the socket is closed") from None
         return Stats(
             sent=accounts["sent"], received=accounts["received"], waiting=accounts["waiting"],
-            unmatched=accounts["unmatched"], dropped=drops(accounts["dropped"]),
+            unmatched=accounts["unmatched"], dropped=drops_of(accounts),
             pinned_bytes=plane.counters()["slab_bytes"], reconnects=self.reconnects,
             resent=accounts["resent"], failed_handshakes=self.failed_handshakes,
             broken_peers=self.broken_peers, lost=dict(self.lost),
-            peers=self.peer_stats(accounts), total=PeerStats.of(accounts["total"]))
+            departed=accounts["left_peers"], peers=self.peer_stats(accounts),
+            total=PeerStats.of(both(accounts["total"], accounts["left"])))

@@ -9,11 +9,26 @@ from typing import Any
 from mqcore.spi.drop import DROP_REASONS
 
 REASONS = tuple(name for name, _ in DROP_REASONS)
+FULL = REASONS.index("full")
 
 
 def drops(counts: list[int]) -> dict[str, int]:
     """Convert the data plane's drop counters to a dict of reasons with a nonzero count."""
     return {REASONS[i]: n for i, n in enumerate(counts) if n}
+
+
+def drops_of(accounts: Mapping[str, Any]) -> dict[str, int]:
+    """A socket's own drops: those that belong to no peer, and what departed peers left unread."""
+    counts = list(accounts["dropped"])
+    counts[FULL] += accounts["left_dropped"]
+    return drops(counts)
+
+
+def both(total: Mapping[str, Any], left: Mapping[str, Any]) -> dict[str, Any]:
+    """The sum over all departed peers: those whose messages have been read, and the others."""
+    return {name: [a + b for a, b in zip(value, left[name], strict=True)]
+            if isinstance(value, list) else value + left[name] if isinstance(value, int) else value
+            for name, value in total.items()}
 
 
 @dataclass(frozen=True)
@@ -86,8 +101,10 @@ class PeerStats:
 class Stats:
     """Counters of a socket. One-to-one patterns: sent == sum(offered) + waiting + dropped. Fan-out:
     `unmatched` counts messages without a receiver. `peers` has the connected peers and the latest
-    disconnected ones. `total` is the sum over all disconnected peers, including forgotten ones.
-    `dropped` has the drops that belong to no peer. Those of a peer are in its own `dropped`.
+    disconnected ones. `total` is the sum over all disconnected peers, including forgotten ones, and
+    `departed` the number of those whose messages you have not received yet. `dropped` has the drops
+    that belong to no peer, and in SUB, DISH and BUS those of messages that disconnected peers left
+    unread. All drops of a peer are in its own `dropped`.
     `resent`: requests that a Req sent again; each adds one to an `offered` but not to `sent`.
     `failed_handshakes`: connections that never became peers, including refused ones.
     `broken_peers`: peers disconnected for their data (malformed, forged, replayed, more than
@@ -105,6 +122,7 @@ class Stats:
     failed_handshakes: int = 0
     broken_peers: int = 0
     lost: dict[str, int] = field(default_factory=dict)
+    departed: int = 0
     peers: dict[Peer, PeerStats] = field(default_factory=dict)
     total: PeerStats = field(default_factory=PeerStats)
 

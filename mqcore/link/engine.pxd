@@ -56,6 +56,12 @@ cdef struct Port:
     atomic[uint32_t] looped   # a loop leads and may be busy: engines read at each of their timers
     atomic[int64_t] begun     # bytes of messages that have begun to arrive: Engine.begun of all
     atomic[int64_t] most_begun  # max_unfinished; INT64_MAX: no limit
+    # Peers that have sent their last and left messages unread: how many, and the bytes of these
+    # messages in this process. Listeners stop accepting at these limits (sock/departed.pxd).
+    atomic[int64_t] left
+    atomic[int64_t] left_bytes
+    atomic[int64_t] most_left   # max_departed; INT64_MAX: no limit
+    atomic[int64_t] most_left_bytes  # recv_hwm_bytes
     Latencies* latencies      # NULL: not measured
 
 cdef inline uint32_t port_next_peer(Port* port) noexcept nogil:
@@ -65,6 +71,12 @@ cdef inline uint32_t port_next_peer(Port* port) noexcept nogil:
     while number == 0:
         number = port.next_peer.fetch_add(1) + 1
     return number
+
+
+cdef inline bint port_crowded(Port* port) noexcept nogil:
+    """Whether departed peers have left as much unread as they may: accept no more for now."""
+    return (port.left.load() >= port.most_left.load()
+            or port.left_bytes.load() >= port.most_left_bytes.load())
 
 
 cdef struct EngineConfig:     # of one connection; copied at adoption
@@ -122,6 +134,7 @@ cdef struct Engine:
     Input input
     uint32_t klass            # size class of the next slab
     uint32_t in_blocked       # at an HWM: not reading until the socket frees space
+    int64_t left_bytes        # at an HWM, and the peer has hung up: as counted in Port.left_bytes
     int64_t in_size           # bytes of the message under way
     int64_t in_parts          # and its parts
     int64_t begun             # of the message under way, as counted in Port.begun

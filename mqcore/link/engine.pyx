@@ -125,6 +125,7 @@ cdef Engine* engine_new(Plane* plane, IoThread* io, Watch* watch, Port* port, in
     e.link = NULL
     e.pipe = NULL
     e.in_blocked = 0
+    e.left_bytes = 0
     e.out_blocked = 0
     e.wants = 0
     _equip(e, parts, left)

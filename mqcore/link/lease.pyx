@@ -18,7 +18,7 @@ from mqcore.link.includes cimport IPPROTO_TCP, TCP_INFO, getsockopt, socklen_t, 
 from mqcore.link.messages cimport messages_take
 from mqcore.link.plane cimport Plane
 from mqcore.link.session cimport (
-    session_attach, session_drain, session_end, session_fail_as, session_want,
+    session_attach, session_drain, session_end, session_fail_as, session_lingers, session_want,
 )
 from mqcore.link.slots cimport slot_give
 from mqcore.link.stream cimport stream_shaken
@@ -219,6 +219,7 @@ cdef void _step(Engine* e, uint32_t notes) noexcept nogil:
         e.pump.read(e)
     if notes & E_WAKE and e.media != NULL:
         messages_take(e)
+    session_lingers(e)
     if notes & E_TIMER and e.state != ENGINE_DEAD:
         _look_at_clock(e)     # after what was to be heard
     if notes & E_ROOM:

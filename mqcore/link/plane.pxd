@@ -16,6 +16,7 @@ cdef enum:                    # Note.kind
     NOTE_PATTERN = 3          # a pattern's event: code is PatternEvent, data in text
     NOTE_GONE = 5             # a pipe has ended and its messages are dealt with: final counters
     NOTE_ASKS = 6             # the codec is `asking`: the engine waits for engine_judge()
+    NOTE_ROOM = 7             # departed peers left less unread again: listeners may go on accepting
 
 cdef enum:
     NOTE_TEXT = 236           # bytes of text in a note at most

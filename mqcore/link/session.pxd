@@ -32,6 +32,14 @@ cdef inline bint session_begun(Engine* e, uint64_t under_way) noexcept nogil:
 
 
 cdef bint session_count(Engine* e, int64_t begun) noexcept nogil
+# The peer has hung up, and the lane is at its HWM: the rest waits in the kernel until the socket has
+# space. Counts the connection in Port.left until it ends.
+cdef inline void session_lingers(Engine* e) noexcept nogil:
+    if e.hup and e.in_blocked and e.left_bytes == 0:
+        session_left(e)
+
+
+cdef void session_left(Engine* e) noexcept nogil
 # What a message engine has counted, into the accounts.
 cdef void session_tally(Engine* e) noexcept nogil
 # What a codec has counted of messages that it dropped, into the accounts.

@@ -153,6 +153,10 @@ cdef void session_end(Engine* e, int code, const char* text, uint32_t fatal) noe
         code = DOWN_RESET
     if code != DOWN_PEER:
         e.pump.finish(e)
+    if e.left_bytes:          # before the socket counts the pipe (sock/departed.pyx)
+        port.left.fetch_sub(1)
+        port.left_bytes.fetch_sub(e.left_bytes)
+        e.left_bytes = 0
     _let_go_of_pipe(e)
     if e.begun:
         port.begun.fetch_sub(e.begun)
@@ -334,6 +338,16 @@ cdef bint session_count(Engine* e, int64_t begun) noexcept nogil:
         return True
     session_end(e, DOWN_PROTOCOL, TOO_MUCH, 0)
     return False
+
+
+cdef void session_left(Engine* e) noexcept nogil:
+    # blocked: the lane is full, and it is not only another engine's turn
+    if e.state != ENGINE_ACTIVE or not e.inn.blocked.load():
+        return
+    e.left_bytes = (e.inn.w_bytes - e.inn.seen_bytes
+                    + (e.inn.w_msgs - e.inn.seen_msgs) * <int64_t> sizeof(Msg))
+    e.port.left.fetch_add(1)
+    e.port.left_bytes.fetch_add(e.left_bytes)
 
 
 cdef size_t session_room(Engine* e) noexcept nogil:

@@ -8,7 +8,8 @@ from mqcore.reactor.io_thread cimport io_post
 from mqcore.sock.alarm cimport alarm_hold
 from mqcore.sock.departed cimport discard
 from mqcore.sock.events cimport sock_changed
-from mqcore.sock.pipes cimport account, forget_waiting, forget_waiting_of, reap
+from mqcore.sock.accounts cimport account
+from mqcore.sock.pipes cimport dismiss, forget_waiting, forget_waiting_of, reap
 from mqcore.sock.sock cimport (
     CLOSING_ALL, CLOSING_INPUT, CLOSING_NOT, Ended, Sock, sock_enter, sock_leave,
 )
@@ -125,6 +126,7 @@ cdef void sock_drop_all(Sock* s) noexcept nogil:
     """Count the remaining messages and end the far side of every pipe. Unread inbound messages are
     dropped, too."""
     cdef Pipe* pipe
+    cdef Pipe* following
     sock_enter(s)
     s.closing.store(CLOSING_ALL)
     forget_waiting(s, DROP_CLOSED)
@@ -134,8 +136,9 @@ cdef void sock_drop_all(Sock* s) noexcept nogil:
         pipe = pipe.all_next
     pipe = s.held
     while pipe != NULL:
-        pipe_close(pipe)
-        pipe = pipe.all_next
+        following = pipe.all_next
+        dismiss(s, pipe)
+        pipe = following
     pipe = s.hung
     while pipe != NULL:
         discard(pipe, DROP_CLOSED)

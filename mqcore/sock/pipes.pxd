@@ -11,9 +11,9 @@ cdef void drain(Sock* s) noexcept nogil       # act on everything on the ready s
 cdef Pipe* pipe_of(Sock* s, uint32_t peer, bint* held) noexcept nogil
 # A held peer is the pattern's from now on; False: there is none of this number.
 cdef bint admit(Sock* s, uint32_t peer) noexcept nogil
+# A held peer is sent away. If it has left already, its pipe ends, read or not.
+cdef void dismiss(Sock* s, Pipe* pipe) noexcept nogil
 cdef void reap(Sock* s) noexcept nogil        # end the hung pipes that have been read to the end
-# A message that was read from this peer, and counted as delivered, is dropped after all.
-cdef void undeliver(Sock* s, uint32_t peer, uint32_t reason) noexcept nogil
 # No peer yet: the message waits in the socket. MQ_OK: moved in; MQ_FULL: at the HWM;
 # MQ_NOMEM.
 cdef int wait_in_line(Sock* s, Msg* parts, size_t n) noexcept nogil
@@ -23,5 +23,3 @@ cdef bint waits_of(Sock* s, uint32_t context) noexcept nogil
 cdef void forget_waiting_of(Sock* s, uint32_t context, uint32_t reason) noexcept nogil
 # unrouted messages to the peers that take them, in order
 cdef void pump(Sock* s) noexcept nogil
-cdef void account(Pipe* pipe, Ended* out) noexcept nogil          # as of now; out is zeroed
-cdef void show_passed(Pipe* pipe) noexcept nogil          # inproc, with each flush

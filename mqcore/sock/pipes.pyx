@@ -13,17 +13,19 @@ from mqcore.base.status cimport MQ_AGAIN, MQ_DROPPED, MQ_FAILED, MQ_FULL, MQ_NOM
 from mqcore.base.ypipe cimport ypipe_flush
 from mqcore.link.pipe cimport (
     EVENT_ATTACH, EVENT_READ, EVENT_TERM, EVENT_WRITE, PIPE_ATTACHED, PIPE_ENDED, PIPE_HELD,
-    PIPE_HUNG, PIPE_NEW, PIPE_REFUSED, Link, Traffic, link_gone, link_let_go, link_unref,
+    PIPE_HUNG, PIPE_NEW, PIPE_REFUSED, Link, link_gone, link_let_go, link_unref,
 )
 from mqcore.link.plane cimport NOTE_GONE, ControlNote, plane_tell
-from mqcore.sock.departed cimport departed_forget, departed_keep, discard
+from mqcore.sock.accounts cimport account, account_add
+from mqcore.sock.departed cimport (
+    departed_count, departed_forget, departed_keep, departed_room, discard,
+)
 from mqcore.sock.sock cimport CLOSING_ALL
 from mqcore.spi.lane cimport lane_read, lane_readable
 from mqcore.spi.pattern cimport PAT_RECV, PAT_REROUTE
 from mqcore.spi.pipe cimport (
-    DIRTY_LISTED, DIRTY_OUT, DROP_CLOSED, DROP_CONFLATED, DROP_FULL, DROP_HALF_WRITTEN, DROP_LATE,
-    DROP_MALFORMED, DROP_PEER_GONE, DROP_REASONS, DROP_UNEXPECTED, DROP_UNSENDABLE,
-    DROP_UNTRANSLATABLE, Pipe, pipe_close, pipe_drop_in,
+    DIRTY_HUNG, DIRTY_LISTED, DIRTY_OUT, DROP_CLOSED, DROP_CONFLATED, DROP_FULL, DROP_MALFORMED,
+    DROP_PEER_GONE, DROP_UNEXPECTED, Pipe, pipe_close,
 )
 
 cdef enum:
@@ -72,7 +74,8 @@ cdef void _attach(Sock* s, Pipe* pipe) noexcept nogil:
     if s.closing.load() == CLOSING_ALL or s.ops.attach(s.pattern, pipe):
         pipe.state = PIPE_REFUSED
         (<Link*> pipe.link).refused = 1
-        pipe_close(pipe)
+        if not pipe.dirty & DIRTY_HUNG:
+            pipe_close(pipe)
         return                # the far side lets go, then TERM comes and frees it
     pipe.state = PIPE_ATTACHED
     pipe.all_prev = NULL
@@ -109,17 +112,25 @@ cdef Pipe* pipe_of(Sock* s, uint32_t peer, bint* held) noexcept nogil:
 
 
 cdef bint admit(Sock* s, uint32_t peer) noexcept nogil:
+    cdef bint departed
     cdef Pipe* pipe = s.held
     while pipe != NULL and pipe.id != peer:
         pipe = pipe.all_next
     if pipe == NULL:
         return False
     _unlist(&s.held, pipe)
+    departed = pipe.dirty & DIRTY_HUNG
+    departed_forget(pipe)
     _attach(s, pipe)
+    pipe.dirty &= ~(<uint32_t> DIRTY_HUNG)
     if pipe.state == PIPE_ATTACHED:
         s.ops.readable(s.pattern, pipe)
+        if departed:
+            _part(s, pipe)
         if s.n_waiting.load():
             pump(s)
+    elif departed:
+        _refuse(s, pipe)
     return True
 
 
@@ -144,22 +155,43 @@ cdef void _undirty(Sock* s, Pipe* pipe) noexcept nogil:
 
 cdef void _hangup(Sock* s, Pipe* pipe) noexcept nogil:
     """The far side has let go. What it published can still be read, if anybody ever will."""
-    cdef Link* link = <Link*> pipe.link
-    if pipe.state != PIPE_ATTACHED:
-        if pipe.state == PIPE_HELD:
-            _unlist(&s.held, pipe)
-        if pipe.state in (PIPE_NEW, PIPE_REFUSED, PIPE_HELD):
-            pipe.state = PIPE_ENDED
-            _tell_gone(s, pipe)
-            link_let_go(link, pipe)
-            link_unref(link)
+    if pipe.state == PIPE_ATTACHED:
+        link_let_go(<Link*> pipe.link, pipe)
+        _part(s, pipe)
+    elif pipe.state == PIPE_HELD and not pipe.dirty & DIRTY_HUNG:
+        link_let_go(<Link*> pipe.link, pipe)
+        departed_count(s, pipe)   # it may be admitted yet
+        if not lane_readable(pipe.inn) or s.closing.load():
+            dismiss(s, pipe)
+    elif pipe.state == PIPE_NEW or pipe.state == PIPE_REFUSED:
+        link_let_go(<Link*> pipe.link, pipe)
+        _refuse(s, pipe)
+
+
+cdef void dismiss(Sock* s, Pipe* pipe) noexcept nogil:
+    if not pipe.dirty & DIRTY_HUNG:
+        pipe_close(pipe)
         return
+    _unlist(&s.held, pipe)
+    departed_forget(pipe)
+    _refuse(s, pipe)
+    departed_room(s)
+
+
+cdef void _refuse(Sock* s, Pipe* pipe) noexcept nogil:
+    """The end of a pipe that the pattern has never had, or refused."""
+    pipe.state = PIPE_ENDED
+    _undirty(s, pipe)
+    _tell_gone(s, pipe)
+    link_unref(<Link*> pipe.link)
+
+
+cdef void _part(Sock* s, Pipe* pipe) noexcept nogil:
     pipe.state = PIPE_HUNG
     _unlist(&s.all, pipe)
     s.n_pipes.fetch_sub(1)
     s.ops.hangup(s.pattern, pipe)
     _take_back(s, pipe)
-    link_let_go(link, pipe)
     pipe.all_prev = NULL
     pipe.all_next = s.hung
     if s.hung != NULL:
@@ -183,29 +215,7 @@ cdef void reap(Sock* s) noexcept nogil:
         if lane_readable(pipe.inn):      # inproc: the other end wrote once more before it noticed
             discard(pipe, DROP_PEER_GONE)
         _finish(s, pipe)
-
-
-cdef void undeliver(Sock* s, uint32_t peer, uint32_t reason) noexcept nogil:
-    cdef Pipe* pipe
-    cdef Ended* ended
-    cdef int i
-    s.received -= 1
-    for i in range(2):
-        pipe = s.hung if i else s.all
-        while pipe != NULL and pipe.id != peer:
-            pipe = pipe.all_next
-        if pipe != NULL:
-            pipe.delivered -= 1
-            pipe_drop_in(pipe, reason)
-            return
-    s.total.delivered -= 1    # it has left since
-    s.total.in_dropped[reason] += 1
-    ended = s.ended
-    while ended != NULL and ended.id != peer:
-        ended = ended.next
-    if ended != NULL:
-        ended.delivered -= 1
-        ended.in_dropped[reason] += 1
+    departed_room(s)
 
 
 cdef void _finish(Sock* s, Pipe* pipe) noexcept nogil:
@@ -313,15 +323,7 @@ cdef void _settle(Sock* s, Pipe* pipe) noexcept nogil:
     here.id = pipe.id
     here.since = (<Link*> pipe.link).since
     account(pipe, &here)
-    s.total.offered += here.offered
-    s.total.written += here.written
-    s.total.delivered += here.delivered
-    s.total.read += here.read
-    s.total.bytes_out += here.bytes_out
-    s.total.bytes_in += here.bytes_in
-    for i in range(DROP_REASONS):
-        s.total.out_dropped[i] += here.out_dropped[i]
-        s.total.in_dropped[i] += here.in_dropped[i]
+    account_add(&s.total, &here)
     _tell_gone(s, pipe)
     if e == NULL:
         return
@@ -340,58 +342,6 @@ cdef void _settle(Sock* s, Pipe* pipe) noexcept nogil:
             oldest = e.next
             free(e)
             e = oldest
-
-
-cdef void show_passed(Pipe* pipe) noexcept nogil:
-    """inproc, after a flush: the far end counts what it may read without our lock."""
-    cdef int64_t passed = pipe.offered
-    cdef int i
-    for i in range(DROP_REASONS):
-        if i != DROP_CONFLATED:
-            passed -= pipe.out_dropped[i]
-    pipe.passed_conflated.store(pipe.out_dropped[DROP_CONFLATED])
-    pipe.passed.store(passed)
-
-
-cdef void account(Pipe* pipe, Ended* out) noexcept nogil:
-    """Under the lock: the pipe's accounts as they are now. offered is read before written, read
-    before delivered would be wrong the other way round; the socket's own are stable here."""
-    cdef Link* link = <Link*> pipe.link
-    cdef Traffic* t = &link.traffic
-    cdef Pipe* other = &link.ends[1] if pipe == &link.ends[0] else &link.ends[0]
-    cdef int i
-    for i in range(DROP_REASONS):
-        out.out_dropped[i] = pipe.out_dropped[i]
-        out.in_dropped[i] = pipe.in_dropped[i]
-    out.offered = pipe.offered
-    out.delivered = pipe.delivered
-    if pipe.far_ops.counted:             # inproc: written means the peer has it
-        out.written = pipe.offered
-        for i in range(DROP_REASONS):
-            out.written -= pipe.out_dropped[i]
-        out.written += pipe.out_dropped[DROP_CONFLATED]
-        out.out_dropped[DROP_CONFLATED] = 0
-        out.in_dropped[DROP_CONFLATED] += other.passed_conflated.load()
-        out.read = other.passed.load()
-        return
-    # of these the engine counts the message as written or read first
-    out.out_dropped[DROP_UNSENDABLE] += t.unsendable.load()
-    out.out_dropped[DROP_PEER_GONE] += t.abandoned.load()
-    out.in_dropped[DROP_FULL] += t.missed_in.load()
-    out.written = t.written.load()
-    out.read = t.read.load()
-    out.bounced = t.bounced.load()
-    out.lost = t.lost.load()
-    out.bytes_out = t.bytes_out.load()
-    out.bytes_in = t.bytes_in.load()
-    out.writes = t.writes.load()
-    out.reads = t.reads.load()
-    out.rtt = t.rtt.load()
-    out.out_dropped[DROP_HALF_WRITTEN] += t.half_out.load()
-    out.in_dropped[DROP_CONFLATED] += t.conflated_in.load()
-    out.in_dropped[DROP_MALFORMED] += t.malformed_in.load()
-    out.in_dropped[DROP_LATE] += t.late_in.load()
-    out.out_dropped[DROP_UNTRANSLATABLE] += t.untranslated.load()
 
 
 # -- unrouted messages -----------------------------------------------------------------------------

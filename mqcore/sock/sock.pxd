@@ -16,7 +16,7 @@ from mqcore.base.message cimport Msg, MsgVec
 from mqcore.base.spin cimport Spin
 from mqcore.link.engine cimport Port
 from mqcore.link.pipe cimport Traffic
-from mqcore.link.plane cimport Plane
+from mqcore.link.plane cimport ControlNote, Plane
 from mqcore.reactor.io_thread cimport IoThread, Task, Tick, Watch
 from mqcore.reactor.poller cimport Ready
 from mqcore.spi.pattern cimport Pattern, PatternOps
@@ -134,6 +134,9 @@ cdef struct Sock:
     Pipe* all                 # attached pipes
     Pipe* hung                # far side gone, inbound messages left
     Pipe* held                # PIPE_HELD: the pattern does not know them
+    int64_t left_dropped      # messages of departed peers that a dropping pattern did not keep
+    # NOTE_ROOM for listeners that have stopped accepting; NULL: none has, or it has been told
+    atomic[ControlNote*] room
     bint holds                # new ones are held until admit()
     atomic[uint32_t] n_pipes  # written under the lock, read without
     MsgVec waiting            # unrouted messages, from `waiting_at` on

@@ -30,7 +30,8 @@ from mqcore.spi.lane cimport (
 # same order.
 cdef enum:  # Drop
     DROP_FULL = 0             # an HWM was reached: the peer's, if the pattern drops,
-                              # or the socket's own for unread messages of departed peers
+                              # or, in SUB, DISH and BUS, the socket's own for unread messages of
+                              # departed peers
     DROP_NO_PEER = 1          # no peer to send it to, and the pattern does not wait
     DROP_PEER_GONE = 2        # queued for a peer that disconnected, and no other may get it
     DROP_HALF_WRITTEN = 3     # the connection broke in the middle of the message
@@ -125,7 +126,8 @@ cdef struct Pipe:
     Pipe* ready_next
     Pipe* all_next
     Pipe* all_prev
-    # departed peers: this peer's unread messages, as counted in Host.left_msgs and left_bytes
+    # Departed peers: this peer's unread messages, as counted in Host.left_msgs and left_bytes, or,
+    # where they are never dropped, left_bytes as counted in Port.left_bytes (sock/departed.pxd).
     int64_t left_msgs
     int64_t left_bytes
     Pipe* emptied_next
@@ -145,7 +147,7 @@ cdef struct Host:
     void (*emit)(Host* host, uint32_t what, Pipe* pipe, const uint8_t* data,
                  size_t size) noexcept nogil
     Pipe* emptied             # empty pipes of departed peers, which the socket ends
-    int64_t left_msgs         # unread messages of all departed peers
+    int64_t left_msgs         # unread messages of all departed peers, where some may be dropped
     int64_t left_bytes
     Latencies* latencies      # NULL: not measured
     # of a context that a test runs in its own time (mqcore/testing/network); else NULL, 0
