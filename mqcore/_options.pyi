@@ -220,6 +220,11 @@ class Options(EndpointOptions, total=False):
     peers. A peer that exceeds it is disconnected. The first 64 KiB of a message do not
     count, and a single message always fits; None: no limit.
     """
+    max_departed: int | None
+    """max_departed: int in peers, default 8192: disconnected peers whose messages are still
+    unread. At this number, or when these messages take `recv_hwm_bytes`, the socket accepts
+    no connection until some have been received; None: no limit.
+    """
     routing_id: bytes
     """routing_id: bytes, default b'': the name under which peers know this socket (ROUTER's
     messages, `Peer.routing_id`); not sent over SP; must not start with a zero byte.
@@ -344,6 +349,11 @@ class SocketAttributes:
     linger: float | None
     """linger: seconds, default 1.0: how long close() keeps sending queued messages; 0 discards
     them; None: for ever.
+    """
+    max_departed: int | None
+    """max_departed: int in peers, default 8192: disconnected peers whose messages are still
+    unread. At this number, or when these messages take `recv_hwm_bytes`, the socket accepts
+    no connection until some have been received; None: no limit.
     """
     max_handshakes: int | None
     """max_handshakes: int in connections, default 1024: connections per listener that may be in

@@ -61,7 +61,8 @@ TABLE: tuple[Option, ...] = (
     _o("send_hwm", "int", "messages", 10_000, (1, INT_MAX), "no limit", SOCKET,
        "messages queued per peer before the pattern blocks or drops"),
     _o("recv_hwm", "int", "messages", 10_000, (1, INT_MAX), "no limit", SOCKET,
-       "received messages queued per peer before the socket stops reading from it"),
+       "received messages queued per peer before the socket stops reading from it. Messages of "
+       "peers that have disconnected stay readable"),
     _o("send_hwm_bytes", "size", "B", 16 << 20, (1, 1 << 50), "no limit", SOCKET,
        "the same limit in bytes; a single message always fits"),
     _o("recv_hwm_bytes", "size", "B", 16 << 20, (1, 1 << 50), "no limit", SOCKET,
@@ -78,7 +79,7 @@ TABLE: tuple[Option, ...] = (
     _o("max_unfinished", "size", "B", 1 << 30, (0, 1 << 50), "no limit", SOCKET,
        "total size of incomplete messages from all peers. A peer that exceeds it is disconnected. "
        "The first 64 KiB of a message do not count, and a single message always fits"),
-    _o("max_departed", "int", "peers", 4096, (1, INT_MAX), "no limit", SOCKET,
+    _o("max_departed", "int", "peers", 8192, (1, INT_MAX), "no limit", SOCKET,
        "disconnected peers whose messages are still unread. At this number, or when these messages "
        "take `recv_hwm_bytes`, the socket accepts no connection until some have been received"),
     # -- connections -------------------------------------------------------------------------------

@@ -405,7 +405,9 @@ class Socket(AsyncFace, SocketCore):
 
     def close(self, linger: Any = ...) -> CloseReport:
         """Keep sending queued messages for up to `linger` seconds (default: the option), then close
-        everything. The close is complete on return. A second call returns the same report."""
+        everything. The close is complete on return. What the report does not count as undelivered
+        or unacked is in the receiver's machine, and a receiver that goes on reading gets it. A
+        second call returns the same report."""
         links = self._links
         if links is None or links.hub.forked:
             return CloseReport()

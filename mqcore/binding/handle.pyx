@@ -389,6 +389,9 @@ cdef class SocketHandle:
         s.port.recv.msgs = limit(marks["recv_hwm"])
         s.port.recv.bytes = limit(marks["recv_hwm_bytes"])
         s.port.recv.conflate = marks["recv_conflate"]
+        s.port.most_left.store(INT64_MAX)      # until the option is set
+        s.port.most_left_bytes.store(s.port.recv.bytes)
+        s.port.most_left_open = marks["left_open"]
 
     cdef void reflag(self) noexcept:
         """What the pattern promises, as its options leave it."""

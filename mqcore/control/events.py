@@ -114,7 +114,8 @@ class PatternFailed(Event):
 
 
 class AcceptPaused(Event):
-    """A listener cannot accept for now, because the process has run out of a resource."""
+    """A listener cannot accept for now: the process has run out of a resource, or disconnected
+    peers have left too many unread messages (`max_departed`)."""
 
 
 @dataclass(frozen=True)

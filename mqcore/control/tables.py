@@ -8,6 +8,7 @@ the lock: a callback there may want it.
 
 from __future__ import annotations
 
+import resource
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
@@ -26,6 +27,14 @@ from mqcore.link.backoff import Backoff
 from mqcore.spi import registry, sp
 
 GONE_KEPT = 1024  # peers that left, kept so that late messages find them
+
+SHARE = 4  # of the process's descriptors, the share of departed peers whose bytes are in the kernel
+
+
+def left_open() -> int:
+    """The number of departed peers that may keep a descriptor."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return 1 << 30 if most == resource.RLIM_INFINITY else max(1, most // SHARE)
 
 
 class Tables:
@@ -108,6 +117,7 @@ class Tables:
         names = ("send_hwm", "recv_hwm", "send_hwm_bytes", "recv_hwm_bytes")
         conflate = bool(self.options.get("conflate")) and self.plugin.conflates
         return {**{name: self.options[name] for name in names},
+                "left_open": left_open(),
                 "send_conflate": conflate and self.plugin.sends,
                 "recv_conflate": conflate and self.plugin.receives}
 

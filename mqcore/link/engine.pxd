@@ -56,12 +56,15 @@ cdef struct Port:
     atomic[uint32_t] looped   # a loop leads and may be busy: engines read at each of their timers
     atomic[int64_t] begun     # bytes of messages that have begun to arrive: Engine.begun of all
     atomic[int64_t] most_begun  # max_unfinished; INT64_MAX: no limit
-    # Peers that have sent their last and left messages unread: how many, and the bytes of these
-    # messages in this process. Listeners stop accepting at these limits (sock/departed.pxd).
+    # Peers that have sent their last and left messages unread: how many, the bytes of these messages
+    # in this process, and how many of the peers still have a descriptor, since more lies in the
+    # kernel. Listeners stop accepting at these limits (sock/departed.pxd).
     atomic[int64_t] left
     atomic[int64_t] left_bytes
+    atomic[int64_t] left_open
     atomic[int64_t] most_left   # max_departed; INT64_MAX: no limit
     atomic[int64_t] most_left_bytes  # recv_hwm_bytes
+    int64_t most_left_open    # a share of the descriptors that the process may have
     Latencies* latencies      # NULL: not measured
 
 cdef inline uint32_t port_next_peer(Port* port) noexcept nogil:
@@ -76,7 +79,8 @@ cdef inline uint32_t port_next_peer(Port* port) noexcept nogil:
 cdef inline bint port_crowded(Port* port) noexcept nogil:
     """Whether departed peers have left as much unread as they may: accept no more for now."""
     return (port.left.load() >= port.most_left.load()
-            or port.left_bytes.load() >= port.most_left_bytes.load())
+            or port.left_bytes.load() >= port.most_left_bytes.load()
+            or port.left_open.load() >= port.most_left_open)
 
 
 cdef struct EngineConfig:     # of one connection; copied at adoption

@@ -156,6 +156,7 @@ cdef void session_end(Engine* e, int code, const char* text, uint32_t fatal) noe
     if e.left_bytes:          # before the socket counts the pipe (sock/departed.pyx)
         port.left.fetch_sub(1)
         port.left_bytes.fetch_sub(e.left_bytes)
+        port.left_open.fetch_sub(1)
         e.left_bytes = 0
     _let_go_of_pipe(e)
     if e.begun:
@@ -348,6 +349,7 @@ cdef void session_left(Engine* e) noexcept nogil:
                     + (e.inn.w_msgs - e.inn.seen_msgs) * <int64_t> sizeof(Msg))
     e.port.left.fetch_add(1)
     e.port.left_bytes.fetch_add(e.left_bytes)
+    e.port.left_open.fetch_add(1)
 
 
 cdef size_t session_room(Engine* e) noexcept nogil:

@@ -7,7 +7,6 @@ from mqcore.base.message cimport MSG_CONTROL, MSG_MORE, Msg, msg_close, msg_size
 from mqcore.base.ypipe cimport ypipe_check_read
 from mqcore.base.yqueue cimport YCursor, yqueue_after, yqueue_first
 from mqcore.link.engine cimport port_crowded
-from mqcore.link.pipe cimport Link
 from mqcore.link.plane cimport NOTE_ROOM, ControlNote, note_new, plane_tell
 from mqcore.spi.pattern cimport PAT_EXCHANGE, PAT_FANOUT
 from mqcore.spi.lane cimport Lane, lane_read, lane_readable
@@ -26,7 +25,6 @@ cdef void departed_count(Sock* s, Pipe* pipe) noexcept nogil:
     if _drops(s) or not lane_readable(pipe.inn):
         return
     _measure_left(pipe, sizeof(Msg))
-    pipe.left_bytes += sizeof(Link)
     pipe.left_msgs = 0
     s.port.left.fetch_add(1)
     s.port.left_bytes.fetch_add(pipe.left_bytes)
@@ -70,6 +68,7 @@ cdef void _measure_left(Pipe* pipe, int64_t each) noexcept nogil:
     pipe.left_msgs = pipe.left_bytes = 0
     if lane.conflate:
         pipe.left_msgs = lane_readable(lane)
+        pipe.left_bytes = each        # the writer may still replace the message
         return
     if not ypipe_check_read(&lane.q):
         return

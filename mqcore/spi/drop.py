@@ -2,9 +2,9 @@
 pipe.pxd."""
 
 DROP_REASONS: tuple[tuple[str, str], ...] = (
-    ("full", "the peer's high-water mark was reached and the pattern drops there; departed peers "
-             "left more unread than the receive high-water marks allow; udp: the kernel's buffer "
-             "was full"),
+    ("full", "the peer's high-water mark was reached and the pattern drops there; disconnected "
+             "peers left a sub, xsub, dish or bus more unread than its receive high-water marks "
+             "allow; udp: the kernel's buffer was full"),
     ("no_peer", "there is no peer to send it to, and the pattern does not wait"),
     ("peer_gone", "queued for a peer that disconnected, and no other peer may get it"),
     ("half_written", "the connection broke in the middle of the message"),

@@ -2,9 +2,13 @@
 however many they are: what bounds them is the listener, which accepts no more peers meanwhile. Only
 patterns that drop at a high-water mark drop here, too. Reading costs time in proportion."""
 
+import os
 import socket
+import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 from rawzmtp import GREETING, RawPeer, frame, ready
@@ -220,6 +224,20 @@ def test_a_peer_that_is_read_on_counts_as_departed(ctx):
         peer.close()
 
 
+def test_peers_that_are_read_on_keep_a_share_of_the_descriptors(ctx, monkeypatch):
+    monkeypatch.setattr("mqcore.control.tables.left_open", lambda: 2)
+    with ctx.socket("pull", bind="tcp://127.0.0.1:0", recv_hwm=10) as pull:
+        url = pull.endpoints[0].url
+        peers = [say_and_go(url, *[b"%d" % i] * 500) for i in range(2)]
+        until(lambda: pull._crowded(), 20)
+        leave(url, "PUSH", b"2")
+        held_back(pull)
+        assert sorted(pull.recv(timeout=20) for _ in range(1001)) == \
+            [b"0"] * 500 + [b"1"] * 500 + [b"2"]
+        for peer in peers:
+            peer.close()
+
+
 def test_a_connecting_socket_waits_before_it_connects_again(ctx):
     """A server that sends and hangs up, again and again."""
     served = []
@@ -276,13 +294,60 @@ def test_patterns_that_drop_say_so(ctx, pattern):
     assert report.dropped == {"full": 60} and report.undelivered == 0
 
 
-def test_explain_knows_those_that_have_come_and_gone(ctx, url):
-    with ctx.socket("pull", bind=url) as pull:
+def test_explain_knows_those_that_have_come_and_gone(ctx):
+    with ctx.socket("pull", bind="tcp://127.0.0.1:0") as pull:
         assert "no peer has connected yet" in pull.explain()
         short_lived(ctx, pull, 3)
         text = pull.explain()
         assert "no peer is connected now" in text
         assert "3 message(s) of 3 disconnected peer(s) are not yet received" in text
+
+
+# -- a flood ---------------------------------------------------------------------------------------
+
+FLOOD = """
+import socket, sys
+sys.path.insert(0, sys.argv[1])
+from rawzmtp import GREETING, frame, ready
+said = GREETING + ready("PUSH") + frame(b"spam")
+for _ in range(int(sys.argv[3])):
+    with socket.socket() as s:
+        s.setblocking(False)
+        s.connect_ex(("127.0.0.1", int(sys.argv[2])))      # at once, or not: the backlog is full
+        try:
+            s.send(said)
+        except OSError:
+            pass
+"""
+
+
+def memory() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_a_flood_of_short_connections_fills_the_backlog_and_not_the_memory(ctx):
+    with ctx.socket("pull", bind="tcp://127.0.0.1:0", max_departed=1000) as pull:
+        url = pull.endpoints[0].url
+        honest = [ctx.socket("push", connect=url) for _ in range(3)]
+        pull.wait_peers(3, 20)
+        before = memory()
+        subprocess.run([sys.executable, "-c", FLOOD, str(Path(__file__).parents[2] / "support"),
+                        url.rpartition(":")[2], "20000"], check=True, timeout=60)
+        for n in range(300):
+            honest[n % 3].send(b"honest %d" % n)
+        held_back(pull)
+        late = ctx.socket("push", connect=url)
+        late.send(b"honest 300")
+        assert all(push.close(linger=20) for push in honest)
+        assert memory() - before < 64 << 20
+        assert pull.stats().departed < 1000 + 64 + 1024 + 3    # and a turn, and those in handshakes
+        got = set()
+        while len(got) < 301:
+            body = pull.recv(timeout=60)
+            if body != b"spam":
+                got.add(body)
+        assert got == {b"honest %d" % n for n in range(301)} and late.close(linger=20)
+        assert pull.stats().total.dropped == {}
 
 
 # -- what it costs ---------------------------------------------------------------------------------

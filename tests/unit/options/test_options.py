@@ -13,7 +13,7 @@ DEFAULTS = {
     "send_timeout": None, "recv_timeout": None, "linger": 1.0, "send_hwm": 10_000,
     "recv_hwm": 10_000, "send_hwm_bytes": 16777216, "recv_hwm_bytes": 16777216,
     "on_full": "pattern", "conflate": False, "max_message_size": 1073741824, "immediate": False,
-    "max_unfinished": 1073741824, "max_departed": 4096,
+    "max_unfinished": 1073741824, "max_departed": 8192,
     "connect_timeout": 10.0, "handshake_timeout": 10.0, "reconnect": 0.1, "reconnect_max": 10.0,
     "reconnect_stop": (), "heartbeat": 15.0, "heartbeat_timeout": 30.0, "heartbeat_ttl": 0,
     "backlog": 1024, "prio": 8, "wire": None, "send_buffer": None, "recv_buffer": None,
