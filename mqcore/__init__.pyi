@@ -591,7 +591,9 @@ class Socket(SocketAttributes):
         """Describe in plain words what each endpoint and peer is doing and why messages wait."""
     def close(self, linger: Seconds = ...) -> CloseReport:
         """Keep sending queued messages for up to `linger` seconds (default: the option), then close
-        everything. The close is complete on return. A second call returns the same report.
+        everything. The close is complete on return. What the report does not count as undelivered
+        or unacked is in the receiver's machine, and a receiver that goes on reading gets it. A
+        second call returns the same report.
         """
     async def aclose(self, linger: Seconds = ...) -> CloseReport:
         """close(), awaitable. If cancelled, it closes with linger=0."""

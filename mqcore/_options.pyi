@@ -197,7 +197,8 @@ class Options(EndpointOptions, total=False):
     """
     recv_hwm: int | None
     """recv_hwm: int in messages, default 10000: received messages queued per peer before the
-    socket stops reading from it; None: no limit.
+    socket stops reading from it. Messages of peers that have disconnected stay readable;
+    None: no limit.
     """
     send_hwm_bytes: int | None
     """send_hwm_bytes: size in B, default 16777216: the same limit in bytes; a single message
@@ -420,7 +421,8 @@ class SocketAttributes:
     """
     recv_hwm: int | None
     """recv_hwm: int in messages, default 10000: received messages queued per peer before the
-    socket stops reading from it; None: no limit.
+    socket stops reading from it. Messages of peers that have disconnected stay readable;
+    None: no limit.
     """
     recv_hwm_bytes: int | None
     """recv_hwm_bytes: size in B, default 16777216: the same limit in bytes; a single message
