@@ -4,7 +4,7 @@ from libc.stdlib cimport calloc
 from libc.string cimport memset
 
 from mqcore.link.pipe cimport Link
-from mqcore.sock.accounts cimport account, account_add
+from mqcore.sock.counters cimport account, account_add
 from mqcore.sock.sock cimport sock_enter, sock_leave
 from mqcore.spi.pipe cimport DROP_REASONS, Pipe
 

@@ -20,7 +20,7 @@ from mqcore.base.waits cimport locks_back, yield_locks
 from mqcore.binding.arguments cimport loop_runs, seconds_of
 from mqcore.binding.message cimport ARENA_TAKEN, message_end
 from mqcore.reactor.io_thread cimport io_now
-from mqcore.sock.accounts cimport undeliver
+from mqcore.sock.counters cimport undeliver
 from mqcore.sock.calls cimport sock_query
 from mqcore.sock.events cimport sock_changed, sock_pass
 from mqcore.sock.sock cimport WAIT_TIMEOUT, sock_enter, sock_free, sock_leave, sock_new

@@ -20,7 +20,7 @@ from mqcore.devices.hooks cimport Burst, HookCore, SocketTap, Stage, stages_run
 from mqcore.reactor.includes cimport errno
 from mqcore.reactor.poller cimport PollerOps, Ready
 from mqcore.reactor.wakeup cimport futex_wait
-from mqcore.sock.accounts cimport undeliver
+from mqcore.sock.counters cimport undeliver
 from mqcore.sock.calls cimport sock_query
 from mqcore.sock.events cimport sock_act, sock_changed
 from mqcore.sock.sock cimport sock_enter, sock_leave, sock_recv_many, sock_send_many

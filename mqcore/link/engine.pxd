@@ -56,9 +56,9 @@ cdef struct Port:
     atomic[uint32_t] looped   # a loop leads and may be busy: engines read at each of their timers
     atomic[int64_t] begun     # bytes of messages that have begun to arrive: Engine.begun of all
     atomic[int64_t] most_begun  # max_unfinished; INT64_MAX: no limit
-    # Peers that have sent their last and left messages unread: how many, the bytes of these messages
-    # in this process, and how many of the peers still have a descriptor, since more lies in the
-    # kernel. Listeners stop accepting at these limits (sock/departed.pxd).
+    # Peers that have sent their last and left messages unread: how many, the bytes of these
+    # messages in this process, and how many of the peers still have a descriptor, since more lies
+    # in the kernel. Listeners stop accepting at these limits (sock/departed.pxd).
     atomic[int64_t] left
     atomic[int64_t] left_bytes
     atomic[int64_t] left_open

@@ -32,8 +32,8 @@ cdef inline bint session_begun(Engine* e, uint64_t under_way) noexcept nogil:
 
 
 cdef bint session_count(Engine* e, int64_t begun) noexcept nogil
-# The peer has hung up, and the lane is at its HWM: the rest waits in the kernel until the socket has
-# space. Counts the connection in Port.left until it ends.
+# The peer has hung up, and the lane is at its HWM: the rest waits in the kernel until the socket
+# has space. Counts the connection in Port.left until it ends.
 cdef inline void session_lingers(Engine* e) noexcept nogil:
     if e.hup and e.in_blocked and e.left_bytes == 0:
         session_left(e)

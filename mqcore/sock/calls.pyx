@@ -8,7 +8,7 @@ from mqcore.reactor.io_thread cimport io_post
 from mqcore.sock.alarm cimport alarm_hold
 from mqcore.sock.departed cimport discard
 from mqcore.sock.events cimport sock_changed
-from mqcore.sock.accounts cimport account
+from mqcore.sock.counters cimport account
 from mqcore.sock.pipes cimport dismiss, forget_waiting, forget_waiting_of, reap
 from mqcore.sock.sock cimport (
     CLOSING_ALL, CLOSING_INPUT, CLOSING_NOT, Ended, Sock, sock_enter, sock_leave,

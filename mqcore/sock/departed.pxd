@@ -1,11 +1,13 @@
 """Unread messages of departed peers, under the socket's lock.
 
 What a peer had sent before it left stays in its pipe until the application has read it: an HWM
-holds a sender back, and never drops what has arrived. The messages of one peer are limited by its own
-queue. What limits the number of such peers is the listener, which stops accepting connections at
-`max_departed` of them, or when they have left as many bytes as `recv_hwm_bytes`. New connections
-then wait in the kernel. So peers that connect, write and disconnect cannot fill the memory, and no
-peer loses a message.
+holds a sender back, and never drops what has arrived. The messages of one peer are limited by its
+own queue: at its HWM the engine keeps the descriptor and reads on when there is space.
+
+What limits the number of such peers is the listener. It stops accepting connections at
+`max_departed` of them, when they have left as many bytes as `recv_hwm_bytes`, or when they keep a
+share of the descriptors. New connections then wait in the kernel. So peers that connect, write and
+disconnect cannot fill the memory, and no peer loses a message.
 
 SUB, DISH, BUS and their raw kinds drop at an HWM anyway, and never stop accepting. There, all
 departed peers together count as one more peer, and the oldest messages of the peer that departed

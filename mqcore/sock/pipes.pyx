@@ -16,7 +16,7 @@ from mqcore.link.pipe cimport (
     PIPE_HUNG, PIPE_NEW, PIPE_REFUSED, Link, link_gone, link_let_go, link_unref,
 )
 from mqcore.link.plane cimport NOTE_GONE, ControlNote, plane_tell
-from mqcore.sock.accounts cimport account, account_add
+from mqcore.sock.counters cimport account, account_add
 from mqcore.sock.departed cimport (
     departed_count, departed_forget, departed_keep, departed_room, discard,
 )

@@ -24,7 +24,7 @@ from mqcore.sock.batching cimport BURST, batch_begin, batch_follows, batch_init,
 from mqcore.sock.events cimport events_init, sock_changed
 from mqcore.sock.gil cimport gil_let_go, gil_take_back
 from mqcore.sock.notify cimport notify_used
-from mqcore.sock.accounts cimport show_passed
+from mqcore.sock.counters cimport show_passed
 from mqcore.sock.pipes cimport drain, forget_waiting_of, pump, reap, wait_in_line, waits_of
 from mqcore.sock.watch cimport WATCH_LED, watch_beside, watch_close
 from mqcore.spi.pattern cimport PAT_EXCHANGE, PAT_SINGLE, PAT_WAITS

@@ -1,4 +1,4 @@
-"""The counters of a peer: see accounts.pxd."""
+"""The counters of a peer: see counters.pxd."""
 
 from libc.stdint cimport int64_t, uint32_t
 
