@@ -101,6 +101,11 @@ cdef void _let_go_of_pipe(Engine* e) noexcept nogil:
     cdef Pipe* pipe = e.pipe
     if pipe == NULL:
         return
+    if e.left_bytes:          # before the socket counts the pipe (sock/departed.pyx)
+        e.port.left.fetch_sub(1)
+        e.port.left_bytes.fetch_sub(e.left_bytes)
+        e.port.left_open.fetch_sub(1)
+        e.left_bytes = 0
     while e.in_more and ypipe_unwrite(&e.inn.q, &m):   # half a message came: as if it never had
         msg_close(&m)
     session_publish(e)
@@ -153,11 +158,6 @@ cdef void session_end(Engine* e, int code, const char* text, uint32_t fatal) noe
         code = DOWN_RESET
     if code != DOWN_PEER:
         e.pump.finish(e)
-    if e.left_bytes:          # before the socket counts the pipe (sock/departed.pyx)
-        port.left.fetch_sub(1)
-        port.left_bytes.fetch_sub(e.left_bytes)
-        port.left_open.fetch_sub(1)
-        e.left_bytes = 0
     _let_go_of_pipe(e)
     if e.begun:
         port.begun.fetch_sub(e.begun)

@@ -125,15 +125,9 @@ cdef bint departed_full(Sock* s) noexcept nogil:
     if note == NULL:
         return False          # nothing could end the wait
     # SYNC: seq_cst pair with departed_room: it uncounts a pipe, then looks for the note; we leave
-    # the note, then look at the count
+    # the note, then look at the count. Others may wait for the note, too, so it stays.
     free(s.room.exchange(note))
-    if port_crowded(&s.port):
-        return True
-    note = s.room.exchange(NULL)
-    if note == NULL:
-        return True           # it is on its way
-    free(note)
-    return False
+    return port_crowded(&s.port)
 
 
 cdef void discard(Pipe* pipe, uint32_t reason) noexcept nogil:

@@ -166,6 +166,7 @@ cdef void _hangup(Sock* s, Pipe* pipe) noexcept nogil:
     elif pipe.state == PIPE_NEW or pipe.state == PIPE_REFUSED:
         link_let_go(<Link*> pipe.link, pipe)
         _refuse(s, pipe)
+        departed_room(s)
 
 
 cdef void dismiss(Sock* s, Pipe* pipe) noexcept nogil:

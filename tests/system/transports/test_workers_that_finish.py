@@ -3,6 +3,8 @@ looks. Everything that their close() reported as delivered is received, by each 
 over each transport, through devices, and by the names of pyzmq and pynng."""
 
 import contextlib
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -156,3 +158,23 @@ def test_a_peer_that_leaves_before_it_is_admitted(default_context, tmp_path):
         until(lambda: not sink._core._links.present())
         go_on.set()
         assert sink.recv() == b"last words"
+
+
+PYZMQ = """
+import sys, zmq
+for i in range(int(sys.argv[2])):
+    with zmq.Context() as ctx, ctx.socket(zmq.PUSH) as push:
+        push.connect(sys.argv[1])
+        for n in range(int(sys.argv[3])):
+            push.send(b"%d %d" % (i, n))
+        push.close(20_000)
+"""
+
+
+def test_workers_of_pyzmq(ctx):
+    with ctx.socket("pull", bind="tcp://127.0.0.1:0", recv_hwm=MARK) as pull:
+        subprocess.run([sys.executable, "-c", PYZMQ, pull.endpoints[0].url, str(WORKERS),
+                        str(EACH)], check=True, timeout=60)
+        sent = [b"%d %d" % (i, n) for i in range(WORKERS) for n in range(EACH)]
+        assert sorted(pull.recv(timeout=20) for _ in sent) == sorted(sent)
+        assert pull.stats().total.dropped == {}
