@@ -17,7 +17,7 @@ PIPELINE ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help build test test-slow steady late test-all test-free-threaded test-foreign test-brokers \
-	test-multicast demo pipeline tsan asan seeds stress docs lint perf perf-quick perf-brokers sdist \
+	test-multicast demo pipeline tsan asan seeds stress docs lint lock perf perf-quick perf-brokers sdist \
 	wheel test-wheel clean distclean
 
 help:  ## this list
@@ -121,6 +121,9 @@ perf-brokers:  ## mqcore beside other libraries and brokers, two hours at most (
 	@MQCORE_BROKERS=$$(sh tools/brokers.sh perf) && export MQCORE_BROKERS && \
 		$(RUN) perf/brokers.py $(PERF)
 	@$(RUN) tools/readme.py
+
+lock:  ## pin anew the packages that the environments install, in tools/lock.txt
+	@$(PYTHON) tools/check.py && $(PYTHON) tools/lock.py
 
 sdist:  ## source distribution into dist/
 	@$(BUILD) --group wheel

@@ -89,7 +89,8 @@ def environment() -> Iterator[dict[str, str]]:
     place = "/tmp" if os.access("/tmp", os.W_OK | os.X_OK) else None
     folder = tempfile.mkdtemp(prefix="mq-", dir=place)
     try:
-        yield {**kept, "TZ": "UTC", "LC_ALL": "C.UTF-8", "TMPDIR": folder}
+        yield {**kept, "TZ": "UTC", "LC_ALL": "C.UTF-8", "TMPDIR": folder,
+               "PIP_CONSTRAINT": str(TOOLS / "lock.txt")}
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
