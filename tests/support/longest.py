@@ -1,6 +1,6 @@
 """Which files take long: those that `make test` leaves out, and the order of the others.
 
-`SLOW` files run with `make test-slow`: they start whole clusters of Spark, build distributions from
+`SLOW` files run with `make test-full`: they start whole clusters of Spark, build distributions from
 nothing, or run each benchmark. A single slow test has the mark itself.
 
 A parallel run gives each worker a whole file at a time. If a long file begins last, the other
