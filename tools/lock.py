@@ -31,8 +31,8 @@ def main() -> None:
     groups = [word for name in project["dependency-groups"] if name not in APART
               for word in ("--group", name)]
     made = subprocess.run(
-        [HERE / "bin" / "uv", "pip", "compile", "--quiet", "--universal", "--python-version", oldest,
-         "--all-extras", *groups, "--no-annotate", "--no-header", "--no-emit-index-url",
+        [HERE / "bin" / "uv", "pip", "compile", "--quiet", "--universal", "--python-version",
+         oldest, "--all-extras", *groups, "--no-annotate", "--no-header", "--no-emit-index-url",
          "--no-emit-find-links", "pyproject.toml"],
         cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
     if made.returncode:
