@@ -10,9 +10,6 @@ BUILD = $(PYTHON) tools/check.py && $(PYTHON) tools/build.py --venv $(VENV)
 RUN = PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/python
 TESTS ?=
 RUNS ?= 10
-# a file stays together; more at a time would measure the machine rather than mqcore; a worker that
-# dies (a foreign library's crash, say) ends the run, which would hang otherwise
-SIDE_BY_SIDE = -n auto --maxprocesses 2 --dist loadfile --max-worker-restart 0
 PERF ?=
 PIPELINE ?=
 
@@ -28,7 +25,7 @@ build:  ## make .venv, build the extensions in place, install mqcore editable
 test:  ## build, then run every test (TESTS="tests/unit -k ypipe" for some)
 	@$(BUILD) --extra test --extra spark --extra pipeline
 	@sh tools/peers.sh
-	@$(RUN) -m pytest $(SIDE_BY_SIDE) $(TESTS)
+	@$(RUN) tools/suite.py $(TESTS)
 
 steady:  ## the tests ten times while every core is busy, and what was unsteady (RUNS=3 TESTS=...)
 	@$(BUILD) --extra test --extra spark --extra pipeline
@@ -66,8 +63,9 @@ stress:  ## the stress of the data plane with widened gaps, and no time-out that
 	@$(BUILD) --extra test
 	@$(RUN) tools/turmoil.py widen --seconds 5
 
-test-foreign:  ## pyzmq's and pynng's own tests, over those libraries and over the aliases
+test-foreign:  ## our tests of the aliases over pyzmq and pynng, and those libraries' own tests over both
 	@$(BUILD) --extra test
+	@$(RUN) tools/suite.py -m foreign tests/zmq tests/nng
 	@$(RUN) tools/foreign_tests.py
 
 lint:  ## ruff, cython-lint, mypy

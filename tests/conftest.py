@@ -12,6 +12,12 @@ Hangs: pytest-timeout interrupts a test at 120 s; if that does not help (a call 
 interrupted), faulthandler prints every thread's stack and ends the run. `kill -USR1` prints them
 too.
 
+Ctrl-C: a run that a shell has started in the background inherits that SIGINT is ignored, and so
+would all programs that its tests start and interrupt. Here it is handled again.
+
+Foreign libraries: a test in which pyzmq or pynng runs alone runs with `-m foreign` only
+(support/foreign.py).
+
 Skips: with CI=true a test that is skipped for a reason that is not in support/skips.py has failed.
 """
 
@@ -22,6 +28,7 @@ import random
 import signal
 import sys
 
+import foreign
 import hypothesis
 import lock_order
 import numpy  # noqa: F401  its threads start with the import: have them before anything is counted
@@ -39,6 +46,8 @@ hypothesis.settings.load_profile("mqcore")
 
 
 lock_order.install()
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_configure(config):
@@ -76,6 +85,11 @@ def pytest_make_collect_report():
     if os.environ.get("CI") == "true" and report.skipped:
         refuse_skip(report)
     return report
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config, items):
+    foreign.leave_out(config, items)
 
 
 def pytest_collection_finish(session):

@@ -22,10 +22,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from suite import SIDE_BY_SIDE, TOOLS, default_signals
+
 ROOT = Path(__file__).resolve().parent.parent
 TAIL = 25  # lines of a failure that are shown
-# as the Makefile's `test`
-SIDE_BY_SIDE = ["-n", "2", "--dist", "loadfile", "--max-worker-restart", "0"]
 SPINNER = """
 import os, sys
 parent = int(sys.argv[1])
@@ -74,8 +74,9 @@ def one_run(arguments: list[str]) -> Run:
         report = Path(folder) / "report.xml"
         started = time.monotonic()
         done = subprocess.run(
-            [sys.executable, "-m", "pytest", *arguments, f"--junitxml={report}", "-o",
-             "junit_logging=all", "-p", "no:cacheprovider"], cwd=ROOT, text=True,
+            [sys.executable, TOOLS / "recorded.py", os.devnull, *arguments,
+             f"--junitxml={report}", "-o", "junit_logging=all", "-p", "no:cacheprovider"],
+            cwd=ROOT, text=True,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
         run = Run(done.returncode, time.monotonic() - started)
         if report.exists():
@@ -106,6 +107,7 @@ def main() -> int:
     parser.add_argument("--spinners", type=int, default=os.cpu_count() or 1,
                         help="busy processes beside the tests (default: one for each core)")
     options, arguments = parser.parse_known_args()
+    default_signals()
     if not any(argument.startswith("-n") for argument in arguments):
         arguments = [*SIDE_BY_SIDE, *arguments]
     runs: list[Run] = []

@@ -1,0 +1,139 @@
+"""What `make test` runs, tools/suite.py: what fails once more is red, luck and deaths are told."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+TOOL = Path(__file__).resolve().parent.parent / "tools" / "suite.py"
+ONCE = '''
+    import os, pathlib, signal
+
+    def first(name):
+        """Whether this is the first call of that name, in whichever process."""
+        try:
+            (pathlib.Path(__file__).parent / name).touch(exist_ok=False)
+        except FileExistsError:
+            return False
+        return True
+'''
+QUIET = "".join(f"def test_{n}(): pass\n" for n in range(4))
+
+
+@pytest.fixture
+def suite(tmp_path):
+    """suite(test_a="...", ...) -> status, output, what build/unsteady.json says."""
+    def run(*arguments, _ready=None, _env=(), **files):
+        for name, text in files.items():
+            (tmp_path / f"{name}.py").write_text(textwrap.dedent(ONCE) + textwrap.dedent(text))
+        done = subprocess.run(
+            [sys.executable, TOOL, "-p", "no:mqcore", "-p", "no:cacheprovider", *arguments, "."],
+            cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120,
+            preexec_fn=_ready, env={**os.environ, **dict(_env)})
+        report = tmp_path / "build" / "unsteady.json"
+        return (done.returncode, done.stdout,
+                json.loads(report.read_text()) if report.exists() else None)
+    return run
+
+
+def test_all_pass(suite):
+    status, out, report = suite(test_a=QUIET, test_b=QUIET)
+    assert (status, report) == (0, None)
+    assert "8 passed" in out
+
+
+def test_always_fails(suite):
+    status, out, report = suite(test_a=QUIET, test_b="def test_wrong(): assert 1 == 2")
+    assert status == 1
+    assert report == {"unsteady": {}, "failed": ["test_b.py::test_wrong"]}
+    assert out.rstrip().splitlines()[-2:] == ["FAILED twice: test_b.py::test_wrong",
+                                              "4 passed, 1 failed, 0 skipped"]
+
+
+def test_fails_once(suite):
+    status, out, report = suite(
+        test_a=QUIET, test_b="def test_luck(): assert not first('luck'), 'bad luck'")
+    assert status == 0
+    assert list(report["unsteady"]) == ["test_b.py::test_luck"] and report["failed"] == []
+    assert "bad luck" in report["unsteady"]["test_b.py::test_luck"]
+    assert "unsteady: test_b.py::test_luck\n    E   AssertionError: bad luck" in out
+    assert out.endswith("5 passed, 0 failed, 0 skipped\n")
+
+
+def test_strict(suite):
+    status, out, report = suite(
+        test_b="def test_luck(): assert not first('luck')", _env={"UNSTEADY": "0"})
+    assert (status, report) == (1, None)
+    assert "once more" not in out
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
+def test_a_worker_dies(suite, number):
+    """The test it ran counts as failed, the others of its file run elsewhere."""
+    die = f'''
+        def test_before(): pass
+        def test_death():
+            if first(__name__):
+                os.kill(os.getpid(), {int(number)})
+        def test_after(): pass
+        def test_last(): pass
+    '''
+    status, out, report = suite(test_a=die, test_b=die, test_c=QUIET, test_d=QUIET)
+    assert status == 0, out
+    assert sorted(report["unsteady"]) == ["test_a.py::test_death", "test_b.py::test_death"]
+    assert "crashed while running" in report["unsteady"]["test_a.py::test_death"]
+    assert out.endswith("16 passed, 0 failed, 0 skipped\n")
+
+
+def test_a_worker_dies_twice(suite):
+    status, out, report = suite(test_a=QUIET, test_b="def test_death(): os.kill(os.getpid(), 9)")
+    assert (status, report["failed"]) == (1, ["test_b.py::test_death"])
+
+
+def test_more_luck_than_allowed(suite):
+    status, out, report = suite(test_a='''
+        import pytest
+        @pytest.mark.parametrize("n", range(6))
+        def test_luck(n): assert not first(f"luck{n}")
+    ''')
+    assert (status, len(report["unsteady"]), report["failed"]) == (1, 6, [])
+    assert "6 unsteady tests are more than 5" in out
+
+
+def test_a_file_that_cannot_be_read(suite):
+    assert suite(test_a=QUIET, test_b="import no_such_module")[0] != 0
+
+
+def test_the_environment_is_made(suite):
+    """Signals that a shell ignores, a mask, a long TMPDIR and Python's variables do not come in."""
+    def ready():
+        for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+        os.umask(0o077)
+
+    status, out, _ = suite(_ready=ready, _env={
+        "TMPDIR": f"/tmp/{'x' * 90}", "TZ": "Asia/Kolkata", "LC_ALL": "tr_TR.UTF-8",
+        "PYTHONHASHSEED": "0", "PYTHONWARNINGS": "error"}, test_a='''
+        import subprocess, sys, tempfile
+        def test_here():
+            assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+            assert signal.getsignal(signal.SIGQUIT) == signal.SIG_DFL
+            assert len(tempfile.gettempdir()) < 40
+            assert os.environ["TZ"] == "UTC" and os.environ["LC_ALL"] == "C.UTF-8"
+            assert not any(name.startswith("PYTHON") for name in os.environ)
+        def test_mask():
+            assert not signal.pthread_sigmask(signal.SIG_BLOCK, [])
+            (pathlib.Path(__file__).parent / "made").touch()
+            assert os.stat(pathlib.Path(__file__).parent / "made").st_mode & 0o777 == 0o644
+        def test_a_child():
+            program = "import signal; print(signal.getsignal(signal.SIGINT))"
+            told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+            assert "default_int_handler" in told.stdout
+    ''')
+    assert status == 0, out
