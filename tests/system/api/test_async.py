@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import threading
-import time
 
 import numpy as np
 import pytest
