@@ -146,8 +146,8 @@ class Connector:
         self.loop.add_writer(self._sock.fileno(), self._writable)
 
     def _look_up(self) -> None:
-        """Resolve the name, one look-up at a time, because slow name servers would make them pile
-        up. This attempt also uses a look-up that an earlier attempt started, or its late result."""
+        """Resolve the name. This attempt also uses a look-up that an earlier attempt started, or
+        its late result."""
         found, self._late = self._late, None
         if found is not None:
             self._resolved(self._number, found, None)
@@ -155,7 +155,8 @@ class Connector:
         self._awaited = True
         if not self._looking:
             self._looking = True
-            self.loop.resolve(self._resolve, self._looked_up)
+            self.loop.resolve((self.transport, self.address), self._resolve, self._looked_up,
+                              lambda: self._awaited)
 
     def _looked_up(self, found: list[Any] | None, error: BaseException | None) -> None:
         self._looking = False

@@ -18,14 +18,15 @@ import os
 import sys
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 from mqcore.base.native import selectors, threading
 from mqcore.base.waits import Event, Released, Wakeup, start_masked
+from mqcore.control.look_ups import LookUps
 from mqcore.control.workers import Workers
 
-MAX_WORKERS = 32  # concurrent name look-ups, and as many callbacks; further ones queue
+MAX_WORKERS = 32  # concurrent authentication callbacks; further ones queue
 COMPACT = 64  # cancelled timers left in the heap before it is swept
 LONGEST = 3600.0  # seconds of sleep; poll's own limit is 24 days
 
@@ -96,7 +97,7 @@ class ControlLoop:
         self._starting = False
         self._gate = Event()
         self._ends = deque(["once"])
-        self._look_ups = Workers(self, "mqcore-resolve", MAX_WORKERS)
+        self._look_ups = LookUps(self)
         self._authenticators = Workers(self, "mqcore-allow", MAX_WORKERS)
         self._pid = os.getpid()
 
@@ -232,20 +233,23 @@ class ControlLoop:
         if timer.fn is not None:
             heapq.heappush(self._timers, timer)
 
-    def resolve(self, fn: Callable[[], Any], callback: Callable[..., Any]) -> None:
-        """Run fn(), which may block, on a worker. Then call callback(result, None) or
-        callback(None, error) on the control thread."""
-        self._work(self._look_ups, fn, callback)
-
-    def authenticate(self, fn: Callable[[], Any], callback: Callable[..., Any]) -> None:
-        """The same for the application's authentication callbacks, on workers of their own."""
-        self._work(self._authenticators, fn, callback)
-
-    def _work(self, workers: Workers, fn: Callable[[], Any], callback: Callable[..., Any]) -> None:
+    def resolve(self, name: Hashable, fn: Callable[[], Any], callback: Callable[..., Any],
+                wanted: Callable[[], bool] = lambda: True) -> None:
+        """Run fn(), which may block, on a worker, unless a look-up of the same name runs already.
+        Then call callback(result, None) or callback(None, error) on the control thread. See
+        control/look_ups.py for what becomes of a look-up that is no longer wanted."""
         if self._stepped:  # everything happens on one thread, in one order
             self.call(run_now, fn, callback)
         else:
-            workers.run(fn, callback)
+            self.call(self._look_ups.run, name, fn, callback, wanted)
+
+    def authenticate(self, fn: Callable[[], Any], callback: Callable[..., Any]) -> None:
+        """Run fn(), an authentication callback of the application, on a worker of its own kind.
+        Then call callback(result, None) or callback(None, error) on the control thread."""
+        if self._stepped:
+            self.call(run_now, fn, callback)
+        else:
+            self._authenticators.run(fn, callback)
 
     # -- descriptors -------------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from mqcore.base.native import socket
 from mqcore.errors import AddressError
+from mqcore.spi.hosts import known
 
 SockAddr: TypeAlias = tuple[Any, ...]  # (host, port), or (host, port, flow, scope) of IPv6
 
@@ -32,6 +33,11 @@ class Place(NamedTuple):
     host: str  # without brackets; "*" for all
     port: int
     literal: bool  # an IP address, nothing to look up
+
+    @property
+    def may_block(self) -> bool:
+        """Whether look_up() may have to ask a name server."""
+        return not self.literal and not known(self.host)
 
 
 # -- text ------------------------------------------------------------------------------------------

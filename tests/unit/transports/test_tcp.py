@@ -146,7 +146,7 @@ def test_a_name_that_no_name_can_be(opts):
 def test_only_names_may_block():
     assert not tcp.may_block("127.0.0.1:5") and not tcp.may_block("[::1]:5")
     assert not tcp.may_block("127.0.0.1;127.0.0.1:5")
-    assert tcp.may_block("localhost:5") and tcp.may_block("lo;127.0.0.1:5")
+    assert tcp.may_block("a.example:5") and tcp.may_block("lo;127.0.0.1:5")
 
 
 @pytest.mark.parametrize(("address", "role", "position"), [
