@@ -350,3 +350,33 @@ def test_a_timeout_that_means_nothing_is_refused(tmp_path, timeout):
         log.commit()
     with journal.open(tmp_path) as reader, pytest.raises(UsageError, match="timeout must"):
         next(reader.follow(1, timeout=timeout))
+
+
+# -- what a bound in bytes counts ------------------------------------------------------------------
+
+@pytest.mark.parametrize("held", ["value", "key", "header", "name"])
+def test_a_bound_counts_all_that_is_held(tmp_path, held):
+    big = b"x" * 10_000
+    message = {"value": {"value": big}, "key": {"value": b"", "key": big},
+               "header": {"value": b"", "headers": [("h", big)]},
+               "name": {"value": b"", "headers": [("n" * 10_000, b"")]}}[held]
+    with journal.open(tmp_path, "a") as writer:
+        for _ in range(100):
+            writer.append(**message)
+    with journal.open(tmp_path) as reader:
+        whole = reader.read(0)
+        assert len(whole) == 100
+        one = 12 + 10_000 + {"header": 8 + 1, "name": 8}.get(held, 0)
+        assert whole.size == 100 * one
+        assert whole.slice(7, 9).size == 2 * one
+        assert len(reader.read(0, max_bytes=3 * one)) == 3
+        assert len(reader.read(98, max_bytes=3 * one)) == 2
+        assert len(reader.read(5, max_bytes=1)) == 1        # one at least
+        assert [len(found) for found in reader.batches(max_bytes=40 * one)] == [40, 40, 20]
+
+
+def test_empty_messages_have_a_size(tmp_path):
+    with journal.open(tmp_path, "a") as writer:
+        writer.append_many([b""] * 1000)
+    with journal.open(tmp_path) as reader:
+        assert len(reader.read(0, max_bytes=1200)) == 100
