@@ -9,7 +9,7 @@ import threading
 
 import numpy as np
 import pytest
-from journal_case import contents, numbered
+from journal_case import contents, numbered, segment_files
 
 from mqcore import journal
 from mqcore.errors import AddressError, OptionError, RecvTimeout, UsageError
@@ -380,3 +380,41 @@ def test_empty_messages_have_a_size(tmp_path):
         writer.append_many([b""] * 1000)
     with journal.open(tmp_path) as reader:
         assert len(reader.read(0, max_bytes=1200)) == 100
+
+
+# -- beside a running writer -----------------------------------------------------------------------
+
+BUSY = """
+import sys
+from mqcore import journal
+with journal.open(sys.argv[1], "a", fsync="never", block_bytes=8 << 20,
+                  segment_bytes=24 << 20, retain_bytes=60 << 20) as writer:
+    piece = bytes(1 << 20)
+    writer.append(piece)
+    writer.flush()
+    print("ready", flush=True)
+    while True:
+        writer.append(piece)
+"""
+
+
+def test_verify_beside_a_writer_finds_nothing(tmp_path):
+    """It is in the middle of a block, rotates, and its retention removes segments."""
+    with subprocess.Popen([sys.executable, "-c", BUSY, tmp_path], stdout=subprocess.PIPE,
+                          text=True) as program:
+        try:
+            assert program.stdout.readline() == "ready\n"
+            for _ in range(30):
+                assert journal.verify(tmp_path).findings == []
+        finally:
+            program.kill()
+
+
+def test_verify_still_reports_a_torn_tail(tmp_path):
+    with journal.open(tmp_path, "a") as writer:
+        writer.append(b"x" * 1000)
+    path = segment_files(tmp_path)[-1]
+    with path.open("ab") as file:
+        file.write(path.read_bytes()[512:800])
+    [finding] = journal.verify(tmp_path).findings
+    assert finding.path == str(path)
