@@ -1,5 +1,6 @@
 """The engine's life: see engine.pxd. Who runs it, and what its holder does: lease.pyx."""
 
+from libc.stdint cimport INT64_MAX
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
 
@@ -126,6 +127,9 @@ cdef Engine* engine_new(Plane* plane, IoThread* io, Watch* watch, Port* port, in
     e.pipe = NULL
     e.in_blocked = 0
     e.out_blocked = 0
+    e.ends_as = -1
+    e.read_until = INT64_MAX
+    e.returned = 0
     e.wants = 0
     _equip(e, parts, left)
     if e.posted:
@@ -143,6 +147,9 @@ cdef Engine* engine_new(Plane* plane, IoThread* io, Watch* watch, Port* port, in
     e.pinged = e.ping_came = e.born
     e.asked = 0
     e.ping_gap = 0x7FFFFFFFFFFFFFFF
+    e.looked = e.born
+    e.queued = e.taken = 0
+    e.unsaid = 0
     e.pings_seen = e.pings_sent = 0
     e.unwatched = 0
     memset(&e.up, 0, 3 * sizeof(ControlNote))

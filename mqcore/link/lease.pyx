@@ -6,6 +6,7 @@ meanwhile is in the pumps: stream.pyx, filtered.pyx, messages.pyx.
 answers against TRANSITIONS.
 """
 
+from libc.stdint cimport INT64_MAX
 from libc.stdio cimport snprintf
 from libc.stdlib cimport free
 
@@ -13,24 +14,29 @@ from mqcore.base.bytes cimport bytes_fini
 from mqcore.base.message cimport vec_fini
 from mqcore.base.status cimport MQ_DONE, MQ_OK
 from mqcore.base.widen cimport widen
-from mqcore.link.engine cimport DOWN_CLOSED, DOWN_MEMORY, DOWN_RESET, DOWN_TIMEOUT
+from mqcore.link.engine cimport (
+    DOWN_CLOSED, DOWN_MEMORY, DOWN_PEER, DOWN_REPLACED, DOWN_RESET, DOWN_TIMEOUT,
+)
 from mqcore.link.includes cimport IPPROTO_TCP, TCP_INFO, getsockopt, socklen_t, tcp_info
 from mqcore.link.messages cimport messages_take
 from mqcore.link.plane cimport Plane
 from mqcore.link.session cimport (
-    session_attach, session_drain, session_end, session_fail_as, session_want,
+    session_attach, session_drain, session_end, session_fail_as, session_leave, session_mute,
+    session_return, session_want,
 )
 from mqcore.link.slots cimport slot_give
-from mqcore.link.stream cimport stream_shaken
+from mqcore.link.stream cimport stream_pending, stream_shaken
 from mqcore.reactor.io_thread cimport IoThread, Task, io_now, io_post, io_post_later
 from mqcore.spi.message_engine cimport ENGINE_STREAM
 from mqcore.spi.pipe cimport (
-    ASKED_CLOSE, ASKED_RESET, DIRTY_IN, DIRTY_OUT, DIRTY_RESET, FarOps,
+    ASKED_CLOSE, ASKED_RESET, ASKED_SHUT, DIRTY_IN, DIRTY_OUT, DIRTY_RESET, DIRTY_SHUT, FarOps,
 )
 from mqcore.wire.codec cimport CTL_MAX, Verdict, batch_fini
 
 cdef enum:
     DRAIN_NS = 1000000000     # how long a reset link waits for the peer's FIN
+    MUCH = 16 * 1024          # bytes that wait for the peer
+    READ_NS = 60000000000     # and how long it is read at most if the peer sends on and on
     UNANSWERED = 3            # TCP asked so often: the peer's machine has gone
 
 
@@ -54,6 +60,7 @@ NOTES = (
     ("RELEASE", E_RELEASE, "the control plane", "the DOWN note has been read: the slot is free"),
     ("WAKE", E_WAKE, "the poller, a thread that has peeked",
      "a message engine's second descriptor rang"),
+    ("LEAVE", E_LEAVE, "the control plane", "close the connection once what has arrived is read"),
     ("JUDGED", E_JUDGED, "the control plane", "Engine.verdict says what is decided on the peer"),
 )
 
@@ -64,6 +71,8 @@ STATES = (
     ("HANDSHAKE", ENGINE_HANDSHAKE, "the protocol's greeting is under way; there is no pipe"),
     ("ACTIVE", ENGINE_ACTIVE, "a peer: its pipe is with the socket"),
     ("DRAINING", ENGINE_DRAINING, "pipe given back, our FIN is out, waiting for the peer's"),
+    ("READING", ENGINE_READING,
+     "nothing more is written; what the peer has sent is read to its end"),
     ("DEAD", ENGINE_DEAD, "descriptor closed; the slot waits until the DOWN note has been read"),
 )
 
@@ -79,8 +88,10 @@ TRANSITIONS = (
     ("HANDSHAKE", "ROOM", "HANDSHAKE", "write"),
     ("HANDSHAKE", "WAKE", "HANDSHAKE", "write"),
     ("HANDSHAKE", "shaken", "ACTIVE", "write"),
-    ("HANDSHAKE", "TIMER, late", "DEAD", "finish"),
+    ("HANDSHAKE", "TIMER, late", "DEAD", "read, finish"),
+    ("HANDSHAKE", "broken", "HANDSHAKE", "read"),
     ("HANDSHAKE", "TERM", "DEAD", "finish"),
+    ("HANDSHAKE", "LEAVE", "DEAD", "finish"),
     ("HANDSHAKE", "ended", "DEAD", ""),
     ("ACTIVE", "IN", "ACTIVE", "read"),
     ("ACTIVE", "HUP", "ACTIVE", "read"),
@@ -89,14 +100,26 @@ TRANSITIONS = (
     ("ACTIVE", "WAKE", "ACTIVE", "write"),
     ("ACTIVE", "ASKED, reset", "DRAINING", "finish, read"),
     ("ACTIVE", "ASKED, close", "DEAD", "finish"),
-    ("ACTIVE", "TIMER, late", "DEAD", "finish"),
+    ("ACTIVE", "TIMER, late", "DEAD", "read, finish"),
+    ("ACTIVE", "ASKED, shut", "READING", "finish, read"),
+    ("ACTIVE", "LEAVE", "DEAD", "finish, read"),
+    ("ACTIVE", "broken", "READING", "read"),
     ("ACTIVE", "TERM", "DEAD", "finish"),
     ("ACTIVE", "ended", "DEAD", ""),
     ("DRAINING", "IN", "DRAINING", "read"),
     ("DRAINING", "HUP", "DRAINING", "read"),
     ("DRAINING", "TIMER, late", "DEAD", "finish"),
     ("DRAINING", "TERM", "DEAD", "finish"),
+    ("DRAINING", "LEAVE", "DEAD", "finish"),
     ("DRAINING", "ended", "DEAD", "finish"),
+    ("READING", "IN", "READING", "read"),
+    ("READING", "HUP", "READING", "read"),
+    ("READING", "TIMER, late", "DEAD", "read"),
+    ("READING", "ASKED, close", "DEAD", ""),
+    ("READING", "ASKED, reset", "DRAINING", "finish, read"),
+    ("READING", "TERM", "DEAD", ""),
+    ("READING", "LEAVE", "DEAD", ""),
+    ("READING", "ended", "DEAD", ""),
     ("DEAD", "RELEASE", "FREE", ""),
 )
 
@@ -197,6 +220,12 @@ cdef void _step(Engine* e, uint32_t notes) noexcept nogil:
     if notes & E_TERM or notes & E_ASKED and _asked(e, ASKED_CLOSE):
         session_end(e, DOWN_CLOSED, NULL, 0)
         return
+    if notes & E_LEAVE or (
+            notes & E_ASKED and e.state == ENGINE_ACTIVE and _asked(e, ASKED_SHUT)):
+        notes |= E_IN
+        _leave(e, notes & E_LEAVE)
+        if e.state == ENGINE_DEAD:
+            return
     if e.unwatched:
         session_fail_as(e, b"the connection cannot be watched", e.unwatched)
         return
@@ -208,7 +237,7 @@ cdef void _step(Engine* e, uint32_t notes) noexcept nogil:
         return
     if notes & E_ASKED and _asked(e, ASKED_RESET):
         session_drain(e)
-    if notes & E_TIMER and e.port.looped.load():
+    if notes & E_TIMER and (e.port.looped.load() or _overdue(e)):
         notes |= E_IN | E_WAKE
     if notes & E_WAKE and e.media != NULL:
         e.out_blocked = 0
@@ -225,10 +254,38 @@ cdef void _step(Engine* e, uint32_t notes) noexcept nogil:
         e.out_blocked = 0
         session_want(e)
     if e.out_blocked or (e.state != ENGINE_HANDSHAKE and e.state != ENGINE_ACTIVE):
+        if e.state == ENGINE_READING and notes & (E_IN | E_WAKE):
+            _has_read(e)
         return
     if (begins or notes & (E_OUT | E_ROOM | E_WAKE) or e.codec.ctl.n or e.codec.owed.n
             or e.wire.n):
         e.pump.write(e)
+
+
+cdef const char* REPLACED = b"another link of the peer has its routing id"
+
+
+cdef void _leave(Engine* e, bint ours) noexcept nogil:
+    """Our side ends the link. `ours`: the application does, else the pattern."""
+    if e.state != ENGINE_ACTIVE:
+        session_end(e, DOWN_CLOSED, NULL, 0)
+    elif ours:
+        session_leave(e, DOWN_CLOSED, NULL)
+    else:
+        session_leave(e, DOWN_REPLACED, REPLACED)
+        e.read_until = INT64_MAX
+
+
+cdef void _has_read(Engine* e) noexcept nogil:
+    """Of a link that reads on, after a read. What is held back at an HWM is read once there is
+    space; the socket has what was not sent until then."""
+    session_mute(e)
+    if e.word.load() & (E_IN | E_WAKE):
+        return                # others' turn
+    if not e.in_blocked and e.link.traffic.bytes_in.load() >= e.read_until:
+        session_end(e, DOWN_PEER, NULL, 0)
+    else:
+        session_return(e)
 
 
 cdef bint _begin(Engine* e) noexcept nogil:
@@ -305,10 +362,25 @@ cdef bint _slow(Engine* e) noexcept nogil:
     return tcp.tcpi_retransmits < UNANSWERED and tcp.tcpi_probes < UNANSWERED
 
 
+cdef bint _moves(Engine* e) noexcept nogil:
+    """Whether bytes that waited for the peer at the last look have been taken since. Few of them
+    tell nothing: the kernel of a process that hangs takes them."""
+    cdef int64_t before = e.queued
+    cdef int64_t taken
+    e.queued = stream_pending(e)
+    taken = e.link.traffic.bytes_out.load() - e.queued
+    taken, e.taken = taken - e.taken, taken
+    if e.out_blocked:
+        e.queued = max(e.queued, <int64_t> MUCH)
+    return before >= MUCH and taken > 0
+
+
 cdef void _ping(Engine* e, int64_t now) noexcept nogil:
     e.pinged = now
     if e.asked <= e.heard:
         e.asked = now
+        e.queued = 0
+        e.unsaid = 1
     e.pings_sent += 1
     e.codec.ops.ping(e.codec, <uint32_t> (e.config.heartbeat_ttl // 1000000))
 
@@ -322,7 +394,7 @@ cdef void _heartbeat(Engine* e, int64_t now) noexcept nogil:
         e.pings_seen = e.codec.pings
         e.ping_gap, e.ping_came = now - e.ping_came, now
     if e.config.heartbeat_timeout and e.asked > e.heard:
-        if _slow(e):
+        if _moves(e) or _slow(e):
             e.deaf = now
         if now - max(e.asked, e.deaf) >= e.config.heartbeat_timeout:
             snprintf(text, sizeof(text), b"nothing was heard from the peer for %.3g s",
@@ -333,12 +405,46 @@ cdef void _heartbeat(Engine* e, int64_t now) noexcept nogil:
         _ping(e, now)
 
 
+cdef bint _overdue(Engine* e) noexcept nogil:
+    """Whether the peer seems to be late. What it sent may wait in the kernel, because this thread
+    or this process did not run: that is read before anything is decided."""
+    cdef int64_t now = io_now(e.io)
+    cdef int64_t silent = now - e.heard
+    if e.state == ENGINE_HANDSHAKE:
+        return e.config.handshake_timeout and now - e.born >= e.config.handshake_timeout
+    if e.state == ENGINE_READING:
+        return silent >= DRAIN_NS
+    return e.state == ENGINE_ACTIVE and (
+        e.asked > e.heard and silent >= e.config.heartbeat_timeout
+        or e.codec.peer_ttl and silent > <int64_t> e.codec.peer_ttl * 1000000)
+
+
+cdef void _pardon(Engine* e, int64_t now) noexcept nogil:
+    """Who does not read does not judge: at an HWM, and after a time in which nothing ran here."""
+    cdef int64_t away = now - e.looked - e.period.load()
+    if e.in_blocked:
+        e.deaf = now
+    elif away >= e.period.load():
+        e.deaf = now
+        e.born += away        # a handshake had so much less time
+    e.looked = now
+
+
+cdef void _look_at_end(Engine* e, int64_t now) noexcept nogil:
+    """Of a link that reads on: the peer's end may never come."""
+    if e.in_blocked:
+        e.born = now
+    elif now - max(e.born, e.heard) >= DRAIN_NS or now - e.born >= READ_NS:
+        session_end(e, DOWN_PEER, b"the peer takes no more bytes", 0)
+
+
 cdef void _clock(Engine* e) noexcept nogil:
     cdef int64_t now = io_now(e.io)
     cdef char[160] text
-    if e.in_blocked:
-        e.deaf = now
-    if e.state == ENGINE_DRAINING:
+    _pardon(e, now)
+    if e.state == ENGINE_READING:
+        _look_at_end(e, now)
+    elif e.state == ENGINE_DRAINING:
         if now - e.born >= DRAIN_NS:
             session_end(e, DOWN_RESET, NULL, 0)
     elif e.state == ENGINE_HANDSHAKE:
@@ -366,7 +472,7 @@ cdef bint _asked(Engine* e, uint32_t what) noexcept nogil:
 
 cdef void _kick(void* far, uint32_t what) noexcept nogil:
     cdef Engine* e = <Engine*> far
-    if what & DIRTY_RESET:
+    if what & (DIRTY_RESET | DIRTY_SHUT):
         engine_post(e, E_ASKED)
     elif what & DIRTY_IN:
         engine_post(e, E_IN)  # reading is not the caller's work
@@ -376,7 +482,7 @@ cdef void _kick(void* far, uint32_t what) noexcept nogil:
 
 cdef void _kick_later(void* far, uint32_t what) noexcept nogil:
     engine_post(<Engine*> far, (E_OUT if what & DIRTY_OUT else 0) | (E_IN if what & DIRTY_IN else 0)
-                | (E_ASKED if what & DIRTY_RESET else 0))
+                | (E_ASKED if what & (DIRTY_RESET | DIRTY_SHUT) else 0))
 
 
 cdef void _close(void* far) noexcept nogil:
