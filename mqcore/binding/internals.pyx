@@ -148,8 +148,8 @@ cdef class SocketInternals(SocketHandle):
             sock_changed(self.s)
         return found
 
-    def _unacked(self, uint32_t slot):
-        return engine_pending(engine_at(self.plane.plane, slot))
+    def _unacked(self, uint32_t slot, bint last):
+        return engine_pending(engine_at(self.plane.plane, slot), last)
 
     def _join(self, SocketHandle other, int prio, int other_prio):
         """inproc: connect to other. (our peer id, its peer id)"""

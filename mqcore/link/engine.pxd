@@ -192,5 +192,6 @@ cdef void engine_start(Engine* e) noexcept nogil          # register and go
 cdef int engine_judge(Engine* e, const Verdict* verdict) noexcept nogil
 # control thread, after NOTE_DOWN: slot is free
 cdef void engine_release(Engine* e) noexcept nogil
-# bytes the kernel has not had acknowledged
-cdef int64_t engine_pending(Engine* e) noexcept nogil
+# Bytes the kernel has not had acknowledged. last: the socket closes, and all its messages are
+# written. The peer is told so.
+cdef int64_t engine_pending(Engine* e, bint last) noexcept nogil

@@ -8,9 +8,10 @@ from mqcore.base.bytes cimport bytes_append, bytes_fini
 from mqcore.base.slab cimport Owner, heap_new, owner_data, owner_release
 from mqcore.base.status cimport MQ_NOMEM, MQ_OK
 from mqcore.link.filtered cimport filtered_pump
+from mqcore.link.includes cimport SHUT_WR, shutdown
 from mqcore.link.lease cimport (
-    E_ALL, E_HELD, E_JUDGED, E_RELEASE, E_START, E_TIMER, ENGINE_NEW, engine_kick_here,
-    engine_post, lease_give_up, lease_init, lease_period, lease_run,
+    E_ALL, E_HELD, E_JUDGED, E_RELEASE, E_START, E_TIMER, ENGINE_ACTIVE, ENGINE_NEW,
+    engine_kick_here, engine_post, lease_give_up, lease_init, lease_period, lease_run,
 )
 from mqcore.link.messages cimport messages_pump
 from mqcore.link.plane cimport plane_filters
@@ -190,11 +191,24 @@ cdef int engine_judge(Engine* e, const Verdict* verdict) noexcept nogil:
     return MQ_OK
 
 
-cdef int64_t engine_pending(Engine* e) noexcept nogil:
+cdef void _say_end(Engine* e) noexcept nogil:
+    """All is written: the FIN follows at once. The peer's kernel delays the acknowledgement of data
+    that it expects an answer to, and the peer's own FIN acknowledges all."""
+    if (e.state == ENGINE_ACTIVE and e.ends_as < 0 and e.media == NULL and e.batch.total == 0
+            and e.wire_sent == e.wire.n):
+        e.pump.finish(e)
+        e.ends_as = DOWN_CLOSED
+        e.ends_why = NULL
+        shutdown(e.fd, SHUT_WR)
+
+
+cdef int64_t engine_pending(Engine* e, bint last) noexcept nogil:
     cdef int64_t pending = 0
     cdef int tries
     for tries in range(100):
         if not e.word.fetch_or(E_HELD) & E_HELD:
+            if last and e.fd >= 0 and not e.posted:
+                _say_end(e)
             if e.fd >= 0:
                 pending = e.pump.pending(e)
             if e.posted:

@@ -207,7 +207,7 @@ cdef void session_end(Engine* e, int code, const char* text, uint32_t fatal) noe
     cdef Port* port = e.port
     cdef Plane* plane = e.plane
     cdef uint32_t number = port.number
-    if e.state == ENGINE_READING and e.ends_as >= 0 and code == DOWN_PEER:
+    if e.ends_as >= 0 and code == DOWN_PEER:
         code = e.ends_as
         text = e.ends_why
     if text != NULL:          # which may lie in a filter that ends here
@@ -216,7 +216,7 @@ cdef void session_end(Engine* e, int code, const char* text, uint32_t fatal) noe
         e.down.text = e.down_text
     if e.state == ENGINE_DRAINING:
         code = DOWN_RESET
-    if code != DOWN_PEER and e.state != ENGINE_READING:
+    if code != DOWN_PEER and e.ends_as < 0 and e.state != ENGINE_READING:
         e.pump.finish(e)
     _count_unread(e)
     _let_go_of_pipe(e)

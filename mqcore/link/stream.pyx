@@ -329,7 +329,7 @@ cdef ssize_t stream_send(int fd, iovec* iov, int n) noexcept nogil:
 
 cdef void stream_unwritten(Engine* e, int number) noexcept nogil:
     if e.state == ENGINE_ACTIVE and number != EAGAIN:
-        session_read_on(e, -1, NULL)
+        session_read_on(e, e.ends_as, e.ends_why)
         return
     e.out_blocked = 1
     session_want(e)
