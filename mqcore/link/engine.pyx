@@ -11,12 +11,13 @@ from mqcore.link.filtered cimport filtered_pump
 from mqcore.link.includes cimport SHUT_WR, shutdown
 from mqcore.link.lease cimport (
     E_ALL, E_HELD, E_JUDGED, E_RELEASE, E_START, E_TIMER, ENGINE_ACTIVE, ENGINE_NEW,
-    engine_kick_here, engine_post, lease_give_up, lease_init, lease_period, lease_run,
+    engine_kick_here, engine_post, lease_give_up, lease_init, lease_run,
 )
 from mqcore.link.messages cimport messages_pump
 from mqcore.link.plane cimport plane_filters
 from mqcore.link.slots cimport slot_take
 from mqcore.link.stream cimport stream_pump
+from mqcore.link.timing cimport timing_period
 from mqcore.reactor.includes cimport errno, sched_yield
 from mqcore.reactor.io_thread cimport io_now, io_post, io_timer
 from mqcore.spi.filter_ops cimport FILTER_GIL
@@ -160,7 +161,7 @@ cdef Engine* engine_new(Plane* plane, IoThread* io, Watch* watch, Port* port, in
         e.arm.arg = e
     e.tenant.fetch_add(1)
     e.state = ENGINE_NEW
-    e.period.store(lease_period(e))
+    e.period.store(timing_period(e))
     e.word.store(0)           # facts that came meanwhile were the last tenant's
     plane.engines.fetch_add(1)
     watch.load.fetch_add(1)

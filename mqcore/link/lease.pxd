@@ -59,5 +59,3 @@ cdef void engine_post(Engine* e, uint32_t facts) noexcept nogil
 cdef void lease_run(Engine* e, uint32_t allowed) noexcept nogil
 # The holder: release the lease; the engine's thread does what was noted.
 cdef void lease_give_up(Engine* e) noexcept nogil
-# ns between two looks at the clock, in the engine's present state.
-cdef int64_t lease_period(Engine* e) noexcept nogil

@@ -1,23 +1,19 @@
 """The lease: see lease.pxd. Order in this file: the tables, taking and releasing, what a holder
-does with the notes, the clock, what a socket calls at its engine. What is read and written
-meanwhile is in the pumps: stream.pyx, filtered.pyx, messages.pyx.
+does with the notes, what a socket calls at its engine. What is read and written meanwhile is in the
+pumps: stream.pyx, filtered.pyx, messages.pyx. What passing time means is in timing.pyx.
 
 `tests/unit/link/test_lease.py` drives an engine through every state with every event and holds the
 answers against TRANSITIONS.
 """
 
 from libc.stdint cimport INT64_MAX
-from libc.stdio cimport snprintf
 from libc.stdlib cimport free
 
 from mqcore.base.bytes cimport bytes_fini
 from mqcore.base.message cimport vec_fini
 from mqcore.base.status cimport MQ_DONE, MQ_OK
 from mqcore.base.widen cimport widen
-from mqcore.link.engine cimport (
-    DOWN_CLOSED, DOWN_MEMORY, DOWN_PEER, DOWN_REPLACED, DOWN_RESET, DOWN_TIMEOUT,
-)
-from mqcore.link.includes cimport IPPROTO_TCP, TCP_INFO, getsockopt, socklen_t, tcp_info
+from mqcore.link.engine cimport DOWN_CLOSED, DOWN_MEMORY, DOWN_PEER, DOWN_REPLACED
 from mqcore.link.messages cimport messages_take
 from mqcore.link.plane cimport Plane
 from mqcore.link.session cimport (
@@ -25,20 +21,14 @@ from mqcore.link.session cimport (
     session_return, session_want,
 )
 from mqcore.link.slots cimport slot_give
-from mqcore.link.stream cimport stream_pending, stream_shaken
-from mqcore.reactor.io_thread cimport IoThread, Task, io_now, io_post, io_post_later
+from mqcore.link.stream cimport stream_shaken
+from mqcore.link.timing cimport timing_look, timing_overdue
+from mqcore.reactor.io_thread cimport IoThread, Task, io_post, io_post_later
 from mqcore.spi.message_engine cimport ENGINE_STREAM
 from mqcore.spi.pipe cimport (
     ASKED_CLOSE, ASKED_RESET, ASKED_SHUT, DIRTY_IN, DIRTY_OUT, DIRTY_RESET, DIRTY_SHUT, FarOps,
 )
-from mqcore.wire.codec cimport CTL_MAX, Verdict, batch_fini
-
-cdef enum:
-    DRAIN_NS = 1000000000     # how long a reset link waits for the peer's FIN
-    MUCH = 16 * 1024          # bytes that wait for the peer
-    READ_NS = 60000000000     # and how long it is read at most if the peer sends on and on
-    UNANSWERED = 3            # TCP asked so often: the peer's machine has gone
-
+from mqcore.wire.codec cimport Verdict, batch_fini
 
 # -- the tables ------------------------------------------------------------------------------------
 
@@ -220,12 +210,10 @@ cdef void _step(Engine* e, uint32_t notes) noexcept nogil:
     if notes & E_TERM or notes & E_ASKED and _asked(e, ASKED_CLOSE):
         session_end(e, DOWN_CLOSED, NULL, 0)
         return
-    if notes & E_LEAVE or (
-            notes & E_ASKED and e.state == ENGINE_ACTIVE and _asked(e, ASKED_SHUT)):
+    if notes & (E_LEAVE | E_ASKED) and _leaves(e, notes & E_LEAVE):
         notes |= E_IN
-        _leave(e, notes & E_LEAVE)
-        if e.state == ENGINE_DEAD:
-            return
+    if e.state == ENGINE_DEAD:
+        return
     if e.unwatched:
         session_fail_as(e, b"the connection cannot be watched", e.unwatched)
         return
@@ -237,7 +225,7 @@ cdef void _step(Engine* e, uint32_t notes) noexcept nogil:
         return
     if notes & E_ASKED and _asked(e, ASKED_RESET):
         session_drain(e)
-    if notes & E_TIMER and (e.port.looped.load() or _overdue(e)):
+    if notes & E_TIMER and (e.port.looped.load() or timing_overdue(e)):
         notes |= E_IN | E_WAKE
     if notes & E_WAKE and e.media != NULL:
         e.out_blocked = 0
@@ -249,7 +237,7 @@ cdef void _step(Engine* e, uint32_t notes) noexcept nogil:
     if notes & E_WAKE and e.media != NULL:
         messages_take(e)
     if notes & E_TIMER and e.state != ENGINE_DEAD:
-        _look_at_clock(e)     # after what was to be heard
+        timing_look(e)     # after what was to be heard
     if notes & E_ROOM:
         e.out_blocked = 0
         session_want(e)
@@ -265,15 +253,19 @@ cdef void _step(Engine* e, uint32_t notes) noexcept nogil:
 cdef const char* REPLACED = b"another link of the peer has its routing id"
 
 
-cdef void _leave(Engine* e, bint ours) noexcept nogil:
-    """Our side ends the link. `ours`: the application does, else the pattern."""
-    if e.state != ENGINE_ACTIVE:
+cdef bint _leaves(Engine* e, bint ours) noexcept nogil:
+    """Whether our side ends the link. `ours`: the application does, else the pattern may have
+    asked for it."""
+    if ours and e.state != ENGINE_ACTIVE:
         session_end(e, DOWN_CLOSED, NULL, 0)
     elif ours:
         session_leave(e, DOWN_CLOSED, NULL)
-    else:
+    elif e.state == ENGINE_ACTIVE and _asked(e, ASKED_SHUT):
         session_leave(e, DOWN_REPLACED, REPLACED)
         e.read_until = INT64_MAX
+    else:
+        return False
+    return True
 
 
 cdef void _has_read(Engine* e) noexcept nogil:
@@ -325,142 +317,6 @@ cdef void _release(Engine* e) noexcept nogil:
     e.state = ENGINE_FREE
     plane.engines.fetch_sub(1)
     slot_give(plane, e)
-
-
-# -- time ------------------------------------------------------------------------------------------
-
-cdef int64_t lease_period(Engine* e) noexcept nogil:
-    """How often this engine looks at the clock."""
-    cdef int64_t period = 1000000000
-    if e.state == ENGINE_HANDSHAKE or e.state == ENGINE_NEW:
-        if e.config.grace and not e.config.connected:
-            return e.config.grace
-        if e.config.handshake_timeout and e.config.handshake_timeout < period:
-            period = e.config.handshake_timeout
-    if e.config.heartbeat and e.config.heartbeat < period:
-        period = e.config.heartbeat
-        if e.config.heartbeat_timeout and e.config.heartbeat_timeout < period:
-            period = e.config.heartbeat_timeout
-    return period if period > 1000000 else 1000000
-
-
-cdef void _look_at_clock(Engine* e) noexcept nogil:
-    _clock(e)
-    if e.state != ENGINE_DEAD:
-        e.period.store(lease_period(e))
-
-
-cdef bint _slow(Engine* e) noexcept nogil:
-    """Whether the peer takes no more bytes, so that our PINGs wait behind messages. Its own PINGs
-    would tell whether it lives, if they came often enough; its kernel, whether its machine does."""
-    cdef tcp_info tcp
-    cdef socklen_t size = sizeof(tcp)
-    if not e.out_blocked or e.ping_gap <= e.config.heartbeat + e.config.heartbeat_timeout:
-        return False
-    if getsockopt(e.fd, IPPROTO_TCP, TCP_INFO, &tcp, &size) != 0:
-        return True           # a process of this machine; its end would have ended the connection
-    return tcp.tcpi_retransmits < UNANSWERED and tcp.tcpi_probes < UNANSWERED
-
-
-cdef bint _moves(Engine* e) noexcept nogil:
-    """Whether bytes that waited for the peer at the last look have been taken since. Few of them
-    tell nothing: the kernel of a process that hangs takes them."""
-    cdef int64_t before = e.queued
-    cdef int64_t taken
-    e.queued = stream_pending(e)
-    taken = e.link.traffic.bytes_out.load() - e.queued
-    taken, e.taken = taken - e.taken, taken
-    if e.out_blocked:
-        e.queued = max(e.queued, <int64_t> MUCH)
-    return before >= MUCH and taken > 0
-
-
-cdef void _ping(Engine* e, int64_t now) noexcept nogil:
-    e.pinged = now
-    if e.asked <= e.heard:
-        e.asked = now
-        e.queued = 0
-        e.unsaid = 1
-    e.pings_sent += 1
-    e.codec.ops.ping(e.codec, <uint32_t> (e.config.heartbeat_ttl // 1000000))
-
-
-cdef void _heartbeat(Engine* e, int64_t now) noexcept nogil:
-    """PING at each interval, also when there is traffic: it tells the peer that we live while its
-    own PINGs wait behind messages that we read slowly. The end of a peer that leaves one
-    unanswered."""
-    cdef char[160] text
-    if e.codec.pings != e.pings_seen:
-        e.pings_seen = e.codec.pings
-        e.ping_gap, e.ping_came = now - e.ping_came, now
-    if e.config.heartbeat_timeout and e.asked > e.heard:
-        if _moves(e) or _slow(e):
-            e.deaf = now
-        if now - max(e.asked, e.deaf) >= e.config.heartbeat_timeout:
-            snprintf(text, sizeof(text), b"nothing was heard from the peer for %.3g s",
-                     <double> (now - e.heard) / 1e9)
-            session_end(e, DOWN_TIMEOUT, text, 0)
-            return
-    if now - e.pinged >= e.config.heartbeat and e.codec.ctl.n + e.codec.owed.n <= CTL_MAX:
-        _ping(e, now)
-
-
-cdef bint _overdue(Engine* e) noexcept nogil:
-    """Whether the peer seems to be late. What it sent may wait in the kernel, because this thread
-    or this process did not run: that is read before anything is decided."""
-    cdef int64_t now = io_now(e.io)
-    cdef int64_t silent = now - e.heard
-    if e.state == ENGINE_HANDSHAKE:
-        return e.config.handshake_timeout and now - e.born >= e.config.handshake_timeout
-    if e.state == ENGINE_READING:
-        return silent >= DRAIN_NS
-    return e.state == ENGINE_ACTIVE and (
-        e.asked > e.heard and silent >= e.config.heartbeat_timeout
-        or e.codec.peer_ttl and silent > <int64_t> e.codec.peer_ttl * 1000000)
-
-
-cdef void _pardon(Engine* e, int64_t now) noexcept nogil:
-    """Who does not read does not judge: at an HWM, and after a time in which nothing ran here."""
-    cdef int64_t away = now - e.looked - e.period.load()
-    if e.in_blocked:
-        e.deaf = now
-    elif away >= e.period.load():
-        e.deaf = now
-        e.born += away        # a handshake had so much less time
-    e.looked = now
-
-
-cdef void _look_at_end(Engine* e, int64_t now) noexcept nogil:
-    """Of a link that reads on: the peer's end may never come."""
-    if e.in_blocked:
-        e.born = now
-    elif now - max(e.born, e.heard) >= DRAIN_NS or now - e.born >= READ_NS:
-        session_end(e, DOWN_PEER, b"the peer takes no more bytes", 0)
-
-
-cdef void _clock(Engine* e) noexcept nogil:
-    cdef int64_t now = io_now(e.io)
-    cdef char[160] text
-    _pardon(e, now)
-    if e.state == ENGINE_READING:
-        _look_at_end(e, now)
-    elif e.state == ENGINE_DRAINING:
-        if now - e.born >= DRAIN_NS:
-            session_end(e, DOWN_RESET, NULL, 0)
-    elif e.state == ENGINE_HANDSHAKE:
-        if e.config.handshake_timeout and now - e.born >= e.config.handshake_timeout:
-            snprintf(text, sizeof(text), b"the handshake was not complete after %.3g s",
-                     <double> (now - e.born) / 1e9)
-            session_end(e, DOWN_TIMEOUT, text, 0)
-        elif e.config.grace and not e.config.connected and now - e.born >= e.config.grace:
-            e.config.grace = 0
-            if e.codec.ops.start(e.codec, False) == MQ_OK:
-                e.word.fetch_or(E_OUT)
-    elif e.codec.peer_ttl and now - max(e.heard, e.deaf) > <int64_t> e.codec.peer_ttl * 1000000:
-        session_end(e, DOWN_TIMEOUT,
-                    b"the peer was silent for longer than the time to live it announced", 0)
-    elif e.config.heartbeat and e.codec.peer.major >= 3:
-        _heartbeat(e, now)
 
 
 # -- what a socket calls at its engine -------------------------------------------------------------

@@ -192,7 +192,7 @@ cdef void session_drain(Engine* e) noexcept nogil:
 
 
 cdef void _count_unread(Engine* e) noexcept nogil:
-    """What had arrived and is given up: in the kernel, and in the slab where it waited for space."""
+    """What had arrived and is given up: in the kernel, and in the slab where it waited."""
     cdef int left = 0
     e.down.carried = e.link != NULL and e.link.traffic.read.load() > 0
     e.down.unread = e.input.end - e.input.pos

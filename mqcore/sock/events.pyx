@@ -57,7 +57,8 @@ cdef void sock_pass(Sock* s) noexcept nogil:
 cdef inline bint _urgent(Sock* s, uint32_t what) noexcept nogil:
     """What must be acted on even if the application never calls. Reads s.ops.flags: an option may
     be changing s.flags under the lock."""
-    return (what & (EVENT_ATTACH | EVENT_SHUT | EVENT_TERM) or (what & EVENT_READ and s.ops.flags & PAT_SERVICE)
+    return (what & (EVENT_ATTACH | EVENT_SHUT | EVENT_TERM)
+            or (what & EVENT_READ and s.ops.flags & PAT_SERVICE)
             or (what & EVENT_WRITE and s.n_waiting.load()))
 
 

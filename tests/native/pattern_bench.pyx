@@ -42,8 +42,8 @@ from mqcore.spi.pattern cimport (
 )
 from mqcore.spi.lane cimport Lane, lane_read, lane_room, lane_show, lane_write, lane_write_latest
 from mqcore.spi.pipe cimport (
-    DIRTY_OUT, DIRTY_RESET, DIRTY_SHUT, DROP_CONFLATED, DROP_REASONS as N_REASONS, EV_DROPPED, Host, Pipe,
-    parts_size,
+    DIRTY_OUT, DIRTY_RESET, DIRTY_SHUT, DROP_CONFLATED, DROP_REASONS as N_REASONS, EV_DROPPED, Host,
+    Pipe, parts_size,
 )
 
 

@@ -10,7 +10,7 @@ from waiting import until
 import mqcore as mq
 from mqcore.security import ANY, Curve, curve_keypair
 
-MANY = 120                    # of 1,000 bytes: more than the receive HWM, less than the kernel holds
+MANY = 120          # of 1,000 bytes: more than the receive HWM, less than the kernel holds
 
 
 @pytest.fixture

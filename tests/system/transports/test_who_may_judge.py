@@ -1,4 +1,4 @@
-"""Heartbeats: a side that did not read, or whose own PING is still on its way, ends no connection."""
+"""Heartbeats: a side that did not read, or whose PING is still on its way, ends no connection."""
 
 import os
 import signal
