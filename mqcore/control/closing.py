@@ -76,14 +76,14 @@ class Closing(Peers):
             source.stop()
         if linger != 0:
             self._drain()
-        unacked = self._await_acks() if linger != 0 else self._unacked()
         with self.hub.lock:
             connectors = [node for node in list(self.nodes.values())
                           if isinstance(node, Connector)]
             for endpoint in tuple(self.nodes):
                 inproc.forget(self, endpoint)
-        for connector in connectors:
+        for connector in connectors:  # before the peers are told the end, and end too
             connector.stop()
+        unacked = self._await_acks() if linger != 0 else self._unacked()
         if self.upgrades:
             self.hub.loop.call_wait(self._stop_upgrades)
         self._end_all()
@@ -117,15 +117,17 @@ class Closing(Peers):
             self.core._wait(self.core._change(), pause)
             pause = min(pause * 1.5, 0.01)
 
-    def _unacked(self) -> int:
+    def _unacked(self, last: bool = False) -> int:
+        """Bytes without an acknowledgement. `last`: the peers are told that nothing follows."""
         with self.hub.lock:
-            return sum(self.core._unacked(slot) for slot in list(self.connections)
+            return sum(self.core._unacked(slot, last) for slot in list(self.connections)
                        if slot in self.connections)
 
     def _await_acks(self) -> int:
         pause = 0.0002
+        last = self.core._outstanding() == 0
         while True:
-            unacked = self._unacked()
+            unacked = self._unacked(last)
             if unacked == 0 or self._late():
                 return unacked
             self._pause(pause)

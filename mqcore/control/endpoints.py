@@ -190,7 +190,9 @@ class Endpoints(Peers):
                            hint=f"endpoints: {', '.join(map(str, self.endpoints)) or 'none'}")
 
     def unbind(self, at: Any) -> None:
-        """Stop listening and end the connections of this listener. Complete on return."""
+        """Stop listening and end the connections of this listener. Complete on return, but for
+        connections of which more has arrived than the socket holds: it reads them as the program
+        receives, and they end then."""
         self._end_endpoint(self.find(at, "bind"))
 
     def disconnect(self, at: Any) -> None:
@@ -234,12 +236,14 @@ class Endpoints(Peers):
         with self.hub.lock:  # a slot that has left the table may have a new owner
             slots = [slot for slot, conn in list(self.connections.items())
                      if conn.endpoint is endpoint]
-            self.end_engines(slots)
+            for slot in slots:
+                if slot in self.connections:
+                    self.core._leave_engine(slot)
         for peer in joined:
             self.core._end_pipe(peer)
         if wait:
             self._wait_for(lambda: not any(
                 (conn := self.connections.get(slot)) is not None and conn.endpoint is endpoint
-                for slot in slots))
+                and not self.core._reads_on(slot) for slot in slots))
         endpoint.move("closed")
         self.emit(events.Closed, endpoint, None, "")

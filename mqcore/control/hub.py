@@ -239,12 +239,12 @@ class Hub:
             self._plane.take_notes(self._notes)
             at = self._at     # a nested pump continues after the note that the outer one handles
             while len(self._notes) > at:
-                kind, number, slot, peer, code, fatal, text = self._notes[at]
+                kind, number, slot, peer, code, fatal, text, *end = self._notes[at]
                 links = self.sockets.get(number)
                 try:
                     self._at = at + 1
                     if links is not None:
-                        links.note(kind, slot, peer, code, fatal, text)
+                        links.note(kind, slot, peer, code, fatal, text, *end)
                 finally:
                     if kind == NOTE_DOWN:
                         self._plane.release(slot)

@@ -36,6 +36,15 @@ cdef bint session_count(Engine* e, int64_t begun) noexcept nogil
 cdef void session_tally(Engine* e) noexcept nogil
 # What a codec has counted of messages that it dropped, into the accounts.
 cdef void session_tally_codec(Engine* e) noexcept nogil
+# Nothing more can be written, or shall be. What the peer has sent is read to its end, and the link
+# ends then: as `code` and `why` say, or with -1 as the peer's end does.
+cdef void session_read_on(Engine* e, int code, const char* why) noexcept nogil
+# Our side ends the link in order, and reads what has arrived first.
+cdef void session_leave(Engine* e, int code, const char* why) noexcept nogil
+# While it reads on: give the socket what was not sent.
+cdef void session_return(Engine* e) noexcept nogil
+# The same: what the codec or a filter has to say in answer to what was read is forgotten.
+cdef void session_mute(Engine* e) noexcept nogil
 # The link ends in order: the pattern wants a new one, or the application has sent the end.
 cdef void session_drain(Engine* e) noexcept nogil
 # The end: code is DOWN_*, text the reason or NULL.
