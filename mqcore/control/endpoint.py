@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mqcore.base.virtual import world
-from mqcore.base.waits import Condition
+from mqcore.base.waits import Condition, guest
 from mqcore.binding import blocking
 from mqcore.binding.sleep import Bell, sleep
 from mqcore.binding.timing import left_of, limit_of, passed
@@ -101,9 +101,13 @@ class Endpoint:
         return ()
 
     def close(self) -> None:
-        """Unbind or disconnect. Complete on return. Idempotent."""
+        """Unbind or disconnect. Complete on return, but not in a finalizer that the garbage collector
+        runs, or that interrupts another call of the library: there the control thread does it.
+        Idempotent."""
         if self._state != "closed" and self._closer is not None:
             self._closer()
+            if guest():
+                return
         self.move("closed")
 
     def wait_ready(self, timeout: float | None = None) -> None:

@@ -98,7 +98,7 @@ class Endpoints(Peers):
             endpoint: Endpoint = listener.endpoint
             if not self._enter(endpoint, listener):
                 raise SocketClosed("the socket is closed")
-            endpoint.set_closer(lambda: self.unbind(endpoint))
+            endpoint.set_closer(lambda: self.end(endpoint))
             listener.accept()  # not before: a connection needs the endpoint
         except BaseException:  # including Ctrl-C
             self._withdraw(listener)
@@ -163,7 +163,7 @@ class Endpoints(Peers):
         try:
             if not self._enter(endpoint, node):
                 raise SocketClosed("the socket is closed")
-            endpoint.set_closer(lambda: self.disconnect(endpoint))
+            endpoint.set_closer(lambda: self.end(endpoint))
             self.count(endpoint, True)
             node.start()
         except BaseException:  # including Ctrl-C
@@ -190,11 +190,19 @@ class Endpoints(Peers):
                            hint=f"endpoints: {', '.join(map(str, self.endpoints)) or 'none'}")
 
     def unbind(self, at: Any) -> None:
-        """Stop listening and end the connections of this listener. Complete on return."""
-        self._end_endpoint(self.find(at, "bind"))
+        """Stop listening and end the connections of this listener. Complete on return, except for a
+        guest (base/waits.pyx)."""
+        self.end(self.find(at, "bind"))
 
     def disconnect(self, at: Any) -> None:
-        self._end_endpoint(self.find(at, "connect"))
+        self.end(self.find(at, "connect"))
+
+    def end(self, endpoint: Endpoint) -> None:
+        """Idempotent."""
+        if self.hub.guest:
+            self.hub.call_soon(self.leave, endpoint)
+        elif endpoint in self.nodes and self.core is not None:  # else its finalizer ends all
+            self._end_endpoint(endpoint)
 
     def leave(self, endpoint: Endpoint) -> None:
         """disconnect() on the control thread: does not wait for the engine's end."""
@@ -210,13 +218,14 @@ class Endpoints(Peers):
             slots = [slot for slot, conn in list(self.connections.items())
                      if conn.peer is not None and conn.peer.id == number]
             self.end_engines(slots)
-            joined = number in self.joined
-        if joined:
-            self.core._end_pipe(number)
+            joined, core = number in self.joined, self.core
+        if joined and core is not None:
+            core._end_pipe(number)
 
     def _end_endpoint(self, endpoint: Endpoint, wait: bool = True) -> None:
         if self.hub.forked:
             return  # the child has already released it
+        core = self.core
         with self.hub.lock:
             node = self.nodes.pop(endpoint, None)
             self.pauses.pop(endpoint, None)
@@ -235,8 +244,8 @@ class Endpoints(Peers):
             slots = [slot for slot, conn in list(self.connections.items())
                      if conn.endpoint is endpoint]
             self.end_engines(slots)
-        for peer in joined:
-            self.core._end_pipe(peer)
+        for peer in joined if core is not None else ():
+            core._end_pipe(peer)
         if wait:
             self._wait_for(lambda: not any(
                 (conn := self.connections.get(slot)) is not None and conn.endpoint is endpoint

@@ -7,7 +7,6 @@ import logging
 from typing import Any, ClassVar
 
 import mqcore as mq
-from mqcore.api.socket import _close_behind
 from mqcore.base.native import threading
 from mqcore.nng import options
 from mqcore.nng.address import SECURE, split, to_mqcore
@@ -226,7 +225,7 @@ class Socket(Talks):
         if core is None or core.closed or core._links.hub.forked:
             return
         core._links.hold(core)
-        _close_behind(core._links, self._send_level)
+        core._links.close_behind(core, level=self._send_level, daemon=False)
 
     # -- pipes -------------------------------------------------------------------------------------
 

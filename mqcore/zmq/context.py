@@ -6,10 +6,12 @@ import os
 import warnings
 import weakref
 from enum import IntEnum
+from functools import partial
 from types import GenericAlias
 from typing import Any, ClassVar
 
 from mqcore.base.native import threading
+from mqcore.base.waits import guest, start_behind
 from mqcore.zmq.attributes import Attributes, shown_module
 from mqcore.zmq.constants import ContextOption, Errno, SocketOption
 from mqcore.zmq.error import ZMQError, make
@@ -96,6 +98,9 @@ class Context(Attributes):
         """Close all its sockets, then term(). linger: milliseconds."""
         if self.closed:
             return
+        if guest():  # see base/waits.pyx
+            start_behind(partial(self.destroy, linger), "mqcore-zmq")
+            return
         sockets = list(self._home.open)
         if sockets and self._warn_destroy_close:
             warnings.warn(f"Destroying context with unclosed sockets in {self}", ResourceWarning,
@@ -136,6 +141,8 @@ class Context(Attributes):
         if self.closed:
             raise ZMQError(Errno.EFAULT if self._shadow else Errno.ENOTSUP)
         made = (socket_class or self._socket_class)(self, socket_type, **kwargs)
+        if self._values.get(SocketOption.IPV6) and not made._shadow:
+            made._shared.values.setdefault(SocketOption.IPV6, 1)
         for option, value in self.sockopts.items():
             try:
                 made.set(option, value)

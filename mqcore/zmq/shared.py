@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import mqcore as mq
 from mqcore.base.native import threading
-from mqcore.base.waits import Event
-from mqcore.zmq.address import from_mqcore, text_of, to_mqcore
+from mqcore.base.waits import Event, Released
+from mqcore.zmq.address import from_mqcore, never, text_of, to_mqcore
 from mqcore.zmq.constants import Errno, SocketOption, SocketType
 from mqcore.zmq.error import (
     Again,
@@ -44,6 +44,7 @@ PATTERNS = {
 #: gets every server's routing id)
 OF = {"conflate": ("push", "pull", "pub", "sub", "dealer"),
       "routing_id": ("req", "dealer", "router")}
+CLASSIC = ("pair", "pub", "sub", "req", "rep", "dealer", "router", "pull", "push", "xpub", "xsub")
 NAMING = ("router", "stream")  # peers by routing id; what we connect to can be given one
 FIXED = ("routing_id", "conflate")  # known when mqcore's socket opens
 SOON = 10.0  # seconds for what takes milliseconds
@@ -56,6 +57,23 @@ class Place(NamedTuple):
     said: str
     endpoint: Any
     peer_id: bytes  # what we call the peer; b"": nothing
+
+
+class Never:
+    """What connect() to a port that no peer can have gives: messages wait for it, as in libzmq."""
+
+    kind = "connect"
+    state = "waiting"
+
+    def __init__(self, core: Any) -> None:
+        self._core = core
+        self.url = ""
+        core._connects(1)
+
+    def close(self) -> None:
+        if self.state != "closed":
+            self.state = "closed"
+            self._core._connects(-1)
 
 
 class Shared:
@@ -117,6 +135,8 @@ class Shared:
                                           **self._options)
                 except mq.Error as error:
                     raise translated(error) from error
+                # libzmq compares the types of sockets in handshakes, and inproc has none
+                core._links.any_pattern = self.pattern in CLASSIC
                 if self.pattern in ("sub", "dish"):
                     core._set("chooses", False)
                 elif self.pattern == "req":
@@ -129,7 +149,7 @@ class Shared:
     def close(self, linger: int | None = None) -> None:
         """libzmq's close(): what was sent is delivered behind. linger: milliseconds. Idempotent; a
         call that Ctrl-C interrupts leaves the rest to the next one."""
-        with self._lock:
+        with Released(), self._lock:  # another thread may open it, which needs the hub's lock
             if self._left:
                 return
             self.closed = True
@@ -163,7 +183,7 @@ class Shared:
         """The context terminates: every call fails, and who waits wakes up."""
         if self.core is not None:
             self.core._close_input()
-        with self._lock:
+        with Released(), self._lock:
             if self.core is not None:  # it was just opening
                 self.core._close_input()
             for edge in self._edges():
@@ -237,6 +257,12 @@ class Shared:
 
     # -- addresses ---------------------------------------------------------------------------------
 
+    @property
+    def ipv6(self) -> bool:
+        """IPV6, or its opposite IPV4ONLY, whichever is not the default."""
+        return bool(self.values.get(SocketOption.IPV6)
+                    or self.values.get(SocketOption.IPV4ONLY) == 0)
+
     def attach(self, kind: str, address: str | bytes) -> Place:
         """bind() or connect(); `said` is the address that it became."""
         given = text_of(address)
@@ -249,12 +275,15 @@ class Shared:
                 peer_id = peer_id or b"\0" + (1 << 31 | secrets.randbits(31)).to_bytes(4, "big")
         try:
             self.refuse()
-            url = to_mqcore(given)
+            url = to_mqcore(given, kind, self.ipv6)
             core = self.open()
             if peer_id and any(peer_id == place.peer_id for place in self._places):
                 raise make(Errno.EINVAL, "another connection has that CONNECT_ROUTING_ID")
             named = {"peer_id": peer_id} if peer_id else {}
-            endpoint = getattr(core, kind)(url, **named, **demands(self, kind, url))
+            if kind == "connect" and never(url):
+                endpoint: Any = Never(core)
+            else:
+                endpoint = getattr(core, kind)(url, **named, **demands(self, kind, url))
             if self.pattern == "dgram" and kind == "bind":  # no peer will ever connect
                 core.wait_peers(1, SOON)
         except mq.Error as error:

@@ -8,10 +8,12 @@ import time
 import warnings
 import weakref
 from enum import IntEnum
+from functools import partial
 from types import GenericAlias
 from typing import Any, ClassVar
 
 import mqcore as mq
+from mqcore.base.waits import Released, guest, start_behind
 from mqcore.zmq import options
 from mqcore.zmq.attributes import Attributes, shown_module
 from mqcore.zmq.constants import Errno, Event, PollEvent, SocketOption, SocketType
@@ -86,9 +88,17 @@ class Socket(Transfer, Attributes, Talk):
         milliseconds (left out: LINGER); Context.term() waits for it."""
         if self._shadow:
             self.__dict__["_let_go"] = True
-        self.disable_monitor()
-        self._shared.close(linger)
-        self.disable_monitor()  # another thread may have begun one; none begins from now on
+        if guest():  # see base/waits.pyx
+            self._shared.closed = True
+            start_behind(partial(self._close, linger), "mqcore-zmq")
+        else:
+            self._close(linger)
+
+    def _close(self, linger: int | None) -> None:
+        with Released():
+            self.disable_monitor()
+            self._shared.close(linger)
+            self.disable_monitor()  # another thread may have begun one; none begins from now on
 
     @property
     def closed(self) -> bool:
