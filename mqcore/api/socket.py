@@ -223,7 +223,9 @@ class Socket(AsyncFace, SocketCore):
 
     def connect(self, url: Any, *, prio: int | EllipsisType = ..., wait: Any = 0,
                 **endpoint: Any) -> Endpoint:
-        """Connect to url and reconnect after each loss. With `wait`, block up to that many seconds
+        """Connect to url and reconnect after each loss. Where every peer gets every message (Pub,
+        Sub, XPub, XSub, Radio, Dish, Bus), a second call with the same arguments returns the first
+        one's endpoint. With `wait`, block up to that many seconds
         (default 0) until the peer's handshake is complete. If it is not, ConnectTimeout or
         HandshakeFailed is raised and the endpoint is removed."""
         self._usable()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from mqcore.base.virtual import world
@@ -60,6 +60,7 @@ class Endpoint:
         self.kind = kind  # "bind" or "connect"
         self.given = given or url  # as the program passed it
         self.of: Endpoint | None = None  # the resolver's endpoint, if this is one of its members
+        self.asked: Mapping[str, Any] | None = None     # the arguments of connect()
         self.follows = False  # this is a resolver's endpoint, with members
         # whether the pattern has seen the peer, and wait until it has; None: there is none to see
         self.met: Callable[[Endpoint], bool] | None = None

@@ -26,6 +26,9 @@ from mqcore.errors import AddressError, SocketClosed, UsageError
 from mqcore.spi import registry, url
 
 
+ONCE = ("pub", "xpub", "sub", "xsub", "radio", "dish", "bus")    # connect to an address once
+
+
 class Endpoints(Peers):
     """A SocketLinks as what binds and connects."""
 
@@ -117,10 +120,25 @@ class Endpoints(Peers):
 
     def connect(self, text: str, **given: Any) -> Endpoint:
         parsed = url.parse(text)
+        there = self._there(text, given)
+        if there is not None:
+            return there
         resolver = registry.resolver(parsed.transport)
         if resolver is not None:
             return self._begin(follow(self, resolver, parsed, given))
-        return self.link(text, given)
+        made = self.link(text, given)
+        made.asked = given
+        return made
+
+    def _there(self, text: str, given: Mapping[str, Any]) -> Endpoint | None:
+        """Where every peer gets every message, a second connect() with the same arguments would
+        double them: it gives the endpoint of the first."""
+        if self.plugin.name not in ONCE or self.core.closed:
+            return None
+        return next((endpoint for endpoint in tuple(self.nodes)
+                     if endpoint.kind == "connect" and endpoint.of is None
+                     and text in (endpoint.given, endpoint.url) and endpoint.asked == given
+                     and endpoint.state not in ("stopped", "closed")), None)
 
     def link(self, text: str, given: Mapping[str, Any], of: Endpoint | None = None) -> Endpoint:
         """connect() for a transport's URL. `of`: the resolver's endpoint, if this is a member."""

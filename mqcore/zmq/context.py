@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 from mqcore.base.native import threading
 from mqcore.base.waits import guest, start_behind
 from mqcore.zmq.attributes import Attributes, shown_module
+from mqcore.zmq.borrowed import lend
 from mqcore.zmq.constants import ContextOption, Errno, SocketOption
 from mqcore.zmq.error import ZMQError, make
 from mqcore.zmq.home import Home
@@ -142,7 +143,7 @@ class Context(Attributes):
             raise ZMQError(Errno.EFAULT if self._shadow else Errno.ENOTSUP)
         made = (socket_class or self._socket_class)(self, socket_type, **kwargs)
         if self._values.get(SocketOption.IPV6) and not made._shadow:
-            made._shared.values.setdefault(SocketOption.IPV6, 1)
+            made.set(SocketOption.IPV6, 1)
         for option, value in self.sockopts.items():
             try:
                 made.set(option, value)
@@ -233,3 +234,5 @@ def _home_of(shadow: Context | int) -> Home:
 
 
 SyncContext = Context
+
+__getattr__ = lend(__name__)

@@ -45,16 +45,19 @@ PATTERNS = {
 OF = {"conflate": ("push", "pull", "pub", "sub", "dealer"),
       "routing_id": ("req", "dealer", "router")}
 CLASSIC = ("pair", "pub", "sub", "req", "rep", "dealer", "router", "pull", "push", "xpub", "xsub")
+ONCE = ("pub", "sub", "req", "dealer")  # a second connect() to an address has no effect
 NAMING = ("router", "stream")  # peers by routing id; what we connect to can be given one
 FIXED = ("routing_id", "conflate")  # known when mqcore's socket opens
 SOON = 10.0  # seconds for what takes milliseconds
 
 
 class Place(NamedTuple):
-    """An address of the socket: as it was given, as LAST_ENDPOINT said it, and what is there."""
+    """An address of the socket: as it was given, as LAST_ENDPOINT said it, as mqcore's URL if it
+    is connected, and what is there."""
 
     given: str
     said: str
+    url: str
     endpoint: Any
     peer_id: bytes  # what we call the peer; b"": nothing
 
@@ -257,11 +260,13 @@ class Shared:
 
     # -- addresses ---------------------------------------------------------------------------------
 
+    def keep(self, option: int, value: int) -> None:
+        """The value of an option that is the opposite of another one."""
+        self.values[option] = value
+
     @property
     def ipv6(self) -> bool:
-        """IPV6, or its opposite IPV4ONLY, whichever is not the default."""
-        return bool(self.values.get(SocketOption.IPV6)
-                    or self.values.get(SocketOption.IPV4ONLY) == 0)
+        return bool(self.values.get(SocketOption.IPV6))
 
     def attach(self, kind: str, address: str | bytes) -> Place:
         """bind() or connect(); `said` is the address that it became."""
@@ -280,6 +285,11 @@ class Shared:
             if peer_id and any(peer_id == place.peer_id for place in self._places):
                 raise make(Errno.EINVAL, "another connection has that CONNECT_ROUTING_ID")
             named = {"peer_id": peer_id} if peer_id else {}
+            if kind == "connect" and self.pattern in ONCE:
+                there = next((place for place in self._places if place.url == url
+                              and place.endpoint.state not in ("stopped", "closed")), None)
+                if there is not None:
+                    return there
             if kind == "connect" and never(url):
                 endpoint: Any = Never(core)
             else:
@@ -293,7 +303,7 @@ class Shared:
         except ZMQError as error:
             raise _at(error.errno or Errno.EINVAL, given) from error
         said = from_mqcore(endpoint.url) if kind == "bind" else given
-        place = Place(given, said, endpoint, peer_id)
+        place = Place(given, said, url if kind == "connect" else "", endpoint, peer_id)
         self._places.append(place)
         if peer_id and self.pattern == "stream":
             self.values[SocketOption.ROUTING_ID] = peer_id
@@ -327,13 +337,15 @@ class Shared:
         if "://" not in given:
             raise ZMQError(Errno.EINVAL)
         with self._lock:
-            place = next((place for place in self._places if place.endpoint.kind == kind
-                          and given in (place.said, place.given)), None)
-            if place is None:
+            found = [place for place in self._places if place.endpoint.kind == kind
+                     and given in (place.said, place.given)]
+            if not found:
                 raise ZMQError(errno.ENOENT)
-            self._places.remove(place)
+            for place in found:
+                self._places.remove(place)
         try:
-            place.endpoint.close()
+            for place in found:
+                place.endpoint.close()
         except mq.Error as error:
             raise self.failed(error) from error
 

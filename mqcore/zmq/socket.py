@@ -16,6 +16,7 @@ import mqcore as mq
 from mqcore.base.waits import Released, guest, start_behind
 from mqcore.zmq import options
 from mqcore.zmq.attributes import Attributes, shown_module
+from mqcore.zmq.borrowed import lend
 from mqcore.zmq.constants import Errno, Event, PollEvent, SocketOption, SocketType
 from mqcore.zmq.error import ZMQBindError, ZMQError, make
 from mqcore.zmq.home import Home
@@ -388,3 +389,5 @@ def _shared_of(shadow: Any) -> Shared:
 
 
 SyncSocket = Socket
+
+__getattr__ = lend(__name__)

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from mqcore.base.native import threading
 from mqcore.base.waits import Event, start
 from mqcore.zmq.auth.base import Authenticator
+from mqcore.zmq.borrowed import lend
 from mqcore.zmq.constants import Errno, PollEvent, SocketType
 from mqcore.zmq.error import ZMQError
 from mqcore.zmq.poller import Poller
@@ -125,3 +126,5 @@ class ThreadAuthenticator(Authenticator):
 
 
 __all__ = ["ThreadAuthenticator"]
+
+__getattr__ = lend(__name__)

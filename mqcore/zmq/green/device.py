@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from mqcore.zmq.borrowed import lend
 from mqcore.zmq.device import Moved
 from mqcore.zmq.green.poll import Poller
 
@@ -19,3 +20,5 @@ def proxy(frontend: Any, backend: Any, capture: Any = None) -> int:
 def device(device_type: int, isocket: Any, osocket: Any) -> int:
     """proxy(), by its old name."""
     return proxy(isocket, osocket)
+
+__getattr__ = lend(__name__)
