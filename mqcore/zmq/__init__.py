@@ -44,7 +44,6 @@ from mqcore.zmq.version import (
 
 DRAFT_API = PYZMQ_DRAFT_API = True
 
-
 __getattr__ = lend(__name__, missing)  # also for packages, loaded by those who want them
 
 __all__ = [  # noqa: PLE0604

@@ -618,4 +618,5 @@ QUEUE = DeviceType.QUEUE
 __all__ = [name for name in dir() if name[0] != "_" and name[0].isupper() and name != "HAUSNUMERO"
            and name not in ("Enum", "IntEnum", "IntFlag")]
 
+
 __getattr__ = lend(__name__)

@@ -28,4 +28,5 @@ def main() -> None:
 if __name__ == "__main__":
     main()
 
+
 __getattr__ = lend(__name__)

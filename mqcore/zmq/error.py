@@ -166,4 +166,5 @@ def make(number: int, text: str = "") -> ZMQError:
 def translated(error: mq.Error) -> ZMQError:
     return make(number_of(error), error.text)
 
+
 __getattr__ = lend(__name__)

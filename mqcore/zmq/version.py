@@ -55,4 +55,5 @@ def get_library_dirs() -> list[str]:
     """The folder where pyzmq has libzmq. There is none in it."""
     return [FOLDER]
 
+
 __getattr__ = lend(__name__)

@@ -17,7 +17,6 @@ from mqcore.zmq.version import IPC_PATH_MAX_LEN, has, zmq_version_info
 
 PYZMQ_DRAFT_API = True
 
-
 __getattr__ = lend(__name__, lambda name: missing(f"backend.{name}"))
 
 

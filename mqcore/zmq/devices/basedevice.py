@@ -225,4 +225,5 @@ class ProcessDevice(BackgroundDevice):
             for end in self._ends():
                 end.release()
 
+
 __getattr__ = lend(__name__)

@@ -36,4 +36,5 @@ class ThreadMonitoredQueue(MonitoredQueueBase, ThreadDevice):
 class ProcessMonitoredQueue(MonitoredQueueBase, ProcessDevice):
     """In a process."""
 
+
 __getattr__ = lend(__name__)

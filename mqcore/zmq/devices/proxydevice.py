@@ -48,4 +48,5 @@ class ThreadProxy(ProxyBase, ThreadDevice):
 class ProcessProxy(ProxyBase, ProcessDevice):
     """In a process."""
 
+
 __getattr__ = lend(__name__)

@@ -55,4 +55,5 @@ class ThreadProxySteerable(ProxySteerableBase, ThreadDevice):
 class ProcessProxySteerable(ProxySteerableBase, ProcessDevice):
     """In a process."""
 
+
 __getattr__ = lend(__name__)

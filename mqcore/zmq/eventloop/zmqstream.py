@@ -308,4 +308,5 @@ def _callable(callback: Callback | None) -> Callback | None:
         raise AssertionError(f"a callback is a function or None, not {callback!r}")  # as pyzmq's
     return callback
 
+
 __getattr__ = lend(__name__)

@@ -17,4 +17,5 @@ from mqcore.zmq.green.poll import Poller, select, zmq_poll
 __all__ = [*_all, "Context", "Poller", "Socket", "device", "proxy", "select",  # noqa: PLE0604
            "zmq_poll"]
 
+
 __getattr__ = lend(__name__)

@@ -101,4 +101,5 @@ class Context(SyncContext):
         """zmq.Context.term(): other greenlets may close their sockets meanwhile."""
         in_thread(super().term)
 
+
 __getattr__ = lend(__name__)

@@ -71,4 +71,5 @@ def select(rlist: list[Any], wlist: list[Any], xlist: list[Any], timeout: float 
     """zmq.select()."""
     return selected(zmq_poll, rlist, wlist, xlist, timeout)
 
+
 __getattr__ = lend(__name__)

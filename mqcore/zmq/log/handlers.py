@@ -122,4 +122,5 @@ class TopicLogger(logging.Logger):
 
     fatal = critical
 
+
 __getattr__ = lend(__name__)

@@ -180,4 +180,5 @@ def _use_paramiko(paramiko: bool | None) -> bool:
 __all__ = ["openssh_tunnel", "paramiko_tunnel", "ssh_tunnel", "try_passwordless_ssh",
            "tunnel_connection"]
 
+
 __getattr__ = lend(__name__)

@@ -54,4 +54,5 @@ class Held:
     def __del__(self) -> None:
         self._collector.release(self._key)
 
+
 __getattr__ = lend(__name__)

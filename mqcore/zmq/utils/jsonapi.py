@@ -17,4 +17,5 @@ def loads(s: bytes | str, **kwargs: Any) -> Any:
     """The object that JSON in bytes or text stands for."""
     return jsonmod.loads(s.decode("utf-8") if isinstance(s, bytes) else s, **kwargs)
 
+
 __getattr__ = lend(__name__)

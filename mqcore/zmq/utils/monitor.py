@@ -29,4 +29,5 @@ def recv_monitor_message(socket: Any, flags: int = 0) -> Any:
 async def _later(found: Any) -> dict[str, Any]:
     return parse_monitor_message(await found)
 
+
 __getattr__ = lend(__name__)

@@ -20,4 +20,5 @@ class allow_interrupt:  # noqa: N801 - pyzmq's name
     def __exit__(self, *args: Any) -> None:
         pass
 
+
 __getattr__ = lend(__name__)

@@ -34,4 +34,5 @@ def decode(z85bytes: str | bytes) -> bytes:
         out += struct.pack(">I", value)
     return bytes(out)
 
+
 __getattr__ = lend(__name__)
