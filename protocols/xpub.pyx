@@ -22,8 +22,8 @@ from libc.string cimport memcpy, strcmp
 
 from mqcore.base.fifo cimport Fifo, fifo_fini, fifo_put, fifo_take
 from mqcore.base.message cimport (
-    MSG_CONTROL, MSG_INLINE_MAX, MSG_LAST, MSG_MORE, MSG_NOTE, MSG_SUBSCRIBE, Msg, MsgVec, msg_close, msg_data,
-    msg_init, msg_init_copy, msg_init_ref, msg_size, vec_clear, vec_fini,
+    MSG_CONTROL, MSG_INLINE_MAX, MSG_LAST, MSG_MORE, MSG_NOTE, MSG_SUBSCRIBE, Msg, MsgVec,
+    msg_close, msg_data, msg_init, msg_init_copy, msg_init_ref, msg_size, vec_clear, vec_fini,
 )
 from mqcore.base.slab cimport Owner, heap_new, owner_data
 from mqcore.base.status cimport (

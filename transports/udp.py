@@ -8,11 +8,11 @@ DISH; a connecting DGRAM takes a free port and receives from that address only. 
 connections: a socket is ready at once, and all programs at the other end together count as one
 peer. Lost datagrams stay lost.
 
-For host see mqcore/spi/inet.py. A DGRAM binds the first of its addresses only, IPv4 first. If host is a multicast group, a DISH joins it, and every DISH that
-did receives a datagram. Several sockets of one machine may bind the same group and port. Before the
-`;` stands the interface, by name or address, on which to join or send (default: the kernel's
-choice), or for a single host the source address. A DISH that binds a group receives only this
-group's datagrams.
+For host see mqcore/spi/inet.py. A DGRAM binds the first of its addresses only, IPv4 first. If host
+is a multicast group, a DISH joins it, and every DISH that did receives a datagram. Several sockets
+of one machine may bind the same group and port. Before the `;` stands the interface, by name or
+address, on which to join or send (default: the kernel's choice), or for a single host the source
+address. A DISH that binds a group receives only this group's datagrams.
 """
 
 from __future__ import annotations

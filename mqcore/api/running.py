@@ -106,8 +106,8 @@ class Running:
 
     def stop(self, linger: Any = ...) -> tuple[CloseReport, ...]:
         """Stop it and close each socket within `linger` seconds. Returns the sockets' reports.
-        Idempotent. In a finalizer that the garbage collector runs, or that interrupts another call of
-        the library, it returns no reports, and a thread stops the device."""
+        Idempotent. In a finalizer that the garbage collector runs, or that interrupts another call
+        of the library, it returns no reports, and a thread stops the device."""
         if self._reports is None and (guest() or threading.current_thread() is self._thread):
             start_behind(partial(self.stop, linger), "mqcore-close")
             return ()

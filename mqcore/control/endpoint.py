@@ -102,9 +102,9 @@ class Endpoint:
         return ()
 
     def close(self) -> None:
-        """Unbind or disconnect. Complete on return, but not in a finalizer that the garbage collector
-        runs, or that interrupts another call of the library: there the control thread does it.
-        Idempotent."""
+        """Unbind or disconnect. Complete on return, but not in a finalizer that the garbage
+        collector runs, or that interrupts another call of the library: there the control thread
+        does it. Idempotent."""
         if self._state != "closed" and self._closer is not None:
             self._closer()
             if guest():

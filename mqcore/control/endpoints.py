@@ -25,7 +25,6 @@ from mqcore.control.route import Route
 from mqcore.errors import AddressError, SocketClosed, UsageError
 from mqcore.spi import registry, url
 
-
 ONCE = ("pub", "xpub", "sub", "xsub", "radio", "dish", "bus")    # connect to an address once
 
 

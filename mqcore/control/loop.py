@@ -3,8 +3,8 @@
 A small event loop: calls from other threads, timers, readable and writable descriptors. No message
 passes through it. Callbacks run on the thread "mqcore-control" and must not block. Name look-ups
 run on short-lived workers (`resolve`). If a callback raises, the loop reports it through `on_error`
-and continues. A finalizer that the garbage collector runs on this thread may find any call here half
-done: it is a guest (base/waits.pyx), which closes nothing itself.
+and continues. A finalizer that the garbage collector runs on this thread may find any call here
+half done: it is a guest (base/waits.pyx), which closes nothing itself.
 
 Thread-safe: call, call_at, call_wait, resolve, authenticate, add_reader, add_writer, remove, wake,
 stop. Call them without holding a lock that a callback may need. A forked child has no such thread:

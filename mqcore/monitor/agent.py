@@ -38,7 +38,7 @@ from mqcore.api.pubsub import XPub
 from mqcore.api.survey import Respondent
 from mqcore.base.living import Living
 from mqcore.base.native import threading
-from mqcore.base.waits import Event, start, start_behind
+from mqcore.base.waits import Event, start_behind
 from mqcore.errors import ContextClosed, Error, OptionError, SocketClosed, Timeout, UsageError
 from mqcore.monitor import collect, place, protocol
 from mqcore.monitor.components import components

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ipaddress
 import re
-import socket
 from urllib.parse import quote, unquote
 
+from mqcore.base.native import socket
 from mqcore.zmq.constants import Errno
 from mqcore.zmq.error import make
 
@@ -79,7 +79,7 @@ def _host(host: str) -> str:
 def never(url: str) -> bool:
     """Whether this URL of to_mqcore() is one that connect() tries in vain for ever."""
     scheme, _, rest = url.partition("://")
-    return scheme in OVER_IP and rest.partition("/")[0].endswith(":0")
+    return scheme == "tcp" and rest.partition("/")[0].endswith(":0")
 
 
 def from_mqcore(url: str) -> str:

@@ -129,7 +129,7 @@ LENT = {
 
 def lend(module: str, why: Callable[[str], str] | None = None) -> Callable[[str], Any]:
     """__getattr__() of this module. why(name): the text of an AttributeError."""
-    names = frozenset(LENT[module].split())
+    names = frozenset(LENT.get(module, "").split())     # none: it is run as a program
 
     def lent(name: str) -> Any:
         if name in names:

@@ -55,7 +55,7 @@ def closes(context: Any, _: Any) -> Litter:
 def closes_all(context: Any, _: Any) -> Litter:
     """Twice, and beside its own finalizer; what is called after that raises at most SocketClosed"""
     sock = context.socket("sub", topics=[b"a"], linger=0)
-    end, far = sock.bind("inproc://%d" % id(sock)), sock.connect(NOBODY)
+    end, far = sock.bind(f"inproc://{id(sock)}"), sock.connect(NOBODY)
 
     def close() -> None:
         with contextlib.suppress(mq.SocketClosed, mq.AddressError):
@@ -102,7 +102,7 @@ RARE = (context_closes, zmq_destroys)   # these start and end threads
 def ends(context: Any) -> None:
     """Calls that hold the hub's lock."""
     with context.socket("pair") as one, context.socket("pair") as other:
-        other.connect(one.bind("inproc://%d" % id(one)).url)
+        other.connect(one.bind(f"inproc://{id(one)}").url)
 
 
 def over_tcp(context: Any) -> None:
@@ -119,7 +119,7 @@ def polls(context: Any) -> None:
             poller.register(one)
             poller.poll(0.001)
             events = one.events()
-            other.connect(one.bind("inproc://%d" % id(one)).url)
+            other.connect(one.bind(f"inproc://{id(one)}").url)
             other.wait_peers()
             other.send(b"x")
             assert poller.poll() and mq.poll([one])
@@ -129,7 +129,7 @@ def polls(context: Any) -> None:
 
 def requests(context: Any) -> None:
     with context.socket("rep", linger=0) as one, context.socket("req", linger=0) as other:
-        other.connect(one.bind("inproc://%d" % id(one)).url)
+        other.connect(one.bind(f"inproc://{id(one)}").url)
         other.send(b"x")
         one.send(one.recv())
         other.recv()
@@ -140,7 +140,7 @@ def requests(context: Any) -> None:
 def as_zmq(_: Any) -> None:
     with zmq.Context() as context:
         with context.socket(zmq.REP) as one, context.socket(zmq.REQ) as other:
-            name = "inproc://%d" % id(one)
+            name = f"inproc://{id(one)}"
             one.bind(name)
             other.connect(name)
             other.send(b"x")

@@ -78,7 +78,8 @@ def test_endpoints_end_from_the_finalizer_of_garbage(ctx, unraisable):
         end, far = sock.bind("tcp://127.0.0.1:0"), sock.connect(NOBODY)
 
         def close():
-            with contextlib.suppress(mq.SocketClosed, mq.AddressError):  # its own finalizer has run before
+            # its own finalizer may have run before
+            with contextlib.suppress(mq.SocketClosed, mq.AddressError):
                 sock.unsubscribe(b"a")
                 sock.unbind(end)
                 sock.disconnect(far)
