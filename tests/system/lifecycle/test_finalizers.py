@@ -15,9 +15,10 @@ import pytest
 from finalizers import SCENES
 
 import mqcore as mq
-from mqcore import zmq
+from mqcore import nng, zmq
 from mqcore.base import waits
 from mqcore.testing import until
+from mqcore.zmq.auth.thread import ThreadAuthenticator
 
 PROGRAM = Path(__file__).parents[2] / "support" / "finalizers.py"
 ROUNDS = 20_000 if os.environ.get("MQCORE_ROUNDS") else 2_000   # of each scene
@@ -92,6 +93,44 @@ def test_endpoints_end_from_the_finalizer_of_garbage(ctx, unraisable):
     gc.collect()
     until(lambda: not ctx.sockets)
     assert not unraisable and end.state == far.state == "closed"
+
+
+def in_garbage(call):
+    """call() in a finalizer that the garbage collector runs."""
+    Cycle(call)
+    gc.collect()
+
+
+def test_what_joins_a_thread_is_closed_by_the_collector(ctx, unraisable):
+    """Not there: the thread may need what the finalizer has interrupted."""
+    device = mq.device(ctx.socket("pull", bind="inproc://in"), ctx.socket("push"))
+    log = mq.log_events(ctx)
+    line = nng.Pair0(listen="inproc://nng")
+    line.add_post_pipe_connect_cb(lambda pipe: None)
+    context = zmq.Context()
+    auth = ThreadAuthenticator(context)
+    auth.start()
+    watched = context.socket(zmq.PAIR)
+    watched.get_monitor_socket().close(0)
+    joined = []
+    before = threading.Thread.join
+
+    def join(thread, *args):
+        joined.append((thread.name, waits.guest()))
+        before(thread, *args)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(threading.Thread, "join", join)
+        for call in (device.stop, log.close, line.close, auth.stop, lambda: watched.close(0)):
+            in_garbage(call)
+        until(lambda: not device.running and device._reports is not None)
+        until(lambda: line._core._links.report is not None)
+        until(lambda: auth.thread is None and watched._shared._left)
+    assert not any(guest for _, guest in joined)
+    until(lambda: not [thread.name for thread in threading.enumerate() if thread.name in (
+        "mqcore-nng", "mqcore-zmq-monitor", "mqcore-zmq-auth", "mqcore-log")])
+    context.term()
+    mq.Context.default().close(0)   # the one of nng's sockets
+    assert not unraisable
 
 
 @pytest.mark.parametrize("what", ["socket", "context", "endpoint", "zmq-socket", "zmq-context"])
