@@ -16,7 +16,7 @@ from typing import Any
 from mqcore.base.living import Living
 from mqcore.base.native import threading
 from mqcore.base.virtual import world as world_here
-from mqcore.base.waits import Released, YieldingLock, start
+from mqcore.base.waits import Released, YieldingLock, guest, start, start_behind
 from mqcore.binding.plane import PlaneCore
 from mqcore.control.loop import ControlLoop
 from mqcore.errors import ContextClosed, Forked, StateError, UsageError
@@ -95,6 +95,17 @@ class Hub:
         return self._plane, self._loop
 
     @property
+    def guest(self) -> bool:
+        """Whether the caller may not wait for this context: see base/waits.pyx."""
+        return self.world is None and guest()
+
+    def call_soon(self, fn: Callable[..., Any], *args: Any) -> None:
+        """loop.call(), without the lock: for a guest. Without a loop everything is closed."""
+        loop = self._loop
+        if loop is not None:
+            loop.call(fn, *args)
+
+    @property
     def started(self) -> bool:
         return self._plane is not None
 
@@ -152,7 +163,7 @@ class Hub:
         if self.closed or self.forked or self.sockets or not self.started:
             return
         try:  # not here: this may be one of the threads that stop() joins
-            start(threading.Thread(target=self.stop, name="mqcore-stop"))
+            start_behind(self.stop, "mqcore-stop")
         except RuntimeError:  # the interpreter is shutting down
             pass
 

@@ -35,12 +35,13 @@ def bind(links: Endpoints, parsed: url.Url, transport: Any) -> Endpoint:
                                errno=errno.EADDRINUSE)
         endpoint = Endpoint(url.render("inproc", name), "bind", given=parsed.text,
                             lock=links.hub.lock)
-        endpoint.set_closer(lambda: links.unbind(endpoint))
+        endpoint.set_closer(lambda: links.end(endpoint))
         links.hub.inproc[name] = (links, endpoint)
         links.nodes[endpoint] = None
         suitors = links.hub.suitors.pop(name, [])
         for other, theirs, prio in suitors:
-            marry(other, theirs, links, endpoint, prio)
+            if other.core is not None:
+                marry(other, theirs, links, endpoint, prio)
     links.emit(events.Listening, endpoint, None, "")
     return endpoint
 
@@ -52,10 +53,14 @@ def connect(links: Endpoints, parsed: url.Url, transport: Any, options: Mapping[
     endpoint = Endpoint(url.render("inproc", name), "connect", given=parsed.text,
                         lock=links.hub.lock)
     endpoint.of = of
-    endpoint.set_closer(lambda: links.disconnect(endpoint))
+    endpoint.set_closer(lambda: links.end(endpoint))
     with links.hub.lock:
         if links.core.closed:
             raise SocketClosed("the socket is closed")
+        bound = links.hub.inproc.get(name)
+        reason = misfit(links, bound[0]) if bound is not None else ""
+        if reason:  # both ends are in this process, so no peer that fits replaces this one
+            raise HandshakeFailed(f"cannot connect to {endpoint.url}: {reason}", reason=reason)
         links.nodes[endpoint] = None
         if options["reconnect"] is not None:
             links.pauses[endpoint] = Backoff(options["reconnect"], options["reconnect_max"])
@@ -66,18 +71,27 @@ def connect(links: Endpoints, parsed: url.Url, transport: Any, options: Mapping[
 
 def court(links: Tables, endpoint: Endpoint, name: str, prio: int) -> None:
     found = links.hub.inproc.get(name)
-    if found is None:
+    if links.core is None:
+        return
+    if found is None or found[0].core is None:  # that one is garbage, and leaves the name soon
         links.hub.suitors.setdefault(name, []).append((links, endpoint, prio))
     else:
         marry(links, endpoint, found[0], found[1], prio)
 
 
+def misfit(links: Tables, other: Tables) -> str:
+    """Why these two cannot be joined; "": they can."""
+    if links.any_pattern and other.any_pattern or (
+            other.plugin.kind in links.fitting() and links.plugin.kind in other.fitting()):
+        return ""
+    return f"a {links.plugin.name} cannot talk to a {other.plugin.name}"
+
+
 def marry(links: Tables, mine: Endpoint, other: Tables, theirs: Endpoint,
           prio: int) -> None:
     """Join two sockets of one context. Callers hold the hub's lock."""
-    if (other.plugin.kind not in links.fitting()
-            or links.plugin.kind not in other.fitting()):
-        reason = f"a {links.plugin.name} cannot talk to a {other.plugin.name}"
+    reason = misfit(links, other)
+    if reason:
         mine.move("stopped", HandshakeFailed(f"{mine.url}: {reason}", reason=reason),
                   fatal=True)
         links.count(mine, False)
@@ -109,7 +123,7 @@ def gone(links: Tables, number: int, refused: bool) -> None:
     links.forget_peer(number)
     why = "the pattern refused the peer" if refused else "the other end closed"
     links.emit(events.Disconnected, endpoint, peer, why)
-    if endpoint.kind != "connect" or endpoint not in links.nodes or links.core.closed:
+    if endpoint.kind != "connect" or endpoint not in links.nodes or _left(links):
         return
     error = PeerError(f"{endpoint.url}: {why}")
     pauses = links.pauses.get(endpoint)
@@ -133,9 +147,13 @@ def gone(links: Tables, number: int, refused: bool) -> None:
 
 def court_again(links: Tables, endpoint: Endpoint, prio: int) -> None:
     with links.hub.lock:
-        core = links.core
-        if endpoint in links.nodes and core is not None and not core.closed:
+        if endpoint in links.nodes and not _left(links):
             court(links, endpoint, endpoint.url.removeprefix("inproc://"), prio)
+
+
+def _left(links: Tables) -> bool:
+    core = links.core
+    return core is None or bool(core.closed)
 
 
 def forget(links: Tables, endpoint: Endpoint) -> None:

@@ -3,7 +3,8 @@
 A small event loop: calls from other threads, timers, readable and writable descriptors. No message
 passes through it. Callbacks run on the thread "mqcore-control" and must not block. Name look-ups
 run on short-lived workers (`resolve`). If a callback raises, the loop reports it through `on_error`
-and continues.
+and continues. A finalizer that the garbage collector runs on this thread may find any call here
+half done: it is a guest (base/waits.pyx), which closes nothing itself.
 
 Thread-safe: call, call_at, call_wait, resolve, authenticate, add_reader, add_writer, remove, wake,
 stop. Call them without holding a lock that a callback may need. A forked child has no such thread:
@@ -22,7 +23,7 @@ from collections.abc import Callable, Hashable
 from typing import Any
 
 from mqcore.base.native import selectors, threading
-from mqcore.base.waits import Event, Released, Wakeup, start_masked
+from mqcore.base.waits import Busy, Event, Released, Wakeup, start_masked
 from mqcore.control.look_ups import LookUps
 from mqcore.control.workers import Workers
 
@@ -303,8 +304,9 @@ class ControlLoop:
 
     def _run(self) -> None:
         self._ident = threading.get_ident()
-        while not self._stopping or self._calls:
-            self._turn()
+        with Busy():
+            while not self._stopping or self._calls:
+                self._turn()
         self._finish()
         self._ident = 0  # another thread may get this number
 

@@ -126,8 +126,11 @@ class Peers(Tables):
         if conn.demands is not None and not codec.startswith("zmtp"):
             raise NotSupported(f"the filters of {conn.endpoint.url} support no security mechanism",
                                hint="security=Null() relies on the filters alone")
+        core = self.core
+        if core is None:
+            raise SocketClosed("the socket is closed")
         with self.hub.lock:
-            slot = self.core._adopt(
+            slot = core._adopt(
                 sock.fileno(), conn.owner is not None, options["prio"],
                 options["handshake_timeout"] or 0.0, GRACE, options["heartbeat"] or 0.0,
                 options["heartbeat_timeout"] or 0.0, options["heartbeat_ttl"],
@@ -285,7 +288,8 @@ class Peers(Tables):
         return self._met(getattr(self.nodes.get(endpoint), "peer", 0))
 
     def _met(self, number: int) -> bool:
-        return number not in self.peers or self.core._has_pipe(number)
+        core = self.core
+        return core is None or number not in self.peers or core._has_pipe(number)
 
     def settle_peer(self, number: int) -> None:
         """Wait until the socket has seen this peer, whose event arrives just before, or the peer
