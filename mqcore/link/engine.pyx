@@ -17,7 +17,7 @@ from mqcore.link.messages cimport messages_pump
 from mqcore.link.plane cimport plane_filters
 from mqcore.link.slots cimport slot_take
 from mqcore.link.stream cimport stream_pump
-from mqcore.link.timing cimport timing_period
+from mqcore.link.patience cimport patience_period
 from mqcore.reactor.includes cimport errno, sched_yield
 from mqcore.reactor.io_thread cimport io_now, io_post, io_timer
 from mqcore.spi.filter_ops cimport FILTER_GIL
@@ -161,7 +161,7 @@ cdef Engine* engine_new(Plane* plane, IoThread* io, Watch* watch, Port* port, in
         e.arm.arg = e
     e.tenant.fetch_add(1)
     e.state = ENGINE_NEW
-    e.period.store(timing_period(e))
+    e.period.store(patience_period(e))
     e.word.store(0)           # facts that came meanwhile were the last tenant's
     plane.engines.fetch_add(1)
     watch.load.fetch_add(1)

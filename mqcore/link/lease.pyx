@@ -22,7 +22,7 @@ from mqcore.link.session cimport (
 )
 from mqcore.link.slots cimport slot_give
 from mqcore.link.stream cimport stream_shaken
-from mqcore.link.timing cimport timing_look, timing_overdue
+from mqcore.link.patience cimport patience_look, patience_overdue
 from mqcore.reactor.io_thread cimport IoThread, Task, io_post, io_post_later
 from mqcore.spi.message_engine cimport ENGINE_STREAM
 from mqcore.spi.pipe cimport (
@@ -223,9 +223,7 @@ cdef void _step(Engine* e, uint32_t notes) noexcept nogil:
     if begins and not _begin(e):
         session_end(e, DOWN_MEMORY, b"out of memory", 0)
         return
-    if notes & E_ASKED and _asked(e, ASKED_RESET):
-        session_drain(e)
-    if notes & E_TIMER and (e.port.looped.load() or timing_overdue(e)):
+    if notes & E_TIMER and (e.port.looped.load() or patience_overdue(e)):
         notes |= E_IN | E_WAKE
     if notes & E_WAKE and e.media != NULL:
         e.out_blocked = 0
@@ -237,7 +235,7 @@ cdef void _step(Engine* e, uint32_t notes) noexcept nogil:
     if notes & E_WAKE and e.media != NULL:
         messages_take(e)
     if notes & E_TIMER and e.state != ENGINE_DEAD:
-        timing_look(e)     # after what was to be heard
+        patience_look(e)     # after what was to be heard
     if notes & E_ROOM:
         e.out_blocked = 0
         session_want(e)
@@ -254,8 +252,8 @@ cdef const char* REPLACED = b"another link of the peer has its routing id"
 
 
 cdef bint _leaves(Engine* e, bint ours) noexcept nogil:
-    """Whether our side ends the link. `ours`: the application does, else the pattern may have
-    asked for it."""
+    """Whether our side ends the link and reads what has arrived. `ours`: the application ends it,
+    else the pattern may have asked for it."""
     if ours and e.state != ENGINE_ACTIVE:
         session_end(e, DOWN_CLOSED, NULL, 0)
     elif ours:
@@ -264,6 +262,8 @@ cdef bint _leaves(Engine* e, bint ours) noexcept nogil:
         session_leave(e, DOWN_REPLACED, REPLACED)
         e.read_until = INT64_MAX
     else:
+        if _asked(e, ASKED_RESET):
+            session_drain(e)  # which discards what the peer still sends
         return False
     return True
 

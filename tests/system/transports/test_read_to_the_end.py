@@ -10,7 +10,7 @@ from waiting import until
 import mqcore as mq
 from mqcore.security import ANY, Curve, curve_keypair
 
-MANY = 120          # of 1,000 bytes: more than the receive HWM, less than the kernel holds
+MANY = 60           # of 1,000 bytes: more than the receive HWM, less than the kernel holds
 
 
 @pytest.fixture
@@ -40,7 +40,8 @@ def leave_after(sock, url, options, messages=MANY):
     for i in range(messages):
         sock.send(b"%06d" % i + bytes(994), timeout=10)
     until(lambda: not sock._outstanding())
-    assert sock.close(0).undelivered == 0
+    local = url.startswith(("ipc", "shm"))    # where a close() would wait until all is received
+    assert sock.close(0 if local else 10).undelivered == 0
 
 
 def reads_on(sock):
@@ -126,7 +127,7 @@ def filled(ctx, kind, ours, theirs, way="tcp://127.0.0.1:0", **options):
         receiver.connect(sender.bind(way), wait=10)
     for i in range(MANY):
         sender.send(b"%06d" % i + bytes(994), timeout=10)
-    until(lambda: not sender._outstanding() and any(
+    until(lambda: not sender._outstanding() and not sender._links._unacked() and any(
         stats.read >= 10 for stats in receiver.stats().peers.values()))
     return receiver, sender
 

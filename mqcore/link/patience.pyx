@@ -1,4 +1,4 @@
-"""What passing time means for an engine: see timing.pxd."""
+"""What passing time means for an engine: see patience.pxd."""
 
 from libc.stdint cimport int64_t, uint32_t
 from libc.stdio cimport snprintf
@@ -22,7 +22,7 @@ cdef enum:
     UNANSWERED = 3            # TCP asked so often: the peer's machine has gone
 
 
-cdef int64_t timing_period(Engine* e) noexcept nogil:
+cdef int64_t patience_period(Engine* e) noexcept nogil:
     """How often this engine looks at the clock."""
     cdef int64_t period = 1000000000
     if e.state == ENGINE_HANDSHAKE or e.state == ENGINE_NEW:
@@ -37,10 +37,10 @@ cdef int64_t timing_period(Engine* e) noexcept nogil:
     return period if period > 1000000 else 1000000
 
 
-cdef void timing_look(Engine* e) noexcept nogil:
+cdef void patience_look(Engine* e) noexcept nogil:
     _clock(e)
     if e.state != ENGINE_DEAD:
-        e.period.store(timing_period(e))
+        e.period.store(patience_period(e))
 
 
 cdef bint _slow(Engine* e) noexcept nogil:
@@ -98,7 +98,7 @@ cdef void _heartbeat(Engine* e, int64_t now) noexcept nogil:
         _ping(e, now)
 
 
-cdef bint timing_overdue(Engine* e) noexcept nogil:
+cdef bint patience_overdue(Engine* e) noexcept nogil:
     cdef int64_t now = io_now(e.io)
     cdef int64_t silent = now - e.heard
     if e.state == ENGINE_HANDSHAKE:
