@@ -16,8 +16,8 @@ PERF ?=
 PIPELINE ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build test test-slow steady late test-all test-free-threaded test-foreign test-brokers \
-	test-multicast demo pipeline tsan asan seeds stress docs lint perf perf-quick perf-brokers sdist \
+.PHONY: help build test test-full steady late test-all test-free-threaded test-foreign test-brokers \
+	test-multicast demo pipeline tsan asan seeds stress docs lint lock perf perf-quick perf-brokers sdist \
 	wheel test-wheel clean distclean
 
 help:  ## this list
@@ -31,10 +31,10 @@ test:  ## build, then run the tests, ten minutes on two cores (TESTS="tests/unit
 	@sh tools/peers.sh
 	@$(RUN) tools/suite.py $(TESTS)
 
-test-slow:  ## the tests that take long: Spark's clusters, plug-ins from nothing, benchmarks, mypy
+test-full:  ## those that take long too: Spark's clusters, wheels, plug-ins from nothing, benchmarks
 	@$(BUILD_TESTS) --extra spark --group pipeline
 	@sh tools/peers.sh
-	@$(RUN) tools/suite.py -m slow $(TESTS)
+	@$(RUN) tools/suite.py -m "slow or not slow" $(TESTS)
 
 steady:  ## the tests ten times while every core is busy, and what was unsteady (RUNS=3 TESTS=...)
 	@$(BUILD_TESTS) --extra spark --group pipeline
@@ -121,6 +121,9 @@ perf-brokers:  ## mqcore beside other libraries and brokers, two hours at most (
 	@MQCORE_BROKERS=$$(sh tools/brokers.sh perf) && export MQCORE_BROKERS && \
 		$(RUN) perf/brokers.py $(PERF)
 	@$(RUN) tools/readme.py
+
+lock:  ## pin anew the packages that the environments install, in tools/lock.txt
+	@$(PYTHON) tools/check.py && $(PYTHON) tools/lock.py
 
 sdist:  ## source distribution into dist/
 	@$(BUILD) --group wheel

@@ -161,7 +161,10 @@ class Build(build_ext):
     def _use_ccache(self) -> None:
         if not shutil.which("ccache"):
             return
-        os.environ.setdefault("CCACHE_SLOPPINESS", "pch_defines,time_macros")
+        # a precompiled header counts by its .sum; another checkout's paths are the same from within
+        for name, value in {"SLOPPINESS": "pch_defines,time_macros", "PCH_EXTSUM": "1",
+                            "BASEDIR": os.getcwd(), "NOHASHDIR": "1"}.items():
+            os.environ.setdefault(f"CCACHE_{name}", value)
         for name, command in self._commands().items():
             if "ccache" not in os.path.realpath(shutil.which(command[0]) or ""):
                 setattr(self.compiler, name, ["ccache", *command])
@@ -171,7 +174,9 @@ class Build(build_ext):
         cannot."""
         command = [*self._commands().get("compiler_so_cxx", self.compiler.compiler_so),
                    *(f"-I{folder}" for folder in self.include_dirs), *CFLAGS, "-fpch-preprocess"]
-        how = hashlib.sha256(repr([HEADERS, command, sys.version]).encode()).hexdigest()[:16]
+        compiler = subprocess.run([*command[:-1], "--version"], capture_output=True).stdout
+        parts = repr([HEADERS, command, sys.version, compiler]).replace(os.getcwd(), ".")
+        how = hashlib.sha256(parts.encode()).hexdigest()[:16]
         header = Path(self.build_temp).parent / "headers" / how / "mqcore.h"
         compiled = header.with_name("mqcore.h.gch")
         if not compiled.exists():
@@ -184,6 +189,7 @@ class Build(build_ext):
             if made.returncode:
                 return []
             partial.rename(compiled)
+            compiled.with_name("mqcore.h.gch.sum").write_text(how)     # for ccache
         return ["-fpch-preprocess", "-include", header.as_posix()]
 
 
@@ -192,6 +198,15 @@ def packages():
         yield package
         yield from (f"{package}.{sub}" for sub in find_packages(folder))
     yield from FOUND_BY_SPARK
+
+
+def cache_folder() -> str | None:
+    """Where a build in place keeps the C++ of modules that do not change from one checkout to the
+    next; ccache does the same for what is made of it."""
+    if "--inplace" not in sys.argv:
+        return None
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return os.path.join(home, "mqcore", "cython")
 
 
 def translated():
@@ -204,6 +219,7 @@ def translated():
         include_path=[layout],
         build_dir=os.environ.get("MQCORE_GENERATED", "build/cython"),
         quiet=True,
+        cache=cache_folder(),
         shared_utility_qualified_name=SHARED,
         compiler_directives={
             "language_level": 3,

@@ -77,7 +77,10 @@ class Endpoint:
     async def await_ready(self, timeout: float | None = None) -> None:
         """wait_ready(), awaitable on asyncio and trio."""
     def close(self) -> None:
-        """Unbind or disconnect. Complete on return. Idempotent."""
+        """Unbind or disconnect. Complete on return, but not in a finalizer that the garbage
+        collector runs, or that interrupts another call of the library: there the control thread
+        does it. Idempotent.
+        """
 
 Address: TypeAlias = str | Endpoint
 Addresses: TypeAlias = Address | Iterable[Address]
@@ -511,7 +514,9 @@ class Context:
     def close(self, linger: Seconds = ...) -> CloseReport:
         """Close all sockets in parallel, then end the threads. Each socket lingers for `linger`
         seconds (default: its own option). No socket can be created meanwhile. Idempotent. Ctrl-C
-        ends the lingering, and is raised when everything is closed.
+        ends the lingering, and is raised when everything is closed. In a finalizer that the
+        garbage collector runs, or that interrupts another call of the library, it returns an empty
+        report at once, and a thread closes the context.
         """
     async def aclose(self, linger: Seconds = ...) -> CloseReport:
         """close(), awaitable. If cancelled, it closes with linger=0."""
@@ -548,7 +553,9 @@ class Socket(SocketAttributes):
         """bind(), awaitable, because it may have to resolve a name."""
     def connect(self, url: Address, *, wait: float | None = 0,
                 **endpoint: Unpack[EndpointOptions]) -> Endpoint:
-        """Connect to url and reconnect after each loss. With `wait`, block up to that many seconds
+        """Connect to url and reconnect after each loss. Where every peer gets every message (Pub,
+        Sub, XPub, XSub, Radio, Dish, Bus), a second call with the same arguments returns the first
+        one's endpoint. With `wait`, block up to that many seconds
         (default 0) until the peer's handshake is complete. If it is not, ConnectTimeout or
         HandshakeFailed is raised and the endpoint is removed.
         """
@@ -593,7 +600,9 @@ class Socket(SocketAttributes):
         """Keep sending queued messages for up to `linger` seconds (default: the option), then close
         everything. The close is complete on return. What the report does not count as undelivered
         or unacked is in the receiver's machine, and a receiver that goes on reading gets it. A
-        second call returns the same report.
+        second call returns the same report. In a finalizer that the garbage collector runs, or that
+        interrupts another call of the library, it returns an empty report at once, and a thread
+        closes the socket.
         """
     async def aclose(self, linger: Seconds = ...) -> CloseReport:
         """close(), awaitable. If cancelled, it closes with linger=0."""
@@ -844,7 +853,9 @@ class Dealer(_Sends, _Receives):
 class _Routes(_Sends, _ReceivesParts):
     def connect(self, url: Address, *, wait: float | None = 0,
                 **endpoint: Unpack[NamedEndpointOptions]) -> Endpoint:
-        """Connect to url and reconnect after each loss. With `wait`, block up to that many seconds
+        """Connect to url and reconnect after each loss. Where every peer gets every message (Pub,
+        Sub, XPub, XSub, Radio, Dish, Bus), a second call with the same arguments returns the first
+        one's endpoint. With `wait`, block up to that many seconds
         (default 0) until the peer's handshake is complete. If it is not, ConnectTimeout or
         HandshakeFailed is raised and the endpoint is removed.
         """
@@ -1355,7 +1366,8 @@ class _Running(_With):
         """wait_stopped(), awaitable."""
     def stop(self, linger: Seconds = ...) -> tuple[CloseReport, ...]:
         """Stop it and close each socket within `linger` seconds. Returns the sockets' reports.
-        Idempotent.
+        Idempotent. In a finalizer that the garbage collector runs, or that interrupts another call
+        of the library, it returns no reports, and a thread stops the device.
         """
     async def astop(self, linger: Seconds = ...) -> tuple[CloseReport, ...]:
         """stop(), awaitable."""

@@ -4,7 +4,13 @@
 transmitted. A peer that announces no id gets five bytes: 00 and a 31-bit counter with a random
 start (the form of a hop, `routing/words`). If two peers announce the same id, the newer one takes
 it and the older one's link is closed (`handover`), or the newer one is refused. Messages that a
-replaced or disconnected peer has sent are still read. A message from an SP peer with more words
+replaced or disconnected peer has sent are still read, to its end.
+
+A peer with two links to us would take the id from itself for ever, each time that the closed link
+reconnects. So no id is taken over twice within HOLD. A link that comes meanwhile is a second one:
+its messages are read as those of the id, and it gets the id when the first one ends.
+
+A message from an SP peer with more words
 than `max_hops` is in a loop: it is dropped and counted. ROUTER is REP's raw form.
 """
 
@@ -21,8 +27,8 @@ from mqcore.protocols.routing.fair_queue cimport (
     FairQueue, fq_fini, fq_read, fq_readable, fq_waiting, pipe_skip, vec_cut,
 )
 from mqcore.protocols.routing.names cimport (
-    Name, Names, name_free, name_new, name_of, named_write, names_enter, names_find, names_fini,
-    names_init, names_leave, names_number, names_unname,
+    MARK_SECOND, Name, Names, name_free, name_new, name_of, named_write, names_enter, names_find,
+    names_fini, names_init, names_leave, names_number, names_pass_on, names_unname,
 )
 from mqcore.protocols.routing.ring cimport ring_front
 from mqcore.protocols.routing.stub cimport no_event, probe, tell_refused
@@ -32,8 +38,11 @@ from mqcore.spi.pattern cimport (
     Q_CAN_SEND, Pattern, PatternOps, plugin_new,
 )
 from mqcore.spi.pipe cimport (
-    DIRTY_RESET, DROP_HOPS, Pipe, pipe_delivered, pipe_drop_in, pipe_touch,
+    DIRTY_SHUT, DROP_HOPS, Pipe, host_now, pipe_delivered, pipe_drop_in, pipe_touch,
 )
+
+cdef enum:
+    HOLD = 5000000000         # ns in which an id that was taken over stays where it is
 
 cdef struct Router:
     Pattern head
@@ -72,6 +81,16 @@ cdef int router_set_option(Pattern* self, const char* name, int64_t number, cons
 
 # -- peers -----------------------------------------------------------------------------------------
 
+cdef void _compare(Pipe* pipe, Name* name, Pipe* older) noexcept nogil:
+    """Does the newer one take the id, or is it a second link?"""
+    cdef int64_t now = host_now(pipe.host)
+    cdef int64_t taken = name_of(older).taken
+    if taken and now - taken < HOLD:
+        pipe.mark |= MARK_SECOND
+    else:
+        name.taken = now
+
+
 cdef int router_attach(Pattern* self, Pipe* pipe) noexcept nogil:
     cdef Router* r = <Router*> self
     cdef Name* name = name_new(&r.names, pipe)
@@ -84,13 +103,17 @@ cdef int router_attach(Pattern* self, Pipe* pipe) noexcept nogil:
         tell_refused(pipe, "its routing id is in use", 24)
         rc = MQ_STATE
     else:
+        if older != NULL:
+            _compare(pipe, name, older)
         rc = names_enter(&r.names, &r.inn, pipe, name)
     if rc:
         name_free(name)
         return rc
-    if older != NULL:
+    if pipe.mark & MARK_SECOND:
+        tell_refused(pipe, "it is a second link, and gets its routing id when the first ends", 64)
+    elif older != NULL:
         names_unname(&r.names, older)
-        pipe_touch(older, DIRTY_RESET)
+        pipe_touch(older, DIRTY_SHUT)
         tell_refused(older, "a newer peer took its routing id", 32)
     if r.probe:
         probe(pipe)
@@ -98,7 +121,9 @@ cdef int router_attach(Pattern* self, Pipe* pipe) noexcept nogil:
 
 
 cdef void router_hangup(Pattern* self, Pipe* pipe) noexcept nogil:
-    names_unname(&(<Router*> self).names, pipe)
+    cdef Router* r = <Router*> self
+    names_unname(&r.names, pipe)
+    names_pass_on(&r.names, pipe)
 
 
 cdef void router_detach(Pattern* self, Pipe* pipe) noexcept nogil:

@@ -4,7 +4,12 @@ SUB, XSUB.
 `recv` returns 01 + topic for a topic's first subscriber and 00 + topic when the last one leaves.
 `verbose` adds all other subscribes, `verboser` also all other cancels. With `manual` nothing is
 applied automatically: every notification is delivered, and `subscribe` applies to the peer of the
-one received last. Other messages of peers are delivered.
+one received last, if it is still there. Of a peer that leaves, the end of each topic that it had
+asked for is delivered. Other messages of peers are delivered.
+
+Notifications carry MSG_NOTE, and MSG_LAST if nobody is left who subscribes to the topic, so that an
+XSUB to which a device forwards them knows when to cancel: with `verbose` there are fewer cancels
+than subscribes.
 
 Subscriptions are applied as they arrive, up to the first ordinary message of a peer. Those behind
 an ordinary message wait until the application has received it, so that a peer cannot fill the
@@ -17,12 +22,12 @@ from libc.string cimport memcpy, strcmp
 
 from mqcore.base.fifo cimport Fifo, fifo_fini, fifo_put, fifo_take
 from mqcore.base.message cimport (
-    MSG_CONTROL, MSG_INLINE_MAX, MSG_MORE, MSG_SUBSCRIBE, Msg, MsgVec, msg_close, msg_data,
-    msg_init, msg_init_copy, msg_init_ref, msg_size, vec_clear, vec_fini,
+    MSG_CONTROL, MSG_INLINE_MAX, MSG_LAST, MSG_MORE, MSG_NOTE, MSG_SUBSCRIBE, Msg, MsgVec,
+    msg_close, msg_data, msg_init, msg_init_copy, msg_init_ref, msg_size, vec_clear, vec_fini,
 )
 from mqcore.base.slab cimport Owner, heap_new, owner_data
 from mqcore.base.status cimport (
-    MQ_AGAIN, MQ_NO_PEER, MQ_NOMEM, MQ_OK, MQ_STATE, MQ_UNSUPPORTED,
+    MQ_AGAIN, MQ_NOMEM, MQ_OK, MQ_STATE, MQ_UNSUPPORTED,
 )
 from mqcore.base.ypipe cimport ypipe_peek
 from mqcore.protocols.routing.fair_queue cimport vec_cut, wash
@@ -30,8 +35,9 @@ from mqcore.protocols.routing.peers cimport (
     Peers, hash_number, peers_add, peers_fini, peers_number, peers_remove,
 )
 from mqcore.protocols.routing.publish cimport (
-    Publisher, SUB_EDGE, SUB_NOTHING, Subscriber, pub_attach, pub_cancel, pub_detach, pub_fini,
-    pub_init, pub_send, pub_set_option, pub_strip, pub_subscribe, pub_subscribers,
+    Publisher, SUB_EDGE, SUB_NOTHING, Subscriber, pub_ask, pub_attach, pub_cancel, pub_detach,
+    pub_fini, pub_init, pub_send, pub_set_option, pub_strip, pub_subscribe, pub_subscribers,
+    pub_unask,
 )
 from mqcore.protocols.routing.ring cimport (
     MARK_GONE, Ring, ring_drop, ring_fini, ring_front, ring_join, ring_leave, ring_put, ring_turn,
@@ -125,8 +131,8 @@ cdef int note_init(Msg* m, XPub* x, uint8_t what, const uint8_t* topic, size_t s
     return MQ_OK
 
 
-cdef void xpub_note(XPub* x, Pipe* pipe, uint8_t what, const uint8_t* topic,
-                    size_t size) noexcept nogil:
+cdef void xpub_note(XPub* x, Pipe* pipe, uint8_t what, const uint8_t* topic, size_t size,
+                    bint last=False) noexcept nogil:
     """Without memory, or above NOTES_BYTES, the application misses a notification, which is
     counted. The subscription itself is applied."""
     cdef Msg m
@@ -135,6 +141,7 @@ cdef void xpub_note(XPub* x, Pipe* pipe, uint8_t what, const uint8_t* topic,
         xpub_missed(x)
         return
     m.peer = pipe.id
+    m.flags = MSG_NOTE | (MSG_LAST if last else 0)
     if fifo_put(&x.notes, &m, 1):
         msg_close(&m)
         xpub_missed(x)
@@ -169,13 +176,14 @@ cdef void xpub_take(XPub* x, Pipe* pipe, Msg* m) noexcept nogil:
     if pipe.mark & MARK_GONE:
         return
     if x.manual:
-        xpub_note(x, pipe, 1 if on else 0, topic, size)
+        if pub_ask(&x.base, pipe, topic, size, on):
+            xpub_note(x, pipe, 1 if on else 0, topic, size)
     elif on:
         xpub_subscribed(x, pipe, topic, size)
     else:
         change = pub_cancel(&x.base, pipe, topic, size)
         if change & SUB_EDGE or x.verboser:
-            xpub_note(x, pipe, 0, topic, size)
+            xpub_note(x, pipe, 0, topic, size, change & SUB_EDGE)
 
 
 cdef inline bint about_topics(Msg* m) noexcept nogil:
@@ -240,12 +248,14 @@ cdef void xpub_hangup(Pattern* self, Pipe* pipe) noexcept nogil:
     cdef int change
     pipe.mark |= MARK_GONE
     peers_remove(&x.numbers, hash_number(pipe.id), pipe)
+    while pub_unask(&x.base, pipe, &size):
+        xpub_note(x, pipe, 0, x.base.path, size)
     while True:
         change = pub_strip(&x.base, pipe, &size)
         if change == SUB_NOTHING:
             return
-        if change & SUB_EDGE or x.verboser:
-            xpub_note(x, pipe, 0, x.base.path, size)
+        if (change & SUB_EDGE or x.verboser) and not x.manual:
+            xpub_note(x, pipe, 0, x.base.path, size, change & SUB_EDGE)
 
 
 cdef void xpub_detach(Pattern* self, Pipe* pipe) noexcept nogil:
@@ -298,12 +308,12 @@ cdef int xpub_subscribe(Pattern* self, const uint8_t* topic, size_t size, int on
     if x.last == 0:
         return MQ_STATE
     pipe = peers_number(&x.numbers, x.last)
-    if pipe == NULL:
-        return MQ_NO_PEER
+    if pipe == NULL:          # it has left, and all of its subscriptions with it
+        return MQ_OK
     if not on:
         pub_cancel(&x.base, pipe, topic, size)
-    elif pub_subscribe(&x.base, pipe, topic, size) < 0:
-        return MQ_NO_PEER if (<Subscriber*> pipe.data).cut else MQ_NOMEM
+    elif pub_subscribe(&x.base, pipe, topic, size) < 0 and not (<Subscriber*> pipe.data).cut:
+        return MQ_NOMEM
     return MQ_OK
 
 

@@ -12,6 +12,9 @@ Hangs: pytest-timeout interrupts a test at 300 s; if that does not help (a call 
 interrupted), faulthandler prints every thread's stack and ends the run. `kill -USR1` prints them
 too.
 
+nng: the files in which it runs have a process of their own (support/apart.py), which its threads
+end now and then.
+
 Order: files that take long come first (support/longest.py), so that no worker of a parallel run is
 left with one of them at the end.
 
@@ -21,7 +24,7 @@ Ctrl-C: a run that a shell has started in the background inherits that SIGINT is
 would all programs that its tests start and interrupt. Here it is handled again.
 
 Left out: tests marked `brokers`, `foreign` or `slow` run only with an `-m` that names the mark
-(make test-brokers, make test-foreign, make test-slow); slow ones also if their file is named on the
+(make test-brokers, make test-foreign, make test-full); slow ones also if their file is named on the
 command line. Files that are slow as a whole are in support/longest.py. A test in which pyzmq or
 pynng runs alone is `foreign` (support/foreign.py).
 
@@ -34,6 +37,7 @@ import os
 import random
 import signal
 
+import apart
 import foreign
 import hangs
 import hypothesis
@@ -99,6 +103,12 @@ def pytest_make_collect_report():
     return report
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item, nextitem):
+    """Tests in which nng runs do so in a process of their own."""
+    return apart.protocol(item, nextitem) if apart.wanted(item) else None
+
+
 def pytest_terminal_summary(terminalreporter):
     for cycle in ALL_LOCKS.found:
         terminalreporter.section("FAILED: the workers' tests together take locks in a cycle")
@@ -109,6 +119,8 @@ def pytest_terminal_summary(terminalreporter):
 def pytest_collection_modifyitems(config, items):
     leave_out(config, items)
     items.sort(key=longest.rank)
+    for item in filter(apart.wanted, items):
+        item.add_marker(pytest.mark.timeout(0), append=False)   # the child watches the time
 
 
 def leave_out(config, items):

@@ -4,7 +4,8 @@
 
 Standard library only; the Makefile has run check.py before. Three steps, each left out if its
 stamp says that nothing changed, so a second run needs no network and takes a tenth of a second:
-  requirements   what pyproject.toml asks for: to build, to run, and the groups and extras named
+  requirements   what pyproject.toml asks for: to build, to run, and the groups and extras named,
+                 in the versions of tools/lock.txt
   extensions     build_ext in place; incremental, compiles on every core. --testing: also those
                  that only tests use
   installation   an editable one, for the entry points and for the mapping of transports/,
@@ -25,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
+LOCK = ROOT / "tools" / "lock.txt"
 FOLDERS = ("mqcore", "transports", "protocols", "tests/native")
 FLAGS = ("MQCORE_CFLAGS", "MQCORE_LDFLAGS", "MQCORE_ONLY", "CC", "CXX", "CFLAGS", "CXXFLAGS")
 
@@ -106,11 +108,12 @@ def requirements(groups: list[str], extras: list[str]) -> list[str]:
 def install_requirements(python: Path, venv: Path, groups: list[str], extras: list[str]) -> None:
     wanted = requirements(groups, extras)
     stamp = Stamp(venv / f"stamp-requirements-{'-'.join(sorted(groups + extras)) or 'none'}",
-                  *wanted)
+                  *wanted, LOCK.read_bytes())
     if stamp.fresh:
         return
     print(f"installing {len(wanted)} requirements", flush=True)
-    run(python, "-m", "pip", "install", "-qq", "--disable-pip-version-check", *wanted)
+    run(python, "-m", "pip", "install", "-qq", "--disable-pip-version-check",
+        "--constraint", LOCK, *wanted)
     stamp.write()
 
 

@@ -13,7 +13,7 @@ tools/suite.py reads it.
 import json
 import os
 import sys
-from collections import Counter
+from collections import defaultdict
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ class Recorder:
         self.seen: set[str] = set()
         self.passed: set[str] = set()
         self.skipped: set[str] = set()
-        self.seconds: Counter[str] = Counter()
+        self.seconds: dict[str, float] = defaultdict(float)
 
     def note(self, **fact: object) -> None:
         self.file.write(json.dumps(fact) + "\n")

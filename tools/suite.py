@@ -32,8 +32,8 @@ from pathlib import Path
 from typing import Any
 
 TOOLS = Path(__file__).resolve().parent
-# Three files at a time, since many tests wait; the long ones begin first (tests/support/longest.py)
-SIDE_BY_SIDE = ["-n", "3", "--dist", "loadfile", "--no-loadscope-reorder",
+# Four files at a time, since many tests wait; the long ones begin first (tests/support/longest.py)
+SIDE_BY_SIDE = ["-n", "4", "--dist", "loadfile", "--no-loadscope-reorder",
                 "--max-worker-restart", "20"]
 MOST_UNSTEADY = 5
 MOST_AGAIN = 20     # with more failures than these, running them again would only take time
@@ -88,8 +88,10 @@ def environment() -> Iterator[dict[str, str]]:
             if not name.startswith(("PYTHON", "PYTEST_", "LC_", "LANG"))}
     place = "/tmp" if os.access("/tmp", os.W_OK | os.X_OK) else None
     folder = tempfile.mkdtemp(prefix="mq-", dir=place)
+    os.chmod(folder, 0o755)     # tests become another user
     try:
-        yield {**kept, "TZ": "UTC", "LC_ALL": "C.UTF-8", "TMPDIR": folder}
+        yield {**kept, "TZ": "UTC", "LC_ALL": "C.UTF-8", "TMPDIR": folder,
+               "PIP_CONSTRAINT": str(TOOLS / "lock.txt")}
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -23,7 +23,7 @@ from Cython.Compiler import Errors, Symtab
 from Cython.Compiler.Main import Context, standard_include_path
 
 ONE = Dependencies.cythonize_one
-OPTIONS, NAME = 4, 7     # of the arguments of cythonize_one
+C_FILE, FINGERPRINT, OPTIONS, NAME, CACHE = 1, 2, 4, 7, 10   # of the arguments of cythonize_one
 
 
 class Used:
@@ -114,6 +114,12 @@ def declarations(jobs: list[Any], roots: dict[str, str]) -> Declarations | None:
     return None if errors or made.utility_pxds else made
 
 
+def cached(job: Any) -> bool:
+    """Whether Cython's cache has this module as it is now: another checkout has translated it."""
+    cache = job[CACHE]
+    return bool(cache and job[FINGERPRINT] and cache.lookup_cache(job[C_FILE], job[FINGERPRINT]))
+
+
 def translate(job: Any) -> None:
     """One module, in a child."""
     if SHARED is not None:
@@ -136,6 +142,9 @@ def translate_all(extensions: list[Any], roots: dict[str, str], processes: int,
         modules: list[Any] = cythonize(extensions, **options)
     finally:
         Dependencies.cythonize_one = ONE
+    for job in filter(cached, jobs):
+        ONE(*job)
+    jobs = [job for job in jobs if not cached(job)]
     if jobs:
         SHARED = declarations(jobs, roots)
         gc.collect()

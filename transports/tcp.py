@@ -1,7 +1,7 @@
 """tcp://[source;]host:port over IPv4 and IPv6. mqcore/spi/inet.py describes host and port.
 
-Binding to a name or interface uses the first of its addresses that works, IPv4 first, because
-ZeroMQ peers use IPv4 unless configured otherwise. The returned URL has the address and the port.
+Binding to a name or interface binds all of its addresses, on one port. The returned URL has the
+first of them, IPv4 first, because ZeroMQ peers use IPv4 unless configured otherwise, and the port.
 Connecting tries all addresses in the system's order. A source ("tcp://eth0;10.0.0.7:5555",
 "tcp://10.0.0.2:4000;10.0.0.7:5555") is bound before connecting.
 """
@@ -9,11 +9,12 @@ Connecting tries all addresses in the system's order. A source ("tcp://eth0;10.0
 from __future__ import annotations
 
 import errno
+from functools import partial
 from typing import NamedTuple
 
 from mqcore.base.native import socket
 from mqcore.errors import AddressNotAvailable, BindError
-from mqcore.spi.inet import SockAddr, both_names, host_port, look_up, parse
+from mqcore.spi.inet import SockAddr, bind_all, both_names, host_port, look_up, parse
 from mqcore.spi.transport import (
     Listening,
     Options,
@@ -71,7 +72,7 @@ class Tcp(StreamTransport):
 
     def may_block(self, address: str) -> bool:
         source, place = parse(address, "connect")
-        return not (place.literal and (source is None or source.literal))
+        return place.may_block or source is not None and source.may_block
 
     def resolve(self, address: str, options: Options) -> list[Target]:
         source, place = parse(address, "connect")
@@ -99,18 +100,13 @@ class Tcp(StreamTransport):
                                       errno=errno.EADDRNOTAVAIL) from None
         except OSError as error:
             raise BindError.of(error.errno or errno.EADDRNOTAVAIL, where) from None
-        found.sort(key=lambda item: item[0] != socket.AF_INET)
-        failure: OSError = OSError(errno.EADDRNOTAVAIL, "")
-        for family, sockaddr in found:
-            try:
-                sock = _bound(family, sockaddr, options)
-            except OSError as error:
-                failure = error
-                continue
-            return Listening((sock,), host_port(sock.getsockname()))
-        if isinstance(failure, BindError):  # raised by bind_device
-            raise failure
-        raise BindError.of(failure.errno or errno.EADDRNOTAVAIL, where) from failure
+        try:
+            sockets = bind_all(found, partial(_bound, options=options))
+        except BindError:  # raised by bind_device
+            raise
+        except OSError as failure:
+            raise BindError.of(failure.errno or errno.EADDRNOTAVAIL, where) from failure
+        return Listening(tuple(sockets), host_port(sockets[0].getsockname()))
 
     def connect(self, target: Target, options: Options) -> socket.socket:
         sock = _new(target.family, options)

@@ -8,11 +8,11 @@ DISH; a connecting DGRAM takes a free port and receives from that address only. 
 connections: a socket is ready at once, and all programs at the other end together count as one
 peer. Lost datagrams stay lost.
 
-For host see mqcore/spi/inet.py. If host is a multicast group, a DISH joins it, and every DISH that
-did receives a datagram. Several sockets of one machine may bind the same group and port. Before the
-`;` stands the interface, by name or address, on which to join or send (default: the kernel's
-choice), or for a single host the source address. A DISH that binds a group receives only this
-group's datagrams.
+For host see mqcore/spi/inet.py. A DGRAM binds the first of its addresses only, IPv4 first. If host
+is a multicast group, a DISH joins it, and every DISH that did receives a datagram. Several sockets
+of one machine may bind the same group and port. Before the `;` stands the interface, by name or
+address, on which to join or send (default: the kernel's choice), or for a single host the source
+address. A DISH that binds a group receives only this group's datagrams.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from mqcore.errors import AddressError, AddressNotAvailable, BindError
 from mqcore.spi.inet import (
     Place,
     SockAddr,
+    bind_all,
     both_names,
     host_port,
     interface_index,
@@ -168,7 +169,7 @@ class Udp(MessageTransport):
 
     def may_block(self, address: str) -> bool:
         source, place = parse(address, "connect", front=True)
-        return not (place.literal and (source is None or source.literal))
+        return place.may_block or source is not None and source.may_block
 
     def resolve(self, address: str, options: Options) -> list[Target]:
         source, place = _check(address, "connect")
@@ -191,27 +192,30 @@ class Udp(MessageTransport):
     def listen(self, address: str, options: Options) -> Listening:
         source, place = _check(address, "bind")
         where = f"cannot listen on udp://{address}"
+        interfaces: dict[SockAddr, int] = {}
         try:
-            found = [Target(family, sockaddr, None, _interface(source, sockaddr))
-                     for family, sockaddr in look_up(place, socket.AI_PASSIVE)]
+            found = look_up(place, socket.AI_PASSIVE)
+            for _, sockaddr in found:
+                interfaces[sockaddr[:1]] = _interface(source, sockaddr)
         except socket.gaierror as error:
             raise AddressNotAvailable(f"{where}: no such host or interface ({error.strerror})",
                                       errno=errno.EADDRNOTAVAIL) from None
         except OSError as error:
             raise BindError.of(error.errno or errno.EADDRNOTAVAIL, where) from None
-        found.sort(key=lambda target: target.family != socket.AF_INET)
-        failure: OSError = OSError(errno.EADDRNOTAVAIL, "")
-        for target in found:
-            try:
-                sock = _bound(target, options)
-            except OSError as error:
-                failure = error
-                continue
-            front = address.partition(";")[0] + ";" if source is not None else ""
-            return Listening((sock,), front + host_port(sock.getsockname()))
-        if isinstance(failure, BindError):  # raised by bind_device
-            raise failure
-        raise BindError.of(failure.errno or errno.EADDRNOTAVAIL, where) from failure
+        if options.get("pattern.name") == "dgram":  # it sends through its only socket
+            found = sorted(found, key=lambda item: item[0] != socket.AF_INET)[:1]
+
+        def bound(family: int, sockaddr: SockAddr) -> socket.socket:
+            return _bound(Target(family, sockaddr, None, interfaces[sockaddr[:1]]), options)
+
+        try:
+            sockets = bind_all(found, bound)
+        except BindError:  # raised by bind_device
+            raise
+        except OSError as failure:
+            raise BindError.of(failure.errno or errno.EADDRNOTAVAIL, where) from failure
+        front = address.partition(";")[0] + ";" if source is not None else ""
+        return Listening(tuple(sockets), front + host_port(sockets[0].getsockname()))
 
     def connect(self, target: Target, options: Options) -> socket.socket:
         sock = _new(target.family, options)

@@ -11,7 +11,7 @@ from typing import Any
 from mqcore import options as table
 from mqcore.api import debugging, monitoring
 from mqcore.base.native import threading, time
-from mqcore.base.waits import Released
+from mqcore.base.waits import Released, start_behind
 from mqcore.binding.timing import limit_of
 from mqcore.control.hub import Hub, side_by_side
 from mqcore.control.stats import CloseReport, Peer, PeerStats
@@ -138,13 +138,18 @@ class Context:
     def close(self, linger: Any = ...) -> CloseReport:
         """Close all sockets in parallel, then end the threads. Each socket lingers for `linger`
         seconds (default: its own option). No socket can be created meanwhile. Idempotent. Ctrl-C
-        ends the lingering, and is raised when everything is closed."""
+        ends the lingering, and is raised when everything is closed. In a finalizer that the
+        garbage collector runs, or that interrupts another call of the library, it returns an empty
+        report at once, and a thread closes the context."""
         if self._hub.forked:
             raise Forked("this context belongs to the parent process",
                          hint="make a new one in the child")
         refuse_inside()
         if linger is not ...:
             limit_of(linger, name="linger")
+        if self._hub.guest:
+            start_behind(partial(self.close, linger), "mqcore-close")
+            return self._report or CloseReport()
         started = time.monotonic()
         if linger == 0:
             self._hurry()

@@ -19,7 +19,7 @@ from mqcore.api.context import Context
 from mqcore.base.living import Living
 from mqcore.base.native import threading
 from mqcore.base.waits import Event as Flag
-from mqcore.base.waits import start
+from mqcore.base.waits import guest, start
 from mqcore.control.events import Closed, Event
 from mqcore.errors import SocketClosed, UsageError
 
@@ -101,7 +101,7 @@ class EventLog:
         self._hub.unobserve(self._observed)
         self._ending = True
         self._wake.set()
-        if threading.get_ident() != self._thread.ident:
+        if threading.get_ident() != self._thread.ident and not guest():
             self._thread.join()
 
     def _observed(self, event: Event) -> None:

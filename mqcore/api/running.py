@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import Any, Self
 
 from mqcore.base.components import COMPONENTS, State, numbers
 from mqcore.base.living import Living
 from mqcore.base.native import threading
-from mqcore.base.waits import Event, start
+from mqcore.base.waits import Event, Released, guest, start, start_behind
 from mqcore.binding import blocking
 from mqcore.binding.sleep import sleep
 from mqcore.binding.timing import left_of, limit_of, passed
@@ -105,8 +106,12 @@ class Running:
 
     def stop(self, linger: Any = ...) -> tuple[CloseReport, ...]:
         """Stop it and close each socket within `linger` seconds. Returns the sockets' reports.
-        Idempotent."""
-        with self._lock:
+        Idempotent. In a finalizer that the garbage collector runs, or that interrupts another call
+        of the library, it returns no reports, and a thread stops the device."""
+        if self._reports is None and (guest() or threading.current_thread() is self._thread):
+            start_behind(partial(self.stop, linger), "mqcore-close")
+            return ()
+        with Released(), self._lock:
             if self._reports is None:
                 self._reports = self._stop(linger)
             return self._reports

@@ -226,7 +226,9 @@ class Socket(AsyncFace, SocketCore):
 
     def connect(self, url: Any, *, prio: int | EllipsisType = ..., wait: Any = 0,
                 **endpoint: Any) -> Endpoint:
-        """Connect to url and reconnect after each loss. With `wait`, block up to that many seconds
+        """Connect to url and reconnect after each loss. Where every peer gets every message (Pub,
+        Sub, XPub, XSub, Radio, Dish, Bus), a second call with the same arguments returns the first
+        one's endpoint. With `wait`, block up to that many seconds
         (default 0) until the peer's handshake is complete. If it is not, ConnectTimeout or
         HandshakeFailed is raised and the endpoint is removed."""
         self._usable()
@@ -407,15 +409,24 @@ class Socket(AsyncFace, SocketCore):
         """Keep sending queued messages for up to `linger` seconds (default: the option), then close
         everything. The close is complete on return. What the report does not count as undelivered
         or unacked is in the receiver's machine, and a receiver that goes on reading gets it. A
-        second call returns the same report."""
+        second call returns the same report. In a finalizer that the garbage collector runs, or that
+        interrupts another call of the library, it returns an empty report at once, and a thread
+        closes the socket."""
         links = self._links
         if links is None or links.hub.forked:
             return CloseReport()
         if linger is not ...:
             limit_of(linger, name="linger")
+        if links.hub.guest:
+            return links.close_behind(self, linger)  # type: ignore[no-any-return]
+        lost = links.core is None  # it is garbage, and a finalizer of other garbage closes it
+        if lost:
+            links.hold(self)
         try:
             return links.close(linger)  # type: ignore[no-any-return]
         finally:
+            if lost:
+                links.hold(None)
             if links.report is not None:
                 self._drop_level()
 
@@ -436,8 +447,8 @@ class Socket(AsyncFace, SocketCore):
         try:
             warnings.warn(f"unclosed {self!r}: it keeps sending in the background; use `with`",
                           ResourceWarning, source=self, stacklevel=2)
-        finally:
-            _close_behind(links)
+        finally:  # within its own linger; the interpreter waits for that thread at exit
+            links.close_behind(self, daemon=False)
 
     def __reduce__(self) -> Any:
         raise UsageError("a socket cannot be pickled or copied",
@@ -454,24 +465,6 @@ class Socket(AsyncFace, SocketCore):
         where = ", ".join(f"{e.kind} {e.url}" for e in links.endpoints) or "no endpoints"
         n = self._attached()
         return f"<mqcore.{type(self).__name__} {where}; {n} peer{'' if n == 1 else 's'}>"
-
-
-def _close_behind(links: Any, level: Any = None) -> None:
-    """Close a garbage-collected socket within its own linger, on a thread that the interpreter
-    waits for at exit. `level`: its Level, if it has one."""
-
-    def body() -> None:
-        try:
-            if level is not None:
-                level.close()
-            links.core.close()
-        finally:
-            links.hold(None)
-
-    try:
-        threading.Thread(target=body, name="mqcore-close").start()
-    except RuntimeError:  # the interpreter is shutting down and starts no threads
-        body()
 
 
 add_options(Socket, (row.name for row in table.TABLE if not row.patterns))

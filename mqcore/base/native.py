@@ -61,11 +61,13 @@ def _load(monkey: Any) -> ModuleType:
 
 
 if TYPE_CHECKING:
+    import _thread as _thread
     import select as select
     import selectors as selectors
     import socket as socket
     import threading as threading
     import time as time
 else:
-    select, selectors, socket, time = map(Native, ("select", "selectors", "socket", "time"))
+    _thread, select, selectors, socket, time = map(
+        Native, ("_thread", "select", "selectors", "socket", "time"))
     threading = Threads("threading")

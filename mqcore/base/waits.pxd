@@ -5,6 +5,10 @@
 cdef list yield_locks()
 cdef int locks_back(list held) except -1
 
+# Between these two whatever runs on this thread is a guest, see guest().
+cdef int busy_begin() except -1
+cdef int busy_end() except -1
+
 
 cdef class YieldingLock:
     cdef object _lock               # an RLock,

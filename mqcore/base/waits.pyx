@@ -10,8 +10,22 @@ exception of a handler leaves every lock as the caller expects it.
 A signal handler may also sleep in a call of its own, in the middle of a call that holds a lock. If
 it waits for another thread that needs this lock, both wait for ever. So the locks of the control
 plane are YieldingLocks: whatever the main thread sleeps in releases them.
+
+A finalizer runs on any thread: where an object is released, and where the garbage collector starts,
+which is at any allocation, also inside a lock of the import system, of `threading` or of `logging`,
+for which another thread of ours may wait. It is a guest:
+
+- wherever the garbage collector runs it,
+- on a thread that others wait for (Busy): the control thread, and those that run filters in Python,
+- and on a thread other than the main one inside a call that holds a YieldingLock or closes a
+  socket.
+
+A guest neither waits nor takes a lock of the control plane: what closes something marks it as
+closed and leaves the rest to a thread of its own (start_behind). In turn no holder of a
+YieldingLock waits for anything, so that those who may wait for one need not fear a circle.
 """
 
+import gc
 import os
 import sys
 from collections import deque
@@ -24,22 +38,81 @@ from posix.unistd cimport close
 from mqcore.base.clock cimport now_ns
 from mqcore.base.includes cimport SIGBUS, SIGSYS, SIGTRAP, pthread_sigmask
 
-from mqcore.base.native import threading
+from mqcore.base.native import _thread, threading
 
 cdef double LONGEST = 4_000_000.0       # seconds; longer ones are for ever
 cdef unsigned long MAIN = threading.main_thread().ident
 cdef list HELD = []     # YieldingLocks of the main thread, in the order in which it took them
+cdef dict HOLDING = {}  # other threads: how many YieldingLocks they hold, and sockets they close
+cdef dict BUSY = {}     # threads that others wait for, or that collect garbage: how often
 
 
 def _forked() -> None:
     """In a child the thread that forked is the main one."""
     global MAIN
+    HOLDING.clear()
+    BUSY.clear()
     if me() != MAIN:
         HELD.clear()
         MAIN = me()
 
 
 os.register_at_fork(after_in_child=_forked)
+
+
+cdef int more(dict counts) except -1:
+    counts[me()] = counts.get(me(), 0) + 1
+    return 0
+
+
+cdef int less(dict counts) except -1:
+    cdef object left = counts.get(me(), 1) - 1
+    if left > 0:
+        counts[me()] = left
+    else:
+        counts.pop(me(), None)
+    return 0
+
+
+def _collecting(phase, info):
+    """What gc.callbacks calls around each collection, on its thread."""
+    if phase == "start":
+        more(BUSY)
+    else:
+        less(BUSY)
+
+
+gc.callbacks.append(_collecting)
+
+
+cdef int busy_begin() except -1:
+    return more(BUSY)
+
+
+cdef int busy_end() except -1:
+    return less(BUSY)
+
+
+def guest():
+    """Whether the caller may neither wait nor take a lock: it is a finalizer in the middle of
+    something that others wait for."""
+    return me() in BUSY or (me() in HOLDING and me() != MAIN)
+
+
+cdef class Busy:
+    """`with Busy():` marks what runs on this thread as guests. only_calls: on the main thread it
+    does not, because that may wait where it yields its locks."""
+
+    cdef dict _counts
+
+    def __init__(self, only_calls=False):
+        self._counts = HOLDING if only_calls else BUSY
+
+    def __enter__(self):
+        more(self._counts)
+
+    def __exit__(self, *error):
+        less(self._counts)
 
 
 cdef class YieldingLock:
@@ -85,6 +158,8 @@ cdef class YieldingLock:
             self._owner = me()
             if self._owner == MAIN:
                 HELD.append(self)
+            else:
+                more(HOLDING)
         return 0
 
     cdef int leave(self) except -1:
@@ -109,6 +184,8 @@ cdef class YieldingLock:
         self._owner = me()
         if self._owner == MAIN:
             HELD.append(self)
+        else:
+            more(HOLDING)
 
     cdef int _let_go(self) except -1:
         """The inner lock is about to be released."""
@@ -119,6 +196,8 @@ cdef class YieldingLock:
                 HELD.pop()
             elif self in HELD:      # not if this thread became the main one
                 HELD.remove(self)
+        else:
+            less(HOLDING)
         self._owner = 0     # or this thread would own it while the next one takes it
         return 0
 
@@ -353,3 +432,17 @@ def start_masked(thread):
         start(thread)
     finally:
         pthread_sigmask(SIG_SETMASK, &before, NULL)
+
+
+def start_behind(function, name, daemon=True):
+    """Run function() on a new thread. Waits for nothing, so a finalizer may call it anywhere:
+    Thread.start() waits for a lock of `threading`, which the finalizer may have interrupted.
+    RuntimeError if the interpreter starts no more threads."""
+    def body():
+        thread = threading.Thread(target=function, name=name, daemon=daemon)
+        try:
+            start_masked(thread)
+        except RuntimeError:    # the interpreter is shutting down
+            function()
+
+    _thread.start_new_thread(body, ())

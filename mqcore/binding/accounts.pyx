@@ -61,7 +61,8 @@ cdef void live_account(Pipe* pipe, Ended* out) noexcept nogil:
 cdef dict account_dict(Ended* e):
     return {
         "offered": e.offered, "written": e.written, "read": e.read, "delivered": e.delivered,
-        "bytes_out": e.bytes_out, "bytes_in": e.bytes_in, "since": e.since / 1e9,
+        "bytes_out": e.bytes_out, "bytes_in": e.bytes_in,
+        "bytes_unread": e.bytes_unread, "since": e.since / 1e9,
         "rtt": e.rtt / 1e9 or None, "writes": e.writes, "reads": e.reads,
         "bounced": e.bounced, "lost": e.lost,
         "out_dropped": [e.out_dropped[i] for i in range(DROP_REASONS)],

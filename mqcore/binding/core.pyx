@@ -170,6 +170,8 @@ cdef class SocketCore(SocketSender):
             self.unowe()
             raise
         self.owes.store(OWES_ANSWER)
+        if self.level is not None:
+            self.settle()
         return 0
 
     cdef int pull_now_owing(self, MsgVec* v) except -1:
@@ -181,6 +183,8 @@ cdef class SocketCore(SocketSender):
             if rc != MQ_OK:
                 self.unowe()
         self.owes.store(OWES_ANSWER if rc == MQ_OK else OWES_NOTHING)
+        if rc == MQ_OK and self.level is not None:
+            self.settle()
         return rc
 
     cdef int refuse_idle(self) except -1:

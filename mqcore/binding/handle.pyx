@@ -138,7 +138,8 @@ cdef class SocketHandle:
     cdef void forgive(self) noexcept:
         """The request has been answered, or another has taken its place."""
         cdef uint32_t owes = OWES_ANSWER
-        self.owes.compare_exchange_strong(owes, OWES_NOTHING)
+        if self.owes.compare_exchange_strong(owes, OWES_NOTHING):
+            sock_changed(self.s)      # whoever waits for the next request can have it now
 
     cdef int unpull(self, MsgVec* v) except -1:
         """A message was taken but could not be delivered: keep it for the next receive."""
@@ -228,7 +229,8 @@ cdef class SocketHandle:
         cdef int64_t send = -1
         cdef int bits = 0
         self.check()
-        if wanted & CAN_RECV and (self.n_kept.load() or (
+        # not while a request waits for its answer: a plain receive would raise
+        if wanted & CAN_RECV and self.owes.load() != OWES_ANSWER and (self.n_kept.load() or (
                 self.s.flags & PAT_RECV and sock_query(self.s, Q_CAN_RECV, NULL, 0) > 0)):
             bits = CAN_RECV
         if not wanted & CAN_SEND:

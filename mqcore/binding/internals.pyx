@@ -11,7 +11,7 @@ from mqcore.base.status cimport MQ_OK
 from mqcore.link.engine cimport (
     Engine, EngineConfig, EngineParts, engine_new, engine_pending, engine_start, port_crowded,
 )
-from mqcore.link.lease cimport E_TERM, engine_post
+from mqcore.link.lease cimport E_LEAVE, E_TERM, ENGINE_READING, engine_post
 from mqcore.link.pipe cimport Link
 from mqcore.link.slots cimport engine_at
 from mqcore.reactor.io_thread cimport Watch
@@ -105,6 +105,15 @@ cdef class SocketInternals(SocketHandle):
         """Tell an engine of this socket to close its connection."""
         engine_post(engine_at(self.plane.plane, slot), E_TERM)
 
+    def _leave_engine(self, uint32_t slot):
+        """Tell it to close its connection once what has arrived has been read."""
+        engine_post(engine_at(self.plane.plane, slot), E_LEAVE)
+
+    def _reads_on(self, uint32_t slot):
+        """Whether it has left its peer and waits for space for what has arrived."""
+        cdef Engine* e = engine_at(self.plane.plane, slot)
+        return e.state == ENGINE_READING and e.returned and e.in_blocked
+
     def _end_pipe(self, uint32_t peer):
         """The same by peer. False if the peer is unknown."""
         cdef Pipe* pipe
@@ -151,8 +160,8 @@ cdef class SocketInternals(SocketHandle):
         """The same without a note."""
         return self.s != NULL and port_crowded(&self.s.port)
 
-    def _unacked(self, uint32_t slot):
-        return engine_pending(engine_at(self.plane.plane, slot))
+    def _unacked(self, uint32_t slot, bint last):
+        return engine_pending(engine_at(self.plane.plane, slot), last)
 
     def _join(self, SocketHandle other, int prio, int other_prio):
         """inproc: connect to other. (our peer id, its peer id)"""

@@ -120,7 +120,8 @@ cdef class PlaneCore:
         return self.plane.notes.head.load() != NULL
 
     def take_notes(self, list out not None) -> None:
-        """Appends (kind, socket, engine, peer, code, fatal, text), oldest first."""
+        """Appends (kind, socket, engine, peer, code, fatal, text, unread, carried), oldest
+        first."""
         cdef Note* note = mailbox_take(&self.plane.notes)
         cdef Note* following
         cdef ControlNote* c
@@ -128,7 +129,7 @@ cdef class PlaneCore:
             following = note.next
             c = <ControlNote*> note
             out.append((note.kind, c.sock, c.engine, c.peer, c.code, bool(c.fatal),
-                        c.text[:c.size] if c.size else b""))
+                        c.text[:c.size] if c.size else b"", c.unread, bool(c.carried)))
             if note.kind == NOTE_PATTERN:
                 self.plane.pattern_notes.fetch_sub(1)
             if not c.fixed:

@@ -303,11 +303,13 @@ def export(where: str, file: str, topic: str | None, partition: int, start: int 
 def row_groups(reader: Any, first: int, end: int, size: int = 32 << 20) -> Iterator[list[Any]]:
     """Group batches to about this size, so that small blocks do not become row groups."""
     group: list[Any] = []
+    held = 0
     for records in reader.batches(first, end):
         group.append(records)
-        if sum(part.nbytes for part in group) >= size:
+        held += records.size
+        if held >= size:
             yield group
-            group = []
+            group, held = [], 0
     if group:
         yield group
 

@@ -4,24 +4,29 @@ The hub's lock: close() runs on the caller's thread and releases the lock, shoul
 call it while its thread holds it; each step takes it to look at the tables. `_closing` is the lock
 of the thread that closes; no thread waits for it with the hub's lock. abandon() is for a forked
 child, in which any lock may be held for ever: it takes none.
+
+A guest (a finalizer in the middle of another call: see base/waits.pyx) takes none and waits for
+nothing either. It calls close_behind(): calls on the socket fail at once, and a thread of its own
+does the rest.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Mapping
 from typing import Any
 
 from mqcore.base.native import threading, time
 from mqcore.base.virtual import monotonic
-from mqcore.base.waits import Released
+from mqcore.base.waits import Busy, Released, start_behind
 from mqcore.control import events, inproc
 from mqcore.control.connector import Connector
 from mqcore.control.listener import Listener
 from mqcore.control.peers import Peers
 from mqcore.control.resolving import Follower
 from mqcore.control.stats import CloseReport, PeerStats, drops_of
-from mqcore.errors import UsageError
+from mqcore.errors import StateError, UsageError
 
 MAX_FAILURES = 100  # interruptions and errors that one close() survives
 
@@ -37,6 +42,8 @@ class Closing(Peers):
         """Stop receiving, send what is queued for at most `linger` seconds, then end everything.
         Complete on return. A second call waits for the first and returns the same report; its
         `linger` can shorten the first one's."""
+        if self.report is not None:
+            return self.report
         started = monotonic()
         asked = linger is not ...
         if not asked:
@@ -49,7 +56,7 @@ class Closing(Peers):
         self.core._close_input()
         # A second thread waits for the first. A nested call on the same thread (from a signal
         # handler) does the work itself, as does a call after an interrupted one.
-        with Released(self.hub.lock), self._closing:
+        with Released(self.hub.lock), self._closing, Busy(only_calls=True):
             interrupted: BaseException | None = None
             while self.report is None:
                 try:
@@ -64,6 +71,30 @@ class Closing(Peers):
                 raise interrupted
             return self.report
 
+    def close_behind(self, core: Any, linger: Any = ..., *, level: Any = None,
+                     daemon: bool = True) -> CloseReport:
+        """close() of this SocketCore on a thread of its own. `level`: its Level, if it is closed
+        with it. Until then the report is empty."""
+        if self.report is not None:
+            return self.report
+        self.hold(core)
+
+        def body() -> None:
+            try:
+                if level is not None:
+                    level.close()
+                core.close(linger)
+            finally:
+                self.hold(None)
+
+        try:
+            with contextlib.suppress(StateError):   # inside the code of a pattern in Python
+                core._close_input()
+            start_behind(body, "mqcore-close", daemon)
+        except RuntimeError:  # the interpreter is shutting down and starts no threads
+            body()
+        return self.report or CloseReport()
+
     def _close(self, linger: float | None, started: float) -> None:
         """All steps; each may safely run again."""
         with self.hub.lock:
@@ -76,14 +107,14 @@ class Closing(Peers):
             source.stop()
         if linger != 0:
             self._drain()
-        unacked = self._await_acks() if linger != 0 else self._unacked()
         with self.hub.lock:
             connectors = [node for node in list(self.nodes.values())
                           if isinstance(node, Connector)]
             for endpoint in tuple(self.nodes):
                 inproc.forget(self, endpoint)
-        for connector in connectors:
+        for connector in connectors:  # before the peers are told the end, and end too
             connector.stop()
+        unacked = self._await_acks() if linger != 0 else self._unacked()
         if self.upgrades:
             self.hub.loop.call_wait(self._stop_upgrades)
         self._end_all()
@@ -117,15 +148,17 @@ class Closing(Peers):
             self.core._wait(self.core._change(), pause)
             pause = min(pause * 1.5, 0.01)
 
-    def _unacked(self) -> int:
+    def _unacked(self, last: bool = False) -> int:
+        """Bytes without an acknowledgement. `last`: the peers are told that nothing follows."""
         with self.hub.lock:
-            return sum(self.core._unacked(slot) for slot in list(self.connections)
+            return sum(self.core._unacked(slot, last) for slot in list(self.connections)
                        if slot in self.connections)
 
     def _await_acks(self) -> int:
         pause = 0.0002
+        last = self.core._outstanding() == 0
         while True:
-            unacked = self._unacked()
+            unacked = self._unacked(last)
             if unacked == 0 or self._late():
                 return unacked
             self._pause(pause)

@@ -70,6 +70,9 @@ class Connector:
         self._targets: list[Any] = []
         self._sock: socket.socket | None = None
         self._timer: Timer | None = None
+        self._tried: Any = None     # the address of the last link
+        self._doubtful: Any = None  # the same, of a link that did nothing but connect
+        self._since = 0.0           # the time of its handshake
         self._failure: Error | None = None
         self._at_once = False
         self._adopted: socket.socket | None = adopted
@@ -84,14 +87,15 @@ class Connector:
         self.loop.call(self._start)
 
     def handshaken(self) -> None:
-        """The handshake succeeded: reset the back-off."""
+        """The handshake succeeded."""
         self.loop.call(self._handshaken)
 
-    def lost(self, error: Error | None, fatal: bool = False, last: bool = False) -> None:
+    def lost(self, error: Error | None, fatal: bool = False, last: bool = False,
+             carried: bool = False) -> None:
         """The link has ended, before or after the handshake. `fatal`: the error would recur (the
         peer does not fit), so the attempts end if reconnect_stop has "handshake". `last`: never
-        connect again."""
-        self.loop.call(self._lost, error, fatal, last)
+        connect again. `carried`: it brought a message."""
+        self.loop.call(self._lost, error, fatal, last, carried)
 
     def reset(self) -> None:
         """Connect without a pause: now, or as soon as the current link is lost. Restarts a stopped
@@ -149,8 +153,8 @@ class Connector:
         self.loop.add_writer(self._sock.fileno(), self._writable)
 
     def _look_up(self) -> None:
-        """Resolve the name, one look-up at a time, because slow name servers would make them pile
-        up. This attempt also uses a look-up that an earlier attempt started, or its late result."""
+        """Resolve the name. This attempt also uses a look-up that an earlier attempt started, or
+        its late result."""
         found, self._late = self._late, None
         if found is not None:
             self._resolved(self._number, found, None)
@@ -158,7 +162,8 @@ class Connector:
         self._awaited = True
         if not self._looking:
             self._looking = True
-            self.loop.resolve(self._resolve, self._looked_up)
+            self.loop.resolve((self.transport, self.address), self._resolve, self._looked_up,
+                              lambda: self._awaited)
 
     def _looked_up(self, found: list[Any] | None, error: BaseException | None) -> None:
         self._looking = False
@@ -178,12 +183,15 @@ class Connector:
         if error is not None:
             self._failure = self._explain(error)
         self._targets = list(found or ())
+        if self._doubtful in self._targets:
+            at = self._targets.index(self._doubtful) + 1
+            self._targets = self._targets[at:] + self._targets[:at]
         self._next()
 
     def _next(self) -> None:
         """Try the next address. With none left, the attempt has failed."""
         while self._targets:
-            target = self._targets.pop(0)
+            target = self._tried = self._targets.pop(0)
             try:
                 self._sock = self.transport.connect(target, self.options)
                 self.loop.add_writer(self._sock.fileno(), self._writable)
@@ -243,13 +251,19 @@ class Connector:
 
     def _handshaken(self) -> None:
         if self.endpoint.state == "handshaking":
-            if self._backoff is not None:
-                self._backoff.reset()
+            self._since = self.loop.clock()
             self.endpoint.move("connected")
 
-    def _lost(self, error: Error | None, fatal: bool, last: bool) -> None:
+    def _lost(self, error: Error | None, fatal: bool, last: bool, carried: bool) -> None:
         if self.endpoint.state not in LINKED:
             return
+        # A peer that completes handshakes and does nothing else is retried with growing pauses, and
+        # is not the first one to be tried again where the name has several addresses.
+        good = self.endpoint.state == "connected" and (
+            carried or self.loop.clock() - self._since > self.pause)
+        self._doubtful = None if good else self._tried
+        if good and self._backoff is not None:
+            self._backoff.reset()
         if last or fatal and "handshake" in self.options.get("reconnect_stop", ()):
             self._give_up(error)
         elif self._at_once:

@@ -66,7 +66,7 @@ def let_in(links: Peers, conn: Connection, crowd: Crowd) -> bool:
             return True
         loser.why = f"too many handshakes at once ({crowd.limit}, see max_handshakes)"
         if links.connections.get(loser.slot) is loser:
-            links.core._end_engine(loser.slot)  # the note of its end triggers the rest
+            links.end_engines([loser.slot])  # the note of its end triggers the rest
             return True
     for upgrade, one in list(links.upgrades.items()):
         if one is loser:

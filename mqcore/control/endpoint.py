@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import copy
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from mqcore.base.virtual import world
-from mqcore.base.waits import Condition
+from mqcore.base.waits import Condition, guest
 from mqcore.binding import blocking
 from mqcore.binding.sleep import Bell, sleep
 from mqcore.binding.timing import left_of, limit_of, passed
@@ -60,6 +60,7 @@ class Endpoint:
         self.kind = kind  # "bind" or "connect"
         self.given = given or url  # as the program passed it
         self.of: Endpoint | None = None  # the resolver's endpoint, if this is one of its members
+        self.asked: Mapping[str, Any] | None = None     # the arguments of connect()
         self.follows = False  # this is a resolver's endpoint, with members
         # whether the pattern has seen the peer, and wait until it has; None: there is none to see
         self.met: Callable[[Endpoint], bool] | None = None
@@ -101,9 +102,13 @@ class Endpoint:
         return ()
 
     def close(self) -> None:
-        """Unbind or disconnect. Complete on return. Idempotent."""
+        """Unbind or disconnect. Complete on return, but not in a finalizer that the garbage
+        collector runs, or that interrupts another call of the library: there the control thread
+        does it. Idempotent."""
         if self._state != "closed" and self._closer is not None:
             self._closer()
+            if guest():
+                return
         self.move("closed")
 
     def wait_ready(self, timeout: float | None = None) -> None:

@@ -27,6 +27,7 @@ from mqcore.spi import registry, url
 
 LEFT = ("disconnected peers have left as many unread messages as max_departed and recv_hwm_bytes "
         "allow")
+ONCE = ("pub", "xpub", "sub", "xsub", "radio", "dish", "bus")    # connect to an address once
 
 
 class Endpoints(Peers):
@@ -104,7 +105,7 @@ class Endpoints(Peers):
             endpoint: Endpoint = listener.endpoint
             if not self._enter(endpoint, listener):
                 raise SocketClosed("the socket is closed")
-            endpoint.set_closer(lambda: self.unbind(endpoint))
+            endpoint.set_closer(lambda: self.end(endpoint))
             listener.accept()  # not before: a connection needs the endpoint
         except BaseException:  # including Ctrl-C
             self._withdraw(listener)
@@ -123,10 +124,25 @@ class Endpoints(Peers):
 
     def connect(self, text: str, **given: Any) -> Endpoint:
         parsed = url.parse(text)
+        there = self._there(text, given)
+        if there is not None:
+            return there
         resolver = registry.resolver(parsed.transport)
         if resolver is not None:
             return self._begin(follow(self, resolver, parsed, given))
-        return self.link(text, given)
+        made = self.link(text, given)
+        made.asked = given
+        return made
+
+    def _there(self, text: str, given: Mapping[str, Any]) -> Endpoint | None:
+        """Where every peer gets every message, a second connect() with the same arguments would
+        double them: it gives the endpoint of the first."""
+        if self.plugin.name not in ONCE or self.core.closed:
+            return None
+        return next((endpoint for endpoint in tuple(self.nodes)
+                     if endpoint.kind == "connect" and endpoint.of is None
+                     and text in (endpoint.given, endpoint.url) and endpoint.asked == given
+                     and endpoint.state not in ("stopped", "closed")), None)
 
     def link(self, text: str, given: Mapping[str, Any], of: Endpoint | None = None) -> Endpoint:
         """connect() for a transport's URL. `of`: the resolver's endpoint, if this is a member."""
@@ -169,7 +185,7 @@ class Endpoints(Peers):
         try:
             if not self._enter(endpoint, node):
                 raise SocketClosed("the socket is closed")
-            endpoint.set_closer(lambda: self.disconnect(endpoint))
+            endpoint.set_closer(lambda: self.end(endpoint))
             self.count(endpoint, True)
             node.start()
         except BaseException:  # including Ctrl-C
@@ -196,11 +212,20 @@ class Endpoints(Peers):
                            hint=f"endpoints: {', '.join(map(str, self.endpoints)) or 'none'}")
 
     def unbind(self, at: Any) -> None:
-        """Stop listening and end the connections of this listener. Complete on return."""
-        self._end_endpoint(self.find(at, "bind"))
+        """Stop listening and end the connections of this listener. Complete on return, except for a
+        guest (base/waits.pyx), and for connections of which more has arrived than the socket holds:
+        it reads them as the program receives, and they end then."""
+        self.end(self.find(at, "bind"))
 
     def disconnect(self, at: Any) -> None:
-        self._end_endpoint(self.find(at, "connect"))
+        self.end(self.find(at, "connect"))
+
+    def end(self, endpoint: Endpoint) -> None:
+        """Idempotent."""
+        if self.hub.guest:
+            self.hub.call_soon(self.leave, endpoint)
+        elif endpoint in self.nodes and self.core is not None:  # else its finalizer ends all
+            self._end_endpoint(endpoint)
 
     def leave(self, endpoint: Endpoint) -> None:
         """disconnect() on the control thread: does not wait for the engine's end."""
@@ -216,13 +241,14 @@ class Endpoints(Peers):
             slots = [slot for slot, conn in list(self.connections.items())
                      if conn.peer is not None and conn.peer.id == number]
             self.end_engines(slots)
-            joined = number in self.joined
-        if joined:
-            self.core._end_pipe(number)
+            joined, core = number in self.joined, self.core
+        if joined and core is not None:
+            core._end_pipe(number)
 
     def _end_endpoint(self, endpoint: Endpoint, wait: bool = True) -> None:
         if self.hub.forked:
             return  # the child has already released it
+        core = self.core
         with self.hub.lock:
             node = self.nodes.pop(endpoint, None)
             self.pauses.pop(endpoint, None)
@@ -240,12 +266,12 @@ class Endpoints(Peers):
         with self.hub.lock:  # a slot that has left the table may have a new owner
             slots = [slot for slot, conn in list(self.connections.items())
                      if conn.endpoint is endpoint]
-            self.end_engines(slots)
-        for peer in joined:
-            self.core._end_pipe(peer)
-        if wait:
+            self.end_engines(slots, leave=True)
+        for peer in joined if core is not None else ():
+            core._end_pipe(peer)
+        if wait and core is not None:
             self._wait_for(lambda: not any(
                 (conn := self.connections.get(slot)) is not None and conn.endpoint is endpoint
-                for slot in slots))
+                and not core._reads_on(slot) for slot in slots))
         endpoint.move("closed")
         self.emit(events.Closed, endpoint, None, "")

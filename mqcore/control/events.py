@@ -57,8 +57,12 @@ class HandshakeFailed(Event):
     """A connection ended before its handshake was complete. `reason` says why."""
 
 
+@dataclass(frozen=True)
 class Disconnected(Event):
-    """The connection to a peer has ended."""
+    """The connection to a peer has ended. `bytes_unread`: bytes from the peer that had arrived and
+    that the socket never read, because it ended the connection itself. See `stats()`."""
+
+    bytes_unread: int = 0
 
 
 class Retrying(Event):

@@ -16,7 +16,7 @@ from typing import Any
 from mqcore.base.living import Living
 from mqcore.base.native import threading
 from mqcore.base.virtual import world as world_here
-from mqcore.base.waits import Released, YieldingLock, start
+from mqcore.base.waits import Released, YieldingLock, guest, start, start_behind
 from mqcore.binding.plane import PlaneCore
 from mqcore.control.loop import ControlLoop
 from mqcore.errors import ContextClosed, Forked, StateError, UsageError
@@ -96,6 +96,17 @@ class Hub:
         return self._plane, self._loop
 
     @property
+    def guest(self) -> bool:
+        """Whether the caller may not wait for this context: see base/waits.pyx."""
+        return self.world is None and guest()
+
+    def call_soon(self, fn: Callable[..., Any], *args: Any) -> None:
+        """loop.call(), without the lock: for a guest. Without a loop everything is closed."""
+        loop = self._loop
+        if loop is not None:
+            loop.call(fn, *args)
+
+    @property
     def started(self) -> bool:
         return self._plane is not None
 
@@ -153,7 +164,7 @@ class Hub:
         if self.closed or self.forked or self.sockets or not self.started:
             return
         try:  # not here: this may be one of the threads that stop() joins
-            start(threading.Thread(target=self.stop, name="mqcore-stop"))
+            start_behind(self.stop, "mqcore-stop")
         except RuntimeError:  # the interpreter is shutting down
             pass
 
@@ -240,12 +251,12 @@ class Hub:
             self._plane.take_notes(self._notes)
             at = self._at     # a nested pump continues after the note that the outer one handles
             while len(self._notes) > at:
-                kind, number, slot, peer, code, fatal, text = self._notes[at]
+                kind, number, slot, peer, code, fatal, text, *end = self._notes[at]
                 links = self.sockets.get(number)
                 try:
                     self._at = at + 1
                     if links is not None:
-                        links.note(kind, slot, peer, code, fatal, text)
+                        links.note(kind, slot, peer, code, fatal, text, *end)
                 finally:
                     if kind == NOTE_DOWN:
                         self._plane.release(slot)

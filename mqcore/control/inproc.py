@@ -36,7 +36,7 @@ def bind(links: Endpoints, parsed: url.Url, transport: Any) -> Endpoint:
                                errno=errno.EADDRINUSE)
         endpoint = Endpoint(url.render("inproc", name), "bind", given=parsed.text,
                             lock=links.hub.lock)
-        endpoint.set_closer(lambda: links.unbind(endpoint))
+        endpoint.set_closer(lambda: links.end(endpoint))
         links.hub.inproc[name] = (links, endpoint)
         links.nodes[endpoint] = None
         marry_suitors(links, endpoint, name)
@@ -51,10 +51,14 @@ def connect(links: Endpoints, parsed: url.Url, transport: Any, options: Mapping[
     endpoint = Endpoint(url.render("inproc", name), "connect", given=parsed.text,
                         lock=links.hub.lock)
     endpoint.of = of
-    endpoint.set_closer(lambda: links.disconnect(endpoint))
+    endpoint.set_closer(lambda: links.end(endpoint))
     with links.hub.lock:
         if links.core.closed:
             raise SocketClosed("the socket is closed")
+        bound = links.hub.inproc.get(name)
+        reason = misfit(links, bound[0]) if bound is not None else ""
+        if reason:  # both ends are in this process, so no peer that fits replaces this one
+            raise HandshakeFailed(f"cannot connect to {endpoint.url}: {reason}", reason=reason)
         links.nodes[endpoint] = None
         if options["reconnect"] is not None:
             links.pauses[endpoint] = Backoff(options["reconnect"], options["reconnect_max"])
@@ -65,7 +69,10 @@ def connect(links: Endpoints, parsed: url.Url, transport: Any, options: Mapping[
 
 def court(links: Tables, endpoint: Endpoint, name: str, prio: int) -> None:
     found = links.hub.inproc.get(name)
-    if found is None or found[0].full():
+    if links.core is None:
+        return
+    # without a core it is garbage, and leaves the name soon
+    if found is None or found[0].core is None or found[0].full():
         links.hub.suitors.setdefault(name, []).append((links, endpoint, prio))
     else:
         marry(links, endpoint, found[0], found[1], prio)
@@ -77,25 +84,36 @@ def marry_suitors(links: Peers, endpoint: Endpoint, name: str) -> None:
     suitors = links.hub.suitors.pop(name, [])
     while suitors and not links.full():
         other, theirs, prio = suitors.pop(0)
-        marry(other, theirs, links, endpoint, prio)
+        if other.core is not None:
+            marry(other, theirs, links, endpoint, prio)
     if suitors:
         links.hub.suitors.setdefault(name, []).extend(suitors)
 
 
 def accept_again(links: Peers) -> None:
     """Departed peers have left less unread: others may join."""
+    core = links.core     # kept from being collected meanwhile
+    if core is None:
+        return
     with links.hub.lock:
         for name, (bound, endpoint) in list(links.hub.inproc.items()):
             if bound is links and name in links.hub.suitors:
                 marry_suitors(links, endpoint, name)
 
 
+def misfit(links: Tables, other: Tables) -> str:
+    """Why these two cannot be joined; "": they can."""
+    if links.any_pattern and other.any_pattern or (
+            other.plugin.kind in links.fitting() and links.plugin.kind in other.fitting()):
+        return ""
+    return f"a {links.plugin.name} cannot talk to a {other.plugin.name}"
+
+
 def marry(links: Tables, mine: Endpoint, other: Tables, theirs: Endpoint,
           prio: int) -> None:
     """Join two sockets of one context. Callers hold the hub's lock."""
-    if (other.plugin.kind not in links.fitting()
-            or links.plugin.kind not in other.fitting()):
-        reason = f"a {links.plugin.name} cannot talk to a {other.plugin.name}"
+    reason = misfit(links, other)
+    if reason:
         mine.move("stopped", HandshakeFailed(f"{mine.url}: {reason}", reason=reason),
                   fatal=True)
         links.count(mine, False)
@@ -127,7 +145,7 @@ def gone(links: Tables, number: int, refused: bool) -> None:
     links.forget_peer(number)
     why = "the pattern refused the peer" if refused else "the other end closed"
     links.emit(events.Disconnected, endpoint, peer, why)
-    if endpoint.kind != "connect" or endpoint not in links.nodes or links.core.closed:
+    if endpoint.kind != "connect" or endpoint not in links.nodes or _left(links):
         return
     error = PeerError(f"{endpoint.url}: {why}")
     pauses = links.pauses.get(endpoint)
@@ -151,9 +169,13 @@ def gone(links: Tables, number: int, refused: bool) -> None:
 
 def court_again(links: Tables, endpoint: Endpoint, prio: int) -> None:
     with links.hub.lock:
-        core = links.core
-        if endpoint in links.nodes and core is not None and not core.closed:
+        if endpoint in links.nodes and not _left(links):
             court(links, endpoint, endpoint.url.removeprefix("inproc://"), prio)
+
+
+def _left(links: Tables) -> bool:
+    core = links.core
+    return core is None or bool(core.closed)
 
 
 def forget(links: Tables, endpoint: Endpoint) -> None:

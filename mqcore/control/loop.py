@@ -3,7 +3,8 @@
 A small event loop: calls from other threads, timers, readable and writable descriptors. No message
 passes through it. Callbacks run on the thread "mqcore-control" and must not block. Name look-ups
 run on short-lived workers (`resolve`). If a callback raises, the loop reports it through `on_error`
-and continues.
+and continues. A finalizer that the garbage collector runs on this thread may find any call here
+half done: it is a guest (base/waits.pyx), which closes nothing itself.
 
 Thread-safe: call, call_at, call_wait, resolve, authenticate, add_reader, add_writer, remove, wake,
 stop. Call them without holding a lock that a callback may need. A forked child has no such thread:
@@ -18,14 +19,15 @@ import os
 import sys
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 from mqcore.base.native import selectors, threading
-from mqcore.base.waits import Event, Released, Wakeup, start_masked
+from mqcore.base.waits import Busy, Event, Released, Wakeup, start_masked
+from mqcore.control.look_ups import LookUps
 from mqcore.control.workers import Workers
 
-MAX_WORKERS = 32  # concurrent name look-ups, and as many callbacks; further ones queue
+MAX_WORKERS = 32  # concurrent authentication callbacks; further ones queue
 COMPACT = 64  # cancelled timers left in the heap before it is swept
 LONGEST = 3600.0  # seconds of sleep; poll's own limit is 24 days
 
@@ -96,7 +98,7 @@ class ControlLoop:
         self._starting = False
         self._gate = Event()
         self._ends = deque(["once"])
-        self._look_ups = Workers(self, "mqcore-resolve", MAX_WORKERS)
+        self._look_ups = LookUps(self)
         self._authenticators = Workers(self, "mqcore-allow", MAX_WORKERS)
         self._pid = os.getpid()
 
@@ -232,20 +234,23 @@ class ControlLoop:
         if timer.fn is not None:
             heapq.heappush(self._timers, timer)
 
-    def resolve(self, fn: Callable[[], Any], callback: Callable[..., Any]) -> None:
-        """Run fn(), which may block, on a worker. Then call callback(result, None) or
-        callback(None, error) on the control thread."""
-        self._work(self._look_ups, fn, callback)
-
-    def authenticate(self, fn: Callable[[], Any], callback: Callable[..., Any]) -> None:
-        """The same for the application's authentication callbacks, on workers of their own."""
-        self._work(self._authenticators, fn, callback)
-
-    def _work(self, workers: Workers, fn: Callable[[], Any], callback: Callable[..., Any]) -> None:
+    def resolve(self, name: Hashable, fn: Callable[[], Any], callback: Callable[..., Any],
+                wanted: Callable[[], bool] = lambda: True) -> None:
+        """Run fn(), which may block, on a worker, unless a look-up of the same name runs already.
+        Then call callback(result, None) or callback(None, error) on the control thread. See
+        control/look_ups.py for what becomes of a look-up that is no longer wanted."""
         if self._stepped:  # everything happens on one thread, in one order
             self.call(run_now, fn, callback)
         else:
-            workers.run(fn, callback)
+            self.call(self._look_ups.run, name, fn, callback, wanted)
+
+    def authenticate(self, fn: Callable[[], Any], callback: Callable[..., Any]) -> None:
+        """Run fn(), an authentication callback of the application, on a worker of its own kind.
+        Then call callback(result, None) or callback(None, error) on the control thread."""
+        if self._stepped:
+            self.call(run_now, fn, callback)
+        else:
+            self._authenticators.run(fn, callback)
 
     # -- descriptors -------------------------------------------------------------------------------
 
@@ -299,8 +304,9 @@ class ControlLoop:
 
     def _run(self) -> None:
         self._ident = threading.get_ident()
-        while not self._stopping or self._calls:
-            self._turn()
+        with Busy():
+            while not self._stopping or self._calls:
+                self._turn()
         self._finish()
         self._ident = 0  # another thread may get this number
 

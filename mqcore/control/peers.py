@@ -128,8 +128,11 @@ class Peers(Tables):
         if conn.demands is not None and not codec.startswith("zmtp"):
             raise NotSupported(f"the filters of {conn.endpoint.url} support no security mechanism",
                                hint="security=Null() relies on the filters alone")
+        core = self.core
+        if core is None:
+            raise SocketClosed("the socket is closed")
         with self.hub.lock:
-            slot = self.core._adopt(
+            slot = core._adopt(
                 sock.fileno(), conn.owner is not None, options["prio"],
                 options["handshake_timeout"] or 0.0, GRACE, options["heartbeat"] or 0.0,
                 options["heartbeat_timeout"] or 0.0, options["heartbeat_ttl"],
@@ -167,13 +170,14 @@ class Peers(Tables):
 
     # -- notes -------------------------------------------------------------------------------------
 
-    def note(self, kind: int, slot: int, peer: int, code: int, fatal: bool, text: bytes) -> None:
+    def note(self, kind: int, slot: int, peer: int, code: int, fatal: bool, text: bytes,
+             unread: int = 0, carried: bool = False) -> None:
         """Handle one note of the data plane. Callers hold the hub's lock."""
         if kind == NOTE_UP:
             self._up(self.connections[slot], slot, peer)
         elif kind == NOTE_DOWN:
             self._down(self.connections.pop(slot, None), code, fatal,
-                       text.decode("utf-8", "replace"))
+                       text.decode("utf-8", "replace"), unread, carried)
         elif kind == NOTE_GONE:
             inproc.gone(self, peer, refused=code != 0)
         elif kind == NOTE_ROOM:
@@ -236,7 +240,8 @@ class Peers(Tables):
         if self.watched and self.plugin.receives:
             self.idle.start(conn.options["idle_after"])
 
-    def _down(self, conn: Connection | None, code: int, fatal: bool, text: str) -> None:
+    def _down(self, conn: Connection | None, code: int, fatal: bool, text: str, unread: int,
+              carried: bool) -> None:
         if conn is None:
             return
         if conn.peer is None:
@@ -249,9 +254,10 @@ class Peers(Tables):
         reason = text or conn.why or (
             "the pattern wanted a new link" if code == DOWN_RESET else "closed by us")
         self.forget_peer(conn.peer.id)
-        self.emit(events.Disconnected, conn.endpoint, conn.peer, reason)
+        self.emit(events.Disconnected, conn.endpoint, conn.peer, reason, bytes_unread=unread)
         where = conn.remote or conn.endpoint.url
-        self._lost(conn, PeerError(f"the connection to {where} ended: {reason}"), fatal, code)
+        self._lost(conn, PeerError(f"the connection to {where} ended: {reason}"), fatal, code,
+                   carried)
 
     def shake_failed(self, conn: Connection, text: str, fatal: bool, *, told: bool) -> None:
         shaken(self, conn)
@@ -265,7 +271,8 @@ class Peers(Tables):
             self.emit(events.HandshakeFailed, conn.endpoint, None, reason)
         self._lost(conn, error, fatal, DOWN_CLOSED)
 
-    def _lost(self, conn: Connection, error: Error, fatal: bool, code: int) -> None:
+    def _lost(self, conn: Connection, error: Error, fatal: bool, code: int,
+              carried: bool = False) -> None:
         """Update the endpoint after a lost connection."""
         if conn.owner is None:
             if not getattr(conn.transport, "accepts", True) and conn.endpoint in self.nodes:
@@ -274,7 +281,7 @@ class Peers(Tables):
             ended = code == DOWN_RESET and self.plugin.raw
             if code == DOWN_RESET and not ended:
                 conn.owner.reset()
-            conn.owner.lost(error, fatal, ended)
+            conn.owner.lost(error, fatal, ended, carried)
 
     # -- room for more -----------------------------------------------------------------------------
 
@@ -304,7 +311,8 @@ class Peers(Tables):
         return self._met(getattr(self.nodes.get(endpoint), "peer", 0))
 
     def _met(self, number: int) -> bool:
-        return number not in self.peers or self.core._has_pipe(number)
+        core = self.core
+        return core is None or number not in self.peers or core._has_pipe(number)
 
     def settle_peer(self, number: int) -> None:
         """Wait until the socket has seen this peer, whose event arrives just before, or the peer

@@ -118,7 +118,7 @@ class Follower:
             self._answered(None, error)
             return
         if blocks:
-            self.loop.resolve(self._ask, self._answered)
+            self.loop.resolve(self, self._ask, self._answered, lambda: not self._stopped)
             return
         try:
             found, failure = self._ask(), None

@@ -62,7 +62,8 @@ class Peer:
 class PeerStats:
     """Counters of one peer. Sending: offered == written + queued_out + sum(dropped_out.values()).
     Receiving: read == delivered + queued_in + sum(dropped_in.values()). `dropped` has both
-    directions."""
+    directions. `bytes_unread`: bytes that had arrived here when the connection ended, and that the
+    socket never read. It closed, or the peer broke the protocol or was unresponsive."""
 
     offered: int = 0
     written: int = 0
@@ -72,6 +73,7 @@ class PeerStats:
     queued_in: int = 0
     bytes_out: int = 0
     bytes_in: int = 0
+    bytes_unread: int = 0
     dropped: dict[str, int] = field(default_factory=dict)
     dropped_out: dict[str, int] = field(default_factory=dict)
     dropped_in: dict[str, int] = field(default_factory=dict)
@@ -91,7 +93,8 @@ class PeerStats:
             queued_out=facts["offered"] - facts["written"] - sum(out.values()),
             read=facts["read"], delivered=facts["delivered"],
             queued_in=facts["read"] - facts["delivered"] - sum(inn.values()),
-            bytes_out=facts["bytes_out"], bytes_in=facts["bytes_in"], dropped=both,
+            bytes_out=facts["bytes_out"], bytes_in=facts["bytes_in"],
+            bytes_unread=facts["bytes_unread"], dropped=both,
             dropped_out=out, dropped_in=inn, rtt=facts.get("rtt"), since=facts["since"],
             bounced=facts.get("bounced", 0), lost=facts.get("lost", 0),
             writes=facts.get("writes", 0), reads=facts.get("reads", 0))

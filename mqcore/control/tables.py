@@ -50,6 +50,7 @@ class Tables:
         self._failures = 0
         self.plugin = plugin
         self.options = options
+        self.any_pattern = False    # inproc joins it with another such socket of any pattern
         self.opened = False     # changes under the hub's lock
         self.number = 0
         self.nodes: dict[Endpoint, Any] = {}      # endpoint: Listener, Connector or None (inproc)
@@ -81,14 +82,17 @@ class Tables:
 
     @property
     def core(self) -> Any:
+        """None: the socket is garbage. Its finalizer has not run yet, or close() is over."""
         return self._held if self._held is not None else self._core()
 
-    def end_engines(self, slots: Iterable[int]) -> None:
+    def end_engines(self, slots: Iterable[int], leave: bool = False) -> None:
         """Under the hub's lock. A signal handler that waits lets go of it, so the table may change
-        between two steps; a slot that has left it may have a new owner."""
+        between two steps; a slot that has left it may have a new owner. leave: what has arrived is
+        read first."""
+        core = self.core
         for slot in list(slots):
-            if slot in self.connections:
-                self.core._end_engine(slot)
+            if slot in self.connections and core is not None:
+                (core._leave_engine if leave else core._end_engine)(slot)
 
     def hold(self, core: Any) -> None:
         """Keep an unreferenced, unclosed socket alive until close() is done."""
@@ -129,7 +133,9 @@ class Tables:
             on = on and endpoint in self.nodes
             if on != (endpoint in self._hopeful):
                 (self._hopeful.add if on else self._hopeful.discard)(endpoint)
-                self.core._connects(1 if on else -1)
+                core = self.core
+                if core is not None:
+                    core._connects(1 if on else -1)
 
     def forget_peer(self, number: int) -> None:
         peer = self.peers.pop(number, None)
@@ -154,12 +160,13 @@ class Tables:
     def _wait_for(self, done: Callable[[], bool], limit: float = 5.0) -> bool:
         """Process notes until done(), for things that the I/O threads do promptly."""
         end = monotonic() + limit
-        while not done():
-            seen = self.core._change()
+        core = self.core
+        while core is not None and not done():
+            seen = core._change()
             self.hub.pump()
             if done():
                 break
             if monotonic() >= end:
                 return False
-            self.core._wait(seen, 0.001)
+            core._wait(seen, 0.001)
         return True

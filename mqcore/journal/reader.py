@@ -172,7 +172,8 @@ class Reader(Awaitable):
     def read(self, offset: int, *, max_bytes: int = 8 << 20,
              durable: bool | None = None) -> Records:
         """The messages from `offset` on: a view of one block or of the rest of it, of at most
-        max_bytes (but at least one message); small blocks are put together. Empty at the end.
+        max_bytes with keys and headers (but at least one message); small blocks are put together.
+        Empty at the end.
         durable: only messages that survive a power cut (None: as the reader was opened).
 
         Raises OffsetGone below `first`, UsageError beyond `end`, JournalCorrupt.
@@ -209,12 +210,12 @@ class Reader(Awaitable):
                 break
             count = len(records)
             records = at_most(records, room)
-            if parts and (records.nbytes > room or parts[0].nbytes + records.nbytes > SMALL):
+            size = records.size
+            if parts and (size > room or parts[0].size + size > SMALL):
                 break
             parts.append(records)
             at = records.next
-            size = records.nbytes
-            room -= size + 1
+            room -= size
             together += size
             if len(records) < count or together >= SMALL // 2:
                 break

@@ -28,6 +28,8 @@ COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "headers
            "producer", "sequence", "sent")
 DEFAULT = ("key", "value", "offset", "timestamp")
 FAR = 2.0 ** 62         # us
+ROW = 12                # bytes of a message's time and end
+HEADER = 8              # and of the two ends of each of its headers
 MOST = 1 << 62          # no offset comes so far
 
 
@@ -100,6 +102,35 @@ class Records:
         """Bytes of the messages, without keys and headers."""
         ends = self.offsets
         return int(ends[-1]) - int(ends[0])
+
+    @property
+    def size(self) -> int:
+        """Bytes of all that is held: messages, keys and headers, and 12 for each message. Every
+        bound in bytes counts this."""
+        lo, hi = self._lo, self._hi
+        c = self._columns
+        found = ROW * (hi - lo) + self.nbytes
+        if "key_ends" in c:
+            found += int(c["key_ends"][hi]) - int(c["key_ends"][lo])
+        if "header_ends" in c:
+            lo, hi = int(c["header_ends"][lo]), int(c["header_ends"][hi])
+            found += HEADER * (hi - lo) + sum(
+                int(c[name][hi]) - int(c[name][lo]) for name in ("name_ends", "datum_ends"))
+        return found
+
+    def _sizes(self) -> NDArray[np.int64]:
+        """The size of the first i messages, for i from 0 to their number."""
+        rows = slice(self._lo, self._hi + 1)
+        c = self._columns
+        found = ROW * np.arange(len(self) + 1, dtype=np.int64)
+        ends = [c[name][rows] for name in ("value_ends", "key_ends") if name in c]
+        if "header_ends" in c:
+            headers = c["header_ends"][rows]
+            found += HEADER * (headers.astype(np.int64) - int(headers[0]))
+            ends += [c[name][headers] for name in ("name_ends", "datum_ends")]
+        for column in ends:
+            found += column.astype(np.int64) - int(column[0])
+        return found
 
     def _optional(self, name: str) -> NDArray[Any] | None:
         column = self._columns.get(name)
@@ -183,10 +214,10 @@ def _has(block: Block, name: str) -> bool:
 
 
 def at_most(records: Records, room: int) -> Records:
-    if records.nbytes <= room:
+    """The first of them, of so many bytes in all, but one message at least."""
+    if records.size <= room:
         return records
-    ends = records.offsets
-    n = int(np.searchsorted(ends, int(ends[0]) + room, side="right")) - 1
+    n = int(np.searchsorted(records._sizes(), room, side="right")) - 1
     return records.slice(0, max(1, n))
 
 

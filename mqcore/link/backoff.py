@@ -1,8 +1,9 @@
 """How long to wait before the next attempt to connect.
 
-The step starts at `initial`, doubles up to `maximum`, and starts over after a handshake. Each wait
-is a random part of the step, from half of it to all, so that a thousand clients of a server that
-came back do not call at once.
+The step starts at `initial`, doubles up to `maximum`, and starts over after a connection that
+lasted longer than the last wait, or brought a message. A handshake alone does not suffice, because
+a peer may complete it and leave at once, each time. Each wait is a random part of the step, from
+half of it to all, so that a thousand clients of a server that came back do not call at once.
 """
 
 from __future__ import annotations

@@ -27,6 +27,7 @@ cdef enum:                    # NOTE_DOWN codes
     DOWN_PROTOCOL = 3         # malformed traffic
     DOWN_TIMEOUT = 4          # handshake or heartbeat
     DOWN_RESET = 5            # the pattern asked for a new link; a raw one: it was sent the end
+    DOWN_REPLACED = 6         # another link of the peer has its routing id
     DOWN_MEMORY = 7
 
 cdef struct Port              # the socket, as its engines see it
@@ -138,13 +139,19 @@ cdef struct Engine:
     Input input
     uint32_t klass            # size class of the next slab
     uint32_t in_blocked       # at an HWM: not reading until the socket frees space
-    int64_t left_bytes        # at an HWM, and the peer has hung up: as counted in Port.left_bytes
+    # at an HWM, and the peer has hung up or the link reads on: as counted in Port.left_bytes
+    int64_t left_bytes
     int64_t in_size           # bytes of the message under way
     int64_t in_parts          # and its parts
     int64_t begun             # of the message under way, as counted in Port.begun
     uint32_t in_more          # parts of an incomplete message are in the lane
     uint32_t in_skip          # a multipart message on a conflating lane is thrown away
     uint32_t ended            # messages.pyx: the descriptor has ended, messages may be left
+    # ENGINE_READING
+    int ends_as               # the DOWN_* of a link that our side ends; -1: as the peer's end says
+    const char* ends_why      # and its text
+    int64_t read_until        # Traffic.bytes_in that suffice; INT64_MAX: to the peer's end
+    uint32_t returned         # the socket has the lane to the peer again, and what was not sent
     # output
     Batch batch
     size_t ctl_sent
@@ -180,6 +187,10 @@ cdef struct Engine:
     int64_t asked             # the first PING since `heard`; before it: none
     int64_t ping_came         # when the peer's PINGs were last seen to grow, and
     int64_t ping_gap          # how long that was after the time before
+    int64_t looked            # at the clock
+    int64_t queued            # bytes in the kernel then, while an answer was awaited, and
+    int64_t taken             # how many the peer had taken of all
+    uint32_t unsaid           # a PING waits behind a message that is being written
     uint32_t pings_seen
     uint32_t pings_sent
     uint32_t pongs_seen
@@ -199,5 +210,6 @@ cdef void engine_start(Engine* e) noexcept nogil          # register and go
 cdef int engine_judge(Engine* e, const Verdict* verdict) noexcept nogil
 # control thread, after NOTE_DOWN: slot is free
 cdef void engine_release(Engine* e) noexcept nogil
-# bytes the kernel has not had acknowledged
-cdef int64_t engine_pending(Engine* e) noexcept nogil
+# Bytes the kernel has not had acknowledged. last: the socket closes, and all its messages are
+# written. The peer is told so.
+cdef int64_t engine_pending(Engine* e, bint last) noexcept nogil

@@ -1,5 +1,6 @@
 """The engine's life: see engine.pxd. Who runs it, and what its holder does: lease.pyx."""
 
+from libc.stdint cimport INT64_MAX
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
 
@@ -7,14 +8,16 @@ from mqcore.base.bytes cimport bytes_append, bytes_fini
 from mqcore.base.slab cimport Owner, heap_new, owner_data, owner_release
 from mqcore.base.status cimport MQ_NOMEM, MQ_OK
 from mqcore.link.filtered cimport filtered_pump
+from mqcore.link.includes cimport SHUT_WR, shutdown
 from mqcore.link.lease cimport (
-    E_ALL, E_HELD, E_JUDGED, E_RELEASE, E_START, E_TIMER, ENGINE_NEW, engine_kick_here,
-    engine_post, lease_give_up, lease_init, lease_period, lease_run,
+    E_ALL, E_HELD, E_JUDGED, E_RELEASE, E_START, E_TIMER, ENGINE_ACTIVE, ENGINE_NEW,
+    engine_kick_here, engine_post, lease_give_up, lease_init, lease_run,
 )
 from mqcore.link.messages cimport messages_pump
 from mqcore.link.plane cimport plane_filters
 from mqcore.link.slots cimport slot_take
 from mqcore.link.stream cimport stream_pump
+from mqcore.link.patience cimport patience_period
 from mqcore.reactor.includes cimport errno, sched_yield
 from mqcore.reactor.io_thread cimport io_now, io_post, io_timer
 from mqcore.spi.filter_ops cimport FILTER_GIL
@@ -127,6 +130,9 @@ cdef Engine* engine_new(Plane* plane, IoThread* io, Watch* watch, Port* port, in
     e.in_blocked = 0
     e.left_bytes = 0
     e.out_blocked = 0
+    e.ends_as = -1
+    e.read_until = INT64_MAX
+    e.returned = 0
     e.wants = 0
     _equip(e, parts, left)
     if e.posted:
@@ -144,6 +150,9 @@ cdef Engine* engine_new(Plane* plane, IoThread* io, Watch* watch, Port* port, in
     e.pinged = e.ping_came = e.born
     e.asked = 0
     e.ping_gap = 0x7FFFFFFFFFFFFFFF
+    e.looked = e.born
+    e.queued = e.taken = 0
+    e.unsaid = 0
     e.pings_seen = e.pings_sent = 0
     e.unwatched = 0
     memset(&e.up, 0, 3 * sizeof(ControlNote))
@@ -153,7 +162,7 @@ cdef Engine* engine_new(Plane* plane, IoThread* io, Watch* watch, Port* port, in
         e.arm.arg = e
     e.tenant.fetch_add(1)
     e.state = ENGINE_NEW
-    e.period.store(lease_period(e))
+    e.period.store(patience_period(e))
     e.word.store(0)           # facts that came meanwhile were the last tenant's
     plane.engines.fetch_add(1)
     watch.load.fetch_add(1)
@@ -184,11 +193,24 @@ cdef int engine_judge(Engine* e, const Verdict* verdict) noexcept nogil:
     return MQ_OK
 
 
-cdef int64_t engine_pending(Engine* e) noexcept nogil:
+cdef void _say_end(Engine* e) noexcept nogil:
+    """All is written: the FIN follows at once. The peer's kernel delays the acknowledgement of data
+    that it expects an answer to, and the peer's own FIN acknowledges all."""
+    if (e.state == ENGINE_ACTIVE and e.ends_as < 0 and e.media == NULL and e.batch.total == 0
+            and e.wire_sent == e.wire.n):
+        e.pump.finish(e)
+        e.ends_as = DOWN_CLOSED
+        e.ends_why = NULL
+        shutdown(e.fd, SHUT_WR)
+
+
+cdef int64_t engine_pending(Engine* e, bint last) noexcept nogil:
     cdef int64_t pending = 0
     cdef int tries
     for tries in range(100):
         if not e.word.fetch_or(E_HELD) & E_HELD:
+            if last and e.fd >= 0 and not e.posted:
+                _say_end(e)
             if e.fd >= 0:
                 pending = e.pump.pending(e)
             if e.posted:

@@ -18,12 +18,14 @@ from mqcore.base.status cimport MQ_DONE, MQ_NEED_DATA, MQ_NOMEM, MQ_OK
 from mqcore.link.engine cimport (
     DOWN_HANDSHAKE, DOWN_MEMORY, DOWN_PEER, DOWN_PROTOCOL, Engine, PumpOps,
 )
-from mqcore.link.lease cimport E_OUT, ENGINE_ACTIVE, ENGINE_DEAD, ENGINE_HANDSHAKE
-from mqcore.link.session cimport session_end, session_fail, session_want
+from mqcore.link.lease cimport (
+    E_OUT, ENGINE_ACTIVE, ENGINE_DEAD, ENGINE_HANDSHAKE, ENGINE_READING,
+)
+from mqcore.link.session cimport session_end
 from mqcore.link.stream cimport (
     stream_encode, stream_ended, stream_fill, stream_gather, stream_goodbye, stream_pending,
-    stream_send, stream_slab, stream_spare,
-    stream_turn, stream_use, stream_wrote, stream_yield,
+    stream_said, stream_send, stream_slab, stream_spare, stream_turn, stream_unwritten, stream_use,
+    stream_wrote, stream_yield,
 )
 from mqcore.reactor.includes cimport EAGAIN, EINTR, errno, read
 from mqcore.reactor.io_thread cimport io_now
@@ -45,11 +47,12 @@ cdef const char* CUT_OFF = (
 
 cdef bint _refuse(Engine* e, int rc) noexcept nogil:
     """The filter cannot go on; its last words (an alert, say) as far as the kernel takes them."""
-    cdef int code = DOWN_PROTOCOL if e.state == ENGINE_ACTIVE else DOWN_HANDSHAKE
+    cdef int code = DOWN_HANDSHAKE if e.state == ENGINE_HANDSHAKE else DOWN_PROTOCOL
     if rc == MQ_NOMEM:
         session_end(e, DOWN_MEMORY, b"out of memory in a filter", 0)
         return False
-    _send(e)
+    if e.state != ENGINE_READING:
+        _send(e)
     if e.state != ENGINE_DEAD:
         session_end(e, code, e.filter.reason, 1)
     return False
@@ -178,6 +181,7 @@ cdef bint _chunk(Engine* e) noexcept nogil:
     if ctl:                   # control bytes are not counted: the filter owns them now
         e.codec.ctl.n = 0
         e.ctl_sent = 0
+        stream_said(e)
     e.wire_mark = e.wire.n
     e.wire_plain = total - ctl
     return True
@@ -194,11 +198,7 @@ cdef bint _send(Engine* e) noexcept nogil:
         if n < 0:
             if errno == EINTR:
                 continue
-            if errno == EAGAIN:
-                e.out_blocked = 1
-                session_want(e)
-            else:
-                session_fail(e, b"the connection broke")
+            stream_unwritten(e, errno)
             return False
         if e.link != NULL:
             e.link.traffic.writes.fetch_add(1)

@@ -26,6 +26,7 @@ cdef extern from "<netinet/tcp.h>" nogil:
         uint8_t tcpi_probes           # of a closed window, since the last answer
 
 cdef extern from "<sys/ioctl.h>" nogil:
+    unsigned long FIONREAD
     int ioctl(int fd, unsigned long request, ...)
 
 cdef extern from "<linux/sockios.h>" nogil:

@@ -30,6 +30,7 @@ cdef enum:                    # Engine.word
     E_RELEASE = 512
     E_WAKE = 1024
     E_JUDGED = 2048
+    E_LEAVE = 4096
     E_ALL = 0xffffffff        # of what a holder may do: everything
 
 cdef enum:                    # Engine.state, the lease holder's
@@ -39,6 +40,7 @@ cdef enum:                    # Engine.state, the lease holder's
     ENGINE_DRAINING = 3
     ENGINE_DEAD = 4
     ENGINE_NEW = 5
+    ENGINE_READING = 6
 
 # What other threads call at an engine whose slot is used for the first time.
 cdef void lease_init(Engine* e) noexcept nogil
@@ -57,5 +59,3 @@ cdef void engine_post(Engine* e, uint32_t facts) noexcept nogil
 cdef void lease_run(Engine* e, uint32_t allowed) noexcept nogil
 # The holder: release the lease; the engine's thread does what was noted.
 cdef void lease_give_up(Engine* e) noexcept nogil
-# ns between two looks at the clock, in the engine's present state.
-cdef int64_t lease_period(Engine* e) noexcept nogil

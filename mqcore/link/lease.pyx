@@ -1,38 +1,34 @@
 """The lease: see lease.pxd. Order in this file: the tables, taking and releasing, what a holder
-does with the notes, the clock, what a socket calls at its engine. What is read and written
-meanwhile is in the pumps: stream.pyx, filtered.pyx, messages.pyx.
+does with the notes, what a socket calls at its engine. What is read and written meanwhile is in the
+pumps: stream.pyx, filtered.pyx, messages.pyx. What passing time means is in timing.pyx.
 
 `tests/unit/link/test_lease.py` drives an engine through every state with every event and holds the
 answers against TRANSITIONS.
 """
 
-from libc.stdio cimport snprintf
+from libc.stdint cimport INT64_MAX
 from libc.stdlib cimport free
 
 from mqcore.base.bytes cimport bytes_fini
 from mqcore.base.message cimport vec_fini
 from mqcore.base.status cimport MQ_DONE, MQ_OK
 from mqcore.base.widen cimport widen
-from mqcore.link.engine cimport DOWN_CLOSED, DOWN_MEMORY, DOWN_RESET, DOWN_TIMEOUT
-from mqcore.link.includes cimport IPPROTO_TCP, TCP_INFO, getsockopt, socklen_t, tcp_info
+from mqcore.link.engine cimport DOWN_CLOSED, DOWN_MEMORY, DOWN_PEER, DOWN_REPLACED
 from mqcore.link.messages cimport messages_take
 from mqcore.link.plane cimport Plane
 from mqcore.link.session cimport (
-    session_attach, session_drain, session_end, session_fail_as, session_lingers, session_want,
+    session_attach, session_drain, session_end, session_fail_as, session_leave, session_lingers,
+    session_mute, session_return, session_want,
 )
 from mqcore.link.slots cimport slot_give
 from mqcore.link.stream cimport stream_shaken
-from mqcore.reactor.io_thread cimport IoThread, Task, io_now, io_post, io_post_later
+from mqcore.link.patience cimport patience_look, patience_overdue
+from mqcore.reactor.io_thread cimport IoThread, Task, io_post, io_post_later
 from mqcore.spi.message_engine cimport ENGINE_STREAM
 from mqcore.spi.pipe cimport (
-    ASKED_CLOSE, ASKED_RESET, DIRTY_IN, DIRTY_OUT, DIRTY_RESET, FarOps,
+    ASKED_CLOSE, ASKED_RESET, ASKED_SHUT, DIRTY_IN, DIRTY_OUT, DIRTY_RESET, DIRTY_SHUT, FarOps,
 )
-from mqcore.wire.codec cimport CTL_MAX, Verdict, batch_fini
-
-cdef enum:
-    DRAIN_NS = 1000000000     # how long a reset link waits for the peer's FIN
-    UNANSWERED = 3            # TCP asked so often: the peer's machine has gone
-
+from mqcore.wire.codec cimport Verdict, batch_fini
 
 # -- the tables ------------------------------------------------------------------------------------
 
@@ -54,6 +50,7 @@ NOTES = (
     ("RELEASE", E_RELEASE, "the control plane", "the DOWN note has been read: the slot is free"),
     ("WAKE", E_WAKE, "the poller, a thread that has peeked",
      "a message engine's second descriptor rang"),
+    ("LEAVE", E_LEAVE, "the control plane", "close the connection once what has arrived is read"),
     ("JUDGED", E_JUDGED, "the control plane", "Engine.verdict says what is decided on the peer"),
 )
 
@@ -64,6 +61,8 @@ STATES = (
     ("HANDSHAKE", ENGINE_HANDSHAKE, "the protocol's greeting is under way; there is no pipe"),
     ("ACTIVE", ENGINE_ACTIVE, "a peer: its pipe is with the socket"),
     ("DRAINING", ENGINE_DRAINING, "pipe given back, our FIN is out, waiting for the peer's"),
+    ("READING", ENGINE_READING,
+     "nothing more is written; what the peer has sent is read to its end"),
     ("DEAD", ENGINE_DEAD, "descriptor closed; the slot waits until the DOWN note has been read"),
 )
 
@@ -79,8 +78,10 @@ TRANSITIONS = (
     ("HANDSHAKE", "ROOM", "HANDSHAKE", "write"),
     ("HANDSHAKE", "WAKE", "HANDSHAKE", "write"),
     ("HANDSHAKE", "shaken", "ACTIVE", "write"),
-    ("HANDSHAKE", "TIMER, late", "DEAD", "finish"),
+    ("HANDSHAKE", "TIMER, late", "DEAD", "read, finish"),
+    ("HANDSHAKE", "broken", "HANDSHAKE", "read"),
     ("HANDSHAKE", "TERM", "DEAD", "finish"),
+    ("HANDSHAKE", "LEAVE", "DEAD", "finish"),
     ("HANDSHAKE", "ended", "DEAD", ""),
     ("ACTIVE", "IN", "ACTIVE", "read"),
     ("ACTIVE", "HUP", "ACTIVE", "read"),
@@ -89,14 +90,26 @@ TRANSITIONS = (
     ("ACTIVE", "WAKE", "ACTIVE", "write"),
     ("ACTIVE", "ASKED, reset", "DRAINING", "finish, read"),
     ("ACTIVE", "ASKED, close", "DEAD", "finish"),
-    ("ACTIVE", "TIMER, late", "DEAD", "finish"),
+    ("ACTIVE", "TIMER, late", "DEAD", "read, finish"),
+    ("ACTIVE", "ASKED, shut", "READING", "finish, read"),
+    ("ACTIVE", "LEAVE", "DEAD", "finish, read"),
+    ("ACTIVE", "broken", "READING", "read"),
     ("ACTIVE", "TERM", "DEAD", "finish"),
     ("ACTIVE", "ended", "DEAD", ""),
     ("DRAINING", "IN", "DRAINING", "read"),
     ("DRAINING", "HUP", "DRAINING", "read"),
     ("DRAINING", "TIMER, late", "DEAD", "finish"),
     ("DRAINING", "TERM", "DEAD", "finish"),
+    ("DRAINING", "LEAVE", "DEAD", "finish"),
     ("DRAINING", "ended", "DEAD", "finish"),
+    ("READING", "IN", "READING", "read"),
+    ("READING", "HUP", "READING", "read"),
+    ("READING", "TIMER, late", "DEAD", "read"),
+    ("READING", "ASKED, close", "DEAD", ""),
+    ("READING", "ASKED, reset", "DRAINING", "finish, read"),
+    ("READING", "TERM", "DEAD", ""),
+    ("READING", "LEAVE", "DEAD", ""),
+    ("READING", "ended", "DEAD", ""),
     ("DEAD", "RELEASE", "FREE", ""),
 )
 
@@ -197,6 +210,10 @@ cdef void _step(Engine* e, uint32_t notes) noexcept nogil:
     if notes & E_TERM or notes & E_ASKED and _asked(e, ASKED_CLOSE):
         session_end(e, DOWN_CLOSED, NULL, 0)
         return
+    if notes & (E_LEAVE | E_ASKED) and _leaves(e, notes & E_LEAVE):
+        notes |= E_IN
+    if e.state == ENGINE_DEAD:
+        return
     if e.unwatched:
         session_fail_as(e, b"the connection cannot be watched", e.unwatched)
         return
@@ -206,9 +223,7 @@ cdef void _step(Engine* e, uint32_t notes) noexcept nogil:
     if begins and not _begin(e):
         session_end(e, DOWN_MEMORY, b"out of memory", 0)
         return
-    if notes & E_ASKED and _asked(e, ASKED_RESET):
-        session_drain(e)
-    if notes & E_TIMER and e.port.looped.load():
+    if notes & E_TIMER and (e.port.looped.load() or patience_overdue(e)):
         notes |= E_IN | E_WAKE
     if notes & E_WAKE and e.media != NULL:
         e.out_blocked = 0
@@ -221,15 +236,49 @@ cdef void _step(Engine* e, uint32_t notes) noexcept nogil:
         messages_take(e)
     session_lingers(e)
     if notes & E_TIMER and e.state != ENGINE_DEAD:
-        _look_at_clock(e)     # after what was to be heard
+        patience_look(e)     # after what was to be heard
     if notes & E_ROOM:
         e.out_blocked = 0
         session_want(e)
     if e.out_blocked or (e.state != ENGINE_HANDSHAKE and e.state != ENGINE_ACTIVE):
+        if e.state == ENGINE_READING and notes & (E_IN | E_WAKE):
+            _has_read(e)
         return
     if (begins or notes & (E_OUT | E_ROOM | E_WAKE) or e.codec.ctl.n or e.codec.owed.n
             or e.wire.n):
         e.pump.write(e)
+
+
+cdef const char* REPLACED = b"another link of the peer has its routing id"
+
+
+cdef bint _leaves(Engine* e, bint ours) noexcept nogil:
+    """Whether our side ends the link and reads what has arrived. `ours`: the application ends it,
+    else the pattern may have asked for it."""
+    if ours and e.state != ENGINE_ACTIVE:
+        session_end(e, DOWN_CLOSED, NULL, 0)
+    elif ours:
+        session_leave(e, DOWN_CLOSED, NULL)
+    elif e.state == ENGINE_ACTIVE and _asked(e, ASKED_SHUT):
+        session_leave(e, DOWN_REPLACED, REPLACED)
+        e.read_until = INT64_MAX
+    else:
+        if _asked(e, ASKED_RESET):
+            session_drain(e)  # which discards what the peer still sends
+        return False
+    return True
+
+
+cdef void _has_read(Engine* e) noexcept nogil:
+    """Of a link that reads on, after a read. What is held back at an HWM is read once there is
+    space; the socket has what was not sent until then."""
+    session_mute(e)
+    if e.word.load() & (E_IN | E_WAKE):
+        return                # others' turn
+    if not e.in_blocked and e.link.traffic.bytes_in.load() >= e.read_until:
+        session_end(e, DOWN_PEER, NULL, 0)
+    else:
+        session_return(e)
 
 
 cdef bint _begin(Engine* e) noexcept nogil:
@@ -271,93 +320,6 @@ cdef void _release(Engine* e) noexcept nogil:
     slot_give(plane, e)
 
 
-# -- time ------------------------------------------------------------------------------------------
-
-cdef int64_t lease_period(Engine* e) noexcept nogil:
-    """How often this engine looks at the clock."""
-    cdef int64_t period = 1000000000
-    if e.state == ENGINE_HANDSHAKE or e.state == ENGINE_NEW:
-        if e.config.grace and not e.config.connected:
-            return e.config.grace
-        if e.config.handshake_timeout and e.config.handshake_timeout < period:
-            period = e.config.handshake_timeout
-    if e.config.heartbeat and e.config.heartbeat < period:
-        period = e.config.heartbeat
-        if e.config.heartbeat_timeout and e.config.heartbeat_timeout < period:
-            period = e.config.heartbeat_timeout
-    return period if period > 1000000 else 1000000
-
-
-cdef void _look_at_clock(Engine* e) noexcept nogil:
-    _clock(e)
-    if e.state != ENGINE_DEAD:
-        e.period.store(lease_period(e))
-
-
-cdef bint _slow(Engine* e) noexcept nogil:
-    """Whether the peer takes no more bytes, so that our PINGs wait behind messages. Its own PINGs
-    would tell whether it lives, if they came often enough; its kernel, whether its machine does."""
-    cdef tcp_info tcp
-    cdef socklen_t size = sizeof(tcp)
-    if not e.out_blocked or e.ping_gap <= e.config.heartbeat + e.config.heartbeat_timeout:
-        return False
-    if getsockopt(e.fd, IPPROTO_TCP, TCP_INFO, &tcp, &size) != 0:
-        return True           # a process of this machine; its end would have ended the connection
-    return tcp.tcpi_retransmits < UNANSWERED and tcp.tcpi_probes < UNANSWERED
-
-
-cdef void _ping(Engine* e, int64_t now) noexcept nogil:
-    e.pinged = now
-    if e.asked <= e.heard:
-        e.asked = now
-    e.pings_sent += 1
-    e.codec.ops.ping(e.codec, <uint32_t> (e.config.heartbeat_ttl // 1000000))
-
-
-cdef void _heartbeat(Engine* e, int64_t now) noexcept nogil:
-    """PING at each interval, also when there is traffic: it tells the peer that we live while its
-    own PINGs wait behind messages that we read slowly. The end of a peer that leaves one
-    unanswered."""
-    cdef char[160] text
-    if e.codec.pings != e.pings_seen:
-        e.pings_seen = e.codec.pings
-        e.ping_gap, e.ping_came = now - e.ping_came, now
-    if e.config.heartbeat_timeout and e.asked > e.heard:
-        if _slow(e):
-            e.deaf = now
-        if now - max(e.asked, e.deaf) >= e.config.heartbeat_timeout:
-            snprintf(text, sizeof(text), b"nothing was heard from the peer for %.3g s",
-                     <double> (now - e.heard) / 1e9)
-            session_end(e, DOWN_TIMEOUT, text, 0)
-            return
-    if now - e.pinged >= e.config.heartbeat and e.codec.ctl.n + e.codec.owed.n <= CTL_MAX:
-        _ping(e, now)
-
-
-cdef void _clock(Engine* e) noexcept nogil:
-    cdef int64_t now = io_now(e.io)
-    cdef char[160] text
-    if e.in_blocked:
-        e.deaf = now
-    if e.state == ENGINE_DRAINING:
-        if now - e.born >= DRAIN_NS:
-            session_end(e, DOWN_RESET, NULL, 0)
-    elif e.state == ENGINE_HANDSHAKE:
-        if e.config.handshake_timeout and now - e.born >= e.config.handshake_timeout:
-            snprintf(text, sizeof(text), b"the handshake was not complete after %.3g s",
-                     <double> (now - e.born) / 1e9)
-            session_end(e, DOWN_TIMEOUT, text, 0)
-        elif e.config.grace and not e.config.connected and now - e.born >= e.config.grace:
-            e.config.grace = 0
-            if e.codec.ops.start(e.codec, False) == MQ_OK:
-                e.word.fetch_or(E_OUT)
-    elif e.codec.peer_ttl and now - max(e.heard, e.deaf) > <int64_t> e.codec.peer_ttl * 1000000:
-        session_end(e, DOWN_TIMEOUT,
-                    b"the peer was silent for longer than the time to live it announced", 0)
-    elif e.config.heartbeat and e.codec.peer.major >= 3:
-        _heartbeat(e, now)
-
-
 # -- what a socket calls at its engine -------------------------------------------------------------
 
 cdef bint _asked(Engine* e, uint32_t what) noexcept nogil:
@@ -367,7 +329,7 @@ cdef bint _asked(Engine* e, uint32_t what) noexcept nogil:
 
 cdef void _kick(void* far, uint32_t what) noexcept nogil:
     cdef Engine* e = <Engine*> far
-    if what & DIRTY_RESET:
+    if what & (DIRTY_RESET | DIRTY_SHUT):
         engine_post(e, E_ASKED)
     elif what & DIRTY_IN:
         engine_post(e, E_IN)  # reading is not the caller's work
@@ -377,7 +339,7 @@ cdef void _kick(void* far, uint32_t what) noexcept nogil:
 
 cdef void _kick_later(void* far, uint32_t what) noexcept nogil:
     engine_post(<Engine*> far, (E_OUT if what & DIRTY_OUT else 0) | (E_IN if what & DIRTY_IN else 0)
-                | (E_ASKED if what & DIRTY_RESET else 0))
+                | (E_ASKED if what & (DIRTY_RESET | DIRTY_SHUT) else 0))
 
 
 cdef void _close(void* far) noexcept nogil:

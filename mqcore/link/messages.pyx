@@ -19,10 +19,10 @@ from mqcore.link.engine cimport DOWN_MEMORY, DOWN_PEER, DOWN_PROTOCOL, Engine, P
 from mqcore.link.includes cimport (
     CLOCK_MONOTONIC, TFD_CLOEXEC, TFD_NONBLOCK, itimerspec, timerfd_create, timerfd_settime,
 )
-from mqcore.link.lease cimport E_OUT, E_WAKE, ENGINE_ACTIVE
+from mqcore.link.lease cimport E_OUT, E_WAKE, ENGINE_ACTIVE, ENGINE_READING
 from mqcore.link.pipe cimport EVENT_WRITE
 from mqcore.link.session cimport (
-    session_begun, session_end, session_publish, session_put, session_room,
+    session_begun, session_end, session_publish, session_put, session_read_on, session_room,
     session_tally, session_want,
 )
 from mqcore.link.stream cimport stream_pending, stream_read, stream_write
@@ -144,7 +144,7 @@ cdef void messages_take(Engine* e) noexcept nogil:
     cdef int64_t bytes
     cdef size_t n, room
     cdef int rc = MQ_OK
-    if e.state != ENGINE_ACTIVE or not _start(e):
+    if e.state not in (ENGINE_ACTIVE, ENGINE_READING) or not _start(e):
         return
     e.in_blocked = 0
     while rc == MQ_OK:
@@ -159,6 +159,7 @@ cdef void messages_take(Engine* e) noexcept nogil:
             else:
                 e.word.fetch_or(E_WAKE)
             session_publish(e)
+            e.in_blocked = 1  # there is more
             return            # others' turn; the edge or the note brings us back
         n = 0
         bytes = 0
@@ -260,7 +261,7 @@ cdef void _write(Engine* e) noexcept nogil:
             _watch_out(e, True)
     elif rc == MQ_GONE or flushed == MQ_GONE:
         e.ended = 1           # what it wrote before is still to be read
-        e.out_blocked = 1
+        session_read_on(e, -1, NULL)
         e.word.fetch_or(E_WAKE)
     elif rc:
         _over(e, rc)

@@ -16,6 +16,7 @@ cdef enum:                    # Pipe.events: what the far side tells the socket
     EVENT_ATTACH = 4          # handshake done: a new peer
     EVENT_TERM = 8            # the far side has let go; what it published may still be read
     EVENT_LISTED = 16
+    EVENT_SHUT = 32           # nothing more can be sent; what the far side still publishes is read
 
 cdef enum:                    # Pipe.state, the socket's own
     PIPE_NEW = 0
@@ -23,7 +24,9 @@ cdef enum:                    # Pipe.state, the socket's own
     PIPE_HUNG = 2             # far side gone, inbound messages left
     PIPE_ENDED = 3
     PIPE_REFUSED = 4          # by the pattern; the far side is about to let go
-    PIPE_HELD = 5             # handshaken; the application has not admitted it yet
+    PIPE_HELD = 5             # handshaken; the application has not admitted it yet. With
+                              # DIRTY_HUNG: the far side has gone
+    PIPE_SHUT = 6             # as attached, but nothing more can be sent: hangup has been called
 
 cdef struct Marks:
     int64_t msgs              # INT64_MAX: no limit
@@ -45,6 +48,7 @@ cdef struct Traffic:          # what the far side counts; kept here since the en
     atomic[int64_t] untranslated  # taken from the lane, and the peer's wire cannot say them
     atomic[int64_t] bytes_out
     atomic[int64_t] bytes_in
+    atomic[int64_t] unread    # bytes that had arrived when the connection ended, never read
     atomic[int64_t] writes    # system calls
     atomic[int64_t] reads
     atomic[int64_t] rtt       # ns from PING to PONG, the last one; 0 unknown
@@ -58,6 +62,7 @@ cdef struct Link:
     Traffic traffic
     int64_t since             # monotonic ns
     uint32_t engine           # slot, 0xffffffff for inproc
+    uint32_t shut             # EVENT_SHUT came while the pipe was held; under the socket's lock
     uint32_t refused          # inproc: an end's pattern has refused the other; set before its end
     # inproc: holds[i] counts what may still touch the socket of end i: the other end while it is
     # attached, and its kicks under way. At zero `let_go` tells that socket, which waits for it when

@@ -29,6 +29,9 @@ cdef struct ControlNote:
     uint32_t peer             # Pipe.id, or 0
     int32_t code
     uint32_t fatal            # reconnecting would not help
+    # NOTE_DOWN: bytes that had arrived and were never read; whether it brought a message
+    int64_t unread
+    bint carried
     uint32_t size             # bytes of text
     const char* text
 

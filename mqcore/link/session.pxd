@@ -32,8 +32,8 @@ cdef inline bint session_begun(Engine* e, uint64_t under_way) noexcept nogil:
 
 
 cdef bint session_count(Engine* e, int64_t begun) noexcept nogil
-# The peer has hung up, and the lane is at its HWM: the rest waits in the kernel until the socket
-# has space. Counts the connection in Port.left until it ends.
+# The peer has hung up, or the link reads on, and the lane is at its HWM: the rest waits in the
+# kernel until the socket has space. Counts the connection in Port.left until it ends.
 cdef inline void session_lingers(Engine* e) noexcept nogil:
     if e.hup and e.in_blocked and e.left_bytes == 0:
         session_left(e)
@@ -44,6 +44,15 @@ cdef void session_left(Engine* e) noexcept nogil
 cdef void session_tally(Engine* e) noexcept nogil
 # What a codec has counted of messages that it dropped, into the accounts.
 cdef void session_tally_codec(Engine* e) noexcept nogil
+# Nothing more can be written, or shall be. What the peer has sent is read to its end, and the link
+# ends then: as `code` and `why` say, or with -1 as the peer's end does.
+cdef void session_read_on(Engine* e, int code, const char* why) noexcept nogil
+# Our side ends the link in order, and reads what has arrived first.
+cdef void session_leave(Engine* e, int code, const char* why) noexcept nogil
+# While it reads on: give the socket what was not sent.
+cdef void session_return(Engine* e) noexcept nogil
+# The same: what the codec or a filter has to say in answer to what was read is forgotten.
+cdef void session_mute(Engine* e) noexcept nogil
 # The link ends in order: the pattern wants a new one, or the application has sent the end.
 cdef void session_drain(Engine* e) noexcept nogil
 # The end: code is DOWN_*, text the reason or NULL.

@@ -12,10 +12,13 @@ from mqcore.base.slab cimport owner_release
 from mqcore.base.status cimport MQ_NOMEM, MQ_OK, MQ_PROTOCOL
 from mqcore.base.ypipe cimport ypipe_flush, ypipe_unwrite, ypipe_write
 from mqcore.link.engine cimport DOWN_PEER, DOWN_PROTOCOL, DOWN_RESET, Port, port_next_peer
-from mqcore.link.lease cimport E_IN, E_OUT, ENGINE_ACTIVE, ENGINE_DEAD, ENGINE_DRAINING
-from mqcore.link.includes cimport SHUT_WR, shutdown, strerror, strnlen
+from mqcore.link.lease cimport (
+    E_IN, E_OUT, ENGINE_ACTIVE, ENGINE_DEAD, ENGINE_DRAINING, ENGINE_READING,
+)
+from mqcore.link.includes cimport FIONREAD, SHUT_WR, ioctl, shutdown, strerror, strnlen
 from mqcore.link.pipe cimport (
-    EVENT_ATTACH, EVENT_READ, EVENT_TERM, Traffic, link_measure, link_name, link_new, link_unref,
+    EVENT_ATTACH, EVENT_READ, EVENT_SHUT, EVENT_TERM, Traffic, link_measure, link_name, link_new,
+    link_unref,
 )
 from mqcore.link.plane cimport NOTE_DOWN, NOTE_PATTERN, NOTE_UP, Plane, plane_note, plane_tell
 from mqcore.reactor.includes cimport close, errno
@@ -94,21 +97,11 @@ cdef void _let_go_of_parts(Engine* e) noexcept nogil:
     e.wire_sent = 0
 
 
-cdef void _let_go_of_pipe(Engine* e) noexcept nogil:
-    """Give the pipe back to the socket with all that was not sent, in order."""
+cdef void _return_unsent(Engine* e) noexcept nogil:
+    """What was not sent, in order, where the socket finds it: in the link and in the lane."""
     cdef Msg m
     cdef bint more, half
-    cdef Pipe* pipe = e.pipe
-    if pipe == NULL:
-        return
-    if e.left_bytes:          # before the socket counts the pipe (sock/departed.pyx)
-        e.port.left.fetch_sub(1)
-        e.port.left_bytes.fetch_sub(e.left_bytes)
-        e.port.left_open.fetch_sub(1)
-        e.left_bytes = 0
-    while e.in_more and ypipe_unwrite(&e.inn.q, &m):   # half a message came: as if it never had
-        msg_close(&m)
-    session_publish(e)
+    e.returned = 1
     _lose_chunk(e)
     half = batch_half_sent(&e.batch, e.codec)
     if half:
@@ -127,10 +120,68 @@ cdef void _let_go_of_pipe(Engine* e) noexcept nogil:
             msg_close(&m)
             if not more:
                 break
+
+
+cdef void _let_go_of_pipe(Engine* e) noexcept nogil:
+    """Give the pipe back to the socket with all that was not sent."""
+    cdef Msg m
+    cdef Pipe* pipe = e.pipe
+    if pipe == NULL:
+        return
+    if e.left_bytes:          # before the socket counts the pipe (sock/departed.pyx)
+        e.port.left.fetch_sub(1)
+        e.port.left_bytes.fetch_sub(e.left_bytes)
+        e.port.left_open.fetch_sub(1)
+        e.left_bytes = 0
+    while e.in_more and ypipe_unwrite(&e.inn.q, &m):   # half a message came: as if it never had
+        msg_close(&m)
+    session_publish(e)
+    if not e.returned:
+        _return_unsent(e)
     e.pipe = NULL
     e.port.ops.event(pipe, EVENT_TERM)
     link_unref(e.link)
     e.link = NULL
+
+
+cdef void session_read_on(Engine* e, int code, const char* why) noexcept nogil:
+    e.state = ENGINE_READING
+    e.ends_as = code
+    e.ends_why = why
+    e.hup = 1                 # read until the kernel has no more: no further edge may come
+    e.out_blocked = 0
+    session_want(e)
+    e.born = io_now(e.io)
+    e.word.fetch_or(E_IN)
+
+
+cdef void session_return(Engine* e) noexcept nogil:
+    if e.returned:
+        return
+    _return_unsent(e)
+    batch_reset(&e.batch)
+    session_mute(e)
+    e.port.ops.event(e.pipe, EVENT_SHUT)
+
+
+cdef void session_mute(Engine* e) noexcept nogil:
+    """Of what the codec or a filter would say in answer to what it reads, nothing leaves."""
+    e.codec.ctl.n = 0
+    e.codec.owed.n = 0
+    e.ctl_sent = 0
+    e.wire.n = 0
+    e.wire_sent = 0
+
+
+cdef void session_leave(Engine* e, int code, const char* why) noexcept nogil:
+    cdef int left = 0
+    e.pump.finish(e)
+    if e.media == NULL or e.media.ops.flags & ENGINE_STREAM:
+        shutdown(e.fd, SHUT_WR)
+    ioctl(e.fd, FIONREAD, &left)
+    e.read_until = e.link.traffic.bytes_in.load() + left
+    session_read_on(e, code, why)
+    session_return(e)
 
 
 cdef void session_drain(Engine* e) noexcept nogil:
@@ -145,19 +196,34 @@ cdef void session_drain(Engine* e) noexcept nogil:
     e.word.fetch_or(E_IN)
 
 
+cdef void _count_unread(Engine* e) noexcept nogil:
+    """What had arrived and is given up: in the kernel, and in the slab where it waited."""
+    cdef int left = 0
+    e.down.carried = e.link != NULL and e.link.traffic.read.load() > 0
+    e.down.unread = e.input.end - e.input.pos
+    if ioctl(e.fd, FIONREAD, &left) == 0:
+        e.down.unread += left
+    if e.link != NULL and e.down.unread:
+        e.link.traffic.unread.fetch_add(e.down.unread)
+
+
 cdef void session_end(Engine* e, int code, const char* text, uint32_t fatal) noexcept nogil:
     cdef int fd = e.fd
     cdef Port* port = e.port
     cdef Plane* plane = e.plane
     cdef uint32_t number = port.number
+    if e.ends_as >= 0 and code == DOWN_PEER:
+        code = e.ends_as
+        text = e.ends_why
     if text != NULL:          # which may lie in a filter that ends here
         e.down.size = <uint32_t> min(strlen(text), sizeof(e.down_text))
         memcpy(e.down_text, text, e.down.size)
         e.down.text = e.down_text
     if e.state == ENGINE_DRAINING:
         code = DOWN_RESET
-    if code != DOWN_PEER:
+    if code != DOWN_PEER and e.ends_as < 0 and e.state != ENGINE_READING:
         e.pump.finish(e)
+    _count_unread(e)
     _let_go_of_pipe(e)
     if e.begun:
         port.begun.fetch_sub(e.begun)
@@ -343,7 +409,7 @@ cdef bint session_count(Engine* e, int64_t begun) noexcept nogil:
 
 cdef void session_left(Engine* e) noexcept nogil:
     # blocked: the lane is full, and it is not only another engine's turn
-    if e.state != ENGINE_ACTIVE or not e.inn.blocked.load():
+    if e.state not in (ENGINE_ACTIVE, ENGINE_READING) or not e.inn.blocked.load():
         return
     e.left_bytes = (e.inn.w_bytes - e.inn.seen_bytes
                     + (e.inn.w_msgs - e.inn.seen_msgs) * <int64_t> sizeof(Msg))

@@ -31,6 +31,11 @@ cdef void stream_spare(Engine* e) noexcept nogil              # an idle connecti
 # Every write of a stream goes through here. A stream's descriptor is a socket; a peer that has left
 # gives EPIPE and no SIGPIPE, whatever the application has done with that signal.
 cdef ssize_t stream_send(int fd, iovec* iov, int n) noexcept nogil
+# A write failed with this errno. EAGAIN: more when the kernel has space. Else nothing more can be
+# written; what the peer sent before is still read.
+cdef void stream_unwritten(Engine* e, int number) noexcept nogil
+# Control bytes have left the codec, a PING among them perhaps.
+cdef void stream_said(Engine* e) noexcept nogil
 # Fill an empty batch from the pipe. False: nothing there, or the session has ended.
 cdef bint stream_encode(Engine* e) noexcept nogil
 # Appends the codec's last words to its ctl. How many bytes of that may be sent now.

@@ -18,14 +18,14 @@ from mqcore.base.slab cimport (
 from mqcore.base.status cimport MQ_DONE, MQ_NEED_DATA, MQ_NOMEM, MQ_OK, MQ_PROTOCOL
 from mqcore.link.engine cimport DOWN_HANDSHAKE, DOWN_MEMORY, DOWN_PEER, DOWN_PROTOCOL, PumpOps
 from mqcore.link.lease cimport (
-    E_IN, E_OUT, ENGINE_ACTIVE, ENGINE_DEAD, ENGINE_DRAINING, ENGINE_HANDSHAKE,
+    E_IN, E_OUT, ENGINE_ACTIVE, ENGINE_DEAD, ENGINE_DRAINING, ENGINE_HANDSHAKE, ENGINE_READING,
 )
 from mqcore.link.includes cimport MSG_NOSIGNAL, SIOCOUTQ, ioctl, msghdr, sendmsg
 from mqcore.link.pipe cimport EVENT_WRITE
 from mqcore.link.plane cimport NOTE_ASKS, plane_tell
 from mqcore.link.session cimport (
     session_attach, session_begun, session_drain, session_end, session_fail, session_publish,
-    session_put, session_room, session_tally_codec, session_want,
+    session_put, session_read_on, session_room, session_tally_codec, session_want,
 )
 from mqcore.reactor.includes cimport EAGAIN, EINTR, errno, pthread_self
 from mqcore.reactor.io_thread cimport io_now, io_turn
@@ -154,7 +154,8 @@ cdef int stream_use(Engine* e) noexcept nogil:
     if e.state == ENGINE_DRAINING:
         e.input.pos = e.input.end
         return True
-    return e.state == ENGINE_ACTIVE and _decode(e) == MQ_NEED_DATA
+    return ((e.state == ENGINE_ACTIVE or e.state == ENGINE_READING)
+            and _decode(e) == MQ_NEED_DATA)
 
 
 cdef void stream_fill(Engine* e, size_t n) noexcept nogil:
@@ -180,7 +181,8 @@ cdef bint _target(Engine* e, iovec* iov) noexcept nogil:
     cdef uint8_t* at = NULL
     cdef size_t room = 0
     cdef uint64_t size = 0
-    if e.state == ENGINE_ACTIVE and e.codec.ops.direct(e.codec, &at, &room, &size):
+    if ((e.state == ENGINE_ACTIVE or e.state == ENGINE_READING)
+            and e.codec.ops.direct(e.codec, &at, &room, &size)):
         session_end(e, DOWN_MEMORY, b"out of memory", 0)
         return False
     iov[0].iov_base = at
@@ -237,7 +239,7 @@ cdef void stream_read(Engine* e) noexcept nogil:
                 continue
             if n < 0 and errno == EAGAIN:
                 stream_spare(e)
-            elif e.media != NULL and e.state == ENGINE_ACTIVE:
+            elif e.media != NULL and e.state in (ENGINE_ACTIVE, ENGINE_READING):
                 e.ended = 1   # what it wrote before is still to be read
             else:
                 stream_ended(e, n)
@@ -276,6 +278,8 @@ cdef bint stream_encode(Engine* e) noexcept nogil:
     if e.codec.owed.n and e.codec.ops.pay(e.codec, &e.batch):
         session_end(e, DOWN_MEMORY, b"out of memory while writing", 0)
         return False
+    if e.unsaid and e.codec.ctl.n == 0:
+        stream_said(e)        # a PING that was owed begins this batch
     if e.out.conflate:
         if not lane_read(e.out, &m):
             return e.batch.total > 0
@@ -323,6 +327,17 @@ cdef ssize_t stream_send(int fd, iovec* iov, int n) noexcept nogil:
     return sendmsg(fd, &message, MSG_NOSIGNAL)
 
 
+cdef void stream_unwritten(Engine* e, int number) noexcept nogil:
+    if e.state == ENGINE_ACTIVE and number != EAGAIN:
+        session_read_on(e, e.ends_as, e.ends_why)
+        return
+    e.out_blocked = 1
+    session_want(e)
+    if number != EAGAIN:      # of a handshake: what the peer has said shall be read, and its end
+        e.hup = 1
+        e.word.fetch_or(E_IN)
+
+
 cdef int _cut(iovec* iov, int n, size_t most) noexcept nogil:
     """Of these pieces, at most so many bytes. How many pieces are left."""
     cdef int i
@@ -344,7 +359,15 @@ cdef void _advance(Engine* e, size_t n) noexcept nogil:
         n -= ctl
         e.codec.ctl.n = 0
         e.ctl_sent = 0
+        stream_said(e)
     stream_wrote(e, n)
+
+
+cdef void stream_said(Engine* e) noexcept nogil:
+    """Control bytes have left. The peer's answer to a PING among them is awaited from now on."""
+    if e.unsaid:
+        e.unsaid = 0
+        e.asked = io_now(e.io)
 
 
 cdef void stream_wrote(Engine* e, size_t n) noexcept nogil:
@@ -384,11 +407,7 @@ cdef void stream_write(Engine* e) noexcept nogil:
         if n < 0:
             if errno == EINTR:
                 continue
-            if errno == EAGAIN:
-                e.out_blocked = 1
-                session_want(e)
-            else:
-                session_fail(e, b"the connection broke")
+            stream_unwritten(e, errno)
             return
         if e.link != NULL:
             e.link.traffic.writes.fetch_add(1)

@@ -38,7 +38,7 @@ from mqcore.api.pubsub import XPub
 from mqcore.api.survey import Respondent
 from mqcore.base.living import Living
 from mqcore.base.native import threading
-from mqcore.base.waits import Event, start
+from mqcore.base.waits import Event, start_behind
 from mqcore.errors import ContextClosed, Error, OptionError, SocketClosed, Timeout, UsageError
 from mqcore.monitor import collect, place, protocol
 from mqcore.monitor.components import components
@@ -185,7 +185,7 @@ class Agent:
         if self._closed or self._pid != os.getpid() or sys.is_finalizing():
             return      # a thread that starts while the interpreter ends never runs
         try:
-            start(threading.Thread(target=self.close, name="mqcore-monitor-close"))
+            start_behind(self.close, "mqcore-monitor-close")
         except RuntimeError:    # no more threads: at the exit
             pass
 

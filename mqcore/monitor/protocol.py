@@ -121,6 +121,7 @@ class Counters(Struct):
     queued_in: int = 0
     bytes_out: int = 0
     bytes_in: int = 0
+    bytes_unread: int = 0
     writes: int = 0
     reads: int = 0
     bounced: int = 0

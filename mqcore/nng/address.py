@@ -58,7 +58,7 @@ def to_mqcore(address: str | bytes, role: str) -> str:
     if host in ("", "*"):
         if role == "connect":
             raise make(AddressInvalid, f"{scheme}://{rest} names no host to dial")
-        host = "*"
+        host = "[::]" if scheme.endswith("6") else "0.0.0.0"
     port = found["port"] or (":443" if SCHEMES[scheme] == "wss" else ":80")
     path = (found["path"] or "").replace("?", "%3F")
     return f"{SCHEMES[scheme]}://{host}{port}{path}"

@@ -7,8 +7,8 @@ import logging
 from typing import Any, ClassVar
 
 import mqcore as mq
-from mqcore.api.socket import _close_behind
 from mqcore.base.native import threading
+from mqcore.base.waits import start_behind
 from mqcore.nng import options
 from mqcore.nng.address import SECURE, split, to_mqcore
 from mqcore.nng.endpoints import Dialer, Listener
@@ -212,7 +212,14 @@ class Socket(Talks):
         """Deliver what was sent for up to a second, then end everything. Idempotent."""
         if self._core._links.hub.forked:  # the parent's; what it had locked stays locked here
             return
+        guest = self._core._links.hub.guest
         self._core.close()
+        if guest:  # see base/waits.pyx
+            start_behind(self._finish, "mqcore-close")
+        else:
+            self._finish()
+
+    def _finish(self) -> None:
         if self._watch is not None:
             self._watch.end()
         if self._send_level is not None:
@@ -226,7 +233,7 @@ class Socket(Talks):
         if core is None or core.closed or core._links.hub.forked:
             return
         core._links.hold(core)
-        _close_behind(core._links, self._send_level)
+        core._links.close_behind(core, level=self._send_level, daemon=False)
 
     # -- pipes -------------------------------------------------------------------------------------
 

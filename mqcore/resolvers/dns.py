@@ -34,7 +34,7 @@ class Dns(Resolver):
                                position=address.index(";"))
 
     def may_block(self, address: str) -> bool:
-        return not parse(address, "connect")[1].literal
+        return parse(address, "connect")[1].may_block
 
     def look_up(self, address: str, options: Options) -> list[str]:
         wanted = FAMILIES.get(options["family"])

@@ -51,6 +51,7 @@ cdef void account(Pipe* pipe, Ended* out) noexcept nogil:
     out.lost = t.lost.load()
     out.bytes_out = t.bytes_out.load()
     out.bytes_in = t.bytes_in.load()
+    out.bytes_unread = t.unread.load()
     out.writes = t.writes.load()
     out.reads = t.reads.load()
     out.rtt = t.rtt.load()
@@ -69,6 +70,7 @@ cdef void account_add(Ended* sum, const Ended* one) noexcept nogil:
     sum.read += one.read
     sum.bytes_out += one.bytes_out
     sum.bytes_in += one.bytes_in
+    sum.bytes_unread += one.bytes_unread
     for i in range(DROP_REASONS):
         sum.out_dropped[i] += one.out_dropped[i]
         sum.in_dropped[i] += one.in_dropped[i]

@@ -5,7 +5,9 @@ from libc.stdint cimport int32_t, uint8_t, uint32_t
 from mqcore.base.widen cimport widen
 from mqcore.link.engine cimport Engine, PortOps
 from mqcore.link.lease cimport E_HUP, E_IN, E_ROOM, E_WAKE, engine_kick
-from mqcore.link.pipe cimport EVENT_ATTACH, EVENT_LISTED, EVENT_READ, EVENT_TERM, EVENT_WRITE, Link
+from mqcore.link.pipe cimport (
+    EVENT_ATTACH, EVENT_LISTED, EVENT_READ, EVENT_SHUT, EVENT_TERM, EVENT_WRITE, Link,
+)
 from mqcore.link.plane cimport NOTE_PATTERN, plane_note
 from mqcore.reactor.poller cimport READY_HUP, READY_IN, READY_OUT, Ready, is_bell
 from mqcore.reactor.wakeup cimport eventfd_signal, futex_wake
@@ -55,7 +57,8 @@ cdef void sock_pass(Sock* s) noexcept nogil:
 cdef inline bint _urgent(Sock* s, uint32_t what) noexcept nogil:
     """What must be acted on even if the application never calls. Reads s.ops.flags: an option may
     be changing s.flags under the lock."""
-    return (what & (EVENT_ATTACH | EVENT_TERM) or (what & EVENT_READ and s.ops.flags & PAT_SERVICE)
+    return (what & (EVENT_ATTACH | EVENT_SHUT | EVENT_TERM)
+            or (what & EVENT_READ and s.ops.flags & PAT_SERVICE)
             or (what & EVENT_WRITE and s.n_waiting.load()))
 
 

@@ -16,7 +16,7 @@ from mqcore.link.pipe cimport (
 )
 from mqcore.sock.events cimport sock_ended, sock_event, sock_event_later
 from mqcore.sock.sock cimport Sock
-from mqcore.spi.pipe cimport DIRTY_IN, DIRTY_OUT, DIRTY_RESET, FarOps, Pipe
+from mqcore.spi.pipe cimport DIRTY_IN, DIRTY_OUT, DIRTY_RESET, DIRTY_SHUT, FarOps, Pipe
 
 
 cdef inline uint32_t _events_of(uint32_t what) noexcept nogil:
@@ -26,7 +26,7 @@ cdef inline uint32_t _events_of(uint32_t what) noexcept nogil:
 cdef void _far_kick(void* far, uint32_t what) noexcept nogil:
     cdef Pipe* other = <Pipe*> far
     cdef uint32_t events = _events_of(what)
-    if what & DIRTY_RESET:
+    if what & (DIRTY_RESET | DIRTY_SHUT):
         _far_close(far)
     elif events:
         sock_event(other, events)
@@ -36,7 +36,7 @@ cdef void _far_kick_later(void* far, uint32_t what) noexcept nogil:
     """Under the lock of the socket at this end: the other one runs on an I/O thread."""
     cdef Pipe* other = <Pipe*> far
     cdef uint32_t events = _events_of(what)
-    if what & DIRTY_RESET:
+    if what & (DIRTY_RESET | DIRTY_SHUT):
         _far_close(far)
     elif events:
         sock_event_later(other, events)

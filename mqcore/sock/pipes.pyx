@@ -6,32 +6,29 @@ from libc.stdint cimport int64_t, uint32_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memmove, memset
 
-from mqcore.base.message cimport (
-    MSG_CONTROL, MSG_MORE, Msg, MsgVec, msg_close, msg_size, vec_fini, vec_grow, vec_push,
-)
+from mqcore.base.message cimport MSG_MORE, Msg, msg_close, msg_size, vec_push
 from mqcore.base.status cimport MQ_AGAIN, MQ_DROPPED, MQ_FAILED, MQ_FULL, MQ_NOMEM, MQ_OK
-from mqcore.base.ypipe cimport ypipe_flush
 from mqcore.link.pipe cimport (
-    EVENT_ATTACH, EVENT_READ, EVENT_TERM, EVENT_WRITE, PIPE_ATTACHED, PIPE_ENDED, PIPE_HELD,
-    PIPE_HUNG, PIPE_NEW, PIPE_REFUSED, Link, link_gone, link_let_go, link_unref,
+    EVENT_ATTACH, EVENT_READ, EVENT_SHUT, EVENT_TERM, EVENT_WRITE, PIPE_ATTACHED, PIPE_ENDED,
+    PIPE_HELD, PIPE_HUNG, PIPE_NEW, PIPE_REFUSED, PIPE_SHUT, Link, link_gone, link_let_go,
+    link_unref,
 )
 from mqcore.link.plane cimport NOTE_GONE, ControlNote, plane_tell
 from mqcore.sock.counters cimport account, account_add
 from mqcore.sock.departed cimport (
     departed_count, departed_forget, departed_keep, departed_room, discard,
 )
+from mqcore.sock.returned cimport take_back
 from mqcore.sock.sock cimport CLOSING_ALL
-from mqcore.spi.lane cimport lane_read, lane_readable
-from mqcore.spi.pattern cimport PAT_RECV, PAT_REROUTE
+from mqcore.spi.lane cimport lane_readable
+from mqcore.spi.pattern cimport PAT_RECV
 from mqcore.spi.pipe cimport (
-    DIRTY_HUNG, DIRTY_LISTED, DIRTY_OUT, DROP_CLOSED, DROP_CONFLATED, DROP_FULL, DROP_MALFORMED,
+    DIRTY_HUNG, DIRTY_LISTED, DROP_CLOSED, DROP_CONFLATED, DROP_FULL, DROP_MALFORMED,
     DROP_PEER_GONE, DROP_UNEXPECTED, Pipe, pipe_close,
 )
 
 cdef enum:
     ENDED_KEPT = 1024         # peers that left, with their accounts
-
-cdef size_t LOST = <size_t> -1           # _keep_back: of no message in the vector
 
 
 # -- what engines and other sockets told us --------------------------------------------------
@@ -61,6 +58,12 @@ cdef void drain(Sock* s) noexcept nogil:
                 s.ops.writable(s.pattern, pipe)
             if events & EVENT_READ:
                 s.ops.readable(s.pattern, pipe)
+            if events & EVENT_SHUT:
+                _shut(s, pipe)
+        elif pipe.state == PIPE_SHUT and events & EVENT_READ:
+            s.ops.readable(s.pattern, pipe)
+        elif events & EVENT_SHUT:
+            (<Link*> pipe.link).shut = 1     # not admitted yet
         if events & EVENT_TERM:
             _hangup(s, pipe)
         link_unref(<Link*> pipe.link)
@@ -125,6 +128,8 @@ cdef bint admit(Sock* s, uint32_t peer) noexcept nogil:
     pipe.dirty &= ~(<uint32_t> DIRTY_HUNG)
     if pipe.state == PIPE_ATTACHED:
         s.ops.readable(s.pattern, pipe)
+        if departed or (<Link*> pipe.link).shut:
+            _shut(s, pipe)
         if departed:
             _part(s, pipe)
         if s.n_waiting.load():
@@ -153,9 +158,18 @@ cdef void _undirty(Sock* s, Pipe* pipe) noexcept nogil:
     pipe.dirty = 0
 
 
+cdef void _shut(Sock* s, Pipe* pipe) noexcept nogil:
+    """Nothing more can be sent to the peer, and what it has sent is still arriving."""
+    pipe.state = PIPE_SHUT
+    s.ops.hangup(s.pattern, pipe)
+    take_back(s, pipe)
+
+
 cdef void _hangup(Sock* s, Pipe* pipe) noexcept nogil:
     """The far side has let go. What it published can still be read, if anybody ever will."""
     if pipe.state == PIPE_ATTACHED:
+        _shut(s, pipe)
+    if pipe.state == PIPE_SHUT:
         link_let_go(<Link*> pipe.link, pipe)
         _part(s, pipe)
     elif pipe.state == PIPE_HELD and not pipe.dirty & DIRTY_HUNG:
@@ -188,11 +202,10 @@ cdef void _refuse(Sock* s, Pipe* pipe) noexcept nogil:
 
 
 cdef void _part(Sock* s, Pipe* pipe) noexcept nogil:
+    """The far side of a shut pipe has let go: what is left is read, and then the pipe ends."""
     pipe.state = PIPE_HUNG
     _unlist(&s.all, pipe)
     s.n_pipes.fetch_sub(1)
-    s.ops.hangup(s.pattern, pipe)
-    _take_back(s, pipe)
     pipe.all_prev = NULL
     pipe.all_next = s.hung
     if s.hung != NULL:
@@ -227,81 +240,6 @@ cdef void _finish(Sock* s, Pipe* pipe) noexcept nogil:
     _settle(s, pipe)
     pipe.state = PIPE_ENDED
     link_unref(<Link*> pipe.link)
-
-
-cdef void _take_back(Sock* s, Pipe* pipe) noexcept nogil:
-    """Messages that the peer has not been sent go back to the socket, in order and in front, or are
-    counted as dropped."""
-    cdef Link* link = <Link*> pipe.link
-    cdef MsgVec back
-    cdef MsgVec old
-    cdef Msg m
-    cdef size_t i
-    cdef size_t start = 0            # in back, of the message under way
-    cdef bint reroute = s.flags & PAT_REROUTE and s.closing.load() != CLOSING_ALL
-    memset(&back, 0, sizeof(MsgVec))
-    if not pipe.far_ops.counted:     # inproc: what lies in the lane is the peer's already
-        _undirty_out(pipe)
-        for i in range(link.returned.n):
-            _keep_back(s, pipe, &back, &start, &link.returned.at[i], reroute)
-        link.returned.n = 0
-        while lane_read(pipe.out, &m):
-            _keep_back(s, pipe, &back, &start, &m, reroute)
-    if s.waiting.n > s.waiting_at and vec_grow(&back, back.n + s.waiting.n - s.waiting_at):
-        _forget_back(s, pipe, &back)
-    if back.n == 0:
-        vec_fini(&back)
-        return
-    old = s.waiting
-    for i in range(s.waiting_at, old.n):
-        vec_push(&back, &old.at[i])
-    old.n = 0
-    vec_fini(&old)
-    s.waiting = back
-    s.waiting_at = 0
-
-
-cdef void _forget_back(Sock* s, Pipe* pipe, MsgVec* back) noexcept nogil:
-    """Out of memory for returning these to the front of the line: they are lost and counted."""
-    cdef size_t i
-    for i in range(back.n):
-        s.waiting_bytes -= <int64_t> msg_size(&back.at[i])
-        if not back.at[i].flags & MSG_MORE:
-            s.n_waiting.fetch_sub(1)
-            pipe.offered += 1
-            pipe.out_dropped[DROP_PEER_GONE] += 1
-        msg_close(&back.at[i])
-    back.n = 0
-
-
-cdef void _undirty_out(Pipe* pipe) noexcept nogil:
-    if not pipe.out.conflate:
-        ypipe_flush(&pipe.out.q)     # both ends are ours now
-    pipe.dirty &= ~(<uint32_t> DIRTY_OUT)
-
-
-cdef void _keep_back(Sock* s, Pipe* pipe, MsgVec* back, size_t* start, Msg* m,
-                     bint reroute) noexcept nogil:
-    cdef bint last = not m.flags & MSG_MORE
-    if m.flags & MSG_CONTROL:
-        msg_close(m)
-        return
-    if reroute and start[0] != LOST and vec_push(back, m) == MQ_OK:
-        s.waiting_bytes += <int64_t> msg_size(m)
-        if last:
-            pipe.offered -= 1
-            s.n_waiting.fetch_add(1)
-            start[0] = back.n
-        return
-    while start[0] < back.n:             # no memory: nothing of this message is kept
-        back.n -= 1
-        s.waiting_bytes -= <int64_t> msg_size(&back.at[back.n])
-        msg_close(&back.at[back.n])
-    msg_close(m)
-    start[0] = LOST
-    if last:
-        start[0] = back.n
-        pipe.out_dropped[DROP_CLOSED if s.closing.load() else DROP_PEER_GONE] += 1
 
 
 # -- accounts --------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from mqcore.base.status cimport (
 from mqcore.base.widen cimport widen
 from mqcore.base.slab cimport LAND_FROM
 from mqcore.base.ypipe cimport ypipe_flush
-from mqcore.link.pipe cimport PIPE_ATTACHED, Link, link_hold, link_let_go, link_unref
+from mqcore.link.pipe cimport PIPE_ATTACHED, PIPE_SHUT, Link, link_hold, link_let_go, link_unref
 from mqcore.reactor.io_thread cimport IoThread, io_post
 from mqcore.reactor.wakeup cimport futex_wait, futex_wake
 from mqcore.sock.alarm cimport alarm_ring, alarm_set, alarm_want
@@ -29,8 +29,8 @@ from mqcore.sock.pipes cimport drain, forget_waiting_of, pump, reap, wait_in_lin
 from mqcore.sock.watch cimport WATCH_LED, watch_beside, watch_close
 from mqcore.spi.pattern cimport PAT_EXCHANGE, PAT_SINGLE, PAT_WAITS
 from mqcore.spi.pipe cimport (
-    DIRTY_EMPTY, DIRTY_HUNG, DIRTY_IN, DIRTY_OUT, DIRTY_RESET, DROP_CANCELLED, DROP_FULL,
-    EV_DROPPED, FarOps, pipe_ask_reset,
+    DIRTY_EMPTY, DIRTY_HUNG, DIRTY_IN, DIRTY_OUT, DIRTY_RESET, DIRTY_SHUT, DROP_CANCELLED,
+    DROP_FULL, EV_DROPPED, FarOps, pipe_ask,
 )
 
 cdef enum:
@@ -167,15 +167,15 @@ cdef int _collect(Sock* s, Kick* kicks) noexcept nogil:
         s.due.store(0)
     while pipe != NULL:
         following = pipe.dirty_next
-        what = pipe.dirty & (<uint32_t> DIRTY_OUT | DIRTY_IN | DIRTY_RESET)
+        what = pipe.dirty & (<uint32_t> DIRTY_OUT | DIRTY_IN | DIRTY_RESET | DIRTY_SHUT)
         pipe.dirty &= <uint32_t> DIRTY_HUNG | DIRTY_EMPTY
         if what & DIRTY_OUT and pipe.far_ops.counted:
             show_passed(pipe)
         if what & DIRTY_OUT and not pipe.out.conflate and ypipe_flush(&pipe.out.q):
             what &= ~(<uint32_t> DIRTY_OUT)
-        if what and pipe.state == PIPE_ATTACHED:
-            if what & DIRTY_RESET:
-                pipe_ask_reset(pipe)
+        if what and (pipe.state == PIPE_ATTACHED or pipe.state == PIPE_SHUT):
+            if what & (DIRTY_RESET | DIRTY_SHUT):
+                pipe_ask(pipe, what)
             if n < KICKS:
                 link = <Link*> pipe.link
                 kicks[n].ops = pipe.far_ops

@@ -1,10 +1,10 @@
 """host:port, for transports over IP.
 
 host: an IPv4 address, an IPv6 address in brackets with an optional zone ([fe80::1%eth0]), a name,
-or the name of a network interface of this machine (its addresses, IPv4 first). For bind() also `*`:
-all IPv4 addresses; `[::]` is all of both families. Port: 0 to 65535 in plain digits. For bind() 0
-or `*` takes a free one. For connect() a prefix "source;" sets the address to connect from: a host,
-and a port if it matters.
+or the name of a network interface of this machine (its addresses, IPv4 first). For bind() also `*`
+and `[::]`: all addresses of both families; `0.0.0.0` is all of IPv4. Port: 0 to 65535 in plain
+digits. For bind() 0 or `*` takes a free one. For connect() a prefix "source;" sets the address to
+connect from: a host, and a port if it matters.
 
 parse checks text without a look-up. look_up may block.
 """
@@ -14,17 +14,22 @@ from __future__ import annotations
 import errno
 import fcntl
 import ipaddress
+import os
 import re
 import struct
+from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
 from mqcore.base.native import socket
 from mqcore.errors import AddressError
+from mqcore.spi.hosts import known
 
 SockAddr: TypeAlias = tuple[Any, ...]  # (host, port), or (host, port, flow, scope) of IPv6
 
 PORT = re.compile(r"0|[1-9][0-9]{0,4}", re.ASCII)
 NAME = re.compile(r"[\w]([\w.-]*[\w.])?")
+ABSENT = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
+TRIES = 20  # free ports that are tried, because one must be free in both families
 SIOCGIFADDR = 0x8915  # linux/sockios.h: an interface's first IPv4 address
 
 
@@ -32,6 +37,11 @@ class Place(NamedTuple):
     host: str  # without brackets; "*" for all
     port: int
     literal: bool  # an IP address, nothing to look up
+
+    @property
+    def may_block(self) -> bool:
+        """Whether look_up() may have to ask a name server."""
+        return not self.literal and not known(self.host)
 
 
 # -- text ------------------------------------------------------------------------------------------
@@ -156,21 +166,70 @@ def interface_index(place: Place) -> int:
 
 def look_up(place: Place, flags: int = 0) -> list[tuple[int, SockAddr]]:
     """(family, sockaddr) of a place, in the system's order. May block. OSError (including
-    socket.gaierror) if there is none, AddressError if it cannot be a name."""
+    socket.gaierror) if there is none, AddressError if it cannot be a name. "*": of each family."""
     if place.host == "*":
-        return [(socket.AF_INET, ("0.0.0.0", place.port))]
+        return [(socket.AF_INET, ("0.0.0.0", place.port)),
+                (socket.AF_INET6, ("::", place.port, 0, 0))]
     if not place.literal and _is_interface(place.host):
         found = _interface(place.host, place.port)
         if not found:
             raise OSError(errno.EADDRNOTAVAIL, f"interface {place.host} has no address")
         return found
     flags |= socket.AI_NUMERICHOST if place.literal else 0
+    # of text Python makes IDNA, for which it imports modules, and the control thread looks up
+    # literals: no call may wait for it inside a lock of the import system
+    host = place.host.encode() if place.literal else place.host
     try:
-        infos = socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM, flags=flags)
+        infos = socket.getaddrinfo(host, place.port, type=socket.SOCK_STREAM, flags=flags)
     except UnicodeError as error:  # Python's IDNA: an empty or overlong label
         raise AddressError(f"{place.host!r} is not a host name ({error})") from None
     return [(family, sockaddr) for family, _, _, _, sockaddr in infos
             if family in (socket.AF_INET, socket.AF_INET6)]
+
+
+def bind_all(found: list[tuple[int, SockAddr]],
+             bind: Callable[[int, SockAddr], socket.socket]) -> list[socket.socket]:
+    """Sockets of bind(family, sockaddr) at all these addresses that this machine has, IPv4 first,
+    on one port. All addresses of both families are one socket. OSError if an address is in use, or
+    there is none."""
+    found = sorted(dict.fromkeys(found), key=lambda item: item[0] != socket.AF_INET)
+    wanted = found[0][1][1] if found else 0
+    if [sockaddr[0] for _, sockaddr in found] == ["0.0.0.0", "::"]:
+        try:
+            return [bind(*found[1])]
+        except OSError as error:
+            if error.errno not in ABSENT:
+                raise
+            return [bind(*found[0])]    # a machine without IPv6
+    for left in reversed(range(TRIES)):
+        sockets: list[socket.socket] = []
+        try:
+            _bind_each(found, bind, sockets, wanted)
+            return sockets
+        except BaseException as error:
+            for sock in sockets:
+                sock.close()
+            taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
+            if not (taken and sockets and left) or wanted:
+                raise
+    raise AssertionError("the last try has raised")
+
+
+def _bind_each(found: list[tuple[int, SockAddr]],
+               bind: Callable[[int, SockAddr], socket.socket], sockets: list[socket.socket],
+               port: int) -> None:
+    failure = OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL))
+    for family, sockaddr in found:
+        try:
+            sockets.append(bind(family, (sockaddr[0], port, *sockaddr[2:])))
+        except OSError as error:
+            if error.errno not in ABSENT:
+                raise
+            failure = error
+        else:
+            port = sockets[0].getsockname()[1]
+    if not sockets:
+        raise failure
 
 
 def host_port(sockaddr: SockAddr) -> str:

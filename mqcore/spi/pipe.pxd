@@ -58,10 +58,12 @@ cdef enum Dirty:              # what the socket must do for the far side after r
     DIRTY_LISTED = 8
     DIRTY_HUNG = 16           # stays set: the peer has disconnected, the pipe ends once it is empty
     DIRTY_EMPTY = 32          # on the host's list of empty pipes of departed peers
+    DIRTY_SHUT = 64           # another link has the peer's routing id: close it, read to its end
 
 cdef enum:                    # Pipe.asked
     ASKED_CLOSE = 1           # the socket ends the connection
     ASKED_RESET = 2           # the pattern wants it closed and opened anew
+    ASKED_SHUT = 4            # it wants it closed, and what the peer has sent read first
 
 cdef struct Host              # the socket, as patterns see it: spi/pattern.pxd
 cdef struct Pipe
@@ -73,6 +75,7 @@ cdef struct FarOps:
     # Called without the socket's lock, by the thread that held it; may make system calls.
     # what: bits of Dirty. DIRTY_OUT: messages were published while the far side slept. DIRTY_IN:
     # there is space where it was blocked. DIRTY_RESET: drop the connection; its session reopens.
+    # DIRTY_SHUT: send nothing more, read to the peer's end.
     void (*kick)(void* far, uint32_t what) noexcept nogil
     # The same, but another thread does the work. May be called under the lock.
     void (*kick_later)(void* far, uint32_t what) noexcept nogil
@@ -179,9 +182,10 @@ cdef inline void pipe_close(Pipe* p) noexcept nogil:
     p.far_ops.close(p.far)
 
 
-cdef inline void pipe_ask_reset(Pipe* p) noexcept nogil:
-    """Call before the far side is kicked with DIRTY_RESET. Under the socket's lock."""
-    p.asked.fetch_or(ASKED_RESET)
+cdef inline void pipe_ask(Pipe* p, uint32_t what) noexcept nogil:
+    """Call before the far side is kicked with DIRTY_RESET or DIRTY_SHUT. Under the socket's
+    lock."""
+    p.asked.fetch_or(ASKED_RESET if what & DIRTY_RESET else ASKED_SHUT)
 
 
 cdef inline void pipe_touch(Pipe* p, uint32_t what) noexcept nogil:

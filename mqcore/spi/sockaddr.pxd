@@ -3,7 +3,7 @@ of an interface [fe80::1%2]:5555. No names, so that nothing is looked up."""
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t
 from libc.stdio cimport snprintf
-from libc.string cimport memcpy, memset
+from libc.string cimport memcpy, memset, strchr, strncmp
 
 cdef extern from "<arpa/inet.h>" nogil:
     ctypedef unsigned int socklen_t
@@ -105,6 +105,10 @@ cdef inline size_t sockaddr_text(const Sockaddr* at, char* text) noexcept nogil:
     if at.at.six.sin6_family != AF_INET6:
         return 0
     inet_ntop(AF_INET6, &at.at.six.sin6_addr, host, SOCKADDR_TEXT)
+    if strncmp(host, b"::ffff:", 7) == 0 and strchr(host, 46) != NULL:
+        # from an IPv4 peer, to a socket of both families
+        return snprintf(text, SOCKADDR_TEXT, b"%s:%u", host + 7,
+                        <unsigned> ntohs(at.at.six.sin6_port))
     if at.at.six.sin6_scope_id:
         return snprintf(text, SOCKADDR_TEXT, b"[%s%%%u]:%u", host, at.at.six.sin6_scope_id,
                         <unsigned> ntohs(at.at.six.sin6_port))

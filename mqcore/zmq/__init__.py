@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from mqcore.zmq import backend, constants, decorators, devices, error, sugar, utils
+from mqcore.zmq.borrowed import lend
 from mqcore.zmq.constants import *  # noqa: F403
 from mqcore.zmq.context import Context, SyncContext
 from mqcore.zmq.device import device, proxy, proxy_steerable
@@ -45,13 +44,7 @@ from mqcore.zmq.version import (
 
 DRAFT_API = PYZMQ_DRAFT_API = True
 
-
-def __getattr__(name: str) -> Any:
-    if name in ("asyncio", "auth", "log", "ssh"):  # loaded by those who want them
-        import importlib
-
-        return importlib.import_module(f"{__name__}.{name}")
-    raise AttributeError(missing(name))
+__getattr__ = lend(__name__, missing)  # also for packages, loaded by those who want them
 
 __all__ = [  # noqa: PLE0604
     *constants.__all__,

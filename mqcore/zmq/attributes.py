@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Any, ClassVar
 
+from mqcore.zmq.borrowed import lend
 from mqcore.zmq.constants import Errno
 from mqcore.zmq.error import ZMQError
 
@@ -66,3 +67,5 @@ def shown_module(kind: type) -> str:
 
 
 AttributeSetter = Attributes  # pyzmq's name
+
+__getattr__ = lend(__name__)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno as _errno
 from enum import Enum, IntEnum, IntFlag
 
+from mqcore.zmq.borrowed import lend
+
 #: libzmq's own error numbers begin here
 HAUSNUMERO = 156384712
 
@@ -615,3 +617,6 @@ QUEUE = DeviceType.QUEUE
 
 __all__ = [name for name in dir() if name[0] != "_" and name[0].isupper() and name != "HAUSNUMERO"
            and name not in ("Enum", "IntEnum", "IntFlag")]
+
+
+__getattr__ = lend(__name__)

@@ -6,11 +6,14 @@ import os
 import warnings
 import weakref
 from enum import IntEnum
+from functools import partial
 from types import GenericAlias
 from typing import Any, ClassVar
 
 from mqcore.base.native import threading
+from mqcore.base.waits import guest, start_behind
 from mqcore.zmq.attributes import Attributes, shown_module
+from mqcore.zmq.borrowed import lend
 from mqcore.zmq.constants import ContextOption, Errno, SocketOption
 from mqcore.zmq.error import ZMQError, make
 from mqcore.zmq.home import Home
@@ -96,6 +99,9 @@ class Context(Attributes):
         """Close all its sockets, then term(). linger: milliseconds."""
         if self.closed:
             return
+        if guest():  # see base/waits.pyx
+            start_behind(partial(self.destroy, linger), "mqcore-zmq")
+            return
         sockets = list(self._home.open)
         if sockets and self._warn_destroy_close:
             warnings.warn(f"Destroying context with unclosed sockets in {self}", ResourceWarning,
@@ -136,6 +142,8 @@ class Context(Attributes):
         if self.closed:
             raise ZMQError(Errno.EFAULT if self._shadow else Errno.ENOTSUP)
         made = (socket_class or self._socket_class)(self, socket_type, **kwargs)
+        if self._values.get(SocketOption.IPV6) and not made._shadow:
+            made.set(SocketOption.IPV6, 1)
         for option, value in self.sockopts.items():
             try:
                 made.set(option, value)
@@ -226,3 +234,5 @@ def _home_of(shadow: Context | int) -> Home:
 
 
 SyncContext = Context
+
+__getattr__ = lend(__name__)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 
+from mqcore.zmq.borrowed import lend
 from mqcore.zmq.mechanism import curve_keypair, curve_public
 
 
@@ -26,3 +27,6 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+
+
+__getattr__ = lend(__name__)

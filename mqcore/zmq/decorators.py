@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
+from mqcore.zmq.borrowed import lend
 from mqcore.zmq.context import Context
 
 
@@ -60,3 +61,5 @@ def socket(*args: Any, **kwargs: Any) -> Any:
 
 
 __all__ = ("context", "socket")
+
+__getattr__ = lend(__name__)

@@ -2,11 +2,13 @@
 and back, until the context is terminated.
 
 Where mqcore's own device can take the two sockets, it moves the messages in the data plane; other
-pairs, and monitored queues, are moved here one message at a time.
+pairs, and monitored queues, are moved here one message at a time. A capture never holds up the
+messages, as it may in libzmq: it misses what it has no space for.
 """
 
 from __future__ import annotations
 
+import logging
 import struct
 from collections.abc import Callable
 from typing import Any
@@ -21,15 +23,18 @@ from mqcore.zmq.poller import Poller
 LOOK = 50  # ms between looks whether a device in the data plane has ended
 IN_HAND = 1.0  # seconds for what a device in the data plane holds when it is ended
 TURN = 5  # ms between looks at a proxy's control socket
-POLLIN, DONTWAIT = PollEvent.POLLIN, Flag.DONTWAIT
+POLLIN, POLLOUT, DONTWAIT = int(PollEvent.POLLIN), int(PollEvent.POLLOUT), Flag.DONTWAIT
+SENDERS = (SocketType.PUSH, SocketType.PUB, SocketType.RADIO)   # they receive nothing
+_log = logging.getLogger("mqcore")
 #: types whose messages mqcore's device moves, front and back in any order
 NATIVE = frozenset({
     frozenset({SocketType.ROUTER, SocketType.DEALER}),
     frozenset({SocketType.PULL, SocketType.PUSH}),
     frozenset({SocketType.XSUB, SocketType.XPUB}),
 })
-#: and copies that it makes; it does not wait for a capture that has no space, as libzmq does
-CAPTURES = (None, SocketType.PUB)
+#: and copies that it makes
+CAPTURES = (None, SocketType.PUB, SocketType.XPUB, SocketType.PUSH, SocketType.PAIR,
+            SocketType.DEALER)
 
 
 class Native:
@@ -79,7 +84,9 @@ class Native:
 
 
 class Moved:
-    """The same, one message at a time. copy(way, parts): told of each, way 0 is front to back."""
+    """The same, one message at a time. A message is taken when the other side has space for it, so
+    a full way does not stop the other one. copy(way, parts): told of each, way 0 is front to back;
+    it must not wait."""
 
     def __init__(self, front: Any, back: Any, copy: Callable[[int, list[bytes]], Any] | None,
                  swap: bool = False, poller: Any = None) -> None:
@@ -89,9 +96,8 @@ class Moved:
         self._counts = [0] * 8
         self._poller = Poller() if poller is None else poller
         self._paused = False
-        for end in dict.fromkeys((front, back)):
-            if end.type not in (SocketType.PUSH, SocketType.PUB, SocketType.RADIO):
-                self._poller.register(end, POLLIN)
+        ways = ((0, front, back),) if front is back else ((0, front, back), (1, back, front))
+        self._ways = [Way(*way) for way in ways if way[1].type not in SENDERS]
 
     def step(self, ms: int) -> None:
         if self._paused:
@@ -99,26 +105,37 @@ class Moved:
             for end in self._ends:
                 end._shared.refuse()
             return
+        wanted = dict.fromkeys(self._ends, 0)
+        for way in self._ways:
+            wanted[way.sink if way.full else way.source] |= POLLOUT if way.full else POLLIN
+        for end, events in wanted.items():
+            self._poller.register(end, events)      # none: it is left out
         ready = dict(self._poller.poll(ms))
-        for way, (source, to) in enumerate((self._ends, self._ends[::-1])):
-            if source in ready and (way == 0 or source is not to):
-                self._move(way, source, to)
+        for way in self._ways:
+            if ready.get(way.sink if way.full else way.source, 0) & (
+                    POLLOUT if way.full else POLLIN):
+                self._move(way)
 
-    def _move(self, way: int, source: Any, to: Any) -> None:
+    def _move(self, way: Way) -> None:
         for _ in range(100):  # a burst, then the other side
+            # a REP that is both has space once it has taken a request
+            way.full = way.sink is not way.source and not way.sink._now() & POLLOUT
+            if way.full or not way.flush():
+                return
             try:
-                parts = source.recv_multipart(DONTWAIT)
+                parts = way.source.recv_multipart(DONTWAIT)
             except Again:
                 return
             if self._swap:
                 parts[:2] = parts[1::-1]
             if self._copy is not None:
-                self._copy(way, parts)
-            to.send_multipart(parts)
+                self._copy(way.number, parts)
             size = sum(map(len, parts))
-            for at, number in ((4 * way, 1), (4 * way + 1, size), (6 - 4 * way, 1),
-                               (7 - 4 * way, size)):
+            for at, number in ((4 * way.number, 1), (4 * way.number + 1, size),
+                               (6 - 4 * way.number, 1), (7 - 4 * way.number, size)):
                 self._counts[at] += number
+            way.held = parts
+            way.flush()
 
     def pause(self) -> None:
         self._paused = True
@@ -130,20 +147,55 @@ class Moved:
         return tuple(self._counts)
 
     def end(self) -> None:
-        """Nothing is in hand between two steps."""
+        """The sockets are the program's again. Nothing is in hand, but what a sink refused that
+        had just said that it has space."""
+        for way in self._ways:
+            if not way.flush():
+                _log.warning("a proxy has ended, and its sink has no space for the last message")
+
+
+class Way:
+    """One direction of a proxy."""
+
+    def __init__(self, number: int, source: Any, sink: Any) -> None:
+        self.number, self.source, self.sink = number, source, sink
+        self.full = False       # it waits for the sink
+        self.held: list[bytes] | None = None
+
+    def flush(self) -> bool:
+        """Whether nothing is held any more."""
+        if self.held is not None:
+            try:
+                self.sink.send_multipart(self.held, DONTWAIT)
+            except Again:
+                self.full = True
+                return False
+            self.held = None
+        return True
+
+
+class Tap:
+    """A copy for another socket: what has no space there is left out, once with a warning."""
+
+    def __init__(self, socket: Any, prefixes: tuple[list[bytes], list[bytes]] = ([], [])) -> None:
+        self._socket = socket
+        self._prefixes = prefixes
+        self.missed = 0
+
+    def __call__(self, way: int, parts: list[bytes]) -> None:
+        try:
+            self._socket.send_multipart([*self._prefixes[way], *parts], DONTWAIT)
+        except Again:
+            if not self.missed:
+                _log.warning("a proxy's capture has no space: it misses messages")
+            self.missed += 1
 
 
 def _mover(front: Any, back: Any, capture: Any) -> Native | Moved:
     kinds = frozenset({front.type, back.type})
     if kinds in NATIVE and getattr(capture, "type", None) in CAPTURES:
         return Native(front, back, capture)
-    if capture is None:
-        return Moved(front, back, None)
-
-    def copy(way: int, parts: list[bytes]) -> None:
-        capture.send_multipart(parts)
-
-    return Moved(front, back, copy)
+    return Moved(front, back, None if capture is None else Tap(capture))
 
 
 def proxy(frontend: Any, backend: Any, capture: Any = None) -> int:
@@ -171,7 +223,7 @@ def proxy_steerable(frontend: Any, backend: Any, capture: Any = None, control: A
             word = control.recv()
             if word == b"TERMINATE":
                 if control.type == SocketType.REP:
-                    control.send(b"")
+                    _answer(control, [b""])
                 return 0
             _obey(mover, control, word)
     finally:
@@ -180,7 +232,7 @@ def proxy_steerable(frontend: Any, backend: Any, capture: Any = None, control: A
 
 def _obey(mover: Native | Moved, control: Any, word: bytes) -> None:
     if word == b"STATISTICS":
-        control.send_multipart([struct.pack("=Q", number) for number in mover.counts()])
+        _answer(control, [struct.pack("=Q", number) for number in mover.counts()])
         return
     if word == b"PAUSE":
         mover.pause()
@@ -189,7 +241,14 @@ def _obey(mover: Native | Moved, control: Any, word: bytes) -> None:
     else:
         raise ZMQError(Errno.EINVAL)
     if control.type == SocketType.REP:
-        control.send(b"")
+        _answer(control, [b""])
+
+
+def _answer(control: Any, parts: list[bytes]) -> None:
+    try:
+        control.send_multipart(parts, DONTWAIT)
+    except Again:   # nobody reads answers there; the next command shall come through
+        _log.warning("a proxy's control socket has no space for an answer")
 
 
 def monitored_queue(in_socket: Any, out_socket: Any, mon_socket: Any, in_prefix: bytes = b"in",
@@ -199,13 +258,8 @@ def monitored_queue(in_socket: Any, out_socket: Any, mon_socket: Any, in_prefix:
     for prefix in (in_prefix, out_prefix):
         if not isinstance(prefix, bytes):
             raise TypeError(f"a prefix is bytes, not {type(prefix).__name__}")
-    prefixes = (in_prefix, out_prefix)
-
-    def copy(way: int, parts: list[bytes]) -> None:
-        mon_socket.send_multipart([prefixes[way], *parts])
-
     swap = in_socket.type == out_socket.type == SocketType.ROUTER
-    mover = Moved(in_socket, out_socket, copy, swap)
+    mover = Moved(in_socket, out_socket, Tap(mon_socket, ([in_prefix], [out_prefix])), swap)
     while True:
         mover.step(LOOK)
 

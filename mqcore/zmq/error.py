@@ -8,6 +8,7 @@ from typing import Any
 
 import mqcore as mq
 from mqcore.base.native import threading
+from mqcore.zmq.borrowed import lend
 from mqcore.zmq.constants import Errno
 
 WORDS = {
@@ -164,3 +165,6 @@ def make(number: int, text: str = "") -> ZMQError:
 
 def translated(error: mq.Error) -> ZMQError:
     return make(number_of(error), error.text)
+
+
+__getattr__ = lend(__name__)

@@ -9,6 +9,7 @@ from typing import Any
 import mqcore as mq
 from mqcore.base.waits import Event
 from mqcore.zmq.attributes import Attributes, shown_module
+from mqcore.zmq.borrowed import lend
 from mqcore.zmq.constants import Errno, MessageOption
 from mqcore.zmq.error import NotDone, ZMQError, make
 from mqcore.zmq.part import Part
@@ -156,3 +157,5 @@ class Frame(Part, Attributes):
 
 
 Message = Frame
+
+__getattr__ = lend(__name__)

@@ -8,12 +8,12 @@ import atexit
 import errno
 import os
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mqcore.api.context import Context  # it registers its function for the exit before ours
 from mqcore.base.living import Living
-from mqcore.base.native import threading
-from mqcore.base.waits import Condition, start
+from mqcore.base.waits import Condition, Event, Released, guest, start_behind
 from mqcore.zmq.constants import Errno
 from mqcore.zmq.error import ContextTerminated, make
 from mqcore.zmq.zap import Handler
@@ -34,7 +34,7 @@ class Home:
         self.io_threads = io_threads
         self.max_sockets = MAX_SOCKETS
         self.open: set[Shared] = set()
-        self.delivering: dict[threading.Thread, Any] = {}
+        self.delivering: dict[Any, Event] = {}  # mqcore's socket: its close() is over
         self.terminating = False
         self.closed = False
         self._zap = Handler()
@@ -80,19 +80,14 @@ class Home:
         """Close mqcore's socket, which may be garbage that is being collected; if something is left
         to deliver, on a thread of its own."""
         core._links.hold(core)
-        if linger == 0 or core._links.hub.forked or not _owing(core):
+        if not guest() and (linger == 0 or core._links.hub.forked or not _owing(core)):
             self._close(core, 0)
             return
-        thread = threading.Thread(target=self._deliver, args=(core, linger), name="mqcore-zmq",
-                                  daemon=True)
-        with self._changed:
-            self.delivering[thread] = core
+        over = self.delivering[core] = Event()
         try:
-            start(thread)
+            start_behind(partial(self._deliver, core, linger, over), "mqcore-zmq")
         except RuntimeError:  # the interpreter ends: there are no new threads
-            with self._changed:
-                del self.delivering[thread]
-            self._close(core, AT_EXIT if linger is None else min(linger, AT_EXIT))
+            self._deliver(core, AT_EXIT if linger is None else min(linger, AT_EXIT), over)
 
     @staticmethod
     def _close(core: Any, linger: float | None) -> None:
@@ -101,13 +96,14 @@ class Home:
         finally:
             core._links.hold(None)
 
-    def _deliver(self, core: Any, linger: float | None) -> None:
+    def _deliver(self, core: Any, linger: float | None, over: Event) -> None:
         try:
             self._close(core, linger)
         finally:
             with self._changed:
-                self.delivering.pop(threading.current_thread(), None)
+                self.delivering.pop(core, None)
                 self._changed.notify_all()
+            over.set()
 
     def term(self) -> None:
         """Every call of its sockets fails with ETERM; until they are closed and have delivered. A
@@ -115,6 +111,14 @@ class Home:
         if self._pid != os.getpid():
             self.terminating = self.closed = True
             return
+        if guest():  # see base/waits.pyx
+            self.terminating = True
+            start_behind(self.term, "mqcore-zmq")
+            return
+        with Released():
+            self._term()
+
+    def _term(self) -> None:
         with self._changed:
             self.terminating = True
             sockets = list(self.open)
@@ -144,11 +148,10 @@ class Home:
             if core is not None and not core.closed:
                 linger = core.linger
                 core.linger = AT_EXIT if linger is None else min(linger, AT_EXIT)
-        for thread, core in list(self.delivering.items()):
-            thread.join(max(0.0, limit - time.monotonic()))
-            if thread.is_alive():
+        for core, over in list(self.delivering.items()):
+            if not over.wait(max(0.0, limit - time.monotonic())):
                 core._links.hurry()
-                thread.join()
+                over.wait()
 
 
 def _owing(core: Any) -> bool:

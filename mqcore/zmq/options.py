@@ -209,13 +209,16 @@ ROWS: dict[int, Row] = {
     O.ZAP_DOMAIN: Row(bytes, b"", nothing, short),
     O.ZAP_ENFORCE_DOMAIN: Row(int, 0, mechanism.enforce),
     **{option: Row(int, None, mechanism.admit(option)) for option in mechanism.FILTERS},
+    # addresses
+    O.IPV6: Row(int, 0, lambda shared, value: shared.keep(O.IPV4ONLY, 1 - value), is_flag),
+    O.IPV4ONLY: Row(int, 1, lambda shared, value: shared.keep(O.IPV6, 1 - value), is_flag),
     # what is so
     O.RCVMORE: Row(int, 0), O.FD: Row(int, -1), O.EVENTS: Row(int, 0), O.TYPE: Row(int, 0),
     O.LAST_ENDPOINT: Row(bytes, b""), O.MECHANISM: Row(int, 0), O.THREAD_SAFE: Row(int, 0),
     O.TOPICS_COUNT: Row(int, 0, types=(T.SUB, T.XSUB, T.PUB, T.XPUB)),
     # hints
-    O.AFFINITY: hint(0), O.RATE: hint(100), O.RECOVERY_IVL: hint(10000), O.IPV6: hint(0),
-    O.IPV4ONLY: hint(1), O.MULTICAST_HOPS: hint(1), O.MULTICAST_LOOP: hint(1),
+    O.AFFINITY: hint(0), O.RATE: hint(100), O.RECOVERY_IVL: hint(10000),
+    O.MULTICAST_HOPS: hint(1), O.MULTICAST_LOOP: hint(1),
     O.MULTICAST_MAXTPDU: hint(1500), O.TCP_MAXRT: hint(0), O.LOOPBACK_FASTPATH: hint(0),
     O.PRIORITY: hint(0), O.BUSY_POLL: hint(0), O.IN_BATCH_SIZE: hint(8192),
     O.OUT_BATCH_SIZE: hint(8192), O.VMCI_BUFFER_SIZE: hint(65536),

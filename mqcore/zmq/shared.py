@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import mqcore as mq
 from mqcore.base.native import threading
-from mqcore.base.waits import Event
-from mqcore.zmq.address import from_mqcore, text_of, to_mqcore
+from mqcore.base.waits import Event, Released
+from mqcore.zmq.address import from_mqcore, never, text_of, to_mqcore
 from mqcore.zmq.constants import Errno, SocketOption, SocketType
 from mqcore.zmq.error import (
     Again,
@@ -44,18 +44,39 @@ PATTERNS = {
 #: gets every server's routing id)
 OF = {"conflate": ("push", "pull", "pub", "sub", "dealer"),
       "routing_id": ("req", "dealer", "router")}
+CLASSIC = ("pair", "pub", "sub", "req", "rep", "dealer", "router", "pull", "push", "xpub", "xsub")
+ONCE = ("pub", "sub", "req", "dealer")  # a second connect() to an address has no effect
 NAMING = ("router", "stream")  # peers by routing id; what we connect to can be given one
 FIXED = ("routing_id", "conflate")  # known when mqcore's socket opens
 SOON = 10.0  # seconds for what takes milliseconds
 
 
 class Place(NamedTuple):
-    """An address of the socket: as it was given, as LAST_ENDPOINT said it, and what is there."""
+    """An address of the socket: as it was given, as LAST_ENDPOINT said it, as mqcore's URL if it
+    is connected, and what is there."""
 
     given: str
     said: str
+    url: str
     endpoint: Any
     peer_id: bytes  # what we call the peer; b"": nothing
+
+
+class Never:
+    """What connect() to a port that no peer can have gives: messages wait for it, as in libzmq."""
+
+    kind = "connect"
+    state = "waiting"
+
+    def __init__(self, core: Any) -> None:
+        self._core = core
+        self.url = ""
+        core._connects(1)
+
+    def close(self) -> None:
+        if self.state != "closed":
+            self.state = "closed"
+            self._core._connects(-1)
 
 
 class Shared:
@@ -117,6 +138,8 @@ class Shared:
                                           **self._options)
                 except mq.Error as error:
                     raise translated(error) from error
+                # libzmq compares the types of sockets in handshakes, and inproc has none
+                core._links.any_pattern = self.pattern in CLASSIC
                 if self.pattern in ("sub", "dish"):
                     core._set("chooses", False)
                 elif self.pattern == "req":
@@ -129,7 +152,7 @@ class Shared:
     def close(self, linger: int | None = None) -> None:
         """libzmq's close(): what was sent is delivered behind. linger: milliseconds. Idempotent; a
         call that Ctrl-C interrupts leaves the rest to the next one."""
-        with self._lock:
+        with Released(), self._lock:  # another thread may open it, which needs the hub's lock
             if self._left:
                 return
             self.closed = True
@@ -163,7 +186,7 @@ class Shared:
         """The context terminates: every call fails, and who waits wakes up."""
         if self.core is not None:
             self.core._close_input()
-        with self._lock:
+        with Released(), self._lock:
             if self.core is not None:  # it was just opening
                 self.core._close_input()
             for edge in self._edges():
@@ -237,6 +260,14 @@ class Shared:
 
     # -- addresses ---------------------------------------------------------------------------------
 
+    def keep(self, option: int, value: int) -> None:
+        """The value of an option that is the opposite of another one."""
+        self.values[option] = value
+
+    @property
+    def ipv6(self) -> bool:
+        return bool(self.values.get(SocketOption.IPV6))
+
     def attach(self, kind: str, address: str | bytes) -> Place:
         """bind() or connect(); `said` is the address that it became."""
         given = text_of(address)
@@ -249,12 +280,20 @@ class Shared:
                 peer_id = peer_id or b"\0" + (1 << 31 | secrets.randbits(31)).to_bytes(4, "big")
         try:
             self.refuse()
-            url = to_mqcore(given)
+            url = to_mqcore(given, kind, self.ipv6)
             core = self.open()
             if peer_id and any(peer_id == place.peer_id for place in self._places):
                 raise make(Errno.EINVAL, "another connection has that CONNECT_ROUTING_ID")
             named = {"peer_id": peer_id} if peer_id else {}
-            endpoint = getattr(core, kind)(url, **named, **demands(self, kind, url))
+            if kind == "connect" and self.pattern in ONCE:
+                there = next((place for place in self._places if place.url == url
+                              and place.endpoint.state not in ("stopped", "closed")), None)
+                if there is not None:
+                    return there
+            if kind == "connect" and never(url):
+                endpoint: Any = Never(core)
+            else:
+                endpoint = getattr(core, kind)(url, **named, **demands(self, kind, url))
             if self.pattern == "dgram" and kind == "bind":  # no peer will ever connect
                 core.wait_peers(1, SOON)
         except mq.Error as error:
@@ -264,7 +303,7 @@ class Shared:
         except ZMQError as error:
             raise _at(error.errno or Errno.EINVAL, given) from error
         said = from_mqcore(endpoint.url) if kind == "bind" else given
-        place = Place(given, said, endpoint, peer_id)
+        place = Place(given, said, url if kind == "connect" else "", endpoint, peer_id)
         self._places.append(place)
         if peer_id and self.pattern == "stream":
             self.values[SocketOption.ROUTING_ID] = peer_id
@@ -298,13 +337,15 @@ class Shared:
         if "://" not in given:
             raise ZMQError(Errno.EINVAL)
         with self._lock:
-            place = next((place for place in self._places if place.endpoint.kind == kind
-                          and given in (place.said, place.given)), None)
-            if place is None:
+            found = [place for place in self._places if place.endpoint.kind == kind
+                     and given in (place.said, place.given)]
+            if not found:
                 raise ZMQError(errno.ENOENT)
-            self._places.remove(place)
+            for place in found:
+                self._places.remove(place)
         try:
-            place.endpoint.close()
+            for place in found:
+                place.endpoint.close()
         except mq.Error as error:
             raise self.failed(error) from error
 

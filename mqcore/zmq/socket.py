@@ -8,12 +8,15 @@ import time
 import warnings
 import weakref
 from enum import IntEnum
+from functools import partial
 from types import GenericAlias
 from typing import Any, ClassVar
 
 import mqcore as mq
+from mqcore.base.waits import Released, guest, start_behind
 from mqcore.zmq import options
 from mqcore.zmq.attributes import Attributes, shown_module
+from mqcore.zmq.borrowed import lend
 from mqcore.zmq.constants import Errno, Event, PollEvent, SocketOption, SocketType
 from mqcore.zmq.error import ZMQBindError, ZMQError, make
 from mqcore.zmq.home import Home
@@ -86,9 +89,17 @@ class Socket(Transfer, Attributes, Talk):
         milliseconds (left out: LINGER); Context.term() waits for it."""
         if self._shadow:
             self.__dict__["_let_go"] = True
-        self.disable_monitor()
-        self._shared.close(linger)
-        self.disable_monitor()  # another thread may have begun one; none begins from now on
+        if guest():  # see base/waits.pyx
+            self._shared.closed = True
+            start_behind(partial(self._close, linger), "mqcore-zmq")
+        else:
+            self._close(linger)
+
+    def _close(self, linger: int | None) -> None:
+        with Released():
+            self.disable_monitor()
+            self._shared.close(linger)
+            self.disable_monitor()  # another thread may have begun one; none begins from now on
 
     @property
     def closed(self) -> bool:
@@ -378,3 +389,5 @@ def _shared_of(shadow: Any) -> Shared:
 
 
 SyncSocket = Socket
+
+__getattr__ = lend(__name__)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 import mqcore as mq
+from mqcore.zmq.borrowed import lend
 from mqcore.zmq.mechanism import has_curve
 
 #: pyzmq's, whose interface this is
@@ -53,3 +54,6 @@ def get_includes() -> list[str]:
 def get_library_dirs() -> list[str]:
     """The folder where pyzmq has libzmq. There is none in it."""
     return [FOLDER]
+
+
+__getattr__ = lend(__name__)

@@ -17,12 +17,13 @@ from __future__ import annotations
 import errno
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import mqcore as mq
 from mqcore.api.context import Context
 from mqcore.api.patterns import Dealer
-from mqcore.base.native import threading
+from mqcore.base.waits import start_behind
 from mqcore.security import STATUSES, AuthHandler, AuthRequest, properties
 from mqcore.zmq.constants import Errno, Event
 from mqcore.zmq.fd import Edge
@@ -188,7 +189,7 @@ class Line:
         self._loop.remove(self._edge.fd)
         self._edge.close()
         try:  # not here: another thread that closes it may wait for this thread
-            threading.Thread(target=self._dealer.close, args=(0,), name="mqcore-close").start()
+            start_behind(partial(self._dealer.close, 0), "mqcore-close")
         except RuntimeError:  # the interpreter ends: there are no new threads
             self._dealer.close(0)
         waiting, self._waiting = self._waiting, {}

@@ -14,6 +14,9 @@ from mqcore.protocols.routing.topics cimport (
 from mqcore.spi.pipe cimport pipe_write_always
 
 
+cdef uint64_t OWN = 0xffffffff
+
+
 cdef int interest_attach(Interest* it, Pipe* pipe) noexcept nogil:
     cdef size_t size = 0
     cdef uint64_t value
@@ -40,21 +43,9 @@ cdef void interest_hangup(Interest* it, Pipe* pipe) noexcept nogil:
     targets_leave(&it.peers, pipe)
 
 
-cdef int interest_change(Interest* it, const uint8_t* topic, size_t size, bint on,
-                         bint* tell) noexcept nogil:
+cdef int _more(Interest* it, const uint8_t* topic, size_t size, uint64_t one) noexcept nogil:
     cdef uint64_t* count
     cdef uint8_t* path
-    tell[0] = True
-    if not on:
-        count = topics_find(&it.topics, topic, size)
-        if count == NULL:
-            return MQ_INVALID
-        tell[0] = count[0] == 1
-        if tell[0]:
-            topics_remove(&it.topics, topic, size)
-        else:
-            count[0] -= 1
-        return MQ_OK
     if size >= it.path_cap:
         path = <uint8_t*> realloc(it.path, size * 2 + 64)
         if path == NULL:
@@ -64,8 +55,40 @@ cdef int interest_change(Interest* it, const uint8_t* topic, size_t size, bint o
     count = topics_put(&it.topics, topic, size)
     if count == NULL:
         return MQ_NOMEM
-    count[0] += 1
+    count[0] += one
     return MQ_OK
+
+
+cdef int _less(Interest* it, const uint8_t* topic, size_t size, uint64_t mask, uint64_t one,
+               bint* tell) noexcept nogil:
+    """mask: which references are meant; one: of them, or all of them if it is the mask."""
+    cdef uint64_t* count = topics_find(&it.topics, topic, size)
+    cdef uint64_t rest
+    if count == NULL or count[0] & mask == 0:
+        return MQ_INVALID
+    rest = count[0] & ~mask if one == mask else count[0] - one
+    tell[0] = rest == 0
+    if tell[0]:
+        topics_remove(&it.topics, topic, size)
+    else:
+        count[0] = rest
+    return MQ_OK
+
+
+cdef int interest_change(Interest* it, const uint8_t* topic, size_t size, bint on,
+                         bint* tell) noexcept nogil:
+    tell[0] = True
+    if on:
+        return _more(it, topic, size, 1)
+    return _less(it, topic, size, OWN, 1, tell)
+
+
+cdef int interest_note(Interest* it, const uint8_t* topic, size_t size, bint on, bint last,
+                       bint* tell) noexcept nogil:
+    tell[0] = True
+    if on:
+        return _more(it, topic, size, <uint64_t> 1 << NOTE_SHIFT)
+    return _less(it, topic, size, ~OWN, ~OWN if last else <uint64_t> 1 << NOTE_SHIFT, tell)
 
 
 cdef int interest_set(Interest* it, const uint8_t* topic, size_t size, bint on) noexcept nogil:

@@ -2,10 +2,10 @@
 and a 31-bit counter with a random start (the form of a hop, `words`).
 
 A pipe's `Pipe.data` is its Name. One that has gone, or was replaced, is found under its number only
-until it is detached.
+until it is detached. So is a second link of a name, which gets the name when the first one ends.
 """
 
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp
 
@@ -25,13 +25,18 @@ from mqcore.spi.pipe cimport (
     DROP_FULL, DROP_NO_PEER, Host, Pipe, host_chance, pipe_drop_out, pipe_write,
 )
 
+cdef enum:                    # Pipe.mark
+    MARK_SECOND = 4           # a second link of its name
+
 cdef struct Name:             # Pipe.data
     Msg id                    # as recv hands it out
     uint64_t hash
+    int64_t taken             # ns: when it was taken over from another link; 0: it was free
 
 cdef struct Names:            # names_init
     Peers by_id               # who is written to under it
     Peers by_number           # by Pipe.id: all that are attached
+    size_t seconds            # pipes with MARK_SECOND
     uint64_t seed
     uint32_t next_id
 
@@ -106,12 +111,15 @@ cdef inline void name_free(Name* name) noexcept nogil:
 
 
 cdef inline int names_enter(Names* t, FairQueue* inn, Pipe* pipe, Name* name) noexcept nogil:
-    """Into both tables and the queue, or into none. The name is the pipe's then. Status."""
+    """Into both tables and the queue, or into none; a second link is in no table of names. The name
+    is the pipe's then. Status."""
     cdef int rc = fq_attach(inn, pipe)
     if rc:
         return rc
     rc = peers_add(&t.by_number, hash_number(pipe.id), pipe)
-    if rc == MQ_OK:
+    if rc == MQ_OK and pipe.mark & MARK_SECOND:
+        t.seconds += 1
+    elif rc == MQ_OK:
         rc = peers_add(&t.by_id, name.hash, pipe)
         if rc:
             peers_remove(&t.by_number, hash_number(pipe.id), pipe)
@@ -124,9 +132,32 @@ cdef inline int names_enter(Names* t, FairQueue* inn, Pipe* pipe, Name* name) no
 
 cdef inline void names_unname(Names* t, Pipe* pipe) noexcept nogil:
     """It is written to no more, under no name; twice does nothing."""
-    if not pipe.mark & MARK_GONE:
-        pipe.mark |= MARK_GONE
+    if pipe.mark & MARK_GONE:
+        return
+    pipe.mark |= MARK_GONE
+    if pipe.mark & MARK_SECOND:
+        t.seconds -= 1
+    else:
         peers_remove(&t.by_id, name_of(pipe).hash, pipe)
+
+
+cdef inline void names_pass_on(Names* t, Pipe* pipe) noexcept nogil:
+    """It has ended: a second link gets its name, the oldest if there are several."""
+    cdef Pipe* heir = NULL
+    cdef Pipe* p
+    cdef Msg* id = &name_of(pipe).id
+    cdef size_t i
+    if t.seconds == 0 or names_find(t, msg_data(id), msg_size(id)) != NULL:
+        return
+    for i in range(t.by_number.cap):
+        p = t.by_number.at[i].pipe
+        if (p != NULL and p.mark & (MARK_SECOND | MARK_GONE) == MARK_SECOND
+                and (heir == NULL or p.id < heir.id)
+                and name_is(p, msg_data(id), msg_size(id))):
+            heir = p
+    if heir != NULL and peers_add(&t.by_id, name_of(heir).hash, heir) == MQ_OK:
+        heir.mark &= ~<uint32_t> MARK_SECOND
+        t.seconds -= 1
 
 
 cdef inline void names_leave(Names* t, FairQueue* inn, Pipe* pipe) noexcept nogil:

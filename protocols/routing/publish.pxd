@@ -21,8 +21,9 @@ cdef enum:                    # the effect of a subscription or its end
 
 cdef struct Subscriber:       # Pipe.data
     Topics topics
+    Topics asked              # of a manual XPUB: what its application was told that this peer wants
     uint64_t round            # the last message that it received: at most once each
-    int64_t bytes_            # of its topics, SUB_COST more each
+    int64_t bytes_            # of both, SUB_COST more each
     bint cut                  # it exceeded its limit and is disconnected
 
 cdef struct Publisher:        # a Pattern: the head of PUB's and XPUB's state
@@ -49,6 +50,11 @@ cdef int pub_cancel(Publisher* pub, Pipe* pipe, const uint8_t* topic, size_t siz
 # Removes one subscription of a peer, its topic in pub.path[0..*size): bits; SUB_NOTHING: none.
 cdef int pub_strip(Publisher* pub, Pipe* pipe, size_t* size) noexcept nogil
 # Puts all subscribers of exactly this topic into hits. Status.
+# The peer asks a manual XPUB for a topic, or takes it back. False: it may have no more.
+cdef bint pub_ask(Publisher* pub, Pipe* pipe, const uint8_t* topic, size_t size,
+                  bint on) noexcept nogil
+# Take one of those out, into `path`. False: there is none.
+cdef bint pub_unask(Publisher* pub, Pipe* pipe, size_t* size) noexcept nogil
 cdef int pub_exactly(Publisher* pub, const uint8_t* topic, size_t size) noexcept nogil
 # Sends each in hits a copy of the message; returns as PatternOps.send.
 cdef int pub_give(Publisher* pub, Msg* parts, size_t n) noexcept nogil

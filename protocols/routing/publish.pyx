@@ -202,6 +202,34 @@ cdef int pub_strip(Publisher* pub, Pipe* pipe, size_t* size) noexcept nogil:
     return pub_unindex(pub, pipe, pub.path, size[0])
 
 
+cdef bint pub_ask(Publisher* pub, Pipe* pipe, const uint8_t* topic, size_t size,
+                  bint on) noexcept nogil:
+    cdef Subscriber* peer = <Subscriber*> pipe.data
+    cdef uint64_t* mine
+    if not on:
+        if topics_remove(&peer.asked, topic, size):
+            peer.bytes_ -= <int64_t> size + SUB_COST
+        return True
+    if topics_find(&peer.asked, topic, size) != NULL:
+        return True
+    if not pub_may(pub, pipe, size) or pub_path(pub, size):
+        return False
+    mine = topics_put(&peer.asked, topic, size)
+    if mine == NULL:
+        return False
+    mine[0] = 1
+    peer.bytes_ += <int64_t> size + SUB_COST
+    return True
+
+
+cdef bint pub_unask(Publisher* pub, Pipe* pipe, size_t* size) noexcept nogil:
+    cdef Subscriber* peer = <Subscriber*> pipe.data
+    if not topics_pop(&peer.asked, pub.path, size):
+        return False
+    peer.bytes_ -= <int64_t> size[0] + SUB_COST
+    return True
+
+
 cdef int pub_attach(Publisher* pub, Pipe* pipe) noexcept nogil:
     pipe.data = calloc(1, sizeof(Subscriber))
     if pipe.data == NULL:
@@ -211,6 +239,7 @@ cdef int pub_attach(Publisher* pub, Pipe* pipe) noexcept nogil:
 
 cdef void pub_detach(Publisher* pub, Pipe* pipe) noexcept nogil:
     topics_fini(&(<Subscriber*> pipe.data).topics)
+    topics_fini(&(<Subscriber*> pipe.data).asked)
     free(pipe.data)
     pipe.data = NULL
 

@@ -16,6 +16,7 @@ from mqcore.testing.native.journal_disk import Disk
 from mqcore import journal
 from mqcore.journal.errors import JournalFull, JournalWriteError
 from mqcore.journal.store import place, recovery
+from mqcore.testing import until
 
 LIMIT = 20.0
 
@@ -230,6 +231,29 @@ def test_what_a_failed_write_left_is_written_over(tmp_path, rng, verify):
     assert journal.store.recovery.verify(tmp_path / "default" / "0").findings == []
     with journal.open(tmp_path, "a") as writer:
         assert writer.recovered == () and writer.next == len(kept)
+
+
+@pytest.mark.parametrize("by", ["commit", "flusher"])
+def test_while_the_disk_is_full_what_is_written_becomes_durable(tmp_path, by):
+    disk = Disk()
+    policy = {"fsync": "never"} if by == "commit" else {"fsync": "interval", "fsync_interval": 0.05}
+    with journal.open(tmp_path, "a", block_bytes=4096, **policy) as writer:
+        disk.attach(writer)
+        writer.append(b"first")
+        writer.commit()
+        disk.fail(room=20_000)
+        with pytest.raises(JournalFull):
+            for _ in range(1000):
+                writer.append(b"x" * 100)
+        written, held = writer.written, writer.next
+        assert 1 < written < held
+        if by == "commit":
+            with pytest.raises(JournalFull):
+                writer.commit()
+        until(lambda: writer.durable == written, LIMIT)
+        disk.fail(room=-1)
+        writer.commit()
+        assert writer.durable == held
 
 
 def test_a_torn_tail_is_covered_and_not_cut(tmp_path):

@@ -9,7 +9,7 @@ import threading
 
 import numpy as np
 import pytest
-from journal_case import contents, numbered
+from journal_case import contents, numbered, segment_files
 
 from mqcore import journal
 from mqcore.errors import AddressError, OptionError, RecvTimeout, UsageError
@@ -350,3 +350,71 @@ def test_a_timeout_that_means_nothing_is_refused(tmp_path, timeout):
         log.commit()
     with journal.open(tmp_path) as reader, pytest.raises(UsageError, match="timeout must"):
         next(reader.follow(1, timeout=timeout))
+
+
+# -- what a bound in bytes counts ------------------------------------------------------------------
+
+@pytest.mark.parametrize("held", ["value", "key", "header", "name"])
+def test_a_bound_counts_all_that_is_held(tmp_path, held):
+    big = b"x" * 10_000
+    message = {"value": {"value": big}, "key": {"value": b"", "key": big},
+               "header": {"value": b"", "headers": [("h", big)]},
+               "name": {"value": b"", "headers": [("n" * 10_000, b"")]}}[held]
+    with journal.open(tmp_path, "a") as writer:
+        for _ in range(100):
+            writer.append(**message)
+    with journal.open(tmp_path) as reader:
+        whole = reader.read(0)
+        assert len(whole) == 100
+        one = 12 + 10_000 + {"header": 8 + 1, "name": 8}.get(held, 0)
+        assert whole.size == 100 * one
+        assert whole.slice(7, 9).size == 2 * one
+        assert len(reader.read(0, max_bytes=3 * one)) == 3
+        assert len(reader.read(98, max_bytes=3 * one)) == 2
+        assert len(reader.read(5, max_bytes=1)) == 1        # one at least
+        assert [len(found) for found in reader.batches(max_bytes=40 * one)] == [40, 40, 20]
+
+
+def test_empty_messages_have_a_size(tmp_path):
+    with journal.open(tmp_path, "a") as writer:
+        writer.append_many([b""] * 1000)
+    with journal.open(tmp_path) as reader:
+        assert len(reader.read(0, max_bytes=1200)) == 100
+
+
+# -- beside a running writer -----------------------------------------------------------------------
+
+BUSY = """
+import sys
+from mqcore import journal
+with journal.open(sys.argv[1], "a", fsync="never", block_bytes=8 << 20,
+                  segment_bytes=24 << 20, retain_bytes=60 << 20) as writer:
+    piece = bytes(1 << 20)
+    writer.append(piece)
+    writer.flush()
+    print("ready", flush=True)
+    while True:
+        writer.append(piece)
+"""
+
+
+def test_verify_beside_a_writer_finds_nothing(tmp_path):
+    """It is in the middle of a block, rotates, and its retention removes segments."""
+    with subprocess.Popen([sys.executable, "-c", BUSY, tmp_path], stdout=subprocess.PIPE,
+                          text=True) as program:
+        try:
+            assert program.stdout.readline() == "ready\n"
+            for _ in range(30):
+                assert journal.verify(tmp_path).findings == []
+        finally:
+            program.kill()
+
+
+def test_verify_still_reports_a_torn_tail(tmp_path):
+    with journal.open(tmp_path, "a") as writer:
+        writer.append(b"x" * 1000)
+    path = segment_files(tmp_path)[-1]
+    with path.open("ab") as file:
+        file.write(path.read_bytes()[512:800])
+    [finding] = journal.verify(tmp_path).findings
+    assert finding.path == str(path)

@@ -9,6 +9,7 @@ Everything runs in the calling thread. The pump only writes down that it was cal
 reports ("shaken", "ended") it reports when it is told to.
 """
 
+from libc.errno cimport EPIPE
 from libc.stdint cimport INT64_MAX, int64_t, uint32_t
 from libc.string cimport memset
 
@@ -21,10 +22,11 @@ from mqcore.link.lease cimport ENGINE_DEAD, ENGINE_HANDSHAKE, engine_kick_here
 from mqcore.link.pipe cimport EVENT_TERM, Link, link_unref
 from mqcore.link.plane cimport Plane, plane_free, plane_new, plane_shut, plane_stop
 from mqcore.link.session cimport session_attach, session_end
+from mqcore.link.stream cimport stream_unwritten
 from mqcore.reactor.epoll cimport epoll_ops
 from mqcore.reactor.io_thread cimport Watch
 from mqcore.reactor.mailbox cimport mailbox_take
-from mqcore.spi.pipe cimport ASKED_CLOSE, ASKED_RESET, Pipe
+from mqcore.spi.pipe cimport ASKED_CLOSE, ASKED_RESET, ASKED_SHUT, Pipe
 from mqcore.wire.codecs cimport codec_find
 
 import socket
@@ -38,10 +40,12 @@ cdef enum:                    # what the pump shall report when it next reads
     NOTHING = 0
     SHAKEN = 1
     ENDED = 2
+    BROKEN = 3                # when it next writes
 
 # the way into each state, from a new engine
 WAYS = {"NEW": [], "HANDSHAKE": ["START"], "ACTIVE": ["START", "shaken"],
-        "DRAINING": ["START", "shaken", "ASKED, reset"], "DEAD": ["START", "TERM"],
+        "DRAINING": ["START", "shaken", "ASKED, reset"],
+        "READING": ["START", "shaken", "ASKED, shut"], "DEAD": ["START", "TERM"],
         "FREE": ["START", "TERM", "RELEASE"]}
 BITS = {name: bit for name, bit, _, _ in NOTES}
 NAMES = {number: name for name, number, _ in STATES}
@@ -64,6 +68,8 @@ cdef void _called(Engine* e, char what) noexcept nogil:
 cdef void _read(Engine* e) noexcept nogil:
     cdef Stage* stage = <Stage*> e.port
     cdef int reports = stage.reports
+    if reports == BROKEN:
+        return
     stage.reports = NOTHING
     if reports == NOTHING:
         _called(e, c"r")
@@ -74,8 +80,13 @@ cdef void _read(Engine* e) noexcept nogil:
 
 
 cdef void _write(Engine* e) noexcept nogil:
-    _called(e, c"w")
+    cdef Stage* stage = <Stage*> e.port
     e.codec.ctl.n = 0         # the greeting is out
+    if stage.reports == BROKEN:
+        stage.reports = NOTHING
+        stream_unwritten(e, EPIPE)
+    else:
+        _called(e, c"w")
 
 
 cdef int64_t _pending(Engine* e) noexcept nogil:
@@ -184,11 +195,15 @@ cdef class Bench:
             e.asked, e.ping_gap = e.heard + 1, 0
             if e.codec != NULL:
                 e.codec.peer.major = 3
-        elif circumstance in ("close", "reset") and pipe != NULL:
-            pipe.asked.store(ASKED_CLOSE if circumstance == "close" else ASKED_RESET)
+        elif circumstance and pipe != NULL:
+            pipe.asked.store({"close": ASKED_CLOSE, "reset": ASKED_RESET, "shut": ASKED_SHUT,
+                              "nothing": 0}[circumstance])
         if note == "shaken" or note == "ended":
             self.stage.reports = SHAKEN if note == "shaken" else ENDED
             note = "IN"
+        elif note == "broken":
+            self.stage.reports = BROKEN
+            note = "OUT"
         return self.leave_all(note)
 
     def leave_all(self, *notes):

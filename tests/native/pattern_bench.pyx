@@ -42,8 +42,8 @@ from mqcore.spi.pattern cimport (
 )
 from mqcore.spi.lane cimport Lane, lane_read, lane_room, lane_show, lane_write, lane_write_latest
 from mqcore.spi.pipe cimport (
-    DIRTY_OUT, DIRTY_RESET, DROP_CONFLATED, DROP_REASONS as N_REASONS, EV_DROPPED, Host, Pipe,
-    parts_size,
+    DIRTY_OUT, DIRTY_RESET, DIRTY_SHUT, DROP_CONFLATED, DROP_REASONS as N_REASONS, EV_DROPPED, Host,
+    Pipe, parts_size,
 )
 
 
@@ -464,7 +464,7 @@ cdef class Bench:
                 far = self.fars.get(p.id)
                 if p.dirty & DIRTY_OUT and not p.out.conflate:
                     ypipe_flush(&p.out.q)
-                if p.dirty & DIRTY_RESET and far is not None:
+                if p.dirty & (DIRTY_RESET | DIRTY_SHUT) and far is not None:
                     far.resets += 1
                 p.dirty = 0
             if self.quiet or not self._pass_on():

@@ -255,7 +255,8 @@ def install() -> None:
     for public in mqcore.__all__:
         getattr(mqcore, public)   # imports the modules that hold locks
     threading.Lock, threading.RLock = _lock, _rlock
-    waits.threading = types.SimpleNamespace(Lock=_PLAIN[0], RLock=_rlock)  # its Locks are signals
+    waits.threading = types.SimpleNamespace(    # its Locks are signals
+        Lock=_PLAIN[0], RLock=_rlock, Thread=threading.Thread)
     kinds = tuple(type(make()) for make in _PLAIN)
     for name, module in list(sys.modules.items()):
         if name.partition(".")[0] == "mqcore":

@@ -1,6 +1,6 @@
 """Which files take long: those that `make test` leaves out, and the order of the others.
 
-`SLOW` files run with `make test-slow`: they start whole clusters of Spark, build distributions from
+`SLOW` files run with `make test-full`: they start whole clusters of Spark, build distributions from
 nothing, or run each benchmark. A single slow test has the mark itself.
 
 A parallel run gives each worker a whole file at a time. If a long file begins last, the other
@@ -14,6 +14,10 @@ from pathlib import Path
 
 TESTS = Path(__file__).resolve().parent.parent
 SLOW = (
+    "layout/test_packaging.py",
+    "spark/test_servers.py",
+    "spark/test_peer.py",
+    "system/cluster/test_kills.py",
     "spark/test_kills.py",
     "system/plugins/test_guide.py",
     "system/plugins/test_examples.py",
@@ -30,22 +34,18 @@ SLOW = (
     "system/plugins/test_pattern_guide.py",
 )
 LONGEST = (
-    "layout/test_packaging.py",
     "spark/test_spark.py",
     "unit/testing/test_plugin.py",
     "system/docs/test_examples.py",
     "system/docs/test_site.py",
-    "spark/test_servers.py",
     "system/docs/test_tutorial.py",
     "system/examples/test_demo.py",
     "system/stress/test_turmoil.py",
-    "spark/test_peer.py",
     "system/examples/test_market.py",
     "peers/zmq/test_real.py",
     "system/cli/test_cat.py",
     "system/cluster/test_calls.py",
     "system/cli/test_cluster.py",
-    "system/cluster/test_kills.py",
     "system/stress/test_ypipe_stress.py",
     "system/cli/test_doctor.py",
     "layout/test_source.py",

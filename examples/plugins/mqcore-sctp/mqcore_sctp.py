@@ -44,7 +44,7 @@ class Sctp(StreamTransport):
 
     def may_block(self, address: str) -> bool:
         source, place = parse(address, "connect")
-        return not (place.literal and (source is None or source.literal))
+        return place.may_block or source is not None and source.may_block
 
     def resolve(self, address: str, options: Options) -> list[Target]:
         source, place = parse(address, "connect")

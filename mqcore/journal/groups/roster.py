@@ -141,6 +141,14 @@ class Roster:
         self.generation += 1
         return True
 
+    def pardon(self, now: float, away: float) -> None:
+        """For so long nothing that the members said was read."""
+        for member in self.members.values():
+            member.heard = min(now, member.heard + away)
+        for grant in self._grants.values():
+            if grant.revoked is not None:
+                grant.revoked = min(now, grant.revoked + away)
+
     def expire(self, now: float) -> None:
         """Members whose lease has ended, and partitions that were not let go in time."""
         for member in list(self.members.values()):

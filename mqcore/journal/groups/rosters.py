@@ -28,6 +28,7 @@ from mqcore.journal.store.place import (
 )
 
 LOOK = 1.0              # seconds between two looks for new partitions
+AWAY = 1.0              # seconds between two ticks that are too many
 LEASE = 10.0            # the lease that is assumed if the file of a crashed server cannot be read
 _log = logging.getLogger("mqcore.journal")
 
@@ -83,6 +84,7 @@ class Rosters:
         self._limits = limits
         self._all: dict[Key, Coordinated] = {}
         self.due: set[int] = set()
+        self._ticked = time.monotonic()
 
     def __bool__(self) -> bool:
         return bool(self._all)
@@ -154,9 +156,14 @@ class Rosters:
                 self._after(key, one)
 
     def tick(self) -> None:
-        """Ends leases; to be called several times a second."""
+        """Ends leases; to be called several times a second. After a longer time, in which the
+        server was stopped or busy, the beats of its members may wait unread, so that this time does
+        not count."""
         now = time.monotonic()
+        away, self._ticked = now - self._ticked, now
         for key, one in list(self._all.items()):
+            if away > AWAY:
+                one.roster.pardon(now, away)
             self._look(one, key[0], now)
             one.roster.expire(now)
             self._after(key, one)

@@ -8,6 +8,7 @@ answer says what has happened, and nothing that it says is lost with the process
 from __future__ import annotations
 
 import logging
+import math
 import os
 import time
 import traceback
@@ -33,6 +34,8 @@ from mqcore.journal.server.service import Service
 
 PAUSE = 0.5             # the longest sleep, seconds
 TIDY = 0.2              # seconds between two looks for departed peers
+AWAY = 1.0              # by how much a turn is late if the server was stopped, seconds
+PATIENCE = 0.25         # for what waits to be read then
 AGAIN = 0.2             # and between two attempts to write to a full disk
 TAKE = 200              # requests taken in a turn
 SHOWN = 200             # queues that a monitor shows
@@ -64,6 +67,8 @@ class QueueServer(Service):
         self._sending: list[Answer] = []        # answers whose changes are not stored yet
         self._stalled: JournalWriteError | None = None
         self._tidied = self._kept = 0.0
+        self._awaited = math.inf        # when the turn that comes next was due
+        self._patient = 0.0             # until then no time-out of a job ends
         self._early: Any = None         # a message that has ended the sleep
         self._largest = 2 * requests.ROOM + self.limits.job_bytes + self.limits.header_bytes
         self._store = Store(self.where, fsync, defaults or QueueOptions(), self.limits, self._now(),
@@ -124,7 +129,10 @@ class QueueServer(Service):
         now = self._now()
         desk = self._desk
         moved = False
-        if self._stalled is None:
+        if now > self._awaited + AWAY:  # it was stopped: acknowledgments may wait unread
+            self._patient = now + PATIENCE
+        self._awaited = now
+        if self._stalled is None and now >= self._patient:
             due = desk.book.due
             if due is not None and due <= now:
                 moved = self._bear(desk.book.tick, now) or False
@@ -183,6 +191,7 @@ class QueueServer(Service):
                     pause = min(pause, max(0.0, due - now) + 0.001)
         if self._guests:
             pause = min(pause, TIDY)
+        self._awaited += pause
         try:
             self._early = self._socket.recv_msg(timeout=pause)
         except RecvTimeout:

@@ -742,7 +742,7 @@ cdef int log_tick(Log* log) noexcept nogil:
 
 cdef int log_commit(Log* log, int64_t target) noexcept nogil:
     cdef int64_t written = 0
-    cdef int rc, fd = -1
+    cdef int rc, unwritten, fd = -1
     if log.durable.load() >= target:
         return 0
     pthread_mutex_lock(&log.sync_lock)
@@ -750,16 +750,15 @@ cdef int log_commit(Log* log, int64_t target) noexcept nogil:
         pthread_mutex_unlock(&log.sync_lock)
         return 0
     pthread_mutex_lock(&log.lock)
-    rc = log_flush(log)
-    if rc == 0:
-        written = log.written.load()
+    unwritten = log_flush(log)      # a full disk, say; what is written becomes durable all the same
+    written = log.written.load()
+    rc = log.broken
+    if (log.barred == 0 or log.barred == QUIET) and written > log.durable.load():
         fd = fcntl(log.fd, F_DUPFD_CLOEXEC, 0)      # a rotation may close the other meanwhile
         if fd < 0:
             rc = sync(log)              # no descriptors left: appending waits
         else:
             pthread_mutex_lock(&log.flight)
-    elif log.broken:
-        rc = log.broken
     pthread_mutex_unlock(&log.lock)
     if fd >= 0:
         rc = log.failed
@@ -778,7 +777,7 @@ cdef int log_commit(Log* log, int64_t target) noexcept nogil:
                 log_show(log)
         pthread_mutex_unlock(&log.lock)
     pthread_mutex_unlock(&log.sync_lock)
-    return rc
+    return rc or unwritten
 
 
 cdef int log_close(Log* log) noexcept nogil:

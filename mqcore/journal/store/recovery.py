@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from errno import EIO
@@ -42,6 +43,8 @@ from mqcore.journal.store.segment import Segment, checkpoint
 _log = logging.getLogger("mqcore.journal")
 SHORT = next(number for number, words in FAULTS.items() if words.startswith("the file ends"))
 CHUNK = 1 << 20         # bytes read and written at a time
+QUIET = 0.3             # seconds in which a writer that is at work makes its file longer
+LOOK = 0.01             # seconds between two looks at a file that is written
 ORDER = next(number for number, words in FAULTS.items() if "does not continue" in words)
 
 
@@ -275,7 +278,8 @@ class Checked:
 
 
 def verify(folder: Path, progress: Any = None) -> Checked:
-    """Read everything; what is wrong and where. progress(bytes) is called now and then."""
+    """Read everything; what is wrong and where. progress(bytes) is called now and then. What a
+    running writer is just writing is no damage, nor is a segment that its retention removes."""
     folder = Path(folder)
     found = Checked()
     firsts = segments(folder)
@@ -284,6 +288,11 @@ def verify(folder: Path, progress: Any = None) -> Checked:
         found.segments += 1
         try:
             segment = Segment(folder, first)
+        except FileNotFoundError:
+            if first in segments(folder):
+                raise
+            found.segments -= 1
+            continue
         except JournalCorrupt as error:
             whole = salvaged(folder, first) if os.path.isfile(error.path) else None
             if whole is None:
@@ -302,8 +311,10 @@ def verify(folder: Path, progress: Any = None) -> Checked:
     return found
 
 
-def whole_blocks(segment: Segment, size: int) -> Iterator[Block | tuple[int, int, int]]:
-    """Every intact block in order, and (position, offset, fault) where something is in the way."""
+def whole_blocks(segment: Segment, size: int,
+                 written: bool = False) -> Iterator[Block | tuple[int, int, int]]:
+    """Every intact block in order, and (position, offset, fault) where something is in the way.
+    written: a writer may be at work behind the last block."""
     pos, next = HEADER_SIZE, segment.first
     while pos < size:
         block = segment.block(pos, size)
@@ -313,14 +324,39 @@ def whole_blocks(segment: Segment, size: int) -> Iterator[Block | tuple[int, int
             pos, next = pos + block.size, block.first + block.count
             continue
         fault = block if isinstance(block, int) else ORDER
+        later = _next_whole(segment, pos, next, size)
+        if later is None and written:
+            longer = _written_meanwhile(segment, pos, size)
+            if longer:
+                size = longer
+                continue
         yield pos, next, fault
-        for later in blocks_behind(segment, pos + ALIGNMENT, size):
-            whole = segment.block(later.pos, size)
-            if isinstance(whole, Block) and whole.first >= next:
-                pos, next = whole.pos, whole.first
-                break
-        else:
+        if later is None:
             return
+        pos, next = later.pos, later.first
+
+
+def _next_whole(segment: Segment, pos: int, offset: int, size: int) -> Block | None:
+    """The first intact block behind pos that may follow."""
+    for later in blocks_behind(segment, pos + ALIGNMENT, size):
+        whole = segment.block(later.pos, size)
+        if isinstance(whole, Block) and whole.first >= offset:
+            return whole
+    return None
+
+
+def _written_meanwhile(segment: Segment, pos: int, size: int) -> int:
+    """The file's size when a writer has made a block of what begins at pos; 0 if none is at
+    work."""
+    end = time.monotonic() + QUIET
+    while time.monotonic() < end:
+        now = segment.size()
+        if isinstance(segment.block(pos, now), Block):
+            return now
+        if now != size:
+            size, end = now, time.monotonic() + QUIET
+        time.sleep(LOOK)
+    return 0
 
 
 def _verify_segment(segment: Segment, following: int | None, found: Checked) -> None:
@@ -330,7 +366,7 @@ def _verify_segment(segment: Segment, following: int | None, found: Checked) -> 
     size = segment.size()
     next = segment.first
     open_finding: tuple[int, int, int] | None = None
-    for item in whole_blocks(segment, size):
+    for item in whole_blocks(segment, size, written=following is None):
         if isinstance(item, tuple):
             open_finding = item
             continue

@@ -12,6 +12,7 @@ from libc.string cimport memcpy
 from mqcore.base.bytes cimport Bytes, bytes_append, bytes_fini
 from mqcore.base.includes cimport iovec
 from mqcore.base.status cimport MQ_DONE, MQ_NEED_DATA, MQ_NOMEM, MQ_OK, MQ_PROTOCOL
+from mqcore.base.waits cimport busy_begin, busy_end
 from mqcore.spi.filter_ops cimport (
     FILTER_ENDS, FILTER_GIL, FILTER_KEEP, FILTER_OPS_ABI, Filter, FilterOps,
 )
@@ -46,6 +47,7 @@ cdef int _outgoing(object session, Bytes* down) except -1:
 
 cdef int _py_receive(PyFilter* f, const uint8_t* data, size_t n, Bytes* down) noexcept with gil:
     cdef bytes plain
+    busy_begin()          # a socket that a finalizer closes here may wait for this thread
     try:
         session = <object> f.session
         plain = session.receive(PyBytes_FromStringAndSize(<const char*> data, n))
@@ -61,6 +63,8 @@ cdef int _py_receive(PyFilter* f, const uint8_t* data, size_t n, Bytes* down) no
         return MQ_NOMEM
     except BaseException as error:
         return _failed(f, error)
+    finally:
+        busy_end()
 
 
 cdef void _py_spare(PyFilter* f) noexcept with gil:
@@ -96,6 +100,7 @@ cdef int _py_decode_into(Filter* self, const uint8_t* data, size_t n, uint8_t* o
     """The same for a BufferSession."""
     cdef PyFilter* f = <PyFilter*> self
     made[0] = 0
+    busy_begin()
     try:
         session = <object> f.session
         source = PyMemoryView_FromMemory(<char*> data, n, PyBUF_READ) if n else NOTHING
@@ -116,6 +121,8 @@ cdef int _py_decode_into(Filter* self, const uint8_t* data, size_t n, uint8_t* o
         return MQ_NOMEM
     except BaseException as error:
         return _failed(f, error)
+    finally:
+        busy_end()
 
 
 cdef int _join(PyFilter* f, const iovec* pieces, int n) noexcept nogil:
@@ -141,6 +148,7 @@ cdef int _py_encode(Filter* self, const iovec* pieces, int n, Bytes* down) noexc
 
 
 cdef int _py_send(PyFilter* f, void* data, size_t n, Bytes* down) noexcept with gil:
+    busy_begin()
     try:
         session = <object> f.session
         if n:
@@ -152,16 +160,21 @@ cdef int _py_send(PyFilter* f, void* data, size_t n, Bytes* down) noexcept with 
         return MQ_NOMEM
     except BaseException as error:
         return _failed(f, error)
+    finally:
+        busy_end()
 
 
 cdef int _py_finish(Filter* self, Bytes* down) noexcept with gil:
     cdef PyFilter* f = <PyFilter*> self
+    busy_begin()
     try:
         session = <object> f.session
         session.finish()
         return _outgoing(session, down)
     except BaseException as error:
         return _failed(f, error)
+    finally:
+        busy_end()
 
 
 cdef void _py_fini(Filter* self) noexcept with gil:
@@ -172,10 +185,13 @@ cdef void _py_fini(Filter* self) noexcept with gil:
         Py_DECREF(<object> f.plain)
     bytes_fini(&f.joined)
     free(f)
+    busy_begin()
     try:
         session.close()
     except BaseException:
         pass                  # it must not raise, and no caller could get the exception
+    finally:
+        busy_end()
 
 
 cdef FilterOps PY_FILTER

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from mqcore.zmq.asyncio.poller import Poller
 from mqcore.zmq.asyncio.socket import Socket
+from mqcore.zmq.borrowed import lend
 from mqcore.zmq.context import Context as SyncContext
 
 ZMQEventLoop = asyncio.SelectorEventLoop
@@ -26,3 +27,5 @@ def install() -> None:
 
 
 __all__ = ["Context", "Poller", "Socket", "ZMQEventLoop", "install"]
+
+__getattr__ = lend(__name__)

@@ -139,7 +139,14 @@ class Line:
         """The socket is closed."""
         self.leave()
         while self.waiting:
-            self.waiting.popleft()[0].cancel()
+            _cancel(self.waiting.popleft()[0])
+
+
+def _cancel(future: asyncio.Future[Any]) -> None:
+    try:
+        future.cancel()
+    except RuntimeError:    # its loop has been closed, so nothing can wait for it
+        pass
 
 
 def _expire(future: asyncio.Future[Any]) -> None:
@@ -169,7 +176,7 @@ class Socket(SyncSocket):
             for line in self._lines:
                 line.drop()
             for future in tuple(self._polls):
-                future.cancel()
+                _cancel(future)
         super().close(linger)
 
     @property

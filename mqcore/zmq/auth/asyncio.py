@@ -8,6 +8,7 @@ from typing import Any
 
 from mqcore.zmq.asyncio.poller import Poller
 from mqcore.zmq.auth.base import Authenticator
+from mqcore.zmq.borrowed import lend
 from mqcore.zmq.constants import PollEvent
 
 
@@ -47,3 +48,5 @@ class AsyncioAuthenticator(Authenticator):
 
 
 __all__ = ["AsyncioAuthenticator"]
+
+__getattr__ = lend(__name__)

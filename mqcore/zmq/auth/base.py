@@ -9,6 +9,7 @@ from hmac import compare_digest
 from typing import Any
 
 from mqcore.zmq.auth.certs import load_certificates
+from mqcore.zmq.borrowed import lend
 from mqcore.zmq.constants import Errno, SocketType
 from mqcore.zmq.context import Context
 from mqcore.zmq.error import make
@@ -211,3 +212,5 @@ class Authenticator:
 
 
 __all__ = ["Authenticator", "CURVE_ALLOW_ANY"]
+
+__getattr__ = lend(__name__)

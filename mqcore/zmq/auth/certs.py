@@ -11,6 +11,7 @@ from pathlib import Path
 
 import mqcore as mq
 from mqcore.certificates import SECRET, read_certificate
+from mqcore.zmq.borrowed import lend
 from mqcore.zmq.mechanism import curve_keypair
 
 
@@ -33,7 +34,7 @@ def load_certificate(filename: str | os.PathLike[str]) -> tuple[bytes, bytes | N
     try:
         found = read_certificate(filename, private=False)
     except mq.OptionError as error:
-        raise ValueError(error.text) from None
+        raise ValueError(f"No public key found in {filename}: {error.text}") from None
     return found.public.encode(), found.secret.encode() or None
 
 
@@ -45,3 +46,5 @@ def load_certificates(directory: str | os.PathLike[str] = ".") -> dict[bytes, bo
 
 
 __all__ = ["create_certificates", "load_certificate", "load_certificates"]
+
+__getattr__ = lend(__name__)

@@ -6,6 +6,7 @@ import warnings
 from typing import Any
 
 from mqcore.zmq.auth.asyncio import AsyncioAuthenticator
+from mqcore.zmq.borrowed import lend
 
 warnings.warn("zmq.auth.ioloop is deprecated; use zmq.auth.asyncio", DeprecationWarning,
               stacklevel=2)
@@ -23,3 +24,5 @@ class IOLoopAuthenticator(AsyncioAuthenticator):
 
 
 __all__ = ["IOLoopAuthenticator"]
+
+__getattr__ = lend(__name__)

@@ -6,8 +6,9 @@ import asyncio
 from typing import Any, ClassVar
 
 from mqcore.base.native import threading
-from mqcore.base.waits import Event, start
+from mqcore.base.waits import Event, guest, start, start_behind
 from mqcore.zmq.auth.base import Authenticator
+from mqcore.zmq.borrowed import lend
 from mqcore.zmq.constants import Errno, PollEvent, SocketType
 from mqcore.zmq.error import ZMQError
 from mqcore.zmq.poller import Poller
@@ -107,8 +108,10 @@ class ThreadAuthenticator(Authenticator):
             raise RuntimeError("Authenticator thread failed to start")
 
     def stop(self) -> None:
-        """End the thread and wait for it."""
-        if self.pipe:
+        """End the thread and wait for it. In a finalizer that may not wait another thread does."""
+        if self.pipe and guest():   # see base/waits.pyx
+            start_behind(self.stop, "mqcore-zmq")
+        elif self.pipe:
             if self.is_alive():
                 self.pipe.send(STOP)
                 self.thread.join()
@@ -125,3 +128,5 @@ class ThreadAuthenticator(Authenticator):
 
 
 __all__ = ["ThreadAuthenticator"]
+
+__getattr__ = lend(__name__)

@@ -1,10 +1,9 @@
 """The classes and functions from which pyzmq builds its own classes, under their names. Here they
 are the public ones: mqcore has no second layer and no libzmq below."""
 
-from typing import Any
-
 from mqcore.zmq.backend.select import public_api as public_api
 from mqcore.zmq.backend.select import select_backend as select_backend
+from mqcore.zmq.borrowed import lend
 from mqcore.zmq.context import Context
 from mqcore.zmq.device import monitored_queue as monitored_queue
 from mqcore.zmq.device import proxy, proxy_steerable
@@ -18,9 +17,7 @@ from mqcore.zmq.version import IPC_PATH_MAX_LEN, has, zmq_version_info
 
 PYZMQ_DRAFT_API = True
 
-
-def __getattr__(name: str) -> Any:
-    raise AttributeError(missing(f"backend.{name}"))
+__getattr__ = lend(__name__, lambda name: missing(f"backend.{name}"))
 
 
 __all__ = [

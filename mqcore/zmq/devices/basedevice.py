@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 from mqcore.base.native import socket as sockets
 from mqcore.base.native import threading
+from mqcore.zmq.borrowed import lend
 from mqcore.zmq.constants import DeviceType, Errno, SocketOption, SocketType
 from mqcore.zmq.context import Context
 from mqcore.zmq.device import proxy
@@ -223,3 +224,6 @@ class ProcessDevice(BackgroundDevice):
         if self.launcher.exitcode is not None:
             for end in self._ends():
                 end.release()
+
+
+__getattr__ = lend(__name__)

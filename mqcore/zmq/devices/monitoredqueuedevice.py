@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from mqcore.zmq.borrowed import lend
 from mqcore.zmq.constants import SocketType
 from mqcore.zmq.device import monitored_queue
 from mqcore.zmq.devices.basedevice import Device, ProcessDevice, ThreadDevice
@@ -34,3 +35,6 @@ class ThreadMonitoredQueue(MonitoredQueueBase, ThreadDevice):
 
 class ProcessMonitoredQueue(MonitoredQueueBase, ProcessDevice):
     """In a process."""
+
+
+__getattr__ = lend(__name__)

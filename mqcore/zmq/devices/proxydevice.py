@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from mqcore.zmq.borrowed import lend
 from mqcore.zmq.constants import DeviceType, SocketType
 from mqcore.zmq.devices.basedevice import Device, End, ProcessDevice, ThreadDevice
 
@@ -46,3 +47,6 @@ class ThreadProxy(ProxyBase, ThreadDevice):
 
 class ProcessProxy(ProxyBase, ProcessDevice):
     """In a process."""
+
+
+__getattr__ = lend(__name__)

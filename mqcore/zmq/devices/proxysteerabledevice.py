@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from mqcore.zmq.borrowed import lend
 from mqcore.zmq.constants import SocketType
 from mqcore.zmq.device import proxy_steerable
 from mqcore.zmq.devices.basedevice import Device, End, ProcessDevice, ThreadDevice
@@ -53,3 +54,6 @@ class ThreadProxySteerable(ProxySteerableBase, ThreadDevice):
 
 class ProcessProxySteerable(ProxySteerableBase, ProcessDevice):
     """In a process."""
+
+
+__getattr__ = lend(__name__)

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from mqcore.zmq.asyncio import Context as AsyncContext
 from mqcore.zmq.asyncio import Poller, Socket
+from mqcore.zmq.borrowed import lend
 
 
 class Context(AsyncContext):
@@ -23,3 +24,5 @@ class Context(AsyncContext):
 
 
 __all__ = ["CancelledError", "Context", "Future", "Poller", "Socket"]
+
+__getattr__ = lend(__name__)

@@ -6,6 +6,8 @@ import warnings
 
 from tornado.ioloop import IOLoop, PeriodicCallback
 
+from mqcore.zmq.borrowed import lend
+
 ZMQIOLoop = IOLoop
 
 warnings.warn("zmq.eventloop.ioloop is deprecated: use tornado.ioloop", DeprecationWarning,
@@ -19,3 +21,5 @@ def install() -> None:
 
 
 __all__ = ["IOLoop", "PeriodicCallback", "ZMQIOLoop", "install"]
+
+__getattr__ = lend(__name__)

@@ -18,6 +18,7 @@ from tornado.ioloop import IOLoop
 from tornado.log import gen_log
 
 from mqcore.zmq.asyncio.socket import Socket as AsyncSocket
+from mqcore.zmq.borrowed import lend
 from mqcore.zmq.constants import Errno, Flag, PollEvent
 from mqcore.zmq.error import Again, ContextTerminated, ZMQError
 from mqcore.zmq.fd import Edge
@@ -306,3 +307,6 @@ def _callable(callback: Callback | None) -> Callback | None:
     if callback is not None and not callable(callback):
         raise AssertionError(f"a callback is a function or None, not {callback!r}")  # as pyzmq's
     return callback
+
+
+__getattr__ = lend(__name__)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+from mqcore.zmq.borrowed import lend
 from mqcore.zmq.constants import Flag, PollEvent, SocketOption
 from mqcore.zmq.context import Context as SyncContext
 from mqcore.zmq.error import Again
@@ -14,7 +15,7 @@ from mqcore.zmq.green.poll import Poller, zmq_poll
 from mqcore.zmq.socket import Socket as SyncSocket
 
 DONTWAIT = int(Flag.DONTWAIT)
-RCVTIMEO, SNDTIMEO = SocketOption.RCVTIMEO, SocketOption.SNDTIMEO
+RCVTIMEO, SNDTIMEO = TIMEOS = SocketOption.RCVTIMEO, SocketOption.SNDTIMEO
 
 
 class Socket(SyncSocket):
@@ -99,3 +100,6 @@ class Context(SyncContext):
     def term(self) -> None:
         """zmq.Context.term(): other greenlets may close their sockets meanwhile."""
         in_thread(super().term)
+
+
+__getattr__ = lend(__name__)

@@ -9,6 +9,7 @@ from typing import Any
 import gevent
 
 import mqcore as mq
+from mqcore.zmq.borrowed import lend
 from mqcore.zmq.green.hub import READ, WRITE, Wakers, sleep
 from mqcore.zmq.poller import (
     POLLERR,
@@ -69,3 +70,6 @@ def select(rlist: list[Any], wlist: list[Any], xlist: list[Any], timeout: float 
            ) -> tuple[list[Any], list[Any], list[Any]]:
     """zmq.select()."""
     return selected(zmq_poll, rlist, wlist, xlist, timeout)
+
+
+__getattr__ = lend(__name__)

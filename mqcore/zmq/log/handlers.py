@@ -9,6 +9,7 @@ import logging
 from copy import copy
 from typing import Any
 
+from mqcore.zmq.borrowed import lend
 from mqcore.zmq.constants import SocketType
 from mqcore.zmq.context import Context
 from mqcore.zmq.socket import Socket
@@ -120,3 +121,6 @@ class TopicLogger(logging.Logger):
         self.log(logging.CRITICAL, topic, msg, *args, **kwargs)
 
     fatal = critical
+
+
+__getattr__ = lend(__name__)

@@ -9,7 +9,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-log = logging.getLogger("mqcore.zmq.ssh")
+from mqcore.zmq.borrowed import lend
+
+log = logger = logging.getLogger("mqcore.zmq.ssh")
 LOOK = 0.5  # seconds between looks whether it is to end
 PIECE = 65536  # bytes
 
@@ -97,3 +99,5 @@ def forward_tunnel(local_port: int, remote_host: str, remote_port: int, transpor
 
 
 __all__ = ["forward_tunnel"]
+
+__getattr__ = lend(__name__)

@@ -13,6 +13,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any
 
+from mqcore.zmq.borrowed import lend
 from mqcore.zmq.ssh import openssh
 from mqcore.zmq.ssh.forward import serve
 
@@ -178,3 +179,6 @@ def _use_paramiko(paramiko: bool | None) -> bool:
 
 __all__ = ["openssh_tunnel", "paramiko_tunnel", "ssh_tunnel", "try_passwordless_ssh",
            "tunnel_connection"]
+
+
+__getattr__ = lend(__name__)

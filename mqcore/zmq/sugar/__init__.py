@@ -3,6 +3,7 @@
 import sys
 
 from mqcore.zmq import attributes, context, frame, poller, socket, stopwatch, version
+from mqcore.zmq.borrowed import lend
 from mqcore.zmq.context import Context, SyncContext
 from mqcore.zmq.device import device, proxy
 from mqcore.zmq.error import (
@@ -43,3 +44,5 @@ __all__ = [
     "_FINISHED_TRACKER", "__revision__", "__version__", "device", "proxy", "pyzmq_version",
     "pyzmq_version_info", "select", "zmq_version", "zmq_version_info",
 ]
+
+__getattr__ = lend(__name__)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from mqcore.zmq.borrowed import lend
+
 
 class gcref(NamedTuple):  # noqa: N801  pyzmq's name
     """A buffer in use, and the event that is set when it is free."""
@@ -51,3 +53,6 @@ class Held:
 
     def __del__(self) -> None:
         self._collector.release(self._key)
+
+
+__getattr__ = lend(__name__)

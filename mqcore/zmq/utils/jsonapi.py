@@ -5,6 +5,8 @@ from __future__ import annotations
 import json as jsonmod
 from typing import Any
 
+from mqcore.zmq.borrowed import lend
+
 
 def dumps(o: Any, **kwargs: Any) -> bytes:
     """An object as JSON in bytes."""
@@ -14,3 +16,6 @@ def dumps(o: Any, **kwargs: Any) -> bytes:
 def loads(s: bytes | str, **kwargs: Any) -> Any:
     """The object that JSON in bytes or text stands for."""
     return jsonmod.loads(s.decode("utf-8") if isinstance(s, bytes) else s, **kwargs)
+
+
+__getattr__ = lend(__name__)

@@ -6,6 +6,7 @@ import inspect
 import struct
 from typing import Any
 
+from mqcore.zmq.borrowed import lend
 from mqcore.zmq.constants import Event
 
 
@@ -27,3 +28,6 @@ def recv_monitor_message(socket: Any, flags: int = 0) -> Any:
 
 async def _later(found: Any) -> dict[str, Any]:
     return parse_monitor_message(await found)
+
+
+__getattr__ = lend(__name__)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from mqcore.zmq.borrowed import lend
+
 bytes = bytes
 unicode = str
 basestring = (str, bytes)
@@ -28,3 +30,5 @@ def cast_unicode(s: str | bytes, encoding: str = "utf8", errors: str = "strict")
 b = asbytes = cast_bytes
 u = cast_unicode
 __all__ = ["asbytes", "b", "basestring", "bytes", "cast_bytes", "cast_unicode", "u", "unicode"]
+
+__getattr__ = lend(__name__)

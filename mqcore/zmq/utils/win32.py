@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from mqcore.zmq.borrowed import lend
+
 
 class allow_interrupt:  # noqa: N801 - pyzmq's name
     """A context manager that need not do anything here."""
@@ -17,3 +19,6 @@ class allow_interrupt:  # noqa: N801 - pyzmq's name
 
     def __exit__(self, *args: Any) -> None:
         pass
+
+
+__getattr__ = lend(__name__)

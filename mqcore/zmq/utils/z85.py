@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import struct
 
+from mqcore.zmq.borrowed import lend
+
 Z85CHARS = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 Z85MAP = {char: value for value, char in enumerate(Z85CHARS)}
 
@@ -31,3 +33,6 @@ def decode(z85bytes: str | bytes) -> bytes:
             value = value * 85 + Z85MAP[char]
         out += struct.pack(">I", value)
     return bytes(out)
+
+
+__getattr__ = lend(__name__)

@@ -1,13 +1,6 @@
-import contextlib
-
 import pytest
 import zmq
 from nngpeer import GONE, Peers
-
-with contextlib.suppress(ImportError):        # its threads stay: before anything is counted
-    import pynng
-
-    pynng.Pair0(listen="tcp://127.0.0.1:0").close()
 
 
 @pytest.fixture

@@ -16,12 +16,6 @@ LIMIT = 60
 CONTEXTS, EACH = 50, 20
 
 
-@pytest.fixture(scope="module", autouse=True)
-def threads():
-    """nng's start with its first socket and stay: not what a test leaves behind."""
-    pynng.Pair0(listen="tcp://127.0.0.1:0").close()
-
-
 @contextmanager
 def working(fn, n=1):
     threads = [threading.Thread(target=fn) for _ in range(n)]

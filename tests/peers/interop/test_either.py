@@ -12,12 +12,6 @@ from mqcore.errors import HandshakeFailed, RecvTimeout
 LIMIT = 10_000  # ms, for peers that would wait for ever
 
 
-@pytest.fixture(scope="module", autouse=True)
-def threads():
-    """They start with its first socket and stay: not what a test leaves behind."""
-    pynng.Pair0(listen="tcp://127.0.0.1:0").close()
-
-
 @pytest.fixture
 def nng():
     """nng("Req0", dial=url) -> a pynng socket with limits."""

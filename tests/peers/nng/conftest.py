@@ -16,9 +16,6 @@ try:
     import pynng as real
 except ImportError:
     real = None
-else:
-    real.Pair0().close()  # nng's threads start with the first socket and stay: not a test's doing
-
 BOTH = [pytest.param("ours", id="ours"),
         pytest.param("real", id="real", marks=pytest.mark.skipif(real is None, reason="no pynng"))]
 

@@ -78,7 +78,7 @@ def test_proxy(z, kinds, captured):
 
 
 def test_a_capture_that_comes_late(z):
-    """A PUSH keeps the proxy waiting until somebody reads the copies."""
+    """A PUSH keeps libzmq's proxy waiting until somebody reads the copies. Ours goes on."""
     context = z.Context()
     front, back, capture, asking, answering, watching = (
         context.socket(getattr(z, kind)) for kind in ("PULL", "PUSH", "PUSH", "PUSH", "PULL",
@@ -89,9 +89,15 @@ def test_a_capture_that_comes_late(z):
     answering.connect("inproc://back")
     thread, found = run(z, z.proxy, front, back, capture)
     asking.send(b"x")
-    assert not answering.poll(20)
-    watching.connect("inproc://capture")
-    assert (answering.recv(), watching.recv()) == (b"x", b"x")
+    if z is ours:
+        assert answering.recv() == b"x"
+        watching.connect("inproc://capture")
+        asking.send(b"y")
+        assert (answering.recv(), watching.recv()) == (b"y", b"y")
+    else:
+        assert not answering.poll(20)
+        watching.connect("inproc://capture")
+        assert (answering.recv(), watching.recv()) == (b"x", b"x")
     for one in (asking, answering, watching):
         one.close(0)
     context.term()

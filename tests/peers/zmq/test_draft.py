@@ -47,8 +47,8 @@ def test_one_part(linked, url, far, near):
 def test_routing_ids(linked, make, far, near):
     one, two = linked(far, near)
     if near == "PEER":
-        to = two.connect_peer(one.last_endpoint)
         two.disconnect(one.last_endpoint)
+        to = two.connect_peer(one.last_endpoint)
         two.send(b"hi", routing_id=to)
     else:
         two.send(b"hi")

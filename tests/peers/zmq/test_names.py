@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import mqcore.zmq as ours
-from mqcore.zmq import differences, options
+from mqcore.zmq import borrowed, differences, options
 
 real = pytest.importorskip("zmq")
 
@@ -103,6 +103,39 @@ def test_constants_have_the_same_values():
         else:
             assert (int(value), str(value)) == (int(mine), str(mine)), name
             assert isinstance(mine, enum.Enum)
+
+
+#: what loops leave behind, and what is said of `missing()`
+LEFT_OVER = ("annotations", "submod", "first", "second")
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_every_name_that_a_module_holds():
+    """Also what it has imported itself: programs use zmq.error.EINTR."""
+    absent = []
+    for name in ("", *MODULES, "auth.ioloop", "curve_keygen", "green.core", "log",
+                 "green.eventloop.ioloop"):
+        theirs = importlib.import_module(f"zmq.{name}".strip("."))
+        mine = importlib.import_module(f"mqcore.zmq.{name}".strip("."))
+        for word in dir(theirs):
+            if (word.startswith("_") or word in LEFT_OVER
+                    or differences.reason(f"{name}.{word}".strip("."))):
+                continue
+            if not hasattr(mine, word):
+                absent.append(f"{name}.{word}")
+    assert not absent
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_what_is_lent_is_what_pyzmq_holds():
+    for module, names in borrowed.LENT.items():
+        mine = importlib.import_module(module)
+        for name in names.split():
+            assert hasattr(mine, name), (module, name)
+    assert ours.error.EINTR == real.error.EINTR
+    assert ours.sugar.socket.DEFAULT_PROTOCOL == real.sugar.socket.DEFAULT_PROTOCOL
+    with pytest.raises(AttributeError, match=r"mqcore\.zmq\.error.* no attribute 'nothing'"):
+        ours.error.nothing  # noqa: B018
 
 
 def test_signatures():

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -255,9 +254,8 @@ def test_a_busy_socket_lets_others_run(linked, loop):
 def test_cancelled_close_is_linger_0(ctx, loop):
     push = ctx.socket("push", connect="inproc://nobody", linger=None)
     push.send(b"x")
-    started = time.monotonic()
-    loop.run(lambda: loop.cut(0.05, push.aclose))
-    assert time.monotonic() - started < 5 and push.closed
+    loop.run(lambda: loop.cut(0.05, push.aclose))     # a linger of None would wait for ever
+    assert push.closed
     assert push.close().undelivered == 1
 
 

@@ -90,10 +90,7 @@ def test_a_forgotten_socket_delivers_and_warns(cycle):
     assert said == ["unclosed <mqcore.Push connect inproc"]
     pull.bind("inproc://later")
     assert pull.recv(timeout=5) == b"x"
-    for thread in threading.enumerate():
-        if thread.name == "mqcore-close":
-            thread.join(10)
-    assert context.sockets == (pull,)
+    until(lambda: context.sockets == (pull,))
     pull.close()
     context.close()
 

@@ -154,13 +154,13 @@ def test_immediate(ctx):
 
 
 def test_linger(ctx):
-    for linger, least, most in ((0, 0, 0.2), (0.2, 0.15, 1.5)):
-        push = ctx.socket("push", connect="inproc://nobody", linger=9)
+    for linger, least in ((0, 0), (0.2, 0.15)):
+        push = ctx.socket("push", connect="inproc://nobody", linger=None)
         push.send(b"")
         push.linger = linger
         started = time.monotonic()
         assert push.close().undelivered == 1
-        assert least <= time.monotonic() - started < most
+        assert least <= time.monotonic() - started
 
 
 def test_strict_and_max_message_size(ctx):

@@ -96,6 +96,7 @@ def test_a_publisher_that_restarts_with_an_older_clock(run, key, tmp_path, monke
     run(main)
 
 
+@pytest.mark.slow
 def test_processes_that_are_killed_while_they_join(once, key, nodes):
     """At any moment: what is left of them is forgotten, and others join."""
     rng = random.Random(1)

@@ -56,6 +56,7 @@ def pair(function, **serving):
     return main
 
 
+@pytest.mark.slow
 def test_messages_over_links_that_break(run, key):
     """Both ways, of many sizes, on several tunnels, while links break again and again."""
     rng = random.Random(1)

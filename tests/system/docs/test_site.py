@@ -150,6 +150,7 @@ def browser(tmp_path_factory):
         yield browser
 
 
+@pytest.mark.slow
 @needs_chromium
 def test_every_page_opens_on_a_phone(site, browser):
     found, opened = [], 0

@@ -156,10 +156,8 @@ def test_a_handler_runs_and_the_call_goes_on(call):
         """, stdin=subprocess.PIPE)
     assert process.stdout.readline() == "ready\n"
     time.sleep(0.05)
-    started = time.monotonic()
     process.send_signal(signal.SIGUSR1)
-    assert process.stdout.readline() == "handled\n"
-    assert time.monotonic() - started < 5
+    assert process.stdout.readline() == "handled\n"     # before anything else wakes it
     status, _, err = finish_with(process, "\n")
     assert status == 0, err
 

@@ -115,6 +115,7 @@ print(growth(50))
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 @pytest.mark.tsan
 def test_thread_sanitizer():
     spec = importlib.util.spec_from_file_location("tsan", ROOT / "tools" / "tsan.py")

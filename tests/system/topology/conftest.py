@@ -1,13 +1,6 @@
 """Contexts that end with the test."""
 
-import contextlib
-
 import pytest
-
-with contextlib.suppress(ImportError):        # its threads stay: before anything is counted
-    import pynng
-
-    pynng.Pair0().close()
 
 from mqcore.testing.keeper import Keeper
 

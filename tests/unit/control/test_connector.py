@@ -315,7 +315,8 @@ def test_a_look_up_that_comes_too_late_is_thrown_away(make, states, tcp, server,
 
 
 def test_pauses_follow_the_clock(closed_port, tcp, opts, states, sink):
-    """Doubling up to the maximum, with a clock that the test moves; handshaken() starts over."""
+    """Doubling up to the maximum, with a clock that the test moves. They start over after a link
+    that outlived the last one, or brought a message; a handshake alone does not suffice."""
     now = [1000.0]
     loop = ControlLoop(clock=lambda: now[0])
     loop.start()
@@ -341,13 +342,19 @@ def test_pauses_follow_the_clock(closed_port, tcp, opts, states, sink):
         server.bind(("127.0.0.1", 0))
         server.listen()
         connector.address = f"127.0.0.1:{server.getsockname()[1]}"
-        now[0] += 10
-        loop.wake()
-        sink.get()
-        connector.handshaken()
-        connector.lost(None)
-        states.until("waiting", 7)
-        assert connector.pause == 0.1
+        for n, (lived, carried, pause) in enumerate([
+                (0, False, 0.5), (0, True, 0.1), (0.09, False, 0.2), (0.15, False, 0.4),
+                (0.41, False, 0.1)], 7):
+            now[0] += 10
+            loop.wake()
+            sink.get()
+            connector.handshaken()
+            loop.call_wait(lambda: None)
+            now[0] += lived
+            connector.lost(None, carried=carried)
+            states.until("waiting", n)
+            loop.call_wait(lambda: None)
+            assert round(connector.pause, 6) == pause, n
     connector.stop()
     loop.stop()
 

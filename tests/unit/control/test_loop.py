@@ -183,8 +183,8 @@ def test_resolve_does_not_stall_the_loop(loop):
         if len(results) == 2:
             done.set()
 
-    loop.resolve(lambda: gate.wait(10) and "late", collect)
-    loop.resolve(lambda: 1 / 0, collect)
+    loop.resolve("late", lambda: gate.wait(10) and "late", collect)
+    loop.resolve("wrong", lambda: 1 / 0, collect)
     assert loop.call_wait(lambda: 3) == 3
     gate.set()
     assert done.wait(10)
@@ -194,7 +194,7 @@ def test_resolve_does_not_stall_the_loop(loop):
 
 @pytest.mark.parametrize("kind", ["resolve", "authenticate"])
 def test_workers_are_few_and_end(loop, kind):
-    for workers in (loop._look_ups, loop._authenticators):
+    for workers in (*loop._look_ups._pools, loop._authenticators):
         workers._free = deque(range(3))
     lock, state, done = threading.Lock(), {"now": 0, "most": 0, "left": 50}, threading.Event()
 
@@ -211,8 +211,11 @@ def test_workers_are_few_and_end(loop, kind):
         if state["left"] == 0:
             done.set()
 
-    for _ in range(50):
-        getattr(loop, kind)(job, answer)
+    for number in range(50):
+        if kind == "resolve":
+            loop.resolve(number, job, answer)
+        else:
+            loop.authenticate(job, answer)
     assert done.wait(10)
     assert state["most"] <= 3
 
@@ -221,7 +224,7 @@ def test_slow_callbacks_hold_up_no_look_up(loop):
     go, found = threading.Event(), threading.Event()
     for _ in range(3 * loop_module.MAX_WORKERS):
         loop.authenticate(go.wait, lambda *_: None)
-    loop.resolve(lambda: None, lambda *_: found.set())
+    loop.resolve("name", lambda: None, lambda *_: found.set())
     assert found.wait(10)
     go.set()
 
@@ -325,7 +328,7 @@ def test_leaving_the_interpreter_with_a_running_loop():
         from mqcore.control.loop import ControlLoop
         loop = ControlLoop()
         loop.start()
-        loop.resolve(lambda: __import__("time").sleep(60), print)
+        loop.resolve("name", lambda: __import__("time").sleep(60), print)
         class Late:
             def __del__(self):
                 loop.call_wait(int)

@@ -481,7 +481,7 @@ def test_an_answer_after_the_end_is_thrown_away(world):
     w.follower.stop()
     done = threading.Event()
     gate.go.release()
-    w.loop.resolve(done.set, lambda *_: None)  # the same worker, or one beside it
+    w.loop.resolve("other", done.set, lambda *_: None)  # the same worker, or one beside it
     assert done.wait(20)
     w.settle()
     assert w.take() == ([], []) and w.members == []

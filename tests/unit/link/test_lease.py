@@ -6,7 +6,8 @@ from mqcore.testing.native.lease_bench import Bench
 
 TABLE = {(state, event): (then, does) for state, event, then, does in TRANSITIONS}
 EVENTS = [name for name, *_ in NOTES if name not in ("HELD", "ASKED")] + [
-    "ASKED, nothing", "ASKED, close", "ASKED, reset", "TIMER, late", "shaken", "ended"]
+    "ASKED, nothing", "ASKED, close", "ASKED, reset", "ASKED, shut", "TIMER, late", "shaken",
+    "broken", "ended"]
 NAMES = [name for name, *_ in STATES]
 
 

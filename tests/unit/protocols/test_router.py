@@ -83,6 +83,28 @@ def test_handover_is_the_default():
         assert new.take() == [b"y"]
 
 
+def test_a_peer_with_two_links_does_not_take_its_id_from_itself_for_ever():
+    with Bench(router.pattern) as b:
+        first = b.attach(b"same")
+        second = b.attach(b"same")
+        first.hangup()
+        again = b.attach(b"same")
+        assert (first.resets, second.resets, again.resets) == (1, 0, 0)
+        assert [e[:2] for e in b.events] == [(Event.REFUSED, first.id), (Event.REFUSED, again.id)]
+        second.put(b"2")
+        again.put(b"3")
+        assert sorted([b.recv(), b.recv()]) == [[b"same", b"2"], [b"same", b"3"]]
+        b.send(b"same", b"x")
+        assert (second.take(), again.take()) == ([b"x"], None)
+        b.send_to(again.id, b"y")
+        assert again.take() == [b"y"]
+        second.hangup()
+        b.send(b"same", b"z")
+        assert again.take() == [b"z"]
+        newest = b.attach(b"same")              # the id was free when `again` got it
+        assert (again.resets, newest.resets) == (1, 0)
+
+
 def test_no_handover_refuses_the_newer():
     with Bench(router.pattern, handover=False) as b:
         old = b.attach(b"same")
@@ -143,6 +165,8 @@ class RouterMachine(RuleBasedStateMachine):
         self.b = Bench(router.pattern, handover=self.handover, mandatory=self.mandatory)
         self.fars, self.ids, self.named, self.put = [], {}, {}, {}
         self.lost = 0
+        self.took = set()            # of those that took their name from another
+        self.seconds = {}            # name: links that wait for it
 
     def teardown(self):
         self.b.close()
@@ -155,13 +179,18 @@ class RouterMachine(RuleBasedStateMachine):
         except Refused:
             assert old is not None and not self.handover
             return
-        assert old is None or self.handover and old.resets == 1
+        second = old is not None and old.id in self.took
+        assert old is None or self.handover and old.resets == (not second)
         far.put(b"hello")
         self.put[far.id] = [[b"hello"]]
         self.fars.append(far)
         self.ids[far.id] = name
-        if name:
+        if second:
+            self.seconds.setdefault(name, []).append(far)
+        elif name:
             self.named[name] = far
+            if old is not None:
+                self.took.add(far.id)
 
     @rule(i=st.integers(0, 9))
     def recv(self, i):
@@ -210,7 +239,13 @@ class RouterMachine(RuleBasedStateMachine):
             self.fars[i].take_all()
 
     def forget(self, far):
-        self.named = {k: v for k, v in self.named.items() if v is not far}
+        for waiting in self.seconds.values():
+            waiting[:] = [other for other in waiting if other is not far]
+        for name, holder in list(self.named.items()):
+            if holder is far:
+                del self.named[name]
+                if self.seconds.get(name):
+                    self.named[name] = self.seconds[name].pop(0)
 
     @rule(i=st.integers(0, 9))
     def hangup(self, i):

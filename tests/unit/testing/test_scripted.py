@@ -33,7 +33,8 @@ def pull(mq_context, mq_scripted):
 
 def test_pauses_between_attempts(mq_context, mq_clock, mq_scripted):
     """Each is half to all of a step that doubles up to the maximum; nothing happens before its time
-    and the attempt is made at it; a handshake starts the steps over."""
+    and the attempt is made at it; a link that lasts longer than the last pause starts the steps
+    over."""
     mq_clock.govern(mq_context)
     r = mq_context.socket("pull", bind=URL)
     mq_scripted.attempts(*[refused(late=n % 2 == 1) for n in range(7)])
@@ -49,6 +50,8 @@ def test_pauses_between_attempts(mq_context, mq_clock, mq_scripted):
         mq_clock.advance(2e-6)
         assert mq_scripted.tried == n + 1
     s.wait_peers(1, LIMIT)
+    mq_context._hub.loop.call_wait(lambda: None)    # the connector knows of the handshake now
+    mq_clock.advance(1.1)
     mq_scripted.links[-1].reset()
     kinds(events, ["Disconnected", "Retrying"])
     assert 0.05 <= mq_clock.until_next() <= 0.1

@@ -9,6 +9,7 @@ from machine import has_ipv6
 from mqcore.errors import AddressError, AddressInUse, AddressNotAvailable
 from mqcore.spi import registry
 from mqcore.spi.capability import complaints
+from mqcore.spi.inet import bind_all, look_up, parse
 from mqcore.spi.transport import StreamTransport
 
 tcp = registry.transport("tcp")
@@ -37,9 +38,8 @@ def dial(address, opts):
 
 
 def accept(listening):
-    sock, = listening.sockets
-    assert select.select([sock], [], [], 10)[0]
-    return sock.accept()[0]
+    ready = select.select(listening.sockets, [], [], 10)[0]
+    return ready[0].accept()[0]
 
 
 def test_what_it_says_of_itself():
@@ -49,9 +49,13 @@ def test_what_it_says_of_itself():
 @pytest.mark.parametrize(("bind", "real", "dialled"), [
     ("127.0.0.1:0", "127.0.0.1", "127.0.0.1"),
     ("127.0.0.1:*", "127.0.0.1", "127.0.0.1"),
-    ("*:0", "0.0.0.0", "127.0.0.1"),
-    ("*:*", "0.0.0.0", "0.0.0.0"),
+    ("0.0.0.0:0", "0.0.0.0", "127.0.0.1"),
+    ("0.0.0.0:*", "0.0.0.0", "0.0.0.0"),
+    pytest.param("*:0", "[::]", "127.0.0.1", marks=ipv6),
+    pytest.param("*:*", "[::]", "[::1]", marks=ipv6),
+    pytest.param("*:*", "[::]", "[::]", marks=ipv6),
     ("lo:0", "127.0.0.1", "127.0.0.1"),
+    pytest.param("lo:*", "127.0.0.1", "[::1]", marks=ipv6),
     ("localhost:0", "127.0.0.1", "localhost"),
     pytest.param("[::1]:0", "[::1]", "[::1]", marks=ipv6),
     pytest.param("[::]:0", "[::]", "[::1]", marks=ipv6),
@@ -146,7 +150,7 @@ def test_a_name_that_no_name_can_be(opts):
 def test_only_names_may_block():
     assert not tcp.may_block("127.0.0.1:5") and not tcp.may_block("[::1]:5")
     assert not tcp.may_block("127.0.0.1;127.0.0.1:5")
-    assert tcp.may_block("localhost:5") and tcp.may_block("lo;127.0.0.1:5")
+    assert tcp.may_block("a.example:5") and tcp.may_block("lo;127.0.0.1:5")
 
 
 @pytest.mark.parametrize(("address", "role", "position"), [
@@ -185,3 +189,84 @@ def test_denied(opts):
             pytest.skip("every port is free for all here")
     with pytest.raises(AddressDenied):
         tcp.listen("127.0.0.1:1", opts)
+
+
+# -- all addresses of a place ----------------------------------------------------------------------
+
+class Fakes:
+    """Sockets of bind_all(): `taken` are (host, port) in use, `absent` hosts that are not here."""
+
+    def __init__(self, taken=(), absent=()):
+        self.taken, self.absent, self.free, self.made = set(taken), absent, 5000, []
+
+    def __call__(self, family, sockaddr):
+        host, port = sockaddr[:2]
+        if host in self.absent:
+            raise OSError(errno.EADDRNOTAVAIL, "absent")
+        if not port:
+            self.free += 1
+            port = self.free
+        if (host, port) in self.taken:
+            raise OSError(errno.EADDRINUSE, "taken")
+        self.made.append(Fake(host, port))
+        return self.made[-1]
+
+    @property
+    def open(self):
+        return [(one.host, one.port) for one in self.made if not one.closed]
+
+
+class Fake:
+    closed = False
+
+    def __init__(self, host, port):
+        self.host, self.port = host, port
+
+    def getsockname(self):
+        return self.host, self.port
+
+    def close(self):
+        self.closed = True
+
+
+FOUR, SIX = (socket.AF_INET, ("a", 0)), (socket.AF_INET6, ("b", 0, 0, 0))
+
+
+def test_all_addresses_get_one_port():
+    fakes = Fakes(taken=[("b", 5001), ("b", 5002)])
+    bind_all([SIX, FOUR, SIX], fakes)
+    assert fakes.open == [("a", 5003), ("b", 5003)]
+
+
+def test_addresses_of_other_machines_are_left_out():
+    fakes = Fakes(absent=["a"])
+    bind_all([FOUR, SIX], fakes)
+    assert fakes.open == [("b", 5001)]
+    with pytest.raises(OSError, match="absent"):
+        bind_all([FOUR], Fakes(absent=["a"]))
+    with pytest.raises(OSError, match="assign"):
+        bind_all([], fakes)
+
+
+def test_an_address_in_use_is_an_error():
+    fakes = Fakes(taken=[("b", 7)])
+    with pytest.raises(OSError, match="taken"):
+        bind_all([(family, (sockaddr[0], 7, *sockaddr[2:])) for family, sockaddr in (FOUR, SIX)],
+                 fakes)
+    assert not fakes.open
+    everywhere = Fakes(taken=[("b", port) for port in range(6000)])
+    with pytest.raises(OSError, match="taken"):
+        bind_all([FOUR, SIX], everywhere)   # no port is free in both families
+    assert not everywhere.open
+
+
+def test_everywhere_is_one_socket_or_ipv4():
+    everywhere = look_up(parse("*:0", "bind")[1])
+    fakes = Fakes()
+    bind_all(everywhere, fakes)
+    assert fakes.open == [("::", 5001)]
+    fakes = Fakes(absent=["::"])
+    bind_all(everywhere, fakes)
+    assert fakes.open == [("0.0.0.0", 5001)]
+    with pytest.raises(OSError, match="taken"):
+        bind_all(everywhere, Fakes(taken=[("::", 5001)]))

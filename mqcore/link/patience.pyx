@@ -1,0 +1,154 @@
+"""What passing time means for an engine: see patience.pxd."""
+
+from libc.stdint cimport int64_t, uint32_t
+from libc.stdio cimport snprintf
+
+from mqcore.base.status cimport MQ_OK
+from mqcore.link.engine cimport DOWN_PEER, DOWN_RESET, DOWN_TIMEOUT
+from mqcore.link.includes cimport IPPROTO_TCP, TCP_INFO, getsockopt, socklen_t, tcp_info
+from mqcore.link.lease cimport (
+    E_OUT, ENGINE_ACTIVE, ENGINE_DEAD, ENGINE_DRAINING, ENGINE_HANDSHAKE, ENGINE_NEW,
+    ENGINE_READING,
+)
+from mqcore.link.session cimport session_end
+from mqcore.link.stream cimport stream_pending
+from mqcore.reactor.io_thread cimport io_now
+from mqcore.wire.codec cimport CTL_MAX
+
+cdef enum:
+    DRAIN_NS = 1000000000     # how long a link that our side ends waits for the peer's FIN
+    READ_NS = 60000000000     # how long it is read at most if the peer sends on and on
+    MUCH = 16 * 1024          # bytes that wait for the peer
+    UNANSWERED = 3            # TCP asked so often: the peer's machine has gone
+
+
+cdef int64_t patience_period(Engine* e) noexcept nogil:
+    """How often this engine looks at the clock."""
+    cdef int64_t period = 1000000000
+    if e.state == ENGINE_HANDSHAKE or e.state == ENGINE_NEW:
+        if e.config.grace and not e.config.connected:
+            return e.config.grace
+        if e.config.handshake_timeout and e.config.handshake_timeout < period:
+            period = e.config.handshake_timeout
+    if e.config.heartbeat and e.config.heartbeat < period:
+        period = e.config.heartbeat
+        if e.config.heartbeat_timeout and e.config.heartbeat_timeout < period:
+            period = e.config.heartbeat_timeout
+    return period if period > 1000000 else 1000000
+
+
+cdef void patience_look(Engine* e) noexcept nogil:
+    _clock(e)
+    if e.state != ENGINE_DEAD:
+        e.period.store(patience_period(e))
+
+
+cdef bint _slow(Engine* e) noexcept nogil:
+    """Whether the peer takes no more bytes, so that our PINGs wait behind messages. Its own PINGs
+    would tell whether it lives, if they came often enough; its kernel, whether its machine does."""
+    cdef tcp_info tcp
+    cdef socklen_t size = sizeof(tcp)
+    if not e.out_blocked or e.ping_gap <= e.config.heartbeat + e.config.heartbeat_timeout:
+        return False
+    if getsockopt(e.fd, IPPROTO_TCP, TCP_INFO, &tcp, &size) != 0:
+        return True           # a process of this machine; its end would have ended the connection
+    return tcp.tcpi_retransmits < UNANSWERED and tcp.tcpi_probes < UNANSWERED
+
+
+cdef bint _moves(Engine* e) noexcept nogil:
+    """Whether bytes that waited for the peer at the last look have been taken since. Few of them
+    tell nothing: the kernel of a process that hangs takes them."""
+    cdef int64_t before = e.queued
+    cdef int64_t taken
+    e.queued = stream_pending(e)
+    taken = e.link.traffic.bytes_out.load() - e.queued
+    taken, e.taken = taken - e.taken, taken
+    if e.out_blocked:
+        e.queued = max(e.queued, <int64_t> MUCH)
+    return before >= MUCH and taken > 0
+
+
+cdef void _ping(Engine* e, int64_t now) noexcept nogil:
+    e.pinged = now
+    if e.asked <= e.heard:
+        e.asked = now
+        e.queued = 0
+        e.unsaid = 1
+    e.pings_sent += 1
+    e.codec.ops.ping(e.codec, <uint32_t> (e.config.heartbeat_ttl // 1000000))
+
+
+cdef void _heartbeat(Engine* e, int64_t now) noexcept nogil:
+    """PING at each interval, also when there is traffic: it tells the peer that we live while its
+    own PINGs wait behind messages that we read slowly. The end of a peer that leaves one
+    unanswered."""
+    cdef char[160] text
+    if e.codec.pings != e.pings_seen:
+        e.pings_seen = e.codec.pings
+        e.ping_gap, e.ping_came = now - e.ping_came, now
+    if e.config.heartbeat_timeout and e.asked > e.heard:
+        if _moves(e) or _slow(e):
+            e.deaf = now
+        if now - max(e.asked, e.deaf) >= e.config.heartbeat_timeout:
+            snprintf(text, sizeof(text), b"nothing was heard from the peer for %.3g s",
+                     <double> (now - e.heard) / 1e9)
+            session_end(e, DOWN_TIMEOUT, text, 0)
+            return
+    if now - e.pinged >= e.config.heartbeat and e.codec.ctl.n + e.codec.owed.n <= CTL_MAX:
+        _ping(e, now)
+
+
+cdef bint patience_overdue(Engine* e) noexcept nogil:
+    cdef int64_t now = io_now(e.io)
+    cdef int64_t silent = now - e.heard
+    if e.state == ENGINE_HANDSHAKE:
+        return e.config.handshake_timeout and now - e.born >= e.config.handshake_timeout
+    if e.state == ENGINE_READING:
+        return silent >= DRAIN_NS
+    return e.state == ENGINE_ACTIVE and (
+        e.asked > e.heard and silent >= e.config.heartbeat_timeout
+        or e.codec.peer_ttl and silent > <int64_t> e.codec.peer_ttl * 1000000)
+
+
+cdef void _pardon(Engine* e, int64_t now) noexcept nogil:
+    """Who does not read does not judge: at an HWM, and after a time in which nothing ran here."""
+    cdef int64_t away = now - e.looked - e.period.load()
+    if e.in_blocked:
+        e.deaf = now
+    elif away >= e.period.load():
+        e.deaf = now
+        e.born += away        # a handshake had so much less time
+    e.looked = now
+
+
+cdef void _look_at_end(Engine* e, int64_t now) noexcept nogil:
+    """Of a link that reads on: the peer's end may never come."""
+    if e.in_blocked:
+        e.born = now
+    elif now - max(e.born, e.heard) >= DRAIN_NS or now - e.born >= READ_NS:
+        session_end(e, DOWN_PEER, b"the peer takes no more bytes", 0)
+
+
+cdef void _clock(Engine* e) noexcept nogil:
+    cdef int64_t now = io_now(e.io)
+    cdef char[160] text
+    _pardon(e, now)
+    if e.state == ENGINE_READING:
+        _look_at_end(e, now)
+    elif e.state == ENGINE_DRAINING:
+        if now - e.born >= DRAIN_NS:
+            session_end(e, DOWN_RESET, NULL, 0)
+    elif e.state == ENGINE_HANDSHAKE:
+        if e.config.handshake_timeout and now - e.born >= e.config.handshake_timeout:
+            snprintf(text, sizeof(text), b"the handshake was not complete after %.3g s",
+                     <double> (now - e.born) / 1e9)
+            session_end(e, DOWN_TIMEOUT, text, 0)
+        elif e.config.grace and not e.config.connected and now - e.born >= e.config.grace:
+            e.config.grace = 0
+            if e.codec.ops.start(e.codec, False) == MQ_OK:
+                e.word.fetch_or(E_OUT)
+    elif e.codec.peer_ttl and now - max(e.heard, e.deaf) > <int64_t> e.codec.peer_ttl * 1000000:
+        session_end(e, DOWN_TIMEOUT,
+                    b"the peer was silent for longer than the time to live it announced", 0)
+    elif e.config.heartbeat and e.codec.peer.major >= 3:
+        _heartbeat(e, now)
