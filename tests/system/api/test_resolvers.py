@@ -382,9 +382,9 @@ def test_explain_names_each(ctx, peers, pulls):
         nobody.bind(("127.0.0.1", 0))
         dead = f"tcp://127.0.0.1:{nobody.getsockname()[1]}"
         push.connect(peers.say(url_of(pulls[0]), dead).url, wait=10)
-        text = until(lambda: "nobody listens" in push.explain() and push.explain())
-    assert f"{peers.url} stands for 2 endpoints" in text
-    assert f"  connected to {url_of(pulls[0])}" in text and f"connected to {dead}" in text
+        alive = f"  connected to {url_of(pulls[0])}"
+        text = until(lambda: "nobody listens" in (said := push.explain()) and alive in said and said)
+    assert f"{peers.url} stands for 2 endpoints" in text and f"connected to {dead}" in text
 
 
 @pytest.mark.parametrize("name", ["asyncio", "trio"])
