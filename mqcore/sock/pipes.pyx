@@ -174,8 +174,8 @@ cdef void _hangup(Sock* s, Pipe* pipe) noexcept nogil:
         _part(s, pipe)
     elif pipe.state == PIPE_HELD and not pipe.dirty & DIRTY_HUNG:
         link_let_go(<Link*> pipe.link, pipe)
-        departed_count(s, pipe)   # it may be admitted yet
-        if not lane_readable(pipe.inn) or s.closing.load():
+        departed_count(s, pipe)   # it may be admitted yet, unless it has been sent away
+        if not lane_readable(pipe.inn) or (<Link*> pipe.link).refused or s.closing.load():
             dismiss(s, pipe)
     elif pipe.state == PIPE_NEW or pipe.state == PIPE_REFUSED:
         link_let_go(<Link*> pipe.link, pipe)

@@ -2,10 +2,12 @@
 however many they are: what bounds them is the listener, which accepts no more peers meanwhile. Only
 patterns that drop at a high-water mark drop here, too. Reading costs time in proportion."""
 
+import fcntl
 import os
 import socket
 import subprocess
 import sys
+import termios
 import threading
 import time
 from pathlib import Path
@@ -62,6 +64,11 @@ def say_and_go(url: str, *bodies: bytes) -> RawPeer:
     peer.say(b"".join(frame(body) for body in bodies))
     peer.sock.shutdown(socket.SHUT_WR)
     return peer
+
+
+def in_flight(sock: socket.socket) -> int:
+    """Bytes that the other side's kernel has not acknowledged."""
+    return int.from_bytes(fcntl.ioctl(sock, termios.TIOCOUTQ, bytes(4)), sys.byteorder)
 
 
 def held_back(s):
@@ -222,6 +229,48 @@ def test_a_peer_that_is_read_on_counts_as_departed(ctx):
         got = [pull.recv(timeout=20) for _ in range(501)]
         assert got == [b"first"] * 500 + [b"second"]
         peer.close()
+
+
+def test_a_peer_whose_listener_is_unbound_counts_as_departed(ctx):
+    """It lives, and is told the end. More of it has arrived than its queue holds."""
+    with ctx.socket("pull", bind="tcp://127.0.0.1:0", recv_hwm=10, max_departed=1) as pull:
+        with RawPeer.connect(pull.endpoints[0].url) as peer:
+            peer.shake("PUSH")
+            peer.say(b"".join(frame(b"first") for _ in range(500)))
+            until(lambda: All(pull).read >= 10, 20)
+            pull.unbind(pull.endpoints[0])
+            until(lambda: pull._crowded(), 20)
+            leave(pull.bind("tcp://127.0.0.1:0").url, "PUSH", b"second")
+            held_back(pull)
+            got = [pull.recv(timeout=20) for _ in range(501)]
+        assert got == [b"first"] * 500 + [b"second"]
+        until(lambda: not pull.stats().departed and not pull._crowded())
+
+
+@pytest.mark.parametrize("admitted", [True, False])
+@pytest.mark.parametrize("n", [5, 500])
+def test_a_peer_that_is_told_the_end_before_it_is_admitted(ctx, n, admitted):
+    """Of 5 messages its connection ends at once; of 500 it waits until the queue has space."""
+    with ctx.socket("pull", bind="tcp://127.0.0.1:0", recv_hwm=10, max_departed=1) as pull:
+        pull._set("held", True)
+        with RawPeer.connect(pull.endpoints[0].url) as peer:
+            peer.shake("PUSH")
+            peer.say(b"".join(frame(b"%d" % i) for i in range(n)))
+            number = until(lambda: next(iter(pull._links.peers), None))
+            until(lambda: in_flight(peer.sock) == 0, 20)
+            pull.unbind(pull.endpoints[0])
+            assert peer.ended()
+            until(lambda: pull._crowded(), 20)
+            assert pull._has_pipe(number)
+            if admitted:
+                pull._admit(number)
+                assert [int(pull.recv(timeout=20)) for _ in range(n)] == list(range(n))
+                until(lambda: pull.stats().total.delivered == n)
+                assert pull.stats().total.dropped == {}
+            else:
+                pull._end_pipe(number)
+            until(lambda: not pull._has_pipe(number) and not pull._crowded())
+            assert not pull.peers() and pull.stats().departed == 0
 
 
 def test_peers_that_are_read_on_keep_a_share_of_the_descriptors(ctx, monkeypatch):
