@@ -230,11 +230,7 @@ cdef void _step(Engine* e, uint32_t notes) noexcept nogil:
         session_want(e)
     if notes & E_JUDGED:
         _judged(e)
-    if (begins or notes & E_IN) and e.state != ENGINE_DEAD:
-        e.pump.read(e)
-    if notes & E_WAKE and e.media != NULL:
-        messages_take(e)
-    session_lingers(e)
+    _take_in(e, begins or notes & E_IN, notes & E_WAKE)
     if notes & E_TIMER and e.state != ENGINE_DEAD:
         patience_look(e)     # after what was to be heard
     if notes & E_ROOM:
@@ -247,6 +243,15 @@ cdef void _step(Engine* e, uint32_t notes) noexcept nogil:
     if (begins or notes & (E_OUT | E_ROOM | E_WAKE) or e.codec.ctl.n or e.codec.owed.n
             or e.wire.n):
         e.pump.write(e)
+
+
+cdef inline void _take_in(Engine* e, bint reads, bint woken) noexcept nogil:
+    """What has arrived."""
+    if reads and e.state != ENGINE_DEAD:
+        e.pump.read(e)
+    if woken and e.media != NULL:
+        messages_take(e)
+    session_lingers(e)
 
 
 cdef const char* REPLACED = b"another link of the peer has its routing id"

@@ -383,7 +383,8 @@ def test_explain_names_each(ctx, peers, pulls):
         dead = f"tcp://127.0.0.1:{nobody.getsockname()[1]}"
         push.connect(peers.say(url_of(pulls[0]), dead).url, wait=10)
         alive = f"  connected to {url_of(pulls[0])}"
-        text = until(lambda: "nobody listens" in (said := push.explain()) and alive in said and said)
+        text = until(lambda: (said := push.explain()) and alive in said
+                     and "nobody listens" in said and said)
     assert f"{peers.url} stands for 2 endpoints" in text and f"connected to {dead}" in text
 
 
