@@ -1,7 +1,7 @@
-"""Look-ups of names, on workers, such that those which nobody answers do not stop the others.
+"""Look-ups of names, on workers. A name server that does not answer delays only its own names.
 
-One look-up at a time for each name, whoever asks: all get its result. A look-up that nobody waits
-for any more when its turn comes is left out. Names whose last look-up was quick have workers of
+There is one look-up at a time for each name, and all askers get its result. A look-up is skipped if
+all its askers have given up when its turn comes. Names whose last look-up was quick have workers of
 their own, so they do not queue behind names that wait for a name server. Names of this machine's
 own table never come here (spi/hosts.py).
 """
@@ -39,7 +39,7 @@ class LookUps:
 
     def run(self, name: Hashable, fn: Callable[[], Any], callback: Callable[..., Any],
             wanted: Callable[[], bool]) -> None:
-        """fn() on a worker, then callback(result, None) or callback(None, error) here. If nobody
+        """fn() on a worker, then callback(result, None) or callback(None, error) here. If no asker
         wants the result when a worker gets to it, callback(None, Unwanted())."""
         askers = self._askers.setdefault(name, [])
         askers.append((callback, wanted))
@@ -82,4 +82,4 @@ class LookUps:
 
 
 class Unwanted(Exception):
-    """Nobody waited for the look-up any more when its turn came."""
+    """All who had asked for the look-up had given up when its turn came."""

@@ -237,8 +237,8 @@ class ControlLoop:
     def resolve(self, name: Hashable, fn: Callable[[], Any], callback: Callable[..., Any],
                 wanted: Callable[[], bool] = lambda: True) -> None:
         """Run fn(), which may block, on a worker, unless a look-up of the same name runs already.
-        Then call callback(result, None) or callback(None, error) on the control thread. See
-        control/look_ups.py for what becomes of a look-up that is no longer wanted."""
+        Then call callback(result, None) or callback(None, error) on the control thread. If wanted()
+        is false when a worker is free, fn() is skipped (control/look_ups.py)."""
         if self._stepped:  # everything happens on one thread, in one order
             self.call(run_now, fn, callback)
         else:

@@ -135,7 +135,7 @@ class Flusher:
             else:
                 busy.append((writer, _attempt(writer, writer._tick_flush)))
         for writer, failed in busy:     # all of them are written before the first is synced
-            synced = _attempt(writer, writer._tick_sync)    # also if there was no room for more
+            synced = _attempt(writer, writer._tick_sync)    # also if the disk is full
             failed = failed or synced or _attempt(writer, writer._look_around)
             due = min(due, writer._rest(failed, writer._rotations), writer._look_at)
         return due

@@ -278,11 +278,10 @@ cdef void _has_read(Engine* e) noexcept nogil:
     """Of a link that reads on, after a read. What is held back at an HWM is read once there is
     space; the socket has what was not sent until then."""
     session_mute(e)
-    if e.word.load() & (E_IN | E_WAKE):
-        return                # others' turn
-    if not e.in_blocked and e.link.traffic.bytes_in.load() >= e.read_until:
+    if (not e.in_blocked and not e.filter_more
+            and e.link.traffic.bytes_in.load() >= e.read_until):
         session_end(e, DOWN_PEER, NULL, 0)
-    else:
+    elif not e.word.load() & (E_IN | E_WAKE):    # else it is others' turn
         session_return(e)
 
 

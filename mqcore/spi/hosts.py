@@ -1,4 +1,4 @@
-"""Names that stand in this machine's own table, which nobody has to be asked for.
+"""Names that stand in this machine's own table: no name server has to be asked for them.
 
 The C library reads `/etc/hosts` before it asks a name server if `/etc/nsswitch.conf` puts "files"
 first among the sources of hosts (hosts(5), nsswitch.conf(5)). Both files are read again when they

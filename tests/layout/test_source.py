@@ -329,7 +329,7 @@ def test_every_reason_for_a_long_function_is_needed():
 
 
 @pytest.mark.parametrize("linter", [
-    "ruff", "cython-lint", pytest.param("mypy", marks=pytest.mark.slow)])
+    "ruff", *(pytest.param(name, marks=pytest.mark.slow) for name in ("cython-lint", "mypy"))])
 def test_linter(linter):
     answer = subprocess.run([sys.executable, ROOT / "tools" / "lint.py", linter],
                             capture_output=True, text=True)

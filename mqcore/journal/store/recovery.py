@@ -278,8 +278,9 @@ class Checked:
 
 
 def verify(folder: Path, progress: Any = None) -> Checked:
-    """Read everything; what is wrong and where. progress(bytes) is called now and then. What a
-    running writer is just writing is no damage, nor is a segment that its retention removes."""
+    """Read everything; what is wrong and where. progress(bytes) is called now and then. A block
+    that a running writer is writing does not count as damage, nor does a segment that its retention
+    removes."""
     folder = Path(folder)
     found = Checked()
     firsts = segments(folder)

@@ -29,6 +29,7 @@ def sizes(net):
 
 # -- joining -------------------------------------------------------------------------------------
 
+@pytest.mark.slow
 def test_a_thousand_nodes_converge():
     """All start within 100 ms and know one of them. Five packets a node and second at most, in the
     start and afterwards."""

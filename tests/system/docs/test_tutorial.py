@@ -34,6 +34,7 @@ def until(page, text, folder):
     return path
 
 
+@pytest.mark.slow
 def test_the_tutorial_is_completed(shell, tmp_path):
     assert follow(START / "tutorial.md", shell) == []
     without_java = until(START / "journal-spark.md", "## Query it with Spark", tmp_path)
@@ -42,6 +43,7 @@ def test_the_tutorial_is_completed(shell, tmp_path):
     assert status == 0 and where.startswith(str(shell.folder / ".venv"))
 
 
+@pytest.mark.slow
 @pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("pyspark") is None, reason="pip install mqcore[spark]")
 @pytest.mark.skipif(shutil.which("java") is None,

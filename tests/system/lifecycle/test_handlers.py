@@ -133,11 +133,11 @@ def test_a_handler_stops_the_loop_whose_workers_start(seed):
         control.start()
 
         def calls():
-            control.resolve("a", len, lambda *_: None)
+            control.authenticate(len, lambda *_: None)
             control.stop()
 
         def handler():
-            control.call_wait(control.resolve, "b", len, lambda *_: None)
+            control.call_wait(control.authenticate, len, lambda *_: None)
             control.stop()
         return calls, handler
     assert at_each_line([loop, workers], scene, seed) > ENOUGH

@@ -2,9 +2,12 @@
 the peer has sent is read to its end, as the program receives."""
 
 import contextlib
+import select
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import zmq
+from rawzmtp import RawPeer
 from waiting import until
 
 import mqcore as mq
@@ -214,3 +217,23 @@ def test_bytes_that_nobody_read_are_counted(ctx):
     assert end.bytes_unread == stats.bytes_unread
     assert (MANY - 11) * 1000 <= stats.bytes_unread <= MANY * 1100
     assert balanced(stats)
+
+
+# -- the end of a sender ---------------------------------------------------------------------------
+
+
+def test_the_last_message_is_followed_by_the_end_at_once(ctx, tmp_path):
+    """Not only once the peer has acknowledged all, for which kernels take their time."""
+    push = ctx.socket("push", heartbeat=None)
+    url = push.bind(f"ipc://{tmp_path}/s").url
+    with RawPeer.connect(url) as peer, ThreadPoolExecutor(1) as thread:
+        peer.shake("PULL")
+        push.wait_peers(1, 10)
+        push.send(b"last", timeout=10)
+        closing = thread.submit(push.close, 30)
+        end = select.poll()
+        end.register(peer.sock, select.POLLRDHUP)
+        assert end.poll(10_000), "our end has come, with the message unread"
+        assert not closing.done()
+        assert peer.parts() == [b"last"]
+        assert closing.result(10)
