@@ -33,6 +33,7 @@ class Recorder:
         self.passed: set[str] = set()
         self.skipped: set[str] = set()
         self.seconds: dict[str, float] = defaultdict(float)
+        self.deaths = 0     # of workers outside of tests
 
     def note(self, **fact: object) -> None:
         self.file.write(json.dumps(fact) + "\n")
@@ -65,10 +66,21 @@ class Recorder:
         # not earlier: pytest rewrites xdist's assertions
         return import_module("by_file").ByFile(config, log)
 
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, error: object) -> None:
+        self.deaths += error is not None
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_handlecrashitem(self) -> None:
+        """It was a test that died."""
+        self.deaths -= 1
+
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         for fact in getattr(session.config, "failed_as_a_run", ()):
             self.note(run=fact)
+        if self.deaths > 0:
+            self.note(run=f"{self.deaths} workers died while they ran no test")
         if not session.config.option.collectonly and not session.shouldstop:
             for test in sorted(self.expected - self.seen):
                 self.note(lost=test)

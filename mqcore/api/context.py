@@ -11,7 +11,7 @@ from typing import Any
 from mqcore import options as table
 from mqcore.api import debugging, monitoring
 from mqcore.base.native import threading, time
-from mqcore.base.waits import Released, start_behind
+from mqcore.base.waits import Released
 from mqcore.binding.timing import limit_of
 from mqcore.control.hub import Hub, side_by_side
 from mqcore.control.stats import CloseReport, Peer, PeerStats
@@ -148,7 +148,7 @@ class Context:
         if linger is not ...:
             limit_of(linger, name="linger")
         if self._hub.guest:
-            start_behind(partial(self.close, linger), "mqcore-close")
+            self._hub.behind(partial(self.close, linger))
             return self._report or CloseReport()
         started = time.monotonic()
         if linger == 0:

@@ -87,12 +87,15 @@ class Closing(Peers):
             finally:
                 self.hold(None)
 
-        try:
-            with contextlib.suppress(StateError):   # inside the code of a pattern in Python
-                core._close_input()
-            start_behind(body, "mqcore-close", daemon)
-        except RuntimeError:  # the interpreter is shutting down and starts no threads
-            body()
+        with contextlib.suppress(StateError):   # inside the code of a pattern in Python
+            core._close_input()
+        if self.hub.guest:
+            self.hub.behind(body, daemon)
+        else:
+            try:
+                start_behind(body, "mqcore-close", daemon)
+            except RuntimeError:  # no threads, or the interpreter is shutting down
+                body()
         return self.report or CloseReport()
 
     def _close(self, linger: float | None, started: float) -> None:
@@ -211,4 +214,6 @@ class Closing(Peers):
                     sock.close()
         for upgrade in self.upgrades:
             upgrade.sock.close()
-        self.core._close_descriptors()
+        core = self.core
+        if core is not None:  # else it is garbage, forked by another finalizer, and frees itself
+            core._close_descriptors()

@@ -22,6 +22,7 @@ from mqcore.control.loop import ControlLoop
 from mqcore.errors import ContextClosed, Forked, StateError, UsageError
 
 HUBS: Living[Hub] = Living()  # for fork and exit
+AGAIN = 0.1  # seconds between two attempts to start a thread that a guest needs
 PIN_CHECK = 0.02  # seconds between checks for Python objects that the data plane has released
 
 # of link/plane.pxd
@@ -105,6 +106,19 @@ class Hub:
         loop = self._loop
         if loop is not None:
             loop.call(fn, *args)
+
+    def behind(self, fn: Callable[[], Any], daemon: bool = True) -> None:
+        """fn() on a thread of its own, for a guest. While none can be started, the control thread
+        tries again: in a guest fn() would end here once more."""
+        try:
+            start_behind(fn, "mqcore-close", daemon)
+        except RuntimeError:
+            self.call_soon(self._behind_again, fn, daemon)
+
+    def _behind_again(self, fn: Callable[[], Any], daemon: bool) -> None:
+        loop = self._loop
+        if loop is not None:
+            loop.call_at(loop.clock() + AGAIN, self.behind, fn, daemon)
 
     @property
     def started(self) -> bool:

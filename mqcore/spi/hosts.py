@@ -7,6 +7,7 @@ have changed.
 
 from __future__ import annotations
 
+import ipaddress
 import os
 from functools import lru_cache
 
@@ -16,7 +17,8 @@ SOURCES = "/etc/nsswitch.conf"
 
 def known(host: str) -> bool:
     """Whether a look-up of this name ends in the machine's own table. Never blocks."""
-    return host.lower() in _names(_stamp(HOSTS)) and _files_first(_stamp(SOURCES))
+    return (host.isascii() and host.lower() in _names(_stamp(HOSTS))
+            and _files_first(_stamp(SOURCES)))
 
 
 def _stamp(path: str) -> tuple[str, int, int, int]:
@@ -39,7 +41,17 @@ def _lines(path: str) -> list[list[str]]:
 
 @lru_cache(maxsize=2)
 def _names(stamp: tuple[str, int, int, int]) -> frozenset[str]:
-    return frozenset(name.lower() for words in _lines(stamp[0]) for name in words[1:])
+    return frozenset(name.lower() for words in _lines(stamp[0]) if words and _address(words[0])
+                     for name in words[1:])
+
+
+def _address(word: str) -> bool:
+    """Whether the C library reads this line of the table; it passes over any other."""
+    try:
+        ipaddress.ip_address(word)
+    except ValueError:
+        return False
+    return True
 
 
 @lru_cache(maxsize=2)

@@ -38,6 +38,7 @@ FILES = frozenset(TESTS / name for name in (
 ))
 INSIDE = "MQCORE_TESTS_APART"   # in the child's environment: the descriptors to read and write
 LIMIT = 900.0   # seconds for one test; pytest's own time-out, in the child, comes first
+PATIENCE = 60   # and for the child's own end
 TOLD = 30       # lines of the child's stderr that are shown
 EVERYTHING = "foreign or not foreign or slow or brokers"    # the parent has chosen already
 CHILD = pytest.StashKey["Child"]()
@@ -83,6 +84,11 @@ class Child:
     def how_it_died(self):
         """Ends it, if it still runs; what it said last, and with which status it ended."""
         hung = self.process.poll() is None and not select.select([self.answers], [], [], 0)[0]
+        if not hung:
+            try:
+                self.process.wait(PATIENCE)
+            except subprocess.TimeoutExpired:   # it has closed its end, and does not end
+                hung = True
         if hung:
             self.process.kill()
         status = self.process.wait()
@@ -94,7 +100,7 @@ class Child:
     def end(self):
         os.close(self.asks)
         try:
-            self.process.wait(60)
+            self.process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()

@@ -1,6 +1,7 @@
 """Finalizers and signal handlers that close sockets, contexts and endpoints, beside every blocking
 call, in a child process that must end. MQCORE_ROUNDS: ten times as many."""
 
+import _thread
 import contextlib
 import gc
 import os
@@ -160,6 +161,62 @@ def test_what_is_closed_by_a_guest_is_closed_soon(what):
     finally:
         context.close()
         alias.destroy(0)
+
+
+def test_a_close_waits_until_threads_can_be_started(ctx, unraisable, monkeypatch):
+    """Nothing is closed inside the finalizer instead, and nothing stays open."""
+    refused = []
+
+    def refuse(*arguments):
+        refused.append(arguments)
+        raise RuntimeError("can't start new thread")
+
+    def litter():
+        sock = ctx.socket("pull", bind="tcp://127.0.0.1:0", linger=0)
+        Cycle(sock.close)
+    other = mq.Context()
+    other.socket("pull", bind="tcp://127.0.0.1:0", linger=0)
+    litter()
+    with monkeypatch.context() as patch:
+        patch.setattr(_thread, "start_new_thread", refuse)
+        gc.collect()
+        in_garbage(other.close)
+        assert len(refused) >= 2 and ctx.sockets and not other.closed
+    until(lambda: not ctx.sockets and other.closed)
+    assert not unraisable
+
+
+FORKS = """
+import gc, os, mqcore
+context = mqcore.Context()
+kept = context.socket("pull", bind="tcp://127.0.0.1:0")
+socks = lambda: {name for name in (os.readlink(f"/proc/self/fd/{n}") if os.path.exists(
+    f"/proc/self/fd/{n}") else "" for n in os.listdir("/proc/self/fd")) if "socket:" in name}
+
+class Litter:
+    def __init__(self):
+        self.sock, self.me = context.socket("pull", bind="tcp://127.0.0.1:0"), self
+
+    def __del__(self):
+        if os.getpid() == parent:
+            kids.append(os.fork())
+        if os.getpid() == parent:
+            self.sock.close()
+
+parent, kids = os.getpid(), []
+Litter()
+kept_only = [socks()]
+gc.collect()
+if os.getpid() != parent:
+    os._exit(len(socks() & kept_only[0]))
+print([os.waitpid(kid, 0)[1] for kid in kids])
+"""
+
+
+def test_a_fork_in_a_finalizer_leaves_the_child_nothing(tmp_path):
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", FORKS], capture_output=True,
+                          text=True, timeout=100)
+    assert (done.stdout, done.stderr) == ("[0]\n", "")
 
 
 def test_a_guest_is_where_a_thread_holds_a_lock():

@@ -138,6 +138,14 @@ def test_names_of_the_table_wait_for_nobody(table):
     assert parse("other.example:1", "connect")[1].may_block
 
 
+def test_lines_that_the_c_library_passes_over_are_no_names(table):
+    """A look-up of theirs asks a name server, so the control thread must not make it."""
+    table("no.address typo\n10.0.0.300 far\n127.0.0.1 b\u00fccher good\n"
+          "fe80::1%lo zone\n::1 six\n")
+    assert all(map(hosts.known, ("good", "zone", "six")))
+    assert not any(map(hosts.known, ("typo", "far", "b\u00fccher")))
+
+
 def test_a_table_that_changes_is_read_again(table):
     table("127.0.0.1 one\n")
     assert hosts.known("one") and not hosts.known("two")

@@ -1,6 +1,8 @@
 """Files in which nng runs have a process of their own, whose end fails one test."""
 
+import os
 import re
+import select
 import subprocess
 import sys
 
@@ -60,6 +62,21 @@ def test_a_death_fails_one_test(tmp_path, arguments, number):
     assert f"in which this test and nng ran ended with status -{number}" in done.stdout
     assert (tmp_path / "begun").read_text() == "xx"     # the file's fixtures: of both children
     assert (tmp_path / "ended").read_text() == "x"
+
+
+def test_a_child_that_closes_its_end_and_stays_is_ended(tmp_path, monkeypatch):
+    monkeypatch.setattr(apart, "PATIENCE", 0.1)
+    program = "import os, time; os.close(int(os.environ['FD'])); time.sleep(1000)"
+    child = object.__new__(apart.Child)
+    child.answers, answers = os.pipe()
+    child.errors = open(tmp_path / "errors", "w+")
+    child.process = subprocess.Popen([sys.executable, "-c", program], pass_fds=[answers],
+                                     env={**os.environ, "FD": str(answers)})
+    os.close(answers)
+    assert select.select([child.answers], [], [], 60)[0]
+    assert "did not answer" in child.how_it_died()
+    os.close(child.answers)
+    child.errors.close()
 
 
 def test_every_file_that_makes_nngs_sockets_is_listed():

@@ -95,6 +95,25 @@ def test_a_worker_dies_twice(suite):
     assert (status, report["failed"]) == (1, ["test_b.py::test_death"])
 
 
+@pytest.mark.parametrize("where", ["import", "finish"])
+def test_a_worker_dies_outside_of_tests(suite, where):
+    """It belongs to no test, so it is red."""
+    die = """
+        import os
+        if os.environ.get("PYTEST_XDIST_WORKER") and first("death"):
+            os._exit(7)
+    """
+    if where == "finish":
+        die = """
+        import os
+        def pytest_sessionfinish():
+            if os.environ.get("PYTEST_XDIST_WORKER") and first("death"):
+                os._exit(7)
+        """
+    status, out, _ = suite("-n", "1", conftest=die, test_a=QUIET)
+    assert status == 1 and "FAILED: 1 workers died while they ran no test" in out, out
+
+
 def test_more_luck_than_allowed(suite):
     status, out, report = suite(test_a='''
         import pytest
