@@ -20,6 +20,7 @@ def loop():
     made.start()
     yield made
     made.stop()
+    until(lambda: not any(thread.name == "mqcore-resolve" for thread in threading.enumerate()))
 
 
 @pytest.fixture
