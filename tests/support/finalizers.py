@@ -222,6 +222,8 @@ def main(name: str, rounds: str, seed: str = "1") -> None:
                     if thread.name.startswith("mqcore-")]) and time.monotonic() < end:
         gc.collect()
         time.sleep(0.01)
+    if left:
+        faulthandler.dump_traceback(all_threads=True)
     print(next(CLOSED), "closed; left:", *left, flush=True)
     os._exit(0)
 
