@@ -7,7 +7,7 @@ applied automatically: every notification is delivered, and `subscribe` applies 
 one received last, if it is still there. Of a peer that leaves, the end of each topic that it had
 asked for is delivered. Other messages of peers are delivered.
 
-Notifications carry MSG_NOTE, and MSG_LAST if nobody is left who subscribes to the topic, so that an
+Notifications carry MSG_NOTE, and MSG_LAST if the topic has no subscriber left, so that an
 XSUB to which a device forwards them knows when to cancel: with `verbose` there are fewer cancels
 than subscribes.
 

@@ -26,7 +26,7 @@ cdef enum MsgFlag:
     MSG_ROUTING_ID = 16       # first part as a ROUTER application sees it: the peer's routing id
     MSG_GROUP = 32            # first part of two: the group that a RADIO's message is for
     MSG_NOTE = 64             # what an XPUB says of a subscription, for the XSUB that forwards it
-    MSG_LAST = 128            # such a note: nobody subscribes to this topic any more
+    MSG_LAST = 128            # such a note: this topic has no subscriber left
     MSG_CONTROL = 6           # mask: neither counted as a message nor delivered as one
 
 cdef struct MsgRef:

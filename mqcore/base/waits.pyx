@@ -20,7 +20,7 @@ for which another thread of ours may wait. It is a guest:
 - and on a thread other than the main one inside a call that holds a YieldingLock or closes a
   socket.
 
-A guest neither waits nor takes a lock of the control plane: what closes something marks it as
+A guest neither waits nor takes a lock of the control plane: what closes something notes it as
 closed and leaves the rest to a thread of its own (start_behind). In turn no holder of a
 YieldingLock waits for anything, so that those who may wait for one need not fear a circle.
 """
@@ -100,7 +100,7 @@ def guest():
 
 
 cdef class Busy:
-    """`with Busy():` marks what runs on this thread as guests. only_calls: on the main thread it
+    """`with Busy():` makes guests of what runs on this thread. only_calls: on the main thread it
     does not, because that may wait where it yields its locks."""
 
     cdef dict _counts

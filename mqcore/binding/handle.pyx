@@ -139,7 +139,7 @@ cdef class SocketHandle:
         """The request has been answered, or another has taken its place."""
         cdef uint32_t owes = OWES_ANSWER
         if self.owes.compare_exchange_strong(owes, OWES_NOTHING):
-            sock_changed(self.s)      # whoever waits for the next request can have it now
+            sock_changed(self.s)      # a thread that waits for the next request can have it
 
     cdef int unpull(self, MsgVec* v) except -1:
         """A message was taken but could not be delivered: keep it for the next receive."""

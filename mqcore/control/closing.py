@@ -115,7 +115,7 @@ class Closing(Peers):
                           if isinstance(node, Connector)]
             for endpoint in tuple(self.nodes):
                 inproc.forget(self, endpoint)
-        for connector in connectors:  # before the peers are told the end, and end too
+        for connector in connectors:  # first: the peers end, too, when they hear of it
             connector.stop()
         unacked = self._await_acks() if linger != 0 else self._unacked()
         if self.upgrades:
@@ -152,7 +152,7 @@ class Closing(Peers):
             pause = min(pause * 1.5, 0.01)
 
     def _unacked(self, last: bool = False) -> int:
-        """Bytes without an acknowledgement. `last`: the peers are told that nothing follows."""
+        """Bytes without an acknowledgement. `last`: tell the peers that nothing follows."""
         with self.hub.lock:
             return sum(self.core._unacked(slot, last) for slot in list(self.connections)
                        if slot in self.connections)

@@ -283,7 +283,7 @@ class Peers(Tables):
                 conn.owner.reset()
             conn.owner.lost(error, fatal, ended, carried)
 
-    # -- room for more -----------------------------------------------------------------------------
+    # -- places for more ---------------------------------------------------------------------------
 
     def crowded(self) -> bool:
         """Whether departed peers have left as much unread as they may."""

@@ -211,5 +211,5 @@ cdef int engine_judge(Engine* e, const Verdict* verdict) noexcept nogil
 # control thread, after NOTE_DOWN: slot is free
 cdef void engine_release(Engine* e) noexcept nogil
 # Bytes the kernel has not had acknowledged. last: the socket closes, and all its messages are
-# written. The peer is told so.
+# written. The peer gets to know.
 cdef int64_t engine_pending(Engine* e, bint last) noexcept nogil

@@ -111,7 +111,7 @@ cdef bint patience_overdue(Engine* e) noexcept nogil:
 
 
 cdef void _pardon(Engine* e, int64_t now) noexcept nogil:
-    """Who does not read does not judge: at an HWM, and after a time in which nothing ran here."""
+    """A side that does not read passes no verdict: at an HWM, and after a time without a turn."""
     cdef int64_t away = now - e.looked - e.period.load()
     if e.in_blocked:
         e.deaf = now

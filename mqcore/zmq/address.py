@@ -77,7 +77,7 @@ def _host(host: str) -> str:
 
 
 def never(url: str) -> bool:
-    """Whether this URL of to_mqcore() is one that connect() tries in vain for ever."""
+    """Whether this URL of to_mqcore() is one that connect() never reaches."""
     scheme, _, rest = url.partition("://")
     return scheme == "tcp" and rest.partition("/")[0].endswith(":0")
 

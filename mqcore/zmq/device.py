@@ -247,7 +247,7 @@ def _obey(mover: Native | Moved, control: Any, word: bytes) -> None:
 def _answer(control: Any, parts: list[bytes]) -> None:
     try:
         control.send_multipart(parts, DONTWAIT)
-    except Again:   # nobody reads answers there; the next command shall come through
+    except Again:   # no answers are read there; the next command shall come through
         _log.warning("a proxy's control socket has no space for an answer")
 
 

@@ -26,7 +26,7 @@ cdef void interest_hangup(Interest* it, Pipe* pipe) noexcept nogil
 # it.
 cdef int interest_change(Interest* it, const uint8_t* topic, size_t size, bint on,
                          bint* tell) noexcept nogil
-# The same for a note of an XPUB (MSG_NOTE): `last`: nobody behind it subscribes any more, however
+# The same for a note of an XPUB (MSG_NOTE): `last`: no subscriber behind it is left, however
 # often the topic was subscribed to.
 cdef int interest_note(Interest* it, const uint8_t* topic, size_t size, bint on, bint last,
                        bint* tell) noexcept nogil
