@@ -4,7 +4,9 @@ FILE gets a line of JSON for each fact as it happens, so that it is there if pyt
     {"collected": N}                       tests that were to run
     {"passed": N, "skipped": N}            at the end
     {"seconds": {file: S}}                 at the end: of test time
-    {"failed": test, "text": ...}          a test that failed, or a file that could not be collected
+    {"failed": test, "text": ...}          a test that failed, or a file that could not be
+                                           collected; "disturbed": an earlier test of its worker
+                                           had hung, or left threads or descriptors behind
     {"lost": test}                         a test that no worker ran, since its worker had died
     {"run": text}                          something that failed and belongs to no test
 tools/suite.py reads it.
@@ -20,6 +22,7 @@ from typing import Any
 
 import pytest
 
+DISTURBING = "Timeout (>", "the test left something behind"
 SUPPORT = Path(__file__).resolve().parent.parent / "tests" / "support"
 
 
@@ -34,6 +37,7 @@ class Recorder:
         self.skipped: set[str] = set()
         self.seconds: dict[str, float] = defaultdict(float)
         self.deaths = 0     # of workers outside of tests
+        self.disturbed: dict[str, str] = {}     # worker: the test that has left it in disorder
 
     def note(self, **fact: object) -> None:
         self.file.write(json.dumps(fact) + "\n")
@@ -42,7 +46,11 @@ class Recorder:
         self.seen.add(report.nodeid)
         self.seconds[report.nodeid.partition("::")[0]] += report.duration
         if report.failed:
-            self.note(failed=report.nodeid, text=report.longreprtext)
+            text, worker = report.longreprtext, getattr(report, "worker_id", "")
+            by = self.disturbed.get(worker, report.nodeid)
+            self.note(failed=report.nodeid, text=text, disturbed=by != report.nodeid)
+            if any(words in text for words in DISTURBING):
+                self.disturbed.setdefault(worker, report.nodeid)
         elif report.skipped:
             self.skipped.add(report.nodeid)
         elif report.when == "call":

@@ -206,6 +206,8 @@ def test_monitors_tell_of_connections(z, new, part, listener):
         with dial(s):
             s.recv_multipart()
         s.recv_multipart()
+        while told[-1:] != [z.EVENT_DISCONNECTED]:
+            told.append(parse(monitor.recv_multipart())["event"])
         s.connect(url_of(listener))
         plain, _ = listener.accept()
         with plain:

@@ -124,6 +124,23 @@ def test_more_luck_than_allowed(suite):
     assert "6 unsteady tests are more than 5" in out
 
 
+def test_what_a_hang_disturbs_is_not_counted(suite):
+    """One test leaves its worker in disorder, once; those behind it fail there, and pass alone."""
+    status, out, report = suite(test_a='''
+        import pytest
+        DISORDER = []
+        def test_hangs():
+            if first("hang"):
+                DISORDER.append(1)
+                pytest.fail("Timeout (>300.0s) from pytest-timeout.")
+        @pytest.mark.parametrize("n", range(12))
+        def test_behind(n): assert not DISORDER
+    ''', test_b=QUIET)
+    assert status == 0, out
+    assert "1 unsteady, 12 disturbed" in out and len(report["unsteady"]) == 13
+    assert out.endswith("17 passed, 0 failed, 0 skipped\n")
+
+
 def test_a_file_that_cannot_be_read(suite):
     assert suite(test_a=QUIET, test_b="import no_such_module")[0] != 0
 
