@@ -72,7 +72,7 @@ def test_exit_with_a_blocked_daemon_thread_and_open_sockets(ending, blocked):
         time.sleep(0.1)
         {ending}
         """))
-    assert status == {"": 0, "r": 1, "s": 3}[ending[:1]]
+    assert status == {"": 0, "r": 1, "s": 3}[ending[:1]], err
     assert "Fatal" not in err and ("mine" in err) == (status == 1)
 
 
