@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from mqcore.base.waits import Condition
+from mqcore.base.waits import Condition, stay_asleep
 from mqcore.binding import blocking
 from mqcore.binding.timing import left_of, limit_of, passed, span
 from mqcore.control.events import Closed, Event
@@ -69,6 +69,7 @@ class EventStream:
         self._ended = False
         with links.hub.lock:
             if links.report is not None:  # the final event has passed; this stream would never end
+                stay_asleep()
                 raise SocketClosed("the socket is closed")
             links.watchers.append(self._feed)
             links.hub.watched(1)
@@ -128,6 +129,7 @@ class EventStream:
         stream is closed."""
         event = self._get(timeout)
         if event is None:
+            stay_asleep()
             raise SocketClosed("the event stream has ended", hint="")
         return event
 
@@ -161,6 +163,7 @@ class EventStream:
         """get(), awaitable."""
         event = await self._aget(timeout)
         if event is None:
+            stay_asleep()
             raise SocketClosed("the event stream has ended", hint="")
         return event
 

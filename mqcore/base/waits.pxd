@@ -9,6 +9,8 @@ cdef int locks_back(list held) except -1
 cdef int busy_begin() except -1
 cdef int busy_end() except -1
 
+cpdef int stay_asleep() except -1
+
 
 cdef class YieldingLock:
     cdef object _lock               # an RLock,

@@ -23,6 +23,10 @@ for which another thread of ours may wait. It is a guest:
 A guest neither waits nor takes a lock of the control plane: what closes something notes it as
 closed and leaves the rest to a thread of its own (start_behind). In turn no holder of a
 YieldingLock waits for anything, so that those who may wait for one need not fear a circle.
+
+At the end of a program its sockets are closed while daemon threads still wait in them. What these
+would raise helps nobody, and a thread that prints while the interpreter ends can abort the process
+(CPython: "could not acquire lock for <stderr> at interpreter shutdown"). They stay asleep instead.
 """
 
 import gc
@@ -32,15 +36,20 @@ from collections import deque
 
 from cpython.pythread cimport PyThread_get_thread_ident as me
 from libc.signal cimport SIGABRT, SIGFPE, SIGILL, SIGSEGV
+from libc.stdint cimport int64_t
 from posix.signal cimport SIG_BLOCK, SIG_SETMASK, sigdelset, sigfillset, sigset_t
-from posix.unistd cimport close
+from posix.unistd cimport close, pause, usleep
 
 from mqcore.base.clock cimport now_ns
+from mqcore.base.gil cimport finalizing
 from mqcore.base.includes cimport SIGBUS, SIGSYS, SIGTRAP, pthread_sigmask
 
 from mqcore.base.native import _thread, threading
 
 cdef double LONGEST = 4_000_000.0       # seconds; longer ones are for ever
+cdef int NAP = 10_000           # microseconds between two looks whether the interpreter ends
+cdef int64_t LAST = 1_000_000_000       # ns that stay_asleep() gives to other atexit handlers
+cdef int64_t AWAKE = 0          # when it ends, monotonic ns; 0: the program goes on
 cdef unsigned long MAIN = threading.main_thread().ident
 cdef list HELD = []     # YieldingLocks of the main thread, in the order in which it took them
 cdef dict HOLDING = {}  # other threads: how many YieldingLocks they hold, and sockets they close
@@ -401,6 +410,28 @@ cdef class Released:
             locks_back(yielded)
         if held is not None:
             self._lock._acquire_restore(held)
+
+
+def program_ends():
+    """The sockets are being closed, or have been: from now on stay_asleep() does, for a second,
+    and for good once the interpreter ends."""
+    global AWAKE
+    AWAKE = now_ns() + LAST
+
+
+cpdef int stay_asleep() except -1:
+    """What raises because something is closed calls this first. At the end of the program it
+    returns only to the main thread, to those that others wait for, and to a thread that an atexit
+    handler may be waiting for, since a second has passed."""
+    if AWAKE == 0 or me() == MAIN or guest():
+        return 0
+    with nogil:
+        while now_ns() < AWAKE or finalizing():
+            if finalizing():
+                pause()         # again and again: a signal interrupts it
+            else:
+                usleep(NAP)
+    return 0
 
 
 def start(thread):

@@ -16,7 +16,7 @@ from mqcore.base.status cimport (
     MQ_CLOSED, MQ_FAILED, MQ_GONE, MQ_INVALID, MQ_NO_PEER, MQ_NOMEM, MQ_OK, MQ_OVER, MQ_STATE,
     MQ_UNSUPPORTED,
 )
-from mqcore.base.waits cimport locks_back, yield_locks
+from mqcore.base.waits cimport locks_back, stay_asleep, yield_locks
 from mqcore.binding.arguments cimport loop_runs, seconds_of
 from mqcore.binding.message cimport ARENA_TAKEN, message_end
 from mqcore.reactor.io_thread cimport io_now
@@ -215,6 +215,7 @@ cdef class SocketHandle:
             raise Forked("this socket belongs to the parent process",
                          hint="make a new socket in the child; pass URLs, not sockets")
         if self.s.closing.load():
+            stay_asleep()
             raise SocketClosed("the socket is closed")
         if self.owned.load():
             raise UsageError("a device owns this socket", hint="stop the device first")
@@ -267,6 +268,7 @@ cdef class SocketHandle:
     cdef int fail(self, int rc, bint sending) except -1:
         """Raise the exception for a Status other than success and reasons to wait."""
         if rc == MQ_CLOSED:
+            stay_asleep()
             raise SocketClosed("the socket is closed")
         if rc == MQ_STATE:
             if not sending and self.s.flags & PAT_FANOUT:

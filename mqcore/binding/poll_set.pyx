@@ -18,7 +18,7 @@ from libc.stdint cimport int64_t, uint32_t
 from libcpp.atomic cimport atomic
 
 from mqcore.base.clock cimport now_ns
-from mqcore.base.waits cimport YieldingLock, locks_back, yield_locks
+from mqcore.base.waits cimport YieldingLock, locks_back, stay_asleep, yield_locks
 from mqcore.base.widen cimport SLICE_NS, widen
 from mqcore.reactor.wakeup cimport eventfd_clear, eventfd_new, futex_wait
 from mqcore.sock.batching cimport batch_settle
@@ -37,7 +37,7 @@ from mqcore.base.living import Living
 from mqcore.base.native import threading
 from mqcore.base.virtual import look_until, world
 
-from mqcore.errors import UsageError
+from mqcore.errors import SocketClosed, UsageError
 from mqcore.binding import blocking
 from mqcore.binding.poll_entry import Gone, gone
 
@@ -59,8 +59,7 @@ cdef class PollSet:
     closed by another one that needs a place at one of its sockets, while no call uses it."""
     cdef PollBell bell
     cdef tuple told
-    cdef object kind
-    cdef object usual
+    cdef object kind, usual
     cdef YieldingLock lock
     cdef object pid
     cdef dict entries         # by index
@@ -233,8 +232,12 @@ cdef class PollSet:
         self.lock.enter()
         try:
             return self.harvest(leads)
+        except SocketClosed as error:
+            closed = error          # raised without the lock
         finally:
             self.lock.leave()
+        stay_asleep()
+        raise closed
 
     cdef list harvest(self, bint leads):
         """The entries that are ready. leads: the caller sleeps if there are none, in the socket

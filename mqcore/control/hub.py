@@ -16,7 +16,15 @@ from typing import Any
 from mqcore.base.living import Living
 from mqcore.base.native import threading
 from mqcore.base.virtual import world as world_here
-from mqcore.base.waits import Released, YieldingLock, guest, start, start_behind
+from mqcore.base.waits import (
+    Released,
+    YieldingLock,
+    guest,
+    program_ends,
+    start,
+    start_behind,
+    stay_asleep,
+)
 from mqcore.binding.plane import PlaneCore
 from mqcore.control.loop import ControlLoop
 from mqcore.errors import ContextClosed, Forked, StateError, UsageError
@@ -135,6 +143,13 @@ class Hub:
             return self._start()[1]
 
     def register(self, links: Any) -> int:
+        try:
+            return self._register(links)
+        except ContextClosed:
+            stay_asleep()       # not with the lock
+            raise
+
+    def _register(self, links: Any) -> int:
         here = world_here()
         if here is not None and self.world is not here:
             raise StateError("this thread runs a simulated network, and this context is not of it",
@@ -348,6 +363,7 @@ def _at_exit() -> None:
             open_ones = [links for links in hub.sockets.values() if links.opened]
         # their user (such as a device's thread, which this ends) may release them meanwhile
         cores = [links.core for links in open_ones]
+        program_ends()
         side_by_side(*(links.close for links, core in zip(open_ones, cores, strict=True)
                        if core is not None))
         lost = sum(links.report.undelivered for links in open_ones if links.report is not None)
@@ -355,6 +371,7 @@ def _at_exit() -> None:
             print(f"mqcore: {lost} message(s) could not be delivered before the program ended; "
                   "close() its sockets to see which, or give them a longer linger", file=sys.stderr)
         hub.stop()
+    program_ends()
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)

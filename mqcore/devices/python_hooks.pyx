@@ -6,6 +6,7 @@ cimport cython
 from cpython.ref cimport PyObject
 from libcpp.atomic cimport atomic
 
+from mqcore.base.gil cimport finalizing
 from mqcore.base.message cimport Msg, msg_close, vec_push
 from mqcore.base.slab cimport Owner, owner_release
 from mqcore.binding.message cimport part_from, part_view
@@ -13,9 +14,7 @@ from mqcore.devices.hooks cimport HookCore
 from mqcore.spi.hook cimport (
     HOOK_ABI, HOOK_CHANGE, HOOK_DROP, HOOK_FAIL, HOOK_FORTH, HOOK_PASS, HookOps, Passing,
 )
-from mqcore.spi.interpreter cimport (
-    PyGILState_Ensure, PyGILState_Release, PyGILState_STATE, finalizing,
-)
+from mqcore.spi.interpreter cimport PyGILState_Ensure, PyGILState_Release, PyGILState_STATE
 
 from mqcore.errors import UsageError
 

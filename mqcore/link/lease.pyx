@@ -1,6 +1,6 @@
 """The lease: see lease.pxd. Order in this file: the tables, taking and releasing, what a holder
 does with the notes, what a socket calls at its engine. What is read and written meanwhile is in the
-pumps: stream.pyx, filtered.pyx, messages.pyx. What passing time means is in timing.pyx.
+pumps: stream.pyx, filtered.pyx, messages.pyx. What passing time means is in patience.pyx.
 
 `tests/unit/link/test_lease.py` drives an engine through every state with every event and holds the
 answers against TRANSITIONS.

@@ -15,7 +15,7 @@ from typing import Any
 
 import mqcore as mq
 from mqcore.api.device import Device
-from mqcore.base.waits import Event, Released
+from mqcore.base.waits import Event, Released, stay_asleep
 from mqcore.zmq.constants import Errno, Flag, PollEvent, SocketType
 from mqcore.zmq.error import Again, ContextTerminated, ZMQError
 from mqcore.zmq.poller import Poller
@@ -57,6 +57,7 @@ class Native:
         except mq.Error as error:
             raise self._ends[0]._failed(error) from error
         else:
+            stay_asleep()
             self._ends[0]._shared.refuse()
             self._ends[1]._shared.refuse()
             raise ContextTerminated

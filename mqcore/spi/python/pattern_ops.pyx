@@ -5,12 +5,12 @@ from cpython.ref cimport Py_INCREF, Py_XDECREF, PyObject
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free
 
+from mqcore.base.gil cimport finalizing
 from mqcore.base.message cimport Msg, MsgVec, vec_clear, vec_fini
 from mqcore.base.status cimport (
     MQ_AGAIN, MQ_FAILED, MQ_FULL, MQ_INVALID, MQ_NO_PEER, MQ_OK, MQ_STATE, MQ_UNSUPPORTED,
 )
 from mqcore.spi.inbound cimport inbound_join, inbound_leave, inbound_next, inbound_turn, take
-from mqcore.spi.interpreter cimport finalizing
 from mqcore.spi.pattern cimport (
     PAT_EXCLUSIVE, PAT_FANOUT, PAT_IDENTITY, PAT_RECV, PAT_REROUTE, PAT_SEND, PAT_SERVICE,
     PAT_WAITS, PATTERN_ABI, Pattern, PatternOps, PatternPlugin, Q_CAN_RECV, Q_CAN_SEND, op_raised,

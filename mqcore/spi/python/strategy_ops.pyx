@@ -6,8 +6,8 @@ cimport cython
 from cpython.ref cimport Py_INCREF, Py_XDECREF, PyObject
 from libc.stdint cimport int64_t, uint32_t
 
+from mqcore.base.gil cimport finalizing
 from mqcore.base.status cimport MQ_FAILED, MQ_OK, MQ_STATE
-from mqcore.spi.interpreter cimport finalizing
 from mqcore.spi.pattern cimport op_current, op_raised
 from mqcore.spi.pipe cimport Pipe
 from mqcore.spi.python.operation cimport Inside, enter, leave, report

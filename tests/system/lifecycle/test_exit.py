@@ -73,7 +73,76 @@ def test_exit_with_a_blocked_daemon_thread_and_open_sockets(ending, blocked):
         {ending}
         """))
     assert status == {"": 0, "r": 1, "s": 3}[ending[:1]], err
-    assert "Fatal" not in err and ("mine" in err) == (status == 1)
+    assert said(err) == (["ValueError: mine"] if status == 1 else [])
+
+
+def said(err):
+    """What a program printed but for the stacks and what it could not deliver."""
+    return [line for line in err.splitlines() if line[:1] not in " T"
+            and "could not be delivered" not in line]
+
+
+ASLEEP = {
+    "poll": "mqcore.poll([pull])",
+    "wait_peers": "pull.wait_peers(1)",
+    "iteration": "list(pull)",
+    "events": "list(pull.events())",
+    "event": "while True: stream.get()",
+    "asyncio": "asyncio.run(pull.arecv())",
+    "asyncio_iteration": "asyncio.run(iterate())",
+    "zmq": "zmq.Context.instance().socket(zmq.PULL).recv()",
+    "proxy": "zmq.proxy(zmq.Context.instance().socket(zmq.PULL), "
+             "zmq.Context.instance().socket(zmq.PUSH))",
+    "again": """
+        while True:
+            try:
+                pull.recv()
+            except mqcore.SocketClosed:
+                pass""",
+    "new": """
+        while True:
+            mqcore.Push(connect=pull.endpoints[0], linger=0).close()""",
+}
+
+
+@pytest.mark.parametrize("way", ASLEEP)
+def test_what_a_daemon_thread_waits_for_says_nothing_at_exit(way):
+    status, _, err = finish(start("""
+        import asyncio, mqcore.zmq as zmq
+        pull = mqcore.Pull(bind="tcp://127.0.0.1:*")
+        stream = pull.events()
+        async def iterate():
+            async for message in pull:
+                pass
+        def wait():
+            {}
+        threading.Thread(target=wait, daemon=True).start()
+        time.sleep(0.3)
+        """.format(textwrap.indent(textwrap.dedent(ASLEEP[way]), " " * 12).strip())))
+    assert (status, said(err)) == (0, []), err
+
+
+def test_a_daemon_thread_that_an_exit_handler_waits_for():
+    status, out, err = finish(start("""
+        import atexit
+        from mqcore.control.hub import _at_exit
+        atexit.unregister(_at_exit)     # to run before the handler below
+        def join():
+            thread.join()
+            print("joined", flush=True)
+        atexit.register(join)
+        atexit.register(_at_exit)
+        pull = mqcore.Pull(bind="tcp://127.0.0.1:*")
+        def wait():
+            try:
+                pull.recv()
+            except mqcore.SocketClosed:
+                print("closed", flush=True)
+        thread = threading.Thread(target=wait, daemon=True)
+        thread.start()
+        time.sleep(0.1)
+        """))
+    assert (status, out, err) == (0, "closed\njoined\n", "")
 
 
 def test_exit_with_a_device_a_poller_and_a_loop_that_was_left():
