@@ -6,7 +6,6 @@ that waits for all in-sync replicas.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Sequence
@@ -163,7 +162,7 @@ class KafkaTarget(KafkaSide, Target):
         await self.finished()
         ending = [client]
         del client
-        await asyncio.to_thread(_ended, ending)
+        await self.in_thread(_ended, ending)
 
     async def send(self, messages: Sequence[Message]) -> dict[int, Exception]:
         self.connected()

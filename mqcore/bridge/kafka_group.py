@@ -91,7 +91,7 @@ class KafkaSource(KafkaSide, Source):
         if polling is not None:
             await asyncio.wait([polling])
         await self.finished()
-        await asyncio.to_thread(client.close)
+        await self.in_thread(client.close)      # it may wait for lost brokers for ever
 
     # -- polling --
 

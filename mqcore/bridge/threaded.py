@@ -1,11 +1,15 @@
-"""Sides over clients whose calls block: these run in threads."""
+"""Sides over clients whose calls block: these run in daemon threads. A call that never returns
+keeps neither the bridge nor the program from ending."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
+from mqcore.base.native import threading
+from mqcore.base.waits import start
 from mqcore.bridge.spi import Side
 
 
@@ -14,7 +18,23 @@ class BlockingSide(Side):
 
     async def in_thread(self, work: Callable[..., Any], *arguments: Any) -> Any:
         """A blocking call of the client. It goes on if the caller is cancelled; see finished()."""
-        running = asyncio.ensure_future(asyncio.to_thread(work, *arguments))
+        loop = asyncio.get_running_loop()
+        running = loop.create_future()
+
+        def settle(done: Callable[[Any], None], result: Any) -> None:
+            if not running.done():
+                done(result)
+
+        def body() -> None:
+            found: tuple[Callable[[Any], None], Any]
+            try:
+                found = running.set_result, work(*arguments)
+            except BaseException as error:
+                found = running.set_exception, error
+            with suppress(RuntimeError):        # the loop has been closed
+                loop.call_soon_threadsafe(settle, *found)
+
+        start(threading.Thread(target=body, name="mqcore-bridge", daemon=True))
         if not hasattr(self, "_threads"):
             self._threads = set()
         self._threads.add(running)

@@ -1,11 +1,13 @@
-"""Test files that run in a process of their own, because nng runs in it too.
+"""Test files that run in a process of their own, because nng or librdkafka runs in it too.
 
 nng's threads end their process with a segmentation fault once in a while, also in programs without
-mqcore. The process of the suite, or a worker of it, hands the tests of such a file one by one to a
-child, which has collected the file with the same conftest.py and sends the reports back. If the
-child dies, that test has failed and its report says how; the next test gets a new child.
+mqcore; a client of librdkafka may wait for lost brokers for ever. The process of the suite, or a
+worker of it, hands the tests of such a file one by one to a child, which has collected the file
+with the same conftest.py and sends the reports back. If the child dies, that test has failed and
+its report says how; the next test gets a new child.
 
-A file that makes sockets of pynng's, not through support/nngpeer.py, stands in FILES.
+A file that makes clients of Kafka, or sockets of pynng's, not through support/nngpeer.py, stands in
+FILES.
 """
 
 import contextlib
@@ -22,6 +24,7 @@ import pytest
 
 TESTS = Path(__file__).resolve().parent.parent
 FILES = frozenset(TESTS / name for name in (
+    "bridge/test_kafka.py",
     "peers/nng/test_behaviour.py",
     "peers/nng/test_concurrent_ends.py",
     "peers/nng/test_names.py",
