@@ -17,7 +17,7 @@ from mqcore.cli.format import FORMATS, Incoming, as_text
 from mqcore.cli.journal_groups import groups, members
 from mqcore.cli.journal_live import mirror, record, replay, serve
 from mqcore.cli.journal_promote import promote
-from mqcore.cli.journal_where import PARTITION, TOPIC, WHERE, opened, remote
+from mqcore.cli.journal_where import GAPS, PARTITION, TOPIC, WHERE, opened, remote, told
 from mqcore.cli.keys import for_client_sockets
 from mqcore.cli.values import Since
 from mqcore.errors import Error, UsageError
@@ -112,10 +112,11 @@ def row_of(where: str, topic: str, partition: int, options: dict[str, Any]) -> d
 @click.option("--format", "form", type=click.Choice(list(FORMATS)), default="ascii",
               show_default=True, help="The form of messages; json adds offset, time and key.")
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
+@GAPS
 @OPTION
 @for_client_sockets
 def tail(where: str, topic: str | None, partition: int, count: int, start: int | None,
-         since: float | None, follow: bool, form: str, as_json: bool,
+         since: float | None, follow: bool, form: str, as_json: bool, gaps: str,
          options: dict[str, Any]) -> None:
     """Print the last messages, a line each. Terminal control characters are shown as \\x1b."""
     if start is not None and since is not None:
@@ -130,7 +131,8 @@ def tail(where: str, topic: str | None, partition: int, count: int, start: int |
             at = max(reader.first, end - count) if start is None else start
             if at > end:
                 raise UsageError(f"message {at} is beyond the end of the journal, {end}")
-        for records in reader.follow(at) if follow else reader.batches(at):
+        walk = reader.follow(at, gaps=gaps) if follow else reader.batches(at, gaps=gaps)
+        for records in told(walk, at):
             for i, message in enumerate(records):
                 sys.stdout.buffer.write(
                     line_of(records, i) if described else show(Incoming([message])))
@@ -222,18 +224,12 @@ def verify_remote(where: str, topic: str, partition: int, options: dict[str, Any
 
 def tell_sequences(reader: Any, advance: Any) -> None:
     """Read all messages and report gaps and duplicates by their stamps."""
-    from mqcore.journal import OffsetGone, Sequences
+    from mqcore.journal import Sequences
 
     seen = Sequences()
-    at, end = reader.first, reader.end
-    while at < end:
-        try:
-            for records in reader.batches(at, end):
-                seen.add(records)
-                at = records.next
-                advance(len(records))
-        except OffsetGone as gone:      # lost in a repair
-            at = max(at + 1, gone.first)
+    for records in reader.batches(gaps="skip"):
+        seen.add(records)
+        advance(len(records))
     if seen.messages:
         click.echo(f"  {len(seen.highest)} producers: {seen.missing} messages missing, "
                    f"{seen.duplicates} twice")
@@ -273,10 +269,11 @@ def repair(where: str, topic: str | None, partition: int) -> None:
 @click.option("--columns", "wanted", default="key,value,topic,partition,offset,timestamp",
               show_default=True, help="Comma-separated; also available: headers, producer, "
               "sequence and sent.")
+@GAPS
 @OPTION
 @for_client_sockets
 def export(where: str, file: str, topic: str | None, partition: int, start: int | None,
-           wanted: str, options: dict[str, Any]) -> None:
+           wanted: str, gaps: str, options: dict[str, Any]) -> None:
     """Export a partition to a Parquet FILE, up to its current end."""
     from mqcore.journal import arrow
 
@@ -292,19 +289,21 @@ def export(where: str, file: str, topic: str | None, partition: int, start: int 
         if first > end:
             raise UsageError(f"message {first} is beyond the end of the journal, {end}")
         task = bar.add_task("exporting", total=end - first)
+        count = 0
         with parquet.ParquetWriter(part, schema) as out:
-            for group in row_groups(reader, first, end):
+            for group in row_groups(told(reader.batches(first, end, gaps=gaps), first)):
                 out.write_table(library_table(group, names))
+                count += sum(map(len, group))
                 bar.advance(task, sum(map(len, group)))
     os.replace(part, file)
-    note(f"{end - first} messages")
+    note(f"{count} messages")
 
 
-def row_groups(reader: Any, first: int, end: int, size: int = 32 << 20) -> Iterator[list[Any]]:
+def row_groups(walk: Iterator[Any], size: int = 32 << 20) -> Iterator[list[Any]]:
     """Group batches to about this size, so that small blocks do not become row groups."""
     group: list[Any] = []
     held = 0
-    for records in reader.batches(first, end):
+    for records in walk:
         group.append(records)
         held += records.size
         if held >= size:

@@ -12,7 +12,7 @@ import click
 import mqcore as mq
 from mqcore.cli.common import OPTION, finish, note, on_terminal, progress
 from mqcore.cli.device import EVERY, counters, say, watch
-from mqcore.cli.journal_where import PARTITION, TOPIC, Where
+from mqcore.cli.journal_where import GAPS, PARTITION, TOPIC, Where
 from mqcore.cli.journal_where import opened as opened_journal
 from mqcore.cli.keys import FILE, for_client_sockets, for_sockets, security_of
 from mqcore.cli.values import Size, Span
@@ -231,11 +231,12 @@ def copied(running: Any, writer: Any, end: int) -> None:
 @click.option("--stamps", is_flag=True, help="Restore the messages' stamps and keys.")
 @click.option("--wait", "peers", type=click.IntRange(0), default=1, show_default=True,
               help="Start when this many peers are connected (pub: subscribers).")
+@GAPS
 @OPTION
 @for_sockets
 def replay(where: str, pattern: str, bind: tuple[str, ...], connect: tuple[str, ...],
            topic: str | None, partition: int, start: int | None, stop: int | None, speed: float,
-           topic_part: bool, stamps: bool, peers: int, options: dict[str, Any]) -> None:
+           topic_part: bool, stamps: bool, peers: int, gaps: str, options: dict[str, Any]) -> None:
     """Send a journal's messages again, at their original pace or scaled.
 
     WHERE is a folder, or the address of a `mq journal serve`.
@@ -261,8 +262,9 @@ def replay(where: str, pattern: str, bind: tuple[str, ...], connect: tuple[str, 
             with progress() as bar:
                 task = bar.add_task("replaying", total=max(0, end - first))
                 sent = send(reader, socket, start=first, stop=end, speed=speed, topic=topic_part,
-                            stamps=stamps, progress=lambda n: bar.advance(task, n))
+                            stamps=stamps, progress=lambda n: bar.advance(task, n), gaps=gaps)
             finish(socket)
         finally:
             socket.close(linger=0)
-    note(f"{sent} messages")
+    gone = f", {end - first - sent} are gone" if sent < end - first else ""
+    note(f"{sent} messages{gone}")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import click
+
+from mqcore.cli.common import note
 
 
 class Where(click.Path):
@@ -21,6 +24,9 @@ TOPIC = click.option("-s", "--topic", help="The topic; an address may name it af
                      "port.  [default: default]")
 PARTITION = click.option("-p", "--partition", type=click.IntRange(0), default=0, show_default=True,
                          help="The partition.")
+GAPS = click.option("--gaps", type=click.Choice(["skip", "raise"]), default="skip",
+                    show_default=True, help="At messages that are gone: go on behind them and say "
+                    "so, or end with an error.")
 
 
 def remote(where: str, options: dict[str, Any]) -> dict[str, Any]:
@@ -36,3 +42,12 @@ def opened(where: str, topic: str | None, partition: int, options: dict[str, Any
     from mqcore import journal as library
 
     return library.open(where, topic=topic, partition=partition, **remote(where, options))
+
+
+def told(walk: Iterator[Any], at: int) -> Iterator[Any]:
+    """The same records; of messages that are gone in between, a note."""
+    for records in walk:
+        if records.first > at:
+            note(f"messages {at} to {records.first - 1} are gone")
+        at = records.next
+        yield records

@@ -7,9 +7,11 @@ which wait in the loop.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 from mqcore.journal.waiting import in_thread
+from mqcore.journal.walking import apast, skips
 
 if TYPE_CHECKING:
     from mqcore.journal.records import Records
@@ -50,12 +52,24 @@ class Awaitable:
         found: Records = await in_thread(lambda: self.read(offset, max_bytes=max_bytes, **how))
         return found
 
-    async def abatches(self: Any, start: int | None = None, stop: int | None = None, *,
-                       max_bytes: int = 8 << 20,
-                       durable: bool | None = None) -> AsyncIterator[Records]:
+    def abatches(self: Any, start: int | None = None, stop: int | None = None, *,
+                 max_bytes: int = 8 << 20, durable: bool | None = None,
+                 gaps: str = "raise") -> AsyncIterator[Records]:
         """batches(), awaitable."""
+        skips(gaps)
+        return self._abatches(start, stop, max_bytes, durable, gaps)
+
+    async def _abatches(self: Any, start: int | None, stop: int | None, max_bytes: int,
+                        durable: bool | None, gaps: str) -> AsyncIterator[Records]:
         at = await self.afirst() if start is None else start
-        stop = await self.aend() if stop is None else stop
+        end = await self.aend() if stop is None else stop
+        async with aclosing(apast(lambda at: self._abetween(at, end, max_bytes, durable), at,
+                                  gaps)) as found:
+            async for records in found:
+                yield records
+
+    async def _abetween(self: Any, at: int, stop: int, max_bytes: int,
+                        durable: bool | None) -> AsyncIterator[Records]:
         while at < stop:
             records = await self.aread(at, max_bytes=max_bytes, durable=durable)
             if not len(records):

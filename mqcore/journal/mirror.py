@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from mqcore.api.running import Running
 from mqcore.base.waits import Event
 from mqcore.errors import RecvTimeout, UsageError
-from mqcore.journal.errors import JournalClosed, JournalDiverged, JournalFenced, OffsetGone
+from mqcore.journal.errors import JournalClosed, JournalDiverged, JournalFenced
 from mqcore.journal.replicas import separate
 from mqcore.journal.server.failover import mark
 from mqcore.journal.store.epoch import Epochs, EpochsOf, newer, parting
@@ -22,6 +23,8 @@ from mqcore.journal.writer import Writer
 if TYPE_CHECKING:
     from mqcore.journal.reader import Reader
 
+_log = logging.getLogger("mqcore.journal")
+
 GROUPS = 1.0            # seconds between two looks at the source's consumer groups
 MOST_GROUPS = 1000      # that are copied
 LOOK = 0.2              # seconds between two looks at whether to end
@@ -29,16 +32,21 @@ LOOK = 0.2              # seconds between two looks at whether to end
 
 @dataclass(frozen=True)
 class MirrorStats:
+    """gone: offsets that the source has no messages of any more."""
+
     messages: int = 0
     bytes: int = 0
+    gone: int = 0
 
 
 class Mirror(Running):
     """A running mirror, made by `mqcore.device(reader, writer)`. Every message keeps its offset,
     time, key, headers and stamp. It goes on at `writer.next`, so after a crash nothing is there
-    twice. It copies what is durable in the source, unless the reader was opened with durable=False:
-    an offset that a power cut takes back may be given to another message. `with` stops it and makes
-    everything durable. Reader and writer stay open; use them for nothing else meanwhile."""
+    twice. What the source has lost, or has removed before it was copied, is skipped here too, which
+    is counted and logged. It copies what is durable in the source, unless the reader was opened
+    with durable=False: an offset that a power cut takes back may be given to another message.
+    `with` stops it and makes everything durable. Reader and writer stay open; use them for nothing
+    else meanwhile."""
 
     _kind = "mirror"
 
@@ -58,12 +66,7 @@ class Mirror(Running):
         self.reader, self.writer = reader, writer
         self._source = EpochsOf(Path(reader.path)) if "://" not in str(reader.path) else None
         self._align()
-        first, end = reader.first, reader.end
-        if first > writer.next:
-            raise OffsetGone(
-                f"the mirror's next message, {writer.next}, is gone from {reader.path}",
-                offset=writer.next, first=first,
-                hint=f"begin a new mirror: open its writer with begin={first}")
+        end = reader.end
         if end < writer.next:
             raise UsageError(f"{writer.path} has messages up to {writer.next} and {reader.path} "
                              f"only up to {end}: it is no mirror of it",
@@ -72,7 +75,7 @@ class Mirror(Running):
         self._durable = reader._durable
         if self._durable is None:
             reader._durable = True
-        self._messages = self._bytes = 0
+        self._messages = self._bytes = self._gone = 0
         self._groups: dict[str, int] = {}       # as they were copied
         self._looked = 0.0
         self._stopping = Event()
@@ -162,21 +165,31 @@ class Mirror(Running):
         return links is None or bool(links())
 
     def _move(self) -> None:
-        for records in self.reader.follow(self.writer.next, timeout=LOOK):
+        at = self.writer.next
+        for records in self.reader.follow(at, timeout=LOOK, gaps="skip"):
             if self._changed():
                 self._align()
+            if records.first > at == self.writer.next:
+                self._skip(at, records.first)
             if records.first != self.writer.next:
                 raise UsageError(f"something else has appended to {self.writer.path}",
                                  hint="a mirror is its writer's only user")
             self.writer.append_records(records)
+            at = records.next
             self._messages += len(records)
             self._bytes += records.nbytes
             self._copy_groups()
             if self._stopping.is_set() or not self._going.is_set():
                 return
 
+    def _skip(self, at: int, to: int) -> None:
+        _log.warning("messages %d to %d of %s are gone, so the mirror goes on without them", at,
+                     to - 1, self.reader.path)
+        self.writer.skip(to)
+        self._gone += to - at
+
     def stats(self) -> MirrorStats:
-        return MirrorStats(self._messages, self._bytes)
+        return MirrorStats(self._messages, self._bytes, self._gone)
 
     def _which(self) -> str:
         return f"{self.reader.path} into {self.writer.path}"

@@ -5,13 +5,13 @@ from __future__ import annotations
 import bisect
 import contextlib
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mqcore.base.living import Living
 from mqcore.base.native import threading
-from mqcore.errors import RecvTimeout, UsageError
+from mqcore.errors import UsageError
 from mqcore.journal.awaitable import Awaitable
 from mqcore.journal.errors import (
     JournalClosed,
@@ -36,7 +36,7 @@ from mqcore.journal.store.place import (
 from mqcore.journal.store.recovery import SHORT, judge
 from mqcore.journal.store.scan import FOUND, LOST, Block
 from mqcore.journal.store.segment import EVERYTHING, Segment
-from mqcore.journal.waiting import Deadline, Watch
+from mqcore.journal.walking import Walking
 
 if TYPE_CHECKING:
     from mqcore.journal.mirror import Mirror
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 SMALL = 256 << 10       # blocks are put together (copied) up to so many bytes
 
 
-class Reader(Awaitable):
+class Reader(Walking, Awaitable):
     """Reads one partition, while it is written or not. Made by `mqcore.journal.open`. One thread at
     a time; threads and processes that each have their own do not disturb each other or the writer.
 
@@ -66,6 +66,7 @@ class Reader(Awaitable):
         self._verify = verify
         self._durable = durable
         self._synced = 0                    # all below is known to be durable
+        self._begins: tuple[Any, int] = None, 0     # the first file, and what is left of it
         self._segment: Segment | None = None
         self._unwanted = False
         self._closing = -1                  # an eventfd while something follows
@@ -78,9 +79,33 @@ class Reader(Awaitable):
 
     @property
     def first(self) -> int:
-        """The oldest message's offset; `end` if there is none."""
-        firsts = self._segments()
-        return firsts[0] if firsts else 0
+        """The offset of the oldest message that is there; `end` if there is none."""
+        with self._reading():
+            firsts = self._segments()
+            if not firsts:
+                return 0
+            try:
+                known = firsts[0], os.stat(self.path / segment_name(firsts[0])).st_ino
+            except FileNotFoundError:       # retention was faster
+                return self.first
+            if self._begins[0] != known:    # a repair may have lost what a file begins with
+                self._begins = known, self._left(firsts)
+            return max(firsts[0], self._begins[1])
+
+    def _left(self, firsts: list[int]) -> int:
+        """Behind what was lost at the beginning."""
+        at = firsts[0]
+        for first, following in zip(firsts, [*firsts[1:], MOST], strict=True):
+            try:
+                segment = self._open(first, firsts)
+            except (FileNotFoundError, JournalCorrupt):     # which reading tells
+                return at
+            while at < following:
+                walk = segment.find(at, segment.size())
+                if walk.why != LOST:
+                    return at
+                at = walk.next
+        return at
 
     @property
     def end(self) -> int:
@@ -224,95 +249,6 @@ class Reader(Awaitable):
                                     "value_ends": np.zeros(1, np.int32)}, 0, 0, self.topic,
                            self.partition)
         return gather(parts)
-
-    def batches(self, start: int | None = None, stop: int | None = None, *,
-                max_bytes: int = 8 << 20, durable: bool | None = None) -> Iterator[Records]:
-        """Everything from start (None: first) to stop (None: the end as it is then)."""
-        at = self.first if start is None else start
-        stop = self.end if stop is None else stop
-        while at < stop:
-            records = self.read(at, max_bytes=max_bytes, durable=durable)
-            if not len(records):
-                return
-            if records.next > stop:
-                records = records.slice(0, stop - at)
-            at = records.next
-            yield records
-
-    def follow(self, offset: int, *, max_bytes: int = 8 << 20, timeout: float | None = None,
-               durable: bool | None = None) -> Iterator[Records]:
-        """Everything from `offset` on, then what comes, until close(). RecvTimeout if nothing comes
-        for `timeout` seconds. The writer's policy says how soon a message is seen: at its flush;
-        with durable=True, at its sync."""
-        watch = self._watch()
-        try:
-            quiet = Deadline(timeout)
-            while not self.closed:
-                try:
-                    records = self.read(offset, max_bytes=max_bytes, durable=durable)
-                except JournalClosed:
-                    return
-                if len(records):
-                    offset = records.next
-                    yield records
-                    quiet = Deadline(timeout)
-                elif quiet.over:
-                    raise _nothing(self, offset, timeout)
-                else:
-                    watch.wait_change(quiet.left)
-        finally:
-            self._unwatch(watch)
-
-    async def afollow(self, offset: int, *, max_bytes: int = 8 << 20, timeout: float | None = None,
-                      durable: bool | None = None) -> AsyncIterator[Records]:
-        """follow() for asyncio and trio."""
-        watch = self._watch()
-        try:
-            quiet = Deadline(timeout)
-            while not self.closed:
-                try:
-                    records = self.read(offset, max_bytes=max_bytes, durable=durable)
-                except JournalClosed:
-                    return
-                if len(records):
-                    offset = records.next
-                    yield records
-                    quiet = Deadline(timeout)
-                elif quiet.over:
-                    raise _nothing(self, offset, timeout)
-                else:
-                    await watch.await_change(quiet.left)
-        finally:
-            self._unwatch(watch)
-
-    def _watch(self) -> Watch:
-        """For one follow(); all of them share the descriptor by which close() ends them."""
-        with self._reading():
-            if self.closed:
-                raise JournalClosed(f"the reader of {self.path} is closed")
-            if self._closing < 0:
-                self._closing = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-            self._followers += 1
-            closing = self._closing
-            if self.closed:     # meanwhile, by a signal handler
-                os.eventfd_write(closing, 1)
-        try:
-            return Watch(self.path, closing)
-        except BaseException:
-            self._unfollow()
-            raise
-
-    def _unwatch(self, watch: Watch) -> None:
-        watch.close()
-        self._unfollow()
-
-    def _unfollow(self) -> None:
-        with self._reading():
-            self._followers -= 1
-            if self._followers == 0:
-                closing, self._closing = self._closing, -1
-                if closing >= 0:        # else a signal handler's follow() has ended meanwhile
-                    os.close(closing)
 
     def release(self) -> None:
         """Let go of the file that was read last. The next read opens it again."""
@@ -487,8 +423,3 @@ def _torn_header(error: JournalCorrupt, first: int) -> bool:
     """A segment that was being made when the power went: nothing in it yet."""
     return error.offset == first and os.path.isfile(error.path) \
         and os.path.getsize(error.path) <= 512
-
-
-def _nothing(reader: Reader, offset: int, timeout: float | None) -> RecvTimeout:
-    return RecvTimeout(f"no message {offset} in {reader.path} within {timeout} s",
-                       hint="does the writer run, and flush? give more time with timeout=")

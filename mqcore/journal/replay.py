@@ -20,7 +20,7 @@ MOST = 1024             # messages sent at a time
 def replay(reader: Reader, socket: Any, *, start: int | None = None, stop: int | None = None,
            speed: float = 1.0, topic: bool = False, stamps: bool = False,
            progress: Callable[[int], None] | None = None,
-           stopping: Event | None = None) -> int:
+           stopping: Event | None = None, gaps: str = "raise") -> int:
     """Send the messages from offset start (None: the first) to before stop (None: the end as it is
     now) with `socket`; how many were sent.
 
@@ -28,14 +28,14 @@ def replay(reader: Reader, socket: Any, *, start: int | None = None, stop: int |
     A message whose time is before its predecessor's is sent at once. topic: the journal's topic
     becomes the first part. stamps: what was taken off a message as stamp and key is put in front
     again, with the time when it was first sent. progress(n) after each n messages; stopping ends it
-    early.
+    early. gaps: as for Reader.batches().
     """
     if not 0 <= speed < 1e9:
         raise OptionError(f"speed={speed!r}", hint="1 is the original, 0 as fast as possible")
     head = (reader.topic.encode(),) if topic else ()
     clock = _Clock(speed, stopping or Event())
     sent = 0
-    for records in reader.batches(start, stop):
+    for records in reader.batches(start, stop, gaps=gaps):
         messages = records.to_list() if not stamps else _stamped(records)
         at = 0
         while at < len(messages):

@@ -18,9 +18,10 @@ from typing import Any
 from mqcore.base.components import COMPONENTS, State
 from mqcore.base.native import threading, time
 from mqcore.base.waits import Released
-from mqcore.errors import Error, OptionError
+from mqcore.errors import Error, OptionError, UsageError
 from mqcore.journal.errors import JournalClosed, JournalWriteError, write_error
 from mqcore.journal.flusher import FLUSHER, NEVER
+from mqcore.journal.records import whole
 from mqcore.journal.replicas import WATCH, fenced_error, replicas_of
 from mqcore.journal.store.core import WriterCore
 from mqcore.journal.store.epoch import Epochs, History, read_epochs, write_epochs
@@ -146,6 +147,18 @@ class Writer(WriterCore):
             if found.segment is not None:
                 found.segment.close()
                 os.close(last[0])
+
+    def skip(self, offset: int) -> None:
+        """Give the next message this offset. For a copy of a journal that has lost messages: who
+        reads one of those between gets OffsetGone, which says where to go on. Durable on return.
+
+        UsageError: the offset is below `next`. JournalWriteError, and nothing was skipped, unless
+        it was the sync that failed: then the writer takes nothing more.
+        """
+        to = whole(offset)
+        if to < (after := self._skip(to)):
+            raise UsageError(f"offset {to} of {self.path} was given out: the next message gets "
+                             f"{after}", hint="skip forwards only")
 
     # -- epochs --
 

@@ -35,3 +35,24 @@ def from_json(message):
     if "stamp" in message:
         found["stamp"] = tuple(message["stamp"])
     return found
+
+
+LEFT = [*range(10, 30), *range(40, 60)]
+
+
+def repaired(place):
+    """Six blocks of ten messages in three segments. Lost: the first block, and one in the middle."""
+    with journal.open(place, "a") as writer:
+        for i in range(6):
+            writer.append_many([b"%d" % (10 * i + k) for k in range(10)])
+            writer.flush()
+            if i in (1, 3):
+                writer.rotate()
+    for number, block in ((0, 0), (1, 1)):
+        path = segment_files(place)[number]
+        raw = bytearray(path.read_bytes())
+        at = [i for i in range(512, len(raw), 64) if raw[i:i + 4] == b"MQB1"][block]
+        raw[at + 150] ^= 0x40
+        path.write_bytes(raw)
+    assert len(journal.repair(place).kept) == 2
+    return place

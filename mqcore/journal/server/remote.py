@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import AsyncIterator, Iterator
+from contextlib import aclosing
 from typing import Any
 
 from mqcore.errors import AddressError, NotSupported, OptionError, RecvTimeout, UsageError
@@ -19,6 +20,7 @@ from mqcore.journal.server.limits import WINDOW
 from mqcore.journal.server.remote_stream import RemoteStream
 from mqcore.journal.store.epoch import Epochs
 from mqcore.journal.waiting import Deadline
+from mqcore.journal.walking import apast, past, skips
 
 
 class Directory(Connection):
@@ -283,8 +285,18 @@ class RemoteReader(Connection, Reader):
         stream.stop()
 
     def batches(self, start: int | None = None, stop: int | None = None, *,
-                max_bytes: int = WINDOW, durable: bool | None = None) -> Iterator[Records]:
-        at, stop = _span(self._limits(durable), start, stop)
+                max_bytes: int = WINDOW, durable: bool | None = None,
+                gaps: str = "raise") -> Iterator[Records]:
+        skips(gaps)
+        return self._batches(start, stop, max_bytes, durable, gaps)
+
+    def _batches(self, start: int | None, stop: int | None, max_bytes: int, durable: bool | None,
+                 gaps: str) -> Iterator[Records]:
+        at, end = _span(self._limits(durable), start, stop)
+        yield from past(lambda at: self._between(at, end, max_bytes, durable), at, gaps)
+
+    def _between(self, at: int, stop: int, max_bytes: int,
+                 durable: bool | None) -> Iterator[Records]:
         if at >= stop:
             return
         try:
@@ -296,10 +308,22 @@ class RemoteReader(Connection, Reader):
         except RecvTimeout:     # they are there, so it is the server that is not
             raise self._away(self._timeout) from None
 
-    async def abatches(self, start: int | None = None, stop: int | None = None, *,
-                       max_bytes: int = WINDOW,
-                       durable: bool | None = None) -> AsyncIterator[Records]:
-        at, stop = _span(await self._alimits(durable), start, stop)
+    def abatches(self, start: int | None = None, stop: int | None = None, *,
+                 max_bytes: int = WINDOW, durable: bool | None = None,
+                 gaps: str = "raise") -> AsyncIterator[Records]:
+        skips(gaps)
+        return self._abatches(start, stop, max_bytes, durable, gaps)
+
+    async def _abatches(self, start: int | None, stop: int | None, max_bytes: int,
+                        durable: bool | None, gaps: str) -> AsyncIterator[Records]:
+        at, end = _span(await self._alimits(durable), start, stop)
+        async with aclosing(apast(lambda at: self._abetween(at, end, max_bytes, durable), at,
+                                  gaps)) as found:
+            async for records in found:
+                yield records
+
+    async def _abetween(self, at: int, stop: int, max_bytes: int,
+                        durable: bool | None) -> AsyncIterator[Records]:
         if at >= stop:
             return
         stream = self._astreamed(at, max_bytes, self._timeout, durable, stop)
@@ -314,14 +338,15 @@ class RemoteReader(Connection, Reader):
             await stream.aclose()
 
     def follow(self, offset: int, *, max_bytes: int = WINDOW, timeout: float | None = None,
-               durable: bool | None = None) -> Iterator[Records]:
-        return self._streamed(offset, max_bytes, timeout, durable)
+               durable: bool | None = None, gaps: str = "raise") -> Iterator[Records]:
+        skips(gaps)
+        return past(lambda at: self._streamed(at, max_bytes, timeout, durable), offset, gaps)
 
     def afollow(self, offset: int, *, max_bytes: int = WINDOW, timeout: float | None = None,
-                durable: bool | None = None) -> AsyncIterator[Records]:
+                durable: bool | None = None, gaps: str = "raise") -> AsyncIterator[Records]:
         """follow() for asyncio and trio."""
-        found: AsyncIterator[Records] = self._astreamed(offset, max_bytes, timeout, durable)
-        return found
+        skips(gaps)
+        return apast(lambda at: self._astreamed(at, max_bytes, timeout, durable), offset, gaps)
 
     def _bounds(self, durable: bool | None, stop: int | None) -> dict[str, Any]:
         return {**self._only(durable), **({} if stop is None else {"stop": stop})}

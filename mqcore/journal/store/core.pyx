@@ -29,8 +29,8 @@ from mqcore.journal.store.includes cimport (
 from mqcore.journal.store.log cimport (
     CLOSED, DUPLICATE, FENCED, FORKED, Log, close_files, log_close, log_commit, log_error,
     log_fence, log_flush, log_free, log_header, log_headers_end, log_key, log_make_room, log_new,
-    log_place, log_rest, log_room, log_rotate, log_segment, log_show, log_take, log_tick, log_trim,
-    now_us,
+    log_place, log_rest, log_room, log_rotate, log_segment, log_show, log_skip, log_take, log_tick,
+    log_trim, now_us,
 )
 from mqcore.journal.store.process cimport forks
 from mqcore.journal.store.producers cimport STAMP_OLD, STAMP_USED, ProducerTable
@@ -536,6 +536,21 @@ cdef class WriterCore:
             pthread_mutex_unlock(&self.log.lock)
         if rc:
             self._raise(rc, 0)
+
+    def _skip(self, int64_t offset) -> int:
+        """Writer.skip(); the offset of the next message before."""
+        cdef int64_t next
+        cdef int rc = 0
+        self._same_process()
+        self.lock()
+        next = self.log.next
+        if next < offset:
+            with nogil:
+                rc = log_skip(self.log, offset)
+        pthread_mutex_unlock(&self.log.lock)
+        if rc:
+            self._raise(rc, 0)
+        return next
 
     def _tick_flush(self) -> int:
         """The flusher: hand what is pending to the kernel, and rotate if it is time. An errno."""

@@ -733,6 +733,26 @@ cdef int log_rotate(Log* log) noexcept nogil:
     return rc
 
 
+cdef int log_skip(Log* log, int64_t offset) noexcept nogil:
+    """As a repair leaves it: a checkpoint that goes on at this offset."""
+    cdef int64_t before
+    cdef int rc = log_flush(log)
+    if rc == 0 and log.barred:
+        rc = log_awake(log)
+    if rc == 0:
+        rc = settle(log)
+    if rc:
+        return rc
+    before = log.written.load()
+    log.written.store(offset)
+    rc = mark(log)
+    if rc:
+        log.written.store(before)
+        return rc
+    log.next = offset
+    return sync(log)
+
+
 cdef int log_tick(Log* log) noexcept nogil:
     cdef int rc = log_flush(log)
     return log_rotate(log) if rc == 0 and log.low <= log.high and too_old(log) else rc

@@ -6,6 +6,7 @@ import time
 
 import pytest
 from click.testing import CliRunner
+from journal_case import LEFT, repaired
 from programs import mq as command
 from programs import run
 
@@ -295,3 +296,36 @@ def test_serving_with_an_encrypted_tls_key(start, where, tmp_path, authority, mq
                                     "tls_hostname=localhost"))
     assert (status, out) == (0, b"last\n"), err
     assert server.end(signal.SIGINT)[0] == 130
+
+
+# -- gaps ------------------------------------------------------------------------------------------
+
+def answered(*args, status=0):
+    answer = CliRunner().invoke(cli, ["journal", *map(str, args)])
+    assert answer.exit_code == status, answer.output
+    return answer
+
+
+def test_commands_go_on_behind_gaps_and_say_so(tmp_path):
+    where = repaired(tmp_path / "j")
+    answer = answered("tail", where, "--from", 0)
+    assert answer.stdout.split() == [str(i) for i in LEFT]
+    assert "messages 0 to 9 are gone" in answer.stderr
+    assert "messages 30 to 39 are gone" in answer.stderr
+    answer = answered("export", where, tmp_path / "f.parquet")
+    assert "messages 30 to 39 are gone" in answer.stderr and "40 messages" in answer.stderr
+    from pyarrow import parquet
+    assert parquet.read_table(tmp_path / "f.parquet")["offset"].to_pylist() == LEFT
+    with library.Pull(bind="tcp://127.0.0.1:0") as pull:
+        answer = answered("replay", where, "push", "--connect", pull.endpoints[0].url, "--speed", 0)
+        assert [int(pull.recv(timeout=20)) for _ in LEFT] == LEFT
+    assert "40 messages, 10 are gone" in answer.stderr
+
+
+def test_commands_end_at_gaps_if_asked(tmp_path):
+    where = repaired(tmp_path / "j")
+    answer = answered("tail", where, "--from", 0, "--gaps", "raise", status=1)
+    assert answer.stdout == "" and isinstance(answer.exception, journal.OffsetGone)
+    answer = answered("export", where, tmp_path / "f.parquet", "--gaps", "raise", status=1)
+    assert isinstance(answer.exception, journal.OffsetGone)
+    assert not (tmp_path / "f.parquet").exists()
