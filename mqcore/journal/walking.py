@@ -68,8 +68,8 @@ class Walking:
         skips(gaps)
         return self._batches(start, stop, max_bytes, durable, gaps)
 
-    def _batches(self: Any, start: int | None, stop: int | None, max_bytes: int, durable: bool | None,
-                 gaps: str) -> Iterator[Records]:
+    def _batches(self: Any, start: int | None, stop: int | None, max_bytes: int,
+                 durable: bool | None, gaps: str) -> Iterator[Records]:
         at = self.first if start is None else start
         end = self.end if stop is None else stop
         yield from past(lambda at: self._between(at, end, max_bytes, durable), at, gaps)

@@ -116,7 +116,8 @@ def test_a_mirror_goes_on_behind_gaps(ctx, where, tmp_path, how, caplog):
     """Of an empty folder, and of one that has come half of the way."""
     with opened(ctx, where, how) as reader:
         for n in range(2):
-            with journal.open(tmp_path / "copy", "a") as writer, mq.device(reader, writer) as mirror:
+            with journal.open(tmp_path / "copy", "a") as writer, \
+                    mq.device(reader, writer) as mirror:
                 with journal.open(tmp_path / "copy") as copy:
                     walk = copy.follow(writer.next, timeout=LIMIT, gaps="skip")
                     while copy.end < 60 + 10 * n:

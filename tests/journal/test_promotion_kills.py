@@ -51,7 +51,8 @@ class Follower(threading.Thread):
     def run(self):
         try:
             with self.reader:
-                while self.end is None or len(self.rows) < self.end:
+                # as many rows as there are may be those of the former primary
+                while not (len(self.rows) == self.end and self.reader._known.history):
                     self.follow()
         except BaseException as error:
             self.error = error

@@ -41,7 +41,7 @@ LEFT = [*range(10, 30), *range(40, 60)]
 
 
 def repaired(place):
-    """Six blocks of ten messages in three segments. Lost: the first block, and one in the middle."""
+    """Six blocks of ten messages in three segments; the first and one in the middle are lost."""
     with journal.open(place, "a") as writer:
         for i in range(6):
             writer.append_many([b"%d" % (10 * i + k) for k in range(10)])

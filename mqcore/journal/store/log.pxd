@@ -21,6 +21,7 @@ from mqcore.journal.store.block cimport (
     HAS_HEADERS, HAS_KEYS, HAS_STAMPS, KEY_ENDS, HEADER_ENDS, STAMP, TIMES, VALUE_ENDS, VALUES,
     SegmentHeader,
 )
+from mqcore.journal.store.buffer cimport Buffer
 from mqcore.journal.store.includes cimport pthread_mutex_t
 from mqcore.journal.store.producers cimport Producers
 
@@ -41,11 +42,6 @@ cdef extern from *:
     static const int64_t mq_never = INT64_MAX;
     """
     const int64_t NEVER "mq_never"                  # ns: no time
-
-cdef struct Buffer:
-    uint8_t* at
-    size_t n
-    size_t cap
 
 cdef struct Piece:            # one column of a block to be written, wherever it lies
     const uint8_t* at
@@ -101,7 +97,6 @@ cdef void close_files(Log* log) noexcept nogil      # of one that is closed
 cdef void log_show(Log* log) noexcept nogil         # `durable` to readers; after each change of it
 cdef int log_segment(Log* log, int64_t first) noexcept nogil        # begins a new file
 # -- with `lock` held ---------------------------------------------------------------------------
-cdef int buffer_grow(Buffer* b, size_t more) noexcept nogil
 cdef int log_make_room(Log* log, size_t size) noexcept nogil
 cdef int log_key(Log* log, const uint8_t* key, size_t size) noexcept nogil
 cdef int log_header(Log* log, const uint8_t* name, size_t name_size, const uint8_t* datum,
@@ -146,10 +141,6 @@ cdef inline int64_t now_ns() noexcept nogil:
     cdef timespec t
     clock_gettime(CLOCK_MONOTONIC, &t)
     return <int64_t> t.tv_sec * 1000000000 + t.tv_nsec
-
-
-cdef inline int buffer_room(Buffer* b, size_t more) noexcept nogil:
-    return 0 if b.n + more <= b.cap else buffer_grow(b, more)
 
 
 cdef inline int log_room(Log* log, size_t size) noexcept nogil:

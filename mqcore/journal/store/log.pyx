@@ -5,7 +5,7 @@ from libc.limits cimport LLONG_MAX, LLONG_MIN
 from libc.stddef cimport size_t
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdio cimport snprintf
-from libc.stdlib cimport calloc, free, realloc
+from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memmove, memset
 
 from mqcore.base.includes cimport iovec
@@ -16,6 +16,7 @@ from mqcore.journal.store.block cimport (
     TIMES, VALUE_ENDS, VALUE_MAX, VALUES, BlockHeader, aligned, block_header_crc,
     segment_header_crc,
 )
+from mqcore.journal.store.buffer cimport buffer_room, push, push_end, push_zeros
 from mqcore.journal.store.includes cimport (
     F_DUPFD_CLOEXEC, O_CLOEXEC, O_CREAT, O_EXCL, O_RDWR, crc32c, fcntl, getrandom, openat,
     pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_unlock,
@@ -164,40 +165,6 @@ cdef void log_rest(Log* log, int rc, int64_t rotations) noexcept nogil:
 
 
 # -- memory of the block in the making -------------------------------------------------------------
-
-cdef int buffer_grow(Buffer* b, size_t more) noexcept nogil:
-    cdef size_t cap = b.cap * 2 if b.cap * 2 > b.n + more else b.n + more
-    cdef uint8_t* at
-    if cap < 4096:
-        cap = 4096
-    at = <uint8_t*> realloc(b.at, cap)
-    if at == NULL:
-        return ENOMEM
-    b.at = at
-    b.cap = cap
-    return 0
-
-
-cdef inline int push(Buffer* b, const void* data, size_t n) noexcept nogil:
-    cdef int rc = buffer_room(b, n)
-    if rc == 0 and n:
-        memcpy(b.at + b.n, data, n)
-        b.n += n
-    return rc
-
-
-cdef inline int push_end(Buffer* b, size_t end) noexcept nogil:
-    cdef int32_t value = <int32_t> end
-    return push(b, &value, 4)
-
-
-cdef int push_zeros(Buffer* b, size_t n) noexcept nogil:
-    cdef int rc = buffer_room(b, n)
-    if rc == 0:
-        memset(b.at + b.n, 0, n)
-        b.n += n
-    return rc
-
 
 cdef void empty(Log* log) noexcept nogil:
     """A new block in the making; memory that only a huge message needed is given back."""

@@ -306,6 +306,7 @@ def answered(*args, status=0):
     return answer
 
 
+@pytest.mark.keeps(threads=16, why="pyarrow's pool")
 def test_commands_go_on_behind_gaps_and_say_so(tmp_path):
     where = repaired(tmp_path / "j")
     answer = answered("tail", where, "--from", 0)
@@ -322,6 +323,7 @@ def test_commands_go_on_behind_gaps_and_say_so(tmp_path):
     assert "40 messages, 10 are gone" in answer.stderr
 
 
+@pytest.mark.keeps(threads=16, why="pyarrow's pool")
 def test_commands_end_at_gaps_if_asked(tmp_path):
     where = repaired(tmp_path / "j")
     answer = answered("tail", where, "--from", 0, "--gaps", "raise", status=1)
