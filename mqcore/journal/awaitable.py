@@ -57,7 +57,8 @@ class Awaitable:
                  gaps: str = "raise") -> AsyncIterator[Records]:
         """batches(), awaitable."""
         skips(gaps)
-        return self._abatches(start, stop, max_bytes, durable, gaps)
+        walk: AsyncIterator[Records] = self._abatches(start, stop, max_bytes, durable, gaps)
+        return walk
 
     async def _abatches(self: Any, start: int | None, stop: int | None, max_bytes: int,
                         durable: bool | None, gaps: str) -> AsyncIterator[Records]:

@@ -201,10 +201,19 @@ BROKEN = ("after a failed sync nobody knows what is on the disk: close the write
           "again; `durable` is what is certain")
 
 
+STALE = ("another process writes there, or the files were removed or replaced. See that only one "
+         "process opens the partition to append, also on other machines that share its disk. Then "
+         "close the writer, run `mq journal verify`, and open it again. What was durable is kept "
+         "unless the other has written over it")
+
+
 def write_error(number: int, path: Any, *, taken: int = 0, broken: bool = False) -> Error:
     """The exception that fits the errno of a failed write or sync."""
     if number == errno.ENOMEM:
         return JournalWriteError(f"no memory to append to {path}", errno=number, taken=taken)
+    if number == errno.ESTALE:
+        return JournalWriteError(f"the files of {path} are not as this writer left them",
+                                 errno=number, taken=taken, hint=STALE)
     kind = JournalFull if number in NO_ROOM and not broken else JournalWriteError
     return kind(f"cannot write to {path}: {os.strerror(number)}", errno=number, taken=taken,
                 hint=BROKEN if broken else None)

@@ -89,10 +89,10 @@ class Reader(Walking, Awaitable):
             except FileNotFoundError:       # retention was faster
                 return self.first
             if self._begins[0] != known:    # a repair may have lost what a file begins with
-                self._begins = known, self._left(firsts)
+                self._begins = known, self._lowest(firsts)
             return max(firsts[0], self._begins[1])
 
-    def _left(self, firsts: list[int]) -> int:
+    def _lowest(self, firsts: list[int]) -> int:
         """Behind what was lost at the beginning."""
         at = firsts[0]
         for first, following in zip(firsts, [*firsts[1:], MOST], strict=True):

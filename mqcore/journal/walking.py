@@ -66,7 +66,8 @@ class Walking:
         OffsetGone, or "skip" them: `first` of the next records tells how many there were.
         """
         skips(gaps)
-        return self._batches(start, stop, max_bytes, durable, gaps)
+        walk: Iterator[Records] = self._batches(start, stop, max_bytes, durable, gaps)
+        return walk
 
     def _batches(self: Any, start: int | None, stop: int | None, max_bytes: int,
                  durable: bool | None, gaps: str) -> Iterator[Records]:

@@ -25,15 +25,14 @@ from mqcore.journal.records import whole
 from mqcore.journal.replicas import WATCH, fenced_error, replicas_of
 from mqcore.journal.store.core import WriterCore
 from mqcore.journal.store.epoch import Epochs, History, read_epochs, write_epochs
+from mqcore.journal.store.exclusive import Lock
 from mqcore.journal.store.place import (
     group_file,
     group_offset,
-    lock,
     make_folder,
     segment_name,
     segments,
     sync_folder,
-    unlock,
 )
 from mqcore.journal.store.producers import ProducerTable
 from mqcore.journal.store.recovery import Dropped, recover
@@ -72,7 +71,7 @@ class Writer(WriterCore):
                                      replica_options)
         pause = min(fsync_interval, LONGEST) if fsync != "always" else LONGEST
         self._prepare(folder, (retain_bytes, retain_age, retain_for), pause, deduplicate)
-        self._lock = lock(folder)
+        self._lock = Lock(folder)
         try:
             found = recover(folder)
             self.recovered: tuple[Dropped, ...] = tuple(found.dropped)
@@ -87,7 +86,7 @@ class Writer(WriterCore):
         except BaseException:
             if self._replicas is not None:
                 self._replicas.close()
-            unlock(self._lock)
+            self._lock.release()
             raise
         self._start()
 
@@ -138,7 +137,7 @@ class Writer(WriterCore):
                 self._check_epochs(last if isinstance(last, int) else last[3])
             if self._producers is not None and found.segment is not None:
                 self._saved = recall(self._folder, found.journal, last[3], self._producers)
-            self._attach(self._folder, os.open(self._folder, os.O_RDONLY | os.O_CLOEXEC), last,
+            self._attach(self._folder, self._lock.give_folder(), last,
                          topic=topic.encode(), partition=partition, journal=found.journal,
                          fsync=fsync, block_bytes=block_bytes, segment_bytes=segment_bytes,
                          segment_age=0 if segment_age is None else round(segment_age * 1e6),
@@ -215,7 +214,7 @@ class Writer(WriterCore):
                     if number == 0:
                         self._save_at_end()
             finally:
-                unlock(self._lock)
+                self._lock.release()
                 self._detach()
                 atexit.unregister(self._leave)
         FLUSHER.remove(self, join)
@@ -227,11 +226,8 @@ class Writer(WriterCore):
         return self.next
 
     def _let_go(self) -> None:
-        """In a forked child. The lock stays with the parent; when that ends, another process may
-        write, whatever its children do."""
-        held, self._lock = self._lock, -1
-        if held >= 0:
-            os.close(held)
+        """In a forked child."""
+        self._lock.let_go()
 
     async def acommit(self) -> int:
         """commit(), awaited in a worker thread."""

@@ -15,7 +15,7 @@ from journal_case import segment_files
 
 from mqcore import journal
 from mqcore.journal.errors import JournalCorrupt
-from mqcore.journal.store import place
+from mqcore.journal.store.exclusive import Lock
 
 MODULE = sys.modules["mqcore.journal.store.repair"]
 KILLS = int(os.environ.get("MQ_REPAIR_KILLS", "48"))
@@ -336,10 +336,10 @@ def test_a_rotten_end_gives_no_offset_out_again(tmp_path):
 
 def test_locked_while_it_is_written(tmp_path):
     folder = filled(tmp_path)
-    held = place.lock(folder)
+    held = Lock(folder)
     with pytest.raises(journal.JournalLocked):
         journal.store.repair.repair(folder)
-    place.unlock(held)
+    held.release()
     assert len(journal.store.repair.repair(folder).kept) == 2
 
 

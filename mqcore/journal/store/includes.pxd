@@ -22,6 +22,16 @@ cdef extern from "<unistd.h>" nogil:
     int close(int fd)
     int unlinkat(int folder, const char* name, int flags)
 
+# as FileOps has them
+cdef inline ssize_t system_pwritev(void* self, int fd, const iovec* iov, int n,
+                                   int64_t at) noexcept nogil:
+    return pwritev(fd, iov, n, at)
+
+
+cdef inline int system_fdatasync(void* self, int fd) noexcept nogil:
+    return fdatasync(fd)
+
+
 cdef extern from "<fcntl.h>" nogil:
     int openat(int folder, const char* name, int flags, ...)
     int fcntl(int fd, int command, ...)

@@ -70,6 +70,9 @@ cdef struct Log:
     int64_t next              # offset of the next message
     int64_t pos               # where the next block goes in the file
     int64_t reach             # up to where anything was written; above pos: what a failure left
+    int64_t last              # where the last block of this writer begins; -1: it has written none
+    uint32_t last_crc         # of that block's header
+    bint torn                 # a write has failed: the file's size is not known
     int64_t pause             # ns between the first message and the flusher's look
     int64_t low               # times of the segment so far
     int64_t high

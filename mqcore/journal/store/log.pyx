@@ -1,6 +1,6 @@
 """Blocks and their files: building, writing, rotating, committing. The manual is log.pxd."""
 
-from libc.errno cimport EINTR, EIO, EMSGSIZE, ENOMEM, ESHUTDOWN, errno
+from libc.errno cimport EINTR, EIO, EMSGSIZE, ESHUTDOWN, errno
 from libc.limits cimport LLONG_MAX, LLONG_MIN
 from libc.stddef cimport size_t
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
@@ -20,7 +20,9 @@ from mqcore.journal.store.buffer cimport buffer_room, push, push_end, push_zeros
 from mqcore.journal.store.includes cimport (
     F_DUPFD_CLOEXEC, O_CLOEXEC, O_CREAT, O_EXCL, O_RDWR, crc32c, fcntl, getrandom, openat,
     pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_unlock,
+    system_fdatasync, system_pwritev,
 )
+from mqcore.journal.store.intact cimport intact, kept
 from mqcore.journal.store.process cimport bell_ring, log_delist, log_enlist
 from mqcore.journal.store.producers cimport STAMP_STORED, mark_of, producers_add, producers_known
 
@@ -31,17 +33,6 @@ cdef enum:
     LOOK = 60000000           # us: the clock may be set while a segment grows old
 
 cdef uint8_t[64] ZEROS = [0] * 64
-
-
-# -- the system's calls ----------------------------------------------------------------------------
-
-cdef ssize_t system_pwritev(void* self, int fd, const iovec* iov, int n,
-                            int64_t at) noexcept nogil:
-    return system.pwritev(fd, iov, n, at)
-
-
-cdef int system_fdatasync(void* self, int fd) noexcept nogil:
-    return system.fdatasync(fd)
 
 
 # -- life ----------------------------------------------------------------------------------------
@@ -58,6 +49,7 @@ cdef Log* log_new() noexcept nogil:
     log.folder = -1
     log.fd = -1
     log.shown = -1
+    log.last = -1
     log.low = LLONG_MAX
     log.high = LLONG_MIN
     log.barred = CLOSED
@@ -460,6 +452,15 @@ cdef int write_over(Log* log, iovec* iov, int n, int64_t at) noexcept nogil:
     return rc if rc else write_all(log, &head, 1, at)
 
 
+cdef int undisturbed(Log* log) noexcept nogil:
+    """Before each block and after each sync: the file is as we left it. Else nothing is promised
+    any more: there is another writer, which the lock has not kept out, or the file was removed."""
+    cdef int rc = kept(log.fd, log.last, log.last_crc)
+    if rc == 0 and not log.torn:
+        rc = intact(log.fd, log.reach)
+    return log_break(log, rc) if rc else 0
+
+
 cdef int put(Log* log, BlockHeader* h, iovec* iov, int n) noexcept nogil:
     """A finished block to the end of the file. The next block takes the place of one that could not
     be written whole. The file is never cut: a reader may have mapped what would go."""
@@ -467,12 +468,18 @@ cdef int put(Log* log, BlockHeader* h, iovec* iov, int n) noexcept nogil:
     memcpy(&h.magic[0], b"MQB1", 4)
     h.durable = log.durable.load()
     h.crc = block_header_crc(h, log.segment.salt)
+    rc = undisturbed(log)
+    if rc:
+        return rc
     if log.reach > log.pos:
         rc = write_over(log, iov, n, log.pos)
     else:
         rc = write_all(log, iov, n, log.pos)
+    log.torn = rc != 0
     if rc:
         return rc
+    log.last = log.pos
+    log.last_crc = h.crc
     log.pos += h.size
     log.marked = h.count == 0
     return 0
@@ -604,6 +611,9 @@ cdef int sync(Log* log) noexcept nogil:
     pthread_mutex_unlock(&log.flight)
     if rc:
         return log_break(log, rc)
+    rc = undisturbed(log)
+    if rc:
+        return rc
     log.syncs_done += 1
     log.durable.store(log.written.load())
     log_show(log)
@@ -629,7 +639,10 @@ cdef int mark(Log* log) noexcept nogil:
     h.durable = log.durable.load()
     h.crc = block_header_crc(&h, log.segment.salt)
     rc = write_all(log, iov, <int> n, log.pos)
+    log.torn = rc != 0
     if rc == 0:
+        log.last = log.pos
+        log.last_crc = h.crc
         log.pos += n * BLOCK_HEADER
         log.marked = True
     return rc
@@ -684,6 +697,8 @@ cdef int log_segment(Log* log, int64_t first) noexcept nogil:
     log.fd = fd
     log.segment = h
     log.pos = log.reach = SEGMENT_HEADER
+    log.last = -1
+    log.torn = False
     log.low = LLONG_MAX
     log.high = LLONG_MIN
     log.marked = False
@@ -754,7 +769,7 @@ cdef int log_commit(Log* log, int64_t target) noexcept nogil:
         pthread_mutex_unlock(&log.flight)
         system.close(fd)
         pthread_mutex_lock(&log.lock)
-        rc = rc or log.broken           # a rotation's fdatasync may have got the error instead
+        rc = rc or log.broken or undisturbed(log)   # a rotation's fdatasync may have failed
         if rc:
             log_break(log, rc)
         else:

@@ -13,7 +13,6 @@ longer than a file name may be is cut, and ends with "%~" and its hash; FORMAT.m
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import logging
 import operator
@@ -27,7 +26,7 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 from mqcore.errors import AddressError, OptionError, UsageError
-from mqcore.journal.errors import JournalCorrupt, JournalLocked
+from mqcore.journal.errors import JournalCorrupt
 from mqcore.journal.store.scan import HEADER_SIZE, parse_segment
 
 _log = logging.getLogger("mqcore.journal")
@@ -194,33 +193,6 @@ def replace(path: Path, raw: bytes) -> None:
         new.unlink(missing_ok=True)
         raise
     sync_folder(path.parent)
-
-
-# -- one writer ----------------------------------------------------------------------------------
-
-
-def lock(folder: Path) -> int:
-    """The descriptor that holds the lock; JournalLocked. The system lets go of it when the process
-    ends, however it ends (a forked child that still has the descriptor keeps it)."""
-    fd = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, b"%d\n" % os.getpid(), 0)
-    except BlockingIOError:
-        text = os.pread(fd, 20, 0).strip()
-        os.close(fd)
-        pid = int(text) if text.isdigit() else 0
-        raise JournalLocked(f"process {pid or '?'} writes to {folder}", pid=pid) from None
-    except BaseException:
-        os.close(fd)
-        raise
-    return fd
-
-
-def unlock(fd: int) -> None:
-    fcntl.flock(fd, fcntl.LOCK_UN)      # for children that have inherited it, too
-    os.close(fd)
 
 
 # -- consumer groups -----------------------------------------------------------------------------

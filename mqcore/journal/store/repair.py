@@ -23,15 +23,14 @@ from pathlib import Path
 from mqcore.journal.errors import JournalCorrupt, JournalNotFound
 from mqcore.journal.store.core import checksum
 from mqcore.journal.store.durable import durable_id, read_durable
+from mqcore.journal.store.exclusive import Lock
 from mqcore.journal.store.place import (
     finish_repair,
     groups,
-    lock,
     segment_name,
     segments,
     sync_folder,
     topic_of,
-    unlock,
 )
 from mqcore.journal.store.recovery import (
     Finding,
@@ -70,7 +69,7 @@ def repair(folder: Path) -> Repaired:
     if not (folder / "lock").exists() and not segments(folder):
         raise JournalNotFound(f"there is no journal at {folder}",
                               hint="partition_folder() gives the folder of a partition")
-    held = lock(folder)
+    held = Lock(folder)
     try:
         finish_repair(folder)
         done = Repaired(verify(folder).findings)
@@ -88,7 +87,7 @@ def repair(folder: Path) -> Repaired:
             done.kept.append(str(_repair(folder, path)))
         return done
     finally:
-        unlock(held)
+        held.release()
 
 
 def _repair(folder: Path, path: Path) -> Path:

@@ -1,0 +1,102 @@
+"""The lock of a partition: one writer at a time.
+
+It is taken three times over, since each of them fails somewhere. `flock` of the file `lock` fails
+where a file system grants it on each machine by itself, and when the file is removed.
+The record lock of the same file is what some network file systems pass on. `flock` of the folder
+stays when files in it are removed. The system lets go of all three when the process ends, however
+it ends. A forked child that has inherited the descriptors keeps them.
+
+What none of them keeps out, the writer notices: see `undisturbed` in log.pyx.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+from mqcore.journal.errors import JournalLocked
+
+HELD = (BlockingIOError, PermissionError)       # EAGAIN or EACCES: POSIX allows both
+
+
+class Lock:
+    """`folder`: a descriptor of the partition's folder, which may be given away by give_folder().
+    It holds a share of the lock until release()."""
+
+    def __init__(self, folder: Path) -> None:
+        self.file = -1
+        self._given = False
+        self.folder = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            self.file = os.open("lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644,
+                                dir_fd=self.folder)
+        except BaseException:
+            self._close()
+            raise
+        try:
+            fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _also(fcntl.flock, self.folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _also(fcntl.fcntl, self.file, fcntl.F_OFD_SETLK, _record(fcntl.F_WRLCK))
+            os.ftruncate(self.file, 0)
+            os.pwrite(self.file, f"{os.getpid()} {os.uname().nodename}\n".encode(), 0)
+        except HELD:
+            error = self._held(folder)
+            self._close()
+            raise error from None
+        except BaseException:
+            self._close()
+            raise
+
+    def _held(self, folder: Path) -> JournalLocked:
+        pid, _, host = os.pread(self.file, 300, 0).decode(errors="replace").strip().partition(" ")
+        number = int(pid) if pid.isascii() and pid.isdigit() else 0
+        where = f" of {host!r}" if host and host != os.uname().nodename else ""
+        return JournalLocked(f"process {number or '?'}{where} writes to {folder}", pid=number)
+
+    def give_folder(self) -> int:
+        """The descriptor; the caller closes it, after release()."""
+        self._given = True
+        return self.folder
+
+    def release(self) -> None:
+        """For children that have inherited the descriptors, too."""
+        if self.file < 0:
+            return
+        with contextlib.suppress(OSError):
+            fcntl.fcntl(self.file, fcntl.F_OFD_SETLK, _record(fcntl.F_UNLCK))
+        with contextlib.suppress(OSError):
+            fcntl.flock(self.folder, fcntl.LOCK_UN)
+        fcntl.flock(self.file, fcntl.LOCK_UN)
+        self._close()
+
+    def let_go(self) -> None:
+        """In a forked child: the lock stays with the parent. When that ends, another process may
+        write, whatever its children do."""
+        self._close()
+
+    def _close(self) -> None:
+        file, self.file = self.file, -1
+        folder, self.folder = self.folder, -1
+        if file >= 0:
+            os.close(file)
+        if folder >= 0 and not self._given:
+            os.close(folder)
+
+
+def _also(call: Callable[..., object], *args: object) -> None:
+    """Where the file system has no such locks, the others have to do."""
+    try:
+        call(*args)
+    except HELD:
+        raise
+    except OSError:
+        pass
+
+
+def _record(kind: int) -> bytes:
+    """A struct flock: the first byte of the file."""
+    return struct.pack("hhqqi0q", kind, os.SEEK_SET, 0, 1, 0)
