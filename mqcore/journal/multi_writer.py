@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import resource
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -18,6 +20,9 @@ from mqcore.journal.store.recovery import Dropped
 from mqcore.journal.writer import Writer, check_limit, check_options
 
 FIRST_PART = "first-part"
+FILES = 4               # descriptors of a writer: its segment, folder, lock and the file `durable`
+KEPT = 4                # one descriptor in so many is left to the rest of the process
+_log = logging.getLogger("mqcore.journal")
 BOUNDS: dict[str, tuple[float, float]] = {"partitions": (1, 1024), "max_topics": (1, 1 << 20)}
 
 
@@ -51,6 +56,7 @@ class MultiWriter(WritersCore):
         self._max_topics = 1 if topic is not None else max_topics
         self._open_lock = threading.RLock()
         self._topics: dict[str, list[Writer]] = {}
+        self._most = _most_topics(where, self._max_topics, partitions)
         self._begin(partitions, self._max_topics, first_part=topic is None,
                     stamped=bool(options.get("stamps")), each=options.get("fsync") == "always")
         if topic is not None:
@@ -76,6 +82,11 @@ class MultiWriter(WritersCore):
             topic = name.decode()
         except UnicodeDecodeError:
             raise OptionError(f"the topic {name!r} is not UTF-8") from None
+        if len(self._topics) >= self._most and topic not in self._topics:
+            raise OptionError(
+                f"topic {topic!r}: the process may have no more open files",
+                hint=f"its limit (ulimit -n) has room for {self._most} topics of "
+                     f"{self.partitions} partitions: raise it")
         self._of(topic)
 
     def _of(self, topic: str) -> list[Writer]:
@@ -223,3 +234,16 @@ class MultiWriter(WritersCore):
     def __repr__(self) -> str:
         return (f"<MultiWriter of {self.where}, {len(self._topics)} topics of {self.partitions} "
                 f"partitions{', closed' if self.closed else ''}>")
+
+
+def _most_topics(where: str | os.PathLike[str], most: int, partitions: int) -> int:
+    """The number of topics that senders can make these writers open: at least one."""
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if files == resource.RLIM_INFINITY or most == 1:
+        return most
+    room = max(1, (files - files // KEPT) // (FILES * partitions))
+    if room < most:
+        _log.warning("%s: max_topics=%d with %d partitions takes %d open files, and the limit of "
+                     "this process is %d (ulimit -n): messages of more than %d topics will be "
+                     "refused", where, most, partitions, most * partitions * FILES, files, room)
+    return min(room, most)

@@ -1,11 +1,13 @@
 """Several partitions and topics as one writer; the stamp with a key."""
 
 import errno
+import shutil
 import struct
 
 import pytest
 from journal_case import contents
 from mqcore.testing.native.journal_disk import Handles
+from programs import run
 
 from mqcore import journal
 from mqcore.errors import OptionError
@@ -151,6 +153,85 @@ def test_a_full_disk_stands_still(tmp_path, monkeypatch):
         monkeypatch.setattr("mqcore.journal.multi_writer.Writer", full)
         assert one(b"t", b"1", writers) == (10, 0)
         assert writers.error.errno == errno.ENOSPC
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EMFILE, errno.EIO, errno.ENOMEM])
+def test_what_a_new_topic_lacks_is_its_own_trouble(tmp_path, monkeypatch, number):
+    """Once there is one that is open: it goes on."""
+    monkeypatch.setattr("mqcore.journal.store.many.AGAIN", 0.0)
+    with journal.open(tmp_path, "a", topic_from="first-part") as writers:
+        assert one(b"good", b"1", writers) == (0, 2)
+
+        def lacking(*args, **kw):
+            raise OSError(number, "so it is")
+
+        with monkeypatch.context() as patch:
+            patch.setattr("mqcore.journal.multi_writer.Writer", lacking)
+            assert one(b"t", b"1", writers) == (5, 0)
+            assert one(b"good", b"2", writers) == (0, 2)
+            assert writers.error is None
+        assert one(b"t", b"2", writers) == (0, 2)
+    assert contents(tmp_path, topic="good") == [b"1", b"2"]
+    assert contents(tmp_path, topic="t") == [b"2"]
+
+
+def test_a_new_device_tries_again_what_the_last_one_ended_with(tmp_path, monkeypatch):
+    with journal.open(tmp_path, "a", topic_from="first-part") as writers:
+        def full(*args, **kw):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        with monkeypatch.context() as patch:
+            patch.setattr("mqcore.journal.multi_writer.Writer", full)
+            assert one(b"t", b"1", writers) == (10, 0)
+        assert one(b"t", b"1", writers) == (0, 2) and writers.error is None
+
+
+def test_a_partition_that_has_given_up_is_refused_and_the_others_go_on(tmp_path):
+    with journal.open(tmp_path, "a", topic_from="first-part") as writers:
+        for topic in (b"good", b"gone"):
+            assert one(topic, b"1", writers) == (0, 2)
+        shutil.rmtree(tmp_path / "gone")
+        with pytest.raises(journal.JournalWriteError):
+            writers.writer("gone").commit()
+        assert one(b"gone", b"2", writers) == (5, 0)
+        assert one(b"good", b"2", writers) == (0, 2)
+        assert isinstance(writers.error, journal.JournalWriteError)
+        shutil.rmtree(tmp_path / "good")
+        with pytest.raises(journal.JournalWriteError):
+            writers.writer("good").commit()
+        assert one(b"good", b"3", writers) == (10, 0)       # nothing is left that goes on
+        with pytest.raises(journal.JournalWriteError):
+            writers.close()
+
+
+def test_topics_that_find_no_descriptors_are_refused(tmp_path):
+    """And a share of them is left to the sockets of the process."""
+    status, out, err = run("-W", "ignore", "-c", """
+import logging, os, resource, sys
+import mqcore as mq
+from mqcore import journal
+logging.basicConfig()
+hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+with journal.open(sys.argv[1], "a", topic_from="first-part", partitions=4) as writers, \
+        mq.Pull(bind="inproc://t") as pull, mq.Push(connect="inproc://t") as push, \
+        mq.device(pull, writers) as device:
+    push.send_parts([b"good", b"0"])
+    for i in range(100):
+        push.send_parts([b"topic%d" % i, b"x"])
+    push.send_parts([b"good", b"1"])
+    push.close(linger=20)
+    device.stop()
+    device.wait_stopped(20)
+    stats = device.stats()
+    assert device.error is None
+    free = 256 - len(os.listdir("/proc/self/fd"))
+    print(stats.messages, stats.refused, len(list(writers)) // 4, free > 32)
+""", tmp_path)
+    assert status == 0, err
+    assert out.split() == [b"102", b"89", b"12", b"True"], (out, err)
+    assert "messages of more than 12 topics will be refused" in err
+    assert sum(len(contents(tmp_path, topic="good", partition=p)) for p in range(4)) == 2
 
 
 LONG = ["é" * 100, "é" * 127, "/" * 255, "%" * 255, "x" * 255, "." * 255, "é" * 33, "é" * 34]

@@ -17,7 +17,7 @@ from mqcore.journal.store.core cimport WriterCore, status_of, store
 from mqcore.journal.store.includes cimport (
     crc32c, pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_unlock,
 )
-from mqcore.journal.store.log cimport DUPLICATE, log_commit, log_error, now_us, stamp_key
+from mqcore.journal.store.log cimport DUPLICATE, QUIET, log_commit, log_error, now_us, stamp_key
 from mqcore.spi.sink cimport SINK_ABI, SinkOps
 
 import errno
@@ -25,9 +25,9 @@ import logging
 import time
 
 from mqcore.errors import OptionError
-from mqcore.journal.errors import JournalClosed, JournalError
+from mqcore.journal.errors import JournalClosed
 
-# what keeps every topic from being written, not the one alone
+# what keeps every topic from being written, if it happens to the first one
 EVERYWHERE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EMFILE,
               errno.ENFILE, errno.ENOMEM}
 AGAIN = 1.0             # seconds until a topic that could not be opened is tried again
@@ -75,16 +75,17 @@ cdef int open_topic(Many* many, const uint8_t* name, size_t size) noexcept with 
         return MQ_OK
     except OptionError:
         return MQ_INVALID     # no topic can be called that, or there are too many
-    except (JournalError, OSError) as error:
-        if not isinstance(error, JournalClosed) and getattr(error, "errno", None) not in EVERYWHERE:
+    except Exception as error:
+        if not isinstance(error, JournalClosed) and (
+                count_of(many) or getattr(error, "errno", None) not in EVERYWHERE):
             core._refuse(name[:size], error)
-            return MQ_INVALID       # this topic cannot be written; others can
+            return MQ_INVALID       # this topic cannot be written; the open ones go on
         core.failed(error)
         many.problem = getattr(error, "errno", None) or EIO
         return MQ_FULL
     except BaseException as error:
         core.failed(error)
-        many.problem = getattr(error, "errno", None) or EIO
+        many.problem = EIO
         return MQ_FULL
 
 
@@ -104,6 +105,26 @@ cdef uint32_t partition_in(Many* many, Msg* parts, size_t n) noexcept nogil:
     if key == 0:
         return crc32c(0, at + 8, 8) % many.partitions
     return parts[0].peer % many.partitions
+
+
+cdef bint given_up(Log* log) noexcept nogil:
+    """For good: after a failed sync, or since another writer was promoted, say. The others of its
+    disk may be well."""
+    return log.barred != 0 and log.barred != QUIET
+
+
+cdef int many_error(void* self) noexcept nogil:
+    """What stops them all: a full disk, or each of them has given up."""
+    cdef Many* many = <Many*> self
+    cdef size_t i, n = count_of(many), lost = 0
+    cdef int rc = 0
+    for i in range(n):
+        if given_up(many.all[i]):
+            rc = log_error(many.all[i])
+            lost += 1
+        elif many.all[i].stalled:
+            return many.all[i].stalled
+    return rc if lost == n and rc else many.problem
 
 
 cdef int many_place(void* self, Msg* parts, size_t n, int64_t* offset,
@@ -136,6 +157,8 @@ cdef int many_place(void* self, Msg* parts, size_t n, int64_t* offset,
     if rc == 0 or rc == DUPLICATE:
         for i in range(at):
             msg_close(&parts[i])
+    elif given_up(log) and many_error(many) == 0:
+        return MQ_INVALID     # this partition takes nothing more; the others go on
     return status_of(rc)
 
 
@@ -166,17 +189,6 @@ cdef int many_take(void* self, MsgVec* v, size_t start, size_t* done) noexcept n
     if many.each and at > start:
         many_commit(self)               # what fails here is seen by error() and ready()
     return rc
-
-
-cdef int many_error(void* self) noexcept nogil:
-    cdef Many* many = <Many*> self
-    cdef size_t i
-    cdef int rc
-    for i in range(count_of(many)):
-        rc = log_error(many.all[i])
-        if rc:
-            return rc
-    return many.problem
 
 
 cdef int many_ready(void* self) noexcept nogil:
@@ -276,7 +288,10 @@ cdef class WritersCore:
             self.why = error
 
     def _mq_sink(self):
-        """For a device: see mqcore/spi/sink.pxd."""
+        """For a device: see mqcore/spi/sink.pxd. A new one tries again what the last one ended
+        with."""
+        self.many.problem = 0
+        self.failed(None)
         self.own.ops = &MANY_SINK
         self.own.self = &self.many
         return PyCapsule_New(&self.own, "mqcore.sink", NULL)
