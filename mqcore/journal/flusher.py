@@ -1,9 +1,10 @@
-"""The flusher: one thread for all writers of a process.
+"""The flusher: one thread that watches all writers of a process.
 
-It writes and syncs what was appended, as each writer's policy says, and applies retention. A writer
-with nothing pending costs nothing: its next append wakes the flusher (process.pxd), which looks at
-it once the writer's interval has passed. The thread starts with the first writer and ends with the
-last one. No error ends it: the log reports the error, and so does the writer's `error`.
+It writes what was appended, as each writer's policy says. Syncers (syncers.py) sync it, and apply
+retention, so that no writer waits for another one's disk. A writer with nothing pending costs
+nothing: its next append wakes the flusher (process.pxd), which looks at it once the writer's
+interval has passed. The thread starts with the first writer and ends with the last one. No error
+ends it: the log reports the error, and so does the writer's `error`.
 
 It holds writers by weak references only, so that a forgotten writer is still collected.
 """
@@ -22,6 +23,7 @@ from mqcore.base.native import threading, time
 from mqcore.base.waits import Released, start
 from mqcore.journal.errors import write_error
 from mqcore.journal.store.process import quiet, ring, wait
+from mqcore.journal.syncers import Syncers
 
 if TYPE_CHECKING:
     from mqcore.journal.writer import Writer
@@ -38,6 +40,7 @@ class _Run:
     def __init__(self, loop: Callable[[_Run], None], before: threading.Thread | None) -> None:
         self.stopping = False
         self.before = before
+        self.syncers = Syncers(_finish)
         self.thread = threading.Thread(target=loop, args=(self,), name="mqcore-journal",
                                        daemon=True)
 
@@ -115,30 +118,41 @@ class Flusher:
         while True:
             quiet()
             if run.stopping:        # looked at behind quiet(), which forgets a ring() before it
+                run.syncers.end()
                 return
             try:
-                due = self._round()
+                due = self._round(run.syncers)
             except BaseException:   # no caller can get the exception
                 _log.exception("the flusher goes on after an error")
                 due = time.monotonic_ns() + PAUSE
             wait(due)
 
-    def _round(self) -> int:
+    def _round(self, syncers: Syncers) -> int:
         """Look at the writers whose time has come. When to look again (time.monotonic_ns())."""
         now = time.monotonic_ns()
         due = NEVER
-        busy = []
         for writer in self.writers():
+            if syncers.hold(writer):
+                continue
             at = min(writer._due, writer._look_at)
-            if at > now:
-                due = min(due, at)
-            else:
-                busy.append((writer, _attempt(writer, writer._tick_flush)))
-        for writer, failed in busy:     # all of them are written before the first is synced
-            synced = _attempt(writer, writer._tick_sync)    # also if the disk is full
-            failed = failed or synced or _attempt(writer, writer._look_around)
-            due = min(due, writer._rest(failed, writer._rotations), writer._look_at)
+            if at <= now:
+                failed = _attempt(writer, writer._tick_flush)
+                if writer._is_work(now):    # also if the disk is full
+                    syncers.give(writer, failed)
+                    continue
+                at = _rested(writer, failed)
+            due = min(due, at)
         return due
+
+
+def _finish(writer: Writer, failed: int) -> int:
+    """On a syncer's thread."""
+    synced = _attempt(writer, writer._tick_sync)
+    return _rested(writer, failed or synced or _attempt(writer, writer._look_around))
+
+
+def _rested(writer: Writer, failed: int) -> int:
+    return min(writer._rest(failed, writer._rotations), writer._look_at)
 
 
 def _attempt(writer: Writer, call: Callable[[], int]) -> int:

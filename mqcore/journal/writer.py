@@ -70,6 +70,9 @@ class Writer(WriterCore):
         self._replicas = replicas_of(replicas, topic, partition, replica_timeout,
                                      replica_options)
         pause = min(fsync_interval, LONGEST) if fsync != "always" else LONGEST
+        # ns between two syncs where the looks, every `pause` seconds, come more often
+        self._sync_every = round(fsync_interval * 1e9) if fsync_interval > LONGEST else 0
+        self._sync_at = time.monotonic_ns() + self._sync_every
         self._prepare(folder, (retain_bytes, retain_age, retain_for), pause, deduplicate)
         self._lock = Lock(folder)
         try:
@@ -95,6 +98,7 @@ class Writer(WriterCore):
         for made in (folder.parent.parent, folder.parent):  # another process may have made them
             sync_folder(made)
         self._folder = folder
+        self._device = os.stat(folder).st_dev
         self._retain = retain
         # reentrant: a signal handler may close the writer inside close() or retain()
         self._ending = threading.RLock()
@@ -318,7 +322,21 @@ class Writer(WriterCore):
             sync_folder(self._folder)
         return removed
 
-    # -- on the flusher's thread --
+    # -- on the flusher's thread, and on a syncer's --
+
+    def _is_work(self, now: int) -> bool:
+        """Something that a disk may take long for."""
+        facts = self._counters()
+        return facts["rotations"] != self._rotations or now >= self._look_at or (
+            self.fsync == "interval" and now >= self._sync_at and self.durable < self.written)
+
+    def _tick_sync(self) -> int:
+        now = time.monotonic_ns()
+        if now < self._sync_at:
+            return 0
+        number = super()._tick_sync()
+        self._sync_at = now + self._sync_every
+        return number
 
     def _look_around(self) -> int:
         """Apply retention after a rotation, and now and then."""

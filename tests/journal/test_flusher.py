@@ -12,6 +12,7 @@ from journal_case import contents, segment_files
 from mqcore.testing.native.journal_disk import Disk
 
 from mqcore import journal
+from mqcore.journal import syncers
 from mqcore.journal.errors import JournalFull
 
 LIMIT = 20.0
@@ -180,11 +181,14 @@ def test_forgotten_writers_end_the_thread(tmp_path):
 MANY = """
 import os, sys, threading, time
 from mqcore import journal
+from mqcore.journal import syncers
 with journal.open(sys.argv[1], "a", topic_from="first-part", partitions=4) as writers:
     for i in range(50):
         writers.append(b"x", topic=str(i))
-    assert threading.active_count() == 2, threading.enumerate()
+    assert threading.active_count() <= 2 + syncers.THREADS, threading.enumerate()
     while any(writer.durable < writer.next for writer in writers):
+        time.sleep(0.01)
+    while threading.active_count() > 2:
         time.sleep(0.01)
     before = os.times()
     time.sleep(1)
@@ -199,3 +203,119 @@ def test_two_hundred_idle_partitions_cost_next_to_nothing(tmp_path):
     done = subprocess.run([sys.executable, "-c", MANY, tmp_path], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert float(done.stdout) < 0.1
+
+
+@pytest.fixture
+def stuck():
+    """stuck(writer): a sync of this writer takes until the end of the block."""
+    gate = threading.Event()
+    disks = []
+    entered = threading.Semaphore(0)
+
+    def wait(file):
+        entered.release()
+        assert gate.wait(LIMIT)
+
+    def stick(writer):
+        disks.append(Disk())
+        disks[-1].attach(writer)
+        disks[-1].after_sync(wait)
+        writer.append(b"x")
+
+    stick.entered, stick.gate = entered, gate
+    yield stick
+    gate.set()
+
+
+def opened(where, device=None):
+    writer = journal.open(where, "a", fsync_interval=0.001)
+    if device is not None:
+        writer._device = device
+    return writer
+
+
+def test_a_sync_that_hangs_holds_up_its_own_writer_alone(tmp_path, stuck):
+    with opened(tmp_path / "a") as a, opened(tmp_path / "b") as b:
+        stuck(a)
+        assert stuck.entered.acquire(timeout=LIMIT)
+        for i in range(1, 4):
+            b.append(b"y")
+            until(lambda n=i: b.durable == n)
+        assert a.durable == 0
+        stuck.gate.set()
+        until(lambda: a.durable == 1)
+
+
+def test_a_device_that_hangs_leaves_threads_to_the_others(tmp_path, stuck):
+    """More of its writers than there are threads have something to sync."""
+    many = [opened(tmp_path / str(i), device=-1) for i in range(syncers.THREADS + 2)]
+    with opened(tmp_path / "other") as other:
+        for writer in many:
+            stuck(writer)
+        for _ in range(syncers.OF_A_DEVICE):
+            assert stuck.entered.acquire(timeout=LIMIT)
+        for i in range(1, 4):
+            other.append(b"y")
+            until(lambda n=i: other.durable == n)
+        assert not stuck.entered.acquire(blocking=False)
+        stuck.gate.set()
+        until(lambda: all(writer.durable == 1 for writer in many))
+    for writer in many:
+        writer.close()
+
+
+def test_a_thread_that_is_idle_is_not_counted_on_twice(tmp_path, stuck):
+    """One rests when two writers come at once, and the first of them hangs."""
+    with opened(tmp_path / "a") as a, opened(tmp_path / "b") as b:
+        pool = syncers.Syncers(lambda writer, failed: writer._tick_sync())
+        try:
+            for writer in (a, b):
+                writer._sync_at = 0
+            pool.give(b, 0)
+            until(lambda: pool._idle == 1)
+            stuck(a)
+            b.append(b"y")
+            b.flush()
+            with pool._changed:         # it wakes behind both
+                pool.give(a, 0)
+                pool.give(b, 0)
+            until(lambda: b.durable == 1)
+        finally:
+            stuck.gate.set()
+            pool.end()
+
+
+def test_closing_the_last_writer_ends_the_threads(tmp_path, stuck):
+    with opened(tmp_path) as writer:
+        stuck(writer)
+        assert stuck.entered.acquire(timeout=LIMIT)
+        threading.Timer(0.1, stuck.gate.set).start()
+    assert flushers() == []
+    assert not [t for t in threading.enumerate() if t.name == "mqcore-journal-sync"]
+    assert contents(tmp_path) == [b"x"]
+
+
+def test_without_threads_the_flusher_syncs(tmp_path, monkeypatch):
+    with opened(tmp_path) as writer:
+        def none(thread):
+            raise RuntimeError("can't start new thread")
+        monkeypatch.setattr(syncers, "start", none)
+        for i in range(1, 4):
+            writer.append(b"x")
+            until(lambda n=i: writer.durable == n)
+
+
+def test_an_interval_of_minutes_is_one(tmp_path):
+    """Messages go to the kernel within a second, and are synced when the time has come."""
+    disk = Disk()
+    with journal.open(tmp_path, "a", fsync_interval=300) as writer:
+        disk.attach(writer)
+        writer.append(b"x")
+        until(lambda: writer.written == 1)
+        writer._sync_at = 0             # five minutes have passed
+        until(lambda: writer.durable == 1)
+        writer.append(b"y")
+        until(lambda: writer.written == 2)
+        assert [what for what, _ in disk.happened()].count("sync") == 1
+        writer.commit()
+        assert writer.durable == 2

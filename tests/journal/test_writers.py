@@ -207,7 +207,7 @@ def test_a_partition_that_has_given_up_is_refused_and_the_others_go_on(tmp_path)
 def test_topics_that_find_no_descriptors_are_refused(tmp_path):
     """And a share of them is left to the sockets of the process."""
     status, out, err = run("-W", "ignore", "-c", """
-import logging, os, resource, sys
+import logging, os, resource, sys, time
 import mqcore as mq
 from mqcore import journal
 logging.basicConfig()
@@ -221,6 +221,8 @@ with journal.open(sys.argv[1], "a", topic_from="first-part", partitions=4) as wr
         push.send_parts([b"topic%d" % i, b"x"])
     push.send_parts([b"good", b"1"])
     push.close(linger=20)
+    while device.running and device.stats().messages < 102:
+        time.sleep(0.01)
     device.stop()
     device.wait_stopped(20)
     stats = device.stats()

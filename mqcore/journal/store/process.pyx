@@ -97,9 +97,9 @@ cdef void bell_ring(int64_t due) noexcept nogil:
     pthread_mutex_unlock(&SHARED.bell_lock)
 
 
-def ring() -> None:
-    """Wake the flusher now."""
-    bell_ring(0)
+def ring(int64_t due=0) -> None:
+    """Wake the flusher now, or at this time (time.monotonic_ns())."""
+    bell_ring(due)
 
 
 def quiet() -> None:
