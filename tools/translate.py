@@ -125,7 +125,11 @@ def translate(job: Any) -> None:
     if SHARED is not None:
         SHARED.pxds.module = lambda: SHARED.find_module(job[NAME], need_pxd=0)
         Context.from_options = lambda options: SHARED
-    ONE(*job)
+    try:
+        ONE(*job)
+    except BaseException:       # Cython leaves a file, which the next run would take for its result
+        Path(job[C_FILE]).unlink(missing_ok=True)
+        raise
 
 
 SHARED: Declarations | None = None     # a child finds it here

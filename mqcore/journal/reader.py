@@ -279,7 +279,7 @@ class Reader(Walking, Awaitable):
         if here is not None and here.first <= offset:      # no look at the folder while it goes on
             size = here.size()
             walk = here.find(offset, size)
-            block = here.block(walk.pos, size, self._verify) if walk.why == FOUND else SHORT
+            block = here.readable(walk.pos, size, self._verify) if walk.why == FOUND else SHORT
             if isinstance(block, Block):
                 found = of_block(block, self.topic, self.partition)
                 return found.slice(offset - found.first)
@@ -321,7 +321,7 @@ class Reader(Walking, Awaitable):
 
     def _records(self, segment: Segment, pos: int, offset: int, size: int,
                  last: bool) -> Records | None:
-        block = segment.block(pos, size, self._verify)
+        block = segment.readable(pos, size, self._verify)
         if isinstance(block, Block):
             return of_block(block, self.topic, self.partition)
         if block == SHORT and last:

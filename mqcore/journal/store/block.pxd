@@ -68,6 +68,7 @@ cdef enum BlockFault:         # why this is not a block; the texts are in scan.p
     BLOCK_ORDER               # not the offset that must come next
     BLOCK_BODY_CRC
     BLOCK_OFFSETS             # a column's offsets do not ascend within it
+    BLOCK_UNREADABLE          # the disk does not give it
 
 
 cdef inline uint64_t aligned(uint64_t n) noexcept nogil:

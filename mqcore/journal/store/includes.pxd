@@ -47,6 +47,7 @@ cdef extern from "<sys/random.h>" nogil:
 cdef extern from "<sys/mman.h>" nogil:
     void* mmap(void* at, size_t size, int protection, int flags, int fd, int64_t offset)
     int munmap(void* at, size_t size)
+    int madvise(void* at, size_t size, int advice)
     int PROT_READ
     int MAP_SHARED
     void* MAP_FAILED

@@ -97,7 +97,7 @@ def topic_of(folder: Path) -> str | None:
         try:
             with open(folder / segment_name(first), "rb") as file:
                 raw = file.read(HEADER_SIZE)
-        except FileNotFoundError:       # removed by retention meanwhile
+        except OSError:         # removed by retention meanwhile, or the disk does not give it
             continue
         # a damaged header may still hold the topic: the hash tells
         topic = raw[64:64 + min(raw[60], TOPIC_MAX)] if len(raw) == HEADER_SIZE else b""

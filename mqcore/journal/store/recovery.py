@@ -35,6 +35,7 @@ from mqcore.journal.store.scan import (
     FAULTS,
     FOUND,
     HEADER_SIZE,
+    UNREADABLE,
     Block,
     Walk,
 )
@@ -90,6 +91,8 @@ def judge(segment: Segment, pos: int, offset: int, fault: int, size: int, last: 
     """JournalCorrupt unless what begins at pos is a torn tail."""
     if not last:
         raise segment.corrupt(pos, offset, fault, "and later segments follow")
+    if fault == UNREADABLE:
+        raise segment.corrupt(pos, offset, fault)
     seen = witness(segment, pos, offset, size)
     if seen is not None:
         raise segment.corrupt(pos, offset, fault,

@@ -12,6 +12,7 @@ after a crash a repair is simply started again:
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import struct
@@ -197,8 +198,8 @@ def _journal_id(folder: Path, damaged: int) -> bytes:
             continue
         segment.close()
         return bytes(segment.header.journal)
-    with open(folder / segment_name(damaged), "rb") as file:
-        file.seek(ID_AT)
-        left = file.read(16)
+    left = b""
+    with open(folder / segment_name(damaged), "rb") as file, contextlib.suppress(OSError):
+        left = os.pread(file.fileno(), 16, ID_AT)       # the disk may not give it
     known = durable_id(folder) or left      # the damage may lie elsewhere
     return known if len(known) == 16 and any(known) else os.urandom(16)

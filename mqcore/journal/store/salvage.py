@@ -8,7 +8,6 @@ leads to it reads all the others.
 
 from __future__ import annotations
 
-import mmap
 import os
 import struct
 from collections import Counter
@@ -25,6 +24,8 @@ POLYNOMIAL = 0x82F63B78     # CRC-32C's, reflected; see crc32c.hpp
 ONES = 0xFFFFFFFF
 SALT_AT = 48                # in the segment's header
 MAGIC = b"MQB1"
+CHUNK = 1 << 20
+PAGE = 4096
 VOTES = 1000                # maximum number of blocks to examine
 
 
@@ -44,9 +45,11 @@ def salvaged(folder: Path, first: int) -> Segment | None:
 
 def _written(folder: Path, first: int) -> dict[int, int]:
     """The salt in the header by its CRC, and all that differ from it in one byte."""
-    with open(folder / segment_name(first), "rb") as file:
-        file.seek(SALT_AT)
-        raw = file.read(8)
+    try:
+        with open(folder / segment_name(first), "rb") as file:
+            raw = os.pread(file.fileno(), 8, SALT_AT)
+    except OSError:     # the disk does not give it
+        return {}
     found = {}
     for i in range(len(raw)):
         for byte in range(256):
@@ -61,22 +64,44 @@ def _salts(folder: Path, first: int, written: dict[int, int]) -> Iterator[tuple[
     if size < HEADER_SIZE + BLOCK_HEADER_SIZE:
         return
     known = dict(written)
-    with open(folder / segment_name(first), "rb") as file, \
-            mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as raw:
-        pos = raw.find(MAGIC, HEADER_SIZE)
-        while 0 <= pos <= size - BLOCK_HEADER_SIZE:
-            step = 1
-            if pos % ALIGNMENT == 0:
-                crc = salt_crc(raw[pos:pos + BLOCK_HEADER_SIZE])
-                salt = known.get(crc)
-                if salt is None:
-                    salt = salt_with(crc)
-                block = _block(folder, first, salt, pos, size)
-                if block is not None:
-                    known[crc] = salt
-                    yield crc, salt
-                    step = block.size
-            pos = raw.find(MAGIC, pos + step)
+    with open(folder / segment_name(first), "rb") as file:
+        behind = 0
+        for pos, raw in _headers(file.fileno(), size):
+            if pos < behind:
+                continue
+            crc = salt_crc(raw)
+            salt = known.get(crc)
+            if salt is None:
+                salt = salt_with(crc)
+            block = _block(folder, first, salt, pos, size)
+            if block is not None:
+                known[crc] = salt
+                yield crc, salt
+                behind = pos + block.size
+
+
+def _headers(fd: int, size: int) -> Iterator[tuple[int, bytes]]:
+    """(position, bytes) of what may be a block's header. What the disk does not give is passed
+    over, page by page."""
+    pos = HEADER_SIZE
+    while pos + BLOCK_HEADER_SIZE <= size:
+        try:
+            raw = os.pread(fd, CHUNK + BLOCK_HEADER_SIZE, pos)
+        except OSError:
+            try:
+                raw = os.pread(fd, PAGE - pos % PAGE, pos)
+            except OSError:
+                pos += PAGE - pos % PAGE
+                continue
+        if len(raw) < BLOCK_HEADER_SIZE:
+            pos += max(len(raw), 1)
+            continue
+        at = raw.find(MAGIC)
+        while 0 <= at <= len(raw) - BLOCK_HEADER_SIZE:
+            if (pos + at) % ALIGNMENT == 0:
+                yield pos + at, raw[at:at + BLOCK_HEADER_SIZE]
+            at = raw.find(MAGIC, at + 1)
+        pos += len(raw) - BLOCK_HEADER_SIZE + ALIGNMENT
 
 
 def _block(folder: Path, first: int, salt: int, pos: int, size: int) -> Block | None:

@@ -6,6 +6,7 @@ FAULTS: dict[int, str]
 HEADER_SIZE: int
 BLOCK_HEADER_SIZE: int
 ALIGNMENT: int
+UNREADABLE: int
 FOUND: int
 LIMIT: int
 WINDOW: int
@@ -55,6 +56,7 @@ class Window:
         self, pos: int, next: int, size: int, salt: int, *, offset: int = -1, time: int = ...,
         limit: int = ..., verify: bool = False, into: ProducerTable | None = None,
     ) -> Walk: ...
+    def fetch_block(self, block: Block, size: int) -> int: ...
     def seek_block(self, pos: int, size: int, salt: int) -> int: ...
 
 def parse_segment(raw: bytes) -> Header | str: ...

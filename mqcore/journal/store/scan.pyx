@@ -7,23 +7,24 @@ are bytes from the start of the file.
 Block headers are read with pread(), not through the map: a writer that cannot finish a block, and
 one that opens a journal with a torn tail, may cut the file behind its last whole block, and what
 touches a mapped page that was cut off dies of SIGBUS. Only whole blocks are read where they are
-mapped, and those are never cut.
+mapped, and those are never cut. A page that the disk cannot give would end the process, too: so the
+pages of a block are read before they are touched, and a fault says which block it is.
 """
 
 from cpython.buffer cimport PyBuffer_FillInfo
-from libc.errno cimport errno
+from libc.errno cimport EFAULT, EIO, errno
 from libc.limits cimport LLONG_MAX, LLONG_MIN
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
 from mqcore.journal.store.block cimport (
     ALIGN, BLOCK_BODY_CRC, BLOCK_HEADER, BLOCK_HEADER_CRC, BLOCK_MAGIC, BLOCK_NONSENSE,
-    BLOCK_OFFSETS, BLOCK_OK, BLOCK_ORDER, BLOCK_SHORT, COLUMNS, SEGMENT_HEADER, TOPIC_MAX, VERSION,
-    BlockHeader, SegmentHeader, aligned, check_body, check_header, column_sizes,
-    segment_header_crc,
+    BLOCK_OFFSETS, BLOCK_OK, BLOCK_ORDER, BLOCK_SHORT, BLOCK_UNREADABLE, COLUMNS,
+    SEGMENT_HEADER, TOPIC_MAX, VERSION, BlockHeader, SegmentHeader, aligned, check_body,
+    check_header, column_sizes, segment_header_crc,
 )
 from mqcore.journal.store.includes cimport (
-    MAP_FAILED, MAP_SHARED, PROT_READ, mmap, munmap, pread,
+    MAP_FAILED, MAP_SHARED, PROT_READ, madvise, mmap, munmap, pread,
 )
 from mqcore.journal.store.producers cimport ProducerTable
 
@@ -44,7 +45,9 @@ FAULTS = {
     BLOCK_ORDER: "the block does not continue the offsets before it",
     BLOCK_BODY_CRC: "the block's columns do not match their CRC",
     BLOCK_OFFSETS: "the block's columns point outside it",
+    BLOCK_UNREADABLE: "the disk cannot read it (an input/output error)",
 }
+UNREADABLE = BLOCK_UNREADABLE
 HEADER_SIZE = SEGMENT_HEADER
 BLOCK_HEADER_SIZE = BLOCK_HEADER
 ALIGNMENT = ALIGN
@@ -78,6 +81,10 @@ def parse_segment(const uint8_t[::1] raw):
 
 
 cdef enum:
+    PAGE = 4096
+    AHEAD = 64 << 10          # bytes of small blocks whose pages are read at a time
+    POPULATE_READ = 22        # MADV_POPULATE_READ
+    HWPOISON = 133            # EHWPOISON
     PEEK = 4096               # bytes read at a time to look at headers, at most
 
 cdef struct Peek:
@@ -95,7 +102,8 @@ cdef inline void peek_at(Peek* p, int fd) noexcept nogil:
 
 
 cdef const uint8_t* peek(Peek* p, int64_t pos) noexcept nogil:
-    """The header at pos; NULL: the file ends before it does."""
+    """The header at pos; NULL: the file ends before it does, or (p.n < 0) the disk gives an
+    error."""
     if pos < p.start or pos + BLOCK_HEADER > p.start + p.n:
         p.start = pos
         p.n = pread(p.fd, p.raw, p.want, pos)
@@ -107,8 +115,29 @@ cdef const uint8_t* peek(Peek* p, int64_t pos) noexcept nogil:
 
 cdef int look(Peek* p, int64_t pos, int64_t room, uint64_t salt, BlockHeader* h) noexcept nogil:
     """A BlockFault; see check_header()."""
-    cdef const uint8_t* at = peek(p, pos) if room >= BLOCK_HEADER else NULL
-    return BLOCK_SHORT if at == NULL else check_header(at, room, salt, h)
+    cdef const uint8_t* at
+    if room < BLOCK_HEADER:
+        return BLOCK_SHORT
+    at = peek(p, pos)
+    if at == NULL:
+        return BLOCK_UNREADABLE if p.n < 0 else BLOCK_SHORT
+    return check_header(at, room, salt, h)
+
+
+cdef int fetch_pages(uint8_t* at, int fd, int64_t pos, int64_t end) noexcept nogil:
+    """Read [pos, end) of the file, mapped at `at`, so that touching it ends no process. Errno."""
+    cdef uint8_t[8192] raw
+    cdef ssize_t n
+    if madvise(at, end - pos, POPULATE_READ) == 0:
+        return 0
+    if errno == EFAULT or errno == EIO or errno == HWPOISON:
+        return errno
+    while pos < end:            # a kernel before 5.14
+        n = pread(fd, raw, min(<int64_t> sizeof(raw), end - pos), pos)
+        if n <= 0:
+            return errno if n < 0 else EFAULT
+        pos += n
+    return 0
 
 
 cdef class Block:
@@ -130,6 +159,7 @@ cdef class Window:
     cdef int fd               # the segment's, which outlives all calls but the buffer's
     cdef readonly int64_t start
     cdef readonly int64_t length
+    cdef int64_t fetched, fetched_to        # these bytes of the file have been read once
 
     def __cinit__(self, int fd, int64_t start, int64_t length):
         cdef void* at = mmap(NULL, length, PROT_READ, MAP_SHARED, fd, start)
@@ -143,6 +173,29 @@ cdef class Window:
     def __dealloc__(self):
         if self.base != NULL:
             munmap(self.base, self.length)
+
+    cdef int check(self, int64_t pos, const BlockHeader* h, int64_t size) noexcept nogil:
+        """The block's body, which lies in the window: a BlockFault."""
+        cdef int fault = self.fetch(pos, pos + <int64_t> h.size, size)
+        return fault if fault else check_body(self.base + (pos - self.start), h)
+
+    cdef int fetch(self, int64_t pos, int64_t end, int64_t size) noexcept nogil:
+        """Read the pages of [pos, end) where they are mapped, and some behind them: small blocks
+        share them."""
+        cdef int64_t more
+        if self.fetched <= pos and end <= self.fetched_to:
+            return BLOCK_OK
+        pos -= (pos - self.start) % PAGE
+        more = min(pos + AHEAD, size, self.start + self.length)
+        if more <= end or fetch_pages(self.base + (pos - self.start), self.fd, pos, more):
+            more = end
+            if fetch_pages(self.base + (pos - self.start), self.fd, pos, end):
+                return BLOCK_UNREADABLE
+        if not self.fetched <= pos <= self.fetched_to:
+            self.fetched = pos
+            self.fetched_to = more
+        self.fetched_to = max(self.fetched_to, more)
+        return BLOCK_OK
 
     def __getbuffer__(self, Py_buffer* view, int flags):
         PyBuffer_FillInfo(view, self, self.base, self.length, 1, flags)
@@ -165,7 +218,7 @@ cdef class Window:
         fault = look(&p, pos, end - pos, salt, &h)
         if fault == BLOCK_OK and verify:
             with nogil:
-                fault = check_body(self.base + (pos - self.start), &h)
+                fault = self.check(pos, &h, size)
         if fault:
             return fault
         b = Block.__new__(Block)
@@ -231,7 +284,7 @@ cdef class Window:
                     if pos + <int64_t> h.size > end:
                         why = WINDOW_END
                         break
-                    why = check_body(self.base + (pos - self.start), &h)
+                    why = self.check(pos, &h, size)
                     if why:
                         break
                     if learns:
@@ -247,6 +300,12 @@ cdef class Window:
                 why = LIMIT_REACHED
         return Walk(pos, next, why, blocks, low, high, marked, durable)
 
+    def fetch_block(self, Block block, int64_t size) -> int:
+        """Before an unchecked block is touched: a fault, or 0."""
+        with nogil:
+            fault = self.fetch(block.pos, block.pos + block.size, size)
+        return fault
+
     def seek_block(self, int64_t pos, int64_t size, uint64_t salt) -> int:
         """Where the next block with an intact header begins, at or behind pos; -1: not here."""
         cdef BlockHeader h
@@ -260,6 +319,9 @@ cdef class Window:
         with nogil:
             while pos + BLOCK_HEADER <= end:
                 at = peek(&p, pos)
+                if at == NULL and p.n < 0:      # go on behind what the disk does not give
+                    pos = (pos // PAGE + 1) * PAGE
+                    continue
                 if at == NULL:
                     break
                 if memcmp(at, b"MQB1", 4) == 0:

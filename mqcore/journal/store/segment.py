@@ -61,7 +61,10 @@ class Segment:
         if not stat.S_ISREG(os.fstat(self.fd).st_mode):
             found: Header | str = "not a file"
         else:
-            found = parse_segment(os.pread(self.fd, HEADER_SIZE, 0))
+            try:
+                found = parse_segment(os.pread(self.fd, HEADER_SIZE, 0))
+            except OSError as error:
+                found = f"the disk cannot read the segment's header ({error.strerror})"
         if not isinstance(found, str) and found.first != first:
             found = "named for another offset"
         if isinstance(found, str):
@@ -96,6 +99,14 @@ class Segment:
         if pos + need <= size:
             window = self.window(pos, need)
         return window.block(pos, size, self.salt, verify)
+
+    def readable(self, pos: int, size: int, verify: bool) -> Block | int:
+        """block(), and its columns can be touched also if they are not verified."""
+        block = self.block(pos, size, verify)
+        if verify or isinstance(block, int):
+            return block
+        fault: int = block.window.fetch_block(block, size)
+        return fault or block
 
     def find(self, offset: int, size: int) -> Walk:
         """Walk to the block that holds the message: why is FOUND, or the fault that is in the way
