@@ -22,7 +22,7 @@ from mqcore.journal.errors import (
 )
 from mqcore.journal.later import np
 from mqcore.journal.records import MOST, Records, at_most, gather, micros, of_block, whole
-from mqcore.journal.store.durable import read_durable
+from mqcore.journal.store.durable import missing_end, read_durable, told
 from mqcore.journal.store.epoch import Epochs, read_epochs
 from mqcore.journal.store.notify import make_own
 from mqcore.journal.store.place import (
@@ -34,7 +34,7 @@ from mqcore.journal.store.place import (
     set_group_offset,
 )
 from mqcore.journal.store.recovery import SHORT, judge
-from mqcore.journal.store.scan import FOUND, LOST, Block
+from mqcore.journal.store.scan import FOUND, LOST, Block, Walk
 from mqcore.journal.store.segment import EVERYTHING, Segment
 from mqcore.journal.walking import Walking
 
@@ -112,6 +112,7 @@ class Reader(Walking, Awaitable):
         """The offset that the next message will get."""
         with self._reading():
             while True:
+                known = told(self.path)
                 firsts = self._segments()
                 if not firsts:
                     return 0
@@ -121,12 +122,14 @@ class Reader(Walking, Awaitable):
                     continue
                 except JournalCorrupt as error:
                     if _torn_header(error, firsts[-1]):
+                        missing_end(Path(error.path), None, 0, firsts[-1], known)
                         return firsts[-1]
                     raise
                 size = segment.size()
                 walk = segment.find(EVERYTHING, size)
                 if walk.pos < size:
                     judge(segment, walk.pos, walk.next, walk.why, size, last=True)
+                segment.check_end(walk, size, known)
                 if segments(self.path)[-1:] == firsts[-1:]:
                     return walk.next
 
@@ -155,6 +158,7 @@ class Reader(Walking, Awaitable):
             return self._at(us)
 
     def _at(self, us: int) -> int:
+        known = told(self.path)
         firsts = self._segments()
         for i, first in enumerate(firsts):
             try:
@@ -171,7 +175,8 @@ class Reader(Walking, Awaitable):
                 continue
             walk = segment.scan(size, time=us)
             if walk.why == FOUND:
-                records = self._records(segment, walk.pos, walk.next, size, i + 1 == len(firsts))
+                records = self._records(segment, walk, size,
+                                        known if i + 1 == len(firsts) else None)
                 if records is not None:
                     return records.first + int(np.argmax(records._microseconds >= us))
             elif walk.pos < size:
@@ -284,6 +289,7 @@ class Reader(Walking, Awaitable):
                 found = of_block(block, self.topic, self.partition)
                 return found.slice(offset - found.first)
         while True:
+            known = told(self.path)
             firsts = self._segments()
             if not firsts or offset < firsts[0]:
                 if firsts or offset:
@@ -299,12 +305,13 @@ class Reader(Walking, Awaitable):
                 continue
             except JournalCorrupt as error:
                 if last and _torn_header(error, first):
+                    missing_end(Path(error.path), None, 0, first, known)
                     return None
                 raise
             size = segment.size()
             walk = segment.find(offset, size)
             if walk.why == FOUND:
-                records = self._records(segment, walk.pos, walk.next, size, last)
+                records = self._records(segment, walk, size, known if last else None)
                 return None if records is None else records.slice(offset - records.first)
             if walk.why == LOST:
                 raise OffsetGone(f"message {offset} of {self.path} was lost to damage",
@@ -314,19 +321,22 @@ class Reader(Walking, Awaitable):
                 continue                # rotated meanwhile
             if walk.pos < size or not last:
                 judge(segment, walk.pos, walk.next, walk.why, size, last)
+            segment.check_end(walk, size, known)
             if offset > walk.next and beyond:
                 raise UsageError(f"message {offset} is beyond the end, {walk.next}",
                                  hint="`end` is the furthest offset that can be read from")
             return None
 
-    def _records(self, segment: Segment, pos: int, offset: int, size: int,
-                 last: bool) -> Records | None:
-        block = segment.readable(pos, size, self._verify)
+    def _records(self, segment: Segment, walk: Walk, size: int,
+                 known: tuple[bytes, int] | None) -> Records | None:
+        """known: what is durable, if it is the last segment."""
+        block = segment.readable(walk.pos, size, self._verify)
         if isinstance(block, Block):
             return of_block(block, self.topic, self.partition)
-        if block == SHORT and last:
-            return None
-        judge(segment, pos, offset, block, size, last)
+        if known is not None:
+            segment.check_end(walk._replace(why=block), size, known)
+        if block != SHORT or known is None:
+            judge(segment, walk.pos, walk.next, block, size, last=known is not None)
         return None
 
     def _mq_mirror(self, writer: Writer) -> Mirror:

@@ -27,8 +27,8 @@ from mqcore.journal.store.core import WriterCore
 from mqcore.journal.store.epoch import Epochs, History, read_epochs, write_epochs
 from mqcore.journal.store.exclusive import Lock
 from mqcore.journal.store.place import (
+    floor_of,
     group_file,
-    group_offset,
     make_folder,
     segment_name,
     segments,
@@ -304,7 +304,7 @@ class Writer(WriterCore):
         if most is None and age is None and not groups:
             return []
         firsts = segments(self._folder)
-        floor = min((group_offset(self._folder, group) or 0 for group in groups), default=None)
+        floor = floor_of(self._folder, groups)
         sizes = {first: (self._folder / segment_name(first)).stat() for first in firsts}
         total = sum(stat.st_size for stat in sizes.values())
         removed: list[int] = []

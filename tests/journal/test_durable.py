@@ -67,7 +67,7 @@ def test_a_follower_is_woken_by_a_sync(tmp_path, fsync):
         assert asyncio.run(main()) == b"late"
 
 
-@pytest.mark.parametrize("damage", ["missing", "empty", "torn", "of another", "ahead"])
+@pytest.mark.parametrize("damage", ["missing", "empty", "torn", "of another"])
 def test_without_a_good_file_the_blocks_say_it(tmp_path, damage, copy):
     with journal.open(tmp_path / "j", "a", fsync="never") as writer:
         for i in range(3):
@@ -86,14 +86,12 @@ def test_without_a_good_file_the_blocks_say_it(tmp_path, damage, copy):
     elif damage == "torn":
         path.write_bytes(raw[:20] + b"\x07" + raw[21:])
     else:
-        if damage == "of another":
-            raw[0] ^= 1
+        raw[0] ^= 1
         raw[16:24] = (1000).to_bytes(8, "little")
         raw[24:28] = journal.checksum(raw[:24]).to_bytes(4, "little")
         path.write_bytes(raw)
     with journal.open(where) as reader:
-        # the last block says that the three before it were synced
-        assert reader.durable == (4 if damage == "ahead" else 3)
+        assert reader.durable == 3      # the last block says that those before it were synced
         assert len(read(reader, durable=True)) == reader.durable
     with journal.open(where, "a") as writer, journal.open(where) as reader:
         assert reader.durable == writer.durable == 4

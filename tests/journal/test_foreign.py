@@ -1,10 +1,11 @@
 """What else may lie in a journal's folder: nothing of it is waited for, and errors name it."""
 
-import logging
 import os
+import threading
 
 import pytest
 from journal_case import contents, segment_files
+from programs import run
 
 from mqcore import journal
 from mqcore.journal.errors import JournalCorrupt
@@ -108,8 +109,8 @@ def test_the_time_of_a_torn_segment(tmp_path, folder):
 
 
 @pytest.mark.parametrize("cut", ["within a block", "behind the header", "to nothing", "removed"])
-def test_a_closed_journal_that_was_cut_short(tmp_path, folder, cut, caplog):
-    """verify reports it, the log of a writer does, and a repair keeps its offsets."""
+def test_a_closed_journal_that_was_cut_short(tmp_path, folder, cut):
+    """Readers, writers and verify report it, and a repair keeps its offsets."""
     path = segment_files(tmp_path)[2]
     size = path.stat().st_size
     if cut == "removed":
@@ -118,13 +119,13 @@ def test_a_closed_journal_that_was_cut_short(tmp_path, folder, cut, caplog):
         os.truncate(path, {"within a block": size - 200, "behind the header": 512}.get(cut, 0))
     [finding] = journal.store.recovery.verify(folder).findings
     assert (finding.offset, finding.lost) == (4, None if cut == "to nothing" else 2)
-    copy = tmp_path / "copy" / "default" / "0"
-    copy.mkdir(parents=True)
-    for kept in folder.iterdir():
-        (copy / kept.name).write_bytes(kept.read_bytes())
-    with caplog.at_level(logging.ERROR, "mqcore.journal"):
-        journal.open(tmp_path / "copy", "a").close()
-    assert "closed it before message 6" in caplog.text
+    with journal.open(tmp_path) as reader:
+        for look in (lambda: reader.end, lambda: reader.read(4), lambda: list(reader.batches())):
+            with pytest.raises(journal.JournalCorrupt, match="messages up to 5 were durable"):
+                look()
+    for _ in range(2):      # also after the writer has removed a header that was torn
+        with pytest.raises(journal.JournalCorrupt, match="messages up to 5 were durable"):
+            journal.open(tmp_path, "a")
     journal.store.repair.repair(folder)
     with journal.open(tmp_path, "a") as writer:
         assert writer.append(b"6") == 6 and writer.recovered == ()
@@ -133,6 +134,65 @@ def test_a_closed_journal_that_was_cut_short(tmp_path, folder, cut, caplog):
         with pytest.raises(journal.OffsetGone):
             reader.read(4)
     assert journal.store.recovery.verify(folder).findings == []
+
+
+def test_the_last_block_of_a_killed_writer_rots(tmp_path):
+    """Nothing behind it says that it was durable, but the file `durable` does."""
+    program = "import os, sys\nfrom mqcore import journal\n" \
+        "writer = journal.open(sys.argv[1], 'a', fsync='always')\n" \
+        "for i in range(40):\n    writer.append(b'%03d' % i)\nos._exit(1)"
+    run("-c", program, tmp_path)
+    [path] = segment_files(tmp_path)
+    raw = bytearray(path.read_bytes())
+    raw[raw.index(b"039")] ^= 1
+    path.write_bytes(raw)
+    with journal.open(tmp_path) as reader:
+        assert reader.read(38).to_list() == [b"038"]
+        looks = (lambda: journal.open(tmp_path, "a"), lambda: reader.read(39))
+        for look in looks:
+            with pytest.raises(journal.JournalCorrupt, match="up to 39 were durable") as caught:
+                look()
+            assert caught.value.offset == 39 and "do not match their CRC" in caught.value.fault
+    [finding] = journal.verify(tmp_path).findings
+    assert (finding.offset, finding.lost) == (39, 1)
+    journal.repair(tmp_path)
+    with journal.open(tmp_path, "a") as writer:
+        assert writer.next == 40
+
+
+def test_all_segments_are_missing(tmp_path, folder):
+    for path in segment_files(tmp_path):
+        path.unlink()
+    [finding] = journal.verify(tmp_path).findings
+    assert (finding.offset, finding.lost) == (0, 6)
+    for call in (lambda: journal.open(tmp_path, "a"), lambda: journal.repair(tmp_path)):
+        with pytest.raises(journal.JournalCorrupt, match="no segments, and messages up to 5"):
+            call()
+    (folder / "durable").unlink()       # a wilful beginning
+    with journal.open(tmp_path, "a") as writer:
+        assert writer.next == 0
+
+
+def test_verify_beside_a_writer_never_misses_an_end(tmp_path):
+    """The file `durable` is read first: what a running writer adds meanwhile is not missing."""
+    end, looks = threading.Event(), 0
+    with journal.open(tmp_path, "a", fsync="never", segment_bytes=4096, block_bytes=1024,
+                      retain_bytes=20_000) as writer, journal.open(tmp_path) as reader:
+        def write():
+            while not end.is_set():
+                writer.append_many([b"x" * 100] * 5)
+                writer.commit()
+        thread = threading.Thread(target=write)
+        thread.start()
+        try:
+            while looks < 200:
+                assert journal.verify(tmp_path).findings == []
+                assert reader.end >= 0
+                reader.read(reader.end)
+                looks += 1
+        finally:
+            end.set()
+            thread.join()
 
 
 def test_a_journal_that_is_open_is_not_called_cut_short(tmp_path):

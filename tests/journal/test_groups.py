@@ -111,9 +111,10 @@ def test_killed_while_it_commits(tmp_path, folder, rng):
 
 
 @pytest.mark.parametrize("raw", [b"", b"abc", b"-5\n", b" 7", b"1_000", b"9" * 30, b"\xff\xfe",
-                                 b"\0" * 10, None])
+                                 b"\0" * 10, b"7\n", b"7\n00000000\n", None])
 def test_what_is_no_groups_file_stops_nothing(tmp_path, folder, raw, caplog):
-    """It counts as never committed, with one warning; opening, retention and others go on."""
+    """Who asks for this group gets an error. Opening, retention, which keeps everything for it, and
+    other groups go on, with one warning."""
     with journal.open(tmp_path) as reader:
         reader.commit_offset("good", 50)
     if raw is None:
@@ -126,7 +127,12 @@ def test_what_is_no_groups_file_stops_nothing(tmp_path, folder, raw, caplog):
         writer.commit()
         assert writer.retain() == []        # for "bad" has read nothing
         with journal.open(tmp_path) as reader:
-            assert reader.committed_offset("bad") is None and reader.groups() == {"good": 50}
+            if raw is None:
+                assert reader.committed_offset("bad") is None
+            else:
+                with pytest.raises(journal.JournalCorrupt, match="how far this consumer group"):
+                    reader.committed_offset("bad")
+            assert reader.groups() == {"good": 50}
             reader.commit_offset("good", 60)
             writer.append(b"last")
             assert next(reader.follow(120, timeout=20))[0] == b"last"       # flushed by itself
@@ -135,7 +141,37 @@ def test_what_is_no_groups_file_stops_nothing(tmp_path, folder, raw, caplog):
                 reader.commit_offset("good", 120)
                 writer.retain()
                 assert reader.first > 0
-    assert [r.message.count("no file of a consumer group") for r in caplog.records].count(1) == 1
+    warned = [r.message.count("passed over as the file of a consumer") for r in caplog.records]
+    assert warned.count(1) == 1
+
+
+@pytest.mark.parametrize("group", ["g", "é" * 100])
+def test_a_bit_of_a_groups_file(tmp_path, folder, group):
+    """Each of them: the offset that was committed, or an error; and retention keeps the rest."""
+    with journal.open(tmp_path) as reader:
+        reader.commit_offset(group, 50)
+        [path] = (folder / "groups").iterdir()
+        raw = path.read_bytes()
+        for bit in range(8 * len(raw)):
+            flipped = bytearray(raw)
+            flipped[bit // 8] ^= 1 << bit % 8
+            path.write_bytes(flipped)
+            try:
+                assert reader.committed_offset(group) == 50
+            except journal.JournalCorrupt as error:
+                assert error.path == str(path)
+            assert place.floor_of(folder, (group,)) in (0, 50)
+
+
+def test_a_file_of_another_group_is_none(tmp_path, folder):
+    with journal.open(tmp_path) as reader:
+        reader.commit_offset("a", 50)
+        (folder / "groups" / "a").rename(folder / "groups" / "b")
+        assert reader.committed_offset("a") is None
+        with pytest.raises(journal.JournalCorrupt):
+            reader.committed_offset("b")
+        reader.commit_offset("b", 7)
+        assert reader.groups() == {"b": 7}
 
 
 def test_a_pipe_among_the_groups_is_not_waited_for(tmp_path, folder):

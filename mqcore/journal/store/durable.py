@@ -2,8 +2,8 @@
 nothing else. FORMAT.md has the bytes.
 
 The writer overwrites it in place after each sync (`log_show()`), and does not sync it: what it says
-was true before it was written. If it is missing, torn or of another journal, the blocks' headers
-say the same, one block later.
+was true before it was written. So a journal that ends before that offset has lost its end. If the
+file is missing, torn or of another journal, the blocks' headers say the same, one block later.
 """
 
 from __future__ import annotations
@@ -11,10 +11,15 @@ from __future__ import annotations
 import struct
 from pathlib import Path
 
+from mqcore.journal.errors import JournalCorrupt
 from mqcore.journal.store.core import checksum
 from mqcore.journal.store.place import at_once
 
 NAME = "durable"
+MISSING = "the end is missing: the file `durable` says that there were more messages"
+HINT = ("bring back the segment files as they were, from a backup or a mirror; or run `mq journal "
+        "repair`, which gives up what is missing and gives none of its offsets out again. A copy "
+        "that was made with cp while a writer was running may lack its end, too")
 _FORM = struct.Struct("<16sqII")
 TRIES = 3               # the writer may be writing it
 
@@ -26,10 +31,23 @@ def read_durable(folder: Path, journal: bytes | None = None) -> int:
     return offset if journal is None or whose == journal else 0
 
 
-def closed_at(folder: Path, journal: bytes | None = None) -> int:
-    """The offset at which the last writer closed the journal; 0: it did not, or nothing says so."""
-    whose, offset, closed = _read(folder)
-    return offset if closed and (journal is None or whose == journal) else 0
+def missing_end(path: Path, journal: bytes | None, pos: int, end: int, known: tuple[bytes, int],
+                fault: str = "") -> None:
+    """JournalCorrupt if messages behind the last whole one, `end` - 1, were durable. known: what
+    told() said before the segment was looked at, since a running writer adds to the segment first.
+    journal: its id, None if the segment does not tell. fault: of what follows the last whole block,
+    if anything does."""
+    whose, durable = known
+    if journal in (None, whose) and end < durable:
+        raise JournalCorrupt(
+            f"{path} at byte {pos} (message {end}): {fault or 'the file ends here'}, and "
+            f"the messages up to {durable - 1} were durable",
+            path=str(path), position=pos, offset=end, fault=fault or MISSING, hint=HINT)
+
+
+def told(folder: Path) -> tuple[bytes, int]:
+    """(the journal's id, the offset below which all is durable), for missing_end()."""
+    return _read(folder)[:2]
 
 
 def durable_id(folder: Path) -> bytes:

@@ -19,14 +19,16 @@ import operator
 import os
 import re
 import secrets
+import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
 from mqcore.errors import AddressError, OptionError, UsageError
 from mqcore.journal.errors import JournalCorrupt
+from mqcore.journal.store.core import checksum
 from mqcore.journal.store.scan import HEADER_SIZE, parse_segment
 
 _log = logging.getLogger("mqcore.journal")
@@ -209,10 +211,23 @@ def group_file(folder: Path, group: str) -> Path:
 
 
 def group_offset(folder: Path, group: str) -> int | None:
-    """The next offset that the group will read; None: it has never committed, or its file holds
-    none, of which the log warns."""
+    """The next offset that the group will read; None: it has never committed. JournalCorrupt: its
+    file is damaged."""
     found = _read_group(group_file(folder, group))
     return None if found is None else found[1]
+
+
+def floor_of(folder: Path, groups: Iterable[str]) -> int | None:
+    """The offset below which all these groups have read everything; None: there are none. A group
+    whose file is damaged has read nothing, as far as is known."""
+    found = []
+    for group in groups:
+        try:
+            found.append(group_offset(folder, group) or 0)
+        except JournalCorrupt as error:
+            _warn(group_file(folder, group), error.fault)
+            found.append(0)
+    return min(found, default=None)
 
 
 def set_group_offset(folder: Path, group: str, offset: int) -> None:
@@ -225,7 +240,11 @@ def set_group_offset(folder: Path, group: str, offset: int) -> None:
             _synced.clear()
         _synced.add(path.parent)
     name = f"{quote(group, safe='')}\n" if HASHED in path.name else ""
-    replace(path, b"%d\n%s" % (offset, name.encode()))
+    replace(path, f"{offset}\n{_group_crc(group, offset):08x}\n{name}".encode())
+
+
+def _group_crc(group: str, offset: int) -> int:
+    return checksum(f"{offset}\n{quote(group, safe='')}".encode())
 
 
 def groups(folder: Path) -> dict[str, int]:
@@ -240,8 +259,8 @@ def groups(folder: Path) -> dict[str, int]:
             continue
         try:
             read = _read_group(folder / "groups" / name)
-        except OSError as error:
-            _warn(folder / "groups" / name, str(error))
+        except (OSError, JournalCorrupt) as error:
+            _warn(folder / "groups" / name, getattr(error, "fault", str(error)))
             continue
         if read is not None:
             found[read[0]] = read[1]
@@ -252,26 +271,31 @@ def _read_group(path: Path) -> tuple[str, int] | None:
     """(name, offset)"""
     try:
         with open(path, "rb", opener=at_once) as file:
-            raw = file.read(4096)
+            regular = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+            raw = file.read(4096) if regular else b""
     except (FileNotFoundError, NotADirectoryError):
         return None
     except IsADirectoryError:
-        _warn(path, "it is a folder")
+        regular = False
+    if not regular:
+        _warn(path, "it is not a regular file")
         return None
     number, _, rest = raw.partition(b"\n")
-    if not 0 < len(number) < 20 or not number.isdigit():
-        _warn(path, f"it begins with {raw[:20]!r}")
-        return None
-    if HASHED not in path.name:
-        return unquote(path.name), int(number)
+    crc, _, text = rest.partition(b"\n")
     try:
-        name = unquote(rest.decode("ascii").strip(), errors="strict")
-        if group_file(path.parent.parent, name) == path:
+        name = unquote(text.decode("ascii").strip() if HASHED in path.name else path.name,
+                       errors="strict")
+        if number.isdigit() and len(number) < 20 \
+                and group_file(path.parent.parent, name) == path \
+                and crc == b"%08x" % _group_crc(name, int(number)):
             return name, int(number)
     except (UnicodeDecodeError, OptionError):
         pass
-    _warn(path, "it does not hold the group's name")
-    return None
+    raise JournalCorrupt(
+        f"{path} is damaged: it is unknown how far this consumer group has come", path=str(path),
+        fault="the file of a consumer group does not match its CRC",
+        hint="commit an offset for the group again (reader.commit_offset); until then retain_for= keeps "
+             "every message for it")
 
 
 def at_once(path: str, flags: int) -> int:
@@ -287,8 +311,7 @@ def _warn(path: Path, why: str) -> None:
     """Once for each file."""
     if path not in _warned and len(_warned) < 1000:
         _warned.add(path)
-        _log.warning("%s is no file of a consumer group: %s; the group counts as one that has "
-                     "never committed", path, why)
+        _log.warning("%s is passed over as the file of a consumer group: %s", path, why)
 
 
 def sweep_groups(folder: Path) -> None:

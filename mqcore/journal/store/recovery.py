@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from mqcore.journal.errors import NO_ROOM, JournalCorrupt, write_error
-from mqcore.journal.store.durable import closed_at
+from mqcore.journal.store.durable import MISSING, read_durable, told
 from mqcore.journal.store.place import (
     finish_repair,
     groups,
@@ -131,6 +131,7 @@ def recover(folder: Path) -> Recovered:
             sync_folder(folder)
             dropped.append(Dropped(str(path), 0, size, at, error.fault))
     else:
+        check_begun(folder, at)
         return Recovered(at, os.urandom(16), dropped)
     try:
         _check_chain(folder, firsts)
@@ -138,6 +139,17 @@ def recover(folder: Path) -> Recovered:
     except BaseException:
         segment.close()
         raise
+
+
+def check_begun(folder: Path, at: int) -> None:
+    """There is no segment any more: there was none, or the file `durable` knows of messages."""
+    durable = read_durable(folder)
+    if durable > at:
+        raise JournalCorrupt(
+            f"{folder} has no segments, and messages up to {durable - 1} were durable",
+            path=str(folder), offset=at, fault=MISSING,
+            hint="bring back the segment files, from a backup or a mirror; or remove the folder to "
+                 "begin a new journal")
 
 
 def _check_chain(folder: Path, firsts: list[int]) -> None:
@@ -161,15 +173,11 @@ def _recover_last(folder: Path, segment: Segment, dropped: list[Dropped]) -> Rec
     would succeed. So whatever is not known to be durable is written once more first."""
     size = segment.size()
     walk = segment.scan(size, verify=True)
+    segment.check_end(walk, size, told(folder))
     if walk.pos < size:
         judge(segment, walk.pos, walk.next, walk.why, size, last=True)
         dropped.append(Dropped(str(segment.path), walk.pos, size - walk.pos, walk.next,
                                FAULTS[walk.why]))
-    closed = closed_at(folder, segment.header.journal)
-    if walk.next < closed:      # it was truncated, or replaced by an older file
-        _log.error("%s ends before message %d, and its last writer had closed it before message "
-                   "%d: what was lost was durable, and its offsets are given out again",
-                   segment.path, walk.next, closed)
     fd = os.open(segment.path, os.O_RDWR | os.O_CLOEXEC)
     try:
         _write_again(fd, 0, HEADER_SIZE)
@@ -245,12 +253,12 @@ def is_torn_tail(folder: Path, first: int) -> bool:
         segment = Segment(folder, first)
     except JournalCorrupt as error:
         return os.path.isfile(error.path) and os.path.getsize(error.path) <= HEADER_SIZE \
-            and closed_at(folder) <= first
+            and read_durable(folder) <= first
     try:
         size = segment.size()
         walk = segment.scan(size, verify=True)
         judge(segment, walk.pos, walk.next, walk.why, size, last=True)
-        return walk.next >= closed_at(folder, segment.header.journal)
+        return walk.next >= read_durable(folder, segment.header.journal)
     except JournalCorrupt:
         return False
     finally:
@@ -286,12 +294,16 @@ def verify(folder: Path, progress: Any = None) -> Checked:
     removes."""
     folder = Path(folder)
     found = Checked()
+    whose, durable = told(folder)       # first: a running writer adds to the segment, and then here
     firsts = segments(folder)
+    if not firsts and durable:
+        found.findings.append(Finding(str(folder), 0, 0, durable, MISSING))
     for i, first in enumerate(firsts):
         following = firsts[i + 1] if i + 1 < len(firsts) else None
         found.segments += 1
+        whole = None
         try:
-            segment = Segment(folder, first)
+            segment = _opened(folder, first, following is None)
         except FileNotFoundError:
             if first in segments(folder):
                 raise
@@ -306,13 +318,28 @@ def verify(folder: Path, progress: Any = None) -> Checked:
             found.findings.append(Finding(error.path, 0, first, 0, error.fault))
             segment = whole
         try:
-            _verify_segment(segment, following, found)
+            known = durable if whose == segment.header.journal or segment is whole else 0
+            _verify_segment(segment, known if following is None else 0, following, found)
             found.bytes += segment.size()
             if progress is not None:
                 progress(segment.size())
         finally:
             segment.close()
     return found
+
+
+def _opened(folder: Path, first: int, last: bool) -> Segment:
+    """A running writer may just be making the last one."""
+    end = time.monotonic() + QUIET
+    while True:
+        try:
+            return Segment(folder, first)
+        except JournalCorrupt as error:
+            half = last and os.path.isfile(error.path) \
+                and os.path.getsize(error.path) <= HEADER_SIZE
+            if not half or time.monotonic() > end:
+                raise
+            time.sleep(LOOK)
 
 
 def whole_blocks(segment: Segment, size: int,
@@ -363,10 +390,9 @@ def _written_meanwhile(segment: Segment, pos: int, size: int) -> int:
     return 0
 
 
-def _verify_segment(segment: Segment, following: int | None, found: Checked) -> None:
-    # what a header that was salvaged says of the journal's id is nothing
-    ours = segment.header.journal if any(segment.header.journal) else None
-    closed = closed_at(segment.path.parent, ours) if following is None else 0
+def _verify_segment(segment: Segment, durable: int, following: int | None,
+                    found: Checked) -> None:
+    """durable: of the last segment, what the file of that name says."""
     size = segment.size()
     next = segment.first
     open_finding: tuple[int, int, int] | None = None
@@ -382,8 +408,9 @@ def _verify_segment(segment: Segment, following: int | None, found: Checked) -> 
         found.blocks += 1
         found.messages += item.count
         next = item.first + item.count
-    end = closed if following is None else following
+    end = durable if following is None else following
     if open_finding is not None or next < end or following is not None and next != following:
         pos, offset, fault = open_finding or (size, next, SHORT)
         lost = None if following is None and end <= offset else end - offset
-        found.findings.append(Finding(str(segment.path), pos, offset, lost, FAULTS[fault]))
+        why = MISSING if open_finding is None and following is None else FAULTS[fault]
+        found.findings.append(Finding(str(segment.path), pos, offset, lost, why))

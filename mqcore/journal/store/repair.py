@@ -36,6 +36,7 @@ from mqcore.journal.store.place import (
 from mqcore.journal.store.recovery import (
     Finding,
     blocks_behind,
+    check_begun,
     is_torn_tail,
     verify,
     whole_blocks,
@@ -73,6 +74,8 @@ def repair(folder: Path) -> Repaired:
     held = Lock(folder)
     try:
         finish_repair(folder)
+        if not segments(folder):
+            check_begun(folder, 0)
         done = Repaired(verify(folder).findings)
         damaged = [path for path in sorted({Path(finding.path) for finding in done.findings})
                    if not is_torn_tail(folder, int(path.stem))]

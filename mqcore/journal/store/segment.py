@@ -11,6 +11,7 @@ from pathlib import Path
 
 from mqcore.journal.errors import JournalCorrupt
 from mqcore.journal.store.core import checksum
+from mqcore.journal.store.durable import missing_end
 from mqcore.journal.store.place import segment_name, segments
 from mqcore.journal.store.producers import ProducerTable
 from mqcore.journal.store.scan import (
@@ -159,6 +160,11 @@ class Segment:
             return None
         block = self.block(pos, size, verify=False)
         return block if isinstance(block, Block) and block.count == 0 else None
+
+    def check_end(self, walk: Walk, size: int, known: tuple[bytes, int]) -> None:
+        """missing_end(), of a walk to the end of the last segment."""
+        missing_end(self.path, self.header.journal, walk.pos, walk.next, known,
+                    FAULTS[walk.why] if walk.pos < size else "")
 
     def corrupt(self, pos: int, offset: int, fault: int, why: str = "") -> JournalCorrupt:
         words = FAULTS[fault] + (f"; {why}" if why else "")
