@@ -1,7 +1,9 @@
 """What else may lie in a journal's folder: nothing of it is waited for, and errors name it."""
 
 import os
+import shutil
 import threading
+from pathlib import Path
 
 import pytest
 from journal_case import contents, segment_files
@@ -158,6 +160,51 @@ def test_the_last_block_of_a_killed_writer_rots(tmp_path):
     journal.repair(tmp_path)
     with journal.open(tmp_path, "a") as writer:
         assert writer.next == 40
+
+
+def three_segments(where, topic="default", partition=0):
+    with journal.open(where, "a", topic=topic, partition=partition) as writer:
+        for i in range(3):
+            writer.append_many([b"other %d" % (2 * i), b"other %d" % (2 * i + 1)])
+            if i < 2:
+                writer.rotate()
+    return where / topic / str(partition)
+
+
+@pytest.mark.parametrize("which", [0, 1, 2])
+@pytest.mark.parametrize("whose", [("default", 0), ("t", 0), ("default", 1)])
+def test_a_segment_of_elsewhere(tmp_path, folder, which, whose):
+    """Of the same name: of another journal, topic or partition. Nothing of it is taken."""
+    other = three_segments(tmp_path / "other", *whose)
+    name = sorted(path.name for path in folder.glob("*.mqj"))[which]
+    shutil.copy(other / name, folder / name)
+    with pytest.raises(journal.JournalCorrupt, match="is a segment of"):
+        journal.open(tmp_path, "a")
+    findings = journal.verify(tmp_path).findings
+    assert [(f.offset, f.fault) for f in findings] \
+        == [(2 * which, "the segment belongs elsewhere")]
+    if whose != ("default", 0):
+        with journal.open(tmp_path) as reader, pytest.raises(journal.JournalCorrupt):
+            reader.read(2 * which)
+    [kept] = journal.repair(tmp_path).kept
+    assert Path(kept).read_bytes() == (other / name).read_bytes()
+    assert journal.verify(tmp_path).findings == []
+    with journal.open(tmp_path, "a") as writer, journal.open(tmp_path) as reader:
+        assert writer.next == 6
+        left = [b"%d" % i for i in range(6) if i // 2 != which]
+        assert [m for r in reader.batches(0, gaps="skip") for m in r.to_list()] == left
+
+
+def test_a_folder_that_was_renamed(tmp_path, folder):
+    folder.parent.rename(tmp_path / "t")
+    with pytest.raises(journal.JournalCorrupt, match="a segment of topic 'default', partition 0"):
+        journal.open(tmp_path, "a", topic="t")
+    with journal.open(tmp_path, topic="t") as reader, \
+            pytest.raises(journal.JournalCorrupt, match="put the files back"):
+        reader.read(0)
+    assert len(journal.verify(tmp_path, topic="t").findings) == 3
+    (tmp_path / "t").rename(folder.parent)
+    assert contents(tmp_path) == [b"%d" % i for i in range(6)]
 
 
 def test_all_segments_are_missing(tmp_path, folder):

@@ -327,7 +327,9 @@ def test_a_journal_that_is_removed_under_its_readers(ctx, where, serve, monkeypa
             writer.flush()
             assert reader.read(0).to_list() == [b"new"]
         shutil.rmtree(where / "u")
-        shutil.copytree(where / "v", where / "u")           # another journal in its place
+        with journal.open(where / "elsewhere", "a", topic="u") as writer:
+            writer.append_many([b"%d" % i for i in range(10)])
+        shutil.copytree(where / "elsewhere" / "u", where / "u")     # another journal in its place
         assert other.read(5).to_list()[0] == b"5"
 
 

@@ -84,6 +84,14 @@ def partitions(where: str | os.PathLike[str]) -> Iterator[tuple[str, int, Path]]
                     yield topic, int(path.name), path
 
 
+def is_place_of(folder: Path, topic: bytes, partition: int) -> bool:
+    """Whether a partition's folder is the one of this topic and partition."""
+    try:
+        return folder.name == str(partition) and folder.parent.name == topic_folder(topic.decode())
+    except (UnicodeDecodeError, OptionError):
+        return False
+
+
 def is_number(name: str) -> bool:
     """Whether a partition's folder can be called that."""
     return name.isascii() and name.isdecimal() and (name == "0" or name[0] != "0")
@@ -294,8 +302,8 @@ def _read_group(path: Path) -> tuple[str, int] | None:
     raise JournalCorrupt(
         f"{path} is damaged: it is unknown how far this consumer group has come", path=str(path),
         fault="the file of a consumer group does not match its CRC",
-        hint="commit an offset for the group again (reader.commit_offset); until then retain_for= keeps "
-             "every message for it")
+        hint="commit an offset for the group again (reader.commit_offset); until then retain_for= "
+             "keeps every message for it")
 
 
 def at_once(path: str, flags: int) -> int:

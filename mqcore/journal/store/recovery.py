@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from mqcore.journal.errors import NO_ROOM, JournalCorrupt, write_error
-from mqcore.journal.store.durable import MISSING, read_durable, told
+from mqcore.journal.store.durable import MISSING, durable_id, read_durable, told
 from mqcore.journal.store.place import (
     finish_repair,
     groups,
@@ -39,7 +39,7 @@ from mqcore.journal.store.scan import (
     Block,
     Walk,
 )
-from mqcore.journal.store.segment import Segment, checkpoint
+from mqcore.journal.store.segment import FOREIGN, Segment, checkpoint
 
 _log = logging.getLogger("mqcore.journal")
 SHORT = next(number for number, words in FAULTS.items() if words.startswith("the file ends"))
@@ -119,7 +119,7 @@ def recover(folder: Path) -> Recovered:
     while firsts:
         path = folder / segment_name(firsts[-1])
         try:
-            segment = Segment(folder, firsts[-1])
+            segment = own_segment(folder, firsts[-1], owner_of(folder, firsts))
             break
         except JournalCorrupt as error:
             # blocks are written only once the header is durable
@@ -152,9 +152,34 @@ def check_begun(folder: Path, at: int) -> None:
                  "begin a new journal")
 
 
+def owner_of(folder: Path, firsts: list[int]) -> bytes | None:
+    """The id of the journal whose segments these are: the one in the file `durable`, unless none of
+    them has it; else the last one's. None: no header tells."""
+    ids = []
+    for first in firsts:
+        try:
+            segment = Segment(folder, first)
+        except (JournalCorrupt, FileNotFoundError):
+            continue
+        ids.append(segment.header.journal)
+        segment.close()
+    known = durable_id(folder)
+    return known if known in ids else ids[-1] if ids else None
+
+
+def own_segment(folder: Path, first: int, owner: bytes | None) -> Segment:
+    """JournalCorrupt also if it is another journal's than owner_of() has found."""
+    segment = Segment(folder, first)
+    if owner is not None and segment.header.journal != owner:
+        segment.close()
+        raise segment.foreign("another journal")
+    return segment
+
+
 def _check_chain(folder: Path, firsts: list[int]) -> None:
+    owner = owner_of(folder, firsts)
     for first, following in zip(firsts, firsts[1:], strict=False):
-        segment = Segment(folder, first)
+        segment = own_segment(folder, first, owner)
         try:
             size = segment.size()
             mark = segment.checkpoint(size)
@@ -250,7 +275,7 @@ def is_torn_tail(folder: Path, first: int) -> bool:
     if first != segments(folder)[-1]:
         return False
     try:
-        segment = Segment(folder, first)
+        segment = own_segment(folder, first, owner_of(folder, segments(folder)))
     except JournalCorrupt as error:
         return os.path.isfile(error.path) and os.path.getsize(error.path) <= HEADER_SIZE \
             and read_durable(folder) <= first
@@ -296,6 +321,7 @@ def verify(folder: Path, progress: Any = None) -> Checked:
     found = Checked()
     whose, durable = told(folder)       # first: a running writer adds to the segment, and then here
     firsts = segments(folder)
+    owner = owner_of(folder, firsts)
     if not firsts and durable:
         found.findings.append(Finding(str(folder), 0, 0, durable, MISSING))
     for i, first in enumerate(firsts):
@@ -303,14 +329,15 @@ def verify(folder: Path, progress: Any = None) -> Checked:
         found.segments += 1
         whole = None
         try:
-            segment = _opened(folder, first, following is None)
+            segment = _opened(folder, first, following is None, owner)
         except FileNotFoundError:
             if first in segments(folder):
                 raise
             found.segments -= 1
             continue
         except JournalCorrupt as error:
-            whole = salvaged(folder, first) if os.path.isfile(error.path) else None
+            if os.path.isfile(error.path) and error.fault != FOREIGN:
+                whole = salvaged(folder, first)
             if whole is None:
                 lost = following - first if following else None
                 found.findings.append(Finding(error.path, 0, first, lost, error.fault))
@@ -328,12 +355,12 @@ def verify(folder: Path, progress: Any = None) -> Checked:
     return found
 
 
-def _opened(folder: Path, first: int, last: bool) -> Segment:
+def _opened(folder: Path, first: int, last: bool, owner: bytes | None) -> Segment:
     """A running writer may just be making the last one."""
     end = time.monotonic() + QUIET
     while True:
         try:
-            return Segment(folder, first)
+            return own_segment(folder, first, owner)
         except JournalCorrupt as error:
             half = last and os.path.isfile(error.path) \
                 and os.path.getsize(error.path) <= HEADER_SIZE

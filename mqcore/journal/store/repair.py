@@ -38,12 +38,14 @@ from mqcore.journal.store.recovery import (
     blocks_behind,
     check_begun,
     is_torn_tail,
+    own_segment,
+    owner_of,
     verify,
     whole_blocks,
 )
 from mqcore.journal.store.salvage import salvaged
 from mqcore.journal.store.scan import HEADER_SIZE, Block
-from mqcore.journal.store.segment import Segment
+from mqcore.journal.store.segment import FOREIGN, Segment
 from mqcore.journal.store.snapshot import forget
 
 NEVER = (1 << 63) - 1, -(1 << 63)
@@ -134,14 +136,15 @@ def _rewritten(folder: Path, first: int) -> Iterator[bytes]:
     """The bytes of the segment without what is damaged."""
     following = next((other for other in segments(folder) if other > first), None)
     try:
-        segment = Segment(folder, first)
+        segment = own_segment(folder, first, owner_of(folder, segments(folder)))
         yield os.pread(segment.fd, HEADER_SIZE, 0)
-    except JournalCorrupt:
-        found = salvaged(folder, first)
+    except JournalCorrupt as error:
+        ours = error.fault != FOREIGN
+        found = salvaged(folder, first) if ours else None
         header, salt = _new_header(folder, first, found.salt if found else None)
         yield header
         if found is None:
-            yield _checkpoint(following or _given_out(folder, first), salt, *NEVER)
+            yield _checkpoint(following or _given_out(folder, first, ours), salt, *NEVER)
             return
         segment = found
     try:
@@ -173,9 +176,10 @@ def _whole(segment: Segment, following: int | None) -> Iterator[bytes]:
     yield _checkpoint(following, segment.salt, low, high)
 
 
-def _given_out(folder: Path, first: int) -> int:
-    """The last segment has no whole block: no offset from here on has been given out."""
-    size = os.path.getsize(folder / segment_name(first))
+def _given_out(folder: Path, first: int, ours: bool) -> int:
+    """The last segment has no whole block: no offset from here on has been given out. ours: if it
+    was this journal's, its size bounds how many there were."""
+    size = os.path.getsize(folder / segment_name(first)) if ours else 0
     return max(first + size // SMALLEST, read_durable(folder), *groups(folder).values())
 
 
@@ -194,13 +198,9 @@ def _new_header(folder: Path, first: int, salt: int | None) -> tuple[bytes, int]
 
 
 def _journal_id(folder: Path, damaged: int) -> bytes:
-    for first in segments(folder):
-        try:
-            segment = Segment(folder, first)
-        except JournalCorrupt:
-            continue
-        segment.close()
-        return bytes(segment.header.journal)
+    owner = owner_of(folder, segments(folder))
+    if owner is not None:
+        return owner
     left = b""
     with open(folder / segment_name(damaged), "rb") as file, contextlib.suppress(OSError):
         left = os.pread(file.fileno(), 16, ID_AT)       # the disk may not give it

@@ -12,7 +12,7 @@ from pathlib import Path
 from mqcore.journal.errors import JournalCorrupt
 from mqcore.journal.store.core import checksum
 from mqcore.journal.store.durable import missing_end
-from mqcore.journal.store.place import segment_name, segments
+from mqcore.journal.store.place import is_place_of, segment_name, segments
 from mqcore.journal.store.producers import ProducerTable
 from mqcore.journal.store.scan import (
     BLOCK_HEADER_SIZE,
@@ -29,6 +29,7 @@ from mqcore.journal.store.scan import (
 
 MAPPED = 32 << 20       # bytes mapped at a time; more only for a larger block
 STRIDE = 1 << 20        # bytes of blocks between two entries of the index
+FOREIGN = "the segment belongs elsewhere"
 EVERYTHING = 1 << 62    # an offset beyond all: find() goes to the end
 
 
@@ -70,7 +71,17 @@ class Segment:
             found = "named for another offset"
         if isinstance(found, str):
             raise self._unfit(first, found)
+        if not is_place_of(self.path.parent, found.topic, found.partition):
+            raise self.foreign(f"topic {found.topic.decode(errors='replace')!r}, partition "
+                               f"{found.partition}")
         return found
+
+    def foreign(self, whose: str) -> JournalCorrupt:
+        return JournalCorrupt(
+            f"{self.path} is a segment of {whose}", path=str(self.path),
+            offset=int(self.path.stem), fault=FOREIGN,
+            hint="put the files back to where they were; `mq journal repair` sets this one aside "
+                 "and gives up the messages that should be here")
 
     def _unfit(self, first: int, fault: str) -> JournalCorrupt:
         return JournalCorrupt(f"{self.path}: {fault}", path=str(self.path), offset=first,
