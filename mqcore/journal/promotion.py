@@ -77,6 +77,10 @@ def _take_over(writer: Writer, former: Path, topic: str, partition: int,
                 raise fenced_error(former, theirs, last.next)
             # a promotion that was interrupted behind step 2
             return 0, Epochs((*theirs.own, *theirs.newer), origin=ours.origin)
+        if theirs.own != ours.own:      # first: what it is about to hold is of these epochs
+            ours = replace(ours, own=theirs.own, mirror=True,
+                           origin=ours.origin or theirs.origin or last._journal)
+            writer._set_epochs(replace(ours, intent=token))
         copied = _copy(writer, last)
         made = Epochs(theirs.own, origin=ours.origin).promoted(writer.next, token)
         last._set_epochs(theirs.fenced_by(made.own))
