@@ -108,6 +108,18 @@ class Reader(Walking, Awaitable):
         return at
 
     @property
+    def begin(self) -> int:
+        """The offset of the journal's first message of all: 0, unless its writer was opened with
+        begin=. Retention removes messages from there on, up to `first`."""
+        with self._reading():
+            for first in reversed(firsts := self._segments()):      # `end` opens the last one, too
+                try:
+                    return int(self._open(first, firsts).header.begin)
+                except (FileNotFoundError, JournalCorrupt):     # torn, or retention was faster
+                    continue
+            return 0
+
+    @property
     def end(self) -> int:
         """The offset that the next message will get."""
         with self._reading():

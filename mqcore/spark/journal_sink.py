@@ -7,7 +7,6 @@ the task that Spark does not document; if they are missing, the first task says 
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,7 +19,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from mqcore.errors import NotSupported
-from mqcore.spark.ledger import JOB, check_home, discard, publish
+from mqcore.spark.ledger import check_home, discard, job_name, publish
 from mqcore.spark.options import Options
 from mqcore.spark.rows import JOURNAL, check_columns
 from mqcore.spark.staging import Stage, Staged
@@ -39,7 +38,7 @@ class BatchSink(DataSourceArrowWriter):
         check_columns(schema, JOURNAL, overwrite, options.topic)
         self._options = options
         self._path = check_home(options.folder)
-        self._job = f"{JOB}{uuid.uuid4()}"
+        self._job = job_name(options.jobId)
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         return Stage(self._options, self._job, 0, _task()).write(iterator)

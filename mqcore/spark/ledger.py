@@ -6,6 +6,9 @@ appended, and from then on the batch will be published, from these files, whatev
 at the same batch staged. Every message carries a stamp (producer: the query and the partition), so
 after a crash at any byte the journal itself tells how many of them it has; the rest follows. A
 batch that the ledger calls done is not published again.
+
+If a publication fails while it runs, on a full disk say, what it has appended is taken back, unless
+some of it is durable already. Then the next publication to the path finishes it, as after a crash.
 """
 
 from __future__ import annotations
@@ -18,40 +21,51 @@ import logging
 import os
 import shutil
 import time
+import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 
 from mqcore import journal
+from mqcore.errors import Error
 from mqcore.journal.stamp import MAGIC, SIZE
-from mqcore.journal.store.place import sync_folder
+from mqcore.journal.store.place import make_folder, sync_folder
 from mqcore.spark.rows import column, parts_of
 from mqcore.spark.staging import HOME, File, folder_of
 
 _log = logging.getLogger("mqcore.spark")
-ABANDONED = 7 * 86400.0     # seconds after which staged files are given up
+ABANDONED = 86400.0     # seconds after which staged files are given up
+AT_ONCE = 64            # journals that are open at the same time, four descriptors each
 JOB = "job-"            # what the names of batch jobs begin with; a stream's query is a UUID
+NAMED = "named-job-"    # and of those that the user has named
 STAMP = np.dtype([("magic", "S4"), ("zero", "<u4"), ("producer", "<u8"), ("sequence", "<u8"),
                   ("time", "<i8")])
 
 
 def publish(path: str, query: str, batch: int, files: list[File], timeout: float) -> bool:
-    """False: this batch has been published before. First, whatever a crash cut short is finished,
-    of this query and of others."""
+    """False: this batch has been published before. First, what a crash cut short of this query is
+    finished, and what others have left in the partitions that this batch writes; behind it, what
+    others have left elsewhere."""
     with _alone(path, timeout) as home:
-        _finish_others(path, home, timeout)
         entry = _load(home, query)
+        if entry["state"] == "publishing":
+            _finish(path, entry, timeout)
+            entry = _load(home, query)
         fresh: bool = batch > entry["batch"]
         if fresh:
+            _finish_others(path, home, query, {(file.topic, file.partition) for file in files},
+                           timeout)
             _check_staged(path, query, batch, files)
-            _begin(path, {**entry, "batch": batch, "state": "publishing",
-                          "files": [list(file) for file in files]}, timeout)
+            _begin(path, entry, {**entry, "batch": batch, "state": "publishing",
+                                 "files": [list(file) for file in files]}, timeout)
         _sweep(path, query, batch)
         if _is_job(query):
             _forget(home, query)
+        _finish_others(path, home, query, None, 0)
         _sweep_abandoned(home)
     return fresh
 
@@ -62,27 +76,44 @@ def _check_staged(path: str, query: str, batch: int, files: list[File]) -> None:
     missing = [file.name for file in files if not (folder / file.name).is_file()]
     if missing:
         raise journal.JournalError(f"{len(missing)} staged files are missing from {folder}, "
-                                   f"{missing[0]} among them; nothing was published",
-                                   hint="run the job again")
+                                   f"{missing[0]} among them, so nothing of them was published",
+                                   hint="run the job again; a stream's batch, from a copy of its "
+                                        "staged files")
 
 
-def _finish_others(path: str, home: Path, timeout: float) -> None:
+def _finish_others(path: str, home: Path, mine: str, targets: set[tuple[str, int]] | None,
+                   timeout: float) -> None:
+    """Finish what other queries have left, in these partitions; None: in all. What cannot be
+    finished, since a partition is locked or staged files are gone, is theirs, and is reported."""
     for file in sorted((home / "ledger").glob("*.json")):
         try:
-            entry = json.loads(file.read_text())
-            state, query = entry["state"], entry["query"]
-        except (ValueError, KeyError, TypeError, OSError) as error:
-            _log.warning("%s is no entry of the ledger, and is left alone: %r", file, error)
+            entry = _parse(file)
+        except (journal.JournalCorrupt, OSError) as error:
+            _log.error("%s", error)
             continue
-        if state == "publishing":
-            _finish(path, entry, timeout)
-        if _is_job(query):      # of a driver that died before it could remove the entry
-            _forget(home, query)
+        query = entry["query"]
+        if query == mine or targets is not None and not targets & _targets(entry).keys():
+            continue
+        try:
+            if entry["state"] == "publishing":
+                _finish(path, entry, timeout)
+            if _is_job(query):      # of a driver that died before it could remove the entry
+                _forget(home, query)
+        except (Error, OSError) as error:
+            _log.error("batch %s of %s in %s was not published whole, and cannot be finished now: "
+                       "%s", entry["batch"], query, path, error)
 
 
 def _is_job(query: str) -> bool:
-    """A batch job: its name is never used again, so nothing need be known of one that is done."""
+    """A batch job without a name of its own: it is never run again, so nothing need be known of one
+    that is done."""
     return query.startswith(JOB)
+
+
+def job_name(given: str | None) -> str:
+    """What the ledger calls a batch job. given: the option jobId, by which a second run is
+    known."""
+    return f"{JOB}{uuid.uuid4()}" if given is None else f"{NAMED}{quote(given, safe='')}"
 
 
 def _forget(home: Path, query: str) -> None:
@@ -106,7 +137,13 @@ def _alone(path: str, timeout: float) -> Iterator[Path]:
         sync_folder(folder)
     fd = os.open(home / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
-        patient(timeout, BlockingIOError, lambda: fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB))
+        try:
+            patient(timeout, BlockingIOError,
+                    lambda: fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB))
+        except BlockingIOError:
+            raise journal.JournalLocked(
+                f"another write into {path} has been publishing for more than {timeout:g} s",
+                hint='run the job again, or wait longer: option("timeoutMs", ...)') from None
         yield home
     finally:
         os.close(fd)
@@ -126,23 +163,45 @@ def patient(timeout: float, kind: type[Exception], call: Any) -> Any:
 
 def _load(home: Path, query: str) -> dict[str, Any]:
     try:
-        entry: dict[str, Any] = json.loads((home / "ledger" / f"{query}.json").read_text())
-        return entry
+        return _parse(home / "ledger" / f"{query}.json")
     except FileNotFoundError:
         return {"version": 1, "query": query, "batch": -1, "state": "done", "files": [],
                 "starts": {}, "sequences": {}}
+
+
+def _parse(file: Path) -> dict[str, Any]:
+    """JournalCorrupt: the entry does not match its check sum."""
+    raw = file.read_bytes()
+    text, _, crc = raw.rstrip().rpartition(b"\n")
+    try:
+        if int(crc, 16) == journal.checksum(text):
+            entry: dict[str, Any] = json.loads(text)
+            return entry
+    except ValueError:
+        pass
+    raise journal.JournalCorrupt(
+        f"{file} is damaged: it is unknown which batches were published", path=str(file),
+        fault="an entry of the ledger does not match its check sum",
+        hint="bring it back from a backup. Without it, compare its checkpoint with what the "
+             "journals hold; removing it publishes the next batch in any case")
 
 
 def _store(path: str, entry: dict[str, Any]) -> None:
     """Durable on return, and never half."""
     target = Path(path) / HOME / "ledger" / f"{entry['query']}.json"
     fresh = target.with_suffix(".new")
+    text = json.dumps(entry)
     with open(fresh, "w") as file:
-        json.dump(entry, file)
+        file.write(f"{text}\n{journal.checksum(text.encode()):08x}\n")
         file.flush()
         os.fsync(file.fileno())
     os.replace(fresh, target)
     sync_folder(target.parent)
+
+
+def _open_all(stack: ExitStack, path: str, keys: list[tuple[str, int]],
+              timeout: float) -> dict[tuple[str, int], Any]:
+    return {key: _open(stack, path, *key, timeout) for key in keys}
 
 
 def _open(stack: ExitStack, path: str, topic: str, partition: int, timeout: float) -> Any:
@@ -160,24 +219,54 @@ def _targets(entry: dict[str, Any]) -> dict[tuple[str, int], list[File]]:
     return found
 
 
-def _begin(path: str, entry: dict[str, Any], timeout: float) -> None:
-    """The journals stay locked from here to the end, so what follows `starts` is ours at first."""
+def _begin(path: str, before: dict[str, Any], entry: dict[str, Any], timeout: float) -> None:
+    """Where each journal begins is stored before the first message is appended. Journals stay
+    locked from there to the end, or, if there are too many to be open at once, from their first
+    message on."""
     targets = _targets(entry)
+    groups = [list(targets)[i:i + AT_ONCE] for i in range(0, len(targets), AT_ONCE)]
     with ExitStack() as stack:
-        writers = {key: _open(stack, path, *key, timeout) for key in targets}
+        writers = _open_all(stack, path, groups[0], timeout)
         entry["starts"] = {_name(*key): writer.next for key, writer in writers.items()}
+        for key in [key for group in groups[1:] for key in group]:
+            with ExitStack() as shortly:
+                entry["starts"][_name(*key)] = _open(shortly, path, *key, timeout).next
         _store(path, entry)
+        _append_all(path, before, entry, targets, writers)
+    for group in groups[1:]:
+        with ExitStack() as stack:
+            _append_all(path, None, entry, targets, _open_all(stack, path, group, timeout))
+    _done(path, entry)
+
+
+def _append_all(path: str, before: dict[str, Any] | None, entry: dict[str, Any],
+                targets: dict[tuple[str, int], list[File]],
+                writers: dict[tuple[str, int], Any]) -> None:
+    """Into these journals, or into none of them. before: the ledger's entry, to be put back if
+    nothing else was published."""
+    marks = {key: writer._mark() for key, writer in writers.items()}
+    try:
         for key, writer in writers.items():
             _append(path, entry, key, targets[key], writer, 0)
-    _done(path, entry)
+        for writer in writers.values():
+            writer.commit()
+    except (Error, OSError) as error:
+        if all([writer._undo(marks[key]) for key, writer in writers.items()]) and before:
+            _store(path, before)
+        else:
+            error.add_note("Some of it is durable, so the next write into this path publishes the "
+                           "rest. Do not run the job again.")
+        raise
 
 
 def _finish(path: str, entry: dict[str, Any], timeout: float) -> None:
     """The rest of a publication that a crash cut short."""
+    _check_staged(path, entry["query"], entry["batch"], [File(*row) for row in entry["files"]])
     for key, files in _targets(entry).items():
         with ExitStack() as stack:
             writer = _open(stack, path, *key, timeout)
             _append(path, entry, key, files, writer, _there(path, entry, key))
+            writer.commit()
     _done(path, entry)
     _sweep(path, entry["query"], entry["batch"])
 
@@ -207,7 +296,7 @@ def _there(path: str, entry: dict[str, Any], key: tuple[str, int]) -> int:
 
 def _append(path: str, entry: dict[str, Any], key: tuple[str, int], files: list[File],
             writer: Any, skip: int) -> None:
-    """The batch's messages from the skip-th on, durable on return."""
+    """The batch's messages from the skip-th on."""
     import pyarrow as pa
 
     sequence = entry["sequences"].get(_name(*key), 0)
@@ -221,7 +310,6 @@ def _append(path: str, entry: dict[str, Any], key: tuple[str, int], files: list[
                     append_batch(writer, batch.slice(skip), sender, sequence + skip)
                 skip -= min(n, skip)
                 sequence += n
-    writer.commit()
 
 
 def append_batch(writer: Any, batch: Any, sender: int, sequence: int) -> None:
@@ -312,5 +400,5 @@ def _touched(folder: Path) -> float:
 
 def check_home(path: str) -> str:
     """The folder of the journals, made if it is missing."""
-    Path(path).mkdir(parents=True, exist_ok=True)
+    make_folder(Path(path))
     return path

@@ -8,12 +8,15 @@ made anew is another one, whose offsets are not compared.
 from __future__ import annotations
 
 import os
+from collections import OrderedDict
 from typing import Any, NamedTuple
 
 from mqcore import journal
 from mqcore.errors import OptionError, RecvTimeout
 from mqcore.journal.server.remote import Directory
 from mqcore.spark.options import RECORD, SOCKETS, Options
+
+OPEN = 128              # files of journals that are open at the same time
 
 
 class Part(NamedTuple):
@@ -48,6 +51,7 @@ class Nodes:
     def __init__(self, options: Options) -> None:
         self._options = options
         self._readers: dict[str, journal.Reader] = {}
+        self._recent: OrderedDict[str, journal.Reader] = OrderedDict()      # with an open file
         self._directories: dict[str, Directory] = {}
 
     def find(self, must_exist: bool) -> list[Part]:
@@ -88,7 +92,13 @@ class Nodes:
     def reader(self, part: Part) -> journal.Reader:
         if part.key not in self._readers:
             self._readers[part.key] = part.open(self._options)
-        return self._readers[part.key]
+        found = self._readers[part.key]
+        if "://" not in part.where:
+            self._recent[part.key] = found
+            self._recent.move_to_end(part.key)
+            if len(self._recent) > OPEN:
+                self._recent.popitem(last=False)[1].release()
+        return found
 
     def end(self, part: Part) -> int:
         """Up to where it is read: what is durable, unless the option says otherwise."""
@@ -101,6 +111,7 @@ class Nodes:
         for directory in self._directories.values():
             directory.close()
         self._readers.clear()
+        self._recent.clear()
         self._directories.clear()
 
     def __enter__(self) -> Nodes:
@@ -110,7 +121,8 @@ class Nodes:
         self.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_options": self._options, "_readers": {}, "_directories": {}}
+        return {"_options": self._options, "_readers": {}, "_recent": OrderedDict(),
+                "_directories": {}}
 
 
 def _all_there(options: Options, there: list[tuple[str, int]]) -> None:

@@ -191,6 +191,7 @@ TABLE: dict[str, Row] = {
     "timeoutMs": Row(_count, 10_000, EVERYWHERE, "how long peers and locks are waited for"),
     "topic": Row(_text, None, (WRITE,), "for rows without the column topic"),
     "partitions": Row(_count, 1, (WRITE,), "of a topic, for rows without the column partition"),
+    "jobId": Row(_text, None, (WRITE,), "of a batch job: a second run of it writes nothing"),
     "pattern": Row(_choice(*SENDS, *HEARS), "push", (WRITE, LIVE), "of our sockets"),
     "hwm": Row(_count, 1000, (WRITE, LIVE), "messages that wait in a socket, for each peer"),
     "maxMessages": Row(_count, None, (LIVE,), "ends the read; shared evenly among the tasks"),
@@ -313,7 +314,7 @@ def _together(present: set[str | None], use: str, values: dict[str, Any]) -> lis
                          """option("path", '["/a,b"]')""")
         if values["pattern"] not in SENDS:
             wrong.append(f"pattern: {values['pattern']} receives; a write takes push or pub")
-        others = {"path": ("pattern", "hwm"), "endpoints": ("partitions",)}
+        others = {"path": ("pattern", "hwm"), "endpoints": ("partitions", "jobId")}
         for where, names in others.items():
             wrong += [f"{name} has no meaning with {where}"
                       for name in names if name in present and where in present]

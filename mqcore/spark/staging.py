@@ -7,7 +7,7 @@
 No topic's folder can be called `%spark`. Staged files are durable before their task ends, since the
 ledger names them. A failed attempt leaves files behind; the next publication of the query removes
 them. What a job or query leaves that never publishes again is removed by any publication to the
-same path, once nothing has changed there for a week.
+same path, once nothing has changed there for a day.
 """
 
 from __future__ import annotations

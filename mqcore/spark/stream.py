@@ -37,6 +37,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._schema = schema
         self._nodes = Nodes(options)
         self._stop: dict[Part, int] | None = None
+        self._turn = 0
         try:
             self._find()
         except BaseException:
@@ -76,7 +77,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ranges = self._ranges(start, {part: end for part, end in ends.items()})
         if not isinstance(limit, ReadAllAvailable):
             rows = self._room(ranges, limit)
-            ranges = shared(ranges, rows)
+            ranges = shared(ranges, rows, self._turn)
+            self._turn += max(1, rows // 2)
         reached = dict(start)
         reached.update({r.part.key: r.stop for r in ranges})
         gone = set(reached) - {part.key for part in ends}
@@ -100,7 +102,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ranges = []
         for part, end in ends.items():
             first = self._nodes.reader(part).first
-            at = start.get(part.key, first)
+            at = self._start(start, part)
             if at < first:
                 data_loss(self._options, f"messages {at} to {first - 1} of {part} are gone")
                 at = first
@@ -110,6 +112,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 at = end
             ranges.append(Range(part, at, end))
         return ranges
+
+    def _start(self, start: dict[str, int], part: Part) -> int:
+        """A partition that has appeared since is read from its beginning, also when the batch is
+        read again, and what is gone of it by then is lost data."""
+        at = start.get(part.key)
+        return self._nodes.reader(part).begin if at is None else at
 
     def _room(self, ranges: list[Range], limit: ReadLimit) -> int:
         """How many messages a micro-batch takes; of both limits the lower one."""
@@ -139,7 +147,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for key, stop in end.items():
             if key in parts:
                 first = self._nodes.reader(parts[key]).first
-                at = start.get(key, first)
+                at = self._start(start, parts[key])
                 if at < min(first, stop):
                     data_loss(self._options, f"messages {at} to {min(first, stop) - 1} of "
                                              f"{parts[key]} are gone")
@@ -161,15 +169,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._nodes.close()
 
 
-def shared(ranges: list[Range], rows: int) -> list[Range]:
-    """Ranges cut to so many rows in all, each by its share of the backlog, at least one."""
-    backlog = sum(r.stop - r.start for r in ranges)
-    if backlog <= rows:
+def shared(ranges: list[Range], rows: int, turn: int = 0) -> list[Range]:
+    """Ranges cut to so many rows in all. Half of them go round, one to each partition from the
+    turn-th on, so that none waits for ever; the rest goes by the backlogs."""
+    backlog = [r.stop - r.start for r in ranges]
+    if sum(backlog) <= rows:
         return ranges
-    cut, left = [], rows
-    for r in sorted(ranges, key=lambda r: r.stop - r.start):
-        n = r.stop - r.start
-        take = min(n, left, max(1, round(n * rows / backlog)))
-        cut.append(Range(r.part, r.start, r.start + take))
-        left -= take
-    return cut
+    takes = [0] * len(ranges)
+    waiting = [i for i, n in enumerate(backlog) if n]
+    first = turn % len(waiting)
+    for i in (waiting[first:] + waiting[:first])[:max(1, rows // 2)]:
+        takes[i] = 1
+    left, rest = rows - sum(takes), sum(backlog) - sum(takes)
+    shares = [left * (n - take) / rest for n, take in zip(backlog, takes, strict=True)]
+    takes = [take + int(share) for take, share in zip(takes, shares, strict=True)]
+    largest = sorted(waiting, key=lambda i: int(shares[i]) - shares[i])
+    for i in largest[:rows - sum(takes)]:
+        takes[i] += takes[i] < backlog[i]
+    return [Range(r.part, r.start, r.start + take) for r, take in zip(ranges, takes, strict=True)]

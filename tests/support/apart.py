@@ -140,6 +140,8 @@ def protocol(item, nextitem):
     for report in run(item, nextitem):
         item.ihook.pytest_runtest_logreport(report=report)
     item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    # what is set up here is the folders that the last test shared with this one
+    item.session._setupstate.teardown_exact(nextitem)
     return True
 
 

@@ -24,8 +24,8 @@ def ends(items):
 
 
 def segment_header(first, created, journal, salt, partition, topic):
-    rest = struct.pack("<qq16sQII256s192x", first, created, journal, salt, partition, len(topic),
-                       topic)
+    rest = struct.pack("<qq16sQII256s8s184x", first, created, journal, salt, partition, len(topic),
+                       topic, bytes(8))
     return b"MQJSEG\r\n" + struct.pack("<II", 1, crc32c(rest)) + rest
 
 

@@ -68,7 +68,7 @@ class Part(RemoteReader):
         self._begin(url, topic, share.partition, True, timeout, window, options)
         self._choice = choice           # all of a member's connections use one server
 
-    def begin(self, offset: int) -> None:
+    def go_on_at(self, offset: int) -> None:
         """Read on from here."""
         before, self.stream = self.stream, None
         if before is not None:
@@ -331,7 +331,7 @@ class GroupMember:
         for part in list(self._parts.values()):
             part.handled = part.handed
             if part.stream is None or part.stream.at != part.handed:    # a call was broken off
-                part.begin(part.handed)
+                part.go_on_at(part.handed)
         changed = self._beats.changed
         while changed is not None:
             self._check_open()
@@ -372,11 +372,11 @@ class GroupMember:
             try:
                 records, wait = part.next_records()
             except OffsetGone as gone:
-                part.begin(gone.first)
+                part.go_on_at(gone.first)
                 part.handed = gone.first
                 raise
             except JournalDiverged as apart:
-                part.begin(apart.first)
+                part.go_on_at(apart.first)
                 part.handed = part.handled = apart.first
                 part.known = min(part.known, apart.first)
                 raise
@@ -414,7 +414,7 @@ class GroupMember:
             if at is None:
                 first, end = part._pair((yield "ask", part, "ends", {}))
                 at = first if self._start == "first" else end
-            part.begin(at)
+            part.go_on_at(at)
         except BaseException:
             self._drop(part, "released")
             raise

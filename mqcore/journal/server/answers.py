@@ -95,7 +95,7 @@ class Answers:
     def _fact(self, request: Any, source: Source) -> Any:
         reader: Any = source.reader
         if isinstance(request, requests.Ends):
-            return [reader.first, reader.end]
+            return [reader.first, reader.end, reader.begin]
         if isinstance(request, requests.Durable):
             return reader.durable
         if isinstance(request, requests.At):

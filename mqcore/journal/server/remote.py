@@ -130,10 +130,14 @@ class RemoteReader(Connection, Reader):
     # -- questions --
 
     def _pair(self, answer: Any) -> tuple[int, int]:
-        first, end = self._expected(
-            answer, lambda pair: len(pair) == 2 and all(map(is_offset, pair))
-            and pair[0] <= pair[1])
+        first, end, _ = self._three(answer)
         return first, end
+
+    def _three(self, answer: Any) -> list[int]:
+        found: list[int] = self._expected(
+            answer, lambda ends: len(ends) == 3 and all(map(is_offset, ends))
+            and ends[2] <= ends[0] <= ends[1])
+        return found
 
     def _number(self, answer: Any) -> int:
         number: int = self._expected(answer, is_offset)
@@ -176,6 +180,10 @@ class RemoteReader(Connection, Reader):
     @property
     def first(self) -> int:
         return self._ends()[0]
+
+    @property
+    def begin(self) -> int:
+        return self._three(self._ask("ends"))[2]
 
     @property
     def end(self) -> int:

@@ -39,7 +39,8 @@ cdef struct SegmentHeader:
     uint32_t partition
     uint32_t topic_size
     uint8_t topic[256]
-    uint8_t spare[192]
+    int64_t begin             # offset of the journal's first message of all
+    uint8_t spare[184]
 
 cdef struct BlockHeader:
     uint8_t magic[4]

@@ -17,7 +17,7 @@ from mqcore.base.message cimport (
     MSG_ENVELOPE, MSG_GROUP, MSG_MORE, MSG_ROUTING_ID, Msg, MsgVec, msg_close, msg_data, msg_size,
 )
 from mqcore.base.status cimport MQ_DROPPED, MQ_FULL, MQ_GONE, MQ_INVALID, MQ_OK, MQ_STATE
-from mqcore.journal.store.block cimport SEGMENT_HEADER, VERSION
+from mqcore.journal.store.block cimport BLOCK_HEADER, SEGMENT_HEADER, VERSION
 from mqcore.journal.store.columns cimport (
     Rows, add_blocks, add_each, add_row, as_bytes, check_ends, ends_of, extras_of, get_buffer,
     micros, rows_of, times_of, values_of,
@@ -27,10 +27,10 @@ from mqcore.journal.store.includes cimport (
     pthread_mutex_trylock, pthread_mutex_unlock,
 )
 from mqcore.journal.store.log cimport (
-    CLOSED, DUPLICATE, FENCED, FORKED, Log, close_files, log_close, log_commit, log_error,
-    log_fence, log_flush, log_free, log_header, log_headers_end, log_key, log_make_room, log_new,
-    log_place, log_rest, log_room, log_rotate, log_segment, log_show, log_skip, log_take, log_tick,
-    log_trim, now_us,
+    CLOSED, DUPLICATE, FENCED, FORKED, QUIET, Log, close_files, log_close, log_commit, log_empty,
+    log_error, log_fence, log_flush, log_free, log_header, log_headers_end, log_key, log_make_room,
+    log_new, log_place, log_rest, log_room, log_rotate, log_segment, log_show, log_skip, log_take,
+    log_settle, log_sync, log_tick, log_trim, now_us,
 )
 from mqcore.journal.store.process cimport forks
 from mqcore.journal.store.producers cimport STAMP_OLD, STAMP_USED, ProducerTable
@@ -193,7 +193,7 @@ cdef class WriterCore:
             log.segment.partition = partition
             log.segment.topic_size = <uint32_t> len(topic)
             memcpy(&log.segment.topic[0], PyBytes_AS_STRING(topic), len(topic))
-            log.next = last
+            log.segment.begin = log.next = last
             rc = log_segment(log, last)
             if rc:
                 raise write_error(rc, self.path)
@@ -551,6 +551,45 @@ cdef class WriterCore:
         if rc:
             self._raise(rc, 0)
         return next
+
+    def _mark(self) -> tuple:
+        """For _undo(): how far the journal has come."""
+        self._same_process()
+        self.lock()
+        rc = self._flush_held()
+        mark = (self.log.segment.first, self.log.pos, self.log.next, self.log.low, self.log.high)
+        pthread_mutex_unlock(&self.log.lock)
+        if rc:
+            self._raise(rc, 0)
+        return mark
+
+    def _undo(self, mark) -> bool:
+        """Take back what was appended since, as if it had not been written whole. False: it is
+        too late, some of it is durable. Readers may have seen it, as what a power cut takes."""
+        cdef int64_t first, pos, next, low, high
+        cdef int rc
+        first, pos, next, low, high = mark
+        self._same_process()
+        self.lock()
+        if self.log.segment.first != first or self.log.durable.load() > next or self.log.broken \
+                or self.log.barred not in (0, QUIET) or self.log.producers != NULL:
+            pthread_mutex_unlock(&self.log.lock)
+            return False
+        with nogil:
+            log_empty(self.log)
+            self.log.next = next
+            self.log.written.store(next)
+            self.log.pos = pos
+            self.log.last = -1
+            self.log.low = low
+            self.log.high = high
+            self.log.stalled = 0
+            self.log.marked = False
+            rc = log_settle(self.log)
+            if rc and self.log.reach - self.log.pos < BLOCK_HEADER:
+                rc = log_sync(self.log)     # no room for the last checkpoint: no block is left
+            pthread_mutex_unlock(&self.log.lock)
+        return rc == 0
 
     def _tick_flush(self) -> int:
         """The flusher: hand what is pending to the kernel, and rotate if it is time. An errno."""

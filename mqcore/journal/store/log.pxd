@@ -113,6 +113,9 @@ cdef void log_trim(Log* log) noexcept nogil         # forgets what is behind the
 cdef int log_direct(Log* log, const uint8_t* values, const int32_t* ends, const int64_t* times,
                     uint32_t n, int64_t now) noexcept nogil
 cdef int log_rotate(Log* log) noexcept nogil
+cdef void log_empty(Log* log) noexcept nogil        # forgets the block in the making
+cdef int log_sync(Log* log) noexcept nogil
+cdef int log_settle(Log* log) noexcept nogil        # sync, and a checkpoint that says so
 cdef int log_skip(Log* log, int64_t offset) noexcept nogil      # durable; >= log.next
 cdef int log_tick(Log* log) noexcept nogil          # flush, and rotate if the segment is old
 # The flusher is done with it, has failed with rc, and has seen so many rotations: set `due`, and

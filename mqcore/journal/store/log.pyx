@@ -54,7 +54,7 @@ cdef Log* log_new() noexcept nogil:
     log.high = LLONG_MIN
     log.barred = CLOSED
     log.due.store(NEVER)
-    empty(log)
+    log_empty(log)
     log_enlist(log)
     return log
 
@@ -158,7 +158,7 @@ cdef void log_rest(Log* log, int rc, int64_t rotations) noexcept nogil:
 
 # -- memory of the block in the making -------------------------------------------------------------
 
-cdef void empty(Log* log) noexcept nogil:
+cdef void log_empty(Log* log) noexcept nogil:
     """A new block in the making; memory that only a huge message needed is given back."""
     cdef int i
     for i in range(COLUMNS):
@@ -549,7 +549,7 @@ cdef int log_flush(Log* log) noexcept nogil:
         pieces[i].n = log.columns[i].n
     rc = emit(log, &h, pieces)
     if rc == 0:
-        empty(log)
+        log_empty(log)
     log.stalled = rc
     return rc
 
@@ -601,7 +601,7 @@ cdef inline bint too_old(Log* log) noexcept nogil:
     return log.segment_age and now_us() - log.segment.created >= log.segment_age
 
 
-cdef int sync(Log* log) noexcept nogil:
+cdef int log_sync(Log* log) noexcept nogil:
     """Make everything written durable. After a failure that is unknown, so the log is broken."""
     cdef int rc
     pthread_mutex_lock(&log.flight)     # waits for a commit, which may get the error that is ours
@@ -624,7 +624,7 @@ cdef int mark(Log* log) noexcept nogil:
     """A checkpoint to the end of the file; as many as cover what a failed write has left there."""
     cdef BlockHeader h
     cdef iovec[FILL] iov
-    cdef int64_t n = (log.reach - log.pos + BLOCK_HEADER - 1) // BLOCK_HEADER
+    cdef int64_t n = (log.reach - log.pos) // BLOCK_HEADER     # less than a header comes last
     cdef int i, rc
     n = 1 if n < 1 else FILL if n > FILL else n
     memset(&h, 0, sizeof(h))
@@ -648,14 +648,14 @@ cdef int mark(Log* log) noexcept nogil:
     return rc
 
 
-cdef int settle(Log* log) noexcept nogil:
+cdef int log_settle(Log* log) noexcept nogil:
     """Sync, then write a checkpoint that records it: damage before it is not a torn tail."""
-    cdef int rc = sync(log)
+    cdef int rc = log_sync(log)
     if rc or log.marked and log.reach <= log.pos:
         return rc
     while rc == 0 and (not log.marked or log.pos < log.reach):
         rc = mark(log)
-    return rc if rc else sync(log)
+    return rc if rc else log_sync(log)
 
 
 cdef int begin_file(Log* log, int fd, SegmentHeader* h) noexcept nogil:
@@ -706,7 +706,7 @@ cdef int log_segment(Log* log, int64_t first) noexcept nogil:
 
 
 cdef int log_rotate(Log* log) noexcept nogil:
-    cdef int rc = settle(log)
+    cdef int rc = log_settle(log)
     if rc == 0:
         rc = log_segment(log, log.written.load())
     if rc == 0:
@@ -722,7 +722,7 @@ cdef int log_skip(Log* log, int64_t offset) noexcept nogil:
     if rc == 0 and log.barred:
         rc = log_awake(log)
     if rc == 0:
-        rc = settle(log)
+        rc = log_settle(log)
     if rc:
         return rc
     before = log.written.load()
@@ -732,7 +732,7 @@ cdef int log_skip(Log* log, int64_t offset) noexcept nogil:
         log.written.store(before)
         return rc
     log.next = offset
-    return sync(log)
+    return log_sync(log)
 
 
 cdef int log_tick(Log* log) noexcept nogil:
@@ -758,7 +758,7 @@ cdef int log_commit(Log* log, int64_t target) noexcept nogil:
     if (log.barred == 0 or log.barred == QUIET) and written > log.durable.load():
         fd = fcntl(log.fd, F_DUPFD_CLOEXEC, 0)      # a rotation may close the other meanwhile
         if fd < 0:
-            rc = sync(log)              # no descriptors left: appending waits
+            rc = log_sync(log)              # no descriptors left: appending waits
         else:
             pthread_mutex_lock(&log.flight)
     pthread_mutex_unlock(&log.lock)
@@ -789,7 +789,7 @@ cdef int log_close(Log* log) noexcept nogil:
     log_fence(log, False)       # what it has taken is kept, to compare the two journals
     rc = log_flush(log)
     if rc == 0:
-        rc = settle(log)
+        rc = log_settle(log)
     if log.barred != FORKED:
         log.barred = CLOSED
     if rc == 0:

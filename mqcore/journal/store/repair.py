@@ -192,9 +192,20 @@ def _new_header(folder: Path, first: int, salt: int | None) -> tuple[bytes, int]
     if salt is None:
         salt = int.from_bytes(os.urandom(8), "little")
     topic = (topic_of(folder) or "").encode()
-    rest = struct.pack("<qq16sQII256s192x", first, time.time_ns() // 1000,
-                       _journal_id(folder, first), salt, int(folder.name), len(topic), topic)
+    rest = struct.pack("<qq16sQII256sq184x", first, time.time_ns() // 1000,
+                       _journal_id(folder, first), salt, int(folder.name), len(topic), topic,
+                       _begin(folder, first))
     return b"MQJSEG\r\n" + struct.pack("<II", 1, checksum(rest)) + rest, salt
+
+
+def _begin(folder: Path, first: int) -> int:
+    """The journal's first offset of all, as other segments tell."""
+    for other in segments(folder):
+        with contextlib.suppress(JournalCorrupt, FileNotFoundError):
+            segment = Segment(folder, other)
+            segment.close()
+            return min(segment.header.begin, first)
+    return 0
 
 
 def _journal_id(folder: Path, damaged: int) -> bytes:

@@ -114,7 +114,7 @@ def _block(folder: Path, first: int, salt: int, pos: int, size: int) -> Block | 
 
 
 def _header(first: int, salt: int) -> Header:
-    return Header(first, 0, bytes(16), salt, 0, b"")
+    return Header(first, 0, bytes(16), salt, 0, b"", 0)
 
 
 def salt_crc(block: bytes) -> int:

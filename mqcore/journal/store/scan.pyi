@@ -19,6 +19,7 @@ class Header(NamedTuple):
     salt: int
     partition: int
     topic: bytes
+    begin: int
 
 class Walk(NamedTuple):
     pos: int

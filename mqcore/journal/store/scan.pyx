@@ -53,7 +53,7 @@ BLOCK_HEADER_SIZE = BLOCK_HEADER
 ALIGNMENT = ALIGN
 FLAGS = ("keys", "headers", "stamps")
 
-Header = namedtuple("Header", "first created journal salt partition topic")
+Header = namedtuple("Header", "first created journal salt partition topic begin")
 Header.__doc__ = "What stands in front of a segment; created in us, journal 16 bytes, topic bytes."
 Walk = namedtuple("Walk", "pos next why blocks low high marked durable")
 Walk.__doc__ = """Where a walk stopped: at `pos`, before the message `next`; why: FOUND, LIMIT,
@@ -74,10 +74,10 @@ def parse_segment(const uint8_t[::1] raw):
         return "the segment's header does not match its CRC"
     if h.version != VERSION:
         return f"format version {h.version}; this build reads {VERSION}"
-    if h.topic_size > TOPIC_MAX or h.first < 0:
+    if h.topic_size > TOPIC_MAX or not 0 <= h.begin <= h.first:
         return "the segment's header contradicts itself"
     return Header(h.first, h.created, (<char*> h.journal)[:16], h.salt, h.partition,
-                  (<char*> h.topic)[:h.topic_size])
+                  (<char*> h.topic)[:h.topic_size], h.begin)
 
 
 cdef enum:

@@ -86,3 +86,20 @@ def test_every_file_in_which_nng_or_librdkafka_runs_is_listed():
     found |= set((ROOT / "tests" / "peers" / "nng").glob("test_*.py"))
     found -= {path for path in found if path.name in ("test_apart.py", "test_packaging.py")}
     assert found == apart.FILES
+
+
+def test_the_next_test_lies_elsewhere(tmp_path):
+    """Of the folders of the test before, which the two share, nothing is left set up."""
+    for name in ("a/test_here.py", "b/test_other.py"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_text(HERE)
+    (tmp_path / "conftest.py").write_text(
+        CONFTEST.format(support=str(ROOT / "tests" / "support")).replace(
+            'with_name("test_nng.py")', 'parent / "a" / "test_nng.py"'))
+    (tmp_path / "a" / "test_nng.py").write_text("def test_there(): pass")
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = foreign\n slow\n brokers\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:mqcore", "-p", "no:cacheprovider",
+         "a/test_here.py", "a/test_nng.py", "b/test_other.py"], cwd=tmp_path,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120, check=False)
+    assert "3 passed" in done.stdout, done.stdout
