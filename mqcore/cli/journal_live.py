@@ -79,6 +79,9 @@ def opened(pattern: str, bind: tuple[str, ...], connect: tuple[str, ...],
               help="CURVE: our own secret certificate to read from them.")
 @click.option("--retain-for", multiple=True, metavar="GROUP",
               help="Keep messages that this consumer group has not read. Repeatable.")
+@click.option("--insecure", is_flag=True,
+              help="Allow network addresses without keys or TLS: any machine that reaches "
+              "them can store messages.")
 @click.option("--subscribe", multiple=True, metavar="TEXT",
               help="sub: topics (default all); dish: groups.")
 @EVERY_OPTION
@@ -89,19 +92,22 @@ def record(where: str, pattern: str, bind: tuple[str, ...], connect: tuple[str, 
            deduplicate: bool, segment_bytes: int | None, segment_age: float | None,
            retain_bytes: int | None, retain_age: float | None, retain_for: tuple[str, ...],
            replicas: tuple[str, ...], replica_server_key: str | None, replica_key: Path | None,
-           subscribe: tuple[str, ...], every: float, options: dict[str, Any]) -> None:
+           insecure: bool, subscribe: tuple[str, ...], every: float,
+           options: dict[str, Any]) -> None:
     """Store the messages that a socket receives, until Ctrl-C or an error (such as a full disk).
 
     A rep or respondent acknowledges each message when it is durable. With other patterns senders
-    receive no acknowledgement. The command prints its actual addresses on standard output.
+    receive no acknowledgement. The command prints its actual addresses on standard output. An
+    address that other machines can reach needs keys (--key, and --allow for the senders) or TLS.
 
     \b
-      mq journal record data pull --bind tcp://*:5555 --topic flights
-      mq journal record data rep --bind tcp://*:5556 --topic orders
+      mq journal record data pull --bind tcp://127.0.0.1:5555 --topic flights
+      mq journal record data rep --bind tcp://*:5556 --key server.key_secret --allow senders/
       mq journal record data sub --connect tcp://host:5557 --topic-from first-part
     """
     from mqcore import journal as library
 
+    _check_exposed(bind, insecure, options)
     if subscribe and pattern not in ("sub", "dish"):
         raise click.UsageError(f"--subscribe is for sub and dish, not for {pattern}")
     if pattern == "dish" and not subscribe:
@@ -130,6 +136,13 @@ def record(where: str, pattern: str, bind: tuple[str, ...], connect: tuple[str, 
             front.close(linger=0)
         if every:
             note(("\n" if on_terminal() else "") + say(counters(running.stats())))
+
+
+def _check_exposed(bind: tuple[str, ...], insecure: bool, options: dict[str, Any]) -> None:
+    from mqcore.journal.server import exposure
+
+    if not insecure:
+        exposure.check(bind, options.get("security"), "fill this disk and forge messages")
 
 
 @click.command()

@@ -23,6 +23,7 @@ from mqcore.journal.errors import JournalClosed, JournalWriteError, write_error
 from mqcore.journal.flusher import FLUSHER, NEVER
 from mqcore.journal.records import whole
 from mqcore.journal.replicas import WATCH, fenced_error, replicas_of
+from mqcore.journal.store.clock import SteadyClock
 from mqcore.journal.store.core import WriterCore
 from mqcore.journal.store.epoch import Epochs, History, read_epochs, write_epochs
 from mqcore.journal.store.exclusive import Lock
@@ -100,6 +101,7 @@ class Writer(WriterCore):
         self._folder = folder
         self._device = os.stat(folder).st_dev
         self._retain = retain
+        self._clock = SteadyClock()
         # reentrant: a signal handler may close the writer inside close() or retain()
         self._ending = threading.RLock()
         self._retaining = threading.RLock()
@@ -303,23 +305,22 @@ class Writer(WriterCore):
         most, age, groups = self._retain
         if most is None and age is None and not groups:
             return []
-        firsts = segments(self._folder)
+        firsts, now = segments(self._folder), self._clock.now()
         floor = floor_of(self._folder, groups)
         sizes = {first: (self._folder / segment_name(first)).stat() for first in firsts}
         total = sum(stat.st_size for stat in sizes.values())
         removed: list[int] = []
         for first, end in zip(firsts, firsts[1:], strict=False):
             stat = sizes[first]
-            old = age is not None and time.time() - stat.st_mtime > age
+            old = age is not None and now - stat.st_mtime > age
             much = most is not None and total > most
             read = floor is None or end <= floor
             if not (read and (old or much or most is None and age is None)):
                 break
             os.unlink(self._folder / segment_name(first))
+            sync_folder(self._folder)       # each: else a power cut may leave a gap between them
             total -= stat.st_size
             removed.append(first)
-        if removed:
-            sync_folder(self._folder)
         return removed
 
     # -- on the flusher's thread, and on a syncer's --

@@ -17,6 +17,7 @@ from mqcore.base.message cimport (
     MSG_ENVELOPE, MSG_GROUP, MSG_MORE, MSG_ROUTING_ID, Msg, MsgVec, msg_close, msg_data, msg_size,
 )
 from mqcore.base.status cimport MQ_DROPPED, MQ_FULL, MQ_GONE, MQ_INVALID, MQ_OK, MQ_STATE
+from mqcore.journal.store.age cimport age_begin
 from mqcore.journal.store.block cimport BLOCK_HEADER, SEGMENT_HEADER, VERSION
 from mqcore.journal.store.columns cimport (
     Rows, add_blocks, add_each, add_row, as_bytes, check_ends, ends_of, extras_of, get_buffer,
@@ -202,6 +203,7 @@ cdef class WriterCore:
             memcpy(&log.segment, PyBytes_AS_STRING(header), SEGMENT_HEADER)
             log.reach = log.pos
             log.fd = os.dup(fd)
+            age_begin(log)
         log.written.store(log.next)
         log.durable.store(log.next)
         log.shown = openat(folder, "durable", O_RDWR | O_CREAT | O_CLOEXEC, 0o644)

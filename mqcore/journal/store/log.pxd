@@ -79,6 +79,7 @@ cdef struct Log:
     size_t block_bytes
     int64_t segment_bytes
     int64_t segment_age       # us; 0: any
+    int64_t begun             # when the segment was (CLOCK_BOOTTIME, us): age.pxd
     int64_t rotations
     int64_t syncs_done
     Producers* producers      # NULL: what is sent again is stored again

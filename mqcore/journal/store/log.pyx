@@ -10,6 +10,7 @@ from libc.string cimport memcpy, memmove, memset
 
 from mqcore.base.includes cimport iovec
 from mqcore.journal.store cimport includes as system
+from mqcore.journal.store.age cimport age_begin, grown_old, too_old
 from mqcore.journal.store.block cimport (
     ALIGN, BLOCK_HEADER, COLUMNS, DATA, DATUM_ENDS, HAS_HEADERS, HAS_KEYS, HAS_STAMPS, HEADER_ENDS,
     KEY_ENDS, KEY_VALID, KEYS, NAME_ENDS, NAMES, PRODUCERS, SEGMENT_HEADER, SENT, SEQUENCES, STAMP,
@@ -30,7 +31,6 @@ cdef enum:
     KEEP = 4                  # a column's memory is kept up to so many blocks' worth
     FILL = 64                 # checkpoints written at a time
     RETRY = 1000000000        # ns after a failure
-    LOOK = 60000000           # us: the clock may be set while a segment grows old
 
 cdef uint8_t[64] ZEROS = [0] * 64
 
@@ -129,16 +129,6 @@ cdef void log_fence(Log* log, bint fenced) noexcept nogil:
 cdef int log_error(Log* log) noexcept nogil:
     return log.broken or log.stalled or (
         ESHUTDOWN if log.barred in (CLOSED, FORKED, FENCED) else 0)
-
-
-cdef int64_t grown_old(Log* log) noexcept nogil:
-    """When the segment is to be ended for its age (CLOCK_MONOTONIC, ns); NEVER."""
-    cdef int64_t left
-    if log.segment_age == 0 or log.low > log.high:
-        return NEVER
-    left = log.segment.created + log.segment_age - now_us()
-    left = 0 if left < 0 else LOOK if left > LOOK else left
-    return now_ns() + 1000 * left
 
 
 cdef void log_rest(Log* log, int rc, int64_t rotations) noexcept nogil:
@@ -597,10 +587,6 @@ cdef int log_direct(Log* log, const uint8_t* values, const int32_t* ends, const 
 
 # -- files -----------------------------------------------------------------------------------------
 
-cdef inline bint too_old(Log* log) noexcept nogil:
-    return log.segment_age and now_us() - log.segment.created >= log.segment_age
-
-
 cdef int log_sync(Log* log) noexcept nogil:
     """Make everything written durable. After a failure that is unknown, so the log is broken."""
     cdef int rc
@@ -696,6 +682,7 @@ cdef int log_segment(Log* log, int64_t first) noexcept nogil:
         system.close(log.fd)
     log.fd = fd
     log.segment = h
+    age_begin(log)
     log.pos = log.reach = SEGMENT_HEADER
     log.last = -1
     log.torn = False

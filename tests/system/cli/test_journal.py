@@ -298,6 +298,17 @@ def test_serving_with_an_encrypted_tls_key(start, where, tmp_path, authority, mq
     assert server.end(signal.SIGINT)[0] == 130
 
 
+def test_record_is_closed_to_strangers(tmp_path):
+    """Who writes fills the disk and forges stamps: as `serve`, it needs keys, TLS or a word."""
+    from mqcore.errors import UsageError
+
+    answer = CliRunner().invoke(cli, ["journal", "record", str(tmp_path / "j"), "pull", "--bind",
+                                      "tcp://*:0"])
+    assert isinstance(answer.exception, UsageError) and not (tmp_path / "j").exists()
+    assert "could fill this disk" in str(answer.exception)
+    assert "--insecure" in answer.exception.hint
+
+
 # -- gaps ------------------------------------------------------------------------------------------
 
 def answered(*args, status=0):
