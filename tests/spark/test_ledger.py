@@ -1,69 +1,31 @@
 """Publishing exactly once, whatever is interrupted; no Spark session is needed."""
 
-import json
-import os
 import shutil
 import subprocess
 import sys
 import threading
-import time
 
 import pytest
 
 pytest.importorskip("pyspark", reason="pip install mqcore[spark]")
 
 import pyarrow as pa  # noqa: E402
+from staged import (  # noqa: E402
+    Crash,
+    aged,
+    entries,
+    expected,
+    left,
+    publish,
+    stage,
+    stored,
+)
 
 from mqcore import journal  # noqa: E402
-from mqcore.spark import ledger  # noqa: E402
+from mqcore.spark import entries as book  # noqa: E402
+from mqcore.spark import ledger, sweep  # noqa: E402
 from mqcore.spark.options import WRITE, check  # noqa: E402
 from mqcore.spark.staging import HOME, Stage  # noqa: E402
-
-KEYS = ("a", 0), ("a", 1), ("b", 0)
-
-
-class Crash(BaseException):
-    """No code catches it."""
-
-
-def stage(where, query, batch, label, n=30, task=0):
-    """n rows, over three partitions, in two Arrow batches."""
-    options = check({"path": str(where), "partitions": "2"}, WRITE)
-    rows = [{"value": b"%s %d" % (label, i), "topic": KEYS[i % 3][0], "partition": KEYS[i % 3][1],
-             "key": b"k%d" % i if i % 4 else None} for i in range(n)]
-    schema = pa.schema([("value", pa.binary()), ("topic", pa.string()), ("partition", pa.int32()),
-                        ("key", pa.binary())])
-    batches = [pa.RecordBatch.from_pylist(part, schema) for part in (rows[:n // 2], rows[n // 2:])]
-    return Stage(options, query, batch, task).write(iter(batches)).files
-
-
-def stored(where):
-    found = {}
-    for topic, partition, _ in journal.store.place.partitions(where):
-        if topic != HOME:
-            with journal.open(where, topic=topic, partition=partition) as log:
-                found[topic, partition] = [
-                    (m, records.key(i), int(records.sequences[i]))
-                    for records in log.batches() for i, m in enumerate(records)]
-    return found
-
-
-def expected(*batches):
-    """(label, n) of each batch that was published -> what is stored."""
-    found = {key: [] for key in KEYS}
-    for label, n in batches:
-        for i in range(n):
-            rows = found[KEYS[i % 3]]
-            rows.append((b"%s %d" % (label, i), b"k%d" % i if i % 4 else None, len(rows)))
-    return found
-
-
-def publish(where, query, batch, files):
-    return ledger.publish(str(where), query, batch, files, 5.0)
-
-
-def left(where):
-    return [path for path in (where / HOME / "staging").rglob("*") if path.is_file()]
 
 
 def test_each_batch_once(tmp_path):
@@ -199,26 +161,22 @@ def rows(where, topic, partition):
         return [m for records in log.batches() for m in records]
 
 
-def entries(where):
-    return sorted(path.name for path in (where / HOME / "ledger").iterdir())
-
-
 def test_entries_of_batch_jobs_go_when_they_are_done(tmp_path):
-    """Also those that drivers left which died, and those of versions that kept them."""
+    """Also those that drivers left which died."""
     publish(tmp_path, "query", 0, stage(tmp_path, "query", 0, b"stream", 3))
     publish(tmp_path, "job-1", 0, stage(tmp_path, "job-1", 0, b"one", 3))
     assert entries(tmp_path) == ["query.json"]
-    done = {"version": 1, "batch": 0, "state": "done", "files": [], "starts": {}, "sequences": {}}
+    done = {"version": 2, "batch": 0, "state": "done", "files": [], "starts": {}, "sequences": {}}
     for i in range(20):
-        (tmp_path / HOME / "ledger" / f"job-old{i}.json").write_text(
-            json.dumps({**done, "query": f"job-old{i}"}))
+        book.store(str(tmp_path), {**done, "query": f"job-old{i}"})
     publish(tmp_path, "job-2", 0, stage(tmp_path, "job-2", 0, b"two", 3))
     assert entries(tmp_path) == ["query.json"]
     assert not publish(tmp_path, "query", 0, stage(tmp_path, "query", 0, b"again", 3))
     assert sum(map(len, stored(tmp_path).values())) == 9
 
 
-def test_a_job_that_was_cut_short_is_finished_and_then_forgotten(tmp_path, monkeypatch):
+def test_a_job_that_was_cut_short_is_finished_and_a_day_later_forgotten(tmp_path, monkeypatch):
+    """Until then a second run of it is known."""
     files = stage(tmp_path, "job-1", 0, b"one", 3)
     with monkeypatch.context() as patch:
         patch.setattr(ledger, "_done", lambda *_: (_ for _ in ()).throw(Crash))
@@ -226,7 +184,10 @@ def test_a_job_that_was_cut_short_is_finished_and_then_forgotten(tmp_path, monke
             publish(tmp_path, "job-1", 0, files)
     assert entries(tmp_path) == ["job-1.json"]
     publish(tmp_path, "job-2", 0, stage(tmp_path, "job-2", 0, b"two", 3))
-    assert entries(tmp_path) == [] and sum(map(len, stored(tmp_path).values())) == 6
+    assert entries(tmp_path) == ["job-1.json"] and sum(map(len, stored(tmp_path).values())) == 6
+    aged(tmp_path / HOME / "ledger", sweep.ABANDONED + 100)
+    publish(tmp_path, "job-3", 0, stage(tmp_path, "job-3", 0, b"three", 3))
+    assert entries(tmp_path) == []
 
 
 def test_stray_entries_stop_nothing(tmp_path, caplog):
@@ -246,11 +207,6 @@ def test_stray_entries_stop_nothing(tmp_path, caplog):
     assert "notes.json" in caplog.text and "list.json" in caplog.text
 
 
-def aged(folder, seconds):
-    for path in (folder, *folder.rglob("*")):
-        os.utime(path, (time.time() - seconds,) * 2)
-
-
 def test_staged_files_that_were_abandoned_are_removed(tmp_path, monkeypatch):
     """Not those of jobs that still run, nor those that the ledger promises to publish."""
     staging = tmp_path / HOME / "staging"
@@ -262,11 +218,11 @@ def test_staged_files_that_were_abandoned_are_removed(tmp_path, monkeypatch):
         with pytest.raises(Crash):
             publish(tmp_path, "promised", 0, promised)
     (staging / "a file").write_bytes(b"")
-    week = ledger.ABANDONED + 100
+    long = sweep.ABANDONED + 100
     for name in ("job-killed", "stream-killed", "promised", "job-slow"):
-        aged(staging / name, week)
+        aged(staging / name, long)
     stage(tmp_path, "job-slow", 0, b"y", 3, task=1)     # a later task of the same job
-    aged(staging / "job-running", week - 200)
+    aged(staging / "job-running", long - 200)
     monkeypatch.setattr(ledger, "_finish_others", lambda *args: None)
     publish(tmp_path, "q", 0, stage(tmp_path, "q", 0, b"two", 3))
     assert {path.name for path in staging.iterdir()} == {
@@ -290,5 +246,5 @@ def test_a_broken_entry_of_the_query_itself_is_an_error(tmp_path):
     """Nobody can say then what has been published."""
     publish(tmp_path, "q", 0, stage(tmp_path, "q", 0, b"one", 3))
     (tmp_path / HOME / "ledger" / "q.json").write_text("")
-    with pytest.raises(ValueError):
+    with pytest.raises(journal.JournalCorrupt, match=r"q\.json.*restore it"):
         publish(tmp_path, "q", 1, stage(tmp_path, "q", 1, b"two", 3))
