@@ -1,7 +1,9 @@
 """The streaming reader: offsets on the driver, ranges in executors.
 
 An offset is {"id|topic|partition": next message}. Spark stores it before a batch is read and hands
-the same start and end to partitions() after a failure, so a batch is read again as it was.
+the same start and end to partitions() after a failure, so a batch is read again as it was. A
+partition that the offset at the start does not name is new, and its start is NEW, whatever is left
+of it by then: what is not there any more is lost data.
 """
 
 from __future__ import annotations
@@ -26,6 +28,8 @@ from mqcore.spark.versions import (
     check_limits,
 )
 
+NEW = 0         # the start of a partition that appeared after the query began
+
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
@@ -37,6 +41,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._schema = schema
         self._nodes = Nodes(options)
         self._stop: dict[Part, int] | None = None
+        self._turns = Turns()
         try:
             self._find()
         except BaseException:
@@ -76,7 +81,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ranges = self._ranges(start, {part: end for part, end in ends.items()})
         if not isinstance(limit, ReadAllAvailable):
             rows = self._room(ranges, limit)
-            ranges = shared(ranges, rows)
+            ranges = self._turns.cut(ranges, rows)
         reached = dict(start)
         reached.update({r.part.key: r.stop for r in ranges})
         gone = set(reached) - {part.key for part in ends}
@@ -100,7 +105,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ranges = []
         for part, end in ends.items():
             first = self._nodes.reader(part).first
-            at = start.get(part.key, first)
+            at = start.get(part.key, NEW)
             if at < first:
                 data_loss(self._options, f"messages {at} to {first - 1} of {part} are gone")
                 at = first
@@ -132,14 +137,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         parts = {part.key: part for part in self._find()}
         for key in sorted(set(end) - set(parts)):
-            if end[key] > start.get(key, 0):
+            if end[key] > start.get(key, NEW):
                 data_loss(self._options, f"the journal {key} is gone; messages "
-                                         f"{start.get(key, 0)} to {end[key] - 1} are lost")
+                                         f"{start.get(key, NEW)} to {end[key] - 1} are lost")
         ranges = []
         for key, stop in end.items():
             if key in parts:
                 first = self._nodes.reader(parts[key]).first
-                at = start.get(key, first)
+                at = start.get(key, NEW)
                 if at < min(first, stop):
                     data_loss(self._options, f"messages {at} to {min(first, stop) - 1} of "
                                              f"{parts[key]} are gone")
@@ -161,15 +166,30 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._nodes.close()
 
 
-def shared(ranges: list[Range], rows: int) -> list[Range]:
-    """Ranges cut to so many rows in all, each by its share of the backlog, at least one."""
-    backlog = sum(r.stop - r.start for r in ranges)
-    if backlog <= rows:
-        return ranges
-    cut, left = [], rows
-    for r in sorted(ranges, key=lambda r: r.stop - r.start):
-        n = r.stop - r.start
-        take = min(n, left, max(1, round(n * rows / backlog)))
-        cut.append(Range(r.part, r.start, r.start + take))
-        left -= take
-    return cut
+class Turns:
+    """Cuts micro-batches to a number of messages. Every partition gets its share of it by what
+    waits there. What rounding down leaves goes to those that got nothing, first to the one that has
+    waited longest; so with more partitions than messages, each has its turn."""
+
+    def __init__(self) -> None:
+        self._turn = 0
+        self._served: dict[str, int] = {}       # in which turn a partition last got something
+
+    def cut(self, ranges: list[Range], rows: int) -> list[Range]:
+        backlog = sum(r.stop - r.start for r in ranges)
+        if backlog <= rows:
+            return ranges
+        takes = [(r.stop - r.start) * rows // backlog for r in ranges]
+        left = rows - sum(takes)                # less than there are ranges that are not empty
+        begin = sum(r.start for r in ranges)    # another one after each restart of the query
+        waiting = [i for i, r in enumerate(ranges) if takes[i] < r.stop - r.start]
+        waiting.sort(key=lambda i: (takes[i] > 0, self._served.get(ranges[i].part.key, -1),
+                                    (i - begin) % len(ranges)))
+        for i in waiting[:left]:
+            takes[i] += 1
+        self._turn += 1
+        here = {r.part.key for r in ranges}
+        self._served = {key: turn for key, turn in self._served.items() if key in here}
+        self._served.update({r.part.key: self._turn
+                             for r, n in zip(ranges, takes, strict=True) if n})
+        return [Range(r.part, r.start, r.start + n) for r, n in zip(ranges, takes, strict=True)]
