@@ -28,8 +28,9 @@ from mqcore.spark.versions import ReadAllAvailable  # noqa: E402
 def descriptors(free):
     """This process may open so many more files."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    used = max(map(int, os.listdir("/proc/self/fd"))) + 1
-    resource.setrlimit(resource.RLIMIT_NOFILE, (used + free, hard))
+    lowest = os.dup(0)
+    os.close(lowest)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest + free, hard))
     try:
         yield
     finally:
