@@ -240,7 +240,7 @@ def _ran_before(path: str, home: Path, entry: dict[str, Any], timeout: float) ->
 def _same(path: str, entry: dict[str, Any], other: dict[str, Any]) -> bool:
     if other["state"] == "publishing":
         return _shape(entry) == _shape(other) and _marks(path, entry) == _marks(path, other)
-    return "marks" in other and other["marks"] == _marks(path, entry)
+    return "marks" in other and bool(other["marks"] == _marks(path, entry))
 
 
 def _shape(entry: dict[str, Any]) -> dict[Key, int]:
