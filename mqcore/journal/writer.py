@@ -19,7 +19,7 @@ from mqcore.base.components import COMPONENTS, State
 from mqcore.base.native import threading, time
 from mqcore.base.waits import Released
 from mqcore.errors import Error, OptionError, UsageError
-from mqcore.journal.errors import JournalClosed, JournalWriteError, write_error
+from mqcore.journal.errors import NO_ROOM, JournalClosed, JournalWriteError, write_error
 from mqcore.journal.flusher import FLUSHER, NEVER
 from mqcore.journal.records import whole
 from mqcore.journal.replicas import WATCH, fenced_error, replicas_of
@@ -226,8 +226,8 @@ class Writer(WriterCore):
         FLUSHER.remove(self, join)
         if self._replicas is not None:
             WATCH.remove(self)
-        if number:
-            lost = self.next - self.durable
+        lost = self.next - self.durable
+        if number and (lost or number not in NO_ROOM):     # else only a checkpoint is missing
             raise write_error(number, f"{self.path}: {lost} messages are not durable", broken=True)
         return self.next
 

@@ -7,6 +7,7 @@ the task that Spark does not document; if they are missing, the first task says 
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,8 +19,9 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from mqcore.errors import NotSupported
-from mqcore.spark.ledger import check_home, discard, job_name, publish
+from mqcore.errors import NotSupported, OptionError
+from mqcore.spark.entries import JOB, check_home, name_of
+from mqcore.spark.ledger import discard, publish
 from mqcore.spark.options import Options
 from mqcore.spark.rows import JOURNAL, check_columns
 from mqcore.spark.staging import Stage, Staged
@@ -38,7 +40,7 @@ class BatchSink(DataSourceArrowWriter):
         check_columns(schema, JOURNAL, overwrite, options.topic)
         self._options = options
         self._path = check_home(options.folder)
-        self._job = job_name(options.jobId)
+        self._job = f"{JOB}{uuid.uuid4()}" if options.jobId is None else name_of(options.jobId)
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         return Stage(self._options, self._job, 0, _task()).write(iterator)
@@ -57,6 +59,9 @@ class StreamSink(DataSourceStreamArrowWriter):
 
     def __init__(self, schema: StructType, options: Options, overwrite: bool) -> None:
         check_columns(schema, JOURNAL, False, options.topic)
+        if options.jobId is not None:
+            raise OptionError("jobId names a batch job; a streaming query is known by its "
+                              "checkpoint", hint="leave it out")
         self._schema = schema
         self._options = options
         self._path = check_home(options.folder)

@@ -7,201 +7,277 @@ at the same batch staged. Every message carries a stamp (producer: the query and
 after a crash at any byte the journal itself tells how many of them it has; the rest follows. A
 batch that the ledger calls done is not published again.
 
-If a publication fails while it runs, on a full disk say, what it has appended is taken back, unless
-some of it is durable already. Then the next publication to the path finishes it, as after a crash.
+Queries meet only in a partition that both write. There the next one first completes what another's
+crash or failure cut short. If it cannot, the log says so, and it goes on.
+
+Spark runs a batch job that failed again under another name. What it has appended is taken back,
+unless some is durable by then. If nothing of it is stored, its entry goes. Else the entry stays
+until the job is whole, and a job with the same messages is taken for its second run; so is one with
+the same jobId.
 """
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import hashlib
-import json
 import logging
-import os
-import shutil
+import resource
 import time
-import uuid
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import numpy as np
 
 from mqcore import journal
 from mqcore.errors import Error
 from mqcore.journal.stamp import MAGIC, SIZE
-from mqcore.journal.store.place import make_folder, sync_folder
+from mqcore.spark.entries import (
+    alone,
+    file_of,
+    forget,
+    home_of,
+    is_job,
+    is_named,
+    keep_named,
+    load,
+    others,
+    patient,
+    read,
+)
+from mqcore.spark.entries import store as _store
 from mqcore.spark.rows import column, parts_of
 from mqcore.spark.staging import HOME, File, folder_of
+from mqcore.spark.sweep import discard, sweep, sweep_abandoned
 
+__all__ = ["discard", "publish"]
 _log = logging.getLogger("mqcore.spark")
-ABANDONED = 86400.0     # seconds after which staged files are given up
-AT_ONCE = 64            # journals that are open at the same time, four descriptors each
-JOB = "job-"            # what the names of batch jobs begin with; a stream's query is a UUID
-NAMED = "named-job-"    # and of those that the user has named
+TOGETHER = 100          # writers open at a time; each has four descriptors
+Key = tuple[str, int]   # topic and partition
+
+
+class StagedFilesLost(journal.JournalError):
+    """Somebody has removed staged files that are to be published."""
+
+
 STAMP = np.dtype([("magic", "S4"), ("zero", "<u4"), ("producer", "<u8"), ("sequence", "<u8"),
                   ("time", "<i8")])
 
 
 def publish(path: str, query: str, batch: int, files: list[File], timeout: float) -> bool:
-    """False: this batch has been published before. First, what a crash cut short of this query is
-    finished, and what others have left in the partitions that this batch writes; behind it, what
-    others have left elsewhere."""
-    with _alone(path, timeout) as home:
-        entry = _load(home, query)
-        if entry["state"] == "publishing":
-            _finish(path, entry, timeout)
-            entry = _load(home, query)
-        fresh: bool = batch > entry["batch"]
-        if fresh:
-            _finish_others(path, home, query, {(file.topic, file.partition) for file in files},
-                           timeout)
-            _check_staged(path, query, batch, files)
-            _begin(path, entry, {**entry, "batch": batch, "state": "publishing",
-                                 "files": [list(file) for file in files]}, timeout)
-        _sweep(path, query, batch)
-        if _is_job(query):
-            _forget(home, query)
-        _finish_others(path, home, query, None, 0)
-        _sweep_abandoned(home)
+    """False: this batch has been published before. First, whatever a crash cut short is completed,
+    of this query, and of others in the partitions that this batch goes to."""
+    home = home_of(path)
+    with alone(home, query, timeout):
+        fresh = _publish(path, home, query, batch, files, timeout)
+        sweep(path, query, batch)
+        _leave(home, query)
+        sweep_abandoned(home)
     return fresh
 
 
-def _check_staged(path: str, query: str, batch: int, files: list[File]) -> None:
-    """Before the ledger promises to publish them."""
+def _publish(path: str, home: Path, query: str, batch: int, files: list[File],
+             timeout: float) -> bool:
+    entry = load(home, query)
+    if entry["state"] == "publishing":
+        try:
+            _finish(path, entry, timeout)
+        except StagedFilesLost:
+            if not _give_up(path, entry):
+                raise
+        entry = load(home, query)
+    if batch <= entry["batch"]:
+        _log.info("batch %d of %s has been published before", batch, query)
+        return False
+    _check_staged(path, query, batch, files, "nothing was published", "run the job again")
+    entry = {**entry, "batch": batch, "state": "publishing", "files": [list(f) for f in files]}
+    if is_job(query) and _ran_before(path, home, entry, timeout):
+        return False
+    _finish_others(path, home, query, set(_targets(entry)), timeout)
+    try:
+        _begin(path, entry, timeout)
+    except Exception as error:
+        if is_job(query) or is_named(query):
+            _failed(path, home, query, error)
+        raise
+    return True
+
+
+def _leave(home: Path, query: str) -> None:
+    """Of a job that is done: nothing, or what tells its second run."""
+    if is_job(query):
+        forget(home, query)
+    elif is_named(query):
+        keep_named(home, query)
+
+
+def _check_staged(path: str, query: str, batch: int, files: list[File], what: str,
+                  advice: str) -> None:
     folder = folder_of(path, query, batch)
     missing = [file.name for file in files if not (folder / file.name).is_file()]
     if missing:
-        raise journal.JournalError(f"{len(missing)} staged files are missing from {folder}, "
-                                   f"{missing[0]} among them, so nothing of them was published",
-                                   hint="run the job again; a stream's batch, from a copy of its "
-                                        "staged files")
+        raise StagedFilesLost(f"{len(missing)} staged files are missing from {folder}, "
+                              f"{missing[0]} among them; {what}", hint=advice)
 
 
-def _finish_others(path: str, home: Path, mine: str, targets: set[tuple[str, int]] | None,
-                   timeout: float) -> None:
-    """Finish what other queries have left, in these partitions; None: in all. What cannot be
-    finished, since a partition is locked or staged files are gone, is theirs, and is reported."""
-    for file in sorted((home / "ledger").glob("*.json")):
+# -- what others left ----------------------------------------------------------------------------
+
+
+def _finish_others(path: str, home: Path, query: str, mine: set[Key], timeout: float) -> None:
+    """Complete publications that a crash or a failure cut short and that write a partition of
+    `mine`. Nothing is raised: what is in this query's way, too, its own steps will meet."""
+    for file in others(home, query):
         try:
-            entry = _parse(file)
-        except (journal.JournalCorrupt, OSError) as error:
-            _log.error("%s", error)
+            entry = read(file)
+            if entry["state"] == "publishing" and mine & set(_targets(entry)):
+                _finish_other(path, home, entry["query"], mine, timeout)
+            elif entry["state"] == "done" and "marks" not in entry:
+                _tidy(home, entry["query"])
+        except FileNotFoundError:       # done meanwhile
             continue
-        query = entry["query"]
-        if query == mine or targets is not None and not targets & _targets(entry).keys():
+        except Exception as error:
+            _log.error("what %s was publishing could not be completed, and waits: %s", file.stem,
+                       error)
+
+
+def _finish_other(path: str, home: Path, query: str, mine: set[Key], timeout: float) -> None:
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(alone(home, query, 0))
+        except journal.JournalLocked:       # it lives, and is publishing
+            return
+        entry = load(home, query)
+        if entry["state"] == "publishing":
+            if is_job(query):               # a second run of it may follow
+                with suppress(FileNotFoundError):
+                    entry["marks"] = _marks(path, entry)
+            try:
+                _finish(path, entry, timeout, mine)
+            except StagedFilesLost:
+                if not _give_up(path, entry):
+                    raise
+                if is_job(query):
+                    forget(home, query)
+        if is_named(query):
+            keep_named(home, query)
+
+
+def _give_up(path: str, entry: dict[str, Any]) -> bool:
+    """Withdraw what the ledger promised to publish, if staged files are lost and none of it is
+    stored."""
+    if any(_there(path, entry, key) or _may_be_gone(path, entry, key) for key in _targets(entry)):
+        return False
+    _store(path, {**entry, "batch": entry["batch"] - 1, "state": "done", "files": [],
+                  "starts": {}})
+    _log.warning("batch %d of %s is given up: its staged files are lost, and nothing of it was "
+                 "published", entry["batch"], entry["query"])
+    return True
+
+
+def _may_be_gone(path: str, entry: dict[str, Any], key: Key) -> bool:
+    """Whether retention may have removed messages of the batch."""
+    with journal.open(path, topic=key[0], partition=key[1]) as reader:
+        return bool(reader.first > entry["starts"][_name(*key)])
+
+
+def _tidy(home: Path, query: str) -> None:
+    """Of a job that is done, whose driver died before it could do this."""
+    if is_job(query) or is_named(query):
+        with suppress(journal.JournalLocked), alone(home, query, 0):
+            if load(home, query)["state"] == "done":
+                _leave(home, query)
+
+
+# -- jobs that failed, and their second run ------------------------------------------------------
+
+
+def _failed(path: str, home: Path, query: str, error: Exception) -> None:
+    """A job's publication raised. If nothing of it is stored, it will never be. Else it will be
+    whole: raises JournalError that says so."""
+    try:
+        entry = load(home, query)
+        if entry["state"] != "publishing":
+            return
+        total = sum(row[3] for row in entry["files"])
+        there = sum(_there(path, entry, key) for key in _targets(entry))
+        if there == 0:
+            forget(home, query)
+            return
+        stored = f"{there} of its {total} messages are stored"
+    except (Error, OSError) as other:
+        stored = f"how many of its messages are stored is not known ({other})"
+    raise journal.JournalError(
+        f"the job failed while it was published: {error}; {stored}",
+        hint="remove the cause, then run the job again: the same messages, or the same jobId, are "
+             "recognized and completed, not written twice. The next write to the same partitions "
+             f"completes it, too. Until then keep {Path(path) / HOME}") from error
+
+
+def _ran_before(path: str, home: Path, entry: dict[str, Any], timeout: float) -> bool:
+    """Whether a job that failed, or whose driver was killed, held exactly these messages. It is
+    whole on return, and this one is its second run."""
+    for file in others(home, entry["query"]):
+        if not is_job(file.stem):
             continue
-        try:
-            if entry["state"] == "publishing":
-                _finish(path, entry, timeout)
-            if _is_job(query):      # of a driver that died before it could remove the entry
-                _forget(home, query)
-        except (Error, OSError) as error:
-            _log.error("batch %s of %s in %s was not published whole, and cannot be finished now: "
-                       "%s", entry["batch"], query, path, error)
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(alone(home, file.stem, 0))
+                other = read(file)
+                if not _same(path, entry, other):
+                    continue
+            except journal.JournalLocked:       # it lives, and is publishing
+                continue
+            except (journal.JournalCorrupt, OSError) as error:
+                _log.warning("%s cannot be compared: %s", file, error)
+                continue
+            if other["state"] == "publishing":
+                _finish(path, other, timeout)
+            forget(home, file.stem)
+            _log.info("%s is the second run of %s", entry["query"], file.stem)
+            return True
+    return False
 
 
-def _is_job(query: str) -> bool:
-    """A batch job without a name of its own: it is never run again, so nothing need be known of one
-    that is done."""
-    return query.startswith(JOB)
+def _same(path: str, entry: dict[str, Any], other: dict[str, Any]) -> bool:
+    if other["state"] == "publishing":
+        return _shape(entry) == _shape(other) and _marks(path, entry) == _marks(path, other)
+    return "marks" in other and bool(other["marks"] == _marks(path, entry))
 
 
-def job_name(given: str | None) -> str:
-    """What the ledger calls a batch job. given: the option jobId, by which a second run is
-    known."""
-    return f"{JOB}{uuid.uuid4()}" if given is None else f"{NAMED}{quote(given, safe='')}"
+def _shape(entry: dict[str, Any]) -> dict[Key, int]:
+    """How many messages go where."""
+    return {key: sum(f.rows for f in files) for key, files in _targets(entry).items()}
 
 
-def _forget(home: Path, query: str) -> None:
-    (home / "ledger" / f"{query}.json").unlink(missing_ok=True)
+def _marks(path: str, entry: dict[str, Any]) -> dict[str, str]:
+    """A hash of the messages for each partition, however they are cut into batches and files."""
+    return {_name(*key): _mark(path, entry, files) for key, files in _targets(entry).items()}
 
 
-def discard(path: str, query: str, batch: int, files: list[File]) -> None:
-    """Staged files of an attempt that will not be published."""
-    entry = _load(Path(path) / HOME, query)
-    if entry["state"] == "publishing" and entry["batch"] == batch:
-        return          # decided: the next publication finishes it
-    for file in files:
-        shutil.rmtree((folder_of(path, query, batch) / file.name).parent, ignore_errors=True)
+def _mark(path: str, entry: dict[str, Any], files: list[File]) -> str:
+    hashes: dict[str, Any] = {}
+
+    def add(name: str, array: Any) -> None:
+        hashes.setdefault(name, hashlib.blake2b(digest_size=16)).update(np.ascontiguousarray(array))
+
+    for batch in _staged(path, entry, files):
+        for name in ("value", "key"):
+            found = column(batch, name)
+            if found is not None:
+                data, ends = parts_of(found)
+                add(name, data[ends[0]:ends[-1]])
+                add(f"{name} lengths", np.diff(ends))
+                add(f"{name} valid", found.is_valid().to_numpy(zero_copy_only=False))
+        times = column(batch, "timestamp")
+        if times is not None:
+            add("timestamp", times.view("int64").fill_null(-1).to_numpy(zero_copy_only=False))
+    found = hashlib.blake2b(digest_size=16)
+    for name in sorted(hashes):
+        found.update(f"{name}={hashes[name].hexdigest()};".encode())
+    return found.hexdigest()
 
 
-@contextmanager
-def _alone(path: str, timeout: float) -> Iterator[Path]:
-    home = Path(path) / HOME
-    (home / "ledger").mkdir(parents=True, exist_ok=True)
-    for folder in (home / "ledger", home, Path(path)):
-        sync_folder(folder)
-    fd = os.open(home / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        try:
-            patient(timeout, BlockingIOError,
-                    lambda: fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB))
-        except BlockingIOError:
-            raise journal.JournalLocked(
-                f"another write into {path} has been publishing for more than {timeout:g} s",
-                hint='run the job again, or wait longer: option("timeoutMs", ...)') from None
-        yield home
-    finally:
-        os.close(fd)
-
-
-def patient(timeout: float, kind: type[Exception], call: Any) -> Any:
-    """call(), again and again for so many seconds as long as it raises `kind`."""
-    end = time.monotonic() + timeout
-    while True:
-        try:
-            return call()
-        except kind:
-            if time.monotonic() > end:
-                raise
-        time.sleep(0.05)
-
-
-def _load(home: Path, query: str) -> dict[str, Any]:
-    try:
-        return _parse(home / "ledger" / f"{query}.json")
-    except FileNotFoundError:
-        return {"version": 1, "query": query, "batch": -1, "state": "done", "files": [],
-                "starts": {}, "sequences": {}}
-
-
-def _parse(file: Path) -> dict[str, Any]:
-    """JournalCorrupt: the entry does not match its check sum."""
-    raw = file.read_bytes()
-    text, _, crc = raw.rstrip().rpartition(b"\n")
-    try:
-        if int(crc, 16) == journal.checksum(text):
-            entry: dict[str, Any] = json.loads(text)
-            return entry
-    except ValueError:
-        pass
-    raise journal.JournalCorrupt(
-        f"{file} is damaged: it is unknown which batches were published", path=str(file),
-        fault="an entry of the ledger does not match its check sum",
-        hint="bring it back from a backup. Without it, compare its checkpoint with what the "
-             "journals hold; removing it publishes the next batch in any case")
-
-
-def _store(path: str, entry: dict[str, Any]) -> None:
-    """Durable on return, and never half."""
-    target = Path(path) / HOME / "ledger" / f"{entry['query']}.json"
-    fresh = target.with_suffix(".new")
-    text = json.dumps(entry)
-    with open(fresh, "w") as file:
-        file.write(f"{text}\n{journal.checksum(text.encode()):08x}\n")
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(fresh, target)
-    sync_folder(target.parent)
-
-
-def _open_all(stack: ExitStack, path: str, keys: list[tuple[str, int]],
-              timeout: float) -> dict[tuple[str, int], Any]:
-    return {key: _open(stack, path, *key, timeout) for key in keys}
+# -- appending -----------------------------------------------------------------------------------
 
 
 def _open(stack: ExitStack, path: str, topic: str, partition: int, timeout: float) -> Any:
@@ -211,64 +287,89 @@ def _open(stack: ExitStack, path: str, topic: str, partition: int, timeout: floa
     return stack.enter_context(patient(timeout, journal.JournalLocked, attempt))
 
 
-def _targets(entry: dict[str, Any]) -> dict[tuple[str, int], list[File]]:
-    found: dict[tuple[str, int], list[File]] = {}
+def _targets(entry: dict[str, Any]) -> dict[Key, list[File]]:
+    """In an order, so that two queries do not wait for each other's journals."""
+    found: dict[Key, list[File]] = {}
     for row in entry["files"]:
         file = File(*row)
         found.setdefault((file.topic, file.partition), []).append(file)
-    return found
+    return dict(sorted(found.items()))
 
 
-def _begin(path: str, before: dict[str, Any], entry: dict[str, Any], timeout: float) -> None:
-    """Where each journal begins is stored before the first message is appended. Journals stay
-    locked from there to the end, or, if there are too many to be open at once, from their first
-    message on."""
+def _groups(targets: dict[Key, list[File]]) -> list[list[Key]]:
+    """Journals that are open together."""
+    most = max(1, min(TOGETHER, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 8))
+    keys = list(targets)
+    return [keys[i:i + most] for i in range(0, len(keys), most)]
+
+
+def _begin(path: str, entry: dict[str, Any], timeout: float) -> None:
+    """All journals are opened before the ledger promises anything, so that one that another process
+    has open is met before. If they are few, they stay open."""
     targets = _targets(entry)
-    groups = [list(targets)[i:i + AT_ONCE] for i in range(0, len(targets), AT_ONCE)]
-    with ExitStack() as stack:
-        writers = _open_all(stack, path, groups[0], timeout)
-        entry["starts"] = {_name(*key): writer.next for key, writer in writers.items()}
-        for key in [key for group in groups[1:] for key in group]:
-            with ExitStack() as shortly:
-                entry["starts"][_name(*key)] = _open(shortly, path, *key, timeout).next
+    groups = _groups(targets)
+    with ExitStack() as few:
+        writers: dict[Key, Any] = {}
+        for group in groups:
+            with ExitStack() as stack:
+                writers = {key: _open(stack, path, *key, timeout) for key in group}
+                entry["starts"].update({_name(*key): writers[key].next for key in group})
+                if len(groups) == 1:
+                    few.push(stack.pop_all())
         _store(path, entry)
-        _append_all(path, before, entry, targets, writers)
-    for group in groups[1:]:
-        with ExitStack() as stack:
-            _append_all(path, None, entry, targets, _open_all(stack, path, group, timeout))
+        for group in groups:
+            with ExitStack() as stack:
+                if len(groups) > 1:
+                    writers = {key: _open(stack, path, *key, timeout) for key in group}
+                _append_all(path, entry, targets, {key: writers[key] for key in group})
     _done(path, entry)
 
 
-def _append_all(path: str, before: dict[str, Any] | None, entry: dict[str, Any],
-                targets: dict[tuple[str, int], list[File]],
-                writers: dict[tuple[str, int], Any]) -> None:
-    """Into these journals, or into none of them. before: the ledger's entry, to be put back if
-    nothing else was published."""
+def _append_all(path: str, entry: dict[str, Any], targets: dict[Key, list[File]],
+                writers: dict[Key, Any]) -> None:
+    """Into each of these journals, durable on return. If one fails, what is not durable yet is
+    taken back."""
     marks = {key: writer._mark() for key, writer in writers.items()}
     try:
         for key, writer in writers.items():
             _append(path, entry, key, targets[key], writer, 0)
         for writer in writers.values():
             writer.commit()
-    except (Error, OSError) as error:
-        if all([writer._undo(marks[key]) for key, writer in writers.items()]) and before:
-            _store(path, before)
-        else:
-            error.add_note("Some of it is durable, so the next write into this path publishes the "
-                           "rest. Do not run the job again.")
+    except (Error, OSError):
+        for key, writer in writers.items():
+            writer._undo(marks[key])
         raise
 
 
-def _finish(path: str, entry: dict[str, Any], timeout: float) -> None:
-    """The rest of a publication that a crash cut short."""
-    _check_staged(path, entry["query"], entry["batch"], [File(*row) for row in entry["files"]])
+def _finish(path: str, entry: dict[str, Any], timeout: float, mine: set[Key] | None = None) -> None:
+    """The rest of a publication that was cut short. mine: other partitions are not waited for. One
+    that fails does not keep the next one from being completed."""
+    failed: Exception | None = None
     for key, files in _targets(entry).items():
-        with ExitStack() as stack:
-            writer = _open(stack, path, *key, timeout)
-            _append(path, entry, key, files, writer, _there(path, entry, key))
-            writer.commit()
+        try:
+            _finish_one(path, entry, key, files, timeout if mine is None or key in mine else 0)
+        except Exception as error:
+            failed = failed or error
+    if failed is not None:
+        raise failed
     _done(path, entry)
-    _sweep(path, entry["query"], entry["batch"])
+    sweep(path, entry["query"], entry["batch"])
+
+
+def _finish_one(path: str, entry: dict[str, Any], key: Key, files: list[File],
+                timeout: float) -> None:
+    with ExitStack() as stack:
+        writer = _open(stack, path, *key, timeout)
+        there, total = _there(path, entry, key), sum(f.rows for f in files)
+        if there < total:
+            _check_staged(
+                path, entry["query"], entry["batch"], files,
+                f"{there} of {total} messages for {_name(*key)} are stored",
+                "restore the files. If they are lost for good, compare the target with the source, "
+                f"remove {file_of(Path(path) / HOME, entry['query'])}, and start the query with a "
+                "new checkpoint at the right startingOffsets")
+            _append(path, entry, key, files, writer, there)
+        writer.commit()
 
 
 def _done(path: str, entry: dict[str, Any]) -> None:
@@ -278,7 +379,7 @@ def _done(path: str, entry: dict[str, Any]) -> None:
     _store(path, {**entry, "state": "done", "files": [], "starts": {}})
 
 
-def _there(path: str, entry: dict[str, Any], key: tuple[str, int]) -> int:
+def _there(path: str, entry: dict[str, Any], key: Key) -> int:
     """How many of the batch's messages the journal has. They are appended in order, so it is
     their highest sequence number that tells."""
     name = _name(*key)
@@ -286,7 +387,7 @@ def _there(path: str, entry: dict[str, Any], key: tuple[str, int]) -> int:
     mine, count = producer(entry["query"], *key), 0
     with journal.open(path, topic=key[0], partition=key[1]) as reader:
         start = max(reader.first, min(entry["starts"][name], reader.end))
-        for records in reader.batches(start):
+        for records in reader.batches(start, gaps="skip"):
             if records.producers is not None and records.sequences is not None:
                 numbers = records.sequences[records.producers == np.uint64(mine)]
                 if len(numbers):
@@ -294,22 +395,27 @@ def _there(path: str, entry: dict[str, Any], key: tuple[str, int]) -> int:
     return count
 
 
-def _append(path: str, entry: dict[str, Any], key: tuple[str, int], files: list[File],
-            writer: Any, skip: int) -> None:
+def _append(path: str, entry: dict[str, Any], key: Key, files: list[File], writer: Any,
+            skip: int) -> None:
     """The batch's messages from the skip-th on."""
-    import pyarrow as pa
-
     sequence = entry["sequences"].get(_name(*key), 0)
     sender = producer(entry["query"], *key)
+    for batch in _staged(path, entry, files):
+        n = batch.num_rows
+        if skip < n:
+            append_batch(writer, batch.slice(skip), sender, sequence + skip)
+        skip -= min(n, skip)
+        sequence += n
+
+
+def _staged(path: str, entry: dict[str, Any], files: list[File]) -> Iterator[Any]:
+    """Arrow batches of these files."""
+    import pyarrow as pa
+
     folder = folder_of(path, entry["query"], entry["batch"])
     for file in files:
         with pa.memory_map(str(folder / file.name)) as mapped, pa.ipc.open_stream(mapped) as stream:
-            for batch in stream:
-                n = batch.num_rows
-                if skip < n:
-                    append_batch(writer, batch.slice(skip), sender, sequence + skip)
-                skip -= min(n, skip)
-                sequence += n
+            yield from stream
 
 
 def append_batch(writer: Any, batch: Any, sender: int, sequence: int) -> None:
@@ -356,49 +462,3 @@ def producer(query: str, topic: str, partition: int) -> int:
 
 def _name(topic: str, partition: int) -> str:
     return f"{topic}|{partition}"
-
-
-def _sweep(path: str, query: str, batch: int) -> None:
-    """Remove leftovers of attempts at this batch and at earlier ones. Other files stay. A file that
-    cannot be removed does not fail a publication, whose messages are already stored."""
-    folder = folder_of(path, query, batch).parent
-    try:
-        for old in list(folder.iterdir()):
-            if old.name.isdecimal() and int(old.name) <= batch and old.is_dir():
-                shutil.rmtree(old, ignore_errors=True)
-        folder.rmdir()
-    except FileNotFoundError:
-        pass
-    except OSError as error:
-        if error.errno != errno.ENOTEMPTY:
-            _log.warning("%s: %s", folder, error)
-
-
-def _sweep_abandoned(home: Path) -> None:
-    """Remove leftovers of jobs and queries whose drivers were killed. No lock is held from the
-    first task to the publication, so the files' age decides. Only files that the ledger promises to
-    publish are needed for longer."""
-    try:
-        for folder in list((home / "staging").iterdir()):
-            if folder.is_dir() and not folder.is_symlink() \
-                    and time.time() - _touched(folder) > ABANDONED \
-                    and _load(home, folder.name)["state"] != "publishing":
-                shutil.rmtree(folder, ignore_errors=True)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        _log.warning("%s: %s", home / "staging", error)
-
-
-def _touched(folder: Path) -> float:
-    """When something below the folder changed last."""
-    newest = os.stat(folder).st_mtime
-    for where, folders, names in os.walk(folder):
-        for name in (*folders, *names):
-            with suppress(FileNotFoundError):
-                newest = max(newest, os.lstat(os.path.join(where, name)).st_mtime)
-    return newest
-
-
-def check_home(path: str) -> str:
-    """The folder of the journals, made if it is missing."""
-    make_folder(Path(path))
-    return path

@@ -8,7 +8,7 @@ made anew is another one, whose offsets are not compared.
 from __future__ import annotations
 
 import os
-from collections import OrderedDict
+import resource
 from typing import Any, NamedTuple
 
 from mqcore import journal
@@ -16,7 +16,7 @@ from mqcore.errors import OptionError, RecvTimeout
 from mqcore.journal.server.remote import Directory
 from mqcore.spark.options import RECORD, SOCKETS, Options
 
-OPEN = 128              # files of journals that are open at the same time
+KEPT = 128      # readers with an open file at most, or a quarter of the descriptors
 
 
 class Part(NamedTuple):
@@ -46,13 +46,14 @@ class Part(NamedTuple):
 
 class Nodes:
     """Readers and connections stay open from one look to the next: what they know makes `end`
-    cheap."""
+    cheap. Only the first KEPT readers keep their file open."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
         self._readers: dict[str, journal.Reader] = {}
-        self._recent: OrderedDict[str, journal.Reader] = OrderedDict()      # with an open file
         self._directories: dict[str, Directory] = {}
+        self._kept: set[str] = set()
+        self._lent: journal.Reader | None = None
 
     def find(self, must_exist: bool) -> list[Part]:
         """The partitions that the options choose. must_exist: those named must be there."""
@@ -90,15 +91,19 @@ class Nodes:
                                  f"stream cannot read it, since {SOCKETS}; {RECORD}") from None
 
     def reader(self, part: Part) -> journal.Reader:
+        """For a look: with many partitions its file is closed when another reader is asked for."""
+        if self._lent is not None:
+            self._lent.release()
+            self._lent = None
         if part.key not in self._readers:
             self._readers[part.key] = part.open(self._options)
-        found = self._readers[part.key]
-        if "://" not in part.where:
-            self._recent[part.key] = found
-            self._recent.move_to_end(part.key)
-            if len(self._recent) > OPEN:
-                self._recent.popitem(last=False)[1].release()
-        return found
+        reader = self._readers[part.key]
+        if part.key not in self._kept:
+            if len(self._kept) < _kept_most():
+                self._kept.add(part.key)
+            else:
+                self._lent = reader
+        return reader
 
     def end(self, part: Part) -> int:
         """Up to where it is read: what is durable, unless the option says otherwise."""
@@ -111,7 +116,8 @@ class Nodes:
         for directory in self._directories.values():
             directory.close()
         self._readers.clear()
-        self._recent.clear()
+        self._kept.clear()
+        self._lent = None
         self._directories.clear()
 
     def __enter__(self) -> Nodes:
@@ -121,8 +127,12 @@ class Nodes:
         self.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_options": self._options, "_readers": {}, "_recent": OrderedDict(),
-                "_directories": {}}
+        return {"_options": self._options, "_readers": {}, "_directories": {}, "_kept": set(),
+                "_lent": None}
+
+
+def _kept_most() -> int:
+    return min(KEPT, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
 
 
 def _all_there(options: Options, there: list[tuple[str, int]]) -> None:

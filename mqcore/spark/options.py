@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from mqcore.errors import Error, OptionError
+from mqcore.journal.store.place import group_name
 from mqcore.spi.url import parse
 
 BATCH, STREAM, WRITE = "a batch read", "a streaming read", "a write"
@@ -37,6 +38,12 @@ BIND = ("executors come, go and move, so peers could not know their addresses; l
 def _text(value: str) -> str:
     if not value:
         raise ValueError("is empty")
+    return value
+
+
+def _job(value: str) -> str:
+    """A name that a file can be called."""
+    group_name(value)
     return value
 
 
@@ -191,7 +198,7 @@ TABLE: dict[str, Row] = {
     "timeoutMs": Row(_count, 10_000, EVERYWHERE, "how long peers and locks are waited for"),
     "topic": Row(_text, None, (WRITE,), "for rows without the column topic"),
     "partitions": Row(_count, 1, (WRITE,), "of a topic, for rows without the column partition"),
-    "jobId": Row(_text, None, (WRITE,), "of a batch job: a second run of it writes nothing"),
+    "jobId": Row(_job, None, (WRITE,), "a second run of a batch job is known by it"),
     "pattern": Row(_choice(*SENDS, *HEARS), "push", (WRITE, LIVE), "of our sockets"),
     "hwm": Row(_count, 1000, (WRITE, LIVE), "messages that wait in a socket, for each peer"),
     "maxMessages": Row(_count, None, (LIVE,), "ends the read; shared evenly among the tasks"),

@@ -1,18 +1,20 @@
 """What executors write before anything is published: Arrow files, one for each topic and partition.
 
     WHERE/%spark/staging/QUERY/BATCH/TASK/N.arrow
-                 ledger/QUERY.json                 what has been published, or is being
-                 lock                              held by who publishes
+                 ledger/QUERY.json                 what has been published, or is being: entries.py
 
 No topic's folder can be called `%spark`. Staged files are durable before their task ends, since the
-ledger names them. A failed attempt leaves files behind; the next publication of the query removes
-them. What a job or query leaves that never publishes again is removed by any publication to the
-same path, once nothing has changed there for a day.
+ledger names them. A running task holds the lock (flock) of its file 0. A failed attempt leaves
+files behind; the next publication of the query removes them. What a job or query leaves that never
+publishes again is removed by any publication to the same path, once nothing has changed there for a
+day: see sweep.py.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
+import resource
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -29,6 +31,7 @@ from mqcore.spark.options import Options
 from mqcore.spark.rows import column, parts_of
 
 HOME = "%spark"
+TOGETHER = 256      # files that a task has open at most, or a quarter of its descriptors
 
 
 class File(NamedTuple):
@@ -58,9 +61,10 @@ class Stage:
         self._task = task
         self._name = f"{task}-{uuid.uuid4().hex}"       # attempts do not meet
         self._folder = folder_of(options.folder, query, batch) / self._name
-        self._open: dict[tuple[str, int], Any] = {}
-        self._rows: dict[tuple[str, int], int] = {}
-        self._query = query
+        self._open: dict[tuple[str, int], _Open] = {}
+        self._most = max(2, min(TOGETHER, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4))
+        self._lock: Any = None          # file 0
+        self._done = Staged(query)
 
     def write(self, batches: Iterator[Any]) -> Staged:
         try:
@@ -69,9 +73,11 @@ class Stage:
                     self._add(batch)
             return self._end()
         finally:
-            for file, stream in self._open.values():
-                stream.close()
-                file.close()
+            for one in self._open.values():
+                one.stream.close()
+                one.file.close()
+            if self._lock is not None:
+                self._lock.close()
 
     def _add(self, batch: Any) -> None:
         import pyarrow as pa
@@ -127,28 +133,54 @@ class Stage:
                          else self._task % count for i in range(n)], np.int64)
 
     def _put(self, topic: str, partition: int, batch: Any) -> None:
-        import pyarrow as pa
-
         key = topic, partition
         if key not in self._open:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            file = open(self._folder / f"{len(self._open)}.arrow", "xb")
-            self._open[key] = file, pa.ipc.new_stream(file, batch.schema)
-            self._rows[key] = 0
-        self._open[key][1].write_batch(batch)
-        self._rows[key] += batch.num_rows
+            if len(self._open) == self._most:       # the one that was written first
+                self._close(next(iter(self._open)))
+            self._open[key] = self._make(key, batch.schema)
+        one = self._open[key]
+        one.stream.write_batch(batch)
+        self._done.files[one.at] = one.info = one.info._replace(
+            rows=one.info.rows + batch.num_rows)
 
-    def _end(self) -> Staged:
-        done = Staged(self._query)
-        for i, (key, (file, stream)) in enumerate(self._open.items()):
-            stream.close()
+    def _make(self, key: tuple[str, int], schema: Any) -> _Open:
+        import pyarrow as pa
+
+        self._folder.mkdir(parents=True, exist_ok=True)
+        at = len(self._done.files)
+        path = self._folder / f"{at}.arrow"
+        file = open(path, "xb")
+        if self._lock is None:
+            self._lock = open(path, "rb")
+            fcntl.flock(self._lock, fcntl.LOCK_EX)
+        info = File(*key, f"{self._name}/{at}.arrow", 0)
+        self._done.files.append(info)
+        return _Open(file, pa.ipc.new_stream(file, schema), at, info)
+
+    def _close(self, key: tuple[str, int]) -> None:
+        one = self._open.pop(key)
+        one.stream.close()
+        with one.file as file:
             file.flush()
             os.fsync(file.fileno())
-            done.files.append(File(*key, f"{self._name}/{i}.arrow", self._rows[key]))
-        if done.files:
+
+    def _end(self) -> Staged:
+        for key in list(self._open):
+            self._close(key)
+        if self._done.files:
             for folder in (self._folder, *list(self._folder.parents)[:4]):
                 sync_folder(folder)
-        return done
+        return self._done
+
+
+@dataclass
+class _Open:
+    """A file that is being staged. at: its number."""
+
+    file: Any
+    stream: Any
+    at: int
+    info: File
 
 
 def _plain(pa: Any, array: Any, kind: Any) -> Any:

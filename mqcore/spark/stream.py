@@ -1,7 +1,9 @@
 """The streaming reader: offsets on the driver, ranges in executors.
 
 An offset is {"id|topic|partition": next message}. Spark stores it before a batch is read and hands
-the same start and end to partitions() after a failure, so a batch is read again as it was.
+the same start and end to partitions() after a failure, so a batch is read again as it was. A
+partition that the offset at the start does not name is new, and starts where the journal began,
+whatever is left of it by then: what is not there any more is lost data.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._schema = schema
         self._nodes = Nodes(options)
         self._stop: dict[Part, int] | None = None
-        self._turn = 0
+        self._turns = Turns()
         try:
             self._find()
         except BaseException:
@@ -77,8 +79,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ranges = self._ranges(start, {part: end for part, end in ends.items()})
         if not isinstance(limit, ReadAllAvailable):
             rows = self._room(ranges, limit)
-            ranges = shared(ranges, rows, self._turn)
-            self._turn += max(1, rows // 2)
+            ranges = self._turns.cut(ranges, rows)
         reached = dict(start)
         reached.update({r.part.key: r.stop for r in ranges})
         gone = set(reached) - {part.key for part in ends}
@@ -114,8 +115,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ranges
 
     def _start(self, start: dict[str, int], part: Part) -> int:
-        """A partition that has appeared since is read from its beginning, also when the batch is
-        read again, and what is gone of it by then is lost data."""
         at = start.get(part.key)
         return self._nodes.reader(part).begin if at is None else at
 
@@ -169,21 +168,30 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._nodes.close()
 
 
-def shared(ranges: list[Range], rows: int, turn: int = 0) -> list[Range]:
-    """Ranges cut to so many rows in all. Half of them go round, one to each partition from the
-    turn-th on, so that none waits for ever; the rest goes by the backlogs."""
-    backlog = [r.stop - r.start for r in ranges]
-    if sum(backlog) <= rows:
-        return ranges
-    takes = [0] * len(ranges)
-    waiting = [i for i, n in enumerate(backlog) if n]
-    first = turn % len(waiting)
-    for i in (waiting[first:] + waiting[:first])[:max(1, rows // 2)]:
-        takes[i] = 1
-    left, rest = rows - sum(takes), sum(backlog) - sum(takes)
-    shares = [left * (n - take) / rest for n, take in zip(backlog, takes, strict=True)]
-    takes = [take + int(share) for take, share in zip(takes, shares, strict=True)]
-    largest = sorted(waiting, key=lambda i: int(shares[i]) - shares[i])
-    for i in largest[:rows - sum(takes)]:
-        takes[i] += takes[i] < backlog[i]
-    return [Range(r.part, r.start, r.start + take) for r, take in zip(ranges, takes, strict=True)]
+class Turns:
+    """Cuts micro-batches to a number of messages. Every partition gets its share of it by what
+    waits there. What rounding down leaves goes to those that got nothing, first to the one that has
+    waited longest; so with more partitions than messages, each has its turn."""
+
+    def __init__(self) -> None:
+        self._turn = 0
+        self._served: dict[str, int] = {}       # in which turn a partition last got something
+
+    def cut(self, ranges: list[Range], rows: int) -> list[Range]:
+        backlog = sum(r.stop - r.start for r in ranges)
+        if backlog <= rows:
+            return ranges
+        takes = [(r.stop - r.start) * rows // backlog for r in ranges]
+        left = rows - sum(takes)                # less than there are ranges that are not empty
+        begin = sum(r.start for r in ranges)    # another one after each restart of the query
+        waiting = [i for i, r in enumerate(ranges) if takes[i] < r.stop - r.start]
+        waiting.sort(key=lambda i: (takes[i] > 0, self._served.get(ranges[i].part.key, -1),
+                                    (i - begin) % len(ranges)))
+        for i in waiting[:left]:
+            takes[i] += 1
+        self._turn += 1
+        here = {r.part.key for r in ranges}
+        self._served = {key: turn for key, turn in self._served.items() if key in here}
+        self._served.update({r.part.key: self._turn
+                             for r, n in zip(ranges, takes, strict=True) if n})
+        return [Range(r.part, r.start, r.start + n) for r, n in zip(ranges, takes, strict=True)]

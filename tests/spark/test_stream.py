@@ -1,9 +1,5 @@
 """The streaming reader as the driver uses it; no Spark session is needed."""
 
-import os
-import pickle
-import resource
-
 import pytest
 
 pytest.importorskip("pyspark", reason="pip install mqcore[spark]")
@@ -11,10 +7,8 @@ pytest.importorskip("pyspark", reason="pip install mqcore[spark]")
 import mqcore  # noqa: E402
 from mqcore import journal  # noqa: E402
 from mqcore.spark.columns import full_schema  # noqa: E402
-from mqcore.spark.nodes import OPEN, Nodes, Part  # noqa: E402
 from mqcore.spark.options import STREAM, check  # noqa: E402
-from mqcore.spark.plan import Range  # noqa: E402
-from mqcore.spark.stream import StreamReader, shared  # noqa: E402
+from mqcore.spark.stream import StreamReader  # noqa: E402
 from mqcore.spark.versions import ReadAllAvailable  # noqa: E402
 
 ALL = ReadAllAvailable()
@@ -121,54 +115,3 @@ def test_begin(tmp_path):
     with journal.open(tmp_path / "empty", "a", topic="t"), \
             journal.open(tmp_path / "empty", topic="t") as reader:
         assert reader.begin == 0
-
-
-# -- limits ----------------------------------------------------------------------------------------
-
-def backlog(*numbers):
-    return [Range(Part("", "", "t", i), 0, n) for i, n in enumerate(numbers)]
-
-
-@pytest.mark.parametrize("rows", [1, 2, 8, 9])
-def test_a_limit_starves_no_partition(rows):
-    """One with much waiting among many with little, which goes on coming."""
-    waiting = [10_000, *[1] * 9]
-    served, turn = [0] * 10, 0
-    for _ in range(40):
-        cut = shared(backlog(*waiting), rows, turn)
-        assert sum(r.stop for r in cut) == rows
-        for i, r in enumerate(cut):
-            served[i] += r.stop
-            waiting[i] -= r.stop
-            waiting[i] += i > 0 and waiting[i] == 0
-        turn += max(1, rows // 2)
-    assert min(served) >= 1
-
-
-def test_a_limit_is_kept_and_used(rng):
-    for _ in range(2000):
-        numbers = [rng.choice((0, 1, 3, 50, 10_000)) for _ in range(rng.randrange(1, 12))]
-        rows, turn = rng.randrange(1, 60), rng.randrange(100)
-        cut = shared(backlog(*numbers), rows, turn)
-        assert sum(r.stop - r.start for r in cut) == min(rows, sum(numbers))
-        assert all(0 <= r.stop <= n for r, n in zip(cut, numbers, strict=True))
-
-
-# -- descriptors -----------------------------------------------------------------------------------
-
-def test_more_partitions_than_descriptors(tmp_path, stream):
-    n = OPEN + 60
-    for i in range(n):
-        filled(tmp_path, i, n=1)
-    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    reader = stream(tmp_path)
-    resource.setrlimit(resource.RLIMIT_NOFILE,
-                       (len(os.listdir("/proc/self/fd")) + OPEN + 20, limits[1]))
-    try:
-        end = reader.latestOffset(reader.initialOffset(), ALL)
-        assert len(end) == n == len(reader.partitions({}, end))
-        assert pickle.loads(pickle.dumps(reader))._nodes._recent == {}
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-    with Nodes(check({"path": str(tmp_path), "subscribe": "t"}, STREAM)) as nodes:
-        assert [nodes.end(part) for part in nodes.find(True)] == [1] * n
