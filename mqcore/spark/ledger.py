@@ -70,9 +70,12 @@ def publish(path: str, query: str, batch: int, files: list[File], timeout: float
     home = home_of(path)
     with alone(home, query, timeout):
         fresh = _publish(path, home, query, batch, files, timeout)
-        sweep(path, query, batch)
-        _leave(home, query)
-        sweep_abandoned(home)
+        try:
+            _leave(home, query)
+            sweep(path, query, batch)
+            sweep_abandoned(home)
+        except Exception as error:      # it is published: raising would say that it is not
+            _log.warning("leftovers of %s stay: %s", query, error)
     return fresh
 
 
@@ -86,7 +89,8 @@ def _publish(path: str, home: Path, query: str, batch: int, files: list[File],
             if not _give_up(path, entry):
                 raise
         entry = load(home, query)
-    if batch <= entry["batch"]:
+    last: int = entry["batch"]
+    if batch <= last:
         _log.info("batch %d of %s has been published before", batch, query)
         return False
     _check_staged(path, query, batch, files, "nothing was published", "run the job again")
@@ -132,7 +136,7 @@ def _finish_others(path: str, home: Path, query: str, mine: set[Key], timeout: f
             if entry["state"] == "publishing" and mine & set(_targets(entry)):
                 _finish_other(path, home, entry["query"], mine, timeout)
             elif entry["state"] == "done" and "marks" not in entry:
-                _tidy(home, entry["query"])
+                _tidy(path, home, entry["query"])
         except FileNotFoundError:       # done meanwhile
             continue
         except Exception as error:
@@ -177,15 +181,28 @@ def _give_up(path: str, entry: dict[str, Any]) -> bool:
 def _may_be_gone(path: str, entry: dict[str, Any], key: Key) -> bool:
     """Whether retention may have removed messages of the batch."""
     with journal.open(path, topic=key[0], partition=key[1]) as reader:
-        return bool(reader.first > entry["starts"][_name(*key)])
+        begun: int = entry["starts"][_name(*key)]
+        return reader.first > begun
 
 
-def _tidy(home: Path, query: str) -> None:
-    """Of a job that is done, whose driver died before it could do this."""
-    if is_job(query) or is_named(query):
-        with suppress(journal.JournalLocked), alone(home, query, 0):
-            if load(home, query)["state"] == "done":
-                _leave(home, query)
+def _tidy(path: str, home: Path, query: str) -> None:
+    """Of a job that is done, whose driver died before it could do this. Spark may call it failed,
+    so a second run may follow."""
+    if not is_job(query) and not is_named(query):
+        return
+    with suppress(journal.JournalLocked), alone(home, query, 0):
+        entry = load(home, query)
+        if entry["state"] == "done" and "marks" not in entry:
+            try:
+                if is_named(query):
+                    keep_named(home, query)
+                elif entry["files"]:
+                    _store(path, {**entry, "marks": _marks(path, entry), "files": []})
+                else:
+                    forget(home, query)
+            except FileNotFoundError:
+                forget(home, query)
+            sweep(path, query, entry["batch"])
 
 
 # -- jobs that failed, and their second run ------------------------------------------------------
@@ -239,9 +256,11 @@ def _ran_before(path: str, home: Path, entry: dict[str, Any], timeout: float) ->
 
 
 def _same(path: str, entry: dict[str, Any], other: dict[str, Any]) -> bool:
-    if other["state"] == "publishing":
-        return _shape(entry) == _shape(other) and _marks(path, entry) == _marks(path, other)
-    return "marks" in other and bool(other["marks"] == _marks(path, entry))
+    if "marks" in other:
+        same: bool = other["marks"] == _marks(path, entry)
+    else:
+        same = _shape(entry) == _shape(other) and _marks(path, entry) == _marks(path, other)
+    return same
 
 
 def _shape(entry: dict[str, Any]) -> dict[Key, int]:
@@ -376,7 +395,9 @@ def _done(path: str, entry: dict[str, Any]) -> None:
     for key, files in _targets(entry).items():
         name = _name(*key)
         entry["sequences"][name] = entry["sequences"].get(name, 0) + sum(f.rows for f in files)
-    _store(path, {**entry, "state": "done", "files": [], "starts": {}})
+    # the files of a job tell its second run from others, should the driver die now
+    files = entry["files"] if is_job(entry["query"]) and "marks" not in entry else []
+    _store(path, {**entry, "state": "done", "files": files, "starts": {}})
 
 
 def _there(path: str, entry: dict[str, Any], key: Key) -> int:

@@ -87,12 +87,13 @@ def cut_short(monkeypatch, where, query, label, topics, after=1, n=3, error=Cras
 
 
 def stage_to(where, query, label, n, topics, batch=0):
-    """n rows to each of the topics."""
+    """n rows to each of the topics, two in an Arrow batch."""
     rows = [{"value": b"%s %d" % (label, i), "topic": topic} for topic in topics for i in range(n)]
     schema = pa.schema([("value", pa.binary()), ("topic", pa.string())])
     options = check({"path": str(where)}, WRITE)
+    whole = pa.RecordBatch.from_pylist(rows, schema)
     return Stage(options, query, batch, 0).write(
-        iter([pa.RecordBatch.from_pylist(rows, schema)])).files
+        whole.slice(i, 2) for i in range(0, len(rows), 2)).files
 
 
 def values(where, topic):
