@@ -7,8 +7,8 @@
 An entry holds `version`, `query`, `batch` (the last one that is published or being published),
 `state` ("publishing" or "done"), `files` (the staged ones that are being published), `starts` (the
 offset at which the batch begins in each journal) and `sequences` (the next sequence number in
-each). Of a batch job that failed, or whose driver was killed, and that another job completed, it
-also holds `marks`, by which a second run is recognized.
+each). A second run of a batch job that failed, or whose driver was killed, is recognized by the
+staged files, or by `marks` once the files are gone: a hash of the messages for each partition.
 """
 
 from __future__ import annotations

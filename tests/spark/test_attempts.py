@@ -99,6 +99,8 @@ def slow(batches):
         while not Path(place, "go").exists():
             time.sleep(0.01)
     elif task.partitionId() == 2:
+        while not Path(place, f"waits-{name}").exists():
+            time.sleep(0.01)
         Path(place, f"overtakes-{name}").touch()
 
 def of(reader):
