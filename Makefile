@@ -33,7 +33,7 @@ test:  ## build, then run the tests, ten minutes on two cores (TESTS="tests/unit
 
 test-full:  ## those that take long too: Spark's clusters, wheels, plug-ins from nothing, benchmarks
 	@$(BUILD_TESTS) --extra spark --group pipeline
-	@sh tools/peers.sh
+	@FULL=1 sh tools/peers.sh
 	@$(RUN) tools/suite.py -m "slow or not slow" $(TESTS)
 
 steady:  ## the tests ten times while every core is busy, and what was unsteady (RUNS=3 TESTS=...)

@@ -49,6 +49,7 @@ class Member:
         self.link: Any = None
         self.since = time.time()
         self.unlinked = time.monotonic()        # since when it has had no link
+        self.refused = False            # its address has refused a connection since then
         self.scores: dict[str, Score] = {}
 
     @property
@@ -154,7 +155,7 @@ class Directory:
 
     def down(self, member: Member, reason: str) -> None:
         """The member has no link any more."""
-        member.link = None
+        member.link, member.refused = None, False
         member.unlinked = time.monotonic()
         self.changed()
         self.event("link lost", member, reason)

@@ -25,7 +25,7 @@ from mqcore.cluster.directory import Member
 from mqcore.cluster.errors import ClusterError, KeyRejected, MalformedFrame, NoiseError
 from mqcore.cluster.key import node_id
 from mqcore.cluster.session import Session
-from mqcore.errors import Error, NoSuchPeer, SendTimeout, SocketClosed
+from mqcore.errors import Error, NoSuchPeer, RemoteRefused, SendTimeout, SocketClosed
 
 HALF_OPEN = 1024        # connections that have not finished their handshake
 PATIENCE = 5.0          # seconds for the handshake
@@ -191,6 +191,11 @@ class Links:
         if url in self.dials or url in self.urls or self.socket.closed:
             return
         self.dials[url] = Dial(url, self.socket.connect(url), seed)
+
+    def refused(self, url: str) -> bool:
+        """Whether nothing listened at that address when it was last tried."""
+        dial = self.dials.get(url)
+        return dial is not None and isinstance(dial.endpoint.error, RemoteRefused)
 
     def hang_up(self, dial: Dial) -> None:
         self.dials.pop(dial.url, None)

@@ -233,6 +233,12 @@ class Membership:
         """A link to the member broke: probe it next."""
         self._detector.hurry(member, self._clock())
 
+    def refused_link(self, member: bytes) -> None:
+        """Nothing listens at the member's address: its process has ended, most likely. It becomes
+        suspect at once, and counts as dead after the shortest time unless it says otherwise."""
+        self._table.doubt(member, self._clock())
+        self._wake_gossip(self._clock())
+
     def set_keys(self, keys: Sequence[bytes]) -> None:
         """Goes on with other keys, after a rotation."""
         self._seal.replace_keys(keys)
@@ -300,11 +306,16 @@ class Membership:
 
     def next_tick(self) -> float:
         """When `tick` must be called at the latest, on the clock that was given."""
+        due, now = self._earliest(), self._clock()
+        if now <= self._due:        # news may be due at once, without anything being late
+            self._due = max(due, now)
+        return due
+
+    def _earliest(self) -> float:
         due = min(self._next_gossip, self._table.next_expiry())
         if not self._table.leaving:
             due = min(due, self._detector.due(), self._next_sync, self._next_seed,
                       self._next_dead if self._table.gone else FOREVER)
-        self._due = due
         return due
 
     def tick(self, now: float | None = None) -> None:
@@ -325,7 +336,7 @@ class Membership:
             self._tick_dead(now)
         self._table.expire(now, shift)
         self._tick_gossip(now)
-        self.next_tick()
+        self._due = max(self._earliest(), now)
 
     def _tick_gossip(self, now: float) -> None:
         if now < self._next_gossip:

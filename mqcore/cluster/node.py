@@ -440,6 +440,10 @@ class Core:
             if member.link is not None:
                 continue
             self._reach(member)
+            # once for each link: where something turns connections away, gossip has the say
+            if not member.refused and self.links.refused(member.url):
+                member.refused = True
+                self.pulse.refused(member.record.id)
             if now - member.unlinked > LOST and \
                     self.pulse.membership.state(member.record.id) is None:
                 self._bury(member, "failed", f"no link for {LOST:g} s, and no gossip")

@@ -164,6 +164,10 @@ class Pulse:
         self.membership.suspect_link(member)
         self._flush()
 
+    def refused(self, member: bytes) -> None:
+        self.membership.refused_link(member)
+        self._flush()
+
     def answered(self, member: bytes) -> None:
         """An answer to a probe over a link."""
         self.membership.heard(member)

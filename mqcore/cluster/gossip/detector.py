@@ -155,8 +155,11 @@ class Detector:
     def _failed(self, probe: Probe, now: float) -> None:
         self._probe = None
         missed = probe.asked - len(probe.nacks)
-        self._health.add(missed if probe.asked else 1)
         member = self._table.members.get(probe.target)
+        found_dead = member is not None and (
+            member.state >= State.DEAD or member.suspicion is not None and member.suspicion.sure)
+        if not found_dead:
+            self._health.add(missed if probe.asked else 1)
         if member is not None:
             self._table.claim(Claim(probe.target, member.incarnation, State.SUSPECT,
                                     self._table.me.id), now)

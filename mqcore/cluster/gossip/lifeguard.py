@@ -39,7 +39,7 @@ def suspicion_bounds(members: int, period: float, alpha: float, beta: float) -> 
 class Suspicion:
     """How long one suspicion lasts. It begins with one accuser; each further one shortens it."""
 
-    __slots__ = ("_expected", "_longest", "_shortest", "accusers", "since")
+    __slots__ = ("_expected", "_longest", "_shortest", "accusers", "since", "sure")
 
     def __init__(self, now: float, accuser: bytes, bounds: tuple[float, float],
                  expected: int) -> None:
@@ -47,6 +47,7 @@ class Suspicion:
         self.accusers = {accuser}
         self._shortest, self._longest = bounds
         self._expected = expected
+        self.sure = False       # not for want of an answer: nothing listens at its address
 
     def confirm(self, accuser: bytes) -> bool:
         """Whether this is a further independent accuser, and one that counts."""
@@ -58,7 +59,7 @@ class Suspicion:
     @property
     def deadline(self) -> float:
         """When the member counts as dead."""
-        if self._expected < 1:
+        if self.sure or self._expected < 1:
             return self.since + self._shortest
         share = math.log(len(self.accusers)) / math.log(self._expected + 1)
         return self.since + max(self._shortest,

@@ -138,6 +138,16 @@ class Table:
             if spread:
                 self._broadcasts.add(claim)
 
+    def doubt(self, member_id: bytes, now: float) -> None:
+        """This node knows that nothing listens at the member's address: no one need confirm it, and
+        only the shortest time is left to the member for its say."""
+        member = self.members.get(member_id)
+        if member is None or member.state >= DEAD:
+            return
+        self.claim(Claim(member_id, member.incarnation, SUSPECT, self.me.id), now)
+        assert member.suspicion is not None
+        member.suspicion.sure = True
+
     def expire(self, now: float, shift: float = 0.0) -> None:
         """Members that were suspect long enough are dead. `shift`: so many seconds in which this
         node was stopped do not count."""

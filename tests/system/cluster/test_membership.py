@@ -194,6 +194,72 @@ def test_a_broken_link_hastens_detection():
     assert took[1] < took[0]
 
 
+def detected(how):
+    """Of nine nodes, all die but one, whose links break: the seconds until it takes all of them
+    for dead, and its health then."""
+    net, nodes = cluster(9, seed=5)
+    net.run(3)
+    for node in nodes[1:]:
+        net.kill(node)
+    begun = net.now
+    for node in nodes[1:]:
+        getattr(nodes[0].membership, how)(node.id)
+    net._collect(nodes[0])
+    assert net.run(300, until=lambda: len(net.events("failed")) == 8, every=0.1) is not None
+    return net.now - begun, nodes[0].membership.health
+
+
+def test_the_last_of_many_finds_the_others_dead():
+    """Nobody is left to confirm it; that nothing listens at their addresses needs no confirmation,
+    and says nothing of this node's own health."""
+    took, health = detected("refused_link")
+    assert took < 6 and health == 0
+    took, health = detected("suspect_link")
+    assert took > 24 and health > 0
+
+
+def test_a_death_is_no_stop():
+    """The first death must not pass for a stop of this node, whose whole life would not count
+    against those who are suspect."""
+    net, nodes = cluster(4)
+    net.run(1000)
+    net.kill(nodes[2])
+    net.kill(nodes[3])
+    nodes[0].membership.refused_link(nodes[2].id)
+    net._collect(nodes[0])
+    assert net.run(60, until=net.converged) is not None
+    assert not any(node.membership.counters["stopped"] for node in net.running())
+
+
+def test_an_accuser_that_makes_a_suspicion_end_in_the_past_is_no_stop():
+    net, nodes = cluster(9, seed=5)
+    net.run(3)
+    for node in nodes[1:]:
+        net.kill(node)
+        nodes[0].membership.suspect_link(node.id)
+    net._collect(nodes[0])
+    net.run(100, until=lambda: net.events("suspected"), every=0.1)
+    net.run(10)     # longer than the shortest time
+    assert not net.events("failed")
+    suspect = net.events("suspected")[0][1]
+    nodes[0].membership.refused_link(next(node.id for node in nodes if node.number == suspect))
+    net._collect(nodes[0])
+    net.run(1)
+    assert len(net.events("failed")) == 1
+    assert not nodes[0].membership.counters["stopped"]
+
+
+def test_a_member_whose_address_refuses_may_say_that_it_lives():
+    """Something in between turns connections away."""
+    net, nodes = cluster(5)
+    net.run(3)
+    nodes[0].membership.refused_link(nodes[4].id)
+    net._collect(nodes[0])
+    net.run(20)
+    assert net.events("suspected") and net.events("recovered")
+    assert not net.events("failed") and net.converged()
+
+
 def test_a_link_that_answers_clears_a_member():
     """The ping over a link, SWIM's last resort where datagrams are dropped."""
     net = Network()
