@@ -19,11 +19,13 @@ from mqcore.cli.keys import for_client_sockets
 @PARTITION
 @click.option("--set", "given", nargs=2, multiple=True, metavar="NAME OFFSET",
               help="Move a group to an offset: a number, first or end. Repeatable.")
+@click.option("--expected", metavar="OFFSET",
+              help="Set the groups only if they are there: a number, first, end or never.")
 @click.option("--json", "as_json", is_flag=True, help="Print an object per line, for programs.")
 @OPTION
 @for_client_sockets
 def groups(where: str, topic: str | None, partition: int, given: tuple[tuple[str, str], ...],
-           as_json: bool, options: dict[str, Any]) -> None:
+           expected: str | None, as_json: bool, options: dict[str, Any]) -> None:
     """Show or set the consumer groups of a partition.
 
     The offset of a group is the next message that it reads. `behind` is the number of messages from
@@ -36,7 +38,9 @@ def groups(where: str, topic: str | None, partition: int, given: tuple[tuple[str
     """
     with opened(where, topic, partition, options) as reader:
         for name, offset in given:
-            reader.commit_offset(name, place(reader, offset))
+            reader.commit_offset(name, place(reader, offset), expected=(
+                "any" if expected is None else
+                None if expected == "never" else place(reader, expected)))
         first, end = reader.first, reader.end
         rows = [{"group": name, "offset": offset, "behind": end - max(first, offset)}
                 for name, offset in reader.groups().items()]

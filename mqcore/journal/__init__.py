@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 from mqcore.errors import OptionError
 from mqcore.journal.errors import (
+    GroupMoved,
     JobLost,
     JobTooLarge,
     JournalBusy,
@@ -75,15 +76,15 @@ if TYPE_CHECKING:
     from mqcore.journal.server.server import Server
 
 __all__ = [
-    "Checked", "Dropped", "GroupMember", "Job", "JobLost", "JobTooLarge", "JournalBusy",
-    "JournalClosed", "JournalCorrupt", "JournalDiverged", "JournalError", "JournalFenced",
-    "JournalFull", "JournalLocked", "JournalNotFound", "JournalRefused", "JournalUnconfirmed",
-    "JournalWriteError", "Limits", "MultiWriter", "OffsetGone", "PartitionInfo", "PartitionLost",
-    "Promoted", "Queue", "QueueFull", "QueueLimits", "QueueOptions", "QueueServer", "Reader",
-    "Records", "Repaired", "Sequences", "StampRefused", "Writer", "ajoin", "aopen", "checksum",
-    "join", "list_partitions", "open", "partition_of_key", "partition_of_message", "promote",
-    "queue", "read_key", "read_stamp", "repair", "replay", "serve", "serve_queues", "stamp",
-    "stored_at", "verify",
+    "Checked", "Dropped", "GroupMember", "GroupMoved", "Job", "JobLost", "JobTooLarge",
+    "JournalBusy", "JournalClosed", "JournalCorrupt", "JournalDiverged", "JournalError",
+    "JournalFenced", "JournalFull", "JournalLocked", "JournalNotFound", "JournalRefused",
+    "JournalUnconfirmed", "JournalWriteError", "Limits", "MultiWriter", "OffsetGone",
+    "PartitionInfo", "PartitionLost", "Promoted", "Queue", "QueueFull", "QueueLimits",
+    "QueueOptions", "QueueServer", "Reader", "Records", "Repaired", "Sequences", "StampRefused",
+    "Writer", "ajoin", "aopen", "checksum", "join", "list_partitions", "open", "partition_of_key",
+    "partition_of_message", "promote", "queue", "read_key", "read_stamp", "repair", "replay",
+    "serve", "serve_queues", "stamp", "stored_at", "verify",
 ]
 
 _LATER = {"GroupMember": "groups.member", "Job": "queues.job", "Promoted": "promotion",

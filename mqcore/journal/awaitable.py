@@ -15,6 +15,7 @@ from mqcore.journal.walking import apast, skips
 
 if TYPE_CHECKING:
     from mqcore.journal.records import Records
+    from mqcore.journal.store.commits import Expected
 
 
 class Awaitable:
@@ -84,9 +85,10 @@ class Awaitable:
         found: int | None = await in_thread(lambda: self.committed_offset(group))
         return found
 
-    async def acommit_offset(self: Any, group: str, offset: int) -> None:
-        """commit(), awaitable."""
-        await in_thread(lambda: self.commit_offset(group, offset))
+    async def acommit_offset(self: Any, group: str, offset: int, *,
+                             expected: Expected = "any") -> None:
+        """commit_offset(), awaitable."""
+        await in_thread(lambda: self.commit_offset(group, offset, expected=expected))
 
     async def agroups(self: Any) -> dict[str, int]:
         """groups(), awaitable."""

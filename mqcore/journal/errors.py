@@ -117,7 +117,8 @@ class JournalFull(JournalWriteError):
 
 
 class JournalBusy(JournalError):
-    """A journal server is at one of its limits and does not answer this request now."""
+    """A journal server is at one of its limits and does not answer this request now, or another
+    process is committing for a consumer group and does not come to an end."""
 
     code = "journal_busy"
     hint = "ask again later, or raise the limit: journal.serve(limits=journal.Limits(...))"
@@ -154,6 +155,18 @@ class JobLost(JournalError):
             "call extend() in time, or raise the queue's visibility")
     fields = {"ids": ()}
     ids: tuple[int, ...]
+
+
+class GroupMoved(JournalError):
+    """A consumer group is not where commit_offset(expected=) expected it, so it stays where it is.
+    `group` is its name, `offset` where it is; -1: it has never committed."""
+
+    code = "group_moved"
+    hint = ("another consumer of the group has committed meanwhile: go on from there, or commit "
+            "without expected= to set the group back")
+    fields = {"group": "", "offset": 0}
+    group: str
+    offset: int
 
 
 class PartitionLost(JournalError):

@@ -22,6 +22,7 @@ from mqcore.journal.errors import (
 )
 from mqcore.journal.later import np
 from mqcore.journal.records import MOST, Records, at_most, gather, micros, of_block, whole
+from mqcore.journal.store.commits import Expected, check_expected, commit
 from mqcore.journal.store.durable import missing_end, read_durable, told
 from mqcore.journal.store.epoch import Epochs, read_epochs
 from mqcore.journal.store.notify import make_own
@@ -31,7 +32,6 @@ from mqcore.journal.store.place import (
     groups,
     segment_name,
     segments,
-    set_group_offset,
 )
 from mqcore.journal.store.recovery import SHORT, judge
 from mqcore.journal.store.scan import FOUND, LOST, Block, Walk
@@ -378,10 +378,15 @@ class Reader(Walking, Awaitable):
         """The next offset that the group will read; None: it has never committed."""
         return group_offset(self.path, group)
 
-    def commit_offset(self, group: str, offset: int) -> None:
-        """The group has dealt with every message below offset. Durable on return. UsageError: the
-        journal has not come so far."""
-        set_group_offset(self.path, group, check_commit(group, offset, self))
+    def commit_offset(self, group: str, offset: int, *, expected: Expected = "any") -> None:
+        """The group has dealt with every message below offset. Durable on return.
+
+        expected: where the group must be, so that a consumer that comes late does not set back
+            one that has taken over: an offset; None, never to have committed; "any" by default.
+
+        UsageError: the journal has not come so far. GroupMoved: the group is neither where it is
+        expected nor at `offset` already; it stays there."""
+        commit(self.path, group, check_commit(group, offset, self), check_expected(expected))
 
     def groups(self) -> dict[str, int]:
         return groups(self.path)

@@ -20,9 +20,11 @@ from mqcore.journal.server.complaints import Complaints
 from mqcore.journal.server.limits import MESSAGES, Limits
 from mqcore.journal.server.requests import Request
 from mqcore.journal.server.sources import Source, Sources
+from mqcore.journal.store.commits import commit
 from mqcore.journal.store.epoch import Epochs, read_epochs
 from mqcore.journal.store.place import is_number, topic_folder
 
+PATIENCE = 0.02         # seconds that one answer waits for the commits of other processes
 LOOK = 1.0              # seconds between two looks at whether a topic is a mirror's
 _log = logging.getLogger("mqcore.journal")
 
@@ -167,7 +169,7 @@ class Answers:
             n = len(os.listdir(source.path / "groups"))
             if n >= self._limits.groups and source.reader.committed_offset(request.group) is None:
                 raise JournalBusy(f"the partition has {n} consumer groups, the limit")
-        source.reader.commit_offset(request.group, request.offset)
+        commit(source.path, request.group, request.offset, request.expected, PATIENCE)
 
     def _list(self) -> list[PartitionInfo]:
         """Also ends streams of journals that were deleted, or made anew, in the meantime."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from mqcore.errors import AddressError, Error, OptionError, UsageError
 from mqcore.journal.errors import (
+    GroupMoved,
     JobTooLarge,
     JournalBusy,
     JournalCorrupt,
@@ -32,8 +33,8 @@ MOST_TEXT = 2000        # characters of a server's error
 INTERNAL = "internal"       # the code of what is a mistake of the server, not of the reader
 CARRIED: tuple[type[Error], ...] = (OffsetGone, JournalCorrupt, JournalNotFound, JournalBusy,
                                     JobTooLarge, UsageError, QueueFull, JournalFull,
-                                    JournalWriteError, PartitionLost, JournalFenced,
-                                    JournalDiverged)
+                                    JournalWriteError, PartitionLost, GroupMoved,
+                                    JournalFenced, JournalDiverged)
 
 
 # -- records ---------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from mqcore.journal.server.connection import Connection, split
 from mqcore.journal.server.failover import Known, scouting, understood
 from mqcore.journal.server.limits import WINDOW
 from mqcore.journal.server.remote_stream import RemoteStream
+from mqcore.journal.store.commits import Expected, check_expected
 from mqcore.journal.store.epoch import Epochs
 from mqcore.journal.waiting import Deadline
 from mqcore.journal.walking import apast, past, skips
@@ -234,11 +235,18 @@ class RemoteReader(Connection, Reader):
     async def acommitted_offset(self, group: str) -> int | None:
         return self._place(await self._aask("committed", group=group))
 
-    def commit_offset(self, group: str, offset: int) -> None:
-        self._done(self._ask("commit", group=group, offset=offset))
+    def commit_offset(self, group: str, offset: int, *, expected: Expected = "any") -> None:
+        self._done(self._ask("commit", group=group, offset=offset, **self._if_at(expected)))
 
-    async def acommit_offset(self, group: str, offset: int) -> None:
-        self._done(await self._aask("commit", group=group, offset=offset))
+    async def acommit_offset(self, group: str, offset: int, *,
+                             expected: Expected = "any") -> None:
+        self._done(await self._aask("commit", group=group, offset=offset,
+                                    **self._if_at(expected)))
+
+    @staticmethod
+    def _if_at(expected: Expected) -> dict[str, Expected]:
+        """What a request says of it: nothing, if it does not matter."""
+        return {} if check_expected(expected) == "any" else {"expected": expected}
 
     def epochs(self) -> Epochs:
         try:

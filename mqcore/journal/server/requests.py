@@ -6,7 +6,7 @@ that a peer can send raises anything else.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Union
+from typing import Annotated, Any, Literal, Union
 
 from mqcore.errors import NotSupported, UsageError
 from mqcore.journal.groups.roster import MOST
@@ -68,6 +68,7 @@ class Commit(OfPartition, tag="commit", gc=False):
     group: Name
     offset: Number
     token: Number | None = None
+    expected: Number | None | Literal["any"] = "any"
 
 
 class Beat(Request, tag="beat", gc=False):

@@ -238,15 +238,21 @@ def floor_of(folder: Path, groups: Iterable[str]) -> int | None:
     return min(found, default=None)
 
 
-def set_group_offset(folder: Path, group: str, offset: int) -> None:
-    """Durable on return, and never half."""
-    path = group_file(folder, group)
-    if path.parent not in _synced or not path.parent.is_dir():
-        path.parent.mkdir(exist_ok=True)
+def groups_folder(folder: Path) -> Path:
+    """Where a partition's groups are; made, if need be, and durable."""
+    found = folder / "groups"
+    if found not in _synced or not found.is_dir():
+        found.mkdir(exist_ok=True)
         sync_folder(folder)     # also if another process has just made it
         if len(_synced) > 1000:
             _synced.clear()
-        _synced.add(path.parent)
+        _synced.add(found)
+    return found
+
+
+def set_group_offset(folder: Path, group: str, offset: int) -> None:
+    """Durable on return, and never half."""
+    path = groups_folder(folder) / group_name(group)
     name = f"{quote(group, safe='')}\n" if HASHED in path.name else ""
     replace(path, f"{offset}\n{_group_crc(group, offset):08x}\n{name}".encode())
 

@@ -105,6 +105,13 @@ def test_groups(where, served):
     mq("groups", f"{served}/t", "--set", "a", "first")
     with journal.open(where, topic="t") as reader:
         assert reader.groups() == {"a": 0, "b": 6}
+    with pytest.raises(journal.GroupMoved, match="'a' is at 0, and was expected to be at 3"):
+        mq("groups", where, "-s", "t", "--set", "a", "end", "--expected", "3")
+    mq("groups", where, "-s", "t", "--set", "a", "3", "--expected", "first")
+    mq("groups", where, "-s", "t", "--set", "c", "2", "--expected", "never")
+    mq("groups", where, "-s", "t", "--set", "a", "3", "--expected", "x", status=2)
+    with journal.open(where, topic="t") as reader:
+        assert reader.groups() == {"a": 3, "b": 6, "c": 2}
     mq("groups", where, "-s", "t", "--set", "a", "-1", status=2)
 
 
