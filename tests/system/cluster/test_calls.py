@@ -355,8 +355,7 @@ def test_load_spreads_and_keys_stick(once, key, nodes):
             hits = Counter()
 
             async def ask():
-                await net.arequest("work", b"sleep 0.2", timeout=30)
-                hits[await net.arequest("work", b"pid", timeout=30)] += 1
+                hits[await net.arequest("work", b"sleep 0.2", timeout=30)] += 1
 
             for _ in range(60):
                 net.loop.spawn(ask)
