@@ -82,7 +82,7 @@ TRANSITIONS = (
     ("ASKED", "its peer leaves", "LEFT", ""),
     ("ASKED", "its peer leaves, kept, alone", "WAITS", ""),
     ("ASKED", "its time is up, kept, alone", "WAITS", ""),
-    ("WAITS", "send", "IDLE", "FULL"),       # AGAIN if there is no peer at all
+    ("WAITS", "send", "IDLE", "FULL"),       # AGAIN without any peer
     ("WAITS", "recv", "WAITS", "AGAIN"),
     ("WAITS", "abandon", "IDLE", ""),
     ("WAITS", "the reply comes", "ANSWERED", ""),

@@ -130,7 +130,7 @@ class Endpoint:
         try:
             self.push.send(json.dumps({"from": self.id, **message}).encode(), timeout=0)
         except mq.Timeout:
-            pass            # a host that is not there: what is lost is asked for again
+            pass            # a host that is not there: it asks again for what it lost
 
     def _receive(self, data, take):
         """Let a message through, as the line does."""

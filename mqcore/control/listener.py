@@ -32,8 +32,8 @@ class Listener:
     """`on_accept(sock, remote)` runs on the control thread. sock is non-blocking and belongs to the
     callee. If the callee raises, the listener closes the socket. A transport that accepts nothing
     (datagrams) passes its own sockets to the callee. `on_event(what, error)` reports "listening",
-    "accept_paused", "accept_held", "accept_failed" and "closed". `full()` is asked before each
-    accept(), on the control thread; when it has been true, go_on() must follow."""
+    "accept_paused", "accept_held", "accept_failed" and "closed". The listener calls `full()` before
+    each accept(), on the control thread; when it has been true, go_on() must follow."""
 
     def __init__(self, loop: ControlLoop, transport: Any, where: Route | Url | str,
                  options: Mapping[str, Any],

@@ -382,7 +382,8 @@ class Reader(Walking, Awaitable):
         """The group has dealt with every message below offset. Durable on return.
 
         expected: where the group must be, so that a consumer that comes late does not set back
-            one that has taken over: an offset; None, never to have committed; "any" by default.
+            one that has taken over. An offset, or None if the group must never have
+            committed. "any" by default.
 
         UsageError: the journal has not come so far. GroupMoved: the group is neither where it is
         expected nor at `offset` already; it stays there."""

@@ -57,7 +57,7 @@ Key = tuple[str, int]   # topic and partition
 
 
 class StagedFilesLost(journal.JournalError):
-    """Somebody has removed staged files that are to be published."""
+    """Staged files that are to be published were removed."""
 
 
 STAMP = np.dtype([("magic", "S4"), ("zero", "<u4"), ("producer", "<u8"), ("sequence", "<u8"),

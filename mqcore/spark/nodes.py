@@ -91,7 +91,7 @@ class Nodes:
                                  f"stream cannot read it, since {SOCKETS}; {RECORD}") from None
 
     def reader(self, part: Part) -> journal.Reader:
-        """For a look: with many partitions its file is closed when another reader is asked for."""
+        """For a look: with many partitions its file is closed before the next reader's."""
         if self._lent is not None:
             self._lent.release()
             self._lent = None

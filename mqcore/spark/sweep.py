@@ -1,4 +1,4 @@
-"""Removing staged files that nobody needs: of attempts that failed, of drivers and tasks that were
+"""Removing staged files of the past: of attempts that failed, of drivers and tasks that were
 killed. A file that cannot be removed fails no publication, whose messages are stored already."""
 
 from __future__ import annotations

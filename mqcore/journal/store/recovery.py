@@ -142,7 +142,7 @@ def recover(folder: Path) -> Recovered:
 
 
 def check_begun(folder: Path, at: int) -> None:
-    """There is no segment any more: there was none, or the file `durable` knows of messages."""
+    """No segment is left: there was none, or the file `durable` knows of messages."""
     durable = read_durable(folder)
     if durable > at:
         raise JournalCorrupt(
