@@ -352,6 +352,8 @@ def _append_all(path: str, entry: dict[str, Any], targets: dict[Key, list[File]]
     try:
         for key, writer in writers.items():
             _append(path, entry, key, targets[key], writer, 0)
+        for writer in writers.values():     # before a commit makes any of it durable
+            writer.flush()
         for writer in writers.values():
             writer.commit()
     except (Error, OSError):
