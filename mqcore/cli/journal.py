@@ -42,7 +42,7 @@ for _command in (record, serve, replay, mirror, promote, groups, members):
 def chosen(where: str, topic: str | None, partition: int | None,
            options: dict[str, Any]) -> tuple[list[tuple[str, int]], int]:
     """Topics and partitions, and the number of unreadable ones, which it reports itself."""
-    from mqcore.journal.listing import Listing, list_partitions
+    from mqcore.journal.listing import in_folder, list_partitions
 
     bad: list[Path] = []
 
@@ -51,7 +51,7 @@ def chosen(where: str, topic: str | None, partition: int | None,
         bad.append(path)
 
     how = remote(where, options)
-    rows = list_partitions(where, **how) if "://" in where else Listing(where).look(skip)
+    rows = list_partitions(where, **how) if "://" in where else in_folder(where, skip)
     return [(info.topic, info.partition) for info in rows
             if topic in (None, info.topic) and partition in (None, info.partition)], len(bad)
 

@@ -33,12 +33,15 @@ class Listing:
 
     def __init__(self, where: str | os.PathLike[str]) -> None:
         self.where = Path(where)
+        self.rows: list[PartitionInfo] = []
         self._known: dict[Path, tuple[tuple[int, int, int], PartitionInfo]] = {}
 
-    def look(self, bad: Callable[[Path, Exception], Any]) -> list[PartitionInfo]:
-        """In order. What cannot be read is left out, and reported by bad(its path, why)."""
+    def look(self, bad: Callable[[Path, Exception], Any]) -> Iterator[None]:
+        """Step by step; at the end `rows` is new, in order. What cannot be read is left out, and
+        reported by bad(its path, why)."""
         known = {}
         for path in self._folders(bad):
+            yield
             try:
                 found = os.stat(path)
                 seen = found.st_dev, found.st_ino, found.st_ctime_ns
@@ -56,25 +59,33 @@ class Listing:
             except (OSError, Error) as error:
                 bad(path, error)
         self._known = known
-        return [row for _, row in known.values()]
+        self.rows = [row for _, row in known.values()]
 
     def _folders(self, bad: Callable[[Path, Exception], Any]) -> Iterator[Path]:
         """Of all partitions."""
-        for folder in sorted(self.where.iterdir()):
+        for name in sorted(os.listdir(self.where)):
+            folder = self.where / name
             try:
-                numbers = [path for path in folder.iterdir()
-                           if is_number(path.name) and path.is_dir()]
+                with os.scandir(folder) as entries:
+                    numbers = [int(entry.name) for entry in entries
+                               if is_number(entry.name) and entry.is_dir()]
             except (FileNotFoundError, NotADirectoryError):
                 continue
             except OSError as error:
                 bad(folder, error)
                 continue
-            yield from sorted(numbers, key=lambda path: int(path.name))
+            for number in sorted(numbers):
+                yield folder / str(number)
 
 
-def in_folder(where: str | os.PathLike[str]) -> list[PartitionInfo]:
-    return Listing(where).look(
-        lambda path, error: _log.warning("%s is left out of the list: %s", path, error))
+def in_folder(where: str | os.PathLike[str],
+              bad: Callable[[Path, Exception], Any] | None = None) -> list[PartitionInfo]:
+    """At once. bad: see Listing.look(); without it, a warning says what is left out."""
+    listing = Listing(where)
+    for _ in listing.look(bad or (
+            lambda path, error: _log.warning("%s is left out of the list: %s", path, error))):
+        pass
+    return listing.rows
 
 
 def list_partitions(where: str | os.PathLike[str], **remote: Any) -> list[PartitionInfo]:

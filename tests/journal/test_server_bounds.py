@@ -172,7 +172,7 @@ def test_peers_are_bounded_and_make_room_when_they_leave(where, serve, dealer, m
     monkeypatch.setattr(serving, "TIDY", 0.02)
     server = serve(where, limits=journal.Limits(peers=1))
     one, two = dealer(server), dealer(server)
-    assert code(one, "ends") is None
+    assert code(one, "want", stream=1, offset=0, window=10) is None
     assert code(two, "ends") == "journal_busy"
     one.close(0)
     until(lambda: code(two, "ends") is None, "the peer that left still counts")
@@ -183,7 +183,7 @@ def test_a_refused_reader_asks_again(ctx, where, serve, dealer, monkeypatch):
     monkeypatch.setattr(serving, "TIDY", 0.02)
     server = serve(where, limits=journal.Limits(peers=1))
     first = dealer(server)
-    assert code(first, "ends") is None
+    assert code(first, "want", stream=1, offset=0, window=10) is None
     with pytest.raises(journal.JournalBusy):
         journal.open(f"{server.urls[0]}/t", context=ctx, timeout=0.2)
     threading.Timer(0.3, first.close, (0,)).start()
@@ -279,12 +279,12 @@ def test_a_peer_that_takes_no_answers_costs_its_share(ctx, tmp_path, serve, deal
         ask(slow, "want", id=0, stream=number, offset=0, window=1)
     for number in range(50):
         ask(slow, "read", id=number, offset=0, bytes=8 << 20)
-    until(lambda: server._held or server.stats().refused)
+    until(lambda: server._outbox.held or server.stats().refused)
     with journal.open(f"{server.urls[0]}/t", context=ctx, timeout=LIMIT) as reader:
         for _ in range(5):
             assert len(reader.read(0, max_bytes=3 << 20)) >= 1
             assert reader.end == 40
-    assert server._unsent <= most + (9 << 20)
+    assert server._outbox._unsent <= most + (9 << 20)
     assert server.stats().bytes < 100 << 20         # not the 450 MiB that it asks for
 
 

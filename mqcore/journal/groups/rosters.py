@@ -93,6 +93,11 @@ class Rosters:
     def members(self) -> int:
         return sum(len(one.roster.members) for one in self._all.values())
 
+    @property
+    def links(self) -> set[int]:
+        """The connections over which members beat."""
+        return {member.link for one in self._all.values() for member in one.roster.members.values()}
+
     # -- requests --
 
     def beat(self, link: int, request: Beat) -> dict[str, Any]:

@@ -12,11 +12,9 @@ from typing import Any
 from mqcore.errors import Error, UsageError
 from mqcore.journal.errors import JournalBusy, JournalFenced
 from mqcore.journal.groups.rosters import Rosters
-from mqcore.journal.listing import Listing, PartitionInfo
 from mqcore.journal.records import Records
 from mqcore.journal.server import failover, requests
 from mqcore.journal.server.codec import encode, pack
-from mqcore.journal.server.complaints import Complaints
 from mqcore.journal.server.limits import MESSAGES, Limits
 from mqcore.journal.server.requests import Request
 from mqcore.journal.server.sources import Source, Sources
@@ -55,21 +53,17 @@ class Answers:
     """`counts` are the server's."""
 
     def __init__(self, sources: Sources, groups: bool, rosters: Rosters, limits: Limits,
-                 counts: Counter[str], complaints: Complaints) -> None:
+                 counts: Counter[str]) -> None:
         self._sources = sources
         self._groups = groups
         self._rosters = rosters
         self._limits = limits
         self._counts = counts
-        self._complaints = complaints
-        self._listing = Listing(sources.where)
         self._topics: dict[str, tuple[float, Error | None]] = {}    # looked at until when, and why
 
     def to(self, request: Request, allowance: int) -> list[bytes]:
         """allowance: bytes of records at most."""
         number = request.number
-        if isinstance(request, requests.List):
-            return [encode({"id": number, "ok": self._list()})]
         source = self.source(request)
         if isinstance(request, requests.Read):
             size = min(max(1, request.bytes), allowance)
@@ -170,13 +164,3 @@ class Answers:
             if n >= self._limits.groups and source.reader.committed_offset(request.group) is None:
                 raise JournalBusy(f"the partition has {n} consumer groups, the limit")
         commit(source.path, request.group, request.offset, request.expected, PATIENCE)
-
-    def _list(self) -> list[PartitionInfo]:
-        """Also ends streams of journals that were deleted, or made anew, in the meantime."""
-        for source in self._sources:
-            self._sources.checked(source)
-        return self._listing.look(self._bad_topic)
-
-    def _bad_topic(self, path: Any, error: Exception) -> None:
-        if self._complaints.due("damaged partitions"):
-            _log.warning("%s is left out of the list: %s", path, error)

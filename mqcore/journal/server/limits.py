@@ -15,7 +15,12 @@ MESSAGES = 1 << 18      # messages in one answer
 @dataclass(frozen=True)
 class Limits:
     """What a journal server refuses beyond. It answers such a request with JournalBusy and counts
-    it in `ServerStats.refused`; a reader asks again until its own time-out."""
+    it in `ServerStats.refused`; a reader asks again until its own time-out.
+
+    At `peers`, `streams` and `partitions`, what uses its place least gives way to a newcomer:
+    connections that ask for nothing, streams whose reader has taken nothing for 5 s, then those of
+    the owner (user, machine, or process over ipc) that has most, if it has more than the newcomer's.
+    """
 
     peers: int = 1000               #: connections that have asked for something
     streams: int = 1000             #: streams of all peers

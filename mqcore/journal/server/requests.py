@@ -6,6 +6,7 @@ that a peer can send raises anything else.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal, Union
 
 from mqcore.errors import NotSupported, UsageError
@@ -101,6 +102,12 @@ class Stop(Request, tag="stop", gc=False):
 KINDS = (List, Ends, Durable, Groups, Epochs, At, Size, Read, Committed, Commit, Want, Stop, Beat,
          Members)
 OPS = tuple(str(kind.__struct_config__.tag) for kind in KINDS)
+
+
+def rows_of_list(rows: Sequence[Any]) -> bytes:
+    """The answer to `list`: an array in JSON of arrays [topic, partition, id]."""
+    found: bytes = msgspec.json.encode(rows)
+    return found
 
 
 class _Version(msgspec.Struct):

@@ -17,7 +17,7 @@ from typing import Any
 
 from mqcore.base.native import select
 from mqcore.base.waits import Wakeup
-from mqcore.errors import Error, PeerError, RecvTimeout, SendTimeout
+from mqcore.errors import Error, RecvTimeout
 from mqcore.journal.errors import JournalBusy, JournalNotFound
 from mqcore.journal.groups.rosters import Rosters
 from mqcore.journal.server import requests
@@ -25,14 +25,22 @@ from mqcore.journal.server.answers import Answers, fenced, read
 from mqcore.journal.server.codec import encode, error_head, internal_head
 from mqcore.journal.server.limits import PIECE, WINDOW, Limits, ServerStats
 from mqcore.journal.server.listening import listen
+from mqcore.journal.server.lists import Lists
 from mqcore.journal.server.requests import Request, shown
+from mqcore.journal.server.sending import FULL, Outbox
 from mqcore.journal.server.service import Service
+from mqcore.journal.server.shares import (
+    gives_way,
+    guest_to_end,
+    owner_of,
+    source_to_end,
+    stream_to_end,
+)
 from mqcore.journal.server.sources import Source, Sources
 from mqcore.journal.server.streams import Guest, Parts, Stream, Streams
 
 FORGET = 30.0           # seconds without a `want` after which a stream ends
 PAUSE = 0.5             # the longest sleep, seconds
-FULL = 0.02             # and while an answer waits for space in its peer's queue
 TICK = 0.1              # seconds between two looks at consumer groups that have members
 TIDY = 1.0              # seconds between two checks for departed peers and unused journals
 SLICE = 0.02            # seconds that the answers of a turn may take, and its pieces
@@ -54,20 +62,22 @@ class Server(Service):
         super().__init__(where)
         self.limits = limits or Limits()
         self._groups = groups
-        self._sources = Sources(where, self.limits.partitions, self.limits.idle, self._gone)
+        self._sources = Sources(where, self.limits.partitions, self.limits.idle, self._gone,
+                                self._crowded)
         self._rosters = Rosters(where, self.limits)
-        self._answers = Answers(self._sources, groups, self._rosters, self.limits, self._counts,
-                                self._complaints)
+        self._answers = Answers(self._sources, groups, self._rosters, self.limits, self._counts)
+        self._lists = Lists(self._sources, self._complaints)
         self._streams = Streams()
         self._guests: dict[int, Guest] = {}
+        self._asker: Guest | None = None    # of the request that is being answered
         self._asking: collections.deque[Guest] = collections.deque()    # those with requests
-        self._held: set[Guest] = set()      # those with an answer that did not fit
-        self._unsent = 0                    # bytes of all guests
-        self._weighed = self._tidied = self._ticked = 0.0
+        self._tidied = self._ticked = 0.0
         self._wake: Wakeup | None = None
         may = "read all journals and commit groups" if groups else "read all journals"
         self._socket = listen("journal", "tcp://127.0.0.1:5558", may, bind, insecure,
                               requests.REQUEST, 4, options)
+        self._outbox = Outbox(self._socket, self._guests, self.limits.bytes, self._counts,
+                              self._leave)
         _log.info("the journals of %s are served at %s, consumer groups are %s", where,
                   ", ".join(self.urls), "writable" if groups else "read-only")
         try:
@@ -124,6 +134,7 @@ class Server(Service):
     def _work(self) -> None:
         moved = self._take()
         moved = self._serve() or moved
+        moved = self._lists.go_on(SLICE) or moved
         moved = self._pump() or moved
         self._coordinate()
         self._tidy()
@@ -145,7 +156,7 @@ class Server(Service):
         poller = select.poll()
         poller.register(self._socket.fileno(), select.POLLIN)
         poller.register(wake.fd, select.POLLIN)
-        pause = FULL if self._held else TICK if self._rosters else PAUSE
+        pause = FULL if self._outbox.held else TICK if self._rosters else PAUSE
         for source in self._sources:
             if source.watch is not None:
                 pause = min(pause, source.watch.longest)
@@ -167,7 +178,7 @@ class Server(Service):
             if source.streams:
                 self._sources.checked(source)
         self._sources.release_idle(now)
-        self._weigh()
+        self._outbox.weigh()
         self._complaints.flush()
 
     def _coordinate(self) -> None:
@@ -181,86 +192,27 @@ class Server(Service):
         while self._rosters.due:
             guest = self._guests.get(self._rosters.due.pop())
             if guest is not None and guest.pending is None:
-                self._send(guest, [encode({"group": "changed"})])
+                self._outbox.send(guest, [encode({"group": "changed"})])
 
     # -- peers --
 
     def _leave(self, guest: Guest) -> None:
         for stream in list(guest.streams.values()):
             self._streams.end(stream)
-        self._counts["unsent"] += guest.pending is not None
         self._counts["dropped"] += len(guest.waiting)
         guest.waiting.clear()
-        guest.pending = None
-        self._held.discard(guest)
-        self._unsent -= guest.unsent
-        guest.unsent = 0
-        guest.sizes.clear()
+        self._outbox.forget(guest)
         self._guests.pop(guest.peer.id, None)
         self._rosters.unlinked(guest.peer.id)
-
-    def _weigh(self) -> None:
-        """How much of what was sent still waits in the socket."""
-        self._weighed = time.monotonic()
-        for peer, stats in self._socket.stats().peers.items():
-            guest = self._guests.get(peer.id)
-            if guest is not None:
-                self._unsent -= guest.settle(stats.queued_out)
-
-    def _allowance(self, guest: Guest) -> int:
-        """Bytes that may be read for this peer now. Once slow peers make the server hold as much as
-        it may, each has its share of that."""
-        if self._unsent >= self.limits.bytes and time.monotonic() - self._weighed > FULL:
-            self._weigh()
-        if self._unsent < self.limits.bytes:
-            return WINDOW
-        return max(0, self.limits.bytes // max(1, len(self._guests)) - guest.unsent)
-
-    def _send(self, guest: Guest, parts: Parts, keep: bool = False) -> bool:
-        """False: the peer's queue is full. With `keep` it is sent as soon as there is space, else
-        never. A peer that has left gets nothing any more."""
-        try:
-            self._socket.send_to(guest.peer, *parts, timeout=0)
-        except PeerError:
-            self._counts["unsent"] += 1
-            self._leave(guest)
-            return True
-        except SendTimeout:
-            if keep:
-                guest.pending = parts
-                self._held.add(guest)
-                self._hold(guest, parts)
-            else:
-                self._counts["unsent"] += 1
-            return False
-        if guest.peer.id in self._guests:
-            guest.sizes.append(self._hold(guest, parts))
-            if len(guest.sizes) > 4000:
-                self._weigh()
-        return True
-
-    def _hold(self, guest: Guest, parts: Parts) -> int:
-        size = sum(map(len, parts))
-        guest.unsent += size
-        self._unsent += size
-        return size
-
-    def _ready(self, guest: Guest) -> bool:
-        """Whether the peer has taken all that was made for it."""
-        if guest.pending is None:
-            return True
-        parts, guest.pending = guest.pending, None
-        self._held.discard(guest)
-        size = sum(map(len, parts))
-        guest.unsent -= size
-        self._unsent -= size
-        return self._send(guest, parts, keep=True)
 
     # -- requests --
 
     def _take(self) -> bool:
         """What has come: into the line of its peer."""
+        end = time.monotonic() + SLICE
         for i in range(TAKE):
+            if time.monotonic() > end:
+                break
             try:
                 message = self._socket.recv_msg(timeout=0)
             except RecvTimeout:
@@ -269,7 +221,8 @@ class Server(Service):
             if message.peer is None:        # it left so long ago that nothing is known of it
                 self._counts["dropped"] += 1
                 continue
-            guest = self._guests.get(message.peer_id) or Guest(message.peer)
+            guest = self._guests.get(message.peer_id) \
+                or Guest(message.peer, owner_of(message.peer))
             request = None
             try:
                 request = requests.decode(message.parts)
@@ -280,10 +233,22 @@ class Server(Service):
         return True
 
     def _admit(self, guest: Guest) -> None:
+        guest.asked = time.monotonic()
         if guest.peer.id not in self._guests:
             if len(self._guests) >= self.limits.peers:
-                raise JournalBusy(f"the journal server has {len(self._guests)} readers, its limit")
+                self._room_for_guest(guest)
             self._guests[guest.peer.id] = guest
+
+    def _room_for_guest(self, guest: Guest) -> None:
+        self._outbox.weigh()
+        found = guest_to_end(self._guests.values(), guest.owner, self._rosters.links)
+        if found is None:
+            raise JournalBusy(f"the journal server has {len(self._guests)} readers, its limit")
+        for stream in list(found.streams.values()):
+            self._fail(stream, gives_way())
+        while found.waiting:
+            self._refuse(found, found.waiting.popitem()[1], gives_way())
+        self._leave(found)
 
     def _line_up(self, guest: Guest, request: Request) -> None:
         """Queue a request. A request repeated before its turn is served once, in its latest
@@ -299,17 +264,22 @@ class Server(Service):
 
     def _serve(self) -> bool:
         """One request of each peer, then another of each, as long as there is time."""
-        for guest in list(self._held):
-            self._ready(guest)
+        for guest in list(self._outbox.held):
+            self._outbox.ready(guest)
         end = time.monotonic() + SLICE
         moved = False
         blocked = []
         while self._asking and not (moved and time.monotonic() > end):
             guest = self._asking.popleft()
-            if not self._ready(guest):
+            if not self._outbox.ready(guest):
                 blocked.append(guest)
             elif guest.waiting:
-                request = guest.waiting.pop(next(iter(guest.waiting)))
+                key = next(iter(guest.waiting))
+                request = guest.waiting.pop(key)
+                if isinstance(request, requests.List) and not self._lists.ready(guest):
+                    guest.waiting[key] = request
+                    blocked.append(guest)
+                    continue
                 if guest.waiting:
                     self._asking.append(guest)
                 self._attempt(guest, request)
@@ -318,6 +288,7 @@ class Server(Service):
         return moved
 
     def _attempt(self, guest: Guest, request: Request) -> None:
+        self._asker = guest
         try:
             answer = self._answer(guest, request)
         except Exception as error:
@@ -325,12 +296,13 @@ class Server(Service):
             return
         self._counts["answered"] += 1
         if answer is not None:
-            self._send(guest, answer, keep=True)
+            self._outbox.send(guest, answer, keep=True)
 
     def _refuse(self, guest: Guest, request: Request | None, error: Exception) -> None:
         self._counts["errors"] += 1
         what = "a message" if request is None else f"a request {requests.op(request)!r}"
-        self._send(guest, [encode(self._judged(guest, what, error, _addressee(request, error)))])
+        head = self._judged(guest, what, error, _addressee(request, error))
+        self._outbox.send(guest, [encode(head)])
 
     def _judged(self, guest: Guest, what: str, error: Exception,
                 to: dict[str, Any]) -> dict[str, Any]:
@@ -361,12 +333,14 @@ class Server(Service):
             if stream is not None:
                 self._streams.end(stream)
             return None
+        if isinstance(request, requests.List):
+            return [self._lists.answer(guest, request.number)]
         if isinstance(request, (requests.Beat, requests.Members)):
             return self._answers.of_group(guest.peer.id, request)
         if isinstance(request, requests.Want):
             self._want(guest, request, self._answers.source(request))
             return None
-        allowance = self._allowance(guest)
+        allowance = self._outbox.allowance(guest)
         if not allowance:
             raise JournalBusy("this reader does not take its answers, and they fill the journal "
                               "server's memory")
@@ -388,20 +362,30 @@ class Server(Service):
             stream = None
         if stream is None:
             self._room_for_stream(guest)
-            stream = Stream(guest, request.stream, source, request.offset, 1, 0,
+            now = time.monotonic()
+            stream = Stream(guest, request.stream, source, request.offset, 1, now, now,
                             durable=request.durable)
             self._streams.add(stream)
         stream.window = min(max(1, request.window), WINDOW)
         stream.stop = request.stop
         stream.heard = time.monotonic()
         stream.seen = -1
-        stream.acknowledge(request.offset)
+        stream.acknowledge(request.offset, stream.heard)
 
     def _room_for_stream(self, guest: Guest) -> None:
         if len(guest.streams) >= self.limits.streams_per_peer:
             raise JournalBusy(f"this reader has {len(guest.streams)} streams, its limit")
         if len(self._streams) >= self.limits.streams:
-            raise JournalBusy(f"the journal server has {len(self._streams)} streams, its limit")
+            found = stream_to_end(self._streams, guest.owner, time.monotonic())
+            if found is None:
+                raise JournalBusy(f"the journal server has {len(self._streams)} streams, its limit")
+            self._fail(found, gives_way())
+
+    def _crowded(self) -> None:
+        """All partitions that may be open have streams, and the request under way names another."""
+        if self._asker is not None:
+            for stream in source_to_end(self._sources, self._streams, self._asker.owner):
+                self._fail(stream, gives_way())
 
     def _pump(self) -> bool:
         """A piece for every stream that may have one, as long as there is time."""
@@ -411,7 +395,7 @@ class Server(Service):
             source.look(now)
         for stream in self._streams.turn():
             if stream.seen != stream.source.version and stream.room \
-                    and self._ready(stream.guest) and not stream.over:
+                    and self._outbox.ready(stream.guest) and not stream.over:
                 moved = self._try(stream) or moved
                 if time.monotonic() - now > SLICE:
                     break
@@ -426,7 +410,7 @@ class Server(Service):
 
     def _piece(self, stream: Stream) -> bool:
         version = stream.source.version
-        size = min(PIECE, stream.room, self._allowance(stream.guest))
+        size = min(PIECE, stream.room, self._outbox.allowance(stream.guest))
         if size == 0:
             return False
         records = read(stream.source, stream.at, size, stream.durable)
@@ -438,10 +422,8 @@ class Server(Service):
             stream.seen = version
             return False
         parts = self._answers.records({"stream": stream.number}, records, stream.source)
-        stream.at = records.next
-        stream.sent.append((records.next, len(parts[1])))
-        stream.out += len(parts[1])
-        self._send(stream.guest, parts, keep=True)
+        stream.sends(records.next, len(parts[1]), time.monotonic())
+        self._outbox.send(stream.guest, parts, keep=True)
         return True
 
     def _fail(self, stream: Stream, error: Exception) -> None:
@@ -452,7 +434,7 @@ class Server(Service):
             error = JournalNotFound(f"the journal of topic {stream.source.key[0]!r} was deleted")
         head = self._judged(stream.guest, f"the stream {stream.number}", error,
                             {"stream": stream.number})
-        self._send(stream.guest, [encode(head)], keep=stream.guest.pending is None)
+        self._outbox.send(stream.guest, [encode(head)], keep=stream.guest.pending is None)
 
 
 def _addressee(request: Request | None, error: Exception) -> dict[str, Any]:

@@ -91,10 +91,12 @@ class Sources:
     """All open ones: at most `most`, and none unused for longer than `idle` seconds."""
 
     def __init__(self, where: str | os.PathLike[str], most: int, idle: float,
-                 gone: Callable[[Source, Exception], None]) -> None:
-        """gone: called with one whose journal was deleted, before it is closed."""
+                 gone: Callable[[Source, Exception], None], crowded: Callable[[], None]) -> None:
+        """gone: called with one whose journal was deleted, before it is closed. crowded: called if
+        all have streams and another one is wanted; it may end some."""
         self.where = Path(where)
         self._gone = gone
+        self._crowded = crowded
         self._most = most
         self._idle = idle
         self._open: dict[Key, Source] = {}      # the least recently used first
@@ -110,7 +112,7 @@ class Sources:
         source = self._open.pop(key, None)
         if source is None:
             path = partition_folder(self.where, topic, partition)
-            if len(self._open) >= self._most and not self.release(1):
+            if len(self._open) >= self._most and not self._room():
                 raise JournalBusy(f"{len(self._open)} partitions have streams, and the journal "
                                   f"server opens no more")
             source = Source(key, path)
@@ -134,6 +136,11 @@ class Sources:
         except (Error, OSError):        # whatever is wrong with it, the next read meets it
             pass
         return True
+
+    def _room(self) -> bool:
+        if not self.release(1):
+            self._crowded()
+        return len(self._open) < self._most or self.release(1) > 0
 
     def release(self, most: int) -> int:
         """Close up to `most` of those without streams, the least recently used first."""

@@ -20,9 +20,13 @@ Parts = list[bytes]
 
 @dataclass(eq=False)
 class Guest:
-    """A connection that has asked for something. `peer` is the socket's record of it."""
+    """A connection that has asked for something. `peer` is the socket's record of it, `owner` who
+    is behind it (shares.py), `asked` when it last asked."""
 
     peer: Any
+    owner: str = ""
+    asked: float = 0.0
+    list: int = 0                       # the number of the list that it waits for, see lists.py
     waiting: dict[tuple[str, int], Request] = field(default_factory=dict)
     streams: dict[int, Stream] = field(default_factory=dict)
     #: an answer that did not fit: nothing else is read for this peer until it is sent
@@ -30,6 +34,11 @@ class Guest:
     #: bytes of each message that the socket has taken and may not have written yet
     sizes: collections.deque[int] = field(default_factory=collections.deque)
     unsent: int = 0                     # their sum, and `pending`
+
+    @property
+    def idle(self) -> bool:
+        """Whether the server need not know of it until it asks again."""
+        return not (self.waiting or self.streams or self.pending or self.unsent)
 
     def settle(self, queued: int) -> int:
         """Only the last `queued` messages are still unwritten. Returns the bytes of the others."""
@@ -47,6 +56,7 @@ class Stream:
     at: int                             # the next message to send
     window: int                         # bytes that may be under way
     heard: float                        # when its reader last asked for it
+    taken: float                        # when its reader last took something, or had all
     stop: int | None = None             # where the reader's interest ends
     seen: int = -1                      # the source's version at which nothing was left to send
     sent: collections.deque[tuple[int, int]] = field(default_factory=collections.deque)
@@ -54,9 +64,19 @@ class Stream:
     over: bool = False                  # no longer a stream
     durable: bool = False               # only what survives a power cut is sent
 
-    def acknowledge(self, offset: int) -> None:
+    def acknowledge(self, offset: int, now: float) -> None:
+        if not self.sent or self.sent[0][0] <= offset:
+            self.taken = now
         while self.sent and self.sent[0][0] <= offset:
             self.out -= self.sent.popleft()[1]
+
+    def sends(self, end: int, size: int, now: float) -> None:
+        """A piece that ends at this offset goes out."""
+        if not self.sent:
+            self.taken = now
+        self.at = end
+        self.sent.append((end, size))
+        self.out += size
 
     @property
     def room(self) -> int:
