@@ -19,8 +19,8 @@ class Limits:
 
     At `peers`, `streams` and `partitions`, what uses its place least gives way to a newcomer:
     connections that ask for nothing, streams whose reader has taken nothing for 5 s, then those of
-    the owner (user, machine, or process over ipc) that has most, if it has more than the newcomer's.
-    """
+    the owner (user, machine, or process over ipc) that has most, if it has two more than the
+    newcomer's."""
 
     peers: int = 1000               #: connections that have asked for something
     streams: int = 1000             #: streams of all peers
