@@ -346,19 +346,20 @@ def _begin(path: str, entry: dict[str, Any], timeout: float) -> None:
 
 def _append_all(path: str, entry: dict[str, Any], targets: dict[Key, list[File]],
                 writers: dict[Key, Any]) -> None:
-    """Into each of these journals, durable on return. If one fails, what is not durable yet is
-    taken back."""
-    marks = {key: writer._mark() for key, writer in writers.items()}
+    """Into each of these journals, durable on return. Readers see nothing of it before all of them
+    have it. If one fails, what no reader can have seen is taken back."""
+    for writer in writers.values():
+        writer._hold()
     try:
         for key, writer in writers.items():
             _append(path, entry, key, targets[key], writer, 0)
-        for writer in writers.values():     # before a commit makes any of it durable
+        for writer in writers.values():     # before any of them shows what it has
             writer.flush()
         for writer in writers.values():
             writer.commit()
     except (Error, OSError):
-        for key, writer in writers.items():
-            writer._undo(marks[key])
+        for writer in writers.values():
+            writer._undo()
         raise
 
 

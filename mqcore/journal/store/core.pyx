@@ -18,7 +18,7 @@ from mqcore.base.message cimport (
 )
 from mqcore.base.status cimport MQ_DROPPED, MQ_FULL, MQ_GONE, MQ_INVALID, MQ_OK, MQ_STATE
 from mqcore.journal.store.age cimport age_begin
-from mqcore.journal.store.block cimport BLOCK_HEADER, SEGMENT_HEADER, VERSION
+from mqcore.journal.store.block cimport SEGMENT_HEADER, VERSION
 from mqcore.journal.store.columns cimport (
     Rows, add_blocks, add_each, add_row, as_bytes, check_ends, ends_of, extras_of, get_buffer,
     micros, rows_of, times_of, values_of,
@@ -28,10 +28,10 @@ from mqcore.journal.store.includes cimport (
     pthread_mutex_trylock, pthread_mutex_unlock,
 )
 from mqcore.journal.store.log cimport (
-    CLOSED, DUPLICATE, FENCED, FORKED, QUIET, Log, close_files, log_close, log_commit, log_empty,
-    log_error, log_fence, log_flush, log_free, log_header, log_headers_end, log_key, log_make_room,
+    CLOSED, DUPLICATE, FENCED, FORKED, QUIET, Log, close_files, log_close, log_commit, log_error,
+    log_fence, log_flush, log_free, log_header, log_headers_end, log_key, log_make_room,
     log_new, log_place, log_rest, log_room, log_rotate, log_segment, log_show, log_skip, log_take,
-    log_settle, log_sync, log_tick, log_trim, now_us,
+    log_tick, log_trim, log_undo, now_us,
 )
 from mqcore.journal.store.process cimport forks
 from mqcore.journal.store.producers cimport STAMP_OLD, STAMP_USED, ProducerTable
@@ -554,44 +554,31 @@ cdef class WriterCore:
             self._raise(rc, 0)
         return next
 
-    def _mark(self) -> tuple:
-        """For _undo(): how far the journal has come."""
+    def _hold(self) -> None:
+        """Readers see what is appended from here on only once it is committed, by any thread; so
+        until then _undo() can take it back. A full segment ends, and shows what it holds. Without
+        effect if the writer deduplicates."""
         self._same_process()
         self.lock()
         rc = self._flush_held()
-        mark = (self.log.segment.first, self.log.pos, self.log.next, self.log.low, self.log.high)
+        if rc == 0:
+            self.log.holding = self.log.producers == NULL
         pthread_mutex_unlock(&self.log.lock)
         if rc:
             self._raise(rc, 0)
-        return mark
 
-    def _undo(self, mark) -> bool:
-        """Take back what was appended since, as if it had not been written whole. False: it is
-        too late, some of it is durable. Readers may have seen it, as what a power cut takes."""
-        cdef int64_t first, pos, next, low, high
-        cdef int rc
-        first, pos, next, low, high = mark
+    def _undo(self) -> bool:
+        """Take back what was appended since _hold(): readers have seen none of it. False: it is
+        too late, they may have seen some."""
         self._same_process()
         self.lock()
-        if self.log.segment.first != first or self.log.durable.load() > next or self.log.broken \
-                or self.log.barred not in (0, QUIET) or self.log.producers != NULL:
+        if not self.log.holding or self.log.barred not in (0, QUIET):
             pthread_mutex_unlock(&self.log.lock)
             return False
         with nogil:
-            log_empty(self.log)
-            self.log.next = next
-            self.log.written.store(next)
-            self.log.pos = pos
-            self.log.last = -1
-            self.log.low = low
-            self.log.high = high
-            self.log.stalled = 0
-            self.log.marked = False
-            rc = log_settle(self.log)
-            if rc and self.log.reach - self.log.pos < BLOCK_HEADER:
-                rc = log_sync(self.log)     # no room for the last checkpoint: no block is left
+            log_undo(self.log)
             pthread_mutex_unlock(&self.log.lock)
-        return rc == 0
+        return True
 
     def _tick_flush(self) -> int:
         """The flusher: hand what is pending to the kernel, and rotate if it is time. An errno."""

@@ -87,6 +87,21 @@ class Lock:
             os.close(folder)
 
 
+def is_written(folder: Path) -> bool:
+    """Whether a writer holds the lock. False, too, where the system cannot tell."""
+    try:
+        file = os.open(folder / "lock", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError:
+        return False
+    try:
+        found = fcntl.fcntl(file, fcntl.F_OFD_GETLK, _record(fcntl.F_WRLCK))
+    except OSError:
+        return False
+    finally:
+        os.close(file)
+    return bool(struct.unpack_from("h", found)[0] != fcntl.F_UNLCK)
+
+
 def _also(call: Callable[..., object], *args: object) -> None:
     """Where the file system has no such locks, the others have to do."""
     try:

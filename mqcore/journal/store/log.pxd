@@ -85,6 +85,12 @@ cdef struct Log:
     Producers* producers      # NULL: what is sent again is stored again
     int64_t duplicates        # left out for their sake
     int64_t twin              # where the first of the last duplicate is; -1: not known any more
+    # blocks that readers do not see yet: withheld.pxd
+    bint holding              # until they are shown or dropped
+    bint partly               # showing them has failed halfway
+    int64_t withheld_low      # low and high before the first of them
+    int64_t withheld_high
+    Buffer withheld           # their headers
     # the block in the making
     uint32_t count
     uint32_t flags
@@ -117,6 +123,9 @@ cdef int log_rotate(Log* log) noexcept nogil
 cdef void log_empty(Log* log) noexcept nogil        # forgets the block in the making
 cdef int log_sync(Log* log) noexcept nogil
 cdef int log_settle(Log* log) noexcept nogil        # sync, and a checkpoint that says so
+# What was appended while `holding` is gone, and no reader has seen it. An errno: it is not covered
+# with checkpoints yet, which the next log_settle() or opening does.
+cdef int log_undo(Log* log) noexcept nogil
 cdef int log_skip(Log* log, int64_t offset) noexcept nogil      # durable; >= log.next
 cdef int log_tick(Log* log) noexcept nogil          # flush, and rotate if the segment is old
 # The flusher is done with it, has failed with rc, and has seen so many rotations: set `due`, and

@@ -1,6 +1,6 @@
 """Blocks and their files: building, writing, rotating, committing. The manual is log.pxd."""
 
-from libc.errno cimport EINTR, EIO, EMSGSIZE, ESHUTDOWN, errno
+from libc.errno cimport EMSGSIZE, ESHUTDOWN, errno
 from libc.limits cimport LLONG_MAX, LLONG_MIN
 from libc.stddef cimport size_t
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
@@ -18,6 +18,7 @@ from mqcore.journal.store.block cimport (
     segment_header_crc,
 )
 from mqcore.journal.store.buffer cimport buffer_room, push, push_end, push_zeros
+from mqcore.journal.store.disk cimport NOTHING, write_all, write_over
 from mqcore.journal.store.includes cimport (
     F_DUPFD_CLOEXEC, O_CLOEXEC, O_CREAT, O_EXCL, O_RDWR, crc32c, fcntl, getrandom, openat,
     pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_unlock,
@@ -26,14 +27,12 @@ from mqcore.journal.store.includes cimport (
 from mqcore.journal.store.intact cimport intact, kept
 from mqcore.journal.store.process cimport bell_ring, log_delist, log_enlist
 from mqcore.journal.store.producers cimport STAMP_STORED, mark_of, producers_add, producers_known
+from mqcore.journal.store.withheld cimport withheld_add, withheld_drop, withheld_show
 
 cdef enum:
     KEEP = 4                  # a column's memory is kept up to so many blocks' worth
     FILL = 64                 # checkpoints written at a time
     RETRY = 1000000000        # ns after a failure
-
-cdef uint8_t[64] ZEROS = [0] * 64
-
 
 # -- life ----------------------------------------------------------------------------------------
 
@@ -94,6 +93,7 @@ cdef void log_free(Log* log) noexcept nogil:
     close_files(log)
     for i in range(COLUMNS):
         free(log.columns[i].at)
+    free(log.withheld.at)
     pthread_mutex_destroy(&log.lock)
     pthread_mutex_destroy(&log.sync_lock)
     pthread_mutex_destroy(&log.flight)
@@ -403,45 +403,6 @@ cdef void log_trim(Log* log) noexcept nogil:
 
 # -- writing ---------------------------------------------------------------------------------------
 
-cdef int write_all(Log* log, iovec* iov, int n, int64_t at) noexcept nogil:
-    """To the file's place `at`; `reach` says how far it came."""
-    cdef ssize_t done
-    while n:
-        done = log.ops.pwritev(log.ops.self, log.fd, iov, n, at)
-        if done < 0:
-            if errno == EINTR:
-                continue
-            return errno
-        if done == 0:
-            return EIO
-        at += done
-        if at > log.reach:
-            log.reach = at
-        while n and <size_t> done >= iov.iov_len:
-            done -= iov.iov_len
-            iov += 1
-            n -= 1
-        if n:
-            iov.iov_base = <uint8_t*> iov.iov_base + done
-            iov.iov_len -= done
-    return 0
-
-
-cdef int write_over(Log* log, iovec* iov, int n, int64_t at) noexcept nogil:
-    """Where a failed write has left something, and readers look meanwhile: the old header goes
-    first, and the new one comes last."""
-    cdef iovec head = iov[0]
-    cdef iovec none
-    cdef int rc = 0
-    none.iov_base = <void*> &ZEROS[0]
-    none.iov_len = ALIGN if at + ALIGN < log.reach else log.reach - at
-    if n > 1:
-        rc = write_all(log, &none, 1, at)
-    if rc == 0 and n > 1:
-        rc = write_all(log, iov + 1, n - 1, at + BLOCK_HEADER)
-    return rc if rc else write_all(log, &head, 1, at)
-
-
 cdef int undisturbed(Log* log) noexcept nogil:
     """Before each block and after each sync: the file is as we left it. Else nothing is promised
     any more: there is another writer, which the lock has not kept out, or the file was removed."""
@@ -459,6 +420,9 @@ cdef int put(Log* log, BlockHeader* h, iovec* iov, int n) noexcept nogil:
     h.durable = log.durable.load()
     h.crc = block_header_crc(h, log.segment.salt)
     rc = undisturbed(log)
+    if rc == 0 and log.holding:
+        iov[0].iov_base = <void*> NOTHING
+        rc = buffer_room(&log.withheld, BLOCK_HEADER)
     if rc:
         return rc
     if log.reach > log.pos:
@@ -468,10 +432,13 @@ cdef int put(Log* log, BlockHeader* h, iovec* iov, int n) noexcept nogil:
     log.torn = rc != 0
     if rc:
         return rc
+    if log.holding:
+        return withheld_add(log, h)
     log.last = log.pos
     log.last_crc = h.crc
     log.pos += h.size
-    log.marked = h.count == 0
+    log.marked = False
+    log.written.store(h.first + h.count)
     return 0
 
 
@@ -498,13 +465,13 @@ cdef int emit(Log* log, BlockHeader* h, Piece* pieces) noexcept nogil:
         iov[n].iov_len = pieces[i].n
         n += 1
         if pad:
-            crc = crc32c(crc, &ZEROS[0], pad)
-            iov[n].iov_base = <void*> &ZEROS[0]
+            crc = crc32c(crc, NOTHING, pad)
+            iov[n].iov_base = <void*> NOTHING
             iov[n].iov_len = pad
             n += 1
         h.size += pieces[i].n + pad
     h.body_crc = crc
-    if log.written.load() > log.segment.first and (
+    if (log.written.load() > log.segment.first or log.withheld.n) and (
             log.pos + <int64_t> h.size > log.segment_bytes or too_old(log)):
         rc = log_rotate(log)
         if rc:
@@ -512,7 +479,6 @@ cdef int emit(Log* log, BlockHeader* h, Piece* pieces) noexcept nogil:
     rc = put(log, h, iov, n)
     if rc:
         return rc
-    log.written.store(h.first + h.count)
     if h.min_time < log.low:
         log.low = h.min_time
     if h.max_time > log.high:
@@ -634,9 +600,32 @@ cdef int mark(Log* log) noexcept nogil:
     return rc
 
 
+cdef int show(Log* log) noexcept nogil:
+    """What readers were not to see yet."""
+    cdef int rc = undisturbed(log) if log.withheld.n else 0
+    return rc if rc else withheld_show(log)
+
+
+cdef int log_undo(Log* log) noexcept nogil:
+    cdef bint partly = log.partly
+    cdef int rc = 0
+    log_empty(log)
+    withheld_drop(log)
+    log.next = log.written.load()
+    log.stalled = 0
+    if log.reach > log.pos:
+        rc = log_settle(log)
+        if rc and log.reach - log.pos < BLOCK_HEADER:
+            rc = log_sync(log)      # no room for the last checkpoint: no block is left
+    # a header that is left behind what was taken back may fit what is written over it
+    return log_break(log, rc) if rc and partly else rc
+
+
 cdef int log_settle(Log* log) noexcept nogil:
     """Sync, then write a checkpoint that records it: damage before it is not a torn tail."""
-    cdef int rc = log_sync(log)
+    cdef int rc = show(log)
+    if rc == 0:
+        rc = log_sync(log)
     if rc or log.marked and log.reach <= log.pos:
         return rc
     while rc == 0 and (not log.marked or log.pos < log.reach):
@@ -740,6 +729,8 @@ cdef int log_commit(Log* log, int64_t target) noexcept nogil:
         return 0
     pthread_mutex_lock(&log.lock)
     unwritten = log_flush(log)      # a full disk, say; what is written becomes durable all the same
+    if unwritten == 0:
+        unwritten = show(log)
     written = log.written.load()
     rc = log.broken
     if (log.barred == 0 or log.barred == QUIET) and written > log.durable.load():

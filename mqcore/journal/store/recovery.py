@@ -19,6 +19,7 @@ from typing import Any
 
 from mqcore.journal.errors import NO_ROOM, JournalCorrupt, write_error
 from mqcore.journal.store.durable import MISSING, durable_id, read_durable, told
+from mqcore.journal.store.exclusive import is_written
 from mqcore.journal.store.place import (
     finish_repair,
     groups,
@@ -82,9 +83,17 @@ def blocks_behind(segment: Segment, pos: int, size: int) -> Iterator[Block]:
 
 
 def witness(segment: Segment, pos: int, offset: int, size: int) -> Block | None:
-    """A block behind pos that says that the message at `offset` was durable."""
-    return next((block for block in blocks_behind(segment, pos + ALIGNMENT, size)
-                 if block.durable > offset), None)
+    """A block behind pos that says that the message at `offset` was durable. A reader that waits at
+    the same place asks again and again, and only what has come meanwhile is searched: a writer that
+    holds blocks back may have written all but the headers of a whole segment there."""
+    at, looked_for, end = segment.searched
+    begin = pos + ALIGNMENT
+    if (at, looked_for) == (pos, offset) and end <= size:
+        begin = max(begin, end - BLOCK_HEADER_SIZE)
+    found = next((block for block in blocks_behind(segment, begin, size)
+                  if block.durable > offset), None)
+    segment.searched = (pos, offset, size) if found is None else (-1, -1, 0)
+    return found
 
 
 def judge(segment: Segment, pos: int, offset: int, fault: int, size: int, last: bool) -> None:
@@ -313,10 +322,10 @@ class Checked:
     findings: list[Finding] = field(default_factory=list)
 
 
-def verify(folder: Path, progress: Any = None) -> Checked:
-    """Read everything; what is wrong and where. progress(bytes) is called now and then. A block
-    that a running writer is writing does not count as damage, nor does a segment that its retention
-    removes."""
+def verify(folder: Path, progress: Any = None, alone: bool = False) -> Checked:
+    """Read everything; what is wrong and where. progress(bytes) is called now and then. What a
+    running writer is writing does not count as damage, nor does a segment that its retention
+    removes. alone: the caller holds the writer's lock."""
     folder = Path(folder)
     found = Checked()
     whose, durable = told(folder)       # first: a running writer adds to the segment, and then here
@@ -346,7 +355,8 @@ def verify(folder: Path, progress: Any = None) -> Checked:
             segment = whole
         try:
             known = durable if whose == segment.header.journal or segment is whole else 0
-            _verify_segment(segment, known if following is None else 0, following, found)
+            _verify_segment(segment, known if following is None else 0, following, found,
+                            following is None and not alone)
             found.bytes += segment.size()
             if progress is not None:
                 progress(segment.size())
@@ -383,7 +393,7 @@ def whole_blocks(segment: Segment, size: int,
             continue
         fault = block if isinstance(block, int) else ORDER
         later = _next_whole(segment, pos, next, size)
-        if later is None and written:
+        if written and fault != ORDER and (later is None or later.durable <= next):
             longer = _written_meanwhile(segment, pos, size)
             if longer:
                 size = longer
@@ -418,12 +428,13 @@ def _written_meanwhile(segment: Segment, pos: int, size: int) -> int:
 
 
 def _verify_segment(segment: Segment, durable: int, following: int | None,
-                    found: Checked) -> None:
-    """durable: of the last segment, what the file of that name says."""
+                    found: Checked, written: bool) -> None:
+    """durable: of the last segment, what the file of that name says. written: a writer may be at
+    work behind its end, or hold blocks back there."""
     size = segment.size()
     next = segment.first
     open_finding: tuple[int, int, int] | None = None
-    for item in whole_blocks(segment, size, written=following is None):
+    for item in whole_blocks(segment, size, written=written):
         if isinstance(item, tuple):
             open_finding = item
             continue
@@ -436,6 +447,9 @@ def _verify_segment(segment: Segment, durable: int, following: int | None,
         found.messages += item.count
         next = item.first + item.count
     end = durable if following is None else following
+    if written and open_finding is not None and open_finding[1] >= end \
+            and is_written(segment.path.parent):
+        return
     if open_finding is not None or next < end or following is not None and next != following:
         pos, offset, fault = open_finding or (size, next, SHORT)
         lost = None if following is None and end <= offset else end - offset

@@ -78,7 +78,7 @@ def repair(folder: Path) -> Repaired:
         finish_repair(folder)
         if not segments(folder):
             check_begun(folder, 0)
-        done = Repaired(verify(folder).findings)
+        done = Repaired(verify(folder, alone=True).findings)
         damaged = [path for path in sorted({Path(finding.path) for finding in done.findings})
                    if not is_torn_tail(folder, int(path.stem))]
         for path in damaged:

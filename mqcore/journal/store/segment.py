@@ -58,6 +58,7 @@ class Segment:
         self._offsets = [first]
         self._positions = [HEADER_SIZE]
         self._recent = self._tail = HEADER_SIZE, first      # where the last two kinds of walk ended
+        self.searched = -1, -1, 0       # see recovery.witness()
 
     def _read_header(self, first: int) -> Header:
         if not stat.S_ISREG(os.fstat(self.fd).st_mode):
