@@ -8,7 +8,7 @@ from libcpp.atomic cimport atomic
 
 from mqcore.base.bytes cimport Bytes
 from mqcore.base.histogram cimport Latencies
-from mqcore.base.message cimport MsgVec
+from mqcore.base.message cimport Msg, MsgVec
 from mqcore.base.slab cimport Landing, Owner
 from mqcore.link.pipe cimport Link, Marks
 from mqcore.link.plane cimport ControlNote, Plane
@@ -54,7 +54,6 @@ cdef struct Port:
     uint32_t number           # the socket's number in the context
     atomic[Engine*] peeked    # a message engine that is worth asking before one sleeps
     atomic[int64_t] spin      # ns, how long
-    atomic[uint32_t] looped   # a loop leads and may be busy: engines read at each of their timers
     atomic[int64_t] begun     # bytes of messages that have begun to arrive: Engine.begun of all
     atomic[int64_t] most_begun  # max_unfinished; INT64_MAX: no limit
     # Peers that have sent their last and left messages unread: how many, the bytes of these
@@ -67,6 +66,8 @@ cdef struct Port:
     atomic[int64_t] most_left_bytes  # recv_hwm_bytes
     int64_t most_left_open    # a share of the descriptors that the process may have
     Latencies* latencies      # NULL: not measured
+    bint (*wanted)(void* pattern, Msg* first) noexcept nogil   # Host.wanted
+    void* pattern             # for it
 
 cdef inline uint32_t port_next_peer(Port* port) noexcept nogil:
     """A number for a new peer, never 0. After 2^32 peers of one socket numbers come again, so
@@ -145,7 +146,8 @@ cdef struct Engine:
     int64_t in_parts          # and its parts
     int64_t begun             # of the message under way, as counted in Port.begun
     uint32_t in_more          # parts of an incomplete message are in the lane
-    uint32_t in_skip          # a multipart message on a conflating lane is thrown away
+    uint32_t in_skip          # SKIP_*: the rest of a multipart message is discarded
+    bint filters              # the peer does not: what is not wanted does not enter the lane
     uint32_t ended            # messages.pyx: the descriptor has ended, messages may be left
     # ENGINE_READING
     int ends_as               # the DOWN_* of a link that our side ends; -1: as the peer's end says

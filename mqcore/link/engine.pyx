@@ -142,6 +142,7 @@ cdef Engine* engine_new(Plane* plane, IoThread* io, Watch* watch, Port* port, in
     e.begun = 0
     e.in_more = 0
     e.in_skip = 0
+    e.filters = False
     e.ctl_sent = 0
     e.klass = 0
     e.pongs_seen = 0

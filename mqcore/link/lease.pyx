@@ -223,7 +223,7 @@ cdef void _step(Engine* e, uint32_t notes) noexcept nogil:
     if begins and not _begin(e):
         session_end(e, DOWN_MEMORY, b"out of memory", 0)
         return
-    if notes & E_TIMER and (e.port.looped.load() or patience_overdue(e)):
+    if notes & E_TIMER and patience_overdue(e):
         notes |= E_IN | E_WAKE
     if notes & E_WAKE and e.media != NULL:
         e.out_blocked = 0

@@ -40,7 +40,8 @@ cdef enum:                    # Tick.which
     TICK_FLUSH = 0            # every 100 us
     TICK_BULK = 1             # every 500 us: a wake-up costs 5 us, which a busy sender would notice
     TICK_LED = 2              # every 10 ms, unless the context says otherwise
-    TICKS = 3
+    TICK_LOOP = 3             # every 50 ms
+    TICKS = 4
 
 # Embedded; called every period of its kind while it returns True. It may change its kind.
 cdef struct Tick:
@@ -91,7 +92,7 @@ cdef struct IoThread:
     Timer* timers             # binary heap
     size_t n_timers
     size_t cap_timers
-    TickList[3] ticks         # by Tick.which
+    TickList[4] ticks         # by Tick.which
     atomic[uint64_t] loops    # times it woke, for tests
     # 0: the kernel's clock. Else it has no thread: io_step() runs it, and this is the time in ns.
     int64_t virtual

@@ -28,6 +28,7 @@ cdef enum:
     FLUSH_NS = 100000
     BULK_NS = 500000
     LED_NS = 10000000
+    LOOP_NS = 50000000
     ENDED_LOOK_NS = 10000000  # how often io_sync looks whether there is a thread at all
 
 
@@ -46,6 +47,7 @@ cdef IoThread* io_new(const PollerOps* poller) noexcept nogil:
     io.ticks[TICK_FLUSH].period = FLUSH_NS
     io.ticks[TICK_BULK].period = BULK_NS
     io.ticks[TICK_LED].period = LED_NS
+    io.ticks[TICK_LOOP].period = LOOP_NS
     io.wake = eventfd_new()
     if io.wake < 0:
         free(io)

@@ -126,6 +126,11 @@ cdef struct Sock:
     Spin spin                 # and, before it sleeps: how long it polls
     Tick led_tick
     Task led_task
+    atomic[uint32_t] looped   # a loop leads, and may be busy
+    atomic[uint32_t] looking  # written under the watch's lock: the tick below is in use
+    uint32_t looked_epoch     # that tick's own
+    Tick loop_tick
+    Task loop_task
     Notifier[16] notifiers
     atomic[uint32_t] armed    # a bit for each of them that is to be told of the next change
     atomic[uint32_t] rings    # a bit for each that is a ring

@@ -16,8 +16,8 @@ read, which finds nothing and requests a wake-up.
 A loop leads while it alone waits: it watches the descriptor of the socket's set and harvests when
 that is readable. Its wake-up is the eventfd of its notifier, leading or not, so it may lose the
 lead at any moment and notices at its next check. A loop may be busy for an unknown time. So it
-leads only as long as a task waits, and engines of a socket that a loop leads check their
-descriptors themselves whenever their timer fires.
+leads only as long as a task waits, and a loop that leaves edges in the set for 50 ms loses the lead
+(watch_loop).
 """
 
 from mqcore.base.clock cimport now_ns
@@ -34,7 +34,7 @@ from mqcore.sock.notify cimport notify_all, notify_used
 from mqcore.sock.events cimport sock_act
 from mqcore.sock.sock cimport LEAD_LOOP, WAIT_CHANGED, WAIT_LOOK, WAIT_TIMEOUT
 from mqcore.sock.watch cimport (
-    lead_claim, lead_enter, lead_leave, lead_leave_as, watch_now, watch_wait,
+    lead_claim, lead_enter, lead_leave, lead_leave_as, watch_loop, watch_now, watch_wait,
 )
 
 cdef enum:
@@ -82,13 +82,14 @@ cdef bint loop_lead(Sock* s, int place) noexcept nogil:
             or not s.lead.compare_exchange_strong(who, 1)):
         return False
     lead_enter(s)
-    s.port.looped.store(1)
+    s.looped.store(1)
     widen()
     # SYNC: seq_cst pair with lead_claim: a waiter or close() registers first, then looks for a
     # leading loop; this loop registers as leader, then looks for them
     s.lead.exchange(me)
     widen()
     if _loop_may(s):
+        watch_loop(s)
         return True
     lead_leave_as(s, me)
     return False

@@ -42,6 +42,9 @@ cdef void lead_claim(Sock* s) noexcept nogil
 cdef void watch_now(Sock* s) noexcept nogil
 # The same for any other caller. Nothing happens if the socket is closed.
 cdef void watch_beside(Sock* s) noexcept nogil
+# A loop has begun to lead. While it does, the I/O thread looks into the sets every 50 ms. If there
+# are edges, the loop is busy, and the I/O thread watches until the loop leads again.
+cdef void watch_loop(Sock* s) noexcept nogil
 # Input is closed: ticks end.
 cdef void watch_hurry(Sock* s) noexcept nogil
 # PortOps.wants: `delta` more engines must not wait for a tick while no thread leads.

@@ -15,7 +15,8 @@ from mqcore.base.lock cimport lock_release, lock_take
 from mqcore.base.widen cimport widen
 from mqcore.reactor.includes cimport close
 from mqcore.reactor.io_thread cimport (
-    TICK_LED, IoThread, Task, Tick, Watch, io_now, io_post, io_sync, io_tick, io_untick, io_watch,
+    TICK_LED, TICK_LOOP, IoThread, Task, Tick, Watch, io_now, io_post, io_sync, io_tick, io_untick,
+    io_watch,
 )
 from mqcore.reactor.poller cimport PollerOps, Ready
 from mqcore.reactor.wakeup cimport eventfd_new, eventfd_signal
@@ -74,6 +75,11 @@ cdef int watch_open(Sock* s) noexcept nogil:
     s.led_tick.arg = s
     s.led_task.run = _start_or_end
     s.led_task.arg = s
+    s.loop_tick.which = TICK_LOOP
+    s.loop_tick.run = _look_for_loop
+    s.loop_tick.arg = s
+    s.loop_task.run = _start_or_end_looking
+    s.loop_task.arg = s
     s.wake = eventfd_new()
     if s.wake < 0 or not _open_sets(s, first):
         _close_sets(s)
@@ -223,7 +229,7 @@ cdef void lead_leave(Sock* s) noexcept nogil:
 cdef bint lead_leave_as(Sock* s, uint32_t who) noexcept nogil:
     if not s.lead.compare_exchange_strong(who, 1):
         return False
-    s.port.looped.store(0)
+    s.looped.store(0)
     widen()
     lead_leave(s)
     return True
@@ -289,6 +295,20 @@ cdef void watch_hurry(Sock* s) noexcept nogil:
     lock_take(&s.watch_lock)
     if s.ticking:
         io_post(s.home, &s.led_task)
+    if s.looking.load():
+        io_post(s.home, &s.loop_task)
+    lock_release(&s.watch_lock)
+
+
+cdef void watch_loop(Sock* s) noexcept nogil:
+    # SYNC: seq_cst pair with _looks_on(): the loop has set `looped`, then looks for the tick
+    if s.looking.load():
+        return
+    lock_take(&s.watch_lock)
+    if not s.looking.load() and not s.closing.load():
+        s.looking.store(1)
+        s.users.fetch_add(1)  # the tick holds the socket
+        io_post(s.home, &s.loop_task)
     lock_release(&s.watch_lock)
 
 
@@ -326,6 +346,59 @@ cdef bint _tick(Tick* tick, IoThread* io) noexcept nogil:
     return again
 
 
+cdef void _start_or_end_looking(Task* task, IoThread* io) noexcept nogil:
+    cdef Sock* s = <Sock*> task.arg
+    if not s.closing.load():
+        io_tick(io, &s.loop_tick)
+        return
+    io_untick(io, &s.loop_tick)
+    if s.looking.load():
+        _look_for_loop(&s.loop_tick, io)
+
+
+cdef bint _looks_on(Sock* s) noexcept nogil:
+    """Whether this tick goes on: as long as loops come to lead."""
+    cdef uint32_t epoch = s.epoch.load()
+    cdef bint again
+    lock_take(&s.watch_lock)
+    again = not s.closing.load() and (s.looped.load() or epoch != s.looked_epoch)
+    s.looked_epoch = epoch
+    if not again:
+        # SYNC: seq_cst pair with watch_loop(): `looking` is cleared, then we look for a loop
+        s.looking.store(0)
+        widen()
+        again = not s.closing.load() and s.looped.load()
+        s.looking.store(again)
+    lock_release(&s.watch_lock)
+    return again
+
+
+cdef bint _look_for_loop(Tick* tick, IoThread* io) noexcept nogil:
+    """A loop that is busy with a callback leaves edges in the set. This thread acts on them, and
+    watches until the loop leads again."""
+    cdef Sock* s = <Sock*> tick.arg
+    cdef Ready[HARVEST] found
+    cdef bint again = _looks_on(s)
+    cdef int n = 0
+    if again and s.looped.load():
+        n = watch_wait(s, found, HARVEST, 0)
+    if n > 0:
+        watch_now(s)
+        _act(s, found, n)
+    if not again:
+        s.users.fetch_sub(1)
+    return again
+
+
+cdef void _act(Sock* s, Ready* found, int n) noexcept nogil:
+    """On what this thread has harvested. A leader's wake-up is signalled again."""
+    cdef int i
+    sock_act(s, found, n)
+    for i in range(n):
+        if found[i].arg == NULL and s.lead.load():
+            eventfd_signal(s.wake)
+
+
 cdef void _harvest(Watch* watch) noexcept nogil:
     """The I/O thread takes the socket's edges, unless a thread leads. It does not consume a
     leader's wake-up: one that arrived meanwhile is signalled again. If its share is used up, the
@@ -335,7 +408,6 @@ cdef void _harvest(Watch* watch) noexcept nogil:
     cdef int64_t now, before, end
     cdef int most = 1
     cdef int n = 1
-    cdef int i
     if s.lead.load():         # the leader has not switched this thread off yet: do it now
         lock_take(&s.watch_lock)
         if s.lead.load():
@@ -351,9 +423,6 @@ cdef void _harvest(Watch* watch) noexcept nogil:
         before = now
         n = s.plane.poller.wait(watch.set, found, most, 0, NULL)
         widen()
-        sock_act(s, found, n)
-        for i in range(n):
-            if found[i].arg == NULL and s.lead.load():
-                eventfd_signal(s.wake)
+        _act(s, found, n)
         now = io_now(watch.io)
     watch.greedy = n == most
