@@ -24,6 +24,7 @@ from typing import Any
 
 from mqcore import journal
 from mqcore.journal.store.core import checksum
+from mqcore.journal.store.exclusive import sign
 from mqcore.journal.store.place import group_name, make_folder, sync_folder
 from mqcore.spark.staging import HOME
 
@@ -145,6 +146,21 @@ def others(home: Path, query: str) -> list[Path]:
     return [file for file in sorted((home / "ledger").glob("*.json")) if file.stem != query]
 
 
+def leftovers(home: Path) -> list[Path]:
+    """Half written entries, and locks without an entry: of a process that is at work, or was
+    killed."""
+    return [file for file in sorted((home / "ledger").iterdir())
+            if file.suffix == ".new"
+            or file.suffix == ".lock" and not file_of(home, file.stem).exists()]
+
+
+def tidy(home: Path, query: str) -> None:
+    """Remove leftovers(). The caller holds the lock, which goes if there is no entry."""
+    file_of(home, query).with_suffix(".new").unlink(missing_ok=True)
+    if not file_of(home, query).exists():
+        _lock_of(home, query).unlink(missing_ok=True)
+
+
 # -- one process publishes for a query -----------------------------------------------------------
 
 
@@ -170,11 +186,10 @@ def _take(path: Path) -> int:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if _is_at(fd, path):
-                os.ftruncate(fd, 0)
-                os.pwrite(fd, b"%d\n" % os.getpid(), 0)
+                sign(fd, b"%d\n" % os.getpid())
                 return fd
         except BlockingIOError:
-            text = os.pread(fd, 20, 0).strip()
+            text = os.pread(fd, 20, 0).partition(b"\n")[0].strip()
             os.close(fd)
             pid = int(text) if text.isdigit() else 0
             raise journal.JournalLocked(

@@ -41,9 +41,11 @@ class BatchSink(DataSourceArrowWriter):
         self._options = options
         self._path = check_home(options.folder)
         self._job = f"{JOB}{uuid.uuid4()}" if options.jobId is None else name_of(options.jobId)
+        # two runs of a job with a jobId may be under way at the same time
+        self._run = None if options.jobId is None else uuid.uuid4().hex
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        return Stage(self._options, self._job, 0, _task()).write(iterator)
+        return Stage(self._options, self._job, 0, _task(), self._run).write(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         files = [file for message in staged(messages) for file in message.files]

@@ -47,17 +47,13 @@ from mqcore.spark.entries import (
 )
 from mqcore.spark.entries import store as _store
 from mqcore.spark.rows import column, parts_of
-from mqcore.spark.staging import HOME, File, folder_of
+from mqcore.spark.staging import HOME, File, StagedFilesLost, fault_of, folder_of
 from mqcore.spark.sweep import discard, sweep, sweep_abandoned
 
 __all__ = ["discard", "publish"]
 _log = logging.getLogger("mqcore.spark")
 TOGETHER = 100          # writers open at a time; each has four descriptors
 Key = tuple[str, int]   # topic and partition
-
-
-class StagedFilesLost(journal.JournalError):
-    """Staged files that are to be published were removed."""
 
 
 STAMP = np.dtype([("magic", "S4"), ("zero", "<u4"), ("producer", "<u8"), ("sequence", "<u8"),
@@ -72,7 +68,7 @@ def publish(path: str, query: str, batch: int, files: list[File], timeout: float
         fresh = _publish(path, home, query, batch, files, timeout)
         try:
             _leave(home, query)
-            sweep(path, query, batch)
+            sweep(path, query, batch, files)
             sweep_abandoned(home)
         except Exception as error:      # it is published: raising would say that it is not
             _log.warning("leftovers of %s stay: %s", query, error)
@@ -122,6 +118,11 @@ def _check_staged(path: str, query: str, batch: int, files: list[File], what: st
     if missing:
         raise StagedFilesLost(f"{len(missing)} staged files are missing from {folder}, "
                               f"{missing[0]} among them; {what}", hint=advice)
+    for file in files:
+        fault = fault_of(folder / file.name, file.crc)
+        if fault is not None:
+            raise StagedFilesLost(f"the staged file {folder / file.name} {fault}; {what}",
+                                  hint=advice)
 
 
 # -- what others left ----------------------------------------------------------------------------
@@ -153,7 +154,7 @@ def _finish_other(path: str, home: Path, query: str, mine: set[Key], timeout: fl
         entry = load(home, query)
         if entry["state"] == "publishing":
             if is_job(query):               # a second run of it may follow
-                with suppress(FileNotFoundError):
+                with suppress(FileNotFoundError, StagedFilesLost):
                     entry["marks"] = _marks(path, entry)
             try:
                 _finish(path, entry, timeout, mine)
@@ -200,9 +201,9 @@ def _tidy(path: str, home: Path, query: str) -> None:
                     _store(path, {**entry, "marks": _marks(path, entry), "files": []})
                 else:
                     forget(home, query)
-            except FileNotFoundError:
+            except (FileNotFoundError, StagedFilesLost):
                 forget(home, query)
-            sweep(path, query, entry["batch"])
+            sweep(path, query, entry["batch"], [File(*row) for row in entry["files"]])
 
 
 # -- jobs that failed, and their second run ------------------------------------------------------
@@ -244,7 +245,7 @@ def _ran_before(path: str, home: Path, entry: dict[str, Any], timeout: float) ->
                     continue
             except journal.JournalLocked:       # it lives, and is publishing
                 continue
-            except (journal.JournalCorrupt, OSError) as error:
+            except (journal.JournalCorrupt, StagedFilesLost, OSError) as error:
                 _log.warning("%s cannot be compared: %s", file, error)
                 continue
             if other["state"] == "publishing":
@@ -357,7 +358,7 @@ def _append_all(path: str, entry: dict[str, Any], targets: dict[Key, list[File]]
             writer.flush()
         for writer in writers.values():
             writer.commit()
-    except (Error, OSError):
+    except Exception:
         for writer in writers.values():
             writer._undo()
         raise
@@ -375,7 +376,7 @@ def _finish(path: str, entry: dict[str, Any], timeout: float, mine: set[Key] | N
     if failed is not None:
         raise failed
     _done(path, entry)
-    sweep(path, entry["query"], entry["batch"])
+    sweep(path, entry["query"], entry["batch"], [File(*row) for row in entry["files"]])
 
 
 def _finish_one(path: str, entry: dict[str, Any], key: Key, files: list[File],
@@ -438,8 +439,15 @@ def _staged(path: str, entry: dict[str, Any], files: list[File]) -> Iterator[Any
 
     folder = folder_of(path, entry["query"], entry["batch"])
     for file in files:
-        with pa.memory_map(str(folder / file.name)) as mapped, pa.ipc.open_stream(mapped) as stream:
-            yield from stream
+        place = folder / file.name
+        try:
+            with pa.memory_map(str(place)) as mapped, pa.ipc.open_stream(mapped) as stream:
+                yield from stream
+        except FileNotFoundError:
+            raise
+        except (pa.ArrowInvalid, OSError) as error:
+            raise StagedFilesLost(f"the staged file {place} is damaged: {error}",
+                                  hint="restore the file, or run the job again") from error
 
 
 def append_batch(writer: Any, batch: Any, sender: int, sequence: int) -> None:

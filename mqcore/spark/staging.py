@@ -1,6 +1,6 @@
 """What executors write before anything is published: Arrow files, one for each topic and partition.
 
-    WHERE/%spark/staging/QUERY/BATCH/TASK/N.arrow
+    WHERE/%spark/staging/QUERY/BATCH/TASK/N.arrow   TASK of a job with a jobId: its run first
                  ledger/QUERY.json                 what has been published, or is being: entries.py
 
 No topic's folder can be called `%spark`. Staged files are durable before their task ends, since the
@@ -25,12 +25,14 @@ import numpy as np
 from pyspark.sql.datasource import WriterCommitMessage
 
 from mqcore.errors import UsageError
-from mqcore.journal import partition_of_key
+from mqcore.journal import JournalError, partition_of_key
+from mqcore.journal.store.core import checksum
 from mqcore.journal.store.place import sync_folder
 from mqcore.spark.options import Options
 from mqcore.spark.rows import column, parts_of
 
 HOME = "%spark"
+CHUNK = 1 << 20     # bytes read at a time
 TOGETHER = 256      # files that a task has open at most, or a quarter of its descriptors
 
 
@@ -39,6 +41,11 @@ class File(NamedTuple):
     partition: int
     name: str           # below staging/QUERY/BATCH
     rows: int
+    crc: int = -1       # CRC-32C of the file; -1: not known
+
+
+class StagedFilesLost(JournalError):
+    """Somebody has removed staged files that are to be published, or they are damaged."""
 
 
 @dataclass
@@ -53,13 +60,27 @@ def folder_of(path: str, query: str, batch: int) -> Path:
     return Path(path) / HOME / "staging" / query / str(batch)
 
 
+def fault_of(path: Path, crc: int) -> str | None:
+    """What is wrong with a staged file; None: nothing."""
+    try:
+        with open(path, "rb") as file:
+            found = 0
+            while piece := file.read(CHUNK):
+                found = checksum(piece, found)
+    except FileNotFoundError:
+        return "is missing"
+    return "is damaged: its check sum does not match" if crc not in (-1, found) else None
+
+
 class Stage:
     """The files of one task."""
 
-    def __init__(self, options: Options, query: str, batch: int, task: int) -> None:
+    def __init__(self, options: Options, query: str, batch: int, task: int,
+                 run: str | None = None) -> None:
         self._options = options
         self._task = task
-        self._name = f"{task}-{uuid.uuid4().hex}"       # attempts do not meet
+        name = f"{task}-{uuid.uuid4().hex}"             # attempts do not meet
+        self._name = name if run is None else f"{run}-{name}"
         self._folder = folder_of(options.folder, query, batch) / self._name
         self._open: dict[tuple[str, int], _Open] = {}
         self._most = max(2, min(TOGETHER, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4))
@@ -155,7 +176,8 @@ class Stage:
             fcntl.flock(self._lock, fcntl.LOCK_EX)
         info = File(*key, f"{self._name}/{at}.arrow", 0)
         self._done.files.append(info)
-        return _Open(file, pa.ipc.new_stream(file, schema), at, info)
+        summed = _Summed(file)
+        return _Open(file, pa.ipc.new_stream(summed, schema), at, info, summed)
 
     def _close(self, key: tuple[str, int]) -> None:
         one = self._open.pop(key)
@@ -163,6 +185,7 @@ class Stage:
         with one.file as file:
             file.flush()
             os.fsync(file.fileno())
+        self._done.files[one.at] = one.info._replace(crc=one.summed.crc)
 
     def _end(self) -> Staged:
         for key in list(self._open):
@@ -181,6 +204,28 @@ class _Open:
     stream: Any
     at: int
     info: File
+    summed: _Summed
+
+
+class _Summed:
+    """A file that Arrow writes to, and the CRC-32C of all that was written."""
+
+    closed = False
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+        self.crc = 0
+
+    def write(self, data: Any) -> int:
+        piece = memoryview(data).cast("B")
+        self.crc = checksum(piece, self.crc) if len(piece) else self.crc
+        return int(self._file.write(piece))
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def close(self) -> None:
+        self.closed = True
 
 
 def _plain(pa: Any, array: Any, kind: Any) -> Any:

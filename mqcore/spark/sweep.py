@@ -13,7 +13,17 @@ from contextlib import suppress
 from pathlib import Path
 
 from mqcore.errors import Error
-from mqcore.spark.entries import alone, forget, is_job, load, others, read
+from mqcore.spark.entries import (
+    alone,
+    forget,
+    is_job,
+    is_named,
+    leftovers,
+    load,
+    others,
+    read,
+    tidy,
+)
 from mqcore.spark.staging import HOME, File, folder_of
 
 _log = logging.getLogger("mqcore.spark")
@@ -34,13 +44,17 @@ def discard(path: str, query: str, batch: int, files: list[File]) -> None:
             shutil.rmtree((folder_of(path, query, batch) / file.name).parent, ignore_errors=True)
 
 
-def sweep(path: str, query: str, batch: int) -> None:
-    """Remove leftovers of attempts at this batch and at earlier ones. Other files stay."""
+def sweep(path: str, query: str, batch: int, files: list[File]) -> None:
+    """Remove leftovers of attempts at this batch and at earlier ones. Other files stay. Of a job
+    with a jobId, only those of the run that has staged `files`: another one may be under way."""
     folder = folder_of(path, query, batch).parent
     try:
         for old in list(folder.iterdir()):
             if old.name.isdecimal() and int(old.name) <= batch and old.is_dir():
-                shutil.rmtree(old, ignore_errors=True)
+                if is_named(query):
+                    _sweep_run(old, files)
+                else:
+                    shutil.rmtree(old, ignore_errors=True)
         folder.rmdir()
     except FileNotFoundError:
         pass
@@ -49,11 +63,22 @@ def sweep(path: str, query: str, batch: int) -> None:
             _log.warning("%s: %s", folder, error)
 
 
+def _sweep_run(folder: Path, files: list[File]) -> None:
+    """The tasks of these files, and all others of the same run."""
+    tasks = {file.name.partition("/")[0] for file in files}
+    runs = {task.split("-")[0] for task in tasks if task.count("-") == 2}
+    for task in list(folder.iterdir()):
+        if task.name in tasks or task.name.count("-") == 2 and task.name.split("-")[0] in runs:
+            shutil.rmtree(task, ignore_errors=True)
+    with suppress(OSError):
+        folder.rmdir()
+
+
 def sweep_abandoned(home: Path) -> None:
     """Remove what jobs and queries have staged whose drivers and tasks were killed: nothing has
     changed there for ABANDONED seconds, no task holds the lock of a file (see staging.py), and no
     entry of the ledger promises to publish it. And entries by which a second run of a failed job
-    would be recognized, once they are as old."""
+    would be recognized, once they are as old, and what killed processes left beside entries."""
     try:
         for folder in list((home / "staging").iterdir()):
             if folder.is_dir() and not folder.is_symlink() and _abandoned(home, folder):
@@ -68,6 +93,11 @@ def sweep_abandoned(home: Path) -> None:
                 with alone(home, file.stem, 0):
                     if read(file)["state"] == "done":
                         forget(home, file.stem)
+    for file in leftovers(home):
+        with suppress(Error, OSError):
+            if time.time() - file.stat().st_mtime > ABANDONED:
+                with alone(home, file.stem, 0):
+                    tidy(home, file.stem)
 
 
 def _abandoned(home: Path, folder: Path) -> bool:

@@ -1,6 +1,7 @@
 """Two writers of one partition: the locks keep the second one out, and where they cannot, a writer
 notices that its files are not as it left them. What was acknowledged stays."""
 
+import contextlib
 import errno
 import os
 import random
@@ -11,7 +12,9 @@ from journal_case import contents, segment_files
 from programs import run
 
 from mqcore import journal
-from mqcore.journal.store import exclusive
+from mqcore.journal import JournalLocked
+from mqcore.journal import writer as writer_module
+from mqcore.journal.store import exclusive, recovery
 
 FOLDER = "default/0"
 
@@ -137,3 +140,80 @@ def test_with_an_interval_the_flusher_notices(where):
     with pytest.raises(journal.JournalWriteError):
         writer.close()
     assert writer.durable == 1
+
+
+def test_who_cannot_write_its_name_holds_the_lock_all_the_same(tmp_path, monkeypatch):
+    """A full disk: no file becomes longer, and an empty one stays so."""
+    journal.open(tmp_path, "a").close()
+    name = tmp_path / "default" / "0" / "lock"
+    assert name.read_text().startswith(f"{os.getpid()} ")
+    name.write_text("1 " + "a-long-name" * 9 + "\n")
+    real = os.pwrite
+
+    def full(fd, data, at):
+        if at + len(data) > os.fstat(fd).st_size:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real(fd, data, at)
+
+    monkeypatch.setattr(os, "pwrite", full)
+    with journal.open(tmp_path, "a"):       # in place there is room
+        assert name.read_text() == f"{os.getpid()} {os.uname().nodename}\n"
+        with pytest.raises(JournalLocked) as caught:
+            journal.open(tmp_path, "a")
+        assert caught.value.pid == os.getpid()
+    name.write_text("")
+    with journal.open(tmp_path, "a") as writer:
+        writer.append(b"1")
+        assert name.read_text() == ""
+        with pytest.raises(JournalLocked) as caught:
+            journal.open(tmp_path, "a")
+        assert caught.value.pid == 0
+
+
+def test_a_fork_in_the_middle_of_opening(tmp_path, monkeypatch):
+    """The child keeps neither the lock's file nor the folder, or no other process could write once
+    its parent has ended."""
+    out, into = os.pipe()
+    real = writer_module.recover
+
+    def forking(folder):
+        child = os.fork()
+        if child == 0:
+            kept = []
+            for fd in os.listdir("/proc/self/fd"):
+                with contextlib.suppress(OSError):
+                    kept.append(os.readlink(f"/proc/self/fd/{fd}"))
+            os.write(into, repr([name for name in kept if str(tmp_path) in name]).encode())
+            os._exit(0)
+        os.waitpid(child, 0)
+        return real(folder)
+
+    monkeypatch.setattr(writer_module, "recover", forking)
+    journal.open(tmp_path, "a").close()
+    os.close(into)
+    with open(out, "rb") as file:
+        assert file.read() == b"[]"
+
+
+def test_a_group_that_cannot_be_set_back_leaves_nothing_open(tmp_path, monkeypatch):
+    with journal.open(tmp_path, "a") as writer:
+        writer.append(b"1")
+    with journal.open(tmp_path) as reader:
+        reader.commit_offset("g", 1)
+    [path] = (tmp_path / "default" / "0").glob("*.mqj")
+    os.truncate(path, 512)
+    (path.parent / "durable").unlink()
+
+    def failing(*args):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    before = os.listdir("/proc/self/fd")
+    with monkeypatch.context() as patch:
+        patch.setattr(recovery, "set_group_offset", failing)
+        for _ in range(3):
+            with pytest.raises(OSError):
+                journal.open(tmp_path, "a")
+    assert len(os.listdir("/proc/self/fd")) == len(before)
+    journal.open(tmp_path, "a").close()
+    with journal.open(tmp_path) as reader:
+        assert reader.committed_offset("g") == 0

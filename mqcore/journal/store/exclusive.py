@@ -17,7 +17,10 @@ import os
 import struct
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+from mqcore.base.living import Living
+from mqcore.base.native import threading
 from mqcore.journal.errors import JournalLocked
 
 HELD = (BlockingIOError, PermissionError)       # EAGAIN or EACCES: POSIX allows both
@@ -28,12 +31,14 @@ class Lock:
     It holds a share of the lock until release()."""
 
     def __init__(self, folder: Path) -> None:
-        self.file = -1
+        self.file = self.folder = -1
         self._given = False
-        self.folder = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+        _locks.add(self)        # a process may fork before this one has a writer
         try:
-            self.file = os.open("lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644,
-                                dir_fd=self.folder)
+            with _opening:
+                self.folder = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+                self.file = os.open("lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644,
+                                    dir_fd=self.folder)
         except BaseException:
             self._close()
             raise
@@ -41,8 +46,7 @@ class Lock:
             fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             _also(fcntl.flock, self.folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
             _also(fcntl.fcntl, self.file, fcntl.F_OFD_SETLK, _record(fcntl.F_WRLCK))
-            os.ftruncate(self.file, 0)
-            os.pwrite(self.file, f"{os.getpid()} {os.uname().nodename}\n".encode(), 0)
+            sign(self.file, f"{os.getpid()} {os.uname().nodename}\n".encode())
         except HELD:
             error = self._held(folder)
             self._close()
@@ -52,7 +56,8 @@ class Lock:
             raise
 
     def _held(self, folder: Path) -> JournalLocked:
-        pid, _, host = os.pread(self.file, 300, 0).decode(errors="replace").strip().partition(" ")
+        said = os.pread(self.file, 300, 0).decode(errors="replace").partition("\n")[0]
+        pid, _, host = said.strip().partition(" ")
         number = int(pid) if pid.isascii() and pid.isdigit() else 0
         where = f" of {host!r}" if host and host != os.uname().nodename else ""
         return JournalLocked(f"process {number or '?'}{where} writes to {folder}", pid=number)
@@ -85,6 +90,31 @@ class Lock:
             os.close(file)
         if folder >= 0 and not self._given:
             os.close(folder)
+
+
+_locks: Living[Lock] = Living()         # those of this process
+_opening: Any = threading.RLock()       # no fork between a descriptor and its place in the Lock
+
+
+def _after_fork() -> None:
+    _opening.release()
+    for lock in _locks:
+        lock.let_go()
+
+
+os.register_at_fork(before=_opening.acquire, after_in_parent=_opening.release,
+                    after_in_child=_after_fork)
+
+
+def sign(file: int, words: bytes) -> None:
+    """Who holds the lock, for the others' errors. Written in place, which needs no room on a full
+    disk if the file had as much; whoever cannot write it holds the lock all the same."""
+    try:
+        os.pwrite(file, words, 0)
+    except OSError:
+        words = b""         # better nobody's name than the last holder's
+    with contextlib.suppress(OSError):
+        os.ftruncate(file, len(words))
 
 
 def is_written(folder: Path) -> bool:

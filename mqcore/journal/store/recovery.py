@@ -219,16 +219,20 @@ def _recover_last(folder: Path, segment: Segment, dropped: list[Dropped]) -> Rec
         os.fsync(fd)
         sync_folder(folder)
         end = _cover(fd, segment, walk, size)
+        header = os.pread(segment.fd, HEADER_SIZE, 0)
     except OSError as error:
         os.close(fd)
         raise write_error(error.errno or EIO, segment.path, broken=True) from error
     except BaseException:
         os.close(fd)
         raise
-    for group, offset in groups(folder).items():
-        if offset > walk.next:      # it had read what a power cut has taken
-            set_group_offset(folder, group, walk.next)
-    header = os.pread(segment.fd, HEADER_SIZE, 0)
+    try:
+        for group, offset in groups(folder).items():
+            if offset > walk.next:      # it had read what a power cut has taken
+                set_group_offset(folder, group, walk.next)
+    except BaseException:
+        os.close(fd)
+        raise
     state = (fd, header, end, walk.next, walk.low, walk.high, walk.marked or end > walk.pos)
     return Recovered(state, segment.header.journal, dropped, segment)
 
