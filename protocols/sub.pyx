@@ -1,8 +1,8 @@
 """SUB: receives messages whose first part starts with a subscribed topic. Peers: PUB, XPUB.
 
-Publishers filter. Unwanted messages can still arrive (of a topic unsubscribed meanwhile, or of a
-publisher that does not filter), so this socket filters again and counts them. Publishers are read
-in turn.
+Publishers filter. Some do not: nng's and those of ZMTP 1.0. Their messages are filtered before they
+enter the pipe, so that unwanted ones fill no HWM and conflate nothing. A topic may also have been
+unsubscribed meanwhile, so this socket filters again and counts. Publishers are read in turn.
 
 A context has its own topics. While there are contexts, each has a queue, including the socket
 itself (context 0). A receive in any context reads the pipes and gives each message to all that want
@@ -16,6 +16,7 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
 from mqcore.base.fifo cimport Fifo, fifo_drop, fifo_fini, fifo_put, fifo_reserve, fifo_take
+from mqcore.base.lock cimport Lock, lock_release, lock_take
 from mqcore.base.message cimport Msg, MsgVec, msg_close, msg_copy, msg_data, msg_size
 from mqcore.base.status cimport MQ_AGAIN, MQ_INVALID, MQ_NOMEM, MQ_OK
 from mqcore.protocols.routing.fair_queue cimport fq_read, pipe_look, pipe_skip, vec_cut
@@ -40,6 +41,9 @@ from mqcore.spi.pipe cimport (
     parts_size, pipe_delivered, pipe_drop_in, pipe_left,
 )
 
+cdef enum:
+    PUMP_MOST = 64            # newer messages that a receive looks for: publishers may be faster
+
 cdef struct Context:          # a set of subscriptions
     Context* next
     uint32_t number           # 0: the socket's own
@@ -51,6 +55,30 @@ cdef struct Sub:
     Follower base             # its topics are the union of all contexts
     Context* contexts         # NULL: only the socket's own, whose topics are the union
     Context zero              # the last of the list
+    Lock gate                 # over changes of base.it.topics, and over _enters, which has no other
+
+
+cdef int sub_init(Pattern* self) noexcept nogil:
+    self.host.wanted = _enters
+    return follow_init(self)
+
+
+cdef bint _enters(void* pattern, Msg* first) noexcept nogil:
+    """Host.wanted: any thread."""
+    cdef Sub* sub = <Sub*> pattern
+    cdef bint some
+    lock_take(&sub.gate)
+    some = wanted(&sub.base.it.topics, first)
+    lock_release(&sub.gate)
+    return some
+
+
+cdef int sub_interest(Sub* sub, const uint8_t* topic, size_t size, bint on) noexcept nogil:
+    cdef int rc
+    lock_take(&sub.gate)
+    rc = interest_set(&sub.base.it, topic, size, on)
+    lock_release(&sub.gate)
+    return rc
 
 
 cdef void sub_fini(Pattern* self) noexcept nogil:
@@ -152,7 +180,7 @@ cdef int sub_subscribe(Pattern* self, const uint8_t* topic, size_t size, int on)
     cdef Sub* sub = <Sub*> self
     if sub.contexts != NULL:
         return context_subscribe(sub, topic, size, on != 0)
-    return interest_set(&sub.base.it, topic, size, on != 0)
+    return sub_interest(sub, topic, size, on != 0)
 
 
 # -- contexts: the queue ---------------------------------------------------------------------------
@@ -198,14 +226,23 @@ cdef Context* context_of(Sub* sub, uint32_t number) noexcept nogil:
     return c
 
 
+cdef inline bint newer(Sub* sub) noexcept nogil:
+    """Whether a pipe that conflates has a message, which replaces the queued ones."""
+    cdef Pipe* p = ring_front(&sub.base.inn.ring)
+    return p != NULL and p.inn.conflate
+
+
 cdef void context_pump(Sub* sub, Context* asked) noexcept nogil:
-    """Read and distribute until `asked` has a message or nothing is left."""
+    """Read and distribute until `asked` has a message, the newest if it conflates, or nothing is
+    left."""
     cdef MsgVec* v = &sub.base.inn.scratch
     cdef Pipe* p = NULL
     cdef Context* c
     cdef bint some
+    cdef int turns = 0
     cdef int rc
-    while asked.queue.n == 0:
+    while asked.queue.n == 0 or (turns < PUMP_MOST and newer(sub)):
+        turns += 1
         rc = fq_read(&sub.base.inn, v, &p)
         if rc == MQ_AGAIN:
             return
@@ -261,7 +298,7 @@ cdef int context_subscribe(Sub* sub, const uint8_t* topic, size_t size, bint on)
         count = topics_find(&c.topics, topic, size)
         if count == NULL:
             return MQ_INVALID
-    rc = interest_set(&sub.base.it, topic, size, on)
+    rc = sub_interest(sub, topic, size, on)
     if on == (rc == MQ_OK):   # subscribed, or neither: the count is already right
         return rc
     count = topics_find(&c.topics, topic, size)
@@ -336,7 +373,7 @@ cdef int context_close(Sub* sub, uint32_t number) noexcept nogil:
         topics_remove(&c.topics, sub.base.it.path, size)
         while count:
             count -= 1
-            interest_set(&sub.base.it, sub.base.it.path, size, False)
+            sub_interest(sub, sub.base.it.path, size, False)
     context_fini(c)
     free(c)
     if sub.contexts == &sub.zero and sub.zero.queue.n == 0:
@@ -365,7 +402,7 @@ cdef PatternOps OPS = PatternOps(
     abi=PATTERN_ABI,
     flags=PAT_RECV | PAT_CONFLATE,
     size=sizeof(Sub),
-    init=follow_init,
+    init=sub_init,
     fini=sub_fini,
     set_option=no_option,
     attach=follow_attach,

@@ -44,6 +44,7 @@ cdef struct Traffic:          # what the far side counts; kept here since the en
     atomic[int64_t] lost      # of the message engine's sources, on the way to us
     atomic[int64_t] conflated_in
     atomic[int64_t] malformed_in
+    atomic[int64_t] unwanted_in  # of a peer that does not filter
     atomic[int64_t] late_in   # late answers that the codec could not match to a request
     atomic[int64_t] untranslated  # taken from the lane, and the peer's wire cannot say them
     atomic[int64_t] bytes_out

@@ -38,6 +38,10 @@ cdef enum:
     LOST_TEXT = 2 * 8 + 96    # two counts and MessageEngine.lost_from
     FREE_PARTS = 1 << 20      # bytes of handles that a message may have beyond max_message_size
 
+cdef enum:                    # Engine.in_skip
+    SKIP_MANY = 1             # several parts, for a lane that conflates
+    SKIP_UNWANTED = 2
+
 
 cdef const char* TOO_MUCH = b"the messages that peers have begun to send exceed max_unfinished"
 
@@ -333,7 +337,7 @@ cdef void _put_latest(Engine* e, Msg* m) noexcept nogil:
         if not e.in_skip:
             e.link.traffic.read.fetch_add(1)
             e.link.traffic.malformed_in.fetch_add(1)
-        e.in_skip = m.flags & MSG_MORE
+        e.in_skip = SKIP_MANY if m.flags & MSG_MORE else 0
         msg_close(m)
         return
     e.link.traffic.read.fetch_add(1)
@@ -358,6 +362,20 @@ cdef inline bint _too_large(Engine* e) noexcept nogil:
     return e.in_size > limit or e.in_parts * <int64_t> sizeof(Msg) - FREE_PARTS > limit
 
 
+cdef bint _sifted(Engine* e, Msg* m) noexcept nogil:
+    """Discard a part of a message that is not wanted. False: the part is wanted."""
+    if e.in_skip == SKIP_MANY or e.in_more:      # in the middle of a message
+        return False
+    if not e.in_skip:
+        if e.port.wanted(e.port.pattern, m):
+            return False
+        e.link.traffic.read.fetch_add(1)
+        e.link.traffic.unwanted_in.fetch_add(1)
+    e.in_skip = SKIP_UNWANTED if m.flags & MSG_MORE else 0
+    msg_close(m)
+    return True
+
+
 cdef int session_put(Engine* e, Msg* parts, size_t n) noexcept nogil:
     """Moves decoded parts into the lane; published by _publish."""
     cdef size_t i = 0
@@ -365,6 +383,9 @@ cdef int session_put(Engine* e, Msg* parts, size_t n) noexcept nogil:
     cdef bint more
     cdef int rc = MQ_OK
     while i < n:
+        if e.filters and not parts[i].flags & MSG_CONTROL and _sifted(e, &parts[i]):
+            i += 1
+            continue
         if e.inn.conflate and not parts[i].flags & MSG_CONTROL:
             _put_latest(e, &parts[i])
             i += 1
@@ -456,6 +477,7 @@ cdef bint session_attach(Engine* e) noexcept nogil:
     pipe.sp = codec.peer.major == 0 and e.media == NULL
     pipe.unversioned = codec.peer.major <= 1 or (
         e.media != NULL and not e.media.ops.flags & ENGINE_STREAM)
+    e.filters = e.port.wanted != NULL and (pipe.sp or pipe.unversioned)
     pipe.far_ops = e.far_ops
     pipe.far = e
     pipe.sock = e.port

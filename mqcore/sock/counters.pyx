@@ -5,7 +5,7 @@ from libc.stdint cimport int64_t, uint32_t
 from mqcore.link.pipe cimport Link, Traffic
 from mqcore.spi.pipe cimport (
     DROP_CONFLATED, DROP_FULL, DROP_HALF_WRITTEN, DROP_LATE, DROP_MALFORMED, DROP_PEER_GONE,
-    DROP_REASONS, DROP_UNSENDABLE, DROP_UNTRANSLATABLE, pipe_drop_in,
+    DROP_REASONS, DROP_UNSENDABLE, DROP_UNSUBSCRIBED, DROP_UNTRANSLATABLE, pipe_drop_in,
 )
 
 
@@ -58,6 +58,7 @@ cdef void account(Pipe* pipe, Ended* out) noexcept nogil:
     out.out_dropped[DROP_HALF_WRITTEN] += t.half_out.load()
     out.in_dropped[DROP_CONFLATED] += t.conflated_in.load()
     out.in_dropped[DROP_MALFORMED] += t.malformed_in.load()
+    out.in_dropped[DROP_UNSUBSCRIBED] += t.unwanted_in.load()
     out.in_dropped[DROP_LATE] += t.late_in.load()
     out.out_dropped[DROP_UNTRANSLATABLE] += t.untranslated.load()
 

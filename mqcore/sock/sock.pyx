@@ -1,7 +1,6 @@
 """The socket of the data plane: see sock.pxd. Order in this file: life, lock, sending, receiving:
-everything that happens with the lock held on the way of a message. What others report is in
-events.pyx, other calls in calls.pyx, pipes in pipes.pyx, batching in batching.pyx, waiting in
-wait.pyx and watch.pyx."""
+what happens with the lock held on the way of a message. Beside it: events.pyx (what others report),
+calls.pyx (other calls), pipes.pyx, batching.pyx, and wait.pyx and watch.pyx for waiting."""
 
 from libc.stdint cimport int64_t, uint32_t
 from libc.stdlib cimport calloc, free
@@ -43,8 +42,7 @@ cdef enum:
 cdef struct Kick:
     const FarOps* ops
     void* far
-    # held across the call if the far side is counted
-    Link* link
+    Link* link                # held across the call if the far side is counted
     Pipe* pipe
     uint32_t what
 
@@ -88,6 +86,8 @@ cdef Sock* sock_new(Plane* plane, const PatternOps* ops, uint32_t number) noexce
         free(s.pattern)
         free(s)
         return NULL
+    s.port.wanted = s.host.wanted
+    s.port.pattern = s.pattern
     plane.socks.fetch_add(1)
     return s
 

@@ -43,7 +43,7 @@ from mqcore.base.message cimport Msg, MsgVec
 from mqcore.spi.pipe cimport Host, Pipe
 
 cdef enum:
-    PATTERN_ABI = 4           # of this file, pipe.pxd and base/message.pxd: any change of a layout
+    PATTERN_ABI = 5           # of this file, pipe.pxd and base/message.pxd: any change of a layout
                               # changes the number, and plug-ins must be compiled again
 
 cdef enum PatternFlag:

@@ -156,6 +156,10 @@ cdef struct Host:
     # of a context that a test runs in its own time (mqcore/testing/network); else NULL, 0
     const int64_t* virtual    # the time in ns
     uint64_t chance           # this socket's random number
+    # Set by `init`, or NULL: whether a message with this first part is wanted. Messages of peers
+    # that filter nothing (Pipe.sp, Pipe.unversioned) and are not wanted do not enter the pipe, so
+    # they fill no HWM and conflate nothing. Called by any thread, without the socket's lock.
+    bint (*wanted)(void* pattern, Msg* first) noexcept nogil
 
 
 cdef inline int64_t host_now(Host* host) noexcept nogil:

@@ -37,7 +37,7 @@ from mqcore.spi.plugin_info import PluginInfo
 from mqcore.spi.resolver import REFRESH, RESOLVER_ABI
 from mqcore.spi.transport import KINDS, TRANSPORT_ABI
 
-PATTERN_ABI = 4  # of spi/pattern.pxd; a test compares them
+PATTERN_ABI = 5  # of spi/pattern.pxd; a test compares them
 PYTHON_PATTERN_ABI = 1  # of spi/python/pattern.py; a test compares them
 STRATEGY_ABI = 2  # of spi/strategy.pxd; a test compares them
 PYTHON_STRATEGY_ABI = 1  # of spi/python/strategy.py; a test compares them
