@@ -57,6 +57,8 @@ LONG_FUNCTIONS: dict[tuple[str, str], str] = {
 GLOBALS: dict[tuple[str, str], str] = {
     ("mqcore/base/sodium.pyx", "_table"): "a shared library's calls: found once",
     ("mqcore/base/sodium.pyx", "_found"): "whether they are",
+    ("mqcore/journal/store/exclusive.py", "_locks"): "a forked child lets go of them",
+    ("mqcore/journal/store/exclusive.py", "_opening"): "no fork while one is being opened",
     ("mqcore/journal/store/notify.py", "_lock"): "over the one inotify instance",
     ("mqcore/journal/store/notify.py", "_hub"): "the one inotify instance, while something follows",
     ("mqcore/journal/store/place.py", "_synced"): "folders known to be durable, at most 1000",

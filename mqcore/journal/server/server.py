@@ -26,8 +26,8 @@ from mqcore.journal.server.codec import encode, error_head, internal_head
 from mqcore.journal.server.limits import PIECE, WINDOW, Limits, ServerStats
 from mqcore.journal.server.listening import listen
 from mqcore.journal.server.lists import Lists
+from mqcore.journal.server.outbox import FULL, Outbox
 from mqcore.journal.server.requests import Request, shown
-from mqcore.journal.server.sending import FULL, Outbox
 from mqcore.journal.server.service import Service
 from mqcore.journal.server.shares import (
     gives_way,

@@ -1,4 +1,4 @@
-"""Sending: what a server's peers have not taken yet, and how much of it there may be."""
+"""Outbox: what a server's peers have not taken yet, and how much of it there may be."""
 
 from __future__ import annotations
 
