@@ -6,6 +6,7 @@ processes share), so that the receiver knows how long each was on its way.
     stamped.py LIBRARY drain --url URL --count N [--size N] reads when told, not before
     stamped.py LIBRARY hoard --url URL --count N [--size N] sends all, and one more when told
 
+A piece of a plan may be RATE:SECONDS:BURST: so many messages are due at a time, then a pause.
 `sink` and `drain` listen and print their URL. `pace` sends by an absolute schedule: a message that
 is sent late, because the one before it took long, is late by the stamp too. Otherwise a library
 that stalls would be measured by the few messages that it let out meanwhile.
@@ -35,10 +36,11 @@ LATE_NS = 300_000_000  # do not wait for a load that the candidate cannot carry
 
 
 class Piece(NamedTuple):
-    """Of a plan: so many messages a second, for so long."""
+    """Of a plan: so many messages a second, for so long, so many of them at a time."""
 
     rate: float
     seconds: float
+    burst: float = 1
 
     @property
     def total(self) -> int:
@@ -60,9 +62,9 @@ def fillings(size: int):
 
 def schedule(plan: list[Piece], start: int):
     for piece in plan:
-        gap = 1e9 / piece.rate
+        gap, burst = 1e9 / piece.rate, int(piece.burst)
         for i in range(piece.total):
-            yield start + int(i * gap)
+            yield start + int(i // burst * burst * gap)
         start += int(piece.total * gap)
 
 

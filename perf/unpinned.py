@@ -1,7 +1,8 @@
 """Round trips and delays of unpinned ends: what a program sees on a machine of its own.
 
-    unpinned.py [--what trip|poll|load] [--lib mqcore --lib pyzmq ...] [--rounds N] [--seconds X]
-                [--row TEXT ...] [--quick] [--even-if-busy] [--name NAME] [--folder PATH]
+    unpinned.py [--what trip|poll|load|burst] [--lib mqcore --lib pyzmq ...] [--rounds N]
+                [--seconds X] [--row TEXT ...] [--quick] [--even-if-busy] [--name NAME]
+                [--folder PATH]
 
 Every row is measured on an otherwise idle machine and beside two busy processes. The value is the
 median, shown with p99 and p99.9. The ends are unpinned_ends.py.
@@ -99,9 +100,10 @@ def receives(library: str) -> None:
         raise Unfit("its blocking receive sleeps on although messages wait")
 
 
-def load(rate: int, beside: bool, library: str, seconds: float) -> dict:
+def load(rate: int, beside: bool, library: str, seconds: float, size: int = 64,
+         burst: int = 1) -> dict:
     receives(library)
-    plan = ("--size", 64, "--plan", f"{rate}:{WARM},{rate}:{seconds}")
+    plan = ("--size", size, "--plan", f"{rate}:{WARM}:{burst},{rate}:{seconds}:{burst}")
     with two_busy(beside), side("stamped.py", library, "sink", "--url", URL, *plan) as far:
         with side("stamped.py", library, "pace", "--url", far.line(), *plan) as near:
             near.line(LONG)
@@ -166,8 +168,19 @@ def both(name: str, run, what: str, takes=talks, at: float = 0.0, rounds: int = 
     ]  # fmt: skip
 
 
+def bursts() -> list[Row]:
+    """Traffic that pauses, and large messages."""
+    return [
+        Row("bursts of 50 each 10 ms, tcp, 64 B, free", "us p50", True,
+            functools.partial(load, 5_000, False, burst=50), talks, 5, "burst"),
+        Row("one way at 0.1 k/s, tcp, 256 KiB, free", "us p50", True,
+            functools.partial(load, 100, False, size=256 * 1024), talks, 5, "burst"),
+    ]  # fmt: skip
+
+
 def rows(quick: bool) -> list[Row]:
     found = [
+        *bursts(),
         *both("round trip over PUSH and PULL", trip, "trip"),
         *both("round trip, REQ and REP", functools.partial(request, ("req", "rep")), "trip"),
         *both("round trip over PUSH and PULL, asyncio", loop, "trip", loops),

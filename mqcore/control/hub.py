@@ -192,10 +192,7 @@ class Hub:
         self._left = True
         if self.closed or self.forked or self.sockets or not self.started:
             return
-        try:  # not here: this may be one of the threads that stop() joins
-            start_behind(self.stop, "mqcore-stop")
-        except RuntimeError:  # the interpreter is shutting down
-            pass
+        self.behind(self.stop)  # not here: this may be one of the threads that stop() joins
 
     def seal(self, on: bool) -> None:
         """While on, no socket can be opened, so that closing all of them finds all."""

@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 import mqcore as mq
 from mqcore.base.native import threading
-from mqcore.base.waits import start_behind
 from mqcore.nng import options
 from mqcore.nng.address import SECURE, split, to_mqcore
 from mqcore.nng.endpoints import Dialer, Listener
@@ -215,7 +214,7 @@ class Socket(Talks):
         guest = self._core._links.hub.guest
         self._core.close()
         if guest:  # see base/waits.pyx
-            start_behind(self._finish, "mqcore-close")
+            self._core._links.hub.behind(self._finish)
         else:
             self._finish()
 

@@ -176,13 +176,17 @@ def test_a_close_waits_until_threads_can_be_started(ctx, unraisable, monkeypatch
         Cycle(sock.close)
     other = mq.Context()
     other.socket("pull", bind="tcp://127.0.0.1:0", linger=0)
+    dropped = mq.Context()
+    dropped.socket("pull").close()
+    hub = dropped._hub
     litter()
     with monkeypatch.context() as patch:
         patch.setattr(_thread, "start_new_thread", refuse)
         gc.collect()
         in_garbage(other.close)
-        assert len(refused) >= 2 and ctx.sockets and not other.closed
-    until(lambda: not ctx.sockets and other.closed)
+        del dropped
+        assert len(refused) >= 3 and ctx.sockets and not other.closed and not hub.closed
+    until(lambda: not ctx.sockets and other.closed and not hub.started)
     assert not unraisable
 
 

@@ -42,6 +42,14 @@ def test_a_schedule_knows_nothing_of_what_was_sent():
     assert len(due) == 150
 
 
+def test_a_schedule_of_bursts():
+    import stamped
+
+    due = list(stamped.schedule(stamped.plan_of("100:0.2:5,100:0.2"), 0))
+    assert due[:20] == [i // 5 * 50_000_000 for i in range(20)]
+    assert due[20:23] == [200_000_000, 210_000_000, 220_000_000]
+
+
 def test_the_watcher_sees_a_call_that_keeps_the_gil():
     import beside
 
