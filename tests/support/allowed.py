@@ -86,8 +86,6 @@ GLOBALS: dict[tuple[str, str], str] = {
     ("mqcore/monitor/protocol.py", "_answer"): "a decoder, made once",
     ("mqcore/monitor/protocol.py", "_event"): "a decoder, made once",
     ("mqcore/journal/reader.py", "_readers"): "a forked child renews their locks",
-    ("mqcore/journal/store/exclusive.py", "_locks"): "a forked child gives them back",
-    ("mqcore/journal/store/exclusive.py", "_opening"): "no process forks while one is opened",
     ("mqcore/journal/server/connection.py", "_connections"): "a forked child renews them",
     ("mqcore/journal/store/notify.py", "_leaving"): "what a signal handler leaves to the call that "
                                                     "it has interrupted",
