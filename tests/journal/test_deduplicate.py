@@ -180,8 +180,11 @@ def test_what_a_power_cut_takes_is_no_duplicate(tmp_path, copy):
         assert [again.append(message(1, i)) for i in range(3)] == [-1, 1, 2]
 
 
-@pytest.mark.parametrize("damage", ["cut", "flipped", "of another", "from the future", "garbage"])
-def test_a_wrong_file_of_producers_is_not_believed(tmp_path, damage):
+@pytest.mark.parametrize(("damage", "why"), [
+    ("cut", "does not match its CRC"), ("flipped", "does not match its CRC"),
+    ("of another", "is another journal's"), ("from the future", "tells of 1000 messages"),
+    ("garbage", "has 20 bytes"), ("old", "is of another kind or version")])
+def test_a_wrong_file_of_producers_is_not_believed(tmp_path, damage, why, caplog):
     for where in ("j", "other"):
         with opened(tmp_path / where) as writer:
             writer.append(message(1, 0 if where == "j" else 7))
@@ -196,11 +199,15 @@ def test_a_wrong_file_of_producers_is_not_believed(tmp_path, damage):
     elif damage == "from the future":
         struct.pack_into("<q", raw, 32, 1000)
         struct.pack_into("<I", raw, 12, journal.checksum(raw[16:]))
+    elif damage == "old":
+        struct.pack_into("<I", raw, 8, 1)
     else:
         raw = b"\xff" * 20
     path.write_bytes(raw)
+    caplog.clear()
     with opened(tmp_path / "j") as writer:
         assert (writer.append(message(1, 0)), writer.append(message(1, 1))) == (0, 1)
+    assert [row.getMessage() for row in caplog.records if f"{path} {why}" in row.getMessage()]
 
 
 def test_a_repair_forgets_what_it_loses(tmp_path):

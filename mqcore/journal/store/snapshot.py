@@ -2,12 +2,14 @@
 deduplicate=True need not read the stamps of its whole journal. FORMAT.md has the bytes.
 
 It is written after a rotation and at a clean close, once everything below its offset is durable;
-messages behind that are read from the segments. Without the file, or with one that does not fit,
-all segments are read, which only takes longer.
+messages behind that are read from the segments. Without the file, or with one that does not fit, of
+which the log warns, all segments are read. That takes longer, and what retention has removed is not
+known any more.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import struct
 from pathlib import Path
@@ -18,6 +20,7 @@ from mqcore.journal.store.producers import ProducerTable
 from mqcore.journal.store.scan import FAULTS
 from mqcore.journal.store.segment import Segment
 
+_log = logging.getLogger("mqcore.journal")
 NAME = "producers"
 _HEAD = struct.Struct("<8sII16sqq")
 MAGIC, VERSION = b"MQPROD\r\n", 2
@@ -40,9 +43,12 @@ def recall(folder: Path, journal: bytes, end: int, into: ProducerTable) -> int:
     for. With the writer's lock. JournalCorrupt: a segment that must be read is damaged."""
     for half in folder.glob(f".{NAME}.*"):      # of a writer that was killed meanwhile
         half.unlink()
-    at, rows = _load(folder, journal)
-    if at > end:
-        at, rows = 0, b""       # the disk has lost what it had called durable
+    at, rows, why = _load(folder, journal)
+    if at > end:                # the disk has lost what it had called durable
+        at, rows, why = 0, b"", f"tells of {at} messages, of which there are {end}"
+    if why:
+        _log.warning("%s %s. The stamps of all messages are read instead: a message that is sent "
+                     "again is recognized only while the journal still has it", folder / NAME, why)
     into.load(rows)
     firsts = segments(folder)
     for first, following in zip(firsts, [*firsts[1:], end], strict=True):
@@ -51,19 +57,23 @@ def recall(folder: Path, journal: bytes, end: int, into: ProducerTable) -> int:
     return at
 
 
-def _load(folder: Path, journal: bytes) -> tuple[int, bytes]:
+def _load(folder: Path, journal: bytes) -> tuple[int, bytes, str]:
+    """Offset, rows, and why the file is not believed."""
     try:
         raw = (folder / NAME).read_bytes()
     except FileNotFoundError:
-        return 0, b""
+        return 0, b"", ""
     if len(raw) < _HEAD.size:
-        return 0, b""
+        return 0, b"", f"has {len(raw)} bytes, fewer than its head"
     magic, version, crc, whose, offset, size = _HEAD.unpack_from(raw)
     rows = raw[_HEAD.size:]
-    if (magic, version, whose) != (MAGIC, VERSION, journal) or crc != checksum(raw[16:]) \
-            or size != len(rows):
-        return 0, b""
-    return offset, rows
+    if (magic, version) != (MAGIC, VERSION):
+        return 0, b"", "is of another kind or version"
+    if crc != checksum(raw[16:]) or size != len(rows):
+        return 0, b"", "does not match its CRC"
+    if whose != journal:
+        return 0, b"", "is another journal's"
+    return offset, rows, ""
 
 
 def _learn(folder: Path, first: int, into: ProducerTable) -> None:
