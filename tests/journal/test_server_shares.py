@@ -148,10 +148,11 @@ def test_the_readers_of_others_go_on(ctx, where, serve, machine):
 def test_connections_that_ask_for_nothing_give_way(where, serve, machine):
     server = serve(where, limits=journal.Limits(peers=3))
     silent = [machine(server, 2) for _ in range(5)]
-    for one in silent:
-        assert one.code("ends") is None             # the sixth and so on push out the first
-    assert server.stats().peers == 3 and server.stats().refused == 0
-    assert all(one.code("ends") is None for one in silent)      # and each comes back when it asks
+    for _ in range(2):      # the fourth pushes out the first, which comes back when it asks again
+        for one in silent:
+            # the server looks every 20 ms at whether the others have taken their answers
+            until(lambda one=one: one.code("ends") is None)
+    assert server.stats().peers == 3
 
 
 def test_busy_connections_of_one_machine_give_way_to_others(where, serve, machine):

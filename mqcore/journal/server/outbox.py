@@ -80,11 +80,16 @@ class Outbox:
             if guest is not None:
                 self._unsent -= guest.settle(stats.queued_out)
 
+    def weigh_again(self) -> None:
+        """weigh(), if that was not just now."""
+        if time.monotonic() - self._weighed > FULL:
+            self.weigh()
+
     def allowance(self, guest: Guest) -> int:
         """Bytes that may be read for this peer now. Once slow peers make the server hold as much as
         it may, each has its share of that."""
-        if self._unsent >= self._most and time.monotonic() - self._weighed > FULL:
-            self.weigh()
+        if self._unsent >= self._most:
+            self.weigh_again()
         if self._unsent < self._most:
             return WINDOW
         return max(0, self._most // max(1, len(self._guests)) - guest.unsent)

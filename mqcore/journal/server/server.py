@@ -240,7 +240,7 @@ class Server(Service):
             self._guests[guest.peer.id] = guest
 
     def _room_for_guest(self, guest: Guest) -> None:
-        self._outbox.weigh()
+        self._outbox.weigh_again()
         found = guest_to_end(self._guests.values(), guest.owner, self._rosters.links)
         if found is None:
             raise JournalBusy(f"the journal server has {len(self._guests)} readers, its limit")
