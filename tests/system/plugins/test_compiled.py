@@ -6,7 +6,7 @@ from installed import Installed, make_image
 from sources import ROOT, shipped
 
 PXD = "mqcore/spi/pattern.pxd"
-ABI = "PATTERN_ABI = 4"
+ABI = "PATTERN_ABI = 5"
 
 
 def test_every_declaration_ships(installed):
@@ -20,7 +20,7 @@ def test_every_declaration_ships(installed):
 @pytest.fixture(scope="module")
 def future(tmp_path_factory):
     """The same mqcore, but for the ABI number of patterns."""
-    return Installed(tmp_path_factory.mktemp("future"), {PXD: (ABI, "PATTERN_ABI = 5")})
+    return Installed(tmp_path_factory.mktemp("future"), {PXD: (ABI, "PATTERN_ABI = 6")})
 
 
 def test_one_compiled_for_another_abi_is_refused(installed, future):

@@ -52,7 +52,7 @@ def test_facts(name):
     zmtp = "" if name in NOT_ON_ZMTP else name.upper()
     assert (plugin.name, plugin.zmtp, plugin.number) == (name, zmtp, number)
     assert (plugin.sp, set(plugin.peers)) == (sp, peers)
-    assert plugin.abi == 4 and plugin.doc
+    assert plugin.abi == 5 and plugin.doc
 
 
 @every
