@@ -38,7 +38,7 @@ with mq.Pull(bind="inproc://x") as pull, mq.Push(connect="inproc://x") as push:
 print(json.dumps(told))
 """
     text, distribution, remedy, works = installed.ask(program, [plugin])
-    assert "was made for ABI 5, this mqcore has 4" in text and works == "works"
+    assert "was made for ABI 6, this mqcore has 5" in text and works == "works"
     assert distribution == "mqcore-sample-plugin 1.0" and remedy == "update mqcore"
 
 
