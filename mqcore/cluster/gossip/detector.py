@@ -157,7 +157,8 @@ class Detector:
         missed = probe.asked - len(probe.nacks)
         member = self._table.members.get(probe.target)
         found_dead = member is not None and (
-            member.state >= State.DEAD or member.suspicion is not None and member.suspicion.sure)
+            member.state >= State.DEAD or member.suspicion is not None
+            and member.suspicion.sure < FOREVER)
         if not found_dead:
             self._health.add(missed if probe.asked else 1)
         if member is not None:

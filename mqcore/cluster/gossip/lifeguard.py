@@ -47,7 +47,7 @@ class Suspicion:
         self.accusers = {accuser}
         self._shortest, self._longest = bounds
         self._expected = expected
-        self.sure = False       # not for want of an answer: nothing listens at its address
+        self.sure = math.inf    # since when it is certain that nothing listens at its address
 
     def confirm(self, accuser: bytes) -> bool:
         """Whether this is a further independent accuser, and one that counts."""
@@ -59,8 +59,8 @@ class Suspicion:
     @property
     def deadline(self) -> float:
         """When the member counts as dead."""
-        if self.sure or self._expected < 1:
+        if self._expected < 1:
             return self.since + self._shortest
         share = math.log(len(self.accusers)) / math.log(self._expected + 1)
-        return self.since + max(self._shortest,
-                                self._longest - (self._longest - self._shortest) * share)
+        left = max(self._shortest, self._longest - (self._longest - self._shortest) * share)
+        return min(self.since + left, self.sure + self._shortest)

@@ -146,7 +146,7 @@ class Table:
             return
         self.claim(Claim(member_id, member.incarnation, SUSPECT, self.me.id), now)
         assert member.suspicion is not None
-        member.suspicion.sure = True
+        member.suspicion.sure = min(member.suspicion.sure, now)
 
     def expire(self, now: float, shift: float = 0.0) -> None:
         """Members that were suspect long enough are dead. `shift`: so many seconds in which this
@@ -155,6 +155,7 @@ class Table:
             suspicion = member.suspicion
             assert suspicion is not None
             suspicion.since += shift
+            suspicion.sure += shift
             if suspicion.deadline <= now:
                 self.claim(Claim(member.record.id, member.incarnation, DEAD, self.me.id), now)
         self._forget(now)

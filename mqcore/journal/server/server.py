@@ -13,7 +13,7 @@ import logging
 import os
 import time
 import traceback
-from typing import Any
+from typing import Any, cast
 
 from mqcore.base.native import select
 from mqcore.base.waits import Wakeup
@@ -248,7 +248,10 @@ class Server(Service):
             self._fail(stream, gives_way())
         while found.waiting:
             self._refuse(found, found.waiting.popitem()[1], gives_way())
+        busy = not found.idle
         self._leave(found)
+        if busy:        # what the socket holds for it must go, too: nobody counts it any more
+            cast("Any", self._socket)._links.end_peer(found.peer.id)
 
     def _line_up(self, guest: Guest, request: Request) -> None:
         """Queue a request. A request repeated before its turn is served once, in its latest
@@ -261,6 +264,8 @@ class Server(Service):
         elif not guest.waiting:
             self._asking.append(guest)
         guest.waiting[key] = request
+        if isinstance(request, requests.List):
+            guest.list = 0      # a list that was begun before it came is not for it
 
     def _serve(self) -> bool:
         """One request of each peer, then another of each, as long as there is time."""

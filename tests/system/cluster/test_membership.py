@@ -10,6 +10,7 @@ import os
 import pytest
 from cluster_simulation import KEY, Network
 
+from mqcore.cluster.gossip.messages import Claim
 from mqcore.cluster.membership import Config, State
 
 ROUNDS = int(os.environ.get("MQCORE_ROUNDS", "1"))
@@ -242,11 +243,34 @@ def test_an_accuser_that_makes_a_suspicion_end_in_the_past_is_no_stop():
     net.run(10)     # longer than the shortest time
     assert not net.events("failed")
     suspect = net.events("suspected")[0][1]
-    nodes[0].membership.refused_link(next(node.id for node in nodes if node.number == suspect))
+    target = next(node for node in nodes if node.number == suspect)
+    table = nodes[0].membership._table
+    for accuser in [node for node in nodes[1:] if node is not target][:3]:
+        table.claim(Claim(target.id, table.members[target.id].incarnation, State.SUSPECT,
+                          accuser.id), net.now)
     net._collect(nodes[0])
     net.run(1)
     assert len(net.events("failed")) == 1
     assert not nodes[0].membership.counters["stopped"]
+
+
+def test_a_refusal_that_comes_late_leaves_the_whole_shortest_time():
+    net, nodes = cluster(9, seed=5)
+    net.run(3)
+    net.kill(nodes[4])
+    nodes[0].membership.suspect_link(nodes[4].id)
+    for node in nodes[1:]:      # nobody else says anything of it
+        if node is not nodes[4]:
+            net.kill(node)
+    net._collect(nodes[0])
+    net.run(60, until=lambda: net.events("suspected"), every=0.1)
+    net.run(10)
+    nodes[0].membership.refused_link(nodes[4].id)
+    net._collect(nodes[0])
+    net.run(3)
+    assert (0, nodes[4].number) not in net.events("failed")
+    net.run(2)
+    assert nodes[4].number in {subject for _, subject in net.events("failed")}
 
 
 def test_a_member_whose_address_refuses_may_say_that_it_lives():
