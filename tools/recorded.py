@@ -6,7 +6,8 @@ FILE gets a line of JSON for each fact as it happens, so that it is there if pyt
     {"seconds": {file: S}}                 at the end: of test time
     {"failed": test, "text": ...}          a test that failed, or a file that could not be
                                            collected; "disturbed": an earlier test of its worker
-                                           had hung, or left threads or descriptors behind
+                                           had hung, or left threads or descriptors behind;
+                                           "seed": the one that it printed, or null
     {"lost": test}                         a test that no worker ran, since its worker had died
     {"run": text}                          something that failed and belongs to no test
 tools/suite.py reads it.
@@ -14,6 +15,7 @@ tools/suite.py reads it.
 
 import json
 import os
+import re
 import sys
 from collections import defaultdict
 from importlib import import_module
@@ -23,6 +25,7 @@ from typing import Any
 import pytest
 
 DISTURBING = "Timeout (>", "the test left something behind"
+SEED = re.compile(r"\bMQCORE_SEED=(\d+)")
 SUPPORT = Path(__file__).resolve().parent.parent / "tests" / "support"
 
 
@@ -48,13 +51,20 @@ class Recorder:
         if report.failed:
             text, worker = report.longreprtext, getattr(report, "worker_id", "")
             by = self.disturbed.get(worker, report.nodeid)
-            self.note(failed=report.nodeid, text=text, disturbed=by != report.nodeid)
+            self.note(failed=report.nodeid, text=text, disturbed=by != report.nodeid,
+                      seed=self.seed_of(report))
             if any(words in text for words in DISTURBING):
                 self.disturbed.setdefault(worker, report.nodeid)
         elif report.skipped:
             self.skipped.add(report.nodeid)
         elif report.when == "call":
             self.passed.add(report.nodeid)
+
+    @staticmethod
+    def seed_of(report: pytest.TestReport) -> str | None:
+        """The last one that the test printed."""
+        said = [report.longreprtext, *(text for _, text in report.sections)]
+        return next(reversed(SEED.findall("\n".join(said))), None)
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:

@@ -3,12 +3,12 @@
     python tools/suite.py [pytest's arguments ...]
 
 A test that fails is run once more at the end, in a fresh process with nothing beside it. If it
-passes there, it is *unsteady*: the last lines of the run name it with its first failure, and
-build/unsteady.json has the whole text. The run is green if nothing failed twice and at most five
-tests were unsteady, not counting those whose worker an earlier test had left in disorder: it had
-hung, or left threads or descriptors behind. A worker that dies is replaced, and the test that it
-ran counts as failed, as do tests that no worker came to. A failure that belongs to no test is not
-run again.
+passes there, with the seed that it had printed, it is *unsteady*: the last lines of the run name it
+with its first failure, and build/unsteady.json has the whole text. The run is green if nothing
+failed twice and at most five tests were unsteady, not counting those whose worker an earlier test
+had left in disorder: it had hung, or left threads or descriptors behind. A worker that dies is
+replaced, and the test that it ran counts as failed, as do tests that no worker came to. A failure
+that belongs to no test is not run again.
 
 UNSTEADY=0 in the environment is strict: nothing is run again.
 
@@ -55,6 +55,7 @@ class Run:
     skipped: int = 0
     failed: dict[str, str] = field(default_factory=dict)    # test: the text of its first failure
     disturbed: set[str] = field(default_factory=set)    # of these, those in a disturbed worker
+    seeds: dict[str, str] = field(default_factory=dict)     # of these, what MQCORE_SEED repeats
     others: list[str] = field(default_factory=list)     # failures that belong to no test
     seconds: dict[str, float] = field(default_factory=dict)     # file: of test time
 
@@ -65,6 +66,8 @@ class Run:
                 if fact.get("disturbed") and fact["failed"] not in self.failed:
                     self.disturbed.add(fact["failed"])
                 self.failed.setdefault(fact["failed"], fact["text"])
+                if fact.get("seed") is not None:
+                    self.seeds.setdefault(fact["failed"], fact["seed"])
             elif "lost" in fact:
                 self.failed.setdefault(fact["lost"], "no worker ran it: its worker had died")
             elif "run" in fact:
@@ -139,13 +142,16 @@ def mark(arguments: list[str]) -> list[str]:
 
 
 def again(first: Run, arguments: list[str], variables: dict[str, str]) -> list[str]:
-    """Run each test that failed once more, alone; returns those that failed again."""
+    """Run each test that failed once more, alone and with the same seed; returns those that failed
+    again."""
     print(f"\nonce more, alone: {len(first.failed)} of {first.passed + len(first.failed)} tests",
           flush=True)
     twice = []
     for test in first.failed:
         started = time.monotonic()
-        run = pytest_run([*mark(arguments), "-q", test], variables, AGAIN_LIMIT, quiet=True)
+        seeded = {"MQCORE_SEED": first.seeds[test]} if test in first.seeds else {}
+        run = pytest_run([*mark(arguments), "-q", test], {**variables, **seeded}, AGAIN_LIMIT,
+                         quiet=True)
         good = run.status == 0
         print(f"  {'passed' if good else 'FAILED'} in {time.monotonic() - started:.0f} s  {test}",
               flush=True)

@@ -25,7 +25,7 @@ closed and leaves the rest to a thread of its own (start_behind). In turn no hol
 YieldingLock waits for anything, so that those who may wait for one need not fear a circle.
 
 At the end of a program its sockets are closed while daemon threads still wait in them. What these
-would raise helps nobody, and a thread that prints while the interpreter ends can abort the process
+would raise is of no use, and a thread that prints while the interpreter ends can abort the process
 (CPython: "could not acquire lock for <stderr> at interpreter shutdown"). They stay asleep instead.
 """
 

@@ -42,6 +42,8 @@ class Listing:
         known = {}
         for path in self._folders(bad):
             yield
+            if path is None:
+                continue
             try:
                 found = os.stat(path)
                 seen = found.st_dev, found.st_ino, found.st_ctime_ns
@@ -61,9 +63,10 @@ class Listing:
         self._known = known
         self.rows = [row for _, row in known.values()]
 
-    def _folders(self, bad: Callable[[Path, Exception], Any]) -> Iterator[Path]:
-        """Of all partitions."""
+    def _folders(self, bad: Callable[[Path, Exception], Any]) -> Iterator[Path | None]:
+        """Of all partitions. None: a step on the way to the next one."""
         for name in sorted(os.listdir(self.where)):
+            yield None
             folder = self.where / name
             try:
                 with os.scandir(folder) as entries:

@@ -45,7 +45,7 @@ class File(NamedTuple):
 
 
 class StagedFilesLost(JournalError):
-    """Somebody has removed staged files that are to be published, or they are damaged."""
+    """Staged files that are to be published were removed, or are damaged."""
 
 
 @dataclass

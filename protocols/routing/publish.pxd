@@ -21,7 +21,7 @@ cdef enum:                    # the effect of a subscription or its end
 
 cdef struct Subscriber:       # Pipe.data
     Topics topics
-    Topics asked              # of a manual XPUB: what its application was told that this peer wants
+    Topics asked              # of a manual XPUB: what its application knows that this peer wants
     uint64_t round            # the last message that it received: at most once each
     int64_t bytes_            # of both, SUB_COST more each
     bint cut                  # it exceeded its limit and is disconnected

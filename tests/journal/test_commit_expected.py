@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import fcntl
+import json
 import os
 import random
 import subprocess
@@ -11,6 +12,7 @@ import threading
 
 import pytest
 
+import mqcore as mq
 from mqcore import journal
 from mqcore.errors import UsageError
 from mqcore.journal.store import commits
@@ -50,6 +52,26 @@ def test_a_commit_that_is_repeated_has_been_made(reader):
     for _ in range(2):
         reader.commit_offset("g", 20, expected=10)
     assert reader.committed_offset("g") == 20
+
+
+def test_a_late_commit_that_expects_another_place_is_told(tmp_path, ctx, monkeypatch):
+    """Below what its group has committed meanwhile, and over another connection."""
+    with journal.open(tmp_path, "a") as writer:
+        writer.append_many([b"%d" % i for i in range(100)])
+    head = {"v": 1, "topic": "default", "partition": 0, "op": "commit", "group": "g",
+            "token": 1}
+    with (journal.serve(tmp_path, "tcp://127.0.0.1:0", groups=True, context=ctx) as server,
+          mq.Dealer(context=ctx, connect=server.urls[0], recv_timeout=20) as peer):
+        # a member of the group
+        monkeypatch.setattr(server._rosters, "check", lambda request: None)
+
+        def code(**facts):
+            peer.send(json.dumps({**head, "id": 1, **facts}).encode())
+            return json.loads(peer.recv_parts()[0]).get("error", {}).get("code")
+        assert code(offset=50) is None
+        assert code(offset=20) is None
+        assert code(offset=20, expected=10) == "group_moved"
+        assert code(offset=60, expected=50) is None
 
 
 def test_backwards_too(reader):

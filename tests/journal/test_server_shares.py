@@ -4,6 +4,7 @@ import collections
 import json
 import os
 import threading
+import time
 import types
 
 import pytest
@@ -31,9 +32,9 @@ def machine(ctx):
     """machine(server, 2): a peer at 127.0.0.2."""
     made = []
 
-    def make(server, number):
+    def make(server, number, **options):
         port = server.urls[0].rpartition(":")[2]
-        made.append(Machine(mq.Dealer(context=ctx, recv_timeout=LIMIT,
+        made.append(Machine(mq.Dealer(context=ctx, recv_timeout=LIMIT, **options,
                                       connect=f"tcp://127.0.0.{number}:0;127.0.0.1:{port}")))
         return made[-1]
     yield make
@@ -170,6 +171,28 @@ def test_busy_connections_of_one_machine_give_way_to_others(where, serve, machin
                               + stats.waiting)
 
 
+def test_who_gives_way_with_answers_under_way_loses_its_connection(where, serve, machine):
+    """The socket holds them, and the server no longer counts them."""
+    with journal.open(where, "a", topic="large") as writer:
+        writer.append_many([bytes(1 << 20)] * 64)
+    server = serve(where, limits=journal.Limits(peers=2))
+    greedy = [machine(server, 2, recv_hwm=1) for _ in range(2)]
+    for one in greedy:
+        one.ask("want", topic="large", stream=1, offset=0, window=1 << 30)
+
+    def stuck():
+        """Nothing has been sent for longer than the server takes to look at what is unsent."""
+        sent = server.stats().messages
+        time.sleep(2 * serving.TIDY)
+        return server.stats().messages == sent and len(server._guests) == 2 and all(
+            guest.unsent > 1 << 20 for guest in list(server._guests.values()))
+    until(stuck)
+    before = {peer.id for peer in server._socket.peers()}
+    assert machine(server, 3).want(1) is None
+    until(lambda: len(before - {peer.id for peer in server._socket.peers()}) == 1)
+    assert server.stats().peers == 2
+
+
 def test_members_of_groups_keep_their_connections(ctx, where, serve, machine):
     server = serve(where, groups=True, limits=journal.Limits(peers=6))
     with journal.join(f"{server.urls[0]}/t", "g", context=ctx) as member:
@@ -211,7 +234,7 @@ def test_a_list_is_made_in_slices_between_other_work(ctx, where, serve, machine,
     server = serve(where)
     lister, other = machine(server, 2), machine(server, 3)
     lister.ask("list")
-    for _ in range(3):
+    for _ in range(6):      # a step for each topic, and one for each partition
         assert other.code("ends") is None
         answered.release()
     found = lister.hear()["ok"]
@@ -226,6 +249,30 @@ def test_a_list_has_what_was_there_when_it_was_asked_for(where, serve, machine):
             pass
         peer.ask("list")
         assert [f"new-{number}", 0] in [row[:2] for row in peer.hear()["ok"]]
+
+
+def test_a_later_request_of_the_same_reader_gets_a_later_list(where, serve, machine, monkeypatch):
+    """One that comes while a list is being made waits for the next one."""
+    go, begun = threading.Event(), threading.Event()
+    real = Listing.look
+
+    def look(self, bad):
+        yield from real(self, bad)
+        begun.set()
+        while not go.is_set():
+            yield
+    monkeypatch.setattr(Listing, "look", look)
+    server = serve(where)
+    peer = machine(server, 2)
+    peer.ask("list", id=1)
+    assert begun.wait(LIMIT)
+    with journal.open(where, "a", topic="late"):
+        pass
+    peer.ask("list", id=2)
+    until(lambda: server.stats().waiting == 2)
+    go.set()
+    found = {head["id"]: head["ok"] for head in (peer.hear(), peer.hear())}
+    assert [row[0] for row in found[2]] == ["late", "t", "u", "v"]
 
 
 def test_who_waits_for_a_list_asks_other_things_meanwhile(where, serve, machine, monkeypatch):
@@ -265,8 +312,10 @@ def test_a_folder_that_cannot_be_read_is_an_error_and_the_next_list_is_whole(
     assert len(peer.hear()["ok"]) == 3
 
 
-def test_a_slice_takes_no_longer_than_it_may(tmp_path, serve, machine, monkeypatch):
-    """5,000 topics: between two turns of the server, at most a slice of the list is made."""
+@pytest.mark.parametrize("inside", ["0", "none"])
+def test_a_slice_takes_no_longer_than_it_may(tmp_path, serve, machine, monkeypatch, inside):
+    """5,000 topics, with a partition or without: between two turns of the server, at most a slice
+    of the list is made."""
     steps = collections.Counter()
     turn = serving.Server._work
 
@@ -276,7 +325,7 @@ def test_a_slice_takes_no_longer_than_it_may(tmp_path, serve, machine, monkeypat
     monkeypatch.setattr(serving.Server, "_work", work)
     monkeypatch.setattr(serving, "SLICE", 0.001)
     for number in range(5000):
-        (tmp_path / f"t{number}" / "0").mkdir(parents=True)
+        (tmp_path / f"t{number}" / inside).mkdir(parents=True)
     server = serve(tmp_path)
     peer = machine(server, 2)
     peer.ask("list")

@@ -29,21 +29,22 @@ class Lists:
         self._complaints = complaints
         self._listing = Listing(sources.where)
         self._begun = self._made = 0
-        self._wanted = 0            # the latest one that somebody waits for
+        self._wanted = 0            # the latest one that a reader waits for
         self._looks: Iterator[None] | None = None
         self._rows = b"[]"
         self._error: Exception | None = None
 
-    def ready(self, guest: Guest) -> bool:
-        """Whether the list is made that this guest waits for; if it waits for none, it does from
-        now on."""
-        if guest.list == 0:
-            guest.list = self._wanted = self._begun + 1
-        return guest.list <= self._made
+    def expect(self, guest: Guest, number: int) -> None:
+        """A request has come. A repeated one waits for the same list as before."""
+        self._wanted = guest.lists.setdefault(number, self._begun + 1)
+
+    def ready(self, guest: Guest, number: int) -> bool:
+        """Whether the list is made that this request waits for."""
+        return guest.lists[number] <= self._made
 
     def answer(self, guest: Guest, number: int) -> bytes:
         """The latest one. Raises what kept it from being made."""
-        guest.list = 0
+        del guest.lists[number]
         if self._error is not None:
             raise self._error.with_traceback(None)
         return b'{"id":%d,"ok":%s}' % (number, self._rows)

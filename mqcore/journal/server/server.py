@@ -244,13 +244,13 @@ class Server(Service):
         found = guest_to_end(self._guests.values(), guest.owner, self._rosters.links)
         if found is None:
             raise JournalBusy(f"the journal server has {len(self._guests)} readers, its limit")
+        slow = found.unsent > 0
         for stream in list(found.streams.values()):
             self._fail(stream, gives_way())
         while found.waiting:
             self._refuse(found, found.waiting.popitem()[1], gives_way())
-        busy = not found.idle
         self._leave(found)
-        if busy:        # what the socket holds for it must go, too: nobody counts it any more
+        if slow:        # what the socket holds for it is no longer counted, so that goes, too
             cast("Any", self._socket)._links.end_peer(found.peer.id)
 
     def _line_up(self, guest: Guest, request: Request) -> None:
@@ -265,7 +265,7 @@ class Server(Service):
             self._asking.append(guest)
         guest.waiting[key] = request
         if isinstance(request, requests.List):
-            guest.list = 0      # a list that was begun before it came is not for it
+            self._lists.expect(guest, request.number)
 
     def _serve(self) -> bool:
         """One request of each peer, then another of each, as long as there is time."""
@@ -281,7 +281,8 @@ class Server(Service):
             elif guest.waiting:
                 key = next(iter(guest.waiting))
                 request = guest.waiting.pop(key)
-                if isinstance(request, requests.List) and not self._lists.ready(guest):
+                if isinstance(request, requests.List) and not self._lists.ready(
+                        guest, request.number):
                     guest.waiting[key] = request
                     blocked.append(guest)
                     continue

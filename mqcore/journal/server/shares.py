@@ -2,7 +2,7 @@
 
 An owner is a user, else a machine or, over ipc, a process. At a limit, a newcomer gets the place of
 what uses its own least: a stream whose reader has taken nothing for a while, or a connection that
-asks for nothing. Failing that, it gets one of the owner who has most, as long as that leaves him no
+asks for nothing. Failing that, it gets one of the owner who has most, as long as that leaves it no
 fewer than the newcomer's owner has then. So one owner has all places only until others want some,
 and owners who have equally many do not take places from each other.
 """
@@ -79,7 +79,7 @@ def source_to_end(sources: Iterable[Source], streams: Iterable[Stream], owner: s
 
 
 def _of_largest(all_: Sequence[T], owner_of: Callable[[T], str], owner: str) -> list[T]:
-    """What the owner with most has, if he can give one to this owner and not have fewer."""
+    """What the owner with most has, if it can give one to this owner and not have fewer."""
     counts = collections.Counter(map(owner_of, all_))
     if not counts:
         return []

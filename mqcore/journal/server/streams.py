@@ -26,7 +26,8 @@ class Guest:
     peer: Any
     owner: str = ""
     asked: float = 0.0
-    list: int = 0                       # the number of the list that it waits for, see lists.py
+    #: by request: the number of the list that it waits for, see lists.py
+    lists: dict[int, int] = field(default_factory=dict)
     waiting: dict[tuple[str, int], Request] = field(default_factory=dict)
     streams: dict[int, Stream] = field(default_factory=dict)
     #: an answer that did not fit: nothing else is read for this peer until it is sent

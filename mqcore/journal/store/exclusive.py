@@ -107,12 +107,12 @@ os.register_at_fork(before=_opening.acquire, after_in_parent=_opening.release,
 
 
 def sign(file: int, words: bytes) -> None:
-    """Who holds the lock, for the others' errors. Written in place, which needs no room on a full
-    disk if the file had as much; whoever cannot write it holds the lock all the same."""
+    """Who holds the lock, for the others' errors. Written in place, which takes no space on a full
+    disk if the file had as much; a process that cannot write it holds the lock all the same."""
     try:
         os.pwrite(file, words, 0)
     except OSError:
-        words = b""         # better nobody's name than the last holder's
+        words = b""         # better no name than the last holder's
     with contextlib.suppress(OSError):
         os.ftruncate(file, len(words))
 

@@ -58,7 +58,7 @@ cdef struct Ws:               # zero-initialise all but the head
     bint message              # a message is under way, in its first frame or a later one
     bint started              # and what comes before its body is over
     bint opened               # its body is under way, in head.body
-    bint command              # and it is no application's
+    bint command              # and it is the protocol's own
     uint32_t n_control
     uint8_t[125] control      # payload of a control frame
 

@@ -65,6 +65,36 @@ def test_fails_once(suite):
     assert out.endswith("5 passed, 0 failed, 0 skipped\n")
 
 
+@pytest.mark.parametrize("where", ["fixture", "test", "error"])
+def test_what_fails_with_a_seed_is_run_again_with_it(suite, where):
+    status, out, report = suite(
+        conftest='''
+            import os, random, pytest
+            @pytest.fixture
+            def seed():
+                return int(os.environ.get("MQCORE_SEED") or random.SystemRandom().getrandbits(31))
+        ''',
+        test_a=f'''
+            import pytest
+            @pytest.fixture
+            def told(seed):
+                if {where == "fixture"}:
+                    print(f"MQCORE_SEED={{seed}}")
+                return seed
+            def test_chaos(told):
+                if {where == "test"}:
+                    print(f"MQCORE_SEED={{told - 1}}")
+                    print(f"MQCORE_SEED={{told}}")
+                if first("chaos"):
+                    pathlib.Path("seed").write_text(str(told))
+                assert told != int(pathlib.Path("seed").read_text()), f"MQCORE_SEED={{told}}"
+            def test_without():
+                failed = first("without")
+                assert not failed and not os.environ.get("MQCORE_SEED")
+        ''', _env={"MQCORE_SEED": ""})
+    assert status == 1 and report["failed"] == ["test_a.py::test_chaos"], out
+
+
 def test_strict(suite):
     status, out, report = suite(
         test_b="def test_luck(): assert not first('luck')", _env={"UNSTEADY": "0"})
