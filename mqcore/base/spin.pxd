@@ -1,8 +1,8 @@
 """Spinning before sleeping: how long a wait looks again and again before it enters the kernel.
 
-A wait that spun without success halves the time of the next one. Once that is below SPIN_LEAST, the next 16
-waits do not spin at all, after another failure 32, up to 1024. A wait that succeeds restores the
-full time. One thread at a time uses a Spin.
+A wait that spun without success halves the time of the next one. Once that is below SPIN_LEAST, the
+next 16 waits do not spin at all, after another failure 32, up to 1024. A wait that succeeds
+restores the full time. One thread at a time uses a Spin.
 """
 
 from libc.stdint cimport int64_t, uint32_t
