@@ -36,7 +36,7 @@ class Lists:
 
     def expect(self, guest: Guest, number: int) -> None:
         """A request has come. A repeated one waits for the same list as before."""
-        self._wanted = guest.lists.setdefault(number, self._begun + 1)
+        self._wanted = max(self._wanted, guest.lists.setdefault(number, self._begun + 1))
 
     def ready(self, guest: Guest, number: int) -> bool:
         """Whether the list is made that this request waits for."""
