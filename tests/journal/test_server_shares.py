@@ -31,14 +31,33 @@ def machine(ctx):
     """machine(server, 2): a peer at 127.0.0.2."""
     made = []
 
-    def make(server, number, **options):
+    def make(server, number):
         port = server.urls[0].rpartition(":")[2]
-        made.append(Machine(mq.Dealer(context=ctx, recv_timeout=LIMIT, **options,
+        made.append(Machine(mq.Dealer(context=ctx, recv_timeout=LIMIT,
                                       connect=f"tcp://127.0.0.{number}:0;127.0.0.1:{port}")))
         return made[-1]
     yield make
     for one in made:
         one.dealer.close(0)
+
+
+@pytest.fixture(params=["begins"])
+def held_list(request, monkeypatch):
+    """Lists stand still when they begin, or ("ends", indirectly) once everything was looked at:
+    .reached is set when one does, .go lets all of them go on."""
+    held = types.SimpleNamespace(reached=threading.Event(), go=threading.Event())
+    real = Listing.look
+
+    def look(self, bad):
+        if request.param == "ends":
+            yield from real(self, bad)
+        held.reached.set()
+        while not held.go.is_set():
+            yield
+        if request.param == "begins":
+            yield from real(self, bad)
+    monkeypatch.setattr(Listing, "look", look)
+    return held
 
 
 class Machine:
@@ -191,6 +210,7 @@ def test_who_gives_way_and_has_all_answers_keeps_its_connection(where, serve, ma
     before = {peer.id for peer in server._socket.peers()}
     assert machine(server, 3).want(1) is None
     assert greedy[0].hear()["error"]["code"] == "journal_busy"
+    assert greedy[0].code("ends") == "journal_busy"     # over a connection, whichever
     assert before < {peer.id for peer in server._socket.peers()}
 
 
@@ -252,61 +272,36 @@ def test_a_list_has_what_was_there_when_it_was_asked_for(where, serve, machine):
         assert [f"new-{number}", 0] in [row[:2] for row in peer.hear()["ok"]]
 
 
-def test_a_later_request_of_the_same_reader_gets_a_later_list(where, serve, machine, monkeypatch):
+@pytest.mark.parametrize("held_list", ["ends"], indirect=True)
+def test_a_later_request_of_the_same_reader_gets_a_later_list(where, serve, machine, held_list):
     """One that comes while a list is being made waits for the next one."""
-    go, begun = threading.Event(), threading.Event()
-    real = Listing.look
-
-    def look(self, bad):
-        yield from real(self, bad)
-        begun.set()
-        while not go.is_set():
-            yield
-    monkeypatch.setattr(Listing, "look", look)
     server = serve(where)
     peer = machine(server, 2)
     peer.ask("list", id=1)
-    assert begun.wait(LIMIT)
+    assert held_list.reached.wait(LIMIT)
     with journal.open(where, "a", topic="late"):
         pass
     peer.ask("list", id=2)
     until(lambda: server.stats().waiting == 2)
-    go.set()
+    held_list.go.set()
     found = {head["id"]: head["ok"] for head in (peer.hear(), peer.hear())}
     assert [row[0] for row in found[2]] == ["late", "t", "u", "v"]
 
 
 def test_a_request_that_is_repeated_does_not_set_back_what_others_wait_for(
-        where, serve, machine, monkeypatch):
-    go, begun = threading.Event(), threading.Event()
-    real = Listing.look
-
-    def look(self, bad):
-        begun.set()
-        while not go.is_set():
-            yield
-        yield from real(self, bad)
-    monkeypatch.setattr(Listing, "look", look)
+        where, serve, machine, held_list):
     server = serve(where)
     peer = machine(server, 2)
     peer.ask("list", id=1)
-    assert begun.wait(LIMIT)
+    assert held_list.reached.wait(LIMIT)
     for number in (2, 1):
         peer.ask("list", id=number)
     until(lambda: server.stats().repeated == 1)
-    go.set()
+    held_list.go.set()
     assert {peer.hear()["id"], peer.hear()["id"]} == {1, 2}
 
 
-def test_who_waits_for_a_list_asks_other_things_meanwhile(where, serve, machine, monkeypatch):
-    go = threading.Event()
-    real = Listing.look
-
-    def look(self, bad):
-        while not go.is_set():
-            yield
-        yield from real(self, bad)
-    monkeypatch.setattr(Listing, "look", look)
+def test_who_waits_for_a_list_asks_other_things_meanwhile(where, serve, machine, held_list):
     server = serve(where)
     peer = machine(server, 2)
     for number in range(5):
@@ -314,7 +309,7 @@ def test_who_waits_for_a_list_asks_other_things_meanwhile(where, serve, machine,
     peer.ask("ends", id=77)
     assert peer.hear()["id"] == 77
     assert server.stats().waiting == 5
-    go.set()
+    held_list.go.set()
     assert sorted(peer.hear()["id"] for _ in range(5)) == list(range(5))
 
 

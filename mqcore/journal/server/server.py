@@ -250,7 +250,7 @@ class Server(Service):
         while found.waiting:
             self._refuse(found, found.waiting.popitem()[1], gives_way())
         self._leave(found)
-        if slow:        # what the socket holds for it is no longer counted, so that goes, too
+        if slow:        # the account forgets what the socket holds for it, so that goes, too
             cast("Any", self._socket)._links.end_peer(found.peer.id)
 
     def _line_up(self, guest: Guest, request: Request) -> None:
