@@ -14,6 +14,7 @@ import click
 
 from mqcore.cli.common import OPTION, columns, note, progress
 from mqcore.cli.format import FORMATS, Incoming, as_text
+from mqcore.cli.journal_backup import backup
 from mqcore.cli.journal_groups import groups, members
 from mqcore.cli.journal_live import mirror, record, replay, serve
 from mqcore.cli.journal_promote import promote
@@ -28,14 +29,15 @@ FOLDER = click.argument("where", type=click.Path(exists=True, file_okay=False))
 @click.group()
 def journal() -> None:
     """List, print, verify, repair and export journals. Fill them from a socket, serve them to other
-    machines, replay and copy them: record, serve, replay, mirror. A mirror can take over: promote.
+    machines, replay and copy them: record, serve, replay, mirror, backup. A mirror can take over:
+    promote.
 
     WHERE is the folder that you pass to mqcore.journal.open(). Commands that only read also take
     the address of a `mq journal serve`.
     """
 
 
-for _command in (record, serve, replay, mirror, promote, groups, members):
+for _command in (record, serve, replay, mirror, promote, backup, groups, members):
     journal.add_command(_command)
 
 

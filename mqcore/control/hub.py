@@ -80,29 +80,34 @@ class Hub:
         if self.closed:
             raise ContextClosed("the context is closed", hint="make a new one")
         if self._plane is None:
-            world = self.world
-            virtual = (0, 0) if world is None else (int(world.clock() * 1e9),
-                                                    int(world.random() * 2**63))
-            plane = PlaneCore(self.io_threads, self.lead_tick, self.flush_tick, self.histograms,
-                              *virtual)
-            plane.on_pins = self._watch_pins
-            loop = ControlLoop(lock=self.lock)
-            if world is not None:
-                loop.clock, plane.stepper = world.clock, world.step
-            try:
-                # before the control thread runs: later this would wait for that thread, which may
-                # wait for the lock that this thread holds
-                loop.add_reader(plane.notes_fileno(), self.pump)
-                loop.start(threaded=world is None)
-            except BaseException:  # the thread cannot start
+            self._begin()
+            return self._start()
+        assert self._loop is not None  # both are set and reset together
+        return self._plane, self._loop
+
+    def _begin(self) -> None:
+        world = self.world
+        virtual = (0, 0) if world is None else (int(world.clock() * 1e9),
+                                                int(world.random() * 2**63))
+        plane = PlaneCore(self.io_threads, self.lead_tick, self.flush_tick, self.histograms,
+                          *virtual)
+        plane.on_pins = self._watch_pins
+        loop = ControlLoop(lock=self.lock)
+        if world is not None:
+            loop.clock, plane.stepper = world.clock, world.step
+        try:
+            # before the control thread runs: later this would wait for that thread, which may wait
+            # for the lock that this thread holds
+            loop.add_reader(plane.notes_fileno(), self.pump)
+            loop.start(threaded=world is None)
+            if self._plane is None and not self.closed:     # else a signal handler was faster
+                self._plane, self._loop = plane, loop
+                plane.set_watched(self._watchers > 0)
+        finally:
+            if self._plane is not plane:
                 loop.stop()
                 plane.stop()
                 plane.shut()
-                raise
-            self._plane, self._loop = plane, loop
-            plane.set_watched(self._watchers > 0)
-        assert self._loop is not None  # both are set and reset together
-        return self._plane, self._loop
 
     @property
     def guest(self) -> bool:

@@ -68,6 +68,7 @@ from mqcore.journal.waiting import in_thread
 from mqcore.journal.writer import Writer
 
 if TYPE_CHECKING:
+    from mqcore.journal.backup import BackedUp
     from mqcore.journal.groups.member import GroupMember
     from mqcore.journal.promotion import Promoted
     from mqcore.journal.queues.client import Queue
@@ -76,19 +77,20 @@ if TYPE_CHECKING:
     from mqcore.journal.server.server import Server
 
 __all__ = [
-    "Checked", "Dropped", "GroupMember", "GroupMoved", "Job", "JobLost", "JobTooLarge",
-    "JournalBusy", "JournalClosed", "JournalCorrupt", "JournalDiverged", "JournalError",
+    "BackedUp", "Checked", "Dropped", "GroupMember", "GroupMoved", "Job", "JobLost",
+    "JobTooLarge", "JournalBusy", "JournalClosed", "JournalCorrupt", "JournalDiverged", "JournalError",
     "JournalFenced", "JournalFull", "JournalLocked", "JournalNotFound", "JournalRefused",
     "JournalUnconfirmed", "JournalWriteError", "Limits", "MultiWriter", "OffsetGone",
     "PartitionInfo", "PartitionLost", "Promoted", "Queue", "QueueFull", "QueueLimits",
     "QueueOptions", "QueueServer", "Reader", "Records", "Repaired", "Sequences", "StampRefused",
-    "Writer", "ajoin", "aopen", "checksum", "join", "list_partitions", "open", "partition_of_key",
+    "Writer", "ajoin", "aopen", "backup", "checksum", "join", "list_partitions", "open", "partition_of_key",
     "partition_of_message", "promote", "queue", "read_key", "read_stamp", "repair", "replay",
     "serve", "serve_queues", "stamp", "stored_at", "verify",
 ]
 
-_LATER = {"GroupMember": "groups.member", "Job": "queues.job", "Promoted": "promotion",
-          "Queue": "queues.client", "QueueServer": "queues.server"}     # need msgspec, or are rare
+_LATER = {"BackedUp": "backup", "GroupMember": "groups.member", "Job": "queues.job",
+          "Promoted": "promotion", "Queue": "queues.client",
+          "QueueServer": "queues.server"}       # need msgspec, or are rare
 
 
 def __getattr__(name: str) -> Any:
@@ -304,6 +306,27 @@ def repair(where: str | os.PathLike[str], *, topic: str = "default",
     and deletes nothing. Intact blocks keep their offsets; a lost offset raises OffsetGone when it
     is read. An interrupted repair loses nothing: start it again. JournalNotFound."""
     return _repair(_folder_of(where, topic, partition))
+
+
+def backup(where: str | os.PathLike[str], to: str | os.PathLike[str], *, topic: str | None = None,
+           partition: int | None = None) -> list[BackedUp]:
+    """Copy partitions of the folder `where` into the folder `to`, each as of one moment, while
+    their writers go on. The copy has all messages that were durable, with their offsets, and what
+    consumer groups had committed. It is a journal like any other: to restore it, put it in the
+    place of the lost one, or open it where it is.
+
+    topic, partition: only these; None: all. Segments that are complete become hard links, which
+    take no space until retention removes the original, where both folders are on one file system.
+    Otherwise they are copied.
+
+    Returns what was copied, a row for each partition. Raises JournalNotFound, UsageError (`to` has
+    the partition already), JournalCorrupt (a partition cannot be read, or its end is missing),
+    JournalBusy (segments were removed again and again meanwhile), JournalFull, JournalWriteError.
+    Partitions that were copied before an error stay.
+    """
+    from mqcore.journal.backup import backup as _backup
+
+    return _backup(where, to, topic=topic, partition=partition)
 
 
 def promote(where: str | os.PathLike[str], *, topic: str = "default", partition: int = 0,

@@ -228,6 +228,41 @@ def test_members_of_groups_keep_their_connections(ctx, where, serve, machine):
         assert reader.committed_offset("g") == 100
 
 
+def test_members_of_one_machine_give_way_when_they_have_all_connections(where, serve, machine):
+    """However long their sessions are."""
+    server = serve(where, groups=True, limits=journal.Limits(peers=4))
+    for number in range(4):
+        assert machine(server, 2).code("beat", group="g", member=f"m{number}", session=86400,
+                                       handling=0, held=[], seen=0) is None
+    other = machine(server, 3)
+    assert other.want(1) is None
+    assert machine(server, 2).code("ends") == "journal_busy"
+    assert other.code("ends") is None and server.stats().peers == 4
+
+
+def test_partitions_with_two_owners_give_way_to_others(where, serve, machine):
+    """Each has another one left."""
+    server = serve(where, limits=journal.Limits(partitions=2))
+    pair, other = (machine(server, 2), machine(server, 3)), machine(server, 4)
+    for number, topic in enumerate("tu"):
+        for one in pair:
+            assert one.want(number, topic=topic) is None
+    assert other.want(1, topic="v") is None
+    for one in pair:
+        assert one.code("ends", topic="v") is None and one.codes == {"journal_busy": 1}
+    assert pair[0].want(0, topic="t") == "journal_busy"
+
+
+def test_a_partition_whose_readers_take_nothing_gives_way(where, serve, machine, monkeypatch):
+    """Even to one of the same owner."""
+    monkeypatch.setattr(shares, "STUCK", 0.05)
+    server = serve(where, limits=journal.Limits(partitions=1))
+    one, two = machine(server, 2), machine(server, 2)
+    assert one.want(1) is None                      # a piece is under way, which it never takes
+    until(lambda: two.want(1, topic="u") is None)
+    assert one.hear()["error"]["code"] == "journal_busy"
+
+
 def test_partitions_of_one_machine_give_way_to_others(where, serve, machine):
     server = serve(where, limits=journal.Limits(partitions=2))
     greedy, other = machine(server, 2), machine(server, 3)

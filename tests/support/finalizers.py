@@ -24,6 +24,7 @@ from typing import Any
 
 import mqcore as mq
 from mqcore import zmq
+from mqcore.control.hub import HUBS
 
 STUCK = 60      # seconds, for what takes a few
 NOBODY = "tcp://127.0.0.1:9"
@@ -224,6 +225,9 @@ def main(name: str, rounds: str, seed: str = "1") -> None:
         time.sleep(0.01)
     if left:
         faulthandler.dump_traceback(all_threads=True)
+        for hub in HUBS:
+            print(f"hub {id(hub):x}: started={hub.started} closed={hub.closed} left={hub._left} "
+                  f"closing={hub.closing} sockets={len(hub.sockets)}", file=sys.stderr)
     print(next(CLOSED), "closed; left:", *left, flush=True)
     os._exit(0)
 

@@ -20,7 +20,7 @@ class Limits:
     At `peers`, `streams` and `partitions`, what uses its place least gives way to a newcomer:
     connections that ask for nothing, streams whose reader has taken nothing for 5 s, then those of
     the owner (user, machine, or process over ipc) that has most, if it has two more than the
-    newcomer's."""
+    newcomer's. Of its connections, those of members of consumer groups come last."""
 
     peers: int = 1000               #: connections that have asked for something
     streams: int = 1000             #: streams of all peers

@@ -390,7 +390,8 @@ class Server(Service):
     def _crowded(self) -> None:
         """All partitions that may be open have streams, and the request under way names another."""
         if self._asker is not None:
-            for stream in source_to_end(self._sources, self._streams, self._asker.owner):
+            for stream in source_to_end(self._sources, self._streams, self._asker.owner,
+                                        time.monotonic()):
                 self._fail(stream, gives_way())
 
     def _pump(self) -> bool:

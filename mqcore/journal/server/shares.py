@@ -5,12 +5,16 @@ what uses its own least: a stream whose reader has taken nothing for a while, or
 asks for nothing. Failing that, it gets one of the owner who has most, as long as that leaves it no
 fewer than the newcomer's owner has then. So one owner has all places only until others want some,
 and owners who have equally many do not take places from each other.
+
+A partition has several owners if several of them read it. It gives way if each of them has enough
+others.
 """
 
 from __future__ import annotations
 
 import collections
 import ipaddress
+import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
@@ -48,7 +52,7 @@ def stream_to_end(streams: Iterable[Stream], owner: str, now: float) -> Stream |
     """The one that gives way to a new stream of this owner."""
     there = list(streams)
     stuck = min((one for one in there if one.out), key=lambda one: one.taken, default=None)
-    if stuck is not None and now - stuck.taken > STUCK:
+    if stuck is not None and _stuck(stuck, now):
         return stuck
     theirs = _of_largest(there, lambda one: one.guest.owner, owner)
     return min(theirs, key=lambda one: (one.heard, one.taken), default=None)
@@ -56,26 +60,37 @@ def stream_to_end(streams: Iterable[Stream], owner: str, now: float) -> Stream |
 
 def guest_to_end(guests: Iterable[Guest], owner: str, members: set[int]) -> Guest | None:
     """The one that gives way to a new reader of this owner. members: the connections of members of
-    consumer groups, which keep theirs."""
-    there = [guest for guest in guests if guest.peer.id not in members]
-    idle = [guest for guest in there if guest.idle]
+    consumer groups. They are never idle, and an owner's come last."""
+    there = list(guests)
+    idle = [guest for guest in there if guest.idle and guest.peer.id not in members]
     if idle:
         return min(idle, key=lambda guest: guest.asked)
-    return min(_of_largest(there, lambda guest: guest.owner, owner),
-               key=lambda guest: guest.asked, default=None)
+    theirs = _of_largest(there, lambda guest: guest.owner, owner)
+    return min(theirs, key=lambda guest: (guest.peer.id in members, guest.asked), default=None)
 
 
-def source_to_end(sources: Iterable[Source], streams: Iterable[Stream], owner: str
+def source_to_end(sources: Iterable[Source], streams: Iterable[Stream], owner: str, now: float
                   ) -> list[Stream]:
-    """The streams that give way, all those of one partition and one owner, so that another
-    partition can be opened for this owner."""
+    """The streams that give way, all those of one partition, so that another one can be opened for
+    this owner."""
     readers = collections.defaultdict[Source, list[Stream]](list)
     for stream in streams:
         readers[stream.source].append(stream)
-    alone = [(source, readers[source]) for source in sources
-             if len({stream.guest.owner for stream in readers[source]}) == 1]
-    theirs = _of_largest(alone, lambda one: one[1][0].guest.owner, owner)
-    return min(theirs, key=lambda one: one[0].used, default=(None, []))[1]
+    counts = collections.Counter(one for theirs in readers.values()
+                                 for one in {stream.guest.owner for stream in theirs})
+
+    def most(source: Source) -> tuple[float, float]:
+        least = min((counts[stream.guest.owner] for stream in readers[source]
+                     if not _stuck(stream, now)), default=math.inf)
+        return least, -source.used
+    found = max((source for source in sources if source in readers), key=most, default=None)
+    if found is None or most(found)[0] <= counts[owner] + 1:
+        return []
+    return readers[found]
+
+
+def _stuck(stream: Stream, now: float) -> bool:
+    return bool(stream.out) and now - stream.taken > STUCK
 
 
 def _of_largest(all_: Sequence[T], owner_of: Callable[[T], str], owner: str) -> list[T]:

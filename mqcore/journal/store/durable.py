@@ -13,7 +13,7 @@ from pathlib import Path
 
 from mqcore.journal.errors import JournalCorrupt
 from mqcore.journal.store.core import checksum
-from mqcore.journal.store.place import at_once
+from mqcore.journal.store.place import at_once, replace
 
 NAME = "durable"
 MISSING = "the end is missing: the file `durable` says that there were more messages"
@@ -29,6 +29,12 @@ def read_durable(folder: Path, journal: bytes | None = None) -> int:
     may be another's."""
     whose, offset, _ = _read(folder)
     return offset if journal is None or whose == journal else 0
+
+
+def write_durable(folder: Path, journal: bytes, offset: int) -> None:
+    """For a copy that has no writer. Durable on return."""
+    known = struct.pack("<16sq", journal, offset)
+    replace(folder / NAME, known + struct.pack("<II", checksum(known), 1))
 
 
 def missing_end(path: Path, journal: bytes | None, pos: int, end: int, known: tuple[bytes, int],

@@ -1,7 +1,7 @@
 """Each public call of a socket against close() and fork(), and against other threads' calls: no
 call hangs, and what fails fails with pynng's exceptions.
 
-MQCORE_ROUNDS: more random interleavings; MQCORE_SEED: where they begin.
+MQCORE_ROUNDS: more random interleavings.
 """
 
 import contextlib
@@ -18,7 +18,6 @@ from mqcore.api.socket import _LEVELS
 from mqcore.nng import pipes
 
 ROUNDS = int(os.environ.get("MQCORE_ROUNDS", "5"))
-SEED = int(os.environ.get("MQCORE_SEED", random.SystemRandom().randrange(1 << 30)))
 
 
 class Things:
@@ -90,8 +89,8 @@ def fork(things):
 @pytest.mark.parametrize("kinds", [(nng.Pair0, nng.Pair0), (nng.Req0, nng.Rep0),
                                    (nng.Pub0, nng.Sub0), (nng.Surveyor0, nng.Respondent0)],
                          ids=["pair", "req-rep", "pub-sub", "survey"])
-def test_every_call_against_the_end(kinds, end):
-    rounds(lambda: Things(*kinds), CALLS, end, nng.NNGException, range(SEED, SEED + ROUNDS))
+def test_every_call_against_the_end(kinds, end, seed):
+    rounds(lambda: Things(*kinds), CALLS, end, nng.NNGException, range(seed, seed + ROUNDS))
 
 
 def test_a_child_forked_while_a_thread_holds_every_lock_does_not_hang():
@@ -109,7 +108,7 @@ def test_a_child_forked_while_a_thread_holds_every_lock_does_not_hang():
             forked(child)
 
 
-def test_a_signal_handler_closes_the_socket_that_dials():
+def test_a_signal_handler_closes_the_socket_that_dials(seed):
     with nng.Pair0(listen="tcp://127.0.0.1:0") as far:
         url = str(far.listeners[0].url)
 
@@ -122,4 +121,4 @@ def test_a_signal_handler_closes_the_socket_that_dials():
                     near.dial(url, block=True)
                 near.close()
             return dial, near.close
-        assert at_each_line([pipes], scene, SEED) > 5
+        assert at_each_line([pipes], scene, seed) > 5

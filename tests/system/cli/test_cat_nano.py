@@ -213,8 +213,8 @@ def test_surveys_both_ways(tool, ours, aside, tool_of, tmp_path):
     respondent = tool_of(tool, "--respondent", "--bind", f"ipc://{tmp_path}/s", "-D", "here",
                          "--raw")
     until(lambda: os.path.exists(tmp_path / "s"))
-    assert ours("--surveyor", "-x", tmp_path / "s", "-D", "who", "-Q",
-                "--recv-timeout", 0.5)[:2] == (0, b'"here"\n')
+    until(lambda: ours("--surveyor", "-x", tmp_path / "s", "-D", "who", "-Q",    # ends after 0.5 s
+                       "--recv-timeout", 0.5)[:2] == (0, b'"here"\n'), 30)
     assert respondent.read(3) == b"who"
     answers = aside("--respondent", "-X", tmp_path / "t", "-D", "me", "-C", 3, "-A")
     asks = tool_of(tool, "--surveyor", "--connect", f"ipc://{tmp_path}/t", "-D", "and?", "-Q",

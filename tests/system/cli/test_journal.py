@@ -52,6 +52,16 @@ def test_tail(where):
     assert json.loads(lines[0])["value"] == "m0\x00" and json.loads(lines[5])["time"] == 5
 
 
+def test_backup(where, tmp_path):
+    to = tmp_path / "saved"
+    [row] = map(json.loads, mq("backup", where, to, "--json").splitlines())
+    assert (row["topic"], row["partition"], row["first"], row["end"]) == ("t", 0, 0, 6)
+    assert mq("tail", to, "-s", "t") == mq("tail", where, "-s", "t")
+    assert "t/0: messages 0 to 5" in mq("backup", where, tmp_path / "again", "-s", "t", "-p", 0)
+    assert "6 messages" in mq("verify", to)
+    mq("groups", to, "-s", "t", "--set", "g", "end")
+
+
 ESCAPES = b"\x1b]0;owned\x07\x1b[2J\rfake\nline\x00\x9b1m\x7f\\"
 
 

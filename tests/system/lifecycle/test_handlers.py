@@ -21,6 +21,7 @@ from mqcore.control import closing, endpoint, endpoints, hub, loop, workers
 from mqcore.journal import flusher, reader, writer
 from mqcore.journal.server import connection, server
 from mqcore.journal.store import notify
+from mqcore.testing import until
 from mqcore.zmq import home
 
 LATE = 0.02     # seconds of rest, after which another thread ends what the handler did not
@@ -141,6 +142,30 @@ def test_a_handler_stops_the_loop_whose_workers_start(seed):
             control.stop()
         return calls, handler
     assert at_each_line([loop, workers], scene, seed) > ENOUGH
+
+
+@pytest.mark.parametrize("closes", [False, True], ids=["opens", "closes"])
+def test_a_handler_uses_the_context_whose_threads_start(closes, seed):
+    """There is one set of threads, and close() ends it."""
+    before = set(threading.enumerate())
+
+    def scene():
+        context = mq.Context(linger=0)
+        gone = mq.ContextClosed, mq.SocketClosed
+
+        def call():
+            with contextlib.suppress(*gone):
+                context.socket("push").close()
+            context.close()
+
+        def handler():
+            with contextlib.suppress(*gone):
+                context.socket("pull").close()
+            if closes:
+                context.close()
+        return call, handler
+    assert at_each_line([hub], scene, seed) > ENOUGH
+    until(lambda: set(threading.enumerate()) <= before)
 
 
 @pytest.mark.parametrize("modules", [[hub], [endpoints], [closing]],

@@ -2,7 +2,7 @@
 while others close these: no crash, no hang, no error but mqcore's own, and the accounts are exact.
 
 It says most on a Python without the GIL (`make test-free-threaded`), where the threads really run
-side by side. MQCORE_ROUNDS: rounds of each kind; MQCORE_SEED: where they begin.
+side by side. MQCORE_ROUNDS: rounds of each kind.
 """
 
 import asyncio
@@ -21,7 +21,6 @@ from mqcore import journal
 from mqcore.devices.mover import DeviceCore
 
 ROUNDS = int(os.environ.get("MQCORE_ROUNDS", "3"))
-SEED = int(os.environ.get("MQCORE_SEED", random.SystemRandom().randrange(1 << 30)))
 THREADS, MOST = 8, 60
 SHORT = 0.004  # seconds, of every wait
 PATTERNS = [("push", "pull"), ("pub", "sub"), ("req", "rep"), ("dealer", "router"),
@@ -215,14 +214,14 @@ ALLOWED = (mq.Error, AttributeError, IndexError, TimeoutError)
 @pytest.mark.filterwarnings("ignore::ResourceWarning",
                             "ignore::mqcore.errors.BlockingCallWarning")
 @pytest.mark.parametrize("pair", PATTERNS, ids="-".join)
-def test_every_call_of_sockets_and_their_end(pair):
+def test_every_call_of_sockets_and_their_end(pair, seed):
     made = []
 
     def make():
         made.append(Sockets(*pair, random.choice(TRANSPORTS)))
         return made[-1]
-    for seed in range(SEED, SEED + ROUNDS):
-        one_round(make, SOCKET_CALLS, close_everything, ALLOWED, seed, THREADS, MOST)
+    for each in range(seed, seed + ROUNDS):
+        one_round(make, SOCKET_CALLS, close_everything, ALLOWED, each, THREADS, MOST)
         things = made.pop()
         things.messages.clear()
         for sock in (things.a, things.b):
@@ -276,11 +275,11 @@ def end_of_journal(things):
     things.writer.close()
 
 
-def test_every_call_of_a_writer_and_its_end(tmp_path):
+def test_every_call_of_a_writer_and_its_end(tmp_path, seed):
     made = []
-    for seed in range(SEED, SEED + ROUNDS):
+    for each in range(seed, seed + ROUNDS):
         one_round(lambda: made.append(Journal(tmp_path / str(len(made)))) or made[-1],
-                  JOURNAL_CALLS, end_of_journal, (mq.Error,), seed, THREADS, MOST)
+                  JOURNAL_CALLS, end_of_journal, (mq.Error,), each, THREADS, MOST)
         things = made[-1]
         with things.read() as reader:
             for offset, text in things.kept:

@@ -1,0 +1,228 @@
+"""Backup: a copy of partitions as of one moment, while their writers go on.
+
+A segment that another one follows never changes: the copy gets a hard link to it, or a copy where
+the file system makes no links. The last segment is copied up to what is durable, so that no writer
+of the copy ever touches a file of the original, and no power cut makes the two differ. Groups and
+producers are looked at first, and so are never ahead of the messages.
+
+The copy is made in a folder whose name begins with a dot, which gets its name when it is whole.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import time
+from dataclasses import dataclass
+from errno import EEXIST, EIO, ENOTDIR, ENOTEMPTY
+from pathlib import Path
+
+from mqcore.errors import UsageError
+from mqcore.journal.errors import JournalBusy, JournalCorrupt, JournalNotFound, write_error
+from mqcore.journal.listing import in_folder
+from mqcore.journal.reader import Reader
+from mqcore.journal.store import epoch, snapshot
+from mqcore.journal.store.durable import write_durable
+from mqcore.journal.store.place import (
+    groups,
+    make_folder,
+    partition_folder,
+    segment_name,
+    segments,
+    set_group_offset,
+    sync_folder,
+)
+from mqcore.journal.store.recovery import owner_of, own_segment
+from mqcore.journal.store.scan import BLOCK_HEADER_SIZE, FOUND, HEADER_SIZE, LOST, Block
+from mqcore.journal.store.segment import Segment
+
+TRIES = 10              # retention, a promotion or a repair may change what is being copied
+PAUSE = 0.02            # seconds between two attempts
+CHUNK = 1 << 20
+
+
+@dataclass(frozen=True)
+class BackedUp:
+    """A partition of a backup, with the messages `first` to `end` - 1. `linked` of its `segments`
+    share their bytes with the original, `copied` bytes are the backup's own."""
+
+    topic: str
+    partition: int
+    first: int
+    end: int
+    segments: int = 0
+    linked: int = 0
+    copied: int = 0
+
+
+class _Changed(Exception):
+    """Begin again."""
+
+
+def backup(where: str | os.PathLike[str], to: str | os.PathLike[str], *, topic: str | None = None,
+           partition: int | None = None) -> list[BackedUp]:
+    """See mqcore.journal.backup."""
+    rows = [(row.topic, row.partition) for row in in_folder(where, _unreadable)
+            if topic in (None, row.topic) and partition in (None, row.partition)]
+    if not rows:
+        what = "no journal" if topic is None else f"no topic {topic!r}"
+        raise JournalNotFound(f"{os.fsdecode(where)} has {what}" + (
+            "" if partition is None else f" with a partition {partition}"),
+            hint="`mq journal ls` lists what a folder holds")
+    return [back_up(partition_folder(where, *row), partition_folder(to, *row), *row)
+            for row in rows]
+
+
+def _unreadable(path: Path, error: Exception) -> None:
+    raise error         # a backup that lacks something must not look like a whole one
+
+
+def back_up(source: Path, target: Path, topic: str, partition: int) -> BackedUp:
+    """One partition."""
+    if os.path.lexists(target):
+        raise _taken(target)
+    for _ in range(TRIES):
+        making = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
+        try:
+            make_folder(target.parent)
+            making.mkdir()
+            done = _copy(source, making, topic, partition)
+            _rename(making, target)
+            return done
+        except _Changed:
+            shutil.rmtree(making)
+            time.sleep(PAUSE)
+        except OSError as error:
+            shutil.rmtree(making, ignore_errors=True)
+            if str(source) in str(error.filename):
+                raise
+            raise write_error(error.errno or EIO, target) from error
+        except BaseException:
+            shutil.rmtree(making, ignore_errors=True)
+            raise
+    raise JournalBusy(f"{source} changed during each of {TRIES} attempts to copy it",
+                      hint="try again when no segments are removed, repaired or promoted there")
+
+
+def _rename(making: Path, target: Path) -> None:
+    sync_folder(making)
+    try:
+        os.rename(making, target)       # over an empty folder, too
+    except OSError as error:
+        if error.errno in (EEXIST, ENOTDIR, ENOTEMPTY):
+            raise _taken(target) from None
+        raise
+    sync_folder(target.parent)
+
+
+def _taken(target: Path) -> UsageError:
+    return UsageError(f"{target} is there already, and a backup replaces nothing",
+                      hint="give each backup a folder of its own")
+
+
+def _copy(source: Path, making: Path, topic: str, partition: int) -> BackedUp:
+    """_Changed: something was removed or replaced meanwhile."""
+    small = {name: _small(source / name) for name in (epoch.NAME, snapshot.NAME)}
+    committed = groups(source)
+    with Reader(source, topic, partition) as reader:
+        end = reader.durable
+    firsts = segments(source)
+    wanted = [first for first in firsts if first < end] or _begun(source, firsts[:1])
+    linked = copied = 0
+    for first in wanted[:-1]:
+        size = _link(source / segment_name(first), making / segment_name(first))
+        linked, copied = linked + (size == 0), copied + size
+    if wanted:
+        try:
+            last = own_segment(source, wanted[-1], owner_of(source, firsts))
+        except FileNotFoundError:
+            raise _Changed from None
+        try:
+            size, end = _until(last, end)
+            copied += _copy_file(last.fd, last.path, making / last.path.name, size)
+            write_durable(making, last.header.journal, end)
+        finally:
+            last.close()
+    for name, raw in small.items():
+        if raw is not None:
+            _write(making / name, raw)
+    for name, offset in committed.items():
+        set_group_offset(making, name, min(offset, end))
+    if _small(source / epoch.NAME) != small[epoch.NAME]:
+        raise _Changed
+    return BackedUp(topic, partition, wanted[0] if wanted else 0, end, len(wanted), linked, copied)
+
+
+def _begun(source: Path, first: list[int]) -> list[int]:
+    """Without a segment whose header was never written: a crash has left that, or it is being
+    made."""
+    return [one for one in first
+            if os.path.getsize(source / segment_name(one)) >= HEADER_SIZE]
+
+
+def _until(segment: Segment, durable: int) -> tuple[int, int]:
+    """(bytes, offset): where the blocks end whose messages are all durable."""
+    size = segment.size()
+    walk = segment.find(durable, size)
+    if walk.why == LOST:                # in front of a checkpoint behind a gap
+        return walk.pos + BLOCK_HEADER_SIZE, walk.next
+    if walk.why == FOUND and walk.next < durable:
+        block = segment.block(walk.pos, size, verify=False)
+        if isinstance(block, Block):
+            return walk.pos + block.size, block.first + block.count
+    if walk.next < durable:
+        raise segment.corrupt(walk.pos, walk.next, walk.why, f"and messages up to {durable - 1} "
+                              "were durable")
+    return walk.pos, walk.next
+
+
+def _link(path: Path, target: Path) -> int:
+    """The bytes that had to be copied."""
+    try:
+        os.link(path, target)
+        return 0
+    except OSError:         # another file system, or one without links; or it is gone
+        pass
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except FileNotFoundError:
+        raise _Changed from None
+    try:
+        return _copy_file(fd, path, target, os.fstat(fd).st_size)
+    finally:
+        os.close(fd)
+
+
+def _copy_file(fd: int, path: Path, target: Path, size: int) -> int:
+    """Durable on return."""
+    with open(target, "xb") as out:
+        at = 0
+        while at < size:
+            try:
+                raw = os.pread(fd, min(CHUNK, size - at), at)
+            except OSError as error:
+                raise JournalCorrupt(
+                    f"{path} at byte {at}: the disk cannot read it ({error.strerror})",
+                    path=str(path), position=at, fault="the disk cannot read it") from error
+            if not raw:
+                raise _Changed
+            out.write(raw)
+            at += len(raw)
+        out.flush()
+        os.fsync(out.fileno())
+    return size
+
+
+def _small(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+
+
+def _write(path: Path, raw: bytes) -> None:
+    with open(path, "xb") as out:
+        out.write(raw)
+        out.flush()
+        os.fsync(out.fileno())

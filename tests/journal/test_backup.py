@@ -1,0 +1,311 @@
+"""Copies of journals whose writers go on: what is in them, and what they share with the original."""
+
+import errno
+import os
+import shutil
+import threading
+
+import pytest
+from copies import epochs, fill, mirror
+from journal_case import contents, numbered, segment_files
+from waiting import until
+
+from mqcore import journal
+from mqcore.errors import UsageError
+from mqcore.journal import backup as backups
+from mqcore.journal.errors import (
+    JournalBusy,
+    JournalCorrupt,
+    JournalFull,
+    JournalNotFound,
+    JournalWriteError,
+)
+
+PLACE = "default", "0"
+
+
+@pytest.fixture
+def where(tmp_path):
+    return tmp_path / "original"
+
+
+@pytest.fixture
+def to(tmp_path):
+    return tmp_path / "saved"
+
+
+def whole(folder, **how):
+    """Its messages, if nothing is wrong with it."""
+    assert journal.verify(folder, **how).findings == []
+    return contents(folder, **how)
+
+
+def left_in(folder):
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*")
+                  if path.is_file() or path.name.startswith("."))
+
+
+def test_it_has_what_is_durable(where, to):
+    with journal.open(where, "a", fsync="never") as log:
+        log.append_many([b"0", b"1"])
+        log.commit()
+        log.append_many([b"2", b"3"])
+        log.flush()             # readers see it
+        log.append(b"4")
+        [row] = journal.backup(where, to)
+        assert (row.topic, row.partition, row.first, row.end) == ("default", 0, 0, 2)
+        assert log.append(b"5") == 5
+    assert whole(to) == [b"0", b"1"]
+    assert fill(to, b"two") == [2]
+    assert whole(to) == [b"0", b"1", b"two"]
+    assert whole(where) == [b"%d" % i for i in range(6)]
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_complete_segments_are_links_and_the_last_is_not(where, to, links, monkeypatch):
+    """No writer of one changes a file of the other."""
+    def refuse(*_):
+        raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+    if not links:
+        monkeypatch.setattr(os, "link", refuse)
+    with journal.open(where, "a") as log:
+        for text in (b"0", b"1"):
+            log.append(text)
+            log.rotate()
+    [row] = journal.backup(where, to)
+    assert (row.segments, row.linked, row.end) == (2, 1 if links else 0, 2)
+    same = [os.path.samefile(*paths) for paths in zip(segment_files(where), segment_files(to),
+                                                      strict=False)]
+    assert same == [links, False]
+    fill(to, b"of the copy")
+    fill(where, b"of the original")
+    assert whole(to) == [b"0", b"1", b"of the copy"]
+    assert whole(where) == [b"0", b"1", b"of the original"]
+
+
+def test_it_is_whole_while_a_writer_appends_rotates_and_retains(where, tmp_path, rng):
+    texts = numbered(0, 400, rng)
+    over = threading.Event()
+    with journal.open(where, "a", fsync="interval", fsync_interval=0.001, segment_bytes=1 << 16,
+                      block_bytes=1 << 12, retain_bytes=1 << 19) as log:
+        def write():
+            for turn in range(1_000_000):
+                if over.is_set():
+                    return
+                log.append_many([texts[(log.next + i) % len(texts)] for i in range(7)])
+                if turn % 50 == 0:
+                    log.commit()
+        thread = threading.Thread(target=write)
+        thread.start()
+        try:
+            for number in range(30):
+                before = log.durable
+                [row] = journal.backup(where, tmp_path / str(number))
+                assert before <= row.end <= log.durable
+                copy = journal.open(tmp_path / str(number))
+                with copy:
+                    assert (copy.first, copy.end) == (row.first, row.end)
+                found = whole(tmp_path / str(number))
+                assert found == [texts[i % len(texts)] for i in range(row.first, row.end)]
+        finally:
+            over.set()
+            thread.join()
+
+
+def test_all_topics_and_partitions_or_some(where, to, tmp_path):
+    with journal.open(where, "a", topic="t", partitions=3) as logs:
+        for i in range(30):
+            logs.append(b"%d" % i, key=b"%d" % i)
+    fill(where, b"x", topic="a/b")
+    rows = journal.backup(where, to)
+    assert [row[:2] for row in journal.list_partitions(to)] == [
+        ("a/b", 0), ("t", 0), ("t", 1), ("t", 2)] == [(row.topic, row.partition) for row in rows]
+    for row in rows:
+        how = {"topic": row.topic, "partition": row.partition}
+        assert whole(to, **how) == contents(where, **how)
+    [row] = journal.backup(where, tmp_path / "one", topic="t", partition=1)
+    assert journal.list_partitions(tmp_path / "one") == journal.list_partitions(to)[2:3]
+    for wrong in ({"topic": "u"}, {"topic": "t", "partition": 3}, {"partition": 9}):
+        with pytest.raises(JournalNotFound, match="has no"):
+            journal.backup(where, tmp_path / "none", **wrong)
+
+
+def test_groups_are_never_ahead_of_the_messages(where, to):
+    with journal.open(where, "a", fsync="never") as log, journal.open(where) as reader:
+        log.append_many([b"0", b"1", b"2"])
+        log.commit()
+        log.append(b"3")
+        log.flush()
+        reader.commit_offset("behind", 1)
+        reader.commit_offset("ahead", 4)
+        journal.backup(where, to)
+    with journal.open(to) as copy:
+        assert copy.groups() == {"ahead": 3, "behind": 1}
+
+
+def test_producers_are_known(where, to):
+    texts = [journal.stamp(7, i) + b"%d" % i for i in range(4)]
+    how = {"stamps": True, "deduplicate": True, "retain_bytes": 1}
+    with journal.open(where, "a", **how) as log:
+        log.append_many(texts[:2])
+        log.rotate()
+        log.append(texts[2])
+        log.commit()
+        until(lambda: log.retain() or len(segment_files(where)) == 1)   # only the file knows 0, 1
+        journal.backup(where, to)
+    with journal.open(to, "a", **how) as log:
+        log.append_many(texts)
+        assert (log.duplicates, log.next) == (3, 4)
+
+
+def test_epochs_are_kept(where, to, tmp_path):
+    fill(where, b"0")
+    mirror(where, tmp_path / "mirror")
+    journal.promote(tmp_path / "mirror")
+    journal.backup(tmp_path / "mirror", to)
+    assert epochs(to) == epochs(tmp_path / "mirror") and epochs(to).number == 1
+
+
+def test_a_promotion_meanwhile_begins_it_again(where, to, tmp_path, monkeypatch):
+    fill(where, b"0")
+    mirror(where, tmp_path / "mirror")
+    real, calls = backups._until, []
+
+    def until_(*args):
+        calls.append(args)
+        if len(calls) == 1:
+            journal.promote(tmp_path / "mirror")
+        return real(*args)
+    monkeypatch.setattr(backups, "_until", until_)
+    journal.backup(tmp_path / "mirror", to)
+    assert len(calls) == 2 and epochs(to).number == 1
+
+
+def test_a_repaired_gap_at_the_end(where, to):
+    """The messages behind the gap come at the same offsets."""
+    with journal.open(where, "a") as log:
+        log.append_many([b"0", b"1"])
+        log.commit()
+    with journal.open(where, "a", mirror=True) as log:
+        log.skip(10)
+    [row] = journal.backup(where, to)
+    assert row.end == 10
+    assert fill(to, b"ten") == [10]
+    with journal.open(to) as reader:
+        assert [records.to_list() for records in reader.batches(0, gaps="skip")] == [
+            [b"0", b"1"], [b"ten"]]
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_an_empty_journal(where, to, begun):
+    (where.joinpath(*PLACE)).mkdir(parents=True)
+    if begun:
+        journal.open(where, "a").close()
+    [row] = journal.backup(where, to)
+    assert row.end == 0
+    assert fill(to, b"0") == [0] and whole(to) == [b"0"]
+
+
+def test_it_replaces_nothing(where, to):
+    fill(where, b"0")
+    fill(to, b"other")
+    before = left_in(to)
+    with pytest.raises(UsageError, match="is there already"):
+        journal.backup(where, to)
+    assert contents(to) == [b"other"] and left_in(to) == before
+
+
+def test_another_backup_into_the_same_folder_at_the_same_time(where, to, monkeypatch):
+    fill(where, b"0")
+    real = backups._rename
+
+    def rename(making, target):
+        fill(to, b"faster")
+        real(making, target)
+    monkeypatch.setattr(backups, "_rename", rename)
+    with pytest.raises(UsageError, match="is there already"):
+        journal.backup(where, to)
+    assert contents(to) == [b"faster"] and not any("/." in name for name in left_in(to))
+
+
+@pytest.mark.parametrize(("number", "error"), [(errno.ENOSPC, JournalFull),
+                                               (errno.EIO, JournalWriteError)])
+def test_a_disk_that_takes_no_more(where, to, monkeypatch, number, error):
+    fill(where, b"0")
+
+    def fail(fd):
+        raise OSError(number, os.strerror(number))
+    with monkeypatch.context() as patch:
+        patch.setattr(backups.os, "fsync", fail)
+        with pytest.raises(error, match="saved"):
+            journal.backup(where, to)
+    assert left_in(to) == []
+    assert journal.backup(where, to)[0].end == 1
+
+
+def test_ctrl_c(where, to, monkeypatch):
+    fill(where, b"0")
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+    monkeypatch.setattr(backups, "_rename", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        journal.backup(where, to)
+    assert left_in(to) == []
+
+
+@pytest.mark.parametrize("what", ["end", "block", "header"])
+def test_damage_is_an_error(where, to, what):
+    with journal.open(where, "a") as log:
+        for text in (b"0", b"1", b"2"):
+            log.append(text)
+            log.commit()
+    path = segment_files(where)[-1]
+    raw = bytearray(path.read_bytes())
+    if what == "end":
+        del raw[-256:]
+    else:
+        raw[512 + 8 if what == "block" else 20] ^= 1
+    path.write_bytes(raw)
+    with pytest.raises(JournalCorrupt):
+        journal.backup(where, to)
+    assert left_in(to) == []
+
+
+def test_segments_that_are_removed_all_the_time(where, to, monkeypatch):
+    with journal.open(where, "a") as log:
+        for text in (b"0", b"1"):
+            log.append(text)
+            log.rotate()
+    real = backups.segments
+    monkeypatch.setattr(backups, "segments", lambda folder: [-1, *real(folder)])
+    with pytest.raises(JournalBusy, match="changed during each"):
+        journal.backup(where, to)
+    assert left_in(to) == []
+
+
+def test_a_backup_takes_the_place_of_a_lost_journal(where, to):
+    with journal.open(where, "a") as log, journal.open(where) as reader:
+        log.append_many([b"0", b"1"])
+        log.commit()
+        reader.commit_offset("g", 1)
+    journal.backup(where, to)
+    known = journal.list_partitions(where)
+    shutil.rmtree(where)
+    to.rename(where)
+    assert journal.list_partitions(where) == known
+    with journal.open(where, "a") as log, journal.open(where) as reader:
+        assert log.append(b"2") == 2 and reader.committed_offset("g") == 1
+
+
+def test_the_jobs_of_a_queue_server(where, to, ctx):
+    with journal.serve_queues(where, "tcp://127.0.0.1:0", context=ctx) as server, \
+            journal.queue(server.urls[0], "work", context=ctx) as queue:
+        for i in range(5):
+            queue.put(b"%d" % i)
+        queue.get(timeout=20).ack()
+        until(lambda: queue.stats().acknowledged == 1)
+        journal.backup(where, to)
+    with journal.serve_queues(to, "tcp://127.0.0.1:0", context=ctx) as server, \
+            journal.queue(server.urls[0], "work", context=ctx) as queue:
+        assert [queue.get(timeout=20).body for _ in range(4)] == [b"1", b"2", b"3", b"4"]
