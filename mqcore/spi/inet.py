@@ -140,17 +140,23 @@ def _interface(name: str, port: int) -> list[tuple[int, SockAddr]]:
             found.append((socket.AF_INET, (socket.inet_ntoa(reply[20:24]), port)))
         except OSError:
             pass  # an interface without IPv4
+    for line in _addresses6():
+        raw, index, _, scope, _, device = line.split()
+        if device == name:
+            host = socket.inet_ntop(socket.AF_INET6, bytes.fromhex(raw))
+            zone = int(index, 16) if scope == "20" else 0  # link-local needs its zone
+            found.append((socket.AF_INET6, (host, port, 0, zone)))
+    return found
+
+
+def _addresses6() -> list[str]:
+    """Of this machine, a line each. None in a kernel without IPv6, and where it is switched off
+    (net.ipv6.conf.all.disable_ipv6): there a socket binds to "::", and no address leads to it."""
     try:
         with open("/proc/net/if_inet6", encoding="ascii") as lines:
-            for line in lines:
-                raw, index, _, scope, _, device = line.split()
-                if device == name:
-                    host = socket.inet_ntop(socket.AF_INET6, bytes.fromhex(raw))
-                    zone = int(index, 16) if scope == "20" else 0  # link-local needs its zone
-                    found.append((socket.AF_INET6, (host, port, 0, zone)))
+            return list(lines)
     except OSError:
-        pass  # a kernel without IPv6
-    return found
+        return []
 
 
 def interface_index(place: Place) -> int:
@@ -195,12 +201,13 @@ def bind_all(found: list[tuple[int, SockAddr]],
     found = sorted(dict.fromkeys(found), key=lambda item: item[0] != socket.AF_INET)
     wanted = found[0][1][1] if found else 0
     if [sockaddr[0] for _, sockaddr in found] == ["0.0.0.0", "::"]:
-        try:
-            return [bind(*found[1])]
-        except OSError as error:
-            if error.errno not in ABSENT:
-                raise
-            return [bind(*found[0])]    # a machine without IPv6
+        if _addresses6():
+            try:
+                return [bind(*found[1])]
+            except OSError as error:
+                if error.errno not in ABSENT:
+                    raise
+        return [bind(*found[0])]
     for left in reversed(range(TRIES)):
         sockets: list[socket.socket] = []
         try:

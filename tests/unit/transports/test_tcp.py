@@ -7,7 +7,7 @@ import pytest
 from machine import has_ipv6
 
 from mqcore.errors import AddressError, AddressInUse, AddressNotAvailable
-from mqcore.spi import registry
+from mqcore.spi import inet, registry
 from mqcore.spi.capability import complaints
 from mqcore.spi.inet import bind_all, look_up, parse
 from mqcore.spi.transport import StreamTransport
@@ -260,8 +260,9 @@ def test_an_address_in_use_is_an_error():
     assert not everywhere.open
 
 
-def test_everywhere_is_one_socket_or_ipv4():
+def test_everywhere_is_one_socket_or_ipv4(monkeypatch):
     everywhere = look_up(parse("*:0", "bind")[1])
+    monkeypatch.setattr(inet, "_addresses6", lambda: ["one"])
     fakes = Fakes()
     bind_all(everywhere, fakes)
     assert fakes.open == [("::", 5001)]
@@ -270,3 +271,11 @@ def test_everywhere_is_one_socket_or_ipv4():
     assert fakes.open == [("0.0.0.0", 5001)]
     with pytest.raises(OSError, match="taken"):
         bind_all(everywhere, Fakes(taken=[("::", 5001)]))
+
+
+def test_everywhere_is_ipv4_where_ipv6_is_switched_off(monkeypatch):
+    """A socket binds to "::" there, but nothing connects to it by that address."""
+    monkeypatch.setattr(inet, "_addresses6", list)
+    fakes = Fakes()
+    bind_all(look_up(parse("*:0", "bind")[1]), fakes)
+    assert fakes.open == [("0.0.0.0", 5001)]
