@@ -11,7 +11,7 @@ from typing import Any
 from mqcore import options as table
 from mqcore.api import debugging, monitoring
 from mqcore.base.native import threading, time
-from mqcore.base.waits import Released
+from mqcore.base.waits import Released, interrupting
 from mqcore.binding.timing import limit_of
 from mqcore.control.hub import Hub, side_by_side
 from mqcore.control.stats import CloseReport, Peer, PeerStats
@@ -140,7 +140,8 @@ class Context:
         seconds (default: its own option). No socket can be created meanwhile. Idempotent. Ctrl-C
         ends the lingering, and is raised when everything is closed. In a finalizer that the
         garbage collector runs, or that interrupts another call of the library, it returns an empty
-        report at once, and a thread closes the context."""
+        report at once, and a thread closes the context. So it does in a signal handler that
+        interrupts the close() of a socket while another thread closes the context."""
         if self._hub.forked:
             raise Forked("this context belongs to the parent process",
                          hint="make a new one in the child")
@@ -153,34 +154,45 @@ class Context:
         started = time.monotonic()
         if linger == 0:
             self._hurry()
-        with Released(self._hub.lock), self._closing:
-            if self._report is not None:
-                return self._report
-            reports: dict[Any, CloseReport] = {}
-            if self._inside:  # a signal handler, in the middle of a close() of this thread
-                self._close_sockets(linger, reports, started + MADE)
-                return merged(reports, time.monotonic() - started)
-            interrupted: list[BaseException] = []
-            while self._report is None:
-                try:
-                    self._inside = True
-                    self._hub.seal(True)
-                    self._close_sockets(linger, reports, started + MADE)
-                    self._hub.stop()
-                    if self._monitor is not None:
-                        self._monitor.close()
-                    self._report = merged(reports, time.monotonic() - started)
-                except BaseException as error:
-                    interrupted.append(error)
-                    if isinstance(error, Exception) or len(interrupted) > MAX_INTERRUPTS:
-                        raise
-                    self._hurry()
-                finally:
-                    self._inside = False
-                    self._hub.seal(False)
-            if interrupted:
-                raise interrupted[0]
+        with Released(self._hub.lock):
+            if not interrupting():
+                with self._closing:
+                    return self._close(linger, started)
+            if not self._closing.acquire(blocking=False):
+                return CloseReport()    # who has it waits for the socket that this thread closes
+            try:
+                return self._close(linger, started)
+            finally:
+                self._closing.release()
+
+    def _close(self, linger: Any, started: float) -> CloseReport:
+        if self._report is not None:
             return self._report
+        reports: dict[Any, CloseReport] = {}
+        if self._inside:  # a signal handler, in the middle of a close() of this thread
+            self._close_sockets(linger, reports, started + MADE)
+            return merged(reports, time.monotonic() - started)
+        interrupted: list[BaseException] = []
+        while self._report is None:
+            try:
+                self._inside = True
+                self._hub.seal(True)
+                self._close_sockets(linger, reports, started + MADE)
+                self._hub.stop()
+                if self._monitor is not None:
+                    self._monitor.close()
+                self._report = merged(reports, time.monotonic() - started)
+            except BaseException as error:
+                interrupted.append(error)
+                if isinstance(error, Exception) or len(interrupted) > MAX_INTERRUPTS:
+                    raise
+                self._hurry()
+            finally:
+                self._inside = False
+                self._hub.seal(False)
+        if interrupted:
+            raise interrupted[0]
+        return self._report
 
     def _hurry(self) -> None:
         """Cut short a close() that is running in any thread."""

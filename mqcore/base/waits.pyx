@@ -108,6 +108,12 @@ def guest():
     return me() in BUSY or (me() in HOLDING and me() != MAIN)
 
 
+def interrupting():
+    """Whether the caller is a signal handler in the middle of the main thread's close() of a
+    socket, for which other threads may wait."""
+    return me() == MAIN and me() in HOLDING
+
+
 cdef class Busy:
     """`with Busy():` makes guests of what runs on this thread. only_calls: on the main thread it
     does not, because that may wait where it yields its locks."""

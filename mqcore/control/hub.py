@@ -63,8 +63,7 @@ class Hub:
         self.internal = False                   # not the program's own, but of a monitor
         self.linger_at_exit: Any = None
         self._next = 1
-        self._plane: PlaneCore | None = None
-        self._loop: ControlLoop | None = None
+        self._threads: tuple[PlaneCore, ControlLoop] | None = None
         self._pins = False
         self._watchers = 0
         self.observers: list[Callable[[Any], None]] = []    # of the events of all sockets
@@ -79,13 +78,9 @@ class Hub:
                          hint="make a new one in the child")
         if self.closed:
             raise ContextClosed("the context is closed", hint="make a new one")
-        if self._plane is None:
-            self._begin()
-            return self._start()
-        assert self._loop is not None  # both are set and reset together
-        return self._plane, self._loop
+        return self._threads or self._begin()
 
-    def _begin(self) -> None:
+    def _begin(self) -> tuple[PlaneCore, ControlLoop]:
         world = self.world
         virtual = (0, 0) if world is None else (int(world.clock() * 1e9),
                                                 int(world.random() * 2**63))
@@ -100,14 +95,25 @@ class Hub:
             # for the lock that this thread holds
             loop.add_reader(plane.notes_fileno(), self.pump)
             loop.start(threaded=world is None)
-            if self._plane is None and not self.closed:     # else a signal handler was faster
-                self._plane, self._loop = plane, loop
-                plane.set_watched(self._watchers > 0)
+            # a signal handler may have been faster, or have closed the context
+            self._threads = self._threads or (None if self.closed else (plane, loop))
         finally:
             if self._plane is not plane:
                 loop.stop()
                 plane.stop()
                 plane.shut()
+        self.watched(0)
+        return self._start()
+
+    @property
+    def _plane(self) -> PlaneCore | None:
+        threads = self._threads
+        return threads and threads[0]
+
+    @property
+    def _loop(self) -> ControlLoop | None:
+        threads = self._threads
+        return threads and threads[1]
 
     @property
     def guest(self) -> bool:
@@ -209,25 +215,27 @@ class Hub:
         leaves the rest to the next one."""
         with self.lock:
             self.closed = True
-            plane, loop = self._plane, self._loop
-        if plane is None or loop is None or self.forked:
+            threads = self._threads
+        if threads is None or self.forked:
             return
+        plane, loop = threads
         loop.call_wait(loop.remove, plane.notes_fileno())
         loop.stop()
         plane.stop()
         with self.lock:  # wait until no other thread is inside pump()
-            if self._plane is None:
+            if self._threads is None:
                 return
             self._pump()
             plane.shut()
-            self._plane = self._loop = None
+            self._threads = None
 
     def watched(self, delta: int) -> None:
         """Add to the number of event streams. Patterns emit events only while there are any."""
         with self.lock:
             self._watchers += delta
-            if self._plane is not None and not self.closed:
-                self._plane.set_watched(self._watchers > 0)
+            plane = self._plane
+            if plane is not None and not self.closed:
+                plane.set_watched(self._watchers > 0)
 
     def observe(self, observer: Callable[[Any], None]) -> None:
         """Call observer(event) for the events of all sockets, those that come later too. It is
@@ -264,9 +272,10 @@ class Hub:
         to do so (it needs a message's peer whose UP note is still unread) delivers them itself, but
         not the main thread: Ctrl-C in the middle of a note would leave its peer half known. Call it
         without the lock. Who takes the lock afterwards sees what the notes said."""
-        plane, loop = self._plane, self._loop
-        if plane is None or loop is None:
+        threads = self._threads
+        if threads is None:
             return
+        plane, loop = threads
         if not (plane.has_notes() or self._notes):
             return
         if threading.get_ident() != threading.main_thread().ident:

@@ -68,7 +68,7 @@ from mqcore.journal.waiting import in_thread
 from mqcore.journal.writer import Writer
 
 if TYPE_CHECKING:
-    from mqcore.journal.backup import BackedUp
+    from mqcore.journal.backups import BackedUp
     from mqcore.journal.groups.member import GroupMember
     from mqcore.journal.promotion import Promoted
     from mqcore.journal.queues.client import Queue
@@ -78,17 +78,17 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BackedUp", "Checked", "Dropped", "GroupMember", "GroupMoved", "Job", "JobLost",
-    "JobTooLarge", "JournalBusy", "JournalClosed", "JournalCorrupt", "JournalDiverged", "JournalError",
-    "JournalFenced", "JournalFull", "JournalLocked", "JournalNotFound", "JournalRefused",
-    "JournalUnconfirmed", "JournalWriteError", "Limits", "MultiWriter", "OffsetGone",
-    "PartitionInfo", "PartitionLost", "Promoted", "Queue", "QueueFull", "QueueLimits",
-    "QueueOptions", "QueueServer", "Reader", "Records", "Repaired", "Sequences", "StampRefused",
-    "Writer", "ajoin", "aopen", "backup", "checksum", "join", "list_partitions", "open", "partition_of_key",
-    "partition_of_message", "promote", "queue", "read_key", "read_stamp", "repair", "replay",
-    "serve", "serve_queues", "stamp", "stored_at", "verify",
+    "JobTooLarge", "JournalBusy", "JournalClosed", "JournalCorrupt", "JournalDiverged",
+    "JournalError", "JournalFenced", "JournalFull", "JournalLocked", "JournalNotFound",
+    "JournalRefused", "JournalUnconfirmed", "JournalWriteError", "Limits", "MultiWriter",
+    "OffsetGone", "PartitionInfo", "PartitionLost", "Promoted", "Queue", "QueueFull",
+    "QueueLimits", "QueueOptions", "QueueServer", "Reader", "Records", "Repaired", "Sequences",
+    "StampRefused", "Writer", "ajoin", "aopen", "backup", "checksum", "join", "list_partitions",
+    "open", "partition_of_key", "partition_of_message", "promote", "queue", "read_key",
+    "read_stamp", "repair", "replay", "serve", "serve_queues", "stamp", "stored_at", "verify",
 ]
 
-_LATER = {"BackedUp": "backup", "GroupMember": "groups.member", "Job": "queues.job",
+_LATER = {"BackedUp": "backups", "GroupMember": "groups.member", "Job": "queues.job",
           "Promoted": "promotion", "Queue": "queues.client",
           "QueueServer": "queues.server"}       # need msgspec, or are rare
 
@@ -324,7 +324,7 @@ def backup(where: str | os.PathLike[str], to: str | os.PathLike[str], *, topic: 
     JournalBusy (segments were removed again and again meanwhile), JournalFull, JournalWriteError.
     Partitions that were copied before an error stay.
     """
-    from mqcore.journal.backup import backup as _backup
+    from mqcore.journal.backups import backup as _backup
 
     return _backup(where, to, topic=topic, partition=partition)
 

@@ -1,4 +1,4 @@
-"""Copies of journals whose writers go on: what is in them, and what they share with the original."""
+"""Copies of journals whose writers go on: what is in them, what they share with the original."""
 
 import errno
 import os
@@ -12,7 +12,7 @@ from waiting import until
 
 from mqcore import journal
 from mqcore.errors import UsageError
-from mqcore.journal import backup as backups
+from mqcore.journal import backups
 from mqcore.journal.errors import (
     JournalBusy,
     JournalCorrupt,
@@ -81,6 +81,37 @@ def test_complete_segments_are_links_and_the_last_is_not(where, to, links, monke
     fill(where, b"of the original")
     assert whole(to) == [b"0", b"1", b"of the copy"]
     assert whole(where) == [b"0", b"1", b"of the original"]
+
+
+def test_a_link_that_becomes_the_last_segment_again_is_not_written_to(where, to):
+    """The original loses what follows it, and what tells that there was more."""
+    with journal.open(where, "a") as log:
+        for text in (b"0", b"1"):
+            log.append(text)
+            log.rotate()
+    journal.backup(where, to)
+    assert segment_files(to)[0].stat().st_nlink == 2
+    for path in segment_files(where)[1:]:
+        path.unlink()
+    where.joinpath(*PLACE, "durable").unlink()
+    assert fill(where, b"new") == [1]
+    assert whole(where) == [b"0", b"new"]
+    assert whole(to) == [b"0", b"1"]
+
+
+def test_no_room_for_a_copy_of_a_link(where, tmp_path, monkeypatch):
+    fill(where, b"0")
+    os.link(segment_files(where)[0], tmp_path / "link")
+    before = left_in(where)
+
+    def fail(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "copyfileobj", fail)
+        with pytest.raises(JournalFull):
+            journal.open(where, "a")
+    assert left_in(where) == before
+    assert fill(where, b"1") == [1] and whole(where) == [b"0", b"1"]
 
 
 def test_it_is_whole_while_a_writer_appends_rotates_and_retains(where, tmp_path, rng):
@@ -299,7 +330,8 @@ def test_a_backup_takes_the_place_of_a_lost_journal(where, to):
 
 
 def test_the_jobs_of_a_queue_server(where, to, ctx):
-    with journal.serve_queues(where, "tcp://127.0.0.1:0", context=ctx) as server, \
+    with journal.serve_queues(where, "tcp://127.0.0.1:0", fsync="always",
+                              context=ctx) as server, \
             journal.queue(server.urls[0], "work", context=ctx) as queue:
         for i in range(5):
             queue.put(b"%d" % i)
@@ -308,4 +340,7 @@ def test_the_jobs_of_a_queue_server(where, to, ctx):
         journal.backup(where, to)
     with journal.serve_queues(to, "tcp://127.0.0.1:0", context=ctx) as server, \
             journal.queue(server.urls[0], "work", context=ctx) as queue:
-        assert [queue.get(timeout=20).body for _ in range(4)] == [b"1", b"2", b"3", b"4"]
+        for i in range(1, 5):
+            job = queue.get(timeout=20)
+            assert job.body == b"%d" % i
+            job.ack()

@@ -233,7 +233,7 @@ def test_members_of_one_machine_give_way_when_they_have_all_connections(where, s
     server = serve(where, groups=True, limits=journal.Limits(peers=4))
     for number in range(4):
         assert machine(server, 2).code("beat", group="g", member=f"m{number}", session=86400,
-                                       handling=0, held=[], seen=0) is None
+                                       handling=60, held=[], seen=0) is None
     other = machine(server, 3)
     assert other.want(1) is None
     assert machine(server, 2).code("ends") == "journal_busy"

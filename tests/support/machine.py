@@ -2,6 +2,8 @@
 
 import socket
 
+import pytest
+
 
 def has_ipv6():
     try:
@@ -10,3 +12,6 @@ def has_ipv6():
         return True
     except OSError:
         return False
+
+
+ipv6 = pytest.mark.skipif(not has_ipv6(), reason="no IPv6 on this machine")

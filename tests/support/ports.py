@@ -6,9 +6,11 @@ other test's connection has the port by then. install() takes the ports from bel
 a part of it that is this worker's own.
 """
 
+import contextlib
 import errno
 import os
 import random
+import socket
 from pathlib import Path
 
 RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
@@ -27,6 +29,15 @@ def own_ports(worker):
     size = (first_ephemeral() - LOWEST) // WORKERS
     number = int(worker.removeprefix("gw") or 0) % WORKERS
     return range(LOWEST + number * size, LOWEST + (number + 1) * size) if size > 1000 else range(0)
+
+
+def free_port():
+    """One of this worker's, for a program that must be told its port."""
+    for port in random.sample(own_ports(os.environ.get("PYTEST_XDIST_WORKER", "")), 100):
+        with contextlib.suppress(OSError), socket.socket() as sock:
+            sock.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("no port is free")
 
 
 def install():

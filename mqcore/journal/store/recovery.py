@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -129,6 +130,10 @@ def recover(folder: Path) -> Recovered:
         path = folder / segment_name(firsts[-1])
         try:
             segment = own_segment(folder, firsts[-1], owner_of(folder, firsts))
+            if os.fstat(segment.fd).st_nlink > 1:
+                segment.close()
+                _unshare(path)
+                segment = own_segment(folder, firsts[-1], owner_of(folder, firsts))
             break
         except JournalCorrupt as error:
             # blocks are written only once the header is durable
@@ -148,6 +153,22 @@ def recover(folder: Path) -> Recovered:
     except BaseException:
         segment.close()
         raise
+
+
+def _unshare(path: Path) -> None:
+    """A backup has a hard link to this file, and would get what is written to it: write to a copy.
+    """
+    new = path.with_suffix(".new")      # see finish_repair()
+    try:
+        with open(path, "rb") as source, open(new, "wb") as copy:
+            shutil.copyfileobj(source, copy, CHUNK)
+            copy.flush()
+            os.fsync(copy.fileno())
+        os.replace(new, path)
+        sync_folder(path.parent)
+    except OSError as error:
+        new.unlink(missing_ok=True)
+        raise write_error(error.errno or EIO, path) from error
 
 
 def check_begun(folder: Path, at: int) -> None:

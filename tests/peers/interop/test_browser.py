@@ -10,6 +10,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from ports import free_port
 from programs import starter
 from waiting import until
 
@@ -176,11 +177,12 @@ class Driver:
                     reason="no chromedriver here (Debian: apt-get install chromium-driver)")
 def test_the_example(tmp_path):
     """serve.py and its page, used by hand as it were."""
+    port = free_port()      # without IPv6, the driver does not tell the one that it has chosen
     with starter() as start, subprocess.Popen(
-            ["chromedriver", "--port=0"], stdout=subprocess.PIPE, text=True) as process:
+            ["chromedriver", f"--port={port}"], stdout=subprocess.PIPE, text=True) as process:
         try:
-            words = next(line for line in process.stdout if "successfully" in line)
-            driver = Driver(int(words.split()[-1].rstrip(".")), tmp_path)
+            next(line for line in process.stdout if "successfully" in line)
+            driver = Driver(port, tmp_path)
             try:
                 driver("url", url=start(FOLDER / "serve.py").line().split()[0])
                 until(lambda: driver.shows("clock").count(":") == 2, LIMIT)

@@ -5,7 +5,7 @@ import random
 import socket
 
 import pytest
-from machine import has_ipv6
+from machine import ipv6
 from waiting import until
 
 import mqcore as mq
@@ -29,8 +29,7 @@ def of(sock):
     return stats
 
 
-@pytest.fixture(params=["127.0.0.1", pytest.param("::1", marks=pytest.mark.skipif(
-    not has_ipv6(), reason="no IPv6 on this machine"))])
+@pytest.fixture(params=["127.0.0.1", pytest.param("::1", marks=ipv6)])
 def host(request):
     return request.param
 

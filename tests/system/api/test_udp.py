@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from machine import has_ipv6
+from machine import ipv6
 
 import mqcore as mq
 
@@ -22,7 +22,6 @@ VECTORS = {v["name"]: bytes.fromhex(v["hex"]) for v in json.loads(
     Path(__file__).parents[2].joinpath("vectors.json").read_text()) if v["group"] == "zmq_draft"}
 
 
-ipv6 = pytest.mark.skipif(not has_ipv6(), reason="no IPv6 on this machine")
 
 
 def until(done, why=""):

@@ -5,6 +5,7 @@ import struct
 import time
 
 import pytest
+from machine import ipv6
 
 from mqcore import events
 from mqcore.errors import UsageError
@@ -42,7 +43,8 @@ def until(done):
 
 @pytest.mark.parametrize("sender", ["pub", "xpub"])
 @pytest.mark.parametrize("receiver", ["sub", "xsub"])
-@pytest.mark.parametrize("host", ["127.0.0.1", "lo;239.192.8.1", "[::1]"])
+@pytest.mark.parametrize("host", ["127.0.0.1", "lo;239.192.8.1",
+                                  pytest.param("[::1]", marks=ipv6)])
 def test_messages_of_any_number_of_parts(mq_context, sender, receiver, host):
     back = mq_context.socket(receiver, bind=f"udp://{host}:0",
                              **({"topics": [b""]} if receiver == "sub" else {}))

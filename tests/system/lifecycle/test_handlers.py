@@ -16,6 +16,7 @@ from strikes import at_each_line
 
 import mqcore as mq
 from mqcore import journal, zmq
+from mqcore.api import context as api_context
 from mqcore.api import event_stream, poller, running
 from mqcore.control import closing, endpoint, endpoints, hub, loop, workers
 from mqcore.journal import flusher, reader, writer
@@ -145,8 +146,9 @@ def test_a_handler_stops_the_loop_whose_workers_start(seed):
 
 
 @pytest.mark.parametrize("closes", [False, True], ids=["opens", "closes"])
-def test_a_handler_uses_the_context_whose_threads_start(closes, seed):
+def test_a_handler_uses_the_context_whose_threads_start(closes, seed, monkeypatch):
     """There is one set of threads, and close() ends it."""
+    monkeypatch.setattr(api_context, "MADE", 0.01)      # it waits for the interrupted socket()
     before = set(threading.enumerate())
 
     def scene():

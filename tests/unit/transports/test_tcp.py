@@ -4,7 +4,7 @@ import select
 import socket
 
 import pytest
-from machine import has_ipv6
+from machine import ipv6
 
 from mqcore.errors import AddressError, AddressInUse, AddressNotAvailable
 from mqcore.spi import inet, registry
@@ -13,9 +13,6 @@ from mqcore.spi.inet import bind_all, look_up, parse
 from mqcore.spi.transport import StreamTransport
 
 tcp = registry.transport("tcp")
-
-
-ipv6 = pytest.mark.skipif(not has_ipv6(), reason="no IPv6 on this machine")
 
 
 def dial(address, opts):

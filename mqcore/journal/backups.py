@@ -33,7 +33,7 @@ from mqcore.journal.store.place import (
     set_group_offset,
     sync_folder,
 )
-from mqcore.journal.store.recovery import owner_of, own_segment
+from mqcore.journal.store.recovery import own_segment, owner_of
 from mqcore.journal.store.scan import BLOCK_HEADER_SIZE, FOUND, HEADER_SIZE, LOST, Block
 from mqcore.journal.store.segment import Segment
 
