@@ -516,7 +516,8 @@ class Context:
         seconds (default: its own option). No socket can be created meanwhile. Idempotent. Ctrl-C
         ends the lingering, and is raised when everything is closed. In a finalizer that the
         garbage collector runs, or that interrupts another call of the library, it returns an empty
-        report at once, and a thread closes the context.
+        report at once, and a thread closes the context. So it does in a signal handler that
+        interrupts the close() of a socket while another thread closes the context.
         """
     async def aclose(self, linger: Seconds = ...) -> CloseReport:
         """close(), awaitable. If cancelled, it closes with linger=0."""
