@@ -210,7 +210,7 @@ def verify_folder(where: str, topic: str, partition: int, options: dict[str, Any
         click.echo(f"  {item.path} at byte {item.position}: {item.fault}; "
                    f"{lost} messages from {item.offset} on")
     if not checked.findings:
-        with library.Reader(folder, topic, partition, verify=False) as reader:
+        with library.Reader(folder, topic, partition, verify=False, durable=False) as reader:
             tell_sequences(reader, lambda n: None)
     return len(checked.findings)
 

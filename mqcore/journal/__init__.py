@@ -104,7 +104,7 @@ def __getattr__(name: str) -> Any:
 @overload
 def open(where: str | os.PathLike[str], mode: Literal["r"] = "r", *,
          topic: str | None = "default",
-         partition: int = 0, verify: bool = True, durable: bool | None = None,
+         partition: int = 0, verify: bool = True, durable: bool = True,
          **remote: Any) -> Reader: ...
 @overload
 def open(where: str | os.PathLike[str], mode: Literal["a"], *, topic: str = "default",
@@ -147,8 +147,9 @@ def open(where: str | os.PathLike[str], mode: str = "r", *, topic: str | None = 
     too. replicas: addresses of the journal servers of this journal's mirrors; each must confirm
     within replica_timeout seconds that its mirror was not promoted. The writer asks again about
     once a second. replica_options: those of a socket (security=, say) to connect to them.
-    verify: check every block before it is handed out. durable: read only what survives a power cut
-    (None: what is written; mirrors, what is durable).
+    verify: check every block before it is handed out. durable: read only what survives a power cut,
+    as Kafka's consumers do. False: whatever is written, which is sooner by up to fsync_interval;
+    after a power cut, other messages may get the same offsets.
 
     where: a folder, or the address of a journal server ("tcp://host:port/topic", and any other of a
     socket, with topic=), which is read by the same calls: see `serve`. Its options are timeout=,
@@ -265,7 +266,7 @@ def queue(url: str, name: str, *, prefetch: int = 1, timeout: float = 10.0,
 
 def join(url: str, group: str, *, topic: str | None = None,
          start: Literal["first", "end"] = "first", session: float = 10.0, handling: float = 300.0,
-         autocommit: float | None = 1.0, durable: bool | None = None, timeout: float = 10.0,
+         autocommit: float | None = 1.0, durable: bool = True, timeout: float = 10.0,
          window: int = 8 << 20, **options: Any) -> GroupMember:
     """Read a topic together with other processes: each partition is read by one member of `group`
     at a time, and goes to another when its member leaves or dies.
@@ -274,7 +275,7 @@ def join(url: str, group: str, *, topic: str | None = None,
     no offset yet. session: seconds after which a member that is not heard of loses its partitions;
     one whose connection ends loses them at once. handling: seconds that a member may take to come
     back for more when another one is to have the partition. autocommit: seconds between two commits
-    of what is dealt with; None: only commit() does. durable: read only what survives a power cut.
+    of what is dealt with; None: only commit() does. durable: as for open().
     timeout: seconds until the server must have answered. window: bytes under way of a partition.
     options: those of a socket.
 

@@ -72,9 +72,6 @@ class Mirror(Running):
                              f"only up to {end}: it is no mirror of it",
                              hint="begin a new mirror in an empty folder, or find the journal that "
                                   "this one was copied from")
-        self._durable = reader._durable
-        if self._durable is None:
-            reader._durable = True
         self._messages = self._bytes = self._gone = 0
         self._groups: dict[str, int] = {}       # as they were copied
         self._looked = 0.0
@@ -205,7 +202,6 @@ class Mirror(Running):
         """`linger` is for sockets; there are none."""
         self._stopping.set()
         self._thread.join()
-        self.reader._durable = self._durable
         if not self.writer.closed:
             self.writer.commit()
         return ()

@@ -50,14 +50,13 @@ class Reader(Walking, Awaitable):
     a time; threads and processes that each have their own do not disturb each other or the writer.
 
     verify: check the CRC of every block before it is handed out. durable: hand out only what
-    survives a power cut, unless a call says otherwise; None: what is written, but a mirror reads
-    what is durable.
+    survives a power cut, unless a call says otherwise. False: whatever is written.
     """
 
-    _durable: bool | None = None
+    _durable: bool
 
     def __init__(self, folder: Path, topic: str, partition: int, *, verify: bool = True,
-                 durable: bool | None = None) -> None:
+                 durable: bool = True) -> None:
         if not folder.is_dir():
             raise JournalNotFound(f"there is no journal at {folder}")
         self.path = folder

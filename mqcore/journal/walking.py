@@ -89,8 +89,8 @@ class Walking:
     def follow(self: Any, offset: int, *, max_bytes: int = 8 << 20, timeout: float | None = None,
                durable: bool | None = None, gaps: str = "raise") -> Iterator[Records]:
         """Everything from `offset` on, then what comes, until close(). RecvTimeout if nothing comes
-        for `timeout` seconds. The writer's policy says how soon a message is seen: at its flush;
-        with durable=True, at its sync. gaps: as for batches()."""
+        for `timeout` seconds. The writer's policy says how soon a message is seen: at its sync;
+        with durable=False, at its flush. gaps: as for batches()."""
         skips(gaps)
         return past(lambda at: self._follow(at, max_bytes, timeout, durable), offset, gaps)
 

@@ -412,7 +412,7 @@ def _there(path: str, entry: dict[str, Any], key: Key) -> int:
     name = _name(*key)
     begun = entry["sequences"].get(name, 0)
     mine, count = producer(entry["query"], *key), 0
-    with journal.open(path, topic=key[0], partition=key[1]) as reader:
+    with journal.open(path, topic=key[0], partition=key[1], durable=False) as reader:
         start = max(reader.first, min(entry["starts"][name], reader.end))
         for records in reader.batches(start, gaps="skip"):
             if records.producers is not None and records.sequences is not None:

@@ -59,7 +59,7 @@ class MemberStats:
 class Part(RemoteReader):
     """A partition that this member reads."""
 
-    def __init__(self, share: Share, url: str, topic: str, durable: bool | None, timeout: float,
+    def __init__(self, share: Share, url: str, topic: str, durable: bool, timeout: float,
                  window: int, options: dict[str, Any], choice: Choice) -> None:
         self.share = share
         self._durable = durable
@@ -97,7 +97,7 @@ class GroupMember:
 
     def __init__(self, url: str, group: str, *, topic: str | None = None, start: Start = "first",
                  session: float = 10.0, handling: float = 300.0, autocommit: float | None = 1.0,
-                 durable: bool | None = None, timeout: float = 10.0, window: int = WINDOW,
+                 durable: bool = True, timeout: float = 10.0, window: int = WINDOW,
                  **options: Any) -> None:
         _check(url, group, start, session, handling, autocommit)
         where, self.topic = split(url, topic)

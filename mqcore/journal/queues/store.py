@@ -51,7 +51,7 @@ class Store:
         self.moved = 0
         self.size = 0               # bytes of the files, at the last look
         try:
-            self._reader = Reader(folder, TOPIC, 0)
+            self._reader = Reader(folder, TOPIC, 0, durable=False)
             try:
                 self.book = Book(self.append, self.load, options, limits)
                 self._recover(now)

@@ -29,8 +29,7 @@ _log = logging.getLogger("mqcore.journal")
 
 def read(source: Source, offset: int, size: int, durable: bool) -> Records:
     """What one answer, or one piece of a stream, may hold."""
-    how: dict[str, Any] = {"durable": True} if durable else {}
-    return source.reader.read(offset, max_bytes=size, **how).slice(0, MESSAGES)
+    return source.reader.read(offset, max_bytes=size, durable=durable).slice(0, MESSAGES)
 
 
 def fenced(epochs: Epochs, topic: str, partition: int) -> JournalFenced:

@@ -67,10 +67,10 @@ class RemoteReader(Connection, Reader):
     say). Threads and tasks may share it."""
 
     path: Any       # the address, where a Reader has a folder
-    _durable: bool | None
+    _durable: bool
 
     def __init__(self, url: str, topic: str | None = None, partition: int = 0, *,
-                 verify: bool = True, durable: bool | None = None, timeout: float = 10.0,
+                 verify: bool = True, durable: bool = True, timeout: float = 10.0,
                  window: int = WINDOW, **options: Any) -> None:
         self._durable = durable
         self._begin(url, topic, partition, verify, timeout, window, options)
@@ -98,7 +98,7 @@ class RemoteReader(Connection, Reader):
 
     @classmethod
     async def aopen(cls, url: str, topic: str | None = None, partition: int = 0, *,
-                    verify: bool = True, durable: bool | None = None, timeout: float = 10.0,
+                    verify: bool = True, durable: bool = True, timeout: float = 10.0,
                     window: int = WINDOW, **options: Any) -> RemoteReader:
         """The same for asyncio and trio."""
         reader = cls.__new__(cls)
