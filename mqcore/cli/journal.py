@@ -120,12 +120,13 @@ def row_of(where: str, topic: str, partition: int, options: dict[str, Any]) -> d
 def tail(where: str, topic: str | None, partition: int, count: int, start: int | None,
          since: float | None, follow: bool, form: str, as_json: bool, gaps: str,
          options: dict[str, Any]) -> None:
-    """Print the last messages, a line each. Terminal control characters are shown as \\x1b."""
+    """Print the last messages, a line each, also those that are not durable yet. Terminal control
+    characters are shown as \\x1b."""
     if start is not None and since is not None:
         raise click.UsageError("--from and --since conflict: give one of them")
     show = FORMATS["json" if as_json else form].show
     described = as_json or form == "json"
-    with opened(where, topic, partition, options) as reader:
+    with opened(where, topic, partition, options, durable=False) as reader:
         if since is not None:
             at = reader.at(since)
         else:

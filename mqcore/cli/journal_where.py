@@ -37,11 +37,13 @@ def remote(where: str, options: dict[str, Any]) -> dict[str, Any]:
     return options
 
 
-def opened(where: str, topic: str | None, partition: int, options: dict[str, Any]) -> Any:
+def opened(where: str, topic: str | None, partition: int, options: dict[str, Any], *,
+           durable: bool = True) -> Any:
     """Open a reader."""
     from mqcore import journal as library
 
-    return library.open(where, topic=topic, partition=partition, **remote(where, options))
+    return library.open(where, topic=topic, partition=partition, durable=durable,
+                        **remote(where, options))
 
 
 def told(walk: Iterator[Any], at: int) -> Iterator[Any]:

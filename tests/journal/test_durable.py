@@ -41,8 +41,9 @@ def test_only_what_the_writer_has_synced(tmp_path):
             reader.read(51, durable=True)
         writer.append(b"x")
         writer.flush()
-        with journal.open(tmp_path, durable=True) as careful:
+        with journal.open(tmp_path) as careful, journal.open(tmp_path, durable=False) as hasty:
             assert len(read(careful)) == 50 and len(read(careful, durable=False)) == 51
+            assert len(read(hasty)) == 51 and len(read(hasty, durable=True)) == 50
 
 
 @pytest.mark.parametrize("fsync", ["always", "interval"])
@@ -109,7 +110,7 @@ writer.flush()
 os.kill(os.getpid(), 9)
 """
     assert subprocess.run([sys.executable, "-c", program, tmp_path]).returncode == -signal.SIGKILL
-    with journal.open(tmp_path) as reader:
+    with journal.open(tmp_path, durable=False) as reader:
         assert read(reader) == [b"synced", b"only written"]
         assert read(reader, durable=True) == [b"synced"]
         journal.open(tmp_path, "a").close()
@@ -167,7 +168,7 @@ def test_a_mirror_copies_what_is_durable(tmp_path):
         source.commit()
         source.append(b"written")
         source.flush()
-        for durable, n in ((None, 1), (False, 2)):
+        for durable, n in ((True, 1), (False, 2)):
             with journal.open(tmp_path / "from", durable=durable) as reader, \
                     journal.open(tmp_path / "to") as copy:
                 with mq.device(reader, writer) as mirror:
@@ -188,7 +189,7 @@ def test_from_a_server(ctx, tmp_path):
         writer.append(b"written")
         writer.flush()
         with journal.serve(tmp_path, f"ipc://{tmp_path}/s", context=ctx) as server:
-            for durable in (None, True):
+            for durable in (False, True):
                 with journal.open(server.urls[0], topic="default", context=ctx,
                                   durable=durable) as reader:
                     assert reader.durable == 1

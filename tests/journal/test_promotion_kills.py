@@ -146,7 +146,7 @@ def come_back(ctx, old, standby, promoted):
 
 
 def check(old, new, gang, before, promoted, lost, follower):
-    with journal.open(old) as reader:
+    with journal.open(old, durable=False) as reader:
         was = [row for records in reader.batches() for row in rows_of(records)]
     with journal.open(new) as reader:
         now = [row for records in reader.batches() for row in rows_of(records)]

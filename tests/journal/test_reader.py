@@ -228,7 +228,8 @@ def test_follow_times_out(tmp_path):
 
 async def take_three(where, sleep):
     got = []
-    with journal.open(where, "a", fsync="never") as writer, journal.open(where) as reader:
+    with journal.open(where, "a", fsync="never") as writer, \
+            journal.open(where, durable=False) as reader:
         writer.append(b"a")
         assert await writer.acommit() == 1
         follower = reader.afollow(0, timeout=30)

@@ -324,7 +324,7 @@ def test_a_journal_that_is_removed_under_its_readers(ctx, where, serve, monkeypa
         assert other.end == 100
         with journal.open(where, "a", topic="t") as writer:
             writer.append(b"new")
-            writer.flush()
+            writer.commit()
             assert reader.read(0).to_list() == [b"new"]
         shutil.rmtree(where / "u")
         with journal.open(where / "elsewhere", "a", topic="u") as writer:
