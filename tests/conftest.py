@@ -48,6 +48,7 @@ import ports
 import pytest
 from skips import forbidden
 
+from mqcore.base import waits
 from mqcore.testing.plugin import DECLARED
 
 hypothesis.settings.register_profile(
@@ -166,9 +167,11 @@ def same_environment():
 
 @pytest.fixture(autouse=True)
 def lock_orders():
-    """No test shows an order of locks that can deadlock."""
+    """No test shows an order of locks that can deadlock, or leaves its thread where nothing may
+    wait: later ones would close nothing."""
     yield
     lock_order.GRAPH.check()
+    assert not waits.guest() and not waits.interrupting(), waits._why()
 
 
 def pytest_sessionfinish(session):

@@ -53,14 +53,16 @@ cdef int64_t AWAKE = 0          # when it ends, monotonic ns; 0: the program goe
 cdef unsigned long MAIN = threading.main_thread().ident
 cdef list HELD = []     # YieldingLocks of the main thread, in the order in which it took them
 cdef dict HOLDING = {}  # other threads: how many YieldingLocks they hold, and sockets they close
-cdef dict BUSY = {}     # threads that others wait for, or that collect garbage: how often
+cdef dict BUSY = {}     # threads that others wait for: how often
+cdef unsigned long COLLECTOR = 0        # the thread that collects garbage; 0: none does
 
 
 def _forked() -> None:
     """In a child the thread that forked is the main one."""
-    global MAIN
+    global COLLECTOR, MAIN
     HOLDING.clear()
     BUSY.clear()
+    COLLECTOR = 0
     if me() != MAIN:
         HELD.clear()
         MAIN = me()
@@ -84,11 +86,9 @@ cdef int less(dict counts) except -1:
 
 
 def _collecting(phase, info):
-    """What gc.callbacks calls around each collection, on its thread."""
-    if phase == "start":
-        more(BUSY)
-    else:
-        less(BUSY)
+    """What gc.callbacks calls around each collection, on its thread. There is one at a time."""
+    global COLLECTOR
+    COLLECTOR = me() if phase == "start" else 0
 
 
 gc.callbacks.append(_collecting)
@@ -105,7 +105,13 @@ cdef int busy_end() except -1:
 def guest():
     """Whether the caller may neither wait nor take a lock: it is a finalizer in the middle of
     something that others wait for."""
-    return me() in BUSY or (me() in HOLDING and me() != MAIN)
+    return me() == COLLECTOR or me() in BUSY or (me() in HOLDING and me() != MAIN)
+
+
+def _why() -> dict[str, object]:
+    """What guest() and interrupting() look at, for tests."""
+    return {"me": me(), "main": MAIN, "collector": COLLECTOR, "busy": dict(BUSY),
+            "holding": dict(HOLDING)}
 
 
 def interrupting():

@@ -65,7 +65,7 @@ from mqcore.journal.store.repair import Repaired
 from mqcore.journal.store.repair import repair as _repair
 from mqcore.journal.traced import TracedWriter
 from mqcore.journal.waiting import in_thread
-from mqcore.journal.writer import Writer
+from mqcore.journal.writer import Writer, WriterStats
 
 if TYPE_CHECKING:
     from mqcore.journal.backups import BackedUp
@@ -83,9 +83,10 @@ __all__ = [
     "JournalRefused", "JournalUnconfirmed", "JournalWriteError", "Limits", "MultiWriter",
     "OffsetGone", "PartitionInfo", "PartitionLost", "Promoted", "Queue", "QueueFull",
     "QueueLimits", "QueueOptions", "QueueServer", "Reader", "Records", "Repaired", "Sequences",
-    "StampRefused", "Writer", "ajoin", "aopen", "backup", "checksum", "join", "list_partitions",
-    "open", "partition_of_key", "partition_of_message", "promote", "queue", "read_key",
-    "read_stamp", "repair", "replay", "serve", "serve_queues", "stamp", "stored_at", "verify",
+    "StampRefused", "Writer", "WriterStats", "ajoin", "aopen", "backup", "checksum", "join",
+    "list_partitions", "open", "partition_of_key", "partition_of_message", "promote", "queue",
+    "read_key", "read_stamp", "repair", "replay", "serve", "serve_queues", "stamp", "stored_at",
+    "verify",
 ]
 
 _LATER = {"BackedUp": "backups", "GroupMember": "groups.member", "Job": "queues.job",

@@ -6,6 +6,7 @@ import logging
 import os
 import resource
 from collections.abc import Iterable, Iterator
+from dataclasses import fields
 from typing import Any
 
 from mqcore.base.native import threading
@@ -17,7 +18,7 @@ from mqcore.journal.store.many import WritersCore
 from mqcore.journal.store.place import partition_folder
 from mqcore.journal.store.process import forks
 from mqcore.journal.store.recovery import Dropped
-from mqcore.journal.writer import Writer, check_limit, check_options
+from mqcore.journal.writer import Writer, WriterStats, check_limit, check_options
 
 FIRST_PART = "first-part"
 FILES = 4               # descriptors of a writer: its segment, folder, lock and the file `durable`
@@ -184,6 +185,14 @@ class MultiWriter(WritersCore):
     def duplicates(self) -> int:
         """Messages left out since they were stored already (deduplicate=True)."""
         return sum(writer.duplicates for writer in self)
+
+    def stats(self) -> WriterStats:
+        """The sums over all partitions, and the longest sync of all."""
+        all_ = [writer.stats() for writer in self]
+        sums = {field.name: sum(getattr(one, field.name) for one in all_)
+                for field in fields(WriterStats)}
+        longest = max((one.longest_sync for one in all_), default=0.0)
+        return WriterStats(**{**sums, "longest_sync": longest})
 
     @property
     def error(self) -> BaseException | None:

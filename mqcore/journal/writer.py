@@ -12,6 +12,7 @@ import os
 import warnings
 import weakref
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,23 @@ LONGEST = 1.0           # seconds for which messages wait in memory at most
 LOOK = 60.0             # seconds between two looks at what retention gives up
 MIN_SEGMENT = 4 << 10
 MIN_BLOCK, MAX_BLOCK = 1 << 10, 256 << 20
+
+
+@dataclass(frozen=True)
+class WriterStats:
+    """Since the writer was opened: the `blocks` that it wrote and their `bytes`, padding included;
+    its `syncs`, the seconds that they took together (`sync_seconds`) and the longest of them
+    (`longest_sync`); the segments that it began, and that retention removed; repeated messages that
+    it left out (`duplicates`)."""
+
+    blocks: int = 0
+    bytes: int = 0
+    syncs: int = 0
+    sync_seconds: float = 0.0
+    longest_sync: float = 0.0
+    segments: int = 0
+    removed: int = 0
+    duplicates: int = 0
 
 
 class Writer(WriterCore):
@@ -108,7 +126,7 @@ class Writer(WriterCore):
         self._failures: dict[str, BaseException] = {}   # by what failed last
         self._ends = collections.deque(["once"])
         self._looks = retain[0] is not None or retain[1] is not None or bool(retain[2])
-        self._rotations = 0
+        self._rotations = self._removed = 0
         self._look_at = time.monotonic_ns() + round(pause * 1e9) if self._looks or deduplicate \
             else NEVER
 
@@ -128,10 +146,11 @@ class Writer(WriterCore):
     def _mq_components(self) -> list[State]:
         if self.closed:
             return []
-        error = self.error
+        error, stats = self.error, self.stats()
         return [State("journal writer", str(self.path), error="" if error is None else str(error),
                       counts={"next": self.next, "durable": self.durable,
-                              "duplicates": self.duplicates})]
+                              "duplicates": self.duplicates, "bytes": stats.bytes,
+                              "syncs": stats.syncs, "removed": stats.removed})]
 
     def _begin(self, found: Any, topic: str, partition: int, fsync: str, block_bytes: int,
                segment_bytes: int, segment_age: float | None, pause: float,
@@ -152,6 +171,13 @@ class Writer(WriterCore):
             if found.segment is not None:
                 found.segment.close()
                 os.close(last[0])
+
+    def stats(self) -> WriterStats:
+        """What it has done. Also after close()."""
+        facts = self._counters()
+        return WriterStats(facts["blocks"], facts["bytes"], facts["syncs"], facts["sync_ns"] / 1e9,
+                           facts["sync_longest"] / 1e9, facts["rotations"], self._removed,
+                           self.duplicates)
 
     def skip(self, offset: int) -> None:
         """Give the next message this offset. For a copy of a journal that has lost messages: who
@@ -321,6 +347,7 @@ class Writer(WriterCore):
             sync_folder(self._folder)       # each: else a power cut may leave a gap between them
             total -= stat.st_size
             removed.append(first)
+            self._removed += 1
         return removed
 
     # -- on the flusher's thread, and on a syncer's --

@@ -9,6 +9,7 @@ import threading
 import numpy as np
 import pytest
 from journal_case import arrays, contents, numbered, segment_files
+from waiting import until
 
 from mqcore import journal
 from mqcore.errors import Forked, MessageTooLarge, OptionError, UsageError
@@ -215,6 +216,33 @@ def test_rotation_by_age(tmp_path):
             while len(segment_files(tmp_path)) < i + 1:
                 writer.flush()
         assert contents(tmp_path, durable=False) == [b"0", b"1", b"2"]
+
+
+def test_stats(tmp_path):
+    with journal.open(tmp_path, "a", fsync="always", retain_bytes=0) as writer:
+        assert writer.stats() == journal.WriterStats()
+        for _ in range(2):
+            writer.append(bytes(1000))
+        seen = writer.stats()
+        assert (seen.blocks, seen.segments, seen.removed) == (2, 0, 0)
+        assert 2000 <= seen.bytes <= sum(path.stat().st_size for path in segment_files(tmp_path))
+        assert seen.syncs >= 2 and 0 < seen.longest_sync <= seen.sync_seconds
+        writer.rotate()
+        writer.append(b"x")
+        until(lambda: writer.stats().removed == 1)
+        assert writer.stats().segments == 1
+    assert writer.stats().blocks == 3
+
+
+def test_stats_of_several(tmp_path):
+    with journal.open(tmp_path, "a", topic="t", partitions=2, fsync="never") as writers:
+        for key in (b"a", b"b", b"c", b"d"):
+            writers.append(bytes(100), key=key)
+            writers.commit()
+        each = [writer.stats() for writer in writers]
+        total = writers.stats()
+        assert total.blocks == sum(one.blocks for one in each) == 4
+        assert total.longest_sync == max(one.longest_sync for one in each) > 0
 
 
 def filled(where, **kw):

@@ -66,6 +66,7 @@ GLOBALS: dict[tuple[str, str], str] = {
     ("mqcore/journal/store/process.pyx", "SHARED"): "all logs, for forks, and the flusher's bell",
     ("mqcore/base/sodium.pyx", "_looking"): "a lock: two threads look for it at once",
     ("mqcore/base/waits.pyx", "MAIN"): "the main thread, another one in a forked child",
+    ("mqcore/base/waits.pyx", "COLLECTOR"): "the collector calls us for the whole process",
     ("mqcore/base/waits.pyx", "AWAKE"): "whether the program ends: asked where a call fails",
     ("mqcore/binding/handle.pyx", "get_ident"): "a function, kept at hand",
     ("mqcore/binding/handle.pyx", "MAIN"): "the main thread, another one in a forked child",

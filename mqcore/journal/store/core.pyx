@@ -709,7 +709,9 @@ cdef class WriterCore:
 
     def _counters(self) -> dict:
         return {"syncs": self.log.syncs_done, "rotations": self.log.rotations, "pos": self.log.pos,
-                "waiting": self.log.count, "segment": self.log.segment.first}
+                "waiting": self.log.count, "segment": self.log.segment.first,
+                "blocks": self.log.blocks, "bytes": self.log.bytes, "sync_ns": self.log.sync_ns,
+                "sync_longest": self.log.sync_longest}
 
 
 # -- small things ----------------------------------------------------------------------------------

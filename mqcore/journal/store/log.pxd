@@ -81,7 +81,11 @@ cdef struct Log:
     int64_t segment_age       # us; 0: any
     int64_t begun             # when the segment was (CLOCK_BOOTTIME, us): age.pxd
     int64_t rotations
+    int64_t blocks            # written, and their bytes
+    int64_t bytes
     int64_t syncs_done
+    int64_t sync_ns           # what they took together, and the longest of them
+    int64_t sync_longest
     Producers* producers      # NULL: what is sent again is stored again
     int64_t duplicates        # left out for their sake
     int64_t twin              # where the first of the last duplicate is; -1: not known any more

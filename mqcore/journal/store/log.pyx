@@ -479,6 +479,8 @@ cdef int emit(Log* log, BlockHeader* h, Piece* pieces) noexcept nogil:
     rc = put(log, h, iov, n)
     if rc:
         return rc
+    log.blocks += 1
+    log.bytes += <int64_t> h.size
     if h.min_time < log.low:
         log.low = h.min_time
     if h.max_time > log.high:
@@ -553,20 +555,36 @@ cdef int log_direct(Log* log, const uint8_t* values, const int32_t* ends, const 
 
 # -- files -----------------------------------------------------------------------------------------
 
+cdef int sync_file(Log* log, int fd, int64_t* took) noexcept nogil:
+    """With `flight`. took: ns."""
+    cdef int64_t began = now_ns()
+    cdef int rc = log.failed
+    if rc == 0 and log.ops.fdatasync(log.ops.self, fd) != 0:
+        rc = log.failed = errno
+    took[0] = now_ns() - began
+    return rc
+
+
+cdef void count_sync(Log* log, int64_t took) noexcept nogil:
+    log.syncs_done += 1
+    log.sync_ns += took
+    if took > log.sync_longest:
+        log.sync_longest = took
+
+
 cdef int log_sync(Log* log) noexcept nogil:
     """Make everything written durable. After a failure that is unknown, so the log is broken."""
+    cdef int64_t took = 0
     cdef int rc
     pthread_mutex_lock(&log.flight)     # waits for a commit, which may get the error that is ours
-    rc = log.failed
-    if rc == 0 and log.ops.fdatasync(log.ops.self, log.fd) != 0:
-        rc = log.failed = errno
+    rc = sync_file(log, log.fd, &took)
     pthread_mutex_unlock(&log.flight)
     if rc:
         return log_break(log, rc)
     rc = undisturbed(log)
     if rc:
         return rc
-    log.syncs_done += 1
+    count_sync(log, took)
     log.durable.store(log.written.load())
     log_show(log)
     return 0
@@ -719,7 +737,7 @@ cdef int log_tick(Log* log) noexcept nogil:
 # -- committing ------------------------------------------------------------------------------------
 
 cdef int log_commit(Log* log, int64_t target) noexcept nogil:
-    cdef int64_t written = 0
+    cdef int64_t written = 0, took = 0
     cdef int rc, unwritten, fd = -1
     if log.durable.load() >= target:
         return 0
@@ -741,9 +759,7 @@ cdef int log_commit(Log* log, int64_t target) noexcept nogil:
             pthread_mutex_lock(&log.flight)
     pthread_mutex_unlock(&log.lock)
     if fd >= 0:
-        rc = log.failed
-        if rc == 0 and log.ops.fdatasync(log.ops.self, fd) != 0:
-            rc = log.failed = errno
+        rc = sync_file(log, fd, &took)
         pthread_mutex_unlock(&log.flight)
         system.close(fd)
         pthread_mutex_lock(&log.lock)
@@ -751,7 +767,7 @@ cdef int log_commit(Log* log, int64_t target) noexcept nogil:
         if rc:
             log_break(log, rc)
         else:
-            log.syncs_done += 1
+            count_sync(log, took)
             if log.durable.load() < written:        # a rotation may have synced more
                 log.durable.store(written)
                 log_show(log)
