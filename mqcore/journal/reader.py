@@ -231,20 +231,20 @@ class Reader(Walking, Awaitable):
         records = self._read(offset, max_bytes)
         if records.next <= self._synced or not len(records):
             return records
-        here = self._segment
-        assert here is not None         # there are records of it
-        self._synced = max(self._synced, read_durable(self.path, here.header.journal))
+        here = self._segment            # None: the one behind the records could not be opened
+        if here is not None:
+            self._synced = max(self._synced, read_durable(self.path, here.header.journal))
         if records.next > self._synced:
             self._look_for_durable(here)
             records = records.slice(0, max(0, self._synced - records.first))
         return records
 
-    def _look_for_durable(self, here: Segment) -> None:
+    def _look_for_durable(self, here: Segment | None) -> None:
         """The file `durable` does not say it, but blocks may. Damage further on does not count."""
         try:
             self._synced = max(self._synced, self.durable)
         except JournalCorrupt:
-            if here.durable <= self._synced:
+            if here is None or here.durable <= self._synced:
                 raise
             self._synced = here.durable
 
