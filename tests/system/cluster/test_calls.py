@@ -7,7 +7,6 @@ import pytest
 
 import mqcore as mq
 from mqcore import cluster
-from mqcore.binding.sleep import sleep
 
 
 def closed(accounts):
@@ -247,24 +246,26 @@ def test_a_tunnel_ends_with_its_member(once, key, nodes):
 
 
 def test_large_bodies_do_not_hold_up_small_ones(once, key, nodes):
+    """While the second half of a large one is under way, small ones are asked for and answered."""
     nodes()
 
     async def main():
         async with cluster.ajoin(key, seeds=[nodes.seed]) as net:
-            order = []
+            large, small = [], []
 
-            async def large():
+            async def ask_large():
+                large.append(time.monotonic())
                 answer = await net.arequest("work", b"big %d" % (30 << 20), timeout=50)
+                large.append(time.monotonic())
                 assert len(answer) == 30 << 20
-                order.append("large")
 
-            net.loop.spawn(large)
-            await sleep(0.05)
-            for _ in range(10):
-                await net.arequest("work", b"echo small", timeout=30)
-            order.append("small")
-            assert await net.until(lambda: len(order) == 2, 50)
-            assert order == ["small", "large"]
+            net.loop.spawn(ask_large)
+            while len(large) < 2:
+                asked = time.monotonic()
+                await net.arequest("work", b"echo small", timeout=50)
+                small.append((asked, time.monotonic()))
+            begin, end = large
+            assert any((begin + end) / 2 < asked and heard < end for asked, heard in small)
 
     once(main)
 
