@@ -159,7 +159,7 @@ class Context:
                 with self._closing:
                     return self._close(linger, started)
             if not self._closing.acquire(blocking=False):
-                return CloseReport()    # who has it waits for the socket that this thread closes
+                return CloseReport()    # the thread that has it waits for the socket closed here
             try:
                 return self._close(linger, started)
             finally:

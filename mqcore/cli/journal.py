@@ -176,6 +176,8 @@ def verify(where: str, topic: str | None, partition: int | None,
     """
     found, bad = chosen(where, topic, partition, options)
     if not (found or bad or topic is None and partition is None):
+        from mqcore.journal.listing import nothing_there
+
         raise click.UsageError(nothing_there(where, topic, partition))
     check = verify_remote if "://" in where else verify_folder
     with progress() as bar:
@@ -188,11 +190,6 @@ def verify(where: str, topic: str | None, partition: int | None,
     if bad:
         note(f"{bad} damaged places; `mq journal repair` recovers the intact blocks")
         raise click.exceptions.Exit(1)
-
-
-def nothing_there(where: str, topic: str | None, partition: int | None) -> str:
-    what = "no journal" if topic is None else f"no topic {topic!r}"
-    return f"{where} has {what}" + ("" if partition is None else f" with a partition {partition}")
 
 
 def verify_folder(where: str, topic: str, partition: int, options: dict[str, Any],

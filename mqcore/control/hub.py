@@ -325,11 +325,12 @@ class Hub:
         """In a forked child: close inherited descriptors, change nothing shared with the parent."""
         self.forked = True
         self.lock = YieldingLock()
-        if self._plane is not None and self._loop is not None:
-            self._loop.abandon()
+        if self._threads is not None:
+            plane, loop = self._threads
+            loop.abandon()
             for links in self.sockets.values():
                 links.abandon()
-            self._plane.abandon()
+            plane.abandon()
 
 
 def _after_fork_in_child() -> None:

@@ -19,15 +19,17 @@ from errno import EEXIST, EIO, ENOTDIR, ENOTEMPTY
 from pathlib import Path
 
 from mqcore.errors import UsageError
-from mqcore.journal.errors import JournalBusy, JournalCorrupt, JournalNotFound, write_error
-from mqcore.journal.listing import in_folder
+from mqcore.journal.errors import JournalBusy, JournalNotFound, write_error
+from mqcore.journal.listing import in_folder, nothing_there
 from mqcore.journal.reader import Reader
 from mqcore.journal.store import epoch, snapshot
 from mqcore.journal.store.durable import write_durable
 from mqcore.journal.store.place import (
+    copy_file,
     groups,
     make_folder,
     partition_folder,
+    replace,
     segment_name,
     segments,
     set_group_offset,
@@ -39,7 +41,6 @@ from mqcore.journal.store.segment import Segment
 
 TRIES = 10              # retention, a promotion or a repair may change what is being copied
 PAUSE = 0.02            # seconds between two attempts
-CHUNK = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -66,10 +67,8 @@ def backup(where: str | os.PathLike[str], to: str | os.PathLike[str], *, topic: 
     rows = [(row.topic, row.partition) for row in in_folder(where, _unreadable)
             if topic in (None, row.topic) and partition in (None, row.partition)]
     if not rows:
-        what = "no journal" if topic is None else f"no topic {topic!r}"
-        raise JournalNotFound(f"{os.fsdecode(where)} has {what}" + (
-            "" if partition is None else f" with a partition {partition}"),
-            hint="`mq journal ls` lists what a folder holds")
+        raise JournalNotFound(nothing_there(os.fsdecode(where), topic, partition),
+                              hint="`mq journal ls` lists what a folder holds")
     return [back_up(partition_folder(where, *row), partition_folder(to, *row), *row)
             for row in rows]
 
@@ -95,7 +94,7 @@ def back_up(source: Path, target: Path, topic: str, partition: int) -> BackedUp:
             time.sleep(PAUSE)
         except OSError as error:
             shutil.rmtree(making, ignore_errors=True)
-            if str(source) in str(error.filename):
+            if error.filename is not None and Path(error.filename).is_relative_to(source):
                 raise
             raise write_error(error.errno or EIO, target) from error
         except BaseException:
@@ -140,13 +139,13 @@ def _copy(source: Path, making: Path, topic: str, partition: int) -> BackedUp:
             raise _Changed from None
         try:
             size, end = _until(last, end)
-            copied += _copy_file(last.fd, last.path, making / last.path.name, size)
+            copied += _copy_bytes(last.fd, last.path, making / last.path.name, size)
             write_durable(making, last.header.journal, end)
         finally:
             last.close()
     for name, raw in small.items():
         if raw is not None:
-            _write(making / name, raw)
+            replace(making / name, raw)
     for name, offset in committed.items():
         set_group_offset(making, name, min(offset, end))
     if _small(source / epoch.NAME) != small[epoch.NAME]:
@@ -180,7 +179,7 @@ def _until(segment: Segment, durable: int) -> tuple[int, int]:
 def _link(path: Path, target: Path) -> int:
     """The bytes that had to be copied."""
     try:
-        os.link(path, target)
+        os.link(os.path.realpath(path), target)     # not to a link that may lead nowhere one day
         return 0
     except OSError:         # another file system, or one without links; or it is gone
         pass
@@ -189,28 +188,14 @@ def _link(path: Path, target: Path) -> int:
     except FileNotFoundError:
         raise _Changed from None
     try:
-        return _copy_file(fd, path, target, os.fstat(fd).st_size)
+        return _copy_bytes(fd, path, target, os.fstat(fd).st_size)
     finally:
         os.close(fd)
 
 
-def _copy_file(fd: int, path: Path, target: Path, size: int) -> int:
-    """Durable on return."""
-    with open(target, "xb") as out:
-        at = 0
-        while at < size:
-            try:
-                raw = os.pread(fd, min(CHUNK, size - at), at)
-            except OSError as error:
-                raise JournalCorrupt(
-                    f"{path} at byte {at}: the disk cannot read it ({error.strerror})",
-                    path=str(path), position=at, fault="the disk cannot read it") from error
-            if not raw:
-                raise _Changed
-            out.write(raw)
-            at += len(raw)
-        out.flush()
-        os.fsync(out.fileno())
+def _copy_bytes(fd: int, path: Path, target: Path, size: int) -> int:
+    if copy_file(fd, path, target, size) < size:
+        raise _Changed
     return size
 
 
@@ -219,10 +204,3 @@ def _small(path: Path) -> bytes | None:
         return path.read_bytes()
     except FileNotFoundError:
         return None
-
-
-def _write(path: Path, raw: bytes) -> None:
-    with open(path, "xb") as out:
-        out.write(raw)
-        out.flush()
-        os.fsync(out.fileno())

@@ -104,3 +104,9 @@ def list_partitions(where: str | os.PathLike[str], **remote: Any) -> list[Partit
 
     with Directory(where, **remote) as directory:
         return directory.partitions()
+
+
+def nothing_there(where: str, topic: str | None, partition: int | None) -> str:
+    """What is wrong if no partition is the one that was asked for; None: any."""
+    what = "no journal" if topic is None else f"no topic {topic!r}"
+    return f"{where} has {what}" + ("" if partition is None else f" with a partition {partition}")

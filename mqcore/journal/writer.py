@@ -50,19 +50,16 @@ MIN_BLOCK, MAX_BLOCK = 1 << 10, 256 << 20
 
 @dataclass(frozen=True)
 class WriterStats:
-    """Since the writer was opened: the `blocks` that it wrote and their `bytes`, padding included;
-    its `syncs`, the seconds that they took together (`sync_seconds`) and the longest of them
-    (`longest_sync`); the segments that it began, and that retention removed; repeated messages that
-    it left out (`duplicates`)."""
+    """Counters since the writer was opened."""
 
-    blocks: int = 0
-    bytes: int = 0
-    syncs: int = 0
-    sync_seconds: float = 0.0
-    longest_sync: float = 0.0
-    segments: int = 0
-    removed: int = 0
-    duplicates: int = 0
+    blocks: int = 0             #: written to the files
+    bytes: int = 0              #: of these blocks, padding included
+    syncs: int = 0              #: that have succeeded
+    sync_seconds: float = 0.0   #: which they took together
+    longest_sync: float = 0.0   #: seconds
+    segments: int = 0           #: begun
+    removed: int = 0            #: segments that retention gave up
+    duplicates: int = 0         #: repeated messages that were left out
 
 
 class Writer(WriterCore):

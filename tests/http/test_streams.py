@@ -130,7 +130,10 @@ def test_requests_go_on_after_an_error(opened, url, monkeypatch):
         server = threading.Thread(target=serve)
         server.start()
         rep.wait_peers(timeout=LIMIT)
-        assert client.post("/ask", content=b"lost").status_code == 504
+        # 503 until the gateway has seen its replier
+        lost = until(lambda: (answer := client.post("/ask", content=b"lost")).status_code != 503
+                     and answer)
+        assert lost.status_code == 504
         until(lambda: client.post("/ask", content=b"next").status_code == 200)
         rep.close()
         server.join()

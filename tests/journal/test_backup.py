@@ -3,6 +3,9 @@
 import errno
 import os
 import shutil
+import signal
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -104,10 +107,14 @@ def test_no_room_for_a_copy_of_a_link(where, tmp_path, monkeypatch):
     os.link(segment_files(where)[0], tmp_path / "link")
     before = left_in(where)
 
-    def fail(*_):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    real = os.fsync
+
+    def fail(fd):
+        if os.readlink(f"/proc/self/fd/{fd}").endswith(".new"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        real(fd)
     with monkeypatch.context() as patch:
-        patch.setattr(shutil, "copyfileobj", fail)
+        patch.setattr(os, "fsync", fail)
         with pytest.raises(JournalFull):
             journal.open(where, "a")
     assert left_in(where) == before
@@ -257,6 +264,61 @@ def test_another_backup_into_the_same_folder_at_the_same_time(where, to, monkeyp
     with pytest.raises(UsageError, match="is there already"):
         journal.backup(where, to)
     assert contents(to) == [b"faster"] and not any("/." in name for name in left_in(to))
+
+
+def test_a_segment_that_is_a_symbolic_link(where, to, tmp_path):
+    """The backup does not need what it leads to."""
+    with journal.open(where, "a") as log:
+        for text in (b"0", b"1"):
+            log.append(text)
+            log.rotate()
+    path = segment_files(where)[0]
+    path.rename(tmp_path / "moved")
+    path.symlink_to(tmp_path / "moved")
+    journal.backup(where, to)
+    (tmp_path / "moved").unlink()
+    assert not any(path.is_symlink() for path in segment_files(to))
+    assert whole(to) == [b"0", b"1"]
+
+
+def test_relative_paths_and_a_target_inside_its_source(tmp_path, monkeypatch):
+    """What the system says of a file of the target is an error of the target."""
+    monkeypatch.chdir(tmp_path)
+    fill("data", b"0")
+
+    def fail(folder, *_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder / "durable"))
+    with monkeypatch.context() as patch:
+        patch.setattr(backups, "write_durable", fail)
+        with pytest.raises(JournalFull):
+            journal.backup("data", "saved/data")
+    assert journal.backup("data", "data/saved")[0].end == 1     # inside it
+    assert contents("data/saved") == [b"0"] == contents("data")
+    assert len(journal.list_partitions("data")) == 1
+
+
+KILLED = """
+import os, sys
+from mqcore import journal
+from mqcore.journal import backups
+setattr(backups, sys.argv[3], lambda *_: os.kill(os.getpid(), 9))
+journal.backup(sys.argv[1], sys.argv[2])
+"""
+
+
+@pytest.mark.parametrize("place", ["_link", "write_durable", "set_group_offset", "_rename"])
+def test_kill_9(where, to, place):
+    """What is half made is no journal, and the next backup is whole."""
+    with journal.open(where, "a") as log, journal.open(where) as reader:
+        for text in (b"0", b"1"):
+            log.append(text)
+            log.rotate()
+        reader.commit_offset("g", 1)
+    done = subprocess.run([sys.executable, "-c", KILLED, where, to, place], check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert journal.list_partitions(to) == []
+    journal.backup(where, to)
+    assert whole(to) == [b"0", b"1"]
 
 
 @pytest.mark.parametrize(("number", "error"), [(errno.ENOSPC, JournalFull),

@@ -252,7 +252,7 @@ import sample_blackhole
 print(json.dumps([found.dist.name, type(plugin).__module__, plugin.name, plugin.abi,
                   sample_blackhole.swallow(b"x" * 56), sample_blackhole.swallow(b"x" * 57)]))
 """
-    assert ask(clean, program) == ["mqcore-sample-plugin", "mqcore.spi.pattern", "blackhole", 4,
+    assert ask(clean, program) == ["mqcore-sample-plugin", "mqcore.spi.pattern", "blackhole", 5,
                                    [56, False, 0], [57, True, 0]]
     if source_of("mqcore.spi.registry"):
         program = """

@@ -12,14 +12,10 @@ import time
 from pathlib import Path
 
 import psutil
+from ports import free_port
 
 ROOT = Path(os.environ.get("MQCORE_BROKERS", "build/brokers/root")).absolute()
 READY = 240.0       # seconds until a broker must serve
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return probe.getsockname()[1]
 
 
 class Broker:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 LOWEST, WORKERS = 10_240, 8
+UNUSED = []     # ports that free_port() has not given out yet
 
 
 def first_ephemeral():
@@ -32,11 +33,15 @@ def own_ports(worker):
 
 
 def free_port():
-    """One of this worker's, for a program that must be told its port."""
-    for port in random.sample(own_ports(os.environ.get("PYTEST_XDIST_WORKER", "")), 100):
+    """One of this worker's, for a program that must be told its port. The same one comes again
+    only when all others were given out."""
+    for _ in range(100):
+        if not UNUSED:
+            ports = own_ports(os.environ.get("PYTEST_XDIST_WORKER", ""))
+            UNUSED.extend(random.sample(ports, len(ports)) or [0])
         with contextlib.suppress(OSError), socket.socket() as sock:
-            sock.bind(("127.0.0.1", port))
-            return port
+            sock.bind(("127.0.0.1", UNUSED.pop()))
+            return sock.getsockname()[1]
     raise AssertionError("no port is free")
 
 

@@ -33,8 +33,8 @@ def read_durable(folder: Path, journal: bytes | None = None) -> int:
 
 def write_durable(folder: Path, journal: bytes, offset: int) -> None:
     """For a copy that has no writer. Durable on return."""
-    known = struct.pack("<16sq", journal, offset)
-    replace(folder / NAME, known + struct.pack("<II", checksum(known), 1))
+    crc = checksum(_FORM.pack(journal, offset, 0, 0)[:24])
+    replace(folder / NAME, _FORM.pack(journal, offset, crc, 1))
 
 
 def missing_end(path: Path, journal: bytes | None, pos: int, end: int, known: tuple[bytes, int],

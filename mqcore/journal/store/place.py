@@ -37,6 +37,7 @@ DIGITS = 20
 TOPIC_MAX = 255
 NAME_MAX = 200          # characters of an encoded name; some file systems allow no more than 255
 HASHED = "%~"           # no percent-encoded name has it
+CHUNK = 1 << 20         # bytes copied at a time
 ABANDONED = 86400.0     # seconds after which a temporary file's writer is taken for dead
 
 
@@ -203,6 +204,27 @@ def replace(path: Path, raw: bytes) -> None:
         new.unlink(missing_ok=True)
         raise
     sync_folder(path.parent)
+
+
+def copy_file(fd: int, path: Path, target: Path, size: int) -> int:
+    """Copy the first bytes of a file, which fd has open, into a new one; how many there were, if
+    the file is shorter. Durable on return. JournalCorrupt: the disk cannot read it."""
+    at = 0
+    with open(target, "xb") as out:
+        while at < size:
+            try:
+                raw = os.pread(fd, min(CHUNK, size - at), at)
+            except OSError as error:
+                raise JournalCorrupt(
+                    f"{path} at byte {at}: the disk cannot read it ({error.strerror})",
+                    path=str(path), position=at, fault="the disk cannot read it") from error
+            if not raw:
+                break
+            out.write(raw)
+            at += len(raw)
+        out.flush()
+        os.fsync(out.fileno())
+    return at
 
 
 # -- consumer groups -----------------------------------------------------------------------------

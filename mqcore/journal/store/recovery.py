@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -22,6 +21,8 @@ from mqcore.journal.errors import NO_ROOM, JournalCorrupt, write_error
 from mqcore.journal.store.durable import MISSING, durable_id, read_durable, told
 from mqcore.journal.store.exclusive import is_written
 from mqcore.journal.store.place import (
+    CHUNK,
+    copy_file,
     finish_repair,
     groups,
     segment_name,
@@ -45,7 +46,6 @@ from mqcore.journal.store.segment import FOREIGN, Segment, checkpoint
 
 _log = logging.getLogger("mqcore.journal")
 SHORT = next(number for number, words in FAULTS.items() if words.startswith("the file ends"))
-CHUNK = 1 << 20         # bytes read and written at a time
 QUIET = 0.3             # seconds in which a writer that is at work makes its file longer
 LOOK = 0.01             # seconds between two looks at a file that is written
 ORDER = next(number for number, words in FAULTS.items() if "does not continue" in words)
@@ -160,15 +160,15 @@ def _unshare(path: Path) -> None:
     """
     new = path.with_suffix(".new")      # see finish_repair()
     try:
-        with open(path, "rb") as source, open(new, "wb") as copy:
-            shutil.copyfileobj(source, copy, CHUNK)
-            copy.flush()
-            os.fsync(copy.fileno())
+        with open(path, "rb") as source:
+            copy_file(source.fileno(), path, new, os.fstat(source.fileno()).st_size)
         os.replace(new, path)
         sync_folder(path.parent)
-    except OSError as error:
+    except BaseException as error:
         new.unlink(missing_ok=True)
-        raise write_error(error.errno or EIO, path) from error
+        if isinstance(error, OSError):
+            raise write_error(error.errno or EIO, path) from error
+        raise
 
 
 def check_begun(folder: Path, at: int) -> None:

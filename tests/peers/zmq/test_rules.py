@@ -3,10 +3,10 @@ joins, addresses, connect() again."""
 
 import contextlib
 import itertools
-import socket
 
 import pytest
 from machine import has_ipv6
+from ports import free_port
 from zmqerrno import number
 
 import mqcore.zmq as ours
@@ -110,12 +110,6 @@ def test_any_two_sockets_can_be_joined_by_inproc(new, make):
 
 
 # -- addresses -------------------------------------------------------------------------------------
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
 
 def carries(z, new, server, url, v6=0):
     client = new("PUSH", ipv6=v6)

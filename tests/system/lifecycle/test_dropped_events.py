@@ -23,14 +23,18 @@ def drop():
     return weakref.ref(pull)
 
 
+def control_threads():
+    return [thread for thread in threading.enumerate() if thread.name == "mqcore-control"]
+
+
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_unread_events_do_not_keep_their_socket():
+    others = set(control_threads())
     gone = drop()
 
     def collected():
         gc.collect()
-        return gone() is None and not [thread for thread in threading.enumerate()
-                                       if thread.name == "mqcore-control"]
+        return gone() is None and not set(control_threads()) - others
     until(collected)
 
 

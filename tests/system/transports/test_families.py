@@ -3,13 +3,13 @@
 import contextlib
 
 import pytest
-from machine import has_ipv6
+from machine import ipv6
 
 import mqcore as mq
 from mqcore import journal
 from mqcore.spi.inet import host_port
 
-pytestmark = pytest.mark.skipif(not has_ipv6(), reason="no IPv6 on this machine")
+pytestmark = ipv6
 
 HOSTS = ("127.0.0.1", "[::1]")
 
