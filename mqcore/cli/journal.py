@@ -246,13 +246,13 @@ def repair(where: str, topic: str | None, partition: int) -> None:
     reports where to continue. The partition must have no open writer.
     """
     from mqcore import journal as library
+    from mqcore.journal.listing import nothing_there
     from mqcore.journal.store.place import partition_folder
 
-    folder = partition_folder(where, topic or "default", partition)
-    if not folder.is_dir():
-        raise click.UsageError(f"{where} has no topic {topic or 'default'!r} with a partition "
-                               f"{partition}")
-    done = library.repair(where, topic=topic or "default", partition=partition)
+    topic = topic or "default"
+    if not partition_folder(where, topic, partition).is_dir():
+        raise click.UsageError(nothing_there(where, topic, partition))
+    done = library.repair(where, topic=topic, partition=partition)
     for path in done.kept:
         click.echo(f"rewritten; the damaged file is kept as {path}")
     if not done.kept:

@@ -107,6 +107,6 @@ def list_partitions(where: str | os.PathLike[str], **remote: Any) -> list[Partit
 
 
 def nothing_there(where: str, topic: str | None, partition: int | None) -> str:
-    """What is wrong if no partition is the one that was asked for; None: any."""
+    """The words for a journal, a topic or a partition that `where` does not have; None: any."""
     what = "no journal" if topic is None else f"no topic {topic!r}"
     return f"{where} has {what}" + ("" if partition is None else f" with a partition {partition}")

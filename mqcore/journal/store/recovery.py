@@ -164,11 +164,10 @@ def _unshare(path: Path) -> None:
             copy_file(source.fileno(), path, new, os.fstat(source.fileno()).st_size)
         os.replace(new, path)
         sync_folder(path.parent)
-    except BaseException as error:
+    except OSError as error:
+        raise write_error(error.errno or EIO, path) from error
+    finally:
         new.unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            raise write_error(error.errno or EIO, path) from error
-        raise
 
 
 def check_begun(folder: Path, at: int) -> None:
