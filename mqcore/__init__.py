@@ -44,6 +44,13 @@ _ELSEWHERE = {
         "ANY AuthHandler AuthRequest AuthResult Certificate Curve KeyPair Null Plain Security "
         "curve_keypair curve_public load_certificate load_certificates save_certificate",
 }
+# Names that were here before the first release.
+_FORMER = {
+    "mqcore.security":
+        "ANY Certificate Curve KeyPair Null Plain Security curve_keypair curve_public "
+        "load_certificate load_certificates save_certificate Asking=AuthRequest "
+        "Verdict=AuthResult",
+}
 _MODULES = ("api", "errors", "events", "options", "security")
 
 __version__ = "0.1.0"
@@ -56,6 +63,11 @@ def __getattr__(name: str) -> object:
     if name in _MODULES:
         return import_module(f"mqcore.{name}")
     if name not in _HOME_OF:
+        from mqcore.base.renamed import find_renamed
+
+        value = find_renamed("mqcore", name, _FORMER)
+        if value is not None:
+            return value
         for place, names in _ELSEWHERE.items():
             if name in names.split():
                 raise AttributeError(f"module 'mqcore' has no attribute {name!r}: it is in "

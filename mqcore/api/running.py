@@ -9,6 +9,7 @@ from typing import Any, Self
 from mqcore.base.components import COMPONENTS, State, numbers
 from mqcore.base.living import Living
 from mqcore.base.native import threading
+from mqcore.base.renamed import renamed
 from mqcore.base.waits import Event, Released, guest, start, start_behind
 from mqcore.binding import blocking
 from mqcore.binding.sleep import sleep
@@ -83,6 +84,8 @@ class Running:
     def error(self) -> BaseException | None:
         """The error that ended it, or None."""
         return self._error
+
+    __getattr__ = renamed(wait="wait_stopped", await_="await_stopped")
 
     def wait_stopped(self, timeout: float | None = None) -> None:
         """Wait until it has ended. If an error ended it, raise that error (JournalFull if the disk

@@ -5,6 +5,7 @@ cimport cython
 from mqcore.base.slab cimport pool_drain_released
 
 from mqcore.base.native import time
+from mqcore.base.renamed import renamed
 from mqcore.base.waits import Released
 
 from mqcore.errors import UsageError, WaitTimeout
@@ -18,6 +19,9 @@ cdef class Pin:
             self.token[0] = True
 
 
+_FORMER = renamed(wait="wait_done", await_="await_done")
+
+
 cdef class Pinned:
     """What send_ref() returns: `done` once the buffer may be written again."""
     @property
@@ -25,6 +29,9 @@ cdef class Pinned:
         if not self.token[0] and self.core.plane.plane.pool.released.load() != NULL:
             pool_drain_released(self.core.plane.plane.pool)
         return self.token[0]
+
+    def __getattr__(self, name):
+        return _FORMER(self, name)
 
     def wait_done(self, timeout=None):
         """Until done; WaitTimeout."""

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from mqcore.base.renamed import renamed
 from mqcore.base.virtual import world
 from mqcore.base.waits import Condition, guest
 from mqcore.binding import blocking
@@ -110,6 +111,8 @@ class Endpoint:
             if guest():
                 return
         self.move("closed")
+
+    __getattr__ = renamed(wait="wait_ready", await_="await_ready")
 
     def wait_ready(self, timeout: float | None = None) -> None:
         """Wait until listening, or until connected with a completed handshake. Raises

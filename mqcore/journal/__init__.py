@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
+from mqcore.base.renamed import find_renamed
 from mqcore.errors import OptionError
 from mqcore.journal.errors import (
     GroupMoved,
@@ -58,7 +59,7 @@ from mqcore.journal.stamp import (
     stored_at,
 )
 from mqcore.journal.store.core import checksum
-from mqcore.journal.store.place import partition_folder
+from mqcore.journal.store.place import is_partition, partition_folder
 from mqcore.journal.store.recovery import Checked, Dropped
 from mqcore.journal.store.recovery import verify as _verify
 from mqcore.journal.store.repair import Repaired
@@ -94,8 +95,19 @@ _LATER = {"BackedUp": "backups", "GroupMember": "groups.member", "Job": "queues.
           "QueueServer": "queues.server"}       # need msgspec, or are rare
 
 
+# Names that were here before the first release.
+_FORMER = {
+    "mqcore.journal": "partition_of=partition_of_key partition_for=partition_of_message "
+                      "Writers=MultiWriter",
+    "mqcore.journal.store.place": "partitions",
+}
+
+
 def __getattr__(name: str) -> Any:
     if name not in _LATER:
+        former = find_renamed(__name__, name, _FORMER)
+        if former is not None:
+            return former
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module = importlib.import_module(f"mqcore.journal.{_LATER[name]}")
     found = globals()[name] = getattr(module, name)
@@ -297,16 +309,18 @@ async def ajoin(url: str, group: str, **options: Any) -> GroupMember:
 
 def verify(where: str | os.PathLike[str], *, topic: str = "default", partition: int = 0,
            progress: Callable[[int], Any] | None = None) -> Checked:
-    """Read one partition of a folder whole. The result lists what is wrong and where; `findings` is
-    empty if all is well. progress(bytes) is called after each segment. JournalNotFound."""
+    """Read one partition whole. The result lists what is wrong and where; `findings` is empty if
+    all is well. where: the journal's folder, or the partition's own. progress(bytes) is called
+    after each segment. JournalNotFound."""
     return _verify(_folder_of(where, topic, partition), progress)
 
 
 def repair(where: str | os.PathLike[str], *, topic: str = "default",
            partition: int = 0) -> Repaired:
-    """Make a damaged partition of a folder readable again. Takes the writer's lock (JournalLocked)
-    and deletes nothing. Intact blocks keep their offsets; a lost offset raises OffsetGone when it
-    is read. An interrupted repair loses nothing: start it again. JournalNotFound."""
+    """Make a damaged partition readable again. where: as for verify(). Takes the writer's lock
+    (JournalLocked) and deletes nothing. Intact blocks keep their offsets; a lost offset raises
+    OffsetGone when it is read. An interrupted repair loses nothing: start it again.
+    JournalNotFound."""
     return _repair(_folder_of(where, topic, partition))
 
 
@@ -349,6 +363,8 @@ def promote(where: str | os.PathLike[str], *, topic: str = "default", partition:
 
 def _folder_of(where: str | os.PathLike[str], topic: str, partition: int) -> Path:
     folder = partition_folder(where, topic, partition)
+    if not folder.is_dir() and (topic, partition) == ("default", 0) and is_partition(where):
+        folder = Path(os.path.abspath(where))       # its name is its number
     if not folder.is_dir():
         raise JournalNotFound(f"there is no journal at {folder}",
                               hint="list_partitions() lists what a folder holds")

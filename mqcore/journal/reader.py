@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from mqcore.base.living import Living
 from mqcore.base.native import threading
+from mqcore.base.renamed import renamed
 from mqcore.errors import UsageError
 from mqcore.journal.awaitable import Awaitable
 from mqcore.journal.errors import (
@@ -405,6 +406,9 @@ class Reader(Walking, Awaitable):
 
     def groups(self) -> dict[str, int]:
         return groups(self.path)
+
+    __getattr__ = renamed(commit="commit_offset", committed="committed_offset",
+                          acommit="acommit_offset", acommitted="acommitted_offset")
 
     def epochs(self) -> Epochs:
         """The promotions that this journal has been through."""

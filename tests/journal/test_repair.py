@@ -354,3 +354,24 @@ def test_a_partition_is_named_as_everywhere(tmp_path):
     for call in (journal.verify, journal.repair):
         with pytest.raises(journal.JournalNotFound, match="list_partitions"):
             call(tmp_path, topic="t")
+
+
+def test_a_call_takes_the_folder_of_one_partition(tmp_path, monkeypatch):
+    with journal.open(tmp_path, "a", topic="t", partition=2) as writer:
+        writer.append(b"1")
+    folder = tmp_path / "t" / "2"
+    assert journal.verify(folder).messages == 1
+    assert journal.repair(folder).kept == []
+    monkeypatch.chdir(folder)
+    assert journal.verify(".").messages == 1
+    # not of a topic's folder, another topic below it, or a folder with nothing in it
+    (tmp_path / "3").mkdir()
+    for where, which in ((tmp_path / "t", {}), (folder, {"topic": "t"}),
+                         (folder, {"partition": 2}), (tmp_path / "3", {})):
+        for call in (journal.verify, journal.repair):
+            with pytest.raises(journal.JournalNotFound, match="list_partitions"):
+                call(where, **which)
+    # a journal that is in a folder called 3 is a journal
+    with journal.open(tmp_path / "3", "a") as writer:
+        writer.append(b"1")
+    assert journal.verify(tmp_path / "3").messages == 1

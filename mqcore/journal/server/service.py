@@ -12,6 +12,7 @@ from mqcore import Router
 from mqcore.base.components import COMPONENTS, State, numbers
 from mqcore.base.living import Living
 from mqcore.base.native import threading
+from mqcore.base.renamed import renamed
 from mqcore.base.waits import Event, start
 from mqcore.errors import ContextClosed, SocketClosed, WaitTimeout
 from mqcore.journal.awaitable import AwaitableServer
@@ -60,6 +61,8 @@ class Service(AwaitableServer):
     def error(self) -> BaseException | None:
         """What ended it, if an error did."""
         return self._error
+
+    __getattr__ = renamed(wait="wait_stopped", await_="await_stopped")
 
     def wait_stopped(self, timeout: float | None = None) -> None:
         """Until it has ended; then raises what ended it, if an error did. WaitTimeout."""

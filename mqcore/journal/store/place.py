@@ -98,6 +98,14 @@ def is_number(name: str) -> bool:
     return name.isascii() and name.isdecimal() and (name == "0" or name[0] != "0")
 
 
+def is_partition(folder: str | os.PathLike[str]) -> bool:
+    """Whether it is a partition's folder, not a journal's: its name is a number, and it holds
+    segments."""
+    folder = Path(os.path.abspath(folder))
+    return is_number(folder.name) and folder.is_dir() \
+        and any(_is_segment(name) for name in os.listdir(folder))
+
+
 def topic_of(folder: Path) -> str | None:
     """The topic of a partition's folder. None: its name was too long to be the folder's, and no
     segment says it yet."""

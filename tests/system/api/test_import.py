@@ -12,7 +12,7 @@ import pytest
 from sources import ROOT
 
 import mqcore as mq
-from mqcore import events
+from mqcore import events, journal
 
 
 def ask(program: str) -> object:
@@ -72,17 +72,61 @@ def test_an_unknown_name_is_an_attribute_error():
 
 
 @pytest.mark.parametrize("name, place", [
-    ("Curve", "security"), ("load_certificate", "security"), ("Connected", "events")])
+    ("AuthHandler", "security"), ("Connected", "events")])
 def test_a_name_that_is_elsewhere_says_where(name, place):
     with pytest.raises(AttributeError, match=f"it is in mqcore.{place}; write mqcore.{place}"):
         getattr(mq, name)
     assert getattr(getattr(mq, place), name).__name__ == name
 
 
+@pytest.mark.parametrize("module, former, present", [
+    ("mqcore", "Curve", "security.Curve"), ("mqcore", "curve_keypair", "security.curve_keypair"),
+    ("mqcore", "Verdict", "security.AuthResult"), ("mqcore", "Asking", "security.AuthRequest"),
+    ("mqcore", "load_certificate", "security.load_certificate"),
+    ("mqcore.journal", "Writers", "journal.MultiWriter"),
+    ("mqcore.journal", "partition_of", "journal.partition_of_key"),
+    ("mqcore.journal", "partition_for", "journal.partition_of_message"),
+    ("mqcore.journal", "partitions", "journal.store.place.partitions")])
+def test_a_former_name_works_and_warns(module, former, present):
+    with pytest.warns(DeprecationWarning, match=f"{former} is mqcore.{present} now") as said:
+        found = getattr(importlib.import_module(module), former)
+    assert said[0].filename == __file__
+    home, name = f"mqcore.{present}".rsplit(".", 1)
+    assert found is getattr(importlib.import_module(home), name)
+
+
+def test_every_former_name_is_there():
+    for module in (mq, journal):
+        for home, words in module._FORMER.items():
+            for word in words.split():
+                former, _, present = word.partition("=")
+                assert hasattr(importlib.import_module(home), present or former), word
+                assert former not in module.__all__
+
+
+def test_former_names_of_members(tmp_path, ctx):
+    journal.open(tmp_path, "a", topic="t").close()
+    with journal.open(tmp_path, topic="t") as reader:
+        with pytest.warns(DeprecationWarning, match=r"Reader.commit is Reader.commit_offset now"):
+            reader.commit("g", 0)
+        with pytest.warns(DeprecationWarning, match=r"Reader.committed_offset now"):
+            assert reader.committed("g") == 0
+        with pytest.raises(AttributeError, match="'Reader' object has no attribute 'comit'"):
+            reader.comit("g", 0)
+    with mq.Pull(context=ctx) as pull, mq.Push(context=ctx) as push:
+        endpoint = pull.bind("tcp://127.0.0.1:0")
+        with pytest.warns(DeprecationWarning, match=r"Endpoint.wait_ready now"):
+            push.connect(endpoint.url).wait(60)
+        pinned = push.send_ref(bytearray(100_000))
+        pull.recv()
+        with pytest.warns(DeprecationWarning, match=r"Pinned.wait_done now"):
+            pinned.wait(60)
+
+
 def test_the_names_that_are_elsewhere_are_all_those_of_these_modules():
     for place, names in mq._ELSEWHERE.items():
         module = importlib.import_module(place)
-        public = {name for name in module.__all__ if not hasattr(mq, name)}
+        public = set(module.__all__) - set(mq.__all__)
         assert public - set(names.split()) <= {"Kind", "AuthCallback", "z85_decode", "z85_encode"}
         assert set(names.split()) <= set(module.__all__)
 
