@@ -18,6 +18,7 @@ from mqcore.api.attributes import LINK_OPTIONS, add_options
 from mqcore.api.context import Context
 from mqcore.api.histograms import Histogram, histograms_of
 from mqcore.base.native import threading
+from mqcore.base.renamed import renamed
 from mqcore.base.waits import Released
 from mqcore.binding import blocking
 from mqcore.binding.core import SocketCore
@@ -211,6 +212,8 @@ class Socket(AsyncFace, SocketCore):
     def context(self) -> Context:
         """The Context of this socket."""
         return self._context
+
+    __getattr__ = renamed(ctx="context")
 
     @property
     def endpoints(self) -> tuple[Endpoint, ...]:

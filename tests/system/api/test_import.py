@@ -114,6 +114,8 @@ def test_former_names_of_members(tmp_path, ctx):
         with pytest.raises(AttributeError, match="'Reader' object has no attribute 'comit'"):
             reader.comit("g", 0)
     with mq.Pull(context=ctx) as pull, mq.Push(context=ctx) as push:
+        with pytest.warns(DeprecationWarning, match=r"Pull.ctx is Pull.context now"):
+            assert pull.ctx is ctx
         endpoint = pull.bind("tcp://127.0.0.1:0")
         with pytest.warns(DeprecationWarning, match=r"Endpoint.wait_ready now"):
             push.connect(endpoint.url).wait(60)
