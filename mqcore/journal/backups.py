@@ -122,11 +122,14 @@ def _taken(target: Path) -> UsageError:
 
 def _copy(source: Path, making: Path, topic: str, partition: int) -> BackedUp:
     """_Changed: something was removed or replaced meanwhile."""
+    begins = segments(source)[:1]
     small = {name: _small(source / name) for name in (epoch.NAME, snapshot.NAME)}
     committed = groups(source)
     with Reader(source, topic, partition) as reader:
         end = reader.durable
     firsts = segments(source)
+    if begins and begins != firsts[:1]:     # what the groups and producers know of, retention took
+        raise _Changed
     wanted = [first for first in firsts if first < end] or _begun(source, firsts[:1])
     linked = copied = 0
     for first in wanted[:-1]:

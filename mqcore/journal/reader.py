@@ -380,12 +380,13 @@ class Reader(Walking, Awaitable):
         return segments(self.path)
 
     def _open(self, first: int, firsts: list[int]) -> Segment:
-        if self._segment is None or self._segment.first != first:
-            if self._segment is not None:
-                self._segment.close()
-                self._segment = None
-            self._segment = Segment(self.path, first)
-        return self._segment
+        here = self._segment
+        if here is not None and (here.first != first or here.is_replaced()):
+            here.close()
+            self._segment = here = None
+        if here is None:
+            self._segment = here = Segment(self.path, first)
+        return here
 
     # -- consumer groups --
 

@@ -102,6 +102,22 @@ def test_a_link_that_becomes_the_last_segment_again_is_not_written_to(where, to)
     assert whole(to) == [b"0", b"1"]
 
 
+@pytest.mark.parametrize("durable", [True, False])
+@pytest.mark.parametrize("follow", [True, False])
+def test_a_reader_sees_that_a_link_was_replaced(where, to, durable, follow):
+    """It had the file open that the writer leaves to the backup."""
+    fill(where, b"0")
+    shutil.copytree(where, to, copy_function=os.link)
+    with journal.open(where, durable=durable) as reader:
+        assert reader.read(0).to_list() == [b"0"] and reader.end == 1
+        with journal.open(where, "a") as log:
+            log.append(b"1")
+            log.commit()
+            got = next(reader.follow(1, timeout=60)) if follow else reader.read(1)
+            assert got.to_list() == [b"1"] and reader.end == reader.durable == 2
+            assert reader.at(0) == 0
+
+
 def test_no_room_for_a_copy_of_a_link(where, tmp_path, monkeypatch):
     fill(where, b"0")
     os.link(segment_files(where)[0], tmp_path / "link")
@@ -217,6 +233,37 @@ def test_a_promotion_meanwhile_begins_it_again(where, to, tmp_path, monkeypatch)
     monkeypatch.setattr(backups, "_until", until_)
     journal.backup(tmp_path / "mirror", to)
     assert len(calls) == 2 and epochs(to).number == 1
+
+
+def test_retention_meanwhile_begins_it_again(where, to, monkeypatch):
+    """What groups and producers know of must be in the copy, as it was in the journal."""
+    real, calls = backups.groups, []
+    with journal.open(where, "a", stamps=True, deduplicate=True, retain_for=("g",)) as log, \
+            journal.open(where) as reader:
+        messages = [journal.stamp(7, n) + b"%d" % n for n in range(6)]
+        log.append_many(messages[:2])
+        log.commit()
+        reader.commit_offset("g", 0)
+
+        def groups(folder):
+            found = real(folder)
+            calls.append(found)
+            if len(calls) == 1:         # the backup knows the group, and then the messages go
+                log.rotate()
+                log.append_many(messages[2:])
+                log.commit()
+                reader.commit_offset("g", 2)
+                assert log.retain() == [0]
+            return found
+        monkeypatch.setattr(backups, "groups", groups)
+        [row] = journal.backup(where, to)
+    assert len(calls) == 2 and (row.first, row.end) == (2, 6)
+    with journal.open(to) as copy:
+        assert copy.committed_offset("g") == copy.first == 2
+    with journal.open(to, "a", stamps=True, deduplicate=True) as copy:
+        for message in messages:
+            copy.append(message)
+        assert copy.next == 6 and copy.duplicates == 6
 
 
 def test_a_repaired_gap_at_the_end(where, to):

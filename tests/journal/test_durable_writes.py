@@ -4,9 +4,11 @@ folders, a full disk under readers."""
 import errno
 import os
 import resource
+import shlex
 import stat
 import subprocess
 import sys
+import sysconfig
 import threading
 
 import pytest
@@ -315,3 +317,43 @@ def test_readers_live_through_a_file_that_may_not_grow(tmp_path):
         for process in gang:
             _, text = process.communicate(timeout=LIMIT)
             assert process.returncode == 0, text
+
+
+# -- the file `durable` ----------------------------------------------------------------------------
+
+SLOW_WRITE = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <unistd.h>
+ssize_t pwrite64(int fd, const void *bytes, size_t n, off64_t at) {
+    static ssize_t (*real)(int, const void *, size_t, off64_t);
+    if (!real)
+        real = dlsym(RTLD_NEXT, "pwrite64");
+    usleep(300000);
+    return real(fd, bytes, n, at);
+}
+ssize_t pwrite(int fd, const void *bytes, size_t n, off_t at) { return pwrite64(fd, bytes, n, at); }
+"""
+ACKNOWLEDGED = """
+import sys, threading
+from mqcore import journal
+with journal.open(sys.argv[1], "a", fsync="always") as log, journal.open(sys.argv[1]) as reader:
+    for n in range(3):
+        thread = threading.Thread(target=log.append, args=(b"%d" % n,))
+        thread.start()
+        while log.durable == n:     # not for append(), which returns later
+            pass
+        print(reader.durable - log.durable)
+        thread.join()
+"""
+
+
+def test_readers_see_what_is_durable_before_an_appender_is_told(tmp_path):
+    """The disk takes its time over the file `durable`."""
+    library = tmp_path / "slow.so"
+    compiler = shlex.split(sysconfig.get_config_var("CC") or "cc")
+    subprocess.run([*compiler, "-xc", "-", "-shared", "-fPIC", "-o", library, "-ldl"],
+                   input=SLOW_WRITE, text=True, check=True)
+    run = subprocess.run([sys.executable, "-c", ACKNOWLEDGED, tmp_path / "journal"], text=True,
+                         env={**os.environ, "LD_PRELOAD": str(library)}, capture_output=True)
+    assert run.stdout.split() == ["0", "0", "0"], run.stderr

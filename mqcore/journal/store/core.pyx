@@ -209,7 +209,7 @@ cdef class WriterCore:
         log.shown = openat(folder, "durable", O_RDWR | O_CREAT | O_CLOEXEC, 0o644)
         log.barred = 0
         log_rest(log, 0, 0)
-        log_show(log)
+        log_show(log, log.durable.load())
         self.shut = False
 
     cdef Sink sink(self):

@@ -108,7 +108,7 @@ cdef struct Log:
 cdef Log* log_new() noexcept nogil                  # NULL: no memory. It is CLOSED
 cdef void log_free(Log* log) noexcept nogil         # closes the descriptors, throws the block away
 cdef void close_files(Log* log) noexcept nogil      # of one that is closed
-cdef void log_show(Log* log) noexcept nogil         # `durable` to readers; after each change of it
+cdef void log_show(Log* log, int64_t durable) noexcept nogil    # to readers: the file `durable`
 cdef int log_segment(Log* log, int64_t first) noexcept nogil        # begins a new file
 # -- with `lock` held ---------------------------------------------------------------------------
 cdef int log_make_room(Log* log, size_t size) noexcept nogil

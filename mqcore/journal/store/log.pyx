@@ -70,11 +70,10 @@ cdef void close_files(Log* log) noexcept nogil:
     pthread_mutex_unlock(&log.lock)
 
 
-cdef void log_show(Log* log) noexcept nogil:
+cdef void log_show(Log* log, int64_t durable) noexcept nogil:
     """In place and without a sync: it says what has been synced already. If it fails, readers see
     what block headers say, which is later."""
     cdef uint8_t[32] row
-    cdef int64_t durable = log.durable.load()
     cdef uint32_t crc, closed = log.barred == CLOSED
     if log.shown < 0:
         return
@@ -85,6 +84,13 @@ cdef void log_show(Log* log) noexcept nogil:
     memcpy(row + 24, &crc, 4)
     memcpy(row + 28, &closed, 4)
     system.pwrite(log.shown, row, 32, 0)
+
+
+cdef void log_promise(Log* log, int64_t durable) noexcept nogil:
+    """Everything below is durable. Readers see it first: who is told by an acknowledgement, and
+    looks, must find it."""
+    log_show(log, durable)
+    log.durable.store(durable)
 
 
 cdef void log_free(Log* log) noexcept nogil:
@@ -585,8 +591,7 @@ cdef int log_sync(Log* log) noexcept nogil:
     if rc:
         return rc
     count_sync(log, took)
-    log.durable.store(log.written.load())
-    log_show(log)
+    log_promise(log, log.written.load())
     return 0
 
 
@@ -769,8 +774,7 @@ cdef int log_commit(Log* log, int64_t target) noexcept nogil:
         else:
             count_sync(log, took)
             if log.durable.load() < written:        # a rotation may have synced more
-                log.durable.store(written)
-                log_show(log)
+                log_promise(log, written)
         pthread_mutex_unlock(&log.lock)
     pthread_mutex_unlock(&log.sync_lock)
     return rc or unwritten
@@ -787,7 +791,7 @@ cdef int log_close(Log* log) noexcept nogil:
     if log.barred != FORKED:
         log.barred = CLOSED
     if rc == 0:
-        log_show(log)           # once more: it is closed
+        log_show(log, log.durable.load())       # once more: it is closed
     log.due.store(NEVER)
     pthread_mutex_unlock(&log.lock)
     pthread_mutex_unlock(&log.sync_lock)

@@ -97,6 +97,14 @@ class Segment:
     def size(self) -> int:
         return os.fstat(self.fd).st_size
 
+    def is_replaced(self) -> bool:
+        """Whether its name is another file's now, or nobody's: a writer makes a copy of a file that
+        a backup shares, and a repair a new one."""
+        try:
+            return not os.path.samestat(os.fstat(self.fd), os.stat(self.path))
+        except FileNotFoundError:
+            return True
+
     def window(self, pos: int, need: int) -> Window:
         """One that holds [pos, pos + need)."""
         have = self._window
