@@ -321,7 +321,7 @@ def repair(where: str | os.PathLike[str], *, topic: str = "default",
     (JournalLocked) and deletes nothing. Intact blocks keep their offsets; a lost offset raises
     OffsetGone when it is read. An interrupted repair loses nothing: start it again.
     JournalNotFound."""
-    return _repair(_folder_of(where, topic, partition))
+    return _repair(_folder_of(where, topic, partition), topic)
 
 
 def backup(where: str | os.PathLike[str], to: str | os.PathLike[str], *, topic: str | None = None,
@@ -336,7 +336,7 @@ def backup(where: str | os.PathLike[str], to: str | os.PathLike[str], *, topic: 
     Otherwise they are copied.
 
     Returns what was copied, a row for each partition. Raises JournalNotFound, UsageError (`to` has
-    the partition already), JournalCorrupt (a partition cannot be read, or its end is missing),
+    the partition already), JournalCorrupt (a partition cannot be read, or lacks a part),
     JournalBusy (segments were removed again and again meanwhile), JournalFull, JournalWriteError.
     Partitions that were copied before an error stay.
     """

@@ -19,7 +19,7 @@ from errno import EEXIST, EIO, ENOTDIR, ENOTEMPTY
 from pathlib import Path
 
 from mqcore.errors import UsageError
-from mqcore.journal.errors import JournalBusy, JournalNotFound, write_error
+from mqcore.journal.errors import JournalBusy, JournalCorrupt, JournalNotFound, write_error
 from mqcore.journal.listing import in_folder, nothing_there
 from mqcore.journal.reader import Reader
 from mqcore.journal.store import epoch, snapshot
@@ -27,15 +27,18 @@ from mqcore.journal.store.durable import write_durable
 from mqcore.journal.store.place import (
     copy_file,
     groups,
+    groups_folder,
     make_folder,
     partition_folder,
+    read_regular,
     replace,
     segment_name,
     segments,
     set_group_offset,
+    settled_segments,
     sync_folder,
 )
-from mqcore.journal.store.recovery import own_segment, owner_of
+from mqcore.journal.store.recovery import check_chain, own_segment, owner_of
 from mqcore.journal.store.scan import BLOCK_HEADER_SIZE, FOUND, HEADER_SIZE, LOST, Block
 from mqcore.journal.store.segment import Segment
 
@@ -64,10 +67,17 @@ class _Changed(Exception):
 def backup(where: str | os.PathLike[str], to: str | os.PathLike[str], *, topic: str | None = None,
            partition: int | None = None) -> list[BackedUp]:
     """See mqcore.journal.backup."""
-    rows = [(row.topic, row.partition) for row in in_folder(where, _unreadable)
+    where = os.fsdecode(where)
+    for folder in (where, to):
+        partition_folder(folder, "default", 0)      # AddressError: it is a server's address
+    try:
+        found = in_folder(where, _unreadable)
+    except (FileNotFoundError, NotADirectoryError):
+        found = []
+    rows = [(row.topic, row.partition) for row in found
             if topic in (None, row.topic) and partition in (None, row.partition)]
     if not rows:
-        raise JournalNotFound(nothing_there(os.fsdecode(where), topic, partition),
+        raise JournalNotFound(nothing_there(where, topic, partition),
                               hint="`mq journal ls` lists what a folder holds")
     return [back_up(partition_folder(where, *row), partition_folder(to, *row), *row)
             for row in rows]
@@ -124,13 +134,15 @@ def _copy(source: Path, making: Path, topic: str, partition: int) -> BackedUp:
     """_Changed: something was removed or replaced meanwhile."""
     begins = segments(source)[:1]
     small = {name: _small(source / name) for name in (epoch.NAME, snapshot.NAME)}
-    committed = groups(source)
+    odd: list[Path] = []        # groups whose files are damaged, and stay so
+    committed = groups(source, lambda path, why: odd.append(path))
     with Reader(source, topic, partition) as reader:
         end = reader.durable
-    firsts = segments(source)
+    firsts = settled_segments(source)
     if begins and begins != firsts[:1]:     # what the groups and producers know of, retention took
         raise _Changed
     wanted = [first for first in firsts if first < end] or _begun(source, firsts[:1])
+    _check(source, wanted)
     linked = copied = 0
     for first in wanted[:-1]:
         size = _link(source / segment_name(first), making / segment_name(first))
@@ -151,9 +163,21 @@ def _copy(source: Path, making: Path, topic: str, partition: int) -> BackedUp:
             replace(making / name, raw)
     for name, offset in committed.items():
         set_group_offset(making, name, min(offset, end))
+    for path in odd:
+        raw = _small(path)
+        if raw is not None:
+            replace(groups_folder(making) / path.name, raw)
     if _small(source / epoch.NAME) != small[epoch.NAME]:
         raise _Changed
     return BackedUp(topic, partition, wanted[0] if wanted else 0, end, len(wanted), linked, copied)
+
+
+def _check(source: Path, firsts: list[int]) -> None:
+    """JournalCorrupt: something is missing between these segments, or does not belong there."""
+    try:
+        check_chain(source, firsts)
+    except FileNotFoundError:
+        raise _Changed from None
 
 
 def _begun(source: Path, first: list[int]) -> list[int]:
@@ -204,6 +228,10 @@ def _copy_bytes(fd: int, path: Path, target: Path, size: int) -> int:
 
 def _small(path: Path) -> bytes | None:
     try:
-        return path.read_bytes()
+        raw = read_regular(path)
     except FileNotFoundError:
         return None
+    if raw is None:
+        raise JournalCorrupt(f"{path} is not a regular file", path=str(path),
+                             fault="not a regular file", hint="remove it")
+    return raw

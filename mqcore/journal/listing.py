@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mqcore.errors import Error
-from mqcore.journal.store.place import is_number, topic_of
+from mqcore.journal.store.place import check_named, is_number, topic_of
 from mqcore.journal.store.segment import journal_id
 
 SETTLED = 1.0           # seconds after which a folder's times tell whether it has changed
@@ -52,7 +52,9 @@ class Listing:
                     known[path] = before
                     continue
                 topic = topic_of(path)
-                if topic is not None:
+                if topic is None:
+                    check_named(path)
+                else:
                     row = PartitionInfo(topic, int(path.name), journal_id(path))
                     settled = time.time() - found.st_ctime > SETTLED
                     known[path] = seen if settled else (0, 0, 0), row

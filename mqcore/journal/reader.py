@@ -33,6 +33,7 @@ from mqcore.journal.store.place import (
     groups,
     segment_name,
     segments,
+    settled_segments,
 )
 from mqcore.journal.store.recovery import SHORT, judge
 from mqcore.journal.store.scan import FOUND, LOST, Block, Walk
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from mqcore.journal.writer import Writer
 
 SMALL = 256 << 10       # blocks are put together (copied) up to so many bytes
+FILES = 16              # and from so many segments: the way to the next one lists the folder
 
 
 class Reader(Walking, Awaitable):
@@ -85,7 +87,7 @@ class Reader(Walking, Awaitable):
             if not firsts:
                 return 0
             try:
-                known = firsts[0], os.stat(self.path / segment_name(firsts[0])).st_ino
+                known = firsts[0], os.lstat(self.path / segment_name(firsts[0])).st_ino
             except FileNotFoundError:       # retention was faster
                 return self.first
             if self._begins[0] != known:    # a repair may have lost what a file begins with
@@ -171,7 +173,8 @@ class Reader(Walking, Awaitable):
 
     def _at(self, us: int) -> int:
         known = told(self.path)
-        firsts = self._segments()
+        self._check_usable()
+        firsts = settled_segments(self.path)
         for i, first in enumerate(firsts):
             try:
                 segment = self._open(first, firsts)
@@ -250,13 +253,13 @@ class Reader(Walking, Awaitable):
             self._synced = here.durable
 
     def _read(self, offset: int, max_bytes: int) -> Records:
-        if self.closed:
-            raise JournalClosed(f"the reader of {self.path} is closed")
+        self._check_usable()
         parts: list[Records] = []
         room = max_bytes
-        together = 0
+        together = files = 0
         at = offset
-        while room > 0:
+        while room > 0 and files < FILES:
+            before = self._segment
             try:
                 records = self._next(at, beyond=not parts)
             except JournalError:
@@ -265,6 +268,7 @@ class Reader(Walking, Awaitable):
                 break       # what is before it first; the next call meets it again
             if records is None:
                 break
+            files += self._segment is not before
             count = len(records)
             records = at_most(records, room)
             size = records.size
@@ -324,8 +328,9 @@ class Reader(Walking, Awaitable):
                                      first=firsts[0] if firsts else 0,
                                      hint="read from `first` on, and retain for longer")
                 return None
-            first = firsts[bisect.bisect_right(firsts, offset) - 1]
-            last = first == firsts[-1]
+            at = bisect.bisect_right(firsts, offset)
+            first, following = firsts[at - 1], firsts[at:at + 1]
+            last = not following
             try:
                 segment = self._open(first, firsts)
             except FileNotFoundError:
@@ -344,8 +349,9 @@ class Reader(Walking, Awaitable):
                 raise OffsetGone(f"message {offset} of {self.path} was lost to damage",
                                  offset=offset, first=walk.next,
                                  hint=f"the next one that is left is {walk.next}")
-            if last and segments(self.path)[-1:] != firsts[-1:]:
-                continue                # rotated meanwhile
+            now = segments(self.path)
+            if now[bisect.bisect_right(now, first):][:1] != following:
+                continue                # rotated meanwhile, or the first list lacked one
             if walk.pos < size or not last:
                 judge(segment, walk.pos, walk.next, walk.why, size, last)
             segment.check_end(walk, size, known)
@@ -374,9 +380,12 @@ class Reader(Walking, Awaitable):
 
     # -- segments --
 
-    def _segments(self) -> list[int]:
+    def _check_usable(self) -> None:
         if self.closed:
             raise JournalClosed(f"the reader of {self.path} is closed")
+
+    def _segments(self) -> list[int]:
+        self._check_usable()
         return segments(self.path)
 
     def _open(self, first: int, firsts: list[int]) -> Segment:

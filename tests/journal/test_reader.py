@@ -411,6 +411,49 @@ def test_verify_beside_a_writer_finds_nothing(tmp_path):
             program.kill()
 
 
+def test_a_read_goes_through_few_segments(tmp_path):
+    """One that gathered until it has enough would not return while they are made as fast."""
+    with journal.open(tmp_path, "a", fsync="never") as writer:
+        for n in range(40):
+            writer.append(b"%d" % n)
+            writer.rotate()
+    with journal.open(tmp_path) as reader:
+        assert 1 < len(reader.read(0)) <= 16
+        assert contents(tmp_path) == [b"%d" % n for n in range(40)]
+
+
+@pytest.mark.parametrize("lacking", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("ask", ["read", "at", "verify", "backup"])
+def test_a_listing_that_lacks_a_new_segment(tmp_path, monkeypatch, ask, lacking):
+    """Of two that were made while the folder was listed, it has the second."""
+    where = tmp_path / "journal"
+    with journal.open(where, "a") as writer:
+        for text in (b"0", b"1", b"2"):
+            writer.append(text)
+            writer.rotate()
+        real, lists = os.listdir, []
+
+        def listdir(folder):
+            names = real(folder)
+            if str(folder) == str(writer.path):
+                lists.append(folder)
+                if len(lists) == lacking:
+                    return [name for name in names if name != f"{1:020d}.mqj"]
+            return names
+        with journal.open(where) as reader:
+            reader.read(0)
+            monkeypatch.setattr(os, "listdir", listdir)
+            if ask == "read":
+                assert reader.read(1).to_list() == [b"1", b"2"]
+            elif ask == "at":
+                assert reader.at(2 ** 33) == 3
+            elif ask == "verify":
+                assert journal.verify(where).findings == []
+            else:
+                assert journal.backup(where, tmp_path / "copy")[0].segments == 3
+            monkeypatch.undo()
+
+
 def test_verify_still_reports_a_torn_tail(tmp_path):
     with journal.open(tmp_path, "a") as writer:
         writer.append(b"x" * 1000)

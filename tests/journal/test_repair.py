@@ -356,6 +356,24 @@ def test_a_partition_is_named_as_everywhere(tmp_path):
             call(tmp_path, topic="t")
 
 
+def test_the_name_of_a_topic_that_only_its_header_tells(tmp_path):
+    """A new header must have it: the partition's folder has a part and a hash."""
+    topic = "t" * 255
+    with journal.open(tmp_path, "a", topic=topic) as writer:
+        writer.append(b"1")
+    [path] = tmp_path.rglob("*.mqj")
+    damaged = bytearray(path.read_bytes())
+    damaged[70] ^= 1
+    path.write_bytes(damaged)
+    with pytest.raises(JournalCorrupt, match="name the topic"):
+        journal.repair(path.parent)
+    assert path.read_bytes() == damaged and not list(path.parent.glob("*.new"))
+    journal.repair(tmp_path, topic=topic)
+    with journal.open(tmp_path, topic=topic) as reader:
+        assert reader.read(0).to_list() == [b"1"]
+    assert journal.verify(path.parent).findings == []
+
+
 def test_a_call_takes_the_folder_of_one_partition(tmp_path, monkeypatch):
     with journal.open(tmp_path, "a", topic="t", partition=2) as writer:
         writer.append(b"1")

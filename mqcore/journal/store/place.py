@@ -21,7 +21,7 @@ import re
 import secrets
 import stat
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
@@ -38,6 +38,7 @@ TOPIC_MAX = 255
 NAME_MAX = 200          # characters of an encoded name; some file systems allow no more than 255
 HASHED = "%~"           # no percent-encoded name has it
 CHUNK = 1 << 20         # bytes copied at a time
+LISTINGS = 100          # until two are the same
 ABANDONED = 86400.0     # seconds after which a temporary file's writer is taken for dead
 
 
@@ -93,6 +94,18 @@ def is_place_of(folder: Path, topic: bytes, partition: int) -> bool:
         return False
 
 
+def settled_segments(folder: Path) -> list[int]:
+    """segments() beside a writer. Of two files that are made while a folder is listed, the list may
+    have the second alone."""
+    found = segments(folder)
+    for _ in range(LISTINGS):
+        again = segments(folder)
+        if again == found:
+            break
+        found = again
+    return found
+
+
 def is_number(name: str) -> bool:
     """Whether a partition's folder can be called that."""
     return name.isascii() and name.isdecimal() and (name == "0" or name[0] != "0")
@@ -114,8 +127,7 @@ def topic_of(folder: Path) -> str | None:
         return unquote(name)
     for first in segments(folder):
         try:
-            with open(folder / segment_name(first), "rb") as file:
-                raw = file.read(HEADER_SIZE)
+            raw = read_regular(folder / segment_name(first), HEADER_SIZE) or b""
         except OSError:         # removed by retention meanwhile, or the disk does not give it
             continue
         # a damaged header may still hold the topic: the hash tells
@@ -126,6 +138,17 @@ def topic_of(folder: Path) -> str | None:
         except (UnicodeDecodeError, OptionError):
             continue
     return None
+
+
+def check_named(folder: Path) -> None:
+    """JournalCorrupt: topic_of() finds no name, though there are segments that should tell it."""
+    for first in segments(folder):
+        path = folder / segment_name(first)
+        if os.path.getsize(path) >= HEADER_SIZE:
+            raise JournalCorrupt(
+                f"{path} does not say which topic it is of", path=str(path), offset=first,
+                fault="no segment's header tells the topic, whose name is too long for a folder's",
+                hint="`mq journal repair` mends headers, if you name the topic")
 
 
 def segment_name(first: int) -> str:
@@ -291,8 +314,9 @@ def _group_crc(group: str, offset: int) -> int:
     return checksum(f"{offset}\n{quote(group, safe='')}".encode())
 
 
-def groups(folder: Path) -> dict[str, int]:
-    """All groups that have committed. Other files are skipped with a warning."""
+def groups(folder: Path, bad: Callable[[Path, str], Any] | None = None) -> dict[str, int]:
+    """All groups that have committed. Other files are reported by bad(path, why), or by a
+    warning."""
     try:
         names = sorted(os.listdir(folder / "groups"))
     except (FileNotFoundError, NotADirectoryError):
@@ -304,7 +328,7 @@ def groups(folder: Path) -> dict[str, int]:
         try:
             read = _read_group(folder / "groups" / name)
         except (OSError, JournalCorrupt) as error:
-            _warn(folder / "groups" / name, getattr(error, "fault", str(error)))
+            (bad or _warn)(folder / "groups" / name, getattr(error, "fault", str(error)))
             continue
         if read is not None:
             found[read[0]] = read[1]
@@ -314,14 +338,10 @@ def groups(folder: Path) -> dict[str, int]:
 def _read_group(path: Path) -> tuple[str, int] | None:
     """(name, offset)"""
     try:
-        with open(path, "rb", opener=at_once) as file:
-            regular = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
-            raw = file.read(4096) if regular else b""
+        raw = read_regular(path, 4096)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except IsADirectoryError:
-        regular = False
-    if not regular:
+    if raw is None:
         _warn(path, "it is not a regular file")
         return None
     number, _, rest = raw.partition(b"\n")
@@ -340,6 +360,15 @@ def _read_group(path: Path) -> tuple[str, int] | None:
         fault="the file of a consumer group does not match its CRC",
         hint="commit an offset for the group again (reader.commit_offset); until then retain_for= "
              "keeps every message for it")
+
+
+def read_regular(path: Path, most: int = -1) -> bytes | None:
+    """What is in the file, or its first `most` bytes. None: it is a pipe or a folder, say."""
+    try:
+        with open(path, "rb", opener=at_once) as file:
+            return file.read(most) if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else None
+    except IsADirectoryError:
+        return None
 
 
 def at_once(path: str, flags: int) -> int:

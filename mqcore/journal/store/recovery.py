@@ -28,6 +28,7 @@ from mqcore.journal.store.place import (
     segment_name,
     segments,
     set_group_offset,
+    settled_segments,
     sweep_groups,
     sync_folder,
 )
@@ -148,7 +149,7 @@ def recover(folder: Path) -> Recovered:
         check_begun(folder, at)
         return Recovered(at, os.urandom(16), dropped)
     try:
-        _check_chain(folder, firsts)
+        check_chain(folder, firsts)
         return _recover_last(folder, segment, dropped)
     except BaseException:
         segment.close()
@@ -205,7 +206,9 @@ def own_segment(folder: Path, first: int, owner: bytes | None) -> Segment:
     return segment
 
 
-def _check_chain(folder: Path, firsts: list[int]) -> None:
+def check_chain(folder: Path, firsts: list[int]) -> None:
+    """JournalCorrupt: a segment does not end where the next one begins, or is another journal's.
+    """
     owner = owner_of(folder, firsts)
     for first, following in zip(firsts, firsts[1:], strict=False):
         segment = own_segment(folder, first, owner)
@@ -353,7 +356,7 @@ def verify(folder: Path, progress: Any = None, alone: bool = False) -> Checked:
     folder = Path(folder)
     found = Checked()
     whose, durable = told(folder)       # first: a running writer adds to the segment, and then here
-    firsts = segments(folder)
+    firsts = settled_segments(folder)
     owner = owner_of(folder, firsts)
     if not firsts and durable:
         found.findings.append(Finding(str(folder), 0, 0, durable, MISSING))

@@ -31,6 +31,7 @@ from mqcore.journal.store.place import (
     segment_name,
     segments,
     sync_folder,
+    topic_folder,
     topic_of,
 )
 from mqcore.journal.store.recovery import (
@@ -61,8 +62,9 @@ class Repaired:
     kept: list[str] = field(default_factory=list)
 
 
-def repair(folder: Path) -> Repaired:
-    """Make a damaged partition readable again. Takes the writer's lock and deletes nothing.
+def repair(folder: Path, topic: str | None = None) -> Repaired:
+    """Make a damaged partition readable again. Takes the writer's lock and deletes nothing. topic:
+    its name, which a folder with a long one does not tell.
 
     Intact blocks keep their offsets. A checkpoint that skips their offsets replaces lost blocks:
     reading a lost offset raises OffsetGone, which says where to continue. No offset is reused. A
@@ -90,25 +92,25 @@ def repair(folder: Path) -> Repaired:
             forget(folder)
             sync_folder(folder)
         for path in damaged:
-            done.kept.append(str(_repair(folder, path)))
+            done.kept.append(str(_repair(folder, path, topic)))
         return done
     finally:
         held.release()
 
 
-def _repair(folder: Path, path: Path) -> Path:
+def _repair(folder: Path, path: Path, topic: str | None) -> Path:
     """The name that the damaged file has now."""
     new = path.with_suffix(".new")
     try:
         with open(new, "wb") as stream:
-            for piece in _rewritten(folder, int(path.stem)):
+            for piece in _rewritten(folder, int(path.stem), topic):
                 stream.write(piece)
             stream.flush()
             os.fsync(stream.fileno())
         aside = _set_aside(path)
         sync_folder(folder)
         os.replace(new, path)
-    except OSError:             # a full disk, for example
+    except (OSError, JournalCorrupt):       # a full disk, for example
         new.unlink(missing_ok=True)
         raise
     sync_folder(folder)
@@ -132,25 +134,27 @@ def _set_aside(path: Path) -> Path:
     return aside
 
 
-def _rewritten(folder: Path, first: int) -> Iterator[bytes]:
+def _rewritten(folder: Path, first: int, topic: str | None) -> Iterator[bytes]:
     """The bytes of the segment without what is damaged."""
     following = next((other for other in segments(folder) if other > first), None)
+    left: Segment | None = None
+    ours, salt = True, 0
     try:
-        segment = own_segment(folder, first, owner_of(folder, segments(folder)))
-        yield os.pread(segment.fd, HEADER_SIZE, 0)
-    except JournalCorrupt as error:
-        ours = error.fault != FOREIGN
-        found = salvaged(folder, first) if ours else None
-        header, salt = _new_header(folder, first, found.salt if found else None)
+        try:
+            left = own_segment(folder, first, owner_of(folder, segments(folder)))
+            header = os.pread(left.fd, HEADER_SIZE, 0)
+        except JournalCorrupt as error:
+            ours = error.fault != FOREIGN
+            left = salvaged(folder, first) if ours else None
+            header, salt = _new_header(folder, first, left.salt if left else None, topic)
         yield header
-        if found is None:
+        if left is not None:
+            yield from _whole(left, following)
+        else:
             yield _checkpoint(following or _given_out(folder, first, ours), salt, *NEVER)
-            return
-        segment = found
-    try:
-        yield from _whole(segment, following)
     finally:
-        segment.close()
+        if left is not None:
+            left.close()
 
 
 def _whole(segment: Segment, following: int | None) -> Iterator[bytes]:
@@ -188,14 +192,28 @@ def _checkpoint(offset: int, salt: int, low: int, high: int) -> bytes:
     return b"MQB1" + struct.pack("<I", checksum(struct.pack("<Q", salt) + rest)) + rest
 
 
-def _new_header(folder: Path, first: int, salt: int | None) -> tuple[bytes, int]:
+def _new_header(folder: Path, first: int, salt: int | None,
+                topic: str | None) -> tuple[bytes, int]:
     if salt is None:
         salt = int.from_bytes(os.urandom(8), "little")
-    topic = (topic_of(folder) or "").encode()
+    name = _topic(folder, first, topic).encode()
     rest = struct.pack("<qq16sQII256sq184x", first, time.time_ns() // 1000,
-                       _journal_id(folder, first), salt, int(folder.name), len(topic), topic,
+                       _journal_id(folder, first), salt, int(folder.name), len(name), name,
                        _begin(folder, first))
     return b"MQJSEG\r\n" + struct.pack("<II", 1, checksum(rest)) + rest, salt
+
+
+def _topic(folder: Path, first: int, given: str | None) -> str:
+    """The name for a new header."""
+    if given is not None and topic_folder(given) == folder.parent.name:
+        return given
+    found = topic_of(folder)
+    if found is None:
+        raise JournalCorrupt(
+            f"{folder} is a topic whose name is unknown: no segment's header tells it",
+            path=str(folder / segment_name(first)), offset=first,
+            fault="no header tells the topic", hint="name the topic, and repair again")
+    return found
 
 
 def _begin(folder: Path, first: int) -> int:

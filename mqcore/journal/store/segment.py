@@ -12,7 +12,7 @@ from pathlib import Path
 from mqcore.journal.errors import JournalCorrupt
 from mqcore.journal.store.core import checksum
 from mqcore.journal.store.durable import missing_end
-from mqcore.journal.store.place import is_place_of, segment_name, segments
+from mqcore.journal.store.place import is_place_of, read_regular, segment_name, segments
 from mqcore.journal.store.producers import ProducerTable
 from mqcore.journal.store.scan import (
     BLOCK_HEADER_SIZE,
@@ -197,10 +197,10 @@ def journal_id(folder: Path) -> str | None:
     None: nothing has been written yet."""
     for first in segments(folder):
         try:
-            with open(folder / segment_name(first), "rb") as file:
-                header = parse_segment(file.read(HEADER_SIZE))
+            raw = read_regular(folder / segment_name(first), HEADER_SIZE)
         except FileNotFoundError:       # retention was faster
             continue
+        header = parse_segment(raw or b"")
         if not isinstance(header, str):
             return header.journal.hex()
     return None

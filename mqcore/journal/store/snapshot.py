@@ -15,7 +15,7 @@ import struct
 from pathlib import Path
 
 from mqcore.journal.store.core import checksum
-from mqcore.journal.store.place import replace, segments
+from mqcore.journal.store.place import read_regular, replace, segments
 from mqcore.journal.store.producers import ProducerTable
 from mqcore.journal.store.scan import FAULTS
 from mqcore.journal.store.segment import Segment
@@ -60,9 +60,11 @@ def recall(folder: Path, journal: bytes, end: int, into: ProducerTable) -> int:
 def _load(folder: Path, journal: bytes) -> tuple[int, bytes, str]:
     """Offset, rows, and why the file is not believed."""
     try:
-        raw = (folder / NAME).read_bytes()
+        raw = read_regular(folder / NAME)
     except FileNotFoundError:
         return 0, b"", ""
+    if raw is None:
+        return 0, b"", "is not a regular file"
     if len(raw) < _HEAD.size:
         return 0, b"", f"has {len(raw)} bytes, fewer than its head"
     magic, version, crc, whose, offset, size = _HEAD.unpack_from(raw)
