@@ -201,12 +201,11 @@ def test_a_second_link_takes_nothing_with_it(run, key):
     """Two nodes that connect to each other have two links for a moment. What was begun over the one
     that they give up is finished there."""
     async def main():
-        async with cluster.ajoin(key) as one:
-            while True:         # until the one that connects has the larger id: it will give way
-                async with cluster.ajoin(key, seeds=[one.url]) as two:
-                    if two.id > one.id:
-                        await two_links(one, two)
-                        return
+        while True:     # until the one that connects has the larger id: it will give way
+            async with cluster.ajoin(key) as one, cluster.ajoin(key, seeds=[one.url]) as two:
+                if two.id > one.id:
+                    await two_links(one, two)
+                    return
 
     run(main)
 
