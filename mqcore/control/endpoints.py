@@ -27,6 +27,7 @@ from mqcore.spi import registry, url
 
 LEFT = ("disconnected peers have left as many unread messages as max_departed and recv_hwm_bytes "
         "allow")
+ITS_END = 0.25          # seconds that unbind() waits for a peer to end its side, too
 ONCE = ("pub", "xpub", "sub", "xsub", "radio", "dish", "bus")    # connect to an address once
 
 
@@ -213,8 +214,9 @@ class Endpoints(Peers):
 
     def unbind(self, at: Any) -> None:
         """Stop listening and end the connections of this listener. Complete on return, except for a
-        guest (base/waits.pyx), and for connections of which more has arrived than the socket holds:
-        it reads them as the program receives, and they end then."""
+        guest (base/waits.pyx), for connections of which more has arrived than the socket holds: it
+        reads them as the program receives, and they end then; and for peers that do not end their
+        side soon."""
         self.end(self.find(at, "bind"))
 
     def disconnect(self, at: Any) -> None:
@@ -270,8 +272,11 @@ class Endpoints(Peers):
         for peer in joined if core is not None else ():
             core._end_pipe(peer)
         if wait and core is not None:
-            self._wait_for(lambda: not any(
-                (conn := self.connections.get(slot)) is not None and conn.endpoint is endpoint
-                and not core._reads_on(slot) for slot in slots))
+            def left() -> list[int]:
+                return [slot for slot in slots
+                        if (conn := self.connections.get(slot)) is not None
+                        and conn.endpoint is endpoint]
+            if not self._wait_for(lambda: all(core._reads_on(slot) for slot in left()), ITS_END):
+                self._wait_for(lambda: all(core._has_caught_up(slot) for slot in left()))
         endpoint.move("closed")
         self.emit(events.Closed, endpoint, None, "")

@@ -37,7 +37,7 @@ from mqcore.journal.store.place import (
 )
 from mqcore.journal.store.recovery import SHORT, judge
 from mqcore.journal.store.scan import FOUND, LOST, Block, Walk
-from mqcore.journal.store.segment import EVERYTHING, Segment
+from mqcore.journal.store.segment import EVERYTHING, Segment, is_removed, refuse_other
 from mqcore.journal.walking import Walking
 
 if TYPE_CHECKING:
@@ -70,6 +70,7 @@ class Reader(Walking, Awaitable):
         self._synced = 0                    # all below is known to be durable
         self._begins: tuple[Any, int] = None, 0     # the first file, and what is left of it
         self._segment: Segment | None = None
+        self._journal: bytes | None = None  # its id
         self._unwanted = False
         self._closing = -1                  # an eventfd while something follows
         self._followers = 0
@@ -132,7 +133,8 @@ class Reader(Walking, Awaitable):
                     return 0
                 try:
                     segment = self._open(firsts[-1], firsts)
-                except FileNotFoundError:
+                except FileNotFoundError as error:
+                    is_removed(error)
                     continue
                 except JournalCorrupt as error:
                     if _torn_header(error, firsts[-1]):
@@ -178,7 +180,8 @@ class Reader(Walking, Awaitable):
         for i, first in enumerate(firsts):
             try:
                 segment = self._open(first, firsts)
-            except FileNotFoundError:
+            except FileNotFoundError as error:
+                is_removed(error)
                 continue
             except JournalCorrupt as error:
                 if i + 1 == len(firsts) and _torn_header(error, first):
@@ -333,7 +336,8 @@ class Reader(Walking, Awaitable):
             last = not following
             try:
                 segment = self._open(first, firsts)
-            except FileNotFoundError:
+            except FileNotFoundError as error:
+                is_removed(error)
                 continue
             except JournalCorrupt as error:
                 if last and _torn_header(error, first):
@@ -349,8 +353,7 @@ class Reader(Walking, Awaitable):
                 raise OffsetGone(f"message {offset} of {self.path} was lost to damage",
                                  offset=offset, first=walk.next,
                                  hint=f"the next one that is left is {walk.next}")
-            now = segments(self.path)
-            if now[bisect.bisect_right(now, first):][:1] != following:
+            if self._behind(first) != following:
                 continue                # rotated meanwhile, or the first list lacked one
             if walk.pos < size or not last:
                 judge(segment, walk.pos, walk.next, walk.why, size, last)
@@ -359,6 +362,12 @@ class Reader(Walking, Awaitable):
                 raise UsageError(f"message {offset} is beyond the end, {walk.next}",
                                  hint="`end` is the furthest offset that can be read from")
             return None
+
+    def _behind(self, first: int) -> list[int]:
+        """The segment that follows, if there is one."""
+        firsts = segments(self.path)
+        at = bisect.bisect_right(firsts, first)
+        return firsts[at:at + 1]
 
     def _records(self, segment: Segment, walk: Walk, size: int,
                  known: tuple[bytes, int] | None) -> Records | None:
@@ -394,7 +403,12 @@ class Reader(Walking, Awaitable):
             here.close()
             self._segment = here = None
         if here is None:
-            self._segment = here = Segment(self.path, first)
+            here = Segment(self.path, first)
+            if self._journal is None:
+                self._journal = here.header.journal     # whose offsets these are
+            elif here.header.journal != self._journal:
+                refuse_other(here, self._journal)
+            self._segment = here
         return here
 
     # -- consumer groups --

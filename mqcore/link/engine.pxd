@@ -149,10 +149,13 @@ cdef struct Engine:
     uint32_t in_skip          # SKIP_*: the rest of a multipart message is discarded
     bint filters              # the peer does not: what is not wanted does not enter the lane
     uint32_t ended            # messages.pyx: the descriptor has ended, messages may be left
+    bint leaves               # our side ends the link, in ENGINE_HANDSHAKE: see lease.pyx
     # ENGINE_READING
     int ends_as               # the DOWN_* of a link that our side ends; -1: as the peer's end says
     const char* ends_why      # and its text
-    int64_t read_until        # Traffic.bytes_in that suffice; INT64_MAX: to the peer's end
+    int64_t read_until        # Traffic.bytes_in at most; INT64_MAX: to the peer's end
+    int64_t arrived           # Traffic.bytes_in with what had arrived when our side ended the link
+    bint caught_up            # all of that has been read
     uint32_t returned         # the socket has the lane to the peer again, and what was not sent
     # output
     Batch batch

@@ -132,6 +132,7 @@ cdef Engine* engine_new(Plane* plane, IoThread* io, Watch* watch, Port* port, in
     e.out_blocked = 0
     e.ends_as = -1
     e.read_until = INT64_MAX
+    e.arrived = e.caught_up = e.leaves = 0
     e.returned = 0
     e.wants = 0
     _equip(e, parts, left)

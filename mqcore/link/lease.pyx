@@ -14,6 +14,7 @@ from mqcore.base.message cimport vec_fini
 from mqcore.base.status cimport MQ_DONE, MQ_OK
 from mqcore.base.widen cimport widen
 from mqcore.link.engine cimport DOWN_CLOSED, DOWN_MEMORY, DOWN_PEER, DOWN_REPLACED
+from mqcore.link.includes cimport SHUT_WR, shutdown
 from mqcore.link.messages cimport messages_take
 from mqcore.link.plane cimport Plane
 from mqcore.link.session cimport (
@@ -23,7 +24,7 @@ from mqcore.link.session cimport (
 from mqcore.link.slots cimport slot_give
 from mqcore.link.stream cimport stream_shaken
 from mqcore.link.patience cimport patience_look, patience_overdue
-from mqcore.reactor.io_thread cimport IoThread, Task, io_post, io_post_later
+from mqcore.reactor.io_thread cimport IoThread, Task, io_now, io_post, io_post_later
 from mqcore.spi.message_engine cimport ENGINE_STREAM
 from mqcore.spi.pipe cimport (
     ASKED_CLOSE, ASKED_RESET, ASKED_SHUT, DIRTY_IN, DIRTY_OUT, DIRTY_RESET, DIRTY_SHUT, FarOps,
@@ -81,7 +82,7 @@ TRANSITIONS = (
     ("HANDSHAKE", "TIMER, late", "DEAD", "read, finish"),
     ("HANDSHAKE", "broken", "HANDSHAKE", "read"),
     ("HANDSHAKE", "TERM", "DEAD", "finish"),
-    ("HANDSHAKE", "LEAVE", "DEAD", "finish"),
+    ("HANDSHAKE", "LEAVE", "HANDSHAKE", "read"),
     ("HANDSHAKE", "ended", "DEAD", ""),
     ("ACTIVE", "IN", "ACTIVE", "read"),
     ("ACTIVE", "HUP", "ACTIVE", "read"),
@@ -92,7 +93,7 @@ TRANSITIONS = (
     ("ACTIVE", "ASKED, close", "DEAD", "finish"),
     ("ACTIVE", "TIMER, late", "DEAD", "read, finish"),
     ("ACTIVE", "ASKED, shut", "READING", "finish, read"),
-    ("ACTIVE", "LEAVE", "DEAD", "finish, read"),
+    ("ACTIVE", "LEAVE", "READING", "finish, read"),
     ("ACTIVE", "broken", "READING", "read"),
     ("ACTIVE", "TERM", "DEAD", "finish"),
     ("ACTIVE", "ended", "DEAD", ""),
@@ -251,16 +252,29 @@ cdef inline void _take_in(Engine* e, bint reads, bint woken) noexcept nogil:
         e.pump.read(e)
     if woken and e.media != NULL:
         messages_take(e)
+    if e.leaves and e.state == ENGINE_ACTIVE:       # its handshake was complete
+        session_leave(e, DOWN_CLOSED, NULL)
     session_lingers(e)
 
 
 cdef const char* REPLACED = b"another link of the peer has its routing id"
 
 
+cdef bint _is_known(Engine* e) noexcept nogil:
+    """Whether the peer may be past its handshake: it has all of ours. Then it may have sent
+    messages that we have not read."""
+    return ((e.media == NULL or e.media.ops.flags & ENGINE_STREAM) and not e.leaves
+            and e.codec.ctl.n + e.codec.owed.n + e.wire.n == 0)
+
+
 cdef bint _leaves(Engine* e, bint ours) noexcept nogil:
     """Whether our side ends the link and reads what has arrived. `ours`: the application ends it,
     else the pattern may have asked for it."""
-    if ours and e.state != ENGINE_ACTIVE:
+    if ours and e.state == ENGINE_HANDSHAKE and _is_known(e):
+        e.leaves = 1
+        e.born = io_now(e.io)
+        shutdown(e.fd, SHUT_WR)
+    elif ours and e.state != ENGINE_ACTIVE:
         session_end(e, DOWN_CLOSED, NULL, 0)
     elif ours:
         session_leave(e, DOWN_CLOSED, NULL)
@@ -277,9 +291,10 @@ cdef bint _leaves(Engine* e, bint ours) noexcept nogil:
 cdef void _has_read(Engine* e) noexcept nogil:
     """Of a link that reads on, after a read. What is held back at an HWM is read once there is
     space; the socket has what was not sent until then."""
+    cdef int64_t read = e.link.traffic.bytes_in.load()
     session_mute(e)
-    if (not e.in_blocked and not e.filter_more
-            and e.link.traffic.bytes_in.load() >= e.read_until):
+    e.caught_up = read >= e.arrived
+    if not e.in_blocked and not e.filter_more and read >= e.read_until:
         session_end(e, DOWN_PEER, NULL, 0)
     elif not e.word.load() & (E_IN | E_WAKE):    # else it is others' turn
         session_return(e)

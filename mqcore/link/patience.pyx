@@ -4,7 +4,7 @@ from libc.stdint cimport int64_t, uint32_t
 from libc.stdio cimport snprintf
 
 from mqcore.base.status cimport MQ_OK
-from mqcore.link.engine cimport DOWN_PEER, DOWN_RESET, DOWN_TIMEOUT
+from mqcore.link.engine cimport DOWN_CLOSED, DOWN_PEER, DOWN_RESET, DOWN_TIMEOUT
 from mqcore.link.includes cimport IPPROTO_TCP, TCP_INFO, getsockopt, socklen_t, tcp_info
 from mqcore.link.lease cimport (
     E_OUT, ENGINE_ACTIVE, ENGINE_DEAD, ENGINE_DRAINING, ENGINE_HANDSHAKE, ENGINE_NEW,
@@ -102,6 +102,8 @@ cdef bint patience_overdue(Engine* e) noexcept nogil:
     cdef int64_t now = io_now(e.io)
     cdef int64_t silent = now - e.heard
     if e.state == ENGINE_HANDSHAKE:
+        if e.leaves:
+            return now - e.born >= DRAIN_NS
         return e.config.handshake_timeout and now - e.born >= e.config.handshake_timeout
     if e.state == ENGINE_READING:
         return silent >= DRAIN_NS
@@ -139,7 +141,10 @@ cdef void _clock(Engine* e) noexcept nogil:
         if now - e.born >= DRAIN_NS:
             session_end(e, DOWN_RESET, NULL, 0)
     elif e.state == ENGINE_HANDSHAKE:
-        if e.config.handshake_timeout and now - e.born >= e.config.handshake_timeout:
+        if e.leaves:
+            if now - e.born >= DRAIN_NS:
+                session_end(e, DOWN_CLOSED, NULL, 0)
+        elif e.config.handshake_timeout and now - e.born >= e.config.handshake_timeout:
             snprintf(text, sizeof(text), b"the handshake was not complete after %.3g s",
                      <double> (now - e.born) / 1e9)
             session_end(e, DOWN_TIMEOUT, text, 0)

@@ -36,6 +36,7 @@ cdef enum:
     PARTS = 64                # decoded at a time
     LOST_MOST = 1 << 12       # reports of losses on their way to the control thread
     LOST_TEXT = 2 * 8 + 96    # two counts and MessageEngine.lost_from
+    IN_KERNEL = 1 << 26       # bytes that the peer's kernel may still hold when we say that we end
     FREE_PARTS = 1 << 20      # bytes of handles that a message may have beyond max_message_size
 
 cdef enum:                    # Engine.in_skip
@@ -180,10 +181,11 @@ cdef void session_mute(Engine* e) noexcept nogil:
 cdef void session_leave(Engine* e, int code, const char* why) noexcept nogil:
     cdef int left = 0
     e.pump.finish(e)
+    ioctl(e.fd, FIONREAD, &left)
+    e.arrived = e.read_until = e.link.traffic.bytes_in.load() + left
     if e.media == NULL or e.media.ops.flags & ENGINE_STREAM:
         shutdown(e.fd, SHUT_WR)
-    ioctl(e.fd, FIONREAD, &left)
-    e.read_until = e.link.traffic.bytes_in.load() + left
+        e.read_until += IN_KERNEL       # the peer's end follows what its kernel has taken
     session_read_on(e, code, why)
     session_return(e)
 

@@ -3,6 +3,7 @@
 import asyncio
 import mmap
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -409,6 +410,26 @@ def test_verify_beside_a_writer_finds_nothing(tmp_path):
                 assert journal.verify(tmp_path).findings == []
         finally:
             program.kill()
+
+
+@pytest.mark.parametrize("count", [1, 5])
+def test_a_journal_made_anew_is_another_one(tmp_path, count):
+    """Its offsets are its own."""
+    numbered = [b"%d" % n for n in range(3)]
+    with journal.open(tmp_path, "a") as writer:
+        writer.append_many(numbered)
+    with journal.open(tmp_path) as reader:
+        assert reader.read(0).to_list() == numbered
+        shutil.rmtree(writer.path)
+        with journal.open(tmp_path, "a") as writer:
+            writer.append_many([b"new"] * count)
+        for ask in (lambda: reader.read(3), lambda: reader.end, lambda: next(reader.follow(3)),
+                    lambda: reader.read(0)):
+            with pytest.raises(JournalNotFound, match="was deleted"):
+                ask()
+            reader.release()
+    with journal.open(tmp_path) as reader:
+        assert reader.end == count
 
 
 def test_a_read_goes_through_few_segments(tmp_path):

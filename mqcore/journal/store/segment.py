@@ -9,7 +9,7 @@ import stat
 import struct
 from pathlib import Path
 
-from mqcore.journal.errors import JournalCorrupt
+from mqcore.journal.errors import JournalCorrupt, JournalNotFound
 from mqcore.journal.store.core import checksum
 from mqcore.journal.store.durable import missing_end
 from mqcore.journal.store.place import is_place_of, read_regular, segment_name, segments
@@ -190,6 +190,25 @@ class Segment:
         words = FAULTS[fault] + (f"; {why}" if why else "")
         return JournalCorrupt(f"{self.path} at byte {pos} (message {offset}): {words}",
                               path=str(self.path), position=pos, offset=offset, fault=words)
+
+
+def refuse_other(segment: Segment, journal: bytes) -> None:
+    """A reader of `journal` has opened a segment of another one. Raises JournalNotFound: the
+    journal was made anew. JournalCorrupt: the segment does not belong here."""
+    folder = segment.path.parent
+    segment.close()
+    if journal_id(folder) == journal.hex():
+        raise segment.foreign("another journal")
+    raise JournalNotFound(f"the journal {journal.hex()} at {folder} was deleted",
+                          hint="a journal made anew in its place has offsets of its own; open it "
+                               "again")
+
+
+def is_removed(error: FileNotFoundError) -> None:
+    """Retention has removed the segment before it was opened: look again. Raises what
+    refuse_other() has raised."""
+    if isinstance(error, JournalNotFound):
+        raise error
 
 
 def journal_id(folder: Path) -> str | None:

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import zmq
-from rawzmtp import RawPeer
+from rawzmtp import GREETING, RawListener, RawPeer, message, ready
 from waiting import until
 
 import mqcore as mq
@@ -155,7 +155,94 @@ def test_an_endpoint_without_anything_unread_ends_at_once(ctx):
     push.send(b"x", timeout=10)
     assert pull.recv(timeout=10) == b"x"
     pull.unbind(pull.endpoints[0])
-    assert not pull.peers()
+    until(lambda: not pull.peers())
+
+
+@pytest.mark.parametrize("way", ["tcp", "ipc", "ws", "tls", "curve"], indirect=True)
+@pytest.mark.parametrize("hwm", [1, 100])
+def test_what_the_peers_kernel_has_is_read_too(ctx, way, hwm):
+    """It was written before the peer learned that we end the link."""
+    url, ours, theirs = way
+    pull = ctx.socket("pull", recv_hwm=hwm, heartbeat=None, **ours)
+    push = ctx.socket("push", send_hwm=1, heartbeat=None, reconnect=None, **theirs)
+    url = pull.bind(url).url
+    push.connect(url.replace("127.0.0.1", "localhost") if url.startswith("tls") else url, wait=10)
+    with contextlib.suppress(mq.SendTimeout):
+        for n in range(1000):
+            push.send(b"%06d" % n + bytes(30_000), timeout=0.2)
+    pull.unbind(pull.endpoints[0])
+    got = []
+
+    def drained():
+        with contextlib.suppress(mq.RecvTimeout):
+            while True:
+                got.append(int(pull.recv(timeout=0)[:6]))
+        return not push.peers() and not pull.peers()
+    until(drained)
+    drained()
+    report = push.close(0)
+    assert got == list(range(report.written)) and report.written > hwm + 1
+    assert pull.stats().total.bytes_unread == 0
+
+
+def test_a_peer_that_does_not_end_its_side_is_left(ctx):
+    pull = ctx.socket("pull", heartbeat=None)
+    url = pull.bind("tcp://127.0.0.1:0").url
+    with RawPeer.connect(url) as peer, RawPeer.connect(url) as shaking:
+        peer.shake("PUSH")
+        pull.wait_peers(1, 10)
+        shaking.hear(10)
+        pull.unbind(url)
+        peer.say(message(b"after"))             # its kernel may have taken it before
+        assert pull.recv(timeout=10) == b"after"
+        assert peer.ended() and shaking.ended()
+        until(lambda: not pull.peers())
+    with RawListener() as far:
+        pull.connect(far.url)
+        with far.accept() as peer:
+            peer.shake("PUSH")
+            pull.wait_peers(1, 10)
+            pull.disconnect(far.url)
+            peer.say(message(b"after"))
+            assert pull.recv(timeout=10) == b"after"
+            assert peer.ended()
+            until(lambda: not pull.peers())
+
+
+def test_a_peer_that_sends_on_and_on_is_left(ctx):
+    """It has been told the end, and its kernel has no room for so much."""
+    pull = ctx.socket("pull", heartbeat=None)
+    url = pull.bind("tcp://127.0.0.1:0").url
+    with RawPeer.connect(url) as peer, ThreadPoolExecutor(1) as thread:
+        peer.shake("PUSH")
+        pull.wait_peers(1, 10)
+
+        def send():
+            with contextlib.suppress(ConnectionError):
+                while True:
+                    peer.say(message(bytes(1 << 20)))
+        sending = thread.submit(send)
+        pull.unbind(url)
+        got = 0
+        while not sending.done() or pull.stats().departed:
+            with contextlib.suppress(mq.RecvTimeout):
+                got += len(pull.recv(timeout=0.1))
+        assert 60 << 20 < got < 200 << 20
+
+
+def test_messages_behind_a_handshake_that_was_not_read(ctx):
+    """The peer may send once it has our side of the handshake."""
+    for _ in range(10):
+        pull = ctx.socket("pull", heartbeat=None)
+        url = pull.bind("tcp://127.0.0.1:0").url
+        with RawPeer.connect(url) as peer:
+            peer.say(GREETING)
+            peer.hear(64)
+            peer.say(ready("PUSH") + message(b"early"))
+            pull.unbind(url)
+            assert pull.recv(timeout=10) == b"early"
+            assert peer.ended()
+        pull.close(0)
 
 
 def test_what_a_replaced_peer_had_sent_is_read_to_its_end(ctx):
