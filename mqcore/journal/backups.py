@@ -25,6 +25,7 @@ from mqcore.journal.reader import Reader
 from mqcore.journal.store import epoch, snapshot
 from mqcore.journal.store.durable import write_durable
 from mqcore.journal.store.place import (
+    ABANDONED,
     copy_file,
     groups,
     groups_folder,
@@ -37,6 +38,7 @@ from mqcore.journal.store.place import (
     set_group_offset,
     settled_segments,
     sync_folder,
+    topic_folder,
 )
 from mqcore.journal.store.recovery import check_chain, own_segment, owner_of
 from mqcore.journal.store.scan import BLOCK_HEADER_SIZE, FOUND, HEADER_SIZE, LOST, Block
@@ -70,8 +72,16 @@ def backup(where: str | os.PathLike[str], to: str | os.PathLike[str], *, topic: 
     where = os.fsdecode(where)
     for folder in (where, to):
         partition_folder(folder, "default", 0)      # AddressError: it is a server's address
+
+    def unreadable(path: Path, error: Exception) -> None:
+        """A backup that lacks something must not look like a whole one."""
+        name, *number = path.relative_to(where).parts
+        if (topic is None or name == topic_folder(topic)) \
+                and (partition is None or number in ([], [str(partition)])):
+            raise error
+
     try:
-        found = in_folder(where, _unreadable)
+        found = in_folder(where, unreadable)
     except (FileNotFoundError, NotADirectoryError):
         found = []
     rows = [(row.topic, row.partition) for row in found
@@ -83,14 +93,11 @@ def backup(where: str | os.PathLike[str], to: str | os.PathLike[str], *, topic: 
             for row in rows]
 
 
-def _unreadable(path: Path, error: Exception) -> None:
-    raise error         # a backup that lacks something must not look like a whole one
-
-
 def back_up(source: Path, target: Path, topic: str, partition: int) -> BackedUp:
     """One partition."""
     if os.path.lexists(target):
         raise _taken(target)
+    _sweep(target)
     for _ in range(TRIES):
         making = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
         try:
@@ -112,6 +119,13 @@ def back_up(source: Path, target: Path, topic: str, partition: int) -> BackedUp:
             raise
     raise JournalBusy(f"{source} changed during each of {TRIES} attempts to copy it",
                       hint="try again when no segments are removed, repaired or promoted there")
+
+
+def _sweep(target: Path) -> None:
+    """Remove what killed backups have left half made. Its links keep what retention removes."""
+    for left in target.parent.glob(f".{target.name}.*"):
+        if time.time() - left.stat().st_mtime > ABANDONED:
+            shutil.rmtree(left, ignore_errors=True)
 
 
 def _rename(making: Path, target: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mqcore.errors import Error
-from mqcore.journal.store.place import check_named, is_number, topic_of
+from mqcore.journal.store.place import check_named, is_number, may_be_topic, topic_of
 from mqcore.journal.store.segment import journal_id
 
 SETTLED = 1.0           # seconds after which a folder's times tell whether it has changed
@@ -77,7 +77,8 @@ class Listing:
             except (FileNotFoundError, NotADirectoryError):
                 continue
             except OSError as error:
-                bad(folder, error)
+                if may_be_topic(name):      # not lost+found, which only root can read
+                    bad(folder, error)
                 continue
             for number in sorted(numbers):
                 yield folder / str(number)

@@ -4,9 +4,11 @@ import errno
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 from copies import epochs, fill, mirror
@@ -297,6 +299,35 @@ def test_it_replaces_nothing(where, to):
     with pytest.raises(UsageError, match="is there already"):
         journal.backup(where, to)
     assert contents(to) == [b"other"] and left_in(to) == before
+
+
+def test_what_a_killed_backup_left_is_swept(where, to):
+    fill(where, b"0")
+    folder = to / "default"
+    folder.mkdir(parents=True)
+    for name, age in ((".0.0123456789abcdef", 2 * 86400), (".0.fedcba9876543210", 60),
+                      (".1.0123456789abcdef", 2 * 86400)):
+        (folder / name).mkdir()
+        (folder / name / "00000000000000000000.mqj").touch()
+        os.utime(folder / name, times=(time.time() - age,) * 2)
+    journal.backup(where, to)
+    assert sorted(path.name for path in folder.iterdir()) == [
+        ".0.fedcba9876543210", ".1.0123456789abcdef", "0"]
+
+
+def test_a_copy_can_be_read_by_those_who_could_read_the_original(where, to):
+    with journal.open(where, "a") as log:
+        log.append(b"0")
+        log.rotate()
+        log.append(b"1")
+    for path in segment_files(where):
+        path.chmod(0o600)
+    journal.backup(where, to)
+    assert {stat.S_IMODE(path.stat().st_mode) for path in segment_files(to)} == {0o600}
+    shutil.copytree(to, to.parent / "links", copy_function=os.link)
+    with journal.open(to, "a") as log:      # which writes to a copy of the last one
+        log.append(b"2")
+    assert {stat.S_IMODE(path.stat().st_mode) for path in segment_files(to)} == {0o600}
 
 
 def test_another_backup_into_the_same_folder_at_the_same_time(where, to, monkeypatch):

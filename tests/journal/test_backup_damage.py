@@ -10,6 +10,7 @@ from journal_case import segment_files
 from mqcore import journal
 from mqcore.errors import AddressError
 from mqcore.journal.errors import JournalCorrupt, JournalNotFound
+from mqcore.journal.store import place, segment
 from mqcore.journal.store.place import topic_folder
 
 
@@ -138,6 +139,47 @@ def test_a_topic_whose_name_is_damaged(where, to, caplog):
     assert "does not say which topic" in caplog.text
     journal.repair(where, topic=topic)
     assert {row.topic for row in journal.backup(where, to)} == {"default", topic}
+
+
+def test_what_is_not_asked_for_may_be_damaged(where, to, tmp_path, monkeypatch):
+    fill(where, b"0")
+    for topic, partition in (("t", 0), ("t", 1)):
+        with journal.open(where, "a", topic=topic, partition=partition) as log:
+            log.append(b"1")
+    broken = where / "t" / "1"
+    real = place.segments
+
+    def segments(folder):
+        if folder == broken:
+            raise PermissionError(13, "Permission denied", str(folder))
+        return real(folder)
+    for module in (place, segment):
+        monkeypatch.setattr(module, "segments", segments)
+    with pytest.raises(PermissionError):
+        journal.backup(where, to)
+    with pytest.raises(PermissionError):
+        journal.backup(where, to, topic="t")
+    assert left_in(to) == []
+    journal.backup(where, to, topic="default")
+    journal.backup(where, to, topic="t", partition=0)
+
+
+def test_a_folder_of_the_file_system_that_only_root_can_read(where, to, monkeypatch):
+    fill(where, b"0")
+    (where / "lost+found").mkdir()
+    real = os.scandir
+
+    def scandir(folder):
+        if folder == where / "lost+found":
+            raise PermissionError(13, "Permission denied", str(folder))
+        return real(folder)
+    monkeypatch.setattr(os, "scandir", scandir)
+    assert len(journal.backup(where, to)) == 1
+    (where / "lost+found").rename(where / "topic")
+    monkeypatch.setattr(os, "scandir", lambda folder: scandir(
+        where / "lost+found" if folder == where / "topic" else folder))
+    with pytest.raises(PermissionError):
+        journal.backup(where, where.parent / "other")
 
 
 def test_there_is_nothing_to_copy(where, to, tmp_path):

@@ -5,6 +5,7 @@ import errno
 import os
 import resource
 import shlex
+import shutil
 import stat
 import subprocess
 import sys
@@ -357,3 +358,18 @@ def test_readers_see_what_is_durable_before_an_appender_is_told(tmp_path):
     run = subprocess.run([sys.executable, "-c", ACKNOWLEDGED, tmp_path / "journal"], text=True,
                          env={**os.environ, "LD_PRELOAD": str(library)}, capture_output=True)
     assert run.stdout.split() == ["0", "0", "0"], run.stderr
+
+
+@pytest.mark.parametrize("make", [os.mkdir, os.mkfifo])
+def test_a_writer_that_cannot_say_what_is_durable_is_not_opened(tmp_path, make):
+    """Readers would never see what it acknowledges."""
+    journal.open(tmp_path, "a").close()
+    shown = tmp_path / "default" / "0" / "durable"
+    shown.unlink()
+    make(shown)
+    with pytest.raises(JournalWriteError, match=f"cannot write to {shown}"):
+        journal.open(tmp_path, "a")
+    shutil.rmtree(shown) if shown.is_dir() else shown.unlink()
+    with journal.open(tmp_path, "a", fsync="always") as log:
+        log.append(b"0")
+        assert contents(tmp_path) == [b"0"]

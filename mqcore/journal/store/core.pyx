@@ -7,7 +7,7 @@ No thread waits for the log's lock with the GIL, so a holder of the lock may tak
 from cpython.buffer cimport PyBuffer_Release
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
 from cpython.pycapsule cimport PyCapsule_New
-from libc.errno cimport EMSGSIZE
+from libc.errno cimport EMSGSIZE, ESPIPE
 from libc.stddef cimport size_t
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.string cimport memcpy
@@ -24,8 +24,8 @@ from mqcore.journal.store.columns cimport (
     micros, rows_of, times_of, values_of,
 )
 from mqcore.journal.store.includes cimport (
-    O_CLOEXEC, O_CREAT, O_RDWR, crc32c, crc32c_native, crc32c_portable, openat, pthread_mutex_lock,
-    pthread_mutex_trylock, pthread_mutex_unlock,
+    crc32c, crc32c_native, crc32c_portable, pthread_mutex_lock, pthread_mutex_trylock,
+    pthread_mutex_unlock,
 )
 from mqcore.journal.store.log cimport (
     CLOSED, DUPLICATE, FENCED, FORKED, QUIET, Log, close_files, log_close, log_commit, log_error,
@@ -38,6 +38,7 @@ from mqcore.journal.store.producers cimport STAMP_OLD, STAMP_USED, ProducerTable
 from mqcore.spi.sink cimport SINK_ABI, Sink, SinkOps
 
 import os
+import stat
 
 from mqcore.errors import Forked, MessageTooLarge, UsageError
 from mqcore.journal.errors import JournalClosed, JournalFenced, stamp_refused, write_error
@@ -187,6 +188,13 @@ cdef class WriterCore:
         self.always = log.each = fsync == "always"
         self.partition = partition
         self.topic = topic.decode()
+        try:            # without it, readers would not see what is durable
+            log.shown = os.open("durable", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644,
+                                dir_fd=folder)
+        except OSError as error:
+            raise write_error(error.errno, path / "durable") from error
+        if not stat.S_ISREG(os.fstat(log.shown).st_mode):
+            raise write_error(ESPIPE, path / "durable")
         if isinstance(last, int):
             memcpy(&log.segment.magic[0], b"MQJSEG\r\n", 8)
             log.segment.version = VERSION
@@ -206,7 +214,6 @@ cdef class WriterCore:
             age_begin(log)
         log.written.store(log.next)
         log.durable.store(log.next)
-        log.shown = openat(folder, "durable", O_RDWR | O_CREAT | O_CLOEXEC, 0o644)
         log.barred = 0
         log_rest(log, 0, 0)
         log_show(log, log.durable.load())

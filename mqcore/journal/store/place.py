@@ -64,6 +64,14 @@ def topic_folder(topic: str) -> str:
     return _encoded(topic, "topic")
 
 
+def may_be_topic(name: str) -> bool:
+    """Whether a topic's folder can be called that."""
+    try:
+        return HASHED in name or topic_folder(unquote(name)) == name
+    except OptionError:
+        return False
+
+
 def partition_folder(where: str | os.PathLike[str], topic: str, partition: int) -> Path:
     text = os.fsdecode(where)
     if "://" in text:
@@ -238,10 +246,12 @@ def replace(path: Path, raw: bytes) -> None:
 
 
 def copy_file(fd: int, path: Path, target: Path, size: int) -> int:
-    """Copy the first bytes of a file, which fd has open, into a new one; how many there were, if
-    the file is shorter. Durable on return. JournalCorrupt: the disk cannot read it."""
+    """Copy the first bytes of a file, which fd has open, into a new one with the same mode; how
+    many there were, if the file is shorter. Durable on return. JournalCorrupt: the disk cannot
+    read it."""
     at = 0
     with open(target, "xb") as out:
+        os.fchmod(out.fileno(), stat.S_IMODE(os.fstat(fd).st_mode))     # who may read it
         while at < size:
             try:
                 raw = os.pread(fd, min(CHUNK, size - at), at)
