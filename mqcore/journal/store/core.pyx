@@ -151,6 +151,20 @@ JOURNAL_SINK.error = sink_error
 
 # -- for Python ------------------------------------------------------------------------------------
 
+cdef int open_shown(int folder, object path) except -1:
+    """The file `durable`. JournalWriteError, JournalFull: without it, readers would not see what is
+    durable."""
+    cdef int fd
+    try:
+        fd = os.open("durable", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644, dir_fd=folder)
+    except OSError as error:
+        raise write_error(error.errno, path) from error
+    if stat.S_ISREG(os.fstat(fd).st_mode):
+        return fd
+    os.close(fd)
+    raise write_error(ESPIPE, path)
+
+
 cdef class WriterCore:
     def __cinit__(self, *args, **kw):
         self.log = log_new()
@@ -188,13 +202,7 @@ cdef class WriterCore:
         self.always = log.each = fsync == "always"
         self.partition = partition
         self.topic = topic.decode()
-        try:            # without it, readers would not see what is durable
-            log.shown = os.open("durable", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644,
-                                dir_fd=folder)
-        except OSError as error:
-            raise write_error(error.errno, path / "durable") from error
-        if not stat.S_ISREG(os.fstat(log.shown).st_mode):
-            raise write_error(ESPIPE, path / "durable")
+        log.shown = open_shown(folder, path / "durable")
         if isinstance(last, int):
             memcpy(&log.segment.magic[0], b"MQJSEG\r\n", 8)
             log.segment.version = VERSION

@@ -213,13 +213,17 @@ def is_removed(error: FileNotFoundError) -> None:
 
 def journal_id(folder: Path) -> str | None:
     """What tells this journal from one that was deleted and made anew in its place, in hexadecimal;
-    None: nothing has been written yet."""
+    None: nothing has been written yet. JournalCorrupt: a segment is a pipe or a folder, say."""
     for first in segments(folder):
         try:
             raw = read_regular(folder / segment_name(first), HEADER_SIZE)
         except FileNotFoundError:       # retention was faster
             continue
-        header = parse_segment(raw or b"")
+        if raw is None:
+            path = folder / segment_name(first)
+            raise JournalCorrupt(f"{path} is not a file", path=str(path), offset=first,
+                                 fault="not a file")
+        header = parse_segment(raw)
         if not isinstance(header, str):
             return header.journal.hex()
     return None
