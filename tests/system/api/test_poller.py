@@ -36,7 +36,7 @@ def test_sockets_and_descriptors_are_level_triggered(linked, poller):
         assert poller.poll(5) == [(pull, R)]
         assert poller.poll(5) == [(pull, R)]    # as long as it is ready
         assert pull.recv() == b"1"
-        assert poller.poll(0) == [(pull, R)]
+        assert poller.poll(5) == [(pull, R)]    # the second one may just be arriving
         assert pull.recv() == b"2"
         assert poller.poll(0) == []
         b.send(b"x")
