@@ -51,6 +51,7 @@ class Segment:
             os.close(self.fd)
             self.fd = -1
             raise
+        self._file = os.fstat(self.fd)
         self.first: int = self.header.first
         self.salt: int = self.header.salt
         self._window: Window | None = None
@@ -101,7 +102,7 @@ class Segment:
         """Whether its name is another file's now, or nobody's: a writer makes a copy of a file that
         a backup shares, and a repair a new one."""
         try:
-            return not os.path.samestat(os.fstat(self.fd), os.stat(self.path))
+            return not os.path.samestat(self._file, os.stat(self.path))
         except FileNotFoundError:
             return True
 
