@@ -25,10 +25,10 @@ from mqcore.journal.reader import Reader
 from mqcore.journal.store import epoch, snapshot
 from mqcore.journal.store.durable import write_durable
 from mqcore.journal.store.place import (
-    ABANDONED,
     copy_file,
     groups,
     groups_folder,
+    is_abandoned,
     make_folder,
     partition_folder,
     read_regular,
@@ -124,7 +124,7 @@ def back_up(source: Path, target: Path, topic: str, partition: int) -> BackedUp:
 def _sweep(target: Path) -> None:
     """Remove what killed backups have left half made. Its links keep what retention removes."""
     for left in target.parent.glob(f".{target.name}.*"):
-        if time.time() - left.stat().st_mtime > ABANDONED:
+        if is_abandoned(left):
             shutil.rmtree(left, ignore_errors=True)
 
 

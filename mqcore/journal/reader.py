@@ -37,7 +37,7 @@ from mqcore.journal.store.place import (
 )
 from mqcore.journal.store.recovery import SHORT, judge
 from mqcore.journal.store.scan import FOUND, LOST, Block, Walk
-from mqcore.journal.store.segment import EVERYTHING, Segment, is_removed, refuse_other
+from mqcore.journal.store.segment import EVERYTHING, Segment, check_removed, refuse_other
 from mqcore.journal.walking import Walking
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ class Reader(Walking, Awaitable):
                 try:
                     segment = self._open(firsts[-1], firsts)
                 except FileNotFoundError as error:
-                    is_removed(error)
+                    check_removed(error)
                     continue
                 except JournalCorrupt as error:
                     if _torn_header(error, firsts[-1]):
@@ -181,7 +181,7 @@ class Reader(Walking, Awaitable):
             try:
                 segment = self._open(first, firsts)
             except FileNotFoundError as error:
-                is_removed(error)
+                check_removed(error)
                 continue
             except JournalCorrupt as error:
                 if i + 1 == len(firsts) and _torn_header(error, first):
@@ -337,7 +337,7 @@ class Reader(Walking, Awaitable):
             try:
                 segment = self._open(first, firsts)
             except FileNotFoundError as error:
-                is_removed(error)
+                check_removed(error)
                 continue
             except JournalCorrupt as error:
                 if last and _torn_header(error, first):

@@ -11,7 +11,7 @@ import threading
 import time
 
 import pytest
-from copies import epochs, fill, mirror
+from copies import epochs, files_in, fill, mirror
 from journal_case import contents, numbered, segment_files
 from waiting import until
 
@@ -42,11 +42,6 @@ def whole(folder, **how):
     """Its messages, if nothing is wrong with it."""
     assert journal.verify(folder, **how).findings == []
     return contents(folder, **how)
-
-
-def left_in(folder):
-    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*")
-                  if path.is_file() or path.name.startswith("."))
 
 
 def test_it_has_what_is_durable(where, to):
@@ -122,7 +117,7 @@ def test_a_reader_sees_that_a_link_was_replaced(where, to, durable, follow):
 def test_no_room_for_a_copy_of_a_link(where, tmp_path, monkeypatch):
     fill(where, b"0")
     os.link(segment_files(where)[0], tmp_path / "link")
-    before = left_in(where)
+    before = files_in(where)
 
     real = os.fsync
 
@@ -134,7 +129,7 @@ def test_no_room_for_a_copy_of_a_link(where, tmp_path, monkeypatch):
         patch.setattr(os, "fsync", fail)
         with pytest.raises(JournalFull):
             journal.open(where, "a")
-    assert left_in(where) == before
+    assert files_in(where) == before
     assert fill(where, b"1") == [1] and whole(where) == [b"0", b"1"]
 
 
@@ -295,10 +290,10 @@ def test_an_empty_journal(where, to, begun):
 def test_it_replaces_nothing(where, to):
     fill(where, b"0")
     fill(to, b"other")
-    before = left_in(to)
+    before = files_in(to)
     with pytest.raises(UsageError, match="is there already"):
         journal.backup(where, to)
-    assert contents(to) == [b"other"] and left_in(to) == before
+    assert contents(to) == [b"other"] and files_in(to) == before
 
 
 def test_what_a_killed_backup_left_is_swept(where, to):
@@ -340,7 +335,7 @@ def test_another_backup_into_the_same_folder_at_the_same_time(where, to, monkeyp
     monkeypatch.setattr(backups, "_rename", rename)
     with pytest.raises(UsageError, match="is there already"):
         journal.backup(where, to)
-    assert contents(to) == [b"faster"] and not any("/." in name for name in left_in(to))
+    assert contents(to) == [b"faster"] and not any("/." in name for name in files_in(to))
 
 
 def test_a_segment_that_is_a_symbolic_link(where, to, tmp_path):
@@ -409,7 +404,7 @@ def test_a_disk_that_takes_no_more(where, to, monkeypatch, number, error):
         patch.setattr(backups.os, "fsync", fail)
         with pytest.raises(error, match="saved"):
             journal.backup(where, to)
-    assert left_in(to) == []
+    assert files_in(to) == []
     assert journal.backup(where, to)[0].end == 1
 
 
@@ -421,7 +416,7 @@ def test_ctrl_c(where, to, monkeypatch):
     monkeypatch.setattr(backups, "_rename", interrupt)
     with pytest.raises(KeyboardInterrupt):
         journal.backup(where, to)
-    assert left_in(to) == []
+    assert files_in(to) == []
 
 
 def test_segments_that_are_removed_all_the_time(where, to, monkeypatch):
@@ -433,7 +428,7 @@ def test_segments_that_are_removed_all_the_time(where, to, monkeypatch):
     monkeypatch.setattr(backups, "segments", lambda folder: [-1, *real(folder)])
     with pytest.raises(JournalBusy, match="changed during each"):
         journal.backup(where, to)
-    assert left_in(to) == []
+    assert files_in(to) == []
 
 
 def test_a_backup_takes_the_place_of_a_lost_journal(where, to):

@@ -4,7 +4,7 @@ import os
 import shutil
 
 import pytest
-from copies import fill
+from copies import files_in, fill
 from journal_case import segment_files
 
 from mqcore import journal
@@ -24,11 +24,6 @@ def to(tmp_path):
     return tmp_path / "copy"
 
 
-def left_in(folder):
-    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*")
-                  if path.is_file() or path.name.startswith("."))
-
-
 @pytest.mark.parametrize("what", ["end", "block", "header"])
 def test_damage_is_an_error(where, to, what):
     with journal.open(where, "a") as log:
@@ -44,7 +39,7 @@ def test_damage_is_an_error(where, to, what):
     path.write_bytes(raw)
     with pytest.raises(JournalCorrupt):
         journal.backup(where, to)
-    assert left_in(to) == []
+    assert files_in(to) == []
 
 
 def damage_missing(path, tmp_path):
@@ -90,7 +85,7 @@ def test_damage_in_front_is_an_error(where, to, tmp_path, damage, which):
     with pytest.raises(JournalCorrupt, match="the next segment begins at 2"
                        if damage is damage_missing else path.name):
         journal.backup(where, to)
-    assert left_in(to) == []
+    assert files_in(to) == []
     with journal.open(where) as reader:
         assert reader.first == 0        # an error when it is read, not here
 
@@ -159,7 +154,7 @@ def test_what_is_not_asked_for_may_be_damaged(where, to, tmp_path, monkeypatch):
         journal.backup(where, to)
     with pytest.raises(PermissionError):
         journal.backup(where, to, topic="t")
-    assert left_in(to) == []
+    assert files_in(to) == []
     journal.backup(where, to, topic="default")
     journal.backup(where, to, topic="t", partition=0)
 

@@ -4,17 +4,16 @@ folders, a full disk under readers."""
 import errno
 import os
 import resource
-import shlex
 import shutil
 import stat
 import subprocess
 import sys
-import sysconfig
 import threading
 
 import pytest
 from journal_case import contents, numbered, segment_files
 from mqcore.testing.native.journal_disk import Disk
+from preload import shared_library
 
 from mqcore import journal
 from mqcore.journal.errors import JournalFull, JournalWriteError
@@ -351,12 +350,9 @@ with journal.open(sys.argv[1], "a", fsync="always") as log, journal.open(sys.arg
 
 def test_readers_see_what_is_durable_before_an_appender_is_told(tmp_path):
     """The disk takes its time over the file `durable`."""
-    library = tmp_path / "slow.so"
-    compiler = shlex.split(sysconfig.get_config_var("CC") or "cc")
-    subprocess.run([*compiler, "-xc", "-", "-shared", "-fPIC", "-o", library, "-ldl"],
-                   input=SLOW_WRITE, text=True, check=True)
+    library = shared_library(SLOW_WRITE, tmp_path / "slow.so")
     run = subprocess.run([sys.executable, "-c", ACKNOWLEDGED, tmp_path / "journal"], text=True,
-                         env={**os.environ, "LD_PRELOAD": str(library)}, capture_output=True)
+                         env={**os.environ, "LD_PRELOAD": library}, capture_output=True)
     assert run.stdout.split() == ["0", "0", "0"], run.stderr
 
 

@@ -38,3 +38,9 @@ def epochs(where):
 
 def read_all(where, **how):
     return contents(where, **how)
+
+
+def files_in(folder):
+    """What is in a folder: files, and folders that are half made."""
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*")
+                  if path.is_file() or path.name.startswith("."))

@@ -72,7 +72,8 @@ class Sender:
 
 
 class Topology:
-    """One run. `listen`: the kind that binds, "in" or "out"."""
+    """One run: senders of a pattern, receivers of another. Those of one side bind, the others
+    connect."""
 
     def __init__(self, seed, kind, folder):
         self.rng = random.Random(seed)

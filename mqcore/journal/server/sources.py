@@ -13,7 +13,7 @@ from mqcore.journal.errors import JournalBusy, JournalNotFound
 from mqcore.journal.reader import Reader
 from mqcore.journal.store.epoch import EpochsOf
 from mqcore.journal.store.place import partition_folder
-from mqcore.journal.store.segment import journal_id
+from mqcore.journal.store.segment import ANEW, journal_id
 from mqcore.journal.waiting import Watch
 
 Key = tuple[str, int]
@@ -77,8 +77,7 @@ class Source:
                 return
         raise JournalNotFound(f"the journal {self.id} of topic {self.key[0]!r}, partition "
                               f"{self.key[1]}, was deleted",
-                              hint="a journal made anew in its place has offsets of its own; open "
-                                   "it again")
+                              hint=ANEW)
 
     def close(self) -> None:
         if self.watch is not None:

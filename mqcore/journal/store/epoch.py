@@ -105,11 +105,10 @@ def read_epochs(folder: Path, journal: bytes | None = None) -> Epochs:
     JournalCorrupt: the file is damaged, so it is unknown whether the journal may be written."""
     path = folder / NAME
     try:
-        with open(path, "rb", opener=place.at_once) as file:
-            raw = file.read(_HEAD.size + 2 * MOST * _ENTRY.size + 1)
+        raw = place.read_regular(path, _HEAD.size + 2 * MOST * _ENTRY.size + 1)
     except FileNotFoundError:
         return Epochs()
-    found = _parsed(raw)
+    found = _parsed(raw or b"")
     if found is None:
         raise JournalCorrupt(
             f"{path} is damaged, so it is unknown whether this journal was replaced by a promoted "

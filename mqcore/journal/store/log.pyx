@@ -87,8 +87,8 @@ cdef void log_show(Log* log, int64_t durable) noexcept nogil:
 
 
 cdef void log_promise(Log* log, int64_t durable) noexcept nogil:
-    """Everything below is durable. Readers see it first: who is told by an acknowledgement, and
-    looks, must find it."""
+    """Everything below is durable. Readers see it first: a program that gets an acknowledgement,
+    and reads, must find the message."""
     log_show(log, durable)
     log.durable.store(durable)
 

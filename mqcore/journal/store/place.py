@@ -102,18 +102,6 @@ def is_place_of(folder: Path, topic: bytes, partition: int) -> bool:
         return False
 
 
-def settled_segments(folder: Path) -> list[int]:
-    """segments() beside a writer. Of two files that are made while a folder is listed, the list may
-    have the second alone."""
-    found = segments(folder)
-    for _ in range(LISTINGS):
-        again = segments(folder)
-        if again == found:
-            break
-        found = again
-    return found
-
-
 def is_number(name: str) -> bool:
     """Whether a partition's folder can be called that."""
     return name.isascii() and name.isdecimal() and (name == "0" or name[0] != "0")
@@ -179,6 +167,18 @@ def segments(folder: Path) -> list[int]:
     return firsts
 
 
+def settled_segments(folder: Path) -> list[int]:
+    """segments() beside a writer. Of two files that are made while a folder is listed, the list may
+    have the second alone."""
+    found = segments(folder)
+    for _ in range(LISTINGS):
+        again = segments(folder)
+        if again == found:
+            break
+        found = again
+    return found
+
+
 def _is_segment(name: str) -> bool:
     return len(name) == DIGITS + len(SUFFIX) and name.endswith(SUFFIX) \
         and name[:DIGITS].isdecimal() and name.isascii()
@@ -187,8 +187,7 @@ def _is_segment(name: str) -> bool:
 def _may_replace(new: Path, path: Path) -> bool:
     """Whether it is a segment, and the one that belongs there."""
     try:
-        with open(new, "rb", opener=at_once) as file:
-            header = parse_segment(file.read(HEADER_SIZE))
+        header = parse_segment(read_regular(new, HEADER_SIZE) or b"")
     except OSError:
         return False
     return not isinstance(header, str) and segment_name(header.first) == path.name
@@ -397,11 +396,19 @@ def _warn(path: Path, why: str) -> None:
         _log.warning("%s is passed over as the file of a consumer group: %s", path, why)
 
 
+def is_abandoned(path: str | os.PathLike[str]) -> bool:
+    """Whether nobody has changed a temporary file or folder for so long that its writer is dead."""
+    try:
+        return time.time() - os.stat(path).st_mtime > ABANDONED
+    except FileNotFoundError:       # it has its name now, or another process has swept
+        return False
+
+
 def sweep_groups(folder: Path) -> None:
     """Remove what killed processes have left half written."""
     try:
         for entry in os.scandir(folder / "groups"):
-            if entry.name.startswith(".") and time.time() - entry.stat().st_mtime > ABANDONED:
+            if entry.name.startswith(".") and is_abandoned(entry.path):
                 os.unlink(entry.path)
     except OSError as error:
         if not isinstance(error, FileNotFoundError):

@@ -30,6 +30,7 @@ from mqcore.journal.store.scan import (
 MAPPED = 32 << 20       # bytes mapped at a time; more only for a larger block
 STRIDE = 1 << 20        # bytes of blocks between two entries of the index
 FOREIGN = "the segment belongs elsewhere"
+ANEW = "a journal made anew in its place has offsets of its own; open it again"
 EVERYTHING = 1 << 62    # an offset beyond all: find() goes to the end
 
 
@@ -46,12 +47,12 @@ class Segment:
                 raise self._unfit(first, "a link that leads nowhere") from None
             raise
         try:
+            self._file = os.fstat(self.fd)
             self.header = header or self._read_header(first)
         except BaseException:
             os.close(self.fd)
             self.fd = -1
             raise
-        self._file = os.fstat(self.fd)
         self.first: int = self.header.first
         self.salt: int = self.header.salt
         self._window: Window | None = None
@@ -62,7 +63,7 @@ class Segment:
         self.searched = -1, -1, 0       # see recovery.witness()
 
     def _read_header(self, first: int) -> Header:
-        if not stat.S_ISREG(os.fstat(self.fd).st_mode):
+        if not stat.S_ISREG(self._file.st_mode):
             found: Header | str = "not a file"
         else:
             try:
@@ -99,8 +100,8 @@ class Segment:
         return os.fstat(self.fd).st_size
 
     def is_replaced(self) -> bool:
-        """Whether its name is another file's now, or nobody's: a writer makes a copy of a file that
-        a backup shares, and a repair a new one."""
+        """Whether its name is another file's by now, or no file's: a writer makes a copy of a file
+        that a backup shares, and a repair a new one."""
         try:
             return not os.path.samestat(self._file, os.stat(self.path))
         except FileNotFoundError:
@@ -201,13 +202,12 @@ def refuse_other(segment: Segment, journal: bytes) -> None:
     if journal_id(folder) == journal.hex():
         raise segment.foreign("another journal")
     raise JournalNotFound(f"the journal {journal.hex()} at {folder} was deleted",
-                          hint="a journal made anew in its place has offsets of its own; open it "
-                               "again")
+                          hint=ANEW)
 
 
-def is_removed(error: FileNotFoundError) -> None:
-    """Retention has removed the segment before it was opened: look again. Raises what
-    refuse_other() has raised."""
+def check_removed(error: FileNotFoundError) -> None:
+    """Return if retention was faster than the opening of a segment. Raises what refuse_other() has
+    raised."""
     if isinstance(error, JournalNotFound):
         raise error
 

@@ -2,14 +2,13 @@
 poll set. Each test is a child of its own, whose C library fails on request."""
 
 import os
-import shlex
 import subprocess
 import sys
-import sysconfig
 import textwrap
 from pathlib import Path
 
 import pytest
+from preload import shared_library
 
 SUPPORT = Path(__file__).parents[2] / "support"
 HEAD = """
@@ -25,11 +24,7 @@ from mqcore.testing import until
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory):
-    made = tmp_path_factory.mktemp("scarce") / "scarce.so"
-    compiler = shlex.split(sysconfig.get_config_var("CC") or "cc")
-    subprocess.run([*compiler, "-shared", "-fPIC", "-o", made, SUPPORT / "scarce.c", "-ldl"],
-                   check=True)
-    return str(made)
+    return shared_library(SUPPORT / "scarce.c", tmp_path_factory.mktemp("scarce") / "scarce.so")
 
 
 def run(library, program):
