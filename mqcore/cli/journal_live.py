@@ -53,6 +53,8 @@ def opened(pattern: str, bind: tuple[str, ...], connect: tuple[str, ...],
 @click.option("-s", "--topic", help="The topic to store into.  [default: default]")
 @click.option("--topic-from", type=click.Choice(["first-part"]),
               help="Use each message's first part (a dish's group) as its topic.")
+@click.option("--max-topics", type=click.IntRange(1, 1 << 20), default=100, show_default=True,
+              help="With --topic-from: refuse messages of further topics.")
 @click.option("--partitions", type=click.IntRange(1), default=1, show_default=True,
               help="Number of partitions; messages spread by key, producer or connection.")
 @click.option("--fsync", type=click.Choice(["always", "interval", "never"]), default="interval",
@@ -88,8 +90,8 @@ def opened(pattern: str, bind: tuple[str, ...], connect: tuple[str, ...],
 @OPTION
 @for_sockets
 def record(where: str, pattern: str, bind: tuple[str, ...], connect: tuple[str, ...],
-           topic: str | None, topic_from: str | None, partitions: int, fsync: Any, stamps: bool,
-           deduplicate: bool, segment_bytes: int | None, segment_age: float | None,
+           topic: str | None, topic_from: str | None, max_topics: int, partitions: int, fsync: Any,
+           stamps: bool, deduplicate: bool, segment_bytes: int | None, segment_age: float | None,
            retain_bytes: int | None, retain_age: float | None, retain_for: tuple[str, ...],
            replicas: tuple[str, ...], replica_server_key: str | None, replica_key: Path | None,
            insecure: bool, subscribe: tuple[str, ...], every: float,
@@ -114,7 +116,8 @@ def record(where: str, pattern: str, bind: tuple[str, ...], connect: tuple[str, 
         raise click.UsageError("a dish receives only joined groups: name them with --subscribe")
     kind: dict[str, Any] = {"topics": subscribe or ("",)} if pattern == "sub" else {}
     kind = {"groups": subscribe} if pattern == "dish" else kind
-    many: dict[str, Any] = {"topic_from": topic_from} if topic_from else {}
+    many: dict[str, Any] = {"topic_from": topic_from, "max_topics": max_topics} \
+        if topic_from else {}
     if topic_from or partitions > 1:
         many["partitions"] = partitions
     files = {"segment_bytes": segment_bytes, "segment_age": segment_age,

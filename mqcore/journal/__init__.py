@@ -114,6 +114,9 @@ def __getattr__(name: str) -> Any:
     return found
 
 
+MANY = {"partitions", "topic_from", "max_topics", "max_open"}      # options of a MultiWriter
+
+
 @overload
 def open(where: str | os.PathLike[str], mode: Literal["r"] = "r", *,
          topic: str | None = "default",
@@ -132,7 +135,8 @@ def open(where: str | os.PathLike[str], mode: Literal["a"], *, topic: str = "def
 @overload
 def open(where: str | os.PathLike[str], mode: Literal["a"], *, topic: str | None = None,
          partitions: int = 1, topic_from: Literal["first-part"] | None = None,
-         max_topics: int = 100, fsync: Literal["always", "interval", "never"] = "interval",
+         max_topics: int = 100, max_open: int | None = None,
+         fsync: Literal["always", "interval", "never"] = "interval",
          fsync_interval: float = 0.1, segment_bytes: int = 256 << 20,
          segment_age: float | None = None, block_bytes: int = 1 << 20,
          retain_bytes: int | None = None, retain_age: float | None = None,
@@ -155,7 +159,8 @@ def open(where: str | os.PathLike[str], mode: str = "r", *, topic: str | None = 
     trace: append() adds the headers of the current trace (mqcore.trace), which
     Records.trace_context() reads; with partitions=, pass headers=trace.headers() instead.
     partitions: how many there are, as one `MultiWriter`; topic_from="first-part": those of whatever
-    topics come, at most max_topics.
+    topics come, at most max_topics. max_open: partitions of it that are open at once; None: as many
+    as the process's limit of open files allows.
     mirror: the writer is for a mirror, so a former primary whose mirror was promoted may be opened,
     too. replicas: addresses of the journal servers of this journal's mirrors; each must confirm
     within replica_timeout seconds that its mirror was not promoted. The writer asks again about
@@ -177,7 +182,7 @@ def open(where: str | os.PathLike[str], mode: str = "r", *, topic: str | None = 
         from mqcore.journal.server.remote import open_remote
 
         return open_remote(where, mode, topic, partition, options)
-    if mode == "a" and not {"partitions", "topic_from", "max_topics"}.isdisjoint(options):
+    if mode == "a" and not MANY.isdisjoint(options):
         return _writers(where, topic, partition, options)
     topic = "default" if topic is None else topic
     partition = 0 if partition is None else partition

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import resource
@@ -10,8 +11,8 @@ from dataclasses import fields
 from typing import Any
 
 from mqcore.base.native import threading
-from mqcore.errors import Forked, OptionError, UsageError
-from mqcore.journal.errors import JournalClosed
+from mqcore.errors import Error, Forked, OptionError, UsageError
+from mqcore.journal.errors import JournalBusy, JournalClosed, JournalWriteError
 from mqcore.journal.stamp import partition_of_message
 from mqcore.journal.store.columns import as_bytes
 from mqcore.journal.store.many import WritersCore
@@ -23,8 +24,11 @@ from mqcore.journal.writer import Writer, WriterStats, check_limit, check_option
 FIRST_PART = "first-part"
 FILES = 4               # descriptors of a writer: its segment, folder, lock and the file `durable`
 KEPT = 4                # one descriptor in so many is left to the rest of the process
+PATIENCE = 10.0         # seconds that a call waits for others to be done with a partition
+NO_FILES = (errno.EMFILE, errno.ENFILE)
 _log = logging.getLogger("mqcore.journal")
-BOUNDS: dict[str, tuple[float, float]] = {"partitions": (1, 1024), "max_topics": (1, 1 << 20)}
+BOUNDS: dict[str, tuple[float, float]] = {"partitions": (1, 1024), "max_topics": (1, 1 << 20),
+                                          "max_open": (1, 1 << 20)}
 
 
 class MultiWriter(WritersCore):
@@ -38,15 +42,22 @@ class MultiWriter(WritersCore):
     With topic_from="first-part" the first message of a topic opens its partitions. A topic's name
     is 1 to 255 bytes of UTF-8. There are at most `max_topics`, because any sender can create them.
     A device refuses and counts messages of further topics.
+
+    At most `max_open` partitions are open at once: by default, what three quarters of the
+    process's descriptors (RLIMIT_NOFILE) are enough for. When another one gets a message, the one
+    that has been idle for the longest time is made durable and closed. Its next message opens it
+    again. Meanwhile its retention rests, and other processes may write it.
     """
 
     def __init__(self, where: str | os.PathLike[str], topic: str | None, *,
                  partitions: int = 1, topic_from: str | None = None, max_topics: int = 100,
-                 **options: Any) -> None:
+                 max_open: int | None = None, **options: Any) -> None:
         if topic_from not in (None, FIRST_PART):
             raise OptionError(f"topic_from={topic_from!r}", hint=f'it is "{FIRST_PART}", or None')
         check_limit("partitions", partitions, int, BOUNDS)
         check_limit("max_topics", max_topics, int, BOUNDS)
+        if max_open is not None:
+            check_limit("max_open", max_open, int, BOUNDS)
         check_options(**options)
         self._born = forks()
         self.where = where
@@ -56,12 +67,19 @@ class MultiWriter(WritersCore):
         self._options = options
         self._max_topics = 1 if topic is not None else max_topics
         self._open_lock = threading.RLock()
-        self._topics: dict[str, list[Writer]] = {}
-        self._most = _most_topics(where, self._max_topics, partitions)
-        self._begin(partitions, self._max_topics, first_part=topic is None,
-                    stamped=bool(options.get("stamps")), each=options.get("fsync") == "always")
+        self._opening = False                   # or closing: with the lock
+        self._topics: dict[str, list[Writer | None]] = {}
+        self._recovered: list[Dropped] = []     # of those that were closed again
+        self._past = WriterStats()              # theirs, too
+        self._leaving: list[Writer] = []        # those that are just being closed
+        self._sums: Any = threading.RLock()     # over the three above, and who is in _topics
+        self._begin(partitions, self._max_topics,
+                    min(max_open or _room_for_writers(), self._max_topics * partitions),
+                    first_part=topic is None, stamped=bool(options.get("stamps")),
+                    each=options.get("fsync") == "always")
         if topic is not None:
-            self._of(topic)
+            self._hold(topic, 0)
+            self._give_back(topic.encode(), 0)
 
     def _same_process(self) -> None:
         """Before any lock, which a thread that was not copied may hold."""
@@ -70,68 +88,153 @@ class MultiWriter(WritersCore):
                          hint="open the journal in the process that writes it")
 
     def _mq_sink(self) -> object:
-        self._same_process()
-        if self.closed:
-            raise JournalClosed(f"the writers of {self.where} are closed")
+        self._check_open()
         return super()._mq_sink()
 
-    # -- topics --
+    # -- opening --
 
-    def _open(self, name: bytes) -> None:
-        """On a device's thread: the first message of a topic."""
-        try:
-            topic = name.decode()
-        except UnicodeDecodeError:
-            raise OptionError(f"the topic {name!r} is not UTF-8") from None
-        if len(self._topics) >= self._most and topic not in self._topics:
-            raise OptionError(
-                f"topic {topic!r}: the process may have no more open files",
-                hint=f"its limit (ulimit -n) has room for {self._most} topics of "
-                     f"{self.partitions} partitions: raise it")
-        self._of(topic)
+    def _open(self, name: bytes, number: int) -> None:
+        """On a device's thread: the first message of a topic, or of a partition that was closed.
+        It is borrowed."""
+        self._hold(text_of(name), number)
 
-    def _of(self, topic: str) -> list[Writer]:
+    def _hold(self, topic: str, number: int) -> Writer:
+        """The writer, opened if it was not, which stays open until _give_back()."""
         self._same_process()
-        found = self._topics.get(topic)
-        if found is not None:
-            return found
-        with self._open_lock:
-            if topic in self._topics:
-                return self._topics[topic]
-            if self.closed:
-                raise JournalClosed(f"the writers of {self.where} are closed")
-            if self.topic is not None and topic != self.topic:
-                raise OptionError(f"topic {topic!r}", hint=f"these are writers of {self.topic!r}")
-            if len(self._topics) == self._max_topics:
-                raise OptionError(f"topic {topic!r} is one more than max_topics, "
-                                  f"{self._max_topics}", hint="open with a larger max_topics")
-            opened: list[Writer] = []
-            try:
-                for number in range(self.partitions):
-                    opened.append(Writer(partition_folder(self.where, topic, number), topic, number,
-                                         **self._options))
-                self._take_in(topic.encode(), [*opened])
-            except BaseException:
-                for writer in opened:
-                    writer.close()
+        if not isinstance(topic, str):
+            raise OptionError(f"topic {topic!r}", hint="it is a string")
+        name = topic.encode(errors="surrogatepass")
+        if not self._borrow(name, number):
+            with self._open_lock:
+                if not self._borrow(name, number):
+                    self._open_one(topic, name, number)
+                    self._borrow(name, number)
+        writer = self._topics[topic][number]
+        assert writer is not None
+        return writer
+
+    def _open_one(self, topic: str, name: bytes, number: int) -> None:
+        if self.closed:
+            raise JournalClosed(f"the writers of {self.where} are closed")
+        if self._opening:
+            raise JournalBusy(
+                f"topic {topic!r}: this signal handler has interrupted a call that opens or closes "
+                "a partition of these writers",
+                hint="append in the handler to what writer() keeps open, or let it only set a flag")
+        self._opening = True
+        try:
+            writers = self._topics.get(topic)
+            if writers is None:
+                self._open_topic(topic, name, number)
+            else:
+                self._make_room(topic)
+                writers[number] = writer = self._new(topic, number)
+                self._take_in(name, writer)
+        finally:
+            self._opening = False
+
+    def _open_topic(self, topic: str, name: bytes, number: int) -> None:
+        """All of its partitions, so that readers find them, and this one last."""
+        if self.topic is not None and topic != self.topic:
+            raise OptionError(f"topic {topic!r}", hint=f"these are writers of {self.topic!r}")
+        if len(self._topics) == self._max_topics:
+            raise OptionError(f"topic {topic!r} is one more than max_topics, {self._max_topics}",
+                              hint="open with a larger max_topics")
+        opened: list[Writer] = []
+        try:
+            for each in (*range(number), *range(number + 1, self.partitions), number):
+                while self._room() <= len(opened):
+                    if opened:
+                        opened.pop(0).close()
+                    else:
+                        self._make_room(topic)
+                opened.append(self._new(topic, each))
+        except BaseException:
+            for writer in opened:
+                writer.close()
+            raise
+        writers: list[Writer | None] = [None] * self.partitions
+        self._topics[topic] = writers
+        for writer in opened:
+            writers[writer.partition] = writer
+            self._take_in(name, writer)
+
+    def _new(self, topic: str, number: int) -> Writer:
+        """If other parts of the process have taken the descriptors, one partition makes way, but
+        never the last one that is open."""
+        folder = partition_folder(self.where, topic, number)
+        try:
+            return Writer(folder, topic, number, **self._options)
+        except OSError as error:
+            if error.errno not in NO_FILES or len(list(self)) < 2 or not self._close_one():
                 raise
-            self._topics[topic] = opened
-            return opened
+        return Writer(folder, topic, number, **self._options)
+
+    def _make_room(self, topic: str) -> None:
+        while self._room() == 0:
+            if not self._close_one():
+                raise JournalWriteError(
+                    f"topic {topic!r}: all partitions that may be open at once are in use, or have "
+                    "failed", errno=errno.EMFILE,
+                    hint="raise max_open, or the process's limit of open files (ulimit -n)")
+
+    def _close_one(self, patience: float = PATIENCE) -> bool:
+        """Make the partition that nobody has used for the longest time durable, and close it."""
+        for _ in self:          # a try for each
+            found = self._retire(patience)
+            if found is None:
+                return False
+            topic, number = found[0].decode(), found[1]
+            writer = self._topics[topic][number]
+            assert writer is not None
+            try:
+                writer.commit()
+            except Error:           # what it has taken is not lost: it stays, and says so
+                self._restore(*found)
+                continue
+            except BaseException:
+                self._restore(*found)
+                raise
+            self._end(*found, writer)
+            return True
+        return False
+
+    def _end(self, name: bytes, number: int, writer: Writer) -> None:
+        topic = writer.topic
+        with self._sums:
+            self._topics[topic][number] = None
+            self._leaving.append(writer)
+        try:
+            self._remove(name, number)
+            writer.close()
+        except Error as error:      # of what is no message: all of these are durable
+            _log.error("%s", error)
+        finally:
+            with self._sums:
+                self._leaving.remove(writer)
+                self._recovered += writer.recovered
+                self._past = summed([self._past, writer.stats()])
 
     def writer(self, topic: str, partition: int = 0) -> Writer:
-        """The writer of one partition, opened if it was not yet."""
-        writers = self._of(topic)
+        """The writer of one partition, opened if it was not yet. It stays open until close()."""
         if not 0 <= partition < self.partitions:
             raise OptionError(f"partition {partition}", hint=f"there are {self.partitions}")
-        return writers[partition]
+        writer = self._hold(topic, partition)
+        name = topic.encode()
+        self._keep(name, partition)
+        self._give_back(name, partition)
+        return writer
 
     def __iter__(self) -> Iterator[Writer]:
-        """All that are open."""
+        """All that are open. One that nobody uses may be closed meanwhile."""
         self._same_process()
-        with self._open_lock:
-            every = list(self._topics.values())
-        for writers in every:
-            yield from writers
+        with self._sums:
+            every = self._opened_ones()
+        yield from every
+
+    def _opened_ones(self) -> list[Writer]:
+        return [writer for writers in self._topics.values() for writer in writers
+                if writer is not None]
 
     # -- appending --
 
@@ -141,10 +244,13 @@ class MultiWriter(WritersCore):
         topic = self.topic if topic is None else topic
         if topic is None:
             raise OptionError("topic is missing", hint="these writers take messages of any topic")
-        writers = self._of(topic)
         stamped = as_bytes(value) if self._options.get("stamps") else b""
         number = partition_of_message(stamped, self.partitions, key)
-        return number, writers[number].append(value, key=key, **how)
+        writer = self._hold(topic, number)
+        try:
+            return number, writer.append(value, key=key, **how)
+        finally:
+            self._give_back(topic.encode(), number)
 
     def append_parts(self, parts: Iterable[Any], *, key: bytes | None = None,
                      **how: Any) -> tuple[int, int]:
@@ -158,64 +264,74 @@ class MultiWriter(WritersCore):
         if topic is None:
             if not pieces:
                 raise OptionError("a message without parts has no topic")
-            name = pieces.pop(0)
-            self._open(name)
-            topic = name.decode()
+            topic = text_of(pieces.pop(0))
         return self.append(b"".join(pieces), topic=topic, key=key, **how)
 
     # -- all of them --
 
     def commit(self) -> None:
         """Make everything appended so far durable, in every partition."""
-        self._same_process()
-        if self.closed:
-            raise JournalClosed(f"the writers of {self.where} are closed")
-        for writer in self:
+        self._check_open()
+        for writer in self._each():
             writer.commit()
 
     def flush(self) -> None:
         """Hand everything appended so far to the kernel, in every partition."""
+        self._check_open()
+        for writer in self._each():
+            writer.flush()
+
+    def _check_open(self) -> None:
         self._same_process()
         if self.closed:
             raise JournalClosed(f"the writers of {self.where} are closed")
+
+    def _each(self) -> Iterator[Writer]:
+        """Each of them is kept open while the caller looks at it. Those that are closed meanwhile
+        are durable."""
         for writer in self:
-            writer.flush()
+            name = writer.topic.encode()
+            if self._borrow(name, writer.partition, leaving=True):
+                try:
+                    if self._topics[writer.topic][writer.partition] is writer:
+                        yield writer
+                finally:
+                    self._give_back(name, writer.partition)
 
     @property
     def duplicates(self) -> int:
         """Messages left out since they were stored already (deduplicate=True)."""
-        return sum(writer.duplicates for writer in self)
+        return self.stats().duplicates
 
     def stats(self) -> WriterStats:
-        """The sums over all partitions, and the longest sync of all."""
-        all_ = [writer.stats() for writer in self]
-        sums = {field.name: sum(getattr(one, field.name) for one in all_)
-                for field in fields(WriterStats)}
-        longest = max((one.longest_sync for one in all_), default=0.0)
-        return WriterStats(**{**sums, "longest_sync": longest})
+        """The sums over all partitions, closed ones included, and the longest sync of all."""
+        with self._sums:
+            return summed([self._past, *(writer.stats() for writer in (*self._leaving, *self))])
 
     @property
     def error(self) -> BaseException | None:
         """What keeps one of them from writing; None: nothing."""
-        return self.failure or next(filter(None, (writer.error for writer in self)), None)
+        return self.failure or next(filter(None, (writer.error for writer in self._each())), None)
 
     @property
     def recovered(self) -> tuple[Dropped, ...]:
-        return tuple(dropped for writer in self for dropped in writer.recovered)
+        """What opening them has dropped."""
+        with self._sums:
+            return (*self._recovered, *(dropped for writer in (*self._leaving, *self)
+                                         for dropped in writer.recovered))
 
     def close(self) -> None:
         """Close them all; then raise the first error there was. A second call does nothing. In a
         forked child it only gives back what the child has inherited."""
         if self._born != forks():
             self.closed = True
-            for writers in self._topics.values():
-                for writer in writers:
-                    writer.close()
+            for writer in (*self._leaving, *self._opened_ones()):
+                writer.close()
             return
         with self._open_lock:
             self.closed = True
             errors = []
-            for writer in self:
+            for writer in (*self, *self._leaving):
                 try:
                     writer.close()
                 except Exception as error:
@@ -245,14 +361,23 @@ class MultiWriter(WritersCore):
                 f"partitions{', closed' if self.closed else ''}>")
 
 
-def _most_topics(where: str | os.PathLike[str], most: int, partitions: int) -> int:
-    """The number of topics that senders can make these writers open: at least one."""
+def text_of(name: bytes) -> str:
+    """A topic, as the first part of a message says it."""
+    try:
+        return name.decode()
+    except UnicodeDecodeError:
+        raise OptionError(f"the topic {name!r} is not UTF-8") from None
+
+
+def summed(every: list[WriterStats]) -> WriterStats:
+    sums = {field.name: sum(getattr(one, field.name) for one in every)
+            for field in fields(WriterStats)}
+    return WriterStats(**{**sums, "longest_sync": max(one.longest_sync for one in every)})
+
+
+def _room_for_writers() -> int:
+    """The number of partitions that may be open by the process's limit of descriptors."""
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    if files == resource.RLIM_INFINITY or most == 1:
-        return most
-    room = max(1, (files - files // KEPT) // (FILES * partitions))
-    if room < most:
-        _log.warning("%s: max_topics=%d with %d partitions takes %d open files, and the limit of "
-                     "this process is %d (ulimit -n): messages of more than %d topics will be "
-                     "refused", where, most, partitions, most * partitions * FILES, files, room)
-    return min(room, most)
+    if files == resource.RLIM_INFINITY:
+        return int(BOUNDS["max_open"][1])
+    return max(1, (files - files // KEPT) // FILES)

@@ -3,6 +3,7 @@ closes it when no stream has used it and no question has named it for a while.""
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +18,8 @@ from mqcore.journal.store.segment import ANEW, journal_id
 from mqcore.journal.waiting import Watch
 
 Key = tuple[str, int]
+NO_FILES = (errno.EMFILE, errno.ENFILE)
+SPARE = 8               # sources that are closed for one that finds no descriptor
 
 
 class Source:
@@ -114,10 +117,24 @@ class Sources:
             if len(self._open) >= self._most and not self._room():
                 raise JournalBusy(f"{len(self._open)} partitions have streams, and the journal "
                                   f"server opens no more")
-            source = Source(key, path)
+            source = self._opened(key, path)
         source.used = time.monotonic()
         self._open[key] = source
         return source
+
+    def _opened(self, key: Key, path: Path) -> Source:
+        """If the process has no descriptor left, those without streams make way."""
+        for _ in range(2):
+            try:
+                return Source(key, path)
+            except OSError as error:
+                if error.errno not in NO_FILES:
+                    raise
+                found = error
+            if not self.release(SPARE):
+                break
+        raise JournalBusy(f"the journal server opens no more partitions: {found.strerror}",
+                          hint="raise its limit of open files (ulimit -n)") from found
 
     def forget(self, source: Source) -> None:
         if self._open.get(source.key) is source:

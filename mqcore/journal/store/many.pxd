@@ -1,24 +1,42 @@
-"""Writers of many partitions as one: the partition of a message is found without the GIL."""
+"""Writers of many partitions as one: the partition of a message is found without the GIL.
+
+A partition is borrowed while a call is in its log. With more partitions than may be open at once,
+the one that nobody has used for the longest time is made durable and closed (`_retire`, `_remove`)
+in favour of another."""
 
 from libc.stddef cimport size_t
-from libc.stdint cimport int64_t, uint8_t, uint32_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 from mqcore.base.message cimport Msg
-from mqcore.journal.store.includes cimport pthread_mutex_t
+from mqcore.journal.store.includes cimport pthread_cond_t, pthread_mutex_t
 from mqcore.journal.store.log cimport Log
 from mqcore.spi.sink cimport Sink
+
+cdef struct Topic
+
+cdef struct Partition:
+    Topic* topic
+    uint32_t number
+    Log* log                  # NULL: it is closed
+    uint32_t users            # calls that are in the log
+    bint kept                 # somebody has asked for its writer, and may use it at any time
+    bint leaving              # being closed: nobody may begin to use it
+    uint64_t used             # the clock at its last use
 
 cdef struct Topic:
     const uint8_t* name       # of a bytes object that WritersCore keeps; NULL: a free place
     size_t size
-    Log** logs                # one a partition
+    Partition* partitions
 
 cdef struct Many:
     pthread_mutex_t lock      # over all below; never held while waiting for the GIL
+    pthread_cond_t unused     # the last user of a partition has gone
     Topic* table              # open addressing; places are never moved or given up
     size_t mask
-    Log** all                 # every log there is
-    size_t n_all
+    Partition** open          # those with a log, and NULL where one was closed
+    size_t n_open             # behind these are only NULLs
+    size_t most               # that may be open at once
+    uint64_t clock            # counts uses
     uint32_t partitions
     bint first_part           # part 1 is the topic
     bint stamped
@@ -30,13 +48,12 @@ cdef struct Many:
 cdef class WritersCore:
     cdef Many many
     cdef Sink own
-    cdef list kept            # what the pointers point into
-    cdef dict refusals        # topic: until when its messages are refused without a try
+    cdef dict kept            # topic: its name, which the table points to
+    cdef dict refusals        # (topic, partition): until when it is refused without a try
     cdef object why           # a topic could not be opened; in the critical section of this object
 
-    cdef int take_in(self, bytes name, list writers) except -1
+    cdef Topic* named(self, bytes name) except NULL
     cdef void failed(self, object error) noexcept
 
-cdef Topic* find(Many* many, const uint8_t* name, size_t size) noexcept nogil
 cdef int many_place(void* self, Msg* parts, size_t n, int64_t* offset,
                     uint32_t* partition) noexcept nogil

@@ -15,10 +15,13 @@ from mqcore.base.status cimport MQ_DROPPED, MQ_FULL, MQ_INVALID, MQ_OK
 from mqcore.journal.store.block cimport STAMP
 from mqcore.journal.store.core cimport WriterCore, status_of, store
 from mqcore.journal.store.includes cimport (
-    crc32c, pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_unlock,
+    crc32c, pthread_cond_destroy, pthread_cond_init, pthread_cond_signal, pthread_cond_timedwait,
+    pthread_cond_wait, pthread_condattr_init, pthread_condattr_setclock, pthread_condattr_t,
+    pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_unlock,
 )
 from mqcore.journal.store.log cimport DUPLICATE, QUIET, log_commit, log_error, now_us, stamp_key
 from mqcore.spi.sink cimport SINK_ABI, SinkOps
+from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
 import errno
 import logging
@@ -46,40 +49,97 @@ cdef Topic* place_of(Many* many, const uint8_t* name, size_t size) noexcept nogi
     return topic
 
 
-cdef Topic* find(Many* many, const uint8_t* name, size_t size) noexcept nogil:
-    """NULL: there is none. What is returned stays as it is."""
+# -- borrowing -------------------------------------------------------------------------------------
+
+cdef void use(Many* many, Partition* one) noexcept nogil:
+    """With the lock."""
+    one.users += 1
+    many.clock += 1
+    one.used = many.clock
+
+
+cdef Partition* borrow(Many* many, const uint8_t* name, size_t size, uint32_t number,
+                       bint leaving=False) noexcept nogil:
+    """NULL: it is closed. Else it stays open until give_back(). leaving: also if it is about to be
+    closed, which waits."""
     cdef Topic* topic
+    cdef Partition* one = NULL
     pthread_mutex_lock(&many.lock)
     topic = place_of(many, name, size)
-    if topic.name == NULL:      # the free place may be another topic's as soon as the lock is free
-        topic = NULL
+    if topic.name != NULL:
+        one = &topic.partitions[number]
+        if one.log == NULL or one.leaving and not leaving:
+            one = NULL
+        else:
+            use(many, one)
     pthread_mutex_unlock(&many.lock)
-    return topic
+    return one
+
+
+cdef Partition* borrow_at(Many* many, size_t i) noexcept nogil:
+    """The i-th of those that are open, leaving or not; NULL: it was closed."""
+    cdef Partition* one
+    pthread_mutex_lock(&many.lock)
+    one = many.open[i]
+    if one != NULL:
+        one.users += 1          # who looks at all of them does not make one of them used
+    pthread_mutex_unlock(&many.lock)
+    return one
+
+
+cdef void give_back(Many* many, Partition* one) noexcept nogil:
+    pthread_mutex_lock(&many.lock)
+    one.users -= 1
+    if one.users == 0:
+        pthread_cond_signal(&many.unused)
+    pthread_mutex_unlock(&many.lock)
+
+
+cdef Partition* idle_longest(Many* many, bint* busy) noexcept nogil:
+    """With the lock. busy: one that is in use now may be idle soon."""
+    cdef Partition* found = NULL
+    cdef Partition* one
+    cdef size_t i
+    busy[0] = False
+    for i in range(many.n_open):
+        one = many.open[i]
+        if one == NULL or one.kept or one.leaving or given_up(one.log):
+            continue
+        if one.users:
+            busy[0] = True
+        elif found == NULL or one.used < found.used:
+            found = one
+    return found
 
 
 cdef size_t count_of(Many* many) noexcept nogil:
     cdef size_t n
     pthread_mutex_lock(&many.lock)
-    n = many.n_all
+    n = many.n_open
     pthread_mutex_unlock(&many.lock)
     return n
 
 
-cdef int open_topic(Many* many, const uint8_t* name, size_t size) noexcept with gil:
-    """The first message of a topic: a Status."""
+cdef int open_partition(Many* many, const uint8_t* name, size_t size, uint32_t number,
+                        Partition** one) noexcept with gil:
+    """The first message of a topic, or the first one after the partition was closed: a Status. It
+    is borrowed."""
     cdef WritersCore core = <WritersCore> many.owner
     try:
-        if core._refused(name[:size]):
+        if core._refused(name[:size], number):
             return MQ_INVALID
-        core._open(name[:size])
+        core._open(name[:size], number)         # which borrows it
+        pthread_mutex_lock(&many.lock)
+        one[0] = &place_of(many, name, size).partitions[number]
+        pthread_mutex_unlock(&many.lock)
         return MQ_OK
     except OptionError:
         return MQ_INVALID     # no topic can be called that, or there are too many
     except Exception as error:
         if not isinstance(error, JournalClosed) and (
                 count_of(many) or getattr(error, "errno", None) not in EVERYWHERE):
-            core._refuse(name[:size], error)
-            return MQ_INVALID       # this topic cannot be written; the open ones go on
+            core._refuse(name[:size], number, error)
+            return MQ_INVALID       # this one cannot be written; the open ones go on
         core.failed(error)
         many.problem = getattr(error, "errno", None) or EIO
         return MQ_FULL
@@ -116,23 +176,30 @@ cdef bint given_up(Log* log) noexcept nogil:
 cdef int many_error(void* self) noexcept nogil:
     """What stops them all: a full disk, or each of them has given up."""
     cdef Many* many = <Many*> self
-    cdef size_t i, n = count_of(many), lost = 0
-    cdef int rc = 0
-    for i in range(n):
-        if given_up(many.all[i]):
-            rc = log_error(many.all[i])
+    cdef Partition* one
+    cdef size_t i, n = 0, lost = 0
+    cdef int rc = 0, stalled = 0
+    pthread_mutex_lock(&many.lock)
+    for i in range(many.n_open):
+        one = many.open[i]
+        if one == NULL:
+            continue
+        n += 1
+        if given_up(one.log):
+            rc = log_error(one.log)
             lost += 1
-        elif many.all[i].stalled:
-            return many.all[i].stalled
-    return rc if lost == n and rc else many.problem
+        elif one.log.stalled:
+            stalled = one.log.stalled
+    pthread_mutex_unlock(&many.lock)
+    return stalled or (rc if lost == n and rc else many.problem)
 
 
 cdef int many_place(void* self, Msg* parts, size_t n, int64_t* offset,
                     uint32_t* partition) noexcept nogil:
     cdef Many* many = <Many*> self
-    cdef Topic* topic = many.only
-    cdef Log* log
-    cdef size_t at = 0, i
+    cdef Partition* one
+    cdef const uint8_t* name
+    cdef size_t at = 0, i, size
     cdef int rc
     while at < n and parts[at].flags & (MSG_ENVELOPE | MSG_ROUTING_ID) \
             and not parts[at].flags & MSG_GROUP:
@@ -140,35 +207,50 @@ cdef int many_place(void* self, Msg* parts, size_t n, int64_t* offset,
     if many.first_part:
         if at == n:
             return MQ_INVALID
-        topic = find(many, msg_data(&parts[at]), msg_size(&parts[at]))
-        if topic == NULL:
-            rc = open_topic(many, msg_data(&parts[at]), msg_size(&parts[at]))
-            if rc:
-                return rc
-            topic = find(many, msg_data(&parts[at]), msg_size(&parts[at]))
+        name = msg_data(&parts[at])
+        size = msg_size(&parts[at])
         at += 1
-    elif at < n and parts[at].flags & MSG_GROUP:
-        at += 1
+    else:
+        name = many.only.name
+        size = many.only.size
+        if at < n and parts[at].flags & MSG_GROUP:
+            at += 1
     partition[0] = partition_in(many, parts + at, n - at)
-    log = topic.logs[partition[0]]
-    pthread_mutex_lock(&log.lock)
-    rc = store(log, parts + at, n - at, now_us(), offset)
-    pthread_mutex_unlock(&log.lock)
-    if rc == 0 or rc == DUPLICATE:
+    one = borrow(many, name, size, partition[0])
+    if one == NULL:
+        rc = open_partition(many, name, size, partition[0], &one)
+        if rc:
+            return rc
+    rc = place_in(many, one.log, parts + at, n - at, offset)
+    give_back(many, one)
+    if rc == MQ_OK or rc == MQ_DROPPED:
         for i in range(at):
             msg_close(&parts[i])
-    elif given_up(log) and many_error(many) == 0:
+    return rc
+
+
+cdef int place_in(Many* many, Log* log, Msg* parts, size_t n, int64_t* offset) noexcept nogil:
+    cdef int rc
+    pthread_mutex_lock(&log.lock)
+    rc = store(log, parts, n, now_us(), offset)
+    pthread_mutex_unlock(&log.lock)
+    if rc and rc != DUPLICATE and given_up(log) and many_error(many) == 0:
         return MQ_INVALID     # this partition takes nothing more; the others go on
     return status_of(rc)
 
 
 cdef int many_commit(void* self) noexcept nogil:
+    """Those that were closed meanwhile are durable."""
     cdef Many* many = <Many*> self
+    cdef Partition* one
     cdef size_t i
     cdef int rc, first = 0
     for i in range(count_of(many)):
-        rc = log_commit(many.all[i], many.all[i].next)
-        first = first or rc
+        one = borrow_at(many, i)
+        if one != NULL:
+            rc = log_commit(one.log, one.log.next)
+            first = first or rc
+            give_back(many, one)
     return first
 
 
@@ -209,73 +291,172 @@ MANY_SINK.error = many_error
 
 cdef class WritersCore:
     def __cinit__(self, *args, **kw):
+        cdef pthread_condattr_t attributes
         pthread_mutex_init(&self.many.lock, NULL)
+        pthread_condattr_init(&attributes)
+        pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC)
+        pthread_cond_init(&self.many.unused, &attributes)
         self.many.owner = <void*> self
-        self.kept = []
+        self.kept = {}
         self.refusals = {}
 
     def __dealloc__(self):
         cdef size_t i
         if self.many.table != NULL:
             for i in range(self.many.mask + 1):
-                free(self.many.table[i].logs)
+                free(self.many.table[i].partitions)
         free(self.many.table)
-        free(self.many.all)
+        free(self.many.open)
+        pthread_cond_destroy(&self.many.unused)
         pthread_mutex_destroy(&self.many.lock)
 
-    def _begin(self, uint32_t partitions, size_t most, *, bint first_part, bint stamped, bint each):
+    def _begin(self, uint32_t partitions, size_t topics, size_t most, *, bint first_part,
+               bint stamped, bint each):
+        """most: partitions that are open at once."""
         cdef size_t places = 4
-        while places < 2 * most:
+        while places < 2 * topics:
             places *= 2
         self.many.table = <Topic*> calloc(places, sizeof(Topic))
-        self.many.all = <Log**> calloc(most * partitions, sizeof(void*))
-        if self.many.table == NULL or self.many.all == NULL:
+        self.many.open = <Partition**> calloc(most, sizeof(void*))
+        if self.many.table == NULL or self.many.open == NULL:
             raise MemoryError
         self.many.mask = places - 1
+        self.many.most = most
         self.many.partitions = partitions
         self.many.first_part = first_part
         self.many.stamped = stamped
         self.many.each = each
 
-    cdef int take_in(self, bytes name, list writers) except -1:
-        cdef Log** logs = <Log**> calloc(len(writers), sizeof(void*))
+    cdef Topic* named(self, bytes name) except NULL:
+        """Its place in the table, made if there is none. With the GIL, and one thread at a time
+        makes one."""
+        cdef const uint8_t* at = <const uint8_t*> PyBytes_AS_STRING(name)
+        cdef size_t size = PyBytes_GET_SIZE(name)
+        cdef Partition* partitions
         cdef Topic* topic
-        cdef WriterCore writer
-        cdef size_t i
-        if logs == NULL:
-            raise MemoryError
-        self.kept.append((name, writers))
-        for i in range(<size_t> len(writers)):
-            writer = writers[i]
-            logs[i] = writer.log
+        cdef uint32_t i
         pthread_mutex_lock(&self.many.lock)
-        topic = place_of(&self.many, <const uint8_t*> PyBytes_AS_STRING(name),
-                         PyBytes_GET_SIZE(name))
-        topic.size = PyBytes_GET_SIZE(name)
-        topic.logs = logs
-        topic.name = <const uint8_t*> PyBytes_AS_STRING(name)
-        for i in range(<size_t> len(writers)):
-            self.many.all[self.many.n_all + i] = logs[i]
-        self.many.n_all += len(writers)
+        topic = place_of(&self.many, at, size)
+        pthread_mutex_unlock(&self.many.lock)
+        if topic.name != NULL:
+            return topic
+        partitions = <Partition*> calloc(self.many.partitions, sizeof(Partition))
+        if partitions == NULL:
+            raise MemoryError
+        for i in range(self.many.partitions):
+            partitions[i].topic = topic
+            partitions[i].number = i
+        self.kept[name] = name
+        pthread_mutex_lock(&self.many.lock)
+        topic.size = size
+        topic.partitions = partitions
+        topic.name = at
         pthread_mutex_unlock(&self.many.lock)
         if not self.many.first_part:
             self.many.only = topic
-        return 0
+        return topic
 
-    def _take_in(self, bytes name, list writers):
-        """The writers of a topic's partitions; messages find them from now on."""
-        self.take_in(name, writers)
+    # The methods below are called with the lock of opening held, but for _borrow and _give_back.
 
-    def _refuse(self, bytes name, error):
-        """A topic that cannot be opened: its messages are refused, and counted, for a while."""
-        if name not in self.refusals or len(self.refusals) >= 1000:
-            _log.error("messages of the topic %r are refused: %s", name, error)
+    def _take_in(self, bytes name, WriterCore writer):
+        """Messages find it from now on."""
+        cdef Many* many = &self.many
+        cdef Topic* topic = self.named(name)
+        cdef Partition* one = &topic.partitions[writer.partition]
+        cdef size_t i = 0
+        pthread_mutex_lock(&many.lock)
+        while many.open[i] != NULL:     # _room() has said that there is one
+            i += 1
+        many.open[i] = one
+        many.n_open = max(many.n_open, i + 1)
+        one.log = writer.log
+        one.leaving = False
+        many.clock += 1
+        one.used = many.clock
+        pthread_mutex_unlock(&many.lock)
+
+    def _room(self) -> int:
+        """How many more may be open."""
+        cdef size_t i, room = self.many.most
+        pthread_mutex_lock(&self.many.lock)
+        for i in range(self.many.n_open):
+            room -= self.many.open[i] != NULL
+        pthread_mutex_unlock(&self.many.lock)
+        return room
+
+    def _borrow(self, bytes name, uint32_t number, *, bint leaving=False) -> bool:
+        """Whether it is open; then it stays so until _give_back(). leaving: one that is about to be
+        closed is open, too."""
+        return borrow(&self.many, <const uint8_t*> PyBytes_AS_STRING(name),
+                      PyBytes_GET_SIZE(name), number, leaving) != NULL
+
+    def _give_back(self, bytes name, uint32_t number):
+        give_back(&self.many, &self.named(name).partitions[number])
+
+    def _retire(self, double patience) -> tuple | None:
+        """(topic, partition) of the one that was not used for the longest time: nobody gets it any
+        more, until _remove() or _restore(). If each is in use, wait `patience` seconds for one.
+        None: each of them is kept, or has failed, or is in use still."""
+        cdef Many* many = &self.many
+        cdef Partition* found
+        cdef bint busy = False
+        cdef timespec until
+        clock_gettime(CLOCK_MONOTONIC, &until)
+        until.tv_sec += <int64_t> patience
+        with nogil:
+            pthread_mutex_lock(&many.lock)
+            found = idle_longest(many, &busy)
+            while found == NULL and busy and pthread_cond_timedwait(
+                    &many.unused, &many.lock, &until) == 0:
+                found = idle_longest(many, &busy)
+            if found != NULL:
+                found.leaving = True
+            pthread_mutex_unlock(&many.lock)
+        if found == NULL:
+            return None
+        return found.topic.name[:found.topic.size], found.number
+
+    def _keep(self, bytes name, uint32_t number):
+        """One that is borrowed stays open for good."""
+        self.named(name).partitions[number].kept = True
+
+    def _restore(self, bytes name, uint32_t number):
+        """It is not closed after all, and the next to go is another one."""
+        cdef Partition* one = &self.named(name).partitions[number]
+        pthread_mutex_lock(&self.many.lock)
+        one.leaving = False
+        self.many.clock += 1
+        one.used = self.many.clock
+        pthread_mutex_unlock(&self.many.lock)
+
+    def _remove(self, bytes name, uint32_t number):
+        """When nobody is in it any more: its writer may be closed."""
+        cdef Many* many = &self.many
+        cdef Partition* one = &self.named(name).partitions[number]
+        cdef size_t i
+        with nogil:
+            pthread_mutex_lock(&many.lock)
+            while one.users:        # commits of other threads
+                pthread_cond_wait(&many.unused, &many.lock)
+            for i in range(many.n_open):
+                if many.open[i] == one:
+                    many.open[i] = NULL
+            one.log = NULL
+            one.leaving = False
+            pthread_mutex_unlock(&many.lock)
+
+    def _refuse(self, bytes name, uint32_t number, error):
+        """One that cannot be opened: its messages are refused, and counted, for a while."""
+        one = name, number
+        if one not in self.refusals or len(self.refusals) >= 1000:
+            _log.error("messages of the topic %r, partition %d, are refused: %s", name, number,
+                       error)
         if len(self.refusals) >= 1000:
             self.refusals.clear()
-        self.refusals[name] = time.monotonic() + AGAIN
+        self.refusals[one] = time.monotonic() + AGAIN
 
-    def _refused(self, bytes name) -> bool:
-        return time.monotonic() < self.refusals.get(name, 0)
+    def _refused(self, bytes name, uint32_t number) -> bool:
+        return time.monotonic() < self.refusals.get((name, number), 0)
 
     @property
     def failure(self):

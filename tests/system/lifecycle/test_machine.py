@@ -20,7 +20,8 @@ import mqcore.testing
 KINDS = [("push", "pull"), ("pair", "pair"), ("dealer", "router"), ("pub", "sub"), ("req", "rep")]
 SAID = (mqcore.SocketClosed, mqcore.ContextClosed, mqcore.RecvTimeout, mqcore.SendTimeout,
         mqcore.StateError,
-        mqcore.UsageError, mqcore.NoSuchPeer, mqcore.PeerGone, mqcore.NotSubscribed)
+        mqcore.UsageError, mqcore.NoSuchPeer, mqcore.PeerGone, mqcore.NotSubscribed,
+        mqcore.HandshakeFailed)     # of a push that connects to a push of its context, say
 TRANSPORTS = ["tcp", "ipc", "shm", "inproc"]
 GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00NULL" + bytes(48)
 

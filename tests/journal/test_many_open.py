@@ -1,0 +1,358 @@
+"""More partitions than may be open at once: those that are idle make way, and nothing is lost."""
+
+import errno
+import os
+import threading
+from collections import Counter, defaultdict
+
+import pytest
+from journal_case import contents
+from mqcore.testing.native.journal_disk import Disk, Handles
+from programs import run
+
+import mqcore as mq
+from mqcore import journal
+from mqcore.errors import OptionError
+from mqcore.journal.server import sources
+
+LIMIT = 60.0
+
+
+def opened(where, **options):
+    return journal.open(where, "a", topic_from="first-part", **options)
+
+
+def open_ones(writers):
+    return {(writer.topic, writer.partition) for writer in writers}
+
+
+def test_each_message_is_where_it_belongs(tmp_path, rng):
+    """Nine topics of four partitions, five of them open."""
+    expected = defaultdict(list)
+    with opened(tmp_path, partitions=4, max_open=5, segment_bytes=4096,
+                block_bytes=1024) as writers:
+        for i in range(400):
+            topic, key = f"t{rng.randrange(9)}", b"%d" % rng.randrange(20)
+            number, offset = writers.append(b"%d" % i, topic=topic, key=key)
+            assert offset == len(expected[topic, number])
+            expected[topic, number].append(b"%d" % i)
+            assert 1 <= len(open_ones(writers)) <= 5
+        assert writers.stats().segments >= len(expected) and writers.error is None
+    for topic in (f"t{i}" for i in range(9)):
+        for number in range(4):     # those without a message are there, too
+            assert contents(tmp_path, topic=topic, partition=number) == expected[topic, number]
+
+
+def test_the_one_that_was_idle_for_the_longest_time_makes_way(tmp_path):
+    with opened(tmp_path, max_open=2) as writers:
+        for topic in "abac":
+            writers.append(b"", topic=topic)
+        assert open_ones(writers) == {("a", 0), ("c", 0)}
+        given = Handles()
+        given.put([b"a", b"1"], [b"b", b"2"])
+        assert given.give(writers) == (0, 4)
+        assert open_ones(writers) == {("a", 0), ("b", 0)}
+        with journal.open(tmp_path, "a", topic="c") as other:       # nobody holds it
+            assert other.append(b"") == 1
+        assert writers.append(b"", topic="c") == (0, 2)
+
+
+def test_more_partitions_than_may_be_open(tmp_path):
+    with journal.open(tmp_path, "a", topic="t", partitions=7, max_open=3) as writers:
+        for i in range(50):
+            writers.append(b"%d" % i, key=b"%d" % i)
+        assert len(open_ones(writers)) == 3
+    assert sum(len(contents(tmp_path, topic="t", partition=n)) for n in range(7)) == 50
+
+
+def test_a_writer_that_was_asked_for_stays_open(tmp_path):
+    with opened(tmp_path, max_open=2) as writers:
+        kept = writers.writer("kept")
+        for topic in "abc":
+            writers.append(b"1", topic=topic)
+        assert kept.append(b"2") == 0 and not kept.closed
+        writers.writer("a")
+        with pytest.raises(journal.JournalWriteError, match="in use") as caught:
+            writers.append(b"3", topic="b")
+        assert "max_open" in caught.value.hint
+        assert kept.append(b"4") == 1
+        given = Handles()
+        given.put([b"b", b"3"], [b"a", b"3"])
+        assert given.give(writers) == (5, 0)        # refused
+
+
+def test_duplicates_are_known_after_a_partition_was_closed(tmp_path):
+    with opened(tmp_path, max_open=1, stamps=True, deduplicate=True) as writers:
+        for _ in range(3):
+            for topic in (b"a", b"b"):
+                for sequence in range(5):
+                    writers.append_parts([topic, journal.stamp(7, sequence), b"%d" % sequence])
+        assert writers.duplicates == writers.stats().duplicates == 20
+    for topic in "ab":
+        assert contents(tmp_path, topic=topic) == [b"%d" % i for i in range(5)]
+
+
+def test_a_partition_that_cannot_be_made_durable_stays(tmp_path):
+    """What it has taken is not given up for another one's sake; the next one makes way."""
+    disk = Disk()
+    with opened(tmp_path, max_open=2, fsync="never") as writers:
+        writers.append(b"1", topic="a")
+        disk.attach(next(iter(writers)))
+        writers.append(b"2", topic="b")
+        disk.fail(room=0)
+        writers.append(b"3", topic="c")
+        assert open_ones(writers) == {("a", 0), ("c", 0)}
+        disk.fail(room=-1)
+        writers.append(b"4", topic="b")
+        writers.append(b"5", topic="a")
+    assert [contents(tmp_path, topic=t) for t in "abc"] == [[b"1", b"5"], [b"2", b"4"], [b"3"]]
+
+
+def test_one_that_has_given_up_is_not_taken_for_well(tmp_path):
+    disk = Disk()
+    with opened(tmp_path, max_open=2, fsync="never") as writers:
+        writers.append(b"1", topic="a")
+        disk.attach(next(iter(writers)))
+        disk.fail(bad_syncs=1)
+        for topic in "bcd":
+            writers.append(b"2", topic=topic)
+        assert ("a", 0) in open_ones(writers)
+        assert isinstance(writers.error, journal.JournalWriteError)
+        with pytest.raises(journal.JournalWriteError):
+            writers.commit()
+        given = Handles()
+        given.put([b"a", b"3"])
+        assert given.give(writers) == (5, 0)
+        given = Handles()
+        given.put([b"b", b"3"])
+        assert given.give(writers) == (0, 2)
+        with pytest.raises(journal.JournalWriteError):
+            writers.close()
+
+
+def test_a_partition_that_another_process_took_meanwhile(tmp_path, monkeypatch):
+    monkeypatch.setattr("mqcore.journal.store.many.AGAIN", 0.0)
+    with opened(tmp_path, max_open=1) as writers:
+        writers.append(b"1", topic="a")
+        writers.append(b"1", topic="b")
+        with journal.open(tmp_path, "a", topic="a") as other:
+            other.append(b"2")
+            with pytest.raises(journal.JournalLocked):
+                writers.append(b"3", topic="a")
+            given = Handles()
+            given.put([b"a", b"3"])
+            assert given.give(writers) == (5, 0)
+            writers.append(b"3", topic="b")
+        writers.append(b"4", topic="a")
+    assert contents(tmp_path, topic="a") == [b"1", b"2", b"4"]
+    assert contents(tmp_path, topic="b") == [b"1", b"3"]
+
+
+class Crowd:
+    """Threads that append, ask a device to, and look; each notes its error."""
+
+    def __init__(self, writers, ctx):
+        self.writers, self.ctx = writers, ctx
+        self.errors = []
+        self.stop = threading.Event()
+        self.threads = []
+
+    def start(self, work, *args):
+        def run():
+            try:
+                work(*args)
+            except BaseException as error:
+                self.errors.append(error)
+        self.threads.append(threading.Thread(target=run))
+        self.threads[-1].start()
+
+    def append(self, who):
+        for i in range(40):
+            self.writers.append(b"%d:%d" % (who, i), topic=f"t{(7 * i + who) % 10}")
+
+    def ask(self, front, who):
+        with mq.Req(context=self.ctx, connect=front.endpoints[0].url, recv_timeout=LIMIT) as req:
+            for i in range(40):
+                req.send_parts([b"t%d" % ((3 * i + who) % 10), b"%d:%d" % (who, i)])
+                assert journal.stored_at(req.recv())[0] == 0
+
+    def look(self):
+        while not self.stop.wait(0.01):
+            self.writers.commit()
+            self.writers.flush()
+            assert self.writers.stats().blocks >= 0 and self.writers.error is None
+
+    def join(self):
+        *working, looking = self.threads
+        for thread in working:
+            thread.join()
+        self.stop.set()
+        looking.join()
+        assert self.errors == []
+
+
+@pytest.mark.parametrize("fsync", ["always", "interval", "never"])
+def test_devices_threads_and_commits_at_once(ctx, tmp_path, fsync):
+    """Ten topics, three open: two devices and two threads append, one commits and looks."""
+    with opened(tmp_path, max_open=3, fsync=fsync) as writers:
+        fronts = [mq.Rep(context=ctx, bind="tcp://127.0.0.1:0") for _ in range(2)]
+        devices = [mq.device(front, writers) for front in fronts]
+        crowd = Crowd(writers, ctx)
+        for who, front in enumerate(fronts, 3):
+            crowd.start(crowd.append, who - 2)
+            crowd.start(crowd.ask, front, who)
+        crowd.start(crowd.look)
+        crowd.join()
+        for device, front in zip(devices, fronts, strict=True):
+            device.stop()
+            front.close()
+    found = [contents(tmp_path, topic=f"t{i}") for i in range(10)]
+    assert sorted(sum(found, [])) == sorted(b"%d:%d" % (who, i) for who in (1, 2, 3, 4)
+                                            for i in range(40))
+    for rows in found:          # each sender's in order
+        for who in (1, 2, 3, 4):
+            mine = [int(row.split(b":")[1]) for row in rows if row.startswith(b"%d:" % who)]
+            assert mine == sorted(mine)
+
+
+def test_close_beside_those_that_open(tmp_path):
+    for _ in range(20):
+        writers = opened(tmp_path, max_open=2)
+        accepted = Counter()
+        barrier = threading.Barrier(3)
+
+        def append(who, writers=writers, accepted=accepted, barrier=barrier):
+            barrier.wait()
+            try:
+                for i in range(1000):
+                    writers.append(b"%d" % who, topic=f"t{(i + who) % 4}")
+                    accepted[who] += 1
+            except journal.JournalClosed:
+                pass
+
+        threads = [threading.Thread(target=append, args=(who,)) for who in (1, 2)]
+        for thread in threads:
+            thread.start()
+        before = sum(len(contents(tmp_path, topic=f"t{i}")) for i in range(4)
+                     if (tmp_path / f"t{i}").exists())
+        barrier.wait()
+        writers.close()
+        for thread in threads:
+            thread.join()
+        assert open_ones(writers) == set() or all(writer.closed for writer in writers)
+        assert sum(len(contents(tmp_path, topic=f"t{i}")) for i in range(4)
+                   if (tmp_path / f"t{i}").exists()) - before == sum(accepted.values())
+
+
+def test_a_signal_handler_that_opens_others(tmp_path):
+    status, out, err = run("-c", """
+import random, signal, sys
+from mqcore import journal
+taken = [0]
+with journal.open(sys.argv[1], "a", topic_from="first-part", max_open=2) as writers:
+    def handler(*_):
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        for topic in ("a", "b", "h"):
+            try:
+                writers.append(b"handler", topic=topic)
+                taken[0] += 1
+            except journal.JournalBusy:     # the call that it interrupts is opening another
+                pass
+        writers.commit()
+        signal.setitimer(signal.ITIMER_REAL, 0.05 * random.random())
+    signal.signal(signal.SIGALRM, handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.05 * random.random())
+    own = 0
+    while taken[0] < 60:
+        writers.append(b"own", topic="ab"[own % 2])
+        own += 1
+    signal.signal(signal.SIGALRM, signal.SIG_IGN)
+    print(own, taken[0])
+""", tmp_path)
+    assert status == 0, err
+    own, taken = map(int, out.split())
+    found = Counter(m for topic in "abh" for m in contents(tmp_path, topic=topic))
+    assert found == {b"own": own, b"handler": taken}
+
+
+def test_a_forked_child_lets_go_of_those_that_are_open(tmp_path):
+    with opened(tmp_path, max_open=2) as writers:
+        for topic in "abc":
+            writers.append(b"1", topic=topic)
+        pid = os.fork()
+        if not pid:
+            try:
+                writers.append(b"2", topic="a")
+            except mq.Forked:
+                writers.close()
+                os._exit(0)
+            os._exit(1)
+        assert os.waitpid(pid, 0)[1] == 0
+        writers.append(b"3", topic="a")
+    assert [contents(tmp_path, topic=t) for t in "abc"] == [[b"1", b"3"], [b"1"], [b"1"]]
+
+
+@pytest.mark.parametrize("wrong", [0, -1, 1.5, "3", True, (1 << 20) + 1])
+def test_limits_that_cannot_be(tmp_path, wrong):
+    with pytest.raises(OptionError, match="max_open"):
+        opened(tmp_path, max_open=wrong)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_ten_thousand_topics_of_four_partitions(tmp_path):
+    """With 1,024 descriptors: written by a device, listed, served, mirrored."""
+    status, out, err = run("-c", """
+import resource, sys, time
+import mqcore as mq
+from mqcore import journal
+hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (1024, hard))
+N, where = 10_000, sys.argv[1]
+with journal.open(where, "a", topic_from="first-part", partitions=4, max_topics=N,
+                  fsync="never") as writers, \\
+        mq.Pull(bind="inproc://t") as pull, mq.Push(connect="inproc://t") as push, \\
+        mq.device(pull, writers) as device:
+    for i in range(N):
+        push.send_parts([b"topic%d" % i, b"%d" % i])
+    push.close(linger=3000)
+    while device.running and device.stats().messages < N:
+        time.sleep(0.1)
+    assert device.stats().refused == 0 and device.error is None
+rows = journal.list_partitions(where)
+assert len(rows) == 4 * N, len(rows)
+with journal.serve(where, "ipc://" + where + "/../server") as server:
+    url = "ipc://" + where + "/../server"
+    found = 0
+    for row in rows[::40]:
+        with journal.open(url, topic=row.topic, partition=row.partition) as reader:
+            found += sum(map(len, reader.batches()))
+    print(found, len(rows[::40]))
+""", tmp_path / "j", patience=1700)
+    assert status == 0, err
+
+
+def test_a_server_without_descriptors_closes_what_nobody_reads(ctx, tmp_path, monkeypatch):
+    real, limit = sources.Source, [2]
+    with opened(tmp_path) as writers:
+        for topic in "abc":
+            writers.append(topic.encode(), topic=topic)
+
+    def source(key, path):
+        if len(server._sources) >= limit[0]:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return real(key, path)
+
+    with journal.serve(tmp_path, f"ipc://{tmp_path}/s", context=ctx) as server:
+        monkeypatch.setattr(sources, "Source", source)
+        for _ in range(2):
+            for topic in "abc":
+                with journal.open(server.urls[0], topic=topic, timeout=LIMIT,
+                                  context=ctx) as reader:
+                    assert [m for records in reader.batches() for m in records] == [topic.encode()]
+        limit[0] = 0
+        with pytest.raises(journal.JournalBusy, match="opens no more partitions"):
+            journal.open(server.urls[0], topic="a", timeout=0.2, context=ctx)
+        with pytest.raises(journal.JournalNotFound):
+            limit[0] = 2
+            journal.open(server.urls[0], topic="d", timeout=LIMIT, context=ctx)
