@@ -11,7 +11,9 @@ from mqcore.base.status cimport MQ_OK
 from mqcore.link.engine cimport (
     Engine, EngineConfig, EngineParts, engine_new, engine_pending, engine_start, port_crowded,
 )
-from mqcore.link.lease cimport E_LEAVE, E_TERM, ENGINE_HANDSHAKE, ENGINE_READING, engine_post
+from mqcore.link.lease cimport (
+    E_LEAVE, E_TERM, ENGINE_DRAINING, ENGINE_HANDSHAKE, ENGINE_READING, engine_post,
+)
 from mqcore.link.pipe cimport Link
 from mqcore.link.slots cimport engine_at
 from mqcore.reactor.io_thread cimport Watch
@@ -118,7 +120,7 @@ cdef class SocketInternals(SocketHandle):
         """Whether it waits for space, or for the peer's end: it has read what had arrived when it
         left."""
         cdef Engine* e = engine_at(self.plane.plane, slot)
-        return e.state == ENGINE_HANDSHAKE and e.leaves or (
+        return e.state == ENGINE_HANDSHAKE and e.leaves or e.state == ENGINE_DRAINING or (
             e.state == ENGINE_READING and e.returned and (e.in_blocked or e.caught_up))
 
     def _end_pipe(self, uint32_t peer):

@@ -23,9 +23,9 @@ from mqcore.link.lease cimport (
 )
 from mqcore.link.session cimport session_end
 from mqcore.link.stream cimport (
-    stream_encode, stream_ended, stream_fill, stream_gather, stream_goodbye, stream_pending,
-    stream_said, stream_send, stream_slab, stream_spare, stream_turn, stream_unwritten, stream_use,
-    stream_wrote, stream_yield,
+    stream_encode, stream_ended, stream_enough, stream_fill, stream_gather, stream_goodbye,
+    stream_pending, stream_said, stream_send, stream_slab, stream_spare, stream_turn,
+    stream_unwritten, stream_use, stream_wrote, stream_yield,
 )
 from mqcore.reactor.includes cimport EAGAIN, EINTR, errno, read
 from mqcore.reactor.io_thread cimport io_now
@@ -98,7 +98,7 @@ cdef bint _pull(Engine* e, const uint8_t* data, size_t n) noexcept nogil:
 cdef void _read_into(Engine* e, Owner* raw) noexcept nogil:
     cdef size_t budget = TURN
     cdef ssize_t n
-    while True:
+    while not stream_enough(e):
         n = read(e.fd, owner_data(raw), raw.capacity)
         if n <= 0:
             if n < 0 and errno == EINTR:

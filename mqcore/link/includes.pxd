@@ -15,6 +15,10 @@ cdef extern from "<sys/socket.h>" nogil:
     ctypedef unsigned int socklen_t
     int getsockopt(int fd, int level, int name, void* value, socklen_t* size)
     int shutdown(int fd, int how)
+    int SOL_SOCKET, SO_MEMINFO
+
+cdef extern from "<linux/sock_diag.h>" nogil:
+    int SK_MEMINFO_RMEM_ALLOC, SK_MEMINFO_RCVBUF, SK_MEMINFO_VARS
 
 cdef extern from "<netinet/in.h>" nogil:
     int IPPROTO_TCP

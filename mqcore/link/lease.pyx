@@ -19,7 +19,7 @@ from mqcore.link.messages cimport messages_take
 from mqcore.link.plane cimport Plane
 from mqcore.link.session cimport (
     session_attach, session_drain, session_end, session_fail_as, session_leave, session_lingers,
-    session_mute, session_return, session_want,
+    session_mute, session_read_on, session_return, session_want,
 )
 from mqcore.link.slots cimport slot_give
 from mqcore.link.stream cimport stream_shaken
@@ -86,6 +86,7 @@ TRANSITIONS = (
     ("HANDSHAKE", "ended", "DEAD", ""),
     ("ACTIVE", "IN", "ACTIVE", "read"),
     ("ACTIVE", "HUP", "ACTIVE", "read"),
+    ("ACTIVE", "HUP, held up", "READING", "read, finish"),
     ("ACTIVE", "OUT", "ACTIVE", "write"),
     ("ACTIVE", "ROOM", "ACTIVE", "write"),
     ("ACTIVE", "WAKE", "ACTIVE", "write"),
@@ -101,7 +102,6 @@ TRANSITIONS = (
     ("DRAINING", "HUP", "DRAINING", "read"),
     ("DRAINING", "TIMER, late", "DEAD", "finish"),
     ("DRAINING", "TERM", "DEAD", "finish"),
-    ("DRAINING", "LEAVE", "DEAD", "finish"),
     ("DRAINING", "ended", "DEAD", "finish"),
     ("READING", "IN", "READING", "read"),
     ("READING", "HUP", "READING", "read"),
@@ -109,7 +109,6 @@ TRANSITIONS = (
     ("READING", "ASKED, close", "DEAD", ""),
     ("READING", "ASKED, reset", "DRAINING", "finish, read"),
     ("READING", "TERM", "DEAD", ""),
-    ("READING", "LEAVE", "DEAD", ""),
     ("READING", "ended", "DEAD", ""),
     ("DEAD", "RELEASE", "FREE", ""),
 )
@@ -246,6 +245,15 @@ cdef void _step(Engine* e, uint32_t notes) noexcept nogil:
         e.pump.write(e)
 
 
+cdef void _hang_up(Engine* e) noexcept nogil:
+    """The peer has ended its side, and what it has sent waits for space: what is written now would
+    reach nobody. The link is read to its end, which is here already."""
+    e.pump.finish(e)
+    shutdown(e.fd, SHUT_WR)
+    session_read_on(e, e.ends_as, e.ends_why)
+    session_return(e)
+
+
 cdef inline void _take_in(Engine* e, bint reads, bint woken) noexcept nogil:
     """What has arrived."""
     if reads and e.state != ENGINE_DEAD:
@@ -254,6 +262,8 @@ cdef inline void _take_in(Engine* e, bint reads, bint woken) noexcept nogil:
         messages_take(e)
     if e.leaves and e.state == ENGINE_ACTIVE:       # its handshake was complete
         session_leave(e, DOWN_CLOSED, NULL)
+    if e.hup and e.in_blocked and e.state == ENGINE_ACTIVE and e.media == NULL:
+        _hang_up(e)
     session_lingers(e)
 
 
@@ -274,10 +284,12 @@ cdef bint _leaves(Engine* e, bint ours) noexcept nogil:
         e.leaves = 1
         e.born = io_now(e.io)
         shutdown(e.fd, SHUT_WR)
-    elif ours and e.state != ENGINE_ACTIVE:
+    elif ours and e.state == ENGINE_HANDSHAKE:
         session_end(e, DOWN_CLOSED, NULL, 0)
-    elif ours:
+    elif ours and e.state == ENGINE_ACTIVE:
         session_leave(e, DOWN_CLOSED, NULL)
+    elif ours:
+        return False          # it leaves already
     elif e.state == ENGINE_ACTIVE and _asked(e, ASKED_SHUT):
         session_leave(e, DOWN_REPLACED, REPLACED)
         e.read_until = INT64_MAX
@@ -292,11 +304,16 @@ cdef void _has_read(Engine* e) noexcept nogil:
     """Of a link that reads on, after a read. What is held back at an HWM is read once there is
     space; the socket has what was not sent until then."""
     cdef int64_t read = e.link.traffic.bytes_in.load()
+    cdef bint more = e.word.load() & (E_IN | E_WAKE)        # but it is others' turn
     session_mute(e)
-    e.caught_up = read >= e.arrived
+    # what FIONREAD counts may never come: a byte of urgent data
+    e.caught_up = read >= e.arrived or not more and not e.in_blocked
     if not e.in_blocked and not e.filter_more and read >= e.read_until:
-        session_end(e, DOWN_PEER, NULL, 0)
-    elif not e.word.load() & (E_IN | E_WAKE):    # else it is others' turn
+        if e.pump.pending(e):
+            session_drain(e)  # the peer has still to take what was written
+        else:
+            session_end(e, DOWN_PEER, NULL, 0)
+    elif not more:
         session_return(e)
 
 

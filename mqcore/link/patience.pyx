@@ -5,7 +5,10 @@ from libc.stdio cimport snprintf
 
 from mqcore.base.status cimport MQ_OK
 from mqcore.link.engine cimport DOWN_CLOSED, DOWN_PEER, DOWN_RESET, DOWN_TIMEOUT
-from mqcore.link.includes cimport IPPROTO_TCP, TCP_INFO, getsockopt, socklen_t, tcp_info
+from mqcore.link.includes cimport (
+    FIONREAD, IPPROTO_TCP, SK_MEMINFO_RCVBUF, SK_MEMINFO_RMEM_ALLOC, SK_MEMINFO_VARS, SO_MEMINFO,
+    SOL_SOCKET, TCP_INFO, getsockopt, ioctl, socklen_t, tcp_info,
+)
 from mqcore.link.lease cimport (
     E_OUT, ENGINE_ACTIVE, ENGINE_DEAD, ENGINE_DRAINING, ENGINE_HANDSHAKE, ENGINE_NEW,
     ENGINE_READING,
@@ -16,8 +19,11 @@ from mqcore.reactor.io_thread cimport io_now
 from mqcore.wire.codec cimport CTL_MAX
 
 cdef enum:
-    DRAIN_NS = 1000000000     # how long a link that our side ends waits for the peer's FIN
-    READ_NS = 60000000000     # how long it is read at most if the peer sends on and on
+    DRAIN_NS = 1000000000     # how long a link that is discarded waits for the peer's FIN
+    QUIET_NS = 10000000000    # how long one that is read waits for the peer's next byte, or its FIN
+    READ_NS = 600000000000    # how long it is read at most if the peer sends on and on
+    TAKE_NS = 600000000000    # how long it waits for a peer that takes nothing of what was written
+    ROOM = 4                  # our kernel has room if it uses less than one part in so many
     MUCH = 16 * 1024          # bytes that wait for the peer
     UNANSWERED = 3            # TCP asked so often: the peer's machine has gone
 
@@ -103,10 +109,10 @@ cdef bint patience_overdue(Engine* e) noexcept nogil:
     cdef int64_t silent = now - e.heard
     if e.state == ENGINE_HANDSHAKE:
         if e.leaves:
-            return now - e.born >= DRAIN_NS
+            return now - e.born >= QUIET_NS
         return e.config.handshake_timeout and now - e.born >= e.config.handshake_timeout
     if e.state == ENGINE_READING:
-        return silent >= DRAIN_NS
+        return silent >= QUIET_NS
     return e.state == ENGINE_ACTIVE and (
         e.asked > e.heard and silent >= e.config.heartbeat_timeout
         or e.codec.peer_ttl and silent > <int64_t> e.codec.peer_ttl * 1000000)
@@ -123,12 +129,50 @@ cdef void _pardon(Engine* e, int64_t now) noexcept nogil:
     e.looked = now
 
 
+cdef bint _takes(Engine* e, int64_t now) noexcept nogil:
+    """Of a link over TCP that our side has ended: whether the peer has still to take what we wrote.
+    Without the descriptor, whatever the peer says would make our kernel give that up."""
+    cdef tcp_info tcp
+    cdef socklen_t size = sizeof(tcp)
+    cdef int64_t left = e.pump.pending(e)
+    if left == 0 or getsockopt(e.fd, IPPROTO_TCP, TCP_INFO, &tcp, &size) != 0:
+        return False
+    if e.queued < 0 or left <= e.queued - <int64_t> MUCH:
+        e.queued = left
+        e.moved = now
+    return now - e.moved < TAKE_NS
+
+
+cdef bint _has_room(Engine* e) noexcept nogil:
+    """Whether our kernel takes what the peer sends, though nobody may read it."""
+    cdef uint32_t[32] memory
+    cdef socklen_t size = sizeof(memory)
+    if SK_MEMINFO_VARS > 32 or getsockopt(e.fd, SOL_SOCKET, SO_MEMINFO, memory, &size) != 0:
+        return False
+    return memory[SK_MEMINFO_RMEM_ALLOC] < memory[SK_MEMINFO_RCVBUF] // ROOM
+
+
+cdef void _settle(Engine* e, int64_t now) noexcept nogil:
+    """A peer that sees our end sends no more. What it had sent until then is here once our kernel
+    has had room for it long enough; what comes later is of a peer that does not stop."""
+    cdef int left = 0
+    if not _has_room(e):
+        e.roomy = 0
+    elif e.roomy == 0:
+        e.roomy = now
+    elif now - e.roomy >= READ_NS and ioctl(e.fd, FIONREAD, &left) == 0:
+        e.read_until = min(e.read_until, e.link.traffic.bytes_in.load() + left)
+
+
 cdef void _look_at_end(Engine* e, int64_t now) noexcept nogil:
     """Of a link that reads on: the peer's end may never come."""
+    _settle(e, now)
     if e.in_blocked:
         e.born = now
-    elif now - max(e.born, e.heard) >= DRAIN_NS or now - e.born >= READ_NS:
-        session_end(e, DOWN_PEER, b"the peer takes no more bytes", 0)
+    elif not _takes(e, now) and (
+            now - max(e.born, e.heard) >= QUIET_NS or now - e.born >= READ_NS):
+        session_end(e, e.ends_as if e.ends_as >= 0 else DOWN_PEER,
+                    b"the peer did not end its side; what it may have sent is lost", 0)
 
 
 cdef void _clock(Engine* e) noexcept nogil:
@@ -138,11 +182,11 @@ cdef void _clock(Engine* e) noexcept nogil:
     if e.state == ENGINE_READING:
         _look_at_end(e, now)
     elif e.state == ENGINE_DRAINING:
-        if now - e.born >= DRAIN_NS:
+        if now - e.born >= DRAIN_NS and not _takes(e, now):
             session_end(e, DOWN_RESET, NULL, 0)
     elif e.state == ENGINE_HANDSHAKE:
         if e.leaves:
-            if now - e.born >= DRAIN_NS:
+            if now - e.born >= QUIET_NS:
                 session_end(e, DOWN_CLOSED, NULL, 0)
         elif e.config.handshake_timeout and now - e.born >= e.config.handshake_timeout:
             snprintf(text, sizeof(text), b"the handshake was not complete after %.3g s",

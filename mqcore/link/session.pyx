@@ -156,7 +156,13 @@ cdef void session_read_on(Engine* e, int code, const char* why) noexcept nogil:
     e.hup = 1                 # read until the kernel has no more: no further edge may come
     e.out_blocked = 0
     session_want(e)
+    _ends_here(e)
+
+
+cdef void _ends_here(Engine* e) noexcept nogil:
     e.born = io_now(e.io)
+    e.roomy = 0
+    e.queued = -1
     e.word.fetch_or(E_IN)
 
 
@@ -198,8 +204,7 @@ cdef void session_drain(Engine* e) noexcept nogil:
     shutdown(e.fd, SHUT_WR)
     e.state = ENGINE_DRAINING
     session_want(e)
-    e.born = io_now(e.io)
-    e.word.fetch_or(E_IN)
+    _ends_here(e)
 
 
 cdef void _count_unread(Engine* e) noexcept nogil:
@@ -226,7 +231,7 @@ cdef void session_end(Engine* e, int code, const char* text, uint32_t fatal) noe
         memcpy(e.down_text, text, e.down.size)
         e.down.text = e.down_text
     if e.state == ENGINE_DRAINING:
-        code = DOWN_RESET
+        code = e.ends_as if e.ends_as >= 0 else DOWN_RESET
     if code != DOWN_PEER and e.ends_as < 0 and e.state != ENGINE_READING:
         e.pump.finish(e)
     _count_unread(e)

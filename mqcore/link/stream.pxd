@@ -31,6 +31,8 @@ cdef void stream_spare(Engine* e) noexcept nogil              # an idle connecti
 # Every write of a stream goes through here. A stream's descriptor is a socket; a peer that has left
 # gives EPIPE and no SIGPIPE, whatever the application has done with that signal.
 cdef ssize_t stream_send(int fd, iovec* iov, int n) noexcept nogil
+# A link that reads on has all that its peer may still have sent it: it reads no more.
+cdef bint stream_enough(Engine* e) noexcept nogil
 # A write failed with this errno. EAGAIN: more when the kernel has space. Else nothing more can be
 # written; what the peer sent before is still read.
 cdef void stream_unwritten(Engine* e, int number) noexcept nogil

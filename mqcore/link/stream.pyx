@@ -219,6 +219,10 @@ cdef void stream_yield(Engine* e) noexcept nogil:
     e.word.fetch_or(E_IN)
 
 
+cdef bint stream_enough(Engine* e) noexcept nogil:
+    return e.state == ENGINE_READING and e.link.traffic.bytes_in.load() >= e.read_until
+
+
 cdef void stream_read(Engine* e) noexcept nogil:
     cdef iovec[2] iov
     cdef size_t budget = TURN
@@ -230,7 +234,7 @@ cdef void stream_read(Engine* e) noexcept nogil:
         if not stream_use(e):       # what is held comes first: no poller announces it
             return
     while True:
-        if not _target(e, iov):
+        if stream_enough(e) or not _target(e, iov):
             return
         room = iov[0].iov_len
         n = readv(e.fd, &iov[0 if room else 1], 2 if room else 1)

@@ -180,6 +180,20 @@ cdef class Bench:
     def hung_up(self):
         return self.e.hup != 0
 
+    def hold_up(self, bint held):
+        """The lane is full, or it has room again."""
+        self.e.in_blocked = held
+
+    def wait(self, seconds):
+        """All that the engine has noted happened so much earlier."""
+        cdef int64_t ago = seconds * <int64_t> SECOND
+        self.e.born -= ago
+        self.e.heard -= ago
+        self.e.moved -= ago
+        self.e.looked -= ago
+        if self.e.roomy:
+            self.e.roomy -= ago
+
     @property
     def held(self):
         """A note, or the lease, was left behind."""
@@ -195,6 +209,8 @@ cdef class Bench:
             e.asked, e.ping_gap = e.heard + 1, 0
             if e.codec != NULL:
                 e.codec.peer.major = 3
+        elif circumstance == "held up":
+            e.in_blocked = 1
         elif circumstance and pipe != NULL:
             pipe.asked.store({"close": ASKED_CLOSE, "reset": ASKED_RESET, "shut": ASKED_SHUT,
                               "nothing": 0}[circumstance])

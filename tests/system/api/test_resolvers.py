@@ -1,6 +1,7 @@
 """dns:// and file:// at real sockets: who is connected, what becomes of messages, every kind of
 end."""
 
+import contextlib
 import os
 import re
 import signal
@@ -129,14 +130,17 @@ def test_messages_queued_for_one_that_vanishes_go_to_another(ctx, peers):
         push.send(b"%d " % i + body)
     fresh = ctx.socket("pull", bind="tcp://127.0.0.1:0")
     peers.say(url_of(fresh))
-    until(lambda: [p.endpoint for p in push.peers()] == [url_of(fresh)])
-    until(lambda: sum(s.queued_out for s in push.stats().peers.values()) == 0)
-    stats = push.stats()
-    lost = sum(stats.total.dropped_out.values())
+    until(lambda: url_of(fresh) in [p.endpoint for p in push.peers()])
     got = []
-    for sock, n in ((slow, stats.total.written), (fresh, count - stats.total.written - lost)):
-        got += [int(sock.recv(timeout=10).split()[0]) for _ in range(n)]
-    assert lost <= 1 and len(set(got)) == len(got) == count - lost
+
+    def all_of_them():
+        for sock in (slow, fresh):
+            with contextlib.suppress(mq.RecvTimeout):
+                while True:
+                    got.append(int(sock.recv(timeout=0).split()[0]))
+        return len(got) + sum(push.stats().total.dropped_out.values()) == count
+    until(all_of_them)
+    assert len(set(got)) == len(got) >= count - 1
     assert fresh.stats().received > 0
 
 

@@ -16,7 +16,7 @@ def test_the_tables_speak_of_the_same_things():
     assert len(TABLE) == len(TRANSITIONS), "a pair is there twice"
     assert sum(bits) == (1 << len(bits)) - 1, "each note has a bit of its own, none is left out"
     assert sorted(number for _, number, _ in STATES) == list(range(len(STATES)))
-    assert {event for _, event, *_ in TRANSITIONS} <= {*EVENTS, "made"}
+    assert {event for _, event, *_ in TRANSITIONS} <= {*EVENTS, "made", "HUP, held up"}
     assert {name for state, _, then, _ in TRANSITIONS for name in (state, then)} == set(NAMES)
 
 
@@ -28,6 +28,40 @@ def test_an_event_does_what_the_table_says(state, event):
         does = bench.leave(event)
         assert (bench.state, does) == TABLE.get((state, event), (state, ""))
         assert not bench.held
+
+
+def test_a_peer_that_hangs_up_while_it_is_not_read():
+    with Bench() as bench:
+        bench.reach("ACTIVE")
+        does = bench.leave("HUP, held up")
+        assert (bench.state, does) == TABLE["ACTIVE", "HUP, held up"]
+
+
+def test_a_peer_that_sends_on_and_on_is_read_for_ten_minutes():
+    """Though the socket never reads all of it: what our kernel had then is the last of it."""
+    with Bench() as bench:
+        bench.reach("READING")
+        bench.hold_up(True)
+        bench.leave("TIMER")                # there is room in our kernel from here on
+        for _ in range(2):
+            bench.wait(400)
+            bench.leave("TIMER")
+            assert bench.state == "READING"
+        bench.hold_up(False)
+        bench.leave("IN")
+        assert bench.state == "DEAD"
+
+
+def test_a_peer_that_is_read_slowly_keeps_its_link():
+    with Bench() as bench:
+        bench.reach("READING")
+        bench.hold_up(True)
+        bench.leave("TIMER")
+        bench.wait(400)
+        bench.leave("TIMER")
+        bench.hold_up(False)
+        bench.leave("IN")
+        assert bench.state == "READING"
 
 
 def test_a_slot_is_used_again():
