@@ -69,6 +69,11 @@ def as_text(text: str) -> str:
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
+def told_messages(first: int, end: int) -> str:
+    """Which messages there are."""
+    return f"messages {first} to {end - 1}" if first < end else f"no messages, the next is {end}"
+
+
 def as_lines(text: str) -> str:
     """as_text() of each line."""
     return "\n".join(map(as_text, text.split("\n")))

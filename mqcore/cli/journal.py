@@ -13,11 +13,12 @@ from typing import Any
 import click
 
 from mqcore.cli.common import OPTION, columns, note, progress
-from mqcore.cli.format import FORMATS, Incoming, as_text
+from mqcore.cli.format import FORMATS, Incoming, as_text, told_messages
 from mqcore.cli.journal_backup import backup
 from mqcore.cli.journal_groups import groups, members
 from mqcore.cli.journal_live import mirror, record, replay, serve
 from mqcore.cli.journal_promote import promote
+from mqcore.cli.journal_removal import delete, truncate
 from mqcore.cli.journal_where import GAPS, PARTITION, TOPIC, WHERE, opened, remote, told
 from mqcore.cli.keys import for_client_sockets
 from mqcore.cli.values import Since
@@ -29,15 +30,16 @@ FOLDER = click.argument("where", type=click.Path(exists=True, file_okay=False))
 @click.group()
 def journal() -> None:
     """List, print, verify, repair and export journals. Fill them from a socket, serve them to other
-    machines, replay and copy them: record, serve, replay, mirror, backup. A mirror can take over:
-    promote.
+    machines, replay and copy them: record, serve, replay, mirror, backup. Remove what is old:
+    truncate, delete. A mirror can take over: promote.
 
     WHERE is the folder that you pass to mqcore.journal.open(). Commands that only read also take
     the address of a `mq journal serve`.
     """
 
 
-for _command in (record, serve, replay, mirror, promote, backup, groups, members):
+for _command in (record, serve, replay, mirror, promote, backup, truncate, delete, groups,
+                 members):
     journal.add_command(_command)
 
 
@@ -217,7 +219,7 @@ def verify_remote(where: str, topic: str, partition: int, options: dict[str, Any
                   bar: Any) -> int:
     with opened(where, topic, partition, options) as reader:
         task = bar.add_task(f"{topic}/{partition}", total=reader.end - reader.first)
-        click.echo(f"{as_text(topic)}/{partition}: messages {reader.first} to {reader.end - 1}")
+        click.echo(f"{as_text(topic)}/{partition}: {told_messages(reader.first, reader.end)}")
         tell_sequences(reader, lambda n: bar.advance(task, n))
     return 0
 

@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 import click
 
-from mqcore.cli.format import as_text
+from mqcore.cli.format import as_text, told_messages
 
 
 @click.command()
@@ -32,6 +32,6 @@ def backup(where: str, to: str, topic: str | None, partition: int | None, as_jso
 
     for row in library.backup(where, to, topic=topic, partition=partition):
         click.echo(json.dumps(asdict(row)) if as_json else
-                   f"{as_text(row.topic)}/{row.partition}: messages {row.first} to {row.end - 1}, "
+                   f"{as_text(row.topic)}/{row.partition}: {told_messages(row.first, row.end)}, "
                    f"{row.segments} segments, {row.linked} of them links, "
                    f"{row.copied} bytes copied")

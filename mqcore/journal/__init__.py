@@ -84,10 +84,10 @@ __all__ = [
     "JournalRefused", "JournalUnconfirmed", "JournalWriteError", "Limits", "MultiWriter",
     "OffsetGone", "PartitionInfo", "PartitionLost", "Promoted", "Queue", "QueueFull",
     "QueueLimits", "QueueOptions", "QueueServer", "Reader", "Records", "Repaired", "Sequences",
-    "StampRefused", "Writer", "WriterStats", "ajoin", "aopen", "backup", "checksum", "join",
-    "list_partitions", "open", "partition_of_key", "partition_of_message", "promote", "queue",
-    "read_key", "read_stamp", "repair", "replay", "serve", "serve_queues", "stamp", "stored_at",
-    "verify",
+    "StampRefused", "Writer", "WriterStats", "ajoin", "aopen", "backup", "checksum", "delete",
+    "join", "list_partitions", "open", "partition_of_key", "partition_of_message", "promote",
+    "queue", "read_key", "read_stamp", "repair", "replay", "serve", "serve_queues", "stamp",
+    "stored_at", "truncate_before", "verify",
 ]
 
 _LATER = {"BackedUp": "backups", "GroupMember": "groups.member", "Job": "queues.job",
@@ -348,6 +348,34 @@ def backup(where: str | os.PathLike[str], to: str | os.PathLike[str], *, topic: 
     from mqcore.journal.backups import backup as _backup
 
     return _backup(where, to, topic=topic, partition=partition)
+
+
+def truncate_before(where: str | os.PathLike[str], offset: int, *, topic: str = "default",
+                    partition: int = 0) -> int:
+    """Remove the messages of a partition below this offset, as far as whole segments hold them;
+    with the offset of its end, all of them. The next message gets the same offset as before.
+    Returns the offset of the first message that is still there, or of the next one.
+
+    Takes the writer's lock: JournalLocked, and the program that writes calls
+    Writer.truncate_before() itself. Raises JournalNotFound, UsageError (the offset is above the
+    end), JournalCorrupt, JournalWriteError.
+    """
+    from mqcore.journal.removal import truncate_before as _truncate_before
+
+    return _truncate_before(where, offset, topic, partition)
+
+
+def delete(where: str | os.PathLike[str], *, topic: str, partition: int | None = None) -> int:
+    """Delete a topic, or one of its partitions, with its consumer groups and producers. The number
+    of partitions that were deleted.
+
+    Takes the locks of their writers: JournalLocked, and nothing is deleted. Open readers raise
+    JournalNotFound at their next look, or read on in the files that they have open. Raises
+    JournalNotFound, OSError.
+    """
+    from mqcore.journal.removal import delete as _delete
+
+    return _delete(where, topic, partition)
 
 
 def promote(where: str | os.PathLike[str], *, topic: str = "default", partition: int = 0,

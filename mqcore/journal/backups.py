@@ -46,6 +46,7 @@ from mqcore.journal.store.segment import Segment
 
 TRIES = 10              # retention, a promotion or a repair may change what is being copied
 PAUSE = 0.02            # seconds between two attempts
+NOTHING_LEFT = "make room, or back up to another disk; nothing of this partition's copy is left"
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,7 @@ def back_up(source: Path, target: Path, topic: str, partition: int) -> BackedUp:
             shutil.rmtree(making, ignore_errors=True)
             if error.filename is not None and Path(error.filename).is_relative_to(source):
                 raise
-            raise write_error(error.errno or EIO, target) from error
+            raise write_error(error.errno or EIO, target, hint=NOTHING_LEFT) from error
         except BaseException:
             shutil.rmtree(making, ignore_errors=True)
             raise

@@ -220,8 +220,10 @@ STALE = ("another process writes there, or the files were removed or replaced. S
          "unless the other has written over it")
 
 
-def write_error(number: int, path: Any, *, taken: int = 0, broken: bool = False) -> Error:
-    """The exception that fits the errno of a failed write or sync."""
+def write_error(number: int, path: Any, *, taken: int = 0, broken: bool = False,
+                hint: str | None = None) -> Error:
+    """The exception that fits the errno of a failed write or sync. hint: if a full disk is not
+    what a writer does with it."""
     if number == errno.ENOMEM:
         return JournalWriteError(f"no memory to append to {path}", errno=number, taken=taken)
     if number == errno.ESTALE:
@@ -229,4 +231,4 @@ def write_error(number: int, path: Any, *, taken: int = 0, broken: bool = False)
                                  errno=number, taken=taken, hint=STALE)
     kind = JournalFull if number in NO_ROOM and not broken else JournalWriteError
     return kind(f"cannot write to {path}: {os.strerror(number)}", errno=number, taken=taken,
-                hint=BROKEN if broken else None)
+                hint=BROKEN if broken else hint)

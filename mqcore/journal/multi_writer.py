@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import os
@@ -16,7 +17,7 @@ from mqcore.journal.errors import JournalBusy, JournalClosed, JournalWriteError
 from mqcore.journal.stamp import partition_of_message
 from mqcore.journal.store.columns import as_bytes
 from mqcore.journal.store.many import WritersCore
-from mqcore.journal.store.place import partition_folder
+from mqcore.journal.store.place import is_number, partition_folder
 from mqcore.journal.store.process import forks
 from mqcore.journal.store.recovery import Dropped
 from mqcore.journal.writer import Writer, WriterStats, check_limit, check_options
@@ -140,6 +141,7 @@ class MultiWriter(WritersCore):
         if len(self._topics) == self._max_topics:
             raise OptionError(f"topic {topic!r} is one more than max_topics, {self._max_topics}",
                               hint="open with a larger max_topics")
+        self._check_partitions(topic)
         opened: list[Writer] = []
         try:
             for each in (*range(number), *range(number + 1, self.partitions), number):
@@ -158,6 +160,17 @@ class MultiWriter(WritersCore):
         for writer in opened:
             writers[writer.partition] = writer
             self._take_in(name, writer)
+
+    def _check_partitions(self, topic: str) -> None:
+        """The number of a topic's partitions may grow. With fewer, messages of a key would go on in
+        another partition, while those of the ones left over are never continued."""
+        home = partition_folder(self.where, topic, 0).parent
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            there = 1 + max((int(name) for name in os.listdir(home) if is_number(name)), default=-1)
+            if there > self.partitions:
+                raise UsageError(
+                    f"topic {topic!r} has {there} partitions, and these writers write "
+                    f"{self.partitions}", hint=f"open them with partitions={there}, or more")
 
     def _new(self, topic: str, number: int) -> Writer:
         """If other parts of the process have taken the descriptors, one partition makes way, but

@@ -298,13 +298,44 @@ class Writer(WriterCore):
         itself after each rotation and once a minute."""
         self._same_process()
         with self._retaining:
-            if self.closed:
-                raise JournalClosed(f"the writer of {self.path} is closed")
-            if self._counters()["segment"] > self._saved:
-                self._save_producers()      # before the stamps that tell of them go
-            if self.closed:         # by a signal handler; the folder may be another writer's now
-                raise JournalClosed(f"the writer of {self.path} is closed")
+            self._prepare_removal()
             return self._remove_old()
+
+    def truncate_before(self, offset: int) -> int:
+        """Remove the messages below this offset, as far as whole segments hold them, and whatever
+        retain_for= says. The offset of the first message that is still there, or of the next one.
+        With the offset `next` all of them go. Readers that are behind get OffsetGone.
+
+        Raises UsageError (the offset is above `next`), JournalClosed, JournalWriteError.
+        """
+        to = whole(offset)
+        self._same_process()
+        with self._retaining:
+            if to > self.next:
+                raise UsageError(f"the next message of {self.path} gets the offset {self.next}, "
+                                 f"and {to} is above it", hint="give `next` to remove all messages")
+            if to == self.next:
+                self.rotate()
+            self._prepare_removal()
+            firsts = segments(self._folder)
+            for first, end in zip(firsts, firsts[1:], strict=False):
+                if end > to:
+                    return first
+                self._remove_segment(first)
+            return firsts[-1]
+
+    def _prepare_removal(self) -> None:
+        if self.closed:
+            raise JournalClosed(f"the writer of {self.path} is closed")
+        if self._counters()["segment"] > self._saved:
+            self._save_producers()      # before the stamps that tell of them go
+        if self.closed:             # by a signal handler; the folder may be another writer's now
+            raise JournalClosed(f"the writer of {self.path} is closed")
+
+    def _remove_segment(self, first: int) -> None:
+        os.unlink(self._folder / segment_name(first))
+        sync_folder(self._folder)       # each: else a power cut may leave a gap between them
+        self._removed += 1
 
     def _save_at_end(self) -> None:
         try:
@@ -340,11 +371,9 @@ class Writer(WriterCore):
             read = floor is None or end <= floor
             if not (read and (old or much or most is None and age is None)):
                 break
-            os.unlink(self._folder / segment_name(first))
-            sync_folder(self._folder)       # each: else a power cut may leave a gap between them
+            self._remove_segment(first)
             total -= stat.st_size
             removed.append(first)
-            self._removed += 1
         return removed
 
     # -- on the flusher's thread, and on a syncer's --

@@ -62,6 +62,15 @@ def test_backup(where, tmp_path):
     mq("groups", to, "-s", "t", "--set", "g", "end")
 
 
+def test_truncate_and_delete(where, tmp_path):
+    assert mq("truncate", where, 6, "-s", "t") == "t/0: the first message is 6\n"
+    assert mq("backup", where, tmp_path / "b", "-s", "t").startswith("t/0: no messages, the next")
+    assert "--topic" in mq("delete", where, status=2)
+    assert "Delete t from" in mq("delete", where, "-s", "t", status=1)      # nobody says yes
+    assert mq("delete", where, "-s", "t", "-p", 0, "--yes") == "t/0: 1 partition deleted\n"
+    assert mq("ls", where, "--json") == ""
+
+
 ESCAPES = b"\x1b]0;owned\x07\x1b[2J\rfake\nline\x00\x9b1m\x7f\\"
 
 

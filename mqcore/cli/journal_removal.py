@@ -1,0 +1,47 @@
+"""`mq journal truncate` and `mq journal delete`: remove messages, partitions and topics."""
+
+from __future__ import annotations
+
+import click
+
+from mqcore.cli.format import as_text
+
+FOLDER = click.argument("where", type=click.Path(exists=True, file_okay=False))
+
+
+@click.command()
+@FOLDER
+@click.argument("offset", type=click.IntRange(0))
+@click.option("-s", "--topic", default="default", show_default=True, help="The topic.")
+@click.option("-p", "--partition", type=click.IntRange(0), default=0, show_default=True,
+              help="The partition.")
+def truncate(where: str, offset: int, topic: str, partition: int) -> None:
+    """Remove the messages below OFFSET, as far as whole segment files hold them.
+
+    OFFSET may be the end, which removes all messages; the next one still gets that offset. The
+    partition must have no open writer: a running program calls Writer.truncate_before().
+    """
+    from mqcore import journal as library
+
+    first = library.truncate_before(where, offset, topic=topic, partition=partition)
+    click.echo(f"{as_text(topic)}/{partition}: the first message is {first}")
+
+
+@click.command()
+@FOLDER
+@click.option("-s", "--topic", required=True, help="The topic.")
+@click.option("-p", "--partition", type=click.IntRange(0), help="Only this partition.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def delete(where: str, topic: str, partition: int | None, yes: bool) -> None:
+    """Delete a topic, or one of its partitions: messages, consumer groups, producers.
+
+    It asks first. Nothing is deleted while a writer has one of the partitions open. Readers that
+    are open get an error at their next look.
+    """
+    from mqcore import journal as library
+
+    what = as_text(topic) + ("" if partition is None else f"/{partition}")
+    if not yes:
+        click.confirm(f"Delete {what} from {where}, with all messages?", abort=True, err=True)
+    number = library.delete(where, topic=topic, partition=partition)
+    click.echo(f"{what}: {number} partition{'' if number == 1 else 's'} deleted")
