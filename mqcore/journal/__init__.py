@@ -369,9 +369,10 @@ def delete(where: str | os.PathLike[str], *, topic: str, partition: int | None =
     """Delete a topic, or one of its partitions, with its consumer groups and producers. The number
     of partitions that were deleted.
 
-    Takes the locks of their writers: JournalLocked, and nothing is deleted. Open readers raise
-    JournalNotFound at their next look, or read on in the files that they have open. Raises
-    JournalNotFound, OSError.
+    JournalLocked: a writer has one of them open, and nothing is deleted; one that opens a partition
+    meanwhile keeps it and those in front of it. Open readers raise JournalNotFound at their next
+    look, or read on in the files that they have open. Raises JournalNotFound, and OSError if a file
+    cannot be removed: the next call tries again.
     """
     from mqcore.journal.removal import delete as _delete
 

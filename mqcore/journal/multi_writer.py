@@ -156,7 +156,8 @@ class MultiWriter(WritersCore):
                 writer.close()
             raise
         writers: list[Writer | None] = [None] * self.partitions
-        self._topics[topic] = writers
+        with self._sums:
+            self._topics[topic] = writers
         for writer in opened:
             writers[writer.partition] = writer
             self._take_in(name, writer)
@@ -166,7 +167,9 @@ class MultiWriter(WritersCore):
         another partition, while those of the ones left over are never continued."""
         home = partition_folder(self.where, topic, 0).parent
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            there = 1 + max((int(name) for name in os.listdir(home) if is_number(name)), default=-1)
+            most = BOUNDS["partitions"][1]      # what lies above was made one by one
+            there = 1 + max((number for name in os.listdir(home)
+                             if is_number(name) and (number := int(name)) < most), default=-1)
             if there > self.partitions:
                 raise UsageError(
                     f"topic {topic!r} has {there} partitions, and these writers write "

@@ -16,12 +16,12 @@ from pathlib import Path
 
 from mqcore.journal.errors import JournalNotFound
 from mqcore.journal.listing import nothing_there
-from mqcore.journal.store import snapshot
 from mqcore.journal.store.exclusive import Lock
 from mqcore.journal.store.place import is_number, partition_folder, sync_folder
 from mqcore.journal.writer import Writer
 
 GONE = ".deleted."
+MOST_PRODUCERS = 1 << 20    # more than any writer is likely to have been told to remember
 
 
 def truncate_before(where: str | os.PathLike[str], offset: int, topic: str,
@@ -32,33 +32,52 @@ def truncate_before(where: str | os.PathLike[str], offset: int, topic: str,
         raise JournalNotFound(nothing_there(os.fsdecode(where), topic, partition),
                               hint="`mq journal ls` lists what a folder holds")
     # what goes may be all that tells a writer that deduplicates of its producers
-    knows = (folder / snapshot.NAME).exists()
-    with Writer(folder, topic, partition, fsync="never", stamps=knows,
-                deduplicate=knows) as writer:
+    with Writer(folder, topic, partition, fsync="never", stamps=True, deduplicate=True,
+                max_producers=MOST_PRODUCERS) as writer:
         return writer.truncate_before(offset)
 
 
 def delete(where: str | os.PathLike[str], topic: str, partition: int | None) -> int:
     """See mqcore.journal.delete."""
     home = partition_folder(where, topic, partition or 0).parent
+    for left in home.glob(f"{GONE}*"):      # by a call that was killed
+        with contextlib.suppress(OSError):
+            _remove(left)
     numbers = _partitions(home)
     if partition is not None:
         numbers = [number for number in numbers if number == partition]
+    _forget(home)
     if not numbers:
         raise JournalNotFound(nothing_there(os.fsdecode(where), topic, partition),
                               hint="`mq journal ls` lists what a folder holds")
-    with contextlib.ExitStack() as locks:
-        for number in numbers:          # all of them, or nothing is deleted
-            locks.callback(Lock(home / str(number)).release)
-        for number in reversed(numbers):    # a killed call leaves those that come first
-            os.rename(home / str(number), home / f"{GONE}{number}.{secrets.token_hex(8)}")
-        sync_folder(home)
-        for left in home.glob(f"{GONE}*"):
-            shutil.rmtree(left, ignore_errors=True)
-    with contextlib.suppress(OSError):      # other partitions are there, or a writer makes one
+    for number in numbers:                  # not all at once: they may be more than descriptors
+        Lock(home / str(number)).release()
+    for number in reversed(numbers):        # a killed call leaves those that come first
+        lock = Lock(home / str(number))
+        try:
+            gone = home / f"{GONE}{number}.{secrets.token_hex(8)}"
+            os.rename(home / str(number), gone)
+            sync_folder(home)
+            _remove(gone)
+        finally:
+            lock.release()
+    _forget(home)
+    return len(numbers)
+
+
+def _forget(home: Path) -> None:
+    """A topic without partitions, unless a writer makes one."""
+    with contextlib.suppress(OSError):
         home.rmdir()
         sync_folder(home.parent)
-    return len(numbers)
+
+
+def _remove(folder: Path) -> None:
+    """Where a link leads to another disk, what it leads to."""
+    with contextlib.suppress(FileNotFoundError):        # another call sweeps it, too
+        shutil.rmtree(folder.resolve())
+    if folder.is_symlink():
+        folder.unlink(missing_ok=True)
 
 
 def _partitions(home: Path) -> list[int]:

@@ -57,6 +57,40 @@ def test_the_one_that_was_idle_for_the_longest_time_makes_way(tmp_path):
         assert writers.append(b"", topic="c") == (0, 2)
 
 
+def test_who_looks_at_all_of_them_uses_none(tmp_path):
+    with opened(tmp_path, max_open=2) as writers:
+        for topic in "aba":
+            writers.append(b"", topic=topic)
+        writers.commit()
+        writers.flush()
+        assert writers.error is None
+        writers.append(b"", topic="c")
+        assert open_ones(writers) == {("a", 0), ("c", 0)}
+
+
+def test_looks_beside_new_topics(tmp_path):
+    stop, errors = threading.Event(), []
+
+    def look(writers):
+        try:
+            while not stop.is_set():
+                writers.stats()
+                writers.flush()
+        except BaseException as error:
+            errors.append(error)
+
+    with opened(tmp_path, max_topics=300, fsync="never") as writers:
+        threads = [threading.Thread(target=look, args=(writers,)) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for i in range(60):
+            writers.append(b"", topic=f"t{i}")
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert errors == []
+
+
 def test_more_partitions_than_may_be_open(tmp_path):
     with journal.open(tmp_path, "a", topic="t", partitions=7, max_open=3) as writers:
         for i in range(50):

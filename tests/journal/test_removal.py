@@ -87,6 +87,22 @@ def test_a_writer_that_deduplicates_still_knows_its_producers(where):
     assert contents(where) == []
 
 
+def test_producers_of_a_writer_that_was_killed(where):
+    """Nothing but the segments tells of them."""
+    done = subprocess.run([sys.executable, "-c", """
+import os, sys
+from mqcore import journal
+log = journal.open(sys.argv[1], "a", stamps=True, deduplicate=True, fsync="always")
+log.append(journal.stamp(7, 0) + b"0")
+os.kill(os.getpid(), 9)
+""", where], check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert journal.truncate_before(where, 1) == 1
+    with journal.open(where, "a", stamps=True, deduplicate=True) as log:
+        log.append(journal.stamp(7, 0) + b"0")
+        assert log.duplicates == 1 and log.next == 1
+
+
 def test_offsets_that_cannot_be(where):
     fill(where, 3)
     with journal.open(where, "a") as log:
@@ -182,11 +198,54 @@ shutil.rmtree = lambda *_, **__: os.kill(os.getpid(), 9)
 journal.delete(sys.argv[1], topic="t")
 """, where], check=False)
     assert done.returncode == -signal.SIGKILL
-    assert journal.list_partitions(where) == []
-    with journal.open(where, "a", topic="t") as log:
+    assert [row.partition for row in journal.list_partitions(where)] == [0, 1]
+    with journal.open(where, "a", topic="t", partition=2) as log:
         assert log.append(b"new") == 0
-    journal.delete(where, topic="t")
+    assert journal.delete(where, topic="t") == 3
     assert list(where.iterdir()) == []
+
+
+def test_what_a_killed_call_left_of_a_topic_is_swept(where):
+    fill(where, topic="t")
+    os.rename(where / "t" / "0", where / "t" / f"{removal.GONE}0.x")
+    with pytest.raises(journal.JournalNotFound):
+        journal.delete(where, topic="t")
+    assert list(where.iterdir()) == []
+
+
+def test_a_partition_on_another_disk(where, tmp_path):
+    fill(where, topic="t")
+    os.rename(where / "t" / "0", tmp_path / "elsewhere")
+    os.symlink(tmp_path / "elsewhere", where / "t" / "0")
+    assert journal.delete(where, topic="t") == 1
+    assert list(where.iterdir()) == [] and not (tmp_path / "elsewhere").exists()
+
+
+def test_a_file_that_cannot_be_removed(where, monkeypatch):
+    fill(where, topic="t")
+
+    def fail(path):
+        raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), str(path))
+    with monkeypatch.context() as patch:
+        patch.setattr(removal.shutil, "rmtree", fail)
+        with pytest.raises(OSError, match="busy"):
+            journal.delete(where, topic="t")
+    assert journal.list_partitions(where) == []
+    with pytest.raises(journal.JournalNotFound):
+        journal.delete(where, topic="t")
+    assert list(where.iterdir()) == []
+
+
+def test_more_partitions_than_descriptors(where):
+    done = subprocess.run([sys.executable, "-c", """
+import resource, sys
+from mqcore import journal
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+with journal.open(sys.argv[1], "a", topic="t", partitions=60):
+    pass
+print(journal.delete(sys.argv[1], topic="t"))
+""", where], capture_output=True, check=False)
+    assert done.stdout == b"60\n", done.stderr
 
 
 def test_writers_that_open_meanwhile(where):
@@ -233,6 +292,8 @@ def test_the_number_of_partitions_can_grow_and_not_shrink(where):
         pass
     assert [n for name, n, _ in place.partitions(where) if name == "t"] == list(range(5))
     journal.delete(where, topic="t", partition=4)
+    with journal.open(where, "a", topic="t", partition=4000):       # made by itself
+        pass
     with journal.open(where, "a", topic="t", partitions=4):
         pass
 

@@ -51,17 +51,10 @@ cdef Topic* place_of(Many* many, const uint8_t* name, size_t size) noexcept nogi
 
 # -- borrowing -------------------------------------------------------------------------------------
 
-cdef void use(Many* many, Partition* one) noexcept nogil:
-    """With the lock."""
-    one.users += 1
-    many.clock += 1
-    one.used = many.clock
-
-
 cdef Partition* borrow(Many* many, const uint8_t* name, size_t size, uint32_t number,
                        bint leaving=False) noexcept nogil:
     """NULL: it is closed. Else it stays open until give_back(). leaving: also if it is about to be
-    closed, which waits."""
+    closed, which waits; and who looks at all of them does not make one of them used."""
     cdef Topic* topic
     cdef Partition* one = NULL
     pthread_mutex_lock(&many.lock)
@@ -71,7 +64,10 @@ cdef Partition* borrow(Many* many, const uint8_t* name, size_t size, uint32_t nu
         if one.log == NULL or one.leaving and not leaving:
             one = NULL
         else:
-            use(many, one)
+            one.users += 1
+            if not leaving:
+                many.clock += 1
+                one.used = many.clock
     pthread_mutex_unlock(&many.lock)
     return one
 
@@ -82,7 +78,7 @@ cdef Partition* borrow_at(Many* many, size_t i) noexcept nogil:
     pthread_mutex_lock(&many.lock)
     one = many.open[i]
     if one != NULL:
-        one.users += 1          # who looks at all of them does not make one of them used
+        one.users += 1
     pthread_mutex_unlock(&many.lock)
     return one
 
