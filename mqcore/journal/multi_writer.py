@@ -124,13 +124,13 @@ class MultiWriter(WritersCore):
                 hint="append in the handler to what writer() keeps open, or let it only set a flag")
         self._opening = True
         try:
+            self._restore_all()
             writers = self._topics.get(topic)
             if writers is None:
                 self._open_topic(topic, name, number)
             else:
                 self._make_room(topic)
-                writers[number] = writer = self._new(topic, number)
-                self._take_in(name, writer)
+                self._put(name, writers, [self._new(topic, number)])
         finally:
             self._opening = False
 
@@ -156,11 +156,20 @@ class MultiWriter(WritersCore):
                 writer.close()
             raise
         writers: list[Writer | None] = [None] * self.partitions
+        self._put(name, writers, opened)
         with self._sums:
             self._topics[topic] = writers
+
+    def _put(self, name: bytes, writers: list[Writer | None], opened: list[Writer]) -> None:
+        """Messages find them from now on. JournalClosed: a signal handler has closed us."""
         for writer in opened:
-            writers[writer.partition] = writer
-            self._take_in(name, writer)
+            if self.closed:
+                writer.close()
+            else:
+                writers[writer.partition] = writer
+                self._take_in(name, writer)
+        if self.closed:
+            raise JournalClosed(f"the writers of {self.where} are closed")
 
     def _check_partitions(self, topic: str) -> None:
         """The number of a topic's partitions may grow. With fewer, messages of a key would go on in
@@ -195,33 +204,33 @@ class MultiWriter(WritersCore):
                     hint="raise max_open, or the process's limit of open files (ulimit -n)")
 
     def _close_one(self, patience: float = PATIENCE) -> bool:
-        """Make the partition that nobody has used for the longest time durable, and close it."""
+        """Make the partition that nobody has used for the longest time durable, and close it. If
+        none can be made durable: why."""
+        why: Error | None = None
         for _ in self:          # a try for each
             found = self._retire(patience)
             if found is None:
-                return False
+                break
             topic, number = found[0].decode(), found[1]
             writer = self._topics[topic][number]
             assert writer is not None
             try:
                 writer.commit()
-            except Error:           # what it has taken is not lost: it stays, and says so
-                self._restore(*found)
-                continue
-            except BaseException:
-                self._restore(*found)
-                raise
-            self._end(*found, writer)
-            return True
+                if self._remove(*found, patience):
+                    self._end(topic, writer)
+                    return True
+            except Error as error:      # what it has taken is not lost: it stays, and says so
+                why = error
+            self._restore(*found)
+        if why is not None:
+            raise why
         return False
 
-    def _end(self, name: bytes, number: int, writer: Writer) -> None:
-        topic = writer.topic
+    def _end(self, topic: str, writer: Writer) -> None:
         with self._sums:
-            self._topics[topic][number] = None
+            self._topics[topic][writer.partition] = None
             self._leaving.append(writer)
         try:
-            self._remove(name, number)
             writer.close()
         except Error as error:      # of what is no message: all of these are durable
             _log.error("%s", error)
@@ -321,6 +330,7 @@ class MultiWriter(WritersCore):
 
     def stats(self) -> WriterStats:
         """The sums over all partitions, closed ones included, and the longest sync of all."""
+        self._same_process()
         with self._sums:
             return summed([self._past, *(writer.stats() for writer in (*self._leaving, *self))])
 
@@ -332,6 +342,7 @@ class MultiWriter(WritersCore):
     @property
     def recovered(self) -> tuple[Dropped, ...]:
         """What opening them has dropped."""
+        self._same_process()
         with self._sums:
             return (*self._recovered, *(dropped for writer in (*self._leaving, *self)
                                          for dropped in writer.recovered))

@@ -13,6 +13,7 @@ from programs import run
 import mqcore as mq
 from mqcore import journal
 from mqcore.errors import OptionError
+from mqcore.journal import multi_writer
 from mqcore.journal.server import sources
 
 LIMIT = 60.0
@@ -140,6 +141,62 @@ def test_a_partition_that_cannot_be_made_durable_stays(tmp_path):
         writers.append(b"4", topic="b")
         writers.append(b"5", topic="a")
     assert [contents(tmp_path, topic=t) for t in "abc"] == [[b"1", b"5"], [b"2", b"4"], [b"3"]]
+
+
+@pytest.mark.parametrize("most", [1, 2])
+def test_a_full_disk_holds_back_what_finds_no_room(tmp_path, most):
+    """The message of a partition that was closed is not refused: it waits with the others."""
+    with opened(tmp_path, max_open=most, fsync="never") as writers:
+        for topic in "abc"[:most + 1]:
+            writers.append(b"1", topic=topic)
+        disks = [Disk() for _ in range(most)]
+        for disk, writer in zip(disks, writers, strict=True):
+            disk.attach(writer)
+            disk.fail(room=0)
+            writer.append(b"2")
+        given = Handles()
+        given.put([b"a", b"3"])
+        assert given.give(writers) == (10, 0)
+        with pytest.raises(journal.JournalFull):
+            writers.append(b"3", topic="a")
+        for disk in disks:
+            disk.fail(room=-1)
+        writers.commit()
+        assert given.give(writers) == (0, 2)
+    assert contents(tmp_path, topic="a") == [b"1", b"3"]
+
+
+def test_a_commit_that_a_handler_has_interrupted(tmp_path):
+    """Who wants its partition closed does not wait for it for ever."""
+    with opened(tmp_path, max_open=1) as writers:
+        writers.append(b"1", topic="a")
+        name = b"a"
+        assert writers._retire(0) == (name, 0)
+        assert writers._borrow(name, 0, leaving=True)
+        assert not writers._remove(name, 0, 0.0)
+        writers._restore(name, 0)
+        writers._give_back(name, 0)
+        assert writers._retire(0) == (name, 0)      # and an exception comes in between
+        writers.append(b"2", topic="b")
+        writers.append(b"2", topic="a")
+    assert contents(tmp_path, topic="a") == [b"1", b"2"]
+
+
+def test_close_in_a_handler_while_a_topic_is_opened(tmp_path, monkeypatch):
+    real = multi_writer.Writer
+    writers = opened(tmp_path, partitions=2)
+    writers.append(b"1", topic="a")
+
+    def closed_meanwhile(*args, **how):
+        made = real(*args, **how)
+        writers.close()
+        return made
+    monkeypatch.setattr(multi_writer, "Writer", closed_meanwhile)
+    with pytest.raises(journal.JournalClosed):
+        writers.append(b"1", topic="b")
+    monkeypatch.undo()
+    with journal.open(tmp_path, "a", topic="b", partitions=2) as others:
+        assert others.append(b"1") == (0, 0)
 
 
 def test_one_that_has_given_up_is_not_taken_for_well(tmp_path):

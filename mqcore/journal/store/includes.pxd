@@ -69,6 +69,5 @@ cdef extern from "<pthread.h>" nogil:
     int pthread_cond_init(pthread_cond_t* cond, const pthread_condattr_t* attributes)
     int pthread_cond_destroy(pthread_cond_t* cond)
     int pthread_cond_signal(pthread_cond_t* cond)
-    int pthread_cond_wait(pthread_cond_t* cond, pthread_mutex_t* mutex)
     int pthread_cond_timedwait(pthread_cond_t* cond, pthread_mutex_t* mutex, const timespec* until)
     int pthread_atfork(void (*prepare)(), void (*parent)(), void (*child)())

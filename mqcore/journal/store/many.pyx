@@ -16,7 +16,7 @@ from mqcore.journal.store.block cimport STAMP
 from mqcore.journal.store.core cimport WriterCore, status_of, store
 from mqcore.journal.store.includes cimport (
     crc32c, pthread_cond_destroy, pthread_cond_init, pthread_cond_signal, pthread_cond_timedwait,
-    pthread_cond_wait, pthread_condattr_init, pthread_condattr_setclock, pthread_condattr_t,
+    pthread_condattr_init, pthread_condattr_setclock, pthread_condattr_t,
     pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_unlock,
 )
 from mqcore.journal.store.log cimport DUPLICATE, QUIET, log_commit, log_error, now_us, stamp_key
@@ -116,6 +116,15 @@ cdef size_t count_of(Many* many) noexcept nogil:
     return n
 
 
+cdef size_t open_now(Many* many) noexcept nogil:
+    cdef size_t i, n = 0
+    pthread_mutex_lock(&many.lock)
+    for i in range(many.n_open):
+        n += many.open[i] != NULL
+    pthread_mutex_unlock(&many.lock)
+    return n
+
+
 cdef int open_partition(Many* many, const uint8_t* name, size_t size, uint32_t number,
                         Partition** one) noexcept with gil:
     """The first message of a topic, or the first one after the partition was closed: a Status. It
@@ -132,8 +141,10 @@ cdef int open_partition(Many* many, const uint8_t* name, size_t size, uint32_t n
     except OptionError:
         return MQ_INVALID     # no topic can be called that, or there are too many
     except Exception as error:
+        if many_error(many):
+            return MQ_FULL          # a full disk stops them all: this message waits with the others
         if not isinstance(error, JournalClosed) and (
-                count_of(many) or getattr(error, "errno", None) not in EVERYWHERE):
+                open_now(many) or getattr(error, "errno", None) not in EVERYWHERE):
             core._refuse(name[:size], number, error)
             return MQ_INVALID       # this one cannot be written; the open ones go on
         core.failed(error)
@@ -373,12 +384,7 @@ cdef class WritersCore:
 
     def _room(self) -> int:
         """How many more may be open."""
-        cdef size_t i, room = self.many.most
-        pthread_mutex_lock(&self.many.lock)
-        for i in range(self.many.n_open):
-            room -= self.many.open[i] != NULL
-        pthread_mutex_unlock(&self.many.lock)
-        return room
+        return self.many.most - open_now(&self.many)
 
     def _borrow(self, bytes name, uint32_t number, *, bint leaving=False) -> bool:
         """Whether it is open; then it stays so until _give_back(). leaving: one that is about to be
@@ -425,21 +431,38 @@ cdef class WritersCore:
         one.used = self.many.clock
         pthread_mutex_unlock(&self.many.lock)
 
-    def _remove(self, bytes name, uint32_t number):
-        """When nobody is in it any more: its writer may be closed."""
+    def _restore_all(self):
+        """Where an exception of a signal handler has come between _retire() and what follows it."""
+        cdef size_t i
+        pthread_mutex_lock(&self.many.lock)
+        for i in range(self.many.n_open):
+            if self.many.open[i] != NULL:
+                self.many.open[i].leaving = False
+        pthread_mutex_unlock(&self.many.lock)
+
+    def _remove(self, bytes name, uint32_t number, double patience) -> bool:
+        """When nobody is in it any more: its writer may be closed. False: somebody has been for
+        `patience` seconds, such as a commit that a signal handler has interrupted."""
         cdef Many* many = &self.many
         cdef Partition* one = &self.named(name).partitions[number]
         cdef size_t i
+        cdef bint left
+        cdef timespec until
+        clock_gettime(CLOCK_MONOTONIC, &until)
+        until.tv_sec += <int64_t> patience
         with nogil:
             pthread_mutex_lock(&many.lock)
-            while one.users:        # commits of other threads
-                pthread_cond_wait(&many.unused, &many.lock)
-            for i in range(many.n_open):
-                if many.open[i] == one:
-                    many.open[i] = NULL
-            one.log = NULL
-            one.leaving = False
+            while one.users and pthread_cond_timedwait(&many.unused, &many.lock, &until) == 0:
+                pass
+            left = one.users == 0
+            if left:
+                for i in range(many.n_open):
+                    if many.open[i] == one:
+                        many.open[i] = NULL
+                one.log = NULL
+                one.leaving = False
             pthread_mutex_unlock(&many.lock)
+        return left
 
     def _refuse(self, bytes name, uint32_t number, error):
         """One that cannot be opened: its messages are refused, and counted, for a while."""
