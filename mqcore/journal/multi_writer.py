@@ -156,9 +156,9 @@ class MultiWriter(WritersCore):
                 writer.close()
             raise
         writers: list[Writer | None] = [None] * self.partitions
-        self._put(name, writers, opened)
-        with self._sums:
+        with self._sums:        # first: as soon as messages find them, other threads look here
             self._topics[topic] = writers
+        self._put(name, writers, opened)
 
     def _put(self, name: bytes, writers: list[Writer | None], opened: list[Writer]) -> None:
         """Messages find them from now on. JournalClosed: a signal handler has closed us."""

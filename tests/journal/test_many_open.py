@@ -182,6 +182,20 @@ def test_a_commit_that_a_handler_has_interrupted(tmp_path):
     assert contents(tmp_path, topic="a") == [b"1", b"2"]
 
 
+def test_a_thread_that_finds_a_topic_as_soon_as_it_is_there(tmp_path, monkeypatch):
+    """It may be between any two steps of the thread that opens it."""
+    real, found = multi_writer.MultiWriter._take_in, []
+
+    def take_in(self, name, writer):
+        real(self, name, writer)
+        found.append(self._hold(name.decode(), writer.partition))
+        self._give_back(name, writer.partition)
+    monkeypatch.setattr(multi_writer.MultiWriter, "_take_in", take_in)
+    with opened(tmp_path, partitions=3) as writers:
+        writers.append(b"1", topic="a")
+        assert {writer.partition for writer in found} == {0, 1, 2}
+
+
 def test_close_in_a_handler_while_a_topic_is_opened(tmp_path, monkeypatch):
     real = multi_writer.Writer
     writers = opened(tmp_path, partitions=2)
