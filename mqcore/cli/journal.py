@@ -19,12 +19,10 @@ from mqcore.cli.journal_groups import groups, members
 from mqcore.cli.journal_live import mirror, record, replay, serve
 from mqcore.cli.journal_promote import promote
 from mqcore.cli.journal_removal import delete, truncate
-from mqcore.cli.journal_where import GAPS, PARTITION, TOPIC, WHERE, opened, remote, told
+from mqcore.cli.journal_where import FOLDER, GAPS, PARTITION, TOPIC, WHERE, opened, remote, told
 from mqcore.cli.keys import for_client_sockets
 from mqcore.cli.values import Since
 from mqcore.errors import Error, UsageError
-
-FOLDER = click.argument("where", type=click.Path(exists=True, file_okay=False))
 
 
 @click.group()

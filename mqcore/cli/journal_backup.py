@@ -8,10 +8,11 @@ from dataclasses import asdict
 import click
 
 from mqcore.cli.format import as_text, told_messages
+from mqcore.cli.journal_where import FOLDER
 
 
 @click.command()
-@click.argument("where", type=click.Path(exists=True, file_okay=False))
+@FOLDER
 @click.argument("to", type=click.Path(file_okay=False))
 @click.option("-s", "--topic", help="Only this topic.")
 @click.option("-p", "--partition", type=click.IntRange(0), help="Only this partition.")

@@ -5,16 +5,14 @@ from __future__ import annotations
 import click
 
 from mqcore.cli.format import as_text
-
-FOLDER = click.argument("where", type=click.Path(exists=True, file_okay=False))
+from mqcore.cli.journal_where import FOLDER, PARTITION
 
 
 @click.command()
 @FOLDER
 @click.argument("offset", type=click.IntRange(0))
 @click.option("-s", "--topic", default="default", show_default=True, help="The topic.")
-@click.option("-p", "--partition", type=click.IntRange(0), default=0, show_default=True,
-              help="The partition.")
+@PARTITION
 def truncate(where: str, offset: int, topic: str, partition: int) -> None:
     """Remove the messages below OFFSET, as far as whole segment files hold them.
 

@@ -20,6 +20,7 @@ class Where(click.Path):
 
 
 WHERE = click.argument("where", type=Where(exists=True, file_okay=False))
+FOLDER = click.argument("where", type=click.Path(exists=True, file_okay=False))
 TOPIC = click.option("-s", "--topic", help="The topic; an address may name it after the "
                      "port.  [default: default]")
 PARTITION = click.option("-p", "--partition", type=click.IntRange(0), default=0, show_default=True,

@@ -19,8 +19,8 @@ from errno import EEXIST, EIO, ENOTDIR, ENOTEMPTY
 from pathlib import Path
 
 from mqcore.errors import UsageError
-from mqcore.journal.errors import JournalBusy, JournalCorrupt, JournalNotFound, write_error
-from mqcore.journal.listing import in_folder, nothing_there
+from mqcore.journal.errors import JournalBusy, JournalCorrupt, write_error
+from mqcore.journal.listing import in_folder, not_found
 from mqcore.journal.reader import Reader
 from mqcore.journal.store import epoch, snapshot
 from mqcore.journal.store.durable import write_durable
@@ -88,8 +88,7 @@ def backup(where: str | os.PathLike[str], to: str | os.PathLike[str], *, topic: 
     rows = [(row.topic, row.partition) for row in found
             if topic in (None, row.topic) and partition in (None, row.partition)]
     if not rows:
-        raise JournalNotFound(nothing_there(where, topic, partition),
-                              hint="`mq journal ls` lists what a folder holds")
+        raise not_found(where, topic, partition)
     return [back_up(partition_folder(where, *row), partition_folder(to, *row), *row)
             for row in rows]
 

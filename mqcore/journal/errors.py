@@ -210,6 +210,7 @@ def stamp_refused(status: int, taken: int = 0) -> StampRefused:
 
 
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+NO_FILES = {errno.EMFILE, errno.ENFILE}
 BROKEN = ("after a failed sync nobody knows what is on the disk: close the writer and open it "
           "again; `durable` is what is certain")
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mqcore.errors import Error
+from mqcore.journal.errors import JournalNotFound
 from mqcore.journal.store.place import check_named, is_number, may_be_topic, topic_of
 from mqcore.journal.store.segment import journal_id
 
@@ -107,6 +108,12 @@ def list_partitions(where: str | os.PathLike[str], **remote: Any) -> list[Partit
 
     with Directory(where, **remote) as directory:
         return directory.partitions()
+
+
+def not_found(where: str | os.PathLike[str], topic: str | None,
+              partition: int | None) -> JournalNotFound:
+    return JournalNotFound(nothing_there(os.fsdecode(where), topic, partition),
+                           hint="`mq journal ls` lists what a folder holds")
 
 
 def nothing_there(where: str, topic: str | None, partition: int | None) -> str:

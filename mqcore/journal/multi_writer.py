@@ -13,11 +13,11 @@ from typing import Any
 
 from mqcore.base.native import threading
 from mqcore.errors import Error, Forked, OptionError, UsageError
-from mqcore.journal.errors import JournalBusy, JournalClosed, JournalWriteError
+from mqcore.journal.errors import NO_FILES, JournalBusy, JournalClosed, JournalWriteError
 from mqcore.journal.stamp import partition_of_message
 from mqcore.journal.store.columns import as_bytes
 from mqcore.journal.store.many import WritersCore
-from mqcore.journal.store.place import is_number, partition_folder
+from mqcore.journal.store.place import partition_folder, partition_numbers
 from mqcore.journal.store.process import forks
 from mqcore.journal.store.recovery import Dropped
 from mqcore.journal.writer import Writer, WriterStats, check_limit, check_options
@@ -26,7 +26,6 @@ FIRST_PART = "first-part"
 FILES = 4               # descriptors of a writer: its segment, folder, lock and the file `durable`
 KEPT = 4                # one descriptor in so many is left to the rest of the process
 PATIENCE = 10.0         # seconds that a call waits for others to be done with a partition
-NO_FILES = (errno.EMFILE, errno.ENFILE)
 _log = logging.getLogger("mqcore.journal")
 BOUNDS: dict[str, tuple[float, float]] = {"partitions": (1, 1024), "max_topics": (1, 1 << 20),
                                           "max_open": (1, 1 << 20)}
@@ -177,8 +176,7 @@ class MultiWriter(WritersCore):
         home = partition_folder(self.where, topic, 0).parent
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             most = BOUNDS["partitions"][1]      # what lies above was made one by one
-            there = 1 + max((number for name in os.listdir(home)
-                             if is_number(name) and (number := int(name)) < most), default=-1)
+            there = 1 + max((n for n in partition_numbers(home) if n < most), default=-1)
             if there > self.partitions:
                 raise UsageError(
                     f"topic {topic!r} has {there} partitions, and these writers write "
@@ -204,8 +202,8 @@ class MultiWriter(WritersCore):
                     hint="raise max_open, or the process's limit of open files (ulimit -n)")
 
     def _close_one(self, patience: float = PATIENCE) -> bool:
-        """Make the partition that nobody has used for the longest time durable, and close it. If
-        none can be made durable: why."""
+        """Make the partition that has been idle for the longest time durable, and close it. If none
+        can be made durable: why."""
         why: Error | None = None
         for _ in self:          # a try for each
             found = self._retire(patience)
@@ -232,7 +230,7 @@ class MultiWriter(WritersCore):
             self._leaving.append(writer)
         try:
             writer.close()
-        except Error as error:      # of what is no message: all of these are durable
+        except Error as error:      # only a checkpoint is missing: all messages are durable
             _log.error("%s", error)
         finally:
             with self._sums:
@@ -251,7 +249,7 @@ class MultiWriter(WritersCore):
         return writer
 
     def __iter__(self) -> Iterator[Writer]:
-        """All that are open. One that nobody uses may be closed meanwhile."""
+        """All that are open. An idle one may be closed meanwhile."""
         self._same_process()
         with self._sums:
             every = self._opened_ones()

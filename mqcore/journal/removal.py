@@ -2,8 +2,8 @@
 their writer.
 
 Each of them takes the writer's lock, so that no running writer goes on in files that are gone. A
-partition's folder is given a name that begins with a dot before its files go: nobody takes what is
-half deleted for a journal. The next call sweeps what a killed one left.
+partition's folder is given a name that begins with a dot before its files go, so that what is half
+deleted is never listed or opened. The next call sweeps what a killed one left.
 """
 
 from __future__ import annotations
@@ -14,10 +14,9 @@ import secrets
 import shutil
 from pathlib import Path
 
-from mqcore.journal.errors import JournalNotFound
-from mqcore.journal.listing import nothing_there
+from mqcore.journal.listing import not_found
 from mqcore.journal.store.exclusive import Lock
-from mqcore.journal.store.place import is_number, partition_folder, sync_folder
+from mqcore.journal.store.place import partition_folder, partition_numbers, sync_folder
 from mqcore.journal.writer import Writer
 
 GONE = ".deleted."
@@ -29,8 +28,7 @@ def truncate_before(where: str | os.PathLike[str], offset: int, topic: str,
     """See mqcore.journal.truncate_before."""
     folder = partition_folder(where, topic, partition)
     if not folder.is_dir():
-        raise JournalNotFound(nothing_there(os.fsdecode(where), topic, partition),
-                              hint="`mq journal ls` lists what a folder holds")
+        raise not_found(where, topic, partition)
     # what goes may be all that tells a writer that deduplicates of its producers
     with Writer(folder, topic, partition, fsync="never", stamps=True, deduplicate=True,
                 max_producers=MOST_PRODUCERS) as writer:
@@ -43,13 +41,12 @@ def delete(where: str | os.PathLike[str], topic: str, partition: int | None) -> 
     for left in home.glob(f"{GONE}*"):      # by a call that was killed
         with contextlib.suppress(OSError):
             _remove(left)
-    numbers = _partitions(home)
-    if partition is not None:
-        numbers = [number for number in numbers if number == partition]
+    numbers: list[int] = []
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        numbers = [number for number in partition_numbers(home) if partition in (None, number)]
     _forget(home)
     if not numbers:
-        raise JournalNotFound(nothing_there(os.fsdecode(where), topic, partition),
-                              hint="`mq journal ls` lists what a folder holds")
+        raise not_found(where, topic, partition)
     for number in numbers:                  # not all at once: they may be more than descriptors
         Lock(home / str(number)).release()
     for number in reversed(numbers):        # a killed call leaves those that come first
@@ -78,10 +75,3 @@ def _remove(folder: Path) -> None:
         shutil.rmtree(folder.resolve())
     if folder.is_symlink():
         folder.unlink(missing_ok=True)
-
-
-def _partitions(home: Path) -> list[int]:
-    try:
-        return sorted(int(name) for name in os.listdir(home) if is_number(name))
-    except (FileNotFoundError, NotADirectoryError):
-        return []

@@ -156,7 +156,7 @@ cdef struct Engine:
     int64_t read_until        # Traffic.bytes_in at most; INT64_MAX: to the peer's end
     int64_t arrived           # Traffic.bytes_in with what had arrived when our side ended the link
     bint caught_up            # all of that has been read
-    int64_t roomy             # since when our kernel had room for more at each look; 0: it had none
+    int64_t spacious_since    # since then our kernel had space at each look; 0: at the last, none
     int64_t moved             # when the peer was last seen to take what we had written
     uint32_t returned         # the socket has the lane to the peer again, and what was not sent
     # output

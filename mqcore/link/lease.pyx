@@ -246,8 +246,8 @@ cdef void _step(Engine* e, uint32_t notes) noexcept nogil:
 
 
 cdef void _hang_up(Engine* e) noexcept nogil:
-    """The peer has ended its side, and what it has sent waits for space: what is written now would
-    reach nobody. The link is read to its end, which is here already."""
+    """The peer has ended its side, and what it has sent waits for space: it would not read what is
+    written now. The link is read to its end, which is here already."""
     e.pump.finish(e)
     shutdown(e.fd, SHUT_WR)
     session_read_on(e, e.ends_as, e.ends_why)

@@ -23,7 +23,7 @@ cdef enum:
     QUIET_NS = 10000000000    # how long one that is read waits for the peer's next byte, or its FIN
     READ_NS = 600000000000    # how long it is read at most if the peer sends on and on
     TAKE_NS = 600000000000    # how long it waits for a peer that takes nothing of what was written
-    ROOM = 4                  # our kernel has room if it uses less than one part in so many
+    SPACE = 4                 # our kernel has space if it uses less than one part in so many
     MUCH = 16 * 1024          # bytes that wait for the peer
     UNANSWERED = 3            # TCP asked so often: the peer's machine has gone
 
@@ -143,24 +143,24 @@ cdef bint _takes(Engine* e, int64_t now) noexcept nogil:
     return now - e.moved < TAKE_NS
 
 
-cdef bint _has_room(Engine* e) noexcept nogil:
-    """Whether our kernel takes what the peer sends, though nobody may read it."""
+cdef bint _has_space(Engine* e) noexcept nogil:
+    """Whether our kernel has space for what the peer sends, though the socket may not read it."""
     cdef uint32_t[32] memory
     cdef socklen_t size = sizeof(memory)
     if SK_MEMINFO_VARS > 32 or getsockopt(e.fd, SOL_SOCKET, SO_MEMINFO, memory, &size) != 0:
         return False
-    return memory[SK_MEMINFO_RMEM_ALLOC] < memory[SK_MEMINFO_RCVBUF] // ROOM
+    return memory[SK_MEMINFO_RMEM_ALLOC] < memory[SK_MEMINFO_RCVBUF] // SPACE
 
 
 cdef void _settle(Engine* e, int64_t now) noexcept nogil:
     """A peer that sees our end sends no more. What it had sent until then is here once our kernel
-    has had room for it long enough; what comes later is of a peer that does not stop."""
+    has had space for it long enough; what comes later is of a peer that does not stop."""
     cdef int left = 0
-    if not _has_room(e):
-        e.roomy = 0
-    elif e.roomy == 0:
-        e.roomy = now
-    elif now - e.roomy >= READ_NS and ioctl(e.fd, FIONREAD, &left) == 0:
+    if not _has_space(e):
+        e.spacious_since = 0
+    elif e.spacious_since == 0:
+        e.spacious_since = now
+    elif now - e.spacious_since >= READ_NS and ioctl(e.fd, FIONREAD, &left) == 0:
         e.read_until = min(e.read_until, e.link.traffic.bytes_in.load() + left)
 
 

@@ -161,7 +161,7 @@ cdef void session_read_on(Engine* e, int code, const char* why) noexcept nogil:
 
 cdef void _ends_here(Engine* e) noexcept nogil:
     e.born = io_now(e.io)
-    e.roomy = 0
+    e.spacious_since = 0
     e.queued = -1
     e.word.fetch_or(E_IN)
 

@@ -191,8 +191,8 @@ cdef class Bench:
         self.e.heard -= ago
         self.e.moved -= ago
         self.e.looked -= ago
-        if self.e.roomy:
-            self.e.roomy -= ago
+        if self.e.spacious_since:
+            self.e.spacious_since -= ago
 
     @property
     def held(self):

@@ -3,14 +3,13 @@ closes it when no stream has used it and no question has named it for a while.""
 
 from __future__ import annotations
 
-import errno
 import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from mqcore.errors import Error
-from mqcore.journal.errors import JournalBusy, JournalNotFound
+from mqcore.journal.errors import NO_FILES, JournalBusy, JournalNotFound
 from mqcore.journal.reader import Reader
 from mqcore.journal.store.epoch import EpochsOf
 from mqcore.journal.store.place import partition_folder
@@ -18,7 +17,6 @@ from mqcore.journal.store.segment import ANEW, journal_id
 from mqcore.journal.waiting import Watch
 
 Key = tuple[str, int]
-NO_FILES = (errno.EMFILE, errno.ENFILE)
 SPARE = 8               # sources that are closed for one that finds no descriptor
 
 

@@ -2,7 +2,7 @@
 
 from libc.stddef cimport size_t
 from libc.stdint cimport int64_t, uint8_t, uint32_t
-from posix.time cimport timespec
+from posix.time cimport CLOCK_MONOTONIC, timespec
 
 from mqcore.base.includes cimport iovec
 
@@ -71,3 +71,10 @@ cdef extern from "<pthread.h>" nogil:
     int pthread_cond_signal(pthread_cond_t* cond)
     int pthread_cond_timedwait(pthread_cond_t* cond, pthread_mutex_t* mutex, const timespec* until)
     int pthread_atfork(void (*prepare)(), void (*parent)(), void (*child)())
+
+cdef inline void monotonic_cond_init(pthread_cond_t* cond) noexcept nogil:
+    """Timed waits for it are until a time of the monotonic clock."""
+    cdef pthread_condattr_t attributes
+    pthread_condattr_init(&attributes)
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC)
+    pthread_cond_init(cond, &attributes)

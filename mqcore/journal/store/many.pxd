@@ -1,7 +1,7 @@
 """Writers of many partitions as one: the partition of a message is found without the GIL.
 
 A partition is borrowed while a call is in its log. With more partitions than may be open at once,
-the one that nobody has used for the longest time is made durable and closed (`_retire`, `_remove`)
+the one that has been idle for the longest time is made durable and closed (`_retire`, `_remove`)
 in favour of another."""
 
 from libc.stddef cimport size_t
@@ -19,8 +19,8 @@ cdef struct Partition:
     uint32_t number
     Log* log                  # NULL: it is closed
     uint32_t users            # calls that are in the log
-    bint kept                 # somebody has asked for its writer, and may use it at any time
-    bint leaving              # being closed: nobody may begin to use it
+    bint kept                 # a caller of writer() has it, and may use it at any time
+    bint leaving              # being closed: no new call may borrow it
     uint64_t used             # the clock at its last use
 
 cdef struct Topic:

@@ -15,8 +15,7 @@ from mqcore.base.status cimport MQ_DROPPED, MQ_FULL, MQ_INVALID, MQ_OK
 from mqcore.journal.store.block cimport STAMP
 from mqcore.journal.store.core cimport WriterCore, status_of, store
 from mqcore.journal.store.includes cimport (
-    crc32c, pthread_cond_destroy, pthread_cond_init, pthread_cond_signal, pthread_cond_timedwait,
-    pthread_condattr_init, pthread_condattr_setclock, pthread_condattr_t,
+    crc32c, monotonic_cond_init, pthread_cond_destroy, pthread_cond_signal, pthread_cond_timedwait,
     pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_unlock,
 )
 from mqcore.journal.store.log cimport DUPLICATE, QUIET, log_commit, log_error, now_us, stamp_key
@@ -298,11 +297,8 @@ MANY_SINK.error = many_error
 
 cdef class WritersCore:
     def __cinit__(self, *args, **kw):
-        cdef pthread_condattr_t attributes
         pthread_mutex_init(&self.many.lock, NULL)
-        pthread_condattr_init(&attributes)
-        pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC)
-        pthread_cond_init(&self.many.unused, &attributes)
+        monotonic_cond_init(&self.many.unused)
         self.many.owner = <void*> self
         self.kept = {}
         self.refusals = {}
@@ -363,7 +359,7 @@ cdef class WritersCore:
             self.many.only = topic
         return topic
 
-    # The methods below are called with the lock of opening held, but for _borrow and _give_back.
+    # Except for _borrow and _give_back, callers of the methods below hold the lock of opening.
 
     def _take_in(self, bytes name, WriterCore writer):
         """Messages find it from now on."""
@@ -396,8 +392,8 @@ cdef class WritersCore:
         give_back(&self.many, &self.named(name).partitions[number])
 
     def _retire(self, double patience) -> tuple | None:
-        """(topic, partition) of the one that was not used for the longest time: nobody gets it any
-        more, until _remove() or _restore(). If each is in use, wait `patience` seconds for one.
+        """(topic, partition) of the one that has been idle for the longest time: no call borrows it
+        until _remove() or _restore(). If each is in use, wait `patience` seconds for one.
         None: each of them is kept, or has failed, or is in use still."""
         cdef Many* many = &self.many
         cdef Partition* found
@@ -441,8 +437,8 @@ cdef class WritersCore:
         pthread_mutex_unlock(&self.many.lock)
 
     def _remove(self, bytes name, uint32_t number, double patience) -> bool:
-        """When nobody is in it any more: its writer may be closed. False: somebody has been for
-        `patience` seconds, such as a commit that a signal handler has interrupted."""
+        """When no call is in it any more: its writer may be closed. False: one was for `patience`
+        seconds, such as a commit that a signal handler has interrupted."""
         cdef Many* many = &self.many
         cdef Partition* one = &self.named(name).partitions[number]
         cdef size_t i

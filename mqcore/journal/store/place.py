@@ -87,11 +87,17 @@ def partitions(where: str | os.PathLike[str]) -> Iterator[tuple[str, int, Path]]
     """(topic, partition, folder) of every journal below where, in order."""
     for folder in sorted(Path(where).iterdir()):
         if folder.is_dir():
-            numbers = [p for p in folder.iterdir() if is_number(p.name) and p.is_dir()]
-            for path in sorted(numbers, key=lambda p: int(p.name)):
+            for number in partition_numbers(folder):
+                path = folder / str(number)
                 topic = topic_of(path)
                 if topic is not None:
-                    yield topic, int(path.name), path
+                    yield topic, number, path
+
+
+def partition_numbers(folder: Path) -> list[int]:
+    """Those of the partitions in a topic's folder, in order."""
+    return sorted(int(path.name) for path in folder.iterdir()
+                  if is_number(path.name) and path.is_dir())
 
 
 def is_place_of(folder: Path, topic: bytes, partition: int) -> bool:

@@ -1,12 +1,12 @@
 """The logs of a process: see process.pxd. The list and the bell live as long as the process."""
 
 from libc.stdint cimport int64_t
-from posix.time cimport CLOCK_MONOTONIC, timespec
+from posix.time cimport timespec
 
 from mqcore.journal.store.includes cimport (
-    close, pthread_atfork, pthread_cond_init, pthread_cond_signal, pthread_cond_t,
-    pthread_cond_timedwait, pthread_condattr_init, pthread_condattr_setclock, pthread_condattr_t,
-    pthread_mutex_init, pthread_mutex_lock, pthread_mutex_t, pthread_mutex_unlock,
+    close, monotonic_cond_init, pthread_atfork, pthread_cond_signal, pthread_cond_t,
+    pthread_cond_timedwait, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_t,
+    pthread_mutex_unlock,
 )
 from mqcore.journal.store.log cimport FORKED, NEVER, Log, now_ns
 
@@ -81,11 +81,8 @@ cdef void in_child() noexcept nogil:
 # -- the flusher's bell ----------------------------------------------------------------------------
 
 cdef void bell_init() noexcept nogil:
-    cdef pthread_condattr_t attributes
-    pthread_condattr_init(&attributes)
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC)
     pthread_mutex_init(&SHARED.bell_lock, NULL)
-    pthread_cond_init(&SHARED.bell, &attributes)
+    monotonic_cond_init(&SHARED.bell)
     SHARED.due = NEVER
 
 
