@@ -129,8 +129,9 @@ def open(where: str | os.PathLike[str], mode: Literal["a"], *, topic: str = "def
          segment_age: float | None = None, block_bytes: int = 1 << 20,
          retain_bytes: int | None = None, retain_age: float | None = None,
          retain_for: tuple[str, ...] = (), stamps: bool = False, deduplicate: bool = False,
-         max_producers: int = 100_000, begin: int = 0, trace: bool = False, mirror: bool = False,
-         replicas: str | Iterable[str] = (), replica_timeout: float = 5.0,
+         max_producers: int = 100_000, max_producer_bytes: int = 64 << 20, begin: int = 0,
+         trace: bool = False, mirror: bool = False, replicas: str | Iterable[str] = (),
+         replica_timeout: float = 5.0,
          replica_options: dict[str, Any] | None = None) -> Writer: ...
 @overload
 def open(where: str | os.PathLike[str], mode: Literal["a"], *, topic: str | None = None,
@@ -141,8 +142,8 @@ def open(where: str | os.PathLike[str], mode: Literal["a"], *, topic: str | None
          segment_age: float | None = None, block_bytes: int = 1 << 20,
          retain_bytes: int | None = None, retain_age: float | None = None,
          retain_for: tuple[str, ...] = (), stamps: bool = False, deduplicate: bool = False,
-         max_producers: int = 100_000, replicas: str | Iterable[str] = (),
-         replica_timeout: float = 5.0,
+         max_producers: int = 100_000, max_producer_bytes: int = 64 << 20,
+         replicas: str | Iterable[str] = (), replica_timeout: float = 5.0,
          replica_options: dict[str, Any] | None = None) -> MultiWriter: ...
 def open(where: str | os.PathLike[str], mode: str = "r", *, topic: str | None = None,
          partition: int | None = None, **options: Any) -> Reader | Writer | MultiWriter:
@@ -153,8 +154,9 @@ def open(where: str | os.PathLike[str], mode: str = "r", *, topic: str | None = 
     segment_bytes, segment_age: when a new file is begun. block_bytes: messages gathered at most.
     retain_bytes, retain_age: old segments are removed beyond; retain_for: but none that these
     consumer groups have not read (alone: as soon as they have). stamps: see `stamp`.
-    deduplicate: a stamped message that is stored already is not stored again, and counted; the last
-    max_producers producers are remembered. README.md says what that takes of them.
+    deduplicate: a stamped message that is stored already is not stored again, and counted. At most
+    max_producers producers are remembered for that, in about max_producer_bytes. README.md says
+    what that takes of them, and whose are forgotten.
     begin: the offset that a new journal begins at, for a mirror of one whose beginning is gone.
     trace: append() adds the headers of the current trace (mqcore.trace), which
     Records.trace_context() reads; with partitions=, pass headers=trace.headers() instead.

@@ -60,6 +60,8 @@ class WriterStats:
     segments: int = 0           #: begun
     removed: int = 0            #: segments that retention gave up
     duplicates: int = 0         #: repeated messages that were left out
+    producers: int = 0          #: that are remembered, to know what they send again
+    forgotten: int = 0          #: producers that had to make room for others
 
 
 class Writer(WriterCore):
@@ -75,13 +77,14 @@ class Writer(WriterCore):
                  retain_bytes: int | None = None, retain_age: float | None = None,
                  retain_for: tuple[str, ...] = (), stamps: bool = False,
                  deduplicate: bool = False, max_producers: int = 100_000,
-                 begin: int = 0, mirror: bool = False, replicas: Any = (),
-                 replica_timeout: float = 5.0,
+                 max_producer_bytes: int = 64 << 20, begin: int = 0, mirror: bool = False,
+                 replicas: Any = (), replica_timeout: float = 5.0,
                  replica_options: dict[str, Any] | None = None) -> None:
         check_options(begin=begin, fsync=fsync, fsync_interval=fsync_interval, stamps=stamps,
                       segment_bytes=segment_bytes, segment_age=segment_age, block_bytes=block_bytes,
                       retain_bytes=retain_bytes, retain_age=retain_age, deduplicate=deduplicate,
-                      max_producers=max_producers, replica_timeout=replica_timeout)
+                      max_producers=max_producers, max_producer_bytes=max_producer_bytes,
+                      replica_timeout=replica_timeout)
         retain_for = _groups_of(retain_for)
         self._replicas = replicas_of(replicas, topic, partition, replica_timeout,
                                      replica_options)
@@ -99,7 +102,8 @@ class Writer(WriterCore):
             if found.last == 0:         # there is nothing yet
                 found.last = begin
             self._journal = found.journal
-            self._producers = ProducerTable(max_producers) if deduplicate else None
+            self._producers = ProducerTable(max_producers, max_producer_bytes) if deduplicate \
+                else None
             self._begin(found, topic, partition, fsync, block_bytes, segment_bytes, segment_age,
                         pause, stamps, mirror)
         except BaseException:
@@ -174,7 +178,7 @@ class Writer(WriterCore):
         facts = self._counters()
         return WriterStats(facts["blocks"], facts["bytes"], facts["syncs"], facts["sync_ns"] / 1e9,
                            facts["sync_longest"] / 1e9, facts["rotations"], self._removed,
-                           self.duplicates)
+                           self.duplicates, facts.get("producers", 0), facts.get("forgotten", 0))
 
     def skip(self, offset: int) -> None:
         """Give the next message this offset. For a copy of a journal that has lost messages: who
@@ -460,7 +464,7 @@ FRACTIONS: dict[str, tuple[float, float]] = {
 NUMBERS: dict[str, tuple[float, float]] = {
     "segment_bytes": (MIN_SEGMENT, 1 << 40), "begin": (0, 1 << 60),
     "block_bytes": (MIN_BLOCK, MAX_BLOCK), "retain_bytes": (0, 1 << 62),
-    "max_producers": (1, 1 << 24)}
+    "max_producers": (1, 1 << 24), "max_producer_bytes": (1 << 16, 1 << 40)}
 
 
 def check_limit(name: str, value: Any, kind: type, limits: dict[str, tuple[float, float]]) -> None:

@@ -34,7 +34,8 @@ from mqcore.journal.store.log cimport (
     log_tick, log_trim, log_undo, now_us,
 )
 from mqcore.journal.store.process cimport forks
-from mqcore.journal.store.producers cimport STAMP_OLD, STAMP_USED, ProducerTable
+from mqcore.journal.store.producers cimport ProducerTable
+from mqcore.journal.store.tracks cimport STAMP_OLD, STAMP_USED
 from mqcore.spi.sink cimport SINK_ABI, Sink, SinkOps
 
 import os
@@ -67,7 +68,9 @@ cdef int store(Log* log, Msg* parts, size_t n, int64_t now, int64_t* offset) noe
             k = msg_size(&parts[i])
             memcpy(place, msg_data(&parts[i]), k)
             place += k
+    log.origin = parts[0].peer if n else 0
     rc = log_take(log, size, now)
+    log.origin = 0
     if rc and rc != DUPLICATE:
         return rc
     offset[0] = log.next - 1 if rc == 0 else log.twin
@@ -723,8 +726,9 @@ cdef class WriterCore:
             pthread_mutex_unlock(&self.log.lock)
 
     def _counters(self) -> dict:
-        return {"syncs": self.log.syncs_done, "rotations": self.log.rotations, "pos": self.log.pos,
-                "waiting": self.log.count, "segment": self.log.segment.first,
+        known = {} if self.producers is None else self.producers.counters()
+        return {**known, "syncs": self.log.syncs_done, "rotations": self.log.rotations,
+                "pos": self.log.pos, "waiting": self.log.count, "segment": self.log.segment.first,
                 "blocks": self.log.blocks, "bytes": self.log.bytes, "sync_ns": self.log.sync_ns,
                 "sync_longest": self.log.sync_longest}
 

@@ -87,6 +87,7 @@ cdef struct Log:
     int64_t sync_ns           # what they took together, and the longest of them
     int64_t sync_longest
     Producers* producers      # NULL: what is sent again is stored again
+    uint64_t origin           # the connection that the message in the making came over; 0: none
     int64_t duplicates        # left out for their sake
     int64_t twin              # where the first of the last duplicate is; -1: not known any more
     # blocks that readers do not see yet: withheld.pxd

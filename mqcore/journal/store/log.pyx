@@ -26,7 +26,8 @@ from mqcore.journal.store.includes cimport (
 )
 from mqcore.journal.store.intact cimport intact, kept
 from mqcore.journal.store.process cimport bell_ring, log_delist, log_enlist
-from mqcore.journal.store.producers cimport STAMP_STORED, mark_of, producers_add, producers_known
+from mqcore.journal.store.producers cimport mark_of, producers_add, producers_known
+from mqcore.journal.store.tracks cimport STAMP_STORED
 from mqcore.journal.store.withheld cimport withheld_add, withheld_drop, withheld_show
 
 cdef enum:
@@ -375,7 +376,8 @@ cdef int remember(Log* log) noexcept nogil:
     if rc == STAMP_STORED:
         log.duplicates += 1
         return DUPLICATE
-    return rc if rc else producers_add(log.producers, producer, sequence, mark, log.next)
+    return rc if rc else producers_add(log.producers, log.origin, producer, sequence, mark,
+                                       log.next)
 
 
 cdef void log_trim(Log* log) noexcept nogil:

@@ -3,7 +3,7 @@
 from libc.errno cimport ENOMEM
 from libc.stddef cimport size_t
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free, realloc
+from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
 from mqcore.journal.store.block cimport (
@@ -11,353 +11,300 @@ from mqcore.journal.store.block cimport (
     VALUES, BlockHeader, aligned, column_sizes,
 )
 from mqcore.journal.store.includes cimport getrandom
+from mqcore.journal.store.tracks cimport (
+    Track, Tracks, has, lowest_known, reserve, track, track_add, track_begin, tracks_add,
+    tracks_bytes, tracks_free,
+)
 
 cdef enum:
     ROW = 160                 # bytes of a track in the file, without its checksums
-    SPAN = 16                 # minimum number of checksums per track
 
 
-# -- a track ---------------------------------------------------------------------------------------
-
-cdef inline bint has(const Track* t, uint64_t i) noexcept nogil:
-    return t.window[i % WINDOW // 64] >> i % 64 & 1
-
-
-cdef inline void put_mark(Track* t, uint64_t i, uint32_t mark) noexcept nogil:
-    t.window[i % WINDOW // 64] |= <uint64_t> 1 << i % 64
-    t.marks[i & (t.span - 1)] = mark
-
-
-cdef inline uint64_t lowest_known(const Track* t) noexcept nogil:
-    return t.low if t.highest - t.low < WINDOW else t.highest - WINDOW + 1
-
-
-cdef int reserve(Track* t, uint64_t low, uint64_t highest) noexcept nogil:
-    """Marks for the numbers of the window, once it reaches from low to highest."""
-    cdef uint64_t need = highest - low + 1 if highest - low < WINDOW else <uint64_t> WINDOW
-    cdef uint32_t span = t.span if t.span else <uint32_t> SPAN
-    cdef uint32_t* marks
-    cdef uint64_t i
-    while span < need:
-        span *= 2
-    if span == t.span:
-        return 0
-    marks = <uint32_t*> calloc(span, sizeof(uint32_t))
-    if marks == NULL:
-        return ENOMEM
-    if t.span:
-        i = lowest_known(t)
-        while True:
-            if has(t, i):
-                marks[i & (span - 1)] = t.marks[i & (t.span - 1)]
-            if i == t.highest:
-                break
-            i += 1
-    free(t.marks)
-    t.marks = marks
-    t.span = span
-    return 0
-
-
-cdef int track_begin(Track* t, uint64_t sequence, uint32_t mark, int64_t offset) noexcept nogil:
-    memset(t, 0, sizeof(Track))
-    t.low = t.highest = sequence
-    t.offset = offset
-    if reserve(t, sequence, sequence):
-        return ENOMEM
-    put_mark(t, sequence, mark)
-    return 0
-
-
-cdef int track_raise(Track* t, uint64_t sequence, uint32_t mark, int64_t offset) noexcept nogil:
-    """A number above the highest, which is at most WINDOW away."""
-    cdef uint64_t i
-    if reserve(t, t.low, sequence):
-        return ENOMEM
-    for i in range(t.highest + 1, sequence):        # the gap; in order there is none
-        t.window[i % WINDOW // 64] &= ~(<uint64_t> 1 << i % 64)
-    t.highest = sequence
-    t.offset = offset
-    put_mark(t, sequence, mark)
-    return 0
-
-
-cdef int track_join(Track* t, Track* lower) noexcept nogil:
-    """t takes over the numbers of one below it, as far as its window reaches."""
-    cdef uint64_t i = lower.low
-    if t.highest - lower.low >= WINDOW:
-        i = t.highest - WINDOW + 1
-    if reserve(t, lower.low, t.highest):
-        return ENOMEM
-    if i < lowest_known(lower):
-        i = lowest_known(lower)
-    while i <= lower.highest:
-        if has(lower, i):
-            put_mark(t, i, lower.marks[i & (lower.span - 1)])
-        i += 1
-    t.low = lower.low
-    free(lower.marks)
-    return 0
-
-
-# -- a producer ------------------------------------------------------------------------------------
-
-cdef inline Track* track(Producer* one, uint32_t i) noexcept nogil:
-    return &one.now if i == 0 else &one.others[i - 1]
-
-
-cdef inline void swap(Track* a, Track* b) noexcept nogil:
-    cdef Track t = a[0]
-    a[0] = b[0]
-    b[0] = t
-
-
-cdef Track* containing(Producer* one, uint64_t sequence) noexcept nogil:
-    cdef uint32_t i
-    for i in range(one.n):
-        if track(one, i).low <= sequence <= track(one, i).highest:
-            return track(one, i)
-    return NULL
-
-
-cdef int producer_look(Producer* one, uint64_t sequence, uint32_t mark,
-                       int64_t* offset) noexcept nogil:
-    cdef Track* t = containing(one, sequence)
-    if t == NULL:
-        return STAMP_NEW
-    if t.highest - sequence >= WINDOW:
-        return STAMP_OLD
-    if not has(t, sequence):
-        return STAMP_NEW
-    if t.marks[sequence & (t.span - 1)] != mark:
-        return STAMP_USED
-    if sequence == t.highest:
-        offset[0] = t.offset
-    return STAMP_STORED
-
-
-cdef void neighbours(Producer* one, uint64_t sequence, Track** below,
-                     Track** above) noexcept nogil:
-    cdef uint32_t i
-    cdef Track* t
-    below[0] = above[0] = NULL
-    for i in range(one.n):
-        t = track(one, i)
-        if t.highest < sequence and (below[0] == NULL or t.highest > below[0].highest):
-            below[0] = t
-        if t.low > sequence and (above[0] == NULL or t.low < above[0].low):
-            above[0] = t
-
-
-cdef int make_way(Producer* one) noexcept nogil:
-    """The two tracks that lie closest become one."""
-    cdef uint32_t i, upper = 0
-    cdef uint64_t best = ~<uint64_t> 0
-    cdef Track* below
-    cdef Track* above
-    cdef Track* lower = NULL
-    for i in range(one.n):
-        neighbours(one, track(one, i).low, &below, &above)
-        if below != NULL and track(one, i).low - below.highest <= best:
-            best = track(one, i).low - below.highest
-            upper = i
-            lower = below
-    if track_join(track(one, upper), lower):
-        return ENOMEM
-    one.n -= 1
-    if lower != track(one, one.n):              # the last one takes its place
-        lower[0] = track(one, one.n)[0]
-    return 0
-
-
-cdef int track_add(Producer* one, Track* fresh) noexcept nogil:
-    """One more track, which is the one used last from now on."""
-    if one.others == NULL:
-        one.others = <Track*> calloc(TRACKS - 1, sizeof(Track))
-        if one.others == NULL:
-            return ENOMEM
-    if one.n == TRACKS and make_way(one):
-        return ENOMEM
-    one.others[one.n - 1] = one.now
-    one.now = fresh[0]
-    one.n += 1
-    return 0
-
-
-cdef int producer_add(Producer* one, uint64_t sequence, uint32_t mark,
-                      int64_t offset) noexcept nogil:
-    cdef Track* below
-    cdef Track* above
-    cdef Track fresh
-    cdef Track* t = containing(one, sequence)
-    cdef int rc = 0
-    if t != NULL:
-        if t.highest - sequence < WINDOW:
-            put_mark(t, sequence, mark)
-    else:
-        neighbours(one, sequence, &below, &above)
-        if below != NULL and sequence - below.highest <= WINDOW:
-            t = below
-            rc = track_raise(t, sequence, mark, offset)
-        elif above != NULL and above.highest - sequence < WINDOW:
-            t = above
-            rc = reserve(t, sequence, t.highest)
-            if rc == 0:
-                t.low = sequence
-                put_mark(t, sequence, mark)
-    if rc == 0 and t == NULL:
-        if track_begin(&fresh, sequence, mark, offset):
-            return ENOMEM
-        rc = track_add(one, &fresh)
-        if rc:
-            free(fresh.marks)
-    elif rc == 0 and t != &one.now:
-        swap(t, &one.now)
-    return rc
-
-
-cdef void producer_free(Producer* one) noexcept nogil:
-    cdef uint32_t i
-    for i in range(one.n):
-        free(track(one, i).marks)
-    free(one.others)
-    memset(one, 0, sizeof(Producer))
-
-
-# -- a generation ----------------------------------------------------------------------------------
-
-cdef inline size_t place_of(const Generation* g, uint64_t secret, uint64_t id) noexcept nogil:
-    """Where it is, or would be: MurmurHash3's finalizer, then the next free place."""
-    cdef size_t mask = 2 * g.cap - 1
-    cdef uint64_t x = id ^ secret
-    cdef size_t i
+cdef inline size_t place_of(const Producers* p, uint64_t id) noexcept nogil:
+    """MurmurHash3's finalizer."""
+    cdef uint64_t x = id ^ p.secret
     x = (x ^ (x >> 33)) * <uint64_t> 0xFF51AFD7ED558CCDULL
     x = (x ^ (x >> 33)) * <uint64_t> 0xC4CEB9FE1A85EC53ULL
-    i = (x ^ (x >> 33)) & mask
-    while g.places[i] and g.at[g.places[i] - 1].id != id:
-        i = (i + 1) & mask
-    return i
+    return (x ^ (x >> 33)) & (p.cap - 1)
 
 
-cdef Producer* look(Generation* g, uint64_t secret, uint64_t id) noexcept nogil:
-    cdef uint32_t place
-    if g.n == 0:
-        return NULL
-    place = g.places[place_of(g, secret, id)]
-    return &g.at[place - 1] if place else NULL
+# -- owners ----------------------------------------------------------------------------------------
+
+cdef void settle(Producers* p, Owner* owner) noexcept nogil:
+    """To its place in the heap: its bytes have changed."""
+    cdef size_t i = owner.rank, k
+    while i > 0 and p.heap[(i - 1) // 2].bytes < owner.bytes:
+        p.heap[i] = p.heap[(i - 1) // 2]
+        p.heap[i].rank = i
+        i = (i - 1) // 2
+    while 2 * i + 1 < p.owners:
+        k = 2 * i + 1
+        if k + 1 < p.owners and p.heap[k].bytes < p.heap[k + 1].bytes:
+            k += 1
+        if p.heap[k].bytes <= owner.bytes:
+            break
+        p.heap[i] = p.heap[k]
+        p.heap[i].rank = i
+        i = k
+    p.heap[i] = owner
+    owner.rank = i
 
 
-cdef void drop(Generation* g) noexcept nogil:
-    cdef size_t i
-    for i in range(g.n):
-        producer_free(&g.at[i])
-    free(g.at)
-    free(g.places)
-    memset(g, 0, sizeof(Generation))
+cdef Owner* owner_of(Producers* p, uint64_t id) noexcept nogil:
+    """NULL: no memory."""
+    cdef size_t place = place_of(p, id)
+    cdef Owner* owner = p.homes[place]
+    while owner != NULL and owner.id != id:
+        owner = owner.next
+    if owner == NULL:
+        owner = <Owner*> calloc(1, sizeof(Owner))
+        if owner != NULL:
+            owner.id = id
+            owner.next = p.homes[place]
+            p.homes[place] = owner
+            owner.rank = p.owners
+            p.heap[p.owners] = owner
+            p.owners += 1
+    return owner
 
 
-cdef int grow(Generation* g, uint64_t secret) noexcept nogil:
-    cdef Generation more
-    cdef size_t i
-    more.n = g.n
-    more.cap = 2 * g.cap if g.cap else 16
-    more.places = <uint32_t*> calloc(2 * more.cap, sizeof(uint32_t))
-    if more.places == NULL:
-        return ENOMEM
-    more.at = <Producer*> realloc(g.at, more.cap * sizeof(Producer))
-    if more.at == NULL:
+cdef void disown(Producers* p, Owner* owner) noexcept nogil:
+    """It has no producers left."""
+    cdef Owner** at = &p.homes[place_of(p, owner.id)]
+    cdef Owner* moved
+    while at[0] != owner:
+        at = &at[0].next
+    at[0] = owner.next
+    p.owners -= 1
+    moved = p.heap[p.owners]
+    if moved != owner:
+        moved.rank = owner.rank
+        settle(p, moved)
+    free(owner)
+
+
+# -- lines -----------------------------------------------------------------------------------------
+
+cdef inline Line* line_of(Producer* one) noexcept nogil:
+    return &one.owner.again if one.again else &one.owner.once
+
+
+cdef void leave_line(Producer* one) noexcept nogil:
+    cdef Line* line = line_of(one)
+    if one.older != NULL:
+        one.older.newer = one.newer
+    else:
+        line.oldest = one.newer
+    if one.newer != NULL:
+        one.newer.older = one.older
+    else:
+        line.newest = one.older
+    line.n -= 1
+
+
+cdef void join_line(Producers* p, Producer* one) noexcept nogil:
+    """At its end."""
+    cdef Line* line = line_of(one)
+    one.older = line.newest
+    one.newer = NULL
+    if line.newest != NULL:
+        line.newest.newer = one
+    else:
+        line.oldest = one
+    line.newest = one
+    line.n += 1
+    p.clock += 1
+    one.used = p.clock
+
+
+cdef inline Producer* oldest_but(Line* line, Producer* kept) noexcept nogil:
+    return line.oldest if line.oldest != kept else kept.newer
+
+
+cdef Producer* silent_longest(Owner* owner, Producer* kept) noexcept nogil:
+    cdef Producer* once = oldest_but(&owner.once, kept) if owner.once.n else NULL
+    cdef Producer* again = oldest_but(&owner.again, kept) if owner.again.n else NULL
+    if once != NULL and (again == NULL or 3 * owner.once.n > owner.again.n):
+        return once
+    return again
+
+
+# -- the table -------------------------------------------------------------------------------------
+
+cdef void forget(Producers* p, Producer* one) noexcept nogil:
+    cdef Producer** at = &p.places[place_of(p, one.id)]
+    cdef Owner* owner = one.owner
+    while at[0] != one:
+        at = &at[0].next
+    at[0] = one.next
+    leave_line(one)
+    p.n -= 1
+    p.bytes -= one.bytes
+    owner.bytes -= one.bytes
+    if owner.once.n + owner.again.n:
+        settle(p, owner)
+    else:
+        disown(p, owner)
+    if p.last == one:
+        p.last = NULL
+    tracks_free(&one.tracks)
+    free(one)
+
+
+cdef void bound(Producers* p, Producer* kept) noexcept nogil:
+    """Forget others than this one until the table is within its bounds."""
+    cdef Producer* one
+    cdef size_t second
+    while p.n > p.most or p.bytes > p.most_bytes:
+        one = silent_longest(p.heap[0], kept)
+        if one == NULL and p.owners > 1:        # the one with most has this one only
+            second = 2 if p.owners > 2 and p.heap[2].bytes > p.heap[1].bytes else 1
+            one = silent_longest(p.heap[second], kept)
+        if one == NULL:
+            break
+        forget(p, one)
+        p.forgotten += 1
+
+
+cdef void weigh(Producers* p, Producer* one) noexcept nogil:
+    """Its tracks have changed."""
+    cdef size_t size = sizeof(Producer) + tracks_bytes(&one.tracks)
+    if size != one.bytes:
+        p.bytes += size - one.bytes             # modulo 2^64, as size may be less
+        one.owner.bytes += size - one.bytes
+        one.bytes = size
+        settle(p, one.owner)
+        bound(p, one)
+
+
+cdef int grow(Producers* p) noexcept nogil:
+    cdef Producers more = p[0]
+    cdef Producer* one
+    cdef Owner* owner
+    cdef size_t i, place
+    more.cap = 2 * p.cap if p.cap else 16
+    more.places = <Producer**> calloc(more.cap, sizeof(void*))
+    more.homes = <Owner**> calloc(more.cap, sizeof(void*))
+    more.heap = <Owner**> calloc(more.cap, sizeof(void*))
+    if more.places == NULL or more.homes == NULL or more.heap == NULL:
         free(more.places)
+        free(more.homes)
+        free(more.heap)
         return ENOMEM
-    for i in range(g.n):
-        more.places[place_of(&more, secret, more.at[i].id)] = <uint32_t> i + 1
-    free(g.places)
-    g[0] = more
+    for i in range(p.cap):
+        while p.places[i] != NULL:
+            one = p.places[i]
+            p.places[i] = one.next
+            place = place_of(&more, one.id)
+            one.next = more.places[place]
+            more.places[place] = one
+    for i in range(p.owners):
+        owner = more.heap[i] = p.heap[i]
+        place = place_of(&more, owner.id)
+        owner.next = more.homes[place]
+        more.homes[place] = owner
+    free(p.places)
+    free(p.homes)
+    free(p.heap)
+    p[0] = more
     return 0
 
 
-# -- both ------------------------------------------------------------------------------------------
-
-cdef Producer* put(Producers* p, Producer one) noexcept nogil:
-    """Into the young generation, where it is not yet. NULL: no memory."""
-    cdef Generation* g = &p.young
-    cdef Generation fresh
-    p.last = NULL
-    if g.n == p.most:
-        memset(&fresh, 0, sizeof(fresh))
-        if grow(&fresh, p.secret):
-            return NULL
-        drop(&p.old)
-        p.old = g[0]
-        g[0] = fresh
-    elif g.n == g.cap and grow(g, p.secret):
+cdef Producer* put(Producers* p, uint64_t owner, uint64_t id, const Track* first) noexcept nogil:
+    """One that is not there yet, with this track. NULL: no memory."""
+    cdef Producer* one
+    cdef size_t place
+    if p.n == p.cap and grow(p):
         return NULL
-    g.at[g.n] = one
-    g.places[place_of(g, p.secret, one.id)] = <uint32_t> g.n + 1
-    g.n += 1
-    p.last = &g.at[g.n - 1]
-    return p.last
+    one = <Producer*> calloc(1, sizeof(Producer))
+    if one == NULL:
+        return NULL
+    one.owner = owner_of(p, owner)
+    if one.owner == NULL:
+        free(one)
+        return NULL
+    one.id = id
+    one.tracks.n = 1
+    one.tracks.now = first[0]
+    place = place_of(p, id)
+    one.next = p.places[place]
+    p.places[place] = one
+    p.n += 1
+    p.last = one
+    join_line(p, one)
+    weigh(p, one)
+    return one
+
+
+cdef inline void hear_again(Producers* p, Producer* one) noexcept nogil:
+    if not one.again:
+        leave_line(one)
+        one.again = True
+        join_line(p, one)
 
 
 cdef Producer* producers_find(Producers* p, uint64_t id) noexcept nogil:
-    cdef Producer* one = look(&p.young, p.secret, id)
-    cdef Producer* moved
+    cdef Producer* one = p.places[place_of(p, id)] if p.cap else NULL
+    while one != NULL and one.id != id:
+        one = one.next
     if one != NULL:
         p.last = one
-        return one
-    one = look(&p.old, p.secret, id)
-    if one == NULL:
-        return NULL
-    if p.young.n == p.most:             # the old generation is about to go, and it with it
-        moved = put_kept(p, one)
-    else:
-        moved = put(p, one[0])
-        if moved != NULL:
-            memset(one, 0, sizeof(Producer))
-    return moved if moved != NULL else one
+        leave_line(one)
+        join_line(p, one)
+    return one
 
 
-cdef Producer* put_kept(Producers* p, Producer* one) noexcept nogil:
-    """put() of one that is in the old generation, which put() drops."""
-    cdef Producer kept = one[0]
-    cdef Producer* moved
-    memset(one, 0, sizeof(Producer))
-    moved = put(p, kept)
-    if moved == NULL:                   # nothing was dropped
-        one[0] = kept
-    return moved
-
-
-cdef int producers_add(Producers* p, uint64_t id, uint64_t sequence, uint32_t mark,
+cdef int producers_add(Producers* p, uint64_t owner, uint64_t id, uint64_t sequence, uint32_t mark,
                        int64_t offset) noexcept nogil:
-    cdef Producer fresh
+    cdef Track first
+    cdef int rc
     cdef Producer* one = p.last if p.last != NULL and p.last.id == id else producers_find(p, id)
     if one != NULL:
-        return producer_add(one, sequence, mark, offset)
-    memset(&fresh, 0, sizeof(fresh))
-    fresh.id = id
-    fresh.n = 1
-    if track_begin(&fresh.now, sequence, mark, offset):
+        hear_again(p, one)
+        rc = tracks_add(&one.tracks, sequence, mark, offset)
+        weigh(p, one)
+        return rc
+    if track_begin(&first, sequence, mark, offset):
         return ENOMEM
-    if put(p, fresh) == NULL:
-        producer_free(&fresh)
+    if put(p, owner, id, &first) == NULL:
+        free(first.marks)
         return ENOMEM
     return 0
 
 
 cdef class ProducerTable:
-    """The producers of one log; the log's writer keeps this alive. `most`: see producers.pxd."""
+    """The producers of one log; the log's writer keeps this alive. It has `most` producers at most,
+    and about `most_bytes`."""
 
-    def __cinit__(self, size_t most):
+    def __cinit__(self, size_t most, size_t most_bytes):
         self.all.most = most
+        self.all.most_bytes = most_bytes
         if getrandom(&self.all.secret, 8, 0) != 8:
             raise OSError("the system has no random numbers")
 
     def __dealloc__(self):
-        drop(&self.all.young)
-        drop(&self.all.old)
+        cdef Producers* p = &self.all
+        cdef Producer* one
+        cdef size_t i
+        for i in range(p.cap):
+            while p.places[i] != NULL:
+                one = p.places[i]
+                p.places[i] = one.next
+                tracks_free(&one.tracks)
+                free(one)
+        for i in range(p.owners):
+            free(p.heap[i])
+        free(p.places)
+        free(p.homes)
+        free(p.heap)
 
     def __len__(self):
-        return self.all.young.n + self.all.old.n
+        return self.all.n
+
+    def counters(self) -> dict:
+        """With the log's lock."""
+        return {"producers": self.all.n, "producer_bytes": self.all.bytes,
+                "forgotten": self.all.forgotten}
 
     cdef void learn(self, const uint8_t* block, const BlockHeader* h) noexcept nogil:
         """A block that has been checked. Where memory ends, producers are forgotten."""
@@ -385,26 +332,28 @@ cdef class ProducerTable:
                 if h.flags & HAS_KEYS:
                     key_at = key_ends[i]
                     key_size = key_ends[i + 1] - key_ends[i]
-                producers_add(&self.all, producers[i], sequences[i], mark_of(
+                producers_add(&self.all, 0, producers[i], sequences[i], mark_of(
                     column[<int> KEYS] + key_at, key_size, column[<int> VALUES] + ends[i],
                     ends[i + 1] - ends[i]), h.first + i)
 
     def dump(self) -> bytes:
-        """The rows of FORMAT.md, who sent last at the end. With the log's lock."""
-        cdef list rows = []
+        """The rows of FORMAT.md, who was heard last at the end. With the log's lock."""
+        cdef list found = []
+        cdef Producer* one
         cdef size_t i
-        for i in range(self.all.old.n):
-            rows_of(&self.all.old.at[i], rows)
-        for i in range(self.all.young.n):
-            rows_of(&self.all.young.at[i], rows)
-        return b"".join(rows)
+        for i in range(self.all.cap):
+            one = self.all.places[i]
+            while one != NULL:
+                found.append((one.used, rows_of(one)))
+                one = one.next
+        found.sort()                    # no two were heard at the same moment
+        return b"".join([rows for _, rows in found])
 
     def load(self, const uint8_t[::1] raw) -> None:
         """What dump() gave. ValueError: it did not."""
-        cdef size_t at = 0, size = raw.shape[0], n
+        cdef size_t at = 0, size = raw.shape[0]
         cdef uint64_t id, i
         cdef Track t
-        cdef Producer fresh
         cdef Producer* there
         while at < size:
             memset(&t, 0, sizeof(t))
@@ -428,37 +377,41 @@ cdef class ProducerTable:
                 if i == t.highest:
                     break
                 i += 1
-            there = producers_find(&self.all, id)
-            if there == NULL:
-                memset(&fresh, 0, sizeof(fresh))
-                fresh.id = id
-                fresh.n = 1
-                fresh.now = t
-                there = put(&self.all, fresh)
-                n = there == NULL
-            else:
-                n = track_add(there, &t)
-            if n:
+            if not add_track(&self.all, id, &t):
                 free(t.marks)
                 raise MemoryError
 
 
-cdef int rows_of(Producer* one, list rows) except -1:
-    """The one used last at the end."""
-    cdef uint32_t i
+cdef bytes rows_of(Producer* one):
+    """The track used last at the end."""
+    cdef int i
     cdef uint64_t k
     cdef Track* t
-    cdef bytearray row
-    for i in range(one.n - 1, -1, -1) if one.n else ():
-        t = track(one, i)
-        row = bytearray((<const uint8_t*> &one.id)[:8])
-        row += (<const uint8_t*> &t.low)[:24 + sizeof(t.window)]
+    cdef bytearray rows = bytearray()
+    for i in range(<int> one.tracks.n - 1, -1, -1):
+        t = track(&one.tracks, i)
+        rows += (<const uint8_t*> &one.id)[:8]
+        rows += (<const uint8_t*> &t.low)[:24 + sizeof(t.window)]
         k = lowest_known(t)
         while True:
             if has(t, k):
-                row += (<const uint8_t*> &t.marks[k & (t.span - 1)])[:4]
+                rows += (<const uint8_t*> &t.marks[k & (t.span - 1)])[:4]
             if k == t.highest:
                 break
             k += 1
-        rows.append(row)
-    return 0
+    return bytes(rows)
+
+
+cdef bint add_track(Producers* p, uint64_t id, Track* t) noexcept:
+    """False: no memory."""
+    cdef Producer* one = producers_find(p, id)
+    if one == NULL:
+        one = put(p, 0, id, t)
+        if one == NULL:
+            return False
+    elif track_add(&one.tracks, t):
+        return False
+    if one.tracks.n > 1 or t.low != t.highest:
+        hear_again(p, one)
+    weigh(p, one)
+    return True
