@@ -58,6 +58,7 @@ class TlsSession(BufferSession):
         self._in = ssl.MemoryBIO()
         self._out = ssl.MemoryBIO()
         self._alert = b""
+        self._left = b""    # decrypted, and not read yet when this side ended
         self._known = False  # whether the peer's first bytes were TLS
         serving = ours.role == "bind"
         self._tls = context.wrap_bio(
@@ -95,7 +96,9 @@ class TlsSession(BufferSession):
             self._in.write(data)
         # with a buffer it returns a number, which the stubs of Python do not say
         read = cast("Callable[[int, memoryview], int]", self._tls.read)
-        made, room = 0, len(out)
+        made, room = min(len(self._left), len(out)), len(out)
+        if made:
+            out[:made], self._left = self._left[:made], self._left[made:]
         try:
             while made < room and (n := read(room - made, out[made:])):
                 made += n
@@ -122,10 +125,17 @@ class TlsSession(BufferSession):
         return self._out.read() + alert if alert else self._out.read()
 
     def finish(self) -> None:
-        """Send close_notify without waiting for the peer's."""
+        """Send close_notify without waiting for the peer's. What has arrived is read later:
+        unwrap() would look at it, and refuse all the rest."""
         if self.established and self.broken is None:
             try:
-                self._tls.unwrap()
+                if n := self._tls.pending():
+                    self._left += self._tls.read(n)
+                came = self._in.read()
+                try:
+                    self._tls.unwrap()
+                finally:
+                    self._in.write(came)
             except (ssl.SSLError, ValueError):  # it waits for the peer's, or the stream is broken
                 pass
 

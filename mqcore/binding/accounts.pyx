@@ -62,7 +62,7 @@ cdef dict account_dict(Ended* e):
     return {
         "offered": e.offered, "written": e.written, "read": e.read, "delivered": e.delivered,
         "bytes_out": e.bytes_out, "bytes_in": e.bytes_in,
-        "bytes_unread": e.bytes_unread, "since": e.since / 1e9,
+        "bytes_unread": e.bytes_unread, "bytes_unacked": e.bytes_unacked, "since": e.since / 1e9,
         "rtt": e.rtt / 1e9 or None, "writes": e.writes, "reads": e.reads,
         "bounced": e.bounced, "lost": e.lost,
         "out_dropped": [e.out_dropped[i] for i in range(DROP_REASONS)],

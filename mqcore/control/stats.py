@@ -63,7 +63,9 @@ class PeerStats:
     """Counters of one peer. Sending: offered == written + queued_out + sum(dropped_out.values()).
     Receiving: read == delivered + queued_in + sum(dropped_in.values()). `dropped` has both
     directions. `bytes_unread`: bytes that had arrived here when the connection ended, and that the
-    socket never read. It closed, or the peer broke the protocol or was unresponsive."""
+    socket never read. It closed, or the peer broke the protocol or was unresponsive.
+    `bytes_unacked`: bytes of messages in `written` that the peer's kernel had not confirmed when
+    the connection ended (tcp), so they may not have arrived."""
 
     offered: int = 0
     written: int = 0
@@ -74,6 +76,7 @@ class PeerStats:
     bytes_out: int = 0
     bytes_in: int = 0
     bytes_unread: int = 0
+    bytes_unacked: int = 0
     dropped: dict[str, int] = field(default_factory=dict)
     dropped_out: dict[str, int] = field(default_factory=dict)
     dropped_in: dict[str, int] = field(default_factory=dict)
@@ -94,7 +97,7 @@ class PeerStats:
             read=facts["read"], delivered=facts["delivered"],
             queued_in=facts["read"] - facts["delivered"] - sum(inn.values()),
             bytes_out=facts["bytes_out"], bytes_in=facts["bytes_in"],
-            bytes_unread=facts["bytes_unread"], dropped=both,
+            bytes_unread=facts["bytes_unread"], bytes_unacked=facts["bytes_unacked"], dropped=both,
             dropped_out=out, dropped_in=inn, rtt=facts.get("rtt"), since=facts["since"],
             bounced=facts.get("bounced", 0), lost=facts.get("lost", 0),
             writes=facts.get("writes", 0), reads=facts.get("reads", 0))
@@ -142,7 +145,7 @@ class Stats:
 class CloseReport:
     """The result of close(). True if nothing is undelivered. `written`: messages given to the
     kernel or an inproc peer. `unacked`: bytes that the peer's kernel had not confirmed when linger
-    ended (tcp)."""
+    ended, or before when their connection ended (tcp)."""
 
     written: int = 0
     undelivered: int = 0

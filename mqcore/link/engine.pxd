@@ -197,6 +197,7 @@ cdef struct Engine:
     int64_t looked            # at the clock
     int64_t queued            # bytes in the kernel then, while an answer was awaited, and
     int64_t taken             # how many the peer had taken of all
+    int64_t message_end       # bytes_out when the last message was whole in the kernel
     uint32_t unsaid           # a PING waits behind a message that is being written
     uint32_t pings_seen
     uint32_t pings_sent

@@ -24,8 +24,9 @@ cdef extern from "<netinet/in.h>" nogil:
     int IPPROTO_TCP
 
 cdef extern from "<netinet/tcp.h>" nogil:
-    int TCP_INFO
+    int TCP_INFO, TCP_CLOSE_WAIT
     cdef struct tcp_info:
+        uint8_t tcpi_state
         uint8_t tcpi_retransmits      # of the oldest segment, since the last acknowledgement
         uint8_t tcpi_probes           # of a closed window, since the last answer
 

@@ -50,6 +50,7 @@ cdef struct Traffic:          # what the far side counts; kept here since the en
     atomic[int64_t] bytes_out
     atomic[int64_t] bytes_in
     atomic[int64_t] unread    # bytes that had arrived when the connection ended, never read
+    atomic[int64_t] unacked   # bytes of messages that the peer's kernel had not confirmed then
     atomic[int64_t] writes    # system calls
     atomic[int64_t] reads
     atomic[int64_t] rtt       # ns from PING to PONG, the last one; 0 unknown

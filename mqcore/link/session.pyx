@@ -21,6 +21,7 @@ from mqcore.link.pipe cimport (
     link_unref,
 )
 from mqcore.link.plane cimport NOTE_DOWN, NOTE_PATTERN, NOTE_UP, Plane, plane_note, plane_tell
+from mqcore.link.stream cimport stream_unacked
 from mqcore.reactor.includes cimport close, errno
 from mqcore.reactor.io_thread cimport io_now
 from mqcore.spi.message_engine cimport ENGINE_STREAM, MORE_FDS, MessageEngine
@@ -207,15 +208,15 @@ cdef void session_drain(Engine* e) noexcept nogil:
     _ends_here(e)
 
 
-cdef void _count_unread(Engine* e) noexcept nogil:
-    """What had arrived and is given up: in the kernel, and in the slab where it waited."""
+cdef void _count_lost(Engine* e) noexcept nogil:
+    """What is given up: what had arrived, and what may not have arrived there."""
     cdef int left = 0
     e.down.carried = e.link != NULL and e.link.traffic.read.load() > 0
-    e.down.unread = e.input.end - e.input.pos
-    if ioctl(e.fd, FIONREAD, &left) == 0:
-        e.down.unread += left
-    if e.link != NULL and e.down.unread:
+    ioctl(e.fd, FIONREAD, &left)
+    e.down.unread = e.input.end - e.input.pos + left
+    if e.link != NULL:
         e.link.traffic.unread.fetch_add(e.down.unread)
+        e.link.traffic.unacked.fetch_add(stream_unacked(e))
 
 
 cdef void session_end(Engine* e, int code, const char* text, uint32_t fatal) noexcept nogil:
@@ -234,7 +235,7 @@ cdef void session_end(Engine* e, int code, const char* text, uint32_t fatal) noe
         code = e.ends_as if e.ends_as >= 0 else DOWN_RESET
     if code != DOWN_PEER and e.ends_as < 0 and e.state != ENGINE_READING:
         e.pump.finish(e)
-    _count_unread(e)
+    _count_lost(e)
     _let_go_of_pipe(e)
     if e.begun:
         port.begun.fetch_sub(e.begun)

@@ -20,7 +20,10 @@ from mqcore.link.engine cimport DOWN_HANDSHAKE, DOWN_MEMORY, DOWN_PEER, DOWN_PRO
 from mqcore.link.lease cimport (
     E_IN, E_OUT, ENGINE_ACTIVE, ENGINE_DEAD, ENGINE_DRAINING, ENGINE_HANDSHAKE, ENGINE_READING,
 )
-from mqcore.link.includes cimport MSG_NOSIGNAL, SIOCOUTQ, ioctl, msghdr, sendmsg
+from mqcore.link.includes cimport (
+    IPPROTO_TCP, MSG_NOSIGNAL, SIOCOUTQ, TCP_CLOSE_WAIT, TCP_INFO, getsockopt, ioctl, msghdr,
+    sendmsg, socklen_t, tcp_info,
+)
 from mqcore.link.pipe cimport EVENT_WRITE
 from mqcore.link.plane cimport NOTE_ASKS, plane_tell
 from mqcore.link.session cimport (
@@ -382,6 +385,7 @@ cdef void stream_wrote(Engine* e, size_t n) noexcept nogil:
     written += batch_msgs_done(&e.batch)
     if written:
         e.link.traffic.written.fetch_add(written)
+        e.message_end = e.link.traffic.bytes_out.load()
     if e.batch.sent == e.batch.total:
         batch_reset(&e.batch)
 
@@ -426,6 +430,18 @@ cdef void stream_write(Engine* e) noexcept nogil:
 cdef int64_t stream_pending(Engine* e) noexcept nogil:
     cdef int pending = 0
     return pending if ioctl(e.fd, SIOCOUTQ, &pending) == 0 else 0
+
+
+cdef int64_t stream_unacked(Engine* e) noexcept nogil:
+    """Bytes of messages that were written, that the peer's kernel has not confirmed, and that ours
+    gives up with the descriptor. 0 over ipc, where they lie in the peer's own, and where the peer
+    has ended its side in order: then our kernel goes on by itself."""
+    cdef tcp_info tcp
+    cdef socklen_t size = sizeof(tcp)
+    if e.message_end == 0 or getsockopt(e.fd, IPPROTO_TCP, TCP_INFO, &tcp, &size) != 0 \
+            or tcp.tcpi_state == TCP_CLOSE_WAIT:
+        return 0
+    return max(0, stream_pending(e) - (e.link.traffic.bytes_out.load() - e.message_end))
 
 
 cdef size_t stream_goodbye(Engine* e) noexcept nogil:

@@ -186,7 +186,7 @@ def counted(counts: dict[str, Any]) -> dict[str, Any]:
         "read": counts["read"], "delivered": counts["delivered"],
         "queued_in": counts["read"] - counts["delivered"] - (sum(back.values()) if back else 0),
         "bytes_out": counts["bytes_out"], "bytes_in": counts["bytes_in"],
-        "bytes_unread": counts["bytes_unread"],
+        "bytes_unread": counts["bytes_unread"], "bytes_unacked": counts["bytes_unacked"],
         "writes": counts["writes"], "reads": counts["reads"], "bounced": counts["bounced"],
         "lost": counts["lost"],
         "dropped_out": out, "dropped_in": back,

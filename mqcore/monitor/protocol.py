@@ -122,6 +122,7 @@ class Counters(Struct):
     bytes_out: int = 0
     bytes_in: int = 0
     bytes_unread: int = 0
+    bytes_unacked: int = 0
     writes: int = 0
     reads: int = 0
     bounced: int = 0

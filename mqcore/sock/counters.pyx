@@ -52,6 +52,7 @@ cdef void account(Pipe* pipe, Ended* out) noexcept nogil:
     out.bytes_out = t.bytes_out.load()
     out.bytes_in = t.bytes_in.load()
     out.bytes_unread = t.unread.load()
+    out.bytes_unacked = t.unacked.load()
     out.writes = t.writes.load()
     out.reads = t.reads.load()
     out.rtt = t.rtt.load()
@@ -72,6 +73,7 @@ cdef void account_add(Ended* sum, const Ended* one) noexcept nogil:
     sum.bytes_out += one.bytes_out
     sum.bytes_in += one.bytes_in
     sum.bytes_unread += one.bytes_unread
+    sum.bytes_unacked += one.bytes_unacked
     for i in range(DROP_REASONS):
         sum.out_dropped[i] += one.out_dropped[i]
         sum.in_dropped[i] += one.in_dropped[i]

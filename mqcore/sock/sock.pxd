@@ -77,8 +77,8 @@ cdef struct Notifier:         # a loop or poller, told once per arming: by its e
 cdef struct Ended:            # final accounts of a peer that has left
     Ended* next
     uint32_t id
-    int64_t offered, written, delivered, read, bytes_out, bytes_in, bytes_unread, since
-    int64_t writes, reads, rtt, bounced, lost
+    int64_t offered, written, delivered, read, bytes_out, bytes_in, since
+    int64_t bytes_unread, bytes_unacked, writes, reads, rtt, bounced, lost
     int64_t[14] out_dropped
     int64_t[14] in_dropped
 

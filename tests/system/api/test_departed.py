@@ -270,8 +270,8 @@ def test_a_peer_that_is_told_the_end_before_it_is_admitted(ctx, n, admitted):
                 assert pull.stats().total.dropped == {}
             else:
                 pull._end_pipe(number)
-            until(lambda: not pull._has_pipe(number) and not pull._crowded())
-            assert not pull.peers() and pull.stats().departed == 0
+            until(lambda: not pull._has_pipe(number) and not pull._crowded() and not pull.peers())
+            assert pull.stats().departed == 0
 
 
 def test_peers_that_are_read_on_keep_a_share_of_the_descriptors(ctx, monkeypatch):

@@ -23,7 +23,7 @@ def until(condition):
 
 
 def url_for(transport, tmp_path):
-    return {"tcp": "tcp://127.0.0.1:0", "ws": "ws://127.0.0.1:0",
+    return {"tcp": "tcp://127.0.0.1:0", "ws": "ws://127.0.0.1:0", "tls": "tls+tcp://127.0.0.1:0",
             "ipc": f"ipc://{tmp_path}/s"}[transport]
 
 
@@ -51,16 +51,26 @@ def closed(sock, linger):
     return thread, report
 
 
+@pytest.fixture
+def security(authority):
+    """The options of an end, by transport and whether it binds."""
+    return lambda transport, binds: {} if transport != "tls" else \
+        authority.server if binds else authority.ca
+
+
 @pytest.mark.parametrize("how, kinds, transport", [
+    ("disconnect", ("push", "pull"), "tls"), ("unbind", ("dealer", "dealer"), "tls"),
     ("disconnect", ("push", "pull"), "tcp"), ("disconnect", ("dealer", "dealer"), "ws"),
     ("unbind", ("dealer", "dealer"), "tcp"), ("unbind", ("push", "pull"), "ws")])
-def test_what_lies_in_the_senders_kernel(ctx, tmp_path, how, kinds, transport):
+def test_what_lies_in_the_senders_kernel(ctx, tmp_path, how, kinds, transport, security):
     """The sender ends the link; the receiver, whose PINGs go on, reads 2 s later."""
-    sender = ctx.socket(kinds[0], **PATIENT)
-    reader = ctx.socket(kinds[1], recv_hwm=1, heartbeat=0.3, reconnect=None)
-    binds, connects = (reader, sender) if how == "disconnect" else (sender, reader)
-    url = binds.bind(url_for(transport, tmp_path)).url
-    connects.connect(url, wait=LIMIT)
+    binds = how == "unbind"
+    sender = ctx.socket(kinds[0], **PATIENT, **security(transport, binds))
+    reader = ctx.socket(kinds[1], recv_hwm=1, heartbeat=0.3, reconnect=None,
+                        **security(transport, not binds))
+    first, second = (sender, reader) if binds else (reader, sender)
+    url = first.bind(url_for(transport, tmp_path)).url
+    second.connect(url, wait=LIMIT)
     sender.wait_peers(1, LIMIT)
     send(sender, 100, 30_000)
     getattr(sender, how)(sender.endpoints[0])
@@ -82,6 +92,25 @@ def test_what_the_receiver_never_reads_is_counted(ctx, tmp_path):
     report = sender.close(0.1)
     assert not report and report.unacked > 100_000
     reader.close(0)
+
+
+def test_what_the_kernel_had_of_a_link_that_is_given_up_is_counted(ctx):
+    """The peer says nothing more, and takes nothing."""
+    def given_up(n):
+        sender = ctx.socket("push", heartbeat=0.2, heartbeat_timeout=0.5, reconnect=None)
+        url = sender.bind("tcp://127.0.0.1:0").url
+        with RawPeer.connect(url) as peer:
+            peer.shake("PULL")
+            sender.wait_peers(1, LIMIT)
+            send(sender, n, 30_000)
+            until(lambda: not sender.peers())
+            stats, report = sender.stats().total, sender.close(0)
+            assert (report.written, report.undelivered) == (n, 0)
+            assert report.unacked == stats.bytes_unacked
+            return report
+
+    assert 100_000 < given_up(60).unacked < 60 * 30_100
+    assert given_up(1)
 
 
 @pytest.mark.parametrize("kinds, transport", [
