@@ -156,11 +156,13 @@ def _check_exposed(bind: tuple[str, ...], insecure: bool, options: dict[str, Any
 @click.option("--insecure", is_flag=True,
               help="Allow network addresses without keys or TLS: any machine that reaches "
               "them can read everything.")
+@click.option("--rights", type=FILE, metavar="FILE",
+              help="TOML: which topics each user may read, and which groups it may commit.")
 @EVERY_OPTION
 @OPTION
 @for_sockets
-def serve(where: str, bind: tuple[str, ...], groups: bool, insecure: bool, every: float,
-          options: dict[str, Any]) -> None:
+def serve(where: str, bind: tuple[str, ...], groups: bool, insecure: bool, rights: str | None,
+          every: float, options: dict[str, Any]) -> None:
     """Serve the journals of a folder to other processes and machines, until Ctrl-C.
 
     Readers use mqcore.journal.open("tcp://HOST:PORT/TOPIC"). An address that other machines can
@@ -170,10 +172,20 @@ def serve(where: str, bind: tuple[str, ...], groups: bool, insecure: bool, every
     \b
       mq journal serve data --bind tcp://127.0.0.1:5558
       mq journal serve data --bind tcp://*:5558 --key server.key_secret --allow readers/
+
+    With --rights, users see only what the file grants them. ["*"] is everybody else:
+
+    
+      [alice]
+      read = ["orders", "flights-*"]
+      commit = ["dashboard"]
     """
     from mqcore import journal as library
+    from mqcore.journal.server.rights import load
 
-    with library.serve(where, list(bind), groups=groups, insecure=insecure, **options) as server:
+    granted = None if rights is None else load(rights)
+    with library.serve(where, list(bind), groups=groups, insecure=insecure, rights=granted,
+                       **options) as server:
         for url in server.urls:
             click.echo(url)
         sys.stdout.flush()

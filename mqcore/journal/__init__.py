@@ -28,6 +28,7 @@ from mqcore.journal.errors import (
     JournalBusy,
     JournalClosed,
     JournalCorrupt,
+    JournalDenied,
     JournalDiverged,
     JournalError,
     JournalFenced,
@@ -49,6 +50,7 @@ from mqcore.journal.reader import Reader
 from mqcore.journal.records import Records
 from mqcore.journal.replay import replay
 from mqcore.journal.server.limits import Limits
+from mqcore.journal.server.rights import Rights
 from mqcore.journal.stamp import (
     Sequences,
     partition_of_key,
@@ -75,19 +77,20 @@ if TYPE_CHECKING:
     from mqcore.journal.queues.client import Queue
     from mqcore.journal.queues.job import Job
     from mqcore.journal.queues.server import QueueServer
+    from mqcore.journal.server.rights import Given
     from mqcore.journal.server.server import Server
 
 __all__ = [
     "BackedUp", "Checked", "Dropped", "GroupMember", "GroupMoved", "Job", "JobLost",
-    "JobTooLarge", "JournalBusy", "JournalClosed", "JournalCorrupt", "JournalDiverged",
-    "JournalError", "JournalFenced", "JournalFull", "JournalLocked", "JournalNotFound",
-    "JournalRefused", "JournalUnconfirmed", "JournalWriteError", "Limits", "MultiWriter",
-    "OffsetGone", "PartitionInfo", "PartitionLost", "Promoted", "Queue", "QueueFull",
-    "QueueLimits", "QueueOptions", "QueueServer", "Reader", "Records", "Repaired", "Sequences",
-    "StampRefused", "Writer", "WriterStats", "ajoin", "aopen", "backup", "checksum", "delete",
-    "join", "list_partitions", "open", "partition_of_key", "partition_of_message", "promote",
-    "queue", "read_key", "read_stamp", "repair", "replay", "serve", "serve_queues", "stamp",
-    "stored_at", "truncate_before", "verify",
+    "JobTooLarge", "JournalBusy", "JournalClosed", "JournalCorrupt", "JournalDenied",
+    "JournalDiverged", "JournalError", "JournalFenced", "JournalFull", "JournalLocked",
+    "JournalNotFound", "JournalRefused", "JournalUnconfirmed", "JournalWriteError", "Limits",
+    "MultiWriter", "OffsetGone", "PartitionInfo", "PartitionLost", "Promoted", "Queue",
+    "QueueFull", "QueueLimits", "QueueOptions", "QueueServer", "Reader", "Records", "Repaired",
+    "Rights", "Sequences", "StampRefused", "Writer", "WriterStats", "ajoin", "aopen", "backup",
+    "checksum", "delete", "join", "list_partitions", "open", "partition_of_key",
+    "partition_of_message", "promote", "queue", "read_key", "read_stamp", "repair", "replay",
+    "serve", "serve_queues", "stamp", "stored_at", "truncate_before", "verify",
 ]
 
 _LATER = {"BackedUp": "backups", "GroupMember": "groups.member", "Job": "queues.job",
@@ -226,18 +229,24 @@ def _writers(where: str | os.PathLike[str], topic: str | None, partition: int | 
 
 
 def serve(where: str | os.PathLike[str], bind: Any, *, groups: bool = False,
-          insecure: bool = False, limits: Limits | None = None, **options: Any) -> Server:
+          insecure: bool = False, limits: Limits | None = None, rights: Given = None,
+          **options: Any) -> Server:
     """Let other processes and machines read the journals of a folder, until stop().
 
     bind: one address or several. Addresses that other machines reach need keys (security=) or TLS;
     insecure=True serves them without. groups: readers may commit consumer groups, which retention
     obeys. limits: what the server refuses beyond. options: those of a socket.
+    rights: {user: Rights}, by `Peer.user`, with "*" for everybody else; or a function that takes a
+    `Peer` and returns its Rights or None. It is asked once for each connection, in the server's
+    thread, so it must not wait. Without rights=, who can connect can read everything.
 
-    Raises FileNotFoundError, UsageError (an address is exposed), NotSupported (msgspec is missing).
+    Raises FileNotFoundError, UsageError (an address is exposed), OptionError, NotSupported (msgspec
+    is missing).
     """
     from mqcore.journal.server.server import Server
 
-    return Server(where, bind, groups=groups, insecure=insecure, limits=limits, **options)
+    return Server(where, bind, groups=groups, insecure=insecure, limits=limits, rights=rights,
+                  **options)
 
 
 def serve_queues(where: str | os.PathLike[str], bind: Any, *,

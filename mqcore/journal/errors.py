@@ -124,6 +124,14 @@ class JournalBusy(JournalError):
     hint = "ask again later, or raise the limit: journal.serve(limits=journal.Limits(...))"
 
 
+class JournalDenied(JournalError, PermissionError):
+    """A journal server does not let this reader read this topic, or commit this consumer group."""
+
+    code = "journal_denied"
+    hint = "who runs the server grants it: journal.serve(rights=...), mq journal serve --rights"
+    fields = {"errno": errno.EACCES}
+
+
 class QueueFull(JournalError):
     """The queue holds as many jobs or bytes as its options allow. Nothing of the call is stored
     beyond `taken` jobs."""

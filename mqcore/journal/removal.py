@@ -20,7 +20,7 @@ from mqcore.journal.store.place import partition_folder, partition_numbers, sync
 from mqcore.journal.writer import Writer
 
 GONE = ".deleted."
-ALL_PRODUCERS = {"max_producers": 1 << 24, "max_producer_bytes": 1 << 40}   # which a writer knows
+MOST_PRODUCERS, MOST_BYTES = 1 << 24, 1 << 40       # the limits of both options
 
 
 def truncate_before(where: str | os.PathLike[str], offset: int, topic: str,
@@ -31,7 +31,7 @@ def truncate_before(where: str | os.PathLike[str], offset: int, topic: str,
         raise not_found(where, topic, partition)
     # what goes may be all that tells a writer that deduplicates of its producers
     with Writer(folder, topic, partition, fsync="never", stamps=True, deduplicate=True,
-                **ALL_PRODUCERS) as writer:
+                max_producers=MOST_PRODUCERS, max_producer_bytes=MOST_BYTES) as writer:
         return writer.truncate_before(offset)
 
 

@@ -12,6 +12,7 @@ from mqcore.errors import Error, NotSupported, UsageError
 from mqcore.journal.errors import (
     JournalBusy,
     JournalClosed,
+    JournalDenied,
     JournalError,
     JournalFenced,
     JournalNotFound,
@@ -22,7 +23,7 @@ from mqcore.journal.server.connection import SOON, Connection
 
 PER_SESSION = 4         # beats during a lease
 LATE = 16               # beats whose answers are waited for at a time
-FATAL = UsageError, NotSupported, JournalNotFound       # errors that do not pass by themselves
+FATAL = UsageError, NotSupported, JournalNotFound, JournalDenied    # what does not pass by itself
 
 
 class Beats(Connection):

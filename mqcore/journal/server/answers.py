@@ -10,13 +10,14 @@ from collections import Counter
 from typing import Any
 
 from mqcore.errors import Error, UsageError
-from mqcore.journal.errors import JournalBusy, JournalFenced
+from mqcore.journal.errors import JournalBusy, JournalDenied, JournalFenced
 from mqcore.journal.groups.rosters import Rosters
 from mqcore.journal.records import Records
 from mqcore.journal.server import failover, requests
 from mqcore.journal.server.codec import encode, pack
 from mqcore.journal.server.limits import MESSAGES, Limits
 from mqcore.journal.server.requests import Request
+from mqcore.journal.server.rights import Rights
 from mqcore.journal.server.sources import Source, Sources
 from mqcore.journal.store.commits import commit
 from mqcore.journal.store.epoch import Epochs, read_epochs
@@ -37,6 +38,17 @@ def fenced(epochs: Epochs, topic: str, partition: int) -> JournalFenced:
     return JournalFenced(f"topic {topic!r}, partition {partition}, is continued in epoch {epoch} "
                          "by a mirror that was promoted", epoch=epoch,
                          hint="use the address of the promoted mirror's server")
+
+
+def check_rights(rights: Rights, request: Any) -> None:
+    """JournalDenied: the request goes beyond them."""
+    topic = getattr(request, "topic", None)
+    if topic is not None and not rights.covers_topic(topic):
+        raise JournalDenied(f"you may not read topic {topic!r} of this journal server")
+    commits = isinstance(request, (requests.Commit, requests.Beat))
+    if commits and not rights.covers_group(request.group):
+        raise JournalDenied(f"you may not commit consumer group {request.group!r} on this journal "
+                            "server")
 
 
 def _check(epochs: Epochs, topic: str, partition: int) -> None:

@@ -11,6 +11,7 @@ from mqcore.journal.errors import (
     JobTooLarge,
     JournalBusy,
     JournalCorrupt,
+    JournalDenied,
     JournalDiverged,
     JournalError,
     JournalFenced,
@@ -32,7 +33,7 @@ ALIGN = 64
 MOST_TEXT = 2000        # characters of a server's error
 INTERNAL = "internal"       # the code of what is a mistake of the server, not of the reader
 CARRIED: tuple[type[Error], ...] = (OffsetGone, JournalCorrupt, JournalNotFound, JournalBusy,
-                                    JobTooLarge, UsageError, QueueFull, JournalFull,
+                                    JournalDenied, JobTooLarge, UsageError, QueueFull, JournalFull,
                                     JournalWriteError, PartitionLost, GroupMoved,
                                     JournalFenced, JournalDiverged)
 

@@ -15,9 +15,11 @@ from typing import Any
 from mqcore.journal.listing import Listing
 from mqcore.journal.server.complaints import Complaints
 from mqcore.journal.server.requests import rows_of_list
+from mqcore.journal.server.rights import Rights
 from mqcore.journal.server.sources import Sources
 from mqcore.journal.server.streams import Guest
 
+KINDS = 100             # rights for which a list is kept
 _log = logging.getLogger("mqcore.journal")
 
 
@@ -31,7 +33,7 @@ class Lists:
         self._begun = self._made = 0
         self._wanted = 0            # the latest one that a reader waits for
         self._looks: Iterator[None] | None = None
-        self._rows = b"[]"
+        self._rows: dict[Rights, bytes] = {}    # encoded, by who may see what
         self._error: Exception | None = None
 
     def expect(self, guest: Guest, number: int) -> None:
@@ -47,7 +49,19 @@ class Lists:
         del guest.lists[number]
         if self._error is not None:
             raise self._error.with_traceback(None)
-        return b'{"id":%d,"ok":%s}' % (number, self._rows)
+        return b'{"id":%d,"ok":%s}' % (number, self._seen_by(guest.rights))
+
+    def _seen_by(self, rights: Rights) -> bytes:
+        rows = self._rows.get(rights)
+        if rows is None:
+            if len(self._rows) >= KINDS:
+                self._rows.clear()
+            topics = {row.topic for row in self._listing.rows}
+            seen = {topic for topic in topics if rights.covers_topic(topic)}
+            rows = self._rows[rights] = rows_of_list(
+                self._listing.rows if seen == topics
+                else [row for row in self._listing.rows if row.topic in seen])
+        return rows
 
     def go_on(self, seconds: float) -> bool:
         """Make the one that is wanted, for so long at most. False: there is none."""
@@ -76,8 +90,7 @@ class Lists:
         self._looks = None
         self._made = self._begun
         self._error = error
-        if error is None:
-            self._rows = rows_of_list(self._listing.rows)
+        self._rows.clear()
 
     def _bad_topic(self, path: Any, error: Exception) -> None:
         if self._complaints.due("damaged partitions"):

@@ -21,13 +21,14 @@ from mqcore.errors import Error, RecvTimeout
 from mqcore.journal.errors import JournalBusy, JournalNotFound
 from mqcore.journal.groups.rosters import Rosters
 from mqcore.journal.server import requests
-from mqcore.journal.server.answers import Answers, fenced, read
+from mqcore.journal.server.answers import Answers, check_rights, fenced, read
 from mqcore.journal.server.codec import encode, error_head, internal_head
 from mqcore.journal.server.limits import PIECE, WINDOW, Limits, ServerStats
 from mqcore.journal.server.listening import listen
 from mqcore.journal.server.lists import Lists
 from mqcore.journal.server.outbox import FULL, Outbox
 from mqcore.journal.server.requests import Request, shown
+from mqcore.journal.server.rights import Given, Granted
 from mqcore.journal.server.service import Service
 from mqcore.journal.server.shares import (
     gives_way,
@@ -56,8 +57,10 @@ class Server(Service):
     _name = "journal"
 
     def __init__(self, where: str | os.PathLike[str], bind: Any, *, groups: bool = False,
-                 insecure: bool = False, limits: Limits | None = None, **options: Any) -> None:
+                 insecure: bool = False, limits: Limits | None = None, rights: Given = None,
+                 **options: Any) -> None:
         where = os.fsdecode(where)
+        self._granted = Granted(rights)
         os.scandir(where).close()           # FileNotFoundError now rather than to every reader
         super().__init__(where)
         self.limits = limits or Limits()
@@ -73,7 +76,8 @@ class Server(Service):
         self._asking: collections.deque[Guest] = collections.deque()    # those with requests
         self._tidied = self._ticked = 0.0
         self._wake: Wakeup | None = None
-        may = "read all journals and commit groups" if groups else "read all journals"
+        what = "all journals" if rights is None else "the journals that rights= says"
+        may = f"read {what} and commit groups" if groups else f"read {what}"
         self._socket = listen("journal", "tcp://127.0.0.1:5558", may, bind, insecure,
                               requests.REQUEST, 4, options)
         self._outbox = Outbox(self._socket, self._guests, self.limits.bytes, self._counts,
@@ -237,6 +241,7 @@ class Server(Service):
         if guest.peer.id not in self._guests:
             if len(self._guests) >= self.limits.peers:
                 self._room_for_guest(guest)
+            guest.rights = self._granted.of(guest.peer)
             self._guests[guest.peer.id] = guest
 
     def _room_for_guest(self, guest: Guest) -> None:
@@ -339,6 +344,7 @@ class Server(Service):
             if stream is not None:
                 self._streams.end(stream)
             return None
+        check_rights(guest.rights, request)
         if isinstance(request, requests.List):
             return [self._lists.answer(guest, request.number)]
         if isinstance(request, (requests.Beat, requests.Members)):

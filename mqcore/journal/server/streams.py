@@ -13,6 +13,7 @@ from typing import Any
 
 from mqcore.journal.server.limits import PIECES
 from mqcore.journal.server.requests import Request
+from mqcore.journal.server.rights import NONE, Rights
 from mqcore.journal.server.sources import Source
 
 Parts = list[bytes]
@@ -26,6 +27,7 @@ class Guest:
     peer: Any
     owner: str = ""
     asked: float = 0.0
+    rights: Rights = NONE
     #: by request: the number of the list that it waits for, see lists.py
     lists: dict[int, int] = field(default_factory=dict)
     waiting: dict[tuple[str, int], Request] = field(default_factory=dict)

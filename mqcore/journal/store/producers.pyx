@@ -12,7 +12,7 @@ from mqcore.journal.store.block cimport (
 )
 from mqcore.journal.store.includes cimport getrandom
 from mqcore.journal.store.tracks cimport (
-    Track, Tracks, has, lowest_known, reserve, track, track_add, track_begin, tracks_add,
+    Track, has, lowest_known, reserve, track, track_add, track_begin, tracks_add,
     tracks_bytes, tracks_free,
 )
 
@@ -354,7 +354,6 @@ cdef class ProducerTable:
         cdef size_t at = 0, size = raw.shape[0]
         cdef uint64_t id, i
         cdef Track t
-        cdef Producer* there
         while at < size:
             memset(&t, 0, sizeof(t))
             if size - at < ROW:

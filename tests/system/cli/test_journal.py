@@ -115,6 +115,22 @@ def test_the_same_of_a_server(where, served, tmp_path):
     assert "folder" in mq("tail", where, "-o", "linger=1", status=2)
 
 
+def test_serve_by_rights(where, tmp_path, start):
+    """Strangers see nothing; the hint says who grants it."""
+    with journal.open(where, "a", topic="secret") as writer:
+        writer.append(b"s")
+    (tmp_path / "rights.toml").write_text('["*"]\nread = "t"\n')
+    serve = command("journal", "serve", where, "--bind", "tcp://127.0.0.1:0", "--rights",
+                    tmp_path / "rights.toml", "--every", 0)
+    url = start(*serve).line().strip()
+    assert [json.loads(line)["topic"] for line in mq("ls", url, "--json").splitlines()] == ["t"]
+    status, _, said = run(*command("journal", "tail", f"{url}/secret"))
+    assert status and "may not read topic 'secret'" in said and "--rights" in said
+    (tmp_path / "rights.toml").write_text("[alice]\nwrite = []\n")
+    status, _, said = run(*serve)
+    assert status and "'write' is not known" in said
+
+
 def test_groups(where, served):
     assert mq("groups", where, "-s", "t").split() == ["group", "offset", "behind"]
     mq("groups", where, "-s", "t", "--set", "a", 2, "--set", "b", "end")

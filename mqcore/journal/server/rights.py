@@ -1,0 +1,117 @@
+"""Rights: which topics a reader of a journal server may read, and which consumer groups it may
+commit. They go by `Peer.user`, which authentication gives, or by what a function says of a peer.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import functools
+import logging
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mqcore.errors import OptionError
+
+OTHERS = "*"            # in a table of users: everybody else
+KEYS = ("read", "commit")
+_log = logging.getLogger("mqcore.journal")
+
+
+@dataclass(frozen=True)
+class Rights:
+    """What a reader may do. Each is one pattern or several, as in a shell: `*` is any text, `?` a
+    character, `[ab]` one of these. The default is nothing.
+
+    read: topics, which are also all that it sees in a list. commit: consumer groups, of topics
+    that it may read, if the server has groups=True. OptionError: not patterns.
+    """
+
+    read: tuple[str, ...] = ()
+    commit: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in KEYS:
+            given = getattr(self, name)
+            patterns = (given,) if isinstance(given, str) else given
+            if not isinstance(patterns, (tuple, list, set, frozenset)) \
+                    or not all(isinstance(pattern, str) for pattern in patterns):
+                raise OptionError(f"{name}={given!r}",
+                                  hint='give a pattern or a tuple of them: ("orders", "log-*")')
+            object.__setattr__(self, name, tuple(patterns))
+
+    def covers_topic(self, topic: str) -> bool:
+        return _fits(topic, self.read)
+
+    def covers_group(self, group: str) -> bool:
+        return _fits(group, self.commit)
+
+
+ALL = Rights("*", "*")          # type: ignore[arg-type]
+NONE = Rights()
+Given = Mapping[str, Rights] | Callable[[Any], Rights | None] | None
+
+
+@functools.lru_cache(maxsize=10_000)
+def _fits(name: str, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+
+
+class Granted:
+    """What a server was given as rights=."""
+
+    def __init__(self, given: Given) -> None:
+        self._table: dict[str, Rights] | None = None
+        self._ask: Callable[[Any], Rights | None] | None = None
+        if given is None:
+            self._table = {OTHERS: ALL}
+        elif isinstance(given, Mapping):
+            self._table = dict(given)
+            for user, rights in self._table.items():
+                if not isinstance(user, str) or not isinstance(rights, Rights):
+                    raise OptionError(f"rights= of user {user!r} is {rights!r}",
+                                      hint="give {user: journal.Rights(read=..., commit=...)}")
+        elif callable(given):
+            self._ask = given
+        else:
+            raise OptionError(f"rights={given!r}",
+                              hint="give {user: journal.Rights(...)}, or a function of a peer")
+
+    def of(self, peer: Any) -> Rights:
+        if self._table is not None:
+            found = self._table.get(peer.user) if peer.user is not None else None
+            return found if found is not None else self._table.get(OTHERS, NONE)
+        try:
+            rights = self._ask(peer) if self._ask is not None else None
+        except Exception:
+            _log.exception("rights= failed for %s: it may nothing", peer)
+            return NONE
+        if rights is not None and not isinstance(rights, Rights):
+            _log.error("rights= gave %r for %s: it may nothing", rights, peer)
+        return rights if isinstance(rights, Rights) else NONE
+
+
+def load(path: str | os.PathLike[str]) -> dict[str, Rights]:
+    """The rights in a file in TOML: a table for each user, and ["*"] for everybody else.
+    OptionError says what is wrong with it; OSError."""
+    import tomllib
+
+    with open(path, "rb") as file:
+        try:
+            tables = tomllib.load(file)
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise OptionError(f"{os.fsdecode(path)} cannot be read: {error}",
+                              hint="it is TOML: a table for each user, with read = [...]") from None
+    found = {}
+    for user, table in tables.items():
+        unknown = set(table) - set(KEYS) if isinstance(table, dict) else {user}
+        if unknown:
+            raise OptionError(f"{os.fsdecode(path)}: {min(unknown)!r} is not known",
+                              hint="a user's table has read and commit, lists of patterns")
+        try:
+            found[user] = Rights(**table)
+        except OptionError as error:
+            raise OptionError(f"{os.fsdecode(path)}: user {user!r}: {error.text}",
+                              hint=error.hint) from None
+    return found
