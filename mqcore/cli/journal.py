@@ -19,7 +19,17 @@ from mqcore.cli.journal_groups import groups, members
 from mqcore.cli.journal_live import mirror, record, replay, serve
 from mqcore.cli.journal_promote import promote
 from mqcore.cli.journal_removal import delete, truncate
-from mqcore.cli.journal_where import FOLDER, GAPS, PARTITION, TOPIC, WHERE, opened, remote, told
+from mqcore.cli.journal_where import (
+    FOLDER,
+    GAPS,
+    PARTITION,
+    TOPIC,
+    WHERE,
+    opened,
+    remote,
+    told,
+    way_past,
+)
 from mqcore.cli.keys import for_client_sockets
 from mqcore.cli.values import Since
 from mqcore.errors import Error, UsageError
@@ -126,7 +136,8 @@ def tail(where: str, topic: str | None, partition: int, count: int, start: int |
         raise click.UsageError("--from and --since conflict: give one of them")
     show = FORMATS["json" if as_json else form].show
     described = as_json or form == "json"
-    with opened(where, topic, partition, options, durable=False) as reader:
+    with opened(where, topic, partition, options, durable=False, gaps=gaps) as reader:
+        gaps = way_past(gaps)
         if since is not None:
             at = reader.at(since)
         else:
@@ -283,7 +294,7 @@ def export(where: str, file: str, topic: str | None, partition: int, start: int 
     names = tuple(wanted.split(","))
     schema = arrow.schema(names)
     part = f"{file}.part"
-    with opened(where, topic, partition, options) as reader, progress() as bar:
+    with opened(where, topic, partition, options, gaps=gaps) as reader, progress() as bar:
         first = reader.first if start is None else start
         end = reader.end
         if first > end:
@@ -291,7 +302,7 @@ def export(where: str, file: str, topic: str | None, partition: int, start: int 
         task = bar.add_task("exporting", total=end - first)
         count = 0
         with parquet.ParquetWriter(part, schema) as out:
-            for group in row_groups(told(reader.batches(first, end, gaps=gaps), first)):
+            for group in row_groups(told(reader.batches(first, end, gaps=way_past(gaps)), first)):
                 out.write_table(library_table(group, names))
                 count += sum(map(len, group))
                 bar.advance(task, sum(map(len, group)))

@@ -12,7 +12,7 @@ import click
 import mqcore as mq
 from mqcore.cli.common import OPTION, finish, note, on_terminal, progress
 from mqcore.cli.device import EVERY, counters, say, watch
-from mqcore.cli.journal_where import GAPS, PARTITION, TOPIC, Where
+from mqcore.cli.journal_where import GAPS, PARTITION, TOPIC, Where, way_past
 from mqcore.cli.journal_where import opened as opened_journal
 from mqcore.cli.keys import FILE, for_client_sockets, for_sockets, security_of
 from mqcore.cli.values import Size, Span
@@ -272,10 +272,9 @@ def replay(where: str, pattern: str, bind: tuple[str, ...], connect: tuple[str, 
     \b
       mq journal replay data push --connect tcp://host:5555 --topic flights --speed 60
     """
-    from mqcore import journal as library
     from mqcore.journal.replay import replay as send
 
-    with library.open(where, topic=topic, partition=partition) as reader:
+    with opened_journal(where, topic, partition, {}, gaps=gaps) as reader:
         socket = opened(pattern, bind, connect, options)
         try:
             if pattern == "pub" and peers:
@@ -290,7 +289,8 @@ def replay(where: str, pattern: str, bind: tuple[str, ...], connect: tuple[str, 
             with progress() as bar:
                 task = bar.add_task("replaying", total=max(0, end - first))
                 sent = send(reader, socket, start=first, stop=end, speed=speed, topic=topic_part,
-                            stamps=stamps, progress=lambda n: bar.advance(task, n), gaps=gaps)
+                            stamps=stamps, progress=lambda n: bar.advance(task, n),
+                            gaps=way_past(gaps))
             finish(socket)
         finally:
             socket.close(linger=0)

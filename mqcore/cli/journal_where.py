@@ -25,9 +25,9 @@ TOPIC = click.option("-s", "--topic", help="The topic; an address may name it af
                      "port.  [default: default]")
 PARTITION = click.option("-p", "--partition", type=click.IntRange(0), default=0, show_default=True,
                          help="The partition.")
-GAPS = click.option("--gaps", type=click.Choice(["skip", "raise"]), default="skip",
+GAPS = click.option("--gaps", type=click.Choice(["skip", "raise", "salvage"]), default="skip",
                     show_default=True, help="At messages that are gone: go on behind them and say "
-                    "so, or end with an error.")
+                    "so, or end with an error. salvage: also go on behind damage.")
 
 
 def remote(where: str, options: dict[str, Any]) -> dict[str, Any]:
@@ -39,12 +39,17 @@ def remote(where: str, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def opened(where: str, topic: str | None, partition: int, options: dict[str, Any], *,
-           durable: bool = True) -> Any:
-    """Open a reader."""
+           durable: bool = True, gaps: str = "skip") -> Any:
+    """Open a reader. gaps: "salvage" of a damaged partition, which then has gaps to be skipped."""
     from mqcore import journal as library
 
-    return library.open(where, topic=topic, partition=partition, durable=durable,
-                        **remote(where, options))
+    more: Any = {"salvage": True, "durable": False} if gaps == "salvage" else {"durable": durable}
+    return library.open(where, topic=topic, partition=partition, **more, **remote(where, options))
+
+
+def way_past(gaps: str) -> str:
+    """--gaps as Reader.batches() takes it."""
+    return "skip" if gaps == "salvage" else gaps
 
 
 def told(walk: Iterator[Any], at: int) -> Iterator[Any]:

@@ -123,8 +123,8 @@ MANY = {"partitions", "topic_from", "max_topics", "max_open"}      # options of 
 @overload
 def open(where: str | os.PathLike[str], mode: Literal["r"] = "r", *,
          topic: str | None = "default",
-         partition: int = 0, verify: bool = True, durable: bool = True,
-         **remote: Any) -> Reader: ...
+         partition: int = 0, verify: bool = True, durable: bool | None = None,
+         salvage: bool = False, **remote: Any) -> Reader: ...
 @overload
 def open(where: str | os.PathLike[str], mode: Literal["a"], *, topic: str = "default",
          partition: int = 0, fsync: Literal["always", "interval", "never"] = "interval",
@@ -171,8 +171,11 @@ def open(where: str | os.PathLike[str], mode: str = "r", *, topic: str | None = 
     within replica_timeout seconds that its mirror was not promoted. The writer asks again about
     once a second. replica_options: those of a socket (security=, say) to connect to them.
     verify: check every block before it is handed out. durable: read only what survives a power cut,
-    as Kafka's consumers do. False: whatever is written, which is sooner by up to fsync_interval;
-    after a power cut, other messages may get the same offsets.
+    as Kafka's consumers do (the default). False: whatever is written, which is sooner by up to
+    fsync_interval; after a power cut, other messages may get the same offsets.
+    salvage: read what is whole of a damaged partition, also what is not durable. Messages that are
+    lost raise OffsetGone, as after a repair, so batches(gaps="skip") goes on behind them. Nothing
+    is changed.
 
     where: a folder, or the address of a journal server ("tcp://host:port/topic", and any other of a
     socket, with topic=), which is read by the same calls: see `serve`. Its options are timeout=,
@@ -186,6 +189,7 @@ def open(where: str | os.PathLike[str], mode: str = "r", *, topic: str | None = 
     if "://" in where:
         from mqcore.journal.server.remote import open_remote
 
+        _check_remote(options)
         return open_remote(where, mode, topic, partition, options)
     if mode == "a" and not MANY.isdisjoint(options):
         return _writers(where, topic, partition, options)
@@ -193,11 +197,27 @@ def open(where: str | os.PathLike[str], mode: str = "r", *, topic: str | None = 
     partition = 0 if partition is None else partition
     folder = partition_folder(where, topic, partition)
     if mode == "r":
-        return Reader(folder, topic, partition, **options)
+        return _reader(options)(folder, topic, partition, **options)
     if mode == "a":
         kind = TracedWriter if options.pop("trace", False) else Writer
         return kind(folder, topic, partition, **options)
     raise OptionError(f"mode {mode!r}", hint='"r" reads, "a" appends')
+
+
+def _reader(options: dict[str, Any]) -> type[Reader]:
+    if options.get("durable", False) is None:
+        del options["durable"]
+    if not options.pop("salvage", False):
+        return Reader
+    from mqcore.journal.damaged import DamagedReader
+
+    return DamagedReader
+
+
+def _check_remote(options: dict[str, Any]) -> None:
+    if options.pop("salvage", False):
+        raise OptionError("salvage=True of a journal server",
+                          hint="it reads the files: use it where the folder is")
 
 
 async def aopen(where: str | os.PathLike[str], mode: str = "r", *, topic: str | None = None,
@@ -208,6 +228,7 @@ async def aopen(where: str | os.PathLike[str], mode: str = "r", *, topic: str | 
     if "://" in where:
         from mqcore.journal.server.remote import aopen_remote
 
+        _check_remote(options)
         return await aopen_remote(where, mode, topic, partition, options)
     return await in_thread(lambda: open(  # type: ignore[call-overload]
         where, mode, topic=topic, partition=partition, **options))

@@ -154,6 +154,13 @@ class Segment:
                 self._positions.append(pos)
                 self._offsets.append(next)
 
+    def begin_at(self, pos: int, offset: int) -> None:
+        """A block that find() may begin at, since there is no way from those before it."""
+        at = bisect.bisect_left(self._positions, pos)
+        if at == len(self._positions) or self._positions[at] != pos:
+            self._positions.insert(at, pos)
+            self._offsets.insert(at, offset)
+
     def scan(self, size: int, *, verify: bool = False, time: int | None = None,
              into: ProducerTable | None = None) -> Walk:
         """Walk all of it: to the end, which is a fault like any other, or to the first block with a

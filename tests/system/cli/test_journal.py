@@ -376,6 +376,24 @@ def test_commands_go_on_behind_gaps_and_say_so(tmp_path):
     assert "40 messages, 10 are gone" in answer.stderr
 
 
+def test_commands_go_on_behind_damage_if_asked(tmp_path):
+    where = tmp_path / "j"
+    with journal.open(where, "a") as writer:
+        for i in range(4):
+            writer.append_many([b"%d" % (10 * i + k) for k in range(10)])
+            writer.commit()
+    [path] = (where / "default" / "0").glob("*.mqj")
+    raw = bytearray(path.read_bytes())
+    raw[raw.index(b"MQB1", 1000) + 20] ^= 1         # a header of a block
+    path.write_bytes(raw)
+    answer = answered("tail", where, "--from", 0, status=1)
+    assert isinstance(answer.exception, journal.JournalCorrupt)
+    answer = answered("tail", where, "--from", 0, "--gaps", "salvage")
+    found = [int(line) for line in answer.stdout.split()]
+    assert len(found) == 30 and found == sorted(found)
+    assert answer.stderr.count("are gone") == 1 and path.read_bytes() == raw
+
+
 @pytest.mark.keeps(threads=16, why="pyarrow's pool")
 def test_commands_end_at_gaps_if_asked(tmp_path):
     where = repaired(tmp_path / "j")
