@@ -185,7 +185,11 @@ def open(where: str | os.PathLike[str], mode: str = "r", *, topic: str | None = 
     Raises JournalNotFound ("r"), JournalLocked, JournalCorrupt, OSError, OptionError; JournalFenced
     ("a") if a mirror of this journal was promoted, JournalUnconfirmed if a replica does not say.
     """
-    where = os.fsdecode(where)
+    return _opened(os.fsdecode(where), mode, topic, partition, options)
+
+
+def _opened(where: str, mode: str, topic: str | None, partition: int | None,
+            options: dict[str, Any]) -> Reader | Writer | MultiWriter:
     if "://" in where:
         from mqcore.journal.server.remote import open_remote
 

@@ -46,7 +46,7 @@ class DamagedReader(Reader):
             later = next_whole(segment, walk.pos, walk.next, size) if walk.pos < size else None
             if later is None:
                 return walk.next
-            segment.begin_at(later.pos, later.first)
+            segment.index.begin_at(later.pos, later.first)
 
     def _at(self, us: int) -> int:
         for records in self.batches(durable=False, gaps="skip"):
@@ -72,7 +72,7 @@ class DamagedReader(Reader):
         if segment is not None and segment.path == path:
             later = next_whole(segment, error.position, error.offset, segment.size())
         if segment is not None and later is not None:
-            segment.begin_at(later.pos, later.first)
+            segment.index.begin_at(later.pos, later.first)
             if later.first <= offset:
                 return True
             raise _taken(error, offset, later.first)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import bisect
 import contextlib
+import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from mqcore.base.living import Living
@@ -37,7 +39,7 @@ from mqcore.journal.store.place import (
 )
 from mqcore.journal.store.recovery import SHORT, judge
 from mqcore.journal.store.scan import FOUND, LOST, Block, Walk
-from mqcore.journal.store.segment import EVERYTHING, Segment, check_removed, refuse_other
+from mqcore.journal.store.segment import EVERYTHING, Index, Segment, check_removed, refuse_other
 from mqcore.journal.walking import Walking
 
 if TYPE_CHECKING:
@@ -70,6 +72,8 @@ class Reader(Walking, Awaitable):
         self._synced = 0                    # all below is known to be durable
         self._begins: tuple[Any, int] = None, 0     # the first file, and what is left of it
         self._segment: Segment | None = None
+        self._indexes: dict[int, Index] = {}
+        self._until = math.inf              # when a look ends unfinished
         self._journal: bytes | None = None  # its id
         self._unwanted = False
         self._closing = -1                  # an eventfd while something follows
@@ -191,7 +195,7 @@ class Reader(Walking, Awaitable):
             mark = segment.checkpoint(size) if i + 1 < len(firsts) else None
             if mark is not None and mark.high < us:
                 continue
-            walk = segment.scan(size, time=us)
+            walk = segment.find_time(us, size)
             if walk.why == FOUND:
                 records = self._records(segment, walk, size,
                                         known if i + 1 == len(firsts) else None)
@@ -261,7 +265,7 @@ class Reader(Walking, Awaitable):
         room = max_bytes
         together = files = 0
         at = offset
-        while room > 0 and files < FILES:
+        while room > 0 and files < FILES and not (parts and monotonic() > self._until):
             before = self._segment
             try:
                 records = self._next(at, beyond=not parts)
@@ -403,7 +407,7 @@ class Reader(Walking, Awaitable):
             here.close()
             self._segment = here = None
         if here is None:
-            here = Segment(self.path, first)
+            here = Segment(self.path, first, None, self._indexes, self._until)
             if self._journal is None:
                 self._journal = here.header.journal     # whose offsets these are
             elif here.header.journal != self._journal:

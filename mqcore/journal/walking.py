@@ -142,6 +142,13 @@ class Walking:
         finally:
             self._unwatch(watch)
 
+    def _hurry(self: Any, until: float) -> None:
+        """From then on, by the monotonic clock, looks end with Unfinished."""
+        self._until = until
+        here = self._segment
+        if here is not None:
+            here.until = until
+
     def _watch(self: Any) -> Watch:
         """For one follow(); all of them share the descriptor by which close() ends them."""
         with self._reading():

@@ -15,7 +15,7 @@ from mqcore.journal.groups.rosters import Rosters
 from mqcore.journal.records import Records
 from mqcore.journal.server import failover, requests
 from mqcore.journal.server.codec import encode, pack
-from mqcore.journal.server.limits import MESSAGES, Limits
+from mqcore.journal.server.limits import MESSAGES, SLICE, Limits
 from mqcore.journal.server.requests import Request
 from mqcore.journal.server.rights import Rights
 from mqcore.journal.server.sources import Source, Sources
@@ -89,6 +89,7 @@ class Answers:
         source = self._sources.get(request.topic, request.partition)
         if not self._sources.checked(source):
             source = self._sources.get(request.topic, request.partition)
+        source.reader._hurry(time.monotonic() + SLICE)
         return source
 
     def records(self, head: dict[str, Any], found: Records, source: Source) -> list[bytes]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from mqcore.errors import OptionError
 
 WINDOW = 8 << 20        # bytes of one answer, and of one stream under way
+SLICE = 0.02            # seconds that the answers of a turn may take, its pieces, or one look
 PIECE = 1 << 20         # bytes that a stream reads at a time
 PIECES = 512            # records messages of one stream under way
 MESSAGES = 1 << 18      # messages in one answer

@@ -23,7 +23,7 @@ from mqcore.journal.groups.rosters import Rosters
 from mqcore.journal.server import requests
 from mqcore.journal.server.answers import Answers, check_rights, fenced, read
 from mqcore.journal.server.codec import encode, error_head, internal_head
-from mqcore.journal.server.limits import PIECE, WINDOW, Limits, ServerStats
+from mqcore.journal.server.limits import PIECE, SLICE, WINDOW, Limits, ServerStats
 from mqcore.journal.server.listening import listen
 from mqcore.journal.server.lists import Lists
 from mqcore.journal.server.outbox import FULL, Outbox
@@ -39,12 +39,12 @@ from mqcore.journal.server.shares import (
 )
 from mqcore.journal.server.sources import Source, Sources
 from mqcore.journal.server.streams import Guest, Parts, Stream, Streams
+from mqcore.journal.store.segment import Unfinished
 
 FORGET = 30.0           # seconds without a `want` after which a stream ends
 PAUSE = 0.5             # the longest sleep, seconds
 TICK = 0.1              # seconds between two looks at consumer groups that have members
 TIDY = 1.0              # seconds between two checks for departed peers and unused journals
-SLICE = 0.02            # seconds that the answers of a turn may take, and its pieces
 TAKE = 200              # requests taken in a turn
 SHORT = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS}
 
@@ -261,7 +261,7 @@ class Server(Service):
     def _line_up(self, guest: Guest, request: Request) -> None:
         """Queue a request. A request repeated before its turn is served once, in its latest
         form."""
-        key = type(request).__name__, getattr(request, "stream", request.number)
+        key = _key(request)
         if guest.waiting.pop(key, None) is not None:
             self._counts["repeated"] += 1
         elif len(guest.waiting) >= self.limits.requests:
@@ -302,12 +302,21 @@ class Server(Service):
         self._asker = guest
         try:
             answer = self._answer(guest, request)
+        except Unfinished:
+            self._put_back(guest, request)
+            return
         except Exception as error:
             self._refuse(guest, request, error)
             return
         self._counts["answered"] += 1
         if answer is not None:
             self._outbox.send(guest, answer, keep=True)
+
+    def _put_back(self, guest: Guest, request: Request) -> None:
+        """It is not answered yet, and others have waited long enough."""
+        if not guest.waiting:
+            self._asking.append(guest)
+        guest.waiting.setdefault(_key(request), request)
 
     def _refuse(self, guest: Guest, request: Request | None, error: Exception) -> None:
         self._counts["errors"] += 1
@@ -417,6 +426,8 @@ class Server(Service):
     def _try(self, stream: Stream) -> bool:
         try:
             return self._piece(stream)
+        except Unfinished:
+            return True
         except Exception as error:
             self._fail(stream, error)
             return True
@@ -426,6 +437,7 @@ class Server(Service):
         size = min(PIECE, stream.room, self._outbox.allowance(stream.guest))
         if size == 0:
             return False
+        stream.source.reader._hurry(time.monotonic() + SLICE)
         records = read(stream.source, stream.at, size, stream.durable)
         if stream.stop is not None:
             records = records.slice(0, stream.stop - stream.at)
@@ -448,6 +460,10 @@ class Server(Service):
         head = self._judged(stream.guest, f"the stream {stream.number}", error,
                             {"stream": stream.number})
         self._outbox.send(stream.guest, [encode(head)], keep=stream.guest.pending is None)
+
+
+def _key(request: Request) -> tuple[str, int]:
+    return type(request).__name__, getattr(request, "stream", request.number)
 
 
 def _addressee(request: Request | None, error: Exception) -> dict[str, Any]:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import bisect
+import math
 import mmap
 import os
 import stat
 import struct
+import time
 from pathlib import Path
 
-from mqcore.journal.errors import JournalCorrupt, JournalNotFound
+from mqcore.journal.errors import JournalBusy, JournalCorrupt, JournalNotFound
 from mqcore.journal.store.core import checksum
 from mqcore.journal.store.durable import missing_end
 from mqcore.journal.store.place import is_place_of, read_regular, segment_name, segments
@@ -29,16 +31,53 @@ from mqcore.journal.store.scan import (
 
 MAPPED = 32 << 20       # bytes mapped at a time; more only for a larger block
 STRIDE = 1 << 20        # bytes of blocks between two entries of the index
+INDEXES = 16            # segments of which a reader keeps one
+EARLIEST = -(1 << 63)
 FOREIGN = "the segment belongs elsewhere"
 ANEW = "a journal made anew in its place has offsets of its own; open it again"
 EVERYTHING = 1 << 62    # an offset beyond all: find() goes to the end
 
 
-class Segment:
-    """`salt` and `first` are the header's. The index grows with what has been looked for: a
-    position every STRIDE bytes, in memory only. header: takes the place of a damaged one."""
+class Unfinished(JournalBusy):
+    """A look was not over when its time was. The index keeps what it came to: look again."""
 
-    def __init__(self, folder: Path, first: int, header: Header | None = None) -> None:
+
+class Index:
+    """What looks into a segment have come to know, in memory only: about every STRIDE bytes, the
+    offset of a block and the largest time before it, and where the last two looks ended."""
+
+    def __init__(self, file: os.stat_result, salt: int, first: int) -> None:
+        self.file = file.st_dev, file.st_ino, salt
+        self.positions = [HEADER_SIZE]
+        self.offsets = [first]
+        self.highs = [EARLIEST]
+        self.recent = self.tail = HEADER_SIZE, first, EARLIEST
+
+    def keep(self, pos: int, offset: int, high: int) -> None:
+        """A look has come so far: the next one that ends unfinished has begun behind it."""
+        at = bisect.bisect_right(self.positions, pos)
+        if pos - self.positions[at - 1] >= STRIDE // 2:
+            self._insert(at, pos, offset, high)
+
+    def begin_at(self, pos: int, offset: int) -> None:
+        """A block that find() may begin at, since there is no way from those before it."""
+        at = bisect.bisect_right(self.positions, pos)
+        if self.positions[at - 1] != pos:
+            self._insert(at, pos, offset, self.highs[at - 1])
+
+    def _insert(self, at: int, pos: int, offset: int, high: int) -> None:
+        self.positions.insert(at, pos)
+        self.offsets.insert(at, offset)
+        self.highs.insert(at, high)
+
+
+class Segment:
+    """`salt` and `first` are the header's. header: takes the place of a damaged one. indexes: by
+    first offset, those of before, of which INDEXES are kept. `until`: when looks end unfinished, by
+    the monotonic clock."""
+
+    def __init__(self, folder: Path, first: int, header: Header | None = None,
+                 indexes: dict[int, Index] | None = None, until: float = math.inf) -> None:
         self.path = folder / segment_name(first)
         try:        # O_NONBLOCK: if this is a pipe, do not wait for its writer
             self.fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -57,10 +96,19 @@ class Segment:
         self.salt: int = self.header.salt
         self._window: Window | None = None
         self.durable = first    # what is below was synced, as far as the blocks passed say
-        self._offsets = [first]
-        self._positions = [HEADER_SIZE]
-        self._recent = self._tail = HEADER_SIZE, first      # where the last two kinds of walk ended
+        self.until = until
+        self.index = Index(self._file, self.salt, first)
+        if indexes is not None:
+            self._take_index(first, indexes)
         self.searched = -1, -1, 0       # see recovery.witness()
+
+    def _take_index(self, first: int, indexes: dict[int, Index]) -> None:
+        known = indexes.pop(first, None)
+        if known is not None and known.file == self.index.file:
+            self.index = known
+        indexes[first] = self.index
+        if len(indexes) > INDEXES:
+            del indexes[next(iter(indexes))]
 
     def _read_header(self, first: int) -> Header:
         if not stat.S_ISREG(self._file.st_mode):
@@ -134,32 +182,45 @@ class Segment:
     def find(self, offset: int, size: int) -> Walk:
         """Walk to the block that holds the message: why is FOUND, or the fault that is in the way
         (BLOCK_SHORT at the end of the file: not there yet)."""
-        at = bisect.bisect_right(self._offsets, offset) - 1
-        pos, next = self._positions[at], self._offsets[at]
-        for near in (self._recent, self._tail):
-            if pos < near[0] and near[1] <= offset:
-                pos, next = near
+        index = self.index
+        at = bisect.bisect_right(index.offsets, offset) - 1
+        start = index.positions[at], index.offsets[at], index.highs[at]
+        for near in (index.recent, index.tail):
+            if start[0] < near[0] and near[1] <= offset:
+                start = near
+        walk, end = self._look(start, size, {"offset": offset})
+        if offset == EVERYTHING:
+            index.tail = end
+        else:
+            index.recent = end
+        return walk
+
+    def find_time(self, us: int, size: int) -> Walk:
+        """find() of the first block with a message that is not before this time."""
+        index = self.index
+        at = max(bisect.bisect_left(index.highs, us) - 1, 0)
+        start = index.positions[at], index.offsets[at], index.highs[at]
+        for near in (index.recent, index.tail):
+            if start[0] < near[0] and near[2] < us:
+                start = near
+        walk, index.recent = self._look(start, size, {"time": us})
+        return walk
+
+    def _look(self, start: tuple[int, int, int], size: int,
+              sought: dict[str, int]) -> tuple[Walk, tuple[int, int, int]]:
+        """The walk's last stretch, and its end as Index keeps it."""
+        pos, next, high = start
         while True:
             window = self.window(pos, BLOCK_HEADER_SIZE)
-            walk = window.walk(pos, next, size, self.salt, offset=offset, limit=pos + STRIDE)
+            walk = window.walk(pos, next, size, self.salt, limit=pos + STRIDE,
+                               **sought)    # type: ignore[arg-type]
             self.durable = max(self.durable, walk.durable)
+            pos, next, high = walk.pos, walk.next, max(high, walk.high)
             if walk.why not in (LIMIT, WINDOW):
-                if offset == EVERYTHING:
-                    self._tail = walk.pos, walk.next
-                else:
-                    self._recent = walk.pos, walk.next
-                return walk
-            pos, next = walk.pos, walk.next
-            if pos > self._positions[-1]:
-                self._positions.append(pos)
-                self._offsets.append(next)
-
-    def begin_at(self, pos: int, offset: int) -> None:
-        """A block that find() may begin at, since there is no way from those before it."""
-        at = bisect.bisect_left(self._positions, pos)
-        if at == len(self._positions) or self._positions[at] != pos:
-            self._positions.insert(at, pos)
-            self._offsets.insert(at, offset)
+                return walk, (pos, next, high)
+            self.index.keep(pos, next, high)
+            if time.monotonic() > self.until:
+                raise Unfinished(f"{self.path} was not searched to its end in time")
 
     def scan(self, size: int, *, verify: bool = False, time: int | None = None,
              into: ProducerTable | None = None) -> Walk:
