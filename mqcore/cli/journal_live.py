@@ -157,7 +157,8 @@ def _check_exposed(bind: tuple[str, ...], insecure: bool, options: dict[str, Any
               help="Allow network addresses without keys or TLS: any machine that reaches "
               "them can read everything.")
 @click.option("--rights", type=FILE, metavar="FILE",
-              help="TOML: which topics each user may read, and which groups it may commit.")
+              help="TOML: which topics each user may read, and which groups it may commit. A "
+              "user is named as its file in --allow FOLDER.")
 @EVERY_OPTION
 @OPTION
 @for_sockets

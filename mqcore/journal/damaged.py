@@ -6,6 +6,7 @@ message that is whole. So everything that passes over gaps passes over damage.
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -69,14 +70,16 @@ class DamagedReader(Reader):
         path = Path(error.path)
         segment = self._segment
         later = None
+        following = self._behind(int(path.stem)) if path.stem.isdecimal() else []
         if segment is not None and segment.path == path:
             later = next_whole(segment, error.position, error.offset, segment.size())
+        if later is not None and following and later.first >= following[0]:
+            later = None                # it is a copy of something else
         if segment is not None and later is not None:
             segment.index.begin_at(later.pos, later.first)
             if later.first <= offset:
                 return True
             raise _taken(error, offset, later.first)
-        following = self._behind(int(path.stem)) if path.stem.isdecimal() else []
         if following and following[0] > offset:
             raise _taken(error, offset, following[0])
         return False
@@ -85,7 +88,10 @@ class DamagedReader(Reader):
         try:
             return super()._open(first, firsts)
         except JournalCorrupt as error:
-            found = salvaged(self.path, first) if error.fault != FOREIGN else None
+            found = None
+            if error.fault != FOREIGN and Path(error.path).is_file():
+                with contextlib.suppress(FileNotFoundError):    # retention was faster
+                    found = salvaged(self.path, first)
             if found is None:
                 raise
             self._segment = found

@@ -60,6 +60,23 @@ def test_those_heard_once_have_a_quarter(tmp_path):
     assert known(tmp_path)[-25:] == list(range(1001, 1026))
 
 
+def test_few_large_producers_do_not_give_way_to_many_small_ones(ctx, tmp_path):
+    """The honest ones have most of the bytes, and few of the places, which are what is scarce."""
+    with opened(tmp_path, max_producers=100) as writer, \
+            mq.Pull(context=ctx, bind="tcp://127.0.0.1:0", recv_hwm=100_000) as front, \
+            mq.device(front, writer):
+        url = front.endpoints[0].url
+        with mq.Push(context=ctx, connect=url) as honest, \
+                mq.Push(context=ctx, connect=url, send_hwm=100_000) as stranger:
+            for who in range(1, 11):
+                honest.send_many([message(who, i) for i in range(1024)])
+            until(lambda: writer.next == 10_240)
+            stranger.send_many([message(who, 0) for who in range(1000, 3000)])
+            until(lambda: writer.next == 12_240)
+            honest.send_many([message(who, 1023) for who in range(1, 11)])
+            until(lambda: writer.duplicates == 10)
+
+
 @pytest.mark.parametrize("twice", [False, True])
 def test_a_connection_pushes_out_its_own(ctx, tmp_path, twice):
     """Of two connections the one with most gives way, also if each of its producers is heard
@@ -81,6 +98,21 @@ def test_a_connection_pushes_out_its_own(ctx, tmp_path, twice):
             until(lambda: writer.duplicates == 10)
         assert writer.append(message(1, 0)) == 0
         assert writer.stats().producers == 1000
+
+
+def test_a_number_between_two_tracks_that_become_one(tmp_path):
+    """It is stored, and from then on too old to tell, whichever track was used last."""
+    with opened(tmp_path) as writer:
+        for number in (0, 10_000, 10**9, 2 * 10**9):
+            writer.append(message(1, number))
+        assert writer.append(message(1, 5000)) == 4
+        for number in (2 * 10**9, 10**9, 10_000):
+            for old in (5000, 5001):
+                with pytest.raises(journal.StampRefused) as caught:
+                    writer.append(message(1, old))
+                assert caught.value.status == 2
+            assert writer.append(message(1, number)) in (-1, 1, 2, 3)
+        assert writer.next == 5
 
 
 def test_bytes_are_bounded(tmp_path):

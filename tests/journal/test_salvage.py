@@ -1,5 +1,6 @@
 """Reading past damage without a repair: what is whole, at its offsets, and nothing else."""
 
+import os
 import shutil
 
 import pytest
@@ -115,6 +116,34 @@ def test_a_missing_segment_and_one_of_elsewhere(tmp_path):
     segment_files(where)[1].unlink()
     shutil.copy(segment_files(other)[2], segment_files(where)[1])
     assert set(found(where, salvage=True)) == {*range(30), *range(90, 120)}
+
+
+@pytest.mark.parametrize("number", [1, 3])
+@pytest.mark.parametrize("kind", ["link", "pipe", "folder", "empty"])
+def test_what_is_no_segment(tmp_path, number, kind):
+    where = written(tmp_path / "j")
+    path = segment_files(where)[number]
+    path.unlink()
+    if kind == "link":
+        path.symlink_to("nowhere")
+    elif kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    else:
+        path.touch()
+    lost = range(30 * number, 30 * number + 30)
+    assert set(found(where, salvage=True)) == set(range(120)) - set(lost)
+    with journal.open(where, salvage=True) as reader:
+        assert reader.end == (120 if number == 1 else 90)
+
+
+def test_a_segment_in_the_place_of_another_one(tmp_path):
+    """Its blocks are whole, but what is between is not lost for that; neither by a repair."""
+    where = written(tmp_path / "j")
+    files = segment_files(where)
+    shutil.copy(files[2], files[0])
+    assert set(found(where, salvage=True)) == set(range(30, 120)) == set(left_by_repair(where))
 
 
 def test_the_end_is_missing(tmp_path):

@@ -3,10 +3,10 @@ duplicate. What is known of one producer is in tracks.pxd.
 
 The table is bounded by producers (`most`) and by bytes (`most_bytes`), and a stranger who makes up
 producers must not push the real ones out. So each producer is charged to its owner, the connection
-that its first message came over, and who goes is one of the owner with most bytes. Of an owner's
-producers, those that were heard once go first, as in 2Q (Johnson and Shasha, VLDB 1994), unless
-they are less than a quarter of them; then the one that was silent longest. The log's lock guards
-all of it.
+that its first message came over, and who goes is one of the owner with the largest share: of both
+bounds, added up. Of an owner's producers, those that were heard once go first, as in 2Q (Johnson
+and Shasha, VLDB 1994), unless they are less than a quarter of them; then the one that was silent
+longest. The log's lock guards all of it.
 """
 
 from libc.stddef cimport size_t
@@ -33,8 +33,9 @@ cdef struct Line:             # in the order in which they were heard last
     size_t n
 
 cdef struct Owner:
-    uint64_t id               # a connection; 0: calls, and what was read from the files
+    uint64_t id               # a connection of its socket; 0: calls, and what was in the files
     size_t bytes
+    double share
     size_t rank               # in the heap
     Line once
     Line again
@@ -43,7 +44,7 @@ cdef struct Owner:
 cdef struct Producers:
     Producer** places         # `cap` of them, a power of two
     Owner** homes             # likewise
-    Owner** heap              # likewise; the first one has most bytes
+    Owner** heap              # likewise; the first one has the largest share
     size_t cap
     size_t n
     size_t owners

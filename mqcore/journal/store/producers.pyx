@@ -30,18 +30,24 @@ cdef inline size_t place_of(const Producers* p, uint64_t id) noexcept nogil:
 
 # -- owners ----------------------------------------------------------------------------------------
 
+cdef inline double share_of(const Producers* p, const Owner* owner) noexcept nogil:
+    return (<double> owner.bytes / <double> p.most_bytes
+            + <double> (owner.once.n + owner.again.n) / <double> p.most)
+
+
 cdef void settle(Producers* p, Owner* owner) noexcept nogil:
-    """To its place in the heap: its bytes have changed."""
+    """To its place in the heap: its share has changed."""
     cdef size_t i = owner.rank, k
-    while i > 0 and p.heap[(i - 1) // 2].bytes < owner.bytes:
+    owner.share = share_of(p, owner)
+    while i > 0 and p.heap[(i - 1) // 2].share < owner.share:
         p.heap[i] = p.heap[(i - 1) // 2]
         p.heap[i].rank = i
         i = (i - 1) // 2
     while 2 * i + 1 < p.owners:
         k = 2 * i + 1
-        if k + 1 < p.owners and p.heap[k].bytes < p.heap[k + 1].bytes:
+        if k + 1 < p.owners and p.heap[k].share < p.heap[k + 1].share:
             k += 1
-        if p.heap[k].bytes <= owner.bytes:
+        if p.heap[k].share <= owner.share:
             break
         p.heap[i] = p.heap[k]
         p.heap[i].rank = i
@@ -158,7 +164,7 @@ cdef void bound(Producers* p, Producer* kept) noexcept nogil:
     while p.n > p.most or p.bytes > p.most_bytes:
         one = silent_longest(p.heap[0], kept)
         if one == NULL and p.owners > 1:        # the one with most has this one only
-            second = 2 if p.owners > 2 and p.heap[2].bytes > p.heap[1].bytes else 1
+            second = 2 if p.owners > 2 and p.heap[2].share > p.heap[1].share else 1
             one = silent_longest(p.heap[second], kept)
         if one == NULL:
             break

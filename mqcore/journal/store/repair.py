@@ -168,6 +168,8 @@ def _whole(segment: Segment, following: int | None) -> Iterator[bytes]:
                 given = max((other.first + other.count
                              for other in blocks_behind(segment, block[0], size)), default=0)
             continue
+        if following is not None and block.first >= following:     # a copy of something else
+            continue
         if block.first > at:
             yield _checkpoint(block.first, segment.salt, low, high)
         if block.count:

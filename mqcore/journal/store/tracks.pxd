@@ -232,6 +232,8 @@ cdef inline int tracks_add(Tracks* one, uint64_t sequence, uint32_t mark,
             if rc == 0:
                 t.low = sequence
                 put_mark(t, sequence, mark)
+    if rc == 0 and t == NULL and one.n == TRACKS:   # it may lie between those that become one
+        return ENOMEM if make_way(one) else tracks_add(one, sequence, mark, offset)
     if rc == 0 and t == NULL:
         if track_begin(&fresh, sequence, mark, offset):
             return ENOMEM
