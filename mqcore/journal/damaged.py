@@ -10,13 +10,17 @@ import contextlib
 from pathlib import Path
 from typing import Any
 
+from mqcore.errors import UsageError
 from mqcore.journal.errors import JournalCorrupt, OffsetGone
 from mqcore.journal.later import np
 from mqcore.journal.reader import Reader
 from mqcore.journal.records import Records
-from mqcore.journal.store.recovery import next_whole
+from mqcore.journal.store.recovery import whole_blocks
 from mqcore.journal.store.salvage import salvaged
-from mqcore.journal.store.segment import EVERYTHING, FOREIGN, Segment
+from mqcore.journal.store.scan import Block
+from mqcore.journal.store.segment import FOREIGN, Segment
+
+Run = tuple[int, int, int]      # blocks that are whole and follow each other: first, end, position
 
 
 class DamagedReader(Reader):
@@ -25,15 +29,21 @@ class DamagedReader(Reader):
     def __init__(self, folder: Path, topic: str, partition: int, *, durable: bool = False,
                  verify: bool = True) -> None:
         super().__init__(folder, topic, partition, durable=durable, verify=verify)
+        self._runs: dict[int, tuple[Any, int, list[Run]]] = {}     # by first offset
 
     @property
     def end(self) -> int:
         """Behind the last message that is whole."""
         with self._reading():
             try:
-                return super().end
+                end = super().end
             except JournalCorrupt:
                 return self._end_behind_damage()
+            # what looks like a torn tail may have whole blocks
+            segment = self._segment
+            if segment is not None and segment.index.tail[0] < segment.size():
+                return max(end, self._end_behind_damage())
+            return end
 
     def _end_behind_damage(self) -> int:
         firsts = self._segments()
@@ -41,13 +51,8 @@ class DamagedReader(Reader):
             segment = self._open(firsts[-1], firsts)
         except JournalCorrupt:
             return firsts[-1]
-        size = segment.size()
-        while True:
-            walk = segment.find(EVERYTHING, size)
-            later = next_whole(segment, walk.pos, walk.next, size) if walk.pos < size else None
-            if later is None:
-                return walk.next
-            segment.index.begin_at(later.pos, later.first)
+        runs = self._whole_runs(segment, None)
+        return runs[-1][1] if runs else segment.first
 
     def _at(self, us: int) -> int:
         for records in self.batches(durable=False, gaps="skip"):
@@ -57,32 +62,51 @@ class DamagedReader(Reader):
         return self.end
 
     def _next(self, offset: int, beyond: bool) -> Records | None:
-        while True:
+        for again in (False, True):
+            trouble: JournalCorrupt | UsageError | None = None
+            found = None
             try:
-                return super()._next(offset, beyond)
-            except JournalCorrupt as error:
-                if not self._pass(error, offset):
-                    return None
+                found = super()._next(offset, beyond)
+            except (JournalCorrupt, UsageError) as error:
+                trouble = error
+            if found is not None or again or not self._passes(trouble, offset):
+                break
+        if isinstance(trouble, UsageError):
+            raise trouble
+        return found
 
-    def _pass(self, error: JournalCorrupt, offset: int) -> bool:
-        """Whether the message can be looked for again, behind the damage. OffsetGone: the damage
-        has taken it."""
-        path = Path(error.path)
+    def _passes(self, trouble: JournalCorrupt | UsageError | None, offset: int) -> bool:
+        """Whether the message is whole: there is a way to it now. OffsetGone: it is not, and
+        another one follows."""
         segment = self._segment
-        later = None
-        following = self._behind(int(path.stem)) if path.stem.isdecimal() else []
+        path = Path(trouble.path) if isinstance(trouble, JournalCorrupt) else None
+        if path is None and segment is not None and segment.index.recent[0] < segment.size():
+            path = segment.path         # it may only look like a torn tail
+        if path is None or not path.stem.isdecimal():
+            return False
+        following = self._behind(int(path.stem))
         if segment is not None and segment.path == path:
-            later = next_whole(segment, error.position, error.offset, segment.size())
-        if later is not None and following and later.first >= following[0]:
-            later = None                # it is a copy of something else
-        if segment is not None and later is not None:
-            segment.index.begin_at(later.pos, later.first)
-            if later.first <= offset:
-                return True
-            raise _taken(error, offset, later.first)
+            for first, end, _ in self._whole_runs(segment, following[0] if following else None):
+                if first > offset:
+                    raise _taken(trouble, offset, first)
+                if offset < end:
+                    segment.index.forget_ends()     # which may lie in the damage
+                    return True
         if following and following[0] > offset:
-            raise _taken(error, offset, following[0])
+            raise _taken(trouble, offset, following[0])
         return False
+
+    def _whole_runs(self, segment: Segment, following: int | None) -> list[Run]:
+        """As a repair finds them. find() begins at each run from now on, as headers alone may lead
+        past some."""
+        size = segment.size()
+        known = self._runs.get(segment.first)
+        if known is None or known[:2] != (segment.index.file, size):
+            runs = _runs_of(segment, size, following)
+            known = self._runs[segment.first] = segment.index.file, size, runs
+        for first, _, pos in known[2]:
+            segment.index.begin_at(pos, first)
+        return known[2]
 
     def _open(self, first: int, firsts: list[int]) -> Segment:
         try:
@@ -102,6 +126,24 @@ class DamagedReader(Reader):
                              path=str(self.path), hint="repair it, then mirror it")
 
 
-def _taken(error: JournalCorrupt, offset: int, first: int) -> OffsetGone:
-    return OffsetGone(f"message {offset} is lost to damage: {error.text}", offset=offset,
-                      first=first, hint=f"the next one that is whole is {first}")
+def _runs_of(segment: Segment, size: int, following: int | None) -> list[Run]:
+    runs: list[Run] = []
+    broken = True
+    for block in whole_blocks(segment, size):
+        if not isinstance(block, Block):
+            broken = True
+            continue
+        if following is not None and block.first >= following:
+            continue                # a copy of something else
+        if broken or block.first != runs[-1][1]:
+            runs.append((block.first, block.first, block.pos))
+            broken = False
+        first, _, pos = runs[-1]
+        runs[-1] = first, block.first + block.count, pos
+    return runs
+
+
+def _taken(trouble: Exception | None, offset: int, first: int) -> OffsetGone:
+    why = f": {trouble.text}" if isinstance(trouble, JournalCorrupt) else ""
+    return OffsetGone(f"message {offset} is lost to damage{why}", offset=offset, first=first,
+                      hint=f"the next one that is whole is {first}")

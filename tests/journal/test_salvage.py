@@ -86,7 +86,7 @@ def test_one_damage(tmp_path, number, what):
 
 
 def test_any_damage(tmp_path, rng):
-    """Several flipped bits and zeroed pages anywhere: as a repair would leave it."""
+    """Flipped bits, zeroed and missing stretches anywhere: as a repair would leave it."""
     source = written(tmp_path / "source")
     for i in range(60):
         where = tmp_path / f"j{i}"
@@ -96,17 +96,20 @@ def test_any_damage(tmp_path, rng):
             for _ in range(rng.choice((1, 1, 3))):
                 if rng.random() < 0.7:
                     raw[rng.randrange(len(raw))] ^= 1 << rng.randrange(8)
-                else:
+                elif rng.random() < 0.5:
                     at = rng.randrange(len(raw))
                     raw[at:at + 500] = bytes(len(raw[at:at + 500]))
+                else:
+                    at = rng.randrange(512, len(raw)) // 64 * 64
+                    del raw[at:at + 64 * rng.choice((1, 3))]
             path.write_bytes(raw)
         got = found(where, salvage=True)
         assert all(message == b"%d" % at for at, message in got.items())
         assert got == left_by_repair(where), i
-        start = rng.randrange(PER * BLOCKS)
-        with journal.open(where, salvage=True) as reader:
-            end = reader.end
-        if start <= end:
+        for start in rng.sample(range(PER * BLOCKS), 5):
+            with journal.open(where, salvage=True) as reader:
+                if start > reader.end:
+                    continue
             later = found(where, start, salvage=True)
             assert later == {at: message for at, message in got.items() if at >= start}
 

@@ -61,10 +61,11 @@ def _check(epochs: Epochs, topic: str, partition: int) -> None:
 
 
 class Answers:
-    """`counts` are the server's."""
+    """`counts` are the server's. `patience`: seconds that one look into a partition may take."""
 
     def __init__(self, sources: Sources, groups: bool, rosters: Rosters, limits: Limits,
                  counts: Counter[str]) -> None:
+        self.patience = SLICE
         self._sources = sources
         self._groups = groups
         self._rosters = rosters
@@ -89,7 +90,7 @@ class Answers:
         source = self._sources.get(request.topic, request.partition)
         if not self._sources.checked(source):
             source = self._sources.get(request.topic, request.partition)
-        source.reader._hurry(time.monotonic() + SLICE)
+        source.reader._hurry(time.monotonic() + self.patience)
         return source
 
     def records(self, head: dict[str, Any], found: Records, source: Source) -> list[bytes]:

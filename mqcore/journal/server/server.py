@@ -300,10 +300,12 @@ class Server(Service):
 
     def _attempt(self, guest: Guest, request: Request) -> None:
         self._asker = guest
+        tries = guest.tries.pop(_key(request), 0)
+        self._answers.patience = SLICE * 2**tries
         try:
             answer = self._answer(guest, request)
         except Unfinished:
-            self._put_back(guest, request)
+            self._put_back(guest, request, tries + 1)
             return
         except Exception as error:
             self._refuse(guest, request, error)
@@ -312,11 +314,13 @@ class Server(Service):
         if answer is not None:
             self._outbox.send(guest, answer, keep=True)
 
-    def _put_back(self, guest: Guest, request: Request) -> None:
-        """It is not answered yet, and others have waited long enough."""
+    def _put_back(self, guest: Guest, request: Request, tries: int) -> None:
+        """It is not answered yet, and others have waited long enough. It gets more time with each
+        try: among many looks it may have to begin anew."""
         if not guest.waiting:
             self._asking.append(guest)
         guest.waiting.setdefault(_key(request), request)
+        guest.tries[_key(request)] = tries
 
     def _refuse(self, guest: Guest, request: Request | None, error: Exception) -> None:
         self._counts["errors"] += 1
@@ -427,6 +431,7 @@ class Server(Service):
         try:
             return self._piece(stream)
         except Unfinished:
+            stream.tries += 1
             return True
         except Exception as error:
             self._fail(stream, error)
@@ -437,8 +442,9 @@ class Server(Service):
         size = min(PIECE, stream.room, self._outbox.allowance(stream.guest))
         if size == 0:
             return False
-        stream.source.reader._hurry(time.monotonic() + SLICE)
+        stream.source.reader._hurry(time.monotonic() + SLICE * 2**stream.tries)
         records = read(stream.source, stream.at, size, stream.durable)
+        stream.tries = 0
         if stream.stop is not None:
             records = records.slice(0, stream.stop - stream.at)
         if not len(records):

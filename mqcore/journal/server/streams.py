@@ -31,6 +31,7 @@ class Guest:
     #: by request: the number of the list that it waits for, see lists.py
     lists: dict[int, int] = field(default_factory=dict)
     waiting: dict[tuple[str, int], Request] = field(default_factory=dict)
+    tries: dict[tuple[str, int], int] = field(default_factory=dict)     # that were not enough
     streams: dict[int, Stream] = field(default_factory=dict)
     #: an answer that did not fit: nothing else is read for this peer until it is sent
     pending: Parts | None = None
@@ -65,6 +66,7 @@ class Stream:
     sent: collections.deque[tuple[int, int]] = field(default_factory=collections.deque)
     out: int = 0                        # bytes in `sent`, which the reader has not acknowledged
     over: bool = False                  # no longer a stream
+    tries: int = 0                      # to read on, that were not enough
     durable: bool = False               # only what survives a power cut is sent
 
     def acknowledge(self, offset: int, now: float) -> None:

@@ -419,7 +419,7 @@ def whole_blocks(segment: Segment, size: int,
             pos, next = pos + block.size, block.first + block.count
             continue
         fault = block if isinstance(block, int) else ORDER
-        later = next_whole(segment, pos, next, size)
+        later = _next_whole(segment, pos, next, size)
         if written and fault != ORDER and (later is None or later.durable <= next):
             longer = _written_meanwhile(segment, pos, size)
             if longer:
@@ -431,7 +431,7 @@ def whole_blocks(segment: Segment, size: int,
         pos, next = later.pos, later.first
 
 
-def next_whole(segment: Segment, pos: int, offset: int, size: int) -> Block | None:
+def _next_whole(segment: Segment, pos: int, offset: int, size: int) -> Block | None:
     """The first intact block behind pos that may follow."""
     for later in blocks_behind(segment, pos + ALIGNMENT, size):
         whole = segment.block(later.pos, size)

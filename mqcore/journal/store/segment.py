@@ -51,7 +51,11 @@ class Index:
         self.positions = [HEADER_SIZE]
         self.offsets = [first]
         self.highs = [EARLIEST]
-        self.recent = self.tail = HEADER_SIZE, first, EARLIEST
+        self.forget_ends()
+
+    def forget_ends(self) -> None:
+        """The next look begins at one of the positions."""
+        self.recent = self.tail = HEADER_SIZE, self.offsets[0], EARLIEST
 
     def keep(self, pos: int, offset: int, high: int) -> None:
         """A look has come so far: the next one that ends unfinished has begun behind it."""
