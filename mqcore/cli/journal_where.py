@@ -43,7 +43,7 @@ def opened(where: str, topic: str | None, partition: int, options: dict[str, Any
     """Open a reader. gaps: "salvage" of a damaged partition, which then has gaps to be skipped."""
     from mqcore import journal as library
 
-    more: Any = {"salvage": True, "durable": False} if gaps == "salvage" else {"durable": durable}
+    more: Any = {"salvage": True} if gaps == "salvage" else {"durable": durable}
     return library.open(where, topic=topic, partition=partition, **more, **remote(where, options))
 
 

@@ -118,7 +118,7 @@ class Closing(Peers):
         for connector in connectors:  # first: the peers end, too, when they hear of it
             connector.stop()
         unacked = self._await_acks() if linger != 0 else self._unacked()
-        unacked += PeerStats.of(self.core._accounts()["total"]).bytes_unacked   # of ended ones
+        unacked += self.core._accounts()["total"]["bytes_unacked"]     # of ended connections
         if self.upgrades:
             self.hub.loop.call_wait(self._stop_upgrades)
         self._end_all()

@@ -262,8 +262,8 @@ def serve(where: str | os.PathLike[str], bind: Any, *, groups: bool = False,
     insecure=True serves them without. groups: readers may commit consumer groups, which retention
     obeys. limits: what the server refuses beyond. options: those of a socket.
     rights: {user: Rights}, by `Peer.user`, with "*" for everybody else; or a function that takes a
-    `Peer` and returns its Rights or None. It is asked once for each connection, in the server's
-    thread, so it must not wait. Without rights=, who can connect can read everything.
+    `Peer` and returns its Rights or None. The server calls it once for each connection, in its own
+    thread, so it must not wait. Without rights=, each peer that connects can read everything.
 
     Raises FileNotFoundError, UsageError (an address is exposed), OptionError, NotSupported (msgspec
     is missing).

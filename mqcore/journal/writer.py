@@ -61,7 +61,7 @@ class WriterStats:
     removed: int = 0            #: segments that retention gave up
     duplicates: int = 0         #: repeated messages that were left out
     producers: int = 0          #: that are remembered, to know what they send again
-    forgotten: int = 0          #: producers that had to make room for others
+    forgotten: int = 0          #: producers that were given up for others
 
 
 class Writer(WriterCore):

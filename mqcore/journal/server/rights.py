@@ -25,7 +25,7 @@ class Rights:
     character, `[ab]` one of these. The default is nothing.
 
     read: topics, which are also all that it sees in a list. commit: consumer groups, of topics
-    that it may read, if the server has groups=True. OptionError: not patterns.
+    that it may read, if the server has groups=True. OptionError: these are not patterns.
     """
 
     read: tuple[str, ...] = ()
@@ -58,38 +58,34 @@ def _fits(name: str, patterns: tuple[str, ...]) -> bool:
     return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
 
 
-class Granted:
-    """What a server was given as rights=."""
+def granting(given: Given) -> Callable[[Any], Rights]:
+    """The rights of a peer, by what a server was given as rights=. OptionError: it is neither a
+    table nor a function."""
+    if callable(given):
+        return functools.partial(_asked, given)
+    if given is not None and not isinstance(given, Mapping):
+        raise OptionError(f"rights={given!r}",
+                          hint="give {user: journal.Rights(...)}, or a function of a peer")
+    table = {OTHERS: ALL} if given is None else dict(given)
+    for user, rights in table.items():
+        if not isinstance(user, str) or not isinstance(rights, Rights):
+            raise OptionError(f"rights= of user {user!r} is {rights!r}",
+                              hint="give {user: journal.Rights(read=..., commit=...)}")
+    others = table.get(OTHERS, NONE)
+    return lambda peer: table.get(peer.user, others)
 
-    def __init__(self, given: Given) -> None:
-        self._table: dict[str, Rights] | None = None
-        self._ask: Callable[[Any], Rights | None] | None = None
-        if given is None:
-            self._table = {OTHERS: ALL}
-        elif isinstance(given, Mapping):
-            self._table = dict(given)
-            for user, rights in self._table.items():
-                if not isinstance(user, str) or not isinstance(rights, Rights):
-                    raise OptionError(f"rights= of user {user!r} is {rights!r}",
-                                      hint="give {user: journal.Rights(read=..., commit=...)}")
-        elif callable(given):
-            self._ask = given
-        else:
-            raise OptionError(f"rights={given!r}",
-                              hint="give {user: journal.Rights(...)}, or a function of a peer")
 
-    def of(self, peer: Any) -> Rights:
-        if self._table is not None:
-            found = self._table.get(peer.user) if peer.user is not None else None
-            return found if found is not None else self._table.get(OTHERS, NONE)
-        try:
-            rights = self._ask(peer) if self._ask is not None else None
-        except Exception:
-            _log.exception("rights= failed for %s: it may nothing", peer)
-            return NONE
-        if rights is not None and not isinstance(rights, Rights):
-            _log.error("rights= gave %r for %s: it may nothing", rights, peer)
-        return rights if isinstance(rights, Rights) else NONE
+def _asked(ask: Callable[[Any], Rights | None], peer: Any) -> Rights:
+    try:
+        rights = ask(peer)
+    except Exception:
+        _log.exception("rights= failed for %s, which gets none", peer)
+        return NONE
+    if isinstance(rights, Rights):
+        return rights
+    if rights is not None:
+        _log.error("rights= gave %r for %s, which gets none", rights, peer)
+    return NONE
 
 
 def load(path: str | os.PathLike[str]) -> dict[str, Rights]:

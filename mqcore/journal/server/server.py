@@ -28,7 +28,7 @@ from mqcore.journal.server.listening import listen
 from mqcore.journal.server.lists import Lists
 from mqcore.journal.server.outbox import FULL, Outbox
 from mqcore.journal.server.requests import Request, shown
-from mqcore.journal.server.rights import Given, Granted
+from mqcore.journal.server.rights import Given, granting
 from mqcore.journal.server.service import Service
 from mqcore.journal.server.shares import (
     gives_way,
@@ -60,7 +60,7 @@ class Server(Service):
                  insecure: bool = False, limits: Limits | None = None, rights: Given = None,
                  **options: Any) -> None:
         where = os.fsdecode(where)
-        self._granted = Granted(rights)
+        self._rights_of = granting(rights)
         os.scandir(where).close()           # FileNotFoundError now rather than to every reader
         super().__init__(where)
         self.limits = limits or Limits()
@@ -241,7 +241,7 @@ class Server(Service):
         if guest.peer.id not in self._guests:
             if len(self._guests) >= self.limits.peers:
                 self._room_for_guest(guest)
-            guest.rights = self._granted.of(guest.peer)
+            guest.rights = self._rights_of(guest.peer)
             self._guests[guest.peer.id] = guest
 
     def _room_for_guest(self, guest: Guest) -> None:
@@ -300,12 +300,14 @@ class Server(Service):
 
     def _attempt(self, guest: Guest, request: Request) -> None:
         self._asker = guest
-        tries = guest.tries.pop(_key(request), 0)
+        key = _key(request)
+        tries = guest.tries.pop(key, 0)
         self._answers.patience = SLICE * 2**tries
         try:
             answer = self._answer(guest, request)
         except Unfinished:
-            self._put_back(guest, request, tries + 1)
+            self._put_back(guest, request)
+            guest.tries[key] = tries + 1
             return
         except Exception as error:
             self._refuse(guest, request, error)
@@ -314,13 +316,12 @@ class Server(Service):
         if answer is not None:
             self._outbox.send(guest, answer, keep=True)
 
-    def _put_back(self, guest: Guest, request: Request, tries: int) -> None:
+    def _put_back(self, guest: Guest, request: Request) -> None:
         """It is not answered yet, and others have waited long enough. It gets more time with each
-        try: among many looks it may have to begin anew."""
+        try: among many looks it may have to begin again."""
         if not guest.waiting:
             self._asking.append(guest)
         guest.waiting.setdefault(_key(request), request)
-        guest.tries[_key(request)] = tries
 
     def _refuse(self, guest: Guest, request: Request | None, error: Exception) -> None:
         self._counts["errors"] += 1

@@ -1,10 +1,10 @@
 """Which messages of a producer a log has, to store a repeated message once and no other one as its
 duplicate. What is known of one producer is in tracks.pxd.
 
-The table is bounded by producers (`most`) and by bytes (`most_bytes`), and a stranger who makes up
+The table is bounded by producers (`most`) and by bytes (`most_bytes`), and a peer that makes up
 producers must not push the real ones out. So each producer is charged to its owner, the connection
-that its first message came over, and who goes is one of the owner with the largest share: of both
-bounds, added up. Of an owner's producers, those that were heard once go first, as in 2Q (Johnson
+that its first message came over. The owner with the largest share, of both bounds added up, gives
+one up. Of an owner's producers, those that were heard once go first, as in 2Q (Johnson
 and Shasha, VLDB 1994), unless they are less than a quarter of them; then the one that was silent
 longest. The log's lock guards all of it.
 """

@@ -64,7 +64,7 @@ class Index:
             self._insert(at, pos, offset, high)
 
     def begin_at(self, pos: int, offset: int) -> None:
-        """A block that find() may begin at, since there is no way from those before it."""
+        """A block that find() may begin at, where those before it lead nowhere."""
         at = bisect.bisect_right(self.positions, pos)
         if self.positions[at - 1] != pos:
             self._insert(at, pos, offset, self.highs[at - 1])
