@@ -65,7 +65,8 @@ class PeerStats:
     directions. `bytes_unread`: bytes that had arrived here when the connection ended, and that the
     socket never read. It closed, or the peer broke the protocol or was unresponsive.
     `bytes_unacked`: bytes of messages in `written` that the peer's kernel had not confirmed when
-    the connection ended (tcp), so they may not have arrived."""
+    the connection ended (tcp), so they may not have arrived. Where the pattern ended it, as with
+    on_full="disconnect", they are in the total only."""
 
     offered: int = 0
     written: int = 0

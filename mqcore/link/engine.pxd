@@ -64,6 +64,7 @@ cdef struct Port:
     atomic[int64_t] left_open
     atomic[int64_t] most_left   # max_departed; INT64_MAX: no limit
     atomic[int64_t] most_left_bytes  # recv_hwm_bytes
+    atomic[int64_t] unacked   # Traffic.unacked of connections that ended after their link's pipe
     int64_t most_left_open    # a share of the descriptors that the process may have
     Latencies* latencies      # NULL: not measured
     bint (*wanted)(void* pattern, Msg* first) noexcept nogil   # Host.wanted
@@ -198,6 +199,8 @@ cdef struct Engine:
     int64_t queued            # bytes in the kernel then, while an answer was awaited, and
     int64_t taken             # how many the peer had taken of all
     int64_t message_end       # bytes_out when the last message was whole in the kernel
+    int64_t behind            # and what was written since, when the link is given back
+    bint resets               # the pattern asked for the end: what is written is not waited for
     uint32_t unsaid           # a PING waits behind a message that is being written
     uint32_t pings_seen
     uint32_t pings_sent

@@ -157,6 +157,8 @@ cdef Engine* engine_new(Plane* plane, IoThread* io, Watch* watch, Port* port, in
     e.unsaid = 0
     e.pings_seen = e.pings_sent = 0
     e.unwatched = 0
+    e.message_end = e.behind = 0
+    e.resets = False
     memset(&e.up, 0, 3 * sizeof(ControlNote))
     e.up.fixed = e.asks.fixed = e.down.fixed = True
     if e.arm.run == NULL:     # the last tenant's may be posted still

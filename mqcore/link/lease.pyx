@@ -295,6 +295,7 @@ cdef bint _leaves(Engine* e, bint ours) noexcept nogil:
         e.read_until = INT64_MAX
     else:
         if _asked(e, ASKED_RESET):
+            e.resets = True
             session_drain(e)  # which discards what the peer still sends
         return False
     return True

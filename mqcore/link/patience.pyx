@@ -182,7 +182,7 @@ cdef void _clock(Engine* e) noexcept nogil:
     if e.state == ENGINE_READING:
         _look_at_end(e, now)
     elif e.state == ENGINE_DRAINING:
-        if now - e.born >= DRAIN_NS and not _takes(e, now):
+        if now - e.born >= DRAIN_NS and (e.resets or not _takes(e, now)):
             session_end(e, DOWN_RESET, NULL, 0)
     elif e.state == ENGINE_HANDSHAKE:
         if e.leaves:

@@ -21,7 +21,7 @@ from mqcore.link.pipe cimport (
     link_unref,
 )
 from mqcore.link.plane cimport NOTE_DOWN, NOTE_PATTERN, NOTE_UP, Plane, plane_note, plane_tell
-from mqcore.link.stream cimport stream_unacked
+from mqcore.link.stream cimport stream_count_lost
 from mqcore.reactor.includes cimport close, errno
 from mqcore.reactor.io_thread cimport io_now
 from mqcore.spi.message_engine cimport ENGINE_STREAM, MORE_FDS, MessageEngine
@@ -200,23 +200,13 @@ cdef void session_leave(Engine* e, int code, const char* why) noexcept nogil:
 cdef void session_drain(Engine* e) noexcept nogil:
     """A link that our side ends. It is over only when the peer has seen our FIN and sent its own:
     a ROUTER without handover would leave a second link with the same routing id deaf for ever."""
+    e.behind = e.link.traffic.bytes_out.load() - e.message_end
     _let_go_of_pipe(e)
     e.pump.finish(e)
     shutdown(e.fd, SHUT_WR)
     e.state = ENGINE_DRAINING
     session_want(e)
     _ends_here(e)
-
-
-cdef void _count_lost(Engine* e) noexcept nogil:
-    """What is given up: what had arrived, and what may not have arrived there."""
-    cdef int left = 0
-    e.down.carried = e.link != NULL and e.link.traffic.read.load() > 0
-    ioctl(e.fd, FIONREAD, &left)
-    e.down.unread = e.input.end - e.input.pos + left
-    if e.link != NULL:
-        e.link.traffic.unread.fetch_add(e.down.unread)
-        e.link.traffic.unacked.fetch_add(stream_unacked(e))
 
 
 cdef void session_end(Engine* e, int code, const char* text, uint32_t fatal) noexcept nogil:
@@ -235,7 +225,8 @@ cdef void session_end(Engine* e, int code, const char* text, uint32_t fatal) noe
         code = e.ends_as if e.ends_as >= 0 else DOWN_RESET
     if code != DOWN_PEER and e.ends_as < 0 and e.state != ENGINE_READING:
         e.pump.finish(e)
-    _count_lost(e)
+    e.down.carried = e.link != NULL and e.link.traffic.read.load() > 0
+    stream_count_lost(e)
     _let_go_of_pipe(e)
     if e.begun:
         port.begun.fetch_sub(e.begun)

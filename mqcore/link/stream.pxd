@@ -12,7 +12,8 @@ cdef const PumpOps* stream_pump() noexcept nogil
 cdef void stream_read(Engine* e) noexcept nogil
 cdef void stream_write(Engine* e) noexcept nogil
 cdef int64_t stream_pending(Engine* e) noexcept nogil
-cdef int64_t stream_unacked(Engine* e) noexcept nogil
+# Before the descriptor is closed: counts what had arrived here, and what the peer may not have.
+cdef void stream_count_lost(Engine* e) noexcept nogil
 
 # -- in: bytes into a slab, then to the codec ------------------------------------------------------
 # Makes e.slab one of this class with nothing in it that is wanted. False: the session has ended.

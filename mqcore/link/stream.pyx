@@ -21,8 +21,8 @@ from mqcore.link.lease cimport (
     E_IN, E_OUT, ENGINE_ACTIVE, ENGINE_DEAD, ENGINE_DRAINING, ENGINE_HANDSHAKE, ENGINE_READING,
 )
 from mqcore.link.includes cimport (
-    IPPROTO_TCP, MSG_NOSIGNAL, SIOCOUTQ, TCP_CLOSE_WAIT, TCP_INFO, getsockopt, ioctl, msghdr,
-    sendmsg, socklen_t, tcp_info,
+    FIONREAD, IPPROTO_TCP, MSG_NOSIGNAL, SIOCOUTQ, TCP_CLOSE_WAIT, TCP_INFO, getsockopt, ioctl,
+    msghdr, sendmsg, socklen_t, tcp_info,
 )
 from mqcore.link.pipe cimport EVENT_WRITE
 from mqcore.link.plane cimport NOTE_ASKS, plane_tell
@@ -432,7 +432,7 @@ cdef int64_t stream_pending(Engine* e) noexcept nogil:
     return pending if ioctl(e.fd, SIOCOUTQ, &pending) == 0 else 0
 
 
-cdef int64_t stream_unacked(Engine* e) noexcept nogil:
+cdef int64_t _unacked(Engine* e) noexcept nogil:
     """Bytes of messages that were written, that the peer's kernel has not confirmed, and that ours
     gives up with the descriptor. 0 over ipc, where they lie in the peer's own, and where the peer
     has ended its side in order: then our kernel goes on by itself."""
@@ -441,7 +441,20 @@ cdef int64_t stream_unacked(Engine* e) noexcept nogil:
     if e.message_end == 0 or getsockopt(e.fd, IPPROTO_TCP, TCP_INFO, &tcp, &size) != 0 \
             or tcp.tcpi_state == TCP_CLOSE_WAIT:
         return 0
-    return max(0, stream_pending(e) - (e.link.traffic.bytes_out.load() - e.message_end))
+    if e.link != NULL:
+        e.behind = e.link.traffic.bytes_out.load() - e.message_end
+    return max(0, stream_pending(e) - e.behind - (e.state != ENGINE_ACTIVE))   # less our FIN
+
+
+cdef void stream_count_lost(Engine* e) noexcept nogil:
+    cdef int left = 0
+    ioctl(e.fd, FIONREAD, &left)
+    e.down.unread = e.input.end - e.input.pos + left
+    if e.link == NULL:
+        e.port.unacked.fetch_add(_unacked(e))
+    else:
+        e.link.traffic.unread.fetch_add(e.down.unread)
+        e.link.traffic.unacked.fetch_add(_unacked(e))
 
 
 cdef size_t stream_goodbye(Engine* e) noexcept nogil:

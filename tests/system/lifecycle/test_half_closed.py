@@ -7,7 +7,7 @@ import threading
 import time
 
 import pytest
-from rawzmtp import RawPeer
+from rawzmtp import RawPeer, message
 
 import mqcore as mq
 
@@ -111,6 +111,41 @@ def test_what_the_kernel_had_of_a_link_that_is_given_up_is_counted(ctx):
 
     assert 100_000 < given_up(60).unacked < 60 * 30_100
     assert given_up(1)
+
+
+def test_a_subscriber_that_is_sent_away_takes_nothing(ctx):
+    """on_full="disconnect": what it has still to take keeps no connection, and is counted."""
+    pub = ctx.socket("pub", send_hwm=10, on_full="disconnect")
+    url = pub.bind("tcp://127.0.0.1:0").url
+    with RawPeer.connect(url) as peer:
+        peer.shake("SUB")
+        peer.say(message(b"\x01a"))
+        pub.wait_subscribers(b"a", timeout=LIMIT)
+        sent = iter(lambda: pub.send_many([b"a" * 10_000] * 5), 0)
+        until(lambda: next(sent) and not pub.peers())
+    total = pub.stats().total
+    assert 100_000 < total.bytes_unacked <= total.bytes_out
+    report = pub.close(0)
+    assert not report and report.unacked == total.bytes_unacked
+
+
+def test_a_connection_is_not_charged_with_what_others_had(ctx):
+    """Connections that have ended leave their places to new ones."""
+    push = ctx.socket("push", heartbeat=0.2, heartbeat_timeout=0.5, reconnect=None)
+    url = push.bind("tcp://127.0.0.1:0").url
+    for _ in range(70):
+        with RawPeer.connect(url) as peer:
+            peer.shake("PULL")
+            push.wait_peers(1, LIMIT)
+            push.send(bytes(30_000), timeout=LIMIT)
+            peer.frame()
+        until(lambda: not push.peers())
+    with RawPeer.connect(url) as peer:
+        peer.shake("PULL")
+        push.wait_peers(1, LIMIT)
+        until(lambda: not push.peers())      # it answers no PING
+    assert push.stats().total.bytes_unacked == 0
+    assert push.close(0)
 
 
 @pytest.mark.parametrize("kinds, transport", [
