@@ -1422,12 +1422,13 @@ def device(front: Socket, back: Socket | None = None, *, capture: Socket | None 
     allow_bus=True you can also pass a single bus, which then repeats each message to all other
     members.
 
-    If back is a journal's writer, the device stores what front receives. If front is a journal's
-    reader as well, the device mirrors its messages: see mqcore/journal/README.md. These return
-    objects with the methods of a Device.
+    If back is a journal's writer, the device stores what front receives. `rights` says what each
+    user may write: {user: mqcore.journal.Rights(write=...)}, or a function of the Peer. If front
+    is a journal's reader as well, the device mirrors its messages: see mqcore/journal/README.md.
+    These return objects with the methods of a Device.
     """
 @overload
-def device(front: Any, back: Any) -> _Recorder:
+def device(front: Any, back: Any, *, rights: Any = None) -> _Recorder:
     """Start moving messages between front and back. These pairs fit together:
 
         router and dealer          a queue: requests to any free worker, replies back
@@ -1447,9 +1448,10 @@ def device(front: Any, back: Any) -> _Recorder:
     allow_bus=True you can also pass a single bus, which then repeats each message to all other
     members.
 
-    If back is a journal's writer, the device stores what front receives. If front is a journal's
-    reader as well, the device mirrors its messages: see mqcore/journal/README.md. These return
-    objects with the methods of a Device.
+    If back is a journal's writer, the device stores what front receives. `rights` says what each
+    user may write: {user: mqcore.journal.Rights(write=...)}, or a function of the Peer. If front
+    is a journal's reader as well, the device mirrors its messages: see mqcore/journal/README.md.
+    These return objects with the methods of a Device.
     """
 def empty(n: int) -> memoryview:
     """A writable buffer of n bytes to fill and send. send() copies it; send_ref() does not."""

@@ -162,8 +162,14 @@ def _make_raw(socket: Any) -> None:
         socket._set_pattern_option("raw", True)
 
 
+def _check_rights(rights: Any) -> None:
+    if rights is not None:
+        raise UsageError("rights= is for a device from a socket into a journal",
+                         hint="call mqcore.device(front, writer, rights=...)")
+
+
 def device(front: Any, back: Any = None, *, capture: Any = None,
-           allow_bus: bool = False, hooks: Sequence[Any] = ()) -> Any:
+           allow_bus: bool = False, hooks: Sequence[Any] = (), rights: Any = None) -> Any:
     """Start moving messages between front and back. These pairs fit together:
 
         router and dealer          a queue: requests to any free worker, replies back
@@ -183,17 +189,20 @@ def device(front: Any, back: Any = None, *, capture: Any = None,
     allow_bus=True you can also pass a single bus, which then repeats each message to all other
     members.
 
-    If back is a journal's writer, the device stores what front receives. If front is a journal's
-    reader as well, the device mirrors its messages: see mqcore/journal/README.md. These return
-    objects with the methods of a Device."""
+    If back is a journal's writer, the device stores what front receives. `rights` says what each
+    user may write: {user: mqcore.journal.Rights(write=...)}, or a function of the Peer. If front
+    is a journal's reader as well, the device mirrors its messages: see mqcore/journal/README.md.
+    These return objects with the methods of a Device."""
     if hasattr(back, "_mq_sink"):
         if capture is not None or allow_bus or hooks:
             raise UsageError("a journal device does not support capture, allow_bus and hooks",
                              hint="call mqcore.device(front, writer)")
         if hasattr(front, "_mq_mirror"):
+            _check_rights(rights)
             return front._mq_mirror(back)
         from mqcore.api.recorder import Recorder
 
-        return Recorder(front, back)
+        return Recorder(front, back, rights)
+    _check_rights(rights)
     return Device(front, front if back is None else back, capture, allow_bus=allow_bus,
                   hooks=hooks)

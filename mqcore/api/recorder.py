@@ -6,6 +6,8 @@ does not depend on journals.
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,13 +18,15 @@ from mqcore.control.stats import CloseReport
 from mqcore.devices.recorder import RecorderCore
 from mqcore.errors import UsageError
 
+TOLD = 1000             # users of whom the log says once what they may not
+_log = logging.getLogger("mqcore.journal")
 
 @dataclass(frozen=True)
 class RecorderStats:
     """Counters of a journal device. `refused`: messages that cannot be stored (an impossible topic,
-    more than 2 GiB). `duplicates`: discarded because the writer had stored them before.
-    `acknowledged`: acknowledged to the sender as durable. `unwritten`, after its end: taken from
-    the socket but not stored."""
+    more than 2 GiB). `denied`: messages whose sender may not write their topic.
+    `duplicates`: discarded because the writer had stored them before. `acknowledged`: acknowledged
+    to the sender as durable. `unwritten`, after its end: taken from the socket but not stored."""
 
     messages: int = 0
     bytes: int = 0
@@ -30,6 +34,25 @@ class RecorderStats:
     duplicates: int = 0
     acknowledged: int = 0
     unwritten: int = 0
+    denied: int = 0
+
+
+def _asking(front: Any, may: Callable[[Any, bytes], bool]) -> Callable[[int, bytes], bool]:
+    """Whether the peer of this number may write a topic. One that has left long ago is not
+    known any more, and may not."""
+    told: set[Any] = set()
+
+    def ask(number: int, topic: bytes) -> bool:
+        peer = front._peer(number)
+        allowed = peer is not None and may(peer, topic)
+        who = getattr(peer, "user", None)
+        if not allowed and who not in told and len(told) < TOLD:
+            told.add(who)
+            _log.info("%s, user %r, may not write the topic %r: its messages are refused",
+                      peer, who, topic.decode(errors="replace"))
+        return allowed
+
+    return ask
 
 
 class Recorder(Running):
@@ -40,12 +63,13 @@ class Recorder(Running):
 
     _kind = "recorder"
 
-    def __init__(self, front: Any, writer: Any) -> None:
+    def __init__(self, front: Any, writer: Any, rights: Any = None) -> None:
         if not isinstance(front, SocketCore):
             raise UsageError(f"the front of a device must be a socket, not {type(front).__name__}")
         self.front: Any = front
         self.writer = writer
-        self._core = RecorderCore(front, writer)
+        self._core = RecorderCore(
+            front, writer, None if rights is None else _asking(front, writer._mq_may(rights)))
         self._unwritten = 0
         self._begin("mqcore-record")
 
@@ -61,7 +85,8 @@ class Recorder(Running):
 
     def stats(self) -> RecorderStats:
         """What has been stored so far."""
-        return RecorderStats(*self._core.counters(), self._unwritten)
+        counts = self._core.counters()
+        return RecorderStats(*counts[:5], unwritten=self._unwritten, denied=counts[5])
 
     def _which(self) -> str:
         return f"{socket_name(self.front)} into {self.writer!r}"

@@ -149,6 +149,17 @@ cdef class SocketInternals(SocketHandle):
         sock_leave(self.s, True)
         return found
 
+    def _is_hung(self, uint32_t peer):
+        """Whether this peer has left, and messages of it are unread."""
+        cdef Pipe* pipe
+        op_refuse()
+        sock_enter(self.s)
+        pipe = self.s.hung
+        while pipe != NULL and pipe.id != peer:
+            pipe = pipe.all_next
+        sock_leave(self.s, True)
+        return pipe != NULL
+
     def _admit(self, uint32_t peer):
         """Give the pattern this peer, which `held` kept back. False: no such peer is held."""
         cdef bint found

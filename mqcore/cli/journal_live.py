@@ -86,6 +86,9 @@ def opened(pattern: str, bind: tuple[str, ...], connect: tuple[str, ...],
               "them can store messages.")
 @click.option("--subscribe", multiple=True, metavar="TEXT",
               help="sub: topics (default all); dish: groups.")
+@click.option("--rights", type=FILE, metavar="FILE",
+              help="TOML: which topics each user may write. A user is named as its file in "
+              "--allow FOLDER.")
 @EVERY_OPTION
 @OPTION
 @for_sockets
@@ -94,7 +97,7 @@ def record(where: str, pattern: str, bind: tuple[str, ...], connect: tuple[str, 
            stamps: bool, deduplicate: bool, segment_bytes: int | None, segment_age: float | None,
            retain_bytes: int | None, retain_age: float | None, retain_for: tuple[str, ...],
            replicas: tuple[str, ...], replica_server_key: str | None, replica_key: Path | None,
-           insecure: bool, subscribe: tuple[str, ...], every: float,
+           insecure: bool, subscribe: tuple[str, ...], rights: str | None, every: float,
            options: dict[str, Any]) -> None:
     """Store the messages that a socket receives, until Ctrl-C or an error (such as a full disk).
 
@@ -106,16 +109,15 @@ def record(where: str, pattern: str, bind: tuple[str, ...], connect: tuple[str, 
       mq journal record data pull --bind tcp://127.0.0.1:5555 --topic flights
       mq journal record data rep --bind tcp://*:5556 --key server.key_secret --allow senders/
       mq journal record data sub --connect tcp://host:5557 --topic-from first-part
+
+    The file of --rights is that of `mq journal serve`. It names the topics with write = ["orders"].
     """
     from mqcore import journal as library
+    from mqcore.journal.rights import load
 
+    granted = None if rights is None else load(rights)
     _check_exposed(bind, insecure, options)
-    if subscribe and pattern not in ("sub", "dish"):
-        raise click.UsageError(f"--subscribe is for sub and dish, not for {pattern}")
-    if pattern == "dish" and not subscribe:
-        raise click.UsageError("a dish receives only joined groups: name them with --subscribe")
-    kind: dict[str, Any] = {"topics": subscribe or ("",)} if pattern == "sub" else {}
-    kind = {"groups": subscribe} if pattern == "dish" else kind
+    kind = _subscriptions(pattern, subscribe)
     many: dict[str, Any] = {"topic_from": topic_from, "max_topics": max_topics} \
         if topic_from else {}
     if topic_from or partitions > 1:
@@ -133,12 +135,22 @@ def record(where: str, pattern: str, bind: tuple[str, ...], connect: tuple[str, 
             note(str(dropped))
         front = opened(pattern, bind, connect, {**options, **kind})
         try:
-            with mq.device(front, writer) as running:
+            with mq.device(front, writer, rights=granted) as running:
                 watch(running, every)
         finally:
             front.close(linger=0)
         if every:
             note(("\n" if on_terminal() else "") + say(counters(running.stats())))
+
+
+def _subscriptions(pattern: str, chosen: tuple[str, ...]) -> dict[str, Any]:
+    if chosen and pattern not in ("sub", "dish"):
+        raise click.UsageError(f"--subscribe is for sub and dish, not for {pattern}")
+    if pattern == "dish" and not chosen:
+        raise click.UsageError("a dish receives only joined groups: name them with --subscribe")
+    if pattern == "sub":
+        return {"topics": chosen or ("",)}
+    return {"groups": chosen} if pattern == "dish" else {}
 
 
 def _check_exposed(bind: tuple[str, ...], insecure: bool, options: dict[str, Any]) -> None:
@@ -182,7 +194,7 @@ def serve(where: str, bind: tuple[str, ...], groups: bool, insecure: bool, right
       commit = ["dashboard"]
     """
     from mqcore import journal as library
-    from mqcore.journal.server.rights import load
+    from mqcore.journal.rights import load
 
     granted = None if rights is None else load(rights)
     with library.serve(where, list(bind), groups=groups, insecure=insecure, rights=granted,

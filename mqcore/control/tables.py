@@ -23,10 +23,11 @@ from mqcore.control.hub import Hub
 from mqcore.control.idle import IdleWatch
 from mqcore.control.stats import CloseReport, Peer
 from mqcore.control.upgrade import Upgrade
+from mqcore.errors import StateError
 from mqcore.link.backoff import Backoff
 from mqcore.spi import registry, sp
 
-GONE_KEPT = 1024  # peers that left, kept so that late messages find them
+GONE_KEPT = 1024  # peers that left and whose messages are read, kept for who asks late
 
 SHARE = 4  # of the process's descriptors, the share of departed peers whose bytes are in the kernel
 
@@ -139,10 +140,23 @@ class Tables:
 
     def forget_peer(self, number: int) -> None:
         peer = self.peers.pop(number, None)
-        if peer is not None:
-            self.gone[number] = peer
-            while len(self.gone) > GONE_KEPT:
-                self.gone.popitem(last=False)
+        if peer is None:
+            return
+        self.gone[number] = peer
+        for _ in range(2):    # so that fewer are kept again, once their messages are read
+            if len(self.gone) > GONE_KEPT:
+                oldest = next(iter(self.gone))
+                if self._is_unread(oldest):
+                    self.gone.move_to_end(oldest)
+                else:
+                    del self.gone[oldest]
+
+    def _is_unread(self, number: int) -> bool:
+        """Whether a peer that left may have messages here: who reads them may ask who it was."""
+        try:
+            return self.core is not None and self.core._is_hung(number)
+        except StateError:    # inside the code of a pattern in Python: it cannot be asked
+            return True
 
     def emit(self, kind: Any, endpoint: Endpoint | None, peer: Peer | None, reason: str,
              where: str = "", **facts: Any) -> None:

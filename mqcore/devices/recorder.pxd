@@ -6,6 +6,7 @@ from libcpp.atomic cimport atomic
 
 from mqcore.base.message cimport Msg, MsgVec
 from mqcore.binding.core cimport SocketCore
+from mqcore.devices.gate cimport Gate
 from mqcore.spi.sink cimport Sink
 
 cdef enum:
@@ -23,6 +24,8 @@ cdef class RecorderCore:
     cdef readonly object target
     cdef readonly bint answers
     cdef Sink sink
+    cdef Gate gate            # None: everything passes
+    cdef bint gated
     cdef void* set
     cdef MsgVec hand          # read, not yet taken by the sink
     cdef size_t at
@@ -35,11 +38,14 @@ cdef class RecorderCore:
     cdef atomic[int64_t] refused
     cdef atomic[int64_t] duplicates
     cdef atomic[int64_t] acknowledged
+    cdef atomic[int64_t] denied
 
     cdef bint goes_on(self) noexcept nogil
     cdef void loop(self) noexcept nogil
     cdef void harvest(self) noexcept nogil
     cdef bint fill(self) noexcept nogil
+    cdef bint may_pass(self, uint32_t peer, Msg* parts, size_t n) noexcept nogil
+    cdef void sift(self) noexcept nogil
     cdef bint move(self) noexcept nogil
     cdef bint exchange(self) noexcept nogil
     cdef void answer(self, Place* place) noexcept nogil

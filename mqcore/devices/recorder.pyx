@@ -34,13 +34,15 @@ cdef enum:
     REFUSED = 1               # its status
     TOO_OLD = 2
     USED = 3
+    DENIED = 4
 
 
 cdef class RecorderCore:
     """front belongs to it from here on, and target (an object with `_mq_sink()`) is fed by it.
-    run() blocks until stop() or an error."""
+    `ask`, unless None, says whether a message may be stored, by the number of its peer and its
+    topic (b"": the sink has but one). run() blocks until stop() or an error."""
 
-    def __cinit__(self, SocketCore front, target):
+    def __cinit__(self, SocketCore front, target, ask=None):
         capsule = target._mq_sink()
         self.sink = (<Sink*> PyCapsule_GetPointer(capsule, "mqcore.sink"))[0]
         if self.sink.ops.abi != SINK_ABI:
@@ -50,6 +52,8 @@ cdef class RecorderCore:
             raise PluginError(f"{type(target).__name__} is no sink that stores")
         self.front = front
         self.target = target
+        self.gated = ask is not None
+        self.gate = Gate(ask) if self.gated else None
         front.check()
         if not front.s.flags & PAT_RECV:
             raise UsageError(f"a {front.plugin.name} socket receives nothing",
@@ -126,7 +130,34 @@ cdef class RecorderCore:
                 size += <int64_t> msg_size(&self.hand.at[i])
         self.messages.fetch_add(<int64_t> count)
         self.bytes_.fetch_add(size)
+        if self.gated and not self.answers:
+            self.sift()
         return count != 0
+
+    cdef bint may_pass(self, uint32_t peer, Msg* parts, size_t n) noexcept nogil:
+        cdef const uint8_t* topic = <const uint8_t*> b""
+        cdef size_t size = 0
+        if self.sink.ops.topic != NULL:
+            topic = self.sink.ops.topic(self.sink.self, parts, n, &size)
+        if topic == NULL or self.gate.passes(peer, topic, size):
+            return True       # without a topic: the sink refuses it
+        self.denied.fetch_add(1)
+        return False
+
+    cdef void sift(self) noexcept nogil:
+        """Take what may not be stored out of the hand."""
+        cdef size_t at = 0, end, i, kept = 0
+        while at < self.hand.n:
+            end = end_of(&self.hand, at)
+            if self.may_pass(self.hand.at[at].peer, &self.hand.at[at], end - at):
+                for i in range(at, end):
+                    self.hand.at[kept] = self.hand.at[i]
+                    kept += 1
+            else:
+                for i in range(at, end):
+                    msg_close(&self.hand.at[i])
+            at = end
+        self.hand.n = kept
 
     cdef bint move(self) noexcept nogil:
         cdef size_t before, done = 0
@@ -162,8 +193,13 @@ cdef class RecorderCore:
             place.at = place.body = self.at
             while place.body < end and self.hand.at[place.body].flags & MSG_ENVELOPE:
                 place.body += 1
-            rc = self.sink.ops.place(self.sink.self, self.hand.at + place.body, end - place.body,
-                                     &place.offset, &place.partition)
+            rc = MQ_OK
+            if self.gated and not self.may_pass(
+                    self.hand.at[place.at].peer, self.hand.at + place.body, end - place.body):
+                place.status = DENIED
+            else:
+                rc = self.sink.ops.place(self.sink.self, self.hand.at + place.body,
+                                         end - place.body, &place.offset, &place.partition)
             if rc == MQ_FULL or rc == MQ_AGAIN:
                 break
             if rc == MQ_DROPPED:
@@ -243,9 +279,9 @@ cdef class RecorderCore:
         self.front.unclaim()
 
     def counters(self):
-        """(messages, bytes, refused, duplicates, acknowledged)"""
+        """(messages, bytes, refused, duplicates, acknowledged, denied)"""
         return (self.messages.load(), self.bytes_.load(), self.refused.load(),
-                self.duplicates.load(), self.acknowledged.load())
+                self.duplicates.load(), self.acknowledged.load(), self.denied.load())
 
 
 cdef size_t end_of(MsgVec* v, size_t at) noexcept nogil:

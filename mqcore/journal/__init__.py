@@ -49,8 +49,8 @@ from mqcore.journal.queues.options import QueueLimits, QueueOptions
 from mqcore.journal.reader import Reader
 from mqcore.journal.records import Records
 from mqcore.journal.replay import replay
+from mqcore.journal.rights import Rights
 from mqcore.journal.server.limits import Limits
-from mqcore.journal.server.rights import Rights
 from mqcore.journal.stamp import (
     Sequences,
     partition_of_key,
@@ -77,7 +77,7 @@ if TYPE_CHECKING:
     from mqcore.journal.queues.client import Queue
     from mqcore.journal.queues.job import Job
     from mqcore.journal.queues.server import QueueServer
-    from mqcore.journal.server.rights import Given
+    from mqcore.journal.rights import Given
     from mqcore.journal.server.server import Server
 
 __all__ = [

@@ -125,10 +125,12 @@ class JournalBusy(JournalError):
 
 
 class JournalDenied(JournalError, PermissionError):
-    """A journal server does not let this reader read this topic, or commit this consumer group."""
+    """A journal server does not let this reader read this topic, or commit this consumer group; or
+    a journal device does not let this sender write this topic."""
 
     code = "journal_denied"
-    hint = "who runs the server grants it: journal.serve(rights=...), mq journal serve --rights"
+    hint = ("who runs the server grants it: journal.serve(rights=...), mq journal serve --rights; "
+            "for a device: mqcore.device(rights=...), mq journal record --rights")
     fields = {"errno": errno.EACCES}
 
 
@@ -208,6 +210,7 @@ class StampRefused(JournalRefused):
             "sent again keeps its number, key and content")
 
 
+DENIED = 4              # the status of an answer; 1: it cannot be stored
 STAMP_FAULTS = {2: "its sequence number is too old to tell whether it was stored before",
                 3: "another message of this producer is stored under its sequence number"}
 

@@ -7,13 +7,14 @@ import errno
 import logging
 import os
 import resource
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields
 from typing import Any
 
 from mqcore.base.native import threading
 from mqcore.errors import Error, Forked, OptionError, UsageError
 from mqcore.journal.errors import NO_FILES, JournalBusy, JournalClosed, JournalWriteError
+from mqcore.journal.rights import writing
 from mqcore.journal.stamp import partition_of_message
 from mqcore.journal.store.columns import as_bytes
 from mqcore.journal.store.many import WritersCore
@@ -90,6 +91,9 @@ class MultiWriter(WritersCore):
     def _mq_sink(self) -> object:
         self._check_open()
         return super()._mq_sink()
+
+    def _mq_may(self, rights: Any) -> Callable[[Any, bytes], bool]:
+        return writing(rights, self.topic)
 
     # -- opening --
 

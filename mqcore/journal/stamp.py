@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from mqcore.errors import OptionError
-from mqcore.journal.errors import STAMP_FAULTS, JournalRefused, stamp_refused
+from mqcore.journal.errors import DENIED, STAMP_FAULTS, JournalDenied, JournalRefused, stamp_refused
 from mqcore.journal.later import np
 from mqcore.journal.records import Records
 from mqcore.journal.store.core import checksum
@@ -77,13 +77,16 @@ def partition_of_message(message: bytes, partitions: int, key: bytes | None = No
 def stored_at(answer: bytes) -> tuple[int, int]:
     """(partition, offset) from a journal device's reply: the message is durable there. Offset -1:
     it was stored before, at a forgotten offset. JournalRefused: it was not stored.
-    StampRefused, a subclass: because of its sequence number."""
+    StampRefused, a subclass: because of its sequence number. JournalDenied: we may not write its
+    topic."""
     if len(answer) != _ANSWER.size:
         raise JournalRefused(f"{len(answer)} bytes are no acknowledgement",
                              hint="16 are what a journal device answers: who is there?")
     status, partition, offset = _ANSWER.unpack(answer)
     if status in STAMP_FAULTS:
         raise stamp_refused(status)
+    if status == DENIED:
+        raise JournalDenied("you may not write this topic of the journal")
     if status:
         raise JournalRefused("the journal refused the message",
                              hint="a topic has 1 to 255 bytes of UTF-8, a message at most 2 GiB; "

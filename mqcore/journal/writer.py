@@ -24,6 +24,7 @@ from mqcore.journal.errors import NO_ROOM, JournalClosed, JournalWriteError, wri
 from mqcore.journal.flusher import FLUSHER, NEVER
 from mqcore.journal.records import whole
 from mqcore.journal.replicas import WATCH, fenced_error, replicas_of
+from mqcore.journal.rights import writing
 from mqcore.journal.store.clock import SteadyClock
 from mqcore.journal.store.core import WriterCore
 from mqcore.journal.store.epoch import Epochs, History, read_epochs, write_epochs
@@ -143,6 +144,9 @@ class Writer(WriterCore):
             self._end(join=False)
             raise
         COMPONENTS.add(self)
+
+    def _mq_may(self, rights: Any) -> Callable[[Any, bytes], bool]:
+        return writing(rights, self.topic)
 
     def _mq_components(self) -> list[State]:
         if self.closed:

@@ -5,12 +5,12 @@ could not take a message. For Python, an object's `_mq_sink()` returns a capsule
 with a `Sink*`, valid as long as the object lives.
 """
 
-from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t
 
 from mqcore.base.message cimport Msg, MsgVec
 
 cdef enum:
-    SINK_ABI = 2
+    SINK_ABI = 3
 
 cdef struct SinkOps:
     uint32_t abi
@@ -37,6 +37,9 @@ cdef struct SinkOps:
     int (*commit)(void* self) noexcept nogil
     # The errno that prevents further messages until an operator helps (disk full); 0: none.
     int (*error)(void* self) noexcept nogil
+    # The topic that this message would be stored in, valid until the sink's next call; *size is
+    # its length. NULL: the message has none. As a member NULL: the sink has but one topic.
+    const uint8_t* (*topic)(void* self, Msg* parts, size_t n, size_t* size) noexcept nogil
 
 cdef struct Sink:
     const SinkOps* ops

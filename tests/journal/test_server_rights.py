@@ -4,7 +4,7 @@ import pytest
 
 import mqcore as mq
 from mqcore import journal
-from mqcore.journal.server.rights import load
+from mqcore.journal.rights import load
 from mqcore.security import Curve, curve_keypair
 
 LIMIT = 20.0
@@ -129,8 +129,10 @@ def test_a_file(tmp_path):
     path = tmp_path / "rights.toml"
     path.write_text('[alice]\nread = ["orders", "log-*"]\ncommit = "dash"\n["*"]\n')
     assert load(path) == {"alice": Rights(("orders", "log-*"), "dash"), "*": Rights()}
+    path.write_text('["*"]\nwrite = "orders"\n')
+    assert load(path) == {"*": Rights(write="orders")}
     for text, why in (("[alice", "cannot be read"), ("alice = 3", "'alice' is not known"),
-                      ("[alice]\nwrite = []", "'write' is not known"),
+                      ("[alice]\nlist = []", "'list' is not known"),
                       ("[alice]\nread = [3]", "user 'alice': read="),
                       ("[alice.read]\na = 1", "user 'alice': read="),
                       ("a = " + "[" * 10000, "cannot be read")):

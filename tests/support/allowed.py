@@ -14,6 +14,7 @@ WITH_GIL: dict[str, str] = {
     "mqcore/spi/python/strategy_ops.pyx": "operations of strategies written in Python",
     "mqcore/spi/python/filter_ops.pyx": "a filter's session, which runs on a thread of its own",
     "mqcore/devices/python_hooks.pyx": "hooks written in Python, on the device's thread",
+    "mqcore/devices/gate.pyx": "who may write which topic is asked once, and then known",
     "mqcore/journal/store/many.pyx": "a topic's first message opens its files",
     "tests/native/journal_disk.pyx": "a test looks at the disk before each call of the system",
     "tests/native/pattern_bench.pyx": "its host hands a pattern's events to the test",

@@ -13,11 +13,11 @@ from mqcore.errors import Error, UsageError
 from mqcore.journal.errors import JournalBusy, JournalDenied, JournalFenced
 from mqcore.journal.groups.rosters import Rosters
 from mqcore.journal.records import Records
+from mqcore.journal.rights import Rights
 from mqcore.journal.server import failover, requests
 from mqcore.journal.server.codec import encode, pack
 from mqcore.journal.server.limits import MESSAGES, SLICE, Limits
 from mqcore.journal.server.requests import Request
-from mqcore.journal.server.rights import Rights
 from mqcore.journal.server.sources import Source, Sources
 from mqcore.journal.store.commits import commit
 from mqcore.journal.store.epoch import Epochs, read_epochs

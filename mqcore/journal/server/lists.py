@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from mqcore.journal.listing import Listing
+from mqcore.journal.rights import Rights
 from mqcore.journal.server.complaints import Complaints
 from mqcore.journal.server.requests import rows_of_list
-from mqcore.journal.server.rights import Rights
 from mqcore.journal.server.sources import Sources
 from mqcore.journal.server.streams import Guest
 

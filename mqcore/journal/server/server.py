@@ -20,6 +20,7 @@ from mqcore.base.waits import Wakeup
 from mqcore.errors import Error, RecvTimeout
 from mqcore.journal.errors import JournalBusy, JournalNotFound
 from mqcore.journal.groups.rosters import Rosters
+from mqcore.journal.rights import Given, granting
 from mqcore.journal.server import requests
 from mqcore.journal.server.answers import Answers, check_rights, fenced, read
 from mqcore.journal.server.codec import encode, error_head, internal_head
@@ -28,7 +29,6 @@ from mqcore.journal.server.listening import listen
 from mqcore.journal.server.lists import Lists
 from mqcore.journal.server.outbox import FULL, Outbox
 from mqcore.journal.server.requests import Request, shown
-from mqcore.journal.server.rights import Given, granting
 from mqcore.journal.server.service import Service
 from mqcore.journal.server.shares import (
     gives_way,

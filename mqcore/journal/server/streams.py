@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from mqcore.journal.rights import NONE, Rights
 from mqcore.journal.server.limits import PIECES
 from mqcore.journal.server.requests import Request
-from mqcore.journal.server.rights import NONE, Rights
 from mqcore.journal.server.sources import Source
 
 Parts = list[bytes]

@@ -150,6 +150,7 @@ JOURNAL_SINK.durable = sink_durable
 JOURNAL_SINK.place = sink_place
 JOURNAL_SINK.commit = sink_commit
 JOURNAL_SINK.error = sink_error
+JOURNAL_SINK.topic = NULL
 
 
 # -- for Python ------------------------------------------------------------------------------------

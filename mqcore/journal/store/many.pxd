@@ -6,9 +6,10 @@ in favour of another."""
 
 from libc.stddef cimport size_t
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcmp
 
 from mqcore.base.message cimport Msg
-from mqcore.journal.store.includes cimport pthread_cond_t, pthread_mutex_t
+from mqcore.journal.store.includes cimport crc32c, pthread_cond_t, pthread_mutex_t
 from mqcore.journal.store.log cimport Log
 from mqcore.spi.sink cimport Sink
 
@@ -54,6 +55,15 @@ cdef class WritersCore:
 
     cdef Topic* named(self, bytes name) except NULL
     cdef void failed(self, object error) noexcept
+
+cdef inline Topic* place_of(Many* many, const uint8_t* name, size_t size) noexcept nogil:
+    """Where the topic is in the table, or would be. With the lock. There is always a free place."""
+    cdef size_t i = crc32c(0, name, size) & many.mask
+    cdef Topic* topic = &many.table[i]
+    while topic.name != NULL and (topic.size != size or memcmp(topic.name, name, size) != 0):
+        i = (i + 1) & many.mask
+        topic = &many.table[i]
+    return topic
 
 cdef int many_place(void* self, Msg* parts, size_t n, int64_t* offset,
                     uint32_t* partition) noexcept nogil

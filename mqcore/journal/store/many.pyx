@@ -6,7 +6,6 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.pycapsule cimport PyCapsule_New
 from libc.errno cimport EIO
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcmp
 
 from mqcore.base.message cimport (
     MSG_ENVELOPE, MSG_GROUP, MSG_MORE, MSG_ROUTING_ID, MsgVec, msg_close, msg_data, msg_size,
@@ -34,18 +33,6 @@ EVERYWHERE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, e
               errno.ENFILE, errno.ENOMEM}
 AGAIN = 1.0             # seconds until a topic that could not be opened is tried again
 _log = logging.getLogger("mqcore.journal")
-
-
-# -- the table -------------------------------------------------------------------------------------
-
-cdef Topic* place_of(Many* many, const uint8_t* name, size_t size) noexcept nogil:
-    """Where the topic is, or would be. With the lock. There is always a free place."""
-    cdef size_t i = crc32c(0, name, size) & many.mask
-    cdef Topic* topic = &many.table[i]
-    while topic.name != NULL and (topic.size != size or memcmp(topic.name, name, size) != 0):
-        i = (i + 1) & many.mask
-        topic = &many.table[i]
-    return topic
 
 
 # -- borrowing -------------------------------------------------------------------------------------
@@ -200,27 +187,38 @@ cdef int many_error(void* self) noexcept nogil:
     return stalled or (rc if lost == n and rc else many.problem)
 
 
+cdef const uint8_t* topic_in(Many* many, Msg* parts, size_t n, size_t* at,
+                             size_t* size) noexcept nogil:
+    """*at: where the rest of the message begins. NULL: it has no topic."""
+    cdef size_t i = 0
+    while i < n and parts[i].flags & (MSG_ENVELOPE | MSG_ROUTING_ID) \
+            and not parts[i].flags & MSG_GROUP:
+        i += 1                # the remaining ones are not part of the message
+    at[0] = i + (many.first_part or i < n and parts[i].flags & MSG_GROUP != 0)
+    if not many.first_part:
+        size[0] = many.only.size
+        return many.only.name
+    if i == n:
+        return NULL
+    size[0] = msg_size(&parts[i])
+    return msg_data(&parts[i])
+
+
+cdef const uint8_t* many_topic(void* self, Msg* parts, size_t n, size_t* size) noexcept nogil:
+    cdef size_t at = 0
+    return topic_in(<Many*> self, parts, n, &at, size)
+
+
 cdef int many_place(void* self, Msg* parts, size_t n, int64_t* offset,
                     uint32_t* partition) noexcept nogil:
     cdef Many* many = <Many*> self
     cdef Partition* one
     cdef const uint8_t* name
-    cdef size_t at = 0, i, size
+    cdef size_t at = 0, i, size = 0
     cdef int rc
-    while at < n and parts[at].flags & (MSG_ENVELOPE | MSG_ROUTING_ID) \
-            and not parts[at].flags & MSG_GROUP:
-        at += 1               # the remaining ones are not part of the message
-    if many.first_part:
-        if at == n:
-            return MQ_INVALID
-        name = msg_data(&parts[at])
-        size = msg_size(&parts[at])
-        at += 1
-    else:
-        name = many.only.name
-        size = many.only.size
-        if at < n and parts[at].flags & MSG_GROUP:
-            at += 1
+    name = topic_in(many, parts, n, &at, &size)
+    if name == NULL:
+        return MQ_INVALID
     partition[0] = partition_in(many, parts + at, n - at)
     one = borrow(many, name, size, partition[0])
     if one == NULL:
@@ -291,6 +289,7 @@ MANY_SINK.durable = NULL
 MANY_SINK.place = many_place
 MANY_SINK.commit = many_commit
 MANY_SINK.error = many_error
+MANY_SINK.topic = many_topic
 
 
 # -- for Python ------------------------------------------------------------------------------------

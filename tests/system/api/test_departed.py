@@ -318,6 +318,23 @@ def test_a_connecting_socket_waits_before_it_connects_again(ctx):
     thread.join()
 
 
+def test_who_left_is_known_as_long_as_there_are_messages_of_it(ctx, monkeypatch):
+    monkeypatch.setattr("mqcore.control.tables.GONE_KEPT", 3)
+    pull = ctx.socket("pull", bind="tcp://127.0.0.1:0", recv_hwm=100)
+    for i in range(6):
+        short_lived(ctx, pull, 1, [b"%d" % i] * 3)
+    short_lived(ctx, pull, 20, ())
+    until(lambda: not pull.peers(), 20)
+    assert 6 <= len(pull._links.gone) <= 15
+    found = [pull.recv_msg(timeout=20) for _ in range(18)]
+    assert all(message.peer.pattern == "push" for message in found)
+    assert sorted(map(bytes, found)) == [b"%d" % (i // 3) for i in range(18)]
+    short_lived(ctx, pull, 10, ())
+    until(lambda: not pull.peers(), 20)
+    assert len(pull._links.gone) == 3
+    pull.close(0)
+
+
 # -- where the pattern drops -----------------------------------------------------------------------
 
 @pytest.mark.parametrize("pattern", ["sub", "bus"])

@@ -1,5 +1,6 @@
 """`mq journal`: what the commands print and how they end."""
 
+import contextlib
 import json
 import signal
 import time
@@ -126,9 +127,22 @@ def test_serve_by_rights(where, tmp_path, start):
     assert [json.loads(line)["topic"] for line in mq("ls", url, "--json").splitlines()] == ["t"]
     status, _, said = run(*command("journal", "tail", f"{url}/secret"))
     assert status and "may not read topic 'secret'" in said and "--rights" in said
-    (tmp_path / "rights.toml").write_text("[alice]\nwrite = []\n")
+    (tmp_path / "rights.toml").write_text("[alice]\nlist = []\n")
     status, _, said = run(*serve)
-    assert status and "'write' is not known" in said
+    assert status and "'list' is not known" in said
+
+
+def test_recorded_by_rights(tmp_path, start):
+    (tmp_path / "rights.toml").write_text('["*"]\nwrite = "log-*"\n')
+    url = start(*command("journal", "record", tmp_path / "j", "rep", "--bind",
+                         "tcp://127.0.0.1:0", "--topic-from", "first-part", "--rights",
+                         tmp_path / "rights.toml", "--every", 0)).line().strip()
+    with library.Req(connect=url) as req:
+        for topic, right in ((b"log-a", True), (b"orders", False)):
+            answer = req.request([topic, b"x"], timeout=20)
+            with contextlib.nullcontext() if right else pytest.raises(journal.JournalDenied):
+                assert journal.stored_at(answer) == (0, 0)
+    assert [path.name for path in (tmp_path / "j").iterdir()] == ["log-a"]
 
 
 def test_groups(where, served):

@@ -1,5 +1,6 @@
-"""Rights: which topics a reader of a journal server may read, and which consumer groups it may
-commit. They go by `Peer.user`, which authentication gives, or by what a function says of a peer.
+"""Rights: which topics a user may read from a journal server and write through a device, and
+which consumer groups it may commit. They go by `Peer.user`, which authentication gives, or by what
+a function says of a peer.
 """
 
 from __future__ import annotations
@@ -15,21 +16,24 @@ from typing import Any
 from mqcore.errors import OptionError
 
 OTHERS = "*"            # in a table of users: everybody else
-KEYS = ("read", "commit")
+KEYS = ("read", "commit", "write")
+ASKED = 10_000          # senders of a device whose rights are remembered
 _log = logging.getLogger("mqcore.journal")
 
 
 @dataclass(frozen=True)
 class Rights:
-    """What a reader may do. Each is one pattern or several, as in a shell: `*` is any text, `?` a
+    """What a user may do. Each is one pattern or several, as in a shell: `*` is any text, `?` a
     character, `[ab]` one of these. The default is nothing.
 
     read: topics, which are also all that it sees in a list. commit: consumer groups, of topics
-    that it may read, if the server has groups=True. OptionError: these are not patterns.
+    that it may read, if the server has groups=True. write: topics that a device may store its
+    messages in (`mqcore.device(front, writer, rights=...)`). OptionError: these are not patterns.
     """
 
     read: tuple[str, ...] = ()
     commit: tuple[str, ...] = ()
+    write: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name in KEYS:
@@ -47,8 +51,11 @@ class Rights:
     def covers_group(self, group: str) -> bool:
         return _fits(group, self.commit)
 
+    def covers_write(self, topic: str) -> bool:
+        return _fits(topic, self.write)
 
-ALL = Rights("*", "*")          # type: ignore[arg-type]
+
+ALL = Rights("*", "*", "*")          # type: ignore[arg-type]
 NONE = Rights()
 Given = Mapping[str, Rights] | Callable[[Any], Rights | None] | None
 
@@ -88,6 +95,23 @@ def _asked(ask: Callable[[Any], Rights | None], peer: Any) -> Rights:
     return NONE
 
 
+def writing(given: Given, topic: str | None) -> Callable[[Any, bytes], bool]:
+    """Whether a peer may write a topic, by what a device was given as rights=. `topic`: the
+    only one, whatever the second argument is. Asks once about each peer."""
+    ask = granting(given)
+    known: dict[int, Rights] = {}
+
+    def may(peer: Any, name: bytes) -> bool:
+        rights = known.get(peer.id)
+        if rights is None:
+            if len(known) >= ASKED:
+                del known[next(iter(known))]
+            rights = known[peer.id] = ask(peer)
+        return rights.covers_write(name.decode(errors="replace") if topic is None else topic)
+
+    return may
+
+
 def load(path: str | os.PathLike[str]) -> dict[str, Rights]:
     """The rights in a file in TOML: a table for each user, and ["*"] for everybody else.
     OptionError says what is wrong with it; OSError."""
@@ -104,7 +128,7 @@ def load(path: str | os.PathLike[str]) -> dict[str, Rights]:
         unknown = set(table) - set(KEYS) if isinstance(table, dict) else {user}
         if unknown:
             raise OptionError(f"{os.fsdecode(path)}: {min(unknown)!r} is not known",
-                              hint="a user's table has read and commit, lists of patterns")
+                              hint="a user's table has read, commit and write, lists of patterns")
         try:
             found[user] = Rights(**table)
         except OptionError as error:
