@@ -1,0 +1,2 @@
+"""Spark's ledger and staged files, without Spark."""
+SPARK = ()
