@@ -102,6 +102,7 @@ def back_up(source: Path, target: Path, topic: str, partition: int) -> BackedUp:
         making = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
         try:
             make_folder(target.parent)
+            sync_folder(target.parent.parent)   # a backup that was killed may have made it
             making.mkdir()
             done = _copy(source, making, topic, partition)
             _rename(making, target)

@@ -38,7 +38,10 @@ def truncate_before(where: str | os.PathLike[str], offset: int, topic: str,
 def delete(where: str | os.PathLike[str], topic: str, partition: int | None) -> int:
     """See mqcore.journal.delete."""
     home = partition_folder(where, topic, partition or 0).parent
-    for left in home.glob(f"{GONE}*"):      # by a call that was killed
+    leftovers = list(home.glob(f"{GONE}*"))
+    if leftovers:                           # by a call that was killed, maybe before its fsync
+        sync_folder(home)
+    for left in leftovers:
         with contextlib.suppress(OSError):
             _remove(left)
     numbers: list[int] = []

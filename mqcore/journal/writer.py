@@ -32,6 +32,7 @@ from mqcore.journal.store.exclusive import Lock
 from mqcore.journal.store.place import (
     floor_of,
     group_file,
+    groups_folder,
     make_folder,
     segment_name,
     segments,
@@ -379,6 +380,8 @@ class Writer(WriterCore):
             read = floor is None or end <= floor
             if not (read and (old or much or most is None and age is None)):
                 break
+            if groups and not removed:      # a commit that was seen may not be durable yet
+                sync_folder(groups_folder(self._folder))
             self._remove_segment(first)
             total -= stat.st_size
             removed.append(first)

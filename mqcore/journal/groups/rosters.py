@@ -43,6 +43,7 @@ class Coordinated:
         self._fd = _locked(path)
         try:
             self._written = _lease(self._fd)
+            self._durable = 0.0         # a server that was killed may not have synced it
         except BaseException:
             os.close(self._fd)
             raise
@@ -53,14 +54,18 @@ class Coordinated:
     def keep(self) -> None:
         """The file tells the longest lease. Durable on return."""
         lease = self.roster.session
-        if lease <= self._written:
+        if lease <= self._durable:
             return
-        raw = f"{lease!r}\n".encode()
-        os.pwrite(self._fd, raw, 0)
-        os.ftruncate(self._fd, len(raw))
+        if lease > self._written:
+            raw = f"{lease!r}\n".encode()
+            # whole at each moment: nothing of a longer number stays behind it
+            os.pwrite(self._fd, raw.ljust(os.fstat(self._fd).st_size, b"\n"), 0)
+            os.ftruncate(self._fd, len(raw))
+            self._written = lease
         os.fsync(self._fd)
-        sync_folder(self.path.parent)
-        self._written = lease
+        for folder in (self.path.parent, self.path.parent.parent):
+            sync_folder(folder)
+        self._durable = self._written
 
     def close(self, over: bool) -> None:
         """over: the last member has left."""

@@ -19,7 +19,12 @@ from typing import Literal
 from mqcore.errors import UsageError
 from mqcore.journal.errors import GroupMoved, JournalBusy
 from mqcore.journal.store.exclusive import HELD
-from mqcore.journal.store.place import group_offset, groups_folder, set_group_offset
+from mqcore.journal.store.place import (
+    group_offset,
+    groups_folder,
+    set_group_offset,
+    sync_folder,
+)
 
 Expected = int | None | Literal["any"]
 
@@ -36,6 +41,7 @@ def commit(folder: Path, group: str, offset: int, expected: Expected = "any",
         if expected != "any":
             known = group_offset(folder, group)
             if known == offset:         # also this call itself, repeated over another connection
+                sync_folder(groups_folder(folder))      # its process may have been killed just here
                 return
             if known != expected:
                 raise moved(group, known, expected)

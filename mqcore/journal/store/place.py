@@ -13,6 +13,7 @@ longer than a file name may be is cut, and ends with "%~" and its hash; FORMAT.m
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
 import operator
@@ -230,6 +231,9 @@ def make_folder(folder: Path) -> None:
     while not folder.is_dir():
         missing.append(folder)
         folder = folder.parent
+    if missing:         # the last one that is there may be of a process that was killed
+        with contextlib.suppress(PermissionError):
+            sync_folder(folder.parent)
     for made in reversed(missing):
         made.mkdir(exist_ok=True)
         sync_folder(made.parent)

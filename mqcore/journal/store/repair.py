@@ -78,6 +78,7 @@ def repair(folder: Path, topic: str | None = None) -> Repaired:
     held = Lock(folder)
     try:
         finish_repair(folder)
+        sync_folder(folder)     # a repair that was killed may have just put a file in its place
         if not segments(folder):
             check_begun(folder, 0)
         done = Repaired(verify(folder, alone=True).findings)

@@ -23,10 +23,11 @@ class Unsound(AssertionError):
     """A state from which the journal does not come back as it promises."""
 
 
-def check(recording, where, some, seen, count, cuts=None, keep=False):
+def check(recording, where, seen, count, *, some=0, cuts=None, each=None, keep=False):
     """Make and check the states of a recording. where: a folder in memory, which is made anew for
-    each. some: states by chance at each cut. seen: digests of states that were checked. cuts: at
-    how many cuts, by chance; None: at all. keep: go on after a failure, and return the texts."""
+    each. seen: digests of states that were checked. some: further states at each cut, by chance.
+    cuts, each: at how many cuts, and how many states of each, by chance; None: all. keep: go on
+    with the next cut after a failure, and return the texts."""
     scenario = SCENARIOS[recording.scenario]
     rng = random.Random(f"{recording.seed} {recording.scenario} {recording.kill}")
     disk, marks, failures = Disk.of(recording), [], []
@@ -41,7 +42,10 @@ def check(recording, where, some, seen, count, cuts=None, keep=False):
             marks.append(step)
         if at in wanted:
             known = marks + following(recording.steps, at)
-            for chosen, data in choices(disk, rng, some):
+            found = list(choices(disk, rng, some))
+            if each is not None and each < len(found):
+                found = rng.sample(found, each)
+            for chosen, data in found:
                 tree = tree_of(disk, chosen, data, rng)
                 mark = digest(tree, known)
                 if mark in seen:

@@ -49,9 +49,9 @@ def sometimes(marks, one_in):
 
 
 class Scenario:
-    """kills: whether run() is also killed at each point."""
+    """length: operations of a run, about; a killed one is killed in front of one of them."""
 
-    kills = True
+    length = 60
 
     def prepare(self, where, rng):
         pass
