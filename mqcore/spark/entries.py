@@ -170,10 +170,13 @@ def _lock_of(home: Path, query: str) -> Path:
 
 @contextmanager
 def alone(home: Path, query: str, timeout: float) -> Iterator[None]:
-    """No other process publishes for this query meanwhile. JournalLocked: one did, for longer than
-    `timeout` seconds."""
+    """No other process publishes for this query meanwhile, and what the last one has stored is
+    durable. JournalLocked: one did, for longer than `timeout` seconds."""
     fd = patient(timeout, journal.JournalLocked, lambda: _take(_lock_of(home, query)))
     try:
+        # it may have been killed before it did so: a power cut must not take back an entry that
+        # this one builds on
+        sync_folder(home / "ledger")
         yield
     finally:
         fcntl.flock(fd, fcntl.LOCK_UN)      # for children that have inherited it, too

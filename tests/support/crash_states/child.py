@@ -11,6 +11,7 @@ import sys
 import traceback
 from pathlib import Path
 
+from crash_states.recording import Op, recordings
 from crash_states.scenarios import SCENARIOS
 
 KILLED = 99             # the exit status of record.c
@@ -59,7 +60,7 @@ def apart(call, *args):
 
 
 def run(scenario, where, seed, kill, mark):
-    """Whether it came to its end."""
+    """It, and if it was killed, what goes on after it."""
     shutil.rmtree(where, ignore_errors=True)
     where.mkdir()
     apart(scenario.prepare, where, random.Random(seed))
@@ -71,28 +72,34 @@ def run(scenario, where, seed, kill, mark):
             mark.exit_at(kill)
         scenario.run(where, mark, random.Random(seed))
 
-    whole = apart(first)
-    if not whole:
+    if not apart(first):
         mark("killed")
         apart(scenario.again, where, mark, random.Random(seed))
     mark("end")
-    return whole
+
+
+def points_of(recording, kills, rng):
+    """In front of which operations it is killed: half of them are fsyncs of folders in which
+    something has just got or lost a name, since a process that goes on sees that."""
+    kinds = [step.kind for step in recording.steps if isinstance(step, Op)]
+    every = range(1, len(kinds) + 1)
+    if kills is None:
+        return every
+    named = [at for at in every[1:] if kinds[at - 1] == "S" and kinds[at - 2] in "CDLUN"]
+    some = set(rng.sample(named, min(len(named), (kills + rng.randint(0, 1)) // 2)))
+    others = [at for at in every if at not in some]
+    return sorted(some | set(rng.sample(others, min(len(others), kills - len(some)))))
 
 
 def main():
-    root, how = Path(sys.argv[1]), json.loads(sys.argv[2])
+    root, how, log = Path(sys.argv[1]), json.loads(sys.argv[2]), Path(os.environ["CRASH_LOG"])
     mark = Marks(how["library"])
     for name in how["names"]:
-        scenario, seed = SCENARIOS[name], how["seed"]
-        assert run(scenario, root / name, seed, 0, mark)
-        points = how["kills"]
-        if points is None:
-            kill = 1
-            while not run(scenario, root / name, seed, kill, mark):
-                kill += 1
-        else:
-            for kill in random.Random(seed).sample(range(1, scenario.length), points):
-                run(scenario, root / name, seed, kill, mark)
+        scenario, seed, begun = SCENARIOS[name], how["seed"], log.stat().st_size
+        run(scenario, root / name, seed, 0, mark)
+        [whole] = recordings(log, begun)
+        for kill in points_of(whole, how["kills"], random.Random(f"{seed} {name}")):
+            run(scenario, root / name, seed, kill, mark)
 
 
 if __name__ == "__main__":

@@ -52,8 +52,8 @@ class Recording:
 
 
 def record(names, seed, kills, folder):
-    """Recordings of these scenarios. kills: how many of the points at which each of them can be
-    killed are taken, by the seed; None: all. folder: an empty one in memory."""
+    """Recordings of these scenarios. kills: at how many points each of them is killed, by the seed;
+    None: in front of each operation. folder: an empty one in memory."""
     library = shared_library(HERE / "record.c", folder / "record.so")
     log = folder / "log"
     inside = folder / "inside"
@@ -67,9 +67,10 @@ def record(names, seed, kills, folder):
     return list(recordings(log))
 
 
-def recordings(log):
+def recordings(log, start=0):
+    """Those from a byte of the log on."""
     found = None
-    for what in steps(log):
+    for what in steps(log, start):
         if isinstance(what, Op):
             assert what.kind != "X", f"the recorder does not understand {what.name}"
             if found is not None:
@@ -89,9 +90,8 @@ def recordings(log):
             found.steps.append(what)
 
 
-def steps(log):
+def steps(log, at):
     raw = log.read_bytes()
-    at = 0
     while at < len(raw):
         kind, a, b, n, first, second = HEAD.unpack_from(raw, at)
         at += HEAD.size

@@ -49,10 +49,6 @@ def sometimes(marks, one_in):
 
 
 class Scenario:
-    """length: operations of a run, about; a killed one is killed in front of one of them."""
-
-    length = 60
-
     def prepare(self, where, rng):
         pass
 

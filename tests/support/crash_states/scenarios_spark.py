@@ -13,7 +13,6 @@ class Streaming(Scenario):
     name = "spark stream"
     query = "3c5a7d8e-1d0b-4a38-9b02-b7a4ab3e6d57"
     batches = (0, b"first"), (1, b"second")
-    length = 210
 
     def publish(self, where, batch, label):
         return publish(where, self.query, batch, stage(where, self.query, batch, label, ROWS))
@@ -46,7 +45,6 @@ class Naming(Streaming):
     name = "spark job"
     query = "named-nightly"
     batches = ((0, b"all"),)
-    length = 125
 
 
 SPARK = Streaming, Naming

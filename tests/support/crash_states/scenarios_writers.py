@@ -2,7 +2,15 @@
 
 import os
 
-from crash_states.facts import Facts, check_content, check_partition, check_verify, look, value_of
+from crash_states.facts import (
+    NEW,
+    Facts,
+    check_content,
+    check_partition,
+    check_verify,
+    look,
+    value_of,
+)
 from crash_states.scenario import SMALL, Scenario, append, commit, fill
 
 from mqcore import journal
@@ -187,4 +195,67 @@ class Deduplicating(Scenario):
             check_verify(where, "default", 0, seen.end, clean=True)
 
 
-WRITERS = Writing, Recovering, Unsharing, Committing, Deduplicating
+class Withholding(Scenario):
+    """Blocks that readers see only once they are committed, and that are taken back before."""
+
+    name = "withheld"
+
+    def run(self, where, mark, rng):
+        with journal.open(where, "a", fsync="never", **SMALL) as writer:
+            append(writer, rng.randint(1, 3), mark)
+            for _ in range(2):
+                writer._hold()
+                append(writer, rng.randint(2, 5), mark, durable=rng.random() < 0.7)
+                writer.commit()
+                mark("durable", writer.next)
+                writer._hold()
+                for _ in range(rng.randint(1, 4)):
+                    writer.append(b"taken back" + bytes(rng.choice((0, 900, 2500))))
+                    writer.flush()
+                assert writer._undo()
+        mark("durable", writer.next)
+
+    def again(self, where, mark, rng):
+        self.append_more(where, mark, 3)
+
+
+class Skipping(Scenario):
+    """Offsets that are left out, as the copy of a journal with a gap does."""
+
+    name = "gap"
+    gap = 4, 50
+
+    def run(self, where, mark, rng):
+        begin, end = self.gap
+        with journal.open(where, "a", fsync="never", **SMALL) as writer:
+            while writer.next < begin:
+                mark("sent", writer.next + 1)
+                writer.append(value_of(writer.next))
+            if rng.random() < 0.5:
+                writer.commit()
+                mark("durable", begin)
+            mark("doing", "skip")
+            if writer.next < end:
+                writer.skip(end)
+            mark("durable", end)
+            mark("sent", writer.next + 3)
+            append(writer, 3, mark)
+            writer.rotate()
+        mark("durable", writer.next)
+
+    def check(self, where, marks):
+        facts, (begin, end) = Facts.of(marks), self.gap
+        with journal.open(where, "a", fsync="never") as writer:
+            assert facts.durable <= writer.next <= (end if facts.sent == begin and "skip"
+                                                    in facts.tried else facts.sent)
+            assert not begin < writer.next < end
+            first = writer.append(NEW)
+        with journal.open(where) as reader:
+            found = {records.first + at: value for records in reader.batches(0, gaps="skip")
+                     for at, value in enumerate(records.to_list())}
+        wanted = [number for number in range(first) if not begin <= number < end]
+        assert found == {number: value_of(number) for number in wanted} | {first: NEW}
+        check_verify(where, "default", 0, first + 1, clean=True)
+
+
+WRITERS = Writing, Recovering, Unsharing, Committing, Deduplicating, Withholding, Skipping
