@@ -9,10 +9,11 @@ import importlib.util
 
 from crash_states.scenarios_copies import COPIES
 from crash_states.scenarios_folders import FOLDERS
+from crash_states.scenarios_queues import QUEUES
 from crash_states.scenarios_writers import WRITERS
 
 SPARK = ()
 if importlib.util.find_spec("pyspark") and importlib.util.find_spec("pyarrow"):
     from crash_states.scenarios_spark import SPARK
 
-SCENARIOS = {one.name: one() for one in (*WRITERS, *FOLDERS, *COPIES, *SPARK)}
+SCENARIOS = {one.name: one() for one in (*WRITERS, *FOLDERS, *COPIES, *QUEUES, *SPARK)}
