@@ -52,7 +52,7 @@ def test_a_sample(memory, rng):
     count, seen, seed = Count(), set(), rng.randrange(1 << 30)
     names = [name for name in SCENARIOS if not name.startswith("spark")]
     for one in recorded(memory, names, seed, 1):
-        check(one, memory / "state", seen, count, some=3, cuts=7, each=3)
+        check(one, memory / "state", seen, count, some=3, cuts=5, each=3)
     assert count.states > 100
 
 

@@ -1,5 +1,5 @@
-"""The child that is recorded. Each run is a process of its own, forked from this one, so that it can
-be killed at a point and another one goes on."""
+"""The child that is recorded. Each run is a process of its own, forked from this one, so that it
+can be killed at a point and another one goes on."""
 
 import base64
 import ctypes

@@ -5,11 +5,10 @@ import random
 import time
 from dataclasses import dataclass
 
-from mqcore.journal.store import recovery
-
 from crash_states.recording import Op
 from crash_states.scenarios import SCENARIOS
 from crash_states.states import Disk, build, choices, digest, tree_of
+from mqcore.journal.store import recovery
 
 
 @dataclass

@@ -3,7 +3,6 @@
 import zlib
 
 from crash_states.facts import Facts, check_partition, value_of
-
 from mqcore import journal
 
 SMALL = {"segment_bytes": 8192, "block_bytes": 2048}

@@ -1,9 +1,9 @@
 """Copies of a journal: mirrors, promotions, backups."""
 
 import copies
+
 from crash_states.facts import Facts, check_partition, look
 from crash_states.scenario import SMALL, Scenario, append, fill, sometimes
-
 from mqcore import journal
 from mqcore.errors import UsageError
 

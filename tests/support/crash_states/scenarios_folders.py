@@ -4,7 +4,6 @@ import time
 
 from crash_states.facts import Facts, check_partition, value_of
 from crash_states.scenario import SMALL, Scenario, append, commit, fill
-
 from mqcore import journal
 from mqcore.errors import UsageError
 from mqcore.journal.groups.rosters import Coordinated

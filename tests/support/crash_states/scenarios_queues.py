@@ -1,7 +1,6 @@
 """The store of a queue server: jobs that are put, acknowledged, and moved to newer segments."""
 
 from crash_states.scenario import Scenario
-
 from mqcore.journal import QueueLimits, QueueOptions
 from mqcore.journal.queues.store import Store
 

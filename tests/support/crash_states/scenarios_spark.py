@@ -1,8 +1,9 @@
 """Spark's ledger and staged files, without Spark: a stream of two batches, and a job with a jobId.
 Three journals each."""
 
-from crash_states.scenario import Scenario, sometimes
 from staged import KEYS, expected, publish, stage, stored
+
+from crash_states.scenario import Scenario, sometimes
 
 ROWS = 6
 

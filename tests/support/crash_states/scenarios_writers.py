@@ -12,7 +12,6 @@ from crash_states.facts import (
     value_of,
 )
 from crash_states.scenario import SMALL, Scenario, append, commit, fill
-
 from mqcore import journal
 from mqcore.journal.store.place import partition_folder, segment_name, segments
 
