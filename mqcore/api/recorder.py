@@ -1,7 +1,8 @@
 """device() into storage: a socket's messages go to a journal's writer.
 
-A writer is any object with `_mq_sink()` (`mqcore/spi/sink.pxd`), commit() and error. This package
-does not depend on journals.
+A writer is any object with `_mq_sink()` (`mqcore/spi/sink.pxd`), commit() and error. For rights= it
+has `_mq_may(rights)`, too: a function that says whether a Peer may write a topic. This package does
+not depend on journals.
 """
 
 from __future__ import annotations
@@ -37,9 +38,12 @@ class RecorderStats:
     denied: int = 0
 
 
-def _asking(front: Any, may: Callable[[Any, bytes], bool]) -> Callable[[int, bytes], bool]:
-    """Whether the peer of this number may write a topic. One that has left long ago is not
-    known any more, and may not."""
+def _asking(front: Any, writer: Any, rights: Any) -> Callable[[int, bytes], bool]:
+    """Whether the peer of this number may write a topic. OptionError: these are no rights."""
+    if not hasattr(writer, "_mq_may"):
+        raise UsageError(f"{type(writer).__name__} knows no rights",
+                         hint="rights= is for what mqcore.journal.open(where, 'a') returns")
+    may = writer._mq_may(rights)
     told: set[Any] = set()
 
     def ask(number: int, topic: bytes) -> bool:
@@ -68,8 +72,8 @@ class Recorder(Running):
             raise UsageError(f"the front of a device must be a socket, not {type(front).__name__}")
         self.front: Any = front
         self.writer = writer
-        self._core = RecorderCore(
-            front, writer, None if rights is None else _asking(front, writer._mq_may(rights)))
+        self._core = RecorderCore(front, writer,
+                                  None if rights is None else _asking(front, writer, rights))
         self._unwritten = 0
         self._begin("mqcore-record")
 

@@ -133,3 +133,18 @@ def test_other_devices_have_none(ctx, tmp_path):
     with journal.open(tmp_path / "j") as reader, journal.open(tmp_path / "copy", "a") as copy:
         with pytest.raises(mq.UsageError, match="rights="):
             mq.device(reader, copy, rights=GRANTED)
+
+
+def test_a_writer_that_knows_no_rights(ctx, writers):
+    class Other:
+        error = None
+
+        def _mq_sink(self):
+            return writers._mq_sink()
+
+        def commit(self):
+            writers.commit()
+
+    with mq.Pull(context=ctx, bind="tcp://127.0.0.1:0") as front, \
+            pytest.raises(mq.UsageError, match="knows no rights"):
+        mq.device(front, Other(), rights=GRANTED)
