@@ -235,4 +235,8 @@ def test_the_folders_are_durable_when_the_commit_is(tmp_path, folder, monkeypatc
         assert synced == [folder, folder / "groups"]
         reader.commit_offset("g", 8)
         assert synced[2:] == [folder / "groups"]
+        (folder / "groups").rename(tmp_path / "away")       # deleted, and made by another process
+        (folder / "groups").mkdir()
+        reader.commit_offset("g", 9)
+        assert synced[3:] == [folder, folder / "groups"]
     assert contents(tmp_path)[:1] == [b"0"]

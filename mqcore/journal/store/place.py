@@ -313,12 +313,17 @@ def floor_of(folder: Path, groups: Iterable[str]) -> int | None:
 def groups_folder(folder: Path) -> Path:
     """Where a partition's groups are; made, if need be, and durable."""
     found = folder / "groups"
-    if found not in _synced or not found.is_dir():
+    try:
+        inode: int | None = found.stat().st_ino
+    except FileNotFoundError:
+        inode = None
+    if inode is None or _synced.get(found) != inode:
         found.mkdir(exist_ok=True)
+        inode = found.stat().st_ino
         sync_folder(folder)     # also if another process has just made it
         if len(_synced) > 1000:
             _synced.clear()
-        _synced.add(found)
+        _synced[found] = inode
     return found
 
 
@@ -395,7 +400,7 @@ def at_once(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
-_synced: set[Path] = set()      # folders of groups that are known to be durable
+_synced: dict[Path, int] = {}   # folders of groups that are known to be durable, by inode
 _warned: set[Path] = set()
 
 
