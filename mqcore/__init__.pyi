@@ -1423,8 +1423,9 @@ def device(front: Socket, back: Socket | None = None, *, capture: Socket | None 
     members.
 
     If back is a journal's writer, the device stores what front receives. `rights` says what each
-    user may write: {user: mqcore.journal.Rights(write=...)}, or a function of the Peer. If front
-    is a journal's reader as well, the device mirrors its messages: see mqcore/journal/README.md.
+    user may write: {user: mqcore.journal.Rights(write=...)}, or a function of the Peer, which runs
+    on the device's thread and may not close the socket. If front is a journal's reader as well,
+    the device mirrors its messages: see mqcore/journal/README.md.
     These return objects with the methods of a Device.
     """
 @overload
@@ -1449,8 +1450,9 @@ def device(front: Any, back: Any, *, rights: Any = None) -> _Recorder:
     members.
 
     If back is a journal's writer, the device stores what front receives. `rights` says what each
-    user may write: {user: mqcore.journal.Rights(write=...)}, or a function of the Peer. If front
-    is a journal's reader as well, the device mirrors its messages: see mqcore/journal/README.md.
+    user may write: {user: mqcore.journal.Rights(write=...)}, or a function of the Peer, which runs
+    on the device's thread and may not close the socket. If front is a journal's reader as well,
+    the device mirrors its messages: see mqcore/journal/README.md.
     These return objects with the methods of a Device.
     """
 def empty(n: int) -> memoryview:

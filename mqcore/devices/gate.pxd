@@ -6,7 +6,7 @@ from libc.stdint cimport uint8_t, uint32_t
 
 cdef enum:
     GATE_VERDICTS = 1024      # remembered; a power of two
-    GATE_TOPIC = 255          # bytes of a topic; longer ones are asked about each time
+    GATE_TOPIC = 255          # bytes of a topic at most
 
 cdef struct Verdict:
     uint32_t peer             # 0: none
@@ -18,5 +18,6 @@ cdef class Gate:
     cdef object ask           # (number of the peer, topic) -> whether it passes
     cdef Verdict[1024] verdicts
 
-    # One thread. What `ask` raises is logged, and the message does not pass.
+    # One thread; at most GATE_TOPIC bytes. What `ask` raises is logged, and the message does not
+    # pass.
     cdef bint passes(self, uint32_t peer, const uint8_t* topic, size_t size) noexcept nogil

@@ -21,14 +21,13 @@ cdef bint decide(Gate gate, uint32_t peer, const uint8_t* topic, size_t size,
     cdef bint passes
     try:
         passes = bool(gate.ask(peer, topic[:size]))
-    except Exception:
+    except BaseException:     # SystemExit, too: this thread is the device's
         _log.exception("who may write could not be asked: a message is refused")
         return False
-    if found != NULL:
-        found.peer = peer
-        found.passes = passes
-        found.size = <uint8_t> size
-        memcpy(found.topic, topic, size)
+    found.peer = peer
+    found.passes = passes
+    found.size = <uint8_t> size
+    memcpy(found.topic, topic, size)
     return passes
 
 
@@ -37,10 +36,7 @@ cdef class Gate:
         self.ask = ask
 
     cdef bint passes(self, uint32_t peer, const uint8_t* topic, size_t size) noexcept nogil:
-        cdef Verdict* found
-        if size > GATE_TOPIC:
-            return decide(self, peer, topic, size, NULL)
-        found = place_of(self, peer, topic, size)
+        cdef Verdict* found = place_of(self, peer, topic, size)
         if found.peer == peer and found.size == size and memcmp(found.topic, topic, size) == 0:
             return found.passes
         return decide(self, peer, topic, size, found)

@@ -16,6 +16,7 @@ from mqcore.base.message cimport (
 from mqcore.base.status cimport MQ_AGAIN, MQ_DROPPED, MQ_FULL, MQ_GONE, MQ_OK, MQ_STATE
 from mqcore.reactor.includes cimport errno
 from mqcore.reactor.poller cimport PollerOps, Ready
+from mqcore.devices.gate cimport GATE_TOPIC
 from mqcore.devices.mover cimport give_lead, take_lead
 from mqcore.sock.events cimport sock_act, sock_changed
 from mqcore.sock.sock cimport Sock, sock_recv_many, sock_send_to
@@ -139,8 +140,10 @@ cdef class RecorderCore:
         cdef size_t size = 0
         if self.sink.ops.topic != NULL:
             topic = self.sink.ops.topic(self.sink.self, parts, n, &size)
-        if topic == NULL or self.gate.passes(peer, topic, size):
-            return True       # without a topic: the sink refuses it
+        if topic == NULL or size > GATE_TOPIC:
+            return True       # it has no topic: the sink refuses it
+        if self.gate.passes(peer, topic, size):
+            return True
         self.denied.fetch_add(1)
         return False
 

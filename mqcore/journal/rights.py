@@ -120,7 +120,7 @@ def load(path: str | os.PathLike[str]) -> dict[str, Rights]:
     with open(path, "rb") as file:
         try:
             tables = tomllib.load(file)
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:     # also a number of 5,000 digits
             raise OptionError(f"{os.fsdecode(path)} cannot be read: {error}",
                               hint="it is TOML: a table for each user, with read = [...]") from None
     found = {}

@@ -38,7 +38,8 @@ cdef struct SinkOps:
     # The errno that prevents further messages until an operator helps (disk full); 0: none.
     int (*error)(void* self) noexcept nogil
     # The topic that this message would be stored in, valid until the sink's next call; *size is
-    # its length. NULL: the message has none. As a member NULL: the sink has but one topic.
+    # its length. NULL, or more than 255 bytes: the message has none, and is refused. As a member
+    # NULL: the sink has but one topic.
     const uint8_t* (*topic)(void* self, Msg* parts, size_t n, size_t* size) noexcept nogil
 
 cdef struct Sink:

@@ -135,7 +135,8 @@ def test_a_file(tmp_path):
                       ("[alice]\nlist = []", "'list' is not known"),
                       ("[alice]\nread = [3]", "user 'alice': read="),
                       ("[alice.read]\na = 1", "user 'alice': read="),
-                      ("a = " + "[" * 10000, "cannot be read")):
+                      ("a = " + "[" * 10000, "cannot be read"),
+                      ("a = " + "1" * 5000, "cannot be read")):
         path.write_text(text)
         with pytest.raises(mq.OptionError, match=why):
             load(path)
