@@ -59,7 +59,8 @@ cdef void tell(void* self) noexcept nogil:
     """Something is about to happen, and has not yet."""
     if notes_of(self).before != NULL:
         with gil:
-            (<object> notes_of(self).before)()
+            if notes_of(self).before != NULL:       # nobody has cleared it meanwhile
+                (<object> notes_of(self).before)()
 
 
 cdef ssize_t disk_pwritev(void* self, int fd, const iovec* iov, int n, int64_t at) noexcept nogil:
@@ -104,7 +105,8 @@ cdef int disk_fdatasync(void* self, int fd) noexcept nogil:
         note(self, c's', fd, 0)
         if notes.synced != NULL:
             with gil:
-                (<object> notes.synced)(events_of(self).back().file)
+                if notes.synced != NULL:
+                    (<object> notes.synced)(events_of(self).back().file)
     return rc
 
 
