@@ -1424,9 +1424,9 @@ def device(front: Socket, back: Socket | None = None, *, capture: Socket | None 
 
     If back is a journal's writer, the device stores what front receives. `rights` says what each
     user may write: {user: mqcore.journal.Rights(write=...)}, or a function of the Peer, which runs
-    on the device's thread and may not close the socket. If front is a journal's reader as well,
-    the device mirrors its messages: see mqcore/journal/README.md.
-    These return objects with the methods of a Device.
+    on the device's thread: it may neither wait nor close the socket. If front is a journal's reader
+    as well, the device mirrors its messages: see mqcore/journal/README.md. These return objects
+    with the methods of a Device.
     """
 @overload
 def device(front: Any, back: Any, *, rights: Any = None) -> _Recorder:
@@ -1451,9 +1451,9 @@ def device(front: Any, back: Any, *, rights: Any = None) -> _Recorder:
 
     If back is a journal's writer, the device stores what front receives. `rights` says what each
     user may write: {user: mqcore.journal.Rights(write=...)}, or a function of the Peer, which runs
-    on the device's thread and may not close the socket. If front is a journal's reader as well,
-    the device mirrors its messages: see mqcore/journal/README.md.
-    These return objects with the methods of a Device.
+    on the device's thread: it may neither wait nor close the socket. If front is a journal's reader
+    as well, the device mirrors its messages: see mqcore/journal/README.md. These return objects
+    with the methods of a Device.
     """
 def empty(n: int) -> memoryview:
     """A writable buffer of n bytes to fill and send. send() copies it; send_ref() does not."""

@@ -191,9 +191,9 @@ def device(front: Any, back: Any = None, *, capture: Any = None,
 
     If back is a journal's writer, the device stores what front receives. `rights` says what each
     user may write: {user: mqcore.journal.Rights(write=...)}, or a function of the Peer, which runs
-    on the device's thread and may not close the socket. If front is a journal's reader as well,
-    the device mirrors its messages: see mqcore/journal/README.md.
-    These return objects with the methods of a Device."""
+    on the device's thread: it may neither wait nor close the socket. If front is a journal's reader
+    as well, the device mirrors its messages: see mqcore/journal/README.md. These return objects
+    with the methods of a Device."""
     if hasattr(back, "_mq_sink"):
         if capture is not None or allow_bus or hooks:
             raise UsageError("a journal device does not support capture, allow_bus and hooks",

@@ -102,11 +102,12 @@ def writing(given: Given, topic: str | None) -> Callable[[Any, bytes], bool]:
     known: dict[int, Rights] = {}
 
     def may(peer: Any, name: bytes) -> bool:
-        rights = known.get(peer.id)
+        rights = known.pop(peer.id, None)
         if rights is None:
+            rights = ask(peer)
             if len(known) >= ASKED:
-                del known[next(iter(known))]
-            rights = known[peer.id] = ask(peer)
+                del known[next(iter(known))]    # of whom nothing was asked for the longest time
+        known[peer.id] = rights
         return rights.covers_write(name.decode(errors="replace") if topic is None else topic)
 
     return may

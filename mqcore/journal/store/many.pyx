@@ -28,6 +28,9 @@ import time
 from mqcore.errors import OptionError
 from mqcore.journal.errors import JournalClosed
 
+cdef enum:
+    TOPIC_MAX = 255         # bytes
+
 # what keeps every topic from being written, if it happens to the first one
 EVERYWHERE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EMFILE,
               errno.ENFILE, errno.ENOMEM}
@@ -198,7 +201,7 @@ cdef const uint8_t* topic_in(Many* many, Msg* parts, size_t n, size_t* at,
     if not many.first_part:
         size[0] = many.only.size
         return many.only.name
-    if i == n:
+    if i == n or msg_size(&parts[i]) > TOPIC_MAX:
         return NULL
     size[0] = msg_size(&parts[i])
     return msg_data(&parts[i])
