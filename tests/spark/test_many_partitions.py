@@ -119,7 +119,8 @@ def test_the_path_itself_is_durable(tmp_path, monkeypatch):
     real = place.sync_folder
     monkeypatch.setattr(place, "sync_folder", lambda folder: (synced.append(folder), real(folder)))
     book.check_home(str(tmp_path / "new" / "path"))
-    assert synced == [tmp_path, tmp_path / "new"]
+    # and that of the folder that was there: its maker may have been killed
+    assert synced == [tmp_path.parent, tmp_path, tmp_path / "new"]
     book.home_of(str(tmp_path / "new" / "path"))
     assert tmp_path / "new" / "path" in synced and tmp_path / "new" / "path" / HOME in synced
 
