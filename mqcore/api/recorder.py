@@ -22,6 +22,7 @@ from mqcore.errors import UsageError
 TOLD = 1000             # users of whom the log says once what they may not
 _log = logging.getLogger("mqcore.journal")
 
+
 @dataclass(frozen=True)
 class RecorderStats:
     """Counters of a journal device. `refused`: messages that cannot be stored (an impossible topic,
@@ -34,8 +35,8 @@ class RecorderStats:
     refused: int = 0
     duplicates: int = 0
     acknowledged: int = 0
-    unwritten: int = 0
     denied: int = 0
+    unwritten: int = 0
 
 
 def _asking(front: Any, writer: Any, rights: Any) -> Callable[[int, bytes], bool]:
@@ -89,8 +90,7 @@ class Recorder(Running):
 
     def stats(self) -> RecorderStats:
         """What has been stored so far."""
-        counts = self._core.counters()
-        return RecorderStats(*counts[:5], unwritten=self._unwritten, denied=counts[5])
+        return RecorderStats(*self._core.counters(), self._unwritten)
 
     def _which(self) -> str:
         return f"{socket_name(self.front)} into {self.writer!r}"

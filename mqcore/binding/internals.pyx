@@ -23,7 +23,7 @@ from mqcore.binding.accounts cimport Snapshot, account_dict, take_snapshot
 from mqcore.sock.batching cimport batch_settle
 from mqcore.sock.notify cimport arm, disarm
 from mqcore.sock.departed cimport departed_full
-from mqcore.sock.pipes cimport admit, dismiss, pipe_of
+from mqcore.sock.pipes cimport admit, dismiss, pipe_in, pipe_of
 from mqcore.sock.calls cimport (
     sock_abandon, sock_close_input, sock_drop_all, sock_outstanding, sock_query, sock_subscribe,
 )
@@ -151,14 +151,12 @@ cdef class SocketInternals(SocketHandle):
 
     def _is_hung(self, uint32_t peer):
         """Whether this peer has left, and messages of it are unread."""
-        cdef Pipe* pipe
+        cdef bint found
         op_refuse()
         sock_enter(self.s)
-        pipe = self.s.hung
-        while pipe != NULL and pipe.id != peer:
-            pipe = pipe.all_next
+        found = pipe_in(self.s.hung, peer) != NULL
         sock_leave(self.s, True)
-        return pipe != NULL
+        return found
 
     def _admit(self, uint32_t peer):
         """Give the pattern this peer, which `held` kept back. False: no such peer is held."""

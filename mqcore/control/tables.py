@@ -152,7 +152,7 @@ class Tables:
                     del self.gone[oldest]
 
     def _is_unread(self, number: int) -> bool:
-        """Whether a peer that left may have messages here: who reads them may ask who it was."""
+        """Whether a peer that left may have messages here, whose reader may ask for the peer."""
         try:
             return self.core is not None and self.core._is_hung(number)
         except StateError:    # inside the code of a pattern in Python: it cannot be asked

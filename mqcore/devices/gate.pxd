@@ -6,18 +6,17 @@ from libc.stdint cimport uint8_t, uint32_t
 
 cdef enum:
     GATE_VERDICTS = 1024      # remembered; a power of two
-    GATE_TOPIC = 255          # bytes of a topic at most
 
 cdef struct Verdict:
     uint32_t peer             # 0: none
     bint passes
     uint8_t size
-    uint8_t[255] topic
+    uint8_t[255] topic       # SINK_TOPIC
 
 cdef class Gate:
     cdef object ask           # (number of the peer, topic) -> whether it passes
     cdef Verdict[1024] verdicts
 
-    # One thread; at most GATE_TOPIC bytes. What `ask` raises is logged, and the message does not
+    # One thread; at most SINK_TOPIC bytes. What `ask` raises is logged, and the message does not
     # pass.
     cdef bint passes(self, uint32_t peer, const uint8_t* topic, size_t size) noexcept nogil

@@ -25,7 +25,6 @@ cdef class RecorderCore:
     cdef readonly bint answers
     cdef Sink sink
     cdef Gate gate            # None: everything passes
-    cdef bint gated
     cdef void* set
     cdef MsgVec hand          # read, not yet taken by the sink
     cdef size_t at

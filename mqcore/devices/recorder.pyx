@@ -16,13 +16,12 @@ from mqcore.base.message cimport (
 from mqcore.base.status cimport MQ_AGAIN, MQ_DROPPED, MQ_FULL, MQ_GONE, MQ_OK, MQ_STATE
 from mqcore.reactor.includes cimport errno
 from mqcore.reactor.poller cimport PollerOps, Ready
-from mqcore.devices.gate cimport GATE_TOPIC
 from mqcore.devices.mover cimport give_lead, take_lead
 from mqcore.sock.events cimport sock_act, sock_changed
 from mqcore.sock.sock cimport Sock, sock_recv_many, sock_send_to
 from mqcore.sock.watch cimport watch_wait
 from mqcore.spi.pattern cimport PAT_EXCHANGE, PAT_RECV
-from mqcore.spi.sink cimport SINK_ABI
+from mqcore.spi.sink cimport SINK_ABI, SINK_TOPIC
 
 import os
 
@@ -53,8 +52,7 @@ cdef class RecorderCore:
             raise PluginError(f"{type(target).__name__} is no sink that stores")
         self.front = front
         self.target = target
-        self.gated = ask is not None
-        self.gate = Gate(ask) if self.gated else None
+        self.gate = None if ask is None else Gate(ask)
         front.check()
         if not front.s.flags & PAT_RECV:
             raise UsageError(f"a {front.plugin.name} socket receives nothing",
@@ -131,7 +129,7 @@ cdef class RecorderCore:
                 size += <int64_t> msg_size(&self.hand.at[i])
         self.messages.fetch_add(<int64_t> count)
         self.bytes_.fetch_add(size)
-        if self.gated and not self.answers:
+        if self.gate is not None and not self.answers:
             self.sift()
         return count != 0
 
@@ -140,7 +138,7 @@ cdef class RecorderCore:
         cdef size_t size = 0
         if self.sink.ops.topic != NULL:
             topic = self.sink.ops.topic(self.sink.self, parts, n, &size)
-        if topic == NULL or size > GATE_TOPIC:
+        if topic == NULL or size > SINK_TOPIC:
             return True       # it has no topic: the sink refuses it
         if self.gate.passes(peer, topic, size):
             return True
@@ -197,7 +195,7 @@ cdef class RecorderCore:
             while place.body < end and self.hand.at[place.body].flags & MSG_ENVELOPE:
                 place.body += 1
             rc = MQ_OK
-            if self.gated and not self.may_pass(
+            if self.gate is not None and not self.may_pass(
                     self.hand.at[place.at].peer, self.hand.at + place.body, end - place.body):
                 place.status = DENIED
             else:

@@ -106,7 +106,7 @@ def writing(given: Given, topic: str | None) -> Callable[[Any, bytes], bool]:
         if rights is None:
             rights = ask(peer)
             if len(known) >= ASKED:
-                del known[next(iter(known))]    # of whom nothing was asked for the longest time
+                del known[next(iter(known))]    # its messages are the oldest
         known[peer.id] = rights
         return rights.covers_write(name.decode(errors="replace") if topic is None else topic)
 

@@ -438,12 +438,13 @@ cdef int64_t _unacked(Engine* e) noexcept nogil:
     has ended its side in order: then our kernel goes on by itself."""
     cdef tcp_info tcp
     cdef socklen_t size = sizeof(tcp)
+    cdef int64_t behind = e.behind
     if e.message_end == 0 or getsockopt(e.fd, IPPROTO_TCP, TCP_INFO, &tcp, &size) != 0 \
             or tcp.tcpi_state == TCP_CLOSE_WAIT:
         return 0
     if e.link != NULL:
-        e.behind = e.link.traffic.bytes_out.load() - e.message_end
-    return max(0, stream_pending(e) - e.behind - (e.state != ENGINE_ACTIVE))   # less our FIN
+        behind = e.link.traffic.bytes_out.load() - e.message_end
+    return max(0, stream_pending(e) - behind - (e.state != ENGINE_ACTIVE))   # less our FIN
 
 
 cdef void stream_count_lost(Engine* e) noexcept nogil:

@@ -3,6 +3,7 @@
 from libc.stdint cimport int64_t, uint32_t
 
 from mqcore.link.pipe cimport Link, Traffic
+from mqcore.sock.pipes cimport pipe_in
 from mqcore.spi.pipe cimport (
     DROP_CONFLATED, DROP_FULL, DROP_HALF_WRITTEN, DROP_LATE, DROP_MALFORMED, DROP_PEER_GONE,
     DROP_REASONS, DROP_UNSENDABLE, DROP_UNSUBSCRIBED, DROP_UNTRANSLATABLE, pipe_drop_in,
@@ -85,9 +86,7 @@ cdef void undeliver(Sock* s, uint32_t peer, uint32_t reason) noexcept nogil:
     cdef int i
     s.received -= 1
     for i in range(2):
-        pipe = s.hung if i else s.all
-        while pipe != NULL and pipe.id != peer:
-            pipe = pipe.all_next
+        pipe = pipe_in(s.hung if i else s.all, peer)
         if pipe != NULL:
             pipe.delivered -= 1
             pipe_drop_in(pipe, reason)

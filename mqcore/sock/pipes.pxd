@@ -7,6 +7,12 @@ from mqcore.sock.sock cimport Ended, Sock
 from mqcore.spi.pipe cimport Pipe
 
 cdef void drain(Sock* s) noexcept nogil       # act on everything on the ready stack
+cdef inline Pipe* pipe_in(Pipe* pipe, uint32_t peer) noexcept nogil:
+    """That of the peer, in the list that begins here; NULL: it has none."""
+    while pipe != NULL and pipe.id != peer:
+        pipe = pipe.all_next
+    return pipe
+
 # The pipe of a peer. held: the peer is kept from the pattern. NULL: there is none.
 cdef Pipe* pipe_of(Sock* s, uint32_t peer, bint* held) noexcept nogil
 # A held peer is the pattern's from now on; False: there is none of this number.

@@ -103,22 +103,14 @@ cdef void _hold(Sock* s, Pipe* pipe) noexcept nogil:
 
 
 cdef Pipe* pipe_of(Sock* s, uint32_t peer, bint* held) noexcept nogil:
-    cdef Pipe* pipe = s.all               # the newest first
-    while pipe != NULL and pipe.id != peer:
-        pipe = pipe.all_next
+    cdef Pipe* pipe = pipe_in(s.all, peer)      # the newest first
     held[0] = pipe == NULL
-    if held[0]:
-        pipe = s.held
-        while pipe != NULL and pipe.id != peer:
-            pipe = pipe.all_next
-    return pipe
+    return pipe_in(s.held, peer) if held[0] else pipe
 
 
 cdef bint admit(Sock* s, uint32_t peer) noexcept nogil:
     cdef bint departed
-    cdef Pipe* pipe = s.held
-    while pipe != NULL and pipe.id != peer:
-        pipe = pipe.all_next
+    cdef Pipe* pipe = pipe_in(s.held, peer)
     if pipe == NULL:
         return False
     _unlist(&s.held, pipe)

@@ -11,6 +11,7 @@ from mqcore.base.message cimport Msg, MsgVec
 
 cdef enum:
     SINK_ABI = 3
+    SINK_TOPIC = 255          # bytes of a topic at most
 
 cdef struct SinkOps:
     uint32_t abi
@@ -38,8 +39,8 @@ cdef struct SinkOps:
     # The errno that prevents further messages until an operator helps (disk full); 0: none.
     int (*error)(void* self) noexcept nogil
     # The topic that this message would be stored in, valid until the sink's next call; *size is
-    # its length. NULL, or more than 255 bytes: the message has none, and is refused. As a member
-    # NULL: the sink has but one topic.
+    # its length. NULL, or more than SINK_TOPIC bytes: the message has none, and is refused. As a
+    # member NULL: the sink has but one topic.
     const uint8_t* (*topic)(void* self, Msg* parts, size_t n, size_t* size) noexcept nogil
 
 cdef struct Sink:

@@ -1,9 +1,8 @@
 """Rights of a journal device: a sender stores into the topics that it was granted, and no other."""
 
-import time
-
 import pytest
 from journal_case import contents
+from waiting import until
 
 import mqcore as mq
 from mqcore import journal
@@ -20,13 +19,6 @@ ALLOWED = Curve(secret_key=SERVER.secret, allow={ALICE.public: "alice", BOB.publ
 def writers(tmp_path):
     with journal.open(tmp_path / "j", "a", topic_from="first-part") as made:
         yield made
-
-
-def until(condition):
-    end = time.monotonic() + LIMIT
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.005)
 
 
 def sender(ctx, front, keys, kind):
@@ -69,7 +61,7 @@ def test_the_other_messages_of_a_burst_keep_their_order(ctx, tmp_path, writers):
         for each in (alice, bob):
             assert each.close(LIMIT)
         with mq.device(front, writers, rights=GRANTED) as device:
-            until(lambda: device.stats().messages == 6000)
+            until(lambda: device.stats().messages == 6000, LIMIT)
         assert device.stats().denied == 1667 and device.stats().refused == 0
     assert contents(tmp_path / "j", topic="orders") == [b"%06d" % i for i in range(0, 5000, 5)]
     for at, topic in ((0, "log-a"), (2, "log-b")):
@@ -114,7 +106,7 @@ def test_one_topic_may_have_any_name(ctx, tmp_path):
             ctx.socket("push", connect=front.endpoints[0].url) as push, \
             mq.device(front, writer, rights={"*": Rights(write="log")}) as device:
         push.send_many([b"log", b"orders", b""])
-        until(lambda: device.stats().denied == 3)
+        until(lambda: device.stats().denied == 3, LIMIT)
     assert contents(tmp_path / "j", topic="orders") == []
 
 

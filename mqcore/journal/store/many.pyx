@@ -18,7 +18,7 @@ from mqcore.journal.store.includes cimport (
     pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_unlock,
 )
 from mqcore.journal.store.log cimport DUPLICATE, QUIET, log_commit, log_error, now_us, stamp_key
-from mqcore.spi.sink cimport SINK_ABI, SinkOps
+from mqcore.spi.sink cimport SINK_ABI, SINK_TOPIC, SinkOps
 from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
 import errno
@@ -27,9 +27,6 @@ import time
 
 from mqcore.errors import OptionError
 from mqcore.journal.errors import JournalClosed
-
-cdef enum:
-    TOPIC_MAX = 255         # bytes
 
 # what keeps every topic from being written, if it happens to the first one
 EVERYWHERE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EMFILE,
@@ -201,7 +198,7 @@ cdef const uint8_t* topic_in(Many* many, Msg* parts, size_t n, size_t* at,
     if not many.first_part:
         size[0] = many.only.size
         return many.only.name
-    if i == n or msg_size(&parts[i]) > TOPIC_MAX:
+    if i == n or msg_size(&parts[i]) > SINK_TOPIC:
         return NULL
     size[0] = msg_size(&parts[i])
     return msg_data(&parts[i])

@@ -313,17 +313,15 @@ def floor_of(folder: Path, groups: Iterable[str]) -> int | None:
 def groups_folder(folder: Path) -> Path:
     """Where a partition's groups are; made, if need be, and durable."""
     found = folder / "groups"
-    try:
-        inode: int | None = found.stat().st_ino
-    except FileNotFoundError:
-        inode = None
-    if inode is None or _synced.get(found) != inode:
-        found.mkdir(exist_ok=True)
-        inode = found.stat().st_ino
-        sync_folder(folder)     # also if another process has just made it
-        if len(_synced) > 1000:
-            _synced.clear()
-        _synced[found] = inode
+    with contextlib.suppress(FileNotFoundError):
+        if found.stat().st_ino == _synced.get(found):
+            return found
+    found.mkdir(exist_ok=True)
+    inode = found.stat().st_ino
+    sync_folder(folder)         # also if another process has just made it
+    if len(_synced) > 1000:
+        _synced.clear()
+    _synced[found] = inode
     return found
 
 
