@@ -1,4 +1,5 @@
-"""xdist's scheduler that gives each worker a whole file at a time, made to outlive workers.
+"""xdist's scheduler that gives each worker a whole file at a time, made to outlive workers, and a
+whole folder where its files share something that takes long to start.
 
 That of xdist 3.8 assigns work to the replacement of a dead worker before that has collected its
 tests, and never tells a replacement with one last test that no more will come.
@@ -8,8 +9,13 @@ from typing import Any
 
 from xdist.scheduler import LoadFileScheduling
 
+TOGETHER = "tests/spark/"   # one Java
+
 
 class ByFile(LoadFileScheduling):
+    def _split_scope(self, nodeid: str) -> str:
+        return TOGETHER if nodeid.startswith(TOGETHER) else super()._split_scope(nodeid)
+
     def remove_node(self, node: Any) -> Any:
         """Returns the test that the worker ran as it died; what else it had is for the others."""
         rest = self.assigned_work.pop(node)

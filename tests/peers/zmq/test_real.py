@@ -26,10 +26,13 @@ def needs(*packages):
     return pytest.mark.skipif(bool(gone), reason=f"needs {', '.join(gone)}")
 
 
+def of(pair):
+    """The marks of a pair of "ours" and "real". Real needs pyzmq, and takes long like the other."""
+    return [needs("zmq"), pytest.mark.slow] if "real" in pair else []
+
+
 def sides(*pairs):
-    """Pairs of "ours" and "real"; real needs pyzmq."""
-    return [pytest.param(*pair, id="-".join(pair), marks=needs("zmq") if "real" in pair else ())
-            for pair in pairs]
+    return [pytest.param(*pair, id="-".join(pair), marks=of(pair)) for pair in pairs]
 
 
 class World:
@@ -91,7 +94,7 @@ def kernels(*pairs):
     """Of client and kernel."""
     stream = SocketType.STREAM in PATTERNS
     return [pytest.param(*pair, id="-".join(pair), marks=[
-        needs("jupyter_client", "ipykernel", *(["zmq"] if "real" in pair else [])),
+        *of(pair), needs("jupyter_client", "ipykernel"),
         pytest.mark.skipif(pair[1] == "ours" and not stream, reason="ipykernel opens a STREAM")])
         for pair in pairs]
 
@@ -113,6 +116,7 @@ def test_asynchronous_manager(world, client, kernel):
         f"{NAME[client]} ['{NAME[kernel]}\\n']", "KeyboardInterrupt", "incomplete", "0 False"]
 
 
+@pytest.mark.slow
 @needs("ipyparallel")
 def test_cluster(world, tmp_path):
     assert world.run("ours", "cluster", str(tmp_path / "profile")) == [

@@ -60,6 +60,7 @@ def until(asking, cloud):
             return
 
 
+@pytest.mark.slow
 def test_the_workers_of_a_cloud_die(clouds):
     for cloud in ("east", "west"):
         clouds.gateway(cloud)

@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 PATIENCE = 200
 
@@ -24,6 +26,7 @@ def test_it_runs():
     assert "equals what plain Python computes" in done.stdout and "pyzmq" in done.stdout
 
 
+@pytest.mark.slow
 def test_one_word_too_many_is_found():
     done = demo(
         "counted = demo_input.expected_words()\ncounted['mq'] += 1\n"

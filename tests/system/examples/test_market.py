@@ -5,6 +5,7 @@ import re
 from collections import Counter
 from pathlib import Path
 
+import pytest
 from programs import run
 
 MARKET = Path(__file__).resolve().parents[3] / "examples" / "market" / "market.py"
@@ -42,6 +43,7 @@ def test_direct():
     assert bought.keys() == {"shop"} and played.ledger() == (bought.total(), 0)
 
 
+@pytest.mark.slow
 def test_workers_of_a_queue_come_go_and_die_under_load():
     played = Played("queue")
     bought = {name: played.bought(name) for name in ("ann", "bob", "zoe")}
@@ -75,6 +77,7 @@ def test_a_chain_fails_over_behind_the_customers_back():
     assert moves[-2:] == ["FailedOver", "FailedBack"]
 
 
+@pytest.mark.slow
 def test_a_loop_is_stopped_by_the_hop_limit():
     played = Played("loop")
     assert played.bought("ann") == {"error": 1}
@@ -87,6 +90,7 @@ def test_providers_and_customers_of_three_kinds():
         assert played.bought(name).keys() == {"seller", "seller_pynng", "seller_pyzmq"}
 
 
+@pytest.mark.slow
 def test_a_provider_that_is_a_service_of_a_cluster():
     played = Played("cluster")
     bought = played.bought("ann") + played.bought("bob")

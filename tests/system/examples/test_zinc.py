@@ -115,7 +115,9 @@ def scene(zinc, tmp_path, **options):
     return decorated
 
 
-@pytest.mark.parametrize("scheme", ["inproc", "tcp", "ipc", "shm"])
+@pytest.mark.parametrize("scheme", [
+    "tcp", "shm", pytest.param("inproc", marks=pytest.mark.slow),
+    pytest.param("ipc", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("balanced", [False, True], ids=["given", "balanced"])
 def test_all_copies_converge_over_a_lossy_network(zinc, tmp_path, scheme, balanced):
     line = Line()
