@@ -52,6 +52,7 @@ class Link:
         self.greeted = False        # it has said Hello
         self.epoch = 0              # of the process on the other side
         self.alive = True
+        self.broken = ""            # why: nothing can be sent, what has arrived is still taken
         self.ended: float | None = None     # when its session was over, the connection was not
         self.unsent: deque[bytes] = deque()
         self.unsent_bytes = 0
@@ -69,7 +70,7 @@ class Link:
 
     def send(self, frame: frames.Frame) -> bool:
         """False: the frame has not been sent, because the link is broken or full."""
-        if not self.alive or self.unsent_bytes > UNSENT:
+        if not self.alive or self.broken or self.unsent_bytes > UNSENT:
             return False
         return self.session.send(frame)
 
@@ -87,7 +88,7 @@ class Link:
     def control(self, frame: frames.Frame) -> None:
         """Send a small frame that makes no traffic of its own, even if the link is full. The link
         ends if it cannot take that either."""
-        if not self.alive:
+        if not self.alive or self.broken:
             return
         if self.unsent_bytes > 2 * UNSENT:
             self.links.drop("stuck")
@@ -97,6 +98,8 @@ class Link:
         self.session.send(frame)
 
     def _raw(self, data: bytes) -> None:
+        if self.broken:
+            return
         if not self.unsent:
             try:
                 self.links.socket.send_parts((self.rid, data), timeout=0)
@@ -104,8 +107,8 @@ class Link:
             except SendTimeout:
                 self.links.node.loop.spawn(self._flush)
             except (NoSuchPeer, SocketClosed):
-                self.links.node.loop.soon(self.links.lost, self, "the connection broke")
-                self.alive = False
+                self.broken = "the connection broke"
+                self.links.node.loop.soon(self.links.departed, self)
                 return
         self.unsent.append(data)
         self.unsent_bytes += len(data)
@@ -117,7 +120,7 @@ class Link:
                 if self.unsent:         # lost() may have emptied it meanwhile
                     self.unsent_bytes -= len(self.unsent.popleft())
         except (NoSuchPeer, SocketClosed):
-            self.links.lost(self, "the connection broke")
+            self.links.departed(self, "the connection broke")
 
     def __repr__(self) -> str:
         made = "out" if self.dial else "in"
@@ -253,6 +256,8 @@ class Links:
             _log.exception("a frame could not be handled; its link is closed")
             self.drop("failed")
             self._end(link, f"a frame could not be handled: {error!r}")
+        if link.broken:
+            self.departed(link)
 
     async def watch(self) -> None:
         """Follow broken connections. Runs while the socket is open."""
@@ -265,7 +270,7 @@ class Links:
                 self.silent.pop(event.peer.id, None)
                 link = self.by_peer.get(event.peer.id)
                 if link is not None:
-                    self.lost(link, event.reason)
+                    self.departed(link, event.reason)
             elif name in ("Retrying", "HandshakeFailed"):
                 dial = self.dials.get(event.endpoint)
                 if dial is not None:
@@ -371,6 +376,14 @@ class Links:
             link.dial.error = reason
         self.lost(link, reason, forget=False)
 
+    def departed(self, link: Link, reason: str = "") -> None:
+        """The connection is over. The link is, too, once what had arrived before has been taken: a
+        node that publishes and leaves is heard."""
+        link.broken = link.broken or reason
+        link.unsent.clear()
+        if not self.socket._links.is_unread(link.peer):
+            self.lost(link, link.broken)
+
     def lost(self, link: Link, reason: str, forget: bool = True) -> None:
         link.alive = False
         link.unsent.clear()
@@ -406,7 +419,9 @@ class Links:
                     self.dials[endpoint].error = "it says nothing: this is no node of a cluster"
                 self.socket._links.end_peer(peer)
         for link in list(self.by_rid.values()):
-            if link.ended is not None and now - link.ended > FAREWELL:
+            if link.broken:
+                self.departed(link)
+            elif link.ended is not None and now - link.ended > FAREWELL:
                 self.socket._links.end_peer(link.peer)
                 if now - link.ended > FORGET:
                     self.lost(link, "the connection has ended")

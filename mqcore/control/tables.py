@@ -146,12 +146,12 @@ class Tables:
         for _ in range(2):    # so that fewer are kept again, once their messages are read
             if len(self.gone) > GONE_KEPT:
                 oldest = next(iter(self.gone))
-                if self._is_unread(oldest):
+                if self.is_unread(oldest):
                     self.gone.move_to_end(oldest)
                 else:
                     del self.gone[oldest]
 
-    def _is_unread(self, number: int) -> bool:
+    def is_unread(self, number: int) -> bool:
         """Whether a peer that left may have messages here, whose reader may ask for the peer."""
         try:
             return self.core is not None and self.core._is_hung(number)

@@ -16,6 +16,7 @@ from mqcore import cluster
 from mqcore.binding.sleep import Nap, sleep
 from mqcore.cluster import seeds
 from mqcore.cluster.requests import Call
+from mqcore.testing import until
 
 pytestmark = pytest.mark.keeps(threads=2, why="trio keeps its threads for ten seconds")
 LIMIT = 50.0
@@ -67,6 +68,30 @@ def test_a_loop_that_is_blocked_for_seconds(once, key, nodes):
             assert not net.requests.pending
 
     once(main)
+
+
+def test_a_publisher_that_leaves_is_heard_by_who_finds_its_link_broken_first(run, key):
+    def publish(seed, go):
+        with cluster.join(key, seeds=[seed]) as net, net.subscribe("answers"):
+            assert go.wait(LIMIT)
+            for n in range(3):
+                net.publish("news", b"%d" % n)
+
+    async def main():
+        async with cluster.ajoin(key) as net, net.asubscribe("news") as feed:
+            go = threading.Event()
+            publisher = threading.Thread(target=publish, args=(net.url, go))
+            publisher.start()
+            while not net.topics.remote.takers("answers"):
+                await sleep(0.01)
+            go.set()            # from here on this loop stands still
+            publisher.join(LIMIT)
+            until(lambda: net.topics.publish("answers", b"") and net.topics.unsent)
+            assert [(await feed.arecv(timeout=LIMIT)).body for _ in range(3)] == [b"0", b"1", b"2"]
+            assert await net.until(lambda: len(net.members()) == 1, LIMIT)
+            assert net.links.dropped == {}
+
+    run(main)
 
 
 def only(net, member):
