@@ -21,6 +21,7 @@ cdef void take_snapshot(Sock* s, Snapshot* shot) noexcept nogil:
     shot.unmatched = s.host.unmatched
     shot.dropped = s.host.dropped
     shot.total = s.total
+    shot.total.bytes_unread += s.port.unread.load()
     shot.total.bytes_unacked += s.port.unacked.load()
     shot.left_dropped = s.left_dropped
     shot.batching = s.batching

@@ -63,7 +63,8 @@ class PeerStats:
     """Counters of one peer. Sending: offered == written + queued_out + sum(dropped_out.values()).
     Receiving: read == delivered + queued_in + sum(dropped_in.values()). `dropped` has both
     directions. `bytes_unread`: bytes that had arrived here when the connection ended, and that the
-    socket never read. It closed, or the peer broke the protocol or was unresponsive.
+    socket never read. It closed, or the peer broke the protocol or was unresponsive. Those of a
+    connection that ended in its handshake are in the total only.
     `bytes_unacked`: bytes of messages in `written` that the peer's kernel had not confirmed when
     the connection ended (tcp), so they may not have arrived. Where the pattern ended it, as with
     on_full="disconnect", they are in the total only."""
@@ -146,12 +147,14 @@ class Stats:
 class CloseReport:
     """The result of close(). True if nothing is undelivered. `written`: messages given to the
     kernel or an inproc peer. `unacked`: bytes that the peer's kernel had not confirmed when linger
-    ended, or before when their connection ended (tcp)."""
+    ended, or before when their connection ended (tcp). `unread`: bytes that had arrived and that
+    the socket never read, those of unfinished handshakes included."""
 
     written: int = 0
     undelivered: int = 0
     dropped: dict[str, int] = field(default_factory=dict)
     unacked: int = 0
+    unread: int = 0
     elapsed: float = 0.0
     peers: dict[Peer, PeerStats] = field(default_factory=dict)
 

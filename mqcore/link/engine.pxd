@@ -64,7 +64,10 @@ cdef struct Port:
     atomic[int64_t] left_open
     atomic[int64_t] most_left   # max_departed; INT64_MAX: no limit
     atomic[int64_t] most_left_bytes  # recv_hwm_bytes
-    atomic[int64_t] unacked   # Traffic.unacked of connections that ended after their link's pipe
+    # Traffic.unread and unacked of connections that ended without a pipe: before they had one, or
+    # after it
+    atomic[int64_t] unread
+    atomic[int64_t] unacked
     int64_t most_left_open    # a share of the descriptors that the process may have
     Latencies* latencies      # NULL: not measured
     bint (*wanted)(void* pattern, Msg* first) noexcept nogil   # Host.wanted

@@ -452,6 +452,7 @@ cdef void stream_count_lost(Engine* e) noexcept nogil:
     ioctl(e.fd, FIONREAD, &left)
     e.down.unread = e.input.end - e.input.pos + left
     if e.link == NULL:
+        e.port.unread.fetch_add(e.down.unread)
         e.port.unacked.fetch_add(_unacked(e))
     else:
         e.link.traffic.unread.fetch_add(e.down.unread)

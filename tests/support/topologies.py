@@ -175,8 +175,8 @@ class Topology:
     def count_lost(self, report):
         for peer in report.peers.values():
             self.gone += sum(peer.dropped_in.values())
-            if peer.bytes_unread:
-                self.exact = False
+        if report.unread:
+            self.exact = False
 
     def kill(self):
         """A connection breaks at its sender's side: nothing follows what was written."""

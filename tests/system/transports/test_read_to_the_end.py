@@ -306,6 +306,17 @@ def test_bytes_that_nobody_read_are_counted(ctx):
     assert balanced(stats)
 
 
+def test_bytes_behind_a_handshake_that_failed_are_counted(ctx):
+    pull = ctx.socket("pull")
+    with RawPeer.connect(pull.bind("tcp://127.0.0.1:0").url) as peer:
+        peer.say(GREETING + ready("REP") + bytes(1000))
+        until(lambda: pull.stats().failed_handshakes)
+        assert pull.stats().total.bytes_unread == 1000
+        report = pull.close(0)
+    assert (report.unread, report.peers) == (1000, {})
+    assert report
+
+
 # -- the end of a sender ---------------------------------------------------------------------------
 
 
