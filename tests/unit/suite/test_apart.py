@@ -100,5 +100,6 @@ def test_the_next_test_lies_elsewhere(tmp_path):
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = foreign\n slow\n brokers\n")
     done = subprocess.run(
         [*PYTEST, "-p", "no:mqcore", "a/test_here.py", "a/test_nng.py", "b/test_other.py"],
-        cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120, check=False)
+        cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120,
+        check=False)
     assert "3 passed" in done.stdout, done.stdout

@@ -30,8 +30,8 @@ QUIET = "".join(f"def test_{n}(): pass\n" for n in range(4))
 def suite(tmp_path):
     """suite(test_a="...", ...) -> status, output, what build/unsteady.json says."""
     def run(*arguments, _workers=2, _ready=None, _env=(), **files):
-        # in this file, since what is run once more gets no arguments
-        (tmp_path / "pytest.ini").write_text(f"[pytest]\naddopts = -p no:mqcore {' '.join(LIGHT)}\n")
+        options = " ".join(["-p no:mqcore", *LIGHT])    # also of what is run once more
+        (tmp_path / "pytest.ini").write_text(f"[pytest]\naddopts = {options}\n")
         count = ["-n", str(_workers)] if _workers else []
         for name, text in files.items():
             (tmp_path / f"{name}.py").write_text(textwrap.dedent(ONCE) + textwrap.dedent(text))
