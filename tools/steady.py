@@ -146,8 +146,7 @@ def main() -> int:
                         help="let threads wake up to 30 ms late now and then")
     options, arguments = parser.parse_known_args()
     default_signals()
-    if not any(argument.startswith("-n") for argument in arguments):
-        arguments = [*SIDE_BY_SIDE, *arguments]
+    arguments = [*SIDE_BY_SIDE, *arguments]
     if options.spinners is None:
         options.spinners = 0 if options.late else os.cpu_count() or 1
     runs: list[Run] = []

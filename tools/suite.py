@@ -193,8 +193,7 @@ def verdict(first: Run, twice: list[str]) -> int:
 def main(arguments: list[str]) -> int:
     default_signals()
     REPORT.unlink(missing_ok=True)
-    if not any(word.startswith(("-n", "--numprocesses")) for word in arguments):
-        arguments = [*SIDE_BY_SIDE, *arguments]
+    arguments = [*SIDE_BY_SIDE, *arguments]     # of two -n the last one counts
     with environment() as variables:
         first = pytest_run(arguments, variables)
         tell_seconds(first)

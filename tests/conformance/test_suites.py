@@ -3,9 +3,9 @@
 import os
 import re
 import subprocess
-import sys
 
 import pytest
+from nested import PYTEST
 
 HEAD = """
 import os
@@ -140,7 +140,7 @@ def outcome(tmp_path_factory):
         (folder / f"test_lie_{n}.py").write_text(HEAD + LIAR.format(pattern, partner, flag))
         wanted.append(f"test_lie_{n}.py::TestLiar::{rule}")
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", *wanted],
+        [*PYTEST, "-v", *wanted],
         cwd=folder, capture_output=True, text=True, timeout=200,
         env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"})
     return done.stdout + done.stderr

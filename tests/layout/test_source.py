@@ -113,9 +113,12 @@ def code_files(root: Path) -> list[Path]:
 
 
 def python_spans(text: str):
-    for node in ast.walk(ast.parse(text)):
+    statements: list[ast.AST] = [ast.parse(text)]
+    for node in statements:         # not ast.walk(): most of a tree is expressions
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield node.name, node.lineno, node.end_lineno - node.lineno + 1
+        for block in ("body", "orelse", "finalbody", "handlers", "cases"):
+            statements += getattr(node, block, ())
 
 
 def cython_spans(text: str):

@@ -87,24 +87,30 @@ class Installed:
                     self._added[project] = self._install(project)
             return [self._added[project] for project in projects]
 
+    def add_together(self, *projects: Path) -> list[Path]:
+        """Install all of them into one folder, by one call of pip."""
+        with self._lock:
+            return [self._install(*projects)]
+
     def add_again(self, project: Path) -> list[Path]:
         """The same for one that has changed since."""
         with self._lock:
             self._added[project] = self._install(project)
             return [self._added[project]]
 
-    def _install(self, project: Path) -> Path:
+    def _install(self, *projects: Path) -> Path:
         self._builds += 1  # pip builds in the source folder: let it be another one
-        copy = self.folder / f"source-{self._builds}" / project.name
-        shutil.copytree(project, copy, ignore=LITTER)
+        copies = [self.folder / f"source-{self._builds}" / project.name for project in projects]
+        for project, copy in zip(projects, copies, strict=True):
+            shutil.copytree(project, copy, ignore=LITTER)
         target = self.folder / f"plugin-{self._builds}"
-        done = self.pip(copy, target)
+        done = self.pip(target, *copies)
         assert done.returncode == 0, (done.stdout + done.stderr)[-8000:]
         return target
 
-    def pip(self, project: Path, target: Path) -> subprocess.CompletedProcess[str]:
+    def pip(self, target: Path, *projects: Path) -> subprocess.CompletedProcess[str]:
         return self.run("-m", "pip", "install", "--quiet", "--no-build-isolation", "--no-deps",
-                        "--no-index", "--disable-pip-version-check", "--target", target, project)
+                        "--no-index", "--disable-pip-version-check", "--target", target, *projects)
 
     def run(self, *arguments: object, plugins: Iterable[Path] = (), cwd: Path | None = None,
             **more: str) -> subprocess.CompletedProcess[str]:

@@ -7,6 +7,7 @@ blanked (positions kept), a statement in parentheses or with a backslash joined 
 import re
 import shutil
 import subprocess
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -76,7 +77,9 @@ class Line(NamedTuple):
     text: str           # joined, blanked, single spaces
 
 
-def logical_lines(text: str) -> list[Line]:
+@cache
+def logical_lines(text: str) -> tuple[Line, ...]:
+    """Kept, since many rules read the same files."""
     lines: list[Line] = []
     parts: list[str] = []
     depth = first = 0
@@ -92,7 +95,7 @@ def logical_lines(text: str) -> list[Line]:
             indent = len(parts[0]) - len(parts[0].lstrip())
             lines.append(Line(first, number, indent, " ".join(" ".join(parts).split())))
             parts, depth = [], 0
-    return lines
+    return tuple(lines)
 
 
 class Function(NamedTuple):

@@ -9,7 +9,7 @@ PERF = Path(__file__).resolve().parents[3] / "perf"
 
 
 def test_figures():
-    status, out, err = run(PERF / "monitored.py", "--pairs", 1, "--seconds", 1)
+    status, out, err = run(PERF / "monitored.py", "--pairs", 1, "--seconds", 0.5)
     assert status == 0, err
     found = json.loads(out)
     assert found["pairs"] == 1

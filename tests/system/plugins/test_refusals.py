@@ -103,7 +103,7 @@ def crowd(installed, tmp_path_factory):
             points += f'{entry} = "{module}:{ATTRIBUTE[group]}"\n'
         (project / "pyproject.toml").write_text(
             PYPROJECT.format(name=name, modules=modules) + points)
-    return installed.add(*(folder / name for name in DISTRIBUTIONS))
+    return installed.add_together(*(folder / name for name in DISTRIBUTIONS))
 
 
 ASK = """

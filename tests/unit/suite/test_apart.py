@@ -8,6 +8,7 @@ import sys
 
 import apart
 import pytest
+from nested import PYTEST
 from sources import ROOT
 
 CONFTEST = '''
@@ -54,9 +55,8 @@ def test_a_death_fails_one_test(tmp_path, arguments, number):
     (tmp_path / "test_here.py").write_text(HERE)
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = foreign\n slow\n brokers\n")
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:mqcore", "-p", "no:cacheprovider", "-rA",
-         *arguments, "."], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        text=True, timeout=120, check=False)
+        [*PYTEST, "-p", "no:mqcore", "-rA", *arguments, "."], cwd=tmp_path,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120, check=False)
     assert "2 failed, 3 passed, 1 skipped" in done.stdout, done.stdout
     assert "seen from afar" in done.stdout and "as it happens" in done.stdout
     assert f"in which this test and nng ran ended with status -{number}" in done.stdout
@@ -99,7 +99,7 @@ def test_the_next_test_lies_elsewhere(tmp_path):
     (tmp_path / "a" / "test_nng.py").write_text("def test_there(): pass")
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = foreign\n slow\n brokers\n")
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:mqcore", "-p", "no:cacheprovider",
-         "a/test_here.py", "a/test_nng.py", "b/test_other.py"], cwd=tmp_path,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120, check=False)
+        [*PYTEST, "-p", "no:mqcore", "a/test_here.py", "a/test_nng.py", "b/test_other.py"],
+        cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120,
+        check=False)
     assert "3 passed" in done.stdout, done.stdout

@@ -2,34 +2,32 @@
 file, and neither with another `-m` or with none."""
 
 import subprocess
-import sys
 
 import longest
 import pytest
 from doc_examples import ROOT
+from nested import PYTEST
 
 
 def collected(*arguments):
     return subprocess.run(
-        [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider",
-         *arguments], cwd=ROOT, capture_output=True, text=True, timeout=120).stdout
+        [*PYTEST, "--collect-only", "-q", *arguments], cwd=ROOT, capture_output=True, text=True,
+        timeout=120).stdout
 
 
-@pytest.mark.parametrize("how, chosen", [
-    ((), False), (("-m", "packaging"), False), (("-m", "brokers"), True)], ids=str)
-def test_which_runs_have_those_with_brokers(how, chosen):
-    found = collected(*how, "tests/brokers/test_redis.py")
-    assert ("test_nothing_is_lost_when_redis_is_killed" in found) == chosen, found
-    assert ("deselected" in found) != chosen
+@pytest.mark.parametrize("how, brokers, slow", [
+    ((), False, False), (("-m", "packaging"), False, False), (("-m", "brokers"), True, False),
+    (("-m", "slow"), False, True)], ids=str)
+def test_which_runs_have_those_with_brokers_and_slow_ones(how, brokers, slow):
+    found = collected(*how, "tests/brokers/test_redis.py", "tests/system/perf")
+    assert ("test_nothing_is_lost_when_redis_is_killed" in found) == brokers, found
+    assert ("test_versus.py::" in found) == slow, found
+    assert "deselected" in found
 
 
-@pytest.mark.parametrize("how, chosen", [
-    (("tests/system/perf",), False), (("tests/system/perf", "-m", "packaging"), False),
-    (("tests/system/perf", "-m", "slow"), True), (("tests/system/perf/test_versus.py",), True),
-], ids=str)
-def test_which_runs_have_slow_ones(how, chosen):
-    found = collected(*how)
-    assert ("test_versus.py::" in found) == chosen, found
+def test_a_file_of_slow_ones_runs_by_its_name():
+    found = collected("tests/system/perf/test_versus.py")
+    assert "test_versus.py::" in found and "deselected" not in found
 
 
 @pytest.mark.parametrize("name", (*longest.SLOW, *longest.LONGEST))

@@ -1,12 +1,12 @@
 """The lock-order checker (support/lock_order.py) finds what it is for, and watches this run."""
 
 import subprocess
-import sys
 import threading
 
 import lock_order
 import pytest
 from lock_order import Cycle, Graph, Watched
+from nested import PYTEST
 from sources import ROOT
 
 import mqcore as mq
@@ -218,9 +218,8 @@ def run(tmp_path):
     def run(texts, *args):
         for name, text in texts.items():
             (tmp_path / name).write_text(text)
-        return subprocess.run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider",
-                               "--rootdir", tmp_path, *args, tmp_path], cwd=tmp_path,
-                              capture_output=True, text=True, check=False)
+        return subprocess.run([*PYTEST, "-q", "--rootdir", tmp_path, *args, tmp_path],
+                              cwd=tmp_path, capture_output=True, text=True, check=False)
     return run
 
 

@@ -9,6 +9,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from nested import LIGHT
 
 TOOL = Path(__file__).resolve().parents[3] / "tools" / "suite.py"
 ONCE = '''
@@ -28,11 +29,14 @@ QUIET = "".join(f"def test_{n}(): pass\n" for n in range(4))
 @pytest.fixture
 def suite(tmp_path):
     """suite(test_a="...", ...) -> status, output, what build/unsteady.json says."""
-    def run(*arguments, _ready=None, _env=(), **files):
+    def run(*arguments, _workers=2, _ready=None, _env=(), **files):
+        options = " ".join(["-p no:mqcore", *LIGHT])    # also of what is run once more
+        (tmp_path / "pytest.ini").write_text(f"[pytest]\naddopts = {options}\n")
+        count = ["-n", str(_workers)] if _workers else []
         for name, text in files.items():
             (tmp_path / f"{name}.py").write_text(textwrap.dedent(ONCE) + textwrap.dedent(text))
         done = subprocess.run(
-            [sys.executable, TOOL, "-p", "no:mqcore", "-p", "no:cacheprovider", *arguments, "."],
+            [sys.executable, TOOL, *count, *arguments, "."],
             cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120,
             preexec_fn=_ready, env={**os.environ, **dict(_env)})
         report = tmp_path / "build" / "unsteady.json"
@@ -42,7 +46,7 @@ def suite(tmp_path):
 
 
 def test_all_pass(suite):
-    status, out, report = suite(test_a=QUIET, test_b=QUIET)
+    status, out, report = suite(_workers=None, test_a=QUIET, test_b=QUIET)
     assert (status, report) == (0, None)
     assert "8 passed" in out
 
@@ -65,8 +69,7 @@ def test_fails_once(suite):
     assert out.endswith("5 passed, 0 failed, 0 skipped\n")
 
 
-@pytest.mark.parametrize("where", ["fixture", "test", "error"])
-def test_what_fails_with_a_seed_is_run_again_with_it(suite, where):
+def test_what_fails_with_a_seed_is_run_again_with_it(suite):
     status, out, report = suite(
         conftest='''
             import os, random, pytest
@@ -74,25 +77,28 @@ def test_what_fails_with_a_seed_is_run_again_with_it(suite, where):
             def seed():
                 return int(os.environ.get("MQCORE_SEED") or random.SystemRandom().getrandbits(31))
         ''',
-        test_a=f'''
+        test_a='''
             import pytest
             @pytest.fixture
-            def told(seed):
-                if {where == "fixture"}:
-                    print(f"MQCORE_SEED={{seed}}")
+            def told(seed, where):
+                if where == "fixture":
+                    print(f"MQCORE_SEED={seed}")
                 return seed
-            def test_chaos(told):
-                if {where == "test"}:
-                    print(f"MQCORE_SEED={{told - 1}}")
-                    print(f"MQCORE_SEED={{told}}")
-                if first("chaos"):
-                    pathlib.Path("seed").write_text(str(told))
-                assert told != int(pathlib.Path("seed").read_text()), f"MQCORE_SEED={{told}}"
+            @pytest.mark.parametrize("where", ["fixture", "test", "error"])
+            def test_chaos(told, where):
+                if where == "test":
+                    print(f"MQCORE_SEED={told - 1}")
+                    print(f"MQCORE_SEED={told}")
+                if first(where):
+                    pathlib.Path(f"{where}.seed").write_text(str(told))
+                seed = int(pathlib.Path(f"{where}.seed").read_text())
+                assert told != seed, f"MQCORE_SEED={told}"
             def test_without():
                 failed = first("without")
                 assert not failed and not os.environ.get("MQCORE_SEED")
         ''', _env={"MQCORE_SEED": ""})
-    assert status == 1 and report["failed"] == ["test_a.py::test_chaos"], out
+    assert status == 1 and report["failed"] == [
+        f"test_a.py::test_chaos[{where}]" for where in ("fixture", "test", "error")], out
 
 
 def test_strict(suite):
@@ -102,18 +108,18 @@ def test_strict(suite):
     assert "once more" not in out
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
-def test_a_worker_dies(suite, number):
+def test_a_worker_dies(suite):
     """The test it ran counts as failed, the others of its file run elsewhere."""
-    die = f'''
+    die = '''
         def test_before(): pass
         def test_death():
             if first(__name__):
-                os.kill(os.getpid(), {int(number)})
+                os.kill(os.getpid(), signal.{})
         def test_after(): pass
         def test_last(): pass
     '''
-    status, out, report = suite(test_a=die, test_b=die, test_c=QUIET, test_d=QUIET)
+    status, out, report = suite(test_a=die.format("SIGKILL"), test_b=die.format("SIGSEGV"),
+                                test_c=QUIET, test_d=QUIET)
     assert status == 0, out
     assert sorted(report["unsteady"]) == ["test_a.py::test_death", "test_b.py::test_death"]
     assert "crashed while running" in report["unsteady"]["test_a.py::test_death"]
@@ -140,7 +146,7 @@ def test_a_worker_dies_outside_of_tests(suite, where):
             if os.environ.get("PYTEST_XDIST_WORKER") and first("death"):
                 os._exit(7)
         """
-    status, out, _ = suite("-n", "1", conftest=die, test_a=QUIET)
+    status, out, _ = suite(_workers=1, conftest=die, test_a=QUIET)
     assert status == 1 and "FAILED: 1 workers died while they ran no test" in out, out
 
 
@@ -163,12 +169,12 @@ def test_what_a_hang_disturbs_is_not_counted(suite):
             if first("hang"):
                 DISORDER.append(1)
                 pytest.fail("Timeout (>300.0s) from pytest-timeout.")
-        @pytest.mark.parametrize("n", range(12))
+        @pytest.mark.parametrize("n", range(6))
         def test_behind(n): assert not DISORDER
     ''', test_b=QUIET)
     assert status == 0, out
-    assert "1 unsteady, 12 disturbed" in out and len(report["unsteady"]) == 13
-    assert out.endswith("17 passed, 0 failed, 0 skipped\n")
+    assert "1 unsteady, 6 disturbed" in out and len(report["unsteady"]) == 7
+    assert out.endswith("11 passed, 0 failed, 0 skipped\n")
 
 
 def test_a_file_that_cannot_be_read(suite):

@@ -14,7 +14,7 @@ import pytest
 import mqcore as mq
 from mqcore.testing import network
 
-ROUNDS = int(os.environ.get("MQCORE_ROUNDS", "100"))
+ROUNDS = int(os.environ.get("MQCORE_ROUNDS", "40"))
 HOUR = 3600.0
 
 pytestmark = pytest.mark.usefixtures("mq_leaks")

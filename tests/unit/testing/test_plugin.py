@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+from nested import PYTEST
 
 HEAD = """
 import pytest
@@ -19,7 +20,7 @@ def run(tmp_path):
         (tmp_path / "pytest.ini").write_text("[pytest]\n" + ini)
         (tmp_path / "test_it.py").write_text(HEAD + text)
         done = subprocess.run(
-            [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", *arguments, "."],
+            [*PYTEST, "-q", *arguments, "."],
             cwd=tmp_path, capture_output=True, text=True, timeout=200,
             env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"})
         return done.returncode, done.stdout + done.stderr
@@ -94,7 +95,7 @@ def test_modules():
         "mqcore", "mqcore.testing", "mqcore.testing.plugin"]
 """)
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", "test_other.py"],
+        [*PYTEST, "-q", "test_other.py"],
         cwd=tmp_path, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stdout + done.stderr
 

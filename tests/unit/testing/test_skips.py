@@ -1,9 +1,9 @@
 """With CI=true a skip whose reason is not in the table fails, in a test and of a whole file."""
 
 import subprocess
-import sys
 
 import pytest
+from nested import PYTEST
 from skips import MAY_SKIP, forbidden
 from sources import ROOT
 
@@ -27,9 +27,8 @@ def test_what_becomes_of_skips(tmp_path, monkeypatch, ci, outcome):
         (tmp_path / name).write_text(text)
     monkeypatch.setenv("CI", ci)
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", tmp_path,
-         "--continue-on-collection-errors", tmp_path], cwd=tmp_path, capture_output=True, text=True,
-        check=False)
+        [*PYTEST, "-q", "--rootdir", tmp_path, "--continue-on-collection-errors", tmp_path],
+        cwd=tmp_path, capture_output=True, text=True, check=False)
     last = done.stdout.strip().splitlines()[-1]
     for what, count in outcome.items():
         assert f"{count} {what}" in last, done.stdout
