@@ -1,6 +1,8 @@
 """Copies of a journal, as a crash would leave it, and servers."""
 
 import shutil
+import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +13,14 @@ try:        # its threads start with the first array: have them before anything 
     pyarrow.array([b"x"]).validate()
 except ImportError:
     pass
+
+
+@pytest.fixture
+def memory():
+    """A folder in memory, for tests that would wait for the disk thousands of times."""
+    where = "/dev/shm" if Path("/dev/shm").is_dir() else None
+    with tempfile.TemporaryDirectory(dir=where, prefix="mqcore-") as folder:
+        yield Path(folder)
 
 
 @pytest.fixture

@@ -4,9 +4,7 @@ a kill at any point, once another process has gone on. support/crash_states has 
 A failure names the scenario, its seed, where it was killed, and the cut. `again()` repeats it."""
 
 import logging
-import tempfile
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from crash_states.recording import Op, Recording, record
@@ -25,14 +23,6 @@ def quiet():
     logging.disable(logging.CRITICAL)
     yield
     logging.disable(logging.NOTSET)
-
-
-@pytest.fixture
-def memory():
-    """A folder in memory: that is where the time goes otherwise."""
-    where = "/dev/shm" if Path("/dev/shm").is_dir() else None
-    with tempfile.TemporaryDirectory(dir=where, prefix="mqcore-crash-") as folder:
-        yield Path(folder)
 
 
 def recorded(memory, names, seed, kills=0):

@@ -19,6 +19,11 @@ LIMIT = 30.0
 
 
 @pytest.fixture
+def tmp_path(memory):
+    return memory
+
+
+@pytest.fixture
 def pair(tmp_path):
     a, b = tmp_path / "a", tmp_path / "b"
     fill(a, b"0", b"1")

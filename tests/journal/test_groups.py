@@ -18,6 +18,11 @@ from mqcore.journal.store import place
 
 
 @pytest.fixture
+def tmp_path(memory):
+    return memory
+
+
+@pytest.fixture
 def folder(tmp_path):
     with journal.open(tmp_path, "a") as writer:
         writer.append_many([b"%d" % i for i in range(100)])

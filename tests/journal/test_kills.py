@@ -75,7 +75,8 @@ def until_mirrored(where, end):
 
 
 @pytest.mark.timeout(300 + 10 * KILLS)
-def test_kill_9_of_everybody(ctx, tmp_path, rng):
+@pytest.mark.parametrize("kills", [4, pytest.param(KILLS, marks=pytest.mark.slow)])
+def test_kill_9_of_everybody(ctx, tmp_path, rng, kills):
     urls = [f"ipc://{tmp_path}/front", f"ipc://{tmp_path}/server"]
     acknowledged = threading.Semaphore(0)
     gang = [Producer(ctx, urls[0], who, window, acknowledged, pace=0.0005)
@@ -87,7 +88,7 @@ def test_kill_9_of_everybody(ctx, tmp_path, rng):
         line.start("mirror")
         follower = Follower(ctx, urls[1])
         follower.start()
-        for _ in range(KILLS):
+        for _ in range(kills):
             for _ in range(rng.randint(1, 1000)):
                 assert acknowledged.acquire(timeout=LIMIT), [thread.error for thread in gang]
             name = rng.choice(("recorder", "recorder", "server", "mirror"))

@@ -32,6 +32,11 @@ SECTOR = 512
 GROUPS = ("a", "b")
 
 
+@pytest.fixture
+def tmp_path(memory):
+    return memory
+
+
 def text_of(offset, life, size):
     return b"%d %d " % (offset, life) + bytes([offset % 251]) * size
 
@@ -405,8 +410,9 @@ class Model:
 
 
 @pytest.mark.timeout(300 + 2 * ROUNDS)
-def test_against_the_model(tmp_path, seed):
-    for i in range(ROUNDS):
+@pytest.mark.parametrize("rounds", [4, pytest.param(ROUNDS, marks=pytest.mark.slow)])
+def test_against_the_model(tmp_path, seed, rounds):
+    for i in range(rounds):
         print(f"round {i}: MQCORE_SEED={seed + i}")
         model = Model(tmp_path / f"j{i}", random.Random(seed + i))
         try:

@@ -96,7 +96,8 @@ class Failing(Producer):
 
 
 @pytest.mark.timeout(300 + 60 * ROUNDS)
-@pytest.mark.parametrize("number", range(ROUNDS))
+@pytest.mark.parametrize("number", [
+    0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, ROUNDS))])
 def test_the_primary_is_killed_and_comes_back(ctx, tmp_path, rng, number):
     urls = [f"ipc://{tmp_path}/{name}" for name in ("front", "server", "standby", "next")]
     old, new = tmp_path / "j", tmp_path / "j.next"

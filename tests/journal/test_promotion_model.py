@@ -27,6 +27,11 @@ STEPS = 25
 NAMES = "abc"
 
 
+@pytest.fixture
+def tmp_path(memory):
+    return memory
+
+
 def shared(one, other):
     """How many messages two copies have in common from the beginning."""
     n = 0
@@ -213,8 +218,9 @@ class Model:
 
 
 @pytest.mark.timeout(300 + 10 * ROUNDS)
-def test_copies_against_the_model(tmp_path, seed, serve, ctx):
-    for i in range(ROUNDS):
+@pytest.mark.parametrize("rounds", [4, pytest.param(ROUNDS, marks=pytest.mark.slow)])
+def test_copies_against_the_model(tmp_path, seed, serve, ctx, rounds):
+    for i in range(rounds):
         print(f"round {i}: MQCORE_SEED={seed + i}")
         model = Model(tmp_path / f"m{i}", random.Random(seed + i), serve, ctx)
         for _ in range(STEPS):

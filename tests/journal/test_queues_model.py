@@ -402,7 +402,8 @@ class Run:
 
 
 @pytest.mark.parametrize("power_cuts", [False, True])
-@pytest.mark.parametrize("round", range(10))
+@pytest.mark.parametrize("round", [
+    *range(3), *(pytest.param(n, marks=pytest.mark.slow) for n in range(3, 10))])
 def test_a_book_does_what_the_model_does(rng, round, power_cuts):
     run = Run(rng)
     for _ in range(400):

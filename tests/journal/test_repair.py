@@ -55,6 +55,11 @@ for line in sys.stdin:
 """
 
 
+@pytest.fixture
+def tmp_path(memory):
+    return memory
+
+
 def flip(path, at):
     raw = bytearray(path.read_bytes())
     raw[at] ^= 0x40
@@ -105,7 +110,8 @@ def check_repaired(where):
 
 
 @pytest.mark.timeout(300 + KILLS)
-def test_killed_at_any_point(tmp_path, rng, request):
+@pytest.mark.parametrize("kills", [16, pytest.param(KILLS, marks=pytest.mark.slow)])
+def test_killed_at_any_point(tmp_path, rng, request, kills):
     filled(tmp_path / "j")
     before = {path.name: path.read_bytes() for path in segment_files(tmp_path / "j")}
     helper = subprocess.Popen([sys.executable, "-c", REPAIRS], stdin=subprocess.PIPE,
@@ -122,8 +128,8 @@ def test_killed_at_any_point(tmp_path, rng, request):
     shutil.copytree(tmp_path / "j", tmp_path / "count")
     points = int(killed(tmp_path / "count", -1))
     check_repaired(tmp_path / "count")
-    chosen = range(1, points + 1) if points <= KILLS else sorted(
-        rng.sample(range(1, points + 1), KILLS))
+    chosen = range(1, points + 1) if points <= kills else sorted(
+        rng.sample(range(1, points + 1), kills))
     refused = done = 0
     for point in chosen:
         where = tmp_path / f"at{point}"

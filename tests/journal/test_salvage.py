@@ -12,6 +12,11 @@ from mqcore import journal
 BLOCKS, PER = 12, 10
 
 
+@pytest.fixture
+def tmp_path(memory):
+    return memory
+
+
 def written(where):
     """Twelve blocks of ten messages in four segments, the last one not ended."""
     with journal.open(where, "a") as writer:
@@ -85,10 +90,11 @@ def test_one_damage(tmp_path, number, what):
             found(where)
 
 
-def test_any_damage(tmp_path, rng):
+@pytest.mark.parametrize("rounds", [20, pytest.param(60, marks=pytest.mark.slow)])
+def test_any_damage(tmp_path, rng, rounds):
     """Flipped bits, zeroed and missing stretches anywhere: as a repair would leave it."""
     source = written(tmp_path / "source")
-    for i in range(60):
+    for i in range(rounds):
         where = tmp_path / f"j{i}"
         shutil.copytree(source, where)
         for path in rng.sample(segment_files(where), rng.choice((1, 2, 4))):

@@ -26,14 +26,15 @@ ROUNDS = 20_000 if os.environ.get("MQCORE_ROUNDS") else 2_000   # of each scene
 NOBODY = "tcp://127.0.0.1:9"
 
 
+@pytest.mark.parametrize("rounds", [400, pytest.param(ROUNDS, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("scene", SCENES)
-def test_garbage_is_closed_beside_calls(scene, seed):
-    done = subprocess.run([sys.executable, PROGRAM, scene, str(ROUNDS), str(seed)],
+def test_garbage_is_closed_beside_calls(scene, rounds, seed):
+    done = subprocess.run([sys.executable, PROGRAM, scene, str(rounds), str(seed)],
                           capture_output=True, text=True, timeout=3000)
     last = done.stderr[-3000:]
     assert done.returncode == 0, last
     found = re.fullmatch(r"(\d+) closed; left:(.*)\n", done.stdout)
-    assert found and int(found[1]) >= ROUNDS, (done.stdout, last)
+    assert found and int(found[1]) >= rounds, (done.stdout, last)
     assert found[2] == "", (done.stdout, last)
     assert "Error" not in last, last
 
