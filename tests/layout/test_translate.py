@@ -63,6 +63,7 @@ def sources(tmp_path):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_the_same_code_as_cythons(sources):
     made = sorted(path.name for path in (sources / "plain").glob("*.cpp"))
     assert made == sorted(name.replace(".pyx", ".cpp") for name in FILES if name.endswith(".pyx"))

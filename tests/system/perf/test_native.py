@@ -63,6 +63,7 @@ def test_handles_are_made_and_closed(size):
     assert keeper.live == 0
 
 
+@pytest.mark.slow
 def test_native_side_by_side():
     args = ("--size", 16, "--rounds", 2, "--seconds", 0, "--even-if-busy", "--place", "free")
     status, out, err = run(PERF / "native.py", *args)

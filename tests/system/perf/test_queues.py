@@ -3,11 +3,13 @@
 import json
 from pathlib import Path
 
+import pytest
 from programs import run
 
 PERF = Path(__file__).resolve().parents[3] / "perf"
 
 
+@pytest.mark.slow
 def test_figures(tmp_path):
     status, out, err = run(PERF / "queues.py", "--quick", "--size", 16, "--batch", 100, "--jobs",
                            500, "--json", tmp_path / "found.json")

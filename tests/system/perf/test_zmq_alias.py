@@ -11,6 +11,7 @@ PERF = Path(__file__).resolve().parents[3] / "perf"
 ROWS = ("one way, inproc, 16 B, two", "poll(), 10", "copy=False", "multipart, inproc", "recv waits")
 
 
+@pytest.mark.slow
 def test_beside_both(tmp_path):
     args = [arg for text in ROWS for arg in ("--row", text)]
     status, out, err = run(PERF / "zmq_alias.py", *args, "--rounds", 1, "--seconds", 0,
