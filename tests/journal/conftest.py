@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from mqcore import journal
+from mqcore.journal.store import recovery
 
 try:        # its threads start with the first array: have them before anything is counted
     import pyarrow
@@ -21,6 +22,12 @@ def memory():
     where = "/dev/shm" if Path("/dev/shm").is_dir() else None
     with tempfile.TemporaryDirectory(dir=where, prefix="mqcore-") as folder:
         yield Path(folder)
+
+
+@pytest.fixture
+def nobody_writes(monkeypatch):
+    """What looks damaged stays so: verify() need not wait whether a writer is just making it."""
+    monkeypatch.setattr(recovery, "QUIET", 0.0)
 
 
 @pytest.fixture

@@ -13,6 +13,8 @@ from journal_reference import crc32c
 from mqcore import journal
 from mqcore.journal.errors import JournalError
 
+pytestmark = pytest.mark.usefixtures("nobody_writes")
+
 
 @pytest.fixture(scope="module")
 def original(tmp_path_factory):

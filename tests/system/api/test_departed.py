@@ -243,6 +243,7 @@ def test_a_peer_whose_listener_is_unbound_counts_as_departed(ctx):
             until(lambda: pull._crowded(), 20)
             leave(pull.bind("tcp://127.0.0.1:0").url, "PUSH", b"second")
             held_back(pull)
+            peer.sock.shutdown(socket.SHUT_WR)      # otherwise it is waited for, 10 s long
             got = [pull.recv(timeout=20) for _ in range(501)]
         assert got == [b"first"] * 500 + [b"second"]
         until(lambda: not pull.stats().departed and not pull._crowded())
@@ -261,6 +262,7 @@ def test_a_peer_that_is_told_the_end_before_it_is_admitted(ctx, n, admitted):
             until(lambda: in_flight(peer.sock) == 0, 20)
             pull.unbind(pull.endpoints[0])
             assert peer.ended()
+            peer.sock.shutdown(socket.SHUT_WR)      # otherwise it is waited for, 10 s long
             until(lambda: pull._crowded(), 20)
             assert pull._has_pipe(number)
             if admitted:
@@ -434,5 +436,5 @@ def cost(ctx, n: int) -> float:
 
 def test_reading_costs_what_was_left_not_its_square(ctx):
     """Four times the peers: about four times the work, where it was sixteen times."""
-    few, many = (min(cost(ctx, n) for _ in range(3)) for n in (500, 2000))
+    few, many = (min(cost(ctx, n) for _ in range(2)) for n in (250, 1000))
     assert many / few < 10

@@ -334,14 +334,15 @@ def test_interrupts_at_random_moments_of_open_and_close(seed):
     assert status == 0, (status, err)
 
 
-def test_interrupts_at_random_moments_of_the_first_use(seed):
+@pytest.mark.parametrize("rounds", [3, pytest.param(8, marks=pytest.mark.slow)])
+def test_interrupts_at_random_moments_of_the_first_use(seed, rounds):
     """What is imported late can be interrupted, and the next try has it.
 
     `os._exit`: after an interrupt in the middle of an `exec` (a dataclass or a named tuple that is
     being made) CPython ends the process with SIGINT even where the program caught it.
     """
     rng = random.Random(seed)
-    for _ in range(8):
+    for _ in range(rounds):
         process = start(ROUND + """
         while True:
             try:

@@ -175,7 +175,7 @@ def test_contexts_close_while_they_are_asked():
     for thread in threads:
         thread.start()
     failed = 0
-    for _ in range(25):
+    for _ in range(10):
         with mq.Context(monitor=True) as context:
             socks = [mq.Pull(bind=f"inproc://{i}", context=context) for i in range(20)]
             socks.append(mq.Push(connect="inproc://0", context=context))

@@ -7,16 +7,19 @@ import pytest
 import turmoil
 
 SECONDS = float(os.environ.get("MQCORE_STRESS_SECONDS", "0.6"))
-KINDS = ["tcp", "ipc", "shm", "inproc"]
+IPC = pytest.param("ipc", marks=pytest.mark.slow)     # the same engine as TCP's
+KINDS = ["tcp", IPC, "shm", "inproc"]
 
 
 @pytest.mark.parametrize("kind, io_threads", [
-    ("tcp", 1), ("tcp", 3), ("ipc", 1), ("ipc", 3), ("shm", 1), ("shm", 3), ("inproc", 1)])
+    ("tcp", 1), ("tcp", 3), ("ipc", 1), ("shm", 3), ("inproc", 1),
+    pytest.param("ipc", 3, marks=pytest.mark.slow),
+    pytest.param("shm", 1, marks=pytest.mark.slow)])
 def test_tokens_circulate_in_order(kind, io_threads, seed):
     assert turmoil.tokens(seed, SECONDS, kind, io_threads=io_threads) > 100
 
 
-@pytest.mark.parametrize("kind", ["tcp", "ipc", "shm"])
+@pytest.mark.parametrize("kind", ["tcp", IPC, "shm"])
 def test_tokens_between_processes(kind, seed):
     assert turmoil.tokens_apart(seed, SECONDS + 0.5, kind) > 100
 
@@ -43,7 +46,7 @@ def test_peers_that_are_held(seed):
     assert turmoil.held(seed, SECONDS, "tcp") > 100
 
 
-@pytest.mark.parametrize("kind", ["tcp", "ipc"])
+@pytest.mark.parametrize("kind", ["tcp", IPC])
 def test_links_that_prove_who_they_are(kind, seed):
     assert turmoil.sealed(seed, SECONDS, kind) > 50
 
