@@ -10,6 +10,7 @@ import mqcore as mq
 from mqcore import journal
 
 BLOCKS, PER = 12, 10
+pytestmark = pytest.mark.usefixtures("nobody_writes")
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from mqcore.testing import until
 from mqcore.zmq.auth.thread import ThreadAuthenticator
 
 PROGRAM = Path(__file__).parents[2] / "support" / "finalizers.py"
-ROUNDS = 20_000 if os.environ.get("MQCORE_ROUNDS") else 2_000   # of each scene
+ROUNDS = 20_000 if os.environ.get("MQCORE_ROUNDS") else 2_000   # of a scene, in the slow run
 NOBODY = "tcp://127.0.0.1:9"
 
 
