@@ -9,6 +9,8 @@ import pytest
 from mqcore import journal
 from mqcore.journal.store import recovery
 
+ROOM = 2 << 30      # bytes that a folder in memory must have
+
 try:        # its threads start with the first array: have them before anything is counted
     import pyarrow
     pyarrow.array([b"x"]).validate()
@@ -19,7 +21,8 @@ except ImportError:
 @pytest.fixture
 def memory():
     """A folder in memory, for tests that would wait for the disk thousands of times."""
-    where = "/dev/shm" if Path("/dev/shm").is_dir() else None
+    shm = Path("/dev/shm")
+    where = shm if shm.is_dir() and shutil.disk_usage(shm).free > ROOM else None
     with tempfile.TemporaryDirectory(dir=where, prefix="mqcore-") as folder:
         yield Path(folder)
 
