@@ -44,7 +44,10 @@ from mqcore.journal.store.recovery import check_chain, own_segment, owner_of
 from mqcore.journal.store.scan import BLOCK_HEADER_SIZE, FOUND, HEADER_SIZE, LOST, Block
 from mqcore.journal.store.segment import Segment
 
-TRIES = 10              # retention, a promotion or a repair may change what is being copied
+# Retention, a promotion or a repair may change what is being copied: seconds, and attempts at
+# least, until that is an error
+PATIENCE = 10.0
+TRIES = 10
 PAUSE = 0.02            # seconds between two attempts
 NOTHING_LEFT = "make room, or back up to another disk; nothing of this partition's copy is left"
 
@@ -98,7 +101,10 @@ def back_up(source: Path, target: Path, topic: str, partition: int) -> BackedUp:
     if os.path.lexists(target):
         raise _taken(target)
     _sweep(target)
-    for _ in range(TRIES):
+    until = time.monotonic() + PATIENCE
+    tries = 0
+    while tries < TRIES or time.monotonic() < until:
+        tries += 1
         making = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
         try:
             make_folder(target.parent)
@@ -118,7 +124,7 @@ def back_up(source: Path, target: Path, topic: str, partition: int) -> BackedUp:
         except BaseException:
             shutil.rmtree(making, ignore_errors=True)
             raise
-    raise JournalBusy(f"{source} changed during each of {TRIES} attempts to copy it",
+    raise JournalBusy(f"{source} changed during each of {tries} attempts to copy it",
                       hint="try again when no segments are removed, repaired or promoted there")
 
 

@@ -162,6 +162,22 @@ def test_it_is_whole_while_a_writer_appends_rotates_and_retains(where, tmp_path,
             thread.join()
 
 
+def test_what_never_stands_still_is_given_up(where, to, monkeypatch):
+    fill(where, b"x")
+    tried = []
+
+    def changes(*args):
+        tried.append(args)
+        raise backups._Changed
+
+    monkeypatch.setattr(backups, "_copy", changes)
+    monkeypatch.setattr(backups, "PATIENCE", 0.0)
+    with pytest.raises(JournalBusy, match=f"changed during each of {backups.TRIES} attempts"):
+        journal.backup(where, to)
+    assert len(tried) == backups.TRIES
+    assert [path.name for path in to.rglob("*") if path.is_file()] == []
+
+
 def test_all_topics_and_partitions_or_some(where, to, tmp_path):
     with journal.open(where, "a", topic="t", partitions=3) as logs:
         for i in range(30):
