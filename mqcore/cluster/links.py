@@ -350,7 +350,7 @@ class Links:
             return
         link.member = member
         other = member.link
-        if other is None or not other.alive or self._better(link, other):
+        if other is None or not other.alive or other.broken or self._better(link, other):
             directory.up(member, link)
         self.node.greeted(link)
 
@@ -400,7 +400,7 @@ class Links:
         link.member = None
         if member.link is link:
             spare = next((one for one in self.by_rid.values()
-                          if one.member is member and one.alive), None)
+                          if one.member is member and one.alive and not one.broken), None)
             if spare is not None:
                 spare.spare = False
                 self.node.directory.up(member, spare)
