@@ -29,7 +29,7 @@ def test_a_running_thread_and_its_end():
 
     def look():
         before = watch.before()
-        del before.threads[thread.native_id]
+        before.threads.remove(thread.native_id)
         return before, watch.wait_until_clean(before, grace=0.05)
     # A thread of an earlier test that is about to end hides one that begins.
     before, [line] = until(lambda: (seen := look())[1] and " wait" in seen[1][0] and seen)
