@@ -241,7 +241,8 @@ def counted(real, seen):
     return call
 
 
-@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+@pytest.mark.parametrize("strategy", [
+    "cooperative-sticky", pytest.param("range", marks=pytest.mark.slow)])
 def test_a_member_that_joins_takes_over(cluster, strategy, monkeypatch, caplog):
     """The first member hands partitions over after the target has what it holds of them. The mock
     cluster takes a commit in a cooperative rebalance only, Kafka in both: with the other strategy,

@@ -27,7 +27,10 @@ def body(size, seed=7):
     return bytes((seed + i * 31) % 251 for i in range(min(size, 1009))) * (size // 1009 + 1)
 
 
-@pytest.fixture(params=["tcp", "ipc", "ws"])
+SLOWLY = [pytest.param(over, marks=pytest.mark.slow) for over in ("ipc", "ws")]
+
+
+@pytest.fixture(params=["tcp", *SLOWLY])
 def where(request, tmp_path):
     return {"tcp": "tcp://127.0.0.1:0", "ipc": f"ipc://{tmp_path}/s",
             "ws": "ws://127.0.0.1:0/sp"}[request.param]
@@ -105,6 +108,12 @@ def exchange(mine, s, p, data):
         assert p.recv() == data[::-1]
 
 
+@pytest.mark.parametrize("where", ["ipc", "ws"], indirect=True)
+@pytest.mark.parametrize("mine", ["push", "pull", "req", "rep"])
+def test_transports(join, mine):
+    test_messages(join, mine)
+
+
 @pytest.mark.parametrize("mine", ["push", "rep", "sub"])
 def test_large(join, mine):
     s, p = join(mine)
@@ -168,7 +177,7 @@ def tool():
         print(process.communicate()[1].decode())
 
 
-@pytest.mark.parametrize("over", ["tcp", "ipc", "ws"])
+@pytest.mark.parametrize("over", ["tcp", *SLOWLY])
 @pytest.mark.parametrize("bind", [True, False], ids=["we_bind", "we_connect"])
 @pytest.mark.parametrize("name,mine", CASES)
 def test_command_line_tools(ctx, tool, name, mine, bind, over, tmp_path):

@@ -22,7 +22,7 @@ def diagnose(url, *args):
 @pytest.mark.parametrize(
     "pattern", ["rep", "pub", "pull", "router", "push", "dealer", "pair", "xpub", "sub"]
 )
-@pytest.mark.parametrize("library", ["mqcore", "pyzmq"])
+@pytest.mark.parametrize("library", [pytest.param("mqcore", marks=pytest.mark.slow), "pyzmq"])
 def test_all_is_well(library, pattern):
     with listening(library, pattern) as url:
         status, out = diagnose(url)

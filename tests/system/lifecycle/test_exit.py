@@ -57,7 +57,8 @@ def test_what_could_not_be_delivered_is_said():
 
 
 @pytest.mark.parametrize("ending", ["", "raise ValueError('mine')", "sys.exit(3)"])
-@pytest.mark.parametrize("blocked", ["recv()", "recv(timeout=100)", "recv_many(10)"])
+@pytest.mark.parametrize("blocked", ["recv()", *(
+    pytest.param(call, marks=pytest.mark.slow) for call in ("recv(timeout=100)", "recv_many(10)"))])
 def test_exit_with_a_blocked_daemon_thread_and_open_sockets(ending, blocked):
     status, _, err = finish(start(f"""
         pull = mqcore.Pull(bind="tcp://127.0.0.1:*")

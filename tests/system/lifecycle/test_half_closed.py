@@ -59,9 +59,10 @@ def security(authority):
 
 
 @pytest.mark.parametrize("how, kinds, transport", [
-    ("disconnect", ("push", "pull"), "tls"), ("unbind", ("dealer", "dealer"), "tls"),
-    ("disconnect", ("push", "pull"), "tcp"), ("disconnect", ("dealer", "dealer"), "ws"),
-    ("unbind", ("dealer", "dealer"), "tcp"), ("unbind", ("push", "pull"), "ws")])
+    ("disconnect", ("push", "pull"), "tls"), ("unbind", ("dealer", "dealer"), "tcp"),
+    *(pytest.param(*those, marks=pytest.mark.slow) for those in (
+        ("unbind", ("dealer", "dealer"), "tls"), ("disconnect", ("push", "pull"), "tcp"),
+        ("disconnect", ("dealer", "dealer"), "ws"), ("unbind", ("push", "pull"), "ws")))])
 def test_what_lies_in_the_senders_kernel(ctx, tmp_path, how, kinds, transport, security):
     """The sender ends the link; the receiver, whose PINGs go on, reads 2 s later."""
     binds = how == "unbind"

@@ -185,6 +185,7 @@ def test_what_the_peers_kernel_has_is_read_too(ctx, way, hwm):
     assert pull.stats().total.bytes_unread == 0
 
 
+@pytest.mark.slow
 def test_a_peer_that_does_not_end_its_side_is_left(ctx):
     pull = ctx.socket("pull", heartbeat=None)
     url = pull.bind("tcp://127.0.0.1:0").url

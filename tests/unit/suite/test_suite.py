@@ -126,11 +126,13 @@ def test_a_worker_dies(suite):
     assert out.endswith("16 passed, 0 failed, 0 skipped\n")
 
 
+@pytest.mark.slow
 def test_a_worker_dies_twice(suite):
     status, out, report = suite(test_a=QUIET, test_b="def test_death(): os.kill(os.getpid(), 9)")
     assert (status, report["failed"]) == (1, ["test_b.py::test_death"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["import", "finish"])
 def test_a_worker_dies_outside_of_tests(suite, where):
     """It belongs to no test, so it is red."""
@@ -150,6 +152,7 @@ def test_a_worker_dies_outside_of_tests(suite, where):
     assert status == 1 and "FAILED: 1 workers died while they ran no test" in out, out
 
 
+@pytest.mark.slow
 def test_more_luck_than_allowed(suite):
     status, out, report = suite(test_a='''
         import pytest
@@ -160,6 +163,7 @@ def test_more_luck_than_allowed(suite):
     assert "6 unsteady tests are more than 5" in out
 
 
+@pytest.mark.slow
 def test_what_a_hang_disturbs_is_not_counted(suite):
     """One test leaves its worker in disorder, once; those behind it fail there, and pass alone."""
     status, out, report = suite(test_a='''
@@ -177,6 +181,7 @@ def test_what_a_hang_disturbs_is_not_counted(suite):
     assert out.endswith("11 passed, 0 failed, 0 skipped\n")
 
 
+@pytest.mark.slow
 def test_a_file_that_cannot_be_read(suite):
     assert suite(test_a=QUIET, test_b="import no_such_module")[0] != 0
 
