@@ -1,7 +1,8 @@
 """The `mq` command: try, connect, measure and diagnose without writing a program.
 
-Only this package imports click and rich. Each command is a file. Every error ends in `main`, which
-prints one of ours as a sentence on stderr and sets the exit status:
+Only this package imports click and rich. Each command is a file, imported when it is asked for.
+Every error ends in `main`, which prints one of ours as a sentence on stderr and sets the exit
+status:
 
     0  done                         3    a time-out (--timeout)
     1  failed                       130  Ctrl-C
@@ -14,31 +15,14 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from types import FrameType
 from typing import NoReturn
 
 import click
 
-from mqcore.cli.bridges import bridge
-from mqcore.cli.cat import cat
-from mqcore.cli.cluster import cluster
 from mqcore.cli.common import FAILED, INTERRUPTED, TERMINATED, TIMED_OUT, WRONG
-from mqcore.cli.components import components
-from mqcore.cli.console import console
-from mqcore.cli.device import device
-from mqcore.cli.doctor import doctor
-from mqcore.cli.exporter import metrics
 from mqcore.cli.format import as_lines
-from mqcore.cli.http import http
-from mqcore.cli.info import info
-from mqcore.cli.journal import journal
-from mqcore.cli.keygen import keygen
-from mqcore.cli.map import map_command
-from mqcore.cli.perf import perf
-from mqcore.cli.plugin import plugin
-from mqcore.cli.queues import queue
-from mqcore.cli.top import top
-from mqcore.cli.trace import trace
 from mqcore.errors import AddressError, Error, OptionError, Timeout
 
 
@@ -51,7 +35,28 @@ class ReaderLeft(click.ClickException):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+# Each command's module, and its name there
+COMMANDS = {
+    "bridge": "bridges:bridge", "cat": "cat:cat", "cluster": "cluster:cluster",
+    "components": "components:components", "console": "console:console", "device": "device:device",
+    "doctor": "doctor:doctor", "http": "http:http", "info": "info:info",
+    "journal": "journal:journal", "keygen": "keygen:keygen", "map": "map:map_command",
+    "metrics": "exporter:metrics", "perf": "perf:perf", "plugin": "plugin:plugin",
+    "queue": "queues:queue", "top": "top:top", "trace": "trace:trace",
+}  # fmt: skip
+
+
 class Commands(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, name = COMMANDS[cmd_name].partition(":")
+        command: click.Command = getattr(import_module(f"mqcore.cli.{module}"), name)
+        return command
+
     def invoke(self, ctx: click.Context) -> object:
         try:
             return super().invoke(ctx)
@@ -74,11 +79,6 @@ def cli() -> None:
     `mq COMMAND --help` describes a command. Exit status: 0 done, 1 failed, 2 wrong
     arguments, 3 timed out, 130 Ctrl-C.
     """
-
-
-for _command in (cat, device, journal, queue, bridge, http, cluster, top, map_command,
-                 components, console, trace, metrics, perf, info, doctor, keygen, plugin):
-    cli.add_command(_command)
 
 
 def _terminate(number: int, frame: FrameType | None) -> NoReturn:
