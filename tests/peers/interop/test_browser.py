@@ -135,6 +135,7 @@ def test_a_page_exchanges_messages(ctx, pages, browse):
     assert said.recv_parts() == [b"done"]
 
 
+@pytest.mark.slow
 def test_a_page_of_another_origin_is_refused(ctx, pages, browse):
     where, page = pages
     s = ctx.socket("pull", recv_timeout=LIMIT)
@@ -173,6 +174,7 @@ class Driver:
             pass
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("chromedriver") is None,
                     reason="no chromedriver here (Debian: apt-get install chromium-driver)")
 def test_the_example(tmp_path):

@@ -180,6 +180,7 @@ def test_every_view_is_live_and_quiet(browser, shop, folder, tmp_path):
     click(browser, "#pause")
 
 
+@pytest.mark.slow
 def test_a_message_is_sent_and_watched(browser, shop):
     size(browser, 900, 760)
     with Console(control=True) as console:
@@ -240,6 +241,7 @@ def test_texts_of_an_adversary_stay_texts(browser, folder):
     click(browser, "#pause")
 
 
+@pytest.mark.slow
 def test_a_phone_and_the_keyboard(browser, shop):
     size(browser, 360, 740, dark=True)
     with Console() as console:

@@ -164,6 +164,7 @@ def test_every_page_opens_on_a_phone(site, browser):
     assert opened >= len(pages()) - 1 and not found, "\n".join(["", *found])
 
 
+@pytest.mark.slow
 @needs_chromium
 def test_pictures_are_readable_in_light_and_dark(site, browser):
     for page in site.rglob("*.html"):

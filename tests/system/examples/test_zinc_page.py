@@ -41,6 +41,7 @@ def serve():
         yield lambda *root: start(ZINC / "serve.py", 0, *root)
 
 
+@pytest.mark.slow
 def test_two_tabs_edit_one_document(serve, tmp_path):
     server = serve()
     page, *root = server.line().split()
