@@ -14,7 +14,7 @@ from mqcore.link.engine cimport (
 from mqcore.link.lease cimport (
     E_LEAVE, E_TERM, ENGINE_DRAINING, ENGINE_HANDSHAKE, ENGINE_READING, engine_post,
 )
-from mqcore.link.pipe cimport Link
+from mqcore.link.pipe cimport PIPE_SHUT, Link
 from mqcore.link.slots cimport engine_at
 from mqcore.reactor.io_thread cimport Watch
 from mqcore.binding.handle cimport CAN_RECV, CAN_SEND
@@ -150,11 +150,13 @@ cdef class SocketInternals(SocketHandle):
         return found
 
     def _is_hung(self, uint32_t peer):
-        """Whether this peer has left, and messages of it are unread."""
+        """Whether this peer has left, and messages of it are unread, here or in the kernel."""
+        cdef Pipe* pipe
         cdef bint found
         op_refuse()
         sock_enter(self.s)
-        found = pipe_in(self.s.hung, peer) != NULL
+        pipe = pipe_in(self.s.all, peer)
+        found = pipe != NULL and pipe.state == PIPE_SHUT or pipe_in(self.s.hung, peer) != NULL
         sock_leave(self.s, True)
         return found
 

@@ -53,6 +53,7 @@ class Link:
         self.epoch = 0              # of the process on the other side
         self.alive = True
         self.broken = ""            # why: nothing can be sent, what has arrived is still taken
+        self.followed = False       # its member has made another link since
         self.ended: float | None = None     # when its session was over, the connection was not
         self.unsent: deque[bytes] = deque()
         self.unsent_bytes = 0
@@ -245,7 +246,7 @@ class Links:
                 self._first(link, frame)
             elif link.member is not None:   # else a link to this node itself, which is being closed
                 handler = self.node.handlers.get(type(frame))
-                if handler is not None:
+                if handler is not None and not (link.followed and self._is_old(link, frame)):
                     handler(link, frame)
         except KeyRejected as error:
             self._rejected(link, error)
@@ -348,6 +349,8 @@ class Links:
         if member is None:
             self._end(link, "this node knows too many members")
             return
+        for one in self.by_rid.values():
+            one.followed |= one.member is member
         link.member = member
         other = member.link
         if other is None or not other.alive or other.broken or self._better(link, other):
@@ -359,6 +362,13 @@ class Links:
         assert link.member is not None
         smaller = self.node.directory.me.record.id < link.member.record.id
         return (link.dial is not None) is smaller and (other.dial is not None) is not smaller
+
+    def _is_old(self, link: Link, frame: frames.Frame) -> bool:
+        """Whether a newer link has told the same since: this one's connection is over, and only
+        what was published over it is still news."""
+        links = self.socket._links
+        over = link.broken or link.peer not in links.peers or links.is_unread(link.peer)
+        return bool(over) and not isinstance(frame, frames.Publish)
 
     def spare(self, link: Link, frame: frames.Spare) -> None:
         if link.dial is not None:       # the answer
@@ -383,6 +393,17 @@ class Links:
         link.unsent.clear()
         if not self.socket._links.is_unread(link.peer):
             self.lost(link, link.broken)
+        elif link.member is not None and link.member.link is link:
+            self._replace(link.member)
+
+    def _replace(self, member: Member) -> bool:
+        """The member's link is over: use another one. False: there is none."""
+        spare = next((one for one in self.by_rid.values()
+                      if one.member is member and one.alive and not one.broken), None)
+        if spare is not None:
+            spare.spare = False
+            self.node.directory.up(member, spare)
+        return spare is not None
 
     def lost(self, link: Link, reason: str, forget: bool = True) -> None:
         link.alive = False
@@ -398,14 +419,8 @@ class Links:
         if member is None:
             return
         link.member = None
-        if member.link is link:
-            spare = next((one for one in self.by_rid.values()
-                          if one.member is member and one.alive and not one.broken), None)
-            if spare is not None:
-                spare.spare = False
-                self.node.directory.up(member, spare)
-            else:
-                self.node.directory.down(member, reason)
+        if member.link is link and not self._replace(member):
+            self.node.directory.down(member, reason)
         self.node.unlinked(link, member, reason)
 
     def tick(self, now: float) -> None:

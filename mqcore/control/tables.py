@@ -152,11 +152,9 @@ class Tables:
                     del self.gone[oldest]
 
     def is_unread(self, number: int) -> bool:
-        """Whether a peer that left may have messages here, whose reader may ask for the peer: in
-        the socket, or in the kernel while those in front of them wait."""
+        """Whether a peer that left may have messages here, whose reader may ask for the peer."""
         try:
-            return self.core is not None and (
-                self.core._is_hung(number) or self.core._has_pipe(number))
+            return self.core is not None and self.core._is_hung(number)
         except StateError:    # inside the code of a pattern in Python: it cannot be asked
             return True
 

@@ -96,6 +96,40 @@ def test_a_publisher_that_leaves_is_heard_by_who_finds_its_link_broken_first(run
     run(main)
 
 
+def test_a_member_is_back_while_what_it_sent_before_is_still_being_read(run, key, tmp_path):
+    left, over = threading.Event(), threading.Event()
+
+    def come_twice(seed, go):
+        who = {"seeds": [seed], "identity": tmp_path / "identity"}
+        with cluster.join(key, **who) as net, net.subscribe("answers"):
+            assert go.wait(LIMIT)
+            for n in range(3000):
+                net.publish("news", b"%d" % n)
+        left.set()
+        with cluster.join(key, **who) as net, net.subscribe("answers"):
+            assert over.wait(LIMIT)
+
+    async def main():
+        async with cluster.ajoin(key) as net, net.asubscribe("news") as feed:
+            go = threading.Event()
+            member = threading.Thread(target=come_twice, args=(net.url, go))
+            member.start()
+            while not net.topics.remote.takers("answers"):
+                await sleep(0.01)
+            go.set()
+            assert left.wait(LIMIT)     # this loop stands still
+            for n in range(3000):
+                assert (await feed.arecv(timeout=LIMIT)).body == b"%d" % n
+            assert await net.until(lambda: len(net.links.by_rid) == 1
+                                   and net.topics.remote.takers("answers"), LIMIT)
+            assert net.topics.publish("answers", b"") == 1
+            assert net.links.dropped == {}
+            over.set()
+            member.join(LIMIT)
+
+    run(main)
+
+
 def only(net, member):
     return Call("work", b"block %d" % BLOCKED, None, None, False, {}, "", Nap(net.loop.loop),
                 lambda one: one is member)
