@@ -7,13 +7,13 @@ The group `mqcore.monitors` has one name, `agent`: a callable that takes the con
 from __future__ import annotations
 
 import functools
-import importlib.metadata
 import logging
 import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from mqcore.errors import Error, NotSupported
+from mqcore.spi.installed import entry_points
 
 if TYPE_CHECKING:
     from mqcore.api.context import Context
@@ -51,10 +51,12 @@ def asked() -> bool:
 
 @functools.cache
 def _maker() -> Callable[[Context, Any], Any]:
-    points = importlib.metadata.entry_points(group="mqcore.monitors", name="agent")
-    for point in points:
+    for point in entry_points("mqcore.monitors"):
+        if point.name != "agent":
+            continue
         try:
-            return point.load()  # type: ignore[no-any-return]
+            maker: Callable[[Context, Any], Any] = point.load()
+            return maker
         except ImportError as error:
             raise NotSupported(f"a monitored context needs {error.name}",
                                hint='pip install "mqcore[monitor]"') from error

@@ -13,10 +13,7 @@ look, and both get what was stored first.
 from __future__ import annotations
 
 import contextlib
-import functools
-import importlib
-import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -30,6 +27,7 @@ from mqcore.errors import (
     UsageError,
 )
 from mqcore.options import CORE, Option, rows_of
+from mqcore.spi import installed
 from mqcore.spi.capability import declared_gaps, unavailable
 from mqcore.spi.filter import FILTER_ABI
 from mqcore.spi.passing import is_passing
@@ -131,7 +129,7 @@ class Registry:
             raise OptionError(f"{place!r} names no {self.kind}",
                               hint='write it as "package.module:Name"')
         result = self._load(place, [_Found(place, place, module.partition(".")[0], "",
-                                           lambda: _attribute(module, name))])
+                                           lambda: installed.load(place))])
         if isinstance(result, _Refusal):
             raise result.error()
         return self._loaded.setdefault(place, result)
@@ -208,10 +206,9 @@ class Registry:
     def _scan(self) -> dict[str, list[_Found]]:
         if self._found is None:
             found: dict[str, list[_Found]] = {}
-            for point in _entry_points(self.group):
-                dist = point.dist
-                item = _Found(point.name, point.value, dist.name if dist else "(unknown)",
-                              dist.version if dist else "", point.load)
+            for point in installed.entry_points(self.group):
+                item = _Found(point.name, point.value, point.distribution, point.version,
+                              point.load)
                 others = found.setdefault(point.name, [])
                 if not any(o.target == item.target and o.distribution == item.distribution
                            for o in others):
@@ -315,10 +312,6 @@ class Registry:
         return (*rows, REFRESH) if self.kind == "resolver" else rows
 
 
-def _attribute(module: str, name: str) -> Any:
-    return functools.reduce(getattr, name.split("."), importlib.import_module(module))
-
-
 def _as_pattern(plugin: Any) -> Any:
     """A PatternPlugin, or a class that is made one."""
     if isinstance(plugin, type):
@@ -352,20 +345,6 @@ def _rebuild(distribution: str) -> str:
     """For what may be compiled: the same sources may do, against the declarations of now."""
     return f"update {distribution}, or build it again for this mqcore: " \
            "pip install --no-build-isolation --force-reinstall"
-
-
-@functools.lru_cache(maxsize=1)
-def _installed(path: tuple[str, ...]) -> Any:
-    """All groups: whichever is wanted, every distribution's metadata is read (10 ms and more)."""
-    # Slow to import, and only the first look-up needs it.
-    from importlib.metadata import entry_points
-
-    return entry_points()
-
-
-def _entry_points(group: str) -> Iterable[Any]:
-    found: Iterable[Any] = _installed(tuple(sys.path)).select(group=group)
-    return found
 
 
 _link_claims: dict[str, tuple[Option, str]] = {}
