@@ -3,10 +3,13 @@
 A send usually writes its message itself, at once. When sends follow each other so closely that the
 writes are most of the work, the socket batches: a send only publishes its message, and whichever
 comes first writes everything that is owed: the send that makes it 64 KiB, a receive or another wait
-of the same thread, or the I/O thread's tick, every 100 us. Only the rate of sends decides. How long
-one write took says more about the scheduler than about the load. A thread that waits between two
-sends of its own, as in an exchange of questions and answers, has no batch to write: such sends do
-not count, however quickly the answers come.
+of the same thread, or the I/O thread: as soon as it wakes, then at its tick, every 100 us. A
+socket whose traffic comes in bursts batches from the third message of a burst on: written one by
+one, the first sixteen would take longer than all the others.
+
+Only the rate of sends decides. How long one write took says more about the scheduler than about the
+load. A thread that waits between two sends of its own, as in an exchange of questions and answers,
+has no batch to write: such sends do not count, however quickly the answers come.
 """
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
@@ -17,7 +20,9 @@ from mqcore.sock.sock cimport Sock
 
 cdef enum:
     GAP_NS = 10000            # a send that begins sooner after the one before it follows closely,
-    BURST = 16                # and so many in a row begin batching
+    BURST = 16                # and so many in a row begin batching,
+    BURST_AGAIN = 3           # or so many, if batching has ended
+    AGAIN_NS = 1000000000     # no longer ago than this: traffic comes in bursts
     OWED_MAX = 64 * 1024      # bytes
 
 cdef void batch_init(Sock* s) noexcept nogil
@@ -38,6 +43,13 @@ cdef inline bint batch_took(Sock* s, int64_t size) noexcept nogil:
     s.sends += 1
     s.sender.store(thread_self())
     return paused or s.owed >= OWED_MAX
+
+
+cdef inline bint batch_begins(Sock* s, uint32_t burst) noexcept nogil:
+    """Whether so many sends in a row, the last just now, begin batching."""
+    if burst < BURST_AGAIN:
+        return False
+    return burst >= BURST or s.last_write.load() - s.batched.load() < AGAIN_NS
 
 
 cdef inline bint batch_follows(Sock* s, int64_t now) noexcept nogil:

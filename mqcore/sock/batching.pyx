@@ -9,7 +9,7 @@ from mqcore.base.lock cimport lock_release, lock_take
 from mqcore.base.widen cimport widen
 from mqcore.link.plane cimport Plane
 from mqcore.reactor.io_thread cimport (
-    TICK_BULK, TICK_FLUSH, IoThread, Task, Tick, io_post, io_tick,
+    TICK_BULK, TICK_FLUSH, IoThread, Task, Tick, io_now, io_post, io_tick,
 )
 from mqcore.sock.includes cimport waits_count, waits_seen
 from mqcore.sock.sock cimport sock_enter, sock_leave, sock_try_enter
@@ -97,6 +97,7 @@ cdef void batch_begin(Sock* s) noexcept nogil:
         s.calm = 0
         s.unwritten = 0
         s.paused = False
+        s.ran = False
         s.tick.which = TICK_FLUSH
         s.batching = 1
         s.users.fetch_add(1)  # the tick holds the socket
@@ -106,13 +107,19 @@ cdef void batch_begin(Sock* s) noexcept nogil:
 
 
 cdef void _start_tick(Task* task, IoThread* io) noexcept nogil:
+    """What was sent while this thread woke up leaves now: a burst may be over already."""
     cdef Sock* s = <Sock*> task.arg
+    s.due.store(1)
+    widen()
+    if sock_try_enter(s):
+        sock_leave(s, True)
     io_tick(io, &s.tick)
 
 
 cdef bint _tick(Tick* tick, IoThread* io) noexcept nogil:
     """One pass: publish and write what is owed. A loop here would write scraps; so does a pass just
-    after the sender wrote. A sender that fills batches quickly has rarer ticks."""
+    after the sender wrote, in a run of sends that lasts. A sender that fills batches quickly has
+    rarer ticks."""
     cdef Sock* s = <Sock*> tick.arg
     cdef bint waits
     s.due.store(1)
@@ -122,13 +129,15 @@ cdef bint _tick(Tick* tick, IoThread* io) noexcept nogil:
     s.calm = 0 if s.sends >= CALM_SENDS else s.calm + 1
     if s.calm >= CALM_TICKS or s.closing.load():
         s.batching = 0
+        s.batched.store(io_now(io))
         s.due.store(0)
         _strike(s)            # under the socket's lock, as _enlist: one after the other
         sock_leave(s, True)
         s.users.fetch_sub(1)
         return False
     s.unwritten += 1
-    waits = tick.which == TICK_FLUSH and s.sends >= CALM_SENDS and s.unwritten < 2
+    waits = tick.which == TICK_FLUSH and s.sends >= CALM_SENDS and s.ran and s.unwritten < 2
+    s.ran = s.sends >= CALM_SENDS
     tick.which = TICK_BULK if s.sends >= (
         BULK_KEEPS if tick.which == TICK_BULK else BULK_SENDS) else TICK_FLUSH
     s.paused = s.sends == 0

@@ -19,7 +19,7 @@ from mqcore.link.pipe cimport PIPE_ATTACHED, PIPE_SHUT, Link, link_hold, link_le
 from mqcore.reactor.io_thread cimport IoThread, io_post
 from mqcore.reactor.wakeup cimport futex_wait, futex_wake
 from mqcore.sock.alarm cimport alarm_ring, alarm_set, alarm_want
-from mqcore.sock.batching cimport BURST, batch_begin, batch_follows, batch_init, batch_took
+from mqcore.sock.batching cimport batch_begin, batch_begins, batch_follows, batch_init, batch_took
 from mqcore.sock.events cimport events_init, sock_changed
 from mqcore.sock.gil cimport gil_let_go, gil_take_back
 from mqcore.sock.notify cimport notify_used
@@ -368,7 +368,7 @@ cdef int sock_send(Sock* s, Msg* parts, size_t n) noexcept nogil:
     sock_leave(s, True)
     s.last_write.store(now_ns())
     s.burst.store(burst)
-    if burst >= BURST:
+    if batch_begins(s, burst):
         batch_begin(s)
     _used(s)
     return rc
