@@ -21,7 +21,7 @@ from mqcore.sock.sock cimport Sock
 cdef enum:
     GAP_NS = 10000            # a send that begins sooner after the one before it follows closely,
     BURST = 16                # and so many in a row begin batching,
-    BURST_AGAIN = 3           # or so many, if batching has ended
+    BURST_AGAIN = 3           # or so many, if batching was worth it and has ended
     AGAIN_NS = 1000000000     # no longer ago than this: traffic comes in bursts
     OWED_MAX = 64 * 1024      # bytes
 

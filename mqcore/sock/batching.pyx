@@ -97,7 +97,7 @@ cdef void batch_begin(Sock* s) noexcept nogil:
         s.calm = 0
         s.unwritten = 0
         s.paused = False
-        s.ran = False
+        s.ran = s.busy = False
         s.tick.which = TICK_FLUSH
         s.batching = 1
         s.users.fetch_add(1)  # the tick holds the socket
@@ -129,7 +129,7 @@ cdef bint _tick(Tick* tick, IoThread* io) noexcept nogil:
     s.calm = 0 if s.sends >= CALM_SENDS else s.calm + 1
     if s.calm >= CALM_TICKS or s.closing.load():
         s.batching = 0
-        s.batched.store(io_now(io))
+        s.batched.store(io_now(io) if s.busy else 0)
         s.due.store(0)
         _strike(s)            # under the socket's lock, as _enlist: one after the other
         sock_leave(s, True)
@@ -138,6 +138,7 @@ cdef bint _tick(Tick* tick, IoThread* io) noexcept nogil:
     s.unwritten += 1
     waits = tick.which == TICK_FLUSH and s.sends >= CALM_SENDS and s.ran and s.unwritten < 2
     s.ran = s.sends >= CALM_SENDS
+    s.busy |= s.ran
     tick.which = TICK_BULK if s.sends >= (
         BULK_KEEPS if tick.which == TICK_BULK else BULK_SENDS) else TICK_FLUSH
     s.paused = s.sends == 0

@@ -164,7 +164,8 @@ cdef struct Sock:
     int64_t owed              # bytes not yet published
     bint paused               # batching, and nothing was sent in the last tick
     bint ran                  # batching, and the last tick saw a run of sends
-    atomic[int64_t] batched   # ns, when batching last ended; a hint
+    bint busy                 # batching, and some tick did
+    atomic[int64_t] batched   # ns, when batching last ended; 0: no tick saw a run; a hint
     atomic[uint32_t] due      # the next thread that leaves must write what is owed
     uint32_t sends            # since the last tick
     uint32_t calm             # ticks in a row that found little
