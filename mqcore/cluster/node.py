@@ -33,7 +33,8 @@ from mqcore.cluster.directory import Directory, Event, Events, Member
 from mqcore.cluster.errors import KeyRejected, NodeClosed
 from mqcore.cluster.identity import Identity
 from mqcore.cluster.key import Key, node_id
-from mqcore.cluster.links import Home, Link, Links, described
+from mqcore.cluster.link import Home, Link
+from mqcore.cluster.links import Links, described
 from mqcore.cluster.loops import Loop, loop_here
 from mqcore.cluster.pulse import Pulse, reachable, wildcard
 from mqcore.cluster.requests import Requests
