@@ -32,7 +32,8 @@ class Link:
         self.epoch = 0              # of the process on the other side
         self.alive = True
         self.broken = ""            # why: nothing can be sent, what has arrived is still taken
-        self.followed = False       # its member has made another link since
+        self.asking = False         # whether all that had arrived has been taken is asked soon
+        self.doubled = False        # its member has another link, or had one a while ago
         self.ended: float | None = None     # when its session was over, the connection was not
         self.unsent: deque[bytes] = deque()
         self.unsent_bytes = 0
@@ -48,11 +49,16 @@ class Link:
     def ready(self) -> bool:
         return self.alive and self.session.ready
 
+    @property
+    def usable(self) -> bool:
+        """Whether it can still send something."""
+        return self.alive and not self.broken
+
     def send(self, frame: frames.Frame) -> bool:
         """False: the frame has not been sent, because the link is broken or full."""
-        if not self.alive or self.broken or self.unsent_bytes > UNSENT:
+        if not self.usable or self.unsent_bytes > UNSENT:
             return False
-        return self.session.send(frame)
+        return self.session.send(frame) and not self.broken
 
     @property
     def full(self) -> bool:
@@ -68,7 +74,7 @@ class Link:
     def control(self, frame: frames.Frame) -> None:
         """Send a small frame that makes no traffic of its own, even if the link is full. The link
         ends if it cannot take that either."""
-        if not self.alive or self.broken:
+        if not self.usable:
             return
         if self.unsent_bytes > 2 * UNSENT:
             self.links.drop("stuck")
@@ -88,7 +94,7 @@ class Link:
                 self.links.node.loop.spawn(self._flush)
             except (NoSuchPeer, SocketClosed):
                 self.broken = "the connection broke"
-                self.links.node.loop.soon(self.links.departed, self)
+                self.links.ask(self)
                 return
         self.unsent.append(data)
         self.unsent_bytes += len(data)
@@ -110,7 +116,7 @@ class Link:
 class Home:
     """The link of a node to itself."""
 
-    alive = True
+    alive = usable = True
     full = False
     surveyed = 0
 

@@ -31,6 +31,8 @@ PATIENCE = 5.0          # seconds for the handshake
 SPARE = 1.0             # seconds
 FAREWELL = 0.5          # seconds that a connection outlives its session, for a refusal to arrive
 FORGET = 5.0            # seconds until it is forgotten, whether or not the socket has said so
+# what a newer process of the member, or the same one over another link, has said anew since
+ANEW = (frames.Interest, frames.Peers, frames.Gossip, frames.Exchange, frames.Open, frames.Resume)
 BACKLOG = 1 << 16       # events of the socket that wait while the loop is busy
 
 _log = logging.getLogger("mqcore.cluster")
@@ -58,6 +60,10 @@ class Links:
 
     def drop(self, reason: str) -> None:
         self.dropped[reason] = self.dropped.get(reason, 0) + 1
+
+    def of(self, member: Member) -> list[Link]:
+        """The member's links, those included over which something is still taken."""
+        return [link for link in self.by_rid.values() if link.member is member]
 
     # -- connecting --------------------------------------------------------------------------------
 
@@ -117,7 +123,7 @@ class Links:
                 self._first(link, frame)
             elif link.member is not None:   # else a link to this node itself, which is being closed
                 handler = self.node.handlers.get(type(frame))
-                if handler is not None and not (link.followed and self._is_old(link, frame)):
+                if handler is not None and not self._is_old(link, frame):
                     handler(link, frame)
         except KeyRejected as error:
             self._rejected(link, error)
@@ -129,7 +135,7 @@ class Links:
             self.drop("failed")
             self._end(link, f"a frame could not be handled: {error!r}")
         if link.broken:
-            self.departed(link)
+            self.ask(link)
 
     async def watch(self) -> None:
         """Follow broken connections. Runs while the socket is open."""
@@ -220,11 +226,11 @@ class Links:
         if member is None:
             self._end(link, "this node knows too many members")
             return
-        for one in self.by_rid.values():
-            one.followed |= one.member is member
-        link.member = member
+        for one in self.of(member):
+            one.doubled = link.doubled = True
+        link.member, member.epoch = member, link.epoch
         other = member.link
-        if other is None or not other.alive or other.broken or self._better(link, other):
+        if other is None or not other.usable or self._better(link, other):
             directory.up(member, link)
         self.node.greeted(link)
 
@@ -235,11 +241,26 @@ class Links:
         return (link.dial is not None) is smaller and (other.dial is not None) is not smaller
 
     def _is_old(self, link: Link, frame: frames.Frame) -> bool:
-        """Whether a newer link has told the same since: this one's connection is over, and only
-        what was published over it is still news."""
+        """Whether the frame says what has been said anew since: a newer process of the member is
+        there, or this connection is over and the member has another link. What was published or
+        answered over it is still news. A process that leaves does not come back."""
+        leaves = isinstance(frame, frames.Leave)
+        if not leaves and not isinstance(frame, ANEW):
+            return False
+        member = link.member
+        assert member is not None
+        if self.node.directory.members.get(member.record.id) is not member \
+                or link.epoch != member.epoch:
+            return True
+        if leaves or not link.doubled:
+            return False
+        link.doubled = any(one.usable and one is not link for one in self.of(member))
+        return link.doubled and self._is_over(link)
+
+    def _is_over(self, link: Link) -> bool:
+        """Whether the connection is, though something of it may be unread."""
         links = self.socket._links
-        over = link.broken or link.peer not in links.peers or links.is_unread(link.peer)
-        return bool(over) and not isinstance(frame, frames.Publish)
+        return bool(link.broken) or link.peer not in links.peers or links.is_unread(link.peer)
 
     def spare(self, link: Link, frame: frames.Spare) -> None:
         if link.dial is not None:       # the answer
@@ -257,24 +278,46 @@ class Links:
             link.dial.error = reason
         self.lost(link, reason, forget=False)
 
+    def ask(self, link: Link) -> None:
+        """Look soon whether all that had arrived over a broken link has been taken: once for all
+        messages that are taken until then."""
+        if not link.asking:
+            link.asking = True
+            self.node.loop.soon(self.departed, link)
+
     def departed(self, link: Link, reason: str = "") -> None:
         """The connection is over. The link is, too, once what had arrived before has been taken: a
         node that publishes and leaves is heard."""
+        link.asking = False
         link.broken = link.broken or reason
         link.unsent.clear()
-        if not self.socket._links.is_unread(link.peer):
+        if self.socket._links.is_unread(link.peer):
+            self.unused(link, link.broken)
+        else:
             self.lost(link, link.broken)
-        elif link.member is not None and link.member.link is link:
-            self._replace(link.member)
 
-    def _replace(self, member: Member) -> bool:
-        """The member's link is over: use another one. False: there is none."""
-        spare = next((one for one in self.by_rid.values()
-                      if one.member is member and one.alive and not one.broken), None)
-        if spare is not None:
-            spare.spare = False
-            self.node.directory.up(member, spare)
-        return spare is not None
+    def buried(self, member: Member, what: str) -> None:
+        """The member has left or failed. What had arrived over connections that are over is still
+        taken."""
+        for link in self.of(member):
+            if link.broken or self.socket._links.is_unread(link.peer):
+                self.departed(link, what)
+            else:
+                self.lost(link, what, forget=False)
+
+    def unused(self, link: Link, reason: str) -> None:
+        """Nothing can be sent over the link: the member is reached by another one, or not at all.
+        Over that one it is told anew what this one may have lost."""
+        member = link.member
+        if member is None or member.link is not link:
+            return
+        spare = next((one for one in self.of(member) if one.usable), None)
+        if spare is None:
+            self.node.directory.down(member, reason)
+            return
+        spare.spare = False
+        self.node.directory.up(member, spare)
+        self.node.retell(spare)
 
     def lost(self, link: Link, reason: str, forget: bool = True) -> None:
         link.alive = False
@@ -289,9 +332,8 @@ class Links:
         member = link.member
         if member is None:
             return
+        self.unused(link, reason)
         link.member = None
-        if member.link is link and not self._replace(member):
-            self.node.directory.down(member, reason)
         self.node.unlinked(link, member, reason)
 
     def tick(self, now: float) -> None:

@@ -354,6 +354,11 @@ class Core:
                 member.link.send(frames.Peers([link.member.record]))
         self._wake()
 
+    def retell(self, link: Link) -> None:
+        """A link that was a spare one is used from now on."""
+        link.send(frames.Peers([self.directory.me.record]))
+        self.topics.greeted(link)
+
     def _peers(self, link: Link, frame: frames.Peers) -> None:
         for record in frame.records:
             self.heard(record)
@@ -368,7 +373,7 @@ class Core:
     def buried(self, member: bytes, what: str) -> None:
         """The membership protocol has found that a member "left" or "failed"."""
         known = self.directory.members.get(member)
-        if known is not None and known.link is not None and what == "left":
+        if known is not None and what == "left" and self.links.of(known):
             # gossip was quicker than what the member has sent over its link before; it may be
             # back by then, with the same identity
             incarnation = known.record.incarnation
@@ -407,9 +412,7 @@ class Core:
         dial = self.links.dials.get(member.url)
         if dial is not None and not dial.seed:
             self.links.hang_up(dial)
-        for link in list(self.links.by_rid.values()):
-            if link.member is member:
-                self.links.lost(link, what, forget=False)
+        self.links.buried(member, what)
 
     def unlinked(self, link: Link, member: Member, reason: str) -> None:
         self.requests.unlinked(link, member, reason)
