@@ -33,7 +33,7 @@ class Link:
         self.alive = True
         self.broken = ""            # why: nothing can be sent, what has arrived is still taken
         self.asking = False         # whether all that had arrived has been taken is asked soon
-        self.doubled = False        # its member has another link, or had one a while ago
+        self.doubled = False        # its member has another link, or has had one
         self.ended: float | None = None     # when its session was over, the connection was not
         self.unsent: deque[bytes] = deque()
         self.unsent_bytes = 0

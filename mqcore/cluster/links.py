@@ -252,10 +252,9 @@ class Links:
         if self.node.directory.members.get(member.record.id) is not member \
                 or link.epoch != member.epoch:
             return True
-        if leaves or not link.doubled:
+        if leaves or not link.doubled or not self._is_over(link):
             return False
-        link.doubled = any(one.usable and one is not link for one in self.of(member))
-        return link.doubled and self._is_over(link)
+        return any(one.usable and one is not link for one in self.of(member))
 
     def _is_over(self, link: Link) -> bool:
         """Whether the connection is, though something of it may be unread."""

@@ -356,8 +356,11 @@ class Core:
 
     def retell(self, link: Link) -> None:
         """A link that was a spare one is used from now on."""
-        link.send(frames.Peers([self.directory.me.record]))
-        self.topics.greeted(link)
+        member = link.member
+        assert member is not None
+        if self.directory.members.get(member.record.id) is member and not self.closed:
+            link.send(frames.Peers([self.directory.me.record]))
+            self.topics.greeted(link)
 
     def _peers(self, link: Link, frame: frames.Peers) -> None:
         for record in frame.records:
@@ -444,6 +447,8 @@ class Core:
             if member.link is not None:
                 continue
             self._reach(member)
+            if self.links.of(member):       # what it sent last is being read: that it left, perhaps
+                continue
             # once for each link: where something turns connections away, gossip has the say
             if not member.refused and self.links.refused(member.url):
                 member.refused = True
