@@ -43,7 +43,7 @@ class Link:
         self.tunnels: dict[tuple[int, bool], Any] = {}  # by number, and whether opened here
         self.surveyed = 0           # surveys from there that are being answered here
         self.spare = False          # the other side uses a better one
-        self.introduced = False     # it has said whom it knows, and what it subscribes to
+        self.introduced = False     # its member uses it, and has said what it subscribes to
 
     @property
     def ready(self) -> bool:

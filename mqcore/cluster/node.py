@@ -344,9 +344,9 @@ class Core:
         records = [member.record for member in self.directory if member is not link.member]
         for at in range(0, len(records), frames.BATCH):
             link.send(frames.Peers(records[at:at + frames.BATCH]))
-        self.topics.greeted(link)
         self.pulse.greeted(link)
         if link.member is not None and link.member.link is link:
+            self.topics.linked(link)
             self.tunnels.linked(link.member)
         for member in self.directory.members.values():
             if member.link not in (None, link):
@@ -360,7 +360,7 @@ class Core:
         assert member is not None
         if self.directory.members.get(member.record.id) is member and not self.closed:
             link.send(frames.Peers([self.directory.me.record]))
-            self.topics.greeted(link)
+            self.topics.linked(link)
 
     def _peers(self, link: Link, frame: frames.Peers) -> None:
         for record in frame.records:

@@ -7,7 +7,7 @@ import pytest
 
 from mqcore import cluster
 from mqcore.binding.sleep import sleep
-from mqcore.cluster import links, node
+from mqcore.cluster import frames, links, node
 from mqcore.cluster.identity import Identity
 from mqcore.cluster.key import node_id
 from mqcore.testing import until
@@ -22,11 +22,10 @@ class Talker:
 
     def __init__(self):
         self.net = None
-        self.messages = MESSAGES
         self.go, self.left, self.over = (threading.Event() for _ in range(3))
 
     def request(self, req):
-        for n in range(self.messages):
+        for n in range(MESSAGES):
             self.net.publish("news", b"%d" % n)
         return req.body
 
@@ -75,8 +74,8 @@ class Body:
     body = b"1"
 
 
-async def take(feed, messages=MESSAGES):
-    for n in range(messages):
+async def take(feed):
+    for n in range(MESSAGES):
         assert (await feed.arecv(timeout=LIMIT)).body == b"%d" % n
 
 
@@ -165,21 +164,19 @@ def cut(net):
 
 
 @pytest.mark.parametrize("dialed", [False, True])       # by the node that hears
-@pytest.mark.parametrize("messages", [MESSAGES, 11_000])        # the socket takes them all, or not
 def test_gossip_that_a_member_has_left_loses_nothing_of_what_it_sent(
-        run, key, talk, monkeypatch, dialed, messages):
+        run, key, talk, monkeypatch, dialed):
     monkeypatch.setattr(node, "TOLD", 0.0)
 
     async def main():
         async with cluster.ajoin(key) as net, net.asubscribe("news") as feed:
             talker = talk("live", key, seeds=[] if dialed else [net.url])
-            talker.messages = messages
             while dialed and not net.links.dials:
                 if talker.net is not None:
                     net.links.dial(talker.net.url)
                 await sleep(0.01)
             await heard_it(net, talker)
-            await take(feed, messages)
+            await take(feed)
             assert await net.until(lambda: len(net.members()) == 1, LIMIT)
             assert "dead_link" not in net.links.dropped
 
@@ -236,11 +233,51 @@ def test_a_subscription_that_is_lost_with_one_of_two_links_is_told_over_the_othe
             one.links.dial(two.url)
             for net in (one, two):
                 assert await net.until(lambda net=net: sum(
-                    link.introduced for link in net.links.by_rid.values()) == 2, LIMIT)
+                    link.greeted for link in net.links.by_rid.values()) == 2, LIMIT)
             two.links.hang_up(two.links.dials[one.url])         # it is not made again
             until(lambda: first.peer not in one.links.socket._links.peers)
             async with two.asubscribe("news"):
                 assert await one.until(lambda: one.topics.remote.takers("news"), LIMIT)
                 assert one.topics.publish("news", b"") == 1
+
+    run(main)
+
+
+@pytest.mark.parametrize("late", ["reset", "change"])
+def test_subscriptions_told_over_two_links_count_in_the_order_they_were_made(
+        run, key, tmp_path, monkeypatch, late):
+    """The messages of two links arrive in any order: here what one of them brings is held back."""
+    monkeypatch.setattr(links, "SPARE", LIMIT)
+    smaller, larger = identities(tmp_path)
+    # the first link is used on; or the second one, once both have greeted over it
+    mine, other = (larger, smaller) if late == "reset" else (smaller, larger)
+
+    async def main():
+        async with cluster.ajoin(key, identity=mine) as one, \
+                cluster.ajoin(key, identity=other, seeds=[one.url]) as two:
+            assert await one.until(lambda: one.links.by_rid and two.links.by_rid, LIMIT)
+            [first] = one.links.by_rid.values()
+            assert await one.until(lambda: first.introduced, LIMIT)
+            held, interest = [], one.handlers[frames.Interest]
+
+            def hold(link, frame):
+                if (link is first) is (late == "change"):
+                    held.append((link, frame))
+                else:
+                    interest(link, frame)
+
+            one.handlers[frames.Interest] = hold
+            feed = await two.asubscribe("news").__aenter__()
+            two.topics.unsubscribe(feed)
+            one.links.dial(two.url)
+            assert await two.until(lambda: len(two.links.by_rid) == 2 and all(
+                link.greeted for link in two.links.by_rid.values()), LIMIT)
+            async with two.asubscribe("news"):
+                assert await one.until(lambda: one.topics.remote.takers("news"), LIMIT)
+                await one.barrier()
+                for link, frame in held:
+                    if not one.links._is_old(link, frame):
+                        interest(link, frame)
+                assert one.topics.remote.takers("news")
 
     run(main)
