@@ -47,6 +47,7 @@ class Member:
         self.me = me
         self.state = "alive"            # or "suspect"
         self.link: Any = None
+        self.epoch = 0                  # of the process that the newest link goes to
         self.since = time.time()
         self.unlinked = time.monotonic()        # since when it has had no link
         self.refused = False            # its address has refused a connection since then

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import deque
 from typing import Any
 
 from mqcore.api.patterns import Router
@@ -24,145 +23,19 @@ from mqcore.cluster.checks import said_by
 from mqcore.cluster.directory import Member
 from mqcore.cluster.errors import ClusterError, KeyRejected, MalformedFrame, NoiseError
 from mqcore.cluster.key import node_id
-from mqcore.cluster.session import Session
-from mqcore.errors import Error, NoSuchPeer, RemoteRefused, SendTimeout, SocketClosed
+from mqcore.cluster.link import Dial, Link
+from mqcore.errors import Error, RemoteRefused, SocketClosed
 
 HALF_OPEN = 1024        # connections that have not finished their handshake
 PATIENCE = 5.0          # seconds for the handshake
 SPARE = 1.0             # seconds
 FAREWELL = 0.5          # seconds that a connection outlives its session, for a refusal to arrive
 FORGET = 5.0            # seconds until it is forgotten, whether or not the socket has said so
+# what a newer process of the member, or the same one over another link, has said anew since
+ANEW = (frames.Interest, frames.Peers, frames.Gossip, frames.Exchange, frames.Open, frames.Resume)
 BACKLOG = 1 << 16       # events of the socket that wait while the loop is busy
-UNSENT = 16 << 20       # bytes that one link may keep while the socket is full
 
 _log = logging.getLogger("mqcore.cluster")
-
-
-class Link:
-    """A connection to another node. `member` is known once it has said Hello."""
-
-    def __init__(self, links: Links, rid: bytes, peer: int, dial: Dial | None) -> None:
-        self.links = links
-        self.rid = rid
-        self.peer = peer            # the socket's number of the connection
-        self.dial = dial
-        self.since = time.monotonic()
-        self.member: Member | None = None
-        self.shaken = False         # its handshake is over
-        self.greeted = False        # it has said Hello
-        self.epoch = 0              # of the process on the other side
-        self.alive = True
-        self.broken = ""            # why: nothing can be sent, what has arrived is still taken
-        self.followed = False       # its member has made another link since
-        self.ended: float | None = None     # when its session was over, the connection was not
-        self.unsent: deque[bytes] = deque()
-        self.unsent_bytes = 0
-        self.session = Session(dial is not None, links.node.key, links.node.static, self._raw)
-        self.attempts: dict[int, Any] = {}      # requests sent here that wait for their answer
-        self.serving: dict[int, Any] = {}       # requests from there that wait or run here
-        self.tunnels: dict[tuple[int, bool], Any] = {}  # by number, and whether opened here
-        self.surveyed = 0           # surveys from there that are being answered here
-        self.spare = False          # the other side uses a better one
-        self.introduced = False     # it has said whom it knows, and what it subscribes to
-
-    @property
-    def ready(self) -> bool:
-        return self.alive and self.session.ready
-
-    def send(self, frame: frames.Frame) -> bool:
-        """False: the frame has not been sent, because the link is broken or full."""
-        if not self.alive or self.broken or self.unsent_bytes > UNSENT:
-            return False
-        return self.session.send(frame)
-
-    @property
-    def full(self) -> bool:
-        """So much waits for the socket that only small frames go."""
-        return self.unsent_bytes > UNSENT
-
-    @property
-    def idle(self) -> bool:
-        """Nothing that was begun over it still needs it."""
-        return not (self.attempts or self.serving or self.tunnels or self.surveyed or self.unsent
-                    or self.session.waiting or self.links.node.surveys.waits_for(self))
-
-    def control(self, frame: frames.Frame) -> None:
-        """Send a small frame that makes no traffic of its own, even if the link is full. The link
-        ends if it cannot take that either."""
-        if not self.alive or self.broken:
-            return
-        if self.unsent_bytes > 2 * UNSENT:
-            self.links.drop("stuck")
-            self.alive = False
-            self.links.node.loop.soon(self.links.lost, self, "the other side takes nothing", False)
-            return
-        self.session.send(frame)
-
-    def _raw(self, data: bytes) -> None:
-        if self.broken:
-            return
-        if not self.unsent:
-            try:
-                self.links.socket.send_parts((self.rid, data), timeout=0)
-                return
-            except SendTimeout:
-                self.links.node.loop.spawn(self._flush)
-            except (NoSuchPeer, SocketClosed):
-                self.broken = "the connection broke"
-                self.links.node.loop.soon(self.links.departed, self)
-                return
-        self.unsent.append(data)
-        self.unsent_bytes += len(data)
-
-    async def _flush(self) -> None:
-        try:
-            while self.unsent:
-                await self.links.socket.asend_parts((self.rid, self.unsent[0]))
-                if self.unsent:         # lost() may have emptied it meanwhile
-                    self.unsent_bytes -= len(self.unsent.popleft())
-        except (NoSuchPeer, SocketClosed):
-            self.links.departed(self, "the connection broke")
-
-    def __repr__(self) -> str:
-        made = "out" if self.dial else "in"
-        return f"<Link {made} {self.member.id[:8] if self.member else '?'}>"
-
-
-class Home:
-    """The link of a node to itself."""
-
-    alive = True
-    full = False
-    surveyed = 0
-
-    def __init__(self, node: Any) -> None:
-        self.node = node
-        self.member = node.directory.me
-        self.attempts: dict[int, Any] = {}      # these three: see Link
-        self.serving: dict[int, Any] = {}
-        self.tunnels: dict[tuple[int, bool], Any] = {}
-
-    def send(self, frame: frames.Frame) -> bool:
-        self.node.loop.soon(self._take, frame)
-        return True
-
-    control = send
-
-    def _take(self, frame: frames.Frame) -> None:
-        self.node.handlers[type(frame)](self, frame)
-
-
-class Dial:
-    """An address that this node connects to."""
-
-    def __init__(self, url: str, endpoint: Any, seed: bool) -> None:
-        self.url = url
-        self.endpoint = endpoint
-        self.seed = seed
-        self.since = time.monotonic()
-        self.link: Link | None = None
-        self.error = ""
-        self.done = False           # nothing more to expect of it
 
 
 class Links:
@@ -187,6 +60,10 @@ class Links:
 
     def drop(self, reason: str) -> None:
         self.dropped[reason] = self.dropped.get(reason, 0) + 1
+
+    def of(self, member: Member) -> list[Link]:
+        """The member's links, those included over which something is still taken."""
+        return [link for link in self.by_rid.values() if link.member is member]
 
     # -- connecting --------------------------------------------------------------------------------
 
@@ -246,7 +123,7 @@ class Links:
                 self._first(link, frame)
             elif link.member is not None:   # else a link to this node itself, which is being closed
                 handler = self.node.handlers.get(type(frame))
-                if handler is not None and not (link.followed and self._is_old(link, frame)):
+                if handler is not None and not self._is_old(link, frame):
                     handler(link, frame)
         except KeyRejected as error:
             self._rejected(link, error)
@@ -258,7 +135,7 @@ class Links:
             self.drop("failed")
             self._end(link, f"a frame could not be handled: {error!r}")
         if link.broken:
-            self.departed(link)
+            self.ask(link)
 
     async def watch(self) -> None:
         """Follow broken connections. Runs while the socket is open."""
@@ -349,11 +226,11 @@ class Links:
         if member is None:
             self._end(link, "this node knows too many members")
             return
-        for one in self.by_rid.values():
-            one.followed |= one.member is member
-        link.member = member
+        for one in self.of(member):
+            one.doubled = link.doubled = True
+        link.member, member.epoch = member, link.epoch
         other = member.link
-        if other is None or not other.alive or other.broken or self._better(link, other):
+        if other is None or not other.usable or self._better(link, other):
             directory.up(member, link)
         self.node.greeted(link)
 
@@ -364,11 +241,25 @@ class Links:
         return (link.dial is not None) is smaller and (other.dial is not None) is not smaller
 
     def _is_old(self, link: Link, frame: frames.Frame) -> bool:
-        """Whether a newer link has told the same since: this one's connection is over, and only
-        what was published over it is still news."""
+        """Whether the frame says what has been said anew since: a newer process of the member is
+        there, or this connection is over and the member has another link. What was published or
+        answered over it is still news. A process that leaves does not come back."""
+        leaves = isinstance(frame, frames.Leave)
+        if not leaves and not isinstance(frame, ANEW):
+            return False
+        member = link.member
+        assert member is not None
+        if self.node.directory.members.get(member.record.id) is not member \
+                or link.epoch != member.epoch:
+            return True
+        if leaves or not link.doubled or not self._is_over(link):
+            return False
+        return any(one.usable and one is not link for one in self.of(member))
+
+    def _is_over(self, link: Link) -> bool:
+        """Whether the connection is, though something of it may be unread."""
         links = self.socket._links
-        over = link.broken or link.peer not in links.peers or links.is_unread(link.peer)
-        return bool(over) and not isinstance(frame, frames.Publish)
+        return bool(link.broken) or link.peer not in links.peers or links.is_unread(link.peer)
 
     def spare(self, link: Link, frame: frames.Spare) -> None:
         if link.dial is not None:       # the answer
@@ -386,24 +277,46 @@ class Links:
             link.dial.error = reason
         self.lost(link, reason, forget=False)
 
+    def ask(self, link: Link) -> None:
+        """Look soon whether all that had arrived over a broken link has been taken: once for all
+        messages that are taken until then."""
+        if not link.asking:
+            link.asking = True
+            self.node.loop.soon(self.departed, link)
+
     def departed(self, link: Link, reason: str = "") -> None:
         """The connection is over. The link is, too, once what had arrived before has been taken: a
         node that publishes and leaves is heard."""
+        link.asking = False
         link.broken = link.broken or reason
         link.unsent.clear()
-        if not self.socket._links.is_unread(link.peer):
+        if self.socket._links.is_unread(link.peer):
+            self.unused(link, link.broken)
+        else:
             self.lost(link, link.broken)
-        elif link.member is not None and link.member.link is link:
-            self._replace(link.member)
 
-    def _replace(self, member: Member) -> bool:
-        """The member's link is over: use another one. False: there is none."""
-        spare = next((one for one in self.by_rid.values()
-                      if one.member is member and one.alive and not one.broken), None)
-        if spare is not None:
-            spare.spare = False
-            self.node.directory.up(member, spare)
-        return spare is not None
+    def buried(self, member: Member, what: str) -> None:
+        """The member has left or failed. What had arrived over connections that are over is still
+        taken."""
+        for link in self.of(member):
+            if link.broken or self.socket._links.is_unread(link.peer):
+                self.departed(link, what)
+            else:
+                self.lost(link, what, forget=False)
+
+    def unused(self, link: Link, reason: str) -> None:
+        """Nothing can be sent over the link: the member is reached by another one, or not at all.
+        Over that one it is told anew what this one may have lost."""
+        member = link.member
+        if member is None or member.link is not link:
+            return
+        spare = next((one for one in self.of(member) if one.usable), None)
+        if spare is None:
+            self.node.directory.down(member, reason)
+            return
+        spare.spare = False
+        self.node.directory.up(member, spare)
+        self.node.retell(spare)
 
     def lost(self, link: Link, reason: str, forget: bool = True) -> None:
         link.alive = False
@@ -418,9 +331,8 @@ class Links:
         member = link.member
         if member is None:
             return
+        self.unused(link, reason)
         link.member = None
-        if member.link is link and not self._replace(member):
-            self.node.directory.down(member, reason)
         self.node.unlinked(link, member, reason)
 
     def tick(self, now: float) -> None:

@@ -33,7 +33,8 @@ from mqcore.cluster.directory import Directory, Event, Events, Member
 from mqcore.cluster.errors import KeyRejected, NodeClosed
 from mqcore.cluster.identity import Identity
 from mqcore.cluster.key import Key, node_id
-from mqcore.cluster.links import Home, Link, Links, described
+from mqcore.cluster.link import Home, Link
+from mqcore.cluster.links import Links, described
 from mqcore.cluster.loops import Loop, loop_here
 from mqcore.cluster.pulse import Pulse, reachable, wildcard
 from mqcore.cluster.requests import Requests
@@ -343,15 +344,23 @@ class Core:
         records = [member.record for member in self.directory if member is not link.member]
         for at in range(0, len(records), frames.BATCH):
             link.send(frames.Peers(records[at:at + frames.BATCH]))
-        self.topics.greeted(link)
         self.pulse.greeted(link)
         if link.member is not None and link.member.link is link:
+            self.topics.linked(link)
             self.tunnels.linked(link.member)
         for member in self.directory.members.values():
             if member.link not in (None, link):
                 assert link.member is not None
                 member.link.send(frames.Peers([link.member.record]))
         self._wake()
+
+    def retell(self, link: Link) -> None:
+        """A link that was a spare one is used from now on."""
+        member = link.member
+        assert member is not None
+        if self.directory.members.get(member.record.id) is member and not self.closed:
+            link.send(frames.Peers([self.directory.me.record]))
+            self.topics.linked(link)
 
     def _peers(self, link: Link, frame: frames.Peers) -> None:
         for record in frame.records:
@@ -367,7 +376,7 @@ class Core:
     def buried(self, member: bytes, what: str) -> None:
         """The membership protocol has found that a member "left" or "failed"."""
         known = self.directory.members.get(member)
-        if known is not None and known.link is not None and what == "left":
+        if known is not None and what == "left" and self.links.of(known):
             # gossip was quicker than what the member has sent over its link before; it may be
             # back by then, with the same identity
             incarnation = known.record.incarnation
@@ -406,9 +415,7 @@ class Core:
         dial = self.links.dials.get(member.url)
         if dial is not None and not dial.seed:
             self.links.hang_up(dial)
-        for link in list(self.links.by_rid.values()):
-            if link.member is member:
-                self.links.lost(link, what, forget=False)
+        self.links.buried(member, what)
 
     def unlinked(self, link: Link, member: Member, reason: str) -> None:
         self.requests.unlinked(link, member, reason)
@@ -440,6 +447,8 @@ class Core:
             if member.link is not None:
                 continue
             self._reach(member)
+            if self.links.of(member):       # what it sent last is being read: that it left, perhaps
+                continue
             # once for each link: where something turns connections away, gossip has the say
             if not member.refused and self.links.refused(member.url):
                 member.refused = True

@@ -133,9 +133,9 @@ class Requests:
 
     # -- attempts ----------------------------------------------------------------------------------
 
-    def _launch(self, call: Call, hedge: bool = False) -> bool:
+    def _launch(self, call: Call, hedge: bool = False, lost: MemberLost | None = None) -> bool:
         """Send the request to one more member. If no member is left, the call is over, unless this
-        was to be a hedge."""
+        was to be a hedge. `lost`: what is raised then, if a member that had it was lost."""
         node = self.node
         while True:
             now = time.monotonic()
@@ -145,15 +145,20 @@ class Requests:
             member = node.balancer.choose(members, call.service, now, call.tried, call.key)
             if member is None:
                 if not hedge and not call.attempts:
-                    call.finish(b"", self.nobody(call.service, bool(members), call.tried))
+                    call.finish(b"", lost or self.nobody(call.service, bool(members), call.tried))
                 return False
             ttl = 0 if call.deadline is None else max(1, int((call.deadline - now) * 1e6))
             self.number += 1
-            call.tried.append(member)
-            if member.link.send(frames.Request(self.number, call.service, ttl, call.body,
-                                               call.headers, call.trace)):
+            link = member.link
+            if link.send(frames.Request(self.number, call.service, ttl, call.body, call.headers,
+                                        call.trace)):
                 break
-        attempt = Attempt(call, self.number, member, member.link, member.score(call.service), now)
+            if link.usable:
+                call.tried.append(member)
+            else:       # not the member refuses it: over another link, or as if it were not there
+                node.links.unused(link, "the connection broke")
+        call.tried.append(member)
+        attempt = Attempt(call, self.number, member, link, member.score(call.service), now)
         attempt.score.sent()
         attempt.link.attempts[self.number] = attempt
         call.attempts.append(attempt)
@@ -171,7 +176,7 @@ class Requests:
             return              # another attempt is still out
         if not self.node.budget.take():
             call.finish(b"", otherwise)
-        elif self._launch(call):
+        elif self._launch(call, lost=otherwise if isinstance(otherwise, MemberLost) else None):
             self.counts["retries"] += 1
 
     def _give_up(self, call: Call, now: float) -> None:

@@ -214,14 +214,20 @@ class Topics:
             if member.link is not None:
                 _send_interest(member.link, added, dropped, False)
 
-    def greeted(self, link: Any) -> None:
+    def linked(self, link: Any) -> None:
+        """From now on this link to its member is used."""
         _send_interest(link, list(self.own), [], True)
 
     def interest(self, link: Any, frame: frames.Interest) -> None:
+        """A member tells its subscriptions over the link that it uses, all of them at first: from
+        then on what comes over another one was said before."""
         taker = link.member.record.id
         if frame.reset:
-            link.introduced = True
+            for other in self.node.links.of(link.member):
+                other.introduced = other is link
             self.remote.forget(taker)
+        elif not link.introduced:
+            return
         for pattern, group in frame.drop:
             self.remote.drop(taker, pattern, group)
         for pattern, group in frame.add:

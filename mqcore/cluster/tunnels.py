@@ -99,6 +99,9 @@ class Tunnels:
             member = node.balancer.choose(members, service, now, tried, key)
             if member is None:
                 raise node.requests.nobody(service, bool(members), tried)
+            if not member.link.usable:
+                node.links.unused(member.link, "the connection broke")
+                continue
             tried.append(member)
             self.number += 1
             tunnel = Tunnel(node, member.link, self.number, True, service, resume)

@@ -1,0 +1,150 @@
+"""One link of a node: a connection to another node, its session, and what is under way over it."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from mqcore.cluster import frames
+from mqcore.cluster.session import Session
+from mqcore.errors import NoSuchPeer, SendTimeout, SocketClosed
+
+if TYPE_CHECKING:
+    from mqcore.cluster.directory import Member
+    from mqcore.cluster.links import Links
+
+UNSENT = 16 << 20       # bytes that one link may keep while the socket is full
+
+
+class Link:
+    """A connection to another node. `member` is known once it has said Hello."""
+
+    def __init__(self, links: Links, rid: bytes, peer: int, dial: Dial | None) -> None:
+        self.links = links
+        self.rid = rid
+        self.peer = peer            # the socket's number of the connection
+        self.dial = dial
+        self.since = time.monotonic()
+        self.member: Member | None = None
+        self.shaken = False         # its handshake is over
+        self.greeted = False        # it has said Hello
+        self.epoch = 0              # of the process on the other side
+        self.alive = True
+        self.broken = ""            # why: nothing can be sent, what has arrived is still taken
+        self.asking = False         # whether all that had arrived has been taken is asked soon
+        self.doubled = False        # its member has another link, or has had one
+        self.ended: float | None = None     # when its session was over, the connection was not
+        self.unsent: deque[bytes] = deque()
+        self.unsent_bytes = 0
+        self.session = Session(dial is not None, links.node.key, links.node.static, self._raw)
+        self.attempts: dict[int, Any] = {}      # requests sent here that wait for their answer
+        self.serving: dict[int, Any] = {}       # requests from there that wait or run here
+        self.tunnels: dict[tuple[int, bool], Any] = {}  # by number, and whether opened here
+        self.surveyed = 0           # surveys from there that are being answered here
+        self.spare = False          # the other side uses a better one
+        self.introduced = False     # its member uses it, and has said what it subscribes to
+
+    @property
+    def ready(self) -> bool:
+        return self.alive and self.session.ready
+
+    @property
+    def usable(self) -> bool:
+        """Whether it can still send something."""
+        return self.alive and not self.broken
+
+    def send(self, frame: frames.Frame) -> bool:
+        """False: the frame has not been sent, because the link is broken or full."""
+        if not self.usable or self.unsent_bytes > UNSENT:
+            return False
+        return self.session.send(frame) and not self.broken
+
+    @property
+    def full(self) -> bool:
+        """So much waits for the socket that only small frames go."""
+        return self.unsent_bytes > UNSENT
+
+    @property
+    def idle(self) -> bool:
+        """Nothing that was begun over it still needs it."""
+        return not (self.attempts or self.serving or self.tunnels or self.surveyed or self.unsent
+                    or self.session.waiting or self.links.node.surveys.waits_for(self))
+
+    def control(self, frame: frames.Frame) -> None:
+        """Send a small frame that makes no traffic of its own, even if the link is full. The link
+        ends if it cannot take that either."""
+        if not self.usable:
+            return
+        if self.unsent_bytes > 2 * UNSENT:
+            self.links.drop("stuck")
+            self.alive = False
+            self.links.node.loop.soon(self.links.lost, self, "the other side takes nothing", False)
+            return
+        self.session.send(frame)
+
+    def _raw(self, data: bytes) -> None:
+        if self.broken:
+            return
+        if not self.unsent:
+            try:
+                self.links.socket.send_parts((self.rid, data), timeout=0)
+                return
+            except SendTimeout:
+                self.links.node.loop.spawn(self._flush)
+            except (NoSuchPeer, SocketClosed):
+                self.broken = "the connection broke"
+                self.links.ask(self)
+                return
+        self.unsent.append(data)
+        self.unsent_bytes += len(data)
+
+    async def _flush(self) -> None:
+        try:
+            while self.unsent:
+                await self.links.socket.asend_parts((self.rid, self.unsent[0]))
+                if self.unsent:         # lost() may have emptied it meanwhile
+                    self.unsent_bytes -= len(self.unsent.popleft())
+        except (NoSuchPeer, SocketClosed):
+            self.links.departed(self, "the connection broke")
+
+    def __repr__(self) -> str:
+        made = "out" if self.dial else "in"
+        return f"<Link {made} {self.member.id[:8] if self.member else '?'}>"
+
+
+class Home:
+    """The link of a node to itself."""
+
+    alive = usable = True
+    full = False
+    surveyed = 0
+
+    def __init__(self, node: Any) -> None:
+        self.node = node
+        self.member = node.directory.me
+        self.attempts: dict[int, Any] = {}      # these three: see Link
+        self.serving: dict[int, Any] = {}
+        self.tunnels: dict[tuple[int, bool], Any] = {}
+
+    def send(self, frame: frames.Frame) -> bool:
+        self.node.loop.soon(self._take, frame)
+        return True
+
+    control = send
+
+    def _take(self, frame: frames.Frame) -> None:
+        self.node.handlers[type(frame)](self, frame)
+
+
+class Dial:
+    """An address that this node connects to."""
+
+    def __init__(self, url: str, endpoint: Any, seed: bool) -> None:
+        self.url = url
+        self.endpoint = endpoint
+        self.seed = seed
+        self.since = time.monotonic()
+        self.link: Link | None = None
+        self.error = ""
+        self.done = False           # nothing more to expect of it
