@@ -99,11 +99,18 @@ class Link:
         self.unsent.append(data)
         self.unsent_bytes += len(data)
 
+    def give_up(self) -> None:
+        """What waits for the socket will not be sent any more: count it."""
+        for _ in self.unsent:
+            self.links.drop("unsent")
+        self.unsent.clear()
+        self.unsent_bytes = 0
+
     async def _flush(self) -> None:
         try:
             while self.unsent:
                 await self.links.socket.asend_parts((self.rid, self.unsent[0]))
-                if self.unsent:         # lost() may have emptied it meanwhile
+                if self.unsent:         # give_up() may have emptied it meanwhile
                     self.unsent_bytes -= len(self.unsent.popleft())
         except (NoSuchPeer, SocketClosed):
             self.links.departed(self, "the connection broke")

@@ -30,6 +30,7 @@ HALF_OPEN = 1024        # connections that have not finished their handshake
 PATIENCE = 5.0          # seconds for the handshake
 SPARE = 1.0             # seconds
 FAREWELL = 0.5          # seconds that a connection outlives its session, for a refusal to arrive
+FLUSH = 1.0             # seconds that a node which leaves waits for links that are full
 FORGET = 5.0            # seconds until it is forgotten, whether or not the socket has said so
 # what a newer process of the member, or the same one over another link, has said anew since
 ANEW = (frames.Interest, frames.Peers, frames.Gossip, frames.Exchange, frames.Open, frames.Resume)
@@ -289,7 +290,7 @@ class Links:
         node that publishes and leaves is heard."""
         link.asking = False
         link.broken = link.broken or reason
-        link.unsent.clear()
+        link.give_up()
         if self.socket._links.is_unread(link.peer):
             self.unused(link, link.broken)
         else:
@@ -320,7 +321,7 @@ class Links:
 
     def lost(self, link: Link, reason: str, forget: bool = True) -> None:
         link.alive = False
-        link.unsent.clear()
+        link.give_up()
         if forget:
             self.by_rid.pop(link.rid, None)
             self.by_peer.pop(link.peer, None)
@@ -361,6 +362,11 @@ class Links:
                     link.send(frames.Spare())
                 elif link.idle:
                     self.hang_up(link.dial)
+
+    async def flush(self, timeout: float) -> None:
+        """Give the socket what waits for it, for so many seconds at most."""
+        await self.node.until(
+            lambda: not any(link.usable and link.unsent for link in self.by_rid.values()), timeout)
 
     async def aclose(self, linger: float = 0.2) -> None:
         if self._taker is not None:

@@ -34,7 +34,7 @@ from mqcore.cluster.errors import KeyRejected, NodeClosed
 from mqcore.cluster.identity import Identity
 from mqcore.cluster.key import Key, node_id
 from mqcore.cluster.link import Home, Link
-from mqcore.cluster.links import Links, described
+from mqcore.cluster.links import FLUSH, Links, described
 from mqcore.cluster.loops import Loop, loop_here
 from mqcore.cluster.pulse import Pulse, reachable, wildcard
 from mqcore.cluster.requests import Requests
@@ -180,6 +180,8 @@ class Core:
                 stack.push_async_callback(adopted.socket.aclose, 0)
             if hasattr(self, "directory"):
                 stack.callback(self._drop)
+            if hasattr(self, "links"):
+                stack.push_async_callback(self.links.flush, FLUSH)
             for part in ("pulse", "sources"):
                 if hasattr(self, part):
                     stack.callback(getattr(self, part).close)
@@ -187,7 +189,9 @@ class Core:
                 stack.callback(self._leave)
 
     def _leave(self) -> None:
-        """Tell the others, who would have to find it out."""
+        """Take nothing new, and tell the others, who would have to find it out."""
+        for service in self.services.values():
+            service.draining = True
         self.pulse.leave()
         for member in list(self.directory.members.values()):
             if member.link is not None:
@@ -195,8 +199,6 @@ class Core:
 
     def _drop(self) -> None:
         """End all that is under way with other members."""
-        for service in self.services.values():
-            service.draining = True
         for link in list(self.links.by_rid.values()):
             self.links.lost(link, "this node has left", forget=False)
         self.tunnels.close()

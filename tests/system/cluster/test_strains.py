@@ -16,6 +16,7 @@ from mqcore import cluster
 from mqcore.binding.sleep import Nap, sleep
 from mqcore.cluster import seeds
 from mqcore.cluster.requests import Call
+from mqcore.errors import SendTimeout
 from mqcore.testing import until
 
 pytestmark = pytest.mark.keeps(threads=2, why="trio keeps its threads for ten seconds")
@@ -93,6 +94,34 @@ def test_a_publisher_that_leaves_is_heard_by_who_finds_its_link_broken_first(run
                 assert (await feed.arecv(timeout=LIMIT)).body == b"%d" % n
             assert await net.until(lambda: len(net.members()) == 1, LIMIT)
             assert net.links.dropped == {}
+
+    run(main)
+
+
+class Full:
+    """A node's socket that takes nothing at once."""
+
+    def __init__(self, socket):
+        self.socket = socket
+
+    def __getattr__(self, name):
+        return getattr(self.socket, name)
+
+    def send_parts(self, parts, *, timeout):
+        raise SendTimeout("it is full")
+
+
+def test_what_waits_for_a_full_socket_leaves_before_its_node_does(run, key):
+    async def main():
+        async with cluster.ajoin(key) as net, net.asubscribe("news") as feed:
+            async with cluster.ajoin(key, seeds=[net.url]) as other:
+                assert await other.until(lambda: other.topics.remote.takers("news"), LIMIT)
+                other.links.socket = Full(other.links.socket)
+                for n in range(500):
+                    assert await other.apublish("news", b"%d" % n) == 1
+            assert other.links.dropped == {}
+            for n in range(500):
+                assert (await feed.arecv(timeout=LIMIT)).body == b"%d" % n
 
     run(main)
 
