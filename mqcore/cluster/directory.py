@@ -47,7 +47,9 @@ class Member:
         self.me = me
         self.state = "alive"            # or "suspect"
         self.link: Any = None
-        self.epoch = 0                  # of the process that the newest link goes to
+        self.epoch = 0                  # of its process, as the link in use says
+        self.told = 0                   # number of the last Interest that it was sent,
+        self.heard = 0                  # and that was taken from this process of it; 0: none
         self.since = time.time()
         self.unlinked = time.monotonic()        # since when it has had no link
         self.refused = False            # its address has refused a connection since then

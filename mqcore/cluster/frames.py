@@ -185,9 +185,13 @@ Subscription = tuple[Name, Word]        # a pattern, and a group or ""
 
 
 class Interest(Frame, tag=20, gc=True):
-    """Subscriptions of the sender that begin and end. `reset`: forget all earlier ones first."""
+    """Subscriptions of the sender that begin and end. `number` rises with each of its frames, over
+    whichever link. `reset`: forget all earlier ones first. Else the frame follows the one with the
+    number `after`, and says nothing to who has taken another one last."""
     add: Annotated[list[Subscription], msgspec.Meta(max_length=BATCH)]
     drop: Annotated[list[Subscription], msgspec.Meta(max_length=BATCH)]
+    number: Number = 0
+    after: Number = 0
     reset: bool = False
 
 

@@ -29,7 +29,8 @@ class Link:
         self.member: Member | None = None
         self.shaken = False         # its handshake is over
         self.greeted = False        # it has said Hello
-        self.epoch = 0              # of the process on the other side
+        self.epoch = 0              # of the process on the other side,
+        self.incarnation = 0        # and of the record that it greeted with
         self.alive = True
         self.broken = ""            # why: nothing can be sent, what has arrived is still taken
         self.asking = False         # whether all that had arrived has been taken is asked soon
@@ -43,7 +44,6 @@ class Link:
         self.tunnels: dict[tuple[int, bool], Any] = {}  # by number, and whether opened here
         self.surveyed = 0           # surveys from there that are being answered here
         self.spare = False          # the other side uses a better one
-        self.introduced = False     # its member uses it, and has said what it subscribes to
 
     @property
     def ready(self) -> bool:

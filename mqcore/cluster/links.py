@@ -229,15 +229,24 @@ class Links:
             return
         for one in self.of(member):
             one.doubled = link.doubled = True
-        link.member, member.epoch = member, link.epoch
+        link.member, link.incarnation = member, record.incarnation
         other = member.link
         if other is None or not other.usable or self._better(link, other):
-            directory.up(member, link)
+            self._use(member, link)
         self.node.greeted(link)
 
+    def _use(self, member: Member, link: Link) -> None:
+        """The member is reached by this link from now on."""
+        if member.epoch != link.epoch:      # a process that has said nothing yet
+            member.epoch, member.heard = link.epoch, 0
+        self.node.directory.up(member, link)
+
     def _better(self, link: Link, other: Link) -> bool:
-        """Whether both sides prefer the new link: it was made by the node with the smaller id."""
+        """Whether both sides prefer the new link: it goes to a newer process, or was made by the
+        node with the smaller id."""
         assert link.member is not None
+        if link.epoch != other.epoch:
+            return link.incarnation > other.incarnation
         smaller = self.node.directory.me.record.id < link.member.record.id
         return (link.dial is not None) is smaller and (other.dial is not None) is not smaller
 
@@ -311,9 +320,12 @@ class Links:
         member = link.member
         if member is None or member.link is not link:
             return
-        spare = next((one for one in self.of(member) if one.usable), None)
+        usable = [one for one in self.of(member) if one.usable]
+        spare = next((one for one in usable if one.epoch == member.epoch), None)
         if spare is None:
             self.node.directory.down(member, reason)
+            for one in usable:      # of what another process has said over it something was dropped
+                self._end(one, "another process of the member was there")
             return
         spare.spare = False
         self.node.directory.up(member, spare)

@@ -145,7 +145,7 @@ class Core:
     def _settled(self) -> bool:
         """Whether each seed has answered, or cannot at present, and all members are linked."""
         return self.sources.settled() and all(
-            member.link is not None and member.link.introduced
+            member.link is not None and member.heard
             for member in self.directory.members.values())
 
     async def __aexit__(self, *exc: object) -> None:

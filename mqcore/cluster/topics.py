@@ -175,6 +175,7 @@ class Topics:
         self.feeds: set[Feed] = set()
         self.seq = 0                    # of the last publication
         self.epoch = secrets.randbits(61) + 1   # of this process: its numbers begin anew
+        self.told = 0               # frames that told of subscriptions
         self.rising = Rising()
         self.rng = random.Random()
         self.published = self.wanted = self.sent = self.unmatched = self.unsent = 0
@@ -212,22 +213,32 @@ class Topics:
     def _tell(self, added: list[tuple[str, str]], dropped: list[tuple[str, str]]) -> None:
         for member in self.node.directory.members.values():
             if member.link is not None:
-                _send_interest(member.link, added, dropped, False)
+                self._tell_over(member.link, added, dropped)
 
     def linked(self, link: Any) -> None:
-        """From now on this link to its member is used."""
-        _send_interest(link, list(self.own), [], True)
+        """From now on this link to its member is used: tell all anew."""
+        self._tell_over(link, list(self.own), [], reset=True)
+
+    def _tell_over(self, link: Any, added: list[tuple[str, str]],
+                   dropped: list[tuple[str, str]], reset: bool = False) -> None:
+        member = link.member
+        while added or dropped or reset:
+            after, self.told = member.told, self.told + 1
+            member.told = self.told
+            link.control(frames.Interest(added[:frames.BATCH], dropped[:frames.BATCH], self.told,
+                                         after, reset))
+            added, dropped, reset = added[frames.BATCH:], dropped[frames.BATCH:], False
 
     def interest(self, link: Any, frame: frames.Interest) -> None:
-        """A member tells its subscriptions over the link that it uses, all of them at first: from
-        then on what comes over another one was said before."""
-        taker = link.member.record.id
-        if frame.reset:
-            for other in self.node.links.of(link.member):
-                other.introduced = other is link
-            self.remote.forget(taker)
-        elif not link.introduced:
+        """A member tells its subscriptions over the link that it uses, all of them at first. What
+        it has said over another one before may come later."""
+        member = link.member
+        taker = member.record.id
+        if frame.number <= member.heard or not frame.reset and frame.after != member.heard:
             return
+        member.heard = frame.number
+        if frame.reset:
+            self.remote.forget(taker)
         for pattern, group in frame.drop:
             self.remote.drop(taker, pattern, group)
         for pattern, group in frame.add:
@@ -313,10 +324,3 @@ class Topics:
         return {"published": self.published, "wanted": self.wanted, "sent": self.sent,
                 "unsent": self.unsent, "unmatched": self.unmatched,
                 "repeated": self.rising.dropped}
-
-
-def _send_interest(link: Any, added: list[tuple[str, str]], dropped: list[tuple[str, str]],
-                   reset: bool) -> None:
-    while added or dropped or reset:
-        link.send(frames.Interest(added[:frames.BATCH], dropped[:frames.BATCH], reset))
-        added, dropped, reset = added[frames.BATCH:], dropped[frames.BATCH:], False

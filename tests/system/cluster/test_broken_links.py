@@ -257,7 +257,7 @@ def test_subscriptions_told_over_two_links_count_in_the_order_they_were_made(
                 cluster.ajoin(key, identity=other, seeds=[one.url]) as two:
             assert await one.until(lambda: one.links.by_rid and two.links.by_rid, LIMIT)
             [first] = one.links.by_rid.values()
-            assert await one.until(lambda: first.introduced, LIMIT)
+            assert await one.until(lambda: first.member and first.member.heard, LIMIT)
             held, interest = [], one.handlers[frames.Interest]
 
             def hold(link, frame):
@@ -279,5 +279,72 @@ def test_subscriptions_told_over_two_links_count_in_the_order_they_were_made(
                     if not one.links._is_old(link, frame):
                         interest(link, frame)
                 assert one.topics.remote.takers("news")
+
+    run(main)
+
+
+def test_all_subscriptions_of_a_link_that_is_used_no_more_are_told_late(
+        run, key, tmp_path, monkeypatch):
+    """Two nodes that connect to each other at once: what was said first comes last."""
+    monkeypatch.setattr(links, "SPARE", LIMIT)
+    smaller, larger = identities(tmp_path)
+
+    async def main():
+        async with cluster.ajoin(key, identity=smaller) as one:
+            held, interest = [], one.handlers[frames.Interest]
+
+            def hold(link, frame):
+                if held:
+                    interest(link, frame)
+                else:
+                    held.append((link, frame))
+
+            one.handlers[frames.Interest] = hold
+            async with cluster.ajoin(key, identity=larger, seeds=[one.url]) as two:
+                assert await one.until(lambda: held, LIMIT)
+                one.links.dial(two.url)
+                [member] = one.directory.members.values()
+                assert await one.until(lambda: member.heard, LIMIT)
+                interest(*held[0])
+                async with two.asubscribe("news"):
+                    assert await one.until(lambda: one.topics.remote.takers("news"), LIMIT)
+                assert await one.until(lambda: not one.topics.remote.takers("news"), LIMIT)
+
+    run(main)
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_an_old_process_greets_after_the_new_one(run, key, tmp_path, last):
+    """Its link is not used, and what it says again counts for nothing, also if it is the last one
+    that is left: that link ends, and a new one is made."""
+    smaller, larger = identities(tmp_path)      # so the other node uses its own link
+
+    async def main():
+        async with cluster.ajoin(key, identity=larger) as one, \
+                cluster.ajoin(key, identity=smaller, seeds=[one.url]) as two:
+            assert await one.until(lambda: one.links.by_rid, LIMIT)
+            [new] = one.links.by_rid.values()
+            assert await one.until(lambda: new.member and new.member.heard, LIMIT)
+            member = new.member
+            one.links.dial(two.url)
+            hello, done = one.links._hello, []
+
+            def late(link, record):
+                link.epoch += 1
+                hello(link, frames.replace(record, incarnation=record.incarnation - 1))
+                done.append(link)
+
+            one.links._hello = late
+            assert await one.until(lambda: done, LIMIT)
+            one.links._hello = hello
+            assert member.link is new and member.epoch == new.epoch
+            assert one.links._is_old(done[0], frames.Interest([], [], 1, 0, True))
+            if last:
+                one.links.lost(new, "the test")
+                assert not done[0].alive
+                assert await one.until(lambda: member.link and member.link.usable, LIMIT)
+            async with two.asubscribe("news"):
+                assert await one.until(lambda: one.topics.remote.takers("news"), LIMIT)
+                assert await one.apublish("news", b"") == 1
 
     run(main)

@@ -315,7 +315,7 @@ def test_any_bytes_are_a_frame_or_malformed(data):
 
 @given(st.integers(0, 2000), st.integers(0, 255), st.sampled_from([
     frames.Hello(record(1)), frames.Reply(1, frames.OK, 3, b"x"), frames.Data(1, True, b"x", True),
-    frames.Interest([("a.>", "")], [], True)]))
+    frames.Interest([("a.>", "")], [], 7, 6, True)]))
 def test_a_frame_with_a_changed_byte(at, value, frame):
     data = bytearray(frames.encode(frame))
     assert frames.decode(bytes(data)) == frame
