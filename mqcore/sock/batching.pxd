@@ -4,7 +4,7 @@ A send usually writes its message itself, at once. When sends follow each other 
 writes are most of the work, the socket batches: a send only publishes its message, and whichever
 comes first writes everything that is owed: the send that makes it 64 KiB, a receive or another wait
 of the same thread, or the I/O thread: as soon as it wakes, then at its tick, every 100 us. A
-socket whose traffic comes in bursts batches from the third message of a burst on: written one by
+socket whose traffic comes in bursts batches after the first few messages of a burst: written one by
 one, the first sixteen would take longer than all the others.
 
 Only the rate of sends decides. How long one write took says more about the scheduler than about the

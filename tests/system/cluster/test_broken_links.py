@@ -221,6 +221,30 @@ def test_who_leaves_after_having_had_two_links_is_not_taken_for_dead(run, key, t
     run(main)
 
 
+def test_who_leaves_as_the_better_of_two_links_breaks_says_so_over_the_other(
+        run, key, monkeypatch):
+    monkeypatch.setattr(links, "SPARE", LIMIT)
+
+    async def main():
+        async with cluster.ajoin(key, udp=False) as net:
+            events = net.events()
+            leaver = await cluster.ajoin(key, seeds=[net.url], udp=False).__aenter__()
+            net.links.dial(leaver.url)
+            for one in (net, leaver):
+                assert await one.until(lambda one=one: sum(
+                    link.greeted for link in one.links.by_rid.values()) == 2, LIMIT)
+            [member] = leaver.directory.members.values()
+            leaver.links.socket._links.end_peer(member.link.peer)
+            await leaver.aclose()
+            assert await net.until(lambda: len(net.members()) == 1, LIMIT)
+            seen = []
+            while events._queue:
+                seen.append((await events.anext()).kind)
+            assert "left" in seen and "failed" not in seen
+
+    run(main)
+
+
 def test_a_subscription_that_is_lost_with_one_of_two_links_is_told_over_the_other(
         run, key, tmp_path, monkeypatch):
     monkeypatch.setattr(links, "SPARE", LIMIT)
