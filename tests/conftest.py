@@ -46,6 +46,7 @@ import longest
 import numpy  # noqa: F401  its threads start with the import: have them before anything is counted
 import ports
 import pytest
+import rewriting
 from skips import forbidden
 
 from mqcore.base import waits
@@ -75,6 +76,7 @@ def pytest_configure(config):
         faulthandler.unregister(signal.SIGUSR1)
         stderr.close()
     config.add_cleanup(undo)
+    rewriting.share(config)
 
 
 def refuse_skip(report):
