@@ -34,8 +34,8 @@ from pathlib import Path
 from typing import Any
 
 TOOLS = Path(__file__).resolve().parent
-# Four files at a time, since many tests wait; the long ones begin first (tests/support/longest.py)
-SIDE_BY_SIDE = ["-n", "4", "--dist", "loadfile", "--no-loadscope-reorder",
+# Five files at a time, since many tests wait; the long ones begin first (tests/support/longest.py)
+SIDE_BY_SIDE = ["-n", "5", "--dist", "loadfile", "--no-loadscope-reorder",
                 "--max-worker-restart", "20"]
 MOST_UNSTEADY = 5
 MOST_AGAIN = 60     # with more failures than these, running them again would only take time

@@ -96,6 +96,7 @@ def test_a_batch_that_int32_cannot_index_has_int64_offsets(linked, monkeypatch):
         assert large == (kind == "int64") and batch.to_arrow().to_pylist() == batch.to_list()
 
 
+@pytest.mark.slow
 def test_more_than_two_gibibytes_in_one_batch(ctx):
     """By reference as far as the batch, which is one copy; fewer bytes than that prove nothing."""
     body = bytes(300 << 20)

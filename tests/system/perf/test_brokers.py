@@ -27,6 +27,7 @@ def found(tmp_path):
     return done.stderr, tmp_path / "tiny.json"
 
 
+@pytest.mark.slow
 def test_report(found, monkeypatch):
     said, path = found
     assert "redis-streams is left out: there is no redis-server below" in said

@@ -16,6 +16,7 @@ REFERENCES = {"append": "recv_batch", "write": "dd", "read": "np.copyto"}
 
 
 @NEEDS_ARROW
+@pytest.mark.slow
 def test_figures_beside_their_references(tmp_path):
     rows = ("tcp, 16 B", "write, 64 KiB", "Arrow, 100 B", "memory")
     args = [arg for text in rows for arg in ("--row", text)]

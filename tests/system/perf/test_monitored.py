@@ -3,11 +3,13 @@
 import json
 from pathlib import Path
 
+import pytest
 from programs import run
 
 PERF = Path(__file__).resolve().parents[3] / "perf"
 
 
+@pytest.mark.slow
 def test_figures():
     status, out, err = run(PERF / "monitored.py", "--pairs", 1, "--seconds", 0.5)
     assert status == 0, err

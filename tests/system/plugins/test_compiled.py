@@ -23,6 +23,7 @@ def future(tmp_path_factory):
     return Installed(tmp_path_factory.mktemp("future"), {PXD: (ABI, "PATTERN_ABI = 6")})
 
 
+@pytest.mark.slow
 def test_one_compiled_for_another_abi_is_refused(installed, future):
     [plugin] = future.add(ROOT / "tests" / "data" / "sample_plugin")
     program = """

@@ -231,6 +231,7 @@ def test_a_cycle_in_a_module_of_mqcore_fails_the_test_that_shows_it(run):
     assert "mqcore.planted:4 held, mqcore.planted:3 taken" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_cycle_whose_halves_are_seen_by_two_workers_fails_the_run(run):
     halves = {f"test_half_{n}.py": PLANTED.partition("def test_crossed")[0].replace(
         "planted.first, planted.second", order)
