@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import importlib
 import inspect
 import os
 from collections.abc import Callable, Sequence
@@ -15,6 +13,7 @@ from mqcore.devices.hooks import CompiledHook, HookCore, SampleHook, SocketTap
 from mqcore.devices.python_hooks import CallableHook
 from mqcore.devices.python_hooks import HookMessage as HookMessage
 from mqcore.errors import UsageError
+from mqcore.spi.installed import load
 
 #: which messages a hook sees, as the data plane knows it
 DIRECTIONS = {"forth": 1, "back": 2, "both": 3}
@@ -169,7 +168,7 @@ def _imported(place: str) -> Any:
     if not all(part.isidentifier() for part in f"{module}.{name}".split(".")):
         raise UsageError(f"{place!r} names no hook", hint='write it as "package.module:name"')
     try:
-        return functools.reduce(getattr, name.split("."), importlib.import_module(module))
+        return load(place)
     except Exception as error:      # whatever a foreign module does at import
         raise UsageError(f"the hook {place!r} cannot be imported: {type(error).__name__}: {error}",
                          hint="check the name, and that Python finds the module") from error

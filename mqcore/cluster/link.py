@@ -33,7 +33,7 @@ class Link:
         self.incarnation = 0        # and of the record that it greeted with
         self.alive = True
         self.broken = ""            # why: nothing can be sent, what has arrived is still taken
-        self.asking = False         # whether all that had arrived has been taken is asked soon
+        self.asking = False         # departed() will be called soon
         self.doubled = False        # its member has another link, or has had one
         self.ended: float | None = None     # when its session was over, the connection was not
         self.unsent: deque[bytes] = deque()
@@ -56,7 +56,7 @@ class Link:
 
     def send(self, frame: frames.Frame) -> bool:
         """False: the frame has not been sent, because the link is broken or full."""
-        if not self.usable or self.unsent_bytes > UNSENT:
+        if not self.usable or self.full:
             return False
         return self.session.send(frame) and not self.broken
 

@@ -194,8 +194,8 @@ class Core:
             service.draining = True
         self.pulse.leave()
         for member in list(self.directory.members.values()):
-            ways = sorted(self.links.of(member), key=lambda link: link is not member.link)
-            any(link.send(frames.Leave()) for link in ways)
+            if member.link is None or not member.link.send(frames.Leave()):
+                any(link.send(frames.Leave()) for link in self.links.of(member))
 
     def _drop(self) -> None:
         """End all that is under way with other members."""

@@ -196,6 +196,15 @@ def identities(folder):
     return [path for _, path in sorted(found)]
 
 
+async def it_left(net, events):
+    """The only other member is gone, and not as one that failed."""
+    assert await net.until(lambda: len(net.members()) == 1, LIMIT)
+    seen = []
+    while events._queue:
+        seen.append((await events.anext()).kind)
+    assert "left" in seen and "failed" not in seen
+
+
 def test_who_leaves_after_having_had_two_links_is_not_taken_for_dead(run, key, talk, tmp_path):
     smaller, larger = identities(tmp_path)
 
@@ -212,11 +221,7 @@ def test_who_leaves_after_having_had_two_links_is_not_taken_for_dead(run, key, t
             talker.go.set()
             assert talker.left.wait(LIMIT)      # this loop stands still
             until(lambda: net.topics.publish("answers", b"") and net.topics.unsent)
-            assert await net.until(lambda: len(net.members()) == 1, LIMIT)
-            seen = []
-            while events._queue:
-                seen.append((await events.anext()).kind)
-            assert "left" in seen and "failed" not in seen
+            await it_left(net, events)
 
     run(main)
 
@@ -236,11 +241,7 @@ def test_who_leaves_as_the_better_of_two_links_breaks_says_so_over_the_other(
             [member] = leaver.directory.members.values()
             leaver.links.socket._links.end_peer(member.link.peer)
             await leaver.aclose()
-            assert await net.until(lambda: len(net.members()) == 1, LIMIT)
-            seen = []
-            while events._queue:
-                seen.append((await events.anext()).kind)
-            assert "left" in seen and "failed" not in seen
+            await it_left(net, events)
 
     run(main)
 

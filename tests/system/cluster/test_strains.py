@@ -71,6 +71,17 @@ def test_a_loop_that_is_blocked_for_seconds(once, key, nodes):
     once(main)
 
 
+async def joined(net, live):
+    """A thread of live(seed, go), whose node has joined: `go` is set once it takes answers."""
+    go = threading.Event()
+    thread = threading.Thread(target=live, args=(net.url, go))
+    thread.start()
+    while not net.topics.remote.takers("answers"):
+        await sleep(0.01)
+    go.set()
+    return thread
+
+
 @pytest.mark.parametrize("messages", [3, 11_000])      # the socket takes them all, or not
 def test_a_publisher_that_leaves_is_heard_by_who_finds_its_link_broken_first(run, key, messages):
     def publish(seed, go):
@@ -82,12 +93,7 @@ def test_a_publisher_that_leaves_is_heard_by_who_finds_its_link_broken_first(run
 
     async def main():
         async with cluster.ajoin(key) as net, net.asubscribe("news") as feed:
-            go = threading.Event()
-            publisher = threading.Thread(target=publish, args=(net.url, go))
-            publisher.start()
-            while not net.topics.remote.takers("answers"):
-                await sleep(0.01)
-            go.set()            # from here on this loop stands still
+            publisher = await joined(net, publish)      # from here on this loop stands still
             publisher.join(LIMIT)
             until(lambda: net.topics.publish("answers", b"") and net.topics.unsent)
             for n in taken:
@@ -141,12 +147,7 @@ def test_a_member_is_back_while_what_it_sent_before_is_still_being_read(run, key
 
     async def main():
         async with cluster.ajoin(key) as net, net.asubscribe("news") as feed:
-            go = threading.Event()
-            member = threading.Thread(target=come_twice, args=(net.url, go))
-            member.start()
-            while not net.topics.remote.takers("answers"):
-                await sleep(0.01)
-            go.set()
+            member = await joined(net, come_twice)
             assert left.wait(LIMIT)     # this loop stands still
             for n in taken:
                 assert (await feed.arecv(timeout=LIMIT)).body == b"%d" % n
