@@ -26,7 +26,7 @@ help:  ## this list
 build:  ## make .venv, build the extensions in place, install mqcore editable
 	@$(BUILD) --extra cli --extra ws
 
-test:  ## build, then run the tests, ten minutes on two cores (TESTS="tests/unit -k ypipe" for some)
+test:  ## build, then run the tests, eight minutes on two cores (TESTS="tests/unit -k ypipe" for some)
 	@$(BUILD_TESTS) --extra spark --group pipeline
 	@sh tools/peers.sh
 	@$(RUN) tools/suite.py $(TESTS)

@@ -11,7 +11,7 @@ stamp says that nothing changed, so a second run needs no network and takes a te
   installation   an editable one, for the entry points and for the mapping of transports/,
                  protocols/ and tests/native/ into mqcore; it has nothing to compile, the extensions
                  are there already. The module that maps, which each start of this Python imports,
-                 is written anew: setuptools' own takes half as long as all the rest of a start
+                 is written anew: setuptools' own takes a third as long as all the rest of a start
 """
 
 import argparse

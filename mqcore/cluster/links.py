@@ -316,7 +316,7 @@ class Links:
 
     def unused(self, link: Link, reason: str) -> None:
         """Nothing can be sent over the link: the member is reached by another one, or not at all.
-        Over that one it is told anew what this one may have lost."""
+        That one repeats what this one may have lost."""
         member = link.member
         if member is None or member.link is not link:
             return

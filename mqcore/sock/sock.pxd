@@ -165,7 +165,7 @@ cdef struct Sock:
     bint paused               # batching, and nothing was sent in the last tick
     bint ran                  # batching, and the last tick saw a run of sends
     bint busy                 # batching, and some tick did
-    atomic[int64_t] batched   # ns, when batching last ended; 0: no tick saw a run; a hint
+    atomic[int64_t] batched   # ns, when batching last ended (a hint); 0 if no tick saw a run
     atomic[uint32_t] due      # the next thread that leaves must write what is owed
     uint32_t sends            # since the last tick
     uint32_t calm             # ticks in a row that found little
