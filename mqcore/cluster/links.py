@@ -295,24 +295,26 @@ class Links:
             self.node.loop.soon(self.departed, link)
 
     def departed(self, link: Link, reason: str = "") -> None:
-        """The connection is over. The link is, too, once what had arrived before has been taken: a
-        node that publishes and leaves is heard."""
+        """The connection is over, or ends. The link is, too, once what had arrived before has been
+        taken: a node that publishes and leaves is heard."""
         link.asking = False
         link.broken = link.broken or reason
         link.give_up()
-        if self.socket._links.is_unread(link.peer):
+        links = self.socket._links
+        if link.peer in links.peers or links.is_unread(link.peer):
             self.unused(link, link.broken)
         else:
             self.lost(link, link.broken)
 
     def buried(self, member: Member, what: str) -> None:
-        """The member has left or failed. What had arrived over connections that are over is still
-        taken."""
+        """The member has left or failed. What it had sent is still taken: one that failed may have
+        been too busy to answer probes, and one that leaves ends its connections itself."""
         for link in self.of(member):
-            if link.broken or self.socket._links.is_unread(link.peer):
-                self.departed(link, what)
-            else:
-                self.lost(link, what, forget=False)
+            if what == "failed":
+                self.socket._links.end_peer(link.peer, leave=True)
+            elif link.ended is None:
+                link.ended = time.monotonic()
+            self.departed(link, what)
 
     def unused(self, link: Link, reason: str) -> None:
         """Nothing can be sent over the link: the member is reached by another one, or not at all.
@@ -359,12 +361,12 @@ class Links:
                     self.dials[endpoint].error = "it says nothing: this is no node of a cluster"
                 self.socket._links.end_peer(peer)
         for link in list(self.by_rid.values()):
+            if link.ended is not None and now - link.ended > FAREWELL:
+                self.socket._links.end_peer(link.peer, leave=link.alive)
+                if now - link.ended > FORGET and not link.broken:
+                    self.lost(link, "the connection has ended")
             if link.broken:
                 self.departed(link)
-            elif link.ended is not None and now - link.ended > FAREWELL:
-                self.socket._links.end_peer(link.peer)
-                if now - link.ended > FORGET:
-                    self.lost(link, "the connection has ended")
             elif not link.greeted and link.alive and now - link.since > PATIENCE:
                 self.drop("handshake_timeout")
                 self._end(link, "the handshake took too long")

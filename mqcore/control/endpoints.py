@@ -234,15 +234,15 @@ class Endpoints(Peers):
         if endpoint in self.nodes:
             self._end_endpoint(endpoint, wait=False)
 
-    def end_peer(self, number: int) -> None:
+    def end_peer(self, number: int, leave: bool = False) -> None:
         """End one connection. Its listener goes on; a connecting endpoint connects again. Does not
-        wait."""
+        wait. leave: what has arrived is read first."""
         if self.hub.forked:
             return
         with self.hub.lock:
             slots = [slot for slot, conn in list(self.connections.items())
                      if conn.peer is not None and conn.peer.id == number]
-            self.end_engines(slots)
+            self.end_engines(slots, leave)
             joined, core = number in self.joined, self.core
         if joined and core is not None:
             core._end_pipe(number)

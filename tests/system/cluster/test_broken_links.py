@@ -183,6 +183,34 @@ def test_gossip_that_a_member_has_left_loses_nothing_of_what_it_sent(
     run(main)
 
 
+@pytest.mark.parametrize("dialed", [False, True])       # by the node that hears
+def test_gossip_that_a_member_has_failed_loses_nothing_of_what_had_arrived(run, key, dialed):
+    """It was too busy to answer probes."""
+    async def main():
+        async with cluster.ajoin(key) as one, cluster.ajoin(key) as two:
+            net, busy = (two, one) if dialed else (one, two)
+            two.links.dial(one.url)
+            async with net.asubscribe("news") as feed:
+                assert await busy.until(lambda: busy.topics.remote.takers("news"), LIMIT)
+                old, = busy.links.by_rid.values()
+                for n in range(MESSAGES // 10):
+                    await busy.apublish("news", b"%d" % n)
+                until(lambda: not busy.links.socket._outstanding())
+                member, = (m for m in net.directory.members if m != net.directory.me.record.id)
+                net.buried(member, "failed")
+                for n in range(MESSAGES // 10):
+                    assert (await feed.arecv(timeout=LIMIT)).body == b"%d" % n
+                assert net.links.dropped == {}
+                # it is alive, and says so
+                assert await net.until(lambda: len(net.members()) == 2, LIMIT)
+                assert await busy.until(lambda: any(
+                    link.member and link is not old for link in busy.links.by_rid.values()), LIMIT)
+                await busy.apublish("news", b"again")
+                assert (await feed.arecv(timeout=LIMIT)).body == b"again"
+
+    run(main)
+
+
 # -- two links -------------------------------------------------------------------------------------
 
 
