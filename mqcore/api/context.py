@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Mapping
 from functools import partial
 from types import TracebackType
@@ -39,16 +40,19 @@ os.register_at_fork(after_in_child=_after_fork)
 
 def merged(reports: Mapping[Any, CloseReport], elapsed: float) -> CloseReport:
     """Combine the reports of several sockets."""
-    dropped: dict[str, int] = {}
+    dropped: Counter[str] = Counter()
+    dropped_in: Counter[str] = Counter()
     peers: dict[Peer, PeerStats] = {}
     for report in reports.values():
         peers.update(report.peers)
-        for reason, count in report.dropped.items():
-            dropped[reason] = dropped.get(reason, 0) + count
+        dropped.update(report.dropped)
+        dropped_in.update(report.dropped_in)
     return CloseReport(
         written=sum(r.written for r in reports.values()),
-        undelivered=sum(r.undelivered for r in reports.values()), dropped=dropped,
-        unacked=sum(r.unacked for r in reports.values()), elapsed=elapsed, peers=peers)
+        undelivered=sum(r.undelivered for r in reports.values()), dropped=dict(dropped),
+        unacked=sum(r.unacked for r in reports.values()),
+        unread=sum(r.unread for r in reports.values()), dropped_in=dict(dropped_in),
+        elapsed=elapsed, peers=peers)
 
 
 def _whole(value: Any) -> bool:

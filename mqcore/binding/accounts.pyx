@@ -6,14 +6,16 @@ from libc.string cimport memset
 from mqcore.link.pipe cimport Link
 from mqcore.sock.counters cimport account, account_add
 from mqcore.sock.sock cimport sock_enter, sock_leave
-from mqcore.spi.pipe cimport DROP_REASONS, Pipe
+from mqcore.spi.pipe cimport DIRTY_HUNG, DROP_REASONS, Pipe
 
 
 cdef void take_snapshot(Sock* s, Snapshot* shot) noexcept nogil:
     cdef Pipe* pipe
+    cdef Pipe** heads[3]
     cdef Ended* ended
     cdef int i
     memset(shot, 0, sizeof(Snapshot))
+    heads[0], heads[1], heads[2] = &s.all, &s.held, &s.hung
     sock_enter(s)
     shot.sent = s.sent
     shot.received = s.received
@@ -25,25 +27,21 @@ cdef void take_snapshot(Sock* s, Snapshot* shot) noexcept nogil:
     shot.total.bytes_unacked += s.port.unacked.load()
     shot.left_dropped = s.left_dropped
     shot.batching = s.batching
-    shot.live = s.n_pipes.load()
-    pipe = s.hung
-    while pipe != NULL:
-        shot.live += 1
-        pipe = pipe.all_next
+    for i in range(3):
+        shot.live += count_pipes(heads[i][0])
     shot.n = shot.live + s.n_ended
     shot.at = <Ended*> calloc(shot.n + 1, sizeof(Ended))
     if shot.at != NULL:
         shot.live = 0
-        pipe = s.all
-        for i in range(2):
+        for i in range(3):
+            pipe = heads[i][0]
             while pipe != NULL:
                 live_account(pipe, &shot.at[shot.live])
-                if i:
+                if pipe.dirty & DIRTY_HUNG:
                     account_add(&shot.left, &shot.at[shot.live])
                     shot.left_peers += 1
                 shot.live += 1
                 pipe = pipe.all_next
-            pipe = s.hung
         shot.n = shot.live
         ended = s.ended
         while ended != NULL:
@@ -51,6 +49,14 @@ cdef void take_snapshot(Sock* s, Snapshot* shot) noexcept nogil:
             shot.n += 1
             ended = ended.next
     sock_leave(s, True)
+
+
+cdef size_t count_pipes(const Pipe* pipe) noexcept nogil:
+    cdef size_t n = 0
+    while pipe != NULL:
+        n += 1
+        pipe = pipe.all_next
+    return n
 
 
 cdef void live_account(Pipe* pipe, Ended* out) noexcept nogil:

@@ -195,8 +195,8 @@ class Closing(Peers):
         undelivered = sum(lost.get(reason, 0) for reason in ("closed", "peer_gone", "half_written"))
         return CloseReport(
             written=total.written, undelivered=undelivered, dropped=lost, unacked=unacked,
-            unread=total.bytes_unread, elapsed=monotonic() - started,
-            peers=self.peer_stats(accounts))
+            unread=total.bytes_unread, dropped_in=total.dropped_in,
+            elapsed=monotonic() - started, peers=self.peer_stats(accounts))
 
     def abandon(self) -> None:
         """In a forked child: close the inherited listening and connecting sockets. A thread of the

@@ -148,13 +148,15 @@ class CloseReport:
     """The result of close(). True if nothing is undelivered. `written`: messages given to the
     kernel or an inproc peer. `unacked`: bytes that the peer's kernel had not confirmed when linger
     ended, or before when their connection ended (tcp). `unread`: bytes that had arrived and that
-    the socket never read, those of unfinished handshakes included."""
+    the socket never read, those of unfinished handshakes included. `dropped_in`: messages that the
+    socket had read from any peer and that the program did not receive, by reason."""
 
     written: int = 0
     undelivered: int = 0
     dropped: dict[str, int] = field(default_factory=dict)
     unacked: int = 0
     unread: int = 0
+    dropped_in: dict[str, int] = field(default_factory=dict)
     elapsed: float = 0.0
     peers: dict[Peer, PeerStats] = field(default_factory=dict)
 

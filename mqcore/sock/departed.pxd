@@ -28,5 +28,7 @@ cdef void departed_forget(Pipe* pipe) noexcept nogil      # it ends: nothing of 
 cdef void departed_room(Sock* s) noexcept nogil
 # No lock. Whether a listener must wait with its next accept. If so, NOTE_ROOM follows.
 cdef bint departed_full(Sock* s) noexcept nogil
-# count what is left to read as dropped; the pipe is empty then, and ends
+# count what is left to read as dropped
+cdef void drop_unread(Pipe* pipe, uint32_t reason) noexcept nogil
+# the same of a departed peer: the pipe is empty then, and ends
 cdef void discard(Pipe* pipe, uint32_t reason) noexcept nogil

@@ -130,11 +130,15 @@ cdef bint departed_full(Sock* s) noexcept nogil:
     return port_crowded(&s.port)
 
 
-cdef void discard(Pipe* pipe, uint32_t reason) noexcept nogil:
+cdef void drop_unread(Pipe* pipe, uint32_t reason) noexcept nogil:
     cdef Msg m
     while lane_read(pipe.inn, &m):
         if not m.flags & (MSG_CONTROL | MSG_MORE):
             pipe.in_dropped[reason] += 1
         msg_close(&m)
+
+
+cdef void discard(Pipe* pipe, uint32_t reason) noexcept nogil:
+    drop_unread(pipe, reason)
     departed_forget(pipe)
     pipe_emptied(pipe)

@@ -16,7 +16,7 @@ from mqcore.link.pipe cimport (
 from mqcore.link.plane cimport NOTE_GONE, ControlNote, plane_tell
 from mqcore.sock.counters cimport account, account_add
 from mqcore.sock.departed cimport (
-    departed_count, departed_forget, departed_keep, departed_room, discard,
+    departed_count, departed_forget, departed_keep, departed_room, discard, drop_unread,
 )
 from mqcore.sock.returned cimport take_back
 from mqcore.sock.sock cimport CLOSING_ALL
@@ -187,9 +187,10 @@ cdef void dismiss(Sock* s, Pipe* pipe) noexcept nogil:
 
 cdef void _refuse(Sock* s, Pipe* pipe) noexcept nogil:
     """The end of a pipe that the pattern has never had, or refused."""
-    pipe.state = PIPE_ENDED
+    drop_unread(pipe, DROP_CLOSED if s.closing.load() else DROP_UNEXPECTED)
     _undirty(s, pipe)
-    _tell_gone(s, pipe)
+    _settle(s, pipe)
+    pipe.state = PIPE_ENDED
     link_unref(<Link*> pipe.link)
 
 

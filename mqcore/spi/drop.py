@@ -11,7 +11,8 @@ DROP_REASONS: tuple[tuple[str, str], ...] = (
     ("closed", "our socket closed and its linger ended"),
     ("conflated", "a newer message replaced it"),
     ("late_answer", "a reply to a request or a survey that is over"),
-    ("unexpected", "the pattern does not handle it (data sent to a PUSH or a PUB)"),
+    ("unexpected", "the pattern does not handle it: data sent to a PUSH or a PUB, or by a refused "
+                   "peer"),
     ("malformed", "it lacks the envelope or the group that the pattern needs"),
     ("unsubscribed", "it arrived, but its topic is no longer subscribed"),
     ("cancelled", "the sender withdrew it before it was written"),

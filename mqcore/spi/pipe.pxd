@@ -38,7 +38,7 @@ cdef enum:  # Drop
     DROP_CLOSED = 4           # our socket closed and linger ended
     DROP_CONFLATED = 5        # a newer message replaced it (conflate)
     DROP_LATE = 6             # a reply to an abandoned request
-    # a message that the pattern does not handle (data sent to PUSH or PUB)
+    # a message that the pattern does not handle: data sent to PUSH or PUB, or by a refused peer
     DROP_UNEXPECTED = 7
     DROP_MALFORMED = 8        # without the envelope that the pattern requires
     DROP_UNSUBSCRIBED = 9     # arrived, but its topic was unsubscribed

@@ -173,8 +173,7 @@ class Topology:
             self.count_lost(self.receivers.pop(number).close(0))
 
     def count_lost(self, report):
-        for peer in report.peers.values():
-            self.gone += sum(peer.dropped_in.values())
+        self.gone += sum(report.dropped_in.values())
         if report.unread:
             self.exact = False
 

@@ -318,6 +318,36 @@ def test_bytes_behind_a_handshake_that_failed_are_counted(ctx):
     assert report
 
 
+@pytest.mark.parametrize("url", ["tcp://127.0.0.1:0", "inproc://held"])
+def test_messages_of_a_peer_that_was_never_admitted_are_counted(ctx, url):
+    """As of peers that mqcore.nng's callbacks have not let in when the socket closes."""
+    pull, push = ctx.socket("pull", recv_hwm=5), ctx.socket("push")
+    pull._set("held", True)
+    push.connect(pull.bind(url).url, wait=10)
+    for _ in range(3):
+        push.send(b"held", timeout=10)
+    until(lambda: any(stats.queued_in == 3 for stats in pull.stats().peers.values()))
+    report = pull.close(0)
+    stats, = report.peers.values()
+    assert report.dropped_in == stats.dropped_in == {"closed": 3}
+    assert balanced(stats)
+
+
+def test_messages_of_a_peer_that_was_refused_are_counted(ctx):
+    """A PAIR keeps its first peer."""
+    pair = ctx.socket("pair")
+    address = pair.bind("tcp://127.0.0.1:0").url
+    with RawPeer.connect(address) as first, RawPeer.connect(address) as second:
+        first.say(GREETING + ready("PAIR"))
+        until(pair.peers)
+        second.say(GREETING + ready("PAIR") + message(b"refused") * 3)
+        until(lambda: sum(pair.stats().total.dropped_in.values())
+              + pair.stats().total.bytes_unread)
+        total = pair.stats().total
+    assert total.dropped_in.get("unexpected", 0) * 9 + total.bytes_unread == 3 * 9
+    assert pair.close(0).dropped_in == total.dropped_in
+
+
 # -- the end of a sender ---------------------------------------------------------------------------
 
 
