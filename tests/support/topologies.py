@@ -29,6 +29,8 @@ KINDS = ("tcp", "ipc", "inproc", "ws")
 PAIRS = (("push", "pull"), ("dealer", "dealer"), ("dealer", "router"), ("push", "pull"))
 SIZES = (0, 0, 0, 1, 40, 3000, 70_000)
 HEAD = 12               # bytes of a message: who sent it, and its number
+# this process's own: no other one takes a port that was given up here, and hears who comes back
+HOST = "127.{}.{}.{}".format(1 + os.getpid() // 65536 % 250, *divmod(os.getpid() % 65536, 256))
 
 
 @contextlib.contextmanager
@@ -93,8 +95,8 @@ class Topology:
 
     def url(self):
         self.count += 1
-        return {"inproc": f"inproc://{id(self)}-{self.count}", "tcp": "tcp://127.0.0.1:0",
-                "ws": "ws://127.0.0.1:0/x",
+        return {"inproc": f"inproc://{id(self)}-{self.count}", "tcp": f"tcp://{HOST}:0",
+                "ws": f"ws://{HOST}:0/x",
                 "ipc": f"ipc://{self.folder}/{self.count}"}[self.kind]
 
     def socket(self, pattern, **marks):
