@@ -32,5 +32,13 @@ cdef struct Sodium:
                 const uint8_t* key) noexcept nogil
     int (*unseal)(uint8_t* out, const uint8_t* data, const uint8_t* mac, Length n,
                   const uint8_t* nonce, const uint8_t* key) noexcept nogil
+    # ChaCha20-Poly1305 with a nonce of 12 bytes, the MAC behind. `secret` is NULL. -1: it does not
+    # open.
+    int (*aead_seal)(uint8_t* out, Length* written, const uint8_t* data, Length n,
+                     const uint8_t* ad, Length ad_n, const uint8_t* secret, const uint8_t* nonce,
+                     const uint8_t* key) noexcept nogil
+    int (*aead_open)(uint8_t* out, Length* written, uint8_t* secret, const uint8_t* data, Length n,
+                     const uint8_t* ad, Length ad_n, const uint8_t* nonce, const uint8_t* key
+                     ) noexcept nogil
 
 cdef const Sodium* sodium() noexcept nogil

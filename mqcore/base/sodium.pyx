@@ -9,7 +9,7 @@ from mqcore.base.includes cimport explicit_bzero
 from mqcore.base.native import threading
 
 cdef enum:
-    CALLS = 10
+    CALLS = 12
 
 ctypedef const char* Name
 
@@ -23,7 +23,8 @@ cdef Name[CALLS] NAMES = [
     "sodium_init", "sodium_version_string", "randombytes_buf", "crypto_box_keypair",
     "crypto_scalarmult_base", "crypto_box_beforenm", "crypto_box_easy_afternm",
     "crypto_box_open_easy_afternm", "crypto_box_detached_afternm",
-    "crypto_box_open_detached_afternm",
+    "crypto_box_open_detached_afternm", "crypto_aead_chacha20poly1305_ietf_encrypt",
+    "crypto_aead_chacha20poly1305_ietf_decrypt",
 ]
 cdef Sodium _table            # in the order of NAMES
 cdef atomic[uint32_t] _found   # set once the table is whole; under the lock

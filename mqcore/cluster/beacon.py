@@ -34,7 +34,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from mqcore.cluster.crypto import ChaCha20Poly1305, InvalidTag, hmac_sha256
+from mqcore.cluster.crypto import InvalidTag, aead_of, hmac_sha256
 from mqcore.cluster.names import numeric
 from mqcore.errors import AddressError, Error
 from mqcore.spi import inet
@@ -210,7 +210,7 @@ class Seal:
 
 
 def _cipher(key: bytes, nonce: bytes) -> Any:
-    return ChaCha20Poly1305(hmac_sha256(key, nonce[:12]))
+    return aead_of(hmac_sha256(key, nonce[:12]))
 
 
 class Beacon:

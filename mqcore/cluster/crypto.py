@@ -1,13 +1,16 @@
-"""The primitives that a cluster uses, all from the package `cryptography`: one place to replace.
+"""The primitives that a cluster uses: one place to replace.
 
 X25519 (RFC 7748), ChaCha20-Poly1305 (RFC 8439), HMAC (RFC 2104) and HKDF (RFC 5869) with SHA-256.
-HMAC comes from the standard library, whose one-shot call is the quickest there is.
+They come from the package `cryptography`, but for the calls that others make quicker: HMAC comes
+from the standard library, and ChaCha20-Poly1305 of small messages from libsodium, if it is there.
 """
 
 from __future__ import annotations
 
 import hmac
 
+from mqcore.base.aead import SmallAead
+from mqcore.base.sodium import sodium_ready
 from mqcore.errors import NotSupported
 
 try:
@@ -18,8 +21,17 @@ except ImportError:
     raise NotSupported("a cluster needs the package cryptography",
                        hint="pip install mqcore[cluster]") from None
 
-__all__ = ["ChaCha20Poly1305", "InvalidTag", "X25519PrivateKey", "X25519PublicKey", "derive",
+__all__ = ["Aead", "InvalidTag", "X25519PrivateKey", "X25519PublicKey", "aead_of", "derive",
            "hmac_sha256"]
+
+Aead = ChaCha20Poly1305 | SmallAead
+_SODIUM = bool(sodium_ready())
+
+
+def aead_of(key: bytes) -> Aead:
+    """ChaCha20-Poly1305 with this key of 32 bytes. decrypt() raises InvalidTag."""
+    whole = ChaCha20Poly1305(key)
+    return SmallAead(key, whole, InvalidTag) if _SODIUM else whole
 
 
 def hmac_sha256(key: bytes, data: bytes) -> bytes:

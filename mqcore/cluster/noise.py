@@ -26,10 +26,10 @@ import struct
 from collections.abc import Sequence
 
 from mqcore.cluster.crypto import (
-    ChaCha20Poly1305,
     InvalidTag,
     X25519PrivateKey,
     X25519PublicKey,
+    aead_of,
     hmac_sha256,
 )
 from mqcore.cluster.errors import NoiseError
@@ -57,7 +57,7 @@ class Cipher:
 
     def __init__(self, key: bytes) -> None:
         self._key = key
-        self._aead = ChaCha20Poly1305(key)
+        self._aead = aead_of(key)
         self.nonce = 0
 
     def __repr__(self) -> str:
@@ -96,7 +96,7 @@ class Cipher:
         between the same two messages. The nonce goes on."""
         fresh = self._aead.encrypt(_nonce(MAX_NONCE), bytes(KEY), b"")[:KEY]
         self._key = fresh
-        self._aead = ChaCha20Poly1305(fresh)
+        self._aead = aead_of(fresh)
 
     @staticmethod
     def _exhausted() -> NoiseError:

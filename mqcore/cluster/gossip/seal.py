@@ -20,7 +20,7 @@ import os
 from collections.abc import Callable, Sequence
 from struct import Struct
 
-from mqcore.cluster.crypto import ChaCha20Poly1305, InvalidTag, hmac_sha256
+from mqcore.cluster.crypto import Aead, InvalidTag, aead_of, hmac_sha256
 
 SALT = 12
 NONCE = 12
@@ -44,7 +44,7 @@ class Window:
 
     def __init__(self, key: bytes, salt: bytes) -> None:
         self.key = key
-        self.aead = ChaCha20Poly1305(hmac_sha256(key, salt))
+        self.aead = aead_of(hmac_sha256(key, salt))
         self.highest = -1
         self.seen = 0           # bit n: highest - n
 
@@ -93,7 +93,7 @@ class Seal:
     def _begin(self) -> None:
         self._pid = os.getpid()
         self._salt = self._random(SALT)
-        self._aead = ChaCha20Poly1305(hmac_sha256(self._keys[0], self._salt))
+        self._aead = aead_of(hmac_sha256(self._keys[0], self._salt))
         self._number = 0
 
     def seal(self, packet: bytes) -> bytes:
@@ -139,7 +139,7 @@ class Seal:
         raise Refused("seal")
 
 
-def _open(aead: ChaCha20Poly1305, data: bytes) -> bytes | None:
+def _open(aead: Aead, data: bytes) -> bytes | None:
     try:
         return aead.decrypt(data[SALT:SALT + NONCE], data[SALT + NONCE:], None)
     except InvalidTag:

@@ -4,8 +4,12 @@ and bytes that are wrong in every way."""
 import random
 
 import pytest
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from noise.connection import Keypair, NoiseConnection
 
+from mqcore.base.aead import SmallAead
+from mqcore.cluster import crypto
 from mqcore.cluster.errors import NoiseError
 from mqcore.cluster.noise import MAX_NONCE, MESSAGE, PROTOCOL, Cipher, Handshake
 
@@ -215,6 +219,58 @@ def test_calls_in_the_wrong_order():
 
 
 # -- ciphers -------------------------------------------------------------------------------------
+
+@pytest.fixture
+def aeads():
+    """The two libraries' ciphers for one key."""
+    other = ChaCha20Poly1305(PSK)
+    return SmallAead(PSK, other, InvalidTag), other
+
+
+@pytest.mark.parametrize("ad", [None, b"", b"ad", bytes(100)])
+@pytest.mark.parametrize("size", [0, 1, 63, 64, 65, 1007, 1008, 1023, 1024, 5000])
+def test_both_libraries_seal_alike(aeads, size, ad):
+    nonce, plain = bytes(range(12)), bytes(map(random.randrange, [256] * size))
+    sealed = aeads[0].encrypt(nonce, plain, ad)
+    assert sealed == aeads[1].encrypt(nonce, plain, ad)
+    assert aeads[0].decrypt(nonce, sealed, ad) == plain
+
+
+@pytest.mark.parametrize("size", [0, 20, 1008, 1200])
+def test_a_changed_bit_does_not_open(aeads, size):
+    nonce, ad = bytes(12), b"additional"
+    sealed = aeads[0].encrypt(nonce, bytes(size), ad)
+    for at in (*range(0, len(sealed), 7), len(sealed) - 1):
+        with pytest.raises(InvalidTag):
+            aeads[0].decrypt(nonce, changed(sealed, at), ad)
+    for wrong in ((changed(nonce, 3), sealed, ad), (nonce, sealed, changed(ad, 0)),
+                  (nonce, sealed[:-1], ad), (nonce, sealed[:15], ad), (nonce, b"", ad)):
+        with pytest.raises(InvalidTag):
+            aeads[0].decrypt(*wrong)
+
+
+def changed(data, at):
+    return data[:at] + bytes([data[at] ^ 1 << random.randrange(8)]) + data[at + 1:]
+
+
+@pytest.mark.parametrize("wrong", [
+    lambda aead: SmallAead(bytes(31), aead, InvalidTag), lambda aead: aead.encrypt(b"", b"", b""),
+    lambda aead: aead.decrypt(bytes(13), bytes(16), b""), lambda aead: aead.encrypt(None, b"", b""),
+    lambda aead: aead.encrypt(bytes(12), None, b""), lambda aead: aead.decrypt(bytes(12), "", b"")])
+def test_what_no_cipher_takes(aeads, wrong):
+    with pytest.raises((ValueError, TypeError)):
+        wrong(aeads[0])
+
+
+def test_one_side_has_no_libsodium(monkeypatch):
+    here = Cipher(PSK)
+    monkeypatch.setattr(crypto, "_SODIUM", False)
+    there = Cipher(PSK)
+    for size in (0, 50, 2000):
+        assert there.decrypt(b"", here.encrypt(b"", bytes(size))) == bytes(size)
+        here.rekey()
+        there.rekey()
+
 
 def test_replayed_reordered_and_lost_messages():
     sender, receiver = Cipher(PSK), Cipher(PSK)
