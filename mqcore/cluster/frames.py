@@ -197,13 +197,14 @@ class Interest(Frame, tag=20, gc=True):
 
 class Publish(Frame, tag=21, gc=True):
     """`plain`: for the receiver's subscriptions without a group; `groups`: for one subscription of
-    each of these."""
+    each of these. `after`: if it is the first over this link, the number of the one before."""
     seq: Number
     topic: Name
     body: Body
     plain: bool = True
     groups: Annotated[tuple[Name, ...], msgspec.Meta(max_length=BATCH)] = ()
     trace: Text = ""
+    after: Number = 0
 
 
 # -- tunnels ---------------------------------------------------------------------------------------

@@ -44,6 +44,7 @@ class Link:
         self.tunnels: dict[tuple[int, bool], Any] = {}  # by number, and whether opened here
         self.surveyed = 0           # surveys from there that are being answered here
         self.spare = False          # the other side uses a better one
+        self.published = False      # something was, over it
 
     @property
     def ready(self) -> bool:
@@ -100,8 +101,8 @@ class Link:
         self.unsent_bytes += len(data)
 
     def give_up(self) -> None:
-        """What waits for the socket will not be sent any more: count it."""
-        for _ in self.unsent:
+        """What waits will not be sent any more: count it."""
+        for _ in range(len(self.unsent) + self.session.give_up()):
             self.links.drop("unsent")
         self.unsent.clear()
         self.unsent_bytes = 0
@@ -147,10 +148,11 @@ class Home:
 class Dial:
     """An address that this node connects to."""
 
-    def __init__(self, url: str, endpoint: Any, seed: bool) -> None:
+    def __init__(self, url: str, endpoint: Any, seed: bool, of_member: bool) -> None:
         self.url = url
         self.endpoint = endpoint
         self.seed = seed
+        self.of_member = of_member      # whose record has the address
         self.since = time.monotonic()
         self.link: Link | None = None
         self.error = ""

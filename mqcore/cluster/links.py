@@ -68,11 +68,12 @@ class Links:
 
     # -- connecting --------------------------------------------------------------------------------
 
-    def dial(self, url: str, seed: bool = False) -> None:
-        """Connect to a node, and again whenever that breaks. Raises AddressError."""
+    def dial(self, url: str, seed: bool = False, of_member: bool = False) -> None:
+        """Connect to a node, and again whenever that breaks. of_member: as long as a member has
+        this address. Raises AddressError."""
         if url in self.dials or url in self.urls or self.socket.closed:
             return
-        self.dials[url] = Dial(url, self.socket.connect(url), seed)
+        self.dials[url] = Dial(url, self.socket.connect(url), seed, of_member)
 
     def refused(self, url: str) -> bool:
         """Whether nothing listened at that address when it was last tried."""
@@ -309,12 +310,17 @@ class Links:
     def buried(self, member: Member, what: str) -> None:
         """The member has left or failed. What it had sent is still taken: one that failed may have
         been too busy to answer probes, and one that leaves ends its connections itself."""
-        for link in self.of(member):
+        links = self.of(member)
+        for link in links:      # all of them first: none is a spare one of another
+            link.broken = link.broken or what
+        for link in links:
             if what == "failed":
                 self.socket._links.end_peer(link.peer, leave=True)
             elif link.ended is None:
                 link.ended = time.monotonic()
-            self.departed(link, what)
+            self.departed(link)
+            if what == "failed" and link.member is not None:    # it may be hung: it will not answer
+                self.node.unlinked(link, member, what)
 
     def unused(self, link: Link, reason: str) -> None:
         """Nothing can be sent over the link: the member is reached by another one, or not at all.
@@ -336,6 +342,7 @@ class Links:
     def lost(self, link: Link, reason: str, forget: bool = True) -> None:
         link.alive = False
         link.give_up()
+        self.node.topics.turns.over(link)
         if forget:
             self.by_rid.pop(link.rid, None)
             self.by_peer.pop(link.peer, None)
@@ -360,11 +367,14 @@ class Links:
                 if endpoint in self.dials:
                     self.dials[endpoint].error = "it says nothing: this is no node of a cluster"
                 self.socket._links.end_peer(peer)
+        self._tick_dials()
         for link in list(self.by_rid.values()):
             if link.ended is not None and now - link.ended > FAREWELL:
                 self.socket._links.end_peer(link.peer, leave=link.alive)
                 if now - link.ended > FORGET and not link.broken:
                     self.lost(link, "the connection has ended")
+                elif now - link.ended > FORGET and link.member is not None:     # it is hung
+                    self.node.unlinked(link, link.member, link.broken)
             if link.broken:
                 self.departed(link)
             elif not link.greeted and link.alive and now - link.since > PATIENCE:
@@ -377,10 +387,19 @@ class Links:
                 elif link.idle:
                     self.hang_up(link.dial)
 
-    async def flush(self, timeout: float) -> None:
-        """Give the socket what waits for it, for so many seconds at most."""
-        await self.node.until(
-            lambda: not any(link.usable and link.unsent for link in self.by_rid.values()), timeout)
+    def _tick_dials(self) -> None:
+        """Nobody is expected any more at the former address of a member."""
+        urls = {member.url for member in self.node.directory.members.values()}
+        for dial in list(self.dials.values()):
+            if dial.of_member and dial.link is None and dial.url not in urls:
+                self.hang_up(dial)
+
+    async def flush(self, timeout: float, large: bool = False) -> None:
+        """Give the socket what waits for it, for so many seconds at most. large: frames that take
+        several messages, which wait for the other side as well."""
+        await self.node.until(lambda: not any(
+            link.usable and (link.session.waiting if large else link.unsent)
+            for link in self.by_rid.values()), timeout)
 
     async def aclose(self, linger: float = 0.2) -> None:
         if self._taker is not None:

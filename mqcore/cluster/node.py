@@ -187,11 +187,12 @@ class Core:
                     stack.callback(getattr(self, part).close)
             if hasattr(self, "directory"):
                 stack.callback(self._leave)
+                stack.push_async_callback(self.links.flush, FLUSH, large=True)
+            for service in self.services.values():      # take nothing new
+                service.draining = True
 
     def _leave(self) -> None:
-        """Take nothing new, and tell the others, who would have to find it out."""
-        for service in self.services.values():
-            service.draining = True
+        """Tell the others, who would have to find it out."""
         self.pulse.leave()
         for member in list(self.directory.members.values()):
             if member.link is None or not member.link.send(frames.Leave()):
@@ -335,7 +336,7 @@ class Core:
             frames.Survey: self._broadcast,
             frames.Answer: self.surveys.answer,
             frames.Interest: self.topics.interest,
-            frames.Publish: self.topics.received,
+            frames.Publish: self.topics.turns.received,
             frames.Open: self.tunnels.accept,
             frames.Resume: self.tunnels.resume,
             **tunnels,
@@ -401,7 +402,7 @@ class Core:
         waited = time.monotonic() - member.unlinked
         if smaller or waited > DIAL_LATER:
             try:
-                self.links.dial(member.url)
+                self.links.dial(member.url, of_member=True)
             except AddressError as error:
                 self.directory.event("trouble", member, described(error))
 
@@ -428,8 +429,9 @@ class Core:
         self.tunnels.unlinked(link, member, reason)
         self._pings -= {ping for ping in self._pings if ping[0] is link}
         self.pulse.unlinked(member.record.id)
-        if member.link is None and member.record.id in self.directory.members:
-            self._reach(member)
+        there = self.directory.members.get(member.record.id)    # it may be back, as another Member
+        if there is not None and there.link is None:
+            self._reach(there)
         self._wake()
 
     async def _ticks(self) -> None:
@@ -455,8 +457,7 @@ class Core:
             if not member.refused and self.links.refused(member.url):
                 member.refused = True
                 self.pulse.refused(member.record.id)
-            if now - member.unlinked > LOST and \
-                    self.pulse.membership.state(member.record.id) is None:
+            if now - member.unlinked > LOST and not self.pulse.believes(member.record.id):
                 self._bury(member, "failed", f"no link for {LOST:g} s, and no gossip")
 
     # -- services ----------------------------------------------------------------------------------

@@ -164,6 +164,9 @@ class Rising:
         self._limit = limit
         self.dropped = 0
 
+    def last(self, publisher: Any) -> int:
+        return self._last.get(publisher, -1)
+
     def admit(self, publisher: Any, number: int) -> bool:
         last = self._last.pop(publisher, -1)
         self._last[publisher] = max(last, number)       # and it is the newest in the table

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from mqcore.cluster import frames
 from mqcore.cluster.gossip import messages
+from mqcore.cluster.gossip.messages import State
 from mqcore.cluster.membership import Address, Event, Membership
 from mqcore.cluster.names import Names, numeric
 from mqcore.errors import NotSupported
@@ -159,6 +160,10 @@ class Pulse:
         if link.dial is not None:
             link.send(frames.Exchange(self.membership.begin_sync()))
         self._flush()
+
+    def believes(self, member: bytes) -> bool:
+        """Whether gossip has it that the member is there, or may be."""
+        return self.membership.state(member) in (State.ALIVE, State.SUSPECT)
 
     def unlinked(self, member: bytes) -> None:
         self.membership.suspect_link(member)

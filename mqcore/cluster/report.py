@@ -38,13 +38,21 @@ def stats(node: Core) -> dict[str, Any]:
                   "frames_out": sum(link.session.frames_out for link in links),
                   "frames_in": sum(link.session.frames_in for link in links)},
         "gateways": [gateway.stats() for gateway in node.gateways],
-        "dropped": dict(node.links.dropped),
+        "dropped": _dropped(node),
         "counts": dict(node.counts),
         "membership": {**node.pulse.membership.stats(), "unsent": node.pulse.failed,
                        "unresolved": node.pulse.names.dropped if node.pulse.names else 0},
         "beacon": None if node.sources.beacon is None else node.sources.beacon.stats(),
         "records_refused": node.directory.refused,
     }
+
+
+def _dropped(node: Core) -> dict[str, int]:
+    """With what was queued for connections that broke."""
+    links = node.links
+    unwritten = 0 if links.socket.closed else sum(
+        links.socket.stats().total.dropped_out.values())
+    return {**links.dropped, **({"unwritten": unwritten} if unwritten else {})}
 
 
 def states(node: Core) -> list[State]:
@@ -89,7 +97,7 @@ def explain(node: Core) -> str:
                  f"{node.requests.pending} pending, " + ", ".join(
                      f"{counts[name]} {name}" for name in ("faults", "timeouts", "overloaded",
                                                            "lost", "unserved", "retries")))
-    dropped = {**node.links.dropped, **node.counts}
+    dropped = {**_dropped(node), **node.counts}
     if dropped:
         lines.append("dropped or failed: " + ", ".join(
             f"{count} {name}" for name, count in sorted(dropped.items())))

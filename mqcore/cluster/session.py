@@ -12,7 +12,8 @@ the link, since something on the way has changed, repeated or lost one.
 
 A frame over `PART` bytes is cut into `Part` frames. Those of several frames take turns, and at most
 `WINDOW` bytes of them are on their way until the receiver reports them `Taken`. So a small frame
-waits for at most that much in front of it.
+waits for at most that much in front of it. Only publications keep their order: behind one that is
+cut, others wait until it has been sent.
 """
 
 from __future__ import annotations
@@ -54,7 +55,9 @@ class Session:
         self.bytes_out = self.bytes_in = self.frames_out = self.frames_in = 0
         self._bulk_id = 0
         self._bulks: deque[tuple[int, memoryview]] = deque()
-        self.waiting = 0                        # bytes in _bulks
+        self._publishing = 0                    # the number of a publication in _bulks, or 0
+        self._behind: deque[bytes] = deque()    # publications that wait for it
+        self.waiting = 0                        # bytes in _bulks and _behind
         self._unacked = 0
         self._partial: dict[int, bytearray] = {}
         self._held = 0
@@ -150,16 +153,33 @@ class Session:
         if self._out is None:
             return False
         data = frames.encode(frame)
-        if len(data) <= WHOLE:
+        behind = self._publishing and type(frame) is frames.Publish
+        if len(data) <= WHOLE and not behind:
             self._seal(data)
             return True
         if len(self._bulks) >= BULKS or (self.waiting and self.waiting + len(data) > BACKLOG):
             return False
-        self._bulk_id += 1
-        self._bulks.append((self._bulk_id, memoryview(data)))
         self.waiting += len(data)
+        if behind:
+            self._behind.append(data)
+            return True
+        self._cut(data)
+        if type(frame) is frames.Publish:
+            self._publishing = self._bulk_id
         self._feed()
         return True
+
+    def _cut(self, data: bytes) -> None:
+        self._bulk_id += 1
+        self._bulks.append((self._bulk_id, memoryview(data)))
+
+    def give_up(self) -> int:
+        """Nothing more will be sent. Returns the number of frames that were not sent whole."""
+        count = len(self._bulks) + len(self._behind)
+        self._bulks.clear()
+        self._behind.clear()
+        self.waiting = self._publishing = 0
+        return count
 
     def _feed(self) -> None:
         """Send parts, one of each large frame in turn, as far as the window goes."""
@@ -171,6 +191,20 @@ class Session:
             if rest:
                 self._bulks.append((number, rest))
             self._seal(frames.encode(frames.Part(number, bytes(piece), not rest)))
+            if number == self._publishing and not rest:
+                self._publish_next()
+
+    def _publish_next(self) -> None:
+        """A publication has been sent: so can those behind it, up to the next one that is cut."""
+        self._publishing = 0
+        while self._behind and not self._publishing:
+            data = self._behind.popleft()
+            if len(data) > WHOLE:
+                self._cut(data)
+                self._publishing = self._bulk_id
+            else:
+                self.waiting -= len(data)
+                self._seal(data)
 
     def _seal(self, plain: bytes) -> None:
         cipher = self._out

@@ -3,8 +3,9 @@
 Subscriptions with the same `queue=` form a group over the whole cluster: each message goes to one
 of them. A node knows the subscriptions of all nodes (frames `Interest`) and sends a publication
 once to each node that wants it, so there is one hop and no duplicate by nature. Publications of one
-process carry rising numbers. A receiver drops what does not rise, so a change of links can neither
-repeat nor reorder a publisher's messages; it can lose some.
+process carry rising numbers. A receiver drops what does not rise, and after a change of links it
+reads the former one first (turns.py). So that can neither repeat nor reorder a publisher's
+messages; it loses those that the former link had not carried to the receiver when it broke.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from mqcore.binding.sleep import Nap
 from mqcore.cluster import frames
 from mqcore.cluster.checks import ends_at
 from mqcore.cluster.errors import NodeClosed
-from mqcore.cluster.patterns import PATTERNS, Rising, Table, check_pattern, check_topic
+from mqcore.cluster.patterns import PATTERNS, Table, check_pattern, check_topic
+from mqcore.cluster.turns import Latest, Turns
 from mqcore.errors import RecvTimeout, UsageError
 
 if TYPE_CHECKING:
@@ -176,7 +178,8 @@ class Topics:
         self.seq = 0                    # of the last publication
         self.epoch = secrets.randbits(61) + 1   # of this process: its numbers begin anew
         self.told = 0               # frames that told of subscriptions
-        self.rising = Rising()
+        self.turns = Turns(self._take, lambda: node.links.by_rid.values())
+        self.latest = Latest()
         self.rng = random.Random()
         self.published = self.wanted = self.sent = self.unmatched = self.unsent = 0
 
@@ -290,8 +293,12 @@ class Topics:
         text = trace.to_text(trace.current())
         for at in range(0, len(groups) or 1, frames.BATCH):
             self.seq += at > 0
-            sent = link.send(frames.Publish(self.seq, topic, body, plain and not at,
-                                            tuple(groups[at:at + frames.BATCH]), text)) and sent
+            if link.send(frames.Publish(self.seq, topic, body, plain and not at,
+                                        tuple(groups[at:at + frames.BATCH]), text,
+                                        self.latest.after(link))):
+                self.latest.sent(link, self.seq)
+            else:
+                sent = False
         return sent
 
     def _one(self, takers: list[Any]) -> Any:
@@ -301,10 +308,9 @@ class Topics:
                 or (taker in members and members[taker].link is not None)]
         return self.rng.choice(sorted(live or takers, key=lambda taker: taker or b""))
 
-    def received(self, link: Any, frame: frames.Publish) -> None:
-        if self.rising.admit((link.member.record.id, link.epoch), frame.seq):
-            self.deliver(link.member, frame.topic, frame.body, frame.plain, frame.groups,
-                         trace.from_text(frame.trace))
+    def _take(self, member: Member, frame: frames.Publish) -> None:
+        self.deliver(member, frame.topic, frame.body, frame.plain, frame.groups,
+                     trace.from_text(frame.trace))
 
     def deliver(self, peer: Member, topic: str, body: bytes, plain: bool,
                 groups: tuple[str, ...], context: trace.TraceContext | None = None) -> None:
@@ -323,4 +329,4 @@ class Topics:
     def accounts(self) -> dict[str, int]:
         return {"published": self.published, "wanted": self.wanted, "sent": self.sent,
                 "unsent": self.unsent, "unmatched": self.unmatched,
-                "repeated": self.rising.dropped}
+                "repeated": self.turns.rising.dropped}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from mqcore import trace
 from mqcore.cluster import frames
-from mqcore.cluster.errors import RequestTimeout
+from mqcore.cluster.errors import MemberLost, RequestTimeout
 from mqcore.cluster.flow import WINDOW
 from mqcore.cluster.tunnel import Tunnel
 from mqcore.trace.flow import step
@@ -87,10 +87,11 @@ class Tunnels:
     async def aopen(self, service: str, timeout: float | None, key: bytes | None,
                     only: Callable[[Member], bool] | None = None,
                     resume: float = RESUME) -> Tunnel:
-        """Raises NoSuchService, TunnelClosed ("refused"), RequestTimeout."""
+        """Raises NoSuchService, Overloaded, MemberLost, RequestTimeout."""
         node = self.node
         limit = None if timeout is None else time.monotonic() + timeout
         tried: list[Member] = []
+        lost: MemberLost | None = None
         while True:
             now = time.monotonic()
             members = node.directory.offering(service)
@@ -98,7 +99,7 @@ class Tunnels:
                 members = tuple(filter(only, members))
             member = node.balancer.choose(members, service, now, tried, key)
             if member is None:
-                raise node.requests.nobody(service, bool(members), tried)
+                raise lost or node.requests.nobody(service, bool(members), tried)
             if not member.link.usable:
                 node.links.unused(member.link, "the connection broke")
                 continue
@@ -121,6 +122,9 @@ class Tunnels:
                 self.opened += 1
                 return tunnel
             self.refused += 1
+            if tunnel._ended is not None and tunnel._ended.reason == "lost":
+                lost = MemberLost(f"the link to a member of {service!r} broke before it had "
+                                  "accepted the tunnel", service=service, member=member.id)
 
     def accept(self, link: Any, frame: frames.Open) -> None:
         service = self.node.services.get(frame.service)
@@ -165,8 +169,9 @@ class Tunnels:
             if tunnel._disarm is None:
                 tunnel._disarm = self.node.loop.later(tunnel.resume, partial(
                     tunnel._lost, f"{reason}, and no other came within {tunnel.resume:g} s"))
-        if member.link is not None:
-            self.linked(member)
+        there = self.node.directory.members.get(member.record.id)   # perhaps as another Member
+        if there is not None and there.link is not None:
+            self.linked(there)
 
     def linked(self, member: Member) -> None:
         """There is a link to the member: go on with the tunnels that this node has opened."""

@@ -189,7 +189,7 @@ cdef void _refuse(Sock* s, Pipe* pipe) noexcept nogil:
     """The end of a pipe that the pattern has never had, or refused."""
     drop_unread(pipe, DROP_CLOSED if s.closing.load() else DROP_UNEXPECTED)
     _undirty(s, pipe)
-    _settle(s, pipe)
+    _settle(s, pipe, False)
     pipe.state = PIPE_ENDED
     link_unref(<Link*> pipe.link)
 
@@ -230,7 +230,7 @@ cdef void _finish(Sock* s, Pipe* pipe) noexcept nogil:
     s.ops.detach(s.pattern, pipe)
     _unlist(&s.hung, pipe)
     _undirty(s, pipe)
-    _settle(s, pipe)
+    _settle(s, pipe, True)
     pipe.state = PIPE_ENDED
     link_unref(<Link*> pipe.link)
 
@@ -245,8 +245,9 @@ cdef void _tell_gone(Sock* s, Pipe* pipe) noexcept nogil:
                    <int> (<Link*> pipe.link).refused)
 
 
-cdef void _settle(Sock* s, Pipe* pipe) noexcept nogil:
-    """The pipe's final accounts."""
+cdef void _settle(Sock* s, Pipe* pipe, bint met) noexcept nogil:
+    """The pipe's final accounts. met: the pattern has had it. Else these are kept only if the peer
+    has sent something, so that those who come again and again displace no others."""
     cdef Ended* e = <Ended*> calloc(1, sizeof(Ended))
     cdef Ended here
     cdef Ended* oldest
@@ -257,7 +258,8 @@ cdef void _settle(Sock* s, Pipe* pipe) noexcept nogil:
     account(pipe, &here)
     account_add(&s.total, &here)
     _tell_gone(s, pipe)
-    if e == NULL:
+    if e == NULL or not (met or here.read or here.bytes_unread):
+        free(e)
         return
     e[0] = here
     e.next = s.ended

@@ -286,7 +286,7 @@ def test_sessions_rekey_together(monkeypatch):
 
 def test_large_frames_take_turns_within_a_window():
     (one, two), wires = linked()
-    large = [frames.Publish(number, "t", bytes([number]) * 3_000_000) for number in (1, 2)]
+    large = [frames.Request(number, "t", 0, bytes([number]) * 3_000_000) for number in (1, 2)]
     assert all(one.send(frame) for frame in large)
     wire = wires[0] or wires[1]
     assert sum(map(len, wire)) < WINDOW * 1.2       # and waits for the receiver
@@ -300,9 +300,56 @@ def test_large_frames_take_turns_within_a_window():
         answers = wires[1] if wire is wires[0] else wires[0]
         while answers:
             one.receive(answers.pop(0))
-    assert [type(frame) for frame in got] == [frames.Cancel, frames.Publish, frames.Publish]
+    assert [type(frame) for frame in got] == [frames.Cancel, frames.Request, frames.Request]
     assert [frame.body for frame in got[1:]] == [frame.body for frame in large]
     assert one.waiting == 0 and two._held == 0
+
+
+LARGE = 3_000_000       # bytes: takes several messages
+
+
+def publication(number, size=1):
+    return frames.Publish(number, "t", bytes(size))
+
+
+def carry(one, two, wires, messages=10_000):
+    """What arrives at the other session of what was sent."""
+    wire, back = wires if wires[0] else wires[::-1]
+    got = []
+    while wire and messages:
+        frame = two.receive(wire.pop(0))
+        got += [frame] if frame is not None else []
+        while back:
+            one.receive(back.pop(0))
+        messages -= 1
+    return got
+
+
+def test_small_publications_wait_for_a_large_one_and_other_frames_do_not():
+    (one, two), wires = linked()
+    sizes = [LARGE, 1, 2 * LARGE, 2, 3, LARGE]
+    for number, size in enumerate(sizes, 1):
+        assert one.send(publication(number, size))
+    assert one.send(frames.Cancel(7)) and one.waiting
+    got = carry(one, two, wires)
+    assert got[0] == frames.Cancel(7)
+    assert [(frame.seq, len(frame.body)) for frame in got[1:]] == list(enumerate(sizes, 1))
+    assert one.waiting == 0 and two._held == 0
+    assert one.send(publication(7)) and carry(one, two, wires) == [publication(7)]
+
+
+def test_what_waits_behind_a_large_one_is_bounded_and_counted():
+    (one, two), wires = linked()
+    sent = 1 + (one.send(publication(1, LARGE)) and 0)
+    while one.send(publication(sent + 1, 30_000)):
+        sent += 1
+    assert one.waiting > 10 << 20
+    assert one.send(frames.Cancel(7))
+    assert len(carry(one, two, wires, 20)) <= 1
+    assert one.give_up() == sent and one.waiting == one.give_up() == 0
+    carry(one, two, wires)
+    assert one.send(publication(sent + 1))      # and nothing waits any more
+    assert carry(one, two, wires) == [publication(sent + 1)]
 
 
 @given(st.binary(max_size=200))
