@@ -14,6 +14,7 @@ cdef class WriterCore:
     cdef readonly int partition
     cdef readonly str fsync
     cdef ProducerTable producers        # what log.producers points into
+    cdef object codec                   # what log.codec points to; None
     cdef bint always
     cdef bint shut
     cdef int born             # how many forks there had been: a child has one more

@@ -43,6 +43,9 @@ cdef extern from *:
     """
     const int64_t NEVER "mq_never"                  # ns: no time
 
+# compresses n bytes: 0 or an errno. packing.pxd has the only one
+ctypedef int (*Pack)(void* codec, const uint8_t* raw, size_t n, Buffer* into) noexcept nogil
+
 cdef struct Piece:            # one column of a block to be written, wherever it lies
     const uint8_t* at
     size_t n
@@ -96,6 +99,12 @@ cdef struct Log:
     int64_t withheld_low      # low and high before the first of them
     int64_t withheld_high
     Buffer withheld           # their headers
+    # compression: packed.pxd
+    Pack pack
+    void* codec               # pyarrow's, kept by the WriterCore
+    uint32_t packs            # the codec's flag; 0: blocks are written as they are
+    Buffer body               # a block's columns in a row, and what becomes of them
+    Buffer packed
     # the block in the making
     uint32_t count
     uint32_t flags
