@@ -171,8 +171,8 @@ def open(where: str | os.PathLike[str], mode: str = "r", *, topic: str | None = 
     too. replicas: addresses of the journal servers of this journal's mirrors; each must confirm
     within replica_timeout seconds that its mirror was not promoted. The writer asks again about
     once a second. replica_options: those of a socket (security=, say) to connect to them.
-    compression: "zstd" or "lz4" compresses each block where that makes it smaller (pyarrow does it).
-    None (the default) writes blocks as they are. Readers read both.
+    compression: "zstd" or "lz4" compresses each block that this makes smaller. It needs pyarrow, as
+    do readers of what is compressed. None (the default): blocks are written as they are.
     verify: check every block before it is handed out. durable: read only what survives a power cut,
     as Kafka's consumers do (the default). False: whatever is written, which is sooner by up to
     fsync_interval; after a power cut, other messages may get the same offsets.
@@ -185,9 +185,10 @@ def open(where: str | os.PathLike[str], mode: str = "r", *, topic: str | None = 
     window= and those of a socket. Several addresses with commas between them are those of a primary
     and of its mirrors: the reader fails over.
 
-    Raises JournalNotFound ("r"), JournalLocked, JournalCorrupt, OSError, OptionError; NotSupported if
-    pyarrow is missing and blocks are to be compressed ("a") or are compressed; JournalFenced
-    ("a") if a mirror of this journal was promoted, JournalUnconfirmed if a replica does not say.
+    Raises JournalNotFound ("r"), JournalLocked, JournalCorrupt, OSError, OptionError; NotSupported
+    ("a") if compression= has no pyarrow, which a reader of compressed blocks raises when it comes
+    to them; JournalFenced ("a") if a mirror of this journal was promoted, JournalUnconfirmed if a
+    replica does not say.
     """
     return _opened(os.fsdecode(where), mode, topic, partition, options)
 

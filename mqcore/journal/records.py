@@ -37,8 +37,9 @@ class Records:
     """Messages `first` to `first + len(self) - 1` of one partition.
 
     `data` uint8[bytes] and `offsets` int32[n + 1]: message i is data[offsets[i]:offsets[i+1]];
-    offsets[0] need not be 0. Both are views of the mapped file, read-only, and keep it mapped (of a
-    compressed block: of the memory that it was decompressed into); copy what is to be kept for long. If several small blocks were put together, they are copies.
+    offsets[0] need not be 0. Both are views of the mapped file, read-only, and keep it mapped; of a
+    compressed block, they are views of the memory that it was decompressed into. Copy what is to be
+    kept for long. If several small blocks were put together, they are copies.
     `times` and `sent` are computed on access.
     """
 

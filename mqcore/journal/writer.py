@@ -26,7 +26,7 @@ from mqcore.journal.records import whole
 from mqcore.journal.replicas import WATCH, fenced_error, replicas_of
 from mqcore.journal.rights import writing
 from mqcore.journal.store.clock import SteadyClock
-from mqcore.journal.store.codecs import codec
+from mqcore.journal.store.compressors import codec
 from mqcore.journal.store.core import WriterCore
 from mqcore.journal.store.epoch import Epochs, History, read_epochs, write_epochs
 from mqcore.journal.store.exclusive import Lock

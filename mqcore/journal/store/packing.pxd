@@ -4,11 +4,10 @@ from libc.stddef cimport size_t
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 
 from mqcore.journal.store.block cimport BlockHeader
-from mqcore.journal.store.buffer cimport Buffer
+from mqcore.journal.store.log cimport Pack
 
-# As Log.pack. codec: borrowed, what codecs.codec() has returned. into: the n bytes at `raw`
-# compressed. 0 or an errno.
-cdef int pack(void* codec, const uint8_t* raw, size_t n, Buffer* into) noexcept with gil
+# For Log.pack; Log.codec is what compressors.codec() has returned. It takes the GIL.
+cdef Pack packer() noexcept nogil
 # The columns of a block whose header has been checked, `at`: those in the file. A memoryview as
 # long as they are by the header, aligned to ALIGN; None: that is not what they decompress to.
 # Raises NotSupported (pyarrow is missing), MemoryError.

@@ -13,8 +13,9 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t
 
 from mqcore.journal.store.block cimport LZ4, ZSTD, BlockHeader, body_size
 from mqcore.journal.store.buffer cimport Buffer, push
+from mqcore.journal.store.log cimport Pack
 
-from mqcore.journal.store.codecs import codec
+from mqcore.journal.store.compressors import codec
 
 FLAGS = {"zstd": ZSTD, "lz4": LZ4}
 
@@ -34,6 +35,10 @@ cdef int pack(void* of, const uint8_t* raw, size_t n, Buffer* into) noexcept wit
     rc = push(into, view.buf, view.len)
     PyBuffer_Release(&view)
     return rc
+
+
+cdef Pack packer() noexcept nogil:
+    return pack
 
 
 cdef object unpack(const BlockHeader* h, const uint8_t* at):

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from mqcore.journal.errors import JournalBusy, JournalCorrupt, JournalNotFound
-from mqcore.journal.store.codecs import check_readable
+from mqcore.journal.store.compressors import check_readable
 from mqcore.journal.store.core import checksum
 from mqcore.journal.store.durable import missing_end
 from mqcore.journal.store.place import is_place_of, read_regular, segment_name, segments
