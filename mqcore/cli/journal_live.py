@@ -226,7 +226,7 @@ def serve(where: str, bind: tuple[str, ...], groups: bool, insecure: bool, right
 @OPTION
 @for_client_sockets
 def mirror(source: str, into: str, topic: str | None, partition: int, once: bool, fsync: Any,
-           compression: str | None, every: float, options: dict[str, Any]) -> None:
+           compression: Any, every: float, options: dict[str, Any]) -> None:
     """Copy a partition into the folder INTO and keep the copy up to date, until Ctrl-C.
 
     SOURCE is a folder, or the address of a `mq journal serve`. Messages keep their offsets, times,
@@ -244,8 +244,7 @@ def mirror(source: str, into: str, topic: str | None, partition: int, once: bool
         new = not (folder.is_dir() and any(folder.glob("*.mqj")))
         begin = {"begin": reader.first} if new else {}
         with library.open(into, "a", topic=reader.topic, partition=partition, fsync=fsync,
-                          mirror=True, compression=compression,  # type: ignore[arg-type]
-                          **begin) as writer:
+                          mirror=True, compression=compression, **begin) as writer:
             with mq.device(reader, writer) as running:
                 if once:
                     copied(running, writer, end)

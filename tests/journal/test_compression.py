@@ -1,20 +1,25 @@
 """Compressed blocks: every way to write them and to read them."""
 
+import gc
 import os
 import sys
 import threading
 
 import journal_reference as ref
 import pytest
+from click.testing import CliRunner
 from compressed import CODECS, FLAG, TEXT, blocks, versions
 from journal_case import arrays, contents, segment_files
 
 import mqcore as mq
 from mqcore import journal
+from mqcore.cli import cli
 from mqcore.errors import NotSupported, OptionError
 from mqcore.journal.store import compressors
 
 LIMIT = 20.0
+
+
 def fill(writer, n=200):
     """Messages with all columns, and without; a list of what a reader must find."""
     wanted = []
@@ -239,6 +244,38 @@ def test_bytes_that_are_told_are_those_of_plain_blocks(tmp_path):
         wanted = plain.stored_bytes(0, 10_000)
         assert 0.9 * wanted < packed.stored_bytes(0, 10_000) < 1.1 * wanted
         assert len(packed.read(0, max_bytes=1000)) == len(plain.read(0, max_bytes=1000)) < 20
+
+
+def test_no_finalizer_runs_while_a_block_is_compressed(tmp_path):
+    """The writer's lock is held then, and a finalizer may use the writer."""
+    runs = []
+    with journal.open(tmp_path / "a", "a") as plain, \
+            journal.open(tmp_path / "b", "a", compression="zstd") as packed:
+        before = gc.get_threshold()
+        gc.callbacks.append(lambda *_: runs.append(1))
+        try:
+            counts = []
+            for writer in (plain, packed, plain, packed):
+                writer.append_many(TEXT)
+                gc.set_threshold(1, 1, 1)
+                runs.clear()
+                writer.flush()
+                counts.append(len(runs))
+                gc.set_threshold(*before)
+        finally:
+            gc.callbacks.pop()
+            gc.set_threshold(*before)
+    assert counts[2] == counts[3]
+
+
+def test_the_command_mirror(tmp_path):
+    with journal.open(tmp_path / "a", "a", topic="t") as writer:
+        writer.append_many(TEXT)
+    answer = CliRunner().invoke(cli, ["journal", "mirror", str(tmp_path / "a"), str(tmp_path / "b"),
+                                      "--topic", "t", "--once", "--compression", "lz4"])
+    assert answer.exit_code == 0, answer.output
+    assert {row[2] for row in blocks(tmp_path / "b", topic="t")} == {ref.LZ4}
+    assert contents(tmp_path / "b", topic="t") == TEXT
 
 
 # -- refused -----------------------------------------------------------------------------------

@@ -43,8 +43,9 @@ cdef extern from *:
     """
     const int64_t NEVER "mq_never"                  # ns: no time
 
-# compresses n bytes: 0 or an errno. packing.pxd has the only one
-ctypedef int (*Pack)(void* codec, const uint8_t* raw, size_t n, Buffer* into) noexcept nogil
+# Compresses n pieces of `size` bytes in all: 0 or an errno. packing.pyx has the only one.
+ctypedef int (*Pack)(void* codec, const iovec* pieces, int n, size_t size,
+                     Buffer* into) noexcept nogil
 
 cdef struct Piece:            # one column of a block to be written, wherever it lies
     const uint8_t* at
@@ -103,8 +104,7 @@ cdef struct Log:
     Pack pack
     void* codec               # pyarrow's, kept by the WriterCore
     uint32_t packs            # the codec's flag; 0: blocks are written as they are
-    Buffer body               # a block's columns in a row, and what becomes of them
-    Buffer packed
+    Buffer packed             # what becomes of a block's columns
     # the block in the making
     uint32_t count
     uint32_t flags

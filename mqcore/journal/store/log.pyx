@@ -14,7 +14,7 @@ from mqcore.journal.store.age cimport age_begin, grown_old, too_old
 from mqcore.journal.store.block cimport (
     ALIGN, BLOCK_HEADER, COLUMNS, DATA, DATUM_ENDS, HAS_HEADERS, HAS_KEYS, HAS_STAMPS, HEADER_ENDS,
     KEY_ENDS, KEY_VALID, KEYS, NAME_ENDS, NAMES, PACKED_VERSION, PRODUCERS, SEGMENT_HEADER, SENT,
-    SEQUENCES, STAMP, TIMES, VALUE_ENDS, VALUE_MAX, VALUES, VERSION, BlockHeader, aligned,
+    SEQUENCES, STAMP, TIMES, VALUE_ENDS, VALUE_MAX, VALUES, VERSION, BlockHeader,
     block_header_crc, segment_header_crc,
 )
 from mqcore.journal.store.buffer cimport buffer_room, buffer_trim, push, push_end, push_zeros
@@ -102,7 +102,6 @@ cdef void log_free(Log* log) noexcept nogil:
     for i in range(COLUMNS):
         free(log.columns[i].at)
     free(log.withheld.at)
-    free(log.body.at)
     free(log.packed.at)
     pthread_mutex_destroy(&log.lock)
     pthread_mutex_destroy(&log.sync_lock)
@@ -463,7 +462,6 @@ cdef int emit(Log* log, BlockHeader* h, Piece* pieces) noexcept nogil:
             return rc
     rc = put(log, h, iov, n)
     if log.packs:
-        buffer_trim(&log.body, KEEP * log.block_bytes)
         buffer_trim(&log.packed, KEEP * log.block_bytes)
     if rc:
         return rc

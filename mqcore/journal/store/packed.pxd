@@ -14,7 +14,7 @@ from mqcore.journal.store.block cimport (
     BLOCK_HEADER, COLUMNS, DATA, HAS_HEADERS, KEYS, NAME_ENDS, NAMES, PACKED_VERSION, UNPACKED_MAX,
     VALUES, BlockHeader, aligned,
 )
-from mqcore.journal.store.buffer cimport buffer_room, push, push_zeros
+from mqcore.journal.store.buffer cimport push_zeros
 from mqcore.journal.store.disk cimport NOTHING
 from mqcore.journal.store.includes cimport crc32c
 from mqcore.journal.store.log cimport Log, Piece
@@ -62,15 +62,9 @@ cdef inline int pack_block(Log* log, BlockHeader* h, iovec* iov, int n) noexcept
     """How many pieces the block has now. It stays as it is if it does not get smaller, is too
     large, or if compressing fails."""
     cdef size_t raw = h.size - BLOCK_HEADER
-    cdef int i
     if raw > UNPACKED_MAX or log.segment.version < PACKED_VERSION and not outdated(log):
         return n
-    log.body.n = 0
-    if buffer_room(&log.body, raw):
-        return n
-    for i in range(1, n):
-        push(&log.body, iov[i].iov_base, iov[i].iov_len)
-    if log.pack(log.codec, log.body.at, raw, &log.packed):
+    if log.pack(log.codec, iov + 1, n - 1, raw, &log.packed):
         return n
     h.packed_bytes = log.packed.n
     if aligned(h.packed_bytes) >= raw or push_zeros(

@@ -5,12 +5,15 @@ the rest of the memory as it was. lz4_size() counts them before any memory is al
 pyarrow itself raises unless the size is exact.
 """
 
-from cpython.buffer cimport PyBUF_READ, PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport PyBUF_READ
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.errno cimport EIO, ENOMEM
 from libc.stddef cimport size_t
 from libc.stdint cimport int64_t, uint8_t, uint32_t
+from libc.string cimport memcpy
 
+from mqcore.base.includes cimport iovec
 from mqcore.journal.store.block cimport LZ4, ZSTD, BlockHeader, body_size
 from mqcore.journal.store.buffer cimport Buffer, push
 from mqcore.journal.store.log cimport Pack
@@ -20,21 +23,25 @@ from mqcore.journal.store.compressors import codec
 FLAGS = {"zstd": ZSTD, "lz4": LZ4}
 
 
-cdef int pack(void* of, const uint8_t* raw, size_t n, Buffer* into) noexcept with gil:
-    cdef Py_buffer view
-    cdef int rc
+cdef int pack(void* of, const iovec* pieces, int n, size_t size, Buffer* into) noexcept with gil:
+    """The log's lock is held, so no other Python code may run here. Therefore bytes go in and come
+    out: the collector, whose finalizers may use the log, does not count them."""
+    cdef bytes raw, done
+    cdef char* to
+    cdef int i
+    into.n = 0
     try:
-        data = (<object> of).compress(
-            PyMemoryView_FromMemory(<char*> raw, n, PyBUF_READ), asbytes=False)
-        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+        raw = PyBytes_FromStringAndSize(NULL, size)
+        to = PyBytes_AS_STRING(raw)
+        for i in range(n):
+            memcpy(to, pieces[i].iov_base, pieces[i].iov_len)
+            to += pieces[i].iov_len
+        done = (<object> of).compress(raw, True)
+        return push(into, PyBytes_AS_STRING(done), PyBytes_GET_SIZE(done))
     except MemoryError:
         return ENOMEM
     except Exception:
         return EIO
-    into.n = 0
-    rc = push(into, view.buf, view.len)
-    PyBuffer_Release(&view)
-    return rc
 
 
 cdef Pack packer() noexcept nogil:
