@@ -27,6 +27,11 @@ EVERY_OPTION = click.option(
     help="Seconds between two lines of counters on stderr; 0 disables them.")
 
 
+COMPRESSION = click.option(
+    "--compression", type=click.Choice(["zstd", "lz4"]),
+    help="Compress blocks of messages that this makes smaller. Needs pyarrow.  [default: none]")
+
+
 def opened(pattern: str, bind: tuple[str, ...], connect: tuple[str, ...],
            options: dict[str, Any]) -> Any:
     """The socket. Prints its actual addresses on standard output, a line each."""
@@ -64,6 +69,7 @@ def opened(pattern: str, bind: tuple[str, ...], connect: tuple[str, ...],
               help="Remove producers' stamps from messages and store them.")
 @click.option("--deduplicate", is_flag=True, help="With --stamps: store messages that a producer "
               "sends again only once.")
+@COMPRESSION
 @click.option("--segment-bytes", type=Size(), metavar="SIZE",
               help="Start a new file at this size, like 64MiB.  [default: 256MiB]")
 @click.option("--segment-age", type=Span(), metavar="TIME",
@@ -94,7 +100,8 @@ def opened(pattern: str, bind: tuple[str, ...], connect: tuple[str, ...],
 @for_sockets
 def record(where: str, pattern: str, bind: tuple[str, ...], connect: tuple[str, ...],
            topic: str | None, topic_from: str | None, max_topics: int, partitions: int, fsync: Any,
-           stamps: bool, deduplicate: bool, segment_bytes: int | None, segment_age: float | None,
+           stamps: bool, deduplicate: bool, compression: str | None,
+           segment_bytes: int | None, segment_age: float | None,
            retain_bytes: int | None, retain_age: float | None, retain_for: tuple[str, ...],
            replicas: tuple[str, ...], replica_server_key: str | None, replica_key: Path | None,
            insecure: bool, subscribe: tuple[str, ...], rights: str | None, every: float,
@@ -124,7 +131,7 @@ def record(where: str, pattern: str, bind: tuple[str, ...], connect: tuple[str, 
         many["partitions"] = partitions
     files = {"segment_bytes": segment_bytes, "segment_age": segment_age,
              "retain_bytes": retain_bytes, "retain_age": retain_age, "retain_for": retain_for,
-             "replicas": replicas}
+             "replicas": replicas, "compression": compression}
     security = security_of(replica_server_key, replica_key) if replica_server_key else None
     if security is not None:
         many["replica_options"] = {"security": security}
@@ -214,11 +221,12 @@ def serve(where: str, bind: tuple[str, ...], groups: bool, insecure: bool, right
               help="Stop after copying the messages that existed at the start.")
 @click.option("--fsync", type=click.Choice(["always", "interval", "never"]), default="interval",
               show_default=True, help="When copied messages become durable.")
+@COMPRESSION
 @EVERY_OPTION
 @OPTION
 @for_client_sockets
 def mirror(source: str, into: str, topic: str | None, partition: int, once: bool, fsync: Any,
-           every: float, options: dict[str, Any]) -> None:
+           compression: Any, every: float, options: dict[str, Any]) -> None:
     """Copy a partition into the folder INTO and keep the copy up to date, until Ctrl-C.
 
     SOURCE is a folder, or the address of a `mq journal serve`. Messages keep their offsets, times,
@@ -236,7 +244,7 @@ def mirror(source: str, into: str, topic: str | None, partition: int, once: bool
         new = not (folder.is_dir() and any(folder.glob("*.mqj")))
         begin = {"begin": reader.first} if new else {}
         with library.open(into, "a", topic=reader.topic, partition=partition, fsync=fsync,
-                          mirror=True, **begin) as writer:
+                          mirror=True, compression=compression, **begin) as writer:
             with mq.device(reader, writer) as running:
                 if once:
                     copied(running, writer, end)

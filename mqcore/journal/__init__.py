@@ -134,8 +134,8 @@ def open(where: str | os.PathLike[str], mode: Literal["a"], *, topic: str = "def
          retain_for: tuple[str, ...] = (), stamps: bool = False, deduplicate: bool = False,
          max_producers: int = 100_000, max_producer_bytes: int = 64 << 20, begin: int = 0,
          trace: bool = False, mirror: bool = False, replicas: str | Iterable[str] = (),
-         replica_timeout: float = 5.0,
-         replica_options: dict[str, Any] | None = None) -> Writer: ...
+         replica_timeout: float = 5.0, replica_options: dict[str, Any] | None = None,
+         compression: Literal["zstd", "lz4"] | None = None) -> Writer: ...
 @overload
 def open(where: str | os.PathLike[str], mode: Literal["a"], *, topic: str | None = None,
          partitions: int = 1, topic_from: Literal["first-part"] | None = None,
@@ -147,7 +147,8 @@ def open(where: str | os.PathLike[str], mode: Literal["a"], *, topic: str | None
          retain_for: tuple[str, ...] = (), stamps: bool = False, deduplicate: bool = False,
          max_producers: int = 100_000, max_producer_bytes: int = 64 << 20,
          replicas: str | Iterable[str] = (), replica_timeout: float = 5.0,
-         replica_options: dict[str, Any] | None = None) -> MultiWriter: ...
+         replica_options: dict[str, Any] | None = None,
+         compression: Literal["zstd", "lz4"] | None = None) -> MultiWriter: ...
 def open(where: str | os.PathLike[str], mode: str = "r", *, topic: str | None = None,
          partition: int | None = None, **options: Any) -> Reader | Writer | MultiWriter:
     """One partition of a journal: to read ("r"), or to append, as its only writer ("a").
@@ -170,6 +171,8 @@ def open(where: str | os.PathLike[str], mode: str = "r", *, topic: str | None = 
     too. replicas: addresses of the journal servers of this journal's mirrors; each must confirm
     within replica_timeout seconds that its mirror was not promoted. The writer asks again about
     once a second. replica_options: those of a socket (security=, say) to connect to them.
+    compression: "zstd" or "lz4" compresses each block that this makes smaller. It needs pyarrow, as
+    do readers of what is compressed. None (the default): blocks are written as they are.
     verify: check every block before it is handed out. durable: read only what survives a power cut,
     as Kafka's consumers do (the default). False: whatever is written, which is sooner by up to
     fsync_interval; after a power cut, other messages may get the same offsets.
@@ -182,8 +185,10 @@ def open(where: str | os.PathLike[str], mode: str = "r", *, topic: str | None = 
     window= and those of a socket. Several addresses with commas between them are those of a primary
     and of its mirrors: the reader fails over.
 
-    Raises JournalNotFound ("r"), JournalLocked, JournalCorrupt, OSError, OptionError; JournalFenced
-    ("a") if a mirror of this journal was promoted, JournalUnconfirmed if a replica does not say.
+    Raises JournalNotFound ("r"), JournalLocked, JournalCorrupt, OSError, OptionError; NotSupported
+    ("a") if compression= has no pyarrow, which a reader of compressed blocks raises when it comes
+    to them; JournalFenced ("a") if a mirror of this journal was promoted, JournalUnconfirmed if a
+    replica does not say.
     """
     return _opened(os.fsdecode(where), mode, topic, partition, options)
 

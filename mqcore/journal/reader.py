@@ -39,7 +39,14 @@ from mqcore.journal.store.place import (
 )
 from mqcore.journal.store.recovery import SHORT, judge
 from mqcore.journal.store.scan import FOUND, LOST, Block, Walk
-from mqcore.journal.store.segment import EVERYTHING, Index, Segment, check_removed, refuse_other
+from mqcore.journal.store.segment import (
+    EVERYTHING,
+    Index,
+    Segment,
+    check_removed,
+    plain_bytes,
+    refuse_other,
+)
 from mqcore.journal.walking import Walking
 
 if TYPE_CHECKING:
@@ -206,18 +213,9 @@ class Reader(Walking, Awaitable):
         return self.end
 
     def stored_bytes(self, start: int, stop: int) -> int:
-        """About how many bytes messages start to stop - 1 have in the files, by the average over
-        the segments that they lie in."""
-        firsts = self._segments()
-        inside = [(a, b) for a, b in zip(firsts, [*firsts[1:], stop], strict=True)
-                  if a < stop and b > start]
-        size = 0
-        for first, _ in inside:
-            try:
-                size += (self.path / segment_name(first)).stat().st_size
-            except FileNotFoundError:       # retention was faster
-                continue
-        return size * (stop - start) // max(1, inside[-1][1] - inside[0][0]) if inside else 0
+        """About how many bytes messages start to stop - 1 have in the files, or would have without
+        compression, by the average over the segments that they lie in."""
+        return plain_bytes(self.path, self._segments(), start, stop)
 
     # -- reading --
 

@@ -37,8 +37,9 @@ class Records:
     """Messages `first` to `first + len(self) - 1` of one partition.
 
     `data` uint8[bytes] and `offsets` int32[n + 1]: message i is data[offsets[i]:offsets[i+1]];
-    offsets[0] need not be 0. Both are views of the mapped file, read-only, and keep it mapped; copy
-    what is to be kept for long. If several small blocks were put together, they are copies.
+    offsets[0] need not be 0. Both are views of the mapped file, read-only, and keep it mapped; of a
+    compressed block, they are views of the memory that it was decompressed into. Copy what is to be
+    kept for long. If several small blocks were put together, they are copies.
     `times` and `sent` are computed on access.
     """
 
@@ -198,13 +199,12 @@ class Records:
 
 
 def of_block(block: Block, topic: str, partition: int) -> Records:
-    """All messages of a block that has been checked."""
-    columns = {}
+    """All messages of a block that segment.readable() has returned."""
+    columns, place = {}, block.place
     for i, (name, dtype) in enumerate(LAYOUT):
         at, size = block.column(i)
         if size or (name in ("values", "keys", "names", "data") and _has(block, name)):
-            columns[name] = np.frombuffer(
-                memoryview(block.window), dtype, size // np.dtype(dtype).itemsize, at)
+            columns[name] = np.frombuffer(place, dtype, size // np.dtype(dtype).itemsize, at)
     return Records(block.first, columns, 0, block.count, topic, partition)
 
 

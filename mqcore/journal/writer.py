@@ -26,6 +26,7 @@ from mqcore.journal.records import whole
 from mqcore.journal.replicas import WATCH, fenced_error, replicas_of
 from mqcore.journal.rights import writing
 from mqcore.journal.store.clock import SteadyClock
+from mqcore.journal.store.compressors import codec
 from mqcore.journal.store.core import WriterCore
 from mqcore.journal.store.epoch import Epochs, History, read_epochs, write_epochs
 from mqcore.journal.store.exclusive import Lock
@@ -81,12 +82,13 @@ class Writer(WriterCore):
                  deduplicate: bool = False, max_producers: int = 100_000,
                  max_producer_bytes: int = 64 << 20, begin: int = 0, mirror: bool = False,
                  replicas: Any = (), replica_timeout: float = 5.0,
-                 replica_options: dict[str, Any] | None = None) -> None:
+                 replica_options: dict[str, Any] | None = None,
+                 compression: str | None = None) -> None:
         check_options(begin=begin, fsync=fsync, fsync_interval=fsync_interval, stamps=stamps,
                       segment_bytes=segment_bytes, segment_age=segment_age, block_bytes=block_bytes,
                       retain_bytes=retain_bytes, retain_age=retain_age, deduplicate=deduplicate,
                       max_producers=max_producers, max_producer_bytes=max_producer_bytes,
-                      replica_timeout=replica_timeout)
+                      replica_timeout=replica_timeout, compression=compression)
         retain_for = _groups_of(retain_for)
         self._replicas = replicas_of(replicas, topic, partition, replica_timeout,
                                      replica_options)
@@ -107,7 +109,7 @@ class Writer(WriterCore):
             self._producers = ProducerTable(max_producers, max_producer_bytes) if deduplicate \
                 else None
             self._begin(found, topic, partition, fsync, block_bytes, segment_bytes, segment_age,
-                        pause, stamps, mirror)
+                        pause, stamps, mirror, compression)
         except BaseException:
             if self._replicas is not None:
                 self._replicas.close()
@@ -160,7 +162,7 @@ class Writer(WriterCore):
 
     def _begin(self, found: Any, topic: str, partition: int, fsync: str, block_bytes: int,
                segment_bytes: int, segment_age: float | None, pause: float,
-               stamps: bool, mirror: bool) -> None:
+               stamps: bool, mirror: bool, compression: str | None) -> None:
         last = found.last
         try:
             self._epochs = read_epochs(self._folder, found.journal)
@@ -172,7 +174,8 @@ class Writer(WriterCore):
                          topic=topic.encode(), partition=partition, journal=found.journal,
                          fsync=fsync, block_bytes=block_bytes, segment_bytes=segment_bytes,
                          segment_age=0 if segment_age is None else round(segment_age * 1e6),
-                         pause=pause, stamps=stamps, producers=self._producers)
+                         pause=pause, stamps=stamps, producers=self._producers,
+                         compression=compression)
         finally:
             if found.segment is not None:
                 found.segment.close()
@@ -442,7 +445,10 @@ class Writer(WriterCore):
 
 
 def check_options(**given: Any) -> None:
-    """Those of a Writer, or some of them. OptionError."""
+    """Those of a Writer, or some of them. OptionError; NotSupported: compression= without pyarrow.
+    """
+    if given.get("compression") is not None:
+        codec(given["compression"])
     if given.get("fsync", POLICIES[0]) not in POLICIES:
         raise OptionError(f"fsync={given['fsync']!r}", hint=f"it is one of {', '.join(POLICIES)}")
     if given.get("deduplicate") and not given.get("stamps"):

@@ -6,7 +6,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import journal_reference as ref  # noqa: E402
-from journal_case import from_json  # noqa: E402
+import pyarrow  # noqa: E402
+from journal_case import from_json, packing  # noqa: E402
 
 HEAD = {"first": 0, "created": 1700000000000000, "journal": bytes(range(16)).hex(),
         "salt": "0123456789abcdef", "partition": 0, "topic": "default"}
@@ -18,12 +19,24 @@ EVERYTHING = [
      "headers": [["name", b"value".hex()], ["\u00e9", ""]]},
     {"time": -1, "value": (b"d" * 65).hex(), "stamp": [2**64 - 1, 7, 1700000000000000]},
 ]
+MANY = [{"time": 5 + i, "value": (b"flight %d from JFK to SFO" % i).hex(), "key": b"JFK".hex()}
+        for i in range(12)]
 CASES = [
     ("one message", HEAD, [{"durable": 0, "messages": [ONE]}], False),
     ("two blocks and a checkpoint", {**HEAD, "first": 41, "topic": "prices", "partition": 2},
      [{"durable": 41, "messages": [ONE, ONE]}, {"durable": 43, "messages": [ONE]}], True),
     ("all columns", HEAD, [{"durable": 0, "messages": EVERYTHING}], True),
+    ("zstd, and a plain block", {**HEAD, "version": 2},
+     [{"durable": 0, "messages": MANY, "codec": "zstd"}, {"durable": 0, "messages": [ONE]}], True),
+    ("lz4", {**HEAD, "version": 2}, [{"durable": 0, "messages": EVERYTHING, "codec": "lz4"}], True),
 ]
+
+
+def compressed(block, messages):
+    """Adds what the codec makes of the columns, which differs between its versions."""
+    name = {"zstd": "zstd", "lz4": "lz4_raw"}[block["codec"]]
+    columns = ref.block(0, 0, 0, messages)[128:]
+    block["packed"] = pyarrow.compress(columns, name, asbytes=True).hex()
 
 
 def main():
@@ -31,11 +44,14 @@ def main():
     for name, head, blocks, marked in CASES:
         salt = int(head["salt"], 16)
         raw = ref.segment_header(head["first"], head["created"], bytes.fromhex(head["journal"]),
-                                 salt, head["partition"], head["topic"].encode())
+                                 salt, head["partition"], head["topic"].encode(),
+                                 head.get("version", 1))
         offset, times = head["first"], []
         for block in blocks:
             messages = [from_json(m) for m in block["messages"]]
-            raw += ref.block(offset, block["durable"], salt, messages)
+            if "codec" in block:
+                compressed(block, messages)
+            raw += ref.block(offset, block["durable"], salt, messages, *packing(block))
             offset += len(messages)
             times += [m["time"] for m in messages]
         if marked:

@@ -8,7 +8,7 @@ import journal_reference as ref
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from journal_case import contents, from_json, segment_files
+from journal_case import contents, from_json, packing, segment_files
 
 from mqcore import journal
 from mqcore.journal.store.scan import parse_segment
@@ -41,12 +41,12 @@ def test_vector(vector, tmp_path):
     head = vector["segment"]
     salt = int(head["salt"], 16)
     raw = ref.segment_header(head["first"], head["created"], bytes.fromhex(head["journal"]), salt,
-                             head["partition"], head["topic"].encode())
+                             head["partition"], head["topic"].encode(), head.get("version", 1))
     offset = head["first"]
     messages = []
     for part in vector["blocks"]:
         these = [from_json(m) for m in part["messages"]]
-        raw += ref.block(offset, part["durable"], salt, these)
+        raw += ref.block(offset, part["durable"], salt, these, *packing(part))
         offset += len(these)
         messages += these
     if vector["checkpoint"]:

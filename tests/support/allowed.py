@@ -16,6 +16,8 @@ WITH_GIL: dict[str, str] = {
     "mqcore/devices/python_hooks.pyx": "hooks written in Python, on the device's thread",
     "mqcore/devices/gate.pyx": "who may write which topic is asked once, and then known",
     "mqcore/journal/store/many.pyx": "a topic's first message opens its files",
+    "mqcore/journal/store/packing.pyx": "blocks are compressed by pyarrow",
+    "mqcore/journal/store/scan.pyx": "compressed blocks are decompressed by pyarrow",
     "tests/native/journal_disk.pyx": "a test looks at the disk before each call of the system",
     "tests/native/pattern_bench.pyx": "its host hands a pattern's events to the test",
 }

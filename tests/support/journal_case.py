@@ -1,5 +1,6 @@
 """What the journal's tests share: messages that say who they are, and what a journal holds."""
 
+import journal_reference as ref
 import numpy as np
 
 from mqcore import journal
@@ -35,6 +36,13 @@ def from_json(message):
     if "stamp" in message:
         found["stamp"] = tuple(message["stamp"])
     return found
+
+
+def packing(block):
+    """A block of vectors.json: its columns as they are compressed, and the reference's codec."""
+    if "codec" not in block:
+        return None, 0
+    return bytes.fromhex(block["packed"]), {"zstd": ref.ZSTD, "lz4": ref.LZ4}[block["codec"]]
 
 
 LEFT = [*range(10, 30), *range(40, 60)]

@@ -23,14 +23,50 @@ def ends(items):
     return struct.pack(f"<{len(at)}i", *at)
 
 
-def segment_header(first, created, journal, salt, partition, topic):
+def segment_header(first, created, journal, salt, partition, topic, version=1):
     rest = struct.pack("<qq16sQII256s8s184x", first, created, journal, salt, partition, len(topic),
                        topic, bytes(8))
-    return b"MQJSEG\r\n" + struct.pack("<II", 1, crc32c(rest)) + rest
+    return b"MQJSEG\r\n" + struct.pack("<II", version, crc32c(rest)) + rest
 
 
-def block(first, durable, salt, messages):
-    """messages: dicts with time and value, and perhaps key, headers, stamp."""
+ZSTD, LZ4 = 8, 16
+
+
+def lz4_decompressed(data):
+    """One LZ4 block."""
+    def length(four, at):
+        if four < 15:
+            return four, at
+        while True:
+            four += data[at]
+            at += 1
+            if data[at - 1] < 255:
+                return four, at
+
+    found, at = bytearray(), 0
+    while True:
+        token = data[at]
+        literals, at = length(token >> 4, at + 1)
+        found += data[at:at + literals]
+        at += literals
+        if at == len(data):
+            return bytes(found)
+        distance = int.from_bytes(data[at:at + 2], "little")
+        match, at = length(token & 15, at + 2)
+        for _ in range(match + 4):
+            found.append(found[-distance])
+
+
+def zstd_decompressed(data, size):
+    """One zstd frame. The reference of zstd itself is behind pyarrow."""
+    import pyarrow
+
+    return pyarrow.decompress(data, size, codec="zstd", asbytes=True)
+
+
+def block(first, durable, salt, messages, packed=None, codec=0):
+    """messages: dicts with time and value, and perhaps key, headers, stamp. packed: the columns as
+    compressed by codec, ZSTD or LZ4."""
     n = len(messages)
     columns = [struct.pack(f"<{n}q", *(m["time"] for m in messages)),
                ends([m["value"] for m in messages]), b"".join(m["value"] for m in messages)]
@@ -54,10 +90,16 @@ def block(first, durable, salt, messages):
             columns.append(struct.pack(f"<{n}{code}",
                                        *(m.get("stamp", (0, 0, 0))[i] for m in messages)))
     body = b"".join(map(padded, columns))
+    if codec:
+        flags |= codec
+        assert body == (lz4_decompressed(packed) if codec == LZ4 else
+                        zstd_decompressed(packed, len(body)))
+        body = padded(packed)
     times = [m["time"] for m in messages]
-    rest = struct.pack("<qQIIqqqIIQQQQ32x", first, 128 + len(body), n, flags, durable, min(times),
+    rest = struct.pack("<qQIIqqqIIQQQQQ24x", first, 128 + len(body), n, flags, durable, min(times),
                        max(times), crc32c(body), len(names), len(columns[2]),
-                       sum(map(len, keys)), sum(map(len, names)), sum(map(len, data)))
+                       sum(map(len, keys)), sum(map(len, names)), sum(map(len, data)),
+                       len(packed) if codec else 0)
     return b"MQB1" + struct.pack("<I", crc32c(struct.pack("<Q", salt) + rest)) + rest + body
 
 

@@ -14,15 +14,20 @@ cdef enum:
     BLOCK_HEADER = 128
     ALIGN = 64                # of blocks in the file and of columns in a block
     VERSION = 1
+    PACKED_VERSION = 2        # of a segment that may have compressed blocks
     TOPIC_MAX = 255           # bytes of UTF-8
     STAMP = 32                # bytes of a stamp in front of a message
     VALUE_MAX = 0x7FFFFFFF    # bytes of one column of one block: its offsets are int32
+    UNPACKED_MAX = 256 << 20  # bytes of the columns of a compressed block
 
 cdef enum BlockFlag:
     HAS_KEYS = 1
     HAS_HEADERS = 2
     HAS_STAMPS = 4
-    KNOWN_FLAGS = 7
+    ZSTD = 8                  # the columns are compressed, as one zstd frame
+    LZ4 = 16                  # as one LZ4 block
+    PACKED = 24
+    KNOWN_FLAGS = 31
 
 cdef enum Column:             # in the order in which they lie in the block
     TIMES, VALUE_ENDS, VALUES, KEY_ENDS, KEY_VALID, KEYS, HEADER_ENDS, NAME_ENDS, NAMES, DATUM_ENDS
@@ -58,7 +63,8 @@ cdef struct BlockHeader:
     uint64_t key_bytes
     uint64_t name_bytes
     uint64_t datum_bytes
-    uint8_t spare[32]
+    uint64_t packed_bytes     # of the compressed columns, without padding; 0: they are plain
+    uint8_t spare[24]
 
 cdef enum BlockFault:         # why this is not a block; the texts are in scan.pyx
     BLOCK_OK = 0
@@ -70,6 +76,7 @@ cdef enum BlockFault:         # why this is not a block; the texts are in scan.p
     BLOCK_BODY_CRC
     BLOCK_OFFSETS             # a column's offsets do not ascend within it
     BLOCK_UNREADABLE          # the disk does not give it
+    BLOCK_PACKED              # its columns cannot be decompressed to what the header says
 
 
 cdef inline uint64_t aligned(uint64_t n) noexcept nogil:
@@ -105,12 +112,27 @@ cdef inline uint32_t segment_header_crc(const SegmentHeader* h) noexcept nogil:
     return crc32c(0, <const uint8_t*> h + 16, SEGMENT_HEADER - 16)
 
 
+cdef inline uint64_t body_size(const BlockHeader* h) noexcept nogil:
+    """Bytes of all columns with their padding, not compressed."""
+    cdef uint64_t sizes[14]
+    cdef uint64_t size = 0
+    cdef int i
+    column_sizes(h, sizes)
+    for i in range(COLUMNS):
+        size += aligned(sizes[i])
+    return size
+
+
+cdef inline bint packing_fits(const BlockHeader* h, uint64_t size) noexcept nogil:
+    """Of a compressed block; size: of its columns. Nothing else bounds what decompressing takes."""
+    return h.count and (h.flags & PACKED) != PACKED and size <= UNPACKED_MAX \
+        and 0 < h.packed_bytes < size and aligned(h.packed_bytes) < size
+
+
 cdef inline int check_header(const uint8_t* at, uint64_t room, uint64_t salt,
                              BlockHeader* h) noexcept nogil:
     """A BlockFault. Fills h if there are bytes enough; `room` is what the file holds from here."""
-    cdef uint64_t sizes[14]
-    cdef uint64_t size = BLOCK_HEADER
-    cdef int i
+    cdef uint64_t size
     if room < BLOCK_HEADER:
         return BLOCK_SHORT
     memcpy(h, at, BLOCK_HEADER)
@@ -123,10 +145,12 @@ cdef inline int check_header(const uint8_t* at, uint64_t room, uint64_t salt,
     if h.value_bytes > VALUE_MAX or h.key_bytes > VALUE_MAX or h.name_bytes > VALUE_MAX \
             or h.datum_bytes > VALUE_MAX or h.n_headers > VALUE_MAX:
         return BLOCK_NONSENSE
-    if h.count:
-        column_sizes(h, sizes)
-        for i in range(COLUMNS):
-            size += aligned(sizes[i])
+    size = body_size(h) if h.count else 0
+    if h.flags & PACKED:
+        if not packing_fits(h, size):
+            return BLOCK_NONSENSE
+        size = aligned(h.packed_bytes)
+    size += BLOCK_HEADER
     if h.size != size or h.first + <int64_t> h.count < h.first:
         return BLOCK_NONSENSE
     return BLOCK_OK if size <= room else BLOCK_SHORT
@@ -141,14 +165,17 @@ cdef inline bint ascending(const int* ends, uint64_t n, uint64_t last) noexcept 
     return not wrong
 
 
-cdef inline int check_body(const uint8_t* at, const BlockHeader* h) noexcept nogil:
-    """A BlockFault. The header has been checked and the whole block is there."""
+cdef inline int check_crc(const uint8_t* body, const BlockHeader* h) noexcept nogil:
+    """A BlockFault. The header has been checked; body: what is behind it, all of which is there."""
+    return BLOCK_OK if h.body_crc == crc32c(0, body, h.size - BLOCK_HEADER) else BLOCK_BODY_CRC
+
+
+cdef inline int check_columns(const uint8_t* at, const BlockHeader* h) noexcept nogil:
+    """A BlockFault. at: the columns, decompressed."""
     cdef uint64_t sizes[14]
     cdef uint64_t where[14]
-    cdef uint64_t size = BLOCK_HEADER
+    cdef uint64_t size = 0
     cdef int i
-    if h.body_crc != crc32c(0, at + BLOCK_HEADER, h.size - BLOCK_HEADER):
-        return BLOCK_BODY_CRC
     if h.count == 0:
         return BLOCK_OK
     column_sizes(h, sizes)

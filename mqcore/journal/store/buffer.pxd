@@ -3,7 +3,7 @@
 from libc.errno cimport ENOMEM
 from libc.stddef cimport size_t
 from libc.stdint cimport int32_t, uint8_t
-from libc.stdlib cimport realloc
+from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memset
 
 cdef struct Buffer:
@@ -27,6 +27,14 @@ cdef inline int buffer_grow(Buffer* b, size_t more) noexcept nogil:
 
 cdef inline int buffer_room(Buffer* b, size_t more) noexcept nogil:
     return 0 if b.n + more <= b.cap else buffer_grow(b, more)
+
+
+cdef inline void buffer_trim(Buffer* b, size_t most) noexcept nogil:
+    """Give the memory back if there is more of it; what is in it goes, too."""
+    if b.cap > most:
+        free(b.at)
+        b.at = NULL
+        b.n = b.cap = 0
 
 
 cdef inline int push(Buffer* b, const void* data, size_t n) noexcept nogil:

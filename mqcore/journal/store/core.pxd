@@ -14,6 +14,7 @@ cdef class WriterCore:
     cdef readonly int partition
     cdef readonly str fsync
     cdef ProducerTable producers        # what log.producers points into
+    cdef object codec                   # what log.codec points to; None
     cdef bint always
     cdef bint shut
     cdef int born             # how many forks there had been: a child has one more
@@ -22,6 +23,7 @@ cdef class WriterCore:
 
     # What a device calls without the GIL. The writer must outlive it.
     cdef Sink sink(self)
+    cdef int compress(self, str name) except -1
     cdef int make_room(self, size_t size) except -1
     cdef int lock(self) except -1
     cdef add_columns(self, const uint8_t[::1] values, const int64_t[::1] ends, times, int64_t now,

@@ -33,6 +33,7 @@ from mqcore.journal.store.log cimport (
     log_new, log_place, log_rest, log_room, log_rotate, log_segment, log_show, log_skip, log_take,
     log_tick, log_trim, log_undo, now_us,
 )
+from mqcore.journal.store.packing cimport flag_of, packer
 from mqcore.journal.store.process cimport forks
 from mqcore.journal.store.producers cimport ProducerTable
 from mqcore.journal.store.tracks cimport STAMP_OLD, STAMP_USED
@@ -43,6 +44,7 @@ import stat
 
 from mqcore.errors import Forked, MessageTooLarge, UsageError
 from mqcore.journal.errors import JournalClosed, JournalFenced, stamp_refused, write_error
+from mqcore.journal.store.compressors import codec
 
 cdef enum:
     DIRECT = 64 << 10         # batches from this size on are written from where they lie
@@ -184,11 +186,11 @@ cdef class WriterCore:
 
     def _attach(self, path, int folder, object last, *, bytes topic, int partition, bytes journal,
                 str fsync, size_t block_bytes, int64_t segment_bytes, int64_t segment_age,
-                double pause, bint stamps, ProducerTable producers):
+                double pause, bint stamps, ProducerTable producers, str compression=None):
         """Begin to write. folder: a descriptor, ours from now on. last: (descriptor, header, end,
         next, low, high, checkpoint there) of the segment to go on with, or the offset to begin a
         new one at. pause: seconds until the flusher looks at what was appended. producers: whose
-        messages are not stored twice; None: they are."""
+        messages are not stored twice; None: they are. compression: see compressors.py."""
         cdef Log* log = self.log
         cdef int rc
         log.folder = folder
@@ -198,6 +200,8 @@ cdef class WriterCore:
         log.pause = <int64_t> (pause * 1e9)
         log.syncs = fsync == "interval"
         log.stamped = stamps
+        if compression is not None:
+            self.compress(compression)
         self.producers = producers
         if producers is not None:
             log.producers = &producers.all
@@ -230,6 +234,13 @@ cdef class WriterCore:
         log_rest(log, 0, 0)
         log_show(log, log.durable.load())
         self.shut = False
+
+    cdef int compress(self, str name) except -1:
+        self.codec = codec(name)
+        self.log.codec = <void*> self.codec
+        self.log.pack = packer()
+        self.log.packs = flag_of(name)
+        return 0
 
     cdef Sink sink(self):
         cdef Sink s

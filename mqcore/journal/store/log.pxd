@@ -43,6 +43,10 @@ cdef extern from *:
     """
     const int64_t NEVER "mq_never"                  # ns: no time
 
+# Compresses n pieces of `size` bytes in all: 0 or an errno. packing.pyx has the only one.
+ctypedef int (*Pack)(void* codec, const iovec* pieces, int n, size_t size,
+                     Buffer* into) noexcept nogil
+
 cdef struct Piece:            # one column of a block to be written, wherever it lies
     const uint8_t* at
     size_t n
@@ -96,6 +100,11 @@ cdef struct Log:
     int64_t withheld_low      # low and high before the first of them
     int64_t withheld_high
     Buffer withheld           # their headers
+    # compression: packed.pxd
+    Pack pack
+    void* codec               # pyarrow's, kept by the WriterCore
+    uint32_t packs            # the codec's flag; 0: blocks are written as they are
+    Buffer packed             # what becomes of a block's columns
     # the block in the making
     uint32_t count
     uint32_t flags

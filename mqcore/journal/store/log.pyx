@@ -13,11 +13,11 @@ from mqcore.journal.store cimport includes as system
 from mqcore.journal.store.age cimport age_begin, grown_old, too_old
 from mqcore.journal.store.block cimport (
     ALIGN, BLOCK_HEADER, COLUMNS, DATA, DATUM_ENDS, HAS_HEADERS, HAS_KEYS, HAS_STAMPS, HEADER_ENDS,
-    KEY_ENDS, KEY_VALID, KEYS, NAME_ENDS, NAMES, PRODUCERS, SEGMENT_HEADER, SENT, SEQUENCES, STAMP,
-    TIMES, VALUE_ENDS, VALUE_MAX, VALUES, BlockHeader, aligned, block_header_crc,
-    segment_header_crc,
+    KEY_ENDS, KEY_VALID, KEYS, NAME_ENDS, NAMES, PACKED_VERSION, PRODUCERS, SEGMENT_HEADER, SENT,
+    SEQUENCES, STAMP, TIMES, VALUE_ENDS, VALUE_MAX, VALUES, VERSION, BlockHeader,
+    block_header_crc, segment_header_crc,
 )
-from mqcore.journal.store.buffer cimport buffer_room, push, push_end, push_zeros
+from mqcore.journal.store.buffer cimport buffer_room, buffer_trim, push, push_end, push_zeros
 from mqcore.journal.store.disk cimport NOTHING, write_all, write_over
 from mqcore.journal.store.includes cimport (
     F_DUPFD_CLOEXEC, O_CLOEXEC, O_CREAT, O_EXCL, O_RDWR, crc32c, fcntl, getrandom, openat,
@@ -25,6 +25,7 @@ from mqcore.journal.store.includes cimport (
     system_fdatasync, system_pwritev,
 )
 from mqcore.journal.store.intact cimport intact, kept
+from mqcore.journal.store.packed cimport line_up, outdated, pack_block
 from mqcore.journal.store.process cimport bell_ring, log_delist, log_enlist
 from mqcore.journal.store.producers cimport mark_of, producers_add, producers_known
 from mqcore.journal.store.tracks cimport STAMP_STORED
@@ -101,6 +102,7 @@ cdef void log_free(Log* log) noexcept nogil:
     for i in range(COLUMNS):
         free(log.columns[i].at)
     free(log.withheld.at)
+    free(log.packed.at)
     pthread_mutex_destroy(&log.lock)
     pthread_mutex_destroy(&log.sync_lock)
     pthread_mutex_destroy(&log.flight)
@@ -160,10 +162,7 @@ cdef void log_empty(Log* log) noexcept nogil:
     cdef int i
     for i in range(COLUMNS):
         log.columns[i].n = 0
-        if log.columns[i].cap > KEEP * log.block_bytes:
-            free(log.columns[i].at)
-            log.columns[i].at = NULL
-            log.columns[i].cap = 0
+        buffer_trim(&log.columns[i], KEEP * log.block_bytes)
     if log.columns[<int> VALUE_ENDS].cap:
         push_end(&log.columns[<int> VALUE_ENDS], 0)     # else log_make_room() does it
     log.count = 0
@@ -451,40 +450,19 @@ cdef int put(Log* log, BlockHeader* h, iovec* iov, int n) noexcept nogil:
 
 
 cdef int emit(Log* log, BlockHeader* h, Piece* pieces) noexcept nogil:
-    """A block out of its columns. h: first, count, flags, times."""
+    """line_up(), and to the file."""
     cdef iovec iov[29]
-    cdef size_t pad
-    cdef int i, rc, n = 1
-    cdef uint32_t crc = 0
-    h.n_headers = <uint32_t> (pieces[<int> NAME_ENDS].n // 4 - 1) if h.flags & HAS_HEADERS else 0
-    h.value_bytes = pieces[<int> VALUES].n
-    h.key_bytes = pieces[<int> KEYS].n
-    h.name_bytes = pieces[<int> NAMES].n
-    h.datum_bytes = pieces[<int> DATA].n
-    h.size = BLOCK_HEADER
-    iov[0].iov_base = h
-    iov[0].iov_len = BLOCK_HEADER
-    for i in range(COLUMNS):
-        if pieces[i].n == 0:
-            continue
-        pad = aligned(pieces[i].n) - pieces[i].n
-        crc = crc32c(crc, pieces[i].at, pieces[i].n)
-        iov[n].iov_base = <void*> pieces[i].at
-        iov[n].iov_len = pieces[i].n
-        n += 1
-        if pad:
-            crc = crc32c(crc, NOTHING, pad)
-            iov[n].iov_base = <void*> NOTHING
-            iov[n].iov_len = pad
-            n += 1
-        h.size += pieces[i].n + pad
-    h.body_crc = crc
-    if (log.written.load() > log.segment.first or log.withheld.n) and (
+    cdef int rc, n = line_up(h, pieces, iov)
+    if log.packs:
+        n = pack_block(log, h, iov, n)
+    if outdated(log) or (log.written.load() > log.segment.first or log.withheld.n) and (
             log.pos + <int64_t> h.size > log.segment_bytes or too_old(log)):
         rc = log_rotate(log)
         if rc:
             return rc
     rc = put(log, h, iov, n)
+    if log.packs:
+        buffer_trim(&log.packed, KEEP * log.block_bytes)
     if rc:
         return rc
     log.blocks += 1
@@ -679,6 +657,7 @@ cdef int log_segment(Log* log, int64_t first) noexcept nogil:
     cdef char[32] name
     cdef int fd, rc
     snprintf(name, sizeof(name), b"%020lld.mqj", <long long> first)
+    h.version = PACKED_VERSION if log.packs else VERSION
     h.first = first
     h.created = now_us()
     if getrandom(&h.salt, sizeof(h.salt), 0) != sizeof(h.salt):

@@ -58,7 +58,7 @@ cdef struct Producers:
 
 cdef class ProducerTable:
     cdef Producers all
-    cdef void learn(self, const uint8_t* block, const BlockHeader* h) noexcept nogil
+    cdef void learn(self, const uint8_t* at, const BlockHeader* h) noexcept nogil
 
 
 cdef Producer* producers_find(Producers* p, uint64_t id) noexcept nogil     # NULL: unknown

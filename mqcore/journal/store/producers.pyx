@@ -7,7 +7,7 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
 from mqcore.journal.store.block cimport (
-    BLOCK_HEADER, COLUMNS, HAS_KEYS, HAS_STAMPS, KEY_ENDS, KEYS, PRODUCERS, SEQUENCES, VALUE_ENDS,
+    COLUMNS, HAS_KEYS, HAS_STAMPS, KEY_ENDS, KEYS, PRODUCERS, SEQUENCES, VALUE_ENDS,
     VALUES, BlockHeader, aligned, column_sizes,
 )
 from mqcore.journal.store.includes cimport getrandom
@@ -312,11 +312,11 @@ cdef class ProducerTable:
         return {"producers": self.all.n, "producer_bytes": self.all.bytes,
                 "forgotten": self.all.forgotten}
 
-    cdef void learn(self, const uint8_t* block, const BlockHeader* h) noexcept nogil:
-        """A block that has been checked. Where memory ends, producers are forgotten."""
+    cdef void learn(self, const uint8_t* at, const BlockHeader* h) noexcept nogil:
+        """The columns of a block that has been checked. Where memory ends, producers are
+        forgotten."""
         cdef uint64_t sizes[14]
         cdef const uint8_t* column[14]
-        cdef const uint8_t* at = block + BLOCK_HEADER
         cdef const uint64_t* producers
         cdef const uint64_t* sequences
         cdef const int32_t* ends

@@ -45,7 +45,7 @@ from mqcore.journal.store.recovery import (
     whole_blocks,
 )
 from mqcore.journal.store.salvage import salvaged
-from mqcore.journal.store.scan import HEADER_SIZE, Block
+from mqcore.journal.store.scan import COMPRESSED_VERSION, HEADER_SIZE, PLAIN_VERSION, Block
 from mqcore.journal.store.segment import FOREIGN, Segment
 from mqcore.journal.store.snapshot import forget
 
@@ -147,7 +147,7 @@ def _rewritten(folder: Path, first: int, topic: str | None) -> Iterator[bytes]:
         except JournalCorrupt as error:
             ours = error.fault != FOREIGN
             left = salvaged(folder, first) if ours else None
-            header, salt = _new_header(folder, first, left.salt if left else None, topic)
+            header, salt = _new_header(folder, first, left, topic)
         yield header
         if left is not None:
             yield from _whole(left, following)
@@ -195,15 +195,17 @@ def _checkpoint(offset: int, salt: int, low: int, high: int) -> bytes:
     return b"MQB1" + struct.pack("<I", checksum(struct.pack("<Q", salt) + rest)) + rest
 
 
-def _new_header(folder: Path, first: int, salt: int | None,
+def _new_header(folder: Path, first: int, left: Segment | None,
                 topic: str | None) -> tuple[bytes, int]:
-    if salt is None:
-        salt = int.from_bytes(os.urandom(8), "little")
+    salt = int.from_bytes(os.urandom(8), "little") if left is None else left.salt
+    packed = left is not None and any(
+        isinstance(block, Block) and block.packed for block in whole_blocks(left, left.size()))
+    version = COMPRESSED_VERSION if packed else PLAIN_VERSION
     name = _topic(folder, first, topic).encode()
     rest = struct.pack("<qq16sQII256sq184x", first, time.time_ns() // 1000,
                        _journal_id(folder, first), salt, int(folder.name), len(name), name,
                        _begin(folder, first))
-    return b"MQJSEG\r\n" + struct.pack("<II", 1, checksum(rest)) + rest, salt
+    return b"MQJSEG\r\n" + struct.pack("<II", version, checksum(rest)) + rest, salt
 
 
 def _topic(folder: Path, first: int, given: str | None) -> str:

@@ -7,6 +7,8 @@ HEADER_SIZE: int
 BLOCK_HEADER_SIZE: int
 ALIGNMENT: int
 UNREADABLE: int
+PLAIN_VERSION: int
+COMPRESSED_VERSION: int
 FOUND: int
 LIMIT: int
 WINDOW: int
@@ -20,6 +22,7 @@ class Header(NamedTuple):
     partition: int
     topic: bytes
     begin: int
+    version: int = 1
 
 class Walk(NamedTuple):
     pos: int
@@ -42,7 +45,13 @@ class Block:
     count: int
     flags: int
     n_headers: int
+    unpacked: int
+    columns: memoryview | None
     def column(self, i: int) -> tuple[int, int]: ...
+    @property
+    def packed(self) -> bool: ...
+    @property
+    def place(self) -> memoryview: ...
 
 class Window:
     start: int

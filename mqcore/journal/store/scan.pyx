@@ -19,13 +19,14 @@ from libc.string cimport memcmp, memcpy
 
 from mqcore.journal.store.block cimport (
     ALIGN, BLOCK_BODY_CRC, BLOCK_HEADER, BLOCK_HEADER_CRC, BLOCK_MAGIC, BLOCK_NONSENSE,
-    BLOCK_OFFSETS, BLOCK_OK, BLOCK_ORDER, BLOCK_SHORT, BLOCK_UNREADABLE, COLUMNS,
-    SEGMENT_HEADER, TOPIC_MAX, VERSION, BlockHeader, SegmentHeader, aligned, check_body,
-    check_header, column_sizes, segment_header_crc,
+    BLOCK_OFFSETS, BLOCK_OK, BLOCK_ORDER, BLOCK_PACKED, BLOCK_SHORT, BLOCK_UNREADABLE, COLUMNS,
+    PACKED, PACKED_VERSION, SEGMENT_HEADER, TOPIC_MAX, VERSION, BlockHeader, SegmentHeader,
+    aligned, body_size, check_columns, check_crc, check_header, column_sizes, segment_header_crc,
 )
 from mqcore.journal.store.includes cimport (
     MAP_FAILED, MAP_SHARED, PROT_READ, madvise, mmap, munmap, pread,
 )
+from mqcore.journal.store.packing cimport address_of, unpack
 from mqcore.journal.store.producers cimport ProducerTable
 
 import os
@@ -46,6 +47,7 @@ FAULTS = {
     BLOCK_BODY_CRC: "the block's columns do not match their CRC",
     BLOCK_OFFSETS: "the block's columns point outside it",
     BLOCK_UNREADABLE: "the disk cannot read it (an input/output error)",
+    BLOCK_PACKED: "the block's compressed columns do not have the size that its header tells",
 }
 UNREADABLE = BLOCK_UNREADABLE
 HEADER_SIZE = SEGMENT_HEADER
@@ -53,8 +55,10 @@ BLOCK_HEADER_SIZE = BLOCK_HEADER
 ALIGNMENT = ALIGN
 FLAGS = ("keys", "headers", "stamps")
 
-Header = namedtuple("Header", "first created journal salt partition topic begin")
+Header = namedtuple("Header", "first created journal salt partition topic begin version",
+                    defaults=(VERSION,))
 Header.__doc__ = "What stands in front of a segment; created in us, journal 16 bytes, topic bytes."
+PLAIN_VERSION, COMPRESSED_VERSION = VERSION, PACKED_VERSION
 Walk = namedtuple("Walk", "pos next why blocks low high marked durable")
 Walk.__doc__ = """Where a walk stopped: at `pos`, before the message `next`; why: FOUND, LIMIT,
 WINDOW, LOST (the offset is one that a repair gave up), or a fault (a key of FAULTS). The rest is
@@ -72,12 +76,12 @@ def parse_segment(const uint8_t[::1] raw):
         return "this is no segment of a journal"
     if h.crc != segment_header_crc(&h):
         return "the segment's header does not match its CRC"
-    if h.version != VERSION:
-        return f"format version {h.version}; this build reads {VERSION}"
+    if h.version != VERSION and h.version != PACKED_VERSION:
+        return f"format version {h.version}; this build reads {VERSION} and {PACKED_VERSION}"
     if h.topic_size > TOPIC_MAX or not 0 <= h.begin <= h.first:
         return "the segment's header contradicts itself"
     return Header(h.first, h.created, (<char*> h.journal)[:16], h.salt, h.partition,
-                  (<char*> h.topic)[:h.topic_size], h.begin)
+                  (<char*> h.topic)[:h.topic_size], h.begin, h.version)
 
 
 cdef enum:
@@ -141,16 +145,28 @@ cdef int fetch_pages(uint8_t* at, int fd, int64_t pos, int64_t end) noexcept nog
 
 
 cdef class Block:
-    """One block: its header's facts and where its columns lie in the window (bytes)."""
+    """One block: its header's facts and where its columns lie (bytes): in the window, or, if it is
+    compressed, in `columns`. unpacked: the bytes that it would have if it were plain."""
     cdef readonly object window
-    cdef readonly int64_t pos, first, size, low, high, durable
+    cdef readonly object columns        # a memoryview; None: not decompressed yet, or plain
+    cdef readonly int64_t pos, first, size, unpacked, low, high, durable
     cdef readonly uint32_t count, flags, n_headers
+    cdef BlockHeader header
     cdef uint64_t where[14]
     cdef uint64_t sizes[14]
 
     def column(self, int i) -> tuple:
-        """(position in the window, bytes)."""
+        """(position in `place`, bytes)."""
         return self.where[i], self.sizes[i]
+
+    @property
+    def packed(self) -> bool:
+        return self.flags & PACKED != 0
+
+    @property
+    def place(self) -> memoryview:
+        """Where the columns are. A compressed block has been decompressed."""
+        return memoryview(self.window) if not self.flags & PACKED else self.columns
 
 
 cdef class Window:
@@ -160,6 +176,7 @@ cdef class Window:
     cdef readonly int64_t start
     cdef readonly int64_t length
     cdef int64_t fetched, fetched_to        # these bytes of the file have been read once
+    cdef object unpacked      # the columns of the block that was checked last, if it is compressed
 
     def __cinit__(self, int fd, int64_t start, int64_t length):
         cdef void* at = mmap(NULL, length, PROT_READ, MAP_SHARED, fd, start)
@@ -174,10 +191,21 @@ cdef class Window:
         if self.base != NULL:
             munmap(self.base, self.length)
 
-    cdef int check(self, int64_t pos, const BlockHeader* h, int64_t size) noexcept nogil:
-        """The block's body, which lies in the window: a BlockFault."""
+    cdef int check(self, int64_t pos, const BlockHeader* h, int64_t size,
+                   const uint8_t** columns) except -1 nogil:
+        """The block's body, which lies in the window: a BlockFault. columns: where they are, until
+        the next call. Raises what unpack() raises."""
         cdef int fault = self.fetch(pos, pos + <int64_t> h.size, size)
-        return fault if fault else check_body(self.base + (pos - self.start), h)
+        columns[0] = self.base + (pos - self.start) + BLOCK_HEADER
+        if fault == BLOCK_OK:
+            fault = check_crc(columns[0], h)
+        if fault == BLOCK_OK and h.flags & PACKED:
+            with gil:
+                self.unpacked = unpack(h, columns[0])
+                fault = BLOCK_PACKED if self.unpacked is None else BLOCK_OK
+                if fault == BLOCK_OK:
+                    columns[0] = address_of(self.unpacked)
+        return fault if fault else check_columns(columns[0], h)
 
     cdef int fetch(self, int64_t pos, int64_t end, int64_t size) noexcept nogil:
         """Read the pages of [pos, end) where they are mapped, and some behind them: small blocks
@@ -212,13 +240,15 @@ cdef class Window:
         cdef Peek p
         cdef int i, fault
         cdef uint64_t where
+        cdef const uint8_t* columns
         if pos < self.start or pos >= end:
             return BLOCK_SHORT
         peek_at(&p, self.fd)
         fault = look(&p, pos, end - pos, salt, &h)
         if fault == BLOCK_OK and verify:
             with nogil:
-                fault = self.check(pos, &h, size)
+                fault = self.check(pos, &h, size, &columns)
+        unpacked, self.unpacked = self.unpacked, None
         if fault:
             return fault
         b = Block.__new__(Block)
@@ -226,9 +256,13 @@ cdef class Window:
         b.pos, b.first, b.size = pos, h.first, <int64_t> h.size
         b.low, b.high, b.durable = h.min_time, h.max_time, h.durable
         b.count, b.flags, b.n_headers = h.count, h.flags, h.n_headers
+        b.header, b.columns, b.unpacked = h, unpacked, b.size
         if h.count:
             column_sizes(&h, &b.sizes[0])
             where = pos - self.start + BLOCK_HEADER
+            if h.flags & PACKED:
+                b.unpacked = BLOCK_HEADER + <int64_t> body_size(&h)
+                where = 0
             for i in range(COLUMNS):
                 b.where[i] = where
                 where += aligned(b.sizes[i])
@@ -256,6 +290,7 @@ cdef class Window:
         cdef int64_t end = min(size, self.start + self.length)
         cdef int64_t low = LLONG_MAX, high = LLONG_MIN, blocks = 0, durable = 0
         cdef Peek p
+        cdef const uint8_t* columns
         cdef int why = LIMIT_REACHED
         cdef bint marked = False, learns = into is not None
         peek_at(&p, self.fd)
@@ -284,11 +319,11 @@ cdef class Window:
                     if pos + <int64_t> h.size > end:
                         why = WINDOW_END
                         break
-                    why = self.check(pos, &h, size)
+                    why = self.check(pos, &h, size, &columns)
                     if why:
                         break
                     if learns:
-                        into.learn(self.base + (pos - self.start), &h)
+                        into.learn(columns, &h)
                 blocks += 1
                 if h.count:
                     low = min(low, h.min_time)
@@ -298,12 +333,17 @@ cdef class Window:
                 next += h.count
                 pos += h.size
                 why = LIMIT_REACHED
+        self.unpacked = None
         return Walk(pos, next, why, blocks, low, high, marked, durable)
 
     def fetch_block(self, Block block, int64_t size) -> int:
-        """Before an unchecked block is touched: a fault, or 0."""
+        """Before an unchecked block is touched: a fault, or 0. Decompresses it."""
         with nogil:
             fault = self.fetch(block.pos, block.pos + block.size, size)
+        if fault == BLOCK_OK and block.flags & PACKED:
+            block.columns = unpack(&block.header,
+                                   self.base + (block.pos - self.start) + BLOCK_HEADER)
+            fault = BLOCK_PACKED if block.columns is None else BLOCK_OK
         return fault
 
     def seek_block(self, int64_t pos, int64_t size, uint64_t salt) -> int:

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 from mqcore.journal.errors import JournalBusy, JournalCorrupt, JournalNotFound
+from mqcore.journal.store.compressors import check_readable
 from mqcore.journal.store.core import checksum
 from mqcore.journal.store.durable import missing_end
 from mqcore.journal.store.place import is_place_of, read_regular, segment_name, segments
@@ -21,6 +22,7 @@ from mqcore.journal.store.scan import (
     FAULTS,
     HEADER_SIZE,
     LIMIT,
+    PLAIN_VERSION,
     WINDOW,
     Block,
     Header,
@@ -36,6 +38,7 @@ EARLIEST = -(1 << 63)
 FOREIGN = "the segment belongs elsewhere"
 ANEW = "a journal made anew in its place has offsets of its own; open it again"
 EVERYTHING = 1 << 62    # an offset beyond all: find() goes to the end
+SAMPLE = 64             # blocks that tell how well a segment is compressed
 
 
 class Unfinished(JournalBusy):
@@ -105,6 +108,7 @@ class Segment:
         if indexes is not None:
             self._take_index(first, indexes)
         self.searched = -1, -1, 0       # see recovery.witness()
+        self._unpacked: Block | None = None     # read last, if it is compressed
 
     def _take_index(self, first: int, indexes: dict[int, Index]) -> None:
         known = indexes.pop(first, None)
@@ -129,6 +133,8 @@ class Segment:
         if not is_place_of(self.path.parent, found.topic, found.partition):
             raise self.foreign(f"topic {found.topic.decode(errors='replace')!r}, partition "
                                f"{found.partition}")
+        if found.version != PLAIN_VERSION:
+            check_readable()
         return found
 
     def foreign(self, whose: str) -> JournalCorrupt:
@@ -143,7 +149,7 @@ class Segment:
                               fault=fault)
 
     def close(self) -> None:
-        self._window = None
+        self._window = self._unpacked = None
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
@@ -176,12 +182,29 @@ class Segment:
         return window.block(pos, size, self.salt, verify)
 
     def readable(self, pos: int, size: int, verify: bool) -> Block | int:
-        """block(), and its columns can be touched also if they are not verified."""
+        """block(), and its columns can be touched also if they are not verified. A compressed block
+        is kept, for who reads it piece by piece: a whole block never changes."""
+        kept = self._unpacked
+        if kept is not None and kept.pos == pos:
+            return kept
         block = self.block(pos, size, verify)
-        if verify or isinstance(block, int):
+        if isinstance(block, int):
             return block
-        fault: int = block.window.fetch_block(block, size)
+        fault: int = 0 if verify else block.window.fetch_block(block, size)
+        self._unpacked = block if block.packed and not fault else None
         return fault or block
+
+    def expansion(self, size: int) -> float:
+        """How many times larger the segment would be if it were plain, by its first blocks."""
+        pos, stored, plain = HEADER_SIZE, 0, 0
+        for _ in range(SAMPLE):
+            block = self.block(pos, size, verify=False)
+            if isinstance(block, int):
+                break
+            pos += block.size
+            stored += block.size
+            plain += block.unpacked
+        return plain / stored if stored else 1.0
 
     def find(self, offset: int, size: int) -> Walk:
         """Walk to the block that holds the message: why is FOUND, or the fault that is in the way
@@ -264,6 +287,33 @@ class Segment:
         words = FAULTS[fault] + (f"; {why}" if why else "")
         return JournalCorrupt(f"{self.path} at byte {pos} (message {offset}): {words}",
                               path=str(self.path), position=pos, offset=offset, fault=words)
+
+
+def plain_bytes(folder: Path, firsts: list[int], start: int, stop: int) -> int:
+    """Reader.stored_bytes()."""
+    inside = [(a, b) for a, b in zip(firsts, [*firsts[1:], stop], strict=True)
+              if a < stop and b > start]
+    size = 0
+    for first, _ in inside:
+        try:
+            size += _plain_size(folder, first)
+        except FileNotFoundError:       # retention was faster
+            continue
+    return size * (stop - start) // max(1, inside[-1][1] - inside[0][0]) if inside else 0
+
+
+def _plain_size(folder: Path, first: int) -> int:
+    """About how many bytes the segment would have without compression. FileNotFoundError."""
+    path = folder / segment_name(first)
+    size = path.stat().st_size
+    header = parse_segment(read_regular(path, HEADER_SIZE) or b"")
+    if isinstance(header, str) or header.version == PLAIN_VERSION:
+        return size
+    segment = Segment(folder, first)
+    try:
+        return round(size * segment.expansion(size))
+    finally:
+        segment.close()
 
 
 def refuse_other(segment: Segment, journal: bytes) -> None:
