@@ -12,6 +12,8 @@ pages of a block are read before they are touched, and a fault says which block 
 """
 
 from cpython.buffer cimport PyBuffer_FillInfo
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_CLEAR, Py_INCREF
 from libc.errno cimport EFAULT, EIO, errno
 from libc.limits cimport LLONG_MAX, LLONG_MIN
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
@@ -176,7 +178,6 @@ cdef class Window:
     cdef readonly int64_t start
     cdef readonly int64_t length
     cdef int64_t fetched, fetched_to        # these bytes of the file have been read once
-    cdef object unpacked      # the columns of the block that was checked last, if it is compressed
 
     def __cinit__(self, int fd, int64_t start, int64_t length):
         cdef void* at = mmap(NULL, length, PROT_READ, MAP_SHARED, fd, start)
@@ -192,19 +193,23 @@ cdef class Window:
             munmap(self.base, self.length)
 
     cdef int check(self, int64_t pos, const BlockHeader* h, int64_t size,
-                   const uint8_t** columns) except -1 nogil:
-        """The block's body, which lies in the window: a BlockFault. columns: where they are, until
-        the next call. Raises what unpack() raises."""
+                   const uint8_t** columns, PyObject** held) except -1 nogil:
+        """The block's body, which lies in the window: a BlockFault. columns: where they are. held:
+        NULL, or what they lie in, the caller's reference; its former value is let go. Raises what
+        unpack() raises."""
         cdef int fault = self.fetch(pos, pos + <int64_t> h.size, size)
         columns[0] = self.base + (pos - self.start) + BLOCK_HEADER
         if fault == BLOCK_OK:
             fault = check_crc(columns[0], h)
         if fault == BLOCK_OK and h.flags & PACKED:
             with gil:
-                self.unpacked = unpack(h, columns[0])
-                fault = BLOCK_PACKED if self.unpacked is None else BLOCK_OK
+                Py_CLEAR(held[0])
+                found = unpack(h, columns[0])
+                fault = BLOCK_PACKED if found is None else BLOCK_OK
                 if fault == BLOCK_OK:
-                    columns[0] = address_of(self.unpacked)
+                    columns[0] = address_of(found)
+                    Py_INCREF(found)
+                    held[0] = <PyObject*> found
         return fault if fault else check_columns(columns[0], h)
 
     cdef int fetch(self, int64_t pos, int64_t end, int64_t size) noexcept nogil:
@@ -241,14 +246,18 @@ cdef class Window:
         cdef int i, fault
         cdef uint64_t where
         cdef const uint8_t* columns
+        cdef PyObject* held = NULL
+        cdef object unpacked = None
         if pos < self.start or pos >= end:
             return BLOCK_SHORT
         peek_at(&p, self.fd)
         fault = look(&p, pos, end - pos, salt, &h)
         if fault == BLOCK_OK and verify:
             with nogil:
-                fault = self.check(pos, &h, size, &columns)
-        unpacked, self.unpacked = self.unpacked, None
+                fault = self.check(pos, &h, size, &columns, &held)
+        if held != NULL:
+            unpacked = <object> held
+            Py_CLEAR(held)
         if fault:
             return fault
         b = Block.__new__(Block)
@@ -291,6 +300,7 @@ cdef class Window:
         cdef int64_t low = LLONG_MAX, high = LLONG_MIN, blocks = 0, durable = 0
         cdef Peek p
         cdef const uint8_t* columns
+        cdef PyObject* held = NULL
         cdef int why = LIMIT_REACHED
         cdef bint marked = False, learns = into is not None
         peek_at(&p, self.fd)
@@ -319,7 +329,7 @@ cdef class Window:
                     if pos + <int64_t> h.size > end:
                         why = WINDOW_END
                         break
-                    why = self.check(pos, &h, size, &columns)
+                    why = self.check(pos, &h, size, &columns, &held)
                     if why:
                         break
                     if learns:
@@ -333,7 +343,7 @@ cdef class Window:
                 next += h.count
                 pos += h.size
                 why = LIMIT_REACHED
-        self.unpacked = None
+        Py_CLEAR(held)
         return Walk(pos, next, why, blocks, low, high, marked, durable)
 
     def fetch_block(self, Block block, int64_t size) -> int:
