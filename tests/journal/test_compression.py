@@ -268,6 +268,75 @@ def test_no_finalizer_runs_while_a_block_is_compressed(tmp_path):
     assert counts[2] == counts[3]
 
 
+class Refusing:
+    """A codec that has no memory."""
+
+    def compress(self, raw, asbytes):
+        raise MemoryError([raw[:1]])
+
+
+@pytest.mark.parametrize("threshold", [1, 2, 3])
+def test_no_finalizer_runs_where_compressing_fails(tmp_path, monkeypatch, threshold):
+    """It would wait for its own thread. The block is stored plain."""
+    monkeypatch.setattr("mqcore.journal.store.core.codec", lambda name: Refusing())
+    before = gc.get_threshold()
+    with journal.open(tmp_path, "a", compression="zstd") as writer:
+        class Finalized:
+            def __del__(self):
+                writer.append(b"from a finalizer")
+
+        for _ in range(20):
+            writer.append_many(TEXT)
+            garbage = Finalized()
+            garbage.me = garbage
+            del garbage
+            gc.set_threshold(threshold, 1, 1)
+            writer.flush()
+            gc.set_threshold(*before)
+            assert gc.isenabled()
+        gc.collect()
+    assert {row[2] for row in blocks(tmp_path)} == {0}
+    got = contents(tmp_path)
+    assert [value for value in got if value != b"from a finalizer"] == TEXT * 20
+    assert got.count(b"from a finalizer") == 20
+
+
+def test_a_child_that_is_forked_meanwhile_collects(tmp_path, monkeypatch):
+    begun, go_on = threading.Event(), threading.Event()
+
+    class Slow:
+        def compress(self, raw, asbytes):
+            begun.set()
+            assert go_on.wait(50)
+            raise MemoryError
+
+    monkeypatch.setattr("mqcore.journal.store.core.codec", lambda name: Slow())
+    with journal.open(tmp_path, "a", compression="zstd", fsync="never") as writer:
+        writer.append_many(TEXT)
+        thread = threading.Thread(target=writer.flush)
+        thread.start()
+        assert begun.wait(50) and not gc.isenabled()
+        child = os.fork()
+        if not child:
+            os._exit(7 if gc.isenabled() else 1)
+        go_on.set()
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+        thread.join(50)
+        assert gc.isenabled()
+
+
+def test_a_collector_that_is_off_stays_off(tmp_path):
+    with journal.open(tmp_path, "a", compression="lz4") as writer:
+        writer.append_many(TEXT)
+        gc.disable()
+        try:
+            writer.flush()
+            assert not gc.isenabled()
+        finally:
+            gc.enable()
+    assert gc.isenabled()
+
+
 def test_the_command_mirror(tmp_path):
     with journal.open(tmp_path / "a", "a", topic="t") as writer:
         writer.append_many(TEXT)

@@ -67,6 +67,8 @@ GLOBALS: dict[tuple[str, str], str] = {
     ("mqcore/journal/store/place.py", "_synced"): "folders known to be durable, at most 1000",
     ("mqcore/journal/store/place.py", "_warned"): "files that were warned of, at most 1000",
     ("mqcore/journal/store/process.pyx", "SHARED"): "all logs, for forks, and the flusher's bell",
+    ("mqcore/journal/store/packing.pyx", "_packing"): "how many blocks are compressed now",
+    ("mqcore/journal/store/packing.pyx", "_collected"): "whether the collector was on before them",
     ("mqcore/base/sodium.pyx", "_looking"): "a lock: two threads look for it at once",
     ("mqcore/base/waits.pyx", "MAIN"): "the main thread, another one in a forked child",
     ("mqcore/base/waits.pyx", "COLLECTOR"): "the collector calls us for the whole process",

@@ -17,15 +17,47 @@ from mqcore.base.includes cimport iovec
 from mqcore.journal.store.block cimport LZ4, ZSTD, BlockHeader, body_size
 from mqcore.journal.store.buffer cimport Buffer, push
 from mqcore.journal.store.log cimport Pack
+from mqcore.spi.interpreter cimport PyGC_Disable, PyGC_Enable
+
+import os
 
 from mqcore.journal.store.compressors import codec
 
 FLAGS = {"zstd": ZSTD, "lz4": LZ4}
 
 
+cdef int _packing = 0           # calls of pack() that run; under the GIL
+cdef int _collected = 0         # whether the collector was on before the first of them
+
+
 cdef int pack(void* of, const iovec* pieces, int n, size_t size, Buffer* into) noexcept with gil:
-    """The log's lock is held, so no other Python code may run here. Therefore bytes go in and come
-    out: the collector, whose finalizers may use the log, does not count them."""
+    """The log's lock is held, so no other Python code may run here. The collector, whose finalizers
+    may use the log, is off meanwhile: an error alone makes objects that it counts. Other threads
+    run while the codec works, so what they leave to it waits as long."""
+    global _packing, _collected
+    cdef int rc
+    if _packing == 0:
+        _collected = PyGC_Disable()
+    _packing += 1
+    rc = packed_into(of, pieces, n, size, into)
+    _packing -= 1
+    if _packing == 0 and _collected:
+        PyGC_Enable()
+    return rc
+
+
+def after_fork():
+    """Another thread may have been packing, which is not in the child."""
+    global _packing
+    if _packing and _collected:
+        PyGC_Enable()
+    _packing = 0
+
+
+os.register_at_fork(after_in_child=after_fork)
+
+
+cdef int packed_into(void* of, const iovec* pieces, int n, size_t size, Buffer* into) noexcept:
     cdef bytes raw, done
     cdef char* to
     cdef int i
@@ -40,7 +72,7 @@ cdef int pack(void* of, const iovec* pieces, int n, size_t size, Buffer* into) n
         return push(into, PyBytes_AS_STRING(done), PyBytes_GET_SIZE(done))
     except MemoryError:
         return ENOMEM
-    except Exception:
+    except BaseException:       # a codec's, or of a thread that is being ended
         return EIO
 
 
