@@ -11,12 +11,12 @@ from mqcore.spi.pipe cimport DIRTY_HUNG, DROP_REASONS, Pipe
 
 cdef void take_snapshot(Sock* s, Snapshot* shot) noexcept nogil:
     cdef Pipe* pipe
-    cdef Pipe** heads[3]
+    cdef Pipe* heads[3]
     cdef Ended* ended
     cdef int i
     memset(shot, 0, sizeof(Snapshot))
-    heads[0], heads[1], heads[2] = &s.all, &s.held, &s.hung
     sock_enter(s)
+    heads[0], heads[1], heads[2] = s.all, s.held, s.hung
     shot.sent = s.sent
     shot.received = s.received
     shot.waiting = s.n_waiting.load()
@@ -28,13 +28,13 @@ cdef void take_snapshot(Sock* s, Snapshot* shot) noexcept nogil:
     shot.left_dropped = s.left_dropped
     shot.batching = s.batching
     for i in range(3):
-        shot.live += count_pipes(heads[i][0])
+        shot.live += count_pipes(heads[i])
     shot.n = shot.live + s.n_ended
     shot.at = <Ended*> calloc(shot.n + 1, sizeof(Ended))
     if shot.at != NULL:
         shot.live = 0
         for i in range(3):
-            pipe = heads[i][0]
+            pipe = heads[i]
             while pipe != NULL:
                 live_account(pipe, &shot.at[shot.live])
                 if pipe.dirty & DIRTY_HUNG:

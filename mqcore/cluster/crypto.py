@@ -1,8 +1,8 @@
 """The primitives that a cluster uses: one place to replace.
 
 X25519 (RFC 7748), ChaCha20-Poly1305 (RFC 8439), HMAC (RFC 2104) and HKDF (RFC 5869) with SHA-256.
-They come from the package `cryptography`, but for the calls that others make quicker: HMAC comes
-from the standard library, and ChaCha20-Poly1305 of small messages from libsodium, if it is there.
+They come from the package `cryptography`. Two calls are faster elsewhere: HMAC comes from the
+standard library, and ChaCha20-Poly1305 of small messages from libsodium, if it is installed.
 """
 
 from __future__ import annotations

@@ -388,7 +388,7 @@ class Links:
                     self.hang_up(link.dial)
 
     def _tick_dials(self) -> None:
-        """Nobody is expected any more at the former address of a member."""
+        """Give up the former addresses of members."""
         urls = {member.url for member in self.node.directory.members.values()}
         for dial in list(self.dials.values()):
             if dial.of_member and dial.link is None and dial.url not in urls:

@@ -165,6 +165,7 @@ class Rising:
         self.dropped = 0
 
     def last(self, publisher: Any) -> int:
+        """-1: there was none."""
         return self._last.get(publisher, -1)
 
     def admit(self, publisher: Any, number: int) -> bool:

@@ -163,15 +163,15 @@ class Session:
         if behind:
             self._behind.append(data)
             return True
-        self._cut(data)
-        if type(frame) is frames.Publish:
-            self._publishing = self._bulk_id
+        self._cut(data, type(frame) is frames.Publish)
         self._feed()
         return True
 
-    def _cut(self, data: bytes) -> None:
+    def _cut(self, data: bytes, publishes: bool) -> None:
         self._bulk_id += 1
         self._bulks.append((self._bulk_id, memoryview(data)))
+        if publishes:
+            self._publishing = self._bulk_id
 
     def give_up(self) -> int:
         """Nothing more will be sent. Returns the number of frames that were not sent whole."""
@@ -200,8 +200,7 @@ class Session:
         while self._behind and not self._publishing:
             data = self._behind.popleft()
             if len(data) > WHOLE:
-                self._cut(data)
-                self._publishing = self._bulk_id
+                self._cut(data, True)
             else:
                 self.waiting -= len(data)
                 self._seal(data)

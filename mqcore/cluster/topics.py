@@ -21,8 +21,8 @@ from mqcore.binding.sleep import Nap
 from mqcore.cluster import frames
 from mqcore.cluster.checks import ends_at
 from mqcore.cluster.errors import NodeClosed
-from mqcore.cluster.patterns import PATTERNS, Table, check_pattern, check_topic
-from mqcore.cluster.turns import Latest, Turns
+from mqcore.cluster.patterns import PATTERNS, Rising, Table, check_pattern, check_topic
+from mqcore.cluster.turns import Turns
 from mqcore.errors import RecvTimeout, UsageError
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ class Topics:
         self.epoch = secrets.randbits(61) + 1   # of this process: its numbers begin anew
         self.told = 0               # frames that told of subscriptions
         self.turns = Turns(self._take, lambda: node.links.by_rid.values())
-        self.latest = Latest()
+        self.latest = Rising()      # the number of the last message to each member
         self.rng = random.Random()
         self.published = self.wanted = self.sent = self.unmatched = self.unsent = 0
 
@@ -291,12 +291,14 @@ class Topics:
         """More groups than fit into one frame take several, with a number each."""
         sent = True
         text = trace.to_text(trace.current())
+        member = link.member.record.id
         for at in range(0, len(groups) or 1, frames.BATCH):
             self.seq += at > 0
+            after = 0 if link.published else max(0, self.latest.last(member))
             if link.send(frames.Publish(self.seq, topic, body, plain and not at,
-                                        tuple(groups[at:at + frames.BATCH]), text,
-                                        self.latest.after(link))):
-                self.latest.sent(link, self.seq)
+                                        tuple(groups[at:at + frames.BATCH]), text, after)):
+                self.latest.admit(member, self.seq)
+                link.published = True
             else:
                 sent = False
         return sent

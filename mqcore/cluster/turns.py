@@ -11,7 +11,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from mqcore.cluster import frames
-from mqcore.cluster.patterns import PUBLISHERS, Rising
+from mqcore.cluster.patterns import Rising
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -83,21 +83,3 @@ class Turns:
     def _admit(self, member: Member, source: tuple[bytes, int], frame: frames.Publish) -> None:
         if self.rising.admit(source, frame.seq):
             self._deliver(member, frame)
-
-
-class Latest:
-    """The publishing side: the number of the last message to each member, over whichever link."""
-
-    def __init__(self) -> None:
-        self._of: dict[bytes, int] = {}
-
-    def after(self, link: Any) -> int:
-        """What the first message over a link says; 0: it is not the first."""
-        return 0 if link.published else self._of.get(link.member.record.id, 0)
-
-    def sent(self, link: Any, number: int) -> None:
-        link.published = True
-        member = link.member.record.id
-        self._of[member] = number
-        if len(self._of) > PUBLISHERS:
-            del self._of[next(iter(self._of))]

@@ -195,8 +195,8 @@ cdef class Window:
     cdef int check(self, int64_t pos, const BlockHeader* h, int64_t size,
                    const uint8_t** columns, PyObject** held) except -1 nogil:
         """The block's body, which lies in the window: a BlockFault. columns: where they are. held:
-        NULL, or what they lie in, the caller's reference; its former value is let go. Raises what
-        unpack() raises."""
+        NULL, or a reference to what they lie in, which this replaces and the caller drops. Raises
+        what unpack() raises."""
         cdef int fault = self.fetch(pos, pos + <int64_t> h.size, size)
         columns[0] = self.base + (pos - self.start) + BLOCK_HEADER
         if fault == BLOCK_OK:
