@@ -47,6 +47,17 @@ def test_only_what_the_writer_has_synced(tmp_path):
             assert len(read(hasty)) == 51 and len(read(hasty, durable=True)) == 50
 
 
+def test_without_the_file_after_a_look_at_the_end(tmp_path):
+    """A reader that has seen the last segment's end remembers what the blocks there said."""
+    with journal.open(tmp_path, "a") as writer:
+        writer.append_many([b"1", b"2"])
+        writer.rotate()
+        writer.append_many([b"3", b"4"])
+    (tmp_path / "default" / "0" / NAME).unlink()
+    with journal.open(tmp_path) as reader:
+        assert reader.end == 4 and read(reader) == [b"1", b"2", b"3", b"4"]
+
+
 @pytest.mark.parametrize("fsync", ["always", "interval"])
 def test_a_follower_is_woken_by_a_sync(tmp_path, fsync):
     """And sees each message, also the last one, though nothing follows it."""

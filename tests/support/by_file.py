@@ -1,5 +1,6 @@
-"""xdist's scheduler that gives each worker a whole file at a time, made to outlive workers, and a
-whole folder where its files share something that takes long to start.
+"""xdist's scheduler that gives each worker a whole file at a time, made to outlive workers. A whole
+folder, where its files share something that takes long to start; a single test, where each takes
+minutes.
 
 That of xdist 3.8 assigns work to the replacement of a dead worker before that has collected its
 tests, and never tells a replacement with one last test that no more will come.
@@ -7,13 +8,17 @@ tests, and never tells a replacement with one last test that no more will come.
 
 from typing import Any
 
+import longest
 from xdist.scheduler import LoadFileScheduling
 
 TOGETHER = "tests/spark/"   # one Java
+SINGLY = tuple(f"tests/{name}::" for name in longest.SINGLY)
 
 
 class ByFile(LoadFileScheduling):
     def _split_scope(self, nodeid: str) -> str:
+        if nodeid.startswith(SINGLY):
+            return nodeid
         return TOGETHER if nodeid.startswith(TOGETHER) else super()._split_scope(nodeid)
 
     def remove_node(self, node: Any) -> Any:

@@ -13,6 +13,11 @@ an error to Spark.
 from pathlib import Path
 
 TESTS = Path(__file__).resolve().parent.parent
+# Each of their tests is by itself, and the slow ones, which take minutes, begin first.
+SINGLY = (
+    "journal/test_crash_states.py",
+    "system/accounting/test_topologies.py",
+)
 SLOW = (
     "layout/test_packaging.py",
     "spark/test_servers.py",
@@ -85,10 +90,14 @@ LONGEST = (
 )
 _RANKS = {TESTS / name: rank for rank, name in enumerate((*SLOW, *LONGEST))}
 _SLOW = {TESTS / name for name in SLOW}
+_SINGLY = {TESTS / name for name in SINGLY}
 
 
 def rank(item):
-    """The key by which the tests are sorted; equal for all tests of a file, which stay in order."""
+    """The key by which the tests are sorted. It is equal for all tests of a file, which stay in
+    order, but for the slow ones of SINGLY."""
+    if item.path in _SINGLY and slow(item):
+        return -1
     return _RANKS.get(item.path, len(_RANKS))
 
 

@@ -47,13 +47,15 @@ class Unfinished(JournalBusy):
 
 class Index:
     """What looks into a segment have come to know, in memory only: about every STRIDE bytes, the
-    offset of a block and the largest time before it, and where the last two looks ended."""
+    offset of a block and the largest time before it, and where the last two looks ended. `durable`:
+    what is below was synced, as far as the blocks passed say."""
 
     def __init__(self, file: os.stat_result, salt: int, first: int) -> None:
         self.file = file.st_dev, file.st_ino, salt
         self.positions = [HEADER_SIZE]
         self.offsets = [first]
         self.highs = [EARLIEST]
+        self.durable = first
         self.forget_ends()
 
     def forget_ends(self) -> None:
@@ -102,13 +104,16 @@ class Segment:
         self.first: int = self.header.first
         self.salt: int = self.header.salt
         self._window: Window | None = None
-        self.durable = first    # what is below was synced, as far as the blocks passed say
         self.until = until
         self.index = Index(self._file, self.salt, first)
         if indexes is not None:
             self._take_index(first, indexes)
         self.searched = -1, -1, 0       # see recovery.witness()
         self._unpacked: Block | None = None     # read last, if it is compressed
+
+    @property
+    def durable(self) -> int:
+        return self.index.durable
 
     def _take_index(self, first: int, indexes: dict[int, Index]) -> None:
         known = indexes.pop(first, None)
@@ -241,7 +246,7 @@ class Segment:
             window = self.window(pos, BLOCK_HEADER_SIZE)
             walk = window.walk(pos, next, size, self.salt, limit=pos + STRIDE,
                                **sought)    # type: ignore[arg-type]
-            self.durable = max(self.durable, walk.durable)
+            self.index.durable = max(self.index.durable, walk.durable)
             pos, next, high = walk.pos, walk.next, max(high, walk.high)
             if walk.why not in (LIMIT, WINDOW):
                 return walk, (pos, next, high)
