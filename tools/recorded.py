@@ -110,7 +110,8 @@ class Recorder:
 def main(arguments: list[str]) -> Any:
     sys.path[0] = os.getcwd()   # as `python -m pytest` has it, and not this folder
     sys.path.append(str(SUPPORT))   # as pyproject.toml says; tests of this program run elsewhere
-    return pytest.main(arguments[1:], plugins=[Recorder(Path(arguments[0]))])
+    return pytest.main(["-p", "worker_ends", *arguments[1:]],
+                       plugins=[Recorder(Path(arguments[0]))])
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""xdist's scheduler that gives each worker a whole file at a time, made to outlive workers. A whole
-folder, where its files share something that takes long to start; a single test, where each takes
-minutes.
+"""xdist's scheduler that gives each worker a whole file at a time, made to outlive workers. Where
+the files of a folder share something that takes long to start, it gives the whole folder; where a
+single test takes minutes, that test.
 
 That of xdist 3.8 assigns work to the replacement of a dead worker before that has collected its
 tests, and never tells a replacement with one last test that no more will come.

@@ -126,6 +126,25 @@ def test_a_worker_dies(suite):
     assert out.endswith("16 passed, 0 failed, 0 skipped\n")
 
 
+def test_pytest_itself_fails(suite):
+    """It is a death of that worker, and not the end of the run."""
+    fail = '''
+        import os
+        def pytest_runtest_makereport(item, call):
+            if item.name == "test_death" and call.when == "call" and first("death"):
+                raise SystemError("AST constructor recursion depth mismatch")
+    '''
+    status, out, report = suite(conftest=fail, test_b=QUIET, test_c=QUIET, test_a='''
+        def test_before(): pass
+        def test_death(): pass
+        def test_after(): pass
+    ''')
+    assert status == 0, out
+    assert list(report["unsteady"]) == ["test_a.py::test_death"]
+    assert "pytest itself failed" in out and "recursion depth mismatch" in out
+    assert out.endswith("11 passed, 0 failed, 0 skipped\n")
+
+
 @pytest.mark.slow
 def test_a_worker_dies_twice(suite):
     status, out, report = suite(test_a=QUIET, test_b="def test_death(): os.kill(os.getpid(), 9)")
