@@ -18,7 +18,7 @@ from mqcore.cli.journal_backup import backup
 from mqcore.cli.journal_groups import groups, members
 from mqcore.cli.journal_live import mirror, record, replay, serve
 from mqcore.cli.journal_promote import promote
-from mqcore.cli.journal_removal import delete, truncate
+from mqcore.cli.journal_removal import delete, rename, truncate
 from mqcore.cli.journal_where import (
     FOLDER,
     GAPS,
@@ -39,15 +39,15 @@ from mqcore.errors import Error, UsageError
 def journal() -> None:
     """List, print, verify, repair and export journals. Fill them from a socket, serve them to other
     machines, replay and copy them: record, serve, replay, mirror, backup. Remove what is old:
-    truncate, delete. A mirror can take over: promote.
+    truncate, delete. Give a topic another name: rename. A mirror can take over: promote.
 
     WHERE is the folder that you pass to mqcore.journal.open(). Commands that only read also take
     the address of a `mq journal serve`.
     """
 
 
-for _command in (record, serve, replay, mirror, promote, backup, truncate, delete, groups,
-                 members):
+for _command in (record, serve, replay, mirror, promote, backup, truncate, delete, rename,
+                 groups, members):
     journal.add_command(_command)
 
 

@@ -1,4 +1,5 @@
-"""`mq journal truncate` and `mq journal delete`: remove messages, partitions and topics."""
+"""`mq journal truncate`, `delete` and `rename`: remove messages, partitions and topics, or give a
+topic another name."""
 
 from __future__ import annotations
 
@@ -43,3 +44,20 @@ def delete(where: str, topic: str, partition: int | None, yes: bool) -> None:
         click.confirm(f"Delete {what} from {where}, with all messages?", abort=True, err=True)
     number = library.delete(where, topic=topic, partition=partition)
     click.echo(f"{what}: {number} partition{'' if number == 1 else 's'} deleted")
+
+
+@click.command()
+@FOLDER
+@click.option("-s", "--topic", required=True, help="The topic.")
+@click.option("--to", required=True, metavar="NAME", help="Its new name.")
+def rename(where: str, topic: str, to: str) -> None:
+    """Give a topic another name. Messages keep their offsets, and consumer groups go with them.
+
+    Nothing is renamed while a writer has one of its partitions open. Readers that are open get an
+    error at their next look.
+    """
+    from mqcore import journal as library
+
+    number = library.rename(where, topic=topic, to=to)
+    click.echo(f"{as_text(topic)} is {as_text(to)} now: {number} "
+               f"partition{'' if number == 1 else 's'}")

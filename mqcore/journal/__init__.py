@@ -89,8 +89,8 @@ __all__ = [
     "QueueFull", "QueueLimits", "QueueOptions", "QueueServer", "Reader", "Records", "Repaired",
     "Rights", "Sequences", "StampRefused", "Writer", "WriterStats", "ajoin", "aopen", "backup",
     "checksum", "delete", "join", "list_partitions", "open", "partition_of_key",
-    "partition_of_message", "promote", "queue", "read_key", "read_stamp", "repair", "replay",
-    "serve", "serve_queues", "stamp", "stored_at", "truncate_before", "verify",
+    "partition_of_message", "promote", "queue", "read_key", "read_stamp", "rename", "repair",
+    "replay", "serve", "serve_queues", "stamp", "stored_at", "truncate_before", "verify",
 ]
 
 _LATER = {"BackedUp": "backups", "GroupMember": "groups.member", "Job": "queues.job",
@@ -102,7 +102,7 @@ _LATER = {"BackedUp": "backups", "GroupMember": "groups.member", "Job": "queues.
 _FORMER = {
     "mqcore.journal": "partition_of=partition_of_key partition_for=partition_of_message "
                       "Writers=MultiWriter",
-    "mqcore.journal.store.place": "partitions",
+    "mqcore.journal.store.topic_names": "partitions",
 }
 
 
@@ -418,6 +418,19 @@ def delete(where: str | os.PathLike[str], *, topic: str, partition: int | None =
     from mqcore.journal.removal import delete as _delete
 
     return _delete(where, topic, partition)
+
+
+def rename(where: str | os.PathLike[str], *, topic: str, to: str) -> int:
+    """Give a topic another name. Its messages keep their offsets, its partitions their ids; groups
+    and producers go with it. The number of partitions.
+
+    JournalLocked: a writer has one of them open, and nothing is renamed; who opens one meanwhile
+    waits. Open readers raise JournalNotFound at their next look, or read on in the file that they
+    have open. Raises JournalNotFound, UsageError (`to` is there already), and OSError.
+    """
+    from mqcore.journal.renaming import rename as _rename
+
+    return _rename(where, topic, to)
 
 
 def promote(where: str | os.PathLike[str], *, topic: str = "default", partition: int = 0,

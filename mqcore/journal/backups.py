@@ -19,7 +19,7 @@ from errno import EEXIST, EIO, ENOTDIR, ENOTEMPTY
 from pathlib import Path
 
 from mqcore.errors import UsageError
-from mqcore.journal.errors import JournalBusy, JournalCorrupt, write_error
+from mqcore.journal.errors import JournalBusy, JournalCorrupt, JournalError, write_error
 from mqcore.journal.listing import in_folder, not_found
 from mqcore.journal.reader import Reader
 from mqcore.journal.store import epoch, snapshot
@@ -43,6 +43,7 @@ from mqcore.journal.store.place import (
 from mqcore.journal.store.recovery import check_chain, own_segment, owner_of
 from mqcore.journal.store.scan import BLOCK_HEADER_SIZE, FOUND, HEADER_SIZE, LOST, Block
 from mqcore.journal.store.segment import Segment
+from mqcore.journal.store.topic_names import names_of, write_names
 
 # Retention, a promotion or a repair may change what is being copied: seconds, and attempts at
 # least, until that is an error
@@ -105,27 +106,47 @@ def back_up(source: Path, target: Path, topic: str, partition: int) -> BackedUp:
     tries = 0
     while tries < TRIES or time.monotonic() < until:
         tries += 1
-        making = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
         try:
-            make_folder(target.parent)
-            sync_folder(target.parent.parent)   # a backup that was killed may have made it
-            making.mkdir()
-            done = _copy(source, making, topic, partition)
-            _rename(making, target)
-            return done
+            home = os.stat(source)
+        except FileNotFoundError:
+            raise not_found(source.parent.parent, topic, partition) from None
+        try:
+            return _attempt(source, target, topic, partition)
         except _Changed:
-            shutil.rmtree(making)
             time.sleep(PAUSE)
-        except OSError as error:
-            shutil.rmtree(making, ignore_errors=True)
-            if error.filename is not None and Path(error.filename).is_relative_to(source):
+        except (OSError, JournalError):
+            if _is_there(source, home):
                 raise
-            raise write_error(error.errno or EIO, target, hint=NOTHING_LEFT) from error
-        except BaseException:
-            shutil.rmtree(making, ignore_errors=True)
-            raise
     raise JournalBusy(f"{source} changed during each of {tries} attempts to copy it",
                       hint="try again when no segments are removed, repaired or promoted there")
+
+
+def _attempt(source: Path, target: Path, topic: str, partition: int) -> BackedUp:
+    making = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
+    try:
+        make_folder(target.parent)
+        sync_folder(target.parent.parent)   # a backup that was killed may have made it
+        making.mkdir()
+        done = _copy(source, making, topic, partition)
+        _bring_names(source.parent, target.parent)
+        _rename(making, target)
+        return done
+    except OSError as error:
+        shutil.rmtree(making, ignore_errors=True)
+        if error.filename is not None and Path(error.filename).is_relative_to(source):
+            raise
+        raise write_error(error.errno or EIO, target, hint=NOTHING_LEFT) from error
+    except BaseException:
+        shutil.rmtree(making, ignore_errors=True)
+        raise
+
+
+def _is_there(folder: Path, home: os.stat_result) -> bool:
+    """Whether it is the same one still, not deleted or renamed."""
+    try:
+        return os.path.samestat(home, os.stat(folder))
+    except FileNotFoundError:
+        return False
 
 
 def _sweep(target: Path) -> None:
@@ -133,6 +154,14 @@ def _sweep(target: Path) -> None:
     for left in target.parent.glob(f".{target.name}.*"):
         if is_abandoned(left):
             shutil.rmtree(left, ignore_errors=True)
+
+
+def _bring_names(source: Path, target: Path) -> None:
+    """Those of a renamed topic, which its segments have, and what other partitions brought."""
+    found = names_of(source)
+    known = names_of(target)
+    if not set(found) <= set(known):
+        write_names(target, sorted({*found, *known}))
 
 
 def _rename(making: Path, target: Path) -> None:
@@ -153,6 +182,7 @@ def _taken(target: Path) -> UsageError:
 
 def _copy(source: Path, making: Path, topic: str, partition: int) -> BackedUp:
     """_Changed: something was removed or replaced meanwhile."""
+    home = os.stat(source)
     begins = segments(source)[:1]
     small = {name: _small(source / name) for name in (epoch.NAME, snapshot.NAME)}
     odd: list[Path] = []        # groups whose files are damaged, and stay so
@@ -188,7 +218,8 @@ def _copy(source: Path, making: Path, topic: str, partition: int) -> BackedUp:
         raw = _small(path)
         if raw is not None:
             replace(groups_folder(making) / path.name, raw)
-    if _small(source / epoch.NAME) != small[epoch.NAME]:
+    if _small(source / epoch.NAME) != small[epoch.NAME] \
+            or not _is_there(source, home):
         raise _Changed
     return BackedUp(topic, partition, wanted[0] if wanted else 0, end, len(wanted), linked, copied)
 

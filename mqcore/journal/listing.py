@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 
 from mqcore.errors import Error
 from mqcore.journal.errors import JournalNotFound
-from mqcore.journal.store.place import check_named, is_number, may_be_topic, topic_of
+from mqcore.journal.store.place import is_number, may_be_topic
 from mqcore.journal.store.segment import journal_id
+from mqcore.journal.store.topic_names import check_named, topic_of
 
 SETTLED = 1.0           # seconds after which a folder's times tell whether it has changed
 

@@ -6,10 +6,10 @@ import bisect
 import contextlib
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from mqcore.base.living import Living
 from mqcore.base.native import threading
@@ -46,6 +46,8 @@ from mqcore.journal.store.segment import (
     check_removed,
     plain_bytes,
     refuse_other,
+    settled_home,
+    torn_header,
 )
 from mqcore.journal.walking import Walking
 
@@ -53,8 +55,9 @@ if TYPE_CHECKING:
     from mqcore.journal.mirror import Mirror
     from mqcore.journal.writer import Writer
 
-SMALL = 256 << 10       # blocks are put together (copied) up to so many bytes
-FILES = 16              # and from so many segments: the way to the next one lists the folder
+T = TypeVar("T")
+SMALL = 256 << 10       # blocks are put together (copied) up to so many bytes, and from so many
+FILES = 16              # segments: the way to the next one lists the folder
 
 
 class Reader(Walking, Awaitable):
@@ -72,6 +75,7 @@ class Reader(Walking, Awaitable):
         if not folder.is_dir():
             raise JournalNotFound(f"there is no journal at {folder}")
         self.path = folder
+        self._home = os.stat(folder)
         self.topic = topic
         self.partition = partition
         self._verify = verify
@@ -148,7 +152,7 @@ class Reader(Walking, Awaitable):
                     check_removed(error)
                     continue
                 except JournalCorrupt as error:
-                    if _torn_header(error, firsts[-1]):
+                    if torn_header(error, firsts[-1]):
                         missing_end(Path(error.path), None, 0, firsts[-1], known)
                         return firsts[-1]
                     raise
@@ -157,7 +161,7 @@ class Reader(Walking, Awaitable):
                 if walk.pos < size:
                     judge(segment, walk.pos, walk.next, walk.why, size, last=True)
                 segment.check_end(walk, size, known)
-                if segments(self.path)[-1:] == firsts[-1:]:
+                if self._segments()[-1:] == firsts[-1:]:
                     return walk.next
 
     @property
@@ -186,8 +190,7 @@ class Reader(Walking, Awaitable):
 
     def _at(self, us: int) -> int:
         known = told(self.path)
-        self._check_usable()
-        firsts = settled_segments(self.path)
+        firsts = self._segments(settled_segments)
         for i, first in enumerate(firsts):
             try:
                 segment = self._open(first, firsts)
@@ -195,7 +198,7 @@ class Reader(Walking, Awaitable):
                 check_removed(error)
                 continue
             except JournalCorrupt as error:
-                if i + 1 == len(firsts) and _torn_header(error, first):
+                if i + 1 == len(firsts) and torn_header(error, first):
                     break
                 raise
             size = segment.size()
@@ -342,7 +345,7 @@ class Reader(Walking, Awaitable):
                 check_removed(error)
                 continue
             except JournalCorrupt as error:
-                if last and _torn_header(error, first):
+                if last and torn_header(error, first):
                     missing_end(Path(error.path), None, 0, first, known)
                     return None
                 raise
@@ -367,7 +370,7 @@ class Reader(Walking, Awaitable):
 
     def _behind(self, first: int) -> list[int]:
         """The segment that follows, if there is one."""
-        firsts = segments(self.path)
+        firsts = self._segments()
         at = bisect.bisect_right(firsts, first)
         return firsts[at:at + 1]
 
@@ -395,9 +398,17 @@ class Reader(Walking, Awaitable):
         if self.closed:
             raise JournalClosed(f"the reader of {self.path} is closed")
 
-    def _segments(self) -> list[int]:
+    def _segments(self, listed: Callable[[Path], list[int]] = segments) -> list[int]:
         self._check_usable()
-        return segments(self.path)
+        found: list[int] = []
+        with contextlib.suppress(FileNotFoundError):
+            found = listed(self.path)
+        return self._ours(found)
+
+    def _ours(self, found: T) -> T:
+        """What was found at the path. Raises JournalNotFound: another journal is there by now."""
+        self._home = settled_home(self.path, self._home, self._journal)
+        return found
 
     def _open(self, first: int, firsts: list[int]) -> Segment:
         here = self._segment
@@ -417,7 +428,7 @@ class Reader(Walking, Awaitable):
 
     def committed_offset(self, group: str) -> int | None:
         """The next offset that the group will read; None: it has never committed."""
-        return group_offset(self.path, group)
+        return self._ours(group_offset(self.path, group))
 
     def commit_offset(self, group: str, offset: int, *, expected: Expected = "any") -> None:
         """The group has dealt with every message below offset. Durable on return.
@@ -431,25 +442,23 @@ class Reader(Walking, Awaitable):
         commit(self.path, group, check_commit(group, offset, self), check_expected(expected))
 
     def groups(self) -> dict[str, int]:
-        return groups(self.path)
+        return self._ours(groups(self.path))
 
     __getattr__ = renamed(commit="commit_offset", committed="committed_offset",
                           acommit="acommit_offset", acommitted="acommitted_offset")
 
     def epochs(self) -> Epochs:
         """The promotions that this journal has been through."""
-        return read_epochs(self.path)
+        return self._ours(read_epochs(self.path))
 
     # -- the end --
 
     def _new_locks(self) -> None:
-        # Over the file that was read last, the followers, and how they are ended. close() waits for
-        # a read in another thread.
+        # over the file read last, the followers and their end; close() waits for another's read
         self._use: Any = threading.RLock()
 
     def _forked(self) -> None:
-        """In a forked child. A thread of the parent may hold the locks, and what it has left half
-        done stays so."""
+        """In a forked child. A thread of the parent may hold the locks: what it does stays half."""
         if not self._use.acquire(blocking=False):
             self._segment = None
         self._new_locks()
@@ -489,9 +498,3 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
-
-
-def _torn_header(error: JournalCorrupt, first: int) -> bool:
-    """A segment that was being made when the power went: nothing in it yet."""
-    return error.offset == first and os.path.isfile(error.path) \
-        and os.path.getsize(error.path) <= 512

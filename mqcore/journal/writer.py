@@ -29,12 +29,11 @@ from mqcore.journal.store.clock import SteadyClock
 from mqcore.journal.store.compressors import codec
 from mqcore.journal.store.core import WriterCore
 from mqcore.journal.store.epoch import Epochs, History, read_epochs, write_epochs
-from mqcore.journal.store.exclusive import Lock
+from mqcore.journal.store.exclusive import locked
 from mqcore.journal.store.place import (
     floor_of,
     group_file,
     groups_folder,
-    make_folder,
     segment_name,
     segments,
     sync_folder,
@@ -96,9 +95,9 @@ class Writer(WriterCore):
         # ns between two syncs where the looks, every `pause` seconds, come more often
         self._sync_every = round(fsync_interval * 1e9) if fsync_interval > LONGEST else 0
         self._sync_at = time.monotonic_ns() + self._sync_every
-        self._prepare(folder, (retain_bytes, retain_age, retain_for), pause, deduplicate)
-        self._lock = Lock(folder)
+        self._lock = locked(folder)
         try:
+            self._prepare(folder, (retain_bytes, retain_age, retain_for), pause, deduplicate)
             found = recover(folder)
             self.recovered: tuple[Dropped, ...] = tuple(found.dropped)
             for dropped in found.dropped:
@@ -118,7 +117,6 @@ class Writer(WriterCore):
         self._start()
 
     def _prepare(self, folder: Path, retain: Any, pause: float, deduplicate: bool) -> None:
-        make_folder(folder)
         for made in (folder.parent.parent, folder.parent):  # another process may have made them
             sync_folder(made)
         self._folder = folder

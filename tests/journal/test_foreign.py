@@ -92,7 +92,7 @@ def test_folders_that_are_no_partitions(tmp_path, folder, name):
     (folder.parent / name).mkdir(exist_ok=True)
     assert [(info.topic, info.partition) for info in journal.list_partitions(tmp_path)] \
         == [("default", 0)]
-    assert [row[:2] for row in journal.store.place.partitions(tmp_path)] == [("default", 0)]
+    assert [row[:2] for row in journal.store.topic_names.partitions(tmp_path)] == [("default", 0)]
 
 
 @pytest.mark.timeout(100)

@@ -13,7 +13,7 @@ from journal_case import contents
 from mqcore import journal
 from mqcore.errors import OptionError, UsageError
 from mqcore.journal import removal
-from mqcore.journal.store import place
+from mqcore.journal.store import topic_names
 
 
 def fill(where, n=30, **options):
@@ -290,7 +290,7 @@ def test_the_number_of_partitions_can_grow_and_not_shrink(where):
         assert logs.append(b"", topic="u") == (0, 0)
     with journal.open(where, "a", topic="t", partitions=5):
         pass
-    assert [n for name, n, _ in place.partitions(where) if name == "t"] == list(range(5))
+    assert [n for name, n, _ in topic_names.partitions(where) if name == "t"] == list(range(5))
     journal.delete(where, topic="t", partition=4)
     with journal.open(where, "a", topic="t", partition=4000):       # made by itself
         pass

@@ -193,7 +193,7 @@ def test_topics_are_folders_below(tmp_path, topic):
     with journal.open(tmp_path, "a", topic=topic) as writer:
         writer.append(b"x")
     assert contents(tmp_path, topic=topic) == [b"x"]
-    [(found, number, folder)] = journal.store.place.partitions(tmp_path)
+    [(found, number, folder)] = journal.store.topic_names.partitions(tmp_path)
     assert (found, number) == (topic, 0) and folder.parent.parent == tmp_path
 
 

@@ -252,7 +252,7 @@ def test_names_whose_encoding_is_too_long_for_a_file(tmp_path, topic):
         assert one(topic.encode(), b"2", writers) == (0, 2)
         assert one(b"other", b"3", writers) == (0, 2)
     assert contents(tmp_path, topic=topic) == [b"1", b"2"]
-    found = journal.store.place.partitions(tmp_path)
+    found = journal.store.topic_names.partitions(tmp_path)
     assert sorted(name for name, _, _ in found) == sorted([topic, "other"])
     assert {info.topic for info in journal.list_partitions(tmp_path)} == {topic, "other"}
     assert max(len(entry.name) for entry in tmp_path.iterdir()) <= 200
@@ -279,7 +279,7 @@ def test_a_long_topic_survives_the_repair_of_its_only_segment(tmp_path):
     raw[50] ^= 1
     path.write_bytes(raw)
     journal.store.repair.repair(folder)
-    assert [name for name, _, _ in journal.store.place.partitions(tmp_path)] == [topic]
+    assert [name for name, _, _ in journal.store.topic_names.partitions(tmp_path)] == [topic]
     with journal.open(tmp_path, "a", topic=topic) as writer:
         assert writer.append(b"2") >= 1
 

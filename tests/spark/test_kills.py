@@ -146,7 +146,7 @@ class Driver:
 def stored(where, topic):
     """Messages by partition; a partition may be missing yet."""
     found = []
-    for name, number, _ in journal.store.place.partitions(where):
+    for name, number, _ in journal.store.topic_names.partitions(where):
         if name == topic:
             with journal.open(where, topic=name, partition=number) as log:
                 found.append([m for records in log.batches() for m in records])
@@ -157,7 +157,7 @@ def until_more(where):
     """Until more has been stored than there is now."""
     def count():
         found = 0
-        for name, number, _ in journal.store.place.partitions(where):
+        for name, number, _ in journal.store.topic_names.partitions(where):
             if name == "out":
                 with journal.open(where, topic=name, partition=number) as log:
                     found += log.end

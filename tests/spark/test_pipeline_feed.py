@@ -33,7 +33,7 @@ def stored(folder, begin=None):
     """(topic, producer, sequence, sent, received, value) of all messages below a folder, from the
     offsets in begin on; both times in microseconds."""
     rows = []
-    for topic, partition, _ in journal.store.place.partitions(folder):
+    for topic, partition, _ in journal.store.topic_names.partitions(folder):
         with journal.open(folder, topic=topic, partition=partition) as log:
             for records in log.batches((begin or {}).get(f"{topic}|{partition}", 0)):
                 rows += zip([topic] * len(records), records.producers.tolist(),

@@ -30,7 +30,7 @@ def stage(where, query, batch, label, n=30, task=0):
 
 def stored(where):
     found = {}
-    for topic, partition, _ in journal.store.place.partitions(where):
+    for topic, partition, _ in journal.store.topic_names.partitions(where):
         if topic != HOME:
             with journal.open(where, topic=topic, partition=partition) as log:
                 found[topic, partition] = [

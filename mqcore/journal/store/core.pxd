@@ -23,6 +23,7 @@ cdef class WriterCore:
 
     # What a device calls without the GIL. The writer must outlive it.
     cdef Sink sink(self)
+    cdef int call_it(self, bytes topic) except -1
     cdef int compress(self, str name) except -1
     cdef int make_room(self, size_t size) except -1
     cdef int lock(self) except -1

@@ -10,7 +10,7 @@ from cpython.pycapsule cimport PyCapsule_New
 from libc.errno cimport EMSGSIZE, ESPIPE
 from libc.stddef cimport size_t
 from libc.stdint cimport int64_t, uint8_t, uint32_t
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memset
 from posix.unistd cimport getpid
 
 from mqcore.base.message cimport (
@@ -216,8 +216,7 @@ cdef class WriterCore:
             log.segment.version = VERSION
             memcpy(&log.segment.journal[0], PyBytes_AS_STRING(journal), 16)
             log.segment.partition = partition
-            log.segment.topic_size = <uint32_t> len(topic)
-            memcpy(&log.segment.topic[0], PyBytes_AS_STRING(topic), len(topic))
+            self.call_it(topic)
             log.segment.begin = log.next = last
             rc = log_segment(log, last)
             if rc:
@@ -225,6 +224,7 @@ cdef class WriterCore:
         else:
             fd, header, log.pos, log.next, log.low, log.high, log.marked = last
             memcpy(&log.segment, PyBytes_AS_STRING(header), SEGMENT_HEADER)
+            self.call_it(topic)       # of the next segment: the topic may have been renamed
             log.reach = log.pos
             log.fd = os.dup(fd)
             age_begin(log)
@@ -234,6 +234,12 @@ cdef class WriterCore:
         log_rest(log, 0, 0)
         log_show(log, log.durable.load())
         self.shut = False
+
+    cdef int call_it(self, bytes topic) except -1:
+        memset(&self.log.segment.topic[0], 0, sizeof(self.log.segment.topic))
+        self.log.segment.topic_size = <uint32_t> len(topic)
+        memcpy(&self.log.segment.topic[0], PyBytes_AS_STRING(topic), len(topic))
+        return 0
 
     cdef int compress(self, str name) except -1:
         self.codec = codec(name)

@@ -7,6 +7,9 @@ stays when files in it are removed. The system lets go of all three when the pro
 it ends. A forked child that has inherited the descriptors keeps them.
 
 What none of them keeps out, the writer notices: see `undisturbed` in log.pyx.
+
+While it is taken, there is a shared lock (`flock`) on the topic's folder. Who renames the topic has
+that folder's lock alone: it finds that no partition has a writer, and none comes meanwhile.
 """
 
 from __future__ import annotations
@@ -21,19 +24,59 @@ from typing import Any
 
 from mqcore.base.living import Living
 from mqcore.base.native import threading
-from mqcore.journal.errors import JournalLocked
+from mqcore.journal.errors import JournalBusy, JournalLocked
+from mqcore.journal.store.place import make_folder
 
+TRIES = 100
 HELD = (BlockingIOError, PermissionError)       # EAGAIN or EACCES: POSIX allows both
+
+
+class TopicLock:
+    """Of a topic's folder, waiting for who has it. shared: with others that say so."""
+
+    def __init__(self, home: Path, shared: bool = False) -> None:
+        self.fd = -1
+        _locks.add(self)        # a process may fork while it waits
+        try:
+            while True:
+                with _opening:
+                    self.fd = os.open(home, os.O_RDONLY | os.O_CLOEXEC)
+                _also(fcntl.flock, self.fd, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
+                if os.path.samestat(os.fstat(self.fd), os.stat(home)):
+                    break
+                self.let_go()   # it was renamed meanwhile, and another one has its name
+        except BaseException:
+            self.let_go()
+            raise
+
+    def release(self) -> None:
+        """For children that have inherited the descriptor, too."""
+        if self.fd >= 0:
+            _also(fcntl.flock, self.fd, fcntl.LOCK_UN)
+            self.let_go()
+
+    def let_go(self) -> None:
+        fd, self.fd = self.fd, -1
+        if fd >= 0:
+            os.close(fd)
 
 
 class Lock:
     """`folder`: a descriptor of the partition's folder, which may be given away by give_folder().
-    It holds a share of the lock until release()."""
+    It holds a share of the lock until release(). renaming: the caller has the TopicLock."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, renaming: bool = False) -> None:
         self.file = self.folder = -1
         self._given = False
         _locks.add(self)        # a process may fork before this one has a writer
+        topic = None if renaming else TopicLock(folder.parent, shared=True)
+        try:
+            self._take(folder)
+        finally:
+            if topic is not None:
+                topic.release()
+
+    def _take(self, folder: Path) -> None:
         try:
             with _opening:
                 self.folder = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
@@ -92,7 +135,16 @@ class Lock:
             os.close(folder)
 
 
-_locks: Living[Lock] = Living()         # those of this process
+def locked(folder: Path) -> Lock:
+    """The lock of a folder that is made if it is missing."""
+    for _ in range(TRIES):
+        make_folder(folder)
+        with contextlib.suppress(FileNotFoundError):    # renamed or deleted just then
+            return Lock(folder)
+    raise JournalBusy(f"{folder} was renamed or deleted {TRIES} times while it was opened")
+
+
+_locks: Living[Lock | TopicLock] = Living()     # those of this process
 _opening: Any = threading.RLock()       # no fork between a descriptor and its place in the Lock
 
 

@@ -6,6 +6,7 @@
                           groups/NAME                  how far a consumer group has come, in decimal
                           producers                    see snapshot.py
                           durable                      see durable.py
+    WHERE/TOPIC/names                                  see topic_names.py
 
 TOPIC and NAME are percent-encoded (RFC 3986's unreserved characters stay). A name whose encoding is
 longer than a file name may be is cut, and ends with "%~" and its hash; FORMAT.md has the rule.
@@ -22,7 +23,7 @@ import re
 import secrets
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
@@ -84,29 +85,10 @@ def partition_folder(where: str | os.PathLike[str], topic: str, partition: int) 
     return Path(text) / topic_folder(topic) / str(partition)
 
 
-def partitions(where: str | os.PathLike[str]) -> Iterator[tuple[str, int, Path]]:
-    """(topic, partition, folder) of every journal below where, in order."""
-    for folder in sorted(Path(where).iterdir()):
-        if folder.is_dir():
-            for number in partition_numbers(folder):
-                path = folder / str(number)
-                topic = topic_of(path)
-                if topic is not None:
-                    yield topic, number, path
-
-
 def partition_numbers(folder: Path) -> list[int]:
     """Those of the partitions in a topic's folder, in order."""
     return sorted(int(path.name) for path in folder.iterdir()
                   if is_number(path.name) and path.is_dir())
-
-
-def is_place_of(folder: Path, topic: bytes, partition: int) -> bool:
-    """Whether a partition's folder is the one of this topic and partition."""
-    try:
-        return folder.name == str(partition) and folder.parent.name == topic_folder(topic.decode())
-    except (UnicodeDecodeError, OptionError):
-        return False
 
 
 def is_number(name: str) -> bool:
@@ -120,38 +102,6 @@ def is_partition(folder: str | os.PathLike[str]) -> bool:
     folder = Path(os.path.abspath(folder))
     return is_number(folder.name) and folder.is_dir() \
         and any(_is_segment(name) for name in os.listdir(folder))
-
-
-def topic_of(folder: Path) -> str | None:
-    """The topic of a partition's folder. None: its name was too long to be the folder's, and no
-    segment says it yet."""
-    name = folder.parent.name
-    if HASHED not in name:
-        return unquote(name)
-    for first in segments(folder):
-        try:
-            raw = read_regular(folder / segment_name(first), HEADER_SIZE) or b""
-        except OSError:         # removed by retention meanwhile, or the disk does not give it
-            continue
-        # a damaged header may still hold the topic: the hash tells
-        topic = raw[64:64 + min(raw[60], TOPIC_MAX)] if len(raw) == HEADER_SIZE else b""
-        try:
-            if topic_folder(topic.decode()) == name:
-                return topic.decode()
-        except (UnicodeDecodeError, OptionError):
-            continue
-    return None
-
-
-def check_named(folder: Path) -> None:
-    """JournalCorrupt: topic_of() finds no name, though there are segments that should tell it."""
-    for first in segments(folder):
-        path = folder / segment_name(first)
-        if os.path.getsize(path) >= HEADER_SIZE:
-            raise JournalCorrupt(
-                f"{path} does not say which topic it is of", path=str(path), offset=first,
-                fault="no segment's header tells the topic, whose name is too long for a folder's",
-                hint="`mq journal repair` mends headers, if you name the topic")
 
 
 def segment_name(first: int) -> str:

@@ -43,7 +43,8 @@ from mqcore.journal.store.scan import (
     Block,
     Walk,
 )
-from mqcore.journal.store.segment import FOREIGN, Segment, checkpoint
+from mqcore.journal.store.segment import FOREIGN, Segment, checkpoint, settled_home
+from mqcore.journal.store.topic_names import names_of
 
 _log = logging.getLogger("mqcore.journal")
 SHORT = next(number for number, words in FAULTS.items() if words.startswith("the file ends"))
@@ -352,9 +353,23 @@ class Checked:
 def verify(folder: Path, progress: Any = None, alone: bool = False) -> Checked:
     """Read everything; what is wrong and where. progress(bytes) is called now and then. What a
     running writer is writing does not count as damage, nor does a segment that its retention
-    removes. alone: the caller holds the writer's lock."""
+    removes. alone: the caller holds the writer's lock. JournalNotFound: the journal was deleted, or
+    its topic renamed."""
     folder = Path(folder)
+    home = os.stat(folder)
+    try:
+        return _verify(folder, progress, alone)
+    finally:
+        settled_home(folder, home, None)
+
+
+def _verify(folder: Path, progress: Any, alone: bool) -> Checked:
     found = Checked()
+    try:
+        names_of(folder.parent)
+    except JournalCorrupt as error:     # then no segment's name can be judged
+        found.findings.append(Finding(error.path, 0, 0, 0, error.fault))
+        return found
     whose, durable = told(folder)       # first: a running writer adds to the segment, and then here
     firsts = settled_segments(folder)
     owner = owner_of(folder, firsts)

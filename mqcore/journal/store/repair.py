@@ -17,6 +17,7 @@ import os
 import shutil
 import struct
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,11 +29,11 @@ from mqcore.journal.store.exclusive import Lock
 from mqcore.journal.store.place import (
     finish_repair,
     groups,
+    partition_numbers,
     segment_name,
     segments,
     sync_folder,
     topic_folder,
-    topic_of,
 )
 from mqcore.journal.store.recovery import (
     Finding,
@@ -48,6 +49,7 @@ from mqcore.journal.store.salvage import salvaged
 from mqcore.journal.store.scan import COMPRESSED_VERSION, HEADER_SIZE, PLAIN_VERSION, Block
 from mqcore.journal.store.segment import FOREIGN, Segment
 from mqcore.journal.store.snapshot import forget
+from mqcore.journal.store.topic_names import headers, names_of, topic_of, write_names
 
 NEVER = (1 << 63) - 1, -(1 << 63)
 ID_AT = 32              # in a segment's header
@@ -81,8 +83,10 @@ def repair(folder: Path, topic: str | None = None) -> Repaired:
         sync_folder(folder)     # a repair that was killed may have just put a file in its place
         if not segments(folder):
             check_begun(folder, 0)
-        done = Repaired(verify(folder, alone=True).findings)
-        damaged = [path for path in sorted({Path(finding.path) for finding in done.findings})
+        named = _mend_names(folder, topic)
+        findings = verify(folder, alone=True).findings
+        done = Repaired(named + findings)
+        damaged = [path for path in sorted({Path(finding.path) for finding in findings})
                    if not is_torn_tail(folder, int(path.stem))]
         for path in damaged:
             if not path.is_file():
@@ -97,6 +101,24 @@ def repair(folder: Path, topic: str | None = None) -> Repaired:
         return done
     finally:
         held.release()
+
+
+def _mend_names(folder: Path, topic: str | None) -> list[Finding]:
+    """The file `names` of a renamed topic, of what its segments' headers say."""
+    home = folder.parent
+    try:
+        names_of(home)
+        return []
+    except JournalCorrupt as error:
+        found = {_topic(folder, min(segments(folder), default=0), topic)}
+        for number in partition_numbers(home):
+            known = list(headers(home / str(number)))
+            ids = Counter(header.journal for header in known)
+            owner = durable_id(home / str(number)) or max(ids, key=ids.__getitem__, default=b"")
+            found.update(header.topic.decode() for header in known
+                         if header.journal == owner and header.partition == number)
+        write_names(home, sorted(found))
+        return [Finding(error.path, 0, 0, 0, error.fault)]
 
 
 def _repair(folder: Path, path: Path, topic: str | None) -> Path:

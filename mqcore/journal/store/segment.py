@@ -9,13 +9,14 @@ import os
 import stat
 import struct
 import time
+from errno import ENOENT
 from pathlib import Path
 
 from mqcore.journal.errors import JournalBusy, JournalCorrupt, JournalNotFound
 from mqcore.journal.store.compressors import check_readable
 from mqcore.journal.store.core import checksum
 from mqcore.journal.store.durable import missing_end
-from mqcore.journal.store.place import is_place_of, read_regular, segment_name, segments
+from mqcore.journal.store.place import read_regular, segment_name, segments
 from mqcore.journal.store.producers import ProducerTable
 from mqcore.journal.store.scan import (
     BLOCK_HEADER_SIZE,
@@ -30,6 +31,7 @@ from mqcore.journal.store.scan import (
     Window,
     parse_segment,
 )
+from mqcore.journal.store.topic_names import is_place_of
 
 MAPPED = 32 << 20       # bytes mapped at a time; more only for a larger block
 STRIDE = 1 << 20        # bytes of blocks between two entries of the index
@@ -136,6 +138,8 @@ class Segment:
         if isinstance(found, str):
             raise self._unfit(first, found)
         if not is_place_of(self.path.parent, found.topic, found.partition):
+            if self.is_replaced():      # by a rename, between the two looks at the folder
+                raise FileNotFoundError(ENOENT, os.strerror(ENOENT), str(self.path))
             raise self.foreign(f"topic {found.topic.decode(errors='replace')!r}, partition "
                                f"{found.partition}")
         if found.version != PLAIN_VERSION:
@@ -332,6 +336,21 @@ def refuse_other(segment: Segment, journal: bytes) -> None:
                           hint=ANEW)
 
 
+def settled_home(folder: Path, home: os.stat_result, journal: bytes | None) -> os.stat_result:
+    """The partition's folder, which was `home` when it was opened. Raises JournalNotFound: it was
+    deleted, or its topic renamed. journal: its id, if that is known."""
+    try:
+        now = os.stat(folder)
+        if os.path.samestat(home, now):
+            return home
+        if journal is not None and journal_id(folder) == journal.hex():     # moved to another disk
+            return now
+    except FileNotFoundError:
+        pass
+    raise JournalNotFound(f"the journal at {folder} was deleted, or its topic was renamed",
+                          hint="`mq journal ls` lists what a folder holds")
+
+
 def check_removed(error: FileNotFoundError) -> None:
     """Return if retention was faster than the opening of a segment. Raises what refuse_other() has
     raised."""
@@ -355,6 +374,12 @@ def journal_id(folder: Path) -> str | None:
         if not isinstance(header, str):
             return header.journal.hex()
     return None
+
+
+def torn_header(error: JournalCorrupt, first: int) -> bool:
+    """A segment that was being made when the power went: nothing in it yet."""
+    return error.offset == first and os.path.isfile(error.path) \
+        and os.path.getsize(error.path) <= 512
 
 
 def checkpoint(offset: int, durable: int, salt: int, low: int, high: int) -> bytes:

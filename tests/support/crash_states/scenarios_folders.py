@@ -141,6 +141,45 @@ class DeletingOne(Deleting):
     partition = 1
 
 
+class Renaming(Scenario):
+    """A topic of two partitions gets another name, and is written to."""
+
+    name = "rename"
+
+    def prepare(self, where, rng):
+        for number in range(2):
+            fill(where, [2, 2], topic="t", partition=number, groups={"g": number})
+
+    def run(self, where, mark, rng):
+        for number in range(2):
+            mark("durable:", [number, 4])
+            mark("committing:", [number, ["g", number]])
+            mark("committed:", [number, ["g", number]])
+        self._rename(where, mark)
+
+    def again(self, where, mark, rng):
+        self._rename(where, mark)
+
+    def _rename(self, where, mark):
+        mark("doing", "rename")
+        try:
+            assert journal.rename(where, topic="t", to="u") == 2
+        except journal.JournalNotFound:
+            pass                                # it has been renamed
+        mark("did", "rename")
+        with journal.open(where, "a", topic="u", fsync="never", **SMALL) as writer:
+            append(writer, 2, mark)
+            writer.rotate()
+            append(writer, 2, mark)
+
+    def check(self, where, marks):
+        facts = [Facts.of(marks, number) for number in range(2)]
+        [topic] = {row.topic for row in journal.list_partitions(where)}
+        assert topic in ("u" if "rename" in facts[0].done else "tu")
+        for number, one in enumerate(facts):
+            check_partition(where, one, topic, number)
+
+
 class Repairing(Scenario):
     """A block in the middle, a header or the end of a journal is damaged."""
 
@@ -220,4 +259,4 @@ class Coordinating(Scenario):
             one.close(over=True)
 
 
-FOLDERS = (Creating, Retaining, Cutting, Deleting, DeletingOne, Repairing, Coordinating)
+FOLDERS = (Creating, Retaining, Cutting, Deleting, DeletingOne, Renaming, Repairing, Coordinating)

@@ -86,7 +86,7 @@ def test_a_name_that_is_elsewhere_says_where(name, place):
     ("mqcore.journal", "Writers", "journal.MultiWriter"),
     ("mqcore.journal", "partition_of", "journal.partition_of_key"),
     ("mqcore.journal", "partition_for", "journal.partition_of_message"),
-    ("mqcore.journal", "partitions", "journal.store.place.partitions")])
+    ("mqcore.journal", "partitions", "journal.store.topic_names.partitions")])
 def test_a_former_name_works_and_warns(module, former, present):
     with pytest.warns(DeprecationWarning, match=f"{former} is mqcore.{present} now") as said:
         found = getattr(importlib.import_module(module), former)

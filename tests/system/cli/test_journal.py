@@ -66,6 +66,8 @@ def test_backup(where, tmp_path):
 def test_truncate_and_delete(where, tmp_path):
     assert mq("truncate", where, 6, "-s", "t") == "t/0: the first message is 6\n"
     assert mq("backup", where, tmp_path / "b", "-s", "t").startswith("t/0: no messages, the next")
+    assert mq("rename", where, "-s", "t", "--to", "u") == "t is u now: 1 partition\n"
+    assert mq("rename", where, "-s", "u", "--to", "t") == "u is t now: 1 partition\n"
     assert "--topic" in mq("delete", where, status=2)
     assert "Delete t from" in mq("delete", where, "-s", "t", status=1)      # nobody says yes
     assert mq("delete", where, "-s", "t", "-p", 0, "--yes") == "t/0: 1 partition deleted\n"
