@@ -30,6 +30,7 @@ from mqcore.journal.store.compressors import codec
 from mqcore.journal.store.core import WriterCore
 from mqcore.journal.store.epoch import Epochs, History, read_epochs, write_epochs
 from mqcore.journal.store.exclusive import locked
+from mqcore.journal.store.indexing import index_ended
 from mqcore.journal.store.place import (
     floor_of,
     group_file,
@@ -162,6 +163,7 @@ class Writer(WriterCore):
                segment_bytes: int, segment_age: float | None, pause: float,
                stamps: bool, mirror: bool, compression: str | None) -> None:
         last = found.last
+        self._unindexed = last if isinstance(last, int) else found.segment.first
         try:
             self._epochs = read_epochs(self._folder, found.journal)
             if not mirror:
@@ -405,13 +407,14 @@ class Writer(WriterCore):
         return number
 
     def _look_around(self) -> int:
-        """Apply retention after a rotation, and now and then."""
+        """Apply retention and make indexes after a rotation, and now and then."""
         rotations, now = self._counters()["rotations"], time.monotonic_ns()
         if rotations == self._rotations and now < self._look_at:
             return 0
         self._rotations = rotations
         self._look_at = now + round(LOOK * 1e9)     # if it fails, too
         self.retain()
+        self._unindexed = index_ended(self._folder, self._unindexed)
         if not self._looks:
             self._look_at = NEVER
         return 0

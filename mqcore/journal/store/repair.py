@@ -49,6 +49,7 @@ from mqcore.journal.store.salvage import salvaged
 from mqcore.journal.store.scan import COMPRESSED_VERSION, HEADER_SIZE, PLAIN_VERSION, Block
 from mqcore.journal.store.segment import FOREIGN, Segment
 from mqcore.journal.store.snapshot import forget
+from mqcore.journal.store.sparse import forget_index
 from mqcore.journal.store.topic_names import headers, names_of, topic_of, write_names
 
 NEVER = (1 << 63) - 1, -(1 << 63)
@@ -130,6 +131,7 @@ def _repair(folder: Path, path: Path, topic: str | None) -> Path:
                 stream.write(piece)
             stream.flush()
             os.fsync(stream.fileno())
+        forget_index(path)
         aside = _set_aside(path)
         sync_folder(folder)
         os.replace(new, path)

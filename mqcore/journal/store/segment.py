@@ -31,6 +31,7 @@ from mqcore.journal.store.scan import (
     Window,
     parse_segment,
 )
+from mqcore.journal.store.sparse import load_index
 from mqcore.journal.store.topic_names import is_place_of
 
 MAPPED = 32 << 20       # bytes mapped at a time; more only for a larger block
@@ -121,9 +122,16 @@ class Segment:
         known = indexes.pop(first, None)
         if known is not None and known.file == self.index.file:
             self.index = known
+        else:
+            self._load_index()
         indexes[first] = self.index
         if len(indexes) > INDEXES:
             del indexes[next(iter(indexes))]
+
+    def _load_index(self) -> None:
+        found = load_index(self.path, self.salt, self._file.st_size)
+        if found is not None and found[0][0] == HEADER_SIZE and found[1][0] == self.first:
+            self.index.positions, self.index.offsets, self.index.highs = found
 
     def _read_header(self, first: int) -> Header:
         if not stat.S_ISREG(self._file.st_mode):
