@@ -27,9 +27,12 @@ class Gate:
     def load(self) -> int:
         return self.running + len(self.queue)
 
-    def offer(self, job: Any) -> str:
-        """"run", "wait" or "refuse"."""
+    def offer(self, job: Any, clogged: bool = False) -> str:
+        """"run", "wait" or "refuse". clogged: who asks takes no answers."""
         self.offered += 1
+        if clogged:
+            self.refused += 1
+            return "refuse"
         if self.running < self.concurrency:
             self.running += 1
             return "run"
@@ -44,6 +47,14 @@ class Gate:
         """A running job is over. Call next() afterwards, until it returns None."""
         self.running -= 1
         self.done += 1
+
+    def skipped(self, job: Any) -> None:
+        """A job that should have run did not: it was cancelled, or has expired."""
+        self.running -= 1
+        if job.cancelled:
+            self.cancelled += 1
+        else:
+            self.expired += 1
 
     def next(self, now: float) -> tuple[Any, bool] | None:
         """A waiting job and whether it must run (False: it has expired, and the requester should

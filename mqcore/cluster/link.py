@@ -7,7 +7,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from mqcore.cluster import frames
-from mqcore.cluster.session import Session
+from mqcore.cluster.session import BULKS, Session
 from mqcore.errors import NoSuchPeer, SendTimeout, SocketClosed
 
 if TYPE_CHECKING:
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from mqcore.cluster.links import Links
 
 UNSENT = 16 << 20       # bytes that one link may keep while the socket is full
+SMALL = 200             # bytes of memory that a frame takes besides what it carries
+ANSWERS = 64 << 20      # bytes of answers that wait; with more, requests from there are refused
 
 
 class Link:
@@ -43,6 +45,9 @@ class Link:
         self.serving: dict[int, Any] = {}       # requests from there that wait or run here
         self.tunnels: dict[tuple[int, bool], Any] = {}  # by number, and whether opened here
         self.surveyed = 0           # surveys from there that are being answered here
+        self.answers: deque[tuple[frames.Frame, int]] = deque()     # that wait, and their bytes
+        self.answers_bytes = 0
+        self._cancelled: dict[int, None] = {}   # requests that have not come whole yet
         self.spare = False          # the other side uses a better one
         self.published = False      # something was, over it
 
@@ -69,8 +74,41 @@ class Link:
     @property
     def idle(self) -> bool:
         """Nothing that was begun over it still needs it."""
-        return not (self.attempts or self.serving or self.tunnels or self.surveyed or self.unsent
-                    or self.session.waiting or self.links.node.surveys.waits_for(self))
+        return not (self.attempts or self.serving or self.tunnels or self.surveyed or self.answers
+                    or self.unsent or self.session.waiting
+                    or self.links.node.surveys.waits_for(self))
+
+    def answer(self, frame: frames.Reply | frames.Answer) -> bool:
+        """Send what the other side waits for: now, or when the link has room. False: the link is
+        broken."""
+        if not self.answers and self.send(frame):
+            return True
+        if not self.usable:
+            return False
+        size = len(frame.body or b"") + SMALL
+        self.answers.append((frame, size))
+        self.answers_bytes += size
+        return True
+
+    def made_room(self) -> None:
+        """Answers that wait may fit now."""
+        while self.answers and self.send(self.answers[0][0]):
+            self.answers_bytes -= self.answers.popleft()[1]
+
+    @property
+    def clogged(self) -> bool:
+        """So many answers wait that no request from there is to run."""
+        return self.answers_bytes > ANSWERS
+
+    def cancel(self, number: int) -> None:
+        """A request that is not known here is not wanted: it may be on its way in pieces."""
+        if self.session.assembles:
+            self._cancelled[number] = None
+            if len(self._cancelled) > BULKS:
+                del self._cancelled[next(iter(self._cancelled))]
+
+    def is_cancelled(self, number: int) -> bool:
+        return bool(self._cancelled) and self._cancelled.pop(number, 0) is None
 
     def control(self, frame: frames.Frame) -> None:
         """Send a small frame that makes no traffic of its own, even if the link is full. The link
@@ -106,6 +144,10 @@ class Link:
             self.links.drop("unsent")
         self.unsent.clear()
         self.unsent_bytes = 0
+        if self.answers:
+            self.links.node.count("replies_lost", len(self.answers))
+            self.answers.clear()
+            self.answers_bytes = 0
 
     async def _flush(self) -> None:
         try:
@@ -113,6 +155,8 @@ class Link:
                 await self.links.socket.asend_parts((self.rid, self.unsent[0]))
                 if self.unsent:         # give_up() may have emptied it meanwhile
                     self.unsent_bytes -= len(self.unsent.popleft())
+                if self.answers:
+                    self.made_room()
         except (NoSuchPeer, SocketClosed):
             self.links.departed(self, "the connection broke")
 
@@ -125,7 +169,7 @@ class Home:
     """The link of a node to itself."""
 
     alive = usable = True
-    full = False
+    full = clogged = False
     surveyed = 0
 
     def __init__(self, node: Any) -> None:
@@ -139,7 +183,13 @@ class Home:
         self.node.loop.soon(self._take, frame)
         return True
 
-    control = send
+    control = answer = send
+
+    def cancel(self, number: int) -> None:
+        """It is over: nothing comes in pieces here."""
+
+    def is_cancelled(self, number: int) -> bool:
+        return False
 
     def _take(self, frame: frames.Frame) -> None:
         self.node.handlers[type(frame)](self, frame)

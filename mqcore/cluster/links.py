@@ -27,6 +27,7 @@ from mqcore.cluster.link import Dial, Link
 from mqcore.errors import Error, RemoteRefused, SocketClosed
 
 HALF_OPEN = 1024        # connections that have not finished their handshake
+MANY = 16               # links of one member, besides a new one
 PATIENCE = 5.0          # seconds for the handshake
 SPARE = 1.0             # seconds
 FAREWELL = 0.5          # seconds that a connection outlives its session, for a refusal to arrive
@@ -75,6 +76,21 @@ class Links:
             return
         self.dials[url] = Dial(url, self.socket.connect(url), seed, of_member)
 
+    def reach(self, member: Member) -> None:
+        """Connect to a member. Why its address cannot be used is told once: any member may pass on
+        a record with any text for an address."""
+        try:
+            self.dial(member.url, of_member=True)
+        except Error as error:
+            if member.trouble != (trouble := described(error)):
+                member.trouble = trouble
+                self.node.directory.event("trouble", member, trouble)
+
+    def check(self, url: str | None) -> None:
+        """Raises what reach() meets at other nodes with this address."""
+        if url is not None:
+            self.socket.connect(url).close()
+
     def refused(self, url: str) -> bool:
         """Whether nothing listened at that address when it was last tried."""
         dial = self.dials.get(url)
@@ -117,6 +133,8 @@ class Links:
             return
         try:
             frame = link.session.receive(data)
+            if link.answers:
+                link.made_room()
             if frame is None:
                 if not link.shaken and link.session.ready:
                     link.shaken = True
@@ -162,7 +180,8 @@ class Links:
                      and one.endpoint.kind == "connect"), None)
         if peer.endpoint not in self.urls and dial is None:
             return None         # a connection that is being closed
-        if dial is None and len(self.by_rid) - len(self.node.directory.members) > HALF_OPEN:
+        if dial is None and len(self.by_rid) > HALF_OPEN \
+                and sum(not link.greeted for link in self.by_rid.values()) > HALF_OPEN:
             self.drop("half_open")
             self.socket._links.end_peer(peer.id)
             return None
@@ -228,7 +247,12 @@ class Links:
         if member is None:
             self._end(link, "this node knows too many members")
             return
-        for one in self.of(member):
+        others = self.of(member)
+        if sum(one.usable for one in others) > MANY:
+            self.drop("many_links")
+            self._end(link, f"the member has {MANY} other links")
+            return
+        for one in others:
             one.doubled = link.doubled = True
         link.member, link.incarnation = member, record.incarnation
         other = member.link
@@ -398,7 +422,7 @@ class Links:
         """Give the socket what waits for it, for so many seconds at most. large: frames that take
         several messages, which wait for the other side as well."""
         await self.node.until(lambda: not any(
-            link.usable and (link.session.waiting if large else link.unsent)
+            link.usable and (link.session.waiting or link.answers if large else link.unsent)
             for link in self.by_rid.values()), timeout)
 
     async def aclose(self, linger: float = 0.2) -> None:

@@ -43,7 +43,7 @@ from mqcore.cluster.services import Service
 from mqcore.cluster.surveys import Surveys
 from mqcore.cluster.topics import Topics
 from mqcore.cluster.tunnels import Tunnels
-from mqcore.errors import AddressError, Forked, StateError, UsageError
+from mqcore.errors import Forked, StateError, UsageError
 
 TICK = 0.5              # seconds
 DIAL_LATER = 1.0        # seconds before the node with the larger id connects to another member
@@ -118,6 +118,7 @@ class Core:
             incarnation = time.time_ns() // 1_000_000
         self.sources = Seeds(self, self.seeds)
         self.links = Links(self, self._listen)
+        self.links.check(self._url)
         url = self._url or self.links.urls[0]
         if wildcard(url):       # the name of a seed may have to be looked up
             url = await self.loop.in_thread(lambda: reachable(url, self.sources.targets()))
@@ -298,8 +299,8 @@ class Core:
             stream.put(event)
         self._wake()
 
-    def count(self, what: str) -> None:
-        self.counts[what] = self.counts.get(what, 0) + 1
+    def count(self, what: str, number: int = 1) -> None:
+        self.counts[what] = self.counts.get(what, 0) + number
 
     def _trouble(self, error: BaseException) -> None:
         self.count("trouble")
@@ -401,10 +402,7 @@ class Core:
         smaller = self.directory.me.record.id < member.record.id
         waited = time.monotonic() - member.unlinked
         if smaller or waited > DIAL_LATER:
-            try:
-                self.links.dial(member.url, of_member=True)
-            except AddressError as error:
-                self.directory.event("trouble", member, described(error))
+            self.links.reach(member)
 
     def _left(self, link: Link, frame: frames.Leave) -> None:
         self._bury(link.member, "left")
@@ -465,14 +463,16 @@ class Core:
     def _request(self, link: Link, frame: frames.Request) -> None:
         service = self.services.get(frame.service)
         if service is None:
-            link.send(frames.Reply(frame.id, frames.NO_SERVICE, 0))
-        else:
+            link.control(frames.Reply(frame.id, frames.NO_SERVICE, 0))
+        elif not link.is_cancelled(frame.id):
             service.request(link, frame)
 
     def _cancel(self, link: Link, frame: frames.Cancel) -> None:
         job = link.serving.pop(frame.id, None)
         if job is not None:
             job.cancel()
+        else:
+            link.cancel(frame.id)
 
     def _broadcast(self, link: Link, frame: frames.Broadcast | frames.Survey) -> None:
         survey, ttl = (frame.id, frame.ttl) if isinstance(frame, frames.Survey) else (None, 0)
@@ -480,7 +480,7 @@ class Core:
         if service is not None:
             service.broadcast(link, frame.body, survey, ttl, frame.trace)
         elif survey is not None:
-            link.send(frames.Answer(survey, None))
+            link.control(frames.Answer(survey, None))
 
     # -- what it is --------------------------------------------------------------------------------
 

@@ -196,7 +196,7 @@ class Requests:
 
     def _cancel(self, attempt: Attempt) -> None:
         attempt.link.attempts.pop(attempt.id, None)
-        attempt.link.send(frames.Cancel(attempt.id))
+        attempt.link.control(frames.Cancel(attempt.id))
 
     # -- what comes back ---------------------------------------------------------------------------
 

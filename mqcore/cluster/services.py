@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from mqcore.cluster.node import Core
 
 TUNNELS = 4096          # open tunnels of one service
+EACH = 200              # bytes of memory that a header takes besides its name and value
 METHODS = ("request", "broadcast", "tunnel")
 
 
@@ -75,13 +76,14 @@ class Incoming:
 
     @property
     def size(self) -> int:
-        return len(self._frame.body)
+        headers = sum(len(name) + len(value) + EACH for name, value in self.headers.items())
+        return len(self.body) + headers + len(self.trace)
 
     def expired(self, now: float) -> bool:
         return self.deadline is not None and now > self.deadline
 
     def __repr__(self) -> str:
-        return f"<request of {self.size} bytes from {self.peer.id[:8]}>"
+        return f"<request of {len(self.body)} bytes from {self.peer.id[:8]}>"
 
 
 class Received:
@@ -145,6 +147,7 @@ class Service:
         self.tunnels: set[Tunnel] = set()
         self.refused_tunnels = 0
         self.draining = False
+        self._handing_on = False
         self._plain = {method: not inspect.iscoroutinefunction(getattr(handler, method))
                        for method in METHODS if callable(getattr(handler, method, None))}
         # what requests without a trace call, if it is a coroutine function
@@ -165,12 +168,12 @@ class Service:
     def request(self, link: Any, frame: frames.Request) -> None:
         if self.draining or "request" not in self._plain:
             status = frames.DRAINING if self.draining else frames.NO_SERVICE
-            link.send(frames.Reply(frame.id, status, self.requests.load))
+            link.control(frames.Reply(frame.id, status, self.requests.load))
             return
         job = Incoming(link, frame, link.member)
-        verdict = self.requests.offer(job)
+        verdict = self.requests.offer(job, link.clogged)
         if verdict == "refuse":
-            link.send(frames.Reply(frame.id, frames.OVERLOADED, self.requests.load))
+            link.control(frames.Reply(frame.id, frames.OVERLOADED, self.requests.load))
             return
         link.serving[frame.id] = job
         if verdict == "run":
@@ -179,6 +182,13 @@ class Service:
     async def _run(self, job: Incoming) -> None:
         number = job._frame.id
         reply = None
+        if job.cancelled or job.expired(time.monotonic()):      # before its turn came
+            job._link.serving.pop(number, None)
+            self.requests.skipped(job)
+            if not job.cancelled:
+                job._link.control(frames.Reply(number, frames.EXPIRED, self.requests.load))
+            self._next()
+            return
         try:
             if self._quick is not None and job.trace_context is None and trace.current() is None:
                 body = await self._quick(job)
@@ -202,17 +212,31 @@ class Service:
                 self._next()
             if reply is not None:
                 reply.load = self.requests.load
-                if not job._link.send(reply):
+                if not job._link.answer(reply):
                     self.node.count("replies_lost")
 
     def _next(self) -> None:
-        while (found := self.requests.next(time.monotonic())) is not None:
-            job, run = found
-            if run:
-                self.node.loop.spawn(self._run, job)
-            else:
-                job._link.serving.pop(job._frame.id, None)
-                job._link.send(frames.Reply(job._frame.id, frames.EXPIRED, self.requests.load))
+        """What waits gets the places that are free. A task may begin and end within spawn(): then
+        it is the outermost call that goes on, not one within another."""
+        if self._handing_on:
+            return
+        self._handing_on = True
+        try:
+            while (found := self.requests.next(time.monotonic())) is not None:
+                job, run = found
+                if run:
+                    self.node.loop.spawn(self._run, job)
+                else:
+                    job._link.serving.pop(job._frame.id, None)
+                    job._link.control(
+                        frames.Reply(job._frame.id, frames.EXPIRED, self.requests.load))
+            while (heard := self.broadcasts.next(time.monotonic())) is not None:
+                if heard[1]:
+                    self.node.loop.spawn(self._hear, heard[0])
+                else:
+                    self._answer(heard[0], None)
+        finally:
+            self._handing_on = False
 
     # -- broadcasts and surveys --------------------------------------------------------------------
 
@@ -221,7 +245,7 @@ class Service:
         deadline = time.monotonic() + ttl / 1e6 if ttl else None
         job = Received(link, body, link.member, survey, deadline, trace.from_text(text))
         if "broadcast" in self._plain:
-            verdict = self.broadcasts.offer(job)
+            verdict = self.broadcasts.offer(job, survey is not None and link.clogged)
             if verdict != "refuse":
                 link.surveyed += survey is not None
             if verdict == "run":
@@ -229,7 +253,7 @@ class Service:
             if verdict != "refuse":
                 return
         if survey is not None:
-            link.send(frames.Answer(survey, None))
+            link.control(frames.Answer(survey, None))
 
     async def _hear(self, job: Received) -> None:
         answer = None
@@ -238,12 +262,8 @@ class Service:
                 answer = await self._do("broadcast", job)
         finally:
             self.broadcasts.finished()
-            while (found := self.broadcasts.next(time.monotonic())) is not None:
-                if found[1]:
-                    self.node.loop.spawn(self._hear, found[0])
-                else:
-                    self._answer(found[0], None)
             self._answer(job, answer)
+            self._next()
 
     def _answer(self, job: Received, answer: Any) -> None:
         """What the handler has returned. Only a survey wants it, and only bytes count."""
@@ -252,7 +272,7 @@ class Service:
         job._link.surveyed -= 1
         body = bytes(answer) if isinstance(answer, bytes | bytearray | memoryview) \
             and memoryview(answer).nbytes <= frames.BODY else None
-        if not job._link.send(frames.Answer(job._survey, body)):
+        if not job._link.answer(frames.Answer(job._survey, body)):
             self.node.count("replies_lost")
 
     # -- tunnels -----------------------------------------------------------------------------------

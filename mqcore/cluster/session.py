@@ -34,7 +34,7 @@ WHOLE = 2 * frames.PART - 1024      # bytes of a frame that travels whole; longe
 WINDOW = 1 << 20        # bytes of parts on their way
 HELD = 64 << 20         # bytes of unfinished large frames that a peer may have here
 BULKS = 1024            # unfinished large frames, each way
-BACKLOG = 16 << 20      # bytes of large frames that wait here to be sent
+BACKLOG = 16 << 20      # bytes of large frames that wait here, and of publications behind one
 
 
 class Session:
@@ -57,7 +57,7 @@ class Session:
         self._bulks: deque[tuple[int, memoryview]] = deque()
         self._publishing = 0                    # the number of a publication in _bulks, or 0
         self._behind: deque[bytes] = deque()    # publications that wait for it
-        self.waiting = 0                        # bytes in _bulks and _behind
+        self._cut_bytes = self._behind_bytes = 0        # in _bulks and _behind
         self._unacked = 0
         self._partial: dict[int, bytearray] = {}
         self._held = 0
@@ -66,6 +66,11 @@ class Session:
     @property
     def ready(self) -> bool:
         return self._out is not None
+
+    @property
+    def assembles(self) -> bool:
+        """Whether parts of a frame have come, and not its end."""
+        return bool(self._partial)
 
     def start(self) -> None:
         """The initiator's first message."""
@@ -136,7 +141,7 @@ class Session:
             raise MalformedFrame(f"a peer's unfinished frames have more than {HELD} bytes")
         whole += part.body
         self._taken += size
-        if self._taken >= WINDOW // 4 or part.last:
+        if self._taken >= WINDOW // 4:      # not each last part: a peer may send tiny ones
             self.send(frames.Taken(self._taken))
             self._taken = 0
         if not part.last:
@@ -157,11 +162,12 @@ class Session:
         if len(data) <= WHOLE and not behind:
             self._seal(data)
             return True
-        if len(self._bulks) >= BULKS or (self.waiting and self.waiting + len(data) > BACKLOG):
+        waiting = self._behind_bytes if behind else self._cut_bytes
+        if waiting and waiting + len(data) > BACKLOG or not behind and len(self._bulks) >= BULKS:
             return False
-        self.waiting += len(data)
         if behind:
             self._behind.append(data)
+            self._behind_bytes += len(data)
             return True
         self._cut(data, type(frame) is frames.Publish)
         self._feed()
@@ -169,6 +175,7 @@ class Session:
 
     def _cut(self, data: bytes, publishes: bool) -> None:
         self._bulk_id += 1
+        self._cut_bytes += len(data)
         self._bulks.append((self._bulk_id, memoryview(data)))
         if publishes:
             self._publishing = self._bulk_id
@@ -178,8 +185,13 @@ class Session:
         count = len(self._bulks) + len(self._behind)
         self._bulks.clear()
         self._behind.clear()
-        self.waiting = self._publishing = 0
+        self._cut_bytes = self._behind_bytes = self._publishing = 0
         return count
+
+    @property
+    def waiting(self) -> int:
+        """Bytes of large frames, and of publications behind one, that have not been sent."""
+        return self._cut_bytes + self._behind_bytes
 
     def _feed(self) -> None:
         """Send parts, one of each large frame in turn, as far as the window goes."""
@@ -187,7 +199,7 @@ class Session:
             number, rest = self._bulks.popleft()
             piece, rest = rest[:frames.PART], rest[frames.PART:]
             self._unacked += len(piece)
-            self.waiting -= len(piece)
+            self._cut_bytes -= len(piece)
             if rest:
                 self._bulks.append((number, rest))
             self._seal(frames.encode(frames.Part(number, bytes(piece), not rest)))
@@ -199,10 +211,10 @@ class Session:
         self._publishing = 0
         while self._behind and not self._publishing:
             data = self._behind.popleft()
+            self._behind_bytes -= len(data)
             if len(data) > WHOLE:
                 self._cut(data, True)
             else:
-                self.waiting -= len(data)
                 self._seal(data)
 
     def _seal(self, plain: bytes) -> None:

@@ -130,7 +130,7 @@ class Tunnels:
         service = self.node.services.get(frame.service)
         why = "no such service here" if service is None else service.may_open()
         if why or (frame.stream, False) in link.tunnels:
-            link.send(frames.Reset(frame.stream, False, "refused", why))
+            link.control(frames.Reset(frame.stream, False, "refused", why))
             self.refused += 1
             return
         tunnel = Tunnel(self.node, link, frame.stream, False, frame.service,
@@ -140,7 +140,7 @@ class Tunnels:
         tunnel.trace_context = trace.from_text(frame.trace)
         self._add(tunnel)
         self.accepted += 1
-        link.send(frames.Accept(frame.stream, False, tunnel._flow.window))
+        link.control(frames.Accept(frame.stream, False, tunnel._flow.window))
         assert service is not None
         self.node.loop.spawn(service.serve_tunnel, tunnel)
 

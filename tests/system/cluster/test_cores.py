@@ -16,7 +16,7 @@ from mqcore.cluster.frames import Offer, Record
 from mqcore.cluster.key import Key
 from mqcore.cluster.limits import Gate
 from mqcore.cluster.patterns import Rising, Table, check_pattern, check_topic, matches
-from mqcore.cluster.session import REKEY, WINDOW, Session
+from mqcore.cluster.session import BACKLOG, REKEY, WINDOW, Session
 from mqcore.errors import UsageError
 
 
@@ -350,6 +350,23 @@ def test_what_waits_behind_a_large_one_is_bounded_and_counted():
     carry(one, two, wires)
     assert one.send(publication(sent + 1))      # and nothing waits any more
     assert carry(one, two, wires) == [publication(sent + 1)]
+
+
+def test_publications_behind_one_that_is_larger_than_all_that_may_wait():
+    (one, two), wires = linked()
+    sizes = [BACKLOG + LARGE, *[1] * 20]
+    assert all(one.send(publication(number, size)) for number, size in enumerate(sizes, 1))
+    assert [len(frame.body) for frame in carry(one, two, wires)] == sizes
+
+
+def test_tiny_parts_are_not_reported_one_by_one():
+    """A peer that sends them and takes nothing would fill the memory."""
+    (one, two), wires = linked()
+    for number in range(10_000):
+        one._seal(frames.encode(frames.Part(number, frames.encode(frames.Cancel(number)), True)))
+    wire, back = wires if wires[0] else wires[::-1]
+    assert all(two.receive(data) == frames.Cancel(number) for number, data in enumerate(wire))
+    assert len(back) < 10
 
 
 @given(st.binary(max_size=200))
