@@ -11,7 +11,7 @@ from libc.stdint cimport uint8_t, uint32_t
 
 from mqcore.base.includes cimport iovec
 from mqcore.journal.store.block cimport (
-    BLOCK_HEADER, COLUMNS, DATA, HAS_HEADERS, KEYS, NAME_ENDS, NAMES, PACKED_VERSION, UNPACKED_MAX,
+    BLOCK_HEADER, COLUMNS, DATA, HAS_HEADERS, HAS_NULLS, KEYS, NAME_ENDS, NAMES, PACKED_VERSION, UNPACKED_MAX,
     VALUES, BlockHeader, aligned,
 )
 from mqcore.journal.store.buffer cimport push_zeros
@@ -51,10 +51,10 @@ cdef inline int line_up(BlockHeader* h, Piece* pieces, iovec* iov) noexcept nogi
     return n
 
 
-cdef inline bint outdated(Log* log) noexcept nogil:
-    """The segment ends before the next block. One that holds nothing cannot, since the next would
+cdef inline bint outdated(Log* log, const BlockHeader* h) noexcept nogil:
+    """The segment ends before this block. One that holds nothing cannot, since the next would
     have its name; and what readers do not see yet stays together."""
-    return log.packs and log.segment.version < PACKED_VERSION and log.withheld.n == 0 \
+    return (log.packs or h.flags & HAS_NULLS) and log.segment.version < PACKED_VERSION and log.withheld.n == 0 \
         and log.written.load() > log.segment.first
 
 
@@ -62,7 +62,7 @@ cdef inline int pack_block(Log* log, BlockHeader* h, iovec* iov, int n) noexcept
     """How many pieces the block has now. It stays as it is if it does not get smaller, is too
     large, or if compressing fails."""
     cdef size_t raw = h.size - BLOCK_HEADER
-    if raw > UNPACKED_MAX or log.segment.version < PACKED_VERSION and not outdated(log):
+    if raw > UNPACKED_MAX or log.segment.version < PACKED_VERSION and not outdated(log, h):
         return n
     if log.pack(log.codec, iov + 1, n - 1, raw, &log.packed):
         return n
