@@ -24,8 +24,7 @@ from mqcore.errors import UsageError
 
 FARTHEST = 253402300800     # seconds: the year 10000
 SECONDS = "a time is in seconds since the epoch, as of time.time() or datetime.timestamp()"
-KEYLESS = ("a value of None deletes its key in what reads the journal, so give key=; an empty message "
-           "is b\"\"")
+KEYLESS = 'a tombstone (None) says that its key has no value: give key=; an empty message is b""'
 UNITS = ("give float seconds since the epoch, or datetime64; "
          "microseconds are times.view('datetime64[us]')")
 
@@ -284,8 +283,8 @@ cdef list rows_of(dict columns, Rows* rows):
     for i in range(15):
         places[i] = places[0] + i
     for i, name in enumerate(("times", "value_ends", "value_valid", "values", "key_ends",
-                              "key_valid", "keys", "header_ends", "name_ends", "names", "datum_ends", "data",
-                              "producers", "sequences", "sent")):
+                              "key_valid", "keys", "header_ends", "name_ends", "names",
+                              "datum_ends", "data", "producers", "sequences", "sent")):
         column = columns.get(name)
         if column is None:
             places[i][0] = NULL

@@ -20,8 +20,8 @@ from mqcore.base.status cimport MQ_DROPPED, MQ_FULL, MQ_GONE, MQ_INVALID, MQ_OK,
 from mqcore.journal.store.age cimport age_begin
 from mqcore.journal.store.block cimport SEGMENT_HEADER, VERSION
 from mqcore.journal.store.columns cimport (
-    Rows, add_blocks, add_each, add_row, check_ends, ends_of, extras_of, get_buffer, many_of, micros,
-    nothing, put_extras, rows_of, times_of, values_of,
+    Rows, add_blocks, add_each, add_row, check_ends, ends_of, extras_of, get_buffer, many_of,
+    micros, nothing, put_extras, rows_of, times_of, values_of,
 )
 from mqcore.journal.store.includes cimport (
     crc32c, crc32c_native, crc32c_portable, pthread_mutex_lock, pthread_mutex_trylock,
@@ -297,9 +297,10 @@ cdef class WriterCore:
 
         value, key: bytes-like. A value of None is a tombstone: it says that its key, which it must
         have, has no value any more. time: seconds since the epoch (None: now). headers: (name,
-        value) pairs. With fsync="always" it is durable on return. For a duplicate (deduplicate=True) the
-        result is the offset of the first, or -1 if it has been forgotten. Raises
-        JournalWriteError: `taken` is 1 if the message is kept (commit() tries again), else 0.
+        value) pairs. With fsync="always" it is durable on return. For a duplicate
+        (deduplicate=True) the result is the offset of the first, or -1 if it has been forgotten.
+        Raises JournalWriteError: `taken` is 1 if the message is kept (commit() tries again), else
+        0.
         """
         cdef Log* log = self.log
         cdef int64_t offset, end, at = now_us() if time is None else micros(time)
@@ -347,8 +348,8 @@ cdef class WriterCore:
     def append_many(self, messages, *, keys=None, time=None) -> range:
         """Append a sequence of bytes-like messages; the offsets of those that are no duplicates.
 
-        keys: a sequence of as many keys, bytes-like or None. A message of None is a tombstone, as in
-        append(), and needs a key. Errors as in append_batch.
+        keys: a sequence of as many keys, bytes-like or None. A message of None is a tombstone, as
+        in append(), and needs a key. Errors as in append_batch.
         """
         cdef Log* log = self.log
         cdef int64_t first = 0, end = 0, n = 0, at = now_us() if time is None else micros(time)

@@ -13,9 +13,9 @@ from mqcore.journal.store cimport includes as system
 from mqcore.journal.store.age cimport age_begin, grown_old, too_old
 from mqcore.journal.store.block cimport (
     ALIGN, BLOCK_HEADER, COLUMNS, DATA, DATUM_ENDS, HAS_HEADERS, HAS_KEYS, HAS_NULLS, HAS_STAMPS,
-    HEADER_ENDS, KEY_ENDS, KEY_VALID, KEYS, NAME_ENDS, NAMES, PACKED_VERSION, PRODUCERS, SEGMENT_HEADER, SENT,
-    SEQUENCES, STAMP, TIMES, VALUE_ENDS, VALUE_MAX, VALUES, VERSION, BlockHeader,
-    block_header_crc, segment_header_crc,
+    HEADER_ENDS, KEY_ENDS, KEY_VALID, KEYS, NAME_ENDS, NAMES, PACKED_VERSION, PRODUCERS,
+    SEGMENT_HEADER, SENT, SEQUENCES, STAMP, TIMES, VALUE_ENDS, VALUE_MAX, VALUES, VERSION,
+    BlockHeader, block_header_crc, segment_header_crc,
 )
 from mqcore.journal.store.buffer cimport buffer_room, buffer_trim, push, push_end, push_zeros
 from mqcore.journal.store.disk cimport NOTHING, write_all, write_over

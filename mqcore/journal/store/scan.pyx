@@ -22,8 +22,9 @@ from libc.string cimport memcmp, memcpy
 from mqcore.journal.store.block cimport (
     ALIGN, BLOCK_BODY_CRC, BLOCK_HEADER, BLOCK_HEADER_CRC, BLOCK_MAGIC, BLOCK_NEWER, BLOCK_NONSENSE,
     BLOCK_OFFSETS, BLOCK_OK, BLOCK_ORDER, BLOCK_PACKED, BLOCK_SHORT, BLOCK_UNREADABLE, COLUMNS,
-    HAS_NULLS, PACKED, PACKED_VERSION, SEGMENT_HEADER, TOPIC_MAX, VERSION, BlockHeader, SegmentHeader,
-    aligned, body_size, check_columns, check_crc, check_header, column_sizes, segment_header_crc,
+    HAS_NULLS, PACKED, PACKED_VERSION, SEGMENT_HEADER, TOPIC_MAX, VERSION, BlockHeader,
+    SegmentHeader, aligned, body_size, check_columns, check_crc, check_header, column_sizes,
+    segment_header_crc,
 )
 from mqcore.journal.store.includes cimport (
     MAP_FAILED, MAP_SHARED, PROT_READ, madvise, mmap, munmap, pread,
