@@ -33,7 +33,7 @@ def serve(key: str, folder: str) -> None:
         for records in reader.batches():
             for i, body in enumerate(records.to_list()):
                 context = records.trace_context(i)
-                print(body.decode(), "of trace", context.trace_id if context else "none")
+                print((body or b"").decode(), "of trace", context.trace_id if context else "none")
 
 
 def order(key: str, seed: str, count: str) -> None:

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from mqcore.bridge.address import Address
 from mqcore.bridge.errors import BridgeLost
-from mqcore.bridge.message import Message
+from mqcore.bridge.message import TOMBSTONE, Message
 from mqcore.bridge.spi import Plugin, Setting, Source, Target, need
 from mqcore.bridge.threaded import BlockingSide
 from mqcore.errors import UsageError
@@ -25,7 +25,6 @@ _log = logging.getLogger("mqcore.bridge")
 PORT = 9092
 ASKING = 5.0            # seconds for the metadata of a topic when a side opens
 STEP = 0.1              # seconds that a thread waits in the client, so that it soon sees the end
-TOMBSTONE = "kafka-tombstone"       # the header of a message whose value is null
 # what a broker answers for one message and always will; its batch mates may be innocent
 REFUSED = ("MSG_SIZE_TOO_LARGE", "INVALID_MSG", "INVALID_MSG_SIZE", "INVALID_RECORD",
            "INVALID_TIMESTAMP", "RECORD_LIST_TOO_LARGE", "POLICY_VIOLATION", "TOPIC_EXCEPTION",

@@ -17,8 +17,8 @@ from typing import Any
 
 from mqcore.base.waits import Condition
 from mqcore.bridge.address import Address
-from mqcore.bridge.kafka import STEP, TOMBSTONE, KafkaSide
-from mqcore.bridge.message import Message
+from mqcore.bridge.kafka import STEP, KafkaSide
+from mqcore.bridge.message import TOMBSTONE, Message
 from mqcore.bridge.spi import Source
 from mqcore.journal.store.core import checksum
 

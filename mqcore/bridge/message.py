@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 KEY = "mq-key"                  # the header that carries the key where a system has no keys
+TOMBSTONE = "kafka-tombstone"   # the header of a message whose value is null; its body is empty
 REDELIVERED = "mq-redelivered"  # and the one for a message that was delivered before
 
 

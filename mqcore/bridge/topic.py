@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Sequence
 from typing import Any
 
 import mqcore as mq
 from mqcore import journal
 from mqcore.bridge.address import Address
-from mqcore.bridge.message import Message
+from mqcore.bridge.message import TOMBSTONE, Message
 from mqcore.bridge.spi import Plugin, Setting, Source, Target
+from mqcore.journal.records import single
 from mqcore.journal.store.core import checksum
 
 
@@ -64,7 +66,7 @@ class TopicSource(Source):
         some = records.slice(0, most)
         self.records = records.slice(len(some)) if len(some) < len(records) else None
         times = some.times.tolist()
-        return [Message(body, some.key(i), some.headers(i), self.at["topic"],
+        return [Message(body or b"", some.key(i), _headers(some, i), self.at["topic"],
                         id=f"{self.name} {some.first + i}", stamp=(self.producer, some.first + i),
                         time=times[i], token=some.first + i + 1)
                 for i, body in enumerate(some.to_list())]
@@ -108,21 +110,38 @@ class TopicTarget(Target):
     async def send(self, messages: Sequence[Message]) -> dict[int, Exception]:
         refused: dict[int, Exception] = {}
         for index, message in enumerate(messages):
-            body, key = message.body, message.key
             try:
-                if self.deduplicates and message.stamp is not None:
-                    body, key = journal.stamp(*message.stamp, key=key or b"") + body, None
-                self.writer.append(body, key=key, headers=message.headers or None)
+                self._append(message)
             except (journal.StampRefused, ValueError, TypeError) as error:
                 refused[index] = error
         await self.writer.acommit()
         return refused
+
+    def _append(self, message: Message) -> None:
+        body, key = message.body, message.key
+        stamp = message.stamp if self.deduplicates else None
+        headers = [row for row in message.headers if row[0] != TOMBSTONE]
+        if len(headers) < len(message.headers) and not body and key is not None:
+            if stamp is None:
+                self.writer.append(None, key=key, headers=headers)
+            else:
+                self.writer.append_records(single(None, key, headers, stamp, time.time()))
+            return
+        if stamp is not None:
+            body, key = journal.stamp(*stamp, key=key or b"") + body, None
+        self.writer.append(body, key=key, headers=message.headers or None)
 
     def explain(self) -> str:
         return f"journal {self.at.url} {self.at['topic']} {self.at['partition']}"
 
     def place(self) -> tuple[object, ...]:
         return _place(self.at)
+
+
+def _headers(records: Any, i: int) -> list[tuple[str, bytes]]:
+    """A tombstone has the header that stands for it in a bridge."""
+    found: list[tuple[str, bytes]] = records.headers(i)
+    return [*found, (TOMBSTONE, b"1")] if records[i] is None else found
 
 
 def _place(at: Address) -> tuple[object, ...]:

@@ -131,7 +131,8 @@ def tail(where: str, topic: str | None, partition: int, count: int, start: int |
          since: float | None, follow: bool, form: str, as_json: bool, gaps: str,
          options: dict[str, Any]) -> None:
     """Print the last messages, a line each, also those that are not durable yet. Terminal control
-    characters are shown as \\x1b."""
+    characters are shown as \\x1b. A tombstone (a message without a value) is null in json. In ascii
+    and hex it is \\N, as which no other message is shown, and in raw nothing."""
     if start is not None and since is not None:
         raise click.UsageError("--from and --since conflict: give one of them")
     show = FORMATS["json" if as_json else form].show
@@ -148,14 +149,23 @@ def tail(where: str, topic: str | None, partition: int, count: int, start: int |
         walk = reader.follow(at, gaps=gaps) if follow else reader.batches(at, gaps=gaps)
         for records in told(walk, at):
             for i, message in enumerate(records):
-                sys.stdout.buffer.write(
-                    line_of(records, i) if described else show(Incoming([message])))
+                if described:
+                    line = line_of(records, i)
+                elif message is None:
+                    line = NULL[form]
+                else:
+                    line = show(Incoming([message]))
+                sys.stdout.buffer.write(line)
             sys.stdout.buffer.flush()
+
+
+# a message of these two characters has two backslashes in ascii
+NULL = {"ascii": b"\\N\n", "hex": b"\\N\n", "raw": b""}
 
 
 def line_of(records: Any, i: int) -> bytes:
     facts = {"offset": records.first + i, "time": float(records.times[i]),
-             "value": text_of(records[i])}
+             "value": text_of(records[i])}          # null: a tombstone
     key, headers = records.key(i), records.headers(i)
     if key is not None:
         facts["key"] = text_of(key)
@@ -164,7 +174,9 @@ def line_of(records: Any, i: int) -> bytes:
     return json.dumps(facts).encode() + b"\n"
 
 
-def text_of(raw: bytes) -> Any:
+def text_of(raw: bytes | None) -> Any:
+    if raw is None:
+        return None
     try:
         return raw.decode()
     except UnicodeDecodeError:

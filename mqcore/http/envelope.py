@@ -48,12 +48,13 @@ def decode(data: bytes | str) -> Envelope:
     return found
 
 
-def encode(body: bytes, id: str = "", **more: Any) -> bytes:
-    """A message for a client: `text` if the body is UTF-8, else `base64`."""
+def encode(body: bytes | None, id: str = "", **more: Any) -> bytes:
+    """A message for a client: `text` if the body is UTF-8, else `base64`. A tombstone of a journal
+    has `text` null."""
     said: dict[str, Any] = {"id": id} if id else {}
     said.update({name: value for name, value in more.items() if value})
     try:
-        said["text"] = body.decode()
+        said["text"] = None if body is None else body.decode()
     except UnicodeDecodeError:
         said["base64"] = body
     return msgspec.json.encode(said)

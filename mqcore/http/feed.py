@@ -174,7 +174,7 @@ class Topic:
                 more["key"] = key.decode(errors="backslashreplace")
             more["headers"] = {name: value.decode(errors="backslashreplace")
                                for name, value in records.headers(index)}
-            found.append(Item(id, body, envelope.encode(body, id, **more)))
+            found.append(Item(id, body or b"", envelope.encode(body, id, **more)))
         return found, position + len(found), lost
 
     async def changed(self, position: int) -> None:

@@ -55,7 +55,8 @@ def record_batch(records: Records, columns: Sequence[str]) -> pa.RecordBatch:
 def _column(pa: Any, r: Records, name: str, kind: Any) -> Any:
     n, total, lo, c = len(r), r._hi, r._lo, r._columns
     if name == "value":
-        return _binary(pa, kind, c["value_ends"], c["values"], total).slice(lo)
+        return _binary(pa, kind, c["value_ends"], c["values"], total,
+                       c.get("value_valid")).slice(lo)
     if name == "key":
         if "key_ends" not in c:
             return _repeated(None, kind, n)

@@ -16,7 +16,7 @@ from mqcore.errors import Error, Forked, OptionError, UsageError
 from mqcore.journal.errors import NO_FILES, JournalBusy, JournalClosed, JournalWriteError
 from mqcore.journal.rights import writing
 from mqcore.journal.stamp import partition_of_message
-from mqcore.journal.store.columns import as_bytes
+from mqcore.journal.store.columns import as_bytes, nothing
 from mqcore.journal.store.many import WritersCore
 from mqcore.journal.store.place import partition_folder, partition_numbers
 from mqcore.journal.store.process import forks
@@ -267,11 +267,15 @@ class MultiWriter(WritersCore):
 
     def append(self, value: Any, *, topic: str | None = None, key: bytes | None = None,
                **how: Any) -> tuple[int, int]:
-        """Append one message: (partition, offset). time, headers: as for `Writer.append`."""
+        """Append one message: (partition, offset). value, time, headers: as for `Writer.append`. A
+        tombstone, whose value is None, goes where the other messages with its key are."""
         topic = self.topic if topic is None else topic
         if topic is None:
             raise OptionError("topic is missing", hint="these writers take messages of any topic")
-        stamped = as_bytes(value) if self._options.get("stamps") else b""
+        if value is None:
+            stamped = nothing(key)
+        else:
+            stamped = as_bytes(value) if self._options.get("stamps") else b""
         number = partition_of_message(stamped, self.partitions, key)
         writer = self._hold(topic, number)
         try:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 # columns of a block, in the order in which they lie there: (name, dtype)
 LAYOUT: tuple[tuple[str, Any], ...] = (
-    ("times", "int64"), ("value_ends", "int32"), ("values", "uint8"),
+    ("times", "int64"), ("value_ends", "int32"), ("value_valid", "uint8"), ("values", "uint8"),
     ("key_ends", "int32"), ("key_valid", "uint8"), ("keys", "uint8"),
     ("header_ends", "int32"), ("name_ends", "int32"), ("names", "uint8"),
     ("datum_ends", "int32"), ("data", "uint8"),
@@ -40,6 +40,8 @@ class Records:
     offsets[0] need not be 0. Both are views of the mapped file, read-only, and keep it mapped; of a
     compressed block, they are views of the memory that it was decompressed into. Copy what is to be
     kept for long. If several small blocks were put together, they are copies.
+    A tombstone, a message whose value is null, is None where messages come one by one, and has no
+    bytes in `data`; `nulls` tells it from an empty message.
     `times` and `sent` are computed on access.
     """
 
@@ -55,12 +57,15 @@ class Records:
     def __len__(self) -> int:
         return self._hi - self._lo
 
-    def __getitem__(self, i: int) -> bytes:
+    def __getitem__(self, i: int) -> bytes | None:
         ends = self._columns["value_ends"]
         at = self._row(i)
+        valid = self._columns.get("value_valid")
+        if valid is not None and not valid[at // 8] >> (at % 8) & 1:
+            return None
         return self._columns["values"][ends[at]:ends[at + 1]].tobytes()
 
-    def __iter__(self) -> Iterator[bytes]:
+    def __iter__(self) -> Iterator[bytes | None]:
         return iter(self.to_list())
 
     def _row(self, i: int) -> int:
@@ -88,6 +93,14 @@ class Records:
     @property
     def offsets(self) -> NDArray[np.int32]:
         return self._columns["value_ends"][self._lo:self._hi + 1]
+
+    @property
+    def nulls(self) -> NDArray[np.bool_] | None:
+        """Which messages are tombstones; None: none of them is."""
+        if "value_valid" not in self._columns:
+            return None
+        found = np.equal(_bits(self, "value_valid", 1), 0)
+        return found if found.any() else None
 
     @property
     def times(self) -> NDArray[np.float64]:
@@ -152,10 +165,15 @@ class Records:
         column = self._optional("sent")
         return None if column is None else column / 1e6
 
-    def to_list(self) -> list[bytes]:
+    def to_list(self) -> list[bytes | None]:
         ends = self.offsets.tolist()
         raw = self.data[ends[0]:ends[-1]].tobytes() if ends else b""
-        return [raw[a - ends[0]:b - ends[0]] for a, b in zip(ends, ends[1:], strict=False)]
+        found: list[bytes | None] = [
+            raw[a - ends[0]:b - ends[0]] for a, b in zip(ends, ends[1:], strict=False)]
+        if (nulls := self.nulls) is not None:
+            for i in np.flatnonzero(nulls).tolist():
+                found[i] = None
+        return found
 
     def key(self, i: int) -> bytes | None:
         at = self._row(i)
@@ -196,6 +214,30 @@ class Records:
 
     def __repr__(self) -> str:
         return f"<Records {self.first} to {self.next - 1}, {self.nbytes} B>"
+
+
+def single(value: bytes | None, key: bytes | None, headers: Sequence[tuple[str, bytes]],
+           stamp: tuple[int, int], time: float) -> Records:
+    """One stamped message, for append_records(). time: seconds since the epoch."""
+    def ends(items: Sequence[bytes]) -> NDArray[np.int32]:
+        return np.cumsum([0, *map(len, items)], dtype=np.int32)
+
+    def joined(items: Sequence[bytes]) -> NDArray[np.uint8]:
+        return np.frombuffer(b"".join(items), np.uint8)
+
+    us = micros(time)
+    names, data = [name.encode() for name, _ in headers], [datum for _, datum in headers]
+    values, keys = [value or b""], [key or b""]
+    columns = {
+        "times": np.array([us]), "value_ends": ends(values), "values": joined(values),
+        "value_valid": np.array([value is not None], np.uint8),
+        "key_ends": ends(keys), "keys": joined(keys),
+        "key_valid": np.array([key is not None], np.uint8),
+        "header_ends": np.array([0, len(headers)], np.int32), "name_ends": ends(names),
+        "names": joined(names), "datum_ends": ends(data), "data": joined(data),
+        "producers": np.array([stamp[0]], np.uint64), "sequences": np.array([stamp[1]], np.uint64),
+        "sent": np.array([us])}
+    return Records(0, columns, 0, 1, "", 0)
 
 
 def of_block(block: Block, topic: str, partition: int) -> Records:
@@ -253,10 +295,11 @@ def gather(parts: Sequence[Records]) -> Records:
     columns: dict[str, NDArray[Any]] = {}
     columns["times"] = np.concatenate([part._microseconds for part in parts])
     columns["value_ends"], columns["values"] = _joined(parts, "value_ends", "values")
+    if "value_valid" in names:
+        columns["value_valid"] = _joined_bits(parts, "value_valid", 1)
     if "key_ends" in names:
         columns["key_ends"], columns["keys"] = _joined(parts, "key_ends", "keys")
-        columns["key_valid"] = np.packbits(
-            np.concatenate([_valid(part) for part in parts]), bitorder="little")
+        columns["key_valid"] = _joined_bits(parts, "key_valid", 0)
     if "header_ends" in names:
         _join_headers(parts, columns)
     for name in ("producers", "sequences", "sent"):
@@ -283,11 +326,17 @@ def _joined(parts: Sequence[Records], ends: str, data: str) -> tuple[NDArray[Any
     return np.concatenate(bounds), (np.concatenate(pieces) if pieces else np.zeros(0, np.uint8))
 
 
-def _valid(part: Records) -> NDArray[np.uint8]:
-    bits = part._columns.get("key_valid")
+def _bits(part: Records, name: str, default: int) -> NDArray[np.uint8]:
+    """Of a column of bits: one byte for each row. default: without the column."""
+    bits = part._columns.get(name)
     if bits is None:
-        return np.zeros(len(part), np.uint8)
+        return np.full(len(part), default, np.uint8)
     return np.unpackbits(bits, count=part._hi, bitorder="little")[part._lo:]
+
+
+def _joined_bits(parts: Sequence[Records], name: str, default: int) -> NDArray[np.uint8]:
+    return np.packbits(np.concatenate([_bits(part, name, default) for part in parts]),
+                       bitorder="little")
 
 
 def _join_headers(parts: Sequence[Records], columns: dict[str, NDArray[Any]]) -> None:

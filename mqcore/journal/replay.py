@@ -28,7 +28,8 @@ def replay(reader: Reader, socket: Any, *, start: int | None = None, stop: int |
     A message whose time is before its predecessor's is sent at once. topic: the journal's topic
     becomes the first part. stamps: what was taken off a message as stamp and key is put in front
     again, with the time when it was first sent. progress(n) after each n messages; stopping ends it
-    early. gaps: as for Reader.batches().
+    early. gaps: as for Reader.batches(). A socket has no null value, so a tombstone is sent as an
+    empty message.
     """
     if not 0 <= speed < 1e9:
         raise OptionError(f"speed={speed!r}", hint="1 is the original, 0 as fast as possible")
@@ -36,7 +37,7 @@ def replay(reader: Reader, socket: Any, *, start: int | None = None, stop: int |
     clock = _Clock(speed, stopping or Event())
     sent = 0
     for records in reader.batches(start, stop, gaps=gaps):
-        messages = records.to_list() if not stamps else _stamped(records)
+        messages = _plain(records) if not stamps else _stamped(records)
         at = 0
         while at < len(messages):
             n = clock.due(records._microseconds, at)
@@ -77,9 +78,13 @@ class _Clock:
         return max(1, int(later[0])) if len(later) else min(MOST, len(times) - at)
 
 
+def _plain(records: Records) -> list[bytes]:
+    return [message or b"" for message in records]
+
+
 def _stamped(records: Records) -> list[bytes]:
     producers, sequences, sent = records.producers, records.sequences, records._optional("sent")
-    messages = records.to_list()
+    messages = _plain(records)
     if producers is None or sequences is None or sent is None:
         return messages
     return [message if not producers[i] else

@@ -21,7 +21,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from mqcore.errors import OptionError
+from mqcore.errors import OptionError, UsageError
 from mqcore.journal import Records
 
 HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
@@ -34,7 +34,8 @@ STAMPS: dict[str, DataType] = {
 ALL = {**BASE, **HEADERS, **STAMPS}
 LIVE: dict[str, DataType] = {
     "value": BinaryType(), "topic": StringType(), "timestamp": TimestampType()}
-FULL = ("value", "topic", "partition", "offset", "timestamp")      # never null
+# never null, but for the value of a tombstone, which record_batch() looks for
+FULL = ("value", "topic", "partition", "offset", "timestamp")
 
 
 def full_schema(headers: bool, stamps: bool) -> StructType:
@@ -80,7 +81,8 @@ def arrow_schema(schema: StructType) -> Any:
 
 
 def record_batch(records: Records, schema: Any) -> Any:
-    """The records as one Arrow batch of this schema; values are views of the mapped file."""
+    """The records as one Arrow batch of this schema; values are views of the mapped file.
+    UsageError: a tombstone, and the schema says that values are never null."""
     import pyarrow as pa
 
     raw = records.to_arrow(schema.names)
@@ -90,6 +92,12 @@ def record_batch(records: Records, schema: Any) -> Any:
             array = array.view(field.type)
         elif field.name == "headers":
             array = array.cast(field.type)
+        elif not field.nullable and array.null_count:
+            raise UsageError(
+                f"message {records.first + array.is_null().index(True).as_py()} of topic "
+                f"{records.topic!r}, partition {records.partition} is a tombstone, and the schema "
+                f"says that {field.name} is never null",
+                hint="leave NOT NULL out, and filter: df.where('value IS NOT NULL')")
         arrays.append(array)
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 

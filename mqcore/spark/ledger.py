@@ -31,7 +31,7 @@ import numpy as np
 
 from mqcore import journal
 from mqcore.errors import Error
-from mqcore.journal.stamp import MAGIC, SIZE
+from mqcore.spark.columns import halves
 from mqcore.spark.entries import (
     alone,
     file_of,
@@ -46,7 +46,7 @@ from mqcore.spark.entries import (
     read,
 )
 from mqcore.spark.entries import store as _store
-from mqcore.spark.rows import column, parts_of
+from mqcore.spark.rows import column, parts_of, stamped, tombstones_too
 from mqcore.spark.staging import HOME, File, StagedFilesLost, fault_of, folder_of
 from mqcore.spark.sweep import discard, sweep, sweep_abandoned
 
@@ -54,10 +54,6 @@ __all__ = ["discard", "publish"]
 _log = logging.getLogger("mqcore.spark")
 TOGETHER = 100          # writers open at a time; each has four descriptors
 Key = tuple[str, int]   # topic and partition
-
-
-STAMP = np.dtype([("magic", "S4"), ("zero", "<u4"), ("producer", "<u8"), ("sequence", "<u8"),
-                  ("time", "<i8")])
 
 
 def publish(path: str, query: str, batch: int, files: list[File], timeout: float) -> bool:
@@ -459,7 +455,16 @@ def append_batch(writer: Any, batch: Any, sender: int, sequence: int) -> None:
     when = np.full(batch.num_rows, now) if times is None else \
         times.view("int64").fill_null(now).to_numpy(zero_copy_only=False)
     when = when.view("datetime64[us]")
-    data, ends = stamped(*parts_of(column(batch, "value"), "value"), sender, sequence, now)
+    values = column(batch, "value")
+    if values.null_count:
+        at = 0
+        for piece in halves(batch, 1 << 30):        # whose offsets are int32
+            end = at + piece.num_rows
+            writer.append_records(
+                tombstones_too(piece, when[at:end], sender, sequence + at, now))
+            at = end
+        return
+    data, ends = stamped(*parts_of(values), sender, sequence, now)
     keys = column(batch, "key")
     if keys is None or keys.null_count == len(keys):
         writer.append_batch(data, ends, times=when)
@@ -470,22 +475,6 @@ def append_batch(writer: Any, batch: Any, sender: int, sequence: int) -> None:
     for a, b in zip(cuts, cuts[1:], strict=False):      # runs with keys, runs without
         with_keys = {"keys": (key_data, key_ends[a:b + 1])} if valid[a] else {}
         writer.append_batch(data, ends[a:b + 1], times=when[a:b], **with_keys)
-
-
-def stamped(data: Any, ends: Any, sender: int, sequence: int, now: int) -> tuple[Any, Any]:
-    """The messages with a stamp in front of each."""
-    n = len(ends) - 1
-    starts = ends[:-1] - ends[0] + SIZE * np.arange(n)
-    out = np.empty(int(ends[-1] - ends[0]) + SIZE * n, np.uint8)
-    stamps = np.zeros(n, STAMP)
-    stamps["magic"], stamps["producer"], stamps["time"] = MAGIC, sender, now
-    stamps["sequence"] = sequence + np.arange(n)
-    body = np.ones(len(out), bool)
-    at = starts[:, None] + np.arange(SIZE)
-    body[at] = False
-    out[at] = stamps.view(np.uint8).reshape(n, SIZE)
-    out[body] = data[ends[0]:ends[-1]]
-    return out, np.append(starts, len(out)).astype(np.int64)
 
 
 def producer(query: str, topic: str, partition: int) -> int:

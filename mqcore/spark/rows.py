@@ -15,6 +15,8 @@ from pyspark.sql.types import (
 )
 
 from mqcore.errors import OptionError, UsageError
+from mqcore.journal import Records
+from mqcore.journal.stamp import MAGIC, SIZE
 
 TEXT: tuple[DataType, ...] = (BinaryType(), StringType())
 JOURNAL: dict[str, tuple[DataType, ...]] = {
@@ -22,6 +24,8 @@ JOURNAL: dict[str, tuple[DataType, ...]] = {
     "timestamp": (TimestampType(),)}
 SOCKET: dict[str, tuple[DataType, ...]] = {
     "value": TEXT, "key": TEXT, "topic": (StringType(),)}
+STAMP = np.dtype([("magic", "S4"), ("zero", "<u4"), ("producer", "<u8"), ("sequence", "<u8"),
+                  ("time", "<i8")])
 
 
 def check_columns(schema: StructType, known: dict[str, tuple[DataType, ...]], overwrite: bool,
@@ -75,6 +79,58 @@ def parts_of(array: Any, what: str | None = None) -> tuple[Any, Any]:
     offsets = np.frombuffer(ends, kind, n + 1, array.offset * np.dtype(kind).itemsize)
     raw = np.zeros(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
     return raw, offsets.astype(np.int64)
+
+
+def check_tombstones(values: Any, keys: Any) -> None:
+    """A row without value becomes a tombstone, which needs a key. UsageError. keys: None: no row
+    has one."""
+    import pyarrow.compute as pc
+
+    if values.null_count:
+        keyless = values.null_count if keys is None else \
+            pc.sum(pc.and_(values.is_null(), keys.is_null())).as_py()
+        if keyless:
+            raise UsageError(
+                f"{keyless} rows without value and without key",
+                hint="a row without value is a tombstone for its key; leave the others out: "
+                     'df.where("value IS NOT NULL OR key IS NOT NULL")')
+
+
+def tombstones_too(batch: Any, when: Any, sender: int, sequence: int, now: int) -> Records:
+    """Rows of value and key, some without value, as a journal's reader would give them, stamped.
+    when: datetime64[us] each."""
+    columns = {"times": when.view(np.int64)}
+    for name in ("value", "key"):
+        array = column(batch, name)
+        if array is None:
+            continue
+        data, ends = parts_of(array)
+        data = data[ends[0]:ends[-1]]
+        columns[f"{name}_ends"] = (ends - ends[0]).astype(np.int32)
+        columns[f"{name}s"] = data
+        columns[f"{name}_valid"] = np.packbits(
+            array.is_valid().to_numpy(zero_copy_only=False), bitorder="little")
+    n = batch.num_rows
+    columns["producers"] = np.full(n, sender, np.uint64)
+    columns["sequences"] = np.arange(sequence, sequence + n, dtype=np.uint64)
+    columns["sent"] = np.full(n, now, np.int64)
+    return Records(0, columns, 0, n, "", 0)
+
+
+def stamped(data: Any, ends: Any, sender: int, sequence: int, now: int) -> tuple[Any, Any]:
+    """The messages with a stamp in front of each."""
+    n = len(ends) - 1
+    starts = ends[:-1] - ends[0] + SIZE * np.arange(n)
+    out = np.empty(int(ends[-1] - ends[0]) + SIZE * n, np.uint8)
+    stamps = np.zeros(n, STAMP)
+    stamps["magic"], stamps["producer"], stamps["time"] = MAGIC, sender, now
+    stamps["sequence"] = sequence + np.arange(n)
+    body = np.ones(len(out), bool)
+    at = starts[:, None] + np.arange(SIZE)
+    body[at] = False
+    out[at] = stamps.view(np.uint8).reshape(n, SIZE)
+    out[body] = data[ends[0]:ends[-1]]
+    return out, np.append(starts, len(out)).astype(np.int64)
 
 
 def with_topics(values: Any, topics: Any, default: str | None) -> tuple[Any, Any, Any]:

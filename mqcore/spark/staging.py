@@ -29,7 +29,7 @@ from mqcore.journal import JournalError, partition_of_key
 from mqcore.journal.store.core import checksum
 from mqcore.journal.store.place import sync_folder
 from mqcore.spark.options import Options
-from mqcore.spark.rows import column, parts_of
+from mqcore.spark.rows import check_tombstones, column, parts_of
 
 HOME = "%spark"
 CHUNK = 1 << 20     # bytes read at a time
@@ -109,10 +109,7 @@ class Stage:
             [_plain(pa, batch.column(i), f.type) for i, f in enumerate(batch.schema)
              if f.name in ("value", "key", "timestamp")],
             names=[f.name for f in batch.schema if f.name in ("value", "key", "timestamp")])
-        values = column(kept, "value")
-        if values.null_count:
-            raise UsageError(f"{values.null_count} rows without value",
-                             hint='leave them out: df.where("value IS NOT NULL")')
+        check_tombstones(column(kept, "value"), column(kept, "key"))
         names = [topics] if isinstance(topics, str) else pc.unique(topics).to_pylist()
         for topic in names:
             mine = None if isinstance(topics, str) or len(names) == 1 else \

@@ -49,7 +49,7 @@ def rates(messages: DataFrame, every: str = "10 seconds", at: str = "timestamp",
     """
     more = [F.count_if(condition).alias(name) for name, condition in conditions.items()]
     windows = messages.where(F.col(at).isNotNull()).groupBy(F.window(at, every), "topic").agg(
-        F.count("*").alias("messages"), F.sum(F.length("value")).alias("bytes"), *more)
+        F.count("*").alias("messages"), F.sum(_size()).alias("bytes"), *more)
     seconds = (F.unix_micros("window.end") - F.unix_micros("window.start")) / 1e6
     return windows.select(F.col("window.start").alias("start"), seconds.alias("seconds"),
                           "topic", "messages", "bytes", *conditions)
@@ -95,9 +95,14 @@ def talkers(messages: DataFrame, *columns: str) -> DataFrame:
     pairs = F.explode(F.array(*[
         F.struct(F.lit(column).alias("by"), F.col(column).cast("string").alias("name"))
         for column in columns]))
-    return messages.select(pairs.alias("it"), F.length("value").alias("size")).where(
+    return messages.select(pairs.alias("it"), _size().alias("size")).where(
         "it.name IS NOT NULL").groupBy("it.by", "it.name").agg(
         F.count("*").alias("messages"), F.sum("size").alias("bytes"))
+
+
+def _size() -> Column:
+    """Bytes of a value; a tombstone has none."""
+    return F.coalesce(F.length("value"), F.lit(0))
 
 
 # -- results ---------------------------------------------------------------------------------------

@@ -47,6 +47,31 @@ def test_a_topic_is_read_on_from_the_committed_offset(tmp_path):
         assert log.read(0).to_list() == [b"%d" % n for n in range(52)]
 
 
+@pytest.mark.parametrize("deduplicate", ["false", "true"])
+def test_tombstones_stay_tombstones(tmp_path, deduplicate):
+    """From topic to topic. A message that only looks like one, without a key, keeps its header."""
+    mark = ("kafka-tombstone", b"1")
+    with journal.open(tmp_path / "in", "a", topic="t") as log:
+        log.append_many([b"a", None, b""], keys=[b"k", b"k", b"l"])
+        log.append(None, key=b"m", headers=[("n", b"v"), ("", b"")])
+        log.append(b"", headers=[mark])
+        log.append(b"text", key=b"k", headers=[mark])
+
+    async def go(group):
+        runner = Runner(f"journal:{tmp_path}/in?topic=t&group={group}",
+                        f"journal:{tmp_path}/out?topic=t&deduplicate={deduplicate}", pause=0.001)
+        await moved(runner, lambda: runner.stats().acknowledged >= 6)
+        laws(runner.stats())
+    for n, group in enumerate("gh", 1):
+        asyncio.run(go(group))
+        with journal.open(tmp_path / "out", topic="t") as log:
+            records = log.read(0)
+            rows = [(value, records.key(i), records.headers(i)) for i, value in enumerate(records)]
+        assert rows == [(b"a", b"k", []), (None, b"k", []), (b"", b"l", []),
+                        (None, b"m", [("n", b"v"), ("", b"")]), (b"", None, [mark]),
+                        (b"text", b"k", [mark])] * (1 if deduplicate == "true" else n)
+
+
 @pytest.mark.parametrize("pair", [("push", "pull"), ("req", "rep")], ids="-".join)
 def test_through_sockets(tmp_path, pair):
     url = f"ipc://{tmp_path}/s"

@@ -57,6 +57,16 @@ def test_events_resume_at_an_offset(opened, tmp_path):
     assert [one["id"] for one in rest] == ["3", "4"]
 
 
+def test_a_tombstone_is_null(opened, tmp_path):
+    with journal.open(tmp_path / "j", "a", topic="t") as log:
+        log.append_many([b"", None, b"x"], keys=[b"k"] * 3)
+    server, client = opened({"/log": f"journal:{tmp_path}/j?topic=t&append=no"})
+    found = client.get("/log").json()["messages"]
+    assert [(one["text"], one["key"]) for one in found] == [("", "k"), (None, "k"), ("x", "k")]
+    with websocket(server, "/log?form=raw&from=first") as raw:
+        assert [raw.recv(LIMIT) for _ in range(3)] == [b"", b"", b"x"]
+
+
 def test_a_client_that_claims_the_end_gets_what_comes(opened, tmp_path):
     _, client = opened({"/log": f"journal:{tmp_path}/j"})
     client.post("/log", content=b"0")

@@ -21,6 +21,14 @@ EVERYTHING = [
 ]
 MANY = [{"time": 5 + i, "value": (b"flight %d from JFK to SFO" % i).hex(), "key": b"JFK".hex()}
         for i in range(12)]
+TOMBSTONES = [
+    {"time": 1, "value": b"a".hex(), "key": b"k".hex()},
+    *[{"time": 2 + i, "value": None, "key": (b"k%d" % i).hex()} for i in range(7)],
+    {"time": 9, "value": ""},
+    {"time": 10, "value": None, "key": "", "headers": [["why", b"gone".hex()]],
+     "stamp": [7, 1, 5]},
+    {"time": 11, "value": b"last".hex()},
+]
 CASES = [
     ("one message", HEAD, [{"durable": 0, "messages": [ONE]}], False),
     ("two blocks and a checkpoint", {**HEAD, "first": 41, "topic": "prices", "partition": 2},
@@ -29,6 +37,10 @@ CASES = [
     ("zstd, and a plain block", {**HEAD, "version": 2},
      [{"durable": 0, "messages": MANY, "codec": "zstd"}, {"durable": 0, "messages": [ONE]}], True),
     ("lz4", {**HEAD, "version": 2}, [{"durable": 0, "messages": EVERYTHING, "codec": "lz4"}], True),
+    ("tombstones, and a block without", {**HEAD, "version": 2},
+     [{"durable": 0, "messages": TOMBSTONES}, {"durable": 0, "messages": [ONE]}], True),
+    ("tombstones, zstd", {**HEAD, "version": 2},
+     [{"durable": 0, "messages": TOMBSTONES * 3, "codec": "zstd"}], True),
 ]
 
 

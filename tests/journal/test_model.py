@@ -38,7 +38,12 @@ def tmp_path(memory):
 
 
 def text_of(offset, life, size):
-    return b"%d %d " % (offset, life) + bytes([offset % 251]) * size
+    """size None: a tombstone, whose key tells what others tell themselves."""
+    return None if size is None else b"%d %d " % (offset, life) + bytes([offset % 251]) * size
+
+
+def key_of(offset, life):
+    return b"%d %d" % (offset, life)
 
 
 class Model:
@@ -101,10 +106,10 @@ class Model:
         life, size = self.messages[offset]
         return text_of(offset, life, size)
 
-    def fresh(self, n):
+    def fresh(self, n, sizes=(0, 1, 30, 700, 5000)):
         """n messages that come next, not yet taken."""
         end = len(self.messages)
-        sizes = [self.rng.choice((0, 1, 30, 700, 5000)) for _ in range(n)]
+        sizes = [self.rng.choice(sizes) for _ in range(n)]
         self.coming = [(self.life, size) for size in sizes]
         return [text_of(end + i, self.life, size) for i, size in enumerate(sizes)]
 
@@ -145,11 +150,13 @@ class Model:
             while found is None:
                 self.first, end = reader.first, reader.end
                 with contextlib.suppress(OffsetGone):
-                    found = [message for records in reader.batches(self.first, end)
-                             for message in records.to_list()]
+                    found = [(message, records.key(i))
+                             for records in reader.batches(self.first, end)
+                             for i, message in enumerate(records.to_list())]
             assert written <= end == self.first + len(found) <= len(self.messages)
-            for i, message in enumerate(found):
-                assert message == self.text(self.first + i)
+            for at, (message, key) in enumerate(found, self.first):
+                assert message == self.text(at)
+                assert message is not None or key == key_of(at, self.messages[at][0])
             if self.first:
                 with pytest.raises(OffsetGone):
                     reader.read(self.first - 1)
@@ -172,6 +179,15 @@ class Model:
         [message] = self.fresh(1)
         offset = self.writer.append(message)
         self.took(range(offset, offset + 1))
+
+    def append_tombstones(self):
+        values = self.fresh(self.rng.choice((1, 3, 40)), (None, None, 1, 700))
+        keys = [key_of(len(self.messages) + i, self.life) for i in range(len(values))]
+        if len(values) == 1:
+            self.writer.append(values[0], key=keys[0])
+            self.took(range(len(self.messages), len(self.messages) + 1))
+        else:
+            self.took(self.writer.append_many(values, keys=keys))
 
     def append_many(self):
         self.took(self.writer.append_many(self.fresh(self.rng.choice((0, 1, 7, 40)))))
@@ -377,7 +393,8 @@ class Model:
     def bad_sync(self):
         self.disk.fail(bad_syncs=1)
 
-    CALLS = (append, append_many, append_batch, commit, rotate, retain, group, follow)
+    CALLS = (append, append_many, append_batch, append_tombstones, commit, rotate, retain, group,
+             follow)
     EVENTS = (fork, close, kill, power_cut, killed, repair, full, room, bad_sync)
 
     def step(self):

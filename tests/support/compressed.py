@@ -9,6 +9,8 @@ from mqcore.journal.store.segment import Segment
 
 FLAG = {"zstd": ref.ZSTD, "lz4": ref.LZ4}
 CODECS = pytest.mark.parametrize("codec", ["zstd", "lz4"])
+JOURNAL = bytes(range(16))
+SALT = 77
 TEXT = [b'{"flight": %d, "from": "JFK", "to": "SFO", "late": false}' % i for i in range(500)]
 
 
@@ -28,3 +30,26 @@ def blocks(where, number=0, **kw):
 
 def versions(where, **kw):
     return [parse_segment(path.read_bytes()[:512]).version for path in segment_files(where, **kw)]
+
+
+def written(where, raw):
+    folder = where / "t" / "0"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{0:020d}.mqj").write_bytes(raw)
+    return where
+
+
+def raw_segment(*parts):
+    return ref.segment_header(0, 1, JOURNAL, SALT, 0, b"t", 2) + b"".join(parts)
+
+
+def with_header(header, salt=SALT, **fields):
+    """The block's header with other fields, and a CRC that fits."""
+    at = {"size": (16, 8), "count": (24, 4), "flags": (28, 4), "body_crc": (56, 4),
+          "value_bytes": (64, 8), "packed_bytes": (96, 8)}
+    raw = bytearray(header)
+    for name, value in fields.items():
+        start, size = at[name]
+        raw[start:start + size] = value.to_bytes(size, "little")
+    raw[4:8] = ref.crc32c(salt.to_bytes(8, "little") + raw[8:]).to_bytes(4, "little")
+    return bytes(raw)

@@ -22,13 +22,29 @@ def contents(where, **kw):
         return [message for records in reader.batches() for message in records.to_list()]
 
 
+def told_rows(batches):
+    """(value, key, headers, time, sequence) of each message; what tells tombstones agrees."""
+    rows = []
+    for records in batches:
+        values = records.to_list()
+        assert values == list(records) == [records[i] for i in range(len(records))]
+        nulls = np.zeros(len(records), bool) if records.nulls is None else records.nulls
+        assert nulls.tolist() == [value is None for value in values]
+        assert records.to_arrow(["value"]).column(0).to_pylist() == values
+        rows += [(value, records.key(i), records.headers(i), records.times[i],
+                  0 if records.sequences is None else records.sequences[i])
+                 for i, value in enumerate(values)]
+    return rows
+
+
 def segment_files(where, topic="default", partition=0):
     return sorted((where / topic / str(partition)).glob("*.mqj"))
 
 
 def from_json(message):
     """A message of vectors.json as the reference takes it."""
-    found = {"time": message["time"], "value": bytes.fromhex(message["value"])}
+    value = message["value"]
+    found = {"time": message["time"], "value": None if value is None else bytes.fromhex(value)}
     if "key" in message:
         found["key"] = bytes.fromhex(message["key"])
     if "headers" in message:

@@ -29,7 +29,7 @@ def segment_header(first, created, journal, salt, partition, topic, version=1):
     return b"MQJSEG\r\n" + struct.pack("<II", version, crc32c(rest)) + rest
 
 
-ZSTD, LZ4 = 8, 16
+ZSTD, LZ4, NULLS = 8, 16, 32
 
 
 def lz4_decompressed(data):
@@ -64,20 +64,28 @@ def zstd_decompressed(data, size):
     return pyarrow.decompress(data, size, codec="zstd", asbytes=True)
 
 
+def bits(flags):
+    found = bytearray((len(flags) + 7) // 8)
+    for i, flag in enumerate(flags):
+        found[i // 8] |= flag << i % 8
+    return bytes(found)
+
+
 def block(first, durable, salt, messages, packed=None, codec=0):
-    """messages: dicts with time and value, and perhaps key, headers, stamp. packed: the columns as
-    compressed by codec, ZSTD or LZ4."""
+    """messages: dicts with time and value (None: a tombstone), and perhaps key, headers, stamp.
+    packed: the columns as compressed by codec, ZSTD or LZ4."""
     n = len(messages)
-    columns = [struct.pack(f"<{n}q", *(m["time"] for m in messages)),
-               ends([m["value"] for m in messages]), b"".join(m["value"] for m in messages)]
     flags, names, data, keys = 0, [], [], []
+    values = [m["value"] or b"" for m in messages]
+    columns = [struct.pack(f"<{n}q", *(m["time"] for m in messages)), ends(values)]
+    if any(m["value"] is None for m in messages):
+        flags |= NULLS
+        columns.append(bits([m["value"] is not None for m in messages]))
+    columns.append(b"".join(values))
     if any("key" in m for m in messages):
         flags |= 1
         keys = [m.get("key", b"") for m in messages]
-        valid = bytearray((n + 7) // 8)
-        for i, m in enumerate(messages):
-            valid[i // 8] |= ("key" in m) << i % 8
-        columns += [ends(keys), bytes(valid), b"".join(keys)]
+        columns += [ends(keys), bits(["key" in m for m in messages]), b"".join(keys)]
     if any("headers" in m for m in messages):
         flags |= 2
         lists = [m.get("headers", []) for m in messages]
@@ -97,7 +105,7 @@ def block(first, durable, salt, messages, packed=None, codec=0):
         body = padded(packed)
     times = [m["time"] for m in messages]
     rest = struct.pack("<qQIIqqqIIQQQQQ24x", first, 128 + len(body), n, flags, durable, min(times),
-                       max(times), crc32c(body), len(names), len(columns[2]),
+                       max(times), crc32c(body), len(names), sum(map(len, values)),
                        sum(map(len, keys)), sum(map(len, names)), sum(map(len, data)),
                        len(packed) if codec else 0)
     return b"MQB1" + struct.pack("<I", crc32c(struct.pack("<Q", salt) + rest)) + rest + body

@@ -68,7 +68,7 @@ class Store:
         replay = Replay(self.book)
         for found in self._reader.batches():
             for place, raw in enumerate(found.to_list(), found.first):
-                replay.record(_unpack(raw), place)
+                replay.record(_unpack(raw or b""), place)
         replay.end(now)
         self.book.snapshot()
         self.writer.commit()
@@ -131,7 +131,7 @@ class Store:
         else:
             if self.writer.written <= place:
                 self.writer.flush()
-            raw = self._reader.read(place, max_bytes=1)[0]
+            raw = self._reader.read(place, max_bytes=1)[0] or b""
         record = _unpack(raw)
         last = record[-1]
         if isinstance(last, bytes):         # a dead letter

@@ -62,10 +62,11 @@ def rebased(records: Records) -> dict[str, NDArray[Any]]:
     own, lo, hi = records._columns, records._lo, records._hi
     found = {"times": own["times"][lo:hi]}
     _cut(own, found, "value_ends", "values", lo, hi)
+    if records.nulls is not None:
+        found["value_valid"] = _cut_bits(own, "value_valid", lo, hi)
     if "key_ends" in own:
         _cut(own, found, "key_ends", "keys", lo, hi)
-        bits = np.unpackbits(own["key_valid"], count=hi, bitorder="little")
-        found["key_valid"] = np.packbits(bits[lo:], bitorder="little")
+        found["key_valid"] = _cut_bits(own, "key_valid", lo, hi)
     if "header_ends" in own:
         lists = own["header_ends"][lo:hi + 1]
         found["header_ends"] = lists - lists[0]
@@ -82,6 +83,11 @@ def _cut(own: dict[str, NDArray[Any]], found: dict[str, NDArray[Any]], ends: str
     bounds = own[ends][lo:hi + 1]
     found[ends] = bounds - bounds[0]
     found[data] = own[data][bounds[0]:bounds[-1]]
+
+
+def _cut_bits(own: dict[str, NDArray[Any]], name: str, lo: int, hi: int) -> NDArray[np.uint8]:
+    bits = np.unpackbits(own[name], count=hi, bitorder="little")
+    return np.packbits(bits[lo:], bitorder="little")
 
 
 def unpack(head: Any, body: bytes, topic: str, partition: int) -> Records:
@@ -109,6 +115,8 @@ def _fits(columns: dict[str, NDArray[Any]], n: int) -> bool:
                     and (np.diff(bounds) >= 0).all())
 
     good = len(columns["times"]) == n and ends("value_ends", n, len(columns["values"]))
+    if "value_valid" in columns:
+        good &= len(columns["value_valid"]) == (n + 7) // 8
     if "key_ends" in columns:
         good &= ends("key_ends", n, len(columns["keys"]))
         good &= len(columns["key_valid"]) == (n + 7) // 8

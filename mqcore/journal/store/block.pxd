@@ -14,7 +14,7 @@ cdef enum:
     BLOCK_HEADER = 128
     ALIGN = 64                # of blocks in the file and of columns in a block
     VERSION = 1
-    PACKED_VERSION = 2        # of a segment that may have compressed blocks
+    PACKED_VERSION = 2        # of a segment that may have compressed blocks and null values
     TOPIC_MAX = 255           # bytes of UTF-8
     STAMP = 32                # bytes of a stamp in front of a message
     VALUE_MAX = 0x7FFFFFFF    # bytes of one column of one block: its offsets are int32
@@ -27,11 +27,12 @@ cdef enum BlockFlag:
     ZSTD = 8                  # the columns are compressed, as one zstd frame
     LZ4 = 16                  # as one LZ4 block
     PACKED = 24
-    KNOWN_FLAGS = 31
+    HAS_NULLS = 32            # some messages have no value: tombstones
+    KNOWN_FLAGS = 63
 
 cdef enum Column:             # in the order in which they lie in the block
-    TIMES, VALUE_ENDS, VALUES, KEY_ENDS, KEY_VALID, KEYS, HEADER_ENDS, NAME_ENDS, NAMES, DATUM_ENDS
-    DATA, PRODUCERS, SEQUENCES, SENT, COLUMNS
+    TIMES, VALUE_ENDS, VALUE_VALID, VALUES, KEY_ENDS, KEY_VALID, KEYS, HEADER_ENDS, NAME_ENDS
+    NAMES, DATUM_ENDS, DATA, PRODUCERS, SEQUENCES, SENT, COLUMNS
 
 cdef struct SegmentHeader:
     uint8_t magic[8]
@@ -77,6 +78,7 @@ cdef enum BlockFault:         # why this is not a block; the texts are in scan.p
     BLOCK_OFFSETS             # a column's offsets do not ascend within it
     BLOCK_UNREADABLE          # the disk does not give it
     BLOCK_PACKED              # its columns cannot be decompressed to what the header says
+    BLOCK_NEWER               # it has a flag that this version does not know
 
 
 cdef inline uint64_t aligned(uint64_t n) noexcept nogil:
@@ -90,6 +92,7 @@ cdef inline void column_sizes(const BlockHeader* h, uint64_t* sizes) noexcept no
     cdef bint stamps = h.flags & HAS_STAMPS
     sizes[<int> TIMES] = 8 * n
     sizes[<int> VALUE_ENDS] = 4 * (n + 1)
+    sizes[<int> VALUE_VALID] = (n + 7) // 8 if h.flags & HAS_NULLS else 0
     sizes[<int> VALUES] = h.value_bytes
     sizes[<int> KEY_ENDS] = 4 * (n + 1) if keys else 0
     sizes[<int> KEY_VALID] = (n + 7) // 8 if keys else 0
@@ -114,7 +117,7 @@ cdef inline uint32_t segment_header_crc(const SegmentHeader* h) noexcept nogil:
 
 cdef inline uint64_t body_size(const BlockHeader* h) noexcept nogil:
     """Bytes of all columns with their padding, not compressed."""
-    cdef uint64_t sizes[14]
+    cdef uint64_t sizes[15]
     cdef uint64_t size = 0
     cdef int i
     column_sizes(h, sizes)
@@ -140,7 +143,9 @@ cdef inline int check_header(const uint8_t* at, uint64_t room, uint64_t salt,
         return BLOCK_MAGIC
     if h.crc != block_header_crc(h, salt):
         return BLOCK_HEADER_CRC
-    if h.flags & ~<uint32_t> KNOWN_FLAGS or h.first < 0 or h.durable > h.first:
+    if h.flags & ~<uint32_t> KNOWN_FLAGS:
+        return BLOCK_NEWER
+    if h.first < 0 or h.durable > h.first:
         return BLOCK_NONSENSE
     if h.value_bytes > VALUE_MAX or h.key_bytes > VALUE_MAX or h.name_bytes > VALUE_MAX \
             or h.datum_bytes > VALUE_MAX or h.n_headers > VALUE_MAX:
@@ -172,8 +177,8 @@ cdef inline int check_crc(const uint8_t* body, const BlockHeader* h) noexcept no
 
 cdef inline int check_columns(const uint8_t* at, const BlockHeader* h) noexcept nogil:
     """A BlockFault. at: the columns, decompressed."""
-    cdef uint64_t sizes[14]
-    cdef uint64_t where[14]
+    cdef uint64_t sizes[15]
+    cdef uint64_t where[15]
     cdef uint64_t size = 0
     cdef int i
     if h.count == 0:

@@ -10,6 +10,7 @@ cdef struct Rows:             # columns of a block; NULL: it has none
     int64_t end
     const int64_t* times
     const int32_t* ends
+    const uint8_t* value_valid
     const uint8_t* values
     const int32_t* key_ends
     const uint8_t* key_valid
@@ -26,7 +27,9 @@ cdef struct Rows:             # columns of a block; NULL: it has none
 # -- with the GIL: what Python gave, checked; UsageError -----------------------------------------
 cdef int get_buffer(object value, Py_buffer* view) except -1
 cpdef bytes as_bytes(object value, str what=*)
-cdef tuple extras_of(object key, object headers)
+cpdef bytes nothing(object key)
+cdef tuple extras_of(object key, object headers, bint null=*)
+cdef list many_of(object messages, object keys, list values)
 cdef int64_t micros(object time) except? -1
 cdef object times_of(object times, int64_t n)
 cdef object values_of(object data)
@@ -34,6 +37,8 @@ cdef object ends_of(object offsets)
 cdef int check_ends(const int64_t[::1] ends, int64_t size) except -1
 cdef list rows_of(dict columns, Rows* rows)
 # -- with log.lock; 0, an errno or a Refusal. *taken: how many are in the log --------------------
+# What extras_of() has made, between log_room() and log_take(). With the GIL.
+cdef int put_extras(Log* log, tuple extras) except? 5
 cdef int add_each(Log* log, const uint8_t* values, const int64_t* ends, int64_t n,
                   const int64_t* times, int64_t now, const uint8_t* keys, const int64_t* key_ends,
                   int64_t* taken) noexcept nogil

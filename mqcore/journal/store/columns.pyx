@@ -4,7 +4,9 @@ What Python hands over is checked here, before any lock is taken: bytes, columns
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytes cimport PyBytes_CheckExact, PyBytes_FromStringAndSize
+from cpython.bytes cimport (
+    PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE,
+)
 from libc.errno cimport EMSGSIZE, ENOMEM
 from libc.stddef cimport size_t
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
@@ -16,11 +18,13 @@ from mqcore.journal.store.log cimport (
     DUPLICATE, Log, log_direct, log_header, log_headers_end, log_key, log_place,
     log_room, log_stamp, log_take, log_trim,
 )
+from mqcore.journal.store.nulls cimport log_null
 
 from mqcore.errors import UsageError
 
 FARTHEST = 253402300800     # seconds: the year 10000
 SECONDS = "a time is in seconds since the epoch, as of time.time() or datetime.timestamp()"
+KEYLESS = 'a tombstone (None) says that its key has no value: give key=; an empty message is b""'
 UNITS = ("give float seconds since the epoch, or datetime64; "
          "microseconds are times.view('datetime64[us]')")
 
@@ -59,8 +63,15 @@ cpdef bytes as_bytes(object value, str what="a message"):
         PyBuffer_Release(&view)
 
 
-cdef tuple extras_of(object key, object headers):
-    """(key or None, [(name, value), ...]) as bytes; None: neither."""
+cpdef bytes nothing(object key):
+    """The bytes of a tombstone. UsageError: it has no key."""
+    if key is None:
+        raise UsageError("a value of None without a key means nothing", hint=KEYLESS)
+    return b""
+
+
+cdef tuple extras_of(object key, object headers, bint null=False):
+    """(key or None, [(name, value), ...] as bytes, whether the value is null)."""
     pairs = []
     if headers:
         if isinstance(headers, dict):
@@ -74,7 +85,42 @@ cdef tuple extras_of(object key, object headers):
         if any(name is None for name, _ in pairs):
             raise UsageError("the name of a header is a str")
         pairs = [(name, as_bytes(value, "the value of a header")) for name, value in pairs]
-    return (None if key is None else as_bytes(key, "a key"), pairs)
+    return (None if key is None else as_bytes(key, "a key"), pairs, null)
+
+
+cdef list many_of(object messages, object keys, list values):
+    """Of append_many(): fills values, bytes. What is returned has the extras of each, or is None:
+    there are none."""
+    cdef list extras = None
+    if isinstance(messages, (str, bytes, bytearray, memoryview)):
+        raise UsageError("append_many takes a sequence of messages",
+                         hint="append() takes one message")
+    try:
+        messages = iter(messages)
+    except TypeError:
+        raise UsageError(f"append_many takes a sequence of messages, not "
+                         f"{type(messages).__name__}") from None
+    if keys is None:
+        for value in messages:
+            values.append(value if PyBytes_CheckExact(value) else
+                          nothing(None) if value is None else as_bytes(value))
+        return None
+    if isinstance(keys, (str, bytes, bytearray, memoryview)):
+        raise UsageError("keys= is a sequence of keys, one for each message",
+                         hint="for one key: keys=[key] * len(messages)")
+    try:
+        keys = list(keys)
+    except TypeError:
+        raise UsageError(f"keys= is a sequence of keys, not {type(keys).__name__}") from None
+    messages = list(messages)
+    if len(messages) != len(keys):
+        raise UsageError(f"{len(keys)} keys for {len(messages)} messages",
+                         hint="give None for a message without a key")
+    extras = []
+    for value, key in zip(messages, keys):
+        values.append(nothing(key) if value is None else as_bytes(value))
+        extras.append(extras_of(key, (), value is None))
+    return extras
 
 
 cdef int64_t micros(object time) except? -1:
@@ -148,6 +194,24 @@ cdef int check_ends(const int64_t[::1] ends, int64_t size) except -1:
     return 0
 
 
+cdef int put_extras(Log* log, tuple extras) except? 5:
+    cdef int rc = 0
+    key, headers, null = extras
+    if null:
+        rc = log_null(log)
+    if rc == 0 and key is not None:
+        rc = log_key(log, <const uint8_t*> PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key))
+    if rc == 0 and headers:
+        for name, value in headers:
+            if rc == 0:
+                rc = log_header(
+                    log, <const uint8_t*> PyBytes_AS_STRING(name), PyBytes_GET_SIZE(name),
+                    <const uint8_t*> PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value))
+        if rc == 0:
+            rc = log_headers_end(log)
+    return rc
+
+
 # -- arrays ----------------------------------------------------------------------------------------
 
 cdef int add_each(Log* log, const uint8_t* values, const int64_t* ends, int64_t n,
@@ -211,16 +275,16 @@ cdef int add_blocks(Log* log, const uint8_t* values, const int64_t* ends, int64_
 cdef list rows_of(dict columns, Rows* rows):
     """Fills rows; what is returned keeps its pointers valid."""
     import numpy
-    cdef const void** places[14]
+    cdef const void** places[15]
     cdef int i
     cdef size_t address
     hold = []
     places[0] = <const void**> &rows.times
-    for i in range(14):
+    for i in range(15):
         places[i] = places[0] + i
-    for i, name in enumerate(("times", "value_ends", "values", "key_ends", "key_valid", "keys",
-                              "header_ends", "name_ends", "names", "datum_ends", "data",
-                              "producers", "sequences", "sent")):
+    for i, name in enumerate(("times", "value_ends", "value_valid", "values", "key_ends",
+                              "key_valid", "keys", "header_ends", "name_ends", "names",
+                              "datum_ends", "data", "producers", "sequences", "sent")):
         column = columns.get(name)
         if column is None:
             places[i][0] = NULL
@@ -235,13 +299,16 @@ cdef int add_row(Log* log, Rows* r) noexcept nogil:
     """0, or why the row has not been taken."""
     cdef int64_t i = r.at
     cdef int32_t k
-    cdef size_t size = r.ends[i + 1] - r.ends[i]
+    cdef bint null = r.value_valid != NULL and not r.value_valid[i // 8] >> (i % 8) & 1
+    cdef size_t size = 0 if null else r.ends[i + 1] - r.ends[i]
     cdef int rc = log_room(log, size)
     if rc:
         return rc
     if size:
         memcpy(log_place(log), r.values + r.ends[i], size)
-    if r.key_ends != NULL and r.key_valid[i // 8] >> (i % 8) & 1:
+    if null:
+        rc = log_null(log)
+    if rc == 0 and r.key_ends != NULL and r.key_valid[i // 8] >> (i % 8) & 1:
         rc = log_key(log, r.keys + r.key_ends[i], r.key_ends[i + 1] - r.key_ends[i])
     if rc == 0 and r.header_ends != NULL and r.header_ends[i + 1] > r.header_ends[i]:
         for k in range(r.header_ends[i], r.header_ends[i + 1]):

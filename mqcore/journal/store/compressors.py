@@ -26,9 +26,3 @@ def codec(name: str) -> Any:
         raise NotSupported(f"this build of pyarrow has no codec {name}",
                            hint="install pyarrow from PyPI: pip install mqcore[journal]")
     return pyarrow.Codec(NAMES[name])
-
-
-def check_readable() -> None:
-    """A segment may have compressed blocks. NotSupported: pyarrow is missing."""
-    for name in NAMES:
-        codec(name)

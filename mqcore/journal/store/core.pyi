@@ -13,10 +13,13 @@ class WriterCore:
     fsync: str
     def __init__(self, *args: Any, **kw: Any) -> None: ...
     def append(
-        self, value: Buffer, *, key: Buffer | None = None, time: float | None = None,
+        self, value: Buffer | None, *, key: Buffer | None = None, time: float | None = None,
         headers: Iterable[tuple[str, Buffer]] = (),
     ) -> int: ...
-    def append_many(self, messages: Iterable[Buffer], *, time: float | None = None) -> range: ...
+    def append_many(
+        self, messages: Iterable[Buffer | None], *, keys: Iterable[Buffer | None] | None = None,
+        time: float | None = None,
+    ) -> range: ...
     def append_batch(
         self, data: Any, offsets: Any = None, *, times: Any = None,
         keys: tuple[Any, Any] | None = None,

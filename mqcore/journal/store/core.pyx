@@ -20,8 +20,8 @@ from mqcore.base.status cimport MQ_DROPPED, MQ_FULL, MQ_GONE, MQ_INVALID, MQ_OK,
 from mqcore.journal.store.age cimport age_begin
 from mqcore.journal.store.block cimport SEGMENT_HEADER, VERSION
 from mqcore.journal.store.columns cimport (
-    Rows, add_blocks, add_each, add_row, as_bytes, check_ends, ends_of, extras_of, get_buffer,
-    micros, rows_of, times_of, values_of,
+    Rows, add_blocks, add_each, add_row, check_ends, ends_of, extras_of, get_buffer, many_of,
+    micros, nothing, put_extras, rows_of, times_of, values_of,
 )
 from mqcore.journal.store.includes cimport (
     crc32c, crc32c_native, crc32c_portable, pthread_mutex_lock, pthread_mutex_trylock,
@@ -29,9 +29,8 @@ from mqcore.journal.store.includes cimport (
 )
 from mqcore.journal.store.log cimport (
     CLOSED, DUPLICATE, FENCED, FORKED, QUIET, Log, close_files, log_close, log_commit, log_error,
-    log_fence, log_flush, log_free, log_header, log_headers_end, log_key, log_make_room,
-    log_new, log_place, log_rest, log_room, log_rotate, log_segment, log_show, log_skip, log_take,
-    log_tick, log_trim, log_undo, now_us,
+    log_fence, log_flush, log_free, log_make_room, log_new, log_place, log_rest, log_room,
+    log_rotate, log_segment, log_show, log_skip, log_take, log_tick, log_trim, log_undo, now_us,
 )
 from mqcore.journal.store.packing cimport flag_of, packer
 from mqcore.journal.store.process cimport forks
@@ -302,18 +301,23 @@ cdef class WriterCore:
     def append(self, value, *, key=None, time=None, headers=()) -> int:
         """Append one message and return its offset.
 
-        value, key: bytes-like. time: seconds since the epoch (None: now). headers: (name, value)
-        pairs. With fsync="always" it is durable on return. For a duplicate (deduplicate=True) the
-        result is the offset of the first, or -1 if it has been forgotten. Raises
-        JournalWriteError: `taken` is 1 if the message is kept (commit() tries again), else 0.
+        value, key: bytes-like. A value of None is a tombstone: it says that its key, which it must
+        have, has no value any more. time: seconds since the epoch (None: now). headers: (name,
+        value) pairs. With fsync="always" it is durable on return. For a duplicate
+        (deduplicate=True) the result is the offset of the first, or -1 if it has been forgotten.
+        Raises JournalWriteError: `taken` is 1 if the message is kept (commit() tries again), else
+        0.
         """
         cdef Log* log = self.log
         cdef int64_t offset, end, at = now_us() if time is None else micros(time)
         cdef Py_buffer view
         cdef const uint8_t* data
         cdef size_t size
-        cdef bint held = not PyBytes_CheckExact(value)
+        cdef bint held, null = value is None
         cdef int rc
+        if null:
+            value = nothing(key)
+        held = not PyBytes_CheckExact(value)
         if held:
             get_buffer(value, &view)
             data = <const uint8_t*> view.buf
@@ -322,7 +326,7 @@ cdef class WriterCore:
             data = <const uint8_t*> PyBytes_AS_STRING(value)
             size = PyBytes_GET_SIZE(value)
         try:
-            extras = None if key is None and not headers else extras_of(key, headers)
+            extras = None if key is None and not headers else extras_of(key, headers, null)
             self.lock()
             if log.filled + size + 12 > log.block_bytes or log.barred:
                 self.make_room(size)
@@ -347,26 +351,20 @@ cdef class WriterCore:
             self._commit(end, 1)
         return offset
 
-    def append_many(self, messages, *, time=None) -> range:
+    def append_many(self, messages, *, keys=None, time=None) -> range:
         """Append a sequence of bytes-like messages; the offsets of those that are no duplicates.
-        Errors as in append_batch."""
+
+        keys: a sequence of as many keys, bytes-like or None. A message of None is a tombstone, as
+        in append(), and needs a key. Errors as in append_batch.
+        """
         cdef Log* log = self.log
         cdef int64_t first = 0, end = 0, n = 0, at = now_us() if time is None else micros(time)
         cdef const uint8_t* data
         cdef size_t size
         cdef int rc = 0
+        cdef list extras, checked = []
         self._same_process()
-        if isinstance(messages, (str, bytes, bytearray, memoryview)):
-            raise UsageError("append_many takes a sequence of messages",
-                             hint="append() takes one message")
-        try:
-            messages = iter(messages)
-        except TypeError:
-            raise UsageError(f"append_many takes a sequence of messages, not "
-                             f"{type(messages).__name__}") from None
-        checked = []
-        for value in messages:
-            checked.append(value if PyBytes_CheckExact(value) else as_bytes(value))
+        extras = many_of(messages, keys, checked)
         self.lock()
         first = log.next
         for value in checked:
@@ -378,6 +376,11 @@ cdef class WriterCore:
             if rc:
                 break
             memcpy(log_place(log), data, size)
+            if extras is not None:
+                rc = put_extras(log, <tuple> extras[n])
+                if rc:
+                    log_trim(log)
+                    break
             rc = log_take(log, size, at)
             if rc and rc != DUPLICATE:
                 break
@@ -505,7 +508,7 @@ cdef class WriterCore:
         except AttributeError:
             raise UsageError(f"append_records takes what a reader gave, not "
                              f"{type(records).__name__}") from None
-        if {"key_ends", "header_ends", "producers"}.isdisjoint(columns):
+        if {"key_ends", "header_ends", "producers", "value_valid"}.isdisjoint(columns):
             return self.add_columns(values_of(records.data), ends_of(records.offsets),
                                     contiguous(records._microseconds), 0, None)
         self._same_process()
@@ -760,22 +763,6 @@ cdef inline bint keys_or_stamps(Log* log, const uint8_t* keys) noexcept nogil:
 cdef object contiguous(object times):
     import numpy
     return numpy.ascontiguousarray(times, numpy.int64)
-
-
-cdef int put_extras(Log* log, tuple extras) except? 5:
-    cdef int rc = 0
-    key, headers = extras
-    if key is not None:
-        rc = log_key(log, <const uint8_t*> PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key))
-    if rc == 0 and headers:
-        for name, value in headers:
-            if rc == 0:
-                rc = log_header(
-                    log, <const uint8_t*> PyBytes_AS_STRING(name), PyBytes_GET_SIZE(name),
-                    <const uint8_t*> PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value))
-        if rc == 0:
-            rc = log_headers_end(log)
-    return rc
 
 
 def checksum(data, unsigned int crc=0, *, bint portable=False) -> int:

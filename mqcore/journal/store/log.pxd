@@ -105,13 +105,16 @@ cdef struct Log:
     void* codec               # pyarrow's, kept by the WriterCore
     uint32_t packs            # the codec's flag; 0: blocks are written as they are
     Buffer packed             # what becomes of a block's columns
+    bint nulled               # this writer has stored tombstones: its segments are of version 2
     # the block in the making
     uint32_t count
     uint32_t flags
+    uint32_t nulls            # of the messages: tombstones. See nulls.pxd
+    bint null                 # the message in the making is one
     size_t filled             # bytes of its columns
     int64_t block_low
     int64_t block_high
-    Buffer columns[14]
+    Buffer columns[15]
     Log* before               # in the list of all logs of the process: process.pxd
     Log* after
 

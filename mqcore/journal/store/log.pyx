@@ -12,10 +12,10 @@ from mqcore.base.includes cimport iovec
 from mqcore.journal.store cimport includes as system
 from mqcore.journal.store.age cimport age_begin, grown_old, too_old
 from mqcore.journal.store.block cimport (
-    ALIGN, BLOCK_HEADER, COLUMNS, DATA, DATUM_ENDS, HAS_HEADERS, HAS_KEYS, HAS_STAMPS, HEADER_ENDS,
-    KEY_ENDS, KEY_VALID, KEYS, NAME_ENDS, NAMES, PACKED_VERSION, PRODUCERS, SEGMENT_HEADER, SENT,
-    SEQUENCES, STAMP, TIMES, VALUE_ENDS, VALUE_MAX, VALUES, VERSION, BlockHeader,
-    block_header_crc, segment_header_crc,
+    ALIGN, BLOCK_HEADER, COLUMNS, DATA, DATUM_ENDS, HAS_HEADERS, HAS_KEYS, HAS_NULLS, HAS_STAMPS,
+    HEADER_ENDS, KEY_ENDS, KEY_VALID, KEYS, NAME_ENDS, NAMES, PACKED_VERSION, PRODUCERS,
+    SEGMENT_HEADER, SENT, SEQUENCES, STAMP, TIMES, VALUE_ENDS, VALUE_MAX, VALUES, VERSION,
+    BlockHeader, block_header_crc, segment_header_crc,
 )
 from mqcore.journal.store.buffer cimport buffer_room, buffer_trim, push, push_end, push_zeros
 from mqcore.journal.store.disk cimport NOTHING, write_all, write_over
@@ -25,6 +25,7 @@ from mqcore.journal.store.includes cimport (
     system_fdatasync, system_pwritev,
 )
 from mqcore.journal.store.intact cimport intact, kept
+from mqcore.journal.store.nulls cimport null_or_not, null_taken, null_trim, raise_version
 from mqcore.journal.store.packed cimport line_up, outdated, pack_block
 from mqcore.journal.store.process cimport bell_ring, log_delist, log_enlist
 from mqcore.journal.store.producers cimport mark_of, producers_add, producers_known
@@ -167,6 +168,7 @@ cdef void log_empty(Log* log) noexcept nogil:
         push_end(&log.columns[<int> VALUE_ENDS], 0)     # else log_make_room() does it
     log.count = 0
     log.flags = 0
+    log.nulls = 0
     log.filled = 0
     log.block_low = LLONG_MAX
     log.block_high = LLONG_MIN
@@ -346,7 +348,13 @@ cdef int log_optional(Log* log, size_t start) noexcept nogil:
     if rc == 0 and log.flags & HAS_HEADERS \
             and log.columns[<int> HEADER_ENDS].n < 4 * (<size_t> log.count + 2):
         rc = log_headers_end(log)
-    return remember(log) if rc == 0 and log.producers != NULL else rc
+    if rc == 0 and log.flags & HAS_NULLS:
+        rc = null_or_not(log)
+    if rc == 0 and log.producers != NULL:
+        rc = remember(log)
+    if rc == 0:
+        null_taken(log)
+    return rc
 
 
 cdef inline size_t end_of(Log* log, int column, size_t i) noexcept nogil:
@@ -371,6 +379,8 @@ cdef int remember(Log* log) noexcept nogil:
         key_size = end_of(log, KEY_ENDS, log.count + 1) - key_at
     mark = mark_of(log.columns[<int> KEYS].at + key_at, key_size,
                    log.columns[<int> VALUES].at + start, log.columns[<int> VALUES].n - start)
+    if log.null:
+        mark = ~mark
     rc = producers_known(log.producers, producer, sequence, mark, &log.twin)
     if rc == STAMP_STORED:
         log.duplicates += 1
@@ -403,6 +413,8 @@ cdef void log_trim(Log* log) noexcept nogil:
     if log.flags & HAS_STAMPS:
         for column in range(<int> PRODUCERS, <int> SENT + 1):
             log.columns[column].n = 8 * n
+    if log.flags & HAS_NULLS:
+        null_trim(log)
     log.filled = 0
     for column in range(<int> COLUMNS):
         log.filled += log.columns[column].n
@@ -451,13 +463,18 @@ cdef int put(Log* log, BlockHeader* h, iovec* iov, int n) noexcept nogil:
 
 cdef int emit(Log* log, BlockHeader* h, Piece* pieces) noexcept nogil:
     """line_up(), and to the file."""
-    cdef iovec iov[29]
+    cdef iovec iov[31]
     cdef int rc, n = line_up(h, pieces, iov)
     if log.packs:
         n = pack_block(log, h, iov, n)
-    if outdated(log) or (log.written.load() > log.segment.first or log.withheld.n) and (
+    log.nulled = log.nulled or h.flags & HAS_NULLS != 0
+    if outdated(log, h) or (log.written.load() > log.segment.first or log.withheld.n) and (
             log.pos + <int64_t> h.size > log.segment_bytes or too_old(log)):
         rc = log_rotate(log)
+        if rc:
+            return rc
+    if h.flags & HAS_NULLS and log.segment.version < PACKED_VERSION:
+        rc = raise_version(log)
         if rc:
             return rc
     rc = put(log, h, iov, n)
@@ -476,7 +493,7 @@ cdef int emit(Log* log, BlockHeader* h, Piece* pieces) noexcept nogil:
 
 cdef int log_flush(Log* log) noexcept nogil:
     cdef BlockHeader h
-    cdef Piece pieces[14]
+    cdef Piece pieces[15]
     cdef int i, rc
     if log.barred and log.barred != QUIET:
         return log.barred
@@ -501,7 +518,7 @@ cdef int log_flush(Log* log) noexcept nogil:
 cdef int log_direct(Log* log, const uint8_t* values, const int32_t* ends, const int64_t* times,
                     uint32_t n, int64_t now) noexcept nogil:
     cdef BlockHeader h
-    cdef Piece pieces[14]
+    cdef Piece pieces[15]
     cdef Buffer* own = &log.columns[<int> TIMES]
     cdef uint32_t i
     cdef int rc = log_flush(log)
@@ -657,7 +674,7 @@ cdef int log_segment(Log* log, int64_t first) noexcept nogil:
     cdef char[32] name
     cdef int fd, rc
     snprintf(name, sizeof(name), b"%020lld.mqj", <long long> first)
-    h.version = PACKED_VERSION if log.packs else VERSION
+    h.version = PACKED_VERSION if log.packs or log.nulled else VERSION
     h.first = first
     h.created = now_us()
     if getrandom(&h.salt, sizeof(h.salt), 0) != sizeof(h.salt):

@@ -3,7 +3,8 @@
 Call with `lock` held. The codec takes the GIL, for which a holder of the lock may wait. Blocks are
 compressed in segments of version 2 alone: an older reader refuses such a segment, while it would
 take a compressed block in a segment of version 1 for damage. A writer that goes on with a segment
-of version 1 therefore begins a new one first.
+of version 1 therefore begins a new one first. Blocks with tombstones need version 2 as well: see
+nulls.pxd.
 """
 
 from libc.stddef cimport size_t
@@ -11,8 +12,8 @@ from libc.stdint cimport uint8_t, uint32_t
 
 from mqcore.base.includes cimport iovec
 from mqcore.journal.store.block cimport (
-    BLOCK_HEADER, COLUMNS, DATA, HAS_HEADERS, KEYS, NAME_ENDS, NAMES, PACKED_VERSION, UNPACKED_MAX,
-    VALUES, BlockHeader, aligned,
+    BLOCK_HEADER, COLUMNS, DATA, HAS_HEADERS, HAS_NULLS, KEYS, NAME_ENDS, NAMES, PACKED_VERSION,
+    UNPACKED_MAX, VALUES, BlockHeader, aligned,
 )
 from mqcore.journal.store.buffer cimport push_zeros
 from mqcore.journal.store.disk cimport NOTHING
@@ -51,18 +52,18 @@ cdef inline int line_up(BlockHeader* h, Piece* pieces, iovec* iov) noexcept nogi
     return n
 
 
-cdef inline bint outdated(Log* log) noexcept nogil:
-    """The segment ends before the next block. One that holds nothing cannot, since the next would
+cdef inline bint outdated(Log* log, const BlockHeader* h) noexcept nogil:
+    """The segment ends before this block. One that holds nothing cannot, since the next would
     have its name; and what readers do not see yet stays together."""
-    return log.packs and log.segment.version < PACKED_VERSION and log.withheld.n == 0 \
-        and log.written.load() > log.segment.first
+    return (log.packs or h.flags & HAS_NULLS) and log.segment.version < PACKED_VERSION \
+        and log.withheld.n == 0 and log.written.load() > log.segment.first
 
 
 cdef inline int pack_block(Log* log, BlockHeader* h, iovec* iov, int n) noexcept nogil:
     """How many pieces the block has now. It stays as it is if it does not get smaller, is too
     large, or if compressing fails."""
     cdef size_t raw = h.size - BLOCK_HEADER
-    if raw > UNPACKED_MAX or log.segment.version < PACKED_VERSION and not outdated(log):
+    if raw > UNPACKED_MAX or log.segment.version < PACKED_VERSION and not outdated(log, h):
         return n
     if log.pack(log.codec, iov + 1, n - 1, raw, &log.packed):
         return n

@@ -7,7 +7,8 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
 from mqcore.journal.store.block cimport (
-    COLUMNS, HAS_KEYS, HAS_STAMPS, KEY_ENDS, KEYS, PRODUCERS, SEQUENCES, VALUE_ENDS,
+    COLUMNS, HAS_KEYS, HAS_NULLS, HAS_STAMPS, KEY_ENDS, KEYS, PRODUCERS, SEQUENCES,
+    VALUE_ENDS, VALUE_VALID,
     VALUES, BlockHeader, aligned, column_sizes,
 )
 from mqcore.journal.store.includes cimport getrandom
@@ -315,14 +316,14 @@ cdef class ProducerTable:
     cdef void learn(self, const uint8_t* at, const BlockHeader* h) noexcept nogil:
         """The columns of a block that has been checked. Where memory ends, producers are
         forgotten."""
-        cdef uint64_t sizes[14]
-        cdef const uint8_t* column[14]
+        cdef uint64_t sizes[15]
+        cdef const uint8_t* column[15]
         cdef const uint64_t* producers
         cdef const uint64_t* sequences
         cdef const int32_t* ends
         cdef const int32_t* key_ends
         cdef size_t key_at = 0, key_size = 0
-        cdef uint32_t i
+        cdef uint32_t i, mark
         if not h.flags & HAS_STAMPS or h.count == 0:
             return
         column_sizes(h, sizes)
@@ -338,9 +339,11 @@ cdef class ProducerTable:
                 if h.flags & HAS_KEYS:
                     key_at = key_ends[i]
                     key_size = key_ends[i + 1] - key_ends[i]
-                producers_add(&self.all, 0, producers[i], sequences[i], mark_of(
-                    column[<int> KEYS] + key_at, key_size, column[<int> VALUES] + ends[i],
-                    ends[i + 1] - ends[i]), h.first + i)
+                mark = mark_of(column[<int> KEYS] + key_at, key_size,
+                               column[<int> VALUES] + ends[i], ends[i + 1] - ends[i])
+                if h.flags & HAS_NULLS and not column[<int> VALUE_VALID][i // 8] >> i % 8 & 1:
+                    mark = ~mark
+                producers_add(&self.all, 0, producers[i], sequences[i], mark, h.first + i)
 
     def dump(self) -> bytes:
         """The rows of FORMAT.md, who was heard last at the end. With the log's lock."""

@@ -39,6 +39,7 @@ from mqcore.journal.store.scan import (
     FAULTS,
     FOUND,
     HEADER_SIZE,
+    NEWER,
     UNREADABLE,
     Block,
     Walk,
@@ -103,7 +104,7 @@ def judge(segment: Segment, pos: int, offset: int, fault: int, size: int, last: 
     """JournalCorrupt unless what begins at pos is a torn tail."""
     if not last:
         raise segment.corrupt(pos, offset, fault, "and later segments follow")
-    if fault == UNREADABLE:
+    if fault in (UNREADABLE, NEWER):
         raise segment.corrupt(pos, offset, fault)
     seen = witness(segment, pos, offset, size)
     if seen is not None:
@@ -424,7 +425,8 @@ def _opened(folder: Path, first: int, last: bool, owner: bytes | None) -> Segmen
 def whole_blocks(segment: Segment, size: int,
                  written: bool = False) -> Iterator[Block | tuple[int, int, int]]:
     """Every intact block in order, and (position, offset, fault) where something is in the way.
-    written: a writer may be at work behind the last block."""
+    written: a writer may be at work behind the last block. JournalCorrupt: a newer version has
+    written one, which no repair may take for damage."""
     pos, next = HEADER_SIZE, segment.first
     while pos < size:
         block = segment.block(pos, size)
@@ -434,6 +436,8 @@ def whole_blocks(segment: Segment, size: int,
             pos, next = pos + block.size, block.first + block.count
             continue
         fault = block if isinstance(block, int) else ORDER
+        if fault == NEWER:
+            raise segment.corrupt(pos, next, fault)
         later = _next_whole(segment, pos, next, size)
         if written and fault != ORDER and (later is None or later.durable <= next):
             longer = _written_meanwhile(segment, pos, size)

@@ -222,9 +222,9 @@ def _checkpoint(offset: int, salt: int, low: int, high: int) -> bytes:
 def _new_header(folder: Path, first: int, left: Segment | None,
                 topic: str | None) -> tuple[bytes, int]:
     salt = int.from_bytes(os.urandom(8), "little") if left is None else left.salt
-    packed = left is not None and any(
-        isinstance(block, Block) and block.packed for block in whole_blocks(left, left.size()))
-    version = COMPRESSED_VERSION if packed else PLAIN_VERSION
+    modern = left is not None and any(
+        isinstance(block, Block) and block.modern for block in whole_blocks(left, left.size()))
+    version = COMPRESSED_VERSION if modern else PLAIN_VERSION
     name = _topic(folder, first, topic).encode()
     rest = struct.pack("<qq16sQII256sq184x", first, time.time_ns() // 1000,
                        _journal_id(folder, first), salt, int(folder.name), len(name), name,

@@ -7,6 +7,7 @@ HEADER_SIZE: int
 BLOCK_HEADER_SIZE: int
 ALIGNMENT: int
 UNREADABLE: int
+NEWER: int
 PLAIN_VERSION: int
 COMPRESSED_VERSION: int
 FOUND: int
@@ -50,6 +51,8 @@ class Block:
     def column(self, i: int) -> tuple[int, int]: ...
     @property
     def packed(self) -> bool: ...
+    @property
+    def modern(self) -> bool: ...
     @property
     def place(self) -> memoryview: ...
 

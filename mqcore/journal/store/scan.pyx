@@ -20,10 +20,11 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
 from mqcore.journal.store.block cimport (
-    ALIGN, BLOCK_BODY_CRC, BLOCK_HEADER, BLOCK_HEADER_CRC, BLOCK_MAGIC, BLOCK_NONSENSE,
+    ALIGN, BLOCK_BODY_CRC, BLOCK_HEADER, BLOCK_HEADER_CRC, BLOCK_MAGIC, BLOCK_NEWER, BLOCK_NONSENSE,
     BLOCK_OFFSETS, BLOCK_OK, BLOCK_ORDER, BLOCK_PACKED, BLOCK_SHORT, BLOCK_UNREADABLE, COLUMNS,
-    PACKED, PACKED_VERSION, SEGMENT_HEADER, TOPIC_MAX, VERSION, BlockHeader, SegmentHeader,
-    aligned, body_size, check_columns, check_crc, check_header, column_sizes, segment_header_crc,
+    HAS_NULLS, PACKED, PACKED_VERSION, SEGMENT_HEADER, TOPIC_MAX, VERSION, BlockHeader,
+    SegmentHeader, aligned, body_size, check_columns, check_crc, check_header, column_sizes,
+    segment_header_crc,
 )
 from mqcore.journal.store.includes cimport (
     MAP_FAILED, MAP_SHARED, PROT_READ, madvise, mmap, munmap, pread,
@@ -50,12 +51,13 @@ FAULTS = {
     BLOCK_OFFSETS: "the block's columns point outside it",
     BLOCK_UNREADABLE: "the disk cannot read it (an input/output error)",
     BLOCK_PACKED: "the block's compressed columns do not have the size that its header tells",
+    BLOCK_NEWER: "a newer version has written the block, with a flag that this one does not know",
 }
 UNREADABLE = BLOCK_UNREADABLE
+NEWER = BLOCK_NEWER
 HEADER_SIZE = SEGMENT_HEADER
 BLOCK_HEADER_SIZE = BLOCK_HEADER
 ALIGNMENT = ALIGN
-FLAGS = ("keys", "headers", "stamps")
 
 Header = namedtuple("Header", "first created journal salt partition topic begin version",
                     defaults=(VERSION,))
@@ -154,8 +156,8 @@ cdef class Block:
     cdef readonly int64_t pos, first, size, unpacked, low, high, durable
     cdef readonly uint32_t count, flags, n_headers
     cdef BlockHeader header
-    cdef uint64_t where[14]
-    cdef uint64_t sizes[14]
+    cdef uint64_t where[15]
+    cdef uint64_t sizes[15]
 
     def column(self, int i) -> tuple:
         """(position in `place`, bytes)."""
@@ -164,6 +166,11 @@ cdef class Block:
     @property
     def packed(self) -> bool:
         return self.flags & PACKED != 0
+
+    @property
+    def modern(self) -> bool:
+        """It belongs into a segment of version 2."""
+        return self.flags & (PACKED | HAS_NULLS) != 0
 
     @property
     def place(self) -> memoryview:

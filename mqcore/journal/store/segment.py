@@ -13,7 +13,6 @@ from errno import ENOENT
 from pathlib import Path
 
 from mqcore.journal.errors import JournalBusy, JournalCorrupt, JournalNotFound
-from mqcore.journal.store.compressors import check_readable
 from mqcore.journal.store.core import checksum
 from mqcore.journal.store.durable import missing_end
 from mqcore.journal.store.place import read_regular, segment_name, segments
@@ -23,6 +22,7 @@ from mqcore.journal.store.scan import (
     FAULTS,
     HEADER_SIZE,
     LIMIT,
+    NEWER,
     PLAIN_VERSION,
     WINDOW,
     Block,
@@ -42,6 +42,7 @@ FOREIGN = "the segment belongs elsewhere"
 ANEW = "a journal made anew in its place has offsets of its own; open it again"
 EVERYTHING = 1 << 62    # an offset beyond all: find() goes to the end
 SAMPLE = 64             # blocks that tell how well a segment is compressed
+UPDATE = "install the version of mqcore that wrote it, or a newer one; nothing is damaged"
 
 
 class Unfinished(JournalBusy):
@@ -150,8 +151,6 @@ class Segment:
                 raise FileNotFoundError(ENOENT, os.strerror(ENOENT), str(self.path))
             raise self.foreign(f"topic {found.topic.decode(errors='replace')!r}, partition "
                                f"{found.partition}")
-        if found.version != PLAIN_VERSION:
-            check_readable()
         return found
 
     def foreign(self, whose: str) -> JournalCorrupt:
@@ -303,7 +302,8 @@ class Segment:
     def corrupt(self, pos: int, offset: int, fault: int, why: str = "") -> JournalCorrupt:
         words = FAULTS[fault] + (f"; {why}" if why else "")
         return JournalCorrupt(f"{self.path} at byte {pos} (message {offset}): {words}",
-                              path=str(self.path), position=pos, offset=offset, fault=words)
+                              path=str(self.path), position=pos, offset=offset, fault=words,
+                              hint=UPDATE if fault == NEWER else JournalCorrupt.hint)
 
 
 def plain_bytes(folder: Path, firsts: list[int], start: int, stop: int) -> int:

@@ -2,18 +2,19 @@
 
 import zlib
 
-from crash_states.facts import Facts, check_partition, value_of
+from crash_states.facts import Facts, check_partition, is_buried, value_of
 from mqcore import journal
 
 SMALL = {"segment_bytes": 8192, "block_bytes": 2048}
 
 
-def append(writer, n, mark, durable=True, partition=0):
-    """n messages, and what is promised of them."""
+def append(writer, n, mark, durable=True, partition=0, buried=False):
+    """n messages, and what is promised of them. buried: some are tombstones."""
     first = writer.next
     mark("sent:", [partition, first + n])
     for offset in range(first, first + n):
-        assert writer.append(value_of(offset)) == offset
+        value = None if buried and is_buried(offset) else value_of(offset)
+        assert writer.append(value, key=b"k" if buried else None) == offset
     if durable:
         writer.commit()
         mark("durable:", [partition, first + n])

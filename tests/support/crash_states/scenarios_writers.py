@@ -220,6 +220,33 @@ class Withholding(Scenario):
         self.append_more(where, mark, 3)
 
 
+class Burying(Scenario):
+    """Tombstones: in an empty segment of version 1, in one that ends first, and in blocks that are
+    held back."""
+
+    name = "tombstones"
+
+    def run(self, where, mark, rng):
+        for held in rng.sample((False, False, True), 3):
+            with journal.open(where, "a", fsync="never", **SMALL) as writer:
+                mark("made")
+                if held:
+                    writer._hold()
+                    append(writer, rng.randint(1, 4), mark, durable=False, buried=True)
+                    assert writer._undo() or writer.written
+                    writer._hold()
+                append(writer, rng.randint(1, 4), mark, durable=False, buried=True)
+                append(writer, rng.randint(1, 6), mark, durable=not held, buried=True)
+                if rng.random() < 0.5:
+                    writer.rotate()
+            mark("durable", writer.next)
+
+    def check(self, where, marks):
+        facts = Facts.of(marks)
+        facts.buried = True
+        check_partition(where, facts)
+
+
 class Skipping(Scenario):
     """Offsets that are left out, as the copy of a journal with a gap does."""
 
@@ -259,4 +286,5 @@ class Skipping(Scenario):
         check_verify(where, "default", 0, first + 1, clean=True)
 
 
-WRITERS = Writing, Recovering, Unsharing, Committing, Deduplicating, Withholding, Skipping
+WRITERS = (Writing, Recovering, Unsharing, Committing, Deduplicating, Withholding, Burying,
+           Skipping)

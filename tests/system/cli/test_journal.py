@@ -224,6 +224,24 @@ def test_a_journal_is_not_its_own_mirror(where):
 
 
 @pytest.mark.keeps(threads=16, why="pyarrow's pool")
+def test_tombstones(tmp_path):
+    """None of them can be taken for an empty message, nor a message for one of them."""
+    parquet = pytest.importorskip("pyarrow.parquet")
+    where = tmp_path / "j"
+    with journal.open(where, "a", topic="t") as writer:
+        writer.append_many([b"", None, b"\\N", b"null"], keys=[b"k"] * 4)
+    assert mq("tail", where, "-s", "t") == "\n\\N\n\\\\N\nnull\n"
+    assert mq("tail", where, "-s", "t", "--format", "hex") == "\n\\N\n5c4e\n6e756c6c\n"
+    assert mq("tail", where, "-s", "t", "--format", "raw") == "\\Nnull"
+    rows = [json.loads(line) for line in mq("tail", where, "-s", "t", "--json").splitlines()]
+    assert [row["value"] for row in rows] == ["", None, "\\N", "null"]
+    assert [row["key"] for row in rows] == ["k"] * 4
+    mq("export", where, tmp_path / "f.parquet", "-s", "t")
+    assert parquet.read_table(tmp_path / "f.parquet").column("value").to_pylist() == [
+        b"", None, b"\\N", b"null"]
+    assert "4 messages" in mq("verify", where)
+
+
 def test_export(where, tmp_path):
     parquet = pytest.importorskip("pyarrow.parquet")
     mq("export", where, tmp_path / "f.parquet", "-s", "t")
