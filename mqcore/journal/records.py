@@ -99,7 +99,7 @@ class Records:
         """Which messages are tombstones; None: none of them is."""
         if "value_valid" not in self._columns:
             return None
-        found = np.equal(_bits(self, "value_valid", 1), 0)
+        found = np.equal(bits(self._columns["value_valid"], self._lo, self._hi), 0)
         return found if found.any() else None
 
     @property
@@ -326,12 +326,19 @@ def _joined(parts: Sequence[Records], ends: str, data: str) -> tuple[NDArray[Any
     return np.concatenate(bounds), (np.concatenate(pieces) if pieces else np.zeros(0, np.uint8))
 
 
+def bits(column: NDArray[np.uint8], lo: int, hi: int) -> NDArray[np.uint8]:
+    """Bits lo to hi of a column of bits: one byte for each."""
+    at = lo // 8
+    found = np.unpackbits(column[at:(hi + 7) // 8], count=hi - 8 * at, bitorder="little")
+    return found[lo - 8 * at:]
+
+
 def _bits(part: Records, name: str, default: int) -> NDArray[np.uint8]:
-    """Of a column of bits: one byte for each row. default: without the column."""
-    bits = part._columns.get(name)
-    if bits is None:
+    """One byte for each row. default: without the column."""
+    column = part._columns.get(name)
+    if column is None:
         return np.full(len(part), default, np.uint8)
-    return np.unpackbits(bits, count=part._hi, bitorder="little")[part._lo:]
+    return bits(column, part._lo, part._hi)
 
 
 def _joined_bits(parts: Sequence[Records], name: str, default: int) -> NDArray[np.uint8]:

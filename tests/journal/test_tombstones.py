@@ -168,6 +168,19 @@ def test_a_slice_without_tombstones_says_so(tmp_path):
         assert reader.read(2).to_list() == [b"c"]
 
 
+def test_a_batch_does_not_lose_them(tmp_path):
+    """Arrays of values alone have no nulls."""
+    with journal.open(tmp_path / "a", "a") as writer:
+        writer.append_many([b"a", None, b""], keys=[b"k"] * 3)
+    with journal.open(tmp_path / "a") as reader, journal.open(tmp_path / "b", "a") as writer:
+        with pytest.raises(UsageError, match="no tombstones") as caught:
+            writer.append_batch(reader.read(0))
+        assert "append_records" in caught.value.hint and writer.next == 0
+        writer.append_batch(reader.read(0).slice(2))
+        writer.append_records(reader.read(0))
+    assert contents(tmp_path / "b") == [b"", b"a", None, b""]
+
+
 # -- the files -------------------------------------------------------------------------------------
 
 def test_a_block_without_tombstones_is_as_ever(tmp_path):
@@ -198,6 +211,19 @@ def test_an_empty_segment_of_version_1_becomes_version_2(tmp_path):
         with journal.open(where, "a") as writer:
             writer.append(b"x")
         assert contents(where) == [None, b"x"]
+
+
+def test_a_file_that_is_another_writers_keeps_its_version(tmp_path):
+    with journal.open(tmp_path, "a", fsync="never") as writer:
+        [path] = segment_files(tmp_path)
+        with open(path, "ab") as file:
+            file.write(bytes(64))
+        writer.append(None, key=b"k")
+        with pytest.raises(journal.JournalWriteError):
+            writer.flush()
+        assert versions(tmp_path) == [1]
+        with pytest.raises(journal.JournalWriteError):
+            writer.close()
 
 
 def test_the_next_segments(tmp_path):

@@ -23,7 +23,7 @@ from mqcore.journal.errors import (
     QueueFull,
 )
 from mqcore.journal.later import np
-from mqcore.journal.records import LAYOUT, Records
+from mqcore.journal.records import LAYOUT, Records, bits
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -86,8 +86,7 @@ def _cut(own: dict[str, NDArray[Any]], found: dict[str, NDArray[Any]], ends: str
 
 
 def _cut_bits(own: dict[str, NDArray[Any]], name: str, lo: int, hi: int) -> NDArray[np.uint8]:
-    bits = np.unpackbits(own[name], count=hi, bitorder="little")
-    return np.packbits(bits[lo:], bitorder="little")
+    return np.packbits(bits(own[name], lo, hi), bitorder="little")
 
 
 def unpack(head: Any, body: bytes, topic: str, partition: int) -> Records:

@@ -28,8 +28,8 @@ cdef struct Rows:             # columns of a block; NULL: it has none
 cdef int get_buffer(object value, Py_buffer* view) except -1
 cpdef bytes as_bytes(object value, str what=*)
 cpdef bytes nothing(object key)
-cdef tuple extras_of(object key, object headers, bint null=*)
-cdef list many_of(object messages, object keys, list values)
+cdef tuple extras_of(object key, object headers)
+cdef list many_of(object messages, object keys, list values, list nulls)
 cdef int64_t micros(object time) except? -1
 cdef object times_of(object times, int64_t n)
 cdef object values_of(object data)
@@ -37,8 +37,8 @@ cdef object ends_of(object offsets)
 cdef int check_ends(const int64_t[::1] ends, int64_t size) except -1
 cdef list rows_of(dict columns, Rows* rows)
 # -- with log.lock; 0, an errno or a Refusal. *taken: how many are in the log --------------------
-# What extras_of() has made, between log_room() and log_take(). With the GIL.
-cdef int put_extras(Log* log, tuple extras) except? 5
+# What extras_of() has made, between log_room() and log_take(). With the GIL. null: a tombstone.
+cdef int put_extras(Log* log, tuple extras, bint null) except? 5
 cdef int add_each(Log* log, const uint8_t* values, const int64_t* ends, int64_t n,
                   const int64_t* times, int64_t now, const uint8_t* keys, const int64_t* key_ends,
                   int64_t* taken) noexcept nogil

@@ -70,8 +70,8 @@ cpdef bytes nothing(object key):
     return b""
 
 
-cdef tuple extras_of(object key, object headers, bint null=False):
-    """(key or None, [(name, value), ...] as bytes, whether the value is null)."""
+cdef tuple extras_of(object key, object headers):
+    """(key or None, [(name, value), ...]) as bytes; None: neither."""
     pairs = []
     if headers:
         if isinstance(headers, dict):
@@ -85,12 +85,12 @@ cdef tuple extras_of(object key, object headers, bint null=False):
         if any(name is None for name, _ in pairs):
             raise UsageError("the name of a header is a str")
         pairs = [(name, as_bytes(value, "the value of a header")) for name, value in pairs]
-    return (None if key is None else as_bytes(key, "a key"), pairs, null)
+    return (None if key is None else as_bytes(key, "a key"), pairs)
 
 
-cdef list many_of(object messages, object keys, list values):
-    """Of append_many(): fills values, bytes. What is returned has the extras of each, or is None:
-    there are none."""
+cdef list many_of(object messages, object keys, list values, list nulls):
+    """Of append_many(): fills values, bytes. What is returned has the extras of each, and then
+    nulls has whether it is a tombstone. None: there are neither."""
     cdef list extras = None
     if isinstance(messages, (str, bytes, bytearray, memoryview)):
         raise UsageError("append_many takes a sequence of messages",
@@ -119,7 +119,8 @@ cdef list many_of(object messages, object keys, list values):
     extras = []
     for value, key in zip(messages, keys):
         values.append(nothing(key) if value is None else as_bytes(value))
-        extras.append(extras_of(key, (), value is None))
+        extras.append(extras_of(key, ()))
+        nulls.append(value is None)
     return extras
 
 
@@ -194,9 +195,9 @@ cdef int check_ends(const int64_t[::1] ends, int64_t size) except -1:
     return 0
 
 
-cdef int put_extras(Log* log, tuple extras) except? 5:
+cdef int put_extras(Log* log, tuple extras, bint null) except? 5:
     cdef int rc = 0
-    key, headers, null = extras
+    key, headers = extras
     if null:
         rc = log_null(log)
     if rc == 0 and key is not None:

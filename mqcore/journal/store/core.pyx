@@ -301,23 +301,21 @@ cdef class WriterCore:
     def append(self, value, *, key=None, time=None, headers=()) -> int:
         """Append one message and return its offset.
 
-        value, key: bytes-like. A value of None is a tombstone: it says that its key, which it must
-        have, has no value any more. time: seconds since the epoch (None: now). headers: (name,
-        value) pairs. With fsync="always" it is durable on return. For a duplicate
-        (deduplicate=True) the result is the offset of the first, or -1 if it has been forgotten.
-        Raises JournalWriteError: `taken` is 1 if the message is kept (commit() tries again), else
-        0.
+        value, key: bytes-like. A value of None is a tombstone: its key, which it must have, has no
+        value any more. time: seconds since the epoch (None: now). headers: (name, value) pairs.
+        With fsync="always" it is durable on return. For a duplicate (deduplicate=True) the result
+        is the offset of the first, or -1 if it has been forgotten. Raises JournalWriteError:
+        `taken` is 1 if the message is kept (commit() tries again), else 0.
         """
         cdef Log* log = self.log
         cdef int64_t offset, end, at = now_us() if time is None else micros(time)
         cdef Py_buffer view
         cdef const uint8_t* data
         cdef size_t size
-        cdef bint held, null = value is None
+        cdef bint null = value is None, held = not null and not PyBytes_CheckExact(value)
         cdef int rc
         if null:
             value = nothing(key)
-        held = not PyBytes_CheckExact(value)
         if held:
             get_buffer(value, &view)
             data = <const uint8_t*> view.buf
@@ -326,7 +324,7 @@ cdef class WriterCore:
             data = <const uint8_t*> PyBytes_AS_STRING(value)
             size = PyBytes_GET_SIZE(value)
         try:
-            extras = None if key is None and not headers else extras_of(key, headers, null)
+            extras = None if key is None and not headers else extras_of(key, headers)
             self.lock()
             if log.filled + size + 12 > log.block_bytes or log.barred:
                 self.make_room(size)
@@ -334,7 +332,7 @@ cdef class WriterCore:
             if rc == 0:
                 memcpy(log_place(log), data, size)
                 if extras is not None:
-                    rc = put_extras(log, extras)
+                    rc = put_extras(log, extras, null)
                 if rc == 0:
                     rc = log_take(log, size, at)
                 else:
@@ -362,9 +360,9 @@ cdef class WriterCore:
         cdef const uint8_t* data
         cdef size_t size
         cdef int rc = 0
-        cdef list extras, checked = []
+        cdef list extras, checked = [], nulls = []
         self._same_process()
-        extras = many_of(messages, keys, checked)
+        extras = many_of(messages, keys, checked, nulls)
         self.lock()
         first = log.next
         for value in checked:
@@ -377,7 +375,7 @@ cdef class WriterCore:
                 break
             memcpy(log_place(log), data, size)
             if extras is not None:
-                rc = put_extras(log, <tuple> extras[n])
+                rc = put_extras(log, <tuple> extras[n], nulls[n])
                 if rc:
                     log_trim(log)
                     break
@@ -423,6 +421,9 @@ cdef class WriterCore:
         cdef const int64_t[::1] ends
         cdef int64_t now = 0
         if offsets is None:
+            if getattr(data, "nulls", None) is not None:
+                raise UsageError("append_batch stores no tombstones",
+                                 hint="append_records() does, with keys and headers")
             try:
                 data, offsets = data.data, data.offsets
             except AttributeError:

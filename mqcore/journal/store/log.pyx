@@ -474,7 +474,7 @@ cdef int emit(Log* log, BlockHeader* h, Piece* pieces) noexcept nogil:
         if rc:
             return rc
     if h.flags & HAS_NULLS and log.segment.version < PACKED_VERSION:
-        rc = raise_version(log)
+        rc = undisturbed(log) or raise_version(log)
         if rc:
             return rc
     rc = put(log, h, iov, n)
