@@ -44,7 +44,7 @@ class Link:
         self.tunnels: dict[tuple[int, bool], Any] = {}  # by number, and whether opened here
         self.surveyed = 0           # surveys from there that are being answered here
         self.spare = False          # the other side uses a better one
-        self.published = False      # something was, over it
+        self.published = 0          # the number of the last publication over it
 
     @property
     def ready(self) -> bool:

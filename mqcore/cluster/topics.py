@@ -178,8 +178,9 @@ class Topics:
         self.seq = 0                    # of the last publication
         self.epoch = secrets.randbits(61) + 1   # of this process: its numbers begin anew
         self.told = 0               # frames that told of subscriptions
-        self.turns = Turns(self._take, lambda: node.links.by_rid.values())
-        self.latest = Rising()      # the number of the last message to each member
+        self.turns = Turns(self._take, lambda: node.links.by_rid.values(),
+                           lambda seconds, function: node.loop.later(seconds, function))
+        self.latest = Rising()      # the number of the last message to each process of a member
         self.rng = random.Random()
         self.published = self.wanted = self.sent = self.unmatched = self.unsent = 0
 
@@ -291,14 +292,15 @@ class Topics:
         """More groups than fit into one frame take several, with a number each."""
         sent = True
         text = trace.to_text(trace.current())
-        member = link.member.record.id
+        process = link.member.record.id, link.epoch
         for at in range(0, len(groups) or 1, frames.BATCH):
             self.seq += at > 0
-            after = 0 if link.published else max(0, self.latest.last(member))
+            last = self.latest.last(process)
+            after = 0 if link.published == last else max(0, last)   # this link has carried it
             if link.send(frames.Publish(self.seq, topic, body, plain and not at,
                                         tuple(groups[at:at + frames.BATCH]), text, after)):
-                self.latest.admit(member, self.seq)
-                link.published = True
+                self.latest.admit(process, self.seq)
+                link.published = self.seq
             else:
                 sent = False
         return sent
