@@ -197,7 +197,7 @@ class Interest(Frame, tag=20, gc=True):
 
 class Publish(Frame, tag=21, gc=True):
     """`plain`: for the receiver's subscriptions without a group; `groups`: for one subscription of
-    each of these. `after`: if it is the first over this link, the number of the one before."""
+    each of these. `after`: if another link has carried the one before, the number of that one."""
     seq: Number
     topic: Name
     body: Body

@@ -49,7 +49,7 @@ class Link:
         self.answers_bytes = 0
         self._cancelled: dict[int, None] = {}   # requests that have not come whole yet
         self.spare = False          # the other side uses a better one
-        self.published = False      # something was, over it
+        self.published = 0          # the number of the last publication over it
 
     @property
     def ready(self) -> bool:

@@ -6,6 +6,7 @@ once to each node that wants it, so there is one hop and no duplicate by nature.
 process carry rising numbers. A receiver drops what does not rise, and after a change of links it
 reads the former one first (turns.py). So that can neither repeat nor reorder a publisher's
 messages; it loses those that the former link had not carried to the receiver when it broke.
+Frames that tell of subscriptions always travel whole, so none overtakes another.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from mqcore.errors import RecvTimeout, UsageError
 if TYPE_CHECKING:
     from mqcore.cluster.directory import Member
     from mqcore.cluster.node import Core
+
+INTEREST = 30_000       # bytes of subscriptions in one frame that begin, and of those that end
 
 
 class Publication:
@@ -165,6 +168,17 @@ class Feed:
             yield message
 
 
+def _fit(subscriptions: list[tuple[str, str]]) -> int:
+    """How many of the first ones one frame takes. It must travel whole (session.py): small frames
+    overtake one that is cut, such as the next Interest, or the Ping of a barrier."""
+    room = INTEREST
+    for count, (pattern, group) in enumerate(subscriptions[:frames.BATCH]):
+        room -= len(pattern.encode()) + len(group.encode()) + 8
+        if room < 0:
+            return count
+    return min(len(subscriptions), frames.BATCH)
+
+
 class Topics:
     """All that a node publishes and subscribes to. Accounts, exact at any moment:
     sum of `wanted` over publications == delivered here + sent + dropped[reason]."""
@@ -178,8 +192,9 @@ class Topics:
         self.seq = 0                    # of the last publication
         self.epoch = secrets.randbits(61) + 1   # of this process: its numbers begin anew
         self.told = 0               # frames that told of subscriptions
-        self.turns = Turns(self._take, lambda: node.links.by_rid.values())
-        self.latest = Rising()      # the number of the last message to each member
+        self.turns = Turns(self._take, lambda: node.links.by_rid.values(),
+                           lambda seconds, function: node.loop.later(seconds, function))
+        self.latest = Rising()      # the number of the last message to each process of a member
         self.rng = random.Random()
         self.published = self.wanted = self.sent = self.unmatched = self.unsent = 0
 
@@ -228,9 +243,9 @@ class Topics:
         while added or dropped or reset:
             after, self.told = member.told, self.told + 1
             member.told = self.told
-            link.control(frames.Interest(added[:frames.BATCH], dropped[:frames.BATCH], self.told,
-                                         after, reset))
-            added, dropped, reset = added[frames.BATCH:], dropped[frames.BATCH:], False
+            adds, drops = _fit(added), _fit(dropped)
+            link.control(frames.Interest(added[:adds], dropped[:drops], self.told, after, reset))
+            added, dropped, reset = added[adds:], dropped[drops:], False
 
     def interest(self, link: Any, frame: frames.Interest) -> None:
         """A member tells its subscriptions over the link that it uses, all of them at first. What
@@ -291,14 +306,15 @@ class Topics:
         """More groups than fit into one frame take several, with a number each."""
         sent = True
         text = trace.to_text(trace.current())
-        member = link.member.record.id
+        process = link.member.record.id, link.epoch
         for at in range(0, len(groups) or 1, frames.BATCH):
             self.seq += at > 0
-            after = 0 if link.published else max(0, self.latest.last(member))
+            last = self.latest.last(process)
+            after = 0 if link.published == last else max(0, last)   # this link has carried it
             if link.send(frames.Publish(self.seq, topic, body, plain and not at,
                                         tuple(groups[at:at + frames.BATCH]), text, after)):
-                self.latest.admit(member, self.seq)
-                link.published = True
+                self.latest.admit(process, self.seq)
+                link.published = self.seq
             else:
                 sent = False
         return sent

@@ -1,6 +1,7 @@
 """The order of publications: behind a large one, and over two links of their publisher."""
 
 import threading
+import weakref
 
 import pytest
 
@@ -45,10 +46,16 @@ class Link:
 
 @pytest.fixture
 def there():
-    """What has been delivered, the links, and the Turns between."""
+    """What has been delivered, the links, and the Turns between. tick(): the clock's next tick."""
     class There:
-        got, links = [], []
-        turns = turns.Turns(lambda member, frame: There.got.append(frame.seq), lambda: There.links)
+        got, links, timers = [], [], []
+        turns = turns.Turns(lambda member, frame: There.got.append(frame.seq), lambda: There.links,
+                            lambda seconds, function: There.timers.append(function))
+
+        def tick(self):
+            if self.timers:
+                self.timers.pop()()
+            assert len(self.timers) <= 1
 
         def link(self, **how):
             self.links.append(Link(how.pop("member", Member(record(1))), **how))
@@ -63,7 +70,7 @@ def there():
             self.turns.over(link)
             self.links.remove(link)
 
-    There.got, There.links = [], []
+    There.got, There.links, There.timers = [], [], []
     return There()
 
 
@@ -119,6 +126,117 @@ def test_what_waits_is_bounded(there):
     assert there.got == list(range(6, 700)) and not there.turns._held
     there.take(old, 5)
     assert there.turns.rising.dropped == 1
+
+
+@pytest.mark.parametrize("first", ["second", "third"])
+def test_three_links(there, first):
+    """1 to 5 over the first link, 6 and 7 over the second one, 8 and 9 over the third one."""
+    one, two, three = there.link(), there.link(), there.link()
+    there.take(one, 1)
+    parts = [(two, (6, 7), 5), (three, (8, 9), 7)]
+    for link, numbers, after in parts if first == "second" else parts[::-1]:
+        there.take(link, *numbers, after=after)
+    assert there.got == [1]
+    there.take(one, 2, 3, 4, 5)
+    assert there.got == list(range(1, 10)) and not there.turns._held
+    there.take(three, 10)
+    assert there.got[-1] == 10 and there.turns.rising.dropped == 0
+
+
+def test_the_lowest_number_goes_first_when_the_former_link_ends(there):
+    one, two, three = there.link(), there.link(), there.link()
+    there.take(one, 1)
+    there.take(three, 8, 9, after=7)
+    there.take(two, 6, 7, after=5)
+    there.over(one)
+    assert there.got == [1, 6, 7, 8, 9] and there.turns.rising.dropped == 0
+
+
+def test_a_publisher_returns_to_a_former_link(there):
+    """1 to 3 over the first link, 4 to 6 over the second one, 7 over the first one."""
+    one, two = there.link(), there.link()
+    there.take(two, 4, after=3)
+    there.take(one, 1, 2, 3)
+    there.take(one, 7, after=6)
+    there.take(one, 8)
+    assert there.got == [1, 2, 3, 4]
+    there.take(two, 5)
+    there.take(two, 6)
+    assert there.got == list(range(1, 9)) and not there.turns._held
+
+
+def test_a_change_in_the_middle_of_what_waits(there):
+    """The second link has 4 and 8, the first one 1 to 3 and 5 to 7."""
+    one, two = there.link(), there.link()
+    there.take(two, 4, after=3)
+    there.take(two, 8, after=7)
+    there.take(one, 1, 2, 3)
+    assert there.got == [1, 2, 3, 4]
+    there.take(one, 5, 6, 7, after=4)
+    assert there.got == list(range(1, 9)) and not there.turns._held
+    assert not there.turns._bytes
+
+
+def test_links_that_are_over_share_one_bound(there):
+    """And the links themselves are not kept."""
+    there.link()
+    links = []
+    for number in range(12):
+        link = there.link()
+        there.take(link, *range(100 * number + 1, 100 * number + 100), after=1 << 50, size=100_000)
+        there.over(link)
+        links.append(weakref.ref(link))
+        assert sum(there.turns._bytes.values()) <= turns.HELD
+    del link
+    assert not any(link() for link in links)
+    assert there.got == [n for number in range(11) for n in range(100 * number + 1,
+                                                                  100 * number + 100)]
+
+
+def test_the_processes_of_a_member_share_one_bound(there):
+    member = Member(record(1))
+    for epoch in range(1, 6):
+        there.link(member=member, epoch=epoch)
+        there.take(there.link(member=member, epoch=epoch), *range(2, 80), after=1, size=100_000)
+        assert sum(there.turns._bytes.values()) <= turns.HELD
+    assert there.got[:78] == list(range(2, 80))
+
+
+def test_every_part_of_a_message_is_counted(there):
+    there.link()
+    new = there.link()
+    groups = tuple(f"{i}" * 120 for i in range(10, 70))
+    there.turns.received(new, frames.Publish(6, "t", b"", groups=groups, after=5))
+    assert sum(there.turns._bytes.values()) > sum(map(len, groups))
+
+
+def test_links_that_wait_are_bounded(there):
+    there.link()
+    for number in range(1000):
+        link = there.link()
+        there.take(link, number + 6, after=1 << 50)
+        there.over(link)
+    assert len(there.turns._held[bytes([1]) * 16, 1].queues) <= turns.HELD // turns.QUEUE
+    assert there.got[:700] == list(range(6, 706)) and there.turns.rising.dropped == 0
+
+
+def test_what_never_comes_is_not_waited_for_as_long_as_a_link_lives(there):
+    old, new = there.link(), there.link()
+    there.take(old, 1)
+    there.take(new, 6, 7, after=5)
+    for _ in range(turns.CALM - 1):
+        there.tick()
+    there.take(old, 2)      # the former link is being read: wait on
+    for _ in range(turns.CALM):
+        there.tick()
+    assert there.got == [1, 2]
+    for _ in range(turns.CALM + 2):
+        there.tick()
+    assert there.got == [1, 2, 6, 7] and not there.turns._held and not there.timers
+    there.take(old, 3)      # too late
+    assert there.turns.rising.dropped == 1
+    there.take(old, 9, after=8)
+    assert there.timers
 
 
 async def publish_all(net, numbers):
