@@ -87,7 +87,9 @@ class Table:
         self._cached = 0
 
     def add(self, taker: Any, pattern: str, group: str = "") -> bool:
-        """False: the taker has PATTERNS already."""
+        """False: the taker has PATTERNS already, or the pattern is longer than any topic."""
+        if pattern.count(".") >= TOKENS:
+            return False
         its = self.of.setdefault(taker, set())
         if (pattern, group) in its:
             return True

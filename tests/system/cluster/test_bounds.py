@@ -100,6 +100,7 @@ def test_what_a_liar_may_subscribe_to(pattern):
         assert table.takers(topic) == frozenset()
     table.forget("liar")
     assert table._root.empty
+    assert not table.add("liar", ".".join("a" * 65)) and table.add("liar", ".".join("a" * 64))
 
 
 def test_strangers_that_say_nothing(once, key, monkeypatch):
