@@ -16,6 +16,7 @@ import shutil
 import time
 from dataclasses import dataclass
 from errno import EEXIST, EIO, ENOTDIR, ENOTEMPTY
+from itertools import groupby
 from pathlib import Path
 
 from mqcore.errors import UsageError
@@ -24,6 +25,7 @@ from mqcore.journal.listing import in_folder, not_found
 from mqcore.journal.reader import Reader
 from mqcore.journal.store import epoch, snapshot
 from mqcore.journal.store.durable import write_durable
+from mqcore.journal.store.exclusive import TopicLock
 from mqcore.journal.store.place import (
     copy_file,
     groups,
@@ -93,8 +95,13 @@ def backup(where: str | os.PathLike[str], to: str | os.PathLike[str], *, topic: 
             if topic in (None, row.topic) and partition in (None, row.partition)]
     if not rows:
         raise not_found(where, topic, partition)
-    return [back_up(partition_folder(where, *row), partition_folder(to, *row), *row)
-            for row in rows]
+    done = []
+    for name, its in groupby(rows, lambda row: row[0]):
+        # all of one topic: it is not renamed meanwhile
+        with TopicLock(partition_folder(where, name, 0).parent, shared=True):
+            done += [back_up(partition_folder(where, *row), partition_folder(to, *row), *row)
+                     for row in its]
+    return done
 
 
 def back_up(source: Path, target: Path, topic: str, partition: int) -> BackedUp:

@@ -21,6 +21,7 @@ from mqcore.journal.errors import JournalDiverged, JournalNotFound
 from mqcore.journal.reader import Reader
 from mqcore.journal.replicas import fenced_error, separate
 from mqcore.journal.store.epoch import Epochs, new_token, newer, parting
+from mqcore.journal.store.exclusive import TopicLock
 from mqcore.journal.store.place import groups, partition_folder, set_group_offset
 from mqcore.journal.writer import Writer
 
@@ -40,7 +41,8 @@ def promote(where: str | os.PathLike[str], *, topic: str = "default", partition:
     former = None if old is None else _folder_of(old, topic, partition)
     if former is not None and os.path.samefile(folder, former):
         raise UsageError(f"{old} is the mirror itself", hint="old= is the former primary's folder")
-    with Writer(folder, topic, partition, mirror=True) as writer:
+    with (TopicLock(folder.parent, shared=True),
+          Writer(_folder_of(where, topic, partition), topic, partition, mirror=True) as writer):
         epochs = writer._epochs
         if epochs.fenced:
             raise fenced_error(folder, epochs, writer.next)

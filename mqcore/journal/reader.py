@@ -20,7 +20,6 @@ from mqcore.journal.errors import (
     JournalClosed,
     JournalCorrupt,
     JournalError,
-    JournalNotFound,
     OffsetGone,
 )
 from mqcore.journal.later import np
@@ -44,6 +43,7 @@ from mqcore.journal.store.segment import (
     Index,
     Segment,
     check_removed,
+    home_of,
     plain_bytes,
     refuse_other,
     settled_home,
@@ -72,10 +72,8 @@ class Reader(Walking, Awaitable):
 
     def __init__(self, folder: Path, topic: str, partition: int, *, verify: bool = True,
                  durable: bool = True) -> None:
-        if not folder.is_dir():
-            raise JournalNotFound(f"there is no journal at {folder}")
         self.path = folder
-        self._home = os.stat(folder)
+        self._home = home_of(folder)
         self.topic = topic
         self.partition = partition
         self._verify = verify
@@ -439,7 +437,8 @@ class Reader(Walking, Awaitable):
 
         UsageError: the journal has not come so far. GroupMoved: the group is neither where it is
         expected nor at `offset` already; it stays there."""
-        commit(self.path, group, check_commit(group, offset, self), check_expected(expected))
+        commit(self.path, group, check_commit(group, offset, self), check_expected(expected),
+               check=self._ours)
 
     def groups(self) -> dict[str, int]:
         return self._ours(groups(self.path))

@@ -15,8 +15,9 @@ import shutil
 from pathlib import Path
 
 from mqcore.journal.listing import not_found
-from mqcore.journal.store.exclusive import Lock
+from mqcore.journal.store.exclusive import Lock, TopicLock
 from mqcore.journal.store.place import partition_folder, partition_numbers, sync_folder
+from mqcore.journal.store.topic_names import NAME
 from mqcore.journal.writer import Writer
 
 GONE = ".deleted."
@@ -29,15 +30,26 @@ def truncate_before(where: str | os.PathLike[str], offset: int, topic: str,
     folder = partition_folder(where, topic, partition)
     if not folder.is_dir():
         raise not_found(where, topic, partition)
-    # what goes may be all that tells a writer that deduplicates of its producers
-    with Writer(folder, topic, partition, fsync="never", stamps=True, deduplicate=True,
-                max_producers=MOST_PRODUCERS, max_producer_bytes=MOST_BYTES) as writer:
-        return writer.truncate_before(offset)
+    with TopicLock(folder.parent, shared=True):     # it would be made anew behind a rename
+        if not folder.is_dir():
+            raise not_found(where, topic, partition)
+        # what goes may be all that tells a writer that deduplicates of its producers
+        with Writer(folder, topic, partition, fsync="never", stamps=True, deduplicate=True,
+                    max_producers=MOST_PRODUCERS, max_producer_bytes=MOST_BYTES) as writer:
+            return writer.truncate_before(offset)
 
 
 def delete(where: str | os.PathLike[str], topic: str, partition: int | None) -> int:
     """See mqcore.journal.delete."""
     home = partition_folder(where, topic, partition or 0).parent
+    try:
+        with TopicLock(home, shared=True):      # no other topic gets the name meanwhile
+            return _delete(where, home, topic, partition)
+    except FileNotFoundError:
+        raise not_found(where, topic, partition) from None
+
+
+def _delete(where: str | os.PathLike[str], home: Path, topic: str, partition: int | None) -> int:
     leftovers = list(home.glob(f"{GONE}*"))
     if leftovers:                           # by a call that was killed, maybe before its fsync
         sync_folder(home)
@@ -68,6 +80,10 @@ def delete(where: str | os.PathLike[str], topic: str, partition: int | None) -> 
 def _forget(home: Path) -> None:
     """A topic without partitions, unless a writer makes one."""
     with contextlib.suppress(OSError):
+        if not partition_numbers(home):
+            for left in home.glob(f".{NAME}.*"):
+                left.unlink()
+            (home / NAME).unlink(missing_ok=True)
         home.rmdir()
         sync_folder(home.parent)
 

@@ -8,10 +8,11 @@ crash between the two leaves a name in the file that no header has.
 from __future__ import annotations
 
 import os
-from errno import EEXIST, ENOTDIR, ENOTEMPTY
+from errno import EEXIST, EISDIR, ENOTDIR, ENOTEMPTY
 from pathlib import Path
 
 from mqcore.errors import UsageError
+from mqcore.journal.errors import JournalNotFound
 from mqcore.journal.listing import not_found
 from mqcore.journal.store.exclusive import Lock, TopicLock
 from mqcore.journal.store.place import partition_folder, partition_numbers, sync_folder
@@ -25,7 +26,7 @@ def rename(where: str | os.PathLike[str], topic: str, to: str) -> int:
         raise UsageError(f"the topic {topic!r} has that name", hint="give it another one")
     try:
         alone = TopicLock(home)
-    except (FileNotFoundError, NotADirectoryError):
+    except JournalNotFound:
         if new.exists():                    # a call that was killed may have renamed it
             sync_folder(new.parent)
         raise not_found(where, topic, None) from None
@@ -41,7 +42,7 @@ def rename(where: str | os.PathLike[str], topic: str, to: str) -> int:
         try:
             os.rename(home, new)            # over an empty folder, too
         except OSError as error:
-            if error.errno in (EEXIST, ENOTDIR, ENOTEMPTY):
+            if error.errno in (EEXIST, EISDIR, ENOTDIR, ENOTEMPTY):
                 raise _taken(new) from None
             raise
         sync_folder(new.parent)
@@ -51,10 +52,14 @@ def rename(where: str | os.PathLike[str], topic: str, to: str) -> int:
 
 
 def _names(home: Path, numbers: list[int], topic: str, to: str) -> list[str]:
-    """Those that segments have, as far as they belong here, and the new one."""
+    """Those that segments have, as far as they belong here, and the new one. All former ones, if a
+    header cannot be read."""
     known = {topic, *names_of(home)}
-    found = {header.topic for number in numbers for header in headers(home / str(number))}
-    return [*sorted(name for name in known if name.encode() in found), to]
+    found = [header for number in numbers for header in headers(home / str(number))]
+    if None not in found:
+        used = {header.topic for header in found if header is not None}
+        known = {name for name in known if name.encode() in used}
+    return sorted({*known, to})
 
 
 def _is_used(folder: Path) -> bool:

@@ -12,6 +12,8 @@ from journal_case import contents, segment_files
 
 from mqcore import journal
 from mqcore.errors import OptionError, UsageError
+from mqcore.journal import backups, removal
+from mqcore.journal.store import commits, exclusive, topic_names
 from mqcore.journal.store.topic_names import NAME, names_of
 
 LONG = "\u00e4" * 100       # its folder's name does not tell it
@@ -183,6 +185,77 @@ def test_a_damaged_segment_keeps_its_topic(where):
     assert len(journal.verify(where, topic="b").findings) == 1
     journal.repair(where, topic="b")
     assert contents(where, topic="b") == MESSAGES
+
+
+@pytest.mark.parametrize("raw", [b"\xff\n", b"a\n\n", b"%00\n", b"%ff\n"])
+def test_a_file_of_names_that_no_writer_made(where, raw):
+    fill(where)
+    journal.rename(where, topic="a", to="b")
+    path = where / "b" / NAME
+    path.write_bytes(b"%08x\n" % journal.checksum(raw) + raw)
+    assert {finding.path for finding in wrong(where)} == {str(path)}
+    journal.repair(where, topic="b")
+    assert wrong(where) == [] and contents(where, topic="b") == MESSAGES
+
+
+@pytest.mark.parametrize("what", ["folder", "loop"])
+def test_something_else_in_place_of_the_names(where, what):
+    fill(where)
+    journal.rename(where, topic="a", to="b")
+    path = where / "b" / NAME
+    path.unlink()
+    if what == "folder":
+        path.mkdir()
+    else:
+        path.symlink_to(NAME)
+    with pytest.raises(journal.JournalCorrupt, match="names"):
+        contents(where, topic="b")
+    journal.repair(where, topic="b")
+    assert wrong(where) == [] and contents(where, topic="b") == MESSAGES
+
+
+def test_segments_that_cannot_be_read_keep_their_name(where, monkeypatch):
+    fill(where)
+    read = topic_names.read_regular
+
+    def fail(path, most=-1):
+        if path.name.endswith("3.mqj"):
+            raise PermissionError(13, "no", str(path))
+        return read(path, most)
+    with monkeypatch.context() as patch:
+        patch.setattr(topic_names, "read_regular", fail)
+        journal.rename(where, topic="a", to="b")
+    assert journal.rename(where, topic="b", to="c") == 2
+    assert wrong(where) == [] and contents(where, topic="c") == MESSAGES
+
+
+def test_a_deleted_topic_leaves_no_names(where):
+    fill(where)
+    journal.rename(where, topic="a", to="b")
+    assert journal.delete(where, topic="b") == 2
+    assert os.listdir(where) == []
+
+
+def test_what_lasts_keeps_the_name(where, tmp_path, monkeypatch):
+    """A deletion, a backup or a commit that has begun is of one topic; a rename waits, or says so.
+    """
+    monkeypatch.setattr(exclusive, "PATIENCE", 0.05)
+    fill(where)
+    tried = []
+
+    def rename(*_, **__):
+        with pytest.raises(journal.JournalLocked, match="copied, deleted or opened"):
+            journal.rename(where, topic="a", to="b")
+        tried.append(1)
+    for module, name, call in [
+            (backups, "_copy", lambda: journal.backup(where, tmp_path / "to")),
+            (commits, "_commit", lambda: journal.open(where, topic="a").commit_offset("g", 1)),
+            (removal, "_remove", lambda: journal.delete(where, topic="a"))]:
+        before = getattr(module, name)
+        with monkeypatch.context() as patch:
+            patch.setattr(module, name, lambda *a, do=before, **k: (rename(), do(*a, **k))[1])
+            call()
+    assert len(tried) >= 3 and not (where / "b").exists()
 
 
 def test_a_server_of_a_renamed_topic(where, serve, ctx):

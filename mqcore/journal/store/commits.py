@@ -12,13 +12,13 @@ import contextlib
 import fcntl
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal
 
 from mqcore.errors import UsageError
 from mqcore.journal.errors import GroupMoved, JournalBusy
-from mqcore.journal.store.exclusive import HELD
+from mqcore.journal.store.exclusive import HELD, TopicLock, missing
 from mqcore.journal.store.place import (
     group_offset,
     groups_folder,
@@ -33,10 +33,19 @@ SHORTEST, LONGEST = 0.0002, 0.02        # seconds between two looks at the lock
 
 
 def commit(folder: Path, group: str, offset: int, expected: Expected = "any",
-           patience: float = PATIENCE) -> None:
+           patience: float = PATIENCE, check: Callable[[None], object] | None = None) -> None:
     """Set a group to an offset, if it is where it is `expected`. Durable on return. GroupMoved: it
     is elsewhere; nothing has changed. JournalBusy: the commit of another process does not end
-    within `patience` seconds."""
+    within `patience` seconds. JournalNotFound: so says check(None), or the folder is gone."""
+    with TopicLock(folder.parent, shared=True):     # no other journal gets the folder's place
+        if check is not None:
+            check(None)
+        if not folder.is_dir():
+            raise missing(folder)
+        _commit(folder, group, offset, expected, patience)
+
+
+def _commit(folder: Path, group: str, offset: int, expected: Expected, patience: float) -> None:
     with _alone(groups_folder(folder), patience):
         if expected != "any":
             known = group_offset(folder, group)

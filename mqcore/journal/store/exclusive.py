@@ -23,16 +23,20 @@ from pathlib import Path
 from typing import Any
 
 from mqcore.base.living import Living
-from mqcore.base.native import threading
-from mqcore.journal.errors import JournalBusy, JournalLocked
+from mqcore.base.native import threading, time
+from mqcore.journal.errors import JournalBusy, JournalLocked, JournalNotFound
 from mqcore.journal.store.place import make_folder
 
 TRIES = 100
+PATIENCE = 10.0         # seconds
+PAUSE = 0.002
 HELD = (BlockingIOError, PermissionError)       # EAGAIN or EACCES: POSIX allows both
 
 
 class TopicLock:
-    """Of a topic's folder, waiting for who has it. shared: with others that say so."""
+    """Of a topic's folder. shared: with others that say so, waiting for who renames the topic.
+    Else alone: JournalLocked if others do not let go of it within PATIENCE. JournalNotFound: there
+    is no such topic."""
 
     def __init__(self, home: Path, shared: bool = False) -> None:
         self.fd = -1
@@ -41,13 +45,36 @@ class TopicLock:
             while True:
                 with _opening:
                     self.fd = os.open(home, os.O_RDONLY | os.O_CLOEXEC)
-                _also(fcntl.flock, self.fd, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
+                if shared:
+                    _also(fcntl.flock, self.fd, fcntl.LOCK_SH)
+                else:
+                    self._alone(home)
                 if os.path.samestat(os.fstat(self.fd), os.stat(home)):
                     break
                 self.let_go()   # it was renamed meanwhile, and another one has its name
+        except (FileNotFoundError, NotADirectoryError) as error:
+            self.let_go()
+            raise missing(home) from error
         except BaseException:
             self.let_go()
             raise
+
+    def _alone(self, home: Path) -> None:
+        end = time.monotonic() + PATIENCE
+        while True:
+            try:
+                return _also(fcntl.flock, self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except HELD:
+                if time.monotonic() > end:
+                    raise JournalLocked(f"{home} is being copied, deleted or opened", pid=0,
+                                        hint="try again later") from None
+            time.sleep(PAUSE)
+
+    def __enter__(self) -> TopicLock:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
 
     def release(self) -> None:
         """For children that have inherited the descriptor, too."""
@@ -72,6 +99,8 @@ class Lock:
         topic = None if renaming else TopicLock(folder.parent, shared=True)
         try:
             self._take(folder)
+        except FileNotFoundError as error:
+            raise missing(folder) from error
         finally:
             if topic is not None:
                 topic.release()
@@ -133,6 +162,11 @@ class Lock:
             os.close(file)
         if folder >= 0 and not self._given:
             os.close(folder)
+
+
+def missing(folder: Path) -> JournalNotFound:
+    return JournalNotFound(f"{folder} is not there: it was deleted, or its topic renamed",
+                           hint="`mq journal ls` lists what a folder holds")
 
 
 def locked(folder: Path) -> Lock:

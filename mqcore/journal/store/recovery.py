@@ -44,7 +44,7 @@ from mqcore.journal.store.scan import (
     Block,
     Walk,
 )
-from mqcore.journal.store.segment import FOREIGN, Segment, checkpoint, settled_home
+from mqcore.journal.store.segment import FOREIGN, Segment, checkpoint, home_of, settled_home
 from mqcore.journal.store.topic_names import names_of
 
 _log = logging.getLogger("mqcore.journal")
@@ -354,10 +354,8 @@ class Checked:
 def verify(folder: Path, progress: Any = None, alone: bool = False) -> Checked:
     """Read everything; what is wrong and where. progress(bytes) is called now and then. What a
     running writer is writing does not count as damage, nor does a segment that its retention
-    removes. alone: the caller holds the writer's lock. JournalNotFound: the journal was deleted, or
-    its topic renamed."""
-    folder = Path(folder)
-    home = os.stat(folder)
+    removes. alone: the caller holds the writer's lock. JournalNotFound: deleted or renamed."""
+    home = home_of(folder := Path(folder))
     try:
         return _verify(folder, progress, alone)
     finally:
@@ -368,9 +366,8 @@ def _verify(folder: Path, progress: Any, alone: bool) -> Checked:
     found = Checked()
     try:
         names_of(folder.parent)
-    except JournalCorrupt as error:     # then no segment's name can be judged
-        found.findings.append(Finding(error.path, 0, 0, 0, error.fault))
-        return found
+    except JournalCorrupt as error:     # no segment's name can be judged
+        return Checked(findings=[Finding(error.path, 0, 0, 0, error.fault)])
     whose, durable = told(folder)       # first: a running writer adds to the segment, and then here
     firsts = settled_segments(folder)
     owner = owner_of(folder, firsts)

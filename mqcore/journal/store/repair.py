@@ -113,11 +113,13 @@ def _mend_names(folder: Path, topic: str | None) -> list[Finding]:
     except JournalCorrupt as error:
         found = {_topic(folder, min(segments(folder), default=0), topic)}
         for number in partition_numbers(home):
-            known = list(headers(home / str(number)))
+            known = [one for one in headers(home / str(number)) if one is not None]
             ids = Counter(header.journal for header in known)
             owner = durable_id(home / str(number)) or max(ids, key=ids.__getitem__, default=b"")
             found.update(header.topic.decode() for header in known
                          if header.journal == owner and header.partition == number)
+        if not os.path.isfile(error.path):      # a folder, say
+            os.rename(error.path, f"{error.path}.{time.time_ns()}.damaged")
         write_names(home, sorted(found))
         return [Finding(error.path, 0, 0, 0, error.fault)]
 

@@ -344,6 +344,17 @@ def refuse_other(segment: Segment, journal: bytes) -> None:
                           hint=ANEW)
 
 
+def home_of(folder: Path) -> os.stat_result:
+    """For settled_home(). JournalNotFound."""
+    try:
+        found = os.stat(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        found = None
+    if found is None or not stat.S_ISDIR(found.st_mode):
+        raise JournalNotFound(f"there is no journal at {folder}")
+    return found
+
+
 def settled_home(folder: Path, home: os.stat_result, journal: bytes | None) -> os.stat_result:
     """The partition's folder, which was `home` when it was opened. Raises JournalNotFound: it was
     deleted, or its topic renamed. journal: its id, if that is known."""

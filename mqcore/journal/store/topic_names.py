@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterable, Iterator
+from errno import ELOOP
 from pathlib import Path
 from urllib.parse import quote, unquote
 
@@ -42,9 +43,15 @@ def names_of(home: Path) -> list[str]:
         raw = read_regular(path, LARGEST)
     except (FileNotFoundError, NotADirectoryError):
         return []
+    except OSError as error:
+        if error.errno != ELOOP:
+            raise
+        raw = None
     crc, _, rest = (raw or b"").partition(b"\n")
-    if crc == b"%08x" % checksum(rest):
-        return [unquote(line) for line in rest.decode("ascii").splitlines()]
+    with contextlib.suppress(UnicodeDecodeError, OptionError):
+        found = [unquote(line, errors="strict") for line in rest.decode("ascii").splitlines()]
+        if crc == b"%08x" % checksum(rest) and all(map(topic_folder, found)):
+            return found
     raise JournalCorrupt(f"{path} is damaged: it is unknown which names this topic had",
                          path=str(path), fault=FAULT,
                          hint="`mq journal repair` makes it again, of what the segments say")
@@ -56,15 +63,16 @@ def write_names(home: Path, names: Iterable[str]) -> None:
     replace(home / NAME, b"%08x\n" % checksum(rest) + rest)
 
 
-def headers(folder: Path) -> Iterator[Header]:
-    """Of a partition's segments, as far as they can be read."""
+def headers(folder: Path) -> Iterator[Header | None]:
+    """Of a partition's segments; None for each that cannot be read."""
     for first in segments(folder):
         try:
             found = parse_segment(read_regular(folder / segment_name(first), HEADER_SIZE) or b"")
-        except OSError:         # removed by retention meanwhile, or the disk does not give it
+        except FileNotFoundError:       # removed by retention meanwhile
             continue
-        if not isinstance(found, str):
-            yield found
+        except OSError:
+            found = "unreadable"
+        yield None if isinstance(found, str) else found
 
 
 def is_place_of(folder: Path, topic: bytes, partition: int) -> bool:
