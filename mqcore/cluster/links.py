@@ -80,6 +80,7 @@ class Links:
         """Connect to a member. Why its address cannot be used is told once: any member may pass on
         a record with any text for an address."""
         try:
+            self.check(member.url)      # a member is at one address, and not in a file of ours
             self.dial(member.url, of_member=True)
         except Error as error:
             if member.trouble != (trouble := described(error)):
@@ -89,7 +90,7 @@ class Links:
     def check(self, url: str | None) -> None:
         """Raises what reach() meets at other nodes with this address."""
         if url is not None:
-            self.socket.connect(url).close()
+            self.socket._links.check_link(url, {})
 
     def refused(self, url: str) -> bool:
         """Whether nothing listened at that address when it was last tried."""

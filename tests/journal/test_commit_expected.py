@@ -154,7 +154,7 @@ def test_nobody_goes_backwards(tmp_path):
 
 def test_another_process_that_hangs(reader, tmp_path, monkeypatch):
     monkeypatch.setattr(commits, "PATIENCE", 0.1)
-    monkeypatch.setattr(commits.commit, "__defaults__", ("any", 0.1))
+    monkeypatch.setattr(commits.commit, "__defaults__", ("any", 0.1, None))
     reader.commit_offset("g", 10)
     folder = os.open(tmp_path / "default" / "0" / "groups", os.O_RDONLY)
     fcntl.flock(folder, fcntl.LOCK_EX)

@@ -148,7 +148,8 @@ def test_answers_that_wait_are_counted_if_the_link_breaks(once, key):
 # -- members that lie ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("url", ["udp://127.0.0.1:3", "tcp://127.0.0.1:1?foo=1", "nothing"])
+@pytest.mark.parametrize("url", ["udp://127.0.0.1:3", "tcp://127.0.0.1:1?foo=1", "nothing",
+                                 "file:///etc/hosts"])
 def test_an_address_of_no_use_is_one_members_trouble(once, key, url):
     """Any member may tell it; links and newcomers go on."""
     @beside
