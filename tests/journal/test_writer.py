@@ -288,7 +288,8 @@ def test_retention_by_group(tmp_path):
             reader.commit_offset("a", 35)
             assert writer.retain() == []        # b has read nothing
             reader.commit_offset("b", 20)
-            assert writer.retain() == [0, 10]
+            writer.retain()         # unless the look after a rotation was faster
+            assert firsts(tmp_path) == [20, 30, 40, 50]
             assert reader.groups() == {"a": 35, "b": 20}
     with journal.open(tmp_path, "a", retain_for="b", retain_bytes=0) as writer:
         writer.retain()
