@@ -28,7 +28,7 @@ class Gate:
         return self.running + len(self.queue)
 
     def offer(self, job: Any, clogged: bool = False) -> str:
-        """"run", "wait" or "refuse". clogged: who asks takes no answers."""
+        """"run", "wait" or "refuse". clogged: the requester takes no answers."""
         self.offered += 1
         if clogged:
             self.refused += 1

@@ -77,8 +77,8 @@ class Links:
         self.dials[url] = Dial(url, self.socket.connect(url), seed, of_member)
 
     def reach(self, member: Member) -> None:
-        """Connect to a member. Why its address cannot be used is told once: any member may pass on
-        a record with any text for an address."""
+        """Connect to a member. An event tells once why its address cannot be used: any member may
+        pass on a record with any text for an address."""
         try:
             self.check(member.url)      # a member is at one address, and not in a file of ours
             self.dial(member.url, of_member=True)

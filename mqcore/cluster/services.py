@@ -183,10 +183,9 @@ class Service:
         number = job._frame.id
         reply = None
         if job.cancelled or job.expired(time.monotonic()):      # before its turn came
-            job._link.serving.pop(number, None)
             self.requests.skipped(job)
             if not job.cancelled:
-                job._link.control(frames.Reply(number, frames.EXPIRED, self.requests.load))
+                self._expired(job)
             self._next()
             return
         try:
@@ -215,6 +214,11 @@ class Service:
                 if not job._link.answer(reply):
                     self.node.count("replies_lost")
 
+    def _expired(self, job: Incoming) -> None:
+        """Its time is over before it has run: the requester should know."""
+        job._link.serving.pop(job._frame.id, None)
+        job._link.control(frames.Reply(job._frame.id, frames.EXPIRED, self.requests.load))
+
     def _next(self) -> None:
         """What waits gets the places that are free. A task may begin and end within spawn(): then
         it is the outermost call that goes on, not one within another."""
@@ -227,9 +231,7 @@ class Service:
                 if run:
                     self.node.loop.spawn(self._run, job)
                 else:
-                    job._link.serving.pop(job._frame.id, None)
-                    job._link.control(
-                        frames.Reply(job._frame.id, frames.EXPIRED, self.requests.load))
+                    self._expired(job)
             while (heard := self.broadcasts.next(time.monotonic())) is not None:
                 if heard[1]:
                     self.node.loop.spawn(self._hear, heard[0])

@@ -150,7 +150,7 @@ class Turns:
             self._bytes[member] = size
 
     def _tick(self) -> None:
-        """Let go what waits in vain."""
+        """Deliver what has waited for too long."""
         self._ticking = False
         self._begin()
         for source, waiting in list(self._held.items()):

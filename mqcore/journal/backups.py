@@ -44,7 +44,7 @@ from mqcore.journal.store.place import (
 )
 from mqcore.journal.store.recovery import check_chain, own_segment, owner_of
 from mqcore.journal.store.scan import BLOCK_HEADER_SIZE, FOUND, HEADER_SIZE, LOST, Block
-from mqcore.journal.store.segment import Segment
+from mqcore.journal.store.segment import Segment, home_of
 from mqcore.journal.store.topic_names import names_of, write_names
 
 # Retention, a promotion or a repair may change what is being copied: seconds, and attempts at
@@ -113,10 +113,7 @@ def back_up(source: Path, target: Path, topic: str, partition: int) -> BackedUp:
     tries = 0
     while tries < TRIES or time.monotonic() < until:
         tries += 1
-        try:
-            home = os.stat(source)
-        except FileNotFoundError:
-            raise not_found(source.parent.parent, topic, partition) from None
+        home = home_of(source)
         try:
             return _attempt(source, target, topic, partition)
         except _Changed:

@@ -56,8 +56,8 @@ if TYPE_CHECKING:
     from mqcore.journal.writer import Writer
 
 T = TypeVar("T")
-SMALL = 256 << 10       # blocks are put together (copied) up to so many bytes, and from so many
-FILES = 16              # segments: the way to the next one lists the folder
+SMALL = 256 << 10       # blocks are put together (copied) up to so many bytes
+FILES = 16              # and from so many segments: the way to the next one lists the folder
 
 
 class Reader(Walking, Awaitable):
@@ -457,7 +457,8 @@ class Reader(Walking, Awaitable):
         self._use: Any = threading.RLock()
 
     def _forked(self) -> None:
-        """In a forked child. A thread of the parent may hold the locks: what it does stays half."""
+        """In a forked child. A thread of the parent may hold the locks, and what it has left half
+        done stays so."""
         if not self._use.acquire(blocking=False):
             self._segment = None
         self._new_locks()

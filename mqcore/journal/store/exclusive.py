@@ -8,8 +8,8 @@ it ends. A forked child that has inherited the descriptors keeps them.
 
 What none of them keeps out, the writer notices: see `undisturbed` in log.pyx.
 
-While it is taken, there is a shared lock (`flock`) on the topic's folder. Who renames the topic has
-that folder's lock alone: it finds that no partition has a writer, and none comes meanwhile.
+While it is taken, there is a shared lock (`flock`) on the topic's folder. A rename has that
+folder's lock alone: it finds that no partition has a writer, and none comes meanwhile.
 """
 
 from __future__ import annotations
