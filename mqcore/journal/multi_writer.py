@@ -47,7 +47,8 @@ class MultiWriter(WritersCore):
     At most `max_open` partitions are open at once: by default, what three quarters of the
     process's descriptors (RLIMIT_NOFILE) are enough for. When another one gets a message, the one
     that has been idle for the longest time is made durable and closed. Its next message opens it
-    again. Meanwhile its retention rests, and other processes may write it.
+    again. Meanwhile its retention rests, and other processes may write, rename or delete it: its
+    next message goes to what has that name then.
     """
 
     def __init__(self, where: str | os.PathLike[str], topic: str | None, *,

@@ -3,6 +3,10 @@
 A group with members has the file WHERE/TOPIC/groups/NAME, which holds the longest lease of its
 members, in seconds. The server that coordinates the group has a lock on it. After a crash the file
 tells the next server that members may still have partitions, and for how long.
+
+A topic may be renamed meanwhile, and the file goes with it. So at each request and each look the
+path has to lead to the file that is locked. If it does not, the server lets go of the group, which
+another one may coordinate under its new name.
 """
 
 from __future__ import annotations
@@ -67,17 +71,57 @@ class Coordinated:
             sync_folder(folder)
         self._durable = self._written
 
+    def holds(self) -> bool:
+        """Whether the path leads to this group. A topic that was deleted may be made anew, and its
+        members go on with that."""
+        try:
+            mine = os.fstat(self._fd)
+            if not mine.st_nlink:
+                return self._hold_anew()
+            return os.path.samestat(mine, os.stat(self.path))
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError:         # nothing can be said now
+            return True
+
+    def _hold_anew(self) -> bool:
+        try:
+            if not self.path.parent.parent.is_dir():
+                return True
+            make_folder(self.path.parent)
+            fd = _locked(self.path)
+        except (FileNotFoundError, NotADirectoryError):     # deleted again
+            return True
+        except JournalBusy:
+            return False
+        if _lease(fd):          # members of yet another server are expected back
+            os.close(fd)
+            return False
+        os.close(self._fd)
+        self._fd, self._written, self._durable = fd, 0.0, 0.0
+        self.keep()
+        return True
+
     def close(self, over: bool) -> None:
         """over: the last member has left."""
         try:
             if over:
-                self.path.unlink()
+                self._unlink()
         except (FileNotFoundError, NotADirectoryError):     # the topic was deleted
             pass
         except OSError as error:        # the next server waits for members that do not come
             _log.warning("%s stays, though the last member has left: %s", self.path, error)
         finally:
             os.close(self._fd)
+
+    def _unlink(self) -> None:
+        folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:                # a rename takes the folder along, between these two calls as well
+            found = os.stat(self.path.name, dir_fd=folder)
+            if os.path.samestat(os.fstat(self._fd), found):
+                os.unlink(self.path.name, dir_fd=folder)
+        finally:
+            os.close(folder)
 
 
 class Rosters:
@@ -127,7 +171,7 @@ class Rosters:
     def check(self, request: Commit) -> None:
         """Raises PartitionLost, JournalBusy or UsageError unless the member has the partition."""
         key = request.topic, request.group
-        one = self._all.get(key)
+        one = self._known(key)
         if one is None and self._path(*key).exists():       # a server before this one had members
             one = self._all[key] = Coordinated(self._path(*key), time.monotonic())
         if one is None:
@@ -146,7 +190,7 @@ class Rosters:
 
     def shares(self, topic: str, group: str) -> dict[str, list[int]]:
         """The members of a group and their partitions."""
-        one = self._all.get((topic, group))
+        one = self._known((topic, group))
         return {} if one is None else one.roster.shares()
 
     # -- what happens --
@@ -174,6 +218,8 @@ class Rosters:
         for key, one in list(self._all.items()):
             if away > AWAY:
                 one.roster.pardon(now, away)
+            if now - one.looked >= LOOK and self._known(key) is not one:
+                continue
             self._look(one, key[0], now)
             one.roster.expire(now)
             self._after(key, one)
@@ -207,7 +253,7 @@ class Rosters:
 
     def _of(self, request: Beat, now: float) -> Coordinated:
         key = request.topic, request.group
-        one = self._all.get(key)
+        one = self._known(key)
         if one is not None and request.member in one.roster.members:
             return one
         if self.members >= self._limits.members:
@@ -218,8 +264,26 @@ class Rosters:
                 raise JournalNotFound(f"there is no topic {request.topic!r}",
                                       hint="`mq journal list` shows what there is")
             make_folder(path.parent)
-            one = self._all[key] = Coordinated(path, now)
+            one = self._all[key] = self._coordinated(path, now)
         return one
+
+    def _coordinated(self, path: Path, now: float) -> Coordinated:
+        try:
+            return Coordinated(path, now)
+        except JournalBusy:     # by this server, under a former name?
+            if not [key for key, one in list(self._all.items()) if self._known(key) is not one]:
+                raise
+            return Coordinated(path, now)
+
+    def _known(self, key: Key) -> Coordinated | None:
+        """The group, if this server still coordinates the one that has this name now."""
+        one = self._all.get(key)
+        if one is None or one.holds():
+            return one
+        del self._all[key]
+        self.due |= {member.link for member in one.roster.members.values()}
+        one.close(over=False)   # its members may come to whoever coordinates it under its new name
+        return None
 
     def _path(self, topic: str, group: str) -> Path:
         return self._where / topic_folder(topic) / "groups" / group_name(group)
