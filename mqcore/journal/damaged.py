@@ -61,12 +61,12 @@ class DamagedReader(Reader):
                 return records.first + int(np.argmax(late))
         return self.end
 
-    def _next(self, offset: int, beyond: bool) -> Records | None:
+    def _next(self, offset: int, room: int, beyond: bool) -> Records | None:
         for again in (False, True):
             trouble: JournalCorrupt | UsageError | None = None
             found = None
             try:
-                found = super()._next(offset, beyond)
+                found = super()._next(offset, room, beyond)
             except (JournalCorrupt, UsageError) as error:
                 trouble = error
             if found is not None or again or not self._passes(trouble, offset):

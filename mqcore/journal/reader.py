@@ -54,7 +54,6 @@ from mqcore.journal.walking import Walking
 if TYPE_CHECKING:
     from mqcore.journal.mirror import Mirror
     from mqcore.journal.writer import Writer
-
 T = TypeVar("T")
 SMALL = 256 << 10       # blocks are put together (copied) up to so many bytes
 FILES = 16              # and from so many segments: the way to the next one lists the folder
@@ -267,7 +266,7 @@ class Reader(Walking, Awaitable):
         while room > 0 and files < FILES and not (parts and monotonic() > self._until):
             before = self._segment
             try:
-                records = self._next(at, beyond=not parts)
+                records = self._next(at, room, beyond=not parts)
             except JournalError:
                 if not parts:
                     raise
@@ -315,16 +314,17 @@ class Reader(Walking, Awaitable):
                 if segment is not None:
                     segment.close()
 
-    def _next(self, offset: int, beyond: bool) -> Records | None:
-        """The block that holds the message, from it on; None: it is not there yet."""
+    def _next(self, offset: int, room: int, beyond: bool) -> Records | None:
+        """The block that holds the message, from it on, with small ones behind it; None: none yet."""
         here = self._segment
         if here is not None and here.first <= offset:      # no look at the folder while it goes on
             size = here.size()
             walk = here.find(offset, size)
-            block = here.readable(walk.pos, size, self._verify) if walk.why == FOUND else SHORT
-            if isinstance(block, Block):
-                found = of_block(block, self.topic, self.partition)
-                return found.slice(offset - found.first)
+            if walk.why == FOUND:
+                block = here.together(walk.pos, size, room, self._verify)
+                if isinstance(block, Block):
+                    found = of_block(block, self.topic, self.partition)
+                    return found.slice(offset - found.first)
         while True:
             known = told(self.path)
             firsts = self._segments()

@@ -188,6 +188,7 @@ TABLE: dict[str, Row] = {
     "maxOffsetsPerTrigger": Row(_count, None, (STREAM,), "messages in a micro-batch"),
     "maxBytesPerTrigger": Row(_count, None, (STREAM,), "bytes in a micro-batch, by the average"),
     "minPartitions": Row(_count, None, READS, "Spark partitions at least"),
+    "maxPartitions": Row(_count, None, READS, "Spark partitions at most"),
     "failOnDataLoss": Row(_bool, True, READS, "stop when messages are gone, or warn and go on"),
     "includeHeaders": Row(_bool, False, READS, "the column headers"),
     "includeStamps": Row(_bool, False, READS, "the columns producer, sequence and sent"),
@@ -310,6 +311,9 @@ def _together(present: set[str | None], use: str, values: dict[str, Any]) -> lis
                             'as in option("subscribePattern", ".*") for all topics'))
         if {"startingOffsets", "startingTimestamp"} <= present:
             wrong.append("startingOffsets and startingTimestamp exclude each other")
+        least, most = values["minPartitions"], values["maxPartitions"]
+        if least is not None and most is not None and least > most:
+            wrong.append(f"minPartitions, {least}, is more than maxPartitions, {most}")
     elif use == LIVE:
         wrong += _live(present, values)
     else:

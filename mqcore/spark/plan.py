@@ -3,23 +3,34 @@ on the driver; executors get Ranges."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import heapq
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql.datasource import InputPartition
 
 from mqcore.errors import OptionError
 from mqcore.spark.nodes import Nodes, Part
-from mqcore.spark.options import EARLIEST, LATEST
+from mqcore.spark.options import EARLIEST, LATEST, Options
+
+TASKS = 1024            # of Spark, if no number is asked for: each costs some 20 ms
+OPENING = 1000          # messages that could be read while a partition is opened
 
 
 @dataclass
 class Range(InputPartition):
-    """Messages start to stop - 1 of a partition: what one Spark task reads."""
+    """Messages start to stop - 1 of a partition."""
 
     part: Part
     start: int
     stop: int
+
+
+@dataclass
+class Ranges(InputPartition):
+    """What one Spark task reads, one after the other."""
+
+    ranges: Sequence[Range]
 
 
 def resolve(nodes: Nodes, parts: list[Part], wanted: str | dict[str, int] | None, default: str,
@@ -58,6 +69,28 @@ def _check_names(named: dict[str, int], parts: list[Part]) -> None:
                 f"{offset} for {name}, which is at {', '.join(part.where for part in same)}",
                 hint="say which, by the journals' ids: "
                      + ", ".join(f'"{part.key}" at {part.where}' for part in same))
+
+
+def tasks(ranges: Iterable[Range], options: Options) -> list[Ranges]:
+    """One task for each range that is not empty; more with minPartitions, fewer with
+    maxPartitions."""
+    least = options.minPartitions
+    most = options.maxPartitions or max(TASKS, least or 0)
+    return _packed(split(ranges, least), most)
+
+
+def _packed(ranges: list[Range], most: int) -> list[Ranges]:
+    """In at most so many tasks, about as long as each other."""
+    if len(ranges) <= most:
+        return [Ranges([r]) for r in ranges]
+    packed: list[list[int]] = [[] for _ in range(most)]
+    shortest = [(0, i) for i in range(most)]
+    for at in sorted(range(len(ranges)), key=lambda i: ranges[i].start - ranges[i].stop):
+        work, i = shortest[0]
+        packed[i].append(at)
+        work += OPENING + ranges[at].stop - ranges[at].start
+        heapq.heapreplace(shortest, (work, i))
+    return [Ranges([ranges[at] for at in sorted(each)]) for each in packed]
 
 
 def split(ranges: Iterable[Range], least: int | None) -> list[Range]:

@@ -14,7 +14,7 @@ from mqcore.journal import JournalError, JournalNotFound, OffsetGone
 from mqcore.spark.columns import arrow_schema, check_schema, gathered, record_batch
 from mqcore.spark.nodes import Nodes
 from mqcore.spark.options import Options
-from mqcore.spark.plan import Range, resolve, split
+from mqcore.spark.plan import Range, Ranges, resolve, tasks
 from mqcore.spark.versions import (
     EqualTo,
     Filter,
@@ -37,9 +37,10 @@ def data_loss(options: Options, text: str) -> None:
     _log.warning("%s", text)
 
 
-def read_range(r: Range, options: Options, schema: Any) -> Iterator[Any]:
+def read_ranges(task: Ranges, options: Options, schema: Any) -> Iterator[Any]:
     """Arrow batches of batchBytes at most."""
-    yield from gathered(_pieces(r, options, schema), options.batchBytes)
+    pieces = (piece for r in task.ranges for piece in _pieces(r, options, schema))
+    yield from gathered(pieces, options.batchBytes)
 
 
 def _pieces(r: Range, options: Options, schema: Any) -> Iterator[Any]:
@@ -96,12 +97,12 @@ class Reader(DataSourceReader):
         return self._cut(ranges)
 
     def _cut(self, ranges: list[Range]) -> Sequence[InputPartition]:
-        return split(ranges, self._options.minPartitions) or [NOTHING]
+        return tasks(ranges, self._options) or [NOTHING]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        if not isinstance(partition, Range):
+        if not isinstance(partition, Ranges):
             return iter(())
-        return read_range(partition, self._options, arrow_schema(self._schema))
+        return read_ranges(partition, self._options, arrow_schema(self._schema))
 
 
 NOTHING = InputPartition("nothing to read")      # Spark wants one partition at least

@@ -17,8 +17,8 @@ from pyspark.sql.types import StructType
 from mqcore.spark.columns import arrow_schema, check_schema
 from mqcore.spark.nodes import Nodes, Part
 from mqcore.spark.options import Options
-from mqcore.spark.plan import Range, resolve, split
-from mqcore.spark.read import data_loss, read_range
+from mqcore.spark.plan import Range, Ranges, resolve, tasks
+from mqcore.spark.read import data_loss, read_ranges
 from mqcore.spark.versions import (
     ReadAllAvailable,
     ReadLimit,
@@ -154,11 +154,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     data_loss(self._options, f"{parts[key]} ends at {stop}, though messages up to "
                                              f"{at - 1} were read: a power cut, or a repair")
                 ranges.append(Range(parts[key], min(max(at, first), stop), stop))
-        return split(ranges, self._options.minPartitions)
+        return tasks(ranges, self._options)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        assert isinstance(partition, Range)
-        return read_range(partition, self._options, arrow_schema(self._schema))
+        assert isinstance(partition, Ranges)
+        return read_ranges(partition, self._options, arrow_schema(self._schema))
 
     def commit(self, end: dict[str, int]) -> None:
         """Nothing: it comes a batch late, and not at all for the last one. Retention is the

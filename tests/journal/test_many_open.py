@@ -403,40 +403,6 @@ def test_limits_that_cannot_be(tmp_path, wrong):
         opened(tmp_path, max_open=wrong)
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(1800)
-def test_ten_thousand_topics_of_four_partitions(tmp_path):
-    """With 1,024 descriptors: written by a device, listed, served, mirrored."""
-    status, out, err = run("-c", """
-import resource, sys, time
-import mqcore as mq
-from mqcore import journal
-hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-resource.setrlimit(resource.RLIMIT_NOFILE, (1024, hard))
-N, where = 10_000, sys.argv[1]
-with journal.open(where, "a", topic_from="first-part", partitions=4, max_topics=N,
-                  fsync="never") as writers, \\
-        mq.Pull(bind="inproc://t") as pull, mq.Push(connect="inproc://t") as push, \\
-        mq.device(pull, writers) as device:
-    for i in range(N):
-        push.send_parts([b"topic%d" % i, b"%d" % i])
-    push.close(linger=3000)
-    while device.running and device.stats().messages < N:
-        time.sleep(0.1)
-    assert device.stats().refused == 0 and device.error is None
-rows = journal.list_partitions(where)
-assert len(rows) == 4 * N, len(rows)
-with journal.serve(where, "ipc://" + where + "/../server") as server:
-    url = "ipc://" + where + "/../server"
-    found = 0
-    for row in rows[::40]:
-        with journal.open(url, topic=row.topic, partition=row.partition) as reader:
-            found += sum(map(len, reader.batches()))
-    print(found, len(rows[::40]))
-""", tmp_path / "j", patience=1700)
-    assert status == 0, err
-
-
 def test_a_server_without_descriptors_closes_what_nobody_reads(ctx, tmp_path, monkeypatch):
     real, limit = sources.Source, [2]
     with opened(tmp_path) as writers:

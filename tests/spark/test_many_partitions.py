@@ -15,7 +15,7 @@ from staged import Crash, aged, publish, stage_to, values  # noqa: E402
 from mqcore import journal  # noqa: E402
 from mqcore.journal.store import place  # noqa: E402
 from mqcore.spark import entries as book  # noqa: E402
-from mqcore.spark import ledger, staging, sweep  # noqa: E402
+from mqcore.spark import ledger, plan, staging, sweep  # noqa: E402
 from mqcore.spark.columns import full_schema  # noqa: E402
 from mqcore.spark.options import BATCH, STREAM, WRITE, check  # noqa: E402
 from mqcore.spark.read import Reader  # noqa: E402
@@ -107,10 +107,34 @@ def test_reading_more_partitions_than_descriptors(wide):
             start = stream.initialOffset()
             for _ in range(2):
                 end = stream.latestOffset(start, ReadAllAvailable())
-                ranges = stream.partitions(start, end)
-            assert sum(r.stop - r.start for r in ranges) == 1200
+                tasks = stream.partitions(start, end)
+            assert sum(r.stop - r.start for task in tasks for r in task.ranges) == 1200
         finally:
             stream.stop()
+
+
+def rows(reader):
+    return sorted((row["partition"], row["offset"])
+                  for task in reader.partitions() for batch in reader.read(task)
+                  for row in batch.select(["partition", "offset"]).to_pylist())
+
+
+def test_a_task_reads_several_partitions(wide):
+    """Each message once; tasks have about as much to do; batches are as large as they may be."""
+    options = {"path": str(wide), "subscribe": "t"}
+    with journal.open(wide, "a", topic="t", partition=7) as log:
+        log.append_many([b"x"] * 5000)
+    schema = full_schema(False, False)
+    reader = Reader(schema, check(options | {"maxPartitions": "7"}, BATCH))
+    tasks = reader.partitions()
+    work = sorted(sum(plan.OPENING + r.stop - r.start for r in task.ranges) for task in tasks)
+    assert len(tasks) == 7 and work[-1] - work[0] <= plan.OPENING + 3
+    assert rows(reader) == sorted([(n, at) for n in range(400) for at in range(3)]
+                                  + [(7, at) for at in range(3, 5003)])
+    small = min(tasks, key=lambda task: sum(r.stop - r.start for r in task.ranges))
+    assert len(list(reader.read(small))) == 1
+    many = Reader(schema, check(options | {"minPartitions": "2000"}, BATCH)).partitions()
+    assert len(many) > 1900
 
 
 def test_the_path_itself_is_durable(tmp_path, monkeypatch):

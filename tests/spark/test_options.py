@@ -83,6 +83,11 @@ def test_values_that_are_refused(name, value, part):
     assert part in told(check, {**READ, name: value}, STREAM)
 
 
+def test_more_tasks_at_least_than_at_most():
+    text = told(check, {**READ, "minPartitions": "9", "maxPartitions": "8"}, STREAM)
+    assert "minPartitions, 9, is more than maxPartitions, 8" in text
+
+
 def test_choosing_topics():
     assert 'option("subscribePattern", ".*")' in told(check, {"path": "/data"}, BATCH)
     pattern = check({"path": "/d", "subscribePattern": "f.*"}, BATCH).subscribePattern

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from mqcore.errors import OptionError
 
 WINDOW = 8 << 20        # bytes of one answer, and of one stream under way
-SLICE = 0.02            # seconds that the answers of a turn may take, its pieces, or one look
+SLICE = 0.005           # seconds that the answers of a turn may take, its pieces, or one look
 PIECE = 1 << 20         # bytes that a stream reads at a time
 PIECES = 512            # records messages of one stream under way
 MESSAGES = 1 << 18      # messages in one answer
@@ -49,7 +49,8 @@ class ServerStats:
     errors, and of the streams that ended with one (`streams_failed`), `malformed` were not
     requests, `refused` met a limit, `failed` met a mistake of the server (its log has them).
     `unsent`: answers that their peer did not take. `messages` and `bytes` were sent as records.
-    The rest are numbers of this moment."""
+    `longest_turn`: seconds that a peer has waited at most while others were served. The rest are
+    numbers of this moment."""
 
     requests: int = 0
     answered: int = 0
@@ -67,3 +68,4 @@ class ServerStats:
     peers: int = 0
     streams: int = 0
     partitions: int = 0
+    longest_turn: float = 0.0

@@ -20,6 +20,7 @@ from mqcore.base.waits import Wakeup
 from mqcore.errors import Error, RecvTimeout
 from mqcore.journal.errors import JournalBusy, JournalNotFound
 from mqcore.journal.groups.rosters import Rosters
+from mqcore.journal.later import np
 from mqcore.journal.rights import Given, granting
 from mqcore.journal.server import requests
 from mqcore.journal.server.answers import Answers, check_rights, fenced, read
@@ -62,6 +63,7 @@ class Server(Service):
         where = os.fsdecode(where)
         self._rights_of = granting(rights)
         os.scandir(where).close()           # FileNotFoundError now rather than to every reader
+        _ = np.ndarray                      # imported now rather than while readers wait
         super().__init__(where)
         self.limits = limits or Limits()
         self._groups = groups
@@ -74,7 +76,7 @@ class Server(Service):
         self._guests: dict[int, Guest] = {}
         self._asker: Guest | None = None    # of the request that is being answered
         self._asking: collections.deque[Guest] = collections.deque()    # those with requests
-        self._tidied = self._ticked = 0.0
+        self._tidied = self._ticked = self._longest_turn = 0.0
         self._wake: Wakeup | None = None
         what = "all journals" if rights is None else "the journals that rights= says"
         may = f"read {what} and commit groups" if groups else f"read {what}"
@@ -95,7 +97,8 @@ class Server(Service):
         counts = dict(self._counts)
         waiting = sum(len(guest.waiting) for guest in list(self._guests.values()))
         return ServerStats(**counts, waiting=waiting, peers=len(self._guests),
-                           streams=len(self._streams), partitions=len(self._sources))
+                           streams=len(self._streams), partitions=len(self._sources),
+                           longest_turn=self._longest_turn)
 
     def stop(self) -> None:
         """Idempotent. Streams end in the middle; readers go on when there is a server again. A
@@ -136,12 +139,14 @@ class Server(Service):
             self._short(error)
 
     def _work(self) -> None:
+        begin = time.monotonic()
         moved = self._take()
         moved = self._serve() or moved
         moved = self._lists.go_on(SLICE) or moved
         moved = self._pump() or moved
         self._coordinate()
         self._tidy()
+        self._longest_turn = max(self._longest_turn, time.monotonic() - begin)
         if not moved:
             self._sleep()
 

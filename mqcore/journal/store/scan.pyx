@@ -12,6 +12,7 @@ pages of a block are read before they are touched, and a fault says which block 
 """
 
 from cpython.buffer cimport PyBuffer_FillInfo
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_CLEAR, Py_INCREF
 from libc.errno cimport EFAULT, EIO, errno
@@ -28,6 +29,9 @@ from mqcore.journal.store.block cimport (
 )
 from mqcore.journal.store.includes cimport (
     MAP_FAILED, MAP_SHARED, PROT_READ, madvise, mmap, munmap, pread,
+)
+from mqcore.journal.store.joining cimport (
+    JOINED, JOINED_BYTES, Joint, bytes_of, fits, join_block, join_from, join_into, takes,
 )
 from mqcore.journal.store.packing cimport address_of, unpack
 from mqcore.journal.store.producers cimport ProducerTable
@@ -149,10 +153,11 @@ cdef int fetch_pages(uint8_t* at, int fd, int64_t pos, int64_t end) noexcept nog
 
 
 cdef class Block:
-    """One block: its header's facts and where its columns lie (bytes): in the window, or, if it is
-    compressed, in `columns`. unpacked: the bytes that it would have if it were plain."""
+    """One block, or several as one: its header's facts and where its columns lie (bytes): in the
+    window, or in `columns`, if they were compressed or put together. unpacked: the bytes that it
+    would have if it were plain."""
     cdef readonly object window
-    cdef readonly object columns        # a memoryview; None: not decompressed yet, or plain
+    cdef readonly object columns        # a memoryview; None: not decompressed yet, or in the window
     cdef readonly int64_t pos, first, size, unpacked, low, high, durable
     cdef readonly uint32_t count, flags, n_headers
     cdef BlockHeader header
@@ -175,7 +180,15 @@ cdef class Block:
     @property
     def place(self) -> memoryview:
         """Where the columns are. A compressed block has been decompressed."""
-        return memoryview(self.window) if not self.flags & PACKED else self.columns
+        return memoryview(self.window) if self.columns is None else self.columns
+
+    cdef void lay_out(self, uint64_t where) noexcept:
+        """The columns are there from here on."""
+        cdef int i
+        column_sizes(&self.header, &self.sizes[0])
+        for i in range(COLUMNS):
+            self.where[i] = where
+            where += aligned(self.sizes[i])
 
 
 cdef class Window:
@@ -250,8 +263,7 @@ cdef class Window:
         cdef Block b
         cdef int64_t end = min(size, self.start + self.length)
         cdef Peek p
-        cdef int i, fault
-        cdef uint64_t where
+        cdef int fault
         cdef const uint8_t* columns
         cdef PyObject* held = NULL
         cdef object unpacked = None
@@ -267,22 +279,76 @@ cdef class Window:
             Py_CLEAR(held)
         if fault:
             return fault
-        b = Block.__new__(Block)
+        b = self.made(pos, &h, unpacked)
+        if h.count:
+            if h.flags & PACKED:
+                b.unpacked = BLOCK_HEADER + <int64_t> body_size(&h)
+            b.lay_out(0 if h.flags & PACKED else pos - self.start + BLOCK_HEADER)
+        return b
+
+    cdef Block made(self, int64_t pos, const BlockHeader* h, object columns):
+        cdef Block b = Block.__new__(Block)
         b.window = self
         b.pos, b.first, b.size = pos, h.first, <int64_t> h.size
         b.low, b.high, b.durable = h.min_time, h.max_time, h.durable
         b.count, b.flags, b.n_headers = h.count, h.flags, h.n_headers
-        b.header, b.columns, b.unpacked = h, unpacked, b.size
-        if h.count:
-            column_sizes(&h, &b.sizes[0])
-            where = pos - self.start + BLOCK_HEADER
-            if h.flags & PACKED:
-                b.unpacked = BLOCK_HEADER + <int64_t> body_size(&h)
-                where = 0
-            for i in range(COLUMNS):
-                b.where[i] = where
-                where += aligned(b.sizes[i])
+        b.header, b.columns, b.unpacked = h[0], columns, b.size
         return b
+
+    def joined(self, int64_t pos, int64_t size, uint64_t salt, int64_t room):
+        """Small plain blocks from pos on, checked and copied into one Block, of about `room` bytes
+        at most. They end in front of damage. None: there are no two, and block() says what is
+        there."""
+        cdef Joint joint
+        cdef BlockHeader h
+        cdef int64_t at = pos, end = min(size, self.start + self.length)
+        cdef int i, n = 0
+        cdef bytes columns
+        if not self.start <= pos < end:
+            return None
+        with nogil:
+            n = self.find_joined(pos, end, size, salt, min(room, <int64_t> JOINED_BYTES),
+                                 &joint.header)
+        if n < 2:
+            return None
+        columns = PyBytes_FromStringAndSize(NULL, body_size(&joint.header))
+        join_into(&joint, <uint8_t*> PyBytes_AS_STRING(columns))
+        with nogil:
+            for i in range(n):
+                memcpy(&h, self.base + (at - self.start), BLOCK_HEADER)
+                if not fits(&joint, &h):
+                    break
+                join_block(&joint, self.base + (at - self.start) + BLOCK_HEADER, &h)
+                at += h.size
+        if joint.done.count != joint.header.count:
+            return None
+        b = self.made(pos, &joint.header, memoryview(columns))
+        b.lay_out(0)
+        return b
+
+    cdef int find_joined(self, int64_t pos, int64_t end, int64_t size, uint64_t salt, int64_t room,
+                         BlockHeader* all) except -1 nogil:
+        """How many there are. all: what they have together."""
+        cdef BlockHeader h, before
+        cdef Peek p
+        cdef const uint8_t* columns
+        cdef PyObject* held = NULL
+        cdef int n = 0
+        peek_at(&p, self.fd)
+        while n < JOINED and look(&p, pos, end - pos, salt, &h) == BLOCK_OK:
+            if n == 0:
+                if h.flags & PACKED:
+                    break
+                join_from(all, &h)
+            before = all[0]
+            if not takes(all, &h):
+                break
+            if bytes_of(all) > room or self.check(pos, &h, size, &columns, &held) != BLOCK_OK:
+                all[0] = before
+                break
+            n += 1
+            pos += h.size
+        return n
 
     def reach(self, int64_t pos, int64_t size, uint64_t salt) -> int:
         """The bytes that the block at pos needs; a header's if there is none."""

@@ -210,6 +210,15 @@ class Segment:
         self._unpacked = block if block.packed and not fault else None
         return fault or block
 
+    def together(self, pos: int, size: int, room: int, verify: bool) -> Block | int:
+        """readable(), or small blocks from pos on as one, of about `room` bytes at most."""
+        found = verify and self.window(pos, BLOCK_HEADER_SIZE).joined(pos, size, self.salt, room)
+        if not found:
+            return self.readable(pos, size, verify)
+        high = max(self.index.recent[2], found.high)
+        self.index.recent = pos + found.size, found.first + found.count, high
+        return found
+
     def expansion(self, size: int) -> float:
         """How many times larger the segment would be if it were plain, by its first blocks."""
         pos, stored, plain = HEADER_SIZE, 0, 0
