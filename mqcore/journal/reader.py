@@ -315,7 +315,7 @@ class Reader(Walking, Awaitable):
                     segment.close()
 
     def _next(self, offset: int, room: int, beyond: bool) -> Records | None:
-        """The block that holds the message, from it on, with small ones behind it; None: none yet."""
+        """The block that holds the message, and small ones behind it; None: it is not there yet."""
         here = self._segment
         if here is not None and here.first <= offset:      # no look at the folder while it goes on
             size = here.size()
@@ -323,8 +323,7 @@ class Reader(Walking, Awaitable):
             if walk.why == FOUND:
                 block = here.together(walk.pos, size, room, self._verify)
                 if isinstance(block, Block):
-                    found = of_block(block, self.topic, self.partition)
-                    return found.slice(offset - found.first)
+                    return of_block(block, self.topic, self.partition, offset)
         while True:
             known = told(self.path)
             firsts = self._segments()

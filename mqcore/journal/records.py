@@ -240,14 +240,15 @@ def single(value: bytes | None, key: bytes | None, headers: Sequence[tuple[str, 
     return Records(0, columns, 0, 1, "", 0)
 
 
-def of_block(block: Block, topic: str, partition: int) -> Records:
-    """All messages of a block that segment.readable() has returned."""
+def of_block(block: Block, topic: str, partition: int, offset: int = 0) -> Records:
+    """The messages of a block that segment.readable() has returned, from `offset` on."""
     columns, place = {}, block.place
     for i, (name, dtype) in enumerate(LAYOUT):
         at, size = block.column(i)
         if size or (name in ("values", "keys", "names", "data") and _has(block, name)):
             columns[name] = np.frombuffer(place, dtype, size // np.dtype(dtype).itemsize, at)
-    return Records(block.first, columns, 0, block.count, topic, partition)
+    first = max(offset, block.first)
+    return Records(first, columns, first - block.first, block.count, topic, partition)
 
 
 def _has(block: Block, name: str) -> bool:

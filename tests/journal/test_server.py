@@ -300,6 +300,6 @@ def test_lies_of_a_server(where, rng):
 
 def test_the_longest_turn_is_told(ctx, where, serve):
     server = serve(where)
-    with journal.open(server.urls[0], context=ctx) as reader:
+    with journal.open(server.urls[0], topic="a/b", partition=1, context=ctx) as reader:
         reader.read(0)
     assert 0 < server.stats().longest_turn < 60

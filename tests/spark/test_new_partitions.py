@@ -40,6 +40,10 @@ def first_of(where, partition, topic="t"):
         return log.first
 
 
+def ranges(reader, at, end):
+    return [task.ranges for task in reader.partitions(at, end)]
+
+
 @pytest.mark.parametrize("topic", ["t", "new"])
 def test_a_new_partition_begins_at_its_beginning(tmp_path, topic):
     fill(tmp_path, 0, 10)
@@ -47,7 +51,7 @@ def test_a_new_partition_begins_at_its_beginning(tmp_path, topic):
         at = reader.latestOffset(reader.initialOffset(), ALL)
         fill(tmp_path, 1, 1000, topic=topic)
         end = reader.latestOffset(at, ALL)
-        [new] = reader.partitions(at, end)
+        [[new]] = ranges(reader, at, end)
         assert (new.part.topic, new.part.partition, new.start, new.stop) == (topic, 1, 0, 1000)
 
 
@@ -63,7 +67,7 @@ def test_what_a_new_partition_has_lost_is_data_loss(tmp_path, caplog, topic):
             reader.latestOffset(at, ALL)
         end = careless.latestOffset(at, ALL)
         assert f"messages 0 to {first - 1}" in caplog.text
-        [new] = careless.partitions(at, end)
+        [[new]] = ranges(careless, at, end)
         assert (new.start, new.stop) == (first, 1000)
         assert careless.latestOffset(end, ALL) == end
 
@@ -76,13 +80,13 @@ def test_a_batch_of_a_new_partition_is_the_same_when_it_runs_again(tmp_path, cap
         fill(tmp_path, 1, 1000)
         end = reader.latestOffset(at, ALL)
     with stream(tmp_path) as reader, stream(tmp_path, failOnDataLoss="false") as careless:
-        [before] = reader.partitions(at, end)
+        [[before]] = ranges(reader, at, end)
         assert (before.start, before.stop) == (0, 1000)
         fill(tmp_path, 1, 1, 8192)
         first = first_of(tmp_path, 1)
         assert first > 0
         with pytest.raises(journal.JournalError, match=f"messages 0 to {first - 1} of t"):
             reader.partitions(at, end)
-        [after] = careless.partitions(at, end)
+        [[after]] = ranges(careless, at, end)
         assert (after.start, after.stop) == (first, 1000)
         assert f"messages 0 to {first - 1}" in caplog.text
