@@ -19,6 +19,10 @@ log = logging.getLogger("mqcore.http")
 AGAIN = 1.0         # seconds until what all clients of a route depend on begins again
 
 
+class Anew(Exception):
+    """The route goes on with another source."""
+
+
 class Backend:
     """One route's end. `feed` is there if clients can read at a position."""
 
@@ -46,6 +50,8 @@ class Backend:
                     return await work()
                 except mq.SocketClosed:
                     return
+                except Anew:
+                    continue
                 except Exception:
                     log.exception("the route %s lost its source, and begins again",
                                   self.route.path)
@@ -197,7 +203,22 @@ class Log(Backend):
             self.writer = await journal.aopen(self.route.url, "a", fsync="never", **where)
         self.reader = await journal.aopen(self.route.url, **where)
         self.feed = topic = Topic(self.reader)
-        self.keep_up(topic.watch)
+        self.keep_up(lambda: self._watch(topic, where))
+
+    async def _watch(self, topic: Topic, where: dict[str, Any]) -> None:
+        """The topic may be renamed or deleted. What has its name then is read from then on."""
+        try:
+            await topic.watch()
+        except journal.JournalNotFound as error:
+            log.warning("the route %s has no topic: %s", self.route.path, error)
+        while True:
+            with contextlib.suppress(journal.JournalNotFound):
+                reader = await journal.aopen(self.route.url, **where)
+                break
+            await asyncio.sleep(AGAIN)
+        topic.reader, self.reader, former = reader, reader, self.reader
+        await former.aclose()
+        raise Anew
 
     async def close(self) -> None:
         await super().close()

@@ -18,6 +18,7 @@ from mqcore.http.bounds import Limits, Rates, Stats
 from mqcore.http.exchange import Exchange, Gone, Message, Receive, Send
 from mqcore.http.problem import Header, Problem, retry_after
 from mqcore.http.route import OWN, Route
+from mqcore.journal import JournalClosed, JournalNotFound
 
 log = logging.getLogger("mqcore.http")
 JSON = b"application/json"
@@ -109,6 +110,11 @@ class Gateway:
             await self._refuse(exchange, problem, scope, receive, send)
         except asyncio.CancelledError:
             raise
+        except (JournalNotFound, JournalClosed) as error:
+            gone = Problem(503, "journal", f"the topic of this route is not there: {error.text}",
+                           "it was renamed or deleted; the route reads what has its name next",
+                           retry_after(1))
+            await self._refuse(exchange, gone, scope, receive, send)
         except Exception:
             log.exception("a request to %s failed", scope.get("path"))
             mistake = Problem(500, "internal", "the gateway has made a mistake",

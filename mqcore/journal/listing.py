@@ -16,6 +16,7 @@ from mqcore.journal.store.segment import journal_id
 from mqcore.journal.store.topic_names import check_named, topic_of
 
 SETTLED = 1.0           # seconds after which a folder's times tell whether it has changed
+ROUNDS = 100            # of topics that are renamed all the time
 
 _log = logging.getLogger("mqcore.journal")
 
@@ -29,6 +30,9 @@ class PartitionInfo(NamedTuple):
     id: str | None
 
 
+Known = dict[Path, tuple[tuple[int, int, int], PartitionInfo]]
+
+
 class Listing:
     """What a folder holds, looked at again and again. It remembers ids, so that a look costs no
     more than asking the system about each partition's folder."""
@@ -36,54 +40,67 @@ class Listing:
     def __init__(self, where: str | os.PathLike[str]) -> None:
         self.where = Path(where)
         self.rows: list[PartitionInfo] = []
-        self._known: dict[Path, tuple[tuple[int, int, int], PartitionInfo]] = {}
+        self._known: dict[str, Known] = {}      # by the topic's folder
 
     def look(self, bad: Callable[[Path, Exception], Any]) -> Iterator[None]:
         """Step by step; at the end `rows` is new, in order. What cannot be read is left out, and
         reported by bad(its path, why)."""
-        known = {}
-        for path in self._folders(bad):
-            yield
-            if path is None:
-                continue
-            try:
-                found = os.stat(path)
-                seen = found.st_dev, found.st_ino, found.st_ctime_ns
-                before = self._known.get(path)
-                if before is not None and before[0] == seen:
-                    known[path] = before
-                    continue
-                topic = topic_of(path)
-                if topic is None:
-                    check_named(path)
-                else:
-                    row = PartitionInfo(topic, int(path.name), journal_id(path))
-                    settled = time.time() - found.st_ctime > SETTLED
-                    known[path] = seen if settled else (0, 0, 0), row
-            except FileNotFoundError:
-                continue                # deleted just now
-            except (OSError, Error) as error:
-                bad(path, error)
-        self._known = known
-        self.rows = [row for _, row in known.values()]
+        found: dict[str, int] = {}
+        known: dict[str, Known] = {}
+        for _ in range(ROUNDS):         # again what was renamed meanwhile, under its new name
+            now = self._topics()
+            new = sorted(name for name, inode in now.items() if found.get(name) != inode)
+            known = {name: rows for name, rows in known.items() if name in now}
+            if not new:
+                break
+            found = now
+            for name in new:
+                yield
+                known[name] = {}
+                for path in self._partitions(name, bad):
+                    yield
+                    self._look_at(path, known[name], self._known.get(name, {}), bad)
+        self._known = dict(sorted(known.items()))
+        self.rows = [row for rows in self._known.values() for _, row in rows.values()]
 
-    def _folders(self, bad: Callable[[Path, Exception], Any]) -> Iterator[Path | None]:
-        """Of all partitions. None: a step on the way to the next one."""
-        for name in sorted(os.listdir(self.where)):
-            yield None
-            folder = self.where / name
-            try:
-                with os.scandir(folder) as entries:
-                    numbers = [int(entry.name) for entry in entries
-                               if is_number(entry.name) and entry.is_dir()]
-            except (FileNotFoundError, NotADirectoryError):
-                continue
-            except OSError as error:
-                if may_be_topic(name):      # not lost+found, which only root can read
-                    bad(folder, error)
-                continue
-            for number in sorted(numbers):
-                yield folder / str(number)
+    def _look_at(self, path: Path, known: Known, before: Known,
+                 bad: Callable[[Path, Exception], Any]) -> None:
+        try:
+            found = os.stat(path)
+            seen = found.st_dev, found.st_ino, found.st_ctime_ns
+            if path in before and before[path][0] == seen:
+                known[path] = before[path]
+                return
+            topic = topic_of(path)
+            if topic is None:
+                check_named(path)
+                return
+            row = PartitionInfo(topic, int(path.name), journal_id(path))
+            settled = time.time() - found.st_ctime > SETTLED
+            known[path] = seen if settled else (0, 0, 0), row
+        except FileNotFoundError:
+            pass                        # deleted just now
+        except (OSError, Error) as error:
+            bad(path, error)
+
+    def _topics(self) -> dict[str, int]:
+        """What is in the folder, with inodes."""
+        with os.scandir(self.where) as entries:
+            return {entry.name: entry.inode() for entry in entries}
+
+    def _partitions(self, name: str, bad: Callable[[Path, Exception], Any]) -> list[Path]:
+        folder = self.where / name
+        try:
+            with os.scandir(folder) as entries:
+                numbers = [int(entry.name) for entry in entries
+                           if is_number(entry.name) and entry.is_dir()]
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except OSError as error:
+            if may_be_topic(name):      # not lost+found, which only root can read
+                bad(folder, error)
+            return []
+        return [folder / str(number) for number in sorted(numbers)]
 
 
 def in_folder(where: str | os.PathLike[str],

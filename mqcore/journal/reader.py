@@ -253,9 +253,10 @@ class Reader(Walking, Awaitable):
         try:
             self._synced = max(self._synced, self.durable)
         except JournalCorrupt:
-            if here is None or here.durable <= self._synced:
+            known = max([*self._segments()[-1:], 0 if here is None else here.durable])
+            if known <= self._synced:
                 raise
-            self._synced = here.durable
+            self._synced = known
 
     def _read(self, offset: int, max_bytes: int) -> Records:
         self._check_usable()

@@ -30,7 +30,7 @@ from mqcore.journal.store.compressors import codec
 from mqcore.journal.store.core import WriterCore
 from mqcore.journal.store.epoch import Epochs, History, read_epochs, write_epochs
 from mqcore.journal.store.exclusive import locked
-from mqcore.journal.store.indexing import index_ended
+from mqcore.journal.store.indexing import index_ended, remove_ended
 from mqcore.journal.store.place import (
     floor_of,
     group_file,
@@ -345,7 +345,7 @@ class Writer(WriterCore):
             raise JournalClosed(f"the writer of {self.path} is closed")
 
     def _remove_segment(self, first: int) -> None:
-        os.unlink(self._folder / segment_name(first))
+        remove_ended(self._folder, first)
         sync_folder(self._folder)       # each: else a power cut may leave a gap between them
         self._removed += 1
 
@@ -413,10 +413,10 @@ class Writer(WriterCore):
             return 0
         self._rotations = rotations
         self._look_at = now + round(LOOK * 1e9)     # if it fails, too
-        self.retain()
-        self._unindexed = index_ended(self._folder, self._unindexed)
-        if not self._looks:
-            self._look_at = NEVER
+        with self._retaining:           # a close() waits for both
+            self.retain()
+            self._unindexed = index_ended(self._folder, self._unindexed)
+        self._look_at = self._look_at if self._looks else NEVER
         return 0
 
     def _report(self, name: str, error: BaseException | None) -> None:

@@ -291,3 +291,23 @@ def test_a_websocket_to_nowhere(opened, url):
             pass
         assert caught.value.response.status_code == status
         assert json.loads(caught.value.response.body)["hint"]
+
+
+def test_a_topic_that_is_renamed_and_made_anew(opened, tmp_path):
+    """Meanwhile the answer says so, and the route goes on with what has its name next."""
+    where = tmp_path / "j"
+    with journal.open(where, "a", topic="t") as log:
+        log.append(b"old")
+    _, client = opened({"/log": f"journal:{where}?topic=t&append=no"})
+    assert [one["text"] for one in client.get("/log?from=first").json()["messages"]] == ["old"]
+    journal.rename(where, topic="t", to="was")
+    answer = client.get("/log?from=first")
+    assert answer.status_code == 503 and "is not there" in answer.json()["detail"]
+    assert answer.headers["retry-after"] == "1"
+    with journal.open(where, "a", topic="t") as log:
+        log.append(b"new")
+
+    def found():
+        answer = client.get("/log?from=first")
+        return answer.status_code == 200 and answer.json()["messages"]
+    assert [one["text"] for one in until(found)] == ["new"]

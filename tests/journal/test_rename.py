@@ -9,6 +9,7 @@ import threading
 
 import pytest
 from journal_case import contents, segment_files
+from renames import MESSAGES, fill, ids
 
 from mqcore import journal
 from mqcore.errors import OptionError, UsageError
@@ -17,7 +18,6 @@ from mqcore.journal.store import commits, exclusive, topic_names
 from mqcore.journal.store.topic_names import NAME, names_of
 
 LONG = "\u00e4" * 100       # its folder's name does not tell it
-MESSAGES = [b"%d" % i for i in range(6)]
 
 
 @pytest.fixture
@@ -25,23 +25,10 @@ def where(tmp_path):
     return tmp_path / "j"
 
 
-def fill(where, topic="a", partitions=2, messages=MESSAGES):
-    """Two segments in each partition."""
-    for partition in range(partitions):
-        with journal.open(where, "a", topic=topic, partition=partition) as log:
-            log.append_many(messages[:3])
-            log.rotate()
-            log.append_many(messages[3:])
-
-
 def wrong(where):
     """What `verify` finds in all partitions."""
     return [finding for row in journal.list_partitions(where)
             for finding in journal.verify(where, topic=row.topic, partition=row.partition).findings]
-
-
-def ids(where):
-    return {(row.topic, row.partition): row.id for row in journal.list_partitions(where)}
 
 
 @pytest.mark.parametrize("topic, to", [("a", "b"), ("a", LONG), (LONG, "b"), (LONG, LONG + "."),
@@ -244,7 +231,7 @@ def test_what_lasts_keeps_the_name(where, tmp_path, monkeypatch):
     tried = []
 
     def rename(*_, **__):
-        with pytest.raises(journal.JournalLocked, match="copied, deleted or opened"):
+        with pytest.raises(journal.JournalLocked, match="copied, deleted, opened or"):
             journal.rename(where, topic="a", to="b")
         tried.append(1)
     for module, name, call in [

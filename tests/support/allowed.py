@@ -62,6 +62,7 @@ GLOBALS: dict[tuple[str, str], str] = {
     ("mqcore/base/sodium.pyx", "_found"): "whether they are",
     ("mqcore/journal/store/exclusive.py", "_locks"): "a forked child lets go of them",
     ("mqcore/journal/store/exclusive.py", "_opening"): "no fork while one is being opened",
+    ("mqcore/journal/store/exclusive.py", "_renaming"): "by thread; each rename takes its own out",
     ("mqcore/journal/store/notify.py", "_lock"): "over the one inotify instance",
     ("mqcore/journal/store/notify.py", "_hub"): "the one inotify instance, while something follows",
     ("mqcore/journal/store/place.py", "_synced"): "folders known to be durable, at most 1000",

@@ -10,7 +10,7 @@ from collections import Counter
 from typing import Any
 
 from mqcore.errors import Error, UsageError
-from mqcore.journal.errors import JournalBusy, JournalDenied, JournalFenced
+from mqcore.journal.errors import JournalBusy, JournalDenied, JournalFenced, JournalNotFound
 from mqcore.journal.groups.rosters import Rosters
 from mqcore.journal.records import Records
 from mqcore.journal.rights import Rights
@@ -22,6 +22,7 @@ from mqcore.journal.server.sources import Source, Sources
 from mqcore.journal.store.commits import commit
 from mqcore.journal.store.epoch import Epochs, read_epochs
 from mqcore.journal.store.place import is_number, topic_folder
+from mqcore.journal.store.segment import ANEW
 
 PATIENCE = 0.02         # seconds that one answer waits for the commits of other processes
 LOOK = 1.0              # seconds between two looks at whether a topic is a mirror's
@@ -82,7 +83,8 @@ class Answers:
             return self.records({"id": number},
                                 read(source, request.offset, size, request.durable), source)
         fact = self._fact(request, source)
-        return [encode({"id": number, "ok": fact, **failover.mark_of(source.epochs.look())})]
+        mark = failover.mark_of(source.epochs.look(), source.id)
+        return [encode({"id": number, "ok": fact, **mark})]
 
     def source(self, request: Any) -> Source:
         """The partition that a request names. One that was deleted and made anew in the meantime
@@ -90,13 +92,17 @@ class Answers:
         source = self._sources.get(request.topic, request.partition)
         if not self._sources.checked(source):
             source = self._sources.get(request.topic, request.partition)
+        origin = failover.origin_of(source.epochs.look(), source.id)
+        if request.origin is not None and origin not in (None, request.origin):
+            raise JournalNotFound(f"{request.topic!r}, partition {request.partition}, is another "
+                                  "journal by now", hint=ANEW)
         source.reader._hurry(time.monotonic() + self.patience)
         return source
 
     def records(self, head: dict[str, Any], found: Records, source: Source) -> list[bytes]:
         head["records"], body = pack(found)
         # behind the records: whatever epoch they are of has begun
-        head.update(failover.mark_of(source.epochs.look()))
+        head.update(failover.mark_of(source.epochs.look(), source.id))
         self._counts["messages"] += len(found)
         self._counts["bytes"] += found.nbytes
         return [encode(head), body]
@@ -176,4 +182,5 @@ class Answers:
             n = len(os.listdir(source.path / "groups"))
             if n >= self._limits.groups and source.reader.committed_offset(request.group) is None:
                 raise JournalBusy(f"the partition has {n} consumer groups, the limit")
-        commit(source.path, request.group, request.offset, request.expected, PATIENCE)
+        commit(source.path, request.group, request.offset, request.expected, PATIENCE,
+               lambda _: source.check())

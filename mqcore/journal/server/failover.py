@@ -39,9 +39,16 @@ def addresses(url: str) -> list[str]:
 # -- in messages -----------------------------------------------------------------------------------
 
 
-def mark_of(epochs: Epochs) -> dict[str, Any]:
-    """What the head of an answer says: nothing of a journal that was never promoted."""
-    head: dict[str, Any] = {}
+def origin_of(epochs: Epochs, ident: str | None) -> str | None:
+    """The journal that all copies come from: a reader's offsets are of all of them. None: nothing
+    has been written yet."""
+    return epochs.origin.hex() or ident
+
+
+def mark_of(epochs: Epochs, ident: str | None) -> dict[str, Any]:
+    """What the head of an answer says."""
+    origin = origin_of(epochs, ident)
+    head: dict[str, Any] = {} if origin is None else {"origin": origin}
     if epochs.own:
         head["epoch"] = [epochs.number, epochs.own[-1].token.hex()]
     if epochs.fenced:
@@ -65,7 +72,7 @@ def mark(history: History) -> Mark:
 
 
 def described(epochs: Epochs, ident: str | None) -> dict[str, Any]:
-    return {"origin": epochs.origin.hex() or ident, "mirror": epochs.mirror,
+    return {"origin": origin_of(epochs, ident), "mirror": epochs.mirror,
             "own": _rows(epochs.own), "newer": _rows(epochs.newer)}
 
 

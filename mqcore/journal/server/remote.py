@@ -130,6 +130,15 @@ class RemoteReader(Connection, Reader):
 
     # -- questions --
 
+    def _answer(self, head: dict[str, Any], body: bytes) -> Any:
+        """Offsets are those of one journal: the first answer tells which, all further questions
+        are about that."""
+        found = super()._answer(head, body)
+        origin = head.get("origin")
+        if isinstance(origin, str) and "origin" not in self._about:
+            self._about = {**self._about, "origin": origin}
+        return found
+
     def _pair(self, answer: Any) -> tuple[int, int]:
         first, end, _ = self._three(answer)
         return first, end

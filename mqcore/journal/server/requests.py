@@ -34,9 +34,12 @@ class Request(msgspec.Struct, tag_field="op", gc=False):
     number: Number = msgspec.field(name="id")
 
 
-class OfPartition(Request, gc=False):
+class OfPartition(Request, gc=False, kw_only=True):
+    """`origin`: the journal that the reader has read so far, if it knows."""
+
     topic: Name
     partition: Partition
+    origin: Annotated[str, msgspec.Meta(max_length=32)] | None = None
 
 
 class List(Request, tag="list", gc=False): ...

@@ -24,7 +24,7 @@ from typing import Any
 
 from mqcore.base.living import Living
 from mqcore.base.native import threading, time
-from mqcore.journal.errors import JournalBusy, JournalLocked, JournalNotFound
+from mqcore.journal.errors import JournalBusy, JournalError, JournalLocked, JournalNotFound
 from mqcore.journal.store.place import make_folder
 
 TRIES = 100
@@ -40,15 +40,13 @@ class TopicLock:
 
     def __init__(self, home: Path, shared: bool = False) -> None:
         self.fd = -1
+        self._alone = 0         # the thread that has it alone
         _locks.add(self)        # a process may fork while it waits
         try:
             while True:
                 with _opening:
                     self.fd = os.open(home, os.O_RDONLY | os.O_CLOEXEC)
-                if shared:
-                    _also(fcntl.flock, self.fd, fcntl.LOCK_SH)
-                else:
-                    self._alone(home)
+                self._wait(home, shared)
                 if os.path.samestat(os.fstat(self.fd), os.stat(home)):
                     break
                 self.let_go()   # it was renamed meanwhile, and another one has its name
@@ -59,16 +57,23 @@ class TopicLock:
             self.let_go()
             raise
 
-    def _alone(self, home: Path) -> None:
+    def _wait(self, home: Path, shared: bool) -> None:
+        if shared and threading.get_ident() in _renaming:
+            raise JournalBusy(f"{home}: this signal handler has interrupted a rename",
+                              hint="let the handler only set a flag")
         end = time.monotonic() + PATIENCE
         while True:
             try:
-                return _also(fcntl.flock, self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                _also(fcntl.flock, self.fd,
+                      fcntl.LOCK_NB | (fcntl.LOCK_SH if shared else fcntl.LOCK_EX))
+                break
             except HELD:
                 if time.monotonic() > end:
-                    raise JournalLocked(f"{home} is being copied, deleted or opened", pid=0,
-                                        hint="try again later") from None
+                    raise _unavailable(home, shared) from None
             time.sleep(PAUSE)
+        if not shared:
+            _renaming.add(threading.get_ident())
+            self._alone = threading.get_ident()
 
     def __enter__(self) -> TopicLock:
         return self
@@ -86,6 +91,17 @@ class TopicLock:
         fd, self.fd = self.fd, -1
         if fd >= 0:
             os.close(fd)
+            _renaming.discard(self._alone)
+
+
+def _unavailable(home: Path, shared: bool) -> JournalError:
+    if shared:
+        return JournalBusy(f"{home} is being renamed for {PATIENCE:g} s",
+                           hint="try again later; `fuser -v` on that folder tells which process "
+                                "it is")
+    return JournalLocked(f"{home} is being copied, deleted, opened or committed to", pid=0,
+                         hint="try again later; consumers that commit all the time may have to "
+                              "pause")
 
 
 class Lock:
@@ -172,13 +188,14 @@ def missing(folder: Path) -> JournalNotFound:
 def locked(folder: Path) -> Lock:
     """The lock of a folder that is made if it is missing."""
     for _ in range(TRIES):
-        make_folder(folder)
         with contextlib.suppress(FileNotFoundError):    # renamed or deleted just then
+            make_folder(folder)
             return Lock(folder)
     raise JournalBusy(f"{folder} was renamed or deleted {TRIES} times while it was opened")
 
 
 _locks: Living[Lock | TopicLock] = Living()     # those of this process
+_renaming: set[int] = set()             # threads that have a topic alone
 _opening: Any = threading.RLock()       # no fork between a descriptor and its place in the Lock
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from mqcore.journal.errors import JournalError
 from mqcore.journal.store.place import segment_name, segments
 from mqcore.journal.store.segment import EVERYTHING, STRIDE, Segment
-from mqcore.journal.store.sparse import SUFFIX, index_file, load_index, save_index
+from mqcore.journal.store.sparse import SUFFIX, forget_index, index_file, load_index, save_index
 
 SMALLEST = 4 * STRIDE   # bytes of a segment that gets one
 
@@ -25,6 +25,13 @@ def index_ended(folder: Path, since: int) -> int:
             with contextlib.suppress(OSError, JournalError):
                 _index(folder, first)
     return firsts[-1] if firsts else since
+
+
+def remove_ended(folder: Path, first: int) -> None:
+    """The segment and its index."""
+    os.unlink(folder / segment_name(first))
+    with contextlib.suppress(OSError):
+        forget_index(folder / segment_name(first))
 
 
 def _index(folder: Path, first: int) -> None:

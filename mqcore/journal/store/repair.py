@@ -105,23 +105,33 @@ def repair(folder: Path, topic: str | None = None) -> Repaired:
 
 
 def _mend_names(folder: Path, topic: str | None) -> list[Finding]:
-    """The file `names` of a renamed topic, of what its segments' headers say."""
-    home = folder.parent
+    """The file `names` of a renamed topic, of what its segments' headers say. It may be missing,
+    where a partition was copied without it: what the file `durable` calls the partition's own
+    belongs here, whatever its topic was called."""
+    home, first = folder.parent, min(segments(folder), default=0)
     try:
-        names_of(home)
+        if not names_of(home):
+            former = _names_of_own(folder, durable_id(folder))
+            if any(topic_folder(name) != home.name for name in former):
+                write_names(home, sorted({_topic(folder, first, topic), *former}))
         return []
     except JournalCorrupt as error:
-        found = {_topic(folder, min(segments(folder), default=0), topic)}
+        found = {_topic(folder, first, topic)}
         for number in partition_numbers(home):
-            known = [one for one in headers(home / str(number)) if one is not None]
-            ids = Counter(header.journal for header in known)
-            owner = durable_id(home / str(number)) or max(ids, key=ids.__getitem__, default=b"")
-            found.update(header.topic.decode() for header in known
-                         if header.journal == owner and header.partition == number)
+            at = home / str(number)
+            ids = Counter(header.journal for header in headers(at) if header is not None)
+            found |= _names_of_own(at, durable_id(at) or max(ids, key=ids.__getitem__, default=b""))
         if not os.path.isfile(error.path):      # a folder, say
             os.rename(error.path, f"{error.path}.{time.time_ns()}.damaged")
         write_names(home, sorted(found))
         return [Finding(error.path, 0, 0, 0, error.fault)]
+
+
+def _names_of_own(folder: Path, owner: bytes | None) -> set[str]:
+    """The topics that the partition's own segments name."""
+    return {header.topic.decode() for header in headers(folder)
+            if header is not None and header.journal == owner
+            and header.partition == int(folder.name)}
 
 
 def _repair(folder: Path, path: Path, topic: str | None) -> Path:
