@@ -48,11 +48,14 @@ class Gate:
         self.running -= 1
         self.done += 1
 
-    def skipped(self, job: Any) -> None:
-        """A job that should have run did not: it was cancelled, or has expired."""
+    def skipped(self, job: Any, refused: bool = False) -> None:
+        """A job that should have run did not: it was cancelled, has expired, or its requester takes
+        no answers."""
         self.running -= 1
         if job.cancelled:
             self.cancelled += 1
+        elif refused:
+            self.refused += 1
         else:
             self.expired += 1
 

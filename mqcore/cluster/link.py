@@ -7,6 +7,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from mqcore.cluster import frames
+from mqcore.cluster.replies import Replies
 from mqcore.cluster.session import BULKS, Session
 from mqcore.errors import NoSuchPeer, SendTimeout, SocketClosed
 
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
     from mqcore.cluster.links import Links
 
 UNSENT = 16 << 20       # bytes that one link may keep while the socket is full
-SMALL = 200             # bytes of memory that a frame takes besides what it carries
-ANSWERS = 64 << 20      # bytes of answers that wait; with more, requests from there are refused
 
 
 class Link:
@@ -45,9 +44,8 @@ class Link:
         self.serving: dict[int, Any] = {}       # requests from there that wait or run here
         self.tunnels: dict[tuple[int, bool], Any] = {}  # by number, and whether opened here
         self.surveyed = 0           # surveys from there that are being answered here
-        self.answers: deque[tuple[frames.Frame, int]] = deque()     # that wait, and their bytes
-        self.answers_bytes = 0
-        self._cancelled: dict[int, None] = {}   # requests that have not come whole yet
+        self.answers = Replies(self._send_encoded)
+        self._cancelled: dict[int, None] = {}   # requests that may still come
         self.spare = False          # the other side uses a better one
         self.published = 0          # the number of the last publication over it
 
@@ -66,46 +64,44 @@ class Link:
             return False
         return self.session.send(frame) and not self.broken
 
+    def _send_encoded(self, data: bytes) -> bool:
+        return self.usable and not self.full and self.session.send_encoded(data) \
+            and not self.broken
+
     @property
     def full(self) -> bool:
         """So much waits for the socket that only small frames go."""
         return self.unsent_bytes > UNSENT
 
     @property
+    def holds(self) -> bool:
+        """Whether something waits to be sent."""
+        return self.usable and bool(self.unsent or self.session.waiting or self.answers)
+
+    @property
     def idle(self) -> bool:
         """Nothing that was begun over it still needs it."""
-        return not (self.attempts or self.serving or self.tunnels or self.surveyed or self.answers
-                    or self.unsent or self.session.waiting
+        return not (self.attempts or self.serving or self.tunnels or self.surveyed or self.holds
                     or self.links.node.surveys.waits_for(self))
 
     def answer(self, frame: frames.Reply | frames.Answer) -> bool:
         """Send what the other side waits for: now, or when the link has room. False: the link is
         broken."""
-        if not self.answers and self.send(frame):
-            return True
         if not self.usable:
             return False
-        size = len(frame.body or b"") + SMALL
-        self.answers.append((frame, size))
-        self.answers_bytes += size
+        self.answers.add(frames.encode(frame))
         return True
-
-    def made_room(self) -> None:
-        """Answers that wait may fit now."""
-        while self.answers and self.send(self.answers[0][0]):
-            self.answers_bytes -= self.answers.popleft()[1]
 
     @property
     def clogged(self) -> bool:
         """So many answers wait that no request from there is to run."""
-        return self.answers_bytes > ANSWERS
+        return self.answers.many
 
     def cancel(self, number: int) -> None:
-        """A request that is not known here is not wanted: it may be on its way in pieces."""
-        if self.session.assembles:
-            self._cancelled[number] = None
-            if len(self._cancelled) > BULKS:
-                del self._cancelled[next(iter(self._cancelled))]
+        """A request that is not known here is not wanted: a large one may still be on its way."""
+        self._cancelled[number] = None
+        if len(self._cancelled) > BULKS:
+            del self._cancelled[next(iter(self._cancelled))]
 
     def is_cancelled(self, number: int) -> bool:
         return bool(self._cancelled) and self._cancelled.pop(number, 0) is None
@@ -145,9 +141,7 @@ class Link:
         self.unsent.clear()
         self.unsent_bytes = 0
         if self.answers:
-            self.links.node.count("replies_lost", len(self.answers))
-            self.answers.clear()
-            self.answers_bytes = 0
+            self.links.node.count("replies_lost", self.answers.give_up())
 
     async def _flush(self) -> None:
         try:
@@ -156,7 +150,7 @@ class Link:
                 if self.unsent:         # give_up() may have emptied it meanwhile
                     self.unsent_bytes -= len(self.unsent.popleft())
                 if self.answers:
-                    self.made_room()
+                    self.answers.go_on()
         except (NoSuchPeer, SocketClosed):
             self.links.departed(self, "the connection broke")
 

@@ -27,6 +27,7 @@ from mqcore.cluster.link import Dial, Link
 from mqcore.errors import Error, RemoteRefused, SocketClosed
 
 HALF_OPEN = 1024        # connections that have not finished their handshake
+DIALS = 256             # members' addresses that are tried at a time
 MANY = 16               # links of one member, besides a new one
 PATIENCE = 5.0          # seconds for the handshake
 SPARE = 1.0             # seconds
@@ -53,6 +54,7 @@ class Links:
         self.dials: dict[str, Dial] = {}
         self.dropped: dict[str, int] = {}
         self._taker: Taker | None = None        # on asyncio
+        self._dialing = 0           # members' addresses that have not answered, about
         try:
             self.urls = tuple(self.socket.bind(url).url for url in listen)
         except BaseException:
@@ -79,8 +81,11 @@ class Links:
     def reach(self, member: Member) -> None:
         """Connect to a member. An event tells once why its address cannot be used: any member may
         pass on a record with any text for an address."""
+        if self._dialing >= DIALS:      # later: each may take a descriptor, and be nobody's address
+            return
         try:
             self.check(member.url)      # a member is at one address, and not in a file of ours
+            self._dialing += member.url not in self.dials
             self.dial(member.url, of_member=True)
         except Error as error:
             if member.trouble != (trouble := described(error)):
@@ -100,7 +105,8 @@ class Links:
     def hang_up(self, dial: Dial) -> None:
         self.dials.pop(dial.url, None)
         dial.done = True
-        dial.endpoint.close()
+        links = self.socket._links
+        links.hub.call_soon(links.leave, dial.endpoint)     # waits for nothing
 
     # -- two tasks ---------------------------------------------------------------------------------
 
@@ -135,7 +141,7 @@ class Links:
         try:
             frame = link.session.receive(data)
             if link.answers:
-                link.made_room()
+                link.answers.go_on()
             if frame is None:
                 if not link.shaken and link.session.ready:
                     link.shaken = True
@@ -418,13 +424,19 @@ class Links:
         for dial in list(self.dials.values()):
             if dial.of_member and dial.link is None and dial.url not in urls:
                 self.hang_up(dial)
+        self._dialing = sum(dial.of_member and dial.link is None for dial in self.dials.values())
 
     async def flush(self, timeout: float, large: bool = False) -> None:
         """Give the socket what waits for it, for so many seconds at most. large: frames that take
         several messages, which wait for the other side as well."""
         await self.node.until(lambda: not any(
-            link.usable and (link.session.waiting or link.answers if large else link.unsent)
+            link.holds if large else link.usable and link.unsent
             for link in self.by_rid.values()), timeout)
+
+    @property
+    def holds(self) -> bool:
+        """Whether something waits to be sent."""
+        return any(link.holds for link in self.by_rid.values())
 
     async def aclose(self, linger: float = 0.2) -> None:
         if self._taker is not None:

@@ -118,10 +118,10 @@ class Core:
             incarnation = time.time_ns() // 1_000_000
         self.sources = Seeds(self, self.seeds)
         self.links = Links(self, self._listen)
-        self.links.check(self._url)
         url = self._url or self.links.urls[0]
         if wildcard(url):       # the name of a seed may have to be looked up
             url = await self.loop.in_thread(lambda: reachable(url, self.sources.targets()))
+        self.links.check(url)
         public = self.static.public_key().public_bytes_raw()
         record = frames.Record(node_id(public), url, incarnation, self.zone, {}, self.version)
         self.pulse = Pulse(self, record, self._udp)
@@ -211,15 +211,18 @@ class Core:
     async def adrain(self, timeout: float | None = 5.0) -> bool:
         """Take no new requests and tunnels, wait for those that run, then leave.
 
-        Returns True if everything was finished within `timeout` seconds."""
+        Returns True if everything was finished, and has arrived, within `timeout` seconds."""
         self.check()
         limit_of(timeout)
         self.draining = True
         for service in self.services.values():
             service.draining = True
         self.announce()
-        done = await self.until(lambda: not self.requests.pending and not any(
-            service.busy for service in self.services.values()), timeout)
+        end = None if timeout is None else time.monotonic() + timeout
+        done = await self.until(lambda: not (self.requests.pending or self.links.holds or any(
+            service.busy for service in self.services.values())), timeout)
+        if done:        # and until it has arrived, which the end of a connection may prevent
+            done = await self.barrier(None if end is None else max(0.0, end - time.monotonic()))
         await self.aclose()
         return done
 
@@ -252,10 +255,8 @@ class Core:
         """This node's services have changed: tell everybody."""
         offers = {}
         for name, service in self.services.items():
-            offer = service.offer
-            if self.draining or service.draining:
-                offer = frames.replace(offer, weight=0.0)
-            offers[name] = offer
+            drains = self.draining or service.draining
+            offers[name] = frames.replace(service.offer, weight=0.0) if drains else service.offer
         me = self.directory.me
         record = frames.replace(me.record, services=offers)
         self.pulse.announce(record)
@@ -266,17 +267,18 @@ class Core:
                 member.link.send(frames.Peers([me.record]))
         self._wake()
 
-    async def barrier(self) -> bool:
+    async def barrier(self, timeout: float | None = TOLD) -> bool:
         """Wait until all linked members have taken what was sent to them so far."""
         waiting = set()
-        for member in self.directory.members.values():
-            if member.link is not None:
+        for link in self.links.by_rid.values():
+            if link.member is not None:
                 self._number += 1
-                if member.link.send(frames.Ping(self._number)):
-                    waiting.add((member.link, self._number))
+                if link.send(frames.Ping(self._number)):
+                    waiting.add((link, self._number))
         self._pings |= waiting
         try:
-            return await self.until(lambda: not waiting & self._pings, TOLD)
+            return await self.until(lambda: not any(
+                link.usable for link, _ in waiting & self._pings), timeout)
         finally:
             self._pings -= waiting
 

@@ -182,10 +182,11 @@ class Service:
     async def _run(self, job: Incoming) -> None:
         number = job._frame.id
         reply = None
-        if job.cancelled or job.expired(time.monotonic()):      # before its turn came
-            self.requests.skipped(job)
+        over = job.cancelled or job.expired(time.monotonic())
+        if over or job._link.clogged:       # before its turn came
+            self.requests.skipped(job, refused=not over)
             if not job.cancelled:
-                self._expired(job)
+                self._refuse(job, frames.EXPIRED if over else frames.OVERLOADED)
             self._next()
             return
         try:
@@ -214,10 +215,10 @@ class Service:
                 if not job._link.answer(reply):
                     self.node.count("replies_lost")
 
-    def _expired(self, job: Incoming) -> None:
-        """Its time is over before it has run: the requester should know."""
+    def _refuse(self, job: Incoming, status: int) -> None:
+        """It is not run: the requester should know."""
         job._link.serving.pop(job._frame.id, None)
-        job._link.control(frames.Reply(job._frame.id, frames.EXPIRED, self.requests.load))
+        job._link.control(frames.Reply(job._frame.id, status, self.requests.load))
 
     def _next(self) -> None:
         """What waits gets the places that are free. A task may begin and end within spawn(): then
@@ -231,7 +232,7 @@ class Service:
                 if run:
                     self.node.loop.spawn(self._run, job)
                 else:
-                    self._expired(job)
+                    self._refuse(job, frames.EXPIRED)
             while (heard := self.broadcasts.next(time.monotonic())) is not None:
                 if heard[1]:
                     self.node.loop.spawn(self._hear, heard[0])
@@ -260,8 +261,9 @@ class Service:
     async def _hear(self, job: Received) -> None:
         answer = None
         try:
-            with received(job.trace_context, self._named, "consumer"):
-                answer = await self._do("broadcast", job)
+            if job._survey is None or not job._link.clogged:
+                with received(job.trace_context, self._named, "consumer"):
+                    answer = await self._do("broadcast", job)
         finally:
             self.broadcasts.finished()
             self._answer(job, answer)

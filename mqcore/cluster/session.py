@@ -155,10 +155,14 @@ class Session:
     def send(self, frame: frames.Frame) -> bool:
         """Send a frame. False: too much of the kind waits already, or the handshake is not over,
         and it has not been sent."""
+        return self._out is not None \
+            and self.send_encoded(frames.encode(frame), type(frame) is frames.Publish)
+
+    def send_encoded(self, data: bytes, publishes: bool = False) -> bool:
+        """send(). publishes: it is a publication."""
         if self._out is None:
             return False
-        data = frames.encode(frame)
-        behind = self._publishing and type(frame) is frames.Publish
+        behind = self._publishing and publishes
         if len(data) <= WHOLE and not behind:
             self._seal(data)
             return True
@@ -169,7 +173,7 @@ class Session:
             self._behind.append(data)
             self._behind_bytes += len(data)
             return True
-        self._cut(data, type(frame) is frames.Publish)
+        self._cut(data, publishes)
         self._feed()
         return True
 

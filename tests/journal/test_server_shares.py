@@ -352,13 +352,13 @@ def test_a_folder_that_cannot_be_read_is_an_error_and_the_next_list_is_whole(
         where, serve, machine, monkeypatch):
     server = serve(where)
     peer = machine(server, 2)
-    real = os.listdir
+    real = os.scandir
 
-    def listdir(path):
+    def scandir(path):
         if str(path) == str(where):
             raise PermissionError(13, "Permission denied", str(where))
         return real(path)
-    monkeypatch.setattr("mqcore.journal.listing.os.listdir", listdir)
+    monkeypatch.setattr("mqcore.journal.listing.os.scandir", scandir)
     assert peer.code("list") is not None
     monkeypatch.undo()
     peer.ask("list")

@@ -456,8 +456,9 @@ class GroupMember:
             try:
                 yield "ask", part, "commit", {"group": self.group, "offset": offset,
                                               "token": part.share.token}
-            except PartitionLost as error:
-                lost.append(error)
+            except (PartitionLost, JournalNotFound) as error:   # or another journal is there
+                lost.append(error if isinstance(error, PartitionLost) else PartitionLost(
+                    error.text, partition=part.share.partition))
                 self._drop(part, "lost")
                 self._beats.release(part.share)
             else:

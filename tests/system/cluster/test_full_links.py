@@ -12,7 +12,8 @@ import pytest
 from mqcore import cluster
 from mqcore.binding.sleep import sleep
 from mqcore.cluster import frames, links
-from mqcore.cluster.link import ANSWERS, UNSENT
+from mqcore.cluster.link import UNSENT
+from mqcore.cluster.replies import MOST
 from mqcore.cluster.services import Service
 from mqcore.errors import UsageError
 from mqcore.testing import until
@@ -80,7 +81,7 @@ def test_large_answers_wait_for_the_link(run, key):
 
         assert await all_of(client, [ask] * 120) == [300_000] * 120
         assert await all_of(client, [survey] * 120) == [[300_000]] * 120
-        assert handler.runs == 120 and not link.answers and not link.answers_bytes
+        assert handler.runs == 120 and not link.answers and not link.answers.bytes
         assert "replies_lost" not in server.counts
 
     run(lambda: main(key))
@@ -101,10 +102,10 @@ def test_answers_to_who_takes_none_have_a_bound(once, key):
         while not link.clogged:
             asked.append(asyncio.ensure_future(ask()))
             await sleep(0.005)
-        assert ANSWERS < link.answers_bytes < ANSWERS + 20_000_000
+        assert MOST < link.answers.bytes < MOST + 25_000_000
         assert await ask() == -1
         link.unsent_bytes -= UNSENT + 1
-        link.made_room()
+        link.answers.go_on()
         assert set(await asyncio.gather(*asked)) <= {5_000_000, -1}
         assert await ask() == 5_000_000
 
