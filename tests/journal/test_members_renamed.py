@@ -114,6 +114,7 @@ def test_a_server_lets_go_of_what_has_moved(rosters, how):
 
 
 def test_members_go_on_with_a_topic_that_was_made_anew(rosters):
+    """Until others meet at another server: then that one has the group."""
     first, second = rosters
     where = first._where
     first.beat(1, beat("x"))
@@ -121,9 +122,19 @@ def test_members_go_on_with_a_topic_that_was_made_anew(rosters):
     assert first.beat(1, beat("x"))["members"] == 1
     fill(where, "x")
     assert first.beat(1, beat("x"))["members"] == 1
+    assert second.beat(2, beat("x", "other"))["members"] == 1
     with pytest.raises(journal.JournalBusy, match="another journal server"):
-        second.beat(2, beat("x", "other"))
-    assert (where / "x" / "groups" / "g").read_text() == "2.0\n"
+        first.beat(1, beat("x"))
+    assert not first and second.shares("x", "g") == {"other": [0, 1]}
+
+
+def test_a_server_makes_nothing_in_a_topic_that_is_being_deleted(rosters):
+    first, _ = rosters
+    where = first._where
+    first.beat(1, beat("x"))
+    shutil.rmtree(where / "x" / "groups")
+    first.beat(1, beat("x"))
+    assert not (where / "x" / "groups").exists()
 
 
 def test_the_file_of_another_group_stays(rosters):

@@ -72,35 +72,15 @@ class Coordinated:
         self._durable = self._written
 
     def holds(self) -> bool:
-        """Whether the path leads to this group. A topic that was deleted may be made anew, and its
-        members go on with that."""
+        """Whether this server coordinates what the path leads to. If the topic was deleted and made
+        anew, its members go on with that, unless they have met at another server."""
         try:
             mine = os.fstat(self._fd)
-            if not mine.st_nlink:
-                return self._hold_anew()
             return os.path.samestat(mine, os.stat(self.path))
         except (FileNotFoundError, NotADirectoryError):
-            return False
+            return not mine.st_nlink        # else it was renamed
         except OSError:         # nothing can be said now
             return True
-
-    def _hold_anew(self) -> bool:
-        try:
-            if not self.path.parent.parent.is_dir():
-                return True
-            make_folder(self.path.parent)
-            fd = _locked(self.path)
-        except (FileNotFoundError, NotADirectoryError):     # deleted again
-            return True
-        except JournalBusy:
-            return False
-        if _lease(fd):          # members of yet another server are expected back
-            os.close(fd)
-            return False
-        os.close(self._fd)
-        self._fd, self._written, self._durable = fd, 0.0, 0.0
-        self.keep()
-        return True
 
     def close(self, over: bool) -> None:
         """over: the last member has left."""
