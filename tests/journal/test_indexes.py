@@ -11,6 +11,7 @@ from waiting import until
 
 from mqcore import journal
 from mqcore.journal.store import indexing
+from mqcore.journal.store.scan import HEADER_SIZE
 from mqcore.journal.store.segment import Segment
 from mqcore.journal.store.sparse import index_file, load_index
 
@@ -205,3 +206,17 @@ def test_the_last_segment_may_become_longer(where):
         log.append(b"%d" % N, time=N)
     assert loaded(where) == [512]
     check(where)
+
+
+@pytest.mark.parametrize("indexed", [True, False])
+def test_what_is_durable_without_its_file_and_beside_damage(where, indexed):
+    """Everything in front of the last segment is, though no block that was passed says so."""
+    (where / "default" / "0" / "durable").unlink()
+    complete, last = segment_files(where)
+    raw = last.read_bytes()
+    last.write_bytes(raw[:HEADER_SIZE] + b"\xff" * 200 + raw[HEADER_SIZE + 200:])
+    if not indexed:
+        index_file(complete).unlink()
+    for offset in (0, 1, N // 3, N // 2, N - 1):
+        with journal.open(where) as reader:
+            assert number(reader.read(offset, max_bytes=1).to_list()[0]) == offset
