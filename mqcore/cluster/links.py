@@ -83,7 +83,7 @@ class Links:
     def reach(self, member: Member) -> None:
         """Connect to a member. An event tells once why its address cannot be used: any member may
         pass on a record with any text for an address."""
-        if self._dialing >= DIALS:      # later: each may take a descriptor, and be nobody's address
+        if self._dialing >= DIALS:      # later: each takes a descriptor, and may be a lie
             return
         try:
             self.check(member.url)      # a member is at one address, and not in a file of ours

@@ -277,8 +277,9 @@ class Core:
     def _pong(self, link: Link, frame: frames.Pong) -> None:
         assert link.member is not None
         self.pulse.answered(link.member.record.id)
-        self.links.pings.discard((link, frame.id))
-        self._wake()
+        if (link, frame.id) in self.links.pings:
+            self.links.pings.discard((link, frame.id))
+            self._wake()
 
     def _wake(self) -> None:
         for nap in self._naps:

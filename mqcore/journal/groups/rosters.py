@@ -262,7 +262,7 @@ class Rosters:
             return one
         del self._all[key]
         self.due |= {member.link for member in one.roster.members.values()}
-        one.close(over=False)   # its members may come to whoever coordinates it under its new name
+        one.close(over=False)   # its members may go to the server of its new name
         return None
 
     def _path(self, topic: str, group: str) -> Path:

@@ -26,11 +26,7 @@ cdef struct Joint:
     BlockHeader done          # counts and sizes of those that have been copied
 
 
-cdef inline bint takes(BlockHeader* all, const BlockHeader* h) noexcept nogil:
-    """Whether the next block can be one of them. all: those before it, whose counts it adds."""
-    if h.count == 0 or h.flags != all.flags or h.size > SMALL_BLOCK \
-            or h.first != all.first + <int64_t> all.count:
-        return False
+cdef inline void count_in(BlockHeader* all, const BlockHeader* h) noexcept nogil:
     all.count += h.count
     all.size += h.size
     all.n_headers += h.n_headers
@@ -38,6 +34,14 @@ cdef inline bint takes(BlockHeader* all, const BlockHeader* h) noexcept nogil:
     all.key_bytes += h.key_bytes
     all.name_bytes += h.name_bytes
     all.datum_bytes += h.datum_bytes
+
+
+cdef inline bint takes(BlockHeader* all, const BlockHeader* h) noexcept nogil:
+    """Whether the next block can be one of them. all: those before it, whose counts it adds."""
+    if h.count == 0 or h.flags != all.flags or h.size > SMALL_BLOCK \
+            or h.first != all.first + <int64_t> all.count:
+        return False
+    count_in(all, h)
     all.min_time = min(all.min_time, h.min_time)
     all.max_time = max(all.max_time, h.max_time)
     all.durable = h.durable
@@ -137,9 +141,4 @@ cdef inline void join_block(Joint* joint, const uint8_t* columns,
     if sizes[<int> PRODUCERS]:
         for i in range(PRODUCERS, SENT + 1):
             add_bytes(joint, i, 8 * <uint64_t> done.count, at[i], 8 * n)
-    done.count += h.count
-    done.n_headers += h.n_headers
-    done.value_bytes += h.value_bytes
-    done.key_bytes += h.key_bytes
-    done.name_bytes += h.name_bytes
-    done.datum_bytes += h.datum_bytes
+    count_in(done, h)
