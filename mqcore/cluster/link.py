@@ -45,6 +45,7 @@ class Link:
         self.tunnels: dict[tuple[int, bool], Any] = {}  # by number, and whether opened here
         self.surveyed = 0           # surveys from there that are being answered here
         self.answers = Replies(self._send_encoded)
+        self.answered = False       # since it was last known that all has arrived
         self._cancelled: dict[int, None] = {}   # requests that may still come
         self.spare = False          # the other side uses a better one
         self.published = 0          # the number of the last publication over it
@@ -90,6 +91,7 @@ class Link:
         if not self.usable:
             return False
         self.answers.add(frames.encode(frame))
+        self.answered = True
         return True
 
     @property

@@ -54,6 +54,8 @@ class Links:
         self.dials: dict[str, Dial] = {}
         self.dropped: dict[str, int] = {}
         self._taker: Taker | None = None        # on asyncio
+        self.pings: set[tuple[Link, int]] = set()       # that wait for their answer
+        self._number = 0            # of the last one
         self._dialing = 0           # members' addresses that have not answered, about
         try:
             self.urls = tuple(self.socket.bind(url).url for url in listen)
@@ -432,6 +434,21 @@ class Links:
         await self.node.until(lambda: not any(
             link.holds if large else link.usable and link.unsent
             for link in self.by_rid.values()), timeout)
+
+    async def taken(self, links: list[Link], timeout: float | None) -> bool:
+        """Wait until all that was sent over these links has been taken, or they are broken."""
+        waiting = set()
+        for link in links:
+            self._number += 1
+            if link.send(frames.Ping(self._number)):
+                waiting.add((link, self._number))
+        self.pings |= waiting
+        try:
+            done: bool = await self.node.until(lambda: not any(
+                link.usable for link, _ in waiting & self.pings), timeout)
+            return done
+        finally:
+            self.pings -= waiting
 
     @property
     def holds(self) -> bool:

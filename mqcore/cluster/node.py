@@ -88,8 +88,6 @@ class Core:
         self.adopted: set[Adopted] = set()
         self.gateways: set[Any] = set()
         self._naps: list[Nap] = []
-        self._pings: set[tuple[Any, int]] = set()
-        self._number = 0
 
     # -- joining and leaving -----------------------------------------------------------------------
 
@@ -221,8 +219,9 @@ class Core:
         end = None if timeout is None else time.monotonic() + timeout
         done = await self.until(lambda: not (self.requests.pending or self.links.holds or any(
             service.busy for service in self.services.values())), timeout)
-        if done:        # and until it has arrived, which the end of a connection may prevent
-            done = await self.barrier(None if end is None else max(0.0, end - time.monotonic()))
+        if done:        # and until answers have arrived, which the end of a connection may prevent
+            answered = [link for link in self.links.by_rid.values() if link.answered]
+            done = await self.links.taken(answered, end and max(0.0, end - time.monotonic()))
         await self.aclose()
         return done
 
@@ -267,20 +266,10 @@ class Core:
                 member.link.send(frames.Peers([me.record]))
         self._wake()
 
-    async def barrier(self, timeout: float | None = TOLD) -> bool:
+    async def barrier(self) -> bool:
         """Wait until all linked members have taken what was sent to them so far."""
-        waiting = set()
-        for link in self.links.by_rid.values():
-            if link.member is not None:
-                self._number += 1
-                if link.send(frames.Ping(self._number)):
-                    waiting.add((link, self._number))
-        self._pings |= waiting
-        try:
-            return await self.until(lambda: not any(
-                link.usable for link, _ in waiting & self._pings), timeout)
-        finally:
-            self._pings -= waiting
+        return await self.links.taken(
+            [member.link for member in self.directory.members.values() if member.link], TOLD)
 
     def _ping(self, link: Link, frame: frames.Ping) -> None:
         link.send(frames.Pong(frame.id))
@@ -288,9 +277,8 @@ class Core:
     def _pong(self, link: Link, frame: frames.Pong) -> None:
         assert link.member is not None
         self.pulse.answered(link.member.record.id)
-        if (link, frame.id) in self._pings:
-            self._pings.discard((link, frame.id))
-            self._wake()
+        self.links.pings.discard((link, frame.id))
+        self._wake()
 
     def _wake(self) -> None:
         for nap in self._naps:
@@ -427,7 +415,7 @@ class Core:
             job.cancel()
         self.surveys.unlinked(link)
         self.tunnels.unlinked(link, member, reason)
-        self._pings -= {ping for ping in self._pings if ping[0] is link}
+        self.links.pings -= {ping for ping in self.links.pings if ping[0] is link}
         self.pulse.unlinked(member.record.id)
         there = self.directory.members.get(member.record.id)    # it may be back, as another Member
         if there is not None and there.link is None:

@@ -44,7 +44,7 @@ def leftovers(net):
     stats = net.stats()
     return {"services": dict(net.services), "feeds": net.topics.feeds, "own": net.topics.own,
             "pending": stats["requests"]["pending"], "tunnels": dict(net.tunnels.open),
-            "surveys": net.surveys.open, "naps": net._naps, "pings": net._pings,
+            "surveys": net.surveys.open, "naps": net._naps, "pings": net.links.pings,
             "adopted": net.adopted,
             "attempts": [link.attempts for link in net.links.by_rid.values() if link.attempts]}
 
