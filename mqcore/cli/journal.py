@@ -15,6 +15,7 @@ import click
 from mqcore.cli.common import OPTION, columns, note, progress
 from mqcore.cli.format import FORMATS, Incoming, as_text, told_messages
 from mqcore.cli.journal_backup import backup
+from mqcore.cli.journal_compaction import compact
 from mqcore.cli.journal_groups import groups, members
 from mqcore.cli.journal_live import mirror, record, replay, serve
 from mqcore.cli.journal_promote import promote
@@ -39,14 +40,14 @@ from mqcore.errors import Error, UsageError
 def journal() -> None:
     """List, print, verify, repair and export journals. Fill them from a socket, serve them to other
     machines, replay and copy them: record, serve, replay, mirror, backup. Remove what is old:
-    truncate, delete. Give a topic another name: rename. A mirror can take over: promote.
+    truncate, compact, delete. Give a topic another name: rename. A mirror can take over: promote.
 
     WHERE is the folder that you pass to mqcore.journal.open(). Commands that only read also take
     the address of a `mq journal serve`.
     """
 
 
-for _command in (record, serve, replay, mirror, promote, backup, truncate, delete, rename,
+for _command in (record, serve, replay, mirror, promote, backup, truncate, compact, delete, rename,
                  groups, members):
     journal.add_command(_command)
 
@@ -225,7 +226,8 @@ def verify_folder(where: str, topic: str, partition: int, options: dict[str, Any
     checked = library.verify(where, topic=topic, partition=partition,
                              progress=lambda n: bar.advance(task, n))
     click.echo(f"{as_text(topic)}/{partition}: {checked.messages} messages, {checked.blocks} "
-               f"blocks, {checked.segments} segments, {checked.bytes} bytes")
+               f"blocks, {checked.segments} segments, {checked.bytes} bytes"
+               + (f", {checked.compacted} offsets compacted" if checked.compacted else ""))
     for item in checked.findings:
         lost = "an unknown number of" if item.lost is None else item.lost
         click.echo(f"  {item.path} at byte {item.position}: {item.fault}; "

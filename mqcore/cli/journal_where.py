@@ -55,7 +55,7 @@ def way_past(gaps: str) -> str:
 def told(walk: Iterator[Any], at: int) -> Iterator[Any]:
     """The same records; of messages that are gone in between, a note."""
     for records in walk:
-        if records.first > at:
-            note(f"messages {at} to {records.first - 1} are gone")
+        if records.since > at:
+            note(f"messages {at} to {records.since - 1} are gone")
         at = records.next
         yield records

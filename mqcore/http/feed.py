@@ -175,7 +175,7 @@ class Topic:
             more["headers"] = {name: value.decode(errors="backslashreplace")
                                for name, value in records.headers(index)}
             found.append(Item(id, body or b"", envelope.encode(body, id, **more)))
-        return found, position + len(found), lost
+        return found, records.next, lost
 
     async def changed(self, position: int) -> None:
         while True:

@@ -72,6 +72,7 @@ from mqcore.journal.writer import Writer, WriterStats
 
 if TYPE_CHECKING:
     from mqcore.journal.backups import BackedUp
+    from mqcore.journal.compaction import Compacted
     from mqcore.journal.groups.member import GroupMember
     from mqcore.journal.promotion import Promoted
     from mqcore.journal.queues.client import Queue
@@ -81,20 +82,20 @@ if TYPE_CHECKING:
     from mqcore.journal.server.server import Server
 
 __all__ = [
-    "BackedUp", "Checked", "Dropped", "GroupMember", "GroupMoved", "Job", "JobLost",
+    "BackedUp", "Checked", "Compacted", "Dropped", "GroupMember", "GroupMoved", "Job", "JobLost",
     "JobTooLarge", "JournalBusy", "JournalClosed", "JournalCorrupt", "JournalDenied",
     "JournalDiverged", "JournalError", "JournalFenced", "JournalFull", "JournalLocked",
     "JournalNotFound", "JournalRefused", "JournalUnconfirmed", "JournalWriteError", "Limits",
     "MultiWriter", "OffsetGone", "PartitionInfo", "PartitionLost", "Promoted", "Queue",
     "QueueFull", "QueueLimits", "QueueOptions", "QueueServer", "Reader", "Records", "Repaired",
     "Rights", "Sequences", "StampRefused", "Writer", "WriterStats", "ajoin", "aopen", "backup",
-    "checksum", "delete", "join", "list_partitions", "open", "partition_of_key",
+    "checksum", "compact", "delete", "join", "list_partitions", "open", "partition_of_key",
     "partition_of_message", "promote", "queue", "read_key", "read_stamp", "rename", "repair",
     "replay", "serve", "serve_queues", "stamp", "stored_at", "truncate_before", "verify",
 ]
 
-_LATER = {"BackedUp": "backups", "GroupMember": "groups.member", "Job": "queues.job",
-          "Promoted": "promotion", "Queue": "queues.client",
+_LATER = {"BackedUp": "backups", "Compacted": "compaction", "GroupMember": "groups.member",
+          "Job": "queues.job", "Promoted": "promotion", "Queue": "queues.client",
           "QueueServer": "queues.server"}       # need msgspec, or are rare
 
 
@@ -418,6 +419,29 @@ def delete(where: str | os.PathLike[str], *, topic: str, partition: int | None =
     from mqcore.journal.removal import delete as _delete
 
     return _delete(where, topic, partition)
+
+
+def compact(where: str | os.PathLike[str], *, topic: str = "default", partition: int | None = None,
+            keep_tombstones: float = 86400.0, min_share: float = 0.0,
+            max_memory: int = 128 << 20) -> list[Compacted]:
+    """Keep only the newest message of each key, as Kafka's log compaction does. Messages without a
+    key stay, and so do all offsets: readers pass over what is gone. One `Compacted` for each
+    partition (None: of all).
+
+    A writer may go on meanwhile. Only complete segments are compacted, by what is durable in all
+    of the partition. A segment that would not get smaller, or by less than min_share of its bytes,
+    stays as it is.
+    keep_tombstones: seconds that a tombstone stays after the values that it hides were removed, so
+    that readers that are behind meet it; 0: none. max_memory: bytes for the keys that are looked
+    for at a time. With more keys, the partition is read several times.
+
+    Raises JournalNotFound, JournalCorrupt (nothing of this partition is changed), JournalLocked (it
+    is being compacted, repaired or deleted), JournalFull and JournalWriteError (the segment at hand
+    stays as it was), OptionError, NotSupported (compressed blocks without pyarrow).
+    """
+    from mqcore.journal.compaction import compact as _compact
+
+    return _compact(where, topic, partition, keep_tombstones, min_share, max_memory)
 
 
 def rename(where: str | os.PathLike[str], *, topic: str, to: str) -> int:

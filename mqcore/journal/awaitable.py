@@ -74,9 +74,9 @@ class Awaitable:
                         durable: bool | None) -> AsyncIterator[Records]:
         while at < stop:
             records = await self.aread(at, max_bytes=max_bytes, durable=durable)
-            if not len(records):
+            if not len(records) or records.first >= stop:
                 return
-            records = records.slice(0, stop - at)
+            records = records.slice(0, stop - records.first)
             at = records.next
             yield records
 

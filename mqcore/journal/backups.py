@@ -10,6 +10,7 @@ The copy is made in a folder whose name begins with a dot, which gets its name w
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import shutil
@@ -197,6 +198,7 @@ def _copy(source: Path, making: Path, topic: str, partition: int) -> BackedUp:
     if begins and begins != firsts[:1]:     # what the groups and producers know of, retention took
         raise _Changed
     wanted = [first for first in firsts if first < end] or _begun(source, firsts[:1])
+    files = _files(source, wanted)
     _check(source, wanted)
     linked = copied = 0
     for first in wanted[:-1]:
@@ -223,8 +225,8 @@ def _copy(source: Path, making: Path, topic: str, partition: int) -> BackedUp:
         if raw is not None:
             replace(groups_folder(making) / path.name, raw)
     if _small(source / epoch.NAME) != small[epoch.NAME] \
-            or not _is_there(source, home):
-        raise _Changed
+            or not _is_there(source, home) or not _files(source, wanted).items() <= files.items():
+        raise _Changed      # compaction: one segment of before, and one without its tombstones
     return BackedUp(topic, partition, wanted[0] if wanted else 0, end, len(wanted), linked, copied)
 
 
@@ -234,6 +236,15 @@ def _check(source: Path, firsts: list[int]) -> None:
         check_chain(source, firsts)
     except FileNotFoundError:
         raise _Changed from None
+
+
+def _files(source: Path, firsts: list[int]) -> dict[int, int]:
+    """The inodes of those that are there, which tell whether one was replaced."""
+    found = {}
+    for first in firsts:
+        with contextlib.suppress(FileNotFoundError):    # retention
+            found[first] = os.stat(source / segment_name(first)).st_ino
+    return found
 
 
 def _begun(source: Path, first: list[int]) -> list[int]:
@@ -252,7 +263,7 @@ def _until(segment: Segment, durable: int) -> tuple[int, int]:
     if walk.why == FOUND and walk.next < durable:
         block = segment.block(walk.pos, size, verify=False)
         if isinstance(block, Block):
-            return walk.pos + block.size, block.first + block.count
+            return walk.pos + block.size, block.end
     if walk.next < durable:
         raise segment.corrupt(walk.pos, walk.next, walk.why, f"and messages up to {durable - 1} "
                               "were durable")

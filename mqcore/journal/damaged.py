@@ -69,7 +69,7 @@ class DamagedReader(Reader):
                 found = super()._next(offset, room, beyond)
             except (JournalCorrupt, UsageError) as error:
                 trouble = error
-            if found is not None or again or not self._passes(trouble, offset):
+            if found is not None and len(found) or again or not self._passes(trouble, offset):
                 break
         if isinstance(trouble, UsageError):
             raise trouble
@@ -135,11 +135,11 @@ def _runs_of(segment: Segment, size: int, following: int | None) -> list[Run]:
             continue
         if following is not None and block.first >= following:
             continue                # a copy of something else
-        if broken or block.first != runs[-1][1]:
+        if broken or block.first != runs[-1][1] and not block.compacted:
             runs.append((block.first, block.first, block.pos))
             broken = False
         first, _, pos = runs[-1]
-        runs[-1] = first, block.first + block.count, pos
+        runs[-1] = first, block.end, pos
     return runs
 
 

@@ -32,11 +32,13 @@ LOOK = 0.2              # seconds between two looks at whether to end
 
 @dataclass(frozen=True)
 class MirrorStats:
-    """gone: offsets that the source has no messages of any more."""
+    """gone: offsets that the source has no messages of any more. compacted: those whose messages
+    compaction has removed there."""
 
     messages: int = 0
     bytes: int = 0
     gone: int = 0
+    compacted: int = 0
 
 
 class Mirror(Running):
@@ -72,7 +74,7 @@ class Mirror(Running):
                              f"only up to {end}: it is no mirror of it",
                              hint="begin a new mirror in an empty folder, or find the journal that "
                                   "this one was copied from")
-        self._messages = self._bytes = self._gone = 0
+        self._messages = self._bytes = self._gone = self._compacted = 0
         self._groups: dict[str, int] = {}       # as they were copied
         self._looked = 0.0
         self._stopping = Event()
@@ -166,8 +168,11 @@ class Mirror(Running):
         for records in self.reader.follow(at, timeout=LOOK, gaps="skip"):
             if self._changed():
                 self._align()
-            if records.first > at == self.writer.next:
-                self._skip(at, records.first)
+            if records.since > at == self.writer.next:
+                self._skip(at, records.since)
+            if records.first > records.since == self.writer.next:
+                self.writer.skip(records.first, compacted=True)
+                self._compacted += records.first - records.since
             if records.first != self.writer.next:
                 raise UsageError(f"something else has appended to {self.writer.path}",
                                  hint="a mirror is its writer's only user")
@@ -186,7 +191,7 @@ class Mirror(Running):
         self._gone += to - at
 
     def stats(self) -> MirrorStats:
-        return MirrorStats(self._messages, self._bytes, self._gone)
+        return MirrorStats(self._messages, self._bytes, self._gone, self._compacted)
 
     def _which(self) -> str:
         return f"{self.reader.path} into {self.writer.path}"

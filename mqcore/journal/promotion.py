@@ -112,6 +112,8 @@ def _copy(writer: Writer, last: Writer) -> int:
     last.commit()
     with Reader(last.path, last.topic, last.partition) as reader:
         for records in reader.batches(start):
+            if records.first > records.since == writer.next:
+                writer.skip(records.first, compacted=True)
             if records.first != writer.next:
                 raise UsageError(f"{last.path} has lost the messages {writer.next} to "
                                  f"{records.first - 1}",

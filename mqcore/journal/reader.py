@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from mqcore.base.living import Living
 from mqcore.base.native import threading
 from mqcore.base.renamed import renamed
-from mqcore.errors import UsageError
 from mqcore.journal.awaitable import Awaitable
 from mqcore.journal.errors import (
     JournalClosed,
@@ -23,7 +22,18 @@ from mqcore.journal.errors import (
     OffsetGone,
 )
 from mqcore.journal.later import np
-from mqcore.journal.records import MOST, Records, at_most, gather, micros, of_block, whole
+from mqcore.journal.records import (
+    MOST,
+    Records,
+    at_most,
+    from_offset,
+    gather,
+    micros,
+    nothing,
+    of_block,
+    offsets_of,
+    whole,
+)
 from mqcore.journal.store.commits import Expected, check_expected, commit
 from mqcore.journal.store.durable import missing_end, read_durable, told
 from mqcore.journal.store.epoch import Epochs, read_epochs
@@ -49,7 +59,7 @@ from mqcore.journal.store.segment import (
     settled_home,
     torn_header,
 )
-from mqcore.journal.walking import Walking
+from mqcore.journal.walking import Walking, lost
 
 if TYPE_CHECKING:
     from mqcore.journal.mirror import Mirror
@@ -106,21 +116,6 @@ class Reader(Walking, Awaitable):
             if self._begins[0] != known:    # a repair may have lost what a file begins with
                 self._begins = known, self._lowest(firsts)
             return max(firsts[0], self._begins[1])
-
-    def _lowest(self, firsts: list[int]) -> int:
-        """Behind what was lost at the beginning."""
-        at = firsts[0]
-        for first, following in zip(firsts, [*firsts[1:], MOST], strict=True):
-            try:
-                segment = self._open(first, firsts)
-            except (FileNotFoundError, JournalCorrupt):     # which reading tells
-                return at
-            while at < following:
-                walk = segment.find(at, segment.size())
-                if walk.why != LOST:
-                    return at
-                at = walk.next
-        return at
 
     @property
     def begin(self) -> int:
@@ -204,10 +199,10 @@ class Reader(Walking, Awaitable):
                 continue
             walk = segment.find_time(us, size)
             if walk.why == FOUND:
-                records = self._records(segment, walk, size,
-                                        known if i + 1 == len(firsts) else None)
-                if records is not None:
-                    return records.first + int(np.argmax(records._microseconds >= us))
+                block = self._whole(segment, walk, size, known if i + 1 == len(firsts) else None)
+                if block is not None:
+                    late = of_block(block, "", 0)._microseconds >= us
+                    return int(offsets_of(block)[np.argmax(late)])
             elif walk.pos < size:
                 judge(segment, walk.pos, walk.next, walk.why, size, last=i + 1 == len(firsts))
         return self.end
@@ -223,7 +218,8 @@ class Reader(Walking, Awaitable):
              durable: bool | None = None) -> Records:
         """The messages from `offset` on: a view of one block or of the rest of it, of at most
         max_bytes with keys and headers (but at least one message); small blocks are put together.
-        Empty at the end.
+        Empty at the end. `first` of the records is above `offset` if compaction has removed what
+        was there.
         durable: only messages that survive a power cut (None: as the reader was opened).
 
         Raises OffsetGone below `first`, UsageError beyond `end`, JournalCorrupt.
@@ -238,7 +234,7 @@ class Reader(Walking, Awaitable):
 
     def _read_durable(self, offset: int, max_bytes: int) -> Records:
         records = self._read(offset, max_bytes)
-        if records.next <= self._synced or not len(records):
+        if records.next <= self._synced or records.next == offset:
             return records
         here = self._segment            # None: the one behind the records could not be opened
         if here is not None:
@@ -246,6 +242,8 @@ class Reader(Walking, Awaitable):
         if records.next > self._synced:
             self._look_for_durable(here)
             records = records.slice(0, max(0, self._synced - records.first))
+        if records.next > self._synced:
+            return nothing(max(offset, self._synced), offset, self.topic, self.partition)
         return records
 
     def _look_for_durable(self, here: Segment | None) -> None:
@@ -272,7 +270,7 @@ class Reader(Walking, Awaitable):
                 if not parts:
                     raise
                 break       # what is before it first; the next call meets it again
-            if records is None:
+            if records is None or parts and records.first > at:
                 break
             files += self._segment is not before
             count = len(records)
@@ -286,11 +284,7 @@ class Reader(Walking, Awaitable):
             together += size
             if len(records) < count or together >= SMALL // 2:
                 break
-        if not parts:
-            return Records(offset, {"values": np.zeros(0, np.uint8), "times": np.zeros(0, np.int64),
-                                    "value_ends": np.zeros(1, np.int32)}, 0, 0, self.topic,
-                           self.partition)
-        return gather(parts)
+        return gather(parts) if parts else nothing(offset, offset, self.topic, self.partition)
 
     def release(self) -> None:
         """Let go of the file that was read last. The next read opens it again."""
@@ -316,7 +310,9 @@ class Reader(Walking, Awaitable):
                     segment.close()
 
     def _next(self, offset: int, room: int, beyond: bool) -> Records | None:
-        """The block that holds the message, and small ones behind it; None: it is not there yet."""
+        """The block that holds the message, and small ones behind it; None: it is not there yet.
+        Behind a gap of compaction, the next one, or nothing, which says where the gap ends."""
+        wanted = offset
         here = self._segment
         if here is not None and here.first <= offset:      # no look at the folder while it goes on
             size = here.size()
@@ -324,7 +320,7 @@ class Reader(Walking, Awaitable):
             if walk.why == FOUND:
                 block = here.together(walk.pos, size, room, self._verify)
                 if isinstance(block, Block):
-                    return of_block(block, self.topic, self.partition, offset)
+                    return from_offset(block, offset, self.topic, self.partition)
         while True:
             known = told(self.path)
             firsts = self._segments()
@@ -350,21 +346,20 @@ class Reader(Walking, Awaitable):
             size = segment.size()
             walk = segment.find(offset, size)
             if walk.why == FOUND:
-                records = self._records(segment, walk, size, known if last else None)
-                return None if records is None else records.slice(offset - records.first)
+                found = self._whole(segment, walk, size, known if last else None)
+                return None if found is None else from_offset(
+                    found, wanted, self.topic, self.partition)
             if walk.why == LOST:
-                raise OffsetGone(f"message {offset} of {self.path} was lost to damage",
-                                 offset=offset, first=walk.next,
-                                 hint=f"the next one that is left is {walk.next}")
+                raise lost(self.path, wanted, walk.next)
             if self._behind(first) != following:
                 continue                # rotated meanwhile, or the first list lacked one
+            if following == [walk.next] and walk.pos == size:
+                offset = walk.next      # compaction has removed the segment's end
+                continue
             if walk.pos < size or not last:
                 judge(segment, walk.pos, walk.next, walk.why, size, last)
             segment.check_end(walk, size, known)
-            if offset > walk.next and beyond:
-                raise UsageError(f"message {offset} is beyond the end, {walk.next}",
-                                 hint="`end` is the furthest offset that can be read from")
-            return None
+            return self._at_end(wanted, walk.next, beyond)
 
     def _behind(self, first: int) -> list[int]:
         """The segment that follows, if there is one."""
@@ -372,12 +367,12 @@ class Reader(Walking, Awaitable):
         at = bisect.bisect_right(firsts, first)
         return firsts[at:at + 1]
 
-    def _records(self, segment: Segment, walk: Walk, size: int,
-                 known: tuple[bytes, int] | None) -> Records | None:
+    def _whole(self, segment: Segment, walk: Walk, size: int,
+               known: tuple[bytes, int] | None) -> Block | None:
         """known: what is durable, if it is the last segment."""
         block = segment.readable(walk.pos, size, self._verify)
         if isinstance(block, Block):
-            return of_block(block, self.topic, self.partition)
+            return block
         if known is not None:
             segment.check_end(walk._replace(why=block), size, known)
         if block != SHORT or known is None:

@@ -42,12 +42,14 @@ class Records:
     kept for long. If several small blocks were put together, they are copies.
     A tombstone, a message whose value is null, is None where messages come one by one, and has no
     bytes in `data`; `nulls` tells it from an empty message.
+    `since`: the offset that was read. It is below `first` if compaction has removed what was there.
     `times` and `sent` are computed on access.
     """
 
     def __init__(self, first: int, columns: dict[str, NDArray[Any]], lo: int, hi: int,
-                 topic: str, partition: int) -> None:
+                 topic: str, partition: int, since: int | None = None) -> None:
         self.first = first          # of row lo
+        self.since = first if since is None else since
         self.topic = topic
         self.partition = partition
         self._columns = columns
@@ -77,7 +79,8 @@ class Records:
         """Rows start to stop, without a copy."""
         start, stop, _ = slice(start, stop).indices(len(self))
         return Records(self.first + start, self._columns, self._lo + start,
-                       self._lo + max(start, stop), self.topic, self.partition)
+                       self._lo + max(start, stop), self.topic, self.partition,
+                       None if start else self.since)
 
     # -- NumPy --
 
@@ -240,20 +243,67 @@ def single(value: bytes | None, key: bytes | None, headers: Sequence[tuple[str, 
     return Records(0, columns, 0, 1, "", 0)
 
 
-def of_block(block: Block, topic: str, partition: int, offset: int = 0) -> Records:
-    """The messages of a block that segment.readable() has returned, from `offset` on."""
+def of_block(block: Block, topic: str, partition: int) -> Records:
+    """All messages of a block that segment.readable() has returned. Of a sparse one, they have the
+    offsets of offsets_of()."""
     columns, place = {}, block.place
     for i, (name, dtype) in enumerate(LAYOUT):
         at, size = block.column(i)
         if size or (name in ("values", "keys", "names", "data") and _has(block, name)):
             columns[name] = np.frombuffer(place, dtype, size // np.dtype(dtype).itemsize, at)
-    first = max(offset, block.first)
-    return Records(first, columns, first - block.first, block.count, topic, partition)
+    return Records(block.first, columns, 0, block.count, topic, partition)
 
 
 def _has(block: Block, name: str) -> bool:
     flag = {"values": 0, "keys": 1, "names": 2, "data": 2}[name]
     return not flag or bool(block.flags & flag)
+
+
+def offsets_of(block: Block) -> NDArray[np.int64]:
+    """Of each message."""
+    if not block.compacted:
+        return np.arange(block.first, block.end)
+    at, size = block.column(len(LAYOUT))
+    return block.first + np.frombuffer(block.place, np.uint32, size // 4, at).astype(np.int64)
+
+
+def from_offset(block: Block, offset: int, topic: str, partition: int) -> Records:
+    """The messages from this one on that follow each other. If compaction has removed it, from the
+    next one on."""
+    found = of_block(block, topic, partition)
+    low, high, first = max(0, offset - block.first), block.count, max(offset, block.first)
+    if block.compacted:
+        at, size = block.column(len(LAYOUT))
+        places = np.frombuffer(block.place, np.uint32, size // 4, at)
+        low = int(np.searchsorted(places, low))
+        first = block.first + int(places[low])
+        high = _run(places, low)
+    return Records(first, found._columns, low, high, topic, partition, offset)
+
+
+def _run(places: NDArray[np.uint32], low: int) -> int:
+    """Behind the numbers from this one on that have no gap between them."""
+    step = 16
+    while low + 1 < len(places):
+        gaps = np.flatnonzero(np.diff(places[low:low + step]) != 1)
+        if len(gaps):
+            return low + int(gaps[0]) + 1
+        low = min(low + step, len(places)) - 1
+        step *= 4
+    return low + 1
+
+
+def until(records: Records, stop: int) -> Records:
+    """Those below this offset. If there are none, `next` tells how far compaction has removed all,
+    and is `stop` at most."""
+    if records.first < stop:
+        return records.slice(0, stop - records.first)
+    return nothing(stop, records.since, records.topic, records.partition)
+
+
+def nothing(first: int, since: int, topic: str, partition: int) -> Records:
+    return Records(first, {"values": np.zeros(0, np.uint8), "times": np.zeros(0, np.int64),
+                           "value_ends": np.zeros(1, np.int32)}, 0, 0, topic, partition, since)
 
 
 def at_most(records: Records, room: int) -> Records:
@@ -290,8 +340,11 @@ def micros(time: float) -> int:
 
 def gather(parts: Sequence[Records]) -> Records:
     """Neighbouring Records as one, by copying."""
-    if len(parts) == 1:
-        return parts[0]
+    return parts[0] if len(parts) == 1 else joined(parts)
+
+
+def joined(parts: Sequence[Records]) -> Records:
+    """gather(), always of columns that begin with the first row and end with the last."""
     names = {name for part in parts for name in part._columns}
     columns: dict[str, NDArray[Any]] = {}
     columns["times"] = np.concatenate([part._microseconds for part in parts])
@@ -309,7 +362,7 @@ def gather(parts: Sequence[Records]) -> Records:
                 np.zeros(len(part), dict(LAYOUT)[name]) if part._optional(name) is None
                 else part._optional(name) for part in parts])
     return Records(parts[0].first, columns, 0, sum(map(len, parts)), parts[0].topic,
-                   parts[0].partition)
+                   parts[0].partition, parts[0].since)
 
 
 def _joined(parts: Sequence[Records], ends: str, data: str) -> tuple[NDArray[Any], NDArray[Any]]:

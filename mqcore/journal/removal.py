@@ -15,7 +15,7 @@ import shutil
 from pathlib import Path
 
 from mqcore.journal.listing import not_found
-from mqcore.journal.store.exclusive import Lock, TopicLock
+from mqcore.journal.store.exclusive import CompactionLock, Lock, TopicLock
 from mqcore.journal.store.place import partition_folder, partition_numbers, sync_folder
 from mqcore.journal.store.topic_names import NAME
 from mqcore.journal.writer import Writer
@@ -64,14 +64,21 @@ def _delete(where: str | os.PathLike[str], home: Path, topic: str, partition: in
         raise not_found(where, topic, partition)
     for number in numbers:                  # not all at once: they may be more than descriptors
         Lock(home / str(number)).release()
+        CompactionLock(home / str(number)).release()
     for number in reversed(numbers):        # a killed call leaves those that come first
         lock = Lock(home / str(number))
+        try:
+            compaction = CompactionLock(home / str(number))
+        except BaseException:
+            lock.release()
+            raise
         try:
             gone = home / f"{GONE}{number}.{secrets.token_hex(8)}"
             os.rename(home / str(number), gone)
             sync_folder(home)
             _remove(gone)
         finally:
+            compaction.release()
             lock.release()
     _forget(home)
     return len(numbers)

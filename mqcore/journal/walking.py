@@ -8,8 +8,10 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
-from mqcore.errors import OptionError, RecvTimeout
-from mqcore.journal.errors import JournalClosed, OffsetGone
+from mqcore.errors import OptionError, RecvTimeout, UsageError
+from mqcore.journal.errors import JournalClosed, JournalCorrupt, OffsetGone
+from mqcore.journal.records import MOST, nothing
+from mqcore.journal.store.scan import LOST
 from mqcore.journal.waiting import Deadline, Watch
 
 if TYPE_CHECKING:
@@ -63,7 +65,9 @@ class Walking:
         """Everything from start (None: first) to stop (None: the end as it is then).
 
         gaps: at messages that retention has removed, or that were lost before a repair, "raise"
-        OffsetGone, or "skip" them: `first` of the next records tells how many there were.
+        OffsetGone, or "skip" them: `first` of the next records tells how many there were. What
+        compaction has removed is always passed over, and `since` of the next records tells from
+        where on.
         """
         skips(gaps)
         walk: Iterator[Records] = self._batches(start, stop, max_bytes, durable, gaps)
@@ -79,10 +83,10 @@ class Walking:
                  durable: bool | None) -> Iterator[Records]:
         while at < stop:
             records = self.read(at, max_bytes=max_bytes, durable=durable)
-            if not len(records):
+            if not len(records) or records.first >= stop:
                 return
             if records.next > stop:
-                records = records.slice(0, stop - at)
+                records = records.slice(0, stop - records.first)
             at = records.next
             yield records
 
@@ -142,6 +146,28 @@ class Walking:
         finally:
             self._unwatch(watch)
 
+    def _lowest(self: Any, firsts: list[int]) -> int:
+        """Behind what was lost at the beginning."""
+        at = firsts[0]
+        for first, following in zip(firsts, [*firsts[1:], MOST], strict=True):
+            try:
+                segment = self._open(first, firsts)
+            except (FileNotFoundError, JournalCorrupt):     # which reading tells
+                return at
+            while at < following:
+                walk = segment.find(at, segment.size())
+                if walk.why != LOST:
+                    return at
+                at = int(walk.next)
+        return at
+
+    def _at_end(self: Any, offset: int, end: int, beyond: bool) -> Records | None:
+        """What is read there: nothing, behind a gap of compaction."""
+        if offset > end and beyond:
+            raise UsageError(f"message {offset} is beyond the end, {end}",
+                             hint="`end` is the furthest offset that can be read from")
+        return nothing(end, offset, self.topic, self.partition) if offset < end else None
+
     def _hurry(self: Any, until: float) -> None:
         """From then on, by the monotonic clock, looks end with Unfinished."""
         self._until = until
@@ -177,6 +203,11 @@ class Walking:
                 closing, self._closing = self._closing, -1
                 if closing >= 0:        # else a signal handler's follow() has ended meanwhile
                     os.close(closing)
+
+
+def lost(path: object, offset: int, first: int) -> OffsetGone:
+    return OffsetGone(f"message {offset} of {path} was lost to damage", offset=offset, first=first,
+                      hint=f"the next one that is left is {first}")
 
 
 def _nothing(reader: Reader, offset: int, timeout: float | None) -> RecvTimeout:

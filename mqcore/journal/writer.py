@@ -154,10 +154,9 @@ class Writer(WriterCore):
         if self.closed:
             return []
         error, stats = self.error, self.stats()
-        return [State("journal writer", str(self.path), error="" if error is None else str(error),
-                      counts={"next": self.next, "durable": self.durable,
-                              "duplicates": self.duplicates, "bytes": stats.bytes,
-                              "syncs": stats.syncs, "removed": stats.removed})]
+        counts = {"next": self.next, "durable": self.durable, "duplicates": self.duplicates,
+                  "bytes": stats.bytes, "syncs": stats.syncs, "removed": stats.removed}
+        return [State("journal writer", str(self.path), error=str(error or ""), counts=counts)]
 
     def _begin(self, found: Any, topic: str, partition: int, fsync: str, block_bytes: int,
                segment_bytes: int, segment_age: float | None, pause: float,
@@ -188,15 +187,16 @@ class Writer(WriterCore):
                            facts["sync_longest"] / 1e9, facts["rotations"], self._removed,
                            self.duplicates, facts.get("producers", 0), facts.get("forgotten", 0))
 
-    def skip(self, offset: int) -> None:
+    def skip(self, offset: int, *, compacted: bool = False) -> None:
         """Give the next message this offset. For a copy of a journal that has lost messages: who
         reads one of those between gets OffsetGone, which says where to go on. Durable on return.
+        compacted: compaction has removed them. Readers pass over them; durable with what follows.
 
         UsageError: the offset is below `next`. JournalWriteError, and nothing was skipped, unless
         it was the sync that failed: then the writer takes nothing more.
         """
         to = whole(offset)
-        if to < (after := self._skip(to)):
+        if to < (after := self._skip(to, compacted)):
             raise UsageError(f"offset {to} of {self.path} was given out: the next message gets "
                              f"{after}", hint="skip forwards only")
 
@@ -345,7 +345,8 @@ class Writer(WriterCore):
             raise JournalClosed(f"the writer of {self.path} is closed")
 
     def _remove_segment(self, first: int) -> None:
-        remove_ended(self._folder, first)
+        with self._lock.changing():     # compaction would bring it back
+            remove_ended(self._folder, first)
         sync_folder(self._folder)       # each: else a power cut may leave a gap between them
         self._removed += 1
 
@@ -420,8 +421,8 @@ class Writer(WriterCore):
         return 0
 
     def _report(self, name: str, error: BaseException | None) -> None:
-        """What the flusher did succeeded, or failed and will be tried again. Callers of the writer
-        get most errors, too; this is for those who only read the log, or look at `error`."""
+        """What the flusher did succeeded, or failed and will be tried again. Callers get most
+        errors, too; this is for those who only read the log, or look at `error`."""
         if error is None:
             if self._failures:
                 self._failures.pop(name, None)
@@ -446,8 +447,7 @@ class Writer(WriterCore):
 
 
 def check_options(**given: Any) -> None:
-    """Those of a Writer, or some of them. OptionError; NotSupported: compression= without pyarrow.
-    """
+    """Some of a Writer's. OptionError; NotSupported: compression= without pyarrow."""
     if given.get("compression") is not None:
         codec(given["compression"])
     if given.get("fsync", POLICIES[0]) not in POLICIES:

@@ -67,6 +67,10 @@ def _pieces(r: Range, options: Options, schema: Any) -> Iterator[Any]:
                 at = to
                 continue
             if at < r.stop:
+                to = min(reader.read(at, max_bytes=1).first, r.stop)
+                if to > at:     # compaction has removed them
+                    at = to
+                    continue
                 data_loss(options, f"{r.part} ends at {at}: messages up to {r.stop - 1} are lost, "
                                    "perhaps in a power cut")
                 return

@@ -144,7 +144,7 @@ def test_a_torn_tail(memory):
 # -- flags of the future ---------------------------------------------------------------------------
 
 @pytest.mark.parametrize("behind", [b"", BEHIND])
-@pytest.mark.parametrize("flag", [64, 1 << 31])
+@pytest.mark.parametrize("flag", [128, 1 << 31])
 def test_an_unknown_flag_is_no_torn_tail(tmp_path, flag, behind, nobody_writes):
     """It is refused everywhere, with advice, and a repair does not drop the block."""
     block = ref.block(0, 0, SALT, MESSAGES)
@@ -176,7 +176,7 @@ def test_a_header_that_is_damaged_is_no_newer_version(tmp_path):
     """A flipped bit among the flags does not match the CRC."""
     [path] = store(tmp_path, [ROWS, ROWS])
     raw = bytearray(path.read_bytes())
-    raw[512 + 28] ^= 64
+    raw[512 + 28] ^= 128
     path.write_bytes(raw)
     with pytest.raises(JournalCorrupt, match="does not match its CRC"):
         contents(tmp_path, topic="t")

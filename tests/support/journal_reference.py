@@ -29,7 +29,7 @@ def segment_header(first, created, journal, salt, partition, topic, version=1):
     return b"MQJSEG\r\n" + struct.pack("<II", version, crc32c(rest)) + rest
 
 
-ZSTD, LZ4, NULLS = 8, 16, 32
+ZSTD, LZ4, NULLS, COMPACTED = 8, 16, 32, 64
 
 
 def lz4_decompressed(data):
@@ -72,7 +72,8 @@ def bits(flags):
 
 
 def block(first, durable, salt, messages, packed=None, codec=0):
-    """messages: dicts with time and value (None: a tombstone), and perhaps key, headers, stamp.
+    """messages: dicts with time and value (None: a tombstone), and perhaps key, headers, stamp. In
+    a sparse block each has a place.
     packed: the columns as compressed by codec, ZSTD or LZ4."""
     n = len(messages)
     flags, names, data, keys = 0, [], [], []
@@ -97,6 +98,12 @@ def block(first, durable, salt, messages, packed=None, codec=0):
         for i, code in enumerate("QQq"):
             columns.append(struct.pack(f"<{n}{code}",
                                        *(m.get("stamp", (0, 0, 0))[i] for m in messages)))
+    span = 0
+    if "place" in messages[0]:
+        flags |= COMPACTED
+        places = [m["place"] for m in messages]
+        span = places[-1] + 1
+        columns.append(struct.pack(f"<{n}I", *places))
     body = b"".join(map(padded, columns))
     if codec:
         flags |= codec
@@ -104,13 +111,13 @@ def block(first, durable, salt, messages, packed=None, codec=0):
                         zstd_decompressed(packed, len(body)))
         body = padded(packed)
     times = [m["time"] for m in messages]
-    rest = struct.pack("<qQIIqqqIIQQQQQ24x", first, 128 + len(body), n, flags, durable, min(times),
+    rest = struct.pack("<qQIIqqqIIQQQQQQ16x", first, 128 + len(body), n, flags, durable, min(times),
                        max(times), crc32c(body), len(names), sum(map(len, values)),
                        sum(map(len, keys)), sum(map(len, names)), sum(map(len, data)),
-                       len(packed) if codec else 0)
+                       len(packed) if codec else 0, span)
     return b"MQB1" + struct.pack("<I", crc32c(struct.pack("<Q", salt) + rest)) + rest + body
 
 
-def checkpoint(next, salt, low, high):
-    rest = struct.pack("<qQIIqqqIIQQQQ32x", next, 128, 0, 0, next, low, high, 0, 0, 0, 0, 0, 0)
+def checkpoint(next, salt, low, high, flags=0):
+    rest = struct.pack("<qQIIqqqIIQQQQ32x", next, 128, 0, flags, next, low, high, 0, 0, 0, 0, 0, 0)
     return b"MQB1" + struct.pack("<I", crc32c(struct.pack("<Q", salt) + rest)) + rest

@@ -10,7 +10,13 @@ from collections import Counter
 from typing import Any
 
 from mqcore.errors import Error, UsageError
-from mqcore.journal.errors import JournalBusy, JournalDenied, JournalFenced, JournalNotFound
+from mqcore.journal.errors import (
+    JournalBusy,
+    JournalDenied,
+    JournalFenced,
+    JournalNotFound,
+    OffsetGone,
+)
 from mqcore.journal.groups.rosters import Rosters
 from mqcore.journal.records import Records
 from mqcore.journal.rights import Rights
@@ -29,9 +35,15 @@ LOOK = 1.0              # seconds between two looks at whether a topic is a mirr
 _log = logging.getLogger("mqcore.journal")
 
 
-def read(source: Source, offset: int, size: int, durable: bool) -> Records:
-    """What one answer, or one piece of a stream, may hold."""
-    return source.reader.read(offset, max_bytes=size, durable=durable).slice(0, MESSAGES)
+def read(source: Source, offset: int, size: int, request: Any) -> Records:
+    """What one answer, or one piece of a stream, may hold. request: has `durable`, and `compacted`:
+    whether who asks knows of compaction."""
+    found: Records = source.reader.read(offset, max_bytes=size,
+                                        durable=request.durable).slice(0, MESSAGES)
+    if found.first > offset and not request.compacted:
+        raise OffsetGone(f"message {offset} was removed by compaction", offset=offset,
+                         first=found.first, hint=f"the next one that is left is {found.first}")
+    return found
 
 
 def fenced(epochs: Epochs, topic: str, partition: int) -> JournalFenced:
@@ -81,7 +93,7 @@ class Answers:
         if isinstance(request, requests.Read):
             size = min(max(1, request.bytes), allowance)
             return self.records({"id": number},
-                                read(source, request.offset, size, request.durable), source)
+                                read(source, request.offset, size, request), source)
         fact = self._fact(request, source)
         mark = failover.mark_of(source.epochs.look(), source.id)
         return [encode({"id": number, "ok": fact, **mark})]

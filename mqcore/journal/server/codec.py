@@ -54,7 +54,8 @@ def pack(records: Records) -> tuple[dict[str, Any], bytes]:
             pad = -len(raw) % ALIGN
             pieces += [raw, bytes(pad)]
             at += len(raw) + pad
-    return {"first": records.first, "n": len(records), "columns": places}, b"".join(pieces)
+    gap = {} if records.since == records.first else {"since": records.since}
+    return {"first": records.first, "n": len(records), "columns": places, **gap}, b"".join(pieces)
 
 
 def rebased(records: Records) -> dict[str, NDArray[Any]]:
@@ -98,13 +99,14 @@ def unpack(head: Any, body: bytes, topic: str, partition: int) -> Records:
             kind = np.dtype(types[name])
             columns[name] = np.frombuffer(body, kind, size // kind.itemsize, at)
         n, first = int(head["n"]), int(head["first"])
-        good = is_offset(n) and is_offset(first) and _fits(columns, n)
+        since = int(head.get("since", first))
+        good = is_offset(n) and is_offset(first) and 0 <= since <= first and _fits(columns, n)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
         good = False
     if not good:
         raise JournalError("what the journal server sent is no records",
                            hint="is it a journal server, and of this version?")
-    return Records(first, columns, 0, n, topic, partition)
+    return Records(first, columns, 0, n, topic, partition, since)
 
 
 def _fits(columns: dict[str, NDArray[Any]], n: int) -> bool:

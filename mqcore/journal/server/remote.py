@@ -226,13 +226,13 @@ class RemoteReader(Connection, Reader):
 
     def read(self, offset: int, *, max_bytes: int = WINDOW,
              durable: bool | None = None) -> Records:
-        return self._block(self._ask("read", offset=offset, bytes=max_bytes,
+        return self._block(self._ask("read", offset=offset, bytes=max_bytes, compacted=True,
                                      **self._only(durable)))
 
     async def aread(self, offset: int, *, max_bytes: int = WINDOW,
                     durable: bool | None = None) -> Records:
         return self._block(await self._aask("read", offset=offset, bytes=max_bytes,
-                                            **self._only(durable)))
+                                            compacted=True, **self._only(durable)))
 
     def _only(self, durable: bool | None) -> dict[str, bool]:
         """What a request says of it: nothing, if it does not matter."""
@@ -326,8 +326,8 @@ class RemoteReader(Connection, Reader):
             return
         try:
             for records in self._streamed(at, max_bytes, self._timeout, durable, stop):
-                # a server of before `stop` sends on
-                yield records if records.next <= stop else records.slice(0, stop - records.first)
+                if len(records) and records.first < stop:
+                    yield _cut(records, stop)
                 if records.next >= stop:
                     return
         except RecvTimeout:     # they are there, so it is the server that is not
@@ -354,7 +354,8 @@ class RemoteReader(Connection, Reader):
         stream = self._astreamed(at, max_bytes, self._timeout, durable, stop)
         try:
             async for records in stream:
-                yield records if records.next <= stop else records.slice(0, stop - records.first)
+                if len(records) and records.first < stop:
+                    yield _cut(records, stop)
                 if records.next >= stop:
                     return
         except RecvTimeout:
@@ -421,6 +422,11 @@ def _seconds(time: float) -> float:
 def _span(ends: tuple[int, int], start: int | None, stop: int | None) -> tuple[int, int]:
     first, end = ends
     return first if start is None else start, end if stop is None else min(stop, end)
+
+
+def _cut(records: Records, stop: int) -> Records:
+    """A server of before `stop` sends on."""
+    return records if records.next <= stop else records.slice(0, stop - records.first)
 
 
 def _is_row(row: Any) -> bool:

@@ -48,7 +48,7 @@ class RemoteStream:
         if now >= self.due or 2 * self.unsaid >= self.window:
             self.due = now + self.reader._put(self.socket, "want", 0, {
                 "stream": self.number, "offset": self.at, "window": self.window,
-                **self.bounds})
+                "compacted": True, **self.bounds})
             self.unsaid = 0
         wait = max(0.0, self.due - now)
         return wait if left is None else min(wait, max(0.0, left))
@@ -71,7 +71,7 @@ class RemoteStream:
             return None
         if not self._trusted(got[0]):
             return None
-        if records.first != self.at or not len(records):
+        if records.since != self.at or records.next <= self.at:
             if records.next > self.at:  # some are missing: anew
                 self._say_stop()
                 self._anew()

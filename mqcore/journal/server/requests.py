@@ -62,6 +62,7 @@ class Read(OfPartition, tag="read", gc=False):
     offset: Number
     bytes: Number
     durable: bool = False
+    compacted: bool = False
 
 
 class Committed(OfPartition, tag="committed", gc=False):
@@ -96,6 +97,7 @@ class Want(OfPartition, tag="want", gc=False):
     window: Number
     stop: Number | None = None
     durable: bool = False
+    compacted: bool = False
 
 
 class Stop(Request, tag="stop", gc=False):

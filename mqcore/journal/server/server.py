@@ -21,6 +21,7 @@ from mqcore.errors import Error, RecvTimeout
 from mqcore.journal.errors import JournalBusy, JournalNotFound
 from mqcore.journal.groups.rosters import Rosters
 from mqcore.journal.later import np
+from mqcore.journal.records import until
 from mqcore.journal.rights import Given, granting
 from mqcore.journal.server import requests
 from mqcore.journal.server.answers import Answers, check_rights, fenced, read
@@ -395,7 +396,7 @@ class Server(Service):
             self._room_for_stream(guest)
             now = time.monotonic()
             stream = Stream(guest, request.stream, source, request.offset, 1, now, now,
-                            durable=request.durable)
+                            durable=request.durable, compacted=request.compacted)
             self._streams.add(stream)
         stream.window = min(max(1, request.window), WINDOW)
         stream.stop = request.stop
@@ -449,11 +450,11 @@ class Server(Service):
         if size == 0:
             return False
         stream.source.reader._hurry(time.monotonic() + SLICE * 2**stream.tries)
-        records = read(stream.source, stream.at, size, stream.durable)
+        records = read(stream.source, stream.at, size, stream)
         stream.tries = 0
         if stream.stop is not None:
-            records = records.slice(0, stream.stop - stream.at)
-        if not len(records):
+            records = until(records, stream.stop)
+        if not len(records) and (stream.stop is None or records.next == stream.at):
             if stream.stop is None and stream.source.epochs.look().fenced:
                 raise fenced(stream.source.epochs.look(), *stream.source.key)
             stream.seen = version

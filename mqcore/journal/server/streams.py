@@ -68,6 +68,7 @@ class Stream:
     over: bool = False                  # no longer a stream
     tries: int = 0                      # to read on, that were not enough
     durable: bool = False               # only what survives a power cut is sent
+    compacted: bool = False             # its reader knows of compaction
 
     def acknowledge(self, offset: int, now: float) -> None:
         if not self.sent or self.sent[0][0] <= offset:

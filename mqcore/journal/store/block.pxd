@@ -14,11 +14,12 @@ cdef enum:
     BLOCK_HEADER = 128
     ALIGN = 64                # of blocks in the file and of columns in a block
     VERSION = 1
-    PACKED_VERSION = 2        # of a segment that may have compressed blocks and null values
+    PACKED_VERSION = 2        # of a segment that may have blocks with the flags from ZSTD on
     TOPIC_MAX = 255           # bytes of UTF-8
     STAMP = 32                # bytes of a stamp in front of a message
     VALUE_MAX = 0x7FFFFFFF    # bytes of one column of one block: its offsets are int32
     UNPACKED_MAX = 256 << 20  # bytes of the columns of a compressed block
+    SPAN_MAX = 0x7FFFFFFF     # offsets that a sparse block covers
 
 cdef enum BlockFlag:
     HAS_KEYS = 1
@@ -28,7 +29,8 @@ cdef enum BlockFlag:
     LZ4 = 16                  # as one LZ4 block
     PACKED = 24
     HAS_NULLS = 32            # some messages have no value: tombstones
-    KNOWN_FLAGS = 63
+    COMPACTED = 64            # compaction has removed messages: before a checkpoint, in a block
+    KNOWN_FLAGS = 127
 
 cdef enum Column:             # in the order in which they lie in the block
     TIMES, VALUE_ENDS, VALUE_VALID, VALUES, KEY_ENDS, KEY_VALID, KEYS, HEADER_ENDS, NAME_ENDS
@@ -65,7 +67,8 @@ cdef struct BlockHeader:
     uint64_t name_bytes
     uint64_t datum_bytes
     uint64_t packed_bytes     # of the compressed columns, without padding; 0: they are plain
-    uint8_t spare[24]
+    uint64_t span             # of a sparse block: offsets from its first message to its last one
+    uint8_t spare[16]
 
 cdef enum BlockFault:         # why this is not a block; the texts are in scan.pyx
     BLOCK_OK = 0
@@ -85,8 +88,24 @@ cdef inline uint64_t aligned(uint64_t n) noexcept nogil:
     return (n + ALIGN - 1) & ~<uint64_t> (ALIGN - 1)
 
 
+cdef inline bint is_sparse(const BlockHeader* h) noexcept nogil:
+    """A block without some messages in the middle. Behind its other columns is one of uint32: the
+    offset of each message, from that of the first one on."""
+    return h.count and h.flags & COMPACTED != 0
+
+
+cdef inline int64_t block_end(const BlockHeader* h) noexcept nogil:
+    """The offset that follows."""
+    return h.first + <int64_t> (h.span if is_sparse(h) else h.count)
+
+
+cdef inline uint64_t places_size(const BlockHeader* h) noexcept nogil:
+    return 4 * <uint64_t> h.count if is_sparse(h) else 0
+
+
 cdef inline void column_sizes(const BlockHeader* h, uint64_t* sizes) noexcept nogil:
-    """sizes: uint64[COLUMNS], in bytes and without padding; 0: this block has no such column."""
+    """sizes: uint64[COLUMNS], in bytes and without padding; 0: this block has no such column. All
+    but the places of a sparse block, which come last."""
     cdef uint64_t n = h.count
     cdef bint keys = h.flags & HAS_KEYS, headers = h.flags & HAS_HEADERS
     cdef bint stamps = h.flags & HAS_STAMPS
@@ -123,7 +142,7 @@ cdef inline uint64_t body_size(const BlockHeader* h) noexcept nogil:
     column_sizes(h, sizes)
     for i in range(COLUMNS):
         size += aligned(sizes[i])
-    return size
+    return size + aligned(places_size(h))
 
 
 cdef inline bint packing_fits(const BlockHeader* h, uint64_t size) noexcept nogil:
@@ -150,13 +169,15 @@ cdef inline int check_header(const uint8_t* at, uint64_t room, uint64_t salt,
     if h.value_bytes > VALUE_MAX or h.key_bytes > VALUE_MAX or h.name_bytes > VALUE_MAX \
             or h.datum_bytes > VALUE_MAX or h.n_headers > VALUE_MAX:
         return BLOCK_NONSENSE
+    if is_sparse(h) and not h.count <= h.span <= SPAN_MAX:
+        return BLOCK_NONSENSE
     size = body_size(h) if h.count else 0
     if h.flags & PACKED:
         if not packing_fits(h, size):
             return BLOCK_NONSENSE
         size = aligned(h.packed_bytes)
     size += BLOCK_HEADER
-    if h.size != size or h.first + <int64_t> h.count < h.first:
+    if h.size != size or block_end(h) < h.first:
         return BLOCK_NONSENSE
     return BLOCK_OK if size <= room else BLOCK_SHORT
 
@@ -167,6 +188,15 @@ cdef inline bint ascending(const int* ends, uint64_t n, uint64_t last) noexcept 
     cdef int wrong = ends[0] != 0 or <uint64_t> ends[n] != last
     for i in range(n):
         wrong |= ends[i + 1] < ends[i]
+    return not wrong
+
+
+cdef inline bint rising(const uint32_t* places, uint64_t n, uint64_t span) noexcept nogil:
+    """n numbers from 0 to span - 1, each larger than the one before."""
+    cdef uint64_t i
+    cdef int wrong = places[0] != 0 or places[n - 1] != span - 1
+    for i in range(1, n):
+        wrong |= places[i] <= places[i - 1]
     return not wrong
 
 
@@ -197,5 +227,7 @@ cdef inline int check_columns(const uint8_t* at, const BlockHeader* h) noexcept 
             and ascending(<const int*> (at + where[<int> NAME_ENDS]), h.n_headers, h.name_bytes)
             and ascending(<const int*> (at + where[<int> DATUM_ENDS]), h.n_headers,
                           h.datum_bytes)):
+        return BLOCK_OFFSETS
+    if is_sparse(h) and not rising(<const uint32_t*> (at + size), h.count, h.span):
         return BLOCK_OFFSETS
     return BLOCK_OK

@@ -27,10 +27,12 @@ from mqcore.journal.store.includes cimport (
     crc32c, crc32c_native, crc32c_portable, pthread_mutex_lock, pthread_mutex_trylock,
     pthread_mutex_unlock,
 )
+from mqcore.journal.store.gap cimport log_pass
 from mqcore.journal.store.log cimport (
     CLOSED, DUPLICATE, FENCED, FORKED, QUIET, Log, close_files, log_close, log_commit, log_error,
-    log_fence, log_flush, log_free, log_make_room, log_new, log_place, log_rest, log_room,
-    log_rotate, log_segment, log_show, log_skip, log_take, log_tick, log_trim, log_undo, now_us,
+    log_fence, log_flush, log_free, log_make_room, log_new, log_place, log_rest,
+    log_room, log_rotate, log_segment, log_show, log_skip, log_take, log_tick, log_trim, log_undo,
+    now_us,
 )
 from mqcore.journal.store.packing cimport flag_of, packer
 from mqcore.journal.store.process cimport forks
@@ -579,7 +581,7 @@ cdef class WriterCore:
         if rc:
             self._raise(rc, 0)
 
-    def _skip(self, int64_t offset) -> int:
+    def _skip(self, int64_t offset, bint compacted) -> int:
         """Writer.skip(); the offset of the next message before."""
         cdef int64_t next
         cdef int rc = 0
@@ -588,7 +590,7 @@ cdef class WriterCore:
         next = self.log.next
         if next < offset:
             with nogil:
-                rc = log_skip(self.log, offset)
+                rc = (log_pass if compacted else log_skip)(self.log, offset)
         pthread_mutex_unlock(&self.log.lock)
         if rc:
             self._raise(rc, 0)

@@ -18,7 +18,7 @@ import contextlib
 import fcntl
 import os
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from mqcore.journal.store.place import make_folder
 TRIES = 100
 PATIENCE = 10.0         # seconds
 PAUSE = 0.002
+COMPACTING, CHANGING = 1, 2     # the bytes of `lock` that a CompactionLock locks
 HELD = (BlockingIOError, PermissionError)       # EAGAIN or EACCES: POSIX allows both
 
 
@@ -150,6 +151,10 @@ class Lock:
         where = f" of {host!r}" if host and host != os.uname().nodename else ""
         return JournalLocked(f"process {number or '?'}{where} writes to {folder}", pid=number)
 
+    def changing(self) -> contextlib.AbstractContextManager[None]:
+        """See CompactionLock."""
+        return _changing(self.file)
+
     def give_folder(self) -> int:
         """The descriptor; the caller closes it, after release()."""
         self._given = True
@@ -185,6 +190,73 @@ def missing(folder: Path) -> JournalNotFound:
                            hint="`mq journal ls` lists what a folder holds")
 
 
+class CompactionLock:
+    """Of a partition: one compaction at a time, and none while it is repaired or deleted. It is a
+    record lock of the second byte of the file `lock`, beside a writer's. JournalLocked: another
+    process or thread has it. JournalNotFound: there is no such partition.
+
+    changing(): alone with the names of the segments that are complete. A writer that removes some
+    has it, too (Lock.changing())."""
+
+    def __init__(self, folder: Path) -> None:
+        self.fd = -1
+        _locks.add(self)
+        try:
+            with _opening:
+                self.fd = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            _also(fcntl.fcntl, self.fd, fcntl.F_OFD_SETLK, _record(fcntl.F_WRLCK, COMPACTING))
+        except HELD:
+            self.let_go()
+            raise JournalLocked(f"{folder} is being compacted, repaired or deleted", pid=0,
+                                hint="try again later") from None
+        except (FileNotFoundError, NotADirectoryError) as error:
+            self.let_go()
+            raise missing(folder) from error
+        except BaseException:
+            self.let_go()
+            raise
+
+    def is_of(self, folder: Path) -> bool:
+        """Whether the folder is the one that was locked, not another one made in its place."""
+        try:
+            return os.path.samestat(os.fstat(self.fd), os.stat(folder / "lock"))
+        except FileNotFoundError:
+            return False
+
+    def changing(self) -> contextlib.AbstractContextManager[None]:
+        return _changing(self.fd)
+
+    def __enter__(self) -> CompactionLock:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    def release(self) -> None:
+        """For children that have inherited the descriptor, too."""
+        if self.fd >= 0:
+            with contextlib.suppress(OSError):
+                fcntl.fcntl(self.fd, fcntl.F_OFD_SETLK, _record(fcntl.F_UNLCK, COMPACTING))
+            self.let_go()
+
+    def let_go(self) -> None:
+        fd, self.fd = self.fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+@contextlib.contextmanager
+def _changing(fd: int) -> Iterator[None]:
+    """fd: of the file `lock`. Waits for the other one, which has it for a few calls of the
+    system."""
+    _also(fcntl.fcntl, fd, fcntl.F_OFD_SETLKW, _record(fcntl.F_WRLCK, CHANGING))
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _record(fcntl.F_UNLCK, CHANGING))
+
+
 def locked(folder: Path) -> Lock:
     """The lock of a folder that is made if it is missing."""
     for _ in range(TRIES):
@@ -194,7 +266,7 @@ def locked(folder: Path) -> Lock:
     raise JournalBusy(f"{folder} was renamed or deleted {TRIES} times while it was opened")
 
 
-_locks: Living[Lock | TopicLock] = Living()     # those of this process
+_locks: Living[Lock | TopicLock | CompactionLock] = Living()    # those of this process
 _renaming: set[int] = set()             # threads that have a topic alone
 _opening: Any = threading.RLock()       # no fork between a descriptor and its place in the Lock
 
@@ -245,6 +317,6 @@ def _also(call: Callable[..., object], *args: object) -> None:
         pass
 
 
-def _record(kind: int) -> bytes:
-    """A struct flock: the first byte of the file."""
-    return struct.pack("hhqqi0q", kind, os.SEEK_SET, 0, 1, 0)
+def _record(kind: int, at: int = 0) -> bytes:
+    """A struct flock: one byte of the file."""
+    return struct.pack("hhqqi0q", kind, os.SEEK_SET, at, 1, 0)

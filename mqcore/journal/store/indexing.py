@@ -23,7 +23,7 @@ def index_ended(folder: Path, since: int) -> int:
     for first, following in zip(firsts, firsts[1:], strict=False):
         if following >= since:
             with contextlib.suppress(OSError, JournalError):
-                _index(folder, first)
+                index_segment(folder, first)
     return firsts[-1] if firsts else since
 
 
@@ -34,7 +34,8 @@ def remove_ended(folder: Path, first: int) -> None:
         forget_index(folder / segment_name(first))
 
 
-def _index(folder: Path, first: int) -> None:
+def index_segment(folder: Path, first: int) -> None:
+    """Unless it is small, or has one."""
     segment = Segment(folder, first)
     try:
         size = segment.size()

@@ -19,7 +19,7 @@ from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, timespec
 from mqcore.base.includes cimport iovec
 from mqcore.journal.store.block cimport (
     HAS_HEADERS, HAS_KEYS, HAS_STAMPS, KEY_ENDS, HEADER_ENDS, STAMP, TIMES, VALUE_ENDS, VALUES,
-    SegmentHeader,
+    BlockHeader, SegmentHeader,
 )
 from mqcore.journal.store.buffer cimport Buffer
 from mqcore.journal.store.includes cimport pthread_mutex_t
@@ -105,7 +105,7 @@ cdef struct Log:
     void* codec               # pyarrow's, kept by the WriterCore
     uint32_t packs            # the codec's flag; 0: blocks are written as they are
     Buffer packed             # what becomes of a block's columns
-    bint nulled               # this writer has stored tombstones: its segments are of version 2
+    bint nulled               # it has stored tombstones or gaps: its segments are of version 2
     # the block in the making
     uint32_t count
     uint32_t flags
@@ -144,6 +144,8 @@ cdef int log_settle(Log* log) noexcept nogil        # sync, and a checkpoint tha
 # with checkpoints yet, which the next log_settle() or opening does.
 cdef int log_undo(Log* log) noexcept nogil
 cdef int log_skip(Log* log, int64_t offset) noexcept nogil      # durable; >= log.next
+cdef int log_awake(Log* log) noexcept nogil
+cdef int emit(Log* log, BlockHeader* h, Piece* pieces) noexcept nogil       # a block, to the file
 cdef int log_tick(Log* log) noexcept nogil          # flush, and rotate if the segment is old
 # The flusher is done with it, has failed with rc, and has seen so many rotations: set `due`, and
 # QUIET if nothing is pending.

@@ -12,7 +12,8 @@ from mqcore.base.includes cimport iovec
 from mqcore.journal.store cimport includes as system
 from mqcore.journal.store.age cimport age_begin, grown_old, too_old
 from mqcore.journal.store.block cimport (
-    ALIGN, BLOCK_HEADER, COLUMNS, DATA, DATUM_ENDS, HAS_HEADERS, HAS_KEYS, HAS_NULLS, HAS_STAMPS,
+    ALIGN, BLOCK_HEADER, COLUMNS, COMPACTED, DATA, DATUM_ENDS, HAS_HEADERS, HAS_KEYS, HAS_NULLS,
+    HAS_STAMPS,
     HEADER_ENDS, KEY_ENDS, KEY_VALID, KEYS, NAME_ENDS, NAMES, PACKED_VERSION, PRODUCERS,
     SEGMENT_HEADER, SENT, SEQUENCES, STAMP, TIMES, VALUE_ENDS, VALUE_MAX, VALUES, VERSION,
     BlockHeader, block_header_crc, segment_header_crc,
@@ -465,15 +466,15 @@ cdef int emit(Log* log, BlockHeader* h, Piece* pieces) noexcept nogil:
     """line_up(), and to the file."""
     cdef iovec iov[31]
     cdef int rc, n = line_up(h, pieces, iov)
-    if log.packs:
+    if log.packs and h.count:
         n = pack_block(log, h, iov, n)
-    log.nulled = log.nulled or h.flags & HAS_NULLS != 0
+    log.nulled = log.nulled or h.flags & (HAS_NULLS | COMPACTED) != 0
     if outdated(log, h) or (log.written.load() > log.segment.first or log.withheld.n) and (
             log.pos + <int64_t> h.size > log.segment_bytes or too_old(log)):
         rc = log_rotate(log)
         if rc:
             return rc
-    if h.flags & HAS_NULLS and log.segment.version < PACKED_VERSION:
+    if h.flags & (HAS_NULLS | COMPACTED) and log.segment.version < PACKED_VERSION:
         rc = undisturbed(log) or raise_version(log)
         if rc:
             return rc

@@ -12,7 +12,8 @@ from libc.stdint cimport uint8_t, uint32_t
 
 from mqcore.base.includes cimport iovec
 from mqcore.journal.store.block cimport (
-    BLOCK_HEADER, COLUMNS, DATA, HAS_HEADERS, HAS_NULLS, KEYS, NAME_ENDS, NAMES, PACKED_VERSION,
+    BLOCK_HEADER, COLUMNS, COMPACTED, DATA, HAS_HEADERS, HAS_NULLS, KEYS, NAME_ENDS, NAMES,
+    PACKED_VERSION,
     UNPACKED_MAX, VALUES, BlockHeader, aligned,
 )
 from mqcore.journal.store.buffer cimport push_zeros
@@ -55,7 +56,8 @@ cdef inline int line_up(BlockHeader* h, Piece* pieces, iovec* iov) noexcept nogi
 cdef inline bint outdated(Log* log, const BlockHeader* h) noexcept nogil:
     """The segment ends before this block. One that holds nothing cannot, since the next would
     have its name; and what readers do not see yet stays together."""
-    return (log.packs or h.flags & HAS_NULLS) and log.segment.version < PACKED_VERSION \
+    return (log.packs or h.flags & (HAS_NULLS | COMPACTED)) \
+        and log.segment.version < PACKED_VERSION \
         and log.withheld.n == 0 and log.written.load() > log.segment.first
 
 

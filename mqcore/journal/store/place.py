@@ -40,6 +40,7 @@ TOPIC_MAX = 255
 NAME_MAX = 200          # characters of an encoded name; some file systems allow no more than 255
 HASHED = "%~"           # no percent-encoded name has it
 CHUNK = 1 << 20         # bytes copied at a time
+HALF = ".compact"       # ends the name of a segment that compaction is writing
 LISTINGS = 100          # until two are the same
 ABANDONED = 86400.0     # seconds after which a temporary file's writer is taken for dead
 
@@ -165,6 +166,9 @@ def finish_repair(folder: Path) -> None:
         elif _may_replace(new, path):
             os.replace(new, path)
             sync_folder(folder)
+    for half in folder.glob(f".*{HALF}"):       # of a compaction that was killed
+        if is_abandoned(half):
+            half.unlink(missing_ok=True)
 
 
 def sync_folder(folder: Path) -> None:

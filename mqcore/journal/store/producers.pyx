@@ -9,7 +9,7 @@ from libc.string cimport memcpy, memset
 from mqcore.journal.store.block cimport (
     COLUMNS, HAS_KEYS, HAS_NULLS, HAS_STAMPS, KEY_ENDS, KEYS, PRODUCERS, SEQUENCES,
     VALUE_ENDS, VALUE_VALID,
-    VALUES, BlockHeader, aligned, column_sizes,
+    VALUES, BlockHeader, aligned, column_sizes, is_sparse,
 )
 from mqcore.journal.store.includes cimport getrandom
 from mqcore.journal.store.tracks cimport (
@@ -323,6 +323,7 @@ cdef class ProducerTable:
         cdef const int32_t* ends
         cdef const int32_t* key_ends
         cdef size_t key_at = 0, key_size = 0
+        cdef const uint32_t* places
         cdef uint32_t i, mark
         if not h.flags & HAS_STAMPS or h.count == 0:
             return
@@ -330,6 +331,7 @@ cdef class ProducerTable:
         for i in range(COLUMNS):
             column[i] = at
             at += aligned(sizes[i])
+        places = <const uint32_t*> at if is_sparse(h) else NULL
         producers = <const uint64_t*> column[<int> PRODUCERS]
         sequences = <const uint64_t*> column[<int> SEQUENCES]
         ends = <const int32_t*> column[<int> VALUE_ENDS]
@@ -343,7 +345,8 @@ cdef class ProducerTable:
                                column[<int> VALUES] + ends[i], ends[i + 1] - ends[i])
                 if h.flags & HAS_NULLS and not column[<int> VALUE_VALID][i // 8] >> i % 8 & 1:
                     mark = ~mark
-                producers_add(&self.all, 0, producers[i], sequences[i], mark, h.first + i)
+                producers_add(&self.all, 0, producers[i], sequences[i], mark,
+                              h.first + (i if places == NULL else places[i]))
 
     def dump(self) -> bytes:
         """The rows of FORMAT.md, who was heard last at the end. With the log's lock."""

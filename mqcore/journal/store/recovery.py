@@ -8,7 +8,6 @@ messages and is refused. Other damage is a torn tail: blocks that were never ack
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 from collections.abc import Iterator
@@ -47,7 +46,6 @@ from mqcore.journal.store.scan import (
 from mqcore.journal.store.segment import FOREIGN, Segment, checkpoint, home_of, settled_home
 from mqcore.journal.store.topic_names import names_of
 
-_log = logging.getLogger("mqcore.journal")
 SHORT = next(number for number, words in FAULTS.items() if words.startswith("the file ends"))
 QUIET = 0.3             # seconds in which a writer that is at work makes its file longer
 LOOK = 0.01             # seconds between two looks at a file that is written
@@ -269,7 +267,8 @@ def _certain(segment: Segment, walk: Walk) -> int:
         return HEADER_SIZE
     last = segment.find(walk.durable - 1, walk.pos)
     block = segment.block(last.pos, walk.pos, verify=False)
-    return last.pos + block.size if last.why == FOUND and isinstance(block, Block) else last.pos
+    found = last.why == FOUND and isinstance(block, Block) and block.first < walk.durable
+    return last.pos + (block.size if found else 0)      # type: ignore[union-attr]
 
 
 def _write_again(fd: int, start: int, end: int) -> None:
@@ -328,9 +327,6 @@ def is_torn_tail(folder: Path, first: int) -> bool:
         segment.close()
 
 
-# -- verify --------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Finding:
     """Damage in a segment. `lost`: number of lost messages, or None if unknown."""
@@ -348,6 +344,7 @@ class Checked:
     bytes: int = 0
     blocks: int = 0
     messages: int = 0
+    compacted: int = 0      # offsets whose messages compaction has removed
     findings: list[Finding] = field(default_factory=list)
 
 
@@ -430,7 +427,7 @@ def whole_blocks(segment: Segment, size: int,
         if isinstance(block, Block) and (block.first == next
                                          or block.count == 0 and block.first > next):
             yield block
-            pos, next = pos + block.size, block.first + block.count
+            pos, next = pos + block.size, block.end
             continue
         fault = block if isinstance(block, int) else ORDER
         if fault == NEWER:
@@ -486,9 +483,11 @@ def _verify_segment(segment: Segment, durable: int, following: int | None,
             found.findings.append(Finding(str(segment.path), pos, offset, item.first - offset,
                                           FAULTS[fault]))
             open_finding = None
+        elif item.compacted:
+            found.compacted += item.end - next - item.count
         found.blocks += 1
         found.messages += item.count
-        next = item.first + item.count
+        next = item.end
     end = durable if following is None else following
     if written and open_finding is not None and open_finding[1] >= end \
             and is_written(segment.path.parent):

@@ -25,7 +25,7 @@ from pathlib import Path
 from mqcore.journal.errors import JournalCorrupt, JournalNotFound
 from mqcore.journal.store.core import checksum
 from mqcore.journal.store.durable import durable_id, read_durable
-from mqcore.journal.store.exclusive import Lock
+from mqcore.journal.store.exclusive import CompactionLock, Lock
 from mqcore.journal.store.place import (
     finish_repair,
     groups,
@@ -80,6 +80,11 @@ def repair(folder: Path, topic: str | None = None) -> Repaired:
                               hint="partition_folder() gives the folder of a partition")
     held = Lock(folder)
     try:
+        alone = CompactionLock(folder)
+    except BaseException:
+        held.release()
+        raise
+    try:
         finish_repair(folder)
         sync_folder(folder)     # a repair that was killed may have just put a file in its place
         if not segments(folder):
@@ -101,6 +106,7 @@ def repair(folder: Path, topic: str | None = None) -> Repaired:
             done.kept.append(str(_repair(folder, path, topic)))
         return done
     finally:
+        alone.release()
         held.release()
 
 
@@ -198,21 +204,23 @@ def _whole(segment: Segment, following: int | None) -> Iterator[bytes]:
     """What stands behind the header."""
     at, (low, high) = segment.first, NEVER
     given: int | None = None        # offsets below have been given out, as far as can be seen
+    broken = False                  # something is lost in front of the next block
     size = segment.size()
     for block in whole_blocks(segment, size):
         if not isinstance(block, Block):
+            broken = True
             if given is None:
-                given = max((other.first + other.count
+                given = max((other.end
                              for other in blocks_behind(segment, block[0], size)), default=0)
             continue
         if following is not None and block.first >= following:     # a copy of something else
             continue
-        if block.first > at:
+        if block.first > at and (broken or not block.compacted):
             yield _checkpoint(block.first, segment.salt, low, high)
         if block.count:
             low, high = min(low, block.low), max(high, block.high)
         yield os.pread(segment.fd, block.size, block.pos)
-        at = block.first + block.count
+        at, broken = block.end, False
     if following is None:
         ours = segment.header.journal if any(segment.header.journal) else None
         following = max(at, given or 0, read_durable(segment.path.parent, ours))

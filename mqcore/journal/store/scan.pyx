@@ -23,9 +23,9 @@ from libc.string cimport memcmp, memcpy
 from mqcore.journal.store.block cimport (
     ALIGN, BLOCK_BODY_CRC, BLOCK_HEADER, BLOCK_HEADER_CRC, BLOCK_MAGIC, BLOCK_NEWER, BLOCK_NONSENSE,
     BLOCK_OFFSETS, BLOCK_OK, BLOCK_ORDER, BLOCK_PACKED, BLOCK_SHORT, BLOCK_UNREADABLE, COLUMNS,
-    HAS_NULLS, PACKED, PACKED_VERSION, SEGMENT_HEADER, TOPIC_MAX, VERSION, BlockHeader,
-    SegmentHeader, aligned, body_size, check_columns, check_crc, check_header, column_sizes,
-    segment_header_crc,
+    COMPACTED, HAS_NULLS, PACKED, PACKED_VERSION, SEGMENT_HEADER, TOPIC_MAX, VERSION, BlockHeader,
+    SegmentHeader, aligned, block_end, body_size, check_columns, check_crc, check_header,
+    column_sizes, places_size, segment_header_crc,
 )
 from mqcore.journal.store.includes cimport (
     MAP_FAILED, MAP_SHARED, PROT_READ, madvise, mmap, munmap, pread,
@@ -161,11 +161,11 @@ cdef class Block:
     cdef readonly int64_t pos, first, size, unpacked, low, high, durable
     cdef readonly uint32_t count, flags, n_headers
     cdef BlockHeader header
-    cdef uint64_t where[15]
-    cdef uint64_t sizes[15]
+    cdef uint64_t where[16]
+    cdef uint64_t sizes[16]
 
     def column(self, int i) -> tuple:
-        """(position in `place`, bytes)."""
+        """(position in `place`, bytes). 15: the places of a sparse block."""
         return self.where[i], self.sizes[i]
 
     @property
@@ -175,7 +175,17 @@ cdef class Block:
     @property
     def modern(self) -> bool:
         """It belongs into a segment of version 2."""
-        return self.flags & (PACKED | HAS_NULLS) != 0
+        return self.flags & (PACKED | HAS_NULLS | COMPACTED) != 0
+
+    @property
+    def compacted(self) -> bool:
+        """A checkpoint: compaction has removed what is missing before it. A block: it is sparse."""
+        return self.flags & COMPACTED != 0
+
+    @property
+    def end(self) -> int:
+        """The offset that follows."""
+        return block_end(&self.header)
 
     @property
     def place(self) -> memoryview:
@@ -189,6 +199,8 @@ cdef class Block:
         for i in range(COLUMNS):
             self.where[i] = where
             where += aligned(self.sizes[i])
+        self.where[<int> COLUMNS] = where
+        self.sizes[<int> COLUMNS] = places_size(&self.header)
 
 
 cdef class Window:
@@ -337,7 +349,7 @@ cdef class Window:
         peek_at(&p, self.fd)
         while n < JOINED and look(&p, pos, end - pos, salt, &h) == BLOCK_OK:
             if n == 0:
-                if h.flags & PACKED:
+                if h.flags & (PACKED | COMPACTED):
                     break
                 join_from(all, &h)
             before = all[0]
@@ -366,7 +378,8 @@ cdef class Window:
         before `time` (us), or the first at or behind `limit`, or a fault, or the window's end.
 
         `next` is the offset that the block at pos must begin with (-1: any). into: learns the
-        stamps of the blocks passed; with verify.
+        stamps of the blocks passed; with verify. If compaction has removed the message `offset`,
+        the next one that is there is looked for instead.
         """
         cdef BlockHeader h
         cdef int64_t end = min(size, self.start + self.length)
@@ -393,9 +406,11 @@ cdef class Window:
                     break
                 next = h.first
                 if h.count == 0 and offset >= 0 and offset < next:
-                    why = BEHIND        # a repair has declared it lost
-                    break
-                if h.count and (h.first <= offset < h.first + h.count or h.max_time >= time):
+                    if not h.flags & COMPACTED:
+                        why = BEHIND        # a repair has declared it lost
+                        break
+                    offset = next
+                if h.count and (h.first <= offset < block_end(&h) or h.max_time >= time):
                     why = SOUGHT
                     break
                 if verify:
@@ -413,7 +428,7 @@ cdef class Window:
                     high = max(high, h.max_time)
                 durable = h.durable
                 marked = h.count == 0
-                next += h.count
+                next = block_end(&h)
                 pos += h.size
                 why = LIMIT_REACHED
         Py_CLEAR(held)

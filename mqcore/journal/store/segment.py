@@ -199,7 +199,7 @@ class Segment:
 
     def readable(self, pos: int, size: int, verify: bool) -> Block | int:
         """block(), and its columns can be touched also if they are not verified. A compressed block
-        is kept, for who reads it piece by piece: a whole block never changes."""
+        or a sparse one is kept, for who reads it piece by piece: a whole block never changes."""
         kept = self._unpacked
         if kept is not None and kept.pos == pos:
             return kept
@@ -207,7 +207,7 @@ class Segment:
         if isinstance(block, int):
             return block
         fault: int = 0 if verify else block.window.fetch_block(block, size)
-        self._unpacked = block if block.packed and not fault else None
+        self._unpacked = block if (block.packed or block.compacted) and not fault else None
         return fault or block
 
     def together(self, pos: int, size: int, room: int, verify: bool) -> Block | int:
@@ -410,8 +410,8 @@ def torn_header(error: JournalCorrupt, first: int) -> bool:
         and os.path.getsize(error.path) <= 512
 
 
-def checkpoint(offset: int, durable: int, salt: int, low: int, high: int) -> bytes:
+def checkpoint(offset: int, durable: int, salt: int, low: int, high: int, flags: int = 0) -> bytes:
     """A block of no messages. All below `durable` was synced before."""
-    rest = struct.pack("<qQIIqqqIIQQQQ32x", offset, BLOCK_HEADER_SIZE, 0, 0, durable, low, high,
+    rest = struct.pack("<qQIIqqqIIQQQQ32x", offset, BLOCK_HEADER_SIZE, 0, flags, durable, low, high,
                        0, 0, 0, 0, 0, 0)
     return b"MQB1" + struct.pack("<I", checksum(struct.pack("<Q", salt) + rest)) + rest

@@ -57,6 +57,12 @@ def recall(folder: Path, journal: bytes, end: int, into: ProducerTable) -> int:
     return at
 
 
+def covered(folder: Path, journal: bytes) -> int:
+    """The offset below which a writer that deduplicates needs no stamps of the segments. The file
+    may not be durable yet: sync the folder."""
+    return _load(folder, journal)[0]
+
+
 def _load(folder: Path, journal: bytes) -> tuple[int, bytes, str]:
     """Offset, rows, and why the file is not believed."""
     try:

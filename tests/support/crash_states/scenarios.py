@@ -7,6 +7,7 @@ done before it is done, and what was acknowledged once it was.
 
 import importlib.util
 
+from crash_states.scenarios_compaction import COMPACTION
 from crash_states.scenarios_copies import COPIES
 from crash_states.scenarios_folders import FOLDERS
 from crash_states.scenarios_queues import QUEUES
@@ -16,4 +17,4 @@ SPARK = ()
 if importlib.util.find_spec("pyspark") and importlib.util.find_spec("pyarrow"):
     from crash_states.scenarios_spark import SPARK
 
-SCENARIOS = {one.name: one() for one in (*WRITERS, *FOLDERS, *COPIES, *QUEUES, *SPARK)}
+SCENARIOS = {one.name: one() for one in (*WRITERS, *FOLDERS, *COPIES, *COMPACTION, *QUEUES, *SPARK)}
