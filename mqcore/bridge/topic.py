@@ -65,11 +65,11 @@ class TopicSource(Source):
         records = self.records
         some = records.slice(0, most)
         self.records = records.slice(len(some)) if len(some) < len(records) else None
-        times = some.times.tolist()
+        times, offsets = some.times.tolist(), some._all_offsets().tolist()
         return [Message(body or b"", some.key(i), _headers(some, i), self.at["topic"],
-                        id=f"{self.name} {some.first + i}", stamp=(self.producer, some.first + i),
-                        time=times[i], token=some.first + i + 1)
-                for i, body in enumerate(some.to_list())]
+                        id=f"{self.name} {at}", stamp=(self.producer, at), time=times[i],
+                        token=at + 1)
+                for i, (body, at) in enumerate(zip(some.to_list(), offsets, strict=True))]
 
     async def acknowledge(self, messages: Sequence[Message]) -> None:
         if self.reader is None:

@@ -165,7 +165,7 @@ NULL = {"ascii": b"\\N\n", "hex": b"\\N\n", "raw": b""}
 
 
 def line_of(records: Any, i: int) -> bytes:
-    facts = {"offset": records.first + i, "time": float(records.times[i]),
+    facts = {"offset": records.offset(i), "time": float(records.times[i]),
              "value": text_of(records[i])}          # null: a tombstone
     key, headers = records.key(i), records.headers(i)
     if key is not None:

@@ -167,7 +167,7 @@ class Topic:
             return [], self.reader.first, lost + max(0, self.reader.first - position)
         times = records.times.tolist()
         for index, body in enumerate(records.to_list()):
-            id = str(records.first + index)
+            id = str(records.offset(index))
             more: dict[str, Any] = {"time": times[index]}
             key = records.key(index)
             if key:

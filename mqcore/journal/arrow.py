@@ -64,8 +64,7 @@ def _column(pa: Any, r: Records, name: str, kind: Any) -> Any:
     if name == "headers":
         return _headers(pa, r, kind)
     if name == "offset":
-        made = np.arange(r.first, r.next, dtype=np.int64)
-        return pa.Array.from_buffers(kind, n, [None, pa.py_buffer(made)])
+        return pa.Array.from_buffers(kind, n, [None, pa.py_buffer(r._all_offsets())])
     if name in ("topic", "partition"):
         return _repeated(getattr(r, name), kind, n)
     stored = {"timestamp": "times", "producer": "producers", "sequence": "sequences",

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
+from mqcore.journal.records import until
 from mqcore.journal.waiting import in_thread
 from mqcore.journal.walking import apast, skips
 
@@ -76,7 +77,7 @@ class Awaitable:
             records = await self.aread(at, max_bytes=max_bytes, durable=durable)
             if not len(records) or records.first >= stop:
                 return
-            records = records.slice(0, stop - records.first)
+            records = until(records, stop)
             at = records.next
             yield records
 

@@ -30,7 +30,7 @@ from mqcore.journal.errors import JournalLocked, write_error
 from mqcore.journal.later import np
 from mqcore.journal.listing import not_found
 from mqcore.journal.reader import Reader
-from mqcore.journal.records import bits, of_block, offsets_of
+from mqcore.journal.records import bits, of_block
 from mqcore.journal.removal import MOST_BYTES, MOST_PRODUCERS
 from mqcore.journal.rewriting import KEYS, MERGED, NULLS, STAMPS, Rewriter
 from mqcore.journal.store.exclusive import CompactionLock, TopicLock, missing
@@ -254,13 +254,13 @@ class _Compaction:
             return None
         found = self.gone.among(block.first, block.end - block.first)
         if found is not None and block.compacted:
-            found = found[offsets_of(block) - block.first]
+            found = found[of_block(block, "", 0)._all_offsets() - block.first]
         below = min(self.reach, self.horizon, self.last)
         if block.flags & NULLS and block.flags & KEYS and block.first < below:
-            columns = of_block(block, "", 0)._columns
-            valid, keys = (bits(columns[name], 0, block.count) for name in ("value_valid",
-                                                                           "key_valid"))
-            buried = (keys > valid) & (offsets_of(block) < below)
+            records = of_block(block, "", 0)
+            valid, keys = (bits(records._columns[name], 0, block.count)
+                           for name in ("value_valid", "key_valid"))
+            buried = (keys > valid) & (records._all_offsets() < below)
             found = buried if found is None else found | buried
         return found if found is not None and found.any() else None
 
@@ -396,8 +396,9 @@ def _keyed(block: Block) -> Iterator[tuple[int, bytes]]:
     """Of each message that has a key: its offset, and the key's hash."""
     if not block.flags & KEYS:
         return
-    columns = of_block(block, "", 0)._columns
+    records = of_block(block, "", 0)
+    columns = records._columns
     rows = np.flatnonzero(bits(columns["key_valid"], 0, block.count))
     raw, at = columns["keys"].tobytes(), columns["key_ends"].tolist()
-    for row, offset in zip(rows.tolist(), offsets_of(block)[rows].tolist(), strict=True):
+    for row, offset in zip(rows.tolist(), records._all_offsets()[rows].tolist(), strict=True):
         yield offset, blake2b(raw[at[row]:at[row + 1]], digest_size=DIGEST).digest()

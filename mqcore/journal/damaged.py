@@ -58,7 +58,7 @@ class DamagedReader(Reader):
         for records in self.batches(durable=False, gaps="skip"):
             late = records._microseconds >= us
             if late.any():
-                return records.first + int(np.argmax(late))
+                return records.offset(int(np.argmax(late)))
         return self.end
 
     def _next(self, offset: int, room: int, beyond: bool) -> Records | None:

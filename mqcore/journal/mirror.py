@@ -13,6 +13,7 @@ from mqcore.api.running import Running
 from mqcore.base.waits import Event
 from mqcore.errors import RecvTimeout, UsageError
 from mqcore.journal.errors import JournalClosed, JournalDiverged, JournalFenced
+from mqcore.journal.records import Records, runs
 from mqcore.journal.replicas import separate
 from mqcore.journal.server.failover import mark
 from mqcore.journal.store.epoch import Epochs, EpochsOf, newer, parting
@@ -170,13 +171,12 @@ class Mirror(Running):
                 self._align()
             if records.since > at == self.writer.next:
                 self._skip(at, records.since)
-            if records.first > records.since == self.writer.next:
-                self.writer.skip(records.first, compacted=True)
-                self._compacted += records.first - records.since
-            if records.first != self.writer.next:
-                raise UsageError(f"something else has appended to {self.writer.path}",
-                                 hint="a mirror is its writer's only user")
-            self.writer.append_records(records)
+            for run in runs(records):
+                self._compacted += pass_gap(self.writer, run)
+                if run.first != self.writer.next:
+                    raise UsageError(f"something else has appended to {self.writer.path}",
+                                     hint="a mirror is its writer's only user")
+                self.writer.append_records(run)
             at = records.next
             self._messages += len(records)
             self._bytes += records.nbytes
@@ -214,3 +214,11 @@ class Mirror(Running):
     def __repr__(self) -> str:
         return (f"<Mirror {self.reader.path} -> {self.writer.path} "
                 f"{'running' if self.running else 'ended'}>")
+
+
+def pass_gap(writer: Writer, records: Records) -> int:
+    """What compaction has removed in front of them: so many messages. The copy has a gap there."""
+    if not records.first > records.since == writer.next:
+        return 0
+    writer.skip(records.first, compacted=True)
+    return records.first - records.since

@@ -31,7 +31,7 @@ from mqcore.journal.records import (
     micros,
     nothing,
     of_block,
-    offsets_of,
+    until,
     whole,
 )
 from mqcore.journal.store.commits import Expected, check_expected, commit
@@ -201,8 +201,8 @@ class Reader(Walking, Awaitable):
             if walk.why == FOUND:
                 block = self._whole(segment, walk, size, known if i + 1 == len(firsts) else None)
                 if block is not None:
-                    late = of_block(block, "", 0)._microseconds >= us
-                    return int(offsets_of(block)[np.argmax(late)])
+                    found = of_block(block, "", 0)
+                    return found.offset(int(np.argmax(found._microseconds >= us)))
             elif walk.pos < size:
                 judge(segment, walk.pos, walk.next, walk.why, size, last=i + 1 == len(firsts))
         return self.end
@@ -241,8 +241,8 @@ class Reader(Walking, Awaitable):
             self._synced = max(self._synced, read_durable(self.path, here.header.journal))
         if records.next > self._synced:
             self._look_for_durable(here)
-            records = records.slice(0, max(0, self._synced - records.first))
-        if records.next > self._synced:
+            records = until(records, self._synced)
+        if not len(records):
             return nothing(max(offset, self._synced), offset, self.topic, self.partition)
         return records
 
@@ -270,7 +270,7 @@ class Reader(Walking, Awaitable):
                 if not parts:
                     raise
                 break       # what is before it first; the next call meets it again
-            if records is None or parts and records.first > at:
+            if records is None or parts and not len(records):
                 break
             files += self._segment is not before
             count = len(records)
@@ -310,10 +310,9 @@ class Reader(Walking, Awaitable):
                     segment.close()
 
     def _next(self, offset: int, room: int, beyond: bool) -> Records | None:
-        """The block that holds the message, and small ones behind it; None: it is not there yet.
-        Behind a gap of compaction, the next one, or nothing, which says where the gap ends."""
-        wanted = offset
-        here = self._segment
+        """The block that holds the message, or the next one that compaction has left, and small
+        ones behind it; None: it is not there yet. Empty: a gap reaches so far."""
+        wanted, here = offset, self._segment
         if here is not None and here.first <= offset:      # no look at the folder while it goes on
             size = here.size()
             walk = here.find(offset, size)

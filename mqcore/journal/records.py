@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from mqcore.errors import UsageError
@@ -34,7 +35,9 @@ MOST = 1 << 62          # no offset comes so far
 
 
 class Records:
-    """Messages `first` to `first + len(self) - 1` of one partition.
+    """Messages of one partition, from the offset `first` on. They follow each other, unless
+    compaction has removed some of those between: message i is at `offset(i)`, and `next` is the
+    offset behind the last one.
 
     `data` uint8[bytes] and `offsets` int32[n + 1]: message i is data[offsets[i]:offsets[i+1]];
     offsets[0] need not be 0. Both are views of the mapped file, read-only, and keep it mapped; of a
@@ -43,11 +46,13 @@ class Records:
     A tombstone, a message whose value is null, is None where messages come one by one, and has no
     bytes in `data`; `nulls` tells it from an empty message.
     `since`: the offset that was read. It is below `first` if compaction has removed what was there.
+    With columns for Arrow, `offset` has that of each message.
     `times` and `sent` are computed on access.
     """
 
     def __init__(self, first: int, columns: dict[str, NDArray[Any]], lo: int, hi: int,
-                 topic: str, partition: int, since: int | None = None) -> None:
+                 topic: str, partition: int, since: int | None = None,
+                 places: NDArray[Any] | None = None) -> None:
         self.first = first          # of row lo
         self.since = first if since is None else since
         self.topic = topic
@@ -55,6 +60,7 @@ class Records:
         self._columns = columns
         self._lo = lo
         self._hi = hi
+        self._places = places       # of each row of the columns, from any number on; None: no gaps
 
     def __len__(self) -> int:
         return self._hi - self._lo
@@ -78,16 +84,38 @@ class Records:
     def slice(self, start: int, stop: int | None = None) -> Records:
         """Rows start to stop, without a copy."""
         start, stop, _ = slice(start, stop).indices(len(self))
-        return Records(self.first + start, self._columns, self._lo + start,
-                       self._lo + max(start, stop), self.topic, self.partition,
-                       None if start else self.since)
+        since = self.offset(start - 1) + 1 if start else self.since
+        return Records(self.offset(start) if start < len(self) else self.next, self._columns,
+                       self._lo + start, self._lo + max(start, stop), self.topic, self.partition,
+                       since, self._places)
+
+    def offset(self, i: int) -> int:
+        """Of message i."""
+        at = self._row(i)
+        if self._places is None:
+            return self.first + at - self._lo
+        return self.first + int(self._places[at]) - int(self._places[self._lo])
+
+    def _all_offsets(self) -> NDArray[np.int64]:
+        if self._places is None:
+            return np.arange(self.first, self.first + len(self), dtype=np.int64)
+        places = self._places[self._lo:self._hi].astype(np.int64)
+        return places + (self.first - places[:1])
+
+    def _below(self, offset: int) -> int:
+        """How many of them have a smaller one."""
+        ahead = offset - self.first
+        if self._places is None:
+            return min(max(0, ahead), len(self))
+        places = self._places[self._lo:self._hi]
+        return int(np.searchsorted(places, int(places[0]) + ahead)) if len(places) else 0
 
     # -- NumPy --
 
     @property
     def next(self) -> int:
         """The offset behind the last message."""
-        return self.first + len(self)
+        return self.offset(-1) + 1 if len(self) else self.first
 
     @property
     def data(self) -> NDArray[np.uint8]:
@@ -244,14 +272,17 @@ def single(value: bytes | None, key: bytes | None, headers: Sequence[tuple[str, 
 
 
 def of_block(block: Block, topic: str, partition: int) -> Records:
-    """All messages of a block that segment.readable() has returned. Of a sparse one, they have the
-    offsets of offsets_of()."""
+    """All messages of a block that segment.readable() has returned."""
     columns, place = {}, block.place
     for i, (name, dtype) in enumerate(LAYOUT):
         at, size = block.column(i)
         if size or (name in ("values", "keys", "names", "data") and _has(block, name)):
             columns[name] = np.frombuffer(place, dtype, size // np.dtype(dtype).itemsize, at)
-    return Records(block.first, columns, 0, block.count, topic, partition)
+    places = None
+    if block.compacted:
+        at, size = block.column(len(LAYOUT))
+        places = np.frombuffer(place, np.uint32, size // 4, at)
+    return Records(block.first, columns, 0, block.count, topic, partition, None, places)
 
 
 def _has(block: Block, name: str) -> bool:
@@ -259,46 +290,31 @@ def _has(block: Block, name: str) -> bool:
     return not flag or bool(block.flags & flag)
 
 
-def offsets_of(block: Block) -> NDArray[np.int64]:
-    """Of each message."""
-    if not block.compacted:
-        return np.arange(block.first, block.end)
-    at, size = block.column(len(LAYOUT))
-    return block.first + np.frombuffer(block.place, np.uint32, size // 4, at).astype(np.int64)
-
-
 def from_offset(block: Block, offset: int, topic: str, partition: int) -> Records:
-    """The messages from this one on that follow each other. If compaction has removed it, from the
-    next one on."""
+    """The messages from this one on. If compaction has removed it, from the next one on."""
     found = of_block(block, topic, partition)
-    low, high, first = max(0, offset - block.first), block.count, max(offset, block.first)
-    if block.compacted:
-        at, size = block.column(len(LAYOUT))
-        places = np.frombuffer(block.place, np.uint32, size // 4, at)
-        low = int(np.searchsorted(places, low))
-        first = block.first + int(places[low])
-        high = _run(places, low)
-    return Records(first, found._columns, low, high, topic, partition, offset)
-
-
-def _run(places: NDArray[np.uint32], low: int) -> int:
-    """Behind the numbers from this one on that have no gap between them."""
-    step = 16
-    while low + 1 < len(places):
-        gaps = np.flatnonzero(np.diff(places[low:low + step]) != 1)
-        if len(gaps):
-            return low + int(gaps[0]) + 1
-        low = min(low + step, len(places)) - 1
-        step *= 4
-    return low + 1
+    found = found.slice(found._below(offset))
+    found.since = offset
+    return found
 
 
 def until(records: Records, stop: int) -> Records:
     """Those below this offset. If there are none, `next` tells how far compaction has removed all,
     and is `stop` at most."""
-    if records.first < stop:
-        return records.slice(0, stop - records.first)
-    return nothing(stop, records.since, records.topic, records.partition)
+    if n := records._below(stop):
+        return records.slice(0, n)
+    return nothing(min(stop, records.first), records.since, records.topic, records.partition)
+
+
+def runs(records: Records) -> Iterator[Records]:
+    """Those without a gap between, one after the other."""
+    ends = [len(records)]
+    if records._places is not None:
+        ends = [*np.flatnonzero(np.diff(records._all_offsets()) != 1) + 1, len(records)]
+    at = 0
+    for end in ends:
+        yield records.slice(at, int(end))
+        at = int(end)
 
 
 def nothing(first: int, since: int, topic: str, partition: int) -> Records:
@@ -339,7 +355,7 @@ def micros(time: float) -> int:
 
 
 def gather(parts: Sequence[Records]) -> Records:
-    """Neighbouring Records as one, by copying."""
+    """Records that follow each other as one, by copying."""
     return parts[0] if len(parts) == 1 else joined(parts)
 
 
@@ -361,8 +377,12 @@ def joined(parts: Sequence[Records]) -> Records:
             columns[name] = np.concatenate([
                 np.zeros(len(part), dict(LAYOUT)[name]) if part._optional(name) is None
                 else part._optional(name) for part in parts])
+    places = None
+    if any(part._places is not None for part in parts) or not all(
+            part.next == behind.first for part, behind in pairwise(parts)):
+        places = np.concatenate([part._all_offsets() for part in parts])
     return Records(parts[0].first, columns, 0, sum(map(len, parts)), parts[0].topic,
-                   parts[0].partition, parts[0].since)
+                   parts[0].partition, parts[0].since, places)
 
 
 def _joined(parts: Sequence[Records], ends: str, data: str) -> tuple[NDArray[Any], NDArray[Any]]:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from mqcore.journal.later import np
-from mqcore.journal.records import LAYOUT, Records, joined, of_block, offsets_of
+from mqcore.journal.records import LAYOUT, Records, joined, of_block
 from mqcore.journal.store.compressors import codec
 from mqcore.journal.store.core import checksum
 from mqcore.journal.store.place import CHUNK
@@ -52,7 +52,6 @@ class Rewriter:
         self._source = self._at = segment.first     # what was read, and what was written, leads to
         self._low, self._high = NEVER
         self._parts: list[Records] = []             # not written yet
-        self._offsets: list[NDArray[np.int64]] = []
         self._bytes = self._packing = 0             # of them; how they are compressed
         put(self._header())
 
@@ -69,9 +68,9 @@ class Rewriter:
         elif keep is None and block.size >= WHOLE:
             self._copy(block)
         else:
-            records, offsets = of_block(block, "", 0), offsets_of(block)
+            records = of_block(block, "", 0)
             for start, stop in _runs(keep, block.count):
-                self._add(records.slice(start, stop), offsets[start:stop], block.flags & PACKED)
+                self._add(records.slice(start, stop), block.flags & PACKED)
         self._source = block.end
 
     def finish(self) -> None:
@@ -112,24 +111,23 @@ class Rewriter:
         self._at = offset
         self._low, self._high = min(self._low, low), max(self._high, high)
 
-    def _add(self, part: Records, offsets: NDArray[np.int64], packing: int) -> None:
+    def _add(self, part: Records, packing: int) -> None:
         if self._parts and (packing != self._packing or self._bytes + part.size > MERGED
-                            or offsets[-1] - self._offsets[0][0] >= SPAN_MAX):
+                            or part.next - self._parts[0].first > SPAN_MAX):
             self._flush()
         self._parts.append(part)
-        self._offsets.append(offsets)
         self._packing = packing
         self._bytes += part.size
 
     def _flush(self) -> None:
         if self._parts:
-            records, offsets = joined(self._parts), np.concatenate(self._offsets)
-            self._parts, self._offsets, self._bytes = [], [], 0
-            self._gap(int(offsets[0]))
-            rest, body = encoded(records, offsets, self._packing)
+            records = joined(self._parts)
+            self._parts, self._bytes = [], 0
+            self._gap(records.first)
+            rest, body = encoded(records, self._packing)
             self._put(self._sealed(rest) + body)
             times = records._microseconds
-            self._wrote(int(offsets[-1]) + 1, int(times.min()), int(times.max()))
+            self._wrote(records.next, int(times.min()), int(times.max()))
 
 
 def _runs(keep: NDArray[Any] | None, n: int) -> Iterator[tuple[int, int]]:
@@ -140,10 +138,10 @@ def _runs(keep: NDArray[Any] | None, n: int) -> Iterator[tuple[int, int]]:
     return zip(edges[::2], edges[1::2], strict=True)
 
 
-def encoded(records: Records, offsets: NDArray[np.int64], packing: int) -> tuple[bytes, bytes]:
+def encoded(records: Records, packing: int) -> tuple[bytes, bytes]:
     """A block: its header behind the CRC, and its columns. records: as joined() makes them."""
     columns = dict(records._columns)
-    first, span = int(offsets[0]), int(offsets[-1] - offsets[0]) + 1
+    first, span = records.first, records.next - records.first
     flags = COMPACTED if span > len(records) else 0
     for flag, names in COLUMNS_OF.items():
         if names[0] in columns and (flag == STAMPS or _used(columns, flag, len(records))):
@@ -157,7 +155,7 @@ def encoded(records: Records, offsets: NDArray[np.int64], packing: int) -> tuple
             raw = np.ascontiguousarray(columns[name], dtype).tobytes()
             pieces += [raw, bytes(-len(raw) % ALIGNMENT)]
     if flags & COMPACTED:
-        raw = (offsets - first).astype(np.uint32).tobytes()
+        raw = (records._all_offsets() - first).astype(np.uint32).tobytes()
         pieces += [raw, bytes(-len(raw) % ALIGNMENT)]
     body, packed = b"".join(pieces), 0
     if packing and len(body) <= UNPACKED_MAX:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from mqcore.errors import OptionError, RecvTimeout, UsageError
 from mqcore.journal.errors import JournalClosed, JournalCorrupt, OffsetGone
-from mqcore.journal.records import MOST, nothing
+from mqcore.journal.records import MOST, nothing, until
 from mqcore.journal.store.scan import LOST
 from mqcore.journal.waiting import Deadline, Watch
 
@@ -85,8 +85,7 @@ class Walking:
             records = self.read(at, max_bytes=max_bytes, durable=durable)
             if not len(records) or records.first >= stop:
                 return
-            if records.next > stop:
-                records = records.slice(0, stop - records.first)
+            records = until(records, stop)
             at = records.next
             yield records
 

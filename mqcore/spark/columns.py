@@ -94,7 +94,7 @@ def record_batch(records: Records, schema: Any) -> Any:
             array = array.cast(field.type)
         elif not field.nullable and array.null_count:
             raise UsageError(
-                f"message {records.first + array.is_null().index(True).as_py()} of topic "
+                f"message {records.offset(array.is_null().index(True).as_py())} of topic "
                 f"{records.topic!r}, partition {records.partition} is a tombstone, and the schema "
                 f"says that {field.name} is never null",
                 hint="leave NOT NULL out, and filter: df.where('value IS NOT NULL')")

@@ -56,7 +56,7 @@ def _pieces(r: Range, options: Options, schema: Any) -> Iterator[Any]:
                 for records in reader.batches(at, r.stop, max_bytes=options.batchBytes):
                     if records.size > options.maxMessageBytes and len(records) == 1:
                         raise MessageTooLarge(
-                            f"message {at} of {r.part} has {records.size} bytes",
+                            f"message {records.first} of {r.part} has {records.size} bytes",
                             hint="more than maxMessageBytes; a message passes through the "
                                  "executor's memory several times, so raise both")
                     yield record_batch(records, schema)

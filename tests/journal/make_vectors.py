@@ -29,6 +29,8 @@ TOMBSTONES = [
      "stamp": [7, 1, 5]},
     {"time": 11, "value": b"last".hex()},
 ]
+SPARSE = [{**message, "place": place} for message, place in zip(
+    TOMBSTONES, [0, 1, 2, 5, 6, 7, 8, 9, 300, 70000, 70001], strict=True)]
 CASES = [
     ("one message", HEAD, [{"durable": 0, "messages": [ONE]}], False),
     ("two blocks and a checkpoint", {**HEAD, "first": 41, "topic": "prices", "partition": 2},
@@ -41,6 +43,10 @@ CASES = [
      [{"durable": 0, "messages": TOMBSTONES}, {"durable": 0, "messages": [ONE]}], True),
     ("tombstones, zstd", {**HEAD, "version": 2},
      [{"durable": 0, "messages": TOMBSTONES * 3, "codec": "zstd"}], True),
+    ("sparse, and a block behind it", {**HEAD, "first": 41, "version": 2},
+     [{"durable": 41, "messages": SPARSE}, {"durable": 70043, "messages": [ONE]}], True),
+    ("sparse, lz4", {**HEAD, "version": 2},
+     [{"durable": 0, "messages": SPARSE, "codec": "lz4"}], True),
 ]
 
 
@@ -64,7 +70,7 @@ def main():
             if "codec" in block:
                 compressed(block, messages)
             raw += ref.block(offset, block["durable"], salt, messages, *packing(block))
-            offset += len(messages)
+            offset += messages[-1].get("place", len(messages) - 1) + 1
             times += [m["time"] for m in messages]
         if marked:
             raw += ref.checkpoint(offset, salt, min(times), max(times))

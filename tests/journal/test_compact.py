@@ -5,6 +5,7 @@ import contextlib
 import time
 
 import journal_reference as ref
+import numpy as np
 import pytest
 from compact_case import SMALL, closed_end, expected, fill, left_of, rows_of, state_of
 from journal_case import segment_files
@@ -12,6 +13,9 @@ from journal_case import segment_files
 import mqcore as mq
 from mqcore import journal
 from mqcore.errors import OptionError
+from mqcore.journal.records import gather, runs
+from mqcore.journal.records import until as below
+from mqcore.journal.server.codec import pack, unpack
 from mqcore.journal.store import horizon
 
 LIMIT = 20
@@ -92,7 +96,7 @@ def test_all_ways_to_read(ctx, where, rng, how):
     end = closed_end(where)
     times = {}
     with journal.open(where) as reader:
-        times = {records.first + i: t for records in reader.batches()
+        times = {records.offset(i): t for records in reader.batches()
                  for i, t in enumerate(records.times.tolist())}
     journal.compact(where, keep_tombstones=0)
     left = expected(told, end)
@@ -150,7 +154,7 @@ def test_a_server_of_readers_that_do_not_know_compaction(ctx, where, rng, monkey
     monkeypatch.setattr(RemoteReader, "_ask", lambda self, op, **facts: ask(
         self, op, **{k: v for k, v in facts.items() if k != "compacted"}))
     with opened(ctx, where, "server", timeout=LIMIT) as reader:
-        found = {records.first + i: value for records in reader.batches(0, 300, gaps="skip")
+        found = {records.offset(i): value for records in reader.batches(0, 300, gaps="skip")
                  for i, value in enumerate(records.to_list())}
         assert found == {at: value for at, (_, value) in left.items()}
         gone = min(at for at in told if at not in left)
@@ -171,7 +175,7 @@ def test_groups_go_on_behind_a_gap(ctx, where, rng):
         found = {}
         while max(found, default=0) < 299:
             records = member.read(LIMIT)
-            found |= {records.first + i: value for i, value in enumerate(records.to_list())}
+            found |= {records.offset(i): value for i, value in enumerate(records.to_list())}
         member.commit()
         assert reader.committed_offset("g") == 300
     assert found == {at: value for at, (_, value) in left.items() if at >= gone}
@@ -320,17 +324,69 @@ def sparse_segment(where, messages, first=10, following=60, packed=None, codec=0
     return folder
 
 
+LEFT = [*(10 + place for place in PLACES), 60]
+
+
+def offsets_of(records):
+    return [records.offset(i) for i in range(len(records))]
+
+
 def test_a_sparse_block(tmp_path):
     sparse_segment(tmp_path, [message(place) for place in PLACES])
     with journal.open(tmp_path, durable=False) as reader:
         found = list(reader.batches(0))
-        assert [(one.since, one.first, len(one)) for one in found] == [
-            (0, 10, 2), (12, 15, 3), (18, 50, 1), (51, 60, 1)]
-        assert [one.to_list() for one in found] == [
-            [b"v0", b"v1"], [None, b"v6", b"v7"], [b"v40"], [b"last"]]
+        assert [(one.since, one.first, len(one), one.next) for one in found] == [(0, 10, 7, 61)]
+        assert found[0].to_list() == [b"v0", b"v1", None, b"v6", b"v7", b"v40", b"last"]
+        for offset in range(61):
+            for most in (1, 30, 1 << 20):
+                records = reader.read(offset, max_bytes=most)
+                assert records.since == offset and records.size <= max(most, 30)
+                assert offsets_of(records) == [at for at in LEFT if at >= offset][:len(records)]
         assert [reader.at(us / 1e6) for us in (0, 101, 102, 141, 142)] == [10, 11, 15, 60, 60]
     checked = journal.verify(tmp_path)
     assert (checked.messages, checked.compacted, checked.findings) == (7, 54, [])
+
+
+def test_records_with_gaps(tmp_path):
+    """Slices, pieces without a gap, those below an offset, Arrow, and the way over the network:
+    each message keeps its offset, and pieces follow each other."""
+    sparse_segment(tmp_path, [message(place) for place in PLACES])
+    with journal.open(tmp_path, durable=False) as reader:
+        all_ = reader.read(3)
+        for start in range(8):
+            for stop in range(start, 8):
+                some = all_.slice(start, stop)
+                assert offsets_of(some) == LEFT[start:stop] == some._all_offsets().tolist()
+                assert some.to_list() == all_.to_list()[start:stop]
+                assert some.since == (LEFT[start - 1] + 1 if start else 3)
+                assert (some.first, some.next) == (
+                    (LEFT[start], LEFT[stop - 1] + 1) if start < stop else (some.first,) * 2)
+                if start < stop:
+                    assert some.to_arrow(["offset"])["offset"].to_pylist() == LEFT[start:stop]
+                    head, body = pack(some)
+                    back = unpack(head, body, "t", 0)
+                    assert (back.since, back.next) == (some.since, some.next)
+                    assert offsets_of(back) == LEFT[start:stop]
+        for stop in range(63):
+            assert offsets_of(below(all_, stop)) == [at for at in LEFT if at < stop]
+        assert [(one.since, offsets_of(one)) for one in runs(all_)] == [
+            (3, [10, 11]), (12, [15, 16, 17]), (18, [50]), (51, [60])]
+        again = gather(list(runs(all_)))
+        assert (again.since, offsets_of(again), again.to_list()) == (3, LEFT, all_.to_list())
+        with pytest.raises(IndexError):
+            all_.offset(7)
+
+
+@pytest.mark.parametrize("places", [[], [0] * 7, [1, *range(1, 7)], [0, *range(6, 0, -1)],
+                                    [*range(6), 1 << 62], [*range(8)], [*range(6), -1]])
+def test_places_that_a_server_should_not_send(tmp_path, places):
+    sparse_segment(tmp_path, [message(place) for place in PLACES])
+    with journal.open(tmp_path, durable=False) as reader:
+        head, body = pack(reader.read(0))
+    raw = np.array(places, np.int64).tobytes()
+    head["columns"]["places"] = [len(body), len(raw)]
+    with pytest.raises(journal.JournalError, match="is no records"):
+        unpack(head, body + raw, "t", 0)
 
 
 @pytest.mark.parametrize("places", [[1, 2, 3], [0, 2, 2], [0, 3, 2], [0, 1, 1 << 20]])

@@ -130,6 +130,7 @@ def test_retention_removes_a_segment_meanwhile(where, rng, monkeypatch):
 def test_a_removal_waits_for_the_names(where, rng):
     with journal.open(where, "a", **SMALL) as log:
         fill(where, rng, 300, log=log)
+        log.flush()
         firsts = [int(path.stem) for path in segment_files(where)]
         with CompactionLock(folder_of(where)) as lock:
             with lock.changing():
@@ -242,7 +243,7 @@ def test_a_writer_that_deduplicates_knows_what_was_removed(where, before):
     with journal.open(where) as reader:
         left = [(records.sequences[i], records.producers[i], records.sent[i] > 0)
                 for records in reader.batches() for i in range(len(records))]
-        offsets = [records.first + i for records in reader.batches() for i in range(len(records))]
+        offsets = [records.offset(i) for records in reader.batches() for i in range(len(records))]
     assert left == [(at, 7, True) for at in offsets]
 
 
@@ -355,7 +356,7 @@ def test_lost_messages_stay_lost(where, rng):
         with pytest.raises(journal.OffsetGone) as caught:
             rows_of(reader.batches())
         assert caught.value.first >= gone[-1] + 1
-        found = {records.first + i: (records.key(i), value)
+        found = {records.offset(i): (records.key(i), value)
                  for records in reader.batches(gaps="skip")
                  for i, value in enumerate(records.to_list())}
         for at in gone:
@@ -372,7 +373,7 @@ def test_lost_messages_stay_lost(where, rng):
     journal.repair(where)
     assert journal.verify(where).findings == []
     with journal.open(where) as reader:
-        found = {records.first + i: (records.key(i), value)
+        found = {records.offset(i): (records.key(i), value)
                  for records in reader.batches(gaps="skip")
                  for i, value in enumerate(records.to_list())}
     assert found.items() <= expected(told, end).items()

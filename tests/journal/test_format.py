@@ -43,11 +43,12 @@ def test_vector(vector, tmp_path):
     raw = ref.segment_header(head["first"], head["created"], bytes.fromhex(head["journal"]), salt,
                              head["partition"], head["topic"].encode(), head.get("version", 1))
     offset = head["first"]
-    messages = []
+    messages, offsets = [], []
     for part in vector["blocks"]:
         these = [from_json(m) for m in part["messages"]]
         raw += ref.block(offset, part["durable"], salt, these, *packing(part))
-        offset += len(these)
+        offsets += [offset + m.get("place", i) for i, m in enumerate(these)]
+        offset = offsets[-1] + 1
         messages += these
     if vector["checkpoint"]:
         times = [m["time"] for m in messages]
@@ -64,6 +65,7 @@ def test_vector(vector, tmp_path):
         assert records._microseconds.tolist() == [m["time"] for m in messages]
         assert records.times.tolist() == [m["time"] / 1e6 for m in messages]
         for i, m in enumerate(messages):
+            assert records.offset(i) == offsets[i]
             assert records.key(i) == m.get("key")
             assert records.headers(i) == m.get("headers", [])
             if "stamp" in m:

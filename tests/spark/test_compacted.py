@@ -13,7 +13,7 @@ from mqcore import journal  # noqa: E402
 from mqcore.errors import Error  # noqa: E402
 from mqcore.spark.columns import full_schema  # noqa: E402
 from mqcore.spark.options import BATCH, check  # noqa: E402
-from mqcore.spark.plan import Range  # noqa: E402
+from mqcore.spark.plan import Range, Ranges  # noqa: E402
 from mqcore.spark.read import Reader  # noqa: E402
 
 
@@ -27,17 +27,17 @@ def test_a_gap_is_no_data_loss(ctx, tmp_path, rng, how):
         where = {"path": str(tmp_path)} if how == "path" else {"endpoints": server.urls[0]}
         reader = Reader(full_schema(False, False),
                         check({**where, "subscribe": "t", "minPartitions": "7"}, BATCH))
-        ranges = [part for part in reader.partitions() if isinstance(part, Range)]
+        parts = [part for part in reader.partitions() if isinstance(part, Ranges)]
         table = pa.Table.from_batches(
-            [batch for part in ranges for batch in reader.read(part)]).to_pydict()
+            [batch for part in parts for batch in reader.read(part)]).to_pydict()
         rows = zip(table["key"], table["value"], strict=True)
         assert dict(zip(table["offset"], rows, strict=True)) == left
-        part = ranges[0].part
+        part = parts[0].ranges[0].part
         for _ in range(20):
             start, stop = sorted(rng.sample(range(501), 2))
-            found = [at for batch in reader.read(Range(part, start, stop))
+            found = [at for batch in reader.read(Ranges([Range(part, start, stop)]))
                      for at in batch.to_pydict()["offset"]]
             assert found == [at for at in sorted(left) if start <= at < stop]
         with pytest.raises(Error, match="ends at 500"):
-            list(reader.read(Range(part, 490, 501)))
+            list(reader.read(Ranges([Range(part, 490, 501)])))
     mq.Context.default().close()        # a worker process keeps it for its life

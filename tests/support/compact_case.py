@@ -40,7 +40,7 @@ def rows_of(walk):
         assert at in (None, records.since) and records.since <= records.first and len(records)
         at = records.next
         for row, value in enumerate(records.to_list()):
-            offset = records.first + row
+            offset = records.offset(row)
             found[offset] = records.key(row), value
             assert records.headers(row) in ([], [("n", b"%d" % offset)])
     return found

@@ -51,6 +51,8 @@ def from_json(message):
         found["headers"] = [(name, bytes.fromhex(value)) for name, value in message["headers"]]
     if "stamp" in message:
         found["stamp"] = tuple(message["stamp"])
+    if "place" in message:
+        found["place"] = message["place"]
     return found
 
 

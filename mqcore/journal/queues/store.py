@@ -67,8 +67,8 @@ class Store:
         self.writer.retain()
         replay = Replay(self.book)
         for found in self._reader.batches():
-            for place, raw in enumerate(found.to_list(), found.first):
-                replay.record(_unpack(raw or b""), place)
+            for i, raw in enumerate(found):
+                replay.record(_unpack(raw or b""), found.offset(i))
         replay.end(now)
         self.book.snapshot()
         self.writer.commit()

@@ -18,7 +18,7 @@ from mqcore.journal.errors import (
     OffsetGone,
 )
 from mqcore.journal.groups.rosters import Rosters
-from mqcore.journal.records import Records
+from mqcore.journal.records import Records, runs
 from mqcore.journal.rights import Rights
 from mqcore.journal.server import failover, requests
 from mqcore.journal.server.codec import encode, pack
@@ -40,10 +40,12 @@ def read(source: Source, offset: int, size: int, request: Any) -> Records:
     whether who asks knows of compaction."""
     found: Records = source.reader.read(offset, max_bytes=size,
                                         durable=request.durable).slice(0, MESSAGES)
-    if found.first > offset and not request.compacted:
+    if request.compacted:
+        return found
+    if found.first > offset:
         raise OffsetGone(f"message {offset} was removed by compaction", offset=offset,
                          first=found.first, hint=f"the next one that is left is {found.first}")
-    return found
+    return next(runs(found))
 
 
 def fenced(epochs: Epochs, topic: str, partition: int) -> JournalFenced:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 VERSION = 1
 ALIGN = 64
 MOST_TEXT = 2000        # characters of a server's error
+PLACES = "places"       # a column: the offset of each message, from `first` on
 INTERNAL = "internal"       # the code of what is a mistake of the server, not of the reader
 CARRIED: tuple[type[Error], ...] = (OffsetGone, JournalCorrupt, JournalNotFound, JournalBusy,
                                     JournalDenied, JobTooLarge, UsageError, QueueFull, JournalFull,
@@ -55,6 +56,10 @@ def pack(records: Records) -> tuple[dict[str, Any], bytes]:
             pieces += [raw, bytes(pad)]
             at += len(raw) + pad
     gap = {} if records.since == records.first else {"since": records.since}
+    if records._places is not None:
+        raw = (records._all_offsets() - records.first).tobytes()
+        pieces.append(raw)
+        places[PLACES] = [at, len(raw)]
     return {"first": records.first, "n": len(records), "columns": places, **gap}, b"".join(pieces)
 
 
@@ -94,19 +99,26 @@ def unpack(head: Any, body: bytes, topic: str, partition: int) -> Records:
     """Raises JournalError if the columns do not fit together."""
     try:
         columns: dict[str, NDArray[Any]] = {}
-        types = dict(LAYOUT)
+        types = {**dict(LAYOUT), PLACES: "int64"}
         for name, (at, size) in head["columns"].items():
             kind = np.dtype(types[name])
             columns[name] = np.frombuffer(body, kind, size // kind.itemsize, at)
         n, first = int(head["n"]), int(head["first"])
         since = int(head.get("since", first))
-        good = is_offset(n) and is_offset(first) and 0 <= since <= first and _fits(columns, n)
+        gaps = columns.pop(PLACES, None)
+        good = is_offset(n) and is_offset(first) and 0 <= since <= first and _fits(columns, n) \
+            and (gaps is None or _rises(gaps, n))
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
         good = False
     if not good:
         raise JournalError("what the journal server sent is no records",
                            hint="is it a journal server, and of this version?")
-    return Records(first, columns, 0, n, topic, partition, since)
+    return Records(first, columns, 0, n, topic, partition, since, gaps)
+
+
+def _rises(places: NDArray[np.int64], n: int) -> bool:
+    return bool(0 < n == len(places) and places[0] == 0 and (np.diff(places) > 0).all()
+                and places[-1] < 1 << 61)
 
 
 def _fits(columns: dict[str, NDArray[Any]], n: int) -> bool:

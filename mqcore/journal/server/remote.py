@@ -12,7 +12,7 @@ from mqcore.errors import AddressError, NotSupported, OptionError, RecvTimeout, 
 from mqcore.journal.errors import JournalClosed
 from mqcore.journal.listing import PartitionInfo
 from mqcore.journal.reader import Reader
-from mqcore.journal.records import Records
+from mqcore.journal.records import Records, until
 from mqcore.journal.server.codec import is_offset
 from mqcore.journal.server.connection import Connection, split
 from mqcore.journal.server.failover import Known, scouting, understood
@@ -327,7 +327,7 @@ class RemoteReader(Connection, Reader):
         try:
             for records in self._streamed(at, max_bytes, self._timeout, durable, stop):
                 if len(records) and records.first < stop:
-                    yield _cut(records, stop)
+                    yield until(records, stop)      # a server of before `stop` sends on
                 if records.next >= stop:
                     return
         except RecvTimeout:     # they are there, so it is the server that is not
@@ -355,7 +355,7 @@ class RemoteReader(Connection, Reader):
         try:
             async for records in stream:
                 if len(records) and records.first < stop:
-                    yield _cut(records, stop)
+                    yield until(records, stop)      # a server of before `stop` sends on
                 if records.next >= stop:
                     return
         except RecvTimeout:
@@ -422,11 +422,6 @@ def _seconds(time: float) -> float:
 def _span(ends: tuple[int, int], start: int | None, stop: int | None) -> tuple[int, int]:
     first, end = ends
     return first if start is None else start, end if stop is None else min(stop, end)
-
-
-def _cut(records: Records, stop: int) -> Records:
-    """A server of before `stop` sends on."""
-    return records if records.next <= stop else records.slice(0, stop - records.first)
 
 
 def _is_row(row: Any) -> bool:
