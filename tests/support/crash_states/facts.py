@@ -96,7 +96,7 @@ def look(where, topic, partition):
         for durable in (True, False):
             for records in reader.batches(seen.end, durable=durable):
                 for at, value in enumerate(records.to_list()):
-                    assert records.first + at == seen.end, f"{records.first + at} for {seen.end}"
+                    assert records.offset(at) == seen.end, f"{records.offset(at)} for {seen.end}"
                     seen.messages[seen.end] = value
             if durable:
                 assert seen.end == seen.durable, f"{seen.end} of {seen.durable} can be read"

@@ -56,9 +56,10 @@ def seen(where):
         assert reader.first == 0
         for durable in (True, False):
             for records in reader.batches(max(found, default=-1) + 1, durable=durable):
-                for at, value in enumerate(records.to_list(), records.first):
+                for row, value in enumerate(records.to_list()):
+                    at = records.offset(row)
                     assert value == told(at), f"message {at} is {value!r:.30}"
-                    assert records.key(at - records.first) == key_of(at)
+                    assert records.key(row) == key_of(at)
                     found[at] = value
     return found, max(found, default=-1) + 1
 

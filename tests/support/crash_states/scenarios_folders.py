@@ -223,7 +223,7 @@ class Repairing(Scenario):
         with journal.open(where, "a", fsync="never") as writer:
             assert writer.next == 9
         with journal.open(where) as reader:
-            found = {records.first + at: value for records in reader.batches(0, gaps="skip")
+            found = {records.offset(at): value for records in reader.batches(0, gaps="skip")
                      for at, value in enumerate(records.to_list())}
         assert found == {number: value_of(number) for number in set(range(9)) - lost}
 

@@ -279,7 +279,7 @@ class Skipping(Scenario):
             assert not begin < writer.next < end
             first = writer.append(NEW)
         with journal.open(where) as reader:
-            found = {records.first + at: value for records in reader.batches(0, gaps="skip")
+            found = {records.offset(at): value for records in reader.batches(0, gaps="skip")
                      for at, value in enumerate(records.to_list())}
         wanted = [number for number in range(first) if not begin <= number < end]
         assert found == {number: value_of(number) for number in wanted} | {first: NEW}
