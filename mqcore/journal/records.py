@@ -84,10 +84,15 @@ class Records:
     def slice(self, start: int, stop: int | None = None) -> Records:
         """Rows start to stop, without a copy."""
         start, stop, _ = slice(start, stop).indices(len(self))
-        since = self.offset(start - 1) + 1 if start else self.since
-        return Records(self.offset(start) if start < len(self) else self.next, self._columns,
-                       self._lo + start, self._lo + max(start, stop), self.topic, self.partition,
-                       since, self._places)
+        stop = max(start, stop)
+        if self._places is None:
+            first = self.first + start
+            since = None if start else self.since
+        else:
+            since = self.offset(start - 1) + 1 if start else self.since
+            first = self.offset(start) if start < len(self) else self.next
+        return Records(first, self._columns, self._lo + start, self._lo + stop, self.topic,
+                       self.partition, since, self._places)
 
     def offset(self, i: int) -> int:
         """Of message i."""
@@ -115,6 +120,8 @@ class Records:
     @property
     def next(self) -> int:
         """The offset behind the last message."""
+        if self._places is None:
+            return self.first + self._hi - self._lo
         return self.offset(-1) + 1 if len(self) else self.first
 
     @property
@@ -293,8 +300,9 @@ def _has(block: Block, name: str) -> bool:
 def from_offset(block: Block, offset: int, topic: str, partition: int) -> Records:
     """The messages from this one on. If compaction has removed it, from the next one on."""
     found = of_block(block, topic, partition)
-    found = found.slice(found._below(offset))
-    found.since = offset
+    if offset != block.first:
+        found = found.slice(found._below(offset))
+        found.since = offset
     return found
 
 

@@ -85,7 +85,8 @@ class Walking:
             records = self.read(at, max_bytes=max_bytes, durable=durable)
             if not len(records) or records.first >= stop:
                 return
-            records = until(records, stop)
+            if records.next > stop:
+                records = until(records, stop)
             at = records.next
             yield records
 
