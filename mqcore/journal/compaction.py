@@ -331,7 +331,7 @@ class _Compaction:
         return True
 
     def _write(self, new: Path, segment: Segment, following: int, goes: bool) -> int:
-        """How many messages are gone in the new file. Durable on return, but for its name."""
+        """How many messages are gone in the new file. On return all of it is durable, not its name."""
         old = os.fstat(segment.fd)
         room = old.st_size * (1 - self.how.min_share) if goes else old.st_size - 1
         removed = written = 0
