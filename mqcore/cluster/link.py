@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from mqcore.cluster import frames
 from mqcore.cluster.replies import Replies
-from mqcore.cluster.session import BULKS, Session
+from mqcore.cluster.session import BULKS, Session, Source
 from mqcore.errors import NoSuchPeer, SendTimeout, SocketClosed
 
 if TYPE_CHECKING:
@@ -39,7 +39,9 @@ class Link:
         self.ended: float | None = None     # when its session was over, the connection was not
         self.unsent: deque[bytes] = deque()
         self.unsent_bytes = 0
-        self.session = Session(dial is not None, links.node.key, links.node.static, self._raw)
+        self.session = Session(dial is not None, links.node.key, links.node.static, self._raw,
+                               self._feed_later)
+        self._feeding = False       # _feed() will be called soon
         self.attempts: dict[int, Any] = {}      # requests sent here that wait for their answer
         self.serving: dict[int, Any] = {}       # requests from there that wait or run here
         self.tunnels: dict[tuple[int, bool], Any] = {}  # by number, and whether opened here
@@ -64,6 +66,28 @@ class Link:
         if not self.usable or self.full:
             return False
         return self.session.send(frame) and not self.broken
+
+    def send_data(self, frame: frames.Data) -> bool:
+        """A piece of a message of a tunnel, whose turn it is. False: the link is broken."""
+        if self.usable:
+            self.session.send_data(frame)
+        return self.usable
+
+    def enter(self, source: Source) -> None:
+        """Have the source send when its turn comes, see session.py."""
+        self.session.enter(source)
+
+    def _feed_later(self) -> None:
+        if not self._feeding:
+            self._feeding = True
+            self.links.node.loop.soon(self._feed)
+
+    def _feed(self) -> None:
+        self._feeding = False
+        self.session.feed()
+
+    def withdraw(self, source: Source) -> None:
+        self.session.withdraw(source)
 
     def _send_encoded(self, data: bytes) -> bool:
         return self.usable and not self.full and self.session.send_encoded(data) \
@@ -179,7 +203,14 @@ class Home:
         self.node.loop.soon(self._take, frame)
         return True
 
-    control = answer = send
+    control = answer = send_data = send
+
+    def enter(self, source: Source) -> None:
+        while source():
+            pass
+
+    def withdraw(self, source: Source) -> None:
+        """None waits: there is no window here."""
 
     def cancel(self, number: int) -> None:
         """It is over: nothing comes in pieces here."""
