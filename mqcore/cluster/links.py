@@ -436,19 +436,26 @@ class Links:
             for link in self.by_rid.values()), timeout)
 
     async def taken(self, links: list[Link], timeout: float | None) -> bool:
-        """Wait until all that was sent over these links has been taken, or they are broken."""
-        waiting = set()
-        for link in links:
-            self._number += 1
-            if link.send(frames.Ping(self._number)):
-                waiting.add((link, self._number))
-        self.pings |= waiting
+        """Wait until all that was sent over these links has been taken, or they are broken. Those
+        that are full are asked as soon as they have room. False: it lasts longer."""
+        unasked, asked = list(links), set()
+
+        def taken() -> bool:
+            for link in unasked[:]:
+                number = self._number = self._number + 1
+                if link.send(frames.Ping(number)):
+                    asked.add((link, number))
+                    self.pings.add((link, number))
+                elif link.usable:
+                    continue
+                unasked.remove(link)
+            return not unasked and not any(link.usable for link, _ in asked & self.pings)
+
         try:
-            done: bool = await self.node.until(lambda: not any(
-                link.usable for link, _ in waiting & self.pings), timeout)
+            done: bool = await self.node.until(taken, timeout)
             return done
         finally:
-            self.pings -= waiting
+            self.pings -= asked
 
     @property
     def holds(self) -> bool:

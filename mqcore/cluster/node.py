@@ -263,11 +263,13 @@ class Core:
         self.directory.changed()
         for member in self.directory.members.values():
             if member.link is not None:
-                member.link.send(frames.Peers([me.record]))
+                member.link.control(frames.Peers([me.record]))      # even if it is full
         self._wake()
 
     async def barrier(self) -> bool:
-        """Wait until all linked members have taken what was sent to them so far."""
+        """Wait until all linked members have taken what was sent to them so far, those included
+        whose link is full. False: one has not within TOLD seconds. A link that breaks is not waited
+        for: the next one to its member repeats what this node offers and subscribes to."""
         return await self.links.taken(
             [member.link for member in self.directory.members.values() if member.link], TOLD)
 
