@@ -47,7 +47,9 @@ class Link:
         self.tunnels: dict[tuple[int, bool], Any] = {}  # by number, and whether opened here
         self.surveyed = 0           # surveys from there that are being answered here
         self.answers = Replies(self._send_encoded)
-        self.answered = False       # something from there, ever
+        self.answered = 0           # requests and surveys from there,
+        self.confirmed = 0          # and those of them whose answer has certainly arrived
+        self.left = False           # its member has said that it leaves
         self._cancelled: dict[int, None] = {}   # requests that may still come
         self.spare = False          # the other side uses a better one
         self.published = 0          # the number of the last publication over it
@@ -115,8 +117,20 @@ class Link:
         if not self.usable:
             return False
         self.answers.add(frames.encode(frame))
-        self.answered = True
+        self.answered += 1
         return True
+
+    @property
+    def carried(self) -> int:
+        """The number of `answered` when a Ping that is sent now arrives: small frames overtake the
+        answers that wait."""
+        return self.confirmed if self.answers or self.session.waiting else self.answered
+
+    @property
+    def owes(self) -> bool:
+        """Whether an answer to somebody who is still there has not arrived, as far as is known."""
+        return not self.left and bool(
+            self.answered > self.confirmed or self.serving or self.surveyed)
 
     @property
     def clogged(self) -> bool:

@@ -209,7 +209,9 @@ class Core:
     async def adrain(self, timeout: float | None = 5.0) -> bool:
         """Take no new requests and tunnels, wait for those that run, then leave.
 
-        Returns True if everything was finished, and has arrived, within `timeout` seconds."""
+        Returns True if everything was finished, and has arrived, within `timeout` seconds. False
+        also if a link broke meanwhile before the answers over it have certainly arrived, unless its
+        member has left by itself."""
         self.check()
         limit_of(timeout)
         self.draining = True
@@ -217,11 +219,15 @@ class Core:
             service.draining = True
         self.announce()
         end = None if timeout is None else time.monotonic() + timeout
+        before = self.links.broke_off
+        self.links.confirm()
         done = await self.until(lambda: not (self.requests.pending or self.links.holds or any(
             service.busy for service in self.services.values())), timeout)
         if done:        # and until answers have arrived, which the end of a connection may prevent
-            answered = [link for link in self.links.by_rid.values() if link.answered]
+            answered = [link for link in self.links.by_rid.values() if link.owes]
             done = await self.links.taken(answered, end and max(0.0, end - time.monotonic()))
+        done = done and self.links.broke_off == before and not any(
+            link.owes for link in self.links.by_rid.values() if link.member is not None)
         await self.aclose()
         return done
 
@@ -279,8 +285,7 @@ class Core:
     def _pong(self, link: Link, frame: frames.Pong) -> None:
         assert link.member is not None
         self.pulse.answered(link.member.record.id)
-        if (link, frame.id) in self.links.pings:
-            self.links.pings.discard((link, frame.id))
+        if self.links.answered(link, frame.id):
             self._wake()
 
     def _wake(self) -> None:
@@ -418,7 +423,8 @@ class Core:
             job.cancel()
         self.surveys.unlinked(link)
         self.tunnels.unlinked(link, member, reason)
-        self.links.pings -= {ping for ping in self.links.pings if ping[0] is link}
+        for ping in [ping for ping in self.links.pings if ping[0] is link]:
+            del self.links.pings[ping]
         self.pulse.unlinked(member.record.id)
         there = self.directory.members.get(member.record.id)    # it may be back, as another Member
         if there is not None and there.link is None:
