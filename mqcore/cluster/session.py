@@ -223,14 +223,14 @@ class Session:
     def enter(self, source: Source) -> None:
         """Have the source send a message when its turn comes: at once, unless it has had its share
         and others may want theirs."""
-        if self._share and self.open and self._spent.get(source, 0) < self._share:
-            if self._turn(source):
+        if not self._share:
+            if self._sources or not self.open or source():
                 self._sources.append(source)
-        else:
-            self._sources.append(source)
-            if not self._share:
                 self.feed()
-        if self._share and self._sources and self.open:
+            return
+        if not self.open or self._spent.get(source, 0) >= self._share or self._turn(source):
+            self._sources.append(source)
+        if self._sources and self.open:
             (self._feed_later or self.feed)()
 
     def withdraw(self, source: Source) -> None:
