@@ -136,7 +136,7 @@ def up(how: dict[str, Any], serves: tuple[str, ...], echoes: tuple[str, ...],
                 note(str(event))
         finally:
             if not net.drain(drain):
-                note("some requests were still running")
+                note("some requests still ran, or their answers may not have arrived")
 
 
 @cluster.command()

@@ -52,7 +52,7 @@ class Member:
         self.heard = 0                  # and that was taken from this process of it; 0: none
         self.since = time.time()
         self.unlinked = time.monotonic()        # since when it has had no link
-        self.trouble = ""               # why its address cannot be used, as last told
+        self.trouble = ""               # with its address or subscriptions, as last told
         self.refused = False            # its address has refused a connection since then
         self.scores: dict[str, Score] = {}
 

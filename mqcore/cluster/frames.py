@@ -267,7 +267,7 @@ class Part(Frame, tag=40):
 
 
 class Taken(Frame, tag=41):
-    """That many bytes of parts have been taken."""
+    """That many bytes have been taken: of bodies of parts, and of whole Data frames."""
     size: Size
 
 

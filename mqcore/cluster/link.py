@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from mqcore.cluster import frames
 from mqcore.cluster.replies import Replies
-from mqcore.cluster.session import BULKS, Session
+from mqcore.cluster.session import BULKS, Session, Source
 from mqcore.errors import NoSuchPeer, SendTimeout, SocketClosed
 
 if TYPE_CHECKING:
@@ -39,13 +39,17 @@ class Link:
         self.ended: float | None = None     # when its session was over, the connection was not
         self.unsent: deque[bytes] = deque()
         self.unsent_bytes = 0
-        self.session = Session(dial is not None, links.node.key, links.node.static, self._raw)
+        self.session = Session(dial is not None, links.node.key, links.node.static, self._raw,
+                               self._feed_later)
+        self._feeding = False       # _feed() will be called soon
         self.attempts: dict[int, Any] = {}      # requests sent here that wait for their answer
         self.serving: dict[int, Any] = {}       # requests from there that wait or run here
         self.tunnels: dict[tuple[int, bool], Any] = {}  # by number, and whether opened here
         self.surveyed = 0           # surveys from there that are being answered here
         self.answers = Replies(self._send_encoded)
-        self.answered = False       # something from there, ever
+        self.answered = 0           # requests and surveys from there,
+        self.confirmed = 0          # and those of them whose answer has certainly arrived
+        self.left = False           # its member has said that it leaves
         self._cancelled: dict[int, None] = {}   # requests that may still come
         self.spare = False          # the other side uses a better one
         self.published = 0          # the number of the last publication over it
@@ -64,6 +68,28 @@ class Link:
         if not self.usable or self.full:
             return False
         return self.session.send(frame) and not self.broken
+
+    def send_data(self, frame: frames.Data) -> bool:
+        """A piece of a message of a tunnel, whose turn it is. False: the link is broken."""
+        if self.usable:
+            self.session.send_data(frame)
+        return self.usable
+
+    def enter(self, source: Source) -> None:
+        """Have the source send when its turn comes, see session.py."""
+        self.session.enter(source)
+
+    def _feed_later(self) -> None:
+        if not self._feeding:
+            self._feeding = True
+            self.links.node.loop.soon(self._feed)
+
+    def _feed(self) -> None:
+        self._feeding = False
+        self.session.feed()
+
+    def withdraw(self, source: Source) -> None:
+        self.session.withdraw(source)
 
     def _send_encoded(self, data: bytes) -> bool:
         return self.usable and not self.full and self.session.send_encoded(data) \
@@ -91,8 +117,20 @@ class Link:
         if not self.usable:
             return False
         self.answers.add(frames.encode(frame))
-        self.answered = True
+        self.answered += 1
         return True
+
+    @property
+    def carried(self) -> int:
+        """The number of `answered` when a Ping that is sent now arrives: small frames overtake the
+        answers that wait."""
+        return self.confirmed if self.answers or self.session.waiting else self.answered
+
+    @property
+    def owes(self) -> bool:
+        """Whether an answer to somebody who is still there has not arrived, as far as is known."""
+        return not self.left and bool(
+            self.answered > self.confirmed or self.serving or self.surveyed)
 
     @property
     def clogged(self) -> bool:
@@ -179,7 +217,14 @@ class Home:
         self.node.loop.soon(self._take, frame)
         return True
 
-    control = answer = send
+    control = answer = send_data = send
+
+    def enter(self, source: Source) -> None:
+        while source():
+            pass
+
+    def withdraw(self, source: Source) -> None:
+        """None waits: there is no window here."""
 
     def cancel(self, number: int) -> None:
         """It is over: nothing comes in pieces here."""

@@ -54,7 +54,9 @@ class Links:
         self.dials: dict[str, Dial] = {}
         self.dropped: dict[str, int] = {}
         self._taker: Taker | None = None        # on asyncio
-        self.pings: set[tuple[Link, int]] = set()       # that wait for their answer
+        # Pings that wait for their answer, and how many answers of ours have arrived by then
+        self.pings: dict[tuple[Link, int], int] = {}
+        self.broke_off = 0          # links that ended while they owed an answer
         self._number = 0            # of the last one
         self._dialing = 0           # members' addresses that have not answered, about
         try:
@@ -346,6 +348,7 @@ class Links:
         links = self.of(member)
         for link in links:      # all of them first: none is a spare one of another
             link.broken = link.broken or what
+            link.left = link.left or what == "left"
         for link in links:
             if what == "failed":
                 self.socket._links.end_peer(link.peer, leave=True)
@@ -386,6 +389,7 @@ class Links:
         member = link.member
         if member is None:
             return
+        self.broke_off += link.owes
         self.unused(link, reason)
         link.member = None
         self.node.unlinked(link, member, reason)
@@ -436,19 +440,48 @@ class Links:
             for link in self.by_rid.values()), timeout)
 
     async def taken(self, links: list[Link], timeout: float | None) -> bool:
-        """Wait until all that was sent over these links has been taken, or they are broken."""
-        waiting = set()
-        for link in links:
-            self._number += 1
-            if link.send(frames.Ping(self._number)):
-                waiting.add((link, self._number))
-        self.pings |= waiting
+        """Wait until all that was sent over these links has been taken, or they are broken. Those
+        that are full are asked as soon as they have room. False: it lasts longer."""
+        unasked, asked = list(links), set()
+
+        def taken() -> bool:
+            for link in unasked[:]:
+                if number := self._ping(link):
+                    asked.add((link, number))
+                if number or not link.usable:
+                    unasked.remove(link)
+            return not unasked and not any(link.usable for link, _ in asked & self.pings.keys())
+
         try:
-            done: bool = await self.node.until(lambda: not any(
-                link.usable for link, _ in waiting & self.pings), timeout)
+            done: bool = await self.node.until(taken, timeout)
             return done
         finally:
-            self.pings -= waiting
+            for ping in asked:
+                self.pings.pop(ping, None)
+
+    def _ping(self, link: Link) -> int:
+        """Its number. 0: it has not been sent."""
+        number = self._number + 1
+        if not link.send(frames.Ping(number)):
+            return 0
+        self._number = number
+        self.pings[link, number] = link.carried
+        return number
+
+    def confirm(self) -> None:
+        """Ask which answers have arrived, so that a link that ends later does not count for them.
+        The Pings are forgotten with their links."""
+        for link in self.by_rid.values():
+            if link.answered > link.confirmed:
+                self._ping(link)
+
+    def answered(self, link: Link, number: int) -> bool:
+        """A Pong came. Whether a call of taken() waits for it."""
+        carried = self.pings.pop((link, number), None)
+        if carried is None:
+            return False
+        link.confirmed = max(link.confirmed, carried)
+        return True
 
     @property
     def holds(self) -> bool:

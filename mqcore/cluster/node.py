@@ -209,7 +209,9 @@ class Core:
     async def adrain(self, timeout: float | None = 5.0) -> bool:
         """Take no new requests and tunnels, wait for those that run, then leave.
 
-        Returns True if everything was finished, and has arrived, within `timeout` seconds."""
+        Returns True if everything was finished, and has arrived, within `timeout` seconds. False
+        also if a link broke meanwhile before the answers over it have certainly arrived, unless its
+        member has left by itself."""
         self.check()
         limit_of(timeout)
         self.draining = True
@@ -217,11 +219,15 @@ class Core:
             service.draining = True
         self.announce()
         end = None if timeout is None else time.monotonic() + timeout
+        before = self.links.broke_off
+        self.links.confirm()
         done = await self.until(lambda: not (self.requests.pending or self.links.holds or any(
             service.busy for service in self.services.values())), timeout)
         if done:        # and until answers have arrived, which the end of a connection may prevent
-            answered = [link for link in self.links.by_rid.values() if link.answered]
+            answered = [link for link in self.links.by_rid.values() if link.owes]
             done = await self.links.taken(answered, end and max(0.0, end - time.monotonic()))
+        done = done and self.links.broke_off == before and not any(
+            link.owes for link in self.links.by_rid.values() if link.member is not None)
         await self.aclose()
         return done
 
@@ -263,11 +269,13 @@ class Core:
         self.directory.changed()
         for member in self.directory.members.values():
             if member.link is not None:
-                member.link.send(frames.Peers([me.record]))
+                member.link.control(frames.Peers([me.record]))      # even if it is full
         self._wake()
 
     async def barrier(self) -> bool:
-        """Wait until all linked members have taken what was sent to them so far."""
+        """Wait until all linked members have taken what was sent to them so far, those included
+        whose link is full. False: one has not within TOLD seconds. A link that breaks is not waited
+        for: the next one to its member repeats what this node offers and subscribes to."""
         return await self.links.taken(
             [member.link for member in self.directory.members.values() if member.link], TOLD)
 
@@ -277,8 +285,7 @@ class Core:
     def _pong(self, link: Link, frame: frames.Pong) -> None:
         assert link.member is not None
         self.pulse.answered(link.member.record.id)
-        if (link, frame.id) in self.links.pings:
-            self.links.pings.discard((link, frame.id))
+        if self.links.answered(link, frame.id):
             self._wake()
 
     def _wake(self) -> None:
@@ -416,7 +423,8 @@ class Core:
             job.cancel()
         self.surveys.unlinked(link)
         self.tunnels.unlinked(link, member, reason)
-        self.links.pings -= {ping for ping in self.links.pings if ping[0] is link}
+        for ping in [ping for ping in self.links.pings if ping[0] is link]:
+            del self.links.pings[ping]
         self.pulse.unlinked(member.record.id)
         there = self.directory.members.get(member.record.id)    # it may be back, as another Member
         if there is not None and there.link is None:

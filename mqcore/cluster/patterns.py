@@ -12,7 +12,11 @@ from mqcore.cluster import frames
 from mqcore.cluster.checks import encodes
 from mqcore.errors import UsageError
 
-PATTERNS = 10_000       # subscriptions of one node
+PATTERNS = 10_000       # subscriptions of one node,
+ANNOUNCED_TOKENS = 200_000      # tokens of all of their patterns,
+ANNOUNCED_BYTES = 2 << 20       # and bytes of their patterns and groups
+MOST = {"patterns": f"{PATTERNS} patterns", "tokens": f"{ANNOUNCED_TOKENS} tokens",
+        "bytes": f"{ANNOUNCED_BYTES >> 20} MiB"}
 CACHED = 1 << 18        # takers that are remembered, over all topics
 TOKENS = 64             # of a topic
 PUBLISHERS = 20_000     # whose last number is remembered
@@ -58,56 +62,199 @@ def _all(pattern: list[str], topic: list[str]) -> bool:
     return all(want in ("*", token) for want, token in zip(pattern, topic, strict=False))
 
 
-class _Branch:
-    """A token of patterns, after those of the branches above. `ends`: who subscribes to the pattern
-    that ends here. `rest`: to the one that goes on with a last `>`."""
-
-    __slots__ = ("branches", "ends", "rest")
+class Announced(set[tuple[str, str]]):
+    """The subscriptions (pattern, group) of one node, or of one taker, and what they add up to."""
 
     def __init__(self) -> None:
-        self.branches: dict[str, _Branch] = {}
-        self.ends: set[tuple[Any, str]] = set()
-        self.rest: set[tuple[Any, str]] = set()
+        super().__init__()
+        self.tokens = self.bytes = 0
+
+    def refuses(self, pattern: str, group: str) -> str:
+        """Why it cannot be one more, "" if it can."""
+        if (pattern, group) in self:
+            return ""
+        if len(self) >= PATTERNS:
+            return "patterns"
+        tokens, size = _cost(pattern, group)
+        if tokens > TOKENS or self.tokens + tokens > ANNOUNCED_TOKENS:
+            return "tokens"
+        return "bytes" if self.bytes + size > ANNOUNCED_BYTES else ""
+
+    def begin(self, pattern: str, group: str) -> None:
+        self.add((pattern, group))
+        self._count(pattern, group, 1)
+
+    def end(self, pattern: str, group: str) -> None:
+        self.discard((pattern, group))
+        self._count(pattern, group, -1)
+
+    def _count(self, pattern: str, group: str, sign: int) -> None:
+        tokens, size = _cost(pattern, group)
+        self.tokens += sign * tokens
+        self.bytes += sign * size
+
+
+def _cost(pattern: str, group: str) -> tuple[int, int]:
+    return pattern.count(".") + 1, len(pattern.encode()) + len(group.encode())
+
+
+Taker = tuple[Any, str]         # and its group
+
+
+class _Branch:
+    """A token of patterns, after those of the branches above, and the `tail`: further tokens, where
+    all patterns go on alike. `ends`: who subscribes to the pattern that ends here. `rest`: to the
+    one that goes on with a last `>`. None: there are none, since most branches have few of these.
+    """
+
+    __slots__ = ("branches", "ends", "rest", "tail")
+
+    def __init__(self, tail: list[str]) -> None:
+        self.tail = _text(tail)
+        self.branches: dict[str, _Branch] | None = None
+        self.ends: set[Taker] | None = None
+        self.rest: set[Taker] | None = None
 
     @property
     def empty(self) -> bool:
         return not (self.branches or self.ends or self.rest)
+
+    def grow(self, tokens: list[str]) -> _Branch:
+        """The branch at the end of these tokens below this one."""
+        branch, at = self, 0
+        while at < len(tokens):
+            token, at = tokens[at], at + 1
+            below = branch.branches
+            if below is None:
+                below = branch.branches = {}
+            found = below.get(token)
+            if found is None:
+                found = below[token] = _Branch(tokens[at:])
+                return found
+            tail = found._tail()
+            alike = _alike(tail, tokens[at:])
+            if alike < len(tail):
+                below[token] = found = found._split(tail, alike)
+            branch, at = found, at + alike
+        return branch
+
+    def way(self, tokens: list[str]) -> list[tuple[_Branch, str]]:
+        """The branches from this one to the end of the tokens, with the token of each. It is
+        there."""
+        found, at = [(self, "")], 0
+        while at < len(tokens):
+            token, branches = tokens[at], found[-1][0].branches
+            assert branches is not None
+            found.append((branches[token], token))
+            at += 1 + len(branches[token]._tail())
+        return found
+
+    def _tail(self) -> list[str]:
+        return [] if self.tail is None else self.tail.split(".")
+
+    def _split(self, tail: list[str], at: int) -> _Branch:
+        """The tail ends before its token number `at`, and goes on in a branch of its own."""
+        upper = _Branch(tail[:at])
+        upper.branches = {tail[at]: self}
+        self.tail = _text(tail[at + 1:])
+        return upper
+
+    def joined(self) -> _Branch:
+        """This branch, or the only one below it with the tokens of both."""
+        if self.ends or self.rest or not self.branches or len(self.branches) > 1:
+            return self
+        [(token, below)] = self.branches.items()
+        below.tail = _text([*self._tail(), token, *below._tail()])
+        return below
+
+    def find(self, topic: list[str]) -> set[Taker]:
+        found: set[Taker] = set()
+        last = len(topic)
+        open_ = [(self, 0)]
+        while open_:
+            branch, at = open_.pop()
+            while True:
+                if branch.tail is not None:
+                    tail = branch.tail.split(".")
+                    end = at + len(tail)
+                    if end > last or tail != topic[at:end] and not _all(tail, topic[at:end]):
+                        break
+                    at = end
+                if at == last:
+                    if branch.ends:
+                        found |= branch.ends
+                    break
+                if branch.rest:
+                    found |= branch.rest
+                if not branch.branches:
+                    break
+                same, star = branch.branches.get(topic[at]), branch.branches.get("*")
+                at += 1
+                if same is not None and star is not None:
+                    open_.append((star, at))
+                following = same or star
+                if following is None:
+                    break
+                branch = following
+        return found
+
+
+def _text(tokens: list[str]) -> str | None:
+    """Empty tokens are tokens, too: those of members that check nothing."""
+    return ".".join(tokens) if tokens else None
+
+
+def _alike(one: list[str], other: list[str]) -> int:
+    """How many tokens both begin with."""
+    for count, (a, b) in enumerate(zip(one, other, strict=False)):
+        if a != b:
+            return count
+    return min(len(one), len(other))
 
 
 class Table:
     """Who subscribes to what. A taker is any hashable object, a subscription (pattern, group).
 
     The patterns are a tree by tokens, so that a topic costs a step for each of its tokens, and
-    none for each pattern that does not match."""
+    none for each pattern that does not match. Tokens that all patterns of a branch share are one
+    step, and one text."""
 
     def __init__(self) -> None:
-        self.of: dict[Any, set[tuple[str, str]]] = {}       # by taker: its subscriptions
-        self._root = _Branch()
-        self._cache: dict[str, frozenset[tuple[Any, str]]] = {}
+        self.of: dict[Any, Announced] = {}      # by taker: its subscriptions
+        self._root = _Branch([])
+        self._cache: dict[str, frozenset[Taker]] = {}
         self._cached = 0
 
+    def refuses(self, taker: Any, pattern: str, group: str = "") -> str:
+        """Why add() would not take it: "patterns", "tokens" or "bytes", of which the taker has or
+        the pattern has too many. "": it would."""
+        return self.of.get(taker, _NONE).refuses(pattern, group)
+
     def add(self, taker: Any, pattern: str, group: str = "") -> bool:
-        """False: the taker has PATTERNS already, or the pattern is longer than any topic."""
-        if pattern.count(".") >= TOKENS:
+        """False: see refuses()."""
+        if self.refuses(taker, pattern, group):
             return False
-        its = self.of.setdefault(taker, set())
+        its = self.of.get(taker)
+        if its is None:
+            its = self.of[taker] = Announced()
         if (pattern, group) in its:
             return True
-        if len(its) >= PATTERNS:
-            return False
-        its.add((pattern, group))
+        its.begin(pattern, group)
         tokens, rest = _path(pattern)
-        branch = self._root
-        for token in tokens:
-            branch = branch.branches.setdefault(token, _Branch())
-        (branch.rest if rest else branch.ends).add((taker, group))
+        branch = self._root.grow(tokens)
+        if rest:
+            branch.rest = branch.rest or set()
+            branch.rest.add((taker, group))
+        else:
+            branch.ends = branch.ends or set()
+            branch.ends.add((taker, group))
         self._forget_topics()
         return True
 
     def drop(self, taker: Any, pattern: str, group: str = "") -> None:
-        its = self.of.get(taker, set())
+        its = self.of.get(taker, _NONE)
         if (pattern, group) in its:
-            its.discard((pattern, group))
+            its.end(pattern, group)
             if not its:
                 del self.of[taker]
             self._remove(taker, pattern, group)
@@ -118,38 +265,50 @@ class Table:
 
     def _remove(self, taker: Any, pattern: str, group: str) -> None:
         tokens, rest = _path(pattern)
-        way = [self._root]
-        for token in tokens:
-            way.append(way[-1].branches[token])
-        (way[-1].rest if rest else way[-1].ends).discard((taker, group))
-        while tokens and way.pop().empty:
-            del way[-1].branches[tokens.pop()]
+        way = self._root.way(tokens)
+        last = way[-1][0]
+        takers = last.rest if rest else last.ends
+        assert takers is not None
+        takers.discard((taker, group))
+        if not takers:
+            if rest:
+                last.rest = None
+            else:
+                last.ends = None
+            self._prune(way)
         self._forget_topics()
+
+    @staticmethod
+    def _prune(way: list[tuple[_Branch, str]]) -> None:
+        """The last branch has lost something: remove it if it is empty, and join with the one below
+        it a branch that is left with nothing else. After a removal the branch above is not empty:
+        except for the root, a branch without takers has two branches or more."""
+        for above, at in ((-2, -1), (-3, -2)):
+            if len(way) < -above:
+                return
+            (upper, _), (branch, token) = way[above], way[at]
+            assert upper.branches is not None
+            if not branch.empty:
+                upper.branches[token] = branch.joined()
+                return
+            del upper.branches[token]
 
     def _forget_topics(self) -> None:
         self._cache.clear()
         self._cached = 0
 
-    def takers(self, topic: str) -> frozenset[tuple[Any, str]]:
+    def takers(self, topic: str) -> frozenset[Taker]:
         """All (taker, group) whose pattern matches."""
         found = self._cache.get(topic)
         if found is None:
             if self._cached > CACHED:
                 self._forget_topics()
-            found = self._cache[topic] = frozenset(self._find(topic.split(".")))
+            found = self._cache[topic] = frozenset(self._root.find(topic.split(".")))
             self._cached += 64 + len(found)     # the topic itself takes memory, too
         return found
 
-    def _find(self, tokens: list[str]) -> set[tuple[Any, str]]:
-        found: set[tuple[Any, str]] = set()
-        level = [self._root]
-        for token in tokens:
-            below = []
-            for branch in level:
-                found |= branch.rest
-                below += [branch.branches[one] for one in (token, "*") if one in branch.branches]
-            level = below
-        return found.union(*(branch.ends for branch in level))
+
+_NONE = Announced()     # of who has no subscriptions
 
 
 def _path(pattern: str) -> tuple[list[str], bool]:

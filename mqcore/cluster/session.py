@@ -10,16 +10,17 @@ Every sealed message is one Noise message. Both directions replace their key eve
 the receiver counts the same messages, so nothing announces it. A message that does not open ends
 the link, since something on the way has changed, repeated or lost one.
 
-A frame over `PART` bytes is cut into `Part` frames. Those of several frames take turns, and at most
-`WINDOW` bytes of them are on their way until the receiver reports them `Taken`. So a small frame
-waits for at most that much in front of it. Only publications keep their order: behind one that is
-cut, others wait until it has been sent.
+A frame over `PART` bytes is cut into `Part` frames. The frames that are cut and the tunnels of the
+link are sources. Sources take turns, and at most `WINDOW` bytes of theirs are on their way until
+the receiver reports them `Taken`. So a small frame waits for at most that much in front of it. Only
+publications keep their order: behind one that is cut, others wait until it has been sent.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 from mqcore.cluster import frames
 from mqcore.cluster.crypto import X25519PrivateKey
@@ -31,33 +32,43 @@ PROLOGUE = b"mqcore cluster 1"
 SHAKE, SEALED, REFUSED = b"\x01", b"\x02", b"\x03"
 REKEY = 1 << 20         # messages
 WHOLE = 2 * frames.PART - 1024      # bytes of a frame that travels whole; longer ones are cut
-WINDOW = 1 << 20        # bytes of parts on their way
+WINDOW = 1 << 20        # bytes of parts, and of tunnels' data, on their way
 HELD = 64 << 20         # bytes of unfinished large frames that a peer may have here
 BULKS = 1024            # unfinished large frames, each way
 BACKLOG = 16 << 20      # bytes of large frames that wait here, and of publications behind one
 
+# sends one message, and returns whether it has more to send now
+Source = Callable[[], bool]
+
 
 class Session:
-    """`send_raw(data)` writes one message to the network and never blocks. `receive` takes one from
-    there and returns the frames in it. After an error other than KeyRejected from `receive` the
-    session is over."""
+    """`send_raw(data)` writes one message to the network and never blocks. `feed_later()` has
+    feed() called once all that is due in the loop has run: sources that go on have entered again by
+    then. Without it, nothing else runs in between. `receive` takes one message from the network and
+    returns the frame in it. After an error other than KeyRejected from `receive` the session is
+    over."""
 
     def __init__(self, initiator: bool, key: Key, static: X25519PrivateKey,
-                 send_raw: Callable[[bytes], None]) -> None:
+                 send_raw: Callable[[bytes], None],
+                 feed_later: Callable[[], None] | None = None) -> None:
         psks = key.psks()
         self._shake: Handshake | None = Handshake(initiator, psks[0] if initiator else psks,
                                                   static, PROLOGUE)
         self._send_raw = send_raw
+        self._feed_later = feed_later
         self._out: Cipher | None = None
         self._in: Cipher | None = None
         self.initiator = initiator
         self.remote: bytes | None = None        # the peer's static public key, once ready
         self.bytes_out = self.bytes_in = self.frames_out = self.frames_in = 0
         self._bulk_id = 0
-        self._bulks: deque[tuple[int, memoryview]] = deque()
-        self._publishing = 0                    # the number of a publication in _bulks, or 0
+        self._sources: deque[Source] = deque()  # in the order of their turns
+        self._share = 0                         # bytes of each in a round; 0: one is alone
+        self._spent: dict[Source, int] = {}     # bytes of each in this round
+        self._bulks = 0                         # large frames among them
+        self._publishing = 0                    # the number of a publication among them, or 0
         self._behind: deque[bytes] = deque()    # publications that wait for it
-        self._cut_bytes = self._behind_bytes = 0        # in _bulks and _behind
+        self._cut_bytes = self._behind_bytes = 0        # of large frames, and in _behind
         self._unacked = 0
         self._partial: dict[int, bytearray] = {}
         self._held = 0
@@ -93,9 +104,12 @@ class Session:
             kind_of = type(frame)
             if kind_of is frames.Part:
                 return self._part(frame)  # type: ignore[arg-type]
+            if kind_of is frames.Data:
+                self._count(len(plain))
+                return frame
             if kind_of is frames.Taken:
                 self._unacked = max(0, self._unacked - frame.size)  # type: ignore[attr-defined]
-                self._feed()
+                self.feed()
                 return None
             return frame
         if self._shake is None:
@@ -140,15 +154,18 @@ class Session:
         if self._held > HELD + frames.BODY:
             raise MalformedFrame(f"a peer's unfinished frames have more than {HELD} bytes")
         whole += part.body
-        self._taken += size
-        if self._taken >= WINDOW // 4:      # not each last part: a peer may send tiny ones
-            self.send(frames.Taken(self._taken))
-            self._taken = 0
+        self._count(size)
         if not part.last:
             return None
         del self._partial[part.bulk]
         self._held -= len(whole)
         return frames.decode(bytes(whole))
+
+    def _count(self, size: int) -> None:
+        self._taken += size
+        if self._taken >= WINDOW // 4:      # not each last part: a peer may send tiny ones
+            self.send(frames.Taken(self._taken))
+            self._taken = 0
 
     # -- out ---------------------------------------------------------------------------------------
 
@@ -167,29 +184,30 @@ class Session:
             self._seal(data)
             return True
         waiting = self._behind_bytes if behind else self._cut_bytes
-        if waiting and waiting + len(data) > BACKLOG or not behind and len(self._bulks) >= BULKS:
+        if waiting and waiting + len(data) > BACKLOG or not behind and self._bulks >= BULKS:
             return False
         if behind:
             self._behind.append(data)
             self._behind_bytes += len(data)
             return True
         self._cut(data, publishes)
-        self._feed()
+        self.feed()
         return True
 
     def _cut(self, data: bytes, publishes: bool) -> None:
         self._bulk_id += 1
         self._cut_bytes += len(data)
-        self._bulks.append((self._bulk_id, memoryview(data)))
+        self._bulks += 1
+        self._sources.append(partial(self._send_part, [memoryview(data)], self._bulk_id))
         if publishes:
             self._publishing = self._bulk_id
 
     def give_up(self) -> int:
         """Nothing more will be sent. Returns the number of frames that were not sent whole."""
-        count = len(self._bulks) + len(self._behind)
-        self._bulks.clear()
+        count = self._bulks + len(self._behind)
+        self._sources.clear()
         self._behind.clear()
-        self._cut_bytes = self._behind_bytes = self._publishing = 0
+        self._bulks = self._cut_bytes = self._behind_bytes = self._publishing = 0
         return count
 
     @property
@@ -197,18 +215,80 @@ class Session:
         """Bytes of large frames, and of publications behind one, that have not been sent."""
         return self._cut_bytes + self._behind_bytes
 
-    def _feed(self) -> None:
-        """Send parts, one of each large frame in turn, as far as the window goes."""
-        while self._bulks and self._unacked < WINDOW:
-            number, rest = self._bulks.popleft()
-            piece, rest = rest[:frames.PART], rest[frames.PART:]
-            self._unacked += len(piece)
-            self._cut_bytes -= len(piece)
-            if rest:
-                self._bulks.append((number, rest))
-            self._seal(frames.encode(frames.Part(number, bytes(piece), not rest)))
-            if number == self._publishing and not rest:
-                self._publish_next()
+    @property
+    def open(self) -> bool:
+        """Whether the window has room for another message."""
+        return self._unacked < WINDOW
+
+    def enter(self, source: Source) -> None:
+        """Have the source send a message when its turn comes: at once, unless it has had its share
+        and others may want theirs."""
+        if not self._share:
+            if self._sources or not self.open or source():
+                self._sources.append(source)
+                self.feed()
+            return
+        if not self.open or self._spent.get(source, 0) >= self._share or self._turn(source):
+            self._sources.append(source)
+        if self._sources and self.open:
+            (self._feed_later or self.feed)()
+
+    def withdraw(self, source: Source) -> None:
+        """It has nothing to send any more."""
+        self._spent.pop(source, None)
+        if source in self._sources:
+            self._sources.remove(source)
+
+    def _turn(self, source: Source) -> bool:
+        before = self._unacked
+        more = source()
+        self._spent[source] = self._spent.get(source, 0) + self._unacked - before
+        return more
+
+    def feed(self) -> None:
+        """Let sources send as far as the window goes: one message each, and until all that wait
+        have had their share, none gets another one. A source that is alone sends all it has."""
+        count = len(self._sources)
+        if not count:
+            return
+        if count == 1:
+            self._share = 0
+            self._spent.clear()
+            while self._sources and self.open:
+                source = self._sources.popleft()
+                if source():
+                    self._sources.append(source)
+            return
+        self._share = min(frames.PART, max(1, WINDOW // 8 // count))
+        if all(self._spent.get(source, 0) >= self._share for source in self._sources):
+            self._spent.clear()
+        for _ in range(count):
+            if not self.open:
+                return
+            source = self._sources.popleft()
+            if self._spent.get(source, 0) >= self._share or self._turn(source):
+                self._sources.append(source)
+        if self._sources and self.open:
+            (self._feed_later or self.feed)()
+
+    def send_data(self, frame: frames.Data) -> None:
+        """Send a piece of a message of a tunnel, whose turn it is."""
+        data = frames.encode(frame)
+        self._unacked += len(data)
+        self._seal(data)
+
+    def _send_part(self, rest: list[memoryview], number: int) -> bool:
+        left = rest.pop()
+        piece, more = left[:frames.PART], len(left) > frames.PART
+        if more:
+            rest.append(left[frames.PART:])
+        self._unacked += len(piece)
+        self._cut_bytes -= len(piece)
+        self._bulks -= not more
+        self._seal(frames.encode(frames.Part(number, bytes(piece), not more)))
+        if number == self._publishing and not more:
+            self._publish_next()
+        return more
 
     def _publish_next(self) -> None:
         """A publication has been sent: so can those behind it, up to the next one that is cut."""

@@ -22,7 +22,14 @@ from mqcore.binding.sleep import Nap
 from mqcore.cluster import frames
 from mqcore.cluster.checks import ends_at
 from mqcore.cluster.errors import NodeClosed
-from mqcore.cluster.patterns import PATTERNS, Rising, Table, check_pattern, check_topic
+from mqcore.cluster.patterns import (
+    MOST,
+    Announced,
+    Rising,
+    Table,
+    check_pattern,
+    check_topic,
+)
 from mqcore.cluster.turns import Turns
 from mqcore.errors import RecvTimeout, UsageError
 
@@ -188,6 +195,7 @@ class Topics:
         self.local = Table()            # takers: feeds
         self.remote = Table()           # takers: ids of members
         self.own: dict[tuple[str, str], int] = {}       # (pattern, group): feeds of it
+        self.announced = Announced()    # all of these
         self.feeds: set[Feed] = set()
         self.seq = 0                    # of the last publication
         self.epoch = secrets.randbits(61) + 1   # of this process: its numbers begin anew
@@ -204,16 +212,27 @@ class Topics:
         self.node.check()
         if feed in self.feeds:
             return
-        if len(self.own) + len(feed.patterns) > PATTERNS:
-            raise UsageError(f"a node has {PATTERNS} subscriptions at most", hint="use wildcards")
+        added = self._announce(feed)
         self.feeds.add(feed)
-        added = []
         for pattern in feed.patterns:
             self.local.add(feed, pattern, feed.queue)
             self.own[pattern, feed.queue] = self.own.get((pattern, feed.queue), 0) + 1
-            if self.own[pattern, feed.queue] == 1:
-                added.append((pattern, feed.queue))
         self._tell(added, [])
+
+    def _announce(self, feed: Feed) -> list[tuple[str, str]]:
+        """Count those of its subscriptions that are new. Raises UsageError, and has counted none
+        then, if they are more than another node would take."""
+        added: list[tuple[str, str]] = []
+        for pattern in feed.patterns:
+            if why := self.announced.refuses(pattern, feed.queue):
+                for one in added:
+                    self.announced.end(*one)
+                raise UsageError(f"the subscriptions of a node have {MOST[why]} at most",
+                                 hint="use wildcards, and shorter patterns")
+            if (pattern, feed.queue) not in self.announced:
+                self.announced.begin(pattern, feed.queue)
+                added.append((pattern, feed.queue))
+        return added
 
     def unsubscribe(self, feed: Feed) -> None:
         if feed not in self.feeds:      # it has not begun
@@ -225,6 +244,7 @@ class Topics:
             self.own[pattern, feed.queue] -= 1
             if not self.own[pattern, feed.queue]:
                 del self.own[pattern, feed.queue]
+                self.announced.end(pattern, feed.queue)
                 dropped.append((pattern, feed.queue))
         self._tell([], dropped)
 
@@ -260,8 +280,18 @@ class Topics:
         for pattern, group in frame.drop:
             self.remote.drop(taker, pattern, group)
         for pattern, group in frame.add:
-            if not self.remote.add(taker, pattern, group):
-                self.node.count("subscriptions_refused")
+            if why := self.remote.refuses(taker, pattern, group):
+                self._refused(member, why)
+            else:
+                self.remote.add(taker, pattern, group)
+
+    def _refused(self, member: Member, why: str) -> None:
+        """Count it, and report it once: this node's publications do not reach the subscription."""
+        self.node.count(f"subscriptions_refused_{why}")
+        trouble = f"it has more subscriptions than a node takes: {MOST[why]} at most"
+        if member.trouble != trouble:
+            member.trouble = trouble
+            self.node.directory.event("trouble", member, trouble)
 
     def gone(self, member: Member) -> None:
         self.remote.forget(member.record.id)

@@ -8,10 +8,11 @@ it has had, the other side sends the rest again, and both go on.
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from typing import TYPE_CHECKING, Any, Self
 
-from mqcore.binding.sleep import Nap, sleep
+from mqcore.binding.sleep import Nap
 from mqcore.cluster import frames
 from mqcore.cluster.checks import ends_at, said_by
 from mqcore.cluster.errors import TunnelClosed
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from mqcore.cluster.directory import Member
     from mqcore.cluster.node import Core
 
-FULL = 0.01             # seconds between two looks at a link whose socket is full
 ARRIVAL = 1.0           # seconds that aclose() waits for the other side, besides those to resume
 
 
@@ -59,6 +59,10 @@ class Tunnel:
         self._writers: list[Nap] = []
         self._enders: list[Nap] = []        # of who waits for the end alone
         self._sending = False
+        self._message: memoryview | None = None     # what is left of the one that is being sent
+        self._begun = False         # a piece of it has been sent
+        self._again: deque[frames.Data] = deque()   # pieces that the other side lacks
+        self._entered = False       # it waits for its turn at its link
         self._open = False
         self._ended: TunnelClosed | None = None
 
@@ -86,47 +90,19 @@ class Tunnel:
             self._check_out()
             await self._wait(self._writers, limit, SendTimeout("another message waits to be sent"))
         self._check_out()
-        self._sending = True
-        begun = complete = False
+        self._sending, self._message, self._begun = True, view, False
         try:
-            at = 0
-            while True:
-                piece = bytes(view[at:at + PIECE])
-                await self._turn(len(piece), limit)
-                at += len(piece)
-                begun = True
-                complete = at >= len(view)
-                frame = frames.Data(self._stream, self._opener, piece, complete)
-                if self.resume:
-                    self._flow.keep(frame)
-                if not self._link.send(frame) and not self.resume:
-                    self._lost("the link is broken")
-                    self._check_out()
-                if complete:
-                    self._flow.sent += 1
-                    return
+            self._go()
+            while self._message is not None:
+                self._check_out()
+                await self._wait(self._writers, limit, SendTimeout(
+                    f"{self!r}: the other side takes nothing"))
         finally:
+            unsent, self._message = self._message, None
             self._sending = False
-            if begun and not complete:
+            if unsent is not None and self._begun:
                 self.reset("cancelled", "a message was given up half-way")
             self._wake(self._writers)
-
-    async def _turn(self, size: int, limit: float | None) -> None:
-        """Wait until a piece of that size may go, and spend its credit."""
-        while True:
-            self._check_out()
-            until = limit
-            if self._attached and self._link.full:
-                until = time.monotonic() + FULL
-                until = until if limit is None else min(until, limit)
-            elif self._attached and self._flow.spend(size):
-                return
-            try:
-                await self._wait(self._writers, until, SendTimeout(
-                    f"{self!r}: the other side takes nothing"))
-            except SendTimeout:
-                if limit is not None and time.monotonic() >= limit:
-                    raise
 
     async def arecv(self, *, timeout: float | None = None) -> bytes:
         """The next message. Raises TunnelClosed after the last one, and RecvTimeout."""
@@ -258,6 +234,7 @@ class Tunnel:
             self._send(frames.Reset(self._stream, self._opener, error.reason))
         self._ended = error
         self._flow.ring.clear()
+        self._withdraw()
         if self._disarm is not None:
             self._disarm()
         self._node.tunnels.forget(self)
@@ -286,7 +263,7 @@ class Tunnel:
             self._wake(self._readers)
         elif isinstance(frame, frames.Credit):
             flow.credited(frame.size)
-            self._wake(self._writers)
+            self._go()
         elif isinstance(frame, frames.Accept) and not self._open:
             self._open = True
             flow.granted(frame.window)
@@ -305,10 +282,59 @@ class Tunnel:
             text = frame.text or "the other side has closed the tunnel"
             self._end(TunnelClosed(text, reason=frame.reason))
 
+    # -- turns at the link -------------------------------------------------------------------------
+
+    @property
+    def _ready(self) -> bool:
+        """Whether it can send a piece now."""
+        return bool(self._again) or (self._attached and self._message is not None
+                                     and self._flow.credit > 0)
+
+    def _go(self) -> None:
+        if not self._entered and self._ready:
+            self._entered = True
+            self._link.enter(self._step)
+
+    def _withdraw(self) -> None:
+        self._again.clear()
+        self._entered = False
+        if self._link is not None:
+            self._link.withdraw(self._step)
+
+    def _step(self) -> bool:
+        """It is its turn. Returns whether it takes the next one."""
+        if self._again:
+            self._link.send_data(self._again.popleft())
+            if not self._again:
+                self._resumed()
+        elif self._ready:
+            self._send_piece()
+        self._entered = self._ready
+        return self._entered
+
+    def _send_piece(self) -> None:
+        message = self._message
+        assert message is not None
+        piece, complete = bytes(message[:PIECE]), len(message) <= PIECE
+        self._flow.spend(len(piece))
+        self._begun = True
+        frame = frames.Data(self._stream, self._opener, piece, complete)
+        if self.resume:
+            self._flow.keep(frame)
+        if not self._link.send_data(frame) and not self.resume:
+            self._lost("the link is broken")
+        elif complete:
+            self._message = None
+            self._flow.sent += 1
+            self._wake(self._writers)
+        else:
+            self._message = message[PIECE:]
+
     # -- another link ------------------------------------------------------------------------------
 
     def _detach(self) -> None:
         """The link has broken, or the other side uses another one."""
+        self._withdraw()
         if self._link is not None:
             self._link.tunnels.pop((self._stream, self._opener), None)
         self._link = None
@@ -322,22 +348,14 @@ class Tunnel:
         link.control(frames.Resume(self._stream, self._opener, self._attempt,
                                    self._flow.pieces_in, self._flow.returned))
 
-    async def _replay(self, link: Any) -> None:
+    def _replay(self) -> None:
         """Send what the other side lacks, then go on."""
-        attempt = self._replayed
+        self._again.extend(frame for _, frame in self._flow.ring)
+        if not self._again:
+            self._resumed()
+        self._go()
 
-        def over() -> bool:
-            return (self._link is not link or self._replayed != attempt
-                    or self._ended is not None)
-
-        for _, frame in list(self._flow.ring):
-            while link.full and not over():
-                await sleep(FULL)
-            if over():
-                return
-            link.send(frame)
-        if over():
-            return
+    def _resumed(self) -> None:
         if self._flow.eof_out:
             self._send(frames.End(self._stream, self._opener))
         self._attached = True
@@ -346,4 +364,3 @@ class Tunnel:
             self._disarm = None
         self._node.tunnels.resumed += 1
         self._grant()
-        self._wake(self._writers)

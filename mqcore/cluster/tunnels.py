@@ -201,12 +201,12 @@ class Tunnels:
             tunnel._flow.resumed(frame.pieces, frame.returned)
             self._back(tunnel)
             tunnel._attach(link)
-            self.node.loop.spawn(tunnel._replay, link)
+            tunnel._replay()
         elif tunnel._opener and tunnel._link is link and \
                 tunnel._replayed < frame.attempt == tunnel._attempt:
             tunnel._replayed = frame.attempt
             tunnel._flow.resumed(frame.pieces, frame.returned)
-            self.node.loop.spawn(tunnel._replay, link)
+            tunnel._replay()
         else:
             self.stray += 1     # it came late, or once more: one answer to each attempt
 

@@ -11,12 +11,12 @@ import pytest
 
 from mqcore import cluster
 from mqcore.binding.sleep import sleep
-from mqcore.cluster import frames, links
+from mqcore.cluster import frames, link, links, node
 from mqcore.cluster.link import UNSENT
 from mqcore.cluster.replies import MOST
 from mqcore.cluster.services import Service
 from mqcore.errors import UsageError
-from mqcore.testing import until
+from mqcore.testing import SlowLink, until
 
 pytestmark = pytest.mark.keeps(threads=2, why="trio keeps its threads for ten seconds")
 LIMIT = 50.0
@@ -144,6 +144,90 @@ def test_answers_that_wait_are_counted_if_the_link_breaks(once, key):
         assert await server.until(lambda: server.counts.get("replies_lost") == 1, LIMIT)
 
     once(lambda: main(key))
+
+
+# -- a full link, and what all members are to know -------------------------------------------------
+
+
+def fill(link):
+    """As if the socket were full."""
+    link.unsent_bytes += UNSENT + 1
+
+
+def empty(link):
+    link.unsent_bytes -= UNSENT + 1
+
+
+def told(function):
+    """function(net, link, other): two nodes without UDP, so that links alone carry the news."""
+    async def main(key):
+        async with cluster.ajoin(key, udp=False) as other, \
+                cluster.ajoin(key, udp=False, seeds=[other.url]) as net:
+            assert await other.until(lambda: other.directory.members, LIMIT)
+            [member] = net.directory.members.values()
+            await function(net, member.link, other)
+
+    return main
+
+
+@pytest.mark.parametrize("what", ["serve", "subscribe"])
+def test_what_begins_waits_for_members_behind_full_links(run, key, what, monkeypatch):
+    monkeypatch.setattr(node, "TOLD", 20.0)
+
+    @told
+    async def main(net, link, other):
+        fill(link)
+        net.loop.later(0.3, lambda: empty(link))
+        begun = time.monotonic()
+        began = net.aserve("mine", Large()) if what == "serve" else net.asubscribe("mine")
+        async with began:
+            assert 0.25 < time.monotonic() - begun < 15.0
+            assert other.topics.remote.takers("mine") if what == "subscribe" \
+                else other.directory.offering("mine")
+
+    run(lambda: main(key))
+
+
+def test_a_barrier_does_not_wait_for_a_full_link_that_does_not_move(run, key, monkeypatch):
+    """Longer than for a member that hangs."""
+    @told
+    async def main(net, link, other):
+        fill(link)
+        begun = time.monotonic()
+        assert await net.barrier() is False
+        assert node.TOLD <= time.monotonic() - begun < node.TOLD + 5
+        assert not net.links.pings
+        monkeypatch.setattr(node, "TOLD", 20.0)
+        net.loop.later(0.2, lambda: net.links.socket._links.end_peer(link.peer))
+        begun = time.monotonic()
+        assert await net.barrier() is True      # it is broken
+        assert time.monotonic() - begun < 15.0
+        assert not net.links.pings
+
+    run(lambda: main(key))
+
+
+def test_a_barrier_over_a_link_that_is_full_and_moves(once, key, monkeypatch):
+    """What was sent before has arrived when it returns."""
+    monkeypatch.setattr(link, "UNSENT", 100_000)
+    monkeypatch.setattr(node, "TOLD", 20.0)
+
+    async def main():
+        async with cluster.ajoin(key, udp=False) as other:
+            with SlowLink(other.url) as slow:
+                async with cluster.ajoin(key, udp=False, seeds=[slow.url]) as net, \
+                        other.asubscribe("it") as feed:
+                    [member] = net.directory.members.values()
+                    slow.stall()
+                    sent = 0
+                    while not member.link.full:
+                        assert await net.apublish("it", bytes(2000)) == 1
+                        sent += 1
+                    slow.go()
+                    assert await net.barrier() is True
+                    assert feed.received == sent
+
+    once(main)
 
 
 # -- members that lie ------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from mqcore.cluster.link import UNSENT
 from mqcore.cluster.links import DIALS
 from mqcore.cluster.replies import MOST, SMALL, Replies
 from mqcore.cluster.session import WHOLE
+from mqcore.testing import SlowLink
 
 LIMIT = 50.0
 
@@ -163,7 +164,7 @@ def test_a_cancel_before_any_part_has_come_is_remembered(once, key):
                 with pytest.raises(cluster.RequestTimeout):
                     await client.arequest("it", b"1".rjust(500_000), timeout=0.05)
                 link.session._unacked = 0
-                link.session._feed()
+                link.session.feed()
                 assert await client.arequest("it", b"2", timeout=LIMIT) == bytes(2)
                 assert await server.until(lambda: not next(iter(
                     server.directory.members.values())).link.session.assembles, LIMIT)
@@ -197,3 +198,100 @@ def test_addresses_that_nobody_has_are_tried_a_few_at_a_time(once, key):
                 assert member.url in net.links.dials
 
     once(main)
+
+
+# -- links that break while a node drains ----------------------------------------------------------
+
+
+def draining(function):
+    """function(server, client, slow, handler, ask): the client reaches the server over a link that
+    can be cut. Returns what adrain() should."""
+    async def main(key):
+        handler = Slow()
+        server = await cluster.ajoin(key, udp=False).__aenter__()
+        async with server.aserve("it", handler), cluster.ajoin(key, udp=False) as witness:
+            with SlowLink(server.url) as slow:
+                client = await cluster.ajoin(key, udp=False, seeds=[slow.url]).__aenter__()
+                await client.await_members("it", timeout=LIMIT)
+
+                def ask(size, net=client):
+                    return asyncio.ensure_future(net.arequest("it", b"%d" % size, timeout=LIMIT,
+                                                              idempotent=False))
+
+                await function(server, client, slow, handler, ask)
+                await client.aclose()
+            assert witness.url
+
+    return main
+
+
+@pytest.mark.parametrize("size", [1, 5_000_000])
+def test_an_answer_under_way_on_a_link_that_breaks_has_not_arrived(once, key, size):
+    """The socket has taken it, or its first parts."""
+    @draining
+    async def main(server, client, slow, handler, ask):
+        asked = ask(size)
+        assert await server.until(lambda: handler.runs == 1, LIMIT)
+        draining = asyncio.ensure_future(server.adrain(LIMIT))
+        await sleep(0.05)
+        slow.stall()
+        handler.go.set()
+        assert await server.until(lambda: not server.services["it"].busy, LIMIT)
+        await sleep(0.1)
+        assert not draining.done()
+        slow.cut()
+        assert await draining is False
+        slow.shut()
+        with pytest.raises(cluster.ClusterError):
+            await asked
+
+    once(lambda: main(key))
+
+
+def test_a_request_whose_link_breaks_is_not_finished(once, key):
+    @draining
+    async def main(server, client, slow, handler, ask):
+        asked = ask(1)
+        assert await server.until(lambda: handler.runs == 1, LIMIT)
+        draining = asyncio.ensure_future(server.adrain(LIMIT))
+        await sleep(0.05)
+        slow.shut()
+        slow.cut()
+        assert await server.until(lambda: server.links.broke_off, LIMIT)
+        handler.go.set()
+        assert await draining is False
+        with pytest.raises(cluster.ClusterError):
+            await asked
+
+    once(lambda: main(key))
+
+
+@pytest.mark.parametrize("how", ["leaves", "breaks"])
+def test_answers_that_have_arrived_are_not_under_way(once, key, how):
+    """A requester that has its answer, or wants none, is free to go."""
+    @draining
+    async def main(server, client, slow, handler, ask):
+        handler.go.set()
+        for size in (1, 300_000):
+            assert await ask(size) == bytes(size)
+        handler.go.clear()
+        async with cluster.ajoin(key, udp=False, seeds=[server.url]) as other:
+            await other.await_members("it", timeout=LIMIT)
+            asked = ask(2, other)
+            assert await server.until(lambda: handler.runs == 3, LIMIT)
+            unwanted = ask(1) if how == "leaves" else None
+            draining = asyncio.ensure_future(server.adrain(LIMIT))
+            await sleep(0.2)
+            if how == "leaves":
+                await client.aclose()
+                with pytest.raises(cluster.ClusterError):
+                    await unwanted
+            else:
+                slow.shut()
+                slow.cut()
+            await sleep(0.2)
+            handler.go.set()
+            assert await asked == bytes(2)
+            assert await draining is True
+
+    once(lambda: main(key))
