@@ -26,6 +26,7 @@ from mqcore.cli.journal_where import (
     PARTITION,
     TOPIC,
     WHERE,
+    newest,
     opened,
     remote,
     told,
@@ -144,7 +145,7 @@ def tail(where: str, topic: str | None, partition: int, count: int, start: int |
             at = reader.at(since)
         else:
             end = reader.end
-            at = max(reader.first, end - count) if start is None else start
+            at = newest(reader, count, end) if start is None else start
             if at > end:
                 raise UsageError(f"message {at} is beyond the end of the journal, {end}")
         walk = reader.follow(at, gaps=gaps) if follow else reader.batches(at, gaps=gaps)

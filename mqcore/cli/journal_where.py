@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
 import click
 
 from mqcore.cli.common import note
+from mqcore.errors import Error
 
 
 class Where(click.Path):
@@ -50,6 +52,25 @@ def opened(where: str, topic: str | None, partition: int, options: dict[str, Any
 def way_past(gaps: str) -> str:
     """--gaps as Reader.batches() takes it."""
     return "skip" if gaps == "salvage" else gaps
+
+
+def newest(reader: Any, count: int, end: int) -> int:
+    """Where the last `count` messages in front of `end` begin. Compaction may have left fewer than
+    there are offsets. So may damage, which reading them tells."""
+    first: int = reader.first
+    span = count
+    while span < end - first:
+        found: deque[int] = deque(maxlen=count)
+        try:
+            for records in reader.batches(end - span, end, gaps="skip"):
+                rows = range(max(0, len(records) - count), len(records))
+                found.extend(map(records.offset, rows))
+        except Error:
+            return end - span
+        if len(found) == count:
+            return found[0] if found else end
+        span *= 8
+    return first
 
 
 def told(walk: Iterator[Any], at: int) -> Iterator[Any]:

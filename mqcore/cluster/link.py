@@ -128,7 +128,7 @@ class Link:
 
     @property
     def owes(self) -> bool:
-        """Whether an answer to somebody who is still there has not arrived, as far as is known."""
+        """Whether an answer has not arrived yet, as far as is known, and its asker is there."""
         return not self.left and bool(
             self.answered > self.confirmed or self.serving or self.surveyed)
 

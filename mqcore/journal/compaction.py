@@ -23,6 +23,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from errno import EIO
 from hashlib import blake2b
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +35,7 @@ from mqcore.journal.records import bits, of_block
 from mqcore.journal.removal import MOST_BYTES, MOST_PRODUCERS
 from mqcore.journal.rewriting import KEYS, MERGED, NULLS, STAMPS, Rewriter
 from mqcore.journal.store.exclusive import CompactionLock, TopicLock, missing
-from mqcore.journal.store.horizon import NAME, advance, limit, read_horizon
+from mqcore.journal.store.horizon import advance, limit, read_horizon
 from mqcore.journal.store.indexing import index_segment
 from mqcore.journal.store.place import (
     HALF,
@@ -121,9 +122,7 @@ class _Compaction:
         with CompactionLock(self.folder) as self.lock:
             if not self.lock.is_of(self.folder):
                 raise missing(self.folder)
-            for name in (f".*{HALF}", f".{NAME}.*"):    # of compactions that were killed
-                for half in self.folder.glob(name):
-                    half.unlink(missing_ok=True)
+            self.lock.sweep(self.folder)
             self._look()
             if self.closed:
                 self._compact()
@@ -142,7 +141,7 @@ class _Compaction:
                 break
             except FileNotFoundError:       # retention was faster
                 continue
-        self.rows = list(zip(self.firsts, [*self.firsts[1:], None], strict=True))
+        self.rows = list(zip(self.firsts, [*self.firsts[1:], None], strict=False))
         self.closed = [(first, following) for first, following in self.rows
                        if following is not None and following <= self.durable]
         self.owner = owner_of(self.folder, self.firsts) or b""
@@ -252,9 +251,8 @@ class _Compaction:
         must be readable."""
         if not block.count:
             return None
-        found = self.gone.among(block.first, block.end - block.first)
-        if found is not None and block.compacted:
-            found = found[of_block(block, "", 0)._all_offsets() - block.first]
+        found = (self.gone.of(of_block(block, "", 0)._all_offsets()) if block.compacted else
+                 self.gone.among(block.first, block.count))
         below = min(self.reach, self.horizon, self.last)
         if block.flags & NULLS and block.flags & KEYS and block.first < below:
             records = of_block(block, "", 0)
@@ -276,14 +274,16 @@ class _Compaction:
         if not found and gaps <= GAPS + size // MERGED:
             return
         path = self.folder / segment_name(first)
-        with contextlib.suppress(FileNotFoundError):
-            fits = stat.S_ISREG(os.lstat(path).st_mode) and (
-                not stamped or self._is_covered(following))
-            if fits and self._rewrite(path, following, found):
-                return
-            self.left += found
-            if older:
-                self.reach = min(self.reach, first)
+        try:
+            fits = stat.S_ISREG(os.lstat(path).st_mode)
+        except FileNotFoundError:       # retention was faster
+            return
+        if fits and (not stamped or self._is_covered(following)) \
+                and self._rewrite(path, following, found):
+            return
+        self.left += found
+        if older:
+            self.reach = min(self.reach, first)
 
     def _is_covered(self, following: int) -> bool:
         """Whether a writer that deduplicates needs no stamps in front of this offset. If no writer
@@ -300,24 +300,25 @@ class _Compaction:
         return following <= self.covered
 
     def _rewrite(self, path: Path, following: int, goes: bool) -> bool:
-        """goes: some messages do. False: it would get larger. FileNotFoundError: retention has
-        removed it."""
-        segment = own_segment(self.folder, int(path.stem), self.owner)
+        """goes: some messages do. False: it would get larger. A segment that retention has removed
+        needs nothing."""
+        try:
+            segment = own_segment(self.folder, int(path.stem), self.owner)
+        except FileNotFoundError:
+            return True
         new = self.folder / f".{path.stem}{HALF}"
         try:
             removed = self._write(new, segment, following, goes)
             freed = segment.size() - new.stat().st_size
             with self.lock.changing():
                 if segment.is_replaced():
-                    raise FileNotFoundError(path)
+                    return True
                 forget_index(path)
                 os.replace(new, path)
             sync_folder(self.folder)
         except _NotSmaller:
             return False
         except OSError as error:
-            if isinstance(error, FileNotFoundError):
-                raise
             raise write_error(error.errno or EIO, path, hint="make room, and compact again; this "
                               "segment is as it was") from error
         finally:
@@ -331,7 +332,7 @@ class _Compaction:
         return True
 
     def _write(self, new: Path, segment: Segment, following: int, goes: bool) -> int:
-        """How many messages are gone in the new file. On return all of it is durable, not its name."""
+        """How many messages are gone in the new file, which is durable on return. Its name is not."""
         old = os.fstat(segment.fd)
         room = old.st_size * (1 - self.how.min_share) if goes else old.st_size - 1
         removed = written = 0
@@ -348,7 +349,7 @@ class _Compaction:
                 stream.write(raw)
 
             rewriter = Rewriter(segment, following, put)
-            for block in self._blocks(segment.first, following, False, segment):
+            for block in self._blocks(segment.first, following, True, segment):
                 rows = self._goes(block)
                 rewriter.add(block, None if rows is None else ~rows)
                 removed += 0 if rows is None else int(rows.sum())
@@ -381,6 +382,16 @@ class _Offsets:
                             high - at * CHUNK)
                 found = np.zeros(n, bool) if found is None else found
                 found[low - first:high - first] = some
+        return found
+
+    def of(self, offsets: NDArray[Any]) -> NDArray[Any]:
+        """Which of these offsets, that ascend and may be far apart, are in it."""
+        found = np.zeros(len(offsets), bool)
+        ends = [*np.flatnonzero(np.diff(offsets // CHUNK)) + 1, len(offsets)]
+        for low, high in pairwise([0, *ends]):
+            start = int(offsets[low])
+            if (some := self.among(start, int(offsets[high - 1]) - start + 1)) is not None:
+                found[low:high] = some[offsets[low:high] - start]
         return found
 
     def has(self, first: int, end: int) -> bool:

@@ -71,7 +71,7 @@ class DamagedReader(Reader):
                 trouble = error
             if found is not None and len(found) or again or not self._passes(trouble, offset):
                 break
-        if isinstance(trouble, UsageError):
+        if trouble is not None and (again or isinstance(trouble, UsageError)):
             raise trouble
         return found
 
@@ -127,19 +127,23 @@ class DamagedReader(Reader):
 
 
 def _runs_of(segment: Segment, size: int, following: int | None) -> list[Run]:
+    """A run ends behind its last message: what compaction has removed in front of damage may have
+    been removed for a message that is lost."""
     runs: list[Run] = []
-    broken = True
+    ahead = -1                      # where the last run leads; -1: into damage
     for block in whole_blocks(segment, size):
         if not isinstance(block, Block):
-            broken = True
+            ahead = -1
             continue
         if following is not None and block.first >= following:
             continue                # a copy of something else
-        if broken or block.first != runs[-1][1] and not block.compacted:
+        if ahead < 0 or block.first != ahead and not block.compacted:
             runs.append((block.first, block.first, block.pos))
-            broken = False
-        first, _, pos = runs[-1]
-        runs[-1] = first, block.end, pos
+        ahead = block.end
+        if block.count:
+            runs[-1] = runs[-1][0], ahead, runs[-1][2]
+    if ahead >= 0:
+        runs[-1] = runs[-1][0], ahead, runs[-1][2]
     return runs
 
 

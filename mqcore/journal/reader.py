@@ -92,6 +92,7 @@ class Reader(Walking, Awaitable):
         self._segment: Segment | None = None
         self._indexes: dict[int, Index] = {}
         self._until = math.inf              # when a look ends unfinished
+        self._gap = 0, 0    # compaction has left nothing from the first one to below the second
         self._journal: bytes | None = None  # its id
         self._unwanted = False
         self._closing = -1                  # an eventfd while something follows
@@ -310,22 +311,22 @@ class Reader(Walking, Awaitable):
                     segment.close()
 
     def _next(self, offset: int, room: int, beyond: bool) -> Records | None:
-        """The block that holds the message, or the next one that compaction has left, and small
-        ones behind it; None: it is not there yet. Empty: a gap reaches so far."""
+        """The block of the message, or the next one that is left, and small ones behind it; None:
+        it is not there yet. Empty: a gap of compaction reaches so far."""
         wanted, here = offset, self._segment
+        offset = self._gap[1] if self._gap[0] <= offset < self._gap[1] else offset
         if here is not None and here.first <= offset:      # no look at the folder while it goes on
-            size = here.size()
-            walk = here.find(offset, size)
+            walk = here.find(offset, size := here.size())
             if walk.why == FOUND:
                 block = here.together(walk.pos, size, room, self._verify)
                 if isinstance(block, Block):
-                    return from_offset(block, offset, self.topic, self.partition)
+                    return from_offset(block, wanted, self.topic, self.partition)
         while True:
             known = told(self.path)
             firsts = self._segments()
             if not firsts or offset < firsts[0]:
                 if firsts or offset:
-                    raise OffsetGone(f"message {offset} of {self.path} is gone", offset=offset,
+                    raise OffsetGone(f"message {wanted} of {self.path} is gone", offset=wanted,
                                      first=firsts[0] if firsts else 0,
                                      hint="read from `first` on, and retain for longer")
                 return None
@@ -350,11 +351,11 @@ class Reader(Walking, Awaitable):
                     found, wanted, self.topic, self.partition)
             if walk.why == LOST:
                 raise lost(self.path, wanted, walk.next)
+            if following == [walk.next] and walk.pos == size:
+                offset = self._behind_gap(wanted, firsts[at:])
+                continue
             if self._behind(first) != following:
                 continue                # rotated meanwhile, or the first list lacked one
-            if following == [walk.next] and walk.pos == size:
-                offset = walk.next      # compaction has removed the segment's end
-                continue
             if walk.pos < size or not last:
                 judge(segment, walk.pos, walk.next, walk.why, size, last)
             segment.check_end(walk, size, known)

@@ -6,12 +6,15 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextlib import aclosing
+from itertools import pairwise
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from mqcore.errors import OptionError, RecvTimeout, UsageError
 from mqcore.journal.errors import JournalClosed, JournalCorrupt, OffsetGone
 from mqcore.journal.records import MOST, nothing, until
 from mqcore.journal.store.scan import LOST
+from mqcore.journal.store.segment import Unfinished
 from mqcore.journal.waiting import Deadline, Watch
 
 if TYPE_CHECKING:
@@ -160,6 +163,22 @@ class Walking:
                     return at
                 at = int(walk.next)
         return at
+
+    def _behind_gap(self: Any, wanted: int, firsts: list[int]) -> int:
+        """Compaction has left nothing from `wanted` to the first of these segments: which of them
+        has something, or is the last one. A later look goes on there. Unfinished."""
+        for first, following in pairwise(firsts):
+            self._gap = wanted, first
+            if monotonic() > self._until:
+                raise Unfinished(f"what compaction has left of {self.path} was not found in time")
+            try:
+                segment = self._open(first, firsts)
+            except (FileNotFoundError, JournalCorrupt):     # which the caller meets
+                return first
+            walk = segment.find(first, size := segment.size())
+            if walk.pos < size or walk.next != following:
+                return first
+        return firsts[-1]
 
     def _at_end(self: Any, offset: int, end: int, beyond: bool) -> Records | None:
         """What is read there: nothing, behind a gap of compaction."""

@@ -10,22 +10,17 @@ import sys
 import threading
 
 import pytest
-from compact_case import SMALL, closed_end, expected, fill, left_of, rows_of, state_of
+from compact_case import SMALL, closed_end, expected, fill, folder_of, left_of, rows_of, state_of
 from journal_case import segment_files
 
 from mqcore import journal
 from mqcore.journal import compaction
 from mqcore.journal.store.exclusive import CompactionLock
-from mqcore.journal.store.place import partition_folder
 
 
 @pytest.fixture
 def where(tmp_path):
     return tmp_path / "j"
-
-
-def folder_of(where):
-    return partition_folder(where, "default", 0)
 
 
 def names(where):
@@ -303,18 +298,6 @@ def test_kill_9_at_any_point(where, rng):
         if done.returncode == 0:
             break
     assert left_of(where) == expected(told, end)
-    assert not [name for name in names(where) if name.startswith(".")]
-
-
-def test_a_writer_sweeps_what_a_kill_has_left_long_ago(where, rng):
-    fill(where, rng, 50)
-    for name, age in (("0", 0), ("1", 100_000)):
-        half = folder_of(where) / f".{name * 20}.compact"
-        half.write_bytes(b"half")
-        os.utime(half, (half.stat().st_mtime - age,) * 2)
-    fill(where, rng, 1)
-    assert [name for name in names(where) if name.startswith(".")] == [f".{'0' * 20}.compact"]
-    journal.compact(where)
     assert not [name for name in names(where) if name.startswith(".")]
 
 

@@ -51,6 +51,10 @@ def left_of(where, **how):
         return rows_of(reader.batches())
 
 
+def folder_of(where):
+    return where / "default" / "0"
+
+
 def closed_end(where, topic="default", partition=0):
     """Where the last segment begins."""
     return max(int(path.stem) for path in (where / topic / str(partition)).glob("*.mqj"))

@@ -25,7 +25,7 @@ from typing import Any
 from mqcore.base.living import Living
 from mqcore.base.native import threading, time
 from mqcore.journal.errors import JournalBusy, JournalError, JournalLocked, JournalNotFound
-from mqcore.journal.store.place import make_folder
+from mqcore.journal.store.place import HALF, make_folder
 
 TRIES = 100
 PATIENCE = 10.0         # seconds
@@ -100,7 +100,8 @@ def _unavailable(home: Path, shared: bool) -> JournalError:
         return JournalBusy(f"{home} is being renamed for {PATIENCE:g} s",
                            hint="try again later; `fuser -v` on that folder tells which process "
                                 "it is")
-    return JournalLocked(f"{home} is being copied, deleted, opened or committed to", pid=0,
+    return JournalLocked(f"{home} is being copied, compacted, deleted, opened or committed to",
+                         pid=0,
                          hint="try again later; consumers that commit all the time may have to "
                               "pause")
 
@@ -204,14 +205,14 @@ class CompactionLock:
         try:
             with _opening:
                 self.fd = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise missing(folder) from error
+        try:
             _also(fcntl.fcntl, self.fd, fcntl.F_OFD_SETLK, _record(fcntl.F_WRLCK, COMPACTING))
         except HELD:
             self.let_go()
             raise JournalLocked(f"{folder} is being compacted, repaired or deleted", pid=0,
                                 hint="try again later") from None
-        except (FileNotFoundError, NotADirectoryError) as error:
-            self.let_go()
-            raise missing(folder) from error
         except BaseException:
             self.let_go()
             raise
@@ -225,6 +226,11 @@ class CompactionLock:
 
     def changing(self) -> contextlib.AbstractContextManager[None]:
         return _changing(self.fd)
+
+    def sweep(self, folder: Path) -> None:
+        """Remove what compactions that were killed have left."""
+        for half in _halves(folder):
+            half.unlink(missing_ok=True)
 
     def __enter__(self) -> CompactionLock:
         return self
@@ -243,6 +249,17 @@ class CompactionLock:
         fd, self.fd = self.fd, -1
         if fd >= 0:
             os.close(fd)
+
+
+def _halves(folder: Path) -> list[Path]:
+    return [half for name in (f".*{HALF}", ".compacted.*") for half in folder.glob(name)]
+
+
+def sweep_compaction(folder: Path) -> None:
+    """CompactionLock.sweep(), unless it is locked: then nobody was killed."""
+    if _halves(folder):
+        with contextlib.suppress(JournalLocked), CompactionLock(folder) as lock:
+            lock.sweep(folder)
 
 
 @contextlib.contextmanager

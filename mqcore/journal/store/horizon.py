@@ -27,11 +27,13 @@ def read_horizon(folder: Path, journal: bytes) -> Rows:
     crc, _, rest = raw.partition(b"\n")
     if crc != b"%08x" % checksum(rest):
         return []
-    whose, *lines = rest.decode("ascii").split()
-    if whose != journal.hex():
+    try:
+        whose, *lines = rest.decode("ascii").split()
+        numbers = [int(one) for one in lines]
+        found = list(zip(numbers[::2], numbers[1::2], strict=True))
+    except ValueError:
         return []
-    numbers = [int(one) for one in lines]
-    return list(zip(numbers[::2], numbers[1::2], strict=True))
+    return found if whose == journal.hex() else []
 
 
 def limit(rows: Rows, until: int) -> int:

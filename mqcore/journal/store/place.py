@@ -166,9 +166,6 @@ def finish_repair(folder: Path) -> None:
         elif _may_replace(new, path):
             os.replace(new, path)
             sync_folder(folder)
-    for half in folder.glob(f".*{HALF}"):       # of a compaction that was killed
-        if is_abandoned(half):
-            half.unlink(missing_ok=True)
 
 
 def sync_folder(folder: Path) -> None:

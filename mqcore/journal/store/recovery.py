@@ -18,7 +18,7 @@ from typing import Any
 
 from mqcore.journal.errors import NO_ROOM, JournalCorrupt, write_error
 from mqcore.journal.store.durable import MISSING, durable_id, read_durable, told
-from mqcore.journal.store.exclusive import is_written
+from mqcore.journal.store.exclusive import is_written, sweep_compaction
 from mqcore.journal.store.place import (
     CHUNK,
     copy_file,
@@ -123,6 +123,7 @@ class Recovered:
 def recover(folder: Path) -> Recovered:
     """Make the journal fit to be written, or raise JournalCorrupt. With the writer's lock."""
     finish_repair(folder)
+    sweep_compaction(folder)
     sweep_groups(folder)
     firsts = segments(folder)
     dropped: list[Dropped] = []

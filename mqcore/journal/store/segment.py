@@ -45,6 +45,9 @@ SAMPLE = 64             # blocks that tell how well a segment is compressed
 UPDATE = "install the version of mqcore that wrote it, or a newer one; nothing is damaged"
 
 
+NONSENSE = "the block's header contradicts itself"
+
+
 class Unfinished(JournalBusy):
     """A look was not over when its time was. The index keeps what it came to: look again."""
 
@@ -309,7 +312,7 @@ class Segment:
                     FAULTS[walk.why] if walk.pos < size else "")
 
     def corrupt(self, pos: int, offset: int, fault: int, why: str = "") -> JournalCorrupt:
-        words = FAULTS[fault] + (f"; {why}" if why else "")
+        words = FAULTS.get(fault, NONSENSE) + (f"; {why}" if why else "")
         return JournalCorrupt(f"{self.path} at byte {pos} (message {offset}): {words}",
                               path=str(self.path), position=pos, offset=offset, fault=words,
                               hint=UPDATE if fault == NEWER else JournalCorrupt.hint)
