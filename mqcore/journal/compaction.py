@@ -332,7 +332,7 @@ class _Compaction:
         return True
 
     def _write(self, new: Path, segment: Segment, following: int, goes: bool) -> int:
-        """How many messages are gone in the new file, which is durable on return. Its name is not."""
+        """How many messages are gone in the new file. It is durable on return, its name is not."""
         old = os.fstat(segment.fd)
         room = old.st_size * (1 - self.how.min_share) if goes else old.st_size - 1
         removed = written = 0
