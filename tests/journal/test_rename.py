@@ -231,7 +231,7 @@ def test_what_lasts_keeps_the_name(where, tmp_path, monkeypatch):
     tried = []
 
     def rename(*_, **__):
-        with pytest.raises(journal.JournalLocked, match="copied, deleted, opened or"):
+        with pytest.raises(journal.JournalLocked, match="copied, compacted, deleted, opened or"):
             journal.rename(where, topic="a", to="b")
         tried.append(1)
     for module, name, call in [
