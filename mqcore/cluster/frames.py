@@ -267,7 +267,8 @@ class Part(Frame, tag=40):
 
 
 class Taken(Frame, tag=41):
-    """That many bytes have been taken: of bodies of parts, and of whole Data frames."""
+    """That many bytes have been taken: of bodies of parts, and of whole Data frames, and 256 for
+    each of them."""
     size: Size
 
 

@@ -40,7 +40,7 @@ class Link:
         self.unsent: deque[bytes] = deque()
         self.unsent_bytes = 0
         self.session = Session(dial is not None, links.node.key, links.node.static, self._raw,
-                               self._feed_later)
+                               self._feed_later, lambda: self.full)
         self._feeding = False       # _feed() will be called soon
         self.attempts: dict[int, Any] = {}      # requests sent here that wait for their answer
         self.serving: dict[int, Any] = {}       # requests from there that wait or run here
@@ -48,7 +48,8 @@ class Link:
         self.surveyed = 0           # surveys from there that are being answered here
         self.answers = Replies(self._send_encoded)
         self.answered = 0           # requests and surveys from there,
-        self.confirmed = 0          # and those of them whose answer has certainly arrived
+        self.asked = 0              # those of them whose arrival has been asked for,
+        self.confirmed = 0          # and those whose answer has certainly arrived
         self.left = False           # its member has said that it leaves
         self._cancelled: dict[int, None] = {}   # requests that may still come
         self.spare = False          # the other side uses a better one
@@ -69,11 +70,18 @@ class Link:
             return False
         return self.session.send(frame) and not self.broken
 
-    def send_data(self, frame: frames.Data) -> bool:
-        """A piece of a message of a tunnel, whose turn it is. False: the link is broken."""
+    def reserve(self, frame: frames.Data) -> Any:
+        """Its tunnel has the turn, and sends it by send_reserved(), or does not: release()."""
+        return self.session.reserve(frame)
+
+    def send_reserved(self, data: Any) -> bool:
+        """False: the link is broken."""
         if self.usable:
-            self.session.send_data(frame)
+            self.session.send_reserved(data)
         return self.usable
+
+    def release(self, data: Any) -> None:
+        self.session.release(data)
 
     def enter(self, source: Source) -> None:
         """Have the source send when its turn comes, see session.py."""
@@ -128,9 +136,11 @@ class Link:
 
     @property
     def owes(self) -> bool:
-        """Whether an answer has not arrived yet, as far as is known, and its asker is there."""
-        return not self.left and bool(
-            self.answered > self.confirmed or self.serving or self.surveyed)
+        """Whether an answer has not arrived yet, as far as is known, and its asker is there. The
+        other side closes a spare link when it waits for nothing any more."""
+        if self.left or self.spare and not (self.serving or self.surveyed or self.holds):
+            return False
+        return bool(self.answered > self.confirmed or self.serving or self.surveyed)
 
     @property
     def clogged(self) -> bool:
@@ -188,7 +198,10 @@ class Link:
             while self.unsent:
                 await self.links.socket.asend_parts((self.rid, self.unsent[0]))
                 if self.unsent:         # give_up() may have emptied it meanwhile
+                    full = self.full
                     self.unsent_bytes -= len(self.unsent.popleft())
+                    if full and not self.full:
+                        self._feed_later()
                 if self.answers:
                     self.answers.go_on()
         except (NoSuchPeer, SocketClosed):
@@ -217,7 +230,13 @@ class Home:
         self.node.loop.soon(self._take, frame)
         return True
 
-    control = answer = send_data = send
+    control = answer = send_reserved = send
+
+    def reserve(self, frame: frames.Data) -> Any:
+        return frame
+
+    def release(self, data: Any) -> None:
+        """Nothing is counted here."""
 
     def enter(self, source: Source) -> None:
         while source():

@@ -472,8 +472,8 @@ class Links:
         """Ask which answers have arrived, so that a link that ends later does not count for them.
         The Pings are forgotten with their links."""
         for link in self.by_rid.values():
-            if link.answered > link.confirmed:
-                self._ping(link)
+            if link.carried > link.asked and self._ping(link):
+                link.asked = link.carried
 
     def answered(self, link: Link, number: int) -> bool:
         """A Pong came. Whether a call of taken() waits for it."""

@@ -21,13 +21,7 @@ from mqcore.binding.sleep import Nap
 from mqcore.cluster import frames, report
 from mqcore.cluster.adopt import Adopted
 from mqcore.cluster.balance import Balancer, Budget
-from mqcore.cluster.checks import (
-    encodes,
-    flag_of,
-    limit_of,
-    path_of,
-    texts_of,
-)
+from mqcore.cluster.checks import encodes, flag_of, limit_of, path_of, texts_of
 from mqcore.cluster.crypto import X25519PrivateKey
 from mqcore.cluster.directory import Directory, Event, Events, Member
 from mqcore.cluster.errors import KeyRejected, NodeClosed
@@ -210,24 +204,28 @@ class Core:
         """Take no new requests and tunnels, wait for those that run, then leave.
 
         Returns True if everything was finished, and has arrived, within `timeout` seconds. False
-        also if a link broke meanwhile before the answers over it have certainly arrived, unless its
-        member has left by itself."""
+        also if a link broke before the answers over it have certainly arrived, unless its member
+        has left."""
         self.check()
         limit_of(timeout)
         self.draining = True
         for service in self.services.values():
             service.draining = True
         self.announce()
-        end = None if timeout is None else time.monotonic() + timeout
-        before = self.links.broke_off
-        self.links.confirm()
-        done = await self.until(lambda: not (self.requests.pending or self.links.holds or any(
-            service.busy for service in self.services.values())), timeout)
+        before, end = self.links.broke_off, timeout and time.monotonic() + timeout
+
+        def finished() -> bool:
+            self.links.confirm()
+            return not (self.requests.pending or self.links.holds
+                        or any(service.busy for service in self.services.values()))
+
+        done = await self.until(finished, timeout)
         if done:        # and until answers have arrived, which the end of a connection may prevent
-            answered = [link for link in self.links.by_rid.values() if link.owes]
-            done = await self.links.taken(answered, end and max(0.0, end - time.monotonic()))
-        done = done and self.links.broke_off == before and not any(
-            link.owes for link in self.links.by_rid.values() if link.member is not None)
+            due = {link: link.answered for link in self.links.by_rid.values() if link.owes}
+            done = await self.links.taken(list(due), end and max(0.0, end - time.monotonic())) \
+                and not any(link.confirmed < answered and link.owes and link.member is not None
+                            for link, answered in due.items())
+        done = done and self.links.broke_off == before
         await self.aclose()
         return done
 
@@ -273,14 +271,14 @@ class Core:
         self._wake()
 
     async def barrier(self) -> bool:
-        """Wait until all linked members have taken what was sent to them so far, those included
-        whose link is full. False: one has not within TOLD seconds. A link that breaks is not waited
-        for: the next one to its member repeats what this node offers and subscribes to."""
+        """Wait until all linked members have taken what was sent to them so far, even if a link is
+        full. False: one has not within TOLD seconds. A link that breaks is not waited for: the next
+        one to its member repeats what this node offers and subscribes to."""
         return await self.links.taken(
             [member.link for member in self.directory.members.values() if member.link], TOLD)
 
     def _ping(self, link: Link, frame: frames.Ping) -> None:
-        link.send(frames.Pong(frame.id))
+        link.control(frames.Pong(frame.id))     # even if it is full: it is asked for once
 
     def _pong(self, link: Link, frame: frames.Pong) -> None:
         assert link.member is not None

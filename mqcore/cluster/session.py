@@ -12,8 +12,9 @@ the link, since something on the way has changed, repeated or lost one.
 
 A frame over `PART` bytes is cut into `Part` frames. The frames that are cut and the tunnels of the
 link are sources. Sources take turns, and at most `WINDOW` bytes of theirs are on their way until
-the receiver reports them `Taken`. So a small frame waits for at most that much in front of it. Only
-publications keep their order: behind one that is cut, others wait until it has been sent.
+the receiver reports them `Taken`. So a small frame waits for at most that much in front of it. A
+frame counts `COST` bytes more than it has, since tiny ones take time, too. Only publications keep
+their order: behind one that is cut, others wait until it has been sent.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ SHAKE, SEALED, REFUSED = b"\x01", b"\x02", b"\x03"
 REKEY = 1 << 20         # messages
 WHOLE = 2 * frames.PART - 1024      # bytes of a frame that travels whole; longer ones are cut
 WINDOW = 1 << 20        # bytes of parts, and of tunnels' data, on their way
+COST = 256              # bytes that each of them counts more
 HELD = 64 << 20         # bytes of unfinished large frames that a peer may have here
 BULKS = 1024            # unfinished large frames, each way
 BACKLOG = 16 << 20      # bytes of large frames that wait here, and of publications behind one
@@ -44,18 +46,21 @@ Source = Callable[[], bool]
 class Session:
     """`send_raw(data)` writes one message to the network and never blocks. `feed_later()` has
     feed() called once all that is due in the loop has run: sources that go on have entered again by
-    then. Without it, nothing else runs in between. `receive` takes one message from the network and
-    returns the frame in it. After an error other than KeyRejected from `receive` the session is
-    over."""
+    then. Without it, nothing else runs in between. `full()` says that no source may send although
+    the window is open; feed() is due when that is over. `receive` takes one message from the
+    network and returns the frame in it. After an error other than KeyRejected from `receive` the
+    session is over."""
 
     def __init__(self, initiator: bool, key: Key, static: X25519PrivateKey,
                  send_raw: Callable[[bytes], None],
-                 feed_later: Callable[[], None] | None = None) -> None:
+                 feed_later: Callable[[], None] | None = None,
+                 full: Callable[[], bool] = lambda: False) -> None:
         psks = key.psks()
         self._shake: Handshake | None = Handshake(initiator, psks[0] if initiator else psks,
                                                   static, PROLOGUE)
         self._send_raw = send_raw
         self._feed_later = feed_later
+        self._full = full
         self._out: Cipher | None = None
         self._in: Cipher | None = None
         self.initiator = initiator
@@ -108,8 +113,7 @@ class Session:
                 self._count(len(plain))
                 return frame
             if kind_of is frames.Taken:
-                self._unacked = max(0, self._unacked - frame.size)  # type: ignore[attr-defined]
-                self.feed()
+                self._took(frame.size)  # type: ignore[attr-defined]
                 return None
             return frame
         if self._shake is None:
@@ -122,6 +126,12 @@ class Session:
         else:
             raise MalformedFrame("a peer's bytes are no handshake of a cluster")
         return None
+
+    def _took(self, size: int) -> None:
+        if size > self._unacked:
+            raise MalformedFrame("a peer says that it has taken more than was sent")
+        self._unacked -= size
+        self.feed()
 
     def _shaken(self, data: bytes) -> None:
         shake = self._shake
@@ -162,7 +172,7 @@ class Session:
         return frames.decode(bytes(whole))
 
     def _count(self, size: int) -> None:
-        self._taken += size
+        self._taken += size + COST
         if self._taken >= WINDOW // 4:      # not each last part: a peer may send tiny ones
             self.send(frames.Taken(self._taken))
             self._taken = 0
@@ -218,7 +228,7 @@ class Session:
     @property
     def open(self) -> bool:
         """Whether the window has room for another message."""
-        return self._unacked < WINDOW
+        return self._unacked < WINDOW and not self._full()
 
     def enter(self, source: Source) -> None:
         """Have the source send a message when its turn comes: at once, unless it has had its share
@@ -271,18 +281,26 @@ class Session:
         if self._sources and self.open:
             (self._feed_later or self.feed)()
 
-    def send_data(self, frame: frames.Data) -> None:
-        """Send a piece of a message of a tunnel, whose turn it is."""
+    def reserve(self, frame: frames.Data) -> bytes:
+        """Of a tunnel, whose turn it is: for send_reserved(), or release()."""
         data = frames.encode(frame)
-        self._unacked += len(data)
+        self._unacked += len(data) + COST
+        return data
+
+    def send_reserved(self, data: bytes) -> None:
         self._seal(data)
+
+    def release(self, data: bytes) -> None:
+        """It will not be sent."""
+        self._unacked -= len(data) + COST
+        (self._feed_later or self.feed)()
 
     def _send_part(self, rest: list[memoryview], number: int) -> bool:
         left = rest.pop()
         piece, more = left[:frames.PART], len(left) > frames.PART
         if more:
             rest.append(left[frames.PART:])
-        self._unacked += len(piece)
+        self._unacked += len(piece) + COST
         self._cut_bytes -= len(piece)
         self._bulks -= not more
         self._seal(frames.encode(frames.Part(number, bytes(piece), not more)))

@@ -196,6 +196,7 @@ class Topics:
         self.remote = Table()           # takers: ids of members
         self.own: dict[tuple[str, str], int] = {}       # (pattern, group): feeds of it
         self.announced = Announced()    # all of these
+        self.reported: set[tuple[bytes, str]] = set()   # members with too many, and of what
         self.feeds: set[Feed] = set()
         self.seq = 0                    # of the last publication
         self.epoch = secrets.randbits(61) + 1   # of this process: its numbers begin anew
@@ -288,13 +289,14 @@ class Topics:
     def _refused(self, member: Member, why: str) -> None:
         """Count it, and report it once: this node's publications do not reach the subscription."""
         self.node.count(f"subscriptions_refused_{why}")
-        trouble = f"it has more subscriptions than a node takes: {MOST[why]} at most"
-        if member.trouble != trouble:
-            member.trouble = trouble
-            self.node.directory.event("trouble", member, trouble)
+        if (member.record.id, why) not in self.reported:
+            self.reported.add((member.record.id, why))
+            member.trouble = f"it has more subscriptions than a node takes: {MOST[why]} at most"
+            self.node.directory.event("trouble", member, member.trouble)
 
     def gone(self, member: Member) -> None:
         self.remote.forget(member.record.id)
+        self.reported -= {(member.record.id, why) for why in MOST}
 
     # -- messages ----------------------------------------------------------------------------------
 

@@ -61,6 +61,8 @@ class Tunnel:
         self._sending = False
         self._message: memoryview | None = None     # what is left of the one that is being sent
         self._begun = False         # a piece of it has been sent
+        self._calling = False       # asend() runs, and does not wait
+        self._granted: tuple[frames.Data, Any] | None = None    # its last piece, whose turn it is
         self._again: deque[frames.Data] = deque()   # pieces that the other side lacks
         self._entered = False       # it waits for its turn at its link
         self._open = False
@@ -92,17 +94,30 @@ class Tunnel:
         self._check_out()
         self._sending, self._message, self._begun = True, view, False
         try:
+            self._calling = True
             self._go()
+            self._calling = False
             while self._message is not None:
                 self._check_out()
-                await self._wait(self._writers, limit, SendTimeout(
-                    f"{self!r}: the other side takes nothing"))
+                if self._granted is not None:
+                    self._send_granted(*self._granted)
+                else:
+                    await self._turn(limit)
         finally:
+            self._give_back()
             unsent, self._message = self._message, None
-            self._sending = False
+            self._sending = self._calling = False
             if unsent is not None and self._begun:
                 self.reset("cancelled", "a message was given up half-way")
             self._wake(self._writers)
+
+    async def _turn(self, limit: float | None) -> None:
+        try:
+            await self._wait(self._writers, limit, SendTimeout(
+                f"{self!r}: the other side takes nothing"))
+        except SendTimeout:
+            if self._granted is None and self._message is not None:
+                raise
 
     async def arecv(self, *, timeout: float | None = None) -> bytes:
         """The next message. Raises TunnelClosed after the last one, and RecvTimeout."""
@@ -131,13 +146,16 @@ class Tunnel:
     async def aclose(self) -> None:
         """Send what is being sent, then close both directions. With `resume`, wait until all has
         arrived. Idempotent."""
-        await self.asend_eof()
-        limit = time.monotonic() + self.resume + ARRIVAL
-        while self.resume and self._ended is None and not self._flow.end_seen:
-            try:
+        try:
+            await self.asend_eof()
+            limit = time.monotonic() + self.resume + ARRIVAL
+            while self.resume and self._ended is None and not self._flow.end_seen:
                 await self._wait(self._writers, limit, SendTimeout())
-            except SendTimeout:
-                break
+        except SendTimeout:
+            pass
+        except BaseException:       # cancelled: nothing is left open
+            self.reset()
+            raise
         if self._ended is None:
             self._end(TunnelClosed("this tunnel is closed", reason="closed"), tell=True)
 
@@ -288,7 +306,7 @@ class Tunnel:
     def _ready(self) -> bool:
         """Whether it can send a piece now."""
         return bool(self._again) or (self._attached and self._message is not None
-                                     and self._flow.credit > 0)
+                                     and self._granted is None and self._flow.credit > 0)
 
     def _go(self) -> None:
         if not self._entered and self._ready:
@@ -297,6 +315,7 @@ class Tunnel:
 
     def _withdraw(self) -> None:
         self._again.clear()
+        self._give_back()
         self._entered = False
         if self._link is not None:
             self._link.withdraw(self._step)
@@ -304,7 +323,7 @@ class Tunnel:
     def _step(self) -> bool:
         """It is its turn. Returns whether it takes the next one."""
         if self._again:
-            self._link.send_data(self._again.popleft())
+            self._link.send_reserved(self._link.reserve(self._again.popleft()))
             if not self._again:
                 self._resumed()
         elif self._ready:
@@ -316,19 +335,33 @@ class Tunnel:
         message = self._message
         assert message is not None
         piece, complete = bytes(message[:PIECE]), len(message) <= PIECE
-        self._flow.spend(len(piece))
-        self._begun = True
         frame = frames.Data(self._stream, self._opener, piece, complete)
-        if self.resume:
-            self._flow.keep(frame)
-        if not self._link.send_data(frame) and not self.resume:
-            self._lost("the link is broken")
-        elif complete:
-            self._message = None
-            self._flow.sent += 1
+        reserved = self._link.reserve(frame)
+        if complete and not self._calling:      # asend() may have been cancelled, and not know yet
+            self._granted = frame, reserved
             self._wake(self._writers)
         else:
             self._message = message[PIECE:]
+            self._send_granted(frame, reserved)
+
+    def _send_granted(self, frame: frames.Data, reserved: Any) -> None:
+        self._granted = None
+        self._begun = True
+        self._flow.spend(len(frame.body))
+        if self.resume:
+            self._flow.keep(frame)
+        if not self._link.send_reserved(reserved) and not self.resume:
+            self._lost("the link is broken")
+        elif frame.end:
+            self._message = None
+            self._flow.sent += 1
+            self._wake(self._writers)
+
+    def _give_back(self) -> None:
+        """The turn, if it was not taken."""
+        granted, self._granted = self._granted, None
+        if granted is not None and self._link is not None:
+            self._link.release(granted[1])
 
     # -- another link ------------------------------------------------------------------------------
 

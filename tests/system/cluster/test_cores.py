@@ -3,12 +3,12 @@
 import random
 
 import pytest
+from cluster_sessions import linked
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mqcore.cluster import frames
 from mqcore.cluster.balance import EJECTED, Balancer, Budget
-from mqcore.cluster.crypto import X25519PrivateKey
 from mqcore.cluster.directory import Directory, Member
 from mqcore.cluster.errors import KeyRejected, MalformedFrame, NoiseError
 from mqcore.cluster.flow import Flow
@@ -16,7 +16,7 @@ from mqcore.cluster.frames import Offer, Record
 from mqcore.cluster.key import Key
 from mqcore.cluster.limits import Gate
 from mqcore.cluster.patterns import Rising, Table, check_pattern, check_topic, matches
-from mqcore.cluster.session import BACKLOG, REKEY, WINDOW, Session
+from mqcore.cluster.session import BACKLOG, REKEY, WINDOW
 from mqcore.errors import UsageError
 
 
@@ -242,19 +242,6 @@ def test_a_peer_without_credit_is_refused():
 
 
 # -- sessions and frames ---------------------------------------------------------------------------
-
-
-def linked(key=None, other=None):
-    key = key or Key.generate()
-    wires = [[], []]
-    ends = [Session(first, own, X25519PrivateKey.generate(), wires[not first].append)
-            for first, own in ((True, key), (False, other or key))]
-    ends[0].start()
-    while any(wires):
-        for end, wire in ((ends[0], wires[1]), (ends[1], wires[0])):
-            while wire:
-                end.receive(wire.pop(0))
-    return ends, wires
 
 
 def test_a_session_seals_frames():
