@@ -276,16 +276,16 @@ cdef int add_blocks(Log* log, const uint8_t* values, const int64_t* ends, int64_
 cdef list rows_of(dict columns, Rows* rows):
     """Fills rows; what is returned keeps its pointers valid."""
     import numpy
-    cdef const void** places[15]
+    cdef const void** places[16]
     cdef int i
     cdef size_t address
     hold = []
     places[0] = <const void**> &rows.times
-    for i in range(15):
+    for i in range(16):
         places[i] = places[0] + i
     for i, name in enumerate(("times", "value_ends", "value_valid", "values", "key_ends",
                               "key_valid", "keys", "header_ends", "name_ends", "names",
-                              "datum_ends", "data", "producers", "sequences", "sent")):
+                              "datum_ends", "data", "producers", "sequences", "sent", "lives")):
         column = columns.get(name)
         if column is None:
             places[i][0] = NULL
@@ -320,6 +320,7 @@ cdef int add_row(Log* log, Rows* r) noexcept nogil:
             rc = log_headers_end(log)
     if rc == 0 and r.producers != NULL:
         rc = log_stamp(log, r.producers[i], r.sequences[i], r.sent[i])
+        log.life = 0 if r.lives == NULL else r.lives[i]
     if rc:
         log_trim(log)
         return rc
