@@ -138,6 +138,10 @@ class Sequences:
     highest: dict[int | tuple[int, int], int] = field(default_factory=dict)
     """By producer, or by (producer, life)."""
 
+    @property
+    def producers(self) -> int:
+        return len({who if isinstance(who, int) else who[0] for who in self.highest})
+
     def add(self, records: Records) -> None:
         producers, sequences = records.producers, records.sequences
         if producers is None or sequences is None:

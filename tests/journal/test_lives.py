@@ -456,7 +456,7 @@ def test_arrow_and_counts(tmp_path):
         for records in reader.batches():
             seen.add(records)
         assert (seen.messages, seen.missing, seen.duplicates) == (5, 2, 0)
-        assert seen.highest == {1: 0, (1, 2): 11, (1, 3): 0}
+        assert seen.highest == {1: 0, (1, 2): 11, (1, 3): 0} and seen.producers == 1
 
 
 def test_replay_restores_stamps(ctx, tmp_path):
