@@ -70,7 +70,8 @@ from mqcore.journal.store.repair import Repaired
 from mqcore.journal.store.repair import repair as _repair
 from mqcore.journal.traced import TracedWriter
 from mqcore.journal.waiting import in_thread
-from mqcore.journal.writer import Writer, WriterStats
+from mqcore.journal.writer import Writer
+from mqcore.journal.writer_stats import WriterStats
 
 if TYPE_CHECKING:
     from mqcore.journal.backups import BackedUp

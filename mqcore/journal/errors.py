@@ -215,8 +215,8 @@ class ProducerFenced(JournalRefused):
     of it (status 5). Nothing is stored of the older one any more. `life` is the newest."""
 
     code = "producer_fenced"
-    hint = ("end this process: another one goes on in its place. One that is to take over takes "
-            "the next life: journal.stamp(producer, sequence, life=error.life + 1)")
+    hint = ("another process goes on in its place, so end this one; to take over, begin the next "
+            "life: journal.stamp(producer, sequence, life=error.life + 1)")
     fields = {"status": 5, "taken": 0, "life": 0}
     life: int
 

@@ -24,7 +24,6 @@ from mqcore.journal.flusher import FLUSHER, NEVER
 from mqcore.journal.records import whole
 from mqcore.journal.replicas import WATCH, fenced_error, replicas_of
 from mqcore.journal.rights import writing
-from mqcore.journal.stats import WriterStats, stats_of
 from mqcore.journal.store.clock import SteadyClock
 from mqcore.journal.store.compressors import codec
 from mqcore.journal.store.core import WriterCore
@@ -42,6 +41,7 @@ from mqcore.journal.store.place import (
 from mqcore.journal.store.producers import ProducerTable
 from mqcore.journal.store.recovery import Dropped, recover
 from mqcore.journal.store.snapshot import NAME, recall, save
+from mqcore.journal.writer_stats import WriterStats, stats_of
 
 _log = logging.getLogger("mqcore.journal")
 POLICIES = ("always", "interval", "never")

@@ -33,6 +33,7 @@ cdef tuple extras_of(object key, object headers)
 cdef list many_of(object messages, object keys, list values, list nulls)
 cdef int64_t micros(object time) except? -1
 cdef object times_of(object times, int64_t n)
+cdef object contiguous(object times)
 cdef object values_of(object data)
 cdef object ends_of(object offsets)
 cdef int check_ends(const int64_t[::1] ends, int64_t size) except -1

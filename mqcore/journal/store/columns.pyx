@@ -16,9 +16,10 @@ from libc.string cimport memcpy
 from mqcore.journal.store.block cimport VALUE_MAX
 from mqcore.journal.store.log cimport (
     DUPLICATE, Log, log_direct, log_header, log_headers_end, log_key, log_place,
-    log_room, log_stamp, log_take, log_trim,
+    log_room, log_take, log_trim,
 )
 from mqcore.journal.store.nulls cimport log_null
+from mqcore.journal.store.stamping cimport log_stamp
 
 from mqcore.errors import UsageError
 
@@ -154,6 +155,11 @@ cdef object times_of(object times, int64_t n):
     else:
         raise UsageError(f"times of the type {found.dtype} say no unit", hint=UNITS)
     return numpy.ascontiguousarray(found)
+
+
+cdef object contiguous(object times):
+    import numpy
+    return numpy.ascontiguousarray(times, numpy.int64)
 
 
 cdef object values_of(object data):
@@ -319,8 +325,8 @@ cdef int add_row(Log* log, Rows* r) noexcept nogil:
         if rc == 0:
             rc = log_headers_end(log)
     if rc == 0 and r.producers != NULL:
-        rc = log_stamp(log, r.producers[i], r.sequences[i], r.sent[i])
-        log.life = 0 if r.lives == NULL else r.lives[i]
+        rc = log_stamp(log, r.producers[i], r.sequences[i], r.sent[i],
+                       0 if r.lives == NULL else r.lives[i])
     if rc:
         log_trim(log)
         return rc

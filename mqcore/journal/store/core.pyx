@@ -20,8 +20,8 @@ from mqcore.base.status cimport MQ_CLOSED, MQ_DROPPED, MQ_FULL, MQ_GONE, MQ_INVA
 from mqcore.journal.store.age cimport age_begin
 from mqcore.journal.store.block cimport SEGMENT_HEADER, VERSION
 from mqcore.journal.store.columns cimport (
-    Rows, add_blocks, add_each, add_row, check_ends, ends_of, extras_of, get_buffer, many_of,
-    micros, nothing, put_extras, rows_of, times_of, values_of,
+    Rows, add_blocks, add_each, add_row, check_ends, contiguous, ends_of, extras_of, get_buffer,
+    many_of, micros, nothing, put_extras, rows_of, times_of, values_of,
 )
 from mqcore.journal.store.includes cimport (
     crc32c, crc32c_native, crc32c_portable, pthread_mutex_lock, pthread_mutex_trylock,
@@ -498,7 +498,7 @@ cdef class WriterCore:
             return range(self.next, self.next)
         first = self.log.next
         with nogil:
-            if keys_or_stamps(self.log, key_at) or ends[n] - ends[0] < DIRECT:
+            if key_at != NULL or self.log.stamped or ends[n] - ends[0] < DIRECT:
                 rc = add_each(self.log, at, &ends[0], n, each, now, key_at, key_end_at,
                               &taken)
             else:
@@ -783,15 +783,6 @@ cdef class WriterCore:
 
 
 # -- small things ----------------------------------------------------------------------------------
-
-cdef inline bint keys_or_stamps(Log* log, const uint8_t* keys) noexcept nogil:
-    return keys != NULL or log.stamped
-
-
-cdef object contiguous(object times):
-    import numpy
-    return numpy.ascontiguousarray(times, numpy.int64)
-
 
 def checksum(data, unsigned int crc=0, *, bint portable=False) -> int:
     """CRC-32C of bytes, going on from an earlier one; portable: without the CPU's instruction."""

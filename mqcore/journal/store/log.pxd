@@ -113,7 +113,7 @@ cdef struct Log:
     uint32_t flags
     uint32_t nulls            # of the messages: tombstones. See nulls.pxd
     bint null                 # the message in the making is one
-    uint32_t lived            # of the messages: those with a life. See lives.pxd
+    uint32_t lived            # of the messages: those with a life. See stamping.pxd
     uint32_t life             # of the message in the making
     size_t filled             # bytes of its columns
     int64_t block_low
@@ -133,7 +133,6 @@ cdef int log_key(Log* log, const uint8_t* key, size_t size) noexcept nogil
 cdef int log_header(Log* log, const uint8_t* name, size_t name_size, const uint8_t* datum,
                     size_t datum_size) noexcept nogil
 cdef int log_headers_end(Log* log) noexcept nogil   # after the last log_header() of a message
-cdef int log_stamp(Log* log, uint64_t producer, uint64_t sequence, int64_t sent) noexcept nogil
 cdef int log_optional(Log* log, size_t start) noexcept nogil
 cdef int log_flush(Log* log) noexcept nogil         # the block in the making, to the kernel
 cdef void log_trim(Log* log) noexcept nogil         # forgets what is behind the last log_take()
@@ -163,18 +162,15 @@ cdef int log_close(Log* log) noexcept nogil         # commit, leave a checkpoint
 
 cdef inline size_t stamp_size(const uint8_t* at, size_t size) noexcept nogil:
     """Bytes of the stamp that a message begins with, in front of the key; 0: it has none."""
-    cdef size_t front = STAMP
-    cdef uint32_t spare
-    if size < STAMP or memcmp(at, b"MQS", 3) != 0:
+    cdef uint32_t spare = 0
+    if size < STAMP:
         return 0
-    if at[3] == c'2' and size >= LIFE_STAMP:
-        front = LIFE_STAMP
-        memcpy(&spare, at + 36, 4)
-        if spare:
-            return 0
-    elif at[3] != c'1':
+    if memcmp(at, b"MQS1", 4) == 0:
+        return STAMP if stamp_key(at) <= size - STAMP else 0
+    if size < LIFE_STAMP or memcmp(at, b"MQS2", 4) != 0:
         return 0
-    return front if stamp_key(at) <= size - front else 0
+    memcpy(&spare, at + 36, 4)
+    return LIFE_STAMP if spare == 0 and stamp_key(at) <= size - LIFE_STAMP else 0
 
 
 cdef inline uint32_t stamp_key(const uint8_t* at) noexcept nogil:

@@ -26,11 +26,13 @@ from mqcore.journal.store.includes cimport (
     system_fdatasync, system_pwritev,
 )
 from mqcore.journal.store.intact cimport intact, kept
-from mqcore.journal.store.lives cimport life_or_not, life_taken, life_trim
 from mqcore.journal.store.nulls cimport null_or_not, null_taken, null_trim, raise_version
 from mqcore.journal.store.packed cimport line_up, outdated, pack_block
 from mqcore.journal.store.process cimport bell_ring, log_delist, log_enlist
 from mqcore.journal.store.producers cimport mark_of, producers_add, producers_known
+from mqcore.journal.store.stamping cimport (
+    has_stamp, life_or_not, life_taken, life_trim, with_stamps,
+)
 from mqcore.journal.store.tracks cimport STAMP_FENCED, STAMP_STORED
 from mqcore.journal.store.withheld cimport withheld_add, withheld_drop, withheld_show
 
@@ -233,20 +235,6 @@ cdef int with_headers(Log* log) noexcept nogil:
     return rc
 
 
-cdef int with_stamps(Log* log) noexcept nogil:
-    cdef int rc, i
-    if log.flags & HAS_STAMPS:
-        return 0
-    for i in range(<int> PRODUCERS, <int> SENT + 1):
-        log.columns[i].n = 0
-        rc = push_zeros(&log.columns[i], 8 * <size_t> log.count)
-        if rc:
-            return rc
-    log.flags |= HAS_STAMPS
-    log.filled += 24 * <size_t> log.count
-    return 0
-
-
 cdef int next_key(Log* log, const uint8_t* key, size_t size) noexcept nogil:
     """key NULL: none."""
     cdef Buffer* valid = &log.columns[<int> KEY_VALID]
@@ -318,23 +306,6 @@ cdef int take_stamp(Log* log, size_t start) noexcept nogil:
         values.n -= front
     log.filled += 24
     return rc
-
-
-cdef int log_stamp(Log* log, uint64_t producer, uint64_t sequence, int64_t sent) noexcept nogil:
-    cdef int rc = with_stamps(log)
-    if rc == 0:
-        rc = push(&log.columns[<int> PRODUCERS], &producer, 8)
-    if rc == 0:
-        rc = push(&log.columns[<int> PRODUCERS + 1], &sequence, 8)
-    if rc == 0:
-        rc = push(&log.columns[<int> SENT], &sent, 8)
-    log.filled += 24
-    return rc
-
-
-cdef inline bint has_stamp(Log* log) noexcept nogil:
-    return log.flags & HAS_STAMPS and \
-        log.columns[<int> SENT].n >= 8 * (<size_t> log.count + 1)
 
 
 cdef inline bint has_key(Log* log) noexcept nogil:
