@@ -112,7 +112,7 @@ class TopicTarget(Target):
         for index, message in enumerate(messages):
             try:
                 self._append(message)
-            except (journal.StampRefused, ValueError, TypeError) as error:
+            except (journal.JournalRefused, ValueError, TypeError) as error:
                 refused[index] = error
         await self.writer.acommit()
         return refused

@@ -257,7 +257,7 @@ def tell_sequences(reader: Any, advance: Any) -> None:
         seen.add(records)
         advance(len(records))
     if seen.messages:
-        click.echo(f"  {len(seen.highest)} producers: {seen.missing} messages missing, "
+        click.echo(f"  {seen.producers} producers: {seen.missing} messages missing, "
                    f"{seen.duplicates} twice")
 
 
@@ -294,7 +294,7 @@ def repair(where: str, topic: str | None, partition: int) -> None:
               help="Start at this offset.")
 @click.option("--columns", "wanted", default="key,value,topic,partition,offset,timestamp",
               show_default=True, help="Comma-separated; also available: headers, producer, "
-              "sequence and sent.")
+              "sequence, sent and life.")
 @GAPS
 @OPTION
 @for_client_sockets

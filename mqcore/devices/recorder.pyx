@@ -13,7 +13,7 @@ from libc.string cimport memcpy, memset
 from mqcore.base.message cimport (
     MSG_ENVELOPE, MSG_MORE, msg_close, msg_init_inline, msg_size, vec_fini,
 )
-from mqcore.base.status cimport MQ_AGAIN, MQ_DROPPED, MQ_FULL, MQ_GONE, MQ_OK, MQ_STATE
+from mqcore.base.status cimport MQ_AGAIN, MQ_CLOSED, MQ_DROPPED, MQ_FULL, MQ_GONE, MQ_OK, MQ_STATE
 from mqcore.reactor.includes cimport errno
 from mqcore.reactor.poller cimport PollerOps, Ready
 from mqcore.devices.mover cimport give_lead, take_lead
@@ -35,6 +35,7 @@ cdef enum:
     TOO_OLD = 2
     USED = 3
     DENIED = 4
+    FENCED = 5                # a newer life of its producer has begun: the offset is that life
 
 
 cdef class RecorderCore:
@@ -206,7 +207,8 @@ cdef class RecorderCore:
             if rc == MQ_DROPPED:
                 self.duplicates.fetch_add(1)
             elif rc != MQ_OK:
-                place.status = TOO_OLD if rc == MQ_GONE else USED if rc == MQ_STATE else REFUSED
+                place.status = TOO_OLD if rc == MQ_GONE else USED if rc == MQ_STATE \
+                    else FENCED if rc == MQ_CLOSED else REFUSED
                 self.refused.fetch_add(1)
             self.at = end
             n += 1
@@ -231,7 +233,8 @@ cdef class RecorderCore:
             end = end_of(&self.hand, place.body)
             for i in range(place.body, end):
                 msg_close(&self.hand.at[i])
-            place.offset = -1
+            if place.status != FENCED:
+                place.offset = -1
         memcpy(text, &place.status, 4)
         memcpy(text + 4, &place.partition, 4)
         memcpy(text + 8, &place.offset, 8)

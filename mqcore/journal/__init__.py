@@ -40,6 +40,7 @@ from mqcore.journal.errors import (
     JournalWriteError,
     OffsetGone,
     PartitionLost,
+    ProducerFenced,
     QueueFull,
     StampRefused,
 )
@@ -56,6 +57,7 @@ from mqcore.journal.stamp import (
     partition_of_key,
     partition_of_message,
     read_key,
+    read_life,
     read_stamp,
     stamp,
     stored_at,
@@ -68,7 +70,8 @@ from mqcore.journal.store.repair import Repaired
 from mqcore.journal.store.repair import repair as _repair
 from mqcore.journal.traced import TracedWriter
 from mqcore.journal.waiting import in_thread
-from mqcore.journal.writer import Writer, WriterStats
+from mqcore.journal.writer import Writer
+from mqcore.journal.writer_stats import WriterStats
 
 if TYPE_CHECKING:
     from mqcore.journal.backups import BackedUp
@@ -86,12 +89,13 @@ __all__ = [
     "JobTooLarge", "JournalBusy", "JournalClosed", "JournalCorrupt", "JournalDenied",
     "JournalDiverged", "JournalError", "JournalFenced", "JournalFull", "JournalLocked",
     "JournalNotFound", "JournalRefused", "JournalUnconfirmed", "JournalWriteError", "Limits",
-    "MultiWriter", "OffsetGone", "PartitionInfo", "PartitionLost", "Promoted", "Queue",
-    "QueueFull", "QueueLimits", "QueueOptions", "QueueServer", "Reader", "Records", "Repaired",
-    "Rights", "Sequences", "StampRefused", "Writer", "WriterStats", "ajoin", "aopen", "backup",
-    "checksum", "compact", "delete", "join", "list_partitions", "open", "partition_of_key",
-    "partition_of_message", "promote", "queue", "read_key", "read_stamp", "rename", "repair",
-    "replay", "serve", "serve_queues", "stamp", "stored_at", "truncate_before", "verify",
+    "MultiWriter", "OffsetGone", "PartitionInfo", "PartitionLost", "ProducerFenced", "Promoted",
+    "Queue", "QueueFull", "QueueLimits", "QueueOptions", "QueueServer", "Reader", "Records",
+    "Repaired", "Rights", "Sequences", "StampRefused", "Writer", "WriterStats", "ajoin", "aopen",
+    "backup", "checksum", "compact", "delete", "join", "list_partitions", "open",
+    "partition_of_key", "partition_of_message", "promote", "queue", "read_key", "read_life",
+    "read_stamp", "rename", "repair", "replay", "serve", "serve_queues", "stamp", "stored_at",
+    "truncate_before", "verify",
 ]
 
 _LATER = {"BackedUp": "backups", "Compacted": "compaction", "GroupMember": "groups.member",

@@ -31,7 +31,8 @@ def fields() -> dict[str, Any]:
     header = pa.struct([("key", pa.string()), ("value", pa.binary())])
     return {"key": pa.binary(), "value": pa.binary(), "topic": pa.string(), "partition": pa.int32(),
             "offset": pa.int64(), "timestamp": us, "headers": pa.list_(header),
-            "producer": pa.uint64(), "sequence": pa.uint64(), "sent": us}
+            "producer": pa.uint64(), "sequence": pa.uint64(), "sent": us,
+            "life": pa.uint32()}
 
 
 @functools.lru_cache(maxsize=64)
@@ -68,7 +69,9 @@ def _column(pa: Any, r: Records, name: str, kind: Any) -> Any:
     if name in ("topic", "partition"):
         return _repeated(getattr(r, name), kind, n)
     stored = {"timestamp": "times", "producer": "producers", "sequence": "sequences",
-              "sent": "sent"}[name]
+              "sent": "sent", "life": "lives"}[name]
+    if name == "life" and "producers" in c and "lives" not in c:
+        c = {**c, "lives": np.zeros(total, np.uint32)}
     if stored not in c:
         return _repeated(None, kind, n)
     array = pa.Array.from_buffers(kind, total, [None, pa.py_buffer(c[stored])]).slice(lo)

@@ -210,6 +210,18 @@ class StampRefused(JournalRefused):
             "sent again keeps its number, key and content")
 
 
+class ProducerFenced(JournalRefused):
+    """The producer that sent this message was replaced: the journal has a message of a newer life
+    of it (status 5). Nothing is stored of the older one any more. `life` is the newest."""
+
+    code = "producer_fenced"
+    hint = ("another process goes on in its place, so end this one; to take over, begin the next "
+            "life: journal.stamp(producer, sequence, life=error.life + 1)")
+    fields = {"status": 5, "taken": 0, "life": 0}
+    life: int
+
+
+FENCED = 5
 DENIED = 4              # the status of an answer; 1: it cannot be stored
 STAMP_FAULTS = {2: "its sequence number is too old to tell whether it was stored before",
                 3: "another message of this producer is stored under its sequence number"}
@@ -218,6 +230,11 @@ STAMP_FAULTS = {2: "its sequence number is too old to tell whether it was stored
 def stamp_refused(status: int, taken: int = 0) -> StampRefused:
     return StampRefused(f"the message was not stored: {STAMP_FAULTS[status]}", status=status,
                         taken=taken)
+
+
+def producer_fenced(life: int, taken: int = 0) -> ProducerFenced:
+    return ProducerFenced(f"the message was not stored: life {life} of its producer has begun",
+                          life=life, taken=taken)
 
 
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}

@@ -21,7 +21,8 @@ from mqcore.journal.store.many import WritersCore
 from mqcore.journal.store.place import partition_folder, partition_numbers
 from mqcore.journal.store.process import forks
 from mqcore.journal.store.recovery import Dropped
-from mqcore.journal.writer import Writer, WriterStats, check_limit, check_options
+from mqcore.journal.writer import Writer, check_limit, check_options
+from mqcore.journal.writer_stats import WriterStats
 
 FIRST_PART = "first-part"
 FILES = 4               # descriptors of a writer: its segment, folder, lock and the file `durable`

@@ -24,9 +24,10 @@ LAYOUT: tuple[tuple[str, Any], ...] = (
     ("header_ends", "int32"), ("name_ends", "int32"), ("names", "uint8"),
     ("datum_ends", "int32"), ("data", "uint8"),
     ("producers", "uint64"), ("sequences", "uint64"), ("sent", "int64"),
+    ("lives", "uint32"),
 )
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "headers",
-           "producer", "sequence", "sent")
+           "producer", "sequence", "sent", "life")
 DEFAULT = ("key", "value", "offset", "timestamp")
 FAR = 2.0 ** 62         # us
 ROW = 12                # bytes of a message's time and end
@@ -203,6 +204,11 @@ class Records:
         column = self._optional("sent")
         return None if column is None else column / 1e6
 
+    @property
+    def lives(self) -> NDArray[np.uint32] | None:
+        """The life of each message's producer; 0: its stamp had none. None: no stamp had one."""
+        return self._optional("lives")
+
     def to_list(self) -> list[bytes | None]:
         ends = self.offsets.tolist()
         raw = self.data[ends[0]:ends[-1]].tobytes() if ends else b""
@@ -240,8 +246,8 @@ class Records:
 
     def to_arrow(self, columns: Sequence[str] = DEFAULT) -> pa.RecordBatch:
         """A pyarrow.RecordBatch over the same memory, of the columns named: key, value, topic,
-        partition, offset, timestamp, headers, producer, sequence, sent. Only topic, partition and
-        offset, which are not stored per message, are made anew."""
+        partition, offset, timestamp, headers, producer, sequence, sent, life. Only topic, partition
+        and offset, which are not stored per message, are made anew."""
         from mqcore.journal.arrow import record_batch
 
         return record_batch(self, columns)
@@ -380,7 +386,7 @@ def joined(parts: Sequence[Records]) -> Records:
         columns["key_valid"] = _joined_bits(parts, "key_valid", 0)
     if "header_ends" in names:
         _join_headers(parts, columns)
-    for name in ("producers", "sequences", "sent"):
+    for name in ("producers", "sequences", "sent", "lives"):
         if name in names:
             columns[name] = np.concatenate([
                 np.zeros(len(part), dict(LAYOUT)[name]) if part._optional(name) is None

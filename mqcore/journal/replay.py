@@ -89,5 +89,6 @@ def _stamped(records: Records) -> list[bytes]:
         return messages
     return [message if not producers[i] else
             stamp(int(producers[i]), int(sequences[i]), int(sent[i]) / 1e6,
-                  key=records.key(i) or b"") + message
+                  key=records.key(i) or b"",
+                  life=0 if records.lives is None else int(records.lives[i])) + message
             for i, message in enumerate(messages)]

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 # flags of a block; FORMAT.md
-KEYS, HEADERS, STAMPS, ZSTD, LZ4, NULLS, COMPACTED = 1, 2, 4, 8, 16, 32, 64
+KEYS, HEADERS, STAMPS, ZSTD, LZ4, NULLS, COMPACTED, LIVES = 1, 2, 4, 8, 16, 32, 64, 128
 PACKED = ZSTD | LZ4
 WHOLE = 64 << 10        # bytes of a block that is copied as it is
 MERGED = 1 << 20        # bytes of messages that are put into one block
@@ -40,7 +40,7 @@ SPAN_MAX = (1 << 31) - 1
 NEVER = (1 << 63) - 1, -(1 << 63)
 COLUMNS_OF = {KEYS: ("key_ends", "key_valid", "keys"), NULLS: ("value_valid",),
               HEADERS: ("header_ends", "name_ends", "names", "datum_ends", "data"),
-              STAMPS: ("producers", "sequences", "sent")}
+              STAMPS: ("producers", "sequences", "sent"), LIVES: ("lives",)}
 
 
 class Rewriter:
@@ -175,6 +175,8 @@ def _used(columns: dict[str, Any], flag: int, n: int) -> bool:
     """Whether the optional columns say anything."""
     if flag == HEADERS:
         return len(columns["name_ends"]) > 1
+    if flag == LIVES:
+        return bool(columns["lives"].any())
     column = columns["value_valid" if flag == NULLS else "key_valid"]
     found = np.unpackbits(column, count=n, bitorder="little")
     return not found.all() if flag == NULLS else bool(found.any())

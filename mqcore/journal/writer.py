@@ -12,7 +12,6 @@ import os
 import warnings
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +41,7 @@ from mqcore.journal.store.place import (
 from mqcore.journal.store.producers import ProducerTable
 from mqcore.journal.store.recovery import Dropped, recover
 from mqcore.journal.store.snapshot import NAME, recall, save
+from mqcore.journal.writer_stats import WriterStats, stats_of
 
 _log = logging.getLogger("mqcore.journal")
 POLICIES = ("always", "interval", "never")
@@ -49,22 +49,6 @@ LONGEST = 1.0           # seconds for which messages wait in memory at most
 LOOK = 60.0             # seconds between two looks at what retention gives up
 MIN_SEGMENT = 4 << 10
 MIN_BLOCK, MAX_BLOCK = 1 << 10, 256 << 20
-
-
-@dataclass(frozen=True)
-class WriterStats:
-    """Counters since the writer was opened."""
-
-    blocks: int = 0             #: written to the files
-    bytes: int = 0              #: of these blocks, padding included
-    syncs: int = 0              #: that have succeeded
-    sync_seconds: float = 0.0   #: which they took together
-    longest_sync: float = 0.0   #: seconds
-    segments: int = 0           #: begun
-    removed: int = 0            #: segments that retention gave up
-    duplicates: int = 0         #: repeated messages that were left out
-    producers: int = 0          #: that are remembered, to know what they send again
-    forgotten: int = 0          #: producers that were given up for others
 
 
 class Writer(WriterCore):
@@ -182,10 +166,7 @@ class Writer(WriterCore):
 
     def stats(self) -> WriterStats:
         """What it has done. Also after close()."""
-        facts = self._counters()
-        return WriterStats(facts["blocks"], facts["bytes"], facts["syncs"], facts["sync_ns"] / 1e9,
-                           facts["sync_longest"] / 1e9, facts["rotations"], self._removed,
-                           self.duplicates, facts.get("producers", 0), facts.get("forgotten", 0))
+        return stats_of(self._counters(), self._removed)
 
     def skip(self, offset: int, *, compacted: bool = False) -> None:
         """Give the next message this offset. For a copy of a journal that has lost messages: who

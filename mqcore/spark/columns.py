@@ -30,7 +30,8 @@ BASE: dict[str, DataType] = {
     "offset": LongType(), "timestamp": TimestampType()}
 HEADERS: dict[str, DataType] = {"headers": ArrayType(HEADER)}
 STAMPS: dict[str, DataType] = {
-    "producer": LongType(), "sequence": LongType(), "sent": TimestampType()}
+    "producer": LongType(), "sequence": LongType(), "sent": TimestampType(),
+    "life": LongType()}
 ALL = {**BASE, **HEADERS, **STAMPS}
 LIVE: dict[str, DataType] = {
     "value": BinaryType(), "topic": StringType(), "timestamp": TimestampType()}
@@ -75,7 +76,7 @@ def arrow_schema(schema: StructType) -> Any:
     kinds = {"key": pa.binary(), "value": pa.binary(), "topic": pa.string(),
              "partition": pa.int32(), "offset": pa.int64(), "timestamp": us,
              "headers": pa.list_(pa.field("element", header)), "producer": pa.int64(),
-             "sequence": pa.int64(), "sent": us}
+             "sequence": pa.int64(), "sent": us, "life": pa.int64()}
     return pa.schema([pa.field(field.name, kinds[field.name], field.nullable)
                       for field in schema.fields])
 
@@ -90,7 +91,7 @@ def record_batch(records: Records, schema: Any) -> Any:
     for array, field in zip(raw.columns, schema, strict=True):
         if field.name in ("producer", "sequence"):      # Spark has no unsigned numbers
             array = array.view(field.type)
-        elif field.name == "headers":
+        elif field.name in ("headers", "life"):
             array = array.cast(field.type)
         elif not field.nullable and array.null_count:
             raise UsageError(

@@ -191,7 +191,7 @@ TABLE: dict[str, Row] = {
     "maxPartitions": Row(_count, None, READS, "Spark partitions at most"),
     "failOnDataLoss": Row(_bool, True, READS, "stop when messages are gone, or warn and go on"),
     "includeHeaders": Row(_bool, False, READS, "the column headers"),
-    "includeStamps": Row(_bool, False, READS, "the columns producer, sequence and sent"),
+    "includeStamps": Row(_bool, False, READS, "the columns producer, sequence, sent and life"),
     "durable": Row(_bool, True, READS, "read only what survives a power cut"),
     "filterPushdown": Row(_bool, False, (BATCH,), "use filters on partition and offset"),
     "batchBytes": Row(_count, 8 << 20, RECEIVES, "bytes of an Arrow batch at most"),

@@ -32,6 +32,7 @@ cdef struct SinkOps:
     # closed. MQ_DROPPED: closed, too, because the message is already stored, at *offset (-1: no
     # longer known). MQ_FULL: not now. MQ_INVALID: never. MQ_GONE: never, because its sequence
     # number is too old to decide. MQ_STATE: never, because another message has its sequence number.
+    # MQ_CLOSED: never, because a newer life of its producer has begun, which is in *offset.
     int (*place)(void* self, Msg* parts, size_t n, int64_t* offset,
                  uint32_t* partition) noexcept nogil
     # Make everything taken durable; 0 or an errno. May block for a long time.

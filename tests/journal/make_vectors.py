@@ -31,6 +31,11 @@ TOMBSTONES = [
 ]
 SPARSE = [{**message, "place": place} for message, place in zip(
     TOMBSTONES, [0, 1, 2, 5, 6, 7, 8, 9, 300, 70000, 70001], strict=True)]
+LIVES = [{"time": 1, "value": b"a".hex(), "stamp": [7, 40, 1]},
+         {"time": 2, "value": b"b".hex(), "stamp": [7, 41, 2], "life": 3},
+         {"time": 3, "value": b"none".hex()},
+         *[{"time": 4 + i, "value": None, "key": b"k".hex(), "stamp": [7, i, 4],
+            "life": 2**32 - 1 - i} for i in range(20)]]
 CASES = [
     ("one message", HEAD, [{"durable": 0, "messages": [ONE]}], False),
     ("two blocks and a checkpoint", {**HEAD, "first": 41, "topic": "prices", "partition": 2},
@@ -47,6 +52,11 @@ CASES = [
      [{"durable": 41, "messages": SPARSE}, {"durable": 70043, "messages": [ONE]}], True),
     ("sparse, lz4", {**HEAD, "version": 2},
      [{"durable": 0, "messages": SPARSE, "codec": "lz4"}], True),
+    ("lives, and a block without", {**HEAD, "version": 2},
+     [{"durable": 0, "messages": LIVES}, {"durable": 0, "messages": EVERYTHING}], True),
+    ("lives, sparse, zstd", {**HEAD, "version": 2},
+     [{"durable": 0, "messages": [{**m, "place": 2 * i} for i, m in enumerate(LIVES)],
+       "codec": "zstd"}], True),
 ]
 
 

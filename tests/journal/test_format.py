@@ -72,6 +72,7 @@ def test_vector(vector, tmp_path):
                 assert (records.producers[i], records.sequences[i],
                         records._optional("sent")[i]) == m["stamp"]
                 assert records.sent[i] == m["stamp"][2] / 1e6
+            assert (0 if records.lives is None else records.lives[i]) == m.get("life", 0)
 
 
 def test_writer_writes_what_the_page_says(tmp_path):
@@ -128,6 +129,16 @@ def test_stamp_bytes():
     raw = journal.stamp(0x1122, 5, 1.000001)
     assert raw == b"MQS1" + bytes(4) + struct.pack("<QQq", 0x1122, 5, 1000001)
     assert journal.read_stamp(raw + b"body") == (0x1122, 5, 1.000001)
+    raw = journal.stamp(0x1122, 5, 1.000001, key=b"JFK", life=9)
+    assert raw == b"MQS2" + struct.pack("<IQQqII", 3, 0x1122, 5, 1000001, 9, 0) + b"JFK"
+    assert raw == ref.stamp(0x1122, 5, 1000001, b"JFK", 9)
+    assert journal.read_stamp(raw + b"body") == (0x1122, 5, 1.000001)
+    assert (journal.read_life(raw + b"body"), journal.read_key(raw + b"body")) == (9, b"JFK")
+    for cut in (raw[:-1], raw[:39], raw[:36] + b"\1" + raw[37:], b"MQS3" + raw[4:]):
+        assert journal.read_stamp(cut) is journal.read_key(cut) is None
+        assert journal.read_life(cut) == 0
+    assert journal.read_life(ref.stamp(1, 2, 3)) == 0
+    raw = journal.stamp(0x1122, 5, 1.000001)
     assert journal.read_stamp(raw[:31]) is None and journal.read_stamp(b"x" * 40) is None
 
 

@@ -9,7 +9,7 @@ from waiting import until
 import mqcore as mq
 from mqcore import journal
 
-ROW = 160
+ROW = 168
 
 
 def message(producer, sequence):

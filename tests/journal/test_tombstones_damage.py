@@ -144,7 +144,7 @@ def test_a_torn_tail(memory):
 # -- flags of the future ---------------------------------------------------------------------------
 
 @pytest.mark.parametrize("behind", [b"", BEHIND])
-@pytest.mark.parametrize("flag", [128, 1 << 31])
+@pytest.mark.parametrize("flag", [256, 1 << 31])
 def test_an_unknown_flag_is_no_torn_tail(tmp_path, flag, behind, nobody_writes):
     """It is refused everywhere, with advice, and a repair does not drop the block."""
     block = ref.block(0, 0, SALT, MESSAGES)

@@ -49,7 +49,7 @@ def test_batch_has_all_columns(spark, compiled, where):
     assert row.pop("timestamp").timestamp() == 1003
     assert row == {"key": b"k3", "value": b"flights 0 3", "topic": "flights", "partition": 0,
                    "offset": 3, "headers": [{"key": "n", "value": b"3"}], "producer": None,
-                   "sequence": None, "sent": None}
+                   "sequence": None, "sent": None, "life": None}
     assert rows[102].key is None and rows[102].headers == []
 
 

@@ -51,8 +51,9 @@ def from_json(message):
         found["headers"] = [(name, bytes.fromhex(value)) for name, value in message["headers"]]
     if "stamp" in message:
         found["stamp"] = tuple(message["stamp"])
-    if "place" in message:
-        found["place"] = message["place"]
+    for name in ("place", "life"):
+        if name in message:
+            found[name] = message[name]
     return found
 
 

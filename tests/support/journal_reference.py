@@ -29,7 +29,7 @@ def segment_header(first, created, journal, salt, partition, topic, version=1):
     return b"MQJSEG\r\n" + struct.pack("<II", version, crc32c(rest)) + rest
 
 
-ZSTD, LZ4, NULLS, COMPACTED = 8, 16, 32, 64
+ZSTD, LZ4, NULLS, COMPACTED, LIVES = 8, 16, 32, 64, 128
 
 
 def lz4_decompressed(data):
@@ -72,8 +72,8 @@ def bits(flags):
 
 
 def block(first, durable, salt, messages, packed=None, codec=0):
-    """messages: dicts with time and value (None: a tombstone), and perhaps key, headers, stamp. In
-    a sparse block each has a place.
+    """messages: dicts with time and value (None: a tombstone), and perhaps key, headers, stamp and
+    life. In a sparse block each has a place.
     packed: the columns as compressed by codec, ZSTD or LZ4."""
     n = len(messages)
     flags, names, data, keys = 0, [], [], []
@@ -98,6 +98,9 @@ def block(first, durable, salt, messages, packed=None, codec=0):
         for i, code in enumerate("QQq"):
             columns.append(struct.pack(f"<{n}{code}",
                                        *(m.get("stamp", (0, 0, 0))[i] for m in messages)))
+    if any(m.get("life") for m in messages):
+        flags |= LIVES
+        columns.append(struct.pack(f"<{n}I", *(m.get("life", 0) for m in messages)))
     span = 0
     if "place" in messages[0]:
         flags |= COMPACTED
@@ -121,3 +124,27 @@ def block(first, durable, salt, messages, packed=None, codec=0):
 def checkpoint(next, salt, low, high, flags=0):
     rest = struct.pack("<qQIIqqqIIQQQQ32x", next, 128, 0, flags, next, low, high, 0, 0, 0, 0, 0, 0)
     return b"MQB1" + struct.pack("<I", crc32c(struct.pack("<Q", salt) + rest)) + rest
+
+
+def stamp(producer, sequence, sent, key=b"", life=0):
+    front = struct.pack("<4sIQQq", b"MQS2" if life else b"MQS1", len(key), producer, sequence, sent)
+    return front + (struct.pack("<II", life, 0) if life else b"") + key
+
+
+def checksum_of(value, key=b""):
+    """Of a message, in the file `producers`."""
+    return crc32c(value, crc32c(key, len(key)))
+
+
+def producers(journal, offset, rows, version=3):
+    """rows: (producer, life, [(number, checksum), ...] ascending, offset of the highest)."""
+    raw = b""
+    for producer, life, numbers, where in rows:
+        window = [0] * 16
+        for number, _ in numbers:
+            window[number % 1024 // 64] |= 1 << number % 64
+        raw += struct.pack("<QQQq16Q", producer, numbers[0][0], numbers[-1][0], where, *window)
+        raw += struct.pack("<II", life, 0) if version == 3 else b""
+        raw += b"".join(struct.pack("<I", mark) for _, mark in numbers)
+    rest = struct.pack("<16sqq", journal, offset, len(raw)) + raw
+    return b"MQPROD\r\n" + struct.pack("<II", version, crc32c(rest)) + rest

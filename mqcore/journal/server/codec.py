@@ -81,6 +81,8 @@ def rebased(records: Records) -> dict[str, NDArray[Any]]:
     for name in ("producers", "sequences", "sent"):
         if name in own:
             found[name] = own[name][lo:hi]
+    if records.lives is not None and records.lives.any():
+        found["lives"] = records.lives
     return found
 
 
@@ -139,6 +141,8 @@ def _fits(columns: dict[str, NDArray[Any]], n: int) -> bool:
         good &= ends("datum_ends", h, len(columns["data"]))
     if "producers" in columns:
         good &= all(len(columns[name]) == n for name in ("producers", "sequences", "sent"))
+    if "lives" in columns:
+        good &= len(columns["lives"]) == n and "producers" in columns
     return bool(good)
 
 

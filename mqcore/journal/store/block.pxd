@@ -17,6 +17,7 @@ cdef enum:
     PACKED_VERSION = 2        # of a segment that may have blocks with the flags from ZSTD on
     TOPIC_MAX = 255           # bytes of UTF-8
     STAMP = 32                # bytes of a stamp in front of a message
+    LIFE_STAMP = 40           # of one with a life
     VALUE_MAX = 0x7FFFFFFF    # bytes of one column of one block: its offsets are int32
     UNPACKED_MAX = 256 << 20  # bytes of the columns of a compressed block
     SPAN_MAX = 0x7FFFFFFF     # offsets that a sparse block covers
@@ -30,11 +31,13 @@ cdef enum BlockFlag:
     PACKED = 24
     HAS_NULLS = 32            # some messages have no value: tombstones
     COMPACTED = 64            # compaction has removed messages: before a checkpoint, in a block
-    KNOWN_FLAGS = 127
+    HAS_LIVES = 128           # some stamps have a life
+    MODERN = 224              # those of the above that need a segment of version 2, as PACKED does
+    KNOWN_FLAGS = 255
 
 cdef enum Column:             # in the order in which they lie in the block
     TIMES, VALUE_ENDS, VALUE_VALID, VALUES, KEY_ENDS, KEY_VALID, KEYS, HEADER_ENDS, NAME_ENDS
-    NAMES, DATUM_ENDS, DATA, PRODUCERS, SEQUENCES, SENT, COLUMNS
+    NAMES, DATUM_ENDS, DATA, PRODUCERS, SEQUENCES, SENT, LIVES, COLUMNS
 
 cdef struct SegmentHeader:
     uint8_t magic[8]
@@ -124,6 +127,7 @@ cdef inline void column_sizes(const BlockHeader* h, uint64_t* sizes) noexcept no
     sizes[<int> PRODUCERS] = 8 * n if stamps else 0
     sizes[<int> SEQUENCES] = sizes[<int> PRODUCERS]
     sizes[<int> SENT] = sizes[<int> PRODUCERS]
+    sizes[<int> LIVES] = 4 * n if h.flags & HAS_LIVES else 0
 
 
 cdef inline uint32_t block_header_crc(const BlockHeader* h, uint64_t salt) noexcept nogil:
@@ -136,7 +140,7 @@ cdef inline uint32_t segment_header_crc(const SegmentHeader* h) noexcept nogil:
 
 cdef inline uint64_t body_size(const BlockHeader* h) noexcept nogil:
     """Bytes of all columns with their padding, not compressed."""
-    cdef uint64_t sizes[15]
+    cdef uint64_t sizes[16]
     cdef uint64_t size = 0
     cdef int i
     column_sizes(h, sizes)
@@ -168,6 +172,8 @@ cdef inline int check_header(const uint8_t* at, uint64_t room, uint64_t salt,
         return BLOCK_NONSENSE
     if h.value_bytes > VALUE_MAX or h.key_bytes > VALUE_MAX or h.name_bytes > VALUE_MAX \
             or h.datum_bytes > VALUE_MAX or h.n_headers > VALUE_MAX:
+        return BLOCK_NONSENSE
+    if h.flags & HAS_LIVES and not h.flags & HAS_STAMPS:
         return BLOCK_NONSENSE
     if is_sparse(h) and not h.count <= h.span <= SPAN_MAX:
         return BLOCK_NONSENSE
@@ -207,8 +213,8 @@ cdef inline int check_crc(const uint8_t* body, const BlockHeader* h) noexcept no
 
 cdef inline int check_columns(const uint8_t* at, const BlockHeader* h) noexcept nogil:
     """A BlockFault. at: the columns, decompressed."""
-    cdef uint64_t sizes[15]
-    cdef uint64_t where[15]
+    cdef uint64_t sizes[16]
+    cdef uint64_t where[16]
     cdef uint64_t size = 0
     cdef int i
     if h.count == 0:

@@ -1,7 +1,7 @@
 """Arrays of messages, and records of a reader, into a log."""
 
 from libc.stddef cimport size_t
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from mqcore.journal.store.log cimport Log
 
@@ -23,6 +23,7 @@ cdef struct Rows:             # columns of a block; NULL: it has none
     const uint64_t* producers
     const uint64_t* sequences
     const int64_t* sent
+    const uint32_t* lives
 
 # -- with the GIL: what Python gave, checked; UsageError -----------------------------------------
 cdef int get_buffer(object value, Py_buffer* view) except -1
@@ -32,6 +33,7 @@ cdef tuple extras_of(object key, object headers)
 cdef list many_of(object messages, object keys, list values, list nulls)
 cdef int64_t micros(object time) except? -1
 cdef object times_of(object times, int64_t n)
+cdef object contiguous(object times)
 cdef object values_of(object data)
 cdef object ends_of(object offsets)
 cdef int check_ends(const int64_t[::1] ends, int64_t size) except -1

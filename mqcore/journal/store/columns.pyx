@@ -16,9 +16,10 @@ from libc.string cimport memcpy
 from mqcore.journal.store.block cimport VALUE_MAX
 from mqcore.journal.store.log cimport (
     DUPLICATE, Log, log_direct, log_header, log_headers_end, log_key, log_place,
-    log_room, log_stamp, log_take, log_trim,
+    log_room, log_take, log_trim,
 )
 from mqcore.journal.store.nulls cimport log_null
+from mqcore.journal.store.stamping cimport log_stamp
 
 from mqcore.errors import UsageError
 
@@ -156,6 +157,11 @@ cdef object times_of(object times, int64_t n):
     return numpy.ascontiguousarray(found)
 
 
+cdef object contiguous(object times):
+    import numpy
+    return numpy.ascontiguousarray(times, numpy.int64)
+
+
 cdef object values_of(object data):
     """uint8[]"""
     import numpy
@@ -276,16 +282,16 @@ cdef int add_blocks(Log* log, const uint8_t* values, const int64_t* ends, int64_
 cdef list rows_of(dict columns, Rows* rows):
     """Fills rows; what is returned keeps its pointers valid."""
     import numpy
-    cdef const void** places[15]
+    cdef const void** places[16]
     cdef int i
     cdef size_t address
     hold = []
     places[0] = <const void**> &rows.times
-    for i in range(15):
+    for i in range(16):
         places[i] = places[0] + i
     for i, name in enumerate(("times", "value_ends", "value_valid", "values", "key_ends",
                               "key_valid", "keys", "header_ends", "name_ends", "names",
-                              "datum_ends", "data", "producers", "sequences", "sent")):
+                              "datum_ends", "data", "producers", "sequences", "sent", "lives")):
         column = columns.get(name)
         if column is None:
             places[i][0] = NULL
@@ -319,7 +325,8 @@ cdef int add_row(Log* log, Rows* r) noexcept nogil:
         if rc == 0:
             rc = log_headers_end(log)
     if rc == 0 and r.producers != NULL:
-        rc = log_stamp(log, r.producers[i], r.sequences[i], r.sent[i])
+        rc = log_stamp(log, r.producers[i], r.sequences[i], r.sent[i],
+                       0 if r.lives == NULL else r.lives[i])
     if rc:
         log_trim(log)
         return rc

@@ -9,19 +9,19 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SI
 from cpython.pycapsule cimport PyCapsule_New
 from libc.errno cimport EMSGSIZE, ESPIPE
 from libc.stddef cimport size_t
-from libc.stdint cimport int64_t, uint8_t, uint32_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 from posix.unistd cimport getpid
 
 from mqcore.base.message cimport (
     MSG_ENVELOPE, MSG_GROUP, MSG_MORE, MSG_ROUTING_ID, Msg, MsgVec, msg_close, msg_data, msg_size,
 )
-from mqcore.base.status cimport MQ_DROPPED, MQ_FULL, MQ_GONE, MQ_INVALID, MQ_OK, MQ_STATE
+from mqcore.base.status cimport MQ_CLOSED, MQ_DROPPED, MQ_FULL, MQ_GONE, MQ_INVALID, MQ_OK, MQ_STATE
 from mqcore.journal.store.age cimport age_begin
 from mqcore.journal.store.block cimport SEGMENT_HEADER, VERSION
 from mqcore.journal.store.columns cimport (
-    Rows, add_blocks, add_each, add_row, check_ends, ends_of, extras_of, get_buffer, many_of,
-    micros, nothing, put_extras, rows_of, times_of, values_of,
+    Rows, add_blocks, add_each, add_row, check_ends, contiguous, ends_of, extras_of, get_buffer,
+    many_of, micros, nothing, put_extras, rows_of, times_of, values_of,
 )
 from mqcore.journal.store.includes cimport (
     crc32c, crc32c_native, crc32c_portable, pthread_mutex_lock, pthread_mutex_trylock,
@@ -36,15 +36,17 @@ from mqcore.journal.store.log cimport (
 )
 from mqcore.journal.store.packing cimport flag_of, packer
 from mqcore.journal.store.process cimport forks
-from mqcore.journal.store.producers cimport ProducerTable
-from mqcore.journal.store.tracks cimport STAMP_OLD, STAMP_USED
+from mqcore.journal.store.producers cimport Producer, ProducerTable, producers_find
+from mqcore.journal.store.tracks cimport STAMP_FENCED, STAMP_OLD, STAMP_USED
 from mqcore.spi.sink cimport SINK_ABI, Sink, SinkOps
 
 import os
 import stat
 
 from mqcore.errors import Forked, MessageTooLarge, UsageError
-from mqcore.journal.errors import JournalClosed, JournalFenced, stamp_refused, write_error
+from mqcore.journal.errors import (
+    JournalClosed, JournalFenced, producer_fenced, stamp_refused, write_error,
+)
 from mqcore.journal.store.compressors import codec
 
 cdef enum:
@@ -74,6 +76,8 @@ cdef int store(Log* log, Msg* parts, size_t n, int64_t now, int64_t* offset) noe
     log.origin = parts[0].peer if n else 0
     rc = log_take(log, size, now)
     log.origin = 0
+    if rc == STAMP_FENCED:
+        offset[0] = log.twin
     if rc and rc != DUPLICATE:
         return rc
     offset[0] = log.next - 1 if rc == 0 else log.twin
@@ -87,6 +91,8 @@ cdef int status_of(int rc) noexcept nogil:
         return MQ_DROPPED
     if rc == STAMP_OLD or rc == STAMP_USED:
         return MQ_GONE if rc == STAMP_OLD else MQ_STATE
+    if rc == STAMP_FENCED:
+        return MQ_CLOSED
     return MQ_OK if rc == 0 else MQ_INVALID if rc == EMSGSIZE else MQ_FULL
 
 
@@ -284,7 +290,8 @@ cdef class WriterCore:
             self._raise(rc, 0)
         return 0
 
-    def _raise(self, int rc, int64_t taken):
+    def _raise(self, int rc, int64_t taken, int64_t life=0):
+        """life: the newest, of STAMP_FENCED."""
         if rc == FORKED:
             self._same_process()
         if rc == CLOSED:
@@ -294,9 +301,11 @@ cdef class WriterCore:
         if rc == EMSGSIZE:
             raise MessageTooLarge("a message, its key or its headers exceed 2 GiB",
                                   hint="store it elsewhere and its place here")
-        if rc == STAMP_OLD or rc == STAMP_USED:
+        if rc == STAMP_OLD or rc == STAMP_USED or rc == STAMP_FENCED:
             if self.always and taken:
                 self._commit(self.log.next, taken)
+            if rc == STAMP_FENCED:
+                raise producer_fenced(life, taken)
             raise stamp_refused(2 if rc == STAMP_OLD else 3, taken)
         raise write_error(rc, self.path, taken=taken, broken=self.log.broken != 0)
 
@@ -346,7 +355,7 @@ cdef class WriterCore:
             if held:
                 PyBuffer_Release(&view)
         if rc and rc != DUPLICATE:
-            self._raise(rc, 0)
+            self._raise(rc, 0, offset)
         if self.always:
             self._commit(end, 1)
         return offset
@@ -358,7 +367,8 @@ cdef class WriterCore:
         in append(), and needs a key. Errors as in append_batch.
         """
         cdef Log* log = self.log
-        cdef int64_t first = 0, end = 0, n = 0, at = now_us() if time is None else micros(time)
+        cdef int64_t first = 0, end = 0, n = 0, life = 0
+        cdef int64_t at = now_us() if time is None else micros(time)
         cdef const uint8_t* data
         cdef size_t size
         cdef int rc = 0
@@ -387,9 +397,10 @@ cdef class WriterCore:
             rc = 0
             n += 1
         end = log.next
+        life = log.twin
         pthread_mutex_unlock(&log.lock)
         if rc:
-            self._raise(rc, n)
+            self._raise(rc, n, life)
         if self.always and n:
             self._commit(end, n)
         return range(first, end)
@@ -463,7 +474,7 @@ cdef class WriterCore:
         cdef const uint8_t* at = NULL
         cdef const uint8_t* key_at = NULL
         cdef const int64_t* key_end_at = NULL
-        cdef int64_t n = ends.shape[0] - 1, taken = 0, first = 0, end
+        cdef int64_t n = ends.shape[0] - 1, taken = 0, first = 0, end, life = 0
         cdef int rc
         check_ends(ends, values.shape[0])
         self._same_process()
@@ -487,15 +498,16 @@ cdef class WriterCore:
             return range(self.next, self.next)
         first = self.log.next
         with nogil:
-            if keys_or_stamps(self.log, key_at) or ends[n] - ends[0] < DIRECT:
+            if key_at != NULL or self.log.stamped or ends[n] - ends[0] < DIRECT:
                 rc = add_each(self.log, at, &ends[0], n, each, now, key_at, key_end_at,
                               &taken)
             else:
                 rc = add_blocks(self.log, at, &ends[0], n, each, now, &taken)
             end = self.log.next
+            life = self.log.twin
             pthread_mutex_unlock(&self.log.lock)
         if rc:
-            self._raise(rc, taken)
+            self._raise(rc, taken, life)
         if self.always:
             self._commit(end, n)
         return range(first, end)
@@ -504,7 +516,7 @@ cdef class WriterCore:
         """Append a reader's batch with its times, keys, headers and stamps. Returns the offsets of
         messages that are not duplicates. Errors as in append_batch."""
         cdef Rows rows
-        cdef int64_t first, end, taken = 0
+        cdef int64_t first, end, life = 0, taken = 0
         cdef int rc = 0
         try:
             columns = records._columns
@@ -528,10 +540,11 @@ cdef class WriterCore:
                 rows.at += 1
                 taken += rc == 0
             end = self.log.next
+            life = self.log.twin
             pthread_mutex_unlock(&self.log.lock)
         del hold
         if rc:
-            self._raise(rc, taken)
+            self._raise(rc, taken, life)
         if self.always and taken:
             self._commit(end, taken)
         return range(first, end)
@@ -717,6 +730,16 @@ cdef class WriterCore:
         """Messages left out since they were stored already, since opening (deduplicate=True)."""
         return self.log.duplicates
 
+    def life_of(self, uint64_t producer) -> int:
+        """The newest life that the writer knows of a producer (deduplicate=True); 0: none."""
+        cdef Producer* one = NULL
+        self.lock()
+        if self.producers is not None:
+            one = producers_find(&self.producers.all, producer)
+        life = 0 if one == NULL else one.life
+        pthread_mutex_unlock(&self.log.lock)
+        return life
+
     @property
     def deduplicates(self) -> bool:
         return self.producers is not None
@@ -751,22 +774,15 @@ cdef class WriterCore:
 
     def _counters(self) -> dict:
         known = {} if self.producers is None else self.producers.counters()
-        return {**known, "syncs": self.log.syncs_done, "rotations": self.log.rotations,
+        return {**known, "duplicates": self.log.duplicates,
+                "fenced": self.log.fenced, "syncs": self.log.syncs_done,
+                "rotations": self.log.rotations,
                 "pos": self.log.pos, "waiting": self.log.count, "segment": self.log.segment.first,
                 "blocks": self.log.blocks, "bytes": self.log.bytes, "sync_ns": self.log.sync_ns,
                 "sync_longest": self.log.sync_longest}
 
 
 # -- small things ----------------------------------------------------------------------------------
-
-cdef inline bint keys_or_stamps(Log* log, const uint8_t* keys) noexcept nogil:
-    return keys != NULL or log.stamped
-
-
-cdef object contiguous(object times):
-    import numpy
-    return numpy.ascontiguousarray(times, numpy.int64)
-
 
 def checksum(data, unsigned int crc=0, *, bint portable=False) -> int:
     """CRC-32C of bytes, going on from an earlier one; portable: without the CPU's instruction."""

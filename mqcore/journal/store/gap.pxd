@@ -12,7 +12,7 @@ cdef inline int log_pass(Log* log, int64_t offset) noexcept nogil:
     """With the log's lock: the next message gets this offset, which is above log.next. What follows
     needs the checkpoint, so it gets durable with that."""
     cdef BlockHeader h
-    cdef Piece pieces[15]
+    cdef Piece pieces[16]
     cdef int rc = log_flush(log)
     if rc == 0 and log.barred:
         rc = log_awake(log)

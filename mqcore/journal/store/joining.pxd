@@ -8,8 +8,8 @@ from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy, memset
 
 from mqcore.journal.store.block cimport (
-    BLOCK_HEADER, COLUMNS, DATA, DATUM_ENDS, HEADER_ENDS, KEY_ENDS, KEY_VALID, KEYS, NAME_ENDS,
-    NAMES, PRODUCERS, SENT, TIMES, VALUE_ENDS, VALUE_VALID, VALUES, BlockHeader, aligned,
+    BLOCK_HEADER, COLUMNS, DATA, DATUM_ENDS, HEADER_ENDS, KEY_ENDS, KEY_VALID, KEYS, LIVES,
+    NAME_ENDS, NAMES, PRODUCERS, SENT, TIMES, VALUE_ENDS, VALUE_VALID, VALUES, BlockHeader, aligned,
     body_size, column_sizes,
 )
 
@@ -22,7 +22,7 @@ cdef enum:
 cdef struct Joint:
     BlockHeader header        # counts and sizes of all of them
     uint8_t* to
-    uint64_t where[15]        # of each column, behind `to`
+    uint64_t where[16]        # of each column, behind `to`
     BlockHeader done          # counts and sizes of those that have been copied
 
 
@@ -62,7 +62,7 @@ cdef inline int64_t bytes_of(const BlockHeader* all) noexcept nogil:
 
 cdef inline void join_into(Joint* joint, uint8_t* to) noexcept nogil:
     """to: body_size() bytes."""
-    cdef uint64_t sizes[15]
+    cdef uint64_t sizes[16]
     cdef uint64_t at = 0
     cdef int i
     column_sizes(&joint.header, &sizes[0])
@@ -115,8 +115,8 @@ cdef inline bint fits(const Joint* joint, const BlockHeader* h) noexcept nogil:
 cdef inline void join_block(Joint* joint, const uint8_t* columns,
                             const BlockHeader* h) noexcept nogil:
     cdef BlockHeader* done = &joint.done
-    cdef uint64_t sizes[15]
-    cdef const uint8_t* at[15]
+    cdef uint64_t sizes[16]
+    cdef const uint8_t* at[16]
     cdef uint64_t n = h.count, m = h.n_headers
     cdef int i
     column_sizes(h, &sizes[0])
@@ -141,4 +141,6 @@ cdef inline void join_block(Joint* joint, const uint8_t* columns,
     if sizes[<int> PRODUCERS]:
         for i in range(PRODUCERS, SENT + 1):
             add_bytes(joint, i, 8 * <uint64_t> done.count, at[i], 8 * n)
+    if sizes[<int> LIVES]:
+        add_bytes(joint, LIVES, 4 * <uint64_t> done.count, at[<int> LIVES], 4 * n)
     count_in(done, h)

@@ -18,8 +18,8 @@ from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, timespec
 
 from mqcore.base.includes cimport iovec
 from mqcore.journal.store.block cimport (
-    HAS_HEADERS, HAS_KEYS, HAS_STAMPS, KEY_ENDS, HEADER_ENDS, STAMP, TIMES, VALUE_ENDS, VALUES,
-    BlockHeader, SegmentHeader,
+    HAS_HEADERS, HAS_KEYS, HAS_STAMPS, KEY_ENDS, HEADER_ENDS, LIFE_STAMP, STAMP, TIMES, VALUE_ENDS,
+    VALUES, BlockHeader, SegmentHeader,
 )
 from mqcore.journal.store.buffer cimport Buffer
 from mqcore.journal.store.includes cimport pthread_mutex_t
@@ -93,7 +93,9 @@ cdef struct Log:
     Producers* producers      # NULL: what is sent again is stored again
     uint64_t origin           # the connection that the message in the making came over; 0: none
     int64_t duplicates        # left out for their sake
-    int64_t twin              # where the first of the last duplicate is; -1: not known any more
+    int64_t fenced            # left out because a newer life of their producer has begun
+    int64_t twin              # where the first of the last duplicate is; -1: not known any more.
+                              # After one that was fenced: the newest life
     # blocks that readers do not see yet: withheld.pxd
     bint holding              # until they are shown or dropped
     bint partly               # showing them has failed halfway
@@ -105,16 +107,18 @@ cdef struct Log:
     void* codec               # pyarrow's, kept by the WriterCore
     uint32_t packs            # the codec's flag; 0: blocks are written as they are
     Buffer packed             # what becomes of a block's columns
-    bint nulled               # it has stored tombstones or gaps: its segments are of version 2
+    bint nulled               # it has stored a block of MODERN: its segments are of version 2
     # the block in the making
     uint32_t count
     uint32_t flags
     uint32_t nulls            # of the messages: tombstones. See nulls.pxd
     bint null                 # the message in the making is one
+    uint32_t lived            # of the messages: those with a life. See stamping.pxd
+    uint32_t life             # of the message in the making
     size_t filled             # bytes of its columns
     int64_t block_low
     int64_t block_high
-    Buffer columns[15]
+    Buffer columns[16]
     Log* before               # in the list of all logs of the process: process.pxd
     Log* after
 
@@ -129,7 +133,6 @@ cdef int log_key(Log* log, const uint8_t* key, size_t size) noexcept nogil
 cdef int log_header(Log* log, const uint8_t* name, size_t name_size, const uint8_t* datum,
                     size_t datum_size) noexcept nogil
 cdef int log_headers_end(Log* log) noexcept nogil   # after the last log_header() of a message
-cdef int log_stamp(Log* log, uint64_t producer, uint64_t sequence, int64_t sent) noexcept nogil
 cdef int log_optional(Log* log, size_t start) noexcept nogil
 cdef int log_flush(Log* log) noexcept nogil         # the block in the making, to the kernel
 cdef void log_trim(Log* log) noexcept nogil         # forgets what is behind the last log_take()
@@ -157,13 +160,24 @@ cdef int log_commit(Log* log, int64_t target) noexcept nogil    # until durable 
 cdef int log_close(Log* log) noexcept nogil         # commit, leave a checkpoint, take nothing more
 
 
-cdef inline int64_t stamp_key(const uint8_t* at, size_t size) noexcept nogil:
-    """Bytes of the key in the stamp that a message begins with; -1: it begins with none."""
-    cdef uint32_t key
-    if size < STAMP or memcmp(at, b"MQS1", 4) != 0:
-        return -1
-    memcpy(&key, at + 4, 4)
-    return -1 if key > size - STAMP else <int64_t> key
+cdef inline size_t stamp_size(const uint8_t* at, size_t size) noexcept nogil:
+    """Bytes of the stamp that a message begins with, in front of the key; 0: it has none."""
+    cdef uint32_t spare = 0
+    if size < STAMP:
+        return 0
+    if memcmp(at, b"MQS1", 4) == 0:
+        return STAMP if stamp_key(at) <= size - STAMP else 0
+    if size < LIFE_STAMP or memcmp(at, b"MQS2", 4) != 0:
+        return 0
+    memcpy(&spare, at + 36, 4)
+    return LIFE_STAMP if spare == 0 and stamp_key(at) <= size - LIFE_STAMP else 0
+
+
+cdef inline uint32_t stamp_key(const uint8_t* at) noexcept nogil:
+    """Bytes of the key behind a stamp."""
+    cdef uint32_t size
+    memcpy(&size, at + 4, 4)
+    return size
 
 
 cdef inline int64_t now_us() noexcept nogil:
@@ -193,8 +207,9 @@ cdef inline uint8_t* log_place(Log* log) noexcept nogil:
 
 
 cdef inline int log_take(Log* log, size_t size, int64_t time) noexcept nogil:
-    """The message at log_place() is whole. Only ENOMEM, DUPLICATE, and STAMP_OLD and STAMP_USED of
-    producers.pxd are possible, and only with optional columns; then it has not been taken."""
+    """The message at log_place() is whole. Only ENOMEM, DUPLICATE, and STAMP_OLD, STAMP_USED and
+    STAMP_FENCED of tracks.pxd are possible, and only with optional columns; then it has not been
+    taken."""
     cdef Buffer* values = &log.columns[<int> VALUES]
     cdef Buffer* times = &log.columns[<int> TIMES]
     cdef Buffer* ends = &log.columns[<int> VALUE_ENDS]

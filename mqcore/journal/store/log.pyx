@@ -12,10 +12,10 @@ from mqcore.base.includes cimport iovec
 from mqcore.journal.store cimport includes as system
 from mqcore.journal.store.age cimport age_begin, grown_old, too_old
 from mqcore.journal.store.block cimport (
-    ALIGN, BLOCK_HEADER, COLUMNS, COMPACTED, DATA, DATUM_ENDS, HAS_HEADERS, HAS_KEYS, HAS_NULLS,
-    HAS_STAMPS,
-    HEADER_ENDS, KEY_ENDS, KEY_VALID, KEYS, NAME_ENDS, NAMES, PACKED_VERSION, PRODUCERS,
-    SEGMENT_HEADER, SENT, SEQUENCES, STAMP, TIMES, VALUE_ENDS, VALUE_MAX, VALUES, VERSION,
+    ALIGN, BLOCK_HEADER, COLUMNS, DATA, DATUM_ENDS, HAS_HEADERS, HAS_KEYS, HAS_LIVES, HAS_NULLS,
+    HAS_STAMPS, HEADER_ENDS, KEY_ENDS, KEY_VALID, KEYS, LIFE_STAMP, MODERN, NAME_ENDS, NAMES,
+    PACKED_VERSION, PRODUCERS, SEGMENT_HEADER, SENT, SEQUENCES, STAMP, TIMES, VALUE_ENDS, VALUE_MAX,
+    VALUES, VERSION,
     BlockHeader, block_header_crc, segment_header_crc,
 )
 from mqcore.journal.store.buffer cimport buffer_room, buffer_trim, push, push_end, push_zeros
@@ -30,7 +30,10 @@ from mqcore.journal.store.nulls cimport null_or_not, null_taken, null_trim, rais
 from mqcore.journal.store.packed cimport line_up, outdated, pack_block
 from mqcore.journal.store.process cimport bell_ring, log_delist, log_enlist
 from mqcore.journal.store.producers cimport mark_of, producers_add, producers_known
-from mqcore.journal.store.tracks cimport STAMP_STORED
+from mqcore.journal.store.stamping cimport (
+    has_stamp, life_or_not, life_taken, life_trim, with_stamps,
+)
+from mqcore.journal.store.tracks cimport STAMP_FENCED, STAMP_STORED
 from mqcore.journal.store.withheld cimport withheld_add, withheld_drop, withheld_show
 
 cdef enum:
@@ -170,6 +173,7 @@ cdef void log_empty(Log* log) noexcept nogil:
     log.count = 0
     log.flags = 0
     log.nulls = 0
+    log.lived = 0
     log.filled = 0
     log.block_low = LLONG_MAX
     log.block_high = LLONG_MIN
@@ -231,20 +235,6 @@ cdef int with_headers(Log* log) noexcept nogil:
     return rc
 
 
-cdef int with_stamps(Log* log) noexcept nogil:
-    cdef int rc, i
-    if log.flags & HAS_STAMPS:
-        return 0
-    for i in range(<int> PRODUCERS, <int> SENT + 1):
-        log.columns[i].n = 0
-        rc = push_zeros(&log.columns[i], 8 * <size_t> log.count)
-        if rc:
-            return rc
-    log.flags |= HAS_STAMPS
-    log.filled += 24 * <size_t> log.count
-    return 0
-
-
 cdef int next_key(Log* log, const uint8_t* key, size_t size) noexcept nogil:
     """key NULL: none."""
     cdef Buffer* valid = &log.columns[<int> KEY_VALID]
@@ -295,42 +285,27 @@ cdef int take_stamp(Log* log, size_t start) noexcept nogil:
     """The message from `start` on in VALUES: its stamp, if it begins with one, into the columns."""
     cdef Buffer* values = &log.columns[<int> VALUES]
     cdef uint8_t* at = values.at + start
-    cdef int64_t key = stamp_key(at, values.n - start) if log.stamped else -1
-    cdef size_t front
+    cdef size_t front = stamp_size(at, values.n - start) if log.stamped else 0
+    cdef size_t key = stamp_key(at) if front else 0
     cdef int i, rc = 0
-    if key < 0 and not log.flags & HAS_STAMPS:
+    if front == 0 and not log.flags & HAS_STAMPS:
         return 0
-    if key > 0 and not has_key(log):
-        rc = log_key(log, at + STAMP, key)
+    if key and not has_key(log):
+        rc = log_key(log, at + front, key)
     if rc == 0:
         rc = with_stamps(log)
     for i in range(3):
         if rc == 0:
-            rc = (push(&log.columns[<int> PRODUCERS + i], at + 8 + 8 * i, 8) if key >= 0
+            rc = (push(&log.columns[<int> PRODUCERS + i], at + 8 + 8 * i, 8) if front
                   else push_zeros(&log.columns[<int> PRODUCERS + i], 8))
-    if rc == 0 and key >= 0:
-        front = STAMP + <size_t> key
+    if rc == 0 and front:
+        if front == LIFE_STAMP:
+            memcpy(&log.life, at + STAMP, 4)
+        front += key
         memmove(at, at + front, values.n - start - front)
         values.n -= front
     log.filled += 24
     return rc
-
-
-cdef int log_stamp(Log* log, uint64_t producer, uint64_t sequence, int64_t sent) noexcept nogil:
-    cdef int rc = with_stamps(log)
-    if rc == 0:
-        rc = push(&log.columns[<int> PRODUCERS], &producer, 8)
-    if rc == 0:
-        rc = push(&log.columns[<int> PRODUCERS + 1], &sequence, 8)
-    if rc == 0:
-        rc = push(&log.columns[<int> SENT], &sent, 8)
-    log.filled += 24
-    return rc
-
-
-cdef inline bint has_stamp(Log* log) noexcept nogil:
-    return log.flags & HAS_STAMPS and \
-        log.columns[<int> SENT].n >= 8 * (<size_t> log.count + 1)
 
 
 cdef inline bint has_key(Log* log) noexcept nogil:
@@ -351,10 +326,13 @@ cdef int log_optional(Log* log, size_t start) noexcept nogil:
         rc = log_headers_end(log)
     if rc == 0 and log.flags & HAS_NULLS:
         rc = null_or_not(log)
+    if rc == 0 and (log.life or log.flags & HAS_LIVES):
+        rc = life_or_not(log)
     if rc == 0 and log.producers != NULL:
         rc = remember(log)
     if rc == 0:
         null_taken(log)
+        life_taken(log)
     return rc
 
 
@@ -364,7 +342,8 @@ cdef inline size_t end_of(Log* log, int column, size_t i) noexcept nogil:
 
 cdef int remember(Log* log) noexcept nogil:
     """Remember the producer of the message in the making, which cannot fail any more. DUPLICATE: it
-    is stored already, and counted; STAMP_OLD, STAMP_USED: it cannot be told from another."""
+    is stored already, and counted; STAMP_OLD, STAMP_USED: it cannot be told from another;
+    STAMP_FENCED: a newer life of its producer has begun, and it is counted."""
     cdef size_t start = end_of(log, VALUE_ENDS, log.count), key_at = 0, key_size = 0
     cdef uint64_t producer, sequence
     cdef uint32_t mark
@@ -382,12 +361,13 @@ cdef int remember(Log* log) noexcept nogil:
                    log.columns[<int> VALUES].at + start, log.columns[<int> VALUES].n - start)
     if log.null:
         mark = ~mark
-    rc = producers_known(log.producers, producer, sequence, mark, &log.twin)
+    rc = producers_known(log.producers, producer, log.life, sequence, mark, &log.twin)
     if rc == STAMP_STORED:
         log.duplicates += 1
         return DUPLICATE
-    return rc if rc else producers_add(log.producers, log.origin, producer, sequence, mark,
-                                       log.next)
+    log.fenced += rc == STAMP_FENCED
+    return rc if rc else producers_add(log.producers, log.origin, producer, log.life, sequence,
+                                       mark, log.next)
 
 
 cdef void log_trim(Log* log) noexcept nogil:
@@ -416,6 +396,7 @@ cdef void log_trim(Log* log) noexcept nogil:
             log.columns[column].n = 8 * n
     if log.flags & HAS_NULLS:
         null_trim(log)
+    life_trim(log)
     log.filled = 0
     for column in range(<int> COLUMNS):
         log.filled += log.columns[column].n
@@ -464,17 +445,17 @@ cdef int put(Log* log, BlockHeader* h, iovec* iov, int n) noexcept nogil:
 
 cdef int emit(Log* log, BlockHeader* h, Piece* pieces) noexcept nogil:
     """line_up(), and to the file."""
-    cdef iovec iov[31]
+    cdef iovec iov[33]
     cdef int rc, n = line_up(h, pieces, iov)
     if log.packs and h.count:
         n = pack_block(log, h, iov, n)
-    log.nulled = log.nulled or h.flags & (HAS_NULLS | COMPACTED) != 0
+    log.nulled = log.nulled or h.flags & MODERN != 0
     if outdated(log, h) or (log.written.load() > log.segment.first or log.withheld.n) and (
             log.pos + <int64_t> h.size > log.segment_bytes or too_old(log)):
         rc = log_rotate(log)
         if rc:
             return rc
-    if h.flags & (HAS_NULLS | COMPACTED) and log.segment.version < PACKED_VERSION:
+    if h.flags & MODERN and log.segment.version < PACKED_VERSION:
         rc = undisturbed(log) or raise_version(log)
         if rc:
             return rc
@@ -494,7 +475,7 @@ cdef int emit(Log* log, BlockHeader* h, Piece* pieces) noexcept nogil:
 
 cdef int log_flush(Log* log) noexcept nogil:
     cdef BlockHeader h
-    cdef Piece pieces[15]
+    cdef Piece pieces[16]
     cdef int i, rc
     if log.barred and log.barred != QUIET:
         return log.barred
@@ -519,7 +500,7 @@ cdef int log_flush(Log* log) noexcept nogil:
 cdef int log_direct(Log* log, const uint8_t* values, const int32_t* ends, const int64_t* times,
                     uint32_t n, int64_t now) noexcept nogil:
     cdef BlockHeader h
-    cdef Piece pieces[15]
+    cdef Piece pieces[16]
     cdef Buffer* own = &log.columns[<int> TIMES]
     cdef uint32_t i
     cdef int rc = log_flush(log)

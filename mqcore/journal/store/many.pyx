@@ -11,13 +11,14 @@ from mqcore.base.message cimport (
     MSG_ENVELOPE, MSG_GROUP, MSG_MORE, MSG_ROUTING_ID, MsgVec, msg_close, msg_data, msg_size,
 )
 from mqcore.base.status cimport MQ_DROPPED, MQ_FULL, MQ_INVALID, MQ_OK
-from mqcore.journal.store.block cimport STAMP
 from mqcore.journal.store.core cimport WriterCore, status_of, store
 from mqcore.journal.store.includes cimport (
     crc32c, monotonic_cond_init, pthread_cond_destroy, pthread_cond_signal, pthread_cond_timedwait,
     pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_unlock,
 )
-from mqcore.journal.store.log cimport DUPLICATE, QUIET, log_commit, log_error, now_us, stamp_key
+from mqcore.journal.store.log cimport (
+    DUPLICATE, QUIET, log_commit, log_error, now_us, stamp_key, stamp_size,
+)
 from mqcore.spi.sink cimport SINK_ABI, SINK_TOPIC, SinkOps
 from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
@@ -146,17 +147,16 @@ cdef int open_partition(Many* many, const uint8_t* name, size_t size, uint32_t n
 
 cdef uint32_t partition_in(Many* many, Msg* parts, size_t n) noexcept nogil:
     """By the key in the stamp, else by the producer in it, else by the connection."""
-    cdef int64_t key = -1
+    cdef size_t front = 0, key
     cdef uint8_t* at
     if many.partitions == 1 or n == 0:
         return 0
     at = msg_data(&parts[0])
     if many.stamped:
-        key = stamp_key(at, msg_size(&parts[0]))
-    if key > 0:
-        return crc32c(0, at + STAMP, key) % many.partitions
-    if key == 0:
-        return crc32c(0, at + 8, 8) % many.partitions
+        front = stamp_size(at, msg_size(&parts[0]))
+    if front:
+        key = stamp_key(at)
+        return crc32c(0, at + (front if key else 8), key or 8) % many.partitions
     return parts[0].peer % many.partitions
 
 

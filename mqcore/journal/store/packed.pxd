@@ -3,8 +3,8 @@
 Call with `lock` held. The codec takes the GIL, for which a holder of the lock may wait. Blocks are
 compressed in segments of version 2 alone: an older reader refuses such a segment, while it would
 take a compressed block in a segment of version 1 for damage. A writer that goes on with a segment
-of version 1 therefore begins a new one first. Blocks with tombstones need version 2 as well: see
-nulls.pxd.
+of version 1 therefore begins a new one first. Blocks with tombstones or lives need version 2 as
+well: see nulls.pxd.
 """
 
 from libc.stddef cimport size_t
@@ -12,8 +12,7 @@ from libc.stdint cimport uint8_t, uint32_t
 
 from mqcore.base.includes cimport iovec
 from mqcore.journal.store.block cimport (
-    BLOCK_HEADER, COLUMNS, COMPACTED, DATA, HAS_HEADERS, HAS_NULLS, KEYS, NAME_ENDS, NAMES,
-    PACKED_VERSION,
+    BLOCK_HEADER, COLUMNS, DATA, HAS_HEADERS, KEYS, MODERN, NAME_ENDS, NAMES, PACKED_VERSION,
     UNPACKED_MAX, VALUES, BlockHeader, aligned,
 )
 from mqcore.journal.store.buffer cimport push_zeros
@@ -56,7 +55,7 @@ cdef inline int line_up(BlockHeader* h, Piece* pieces, iovec* iov) noexcept nogi
 cdef inline bint outdated(Log* log, const BlockHeader* h) noexcept nogil:
     """The segment ends before this block. One that holds nothing cannot, since the next would
     have its name; and what readers do not see yet stays together."""
-    return (log.packs or h.flags & (HAS_NULLS | COMPACTED)) \
+    return (log.packs or h.flags & MODERN) \
         and log.segment.version < PACKED_VERSION \
         and log.withheld.n == 0 and log.written.load() > log.segment.first
 

@@ -14,7 +14,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 from mqcore.journal.store.block cimport BlockHeader
 from mqcore.journal.store.includes cimport crc32c
-from mqcore.journal.store.tracks cimport STAMP_NEW, Tracks, tracks_look
+from mqcore.journal.store.tracks cimport STAMP_FENCED, STAMP_NEW, Tracks, tracks_look
 
 cdef struct Producer:
     uint64_t id
@@ -22,6 +22,7 @@ cdef struct Producer:
     size_t bytes
     uint64_t used             # greater: heard later
     bint again                # heard more than once
+    uint32_t life             # the newest; the tracks are of this one alone
     Owner* owner
     Producer* older           # in the owner's line
     Producer* newer
@@ -63,9 +64,10 @@ cdef class ProducerTable:
 
 cdef Producer* producers_find(Producers* p, uint64_t id) noexcept nogil     # NULL: unknown
 # The message is stored at this offset. 0, or ENOMEM and nothing has changed. owner: of a producer
-# that is new.
-cdef int producers_add(Producers* p, uint64_t owner, uint64_t id, uint64_t sequence, uint32_t mark,
-                       int64_t offset) noexcept nogil
+# that is new. A newer life forgets the numbers of the one before; one of an older life changes
+# nothing.
+cdef int producers_add(Producers* p, uint64_t owner, uint64_t id, uint32_t life, uint64_t sequence,
+                       uint32_t mark, int64_t offset) noexcept nogil
 
 
 cdef inline uint32_t mark_of(const uint8_t* key, size_t key_size, const uint8_t* value,
@@ -73,11 +75,17 @@ cdef inline uint32_t mark_of(const uint8_t* key, size_t key_size, const uint8_t*
     return crc32c(crc32c(<uint32_t> key_size, key, key_size), value, size)
 
 
-cdef inline int producers_known(Producers* p, uint64_t id, uint64_t sequence, uint32_t mark,
-                                int64_t* offset) noexcept nogil:
-    """A Stamped. *offset of what is stored: where; -1: that is known of a highest number only."""
+cdef inline int producers_known(Producers* p, uint64_t id, uint32_t life, uint64_t sequence,
+                                uint32_t mark, int64_t* offset) noexcept nogil:
+    """A Stamped. *offset of what is stored: where; -1: that is known of a highest number only. Of
+    STAMP_FENCED: the newest life."""
     cdef Producer* one = p.last if p.last != NULL and p.last.id == id else producers_find(p, id)
     offset[0] = -1
+    if one != NULL and one.life != life:
+        if one.life < life:
+            return STAMP_NEW
+        offset[0] = one.life
+        return STAMP_FENCED
     if one == NULL or one.tracks.n == 1 and sequence > one.tracks.now.highest:
         return STAMP_NEW
     return tracks_look(&one.tracks, sequence, mark, offset)

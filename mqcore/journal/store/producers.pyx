@@ -7,8 +7,8 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
 from mqcore.journal.store.block cimport (
-    COLUMNS, HAS_KEYS, HAS_NULLS, HAS_STAMPS, KEY_ENDS, KEYS, PRODUCERS, SEQUENCES,
-    VALUE_ENDS, VALUE_VALID,
+    COLUMNS, HAS_KEYS, HAS_LIVES, HAS_NULLS, HAS_STAMPS, KEY_ENDS, KEYS, LIVES, PRODUCERS,
+    SEQUENCES, VALUE_ENDS, VALUE_VALID,
     VALUES, BlockHeader, aligned, column_sizes, is_sparse,
 )
 from mqcore.journal.store.includes cimport getrandom
@@ -19,6 +19,7 @@ from mqcore.journal.store.tracks cimport (
 
 cdef enum:
     ROW = 160                 # bytes of a track in the file, without its checksums
+    LIFE = 8                  # and of its producer's life, with zeroes behind
 
 
 cdef inline size_t place_of(const Producers* p, uint64_t id) noexcept nogil:
@@ -261,21 +262,37 @@ cdef Producer* producers_find(Producers* p, uint64_t id) noexcept nogil:
     return one
 
 
-cdef int producers_add(Producers* p, uint64_t owner, uint64_t id, uint64_t sequence, uint32_t mark,
-                       int64_t offset) noexcept nogil:
+cdef void live_again(Producer* one, uint32_t life) noexcept nogil:
+    """It has no tracks any more: put one there."""
+    tracks_free(&one.tracks)
+    one.tracks.n = 1
+    one.life = life
+
+
+cdef int producers_add(Producers* p, uint64_t owner, uint64_t id, uint32_t life, uint64_t sequence,
+                       uint32_t mark, int64_t offset) noexcept nogil:
     cdef Track first
-    cdef int rc
+    cdef int rc = 0
     cdef Producer* one = p.last if p.last != NULL and p.last.id == id else producers_find(p, id)
-    if one != NULL:
+    if one != NULL and life <= one.life:
         hear_again(p, one)
-        rc = tracks_add(&one.tracks, sequence, mark, offset)
+        if life == one.life:
+            rc = tracks_add(&one.tracks, sequence, mark, offset)
         weigh(p, one)
         return rc
     if track_begin(&first, sequence, mark, offset):
         return ENOMEM
-    if put(p, owner, id, &first) == NULL:
+    if one != NULL:
+        hear_again(p, one)
+        live_again(one, life)
+        one.tracks.now = first
+        weigh(p, one)
+        return 0
+    one = put(p, owner, id, &first)
+    if one == NULL:
         free(first.marks)
         return ENOMEM
+    one.life = life
     return 0
 
 
@@ -316,14 +333,15 @@ cdef class ProducerTable:
     cdef void learn(self, const uint8_t* at, const BlockHeader* h) noexcept nogil:
         """The columns of a block that has been checked. Where memory ends, producers are
         forgotten."""
-        cdef uint64_t sizes[15]
-        cdef const uint8_t* column[15]
+        cdef uint64_t sizes[16]
+        cdef const uint8_t* column[16]
         cdef const uint64_t* producers
         cdef const uint64_t* sequences
         cdef const int32_t* ends
         cdef const int32_t* key_ends
         cdef size_t key_at = 0, key_size = 0
         cdef const uint32_t* places
+        cdef const uint32_t* lives
         cdef uint32_t i, mark
         if not h.flags & HAS_STAMPS or h.count == 0:
             return
@@ -334,6 +352,7 @@ cdef class ProducerTable:
         places = <const uint32_t*> at if is_sparse(h) else NULL
         producers = <const uint64_t*> column[<int> PRODUCERS]
         sequences = <const uint64_t*> column[<int> SEQUENCES]
+        lives = <const uint32_t*> column[<int> LIVES] if h.flags & HAS_LIVES else NULL
         ends = <const int32_t*> column[<int> VALUE_ENDS]
         key_ends = <const int32_t*> column[<int> KEY_ENDS]
         for i in range(h.count):
@@ -345,8 +364,8 @@ cdef class ProducerTable:
                                column[<int> VALUES] + ends[i], ends[i + 1] - ends[i])
                 if h.flags & HAS_NULLS and not column[<int> VALUE_VALID][i // 8] >> i % 8 & 1:
                     mark = ~mark
-                producers_add(&self.all, 0, producers[i], sequences[i], mark,
-                              h.first + (i if places == NULL else places[i]))
+                producers_add(&self.all, 0, producers[i], 0 if lives == NULL else lives[i],
+                              sequences[i], mark, h.first + (i if places == NULL else places[i]))
 
     def dump(self) -> bytes:
         """The rows of FORMAT.md, who was heard last at the end. With the log's lock."""
@@ -361,18 +380,21 @@ cdef class ProducerTable:
         found.sort()                    # no two were heard at the same moment
         return b"".join([rows for _, rows in found])
 
-    def load(self, const uint8_t[::1] raw) -> None:
-        """What dump() gave. ValueError: it did not."""
-        cdef size_t at = 0, size = raw.shape[0]
+    def load(self, const uint8_t[::1] raw, *, bint lives=True) -> None:
+        """What dump() gave; lives: not in version 2. ValueError: it did not."""
+        cdef size_t at = 0, size = raw.shape[0], row = ROW + LIFE if lives else ROW
+        cdef uint32_t life = 0
         cdef uint64_t id, i
         cdef Track t
         while at < size:
             memset(&t, 0, sizeof(t))
-            if size - at < ROW:
+            if size - at < row:
                 raise ValueError("half a row")
             memcpy(&id, &raw[at], 8)
             memcpy(&t.low, &raw[at + 8], 24 + sizeof(t.window))
-            at += ROW
+            if lives:
+                memcpy(&life, &raw[at + ROW], 4)
+            at += row
             if id == 0 or t.low > t.highest:
                 raise ValueError("a row that cannot be")
             if reserve(&t, t.low, t.highest):
@@ -388,7 +410,7 @@ cdef class ProducerTable:
                 if i == t.highest:
                     break
                 i += 1
-            if not add_track(&self.all, id, &t):
+            if not add_track(&self.all, id, life, &t):
                 free(t.marks)
                 raise MemoryError
 
@@ -403,6 +425,7 @@ cdef bytes rows_of(Producer* one):
         t = track(&one.tracks, i)
         rows += (<const uint8_t*> &one.id)[:8]
         rows += (<const uint8_t*> &t.low)[:24 + sizeof(t.window)]
+        rows += (<const uint8_t*> &one.life)[:4] + bytes(LIFE - 4)
         k = lowest_known(t)
         while True:
             if has(t, k):
@@ -413,13 +436,14 @@ cdef bytes rows_of(Producer* one):
     return bytes(rows)
 
 
-cdef bint add_track(Producers* p, uint64_t id, Track* t) noexcept:
+cdef bint add_track(Producers* p, uint64_t id, uint32_t life, Track* t) noexcept:
     """False: no memory."""
     cdef Producer* one = producers_find(p, id)
     if one == NULL:
         one = put(p, 0, id, t)
         if one == NULL:
             return False
+        one.life = life
     elif track_add(&one.tracks, t):
         return False
     if one.tracks.n > 1 or t.low != t.highest:

@@ -23,7 +23,7 @@ from libc.string cimport memcmp, memcpy
 from mqcore.journal.store.block cimport (
     ALIGN, BLOCK_BODY_CRC, BLOCK_HEADER, BLOCK_HEADER_CRC, BLOCK_MAGIC, BLOCK_NEWER, BLOCK_NONSENSE,
     BLOCK_OFFSETS, BLOCK_OK, BLOCK_ORDER, BLOCK_PACKED, BLOCK_SHORT, BLOCK_UNREADABLE, COLUMNS,
-    COMPACTED, HAS_NULLS, PACKED, PACKED_VERSION, SEGMENT_HEADER, TOPIC_MAX, VERSION, BlockHeader,
+    COMPACTED, MODERN, PACKED, PACKED_VERSION, SEGMENT_HEADER, TOPIC_MAX, VERSION, BlockHeader,
     SegmentHeader, aligned, block_end, body_size, check_columns, check_crc, check_header,
     column_sizes, places_size, segment_header_crc,
 )
@@ -161,11 +161,11 @@ cdef class Block:
     cdef readonly int64_t pos, first, size, unpacked, low, high, durable
     cdef readonly uint32_t count, flags, n_headers
     cdef BlockHeader header
-    cdef uint64_t where[16]
-    cdef uint64_t sizes[16]
+    cdef uint64_t where[17]
+    cdef uint64_t sizes[17]
 
     def column(self, int i) -> tuple:
-        """(position in `place`, bytes). 15: the places of a sparse block."""
+        """(position in `place`, bytes). 16: the places of a sparse block."""
         return self.where[i], self.sizes[i]
 
     @property
@@ -175,7 +175,7 @@ cdef class Block:
     @property
     def modern(self) -> bool:
         """It belongs into a segment of version 2."""
-        return self.flags & (PACKED | HAS_NULLS | COMPACTED) != 0
+        return self.flags & (PACKED | MODERN) != 0
 
     @property
     def compacted(self) -> bool:

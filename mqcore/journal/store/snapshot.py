@@ -23,7 +23,8 @@ from mqcore.journal.store.segment import Segment
 _log = logging.getLogger("mqcore.journal")
 NAME = "producers"
 _HEAD = struct.Struct("<8sII16sqq")
-MAGIC, VERSION = b"MQPROD\r\n", 2
+MAGIC, VERSION = b"MQPROD\r\n", 3
+LIFELESS = 2            # the version before, whose rows have no lives
 SHORT = next(number for number, words in FAULTS.items() if words.startswith("the file ends"))
 
 
@@ -43,13 +44,13 @@ def recall(folder: Path, journal: bytes, end: int, into: ProducerTable) -> int:
     for. With the writer's lock. JournalCorrupt: a segment that must be read is damaged."""
     for half in folder.glob(f".{NAME}.*"):      # of a writer that was killed meanwhile
         half.unlink()
-    at, rows, why = _load(folder, journal)
+    at, rows, why, lives = _load(folder, journal)
     if at > end:                # the disk has lost what it had called durable
         at, rows, why = 0, b"", f"tells of {at} messages, of which there are {end}"
     if why:
         _log.warning("%s %s. The stamps of all messages are read instead: a message that is sent "
                      "again is recognized only while the journal still has it", folder / NAME, why)
-    into.load(rows)
+    into.load(rows, lives=lives)
     firsts = segments(folder)
     for first, following in zip(firsts, [*firsts[1:], end], strict=True):
         if following > at:
@@ -63,25 +64,25 @@ def covered(folder: Path, journal: bytes) -> int:
     return _load(folder, journal)[0]
 
 
-def _load(folder: Path, journal: bytes) -> tuple[int, bytes, str]:
-    """Offset, rows, and why the file is not believed."""
+def _load(folder: Path, journal: bytes) -> tuple[int, bytes, str, bool]:
+    """Offset, rows, why the file is not believed, and whether rows have lives."""
     try:
         raw = read_regular(folder / NAME)
     except FileNotFoundError:
-        return 0, b"", ""
+        return 0, b"", "", True
     if raw is None:
-        return 0, b"", "is not a regular file"
+        return 0, b"", "is not a regular file", True
     if len(raw) < _HEAD.size:
-        return 0, b"", f"has {len(raw)} bytes, fewer than its head"
+        return 0, b"", f"has {len(raw)} bytes, fewer than its head", True
     magic, version, crc, whose, offset, size = _HEAD.unpack_from(raw)
     rows = raw[_HEAD.size:]
-    if (magic, version) != (MAGIC, VERSION):
-        return 0, b"", "is of another kind or version"
+    if magic != MAGIC or version not in (LIFELESS, VERSION):
+        return 0, b"", "is of another kind or version", True
     if crc != checksum(raw[16:]) or size != len(rows):
-        return 0, b"", "does not match its CRC"
+        return 0, b"", "does not match its CRC", True
     if whose != journal:
-        return 0, b"", "is another journal's"
-    return offset, rows, ""
+        return 0, b"", "is another journal's", True
+    return offset, rows, "", version == VERSION
 
 
 def _learn(folder: Path, first: int, into: ProducerTable) -> None:

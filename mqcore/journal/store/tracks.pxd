@@ -27,6 +27,7 @@ cdef enum Stamped:            # what is known of a stamped message; no errno is 
     STAMP_STORED = 1
     STAMP_OLD = -101          # the number is older than the window: unknown
     STAMP_USED = -102         # another message with this number is stored
+    STAMP_FENCED = -103       # a newer life of its producer has begun
 
 cdef struct Track:            # of the numbers from low to highest
     uint64_t low
