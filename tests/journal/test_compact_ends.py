@@ -3,6 +3,7 @@ bytes of memory, and a partition that has nothing yet."""
 
 import json
 import os
+import re
 import time
 
 import pytest
@@ -259,7 +260,7 @@ def test_the_command(where, rng):
     said = command("compact", where, "-s", "t", "-p", 1, "--keep-tombstones", 0)
     assert said.startswith("t/1: ") and "t/0" not in said and " messages removed, " in said
     said = command("compact", where, "-s", "t", "--min-share", 0.999)
-    assert said.startswith("t/0: 0 messages removed, 0 bytes freed, 0 of 3 segments written anew; "
-                           "3 left as they are\nt/1: 0 ")
+    assert re.match(r"t/0: 0 messages removed, 0 bytes freed, 0 of (\d) segments written anew; "
+                    r"\1 left as they are\nt/1: 0 ", said)
     answer = CliRunner().invoke(cli, ["journal", "compact", str(where), "-s", "none"])
     assert answer.exit_code and isinstance(answer.exception, journal.JournalNotFound)
