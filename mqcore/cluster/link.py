@@ -243,7 +243,7 @@ class Home:
             pass
 
     def withdraw(self, source: Source) -> None:
-        """None waits: there is no window here."""
+        """No source waits for a turn here."""
 
     def cancel(self, number: int) -> None:
         """It is over: nothing comes in pieces here."""

@@ -469,10 +469,10 @@ class Links:
         return number
 
     def confirm(self) -> None:
-        """Ask which answers have arrived, so that a link that ends later does not count for them.
-        The Pings are forgotten with their links."""
+        """Ask which answers have arrived, so that a link that ends later does not count for them:
+        one question for each link at a time, which is forgotten with it."""
         for link in self.by_rid.values():
-            if link.carried > link.asked and self._ping(link):
+            if link.confirmed >= link.asked < link.carried and self._ping(link):
                 link.asked = link.carried
 
     def answered(self, link: Link, number: int) -> bool:

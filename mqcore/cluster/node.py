@@ -278,7 +278,7 @@ class Core:
             [member.link for member in self.directory.members.values() if member.link], TOLD)
 
     def _ping(self, link: Link, frame: frames.Ping) -> None:
-        link.control(frames.Pong(frame.id))     # even if it is full: it is asked for once
+        link.control(frames.Pong(frame.id))     # even if it is full: the peer asks once
 
     def _pong(self, link: Link, frame: frames.Pong) -> None:
         assert link.member is not None

@@ -37,7 +37,7 @@ _log = logging.getLogger("mqcore.journal")
 
 def read(source: Source, offset: int, size: int, request: Any) -> Records:
     """What one answer, or one piece of a stream, may hold. request: has `durable`, and `compacted`:
-    whether who asks knows of compaction."""
+    whether the reader knows of compaction."""
     found: Records = source.reader.read(offset, max_bytes=size,
                                         durable=request.durable).slice(0, MESSAGES)
     if request.compacted:

@@ -25,6 +25,7 @@ from typing import Any
 from mqcore.base.living import Living
 from mqcore.base.native import threading, time
 from mqcore.journal.errors import JournalBusy, JournalError, JournalLocked, JournalNotFound
+from mqcore.journal.store.horizon import NAME
 from mqcore.journal.store.place import HALF, make_folder
 
 TRIES = 100
@@ -252,11 +253,11 @@ class CompactionLock:
 
 
 def _halves(folder: Path) -> list[Path]:
-    return [half for name in (f".*{HALF}", ".compacted.*") for half in folder.glob(name)]
+    return [half for name in (f".*{HALF}", f".{NAME}.*") for half in folder.glob(name)]
 
 
 def sweep_compaction(folder: Path) -> None:
-    """CompactionLock.sweep(), unless it is locked: then nobody was killed."""
+    """CompactionLock.sweep(), unless it is locked: then the files belong to who has the lock."""
     if _halves(folder):
         with contextlib.suppress(JournalLocked), CompactionLock(folder) as lock:
             lock.sweep(folder)

@@ -15,7 +15,7 @@ from mqcore.journal.store.log cimport Log
 
 
 cdef inline int with_stamps(Log* log) noexcept nogil:
-    cdef inline int rc, i
+    cdef int rc, i
     if log.flags & HAS_STAMPS:
         return 0
     for i in range(<int> PRODUCERS, <int> SENT + 1):

@@ -188,6 +188,20 @@ def test_a_client_that_dies_when_it_has_its_answer_fails_no_drain():
     pair(drains)
 
 
+def test_a_peer_that_confirms_nothing_is_asked_once():
+    """Not for each answer that it gets meanwhile."""
+    async def silent(server, client, service):
+        client.handlers[frames.Ping] = lambda link, frame: None
+        assert await client.arequest("it", b"x", timeout=LIMIT) == b"x"
+        for _ in range(50):
+            for link in server.links.by_rid.values():
+                link.answered += 1
+            server.links.confirm()
+        assert len(server.links.pings) == len(server.links.by_rid)
+
+    pair(silent)
+
+
 def test_a_tunnel_is_closed_when_its_block_is_cancelled(run, key):
     """On trio, too, where aclose() cannot wait then."""
     async def main():
