@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from mqcore.cluster import frames
 from mqcore.cluster.replies import Replies
-from mqcore.cluster.session import BULKS, Session, Source
+from mqcore.cluster.session import BULKS, Session
 from mqcore.errors import NoSuchPeer, SendTimeout, SocketClosed
 
 if TYPE_CHECKING:
     from mqcore.cluster.directory import Member
     from mqcore.cluster.links import Links
+    from mqcore.cluster.sources import Source
 
 UNSENT = 16 << 20       # bytes that one link may keep while the socket is full
 
@@ -84,8 +85,8 @@ class Link:
         self.session.release(data)
 
     def enter(self, source: Source) -> None:
-        """Have the source send when its turn comes, see session.py."""
-        self.session.enter(source)
+        """Have the source send when its turn comes, see sources.py."""
+        self.session.sources.enter(source)
 
     def _feed_later(self) -> None:
         if not self._feeding:
@@ -94,10 +95,10 @@ class Link:
 
     def _feed(self) -> None:
         self._feeding = False
-        self.session.feed()
+        self.session.sources.feed()
 
     def withdraw(self, source: Source) -> None:
-        self.session.withdraw(source)
+        self.session.sources.withdraw(source)
 
     def _send_encoded(self, data: bytes) -> bool:
         return self.usable and not self.full and self.session.send_encoded(data) \

@@ -11,10 +11,10 @@ the receiver counts the same messages, so nothing announces it. A message that d
 the link, since something on the way has changed, repeated or lost one.
 
 A frame over `PART` bytes is cut into `Part` frames. The frames that are cut and the tunnels of the
-link are sources. Sources take turns, and at most `WINDOW` bytes of theirs are on their way until
-the receiver reports them `Taken`. So a small frame waits for at most that much in front of it. A
-frame counts `COST` bytes more than it has, since tiny ones take time, too. Only publications keep
-their order: behind one that is cut, others wait until it has been sent.
+link are sources, which take turns (sources.py), and so many bytes of theirs are on their way as a
+window has (window.py) until the receiver reports them `Taken`. So a small frame waits for at most
+that much in front of it. A frame counts `COST` bytes more than it has, since tiny ones take time,
+too. Only publications keep their order: behind one that is cut, others wait until it has been sent.
 """
 
 from __future__ import annotations
@@ -28,28 +28,23 @@ from mqcore.cluster.crypto import X25519PrivateKey
 from mqcore.cluster.errors import KeyRejected, MalformedFrame, NoiseError
 from mqcore.cluster.key import Key
 from mqcore.cluster.noise import Cipher, Handshake
+from mqcore.cluster.sources import Sources
+from mqcore.cluster.window import REPORT, Window
 
 PROLOGUE = b"mqcore cluster 1"
 SHAKE, SEALED, REFUSED = b"\x01", b"\x02", b"\x03"
 REKEY = 1 << 20         # messages
 WHOLE = 2 * frames.PART - 1024      # bytes of a frame that travels whole; longer ones are cut
-WINDOW = 1 << 20        # bytes of parts, and of tunnels' data, on their way
-COST = 256              # bytes that each of them counts more
+COST = 256              # bytes that a part, or a tunnel's data, counts more
 HELD = 64 << 20         # bytes of unfinished large frames that a peer may have here
 BULKS = 1024            # unfinished large frames, each way
 BACKLOG = 16 << 20      # bytes of large frames that wait here, and of publications behind one
 
-# sends one message, and returns whether it has more to send now
-Source = Callable[[], bool]
-
 
 class Session:
-    """`send_raw(data)` writes one message to the network and never blocks. `feed_later()` has
-    feed() called once all that is due in the loop has run: sources that go on have entered again by
-    then. Without it, nothing else runs in between. `full()` says that no source may send although
-    the window is open; feed() is due when that is over. `receive` takes one message from the
-    network and returns the frame in it. After an error other than KeyRejected from `receive` the
-    session is over."""
+    """`send_raw(data)` writes one message to the network and never blocks. `feed_later` and `full`:
+    see sources.py. `receive` takes one message from the network and returns the frame in it. After
+    an error other than KeyRejected from `receive` the session is over."""
 
     def __init__(self, initiator: bool, key: Key, static: X25519PrivateKey,
                  send_raw: Callable[[bytes], None],
@@ -59,22 +54,18 @@ class Session:
         self._shake: Handshake | None = Handshake(initiator, psks[0] if initiator else psks,
                                                   static, PROLOGUE)
         self._send_raw = send_raw
-        self._feed_later = feed_later
-        self._full = full
+        self.window = Window()
+        self.sources = Sources(self.window, feed_later, full)
         self._out: Cipher | None = None
         self._in: Cipher | None = None
         self.initiator = initiator
         self.remote: bytes | None = None        # the peer's static public key, once ready
         self.bytes_out = self.bytes_in = self.frames_out = self.frames_in = 0
         self._bulk_id = 0
-        self._sources: deque[Source] = deque()  # in the order of their turns
-        self._share = 0                         # bytes of each in a round; 0: one is alone
-        self._spent: dict[Source, int] = {}     # bytes of each in this round
-        self._bulks = 0                         # large frames among them
+        self._bulks = 0                         # large frames that are being sent
         self._publishing = 0                    # the number of a publication among them, or 0
         self._behind: deque[bytes] = deque()    # publications that wait for it
         self._cut_bytes = self._behind_bytes = 0        # of large frames, and in _behind
-        self._unacked = 0
         self._partial: dict[int, bytearray] = {}
         self._held = 0
         self._taken = 0
@@ -113,7 +104,8 @@ class Session:
                 self._count(len(plain))
                 return frame
             if kind_of is frames.Taken:
-                self._took(frame.size)  # type: ignore[attr-defined]
+                self.window.took(frame.size)  # type: ignore[attr-defined]
+                self.sources.feed()
                 return None
             return frame
         if self._shake is None:
@@ -126,12 +118,6 @@ class Session:
         else:
             raise MalformedFrame("a peer's bytes are no handshake of a cluster")
         return None
-
-    def _took(self, size: int) -> None:
-        if size > self._unacked:
-            raise MalformedFrame("a peer says that it has taken more than was sent")
-        self._unacked -= size
-        self.feed()
 
     def _shaken(self, data: bytes) -> None:
         shake = self._shake
@@ -173,7 +159,7 @@ class Session:
 
     def _count(self, size: int) -> None:
         self._taken += size + COST
-        if self._taken >= WINDOW // 4:      # not each last part: a peer may send tiny ones
+        if self._taken >= REPORT:       # not each last part: a peer may send tiny ones
             self.send(frames.Taken(self._taken))
             self._taken = 0
 
@@ -201,21 +187,22 @@ class Session:
             self._behind_bytes += len(data)
             return True
         self._cut(data, publishes)
-        self.feed()
+        self.sources.feed()
         return True
 
     def _cut(self, data: bytes, publishes: bool) -> None:
         self._bulk_id += 1
         self._cut_bytes += len(data)
         self._bulks += 1
-        self._sources.append(partial(self._send_part, [memoryview(data)], self._bulk_id))
+        self.sources.cut.waiting.append(
+            partial(self._send_part, [memoryview(data)], self._bulk_id))
         if publishes:
             self._publishing = self._bulk_id
 
     def give_up(self) -> int:
         """Nothing more will be sent. Returns the number of frames that were not sent whole."""
         count = self._bulks + len(self._behind)
-        self._sources.clear()
+        self.sources.clear()
         self._behind.clear()
         self._bulks = self._cut_bytes = self._behind_bytes = self._publishing = 0
         return count
@@ -225,66 +212,10 @@ class Session:
         """Bytes of large frames, and of publications behind one, that have not been sent."""
         return self._cut_bytes + self._behind_bytes
 
-    @property
-    def open(self) -> bool:
-        """Whether the window has room for another message."""
-        return self._unacked < WINDOW and not self._full()
-
-    def enter(self, source: Source) -> None:
-        """Have the source send a message when its turn comes: at once, unless it has had its share
-        and others may want theirs."""
-        if not self._share:
-            if self._sources or not self.open or source():
-                self._sources.append(source)
-                self.feed()
-            return
-        if not self.open or self._spent.get(source, 0) >= self._share or self._turn(source):
-            self._sources.append(source)
-        if self._sources and self.open:
-            (self._feed_later or self.feed)()
-
-    def withdraw(self, source: Source) -> None:
-        """It has nothing to send any more."""
-        self._spent.pop(source, None)
-        if source in self._sources:
-            self._sources.remove(source)
-
-    def _turn(self, source: Source) -> bool:
-        before = self._unacked
-        more = source()
-        self._spent[source] = self._spent.get(source, 0) + self._unacked - before
-        return more
-
-    def feed(self) -> None:
-        """Let sources send as far as the window goes: one message each, and until all that wait
-        have had their share, none gets another one. A source that is alone sends all it has."""
-        count = len(self._sources)
-        if not count:
-            return
-        if count == 1:
-            self._share = 0
-            self._spent.clear()
-            while self._sources and self.open:
-                source = self._sources.popleft()
-                if source():
-                    self._sources.append(source)
-            return
-        self._share = min(frames.PART, max(1, WINDOW // 8 // count))
-        if all(self._spent.get(source, 0) >= self._share for source in self._sources):
-            self._spent.clear()
-        for _ in range(count):
-            if not self.open:
-                return
-            source = self._sources.popleft()
-            if self._spent.get(source, 0) >= self._share or self._turn(source):
-                self._sources.append(source)
-        if self._sources and self.open:
-            (self._feed_later or self.feed)()
-
     def reserve(self, frame: frames.Data) -> bytes:
         """Of a tunnel, whose turn it is: for send_reserved(), or release()."""
         data = frames.encode(frame)
-        self._unacked += len(data) + COST
+        self.window.spend(len(data) + COST)
         return data
 
     def send_reserved(self, data: bytes) -> None:
@@ -292,15 +223,15 @@ class Session:
 
     def release(self, data: bytes) -> None:
         """It will not be sent."""
-        self._unacked -= len(data) + COST
-        (self._feed_later or self.feed)()
+        self.window.give_back(len(data) + COST)
+        self.sources.feed_soon()
 
     def _send_part(self, rest: list[memoryview], number: int) -> bool:
         left = rest.pop()
         piece, more = left[:frames.PART], len(left) > frames.PART
         if more:
             rest.append(left[frames.PART:])
-        self._unacked += len(piece) + COST
+        self.window.spend(len(piece) + COST)
         self._cut_bytes -= len(piece)
         self._bulks -= not more
         self._seal(frames.encode(frames.Part(number, bytes(piece), not more)))

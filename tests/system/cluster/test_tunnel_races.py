@@ -11,7 +11,8 @@ from mqcore.binding.sleep import sleep
 from mqcore.cluster import frames
 from mqcore.cluster.errors import MalformedFrame
 from mqcore.cluster.key import Key
-from mqcore.cluster.session import COST, WINDOW
+from mqcore.cluster.session import COST
+from mqcore.cluster.window import LEAST
 from mqcore.errors import SendTimeout
 
 LIMIT = 50.0
@@ -109,26 +110,26 @@ def test_small_messages_on_their_way_have_a_bound(size):
         sent += 1
         return True
 
-    one.enter(source)
-    assert sent == len(wires[0] or wires[1]) <= WINDOW // (COST + size) + 1
+    one.sources.enter(source)
+    assert sent == len(wires[0] or wires[1]) <= LEAST // (COST + size) + 1
 
 
 def test_a_turn_that_is_given_back_opens_the_window():
     (one, two), wires = linked()
-    data = one.reserve(frames.Data(1, True, bytes(WINDOW), True))
+    data = one.reserve(frames.Data(1, True, bytes(LEAST), True))
     sent = []
-    one.enter(lambda: bool(sent.append(1)))
-    assert not sent and not one.open
+    one.sources.enter(lambda: bool(sent.append(1)))
+    assert not sent and not one.sources.open
     one.release(data)
-    assert sent and one.open and one._unacked == 0
+    assert sent and one.sources.open and one.window.unacked == 0
 
 
 def test_a_peer_that_has_taken_more_than_was_sent():
     (one, two), wires = linked()
     one.send_reserved(one.reserve(frames.Data(1, True, b"x", True)))
-    two.send(frames.Taken(one._unacked))
+    two.send(frames.Taken(one.window.unacked))
     one.receive((wires[0] if two._send_raw == wires[0].append else wires[1]).pop())
-    assert one._unacked == 0
+    assert one.window.unacked == 0
     two.send(frames.Taken(1))
     with pytest.raises(MalformedFrame, match="more than was sent"):
         one.receive((wires[0] if two._send_raw == wires[0].append else wires[1]).pop())

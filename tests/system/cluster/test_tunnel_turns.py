@@ -10,7 +10,7 @@ from mqcore import cluster
 from mqcore.binding.sleep import sleep
 from mqcore.cluster import frames
 from mqcore.cluster.flow import PIECE
-from mqcore.cluster.session import WINDOW
+from mqcore.cluster.window import LEAST, WINDOW
 from mqcore.errors import SendTimeout
 from mqcore.testing import SlowLink
 
@@ -101,8 +101,8 @@ def test_what_is_on_its_way_has_a_bound_for_all_tunnels_together(once, key, size
         await asyncio.gather(*map(fill, tunnels))
         [member] = client.directory.members.values()
         session = member.link.session
-        assert WINDOW <= session._unacked <= WINDOW + 2 * PIECE
-        assert len(session._sources) <= 4 and not any(tunnel.closed for tunnel in tunnels)
+        assert LEAST <= session.window.unacked <= WINDOW + 2 * PIECE
+        assert len(session.sources) <= 4 and not any(tunnel.closed for tunnel in tunnels)
         slow.go()
         for tunnel in tunnels:
             await tunnel.asend(bytes(size + 1), timeout=LIMIT)
@@ -159,16 +159,16 @@ def test_a_tunnel_that_is_closed_leaves_its_place(once, key):
             client.loop.spawn(stream_into, tunnel)
         [member] = client.directory.members.values()
         session = member.link.session
-        assert await client.until(lambda: len(session._sources) == 3, LIMIT)
+        assert await client.until(lambda: len(session.sources) == 3, LIMIT)
         tunnels[1].reset("enough")
-        assert len(session._sources) == 2
+        assert len(session.sources) == 2
         sealed = session.frames_out
         member.link.control(frames.Ping(1 << 60))
         assert session.frames_out == sealed + 1     # ahead of what waits
         slow.go()
         for tunnel in tunnels[::2]:
             tunnel.reset("enough")
-        assert await client.until(lambda: not session._sources, LIMIT)
+        assert await client.until(lambda: not session.sources, LIMIT)
 
     async def stream_into(tunnel):
         with contextlib.suppress(cluster.TunnelClosed):

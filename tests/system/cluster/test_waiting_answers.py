@@ -160,11 +160,11 @@ def test_a_cancel_before_any_part_has_come_is_remembered(once, key):
             async with server.aserve("it", handler):
                 await client.await_members("it", timeout=LIMIT)
                 link = next(iter(client.directory.members.values())).link
-                link.session._unacked += 1 << 30     # as if its window were closed
+                link.session.window.unacked += 1 << 30     # as if its window were closed
                 with pytest.raises(cluster.RequestTimeout):
                     await client.arequest("it", b"1".rjust(500_000), timeout=0.05)
-                link.session._unacked -= 1 << 30
-                link.session.feed()
+                link.session.window.unacked -= 1 << 30
+                link.session.sources.feed()
                 assert await client.arequest("it", b"2", timeout=LIMIT) == bytes(2)
                 assert await server.until(lambda: not next(iter(
                     server.directory.members.values())).link.session.assembles, LIMIT)

@@ -1,0 +1,197 @@
+"""Who sends next over a link, and how much may be on its way: sources.py and window.py."""
+
+import pytest
+
+from mqcore.cluster import frames
+from mqcore.cluster.errors import MalformedFrame
+from mqcore.cluster.sources import Sources
+from mqcore.cluster.window import LEAST, REPORT, WINDOW, Window
+
+
+class Wire:
+    """Sources whose messages are taken in the order in which they were sent."""
+
+    def __init__(self):
+        self.now = 0.0
+        self.window = Window(lambda: self.now)
+        self.sources = Sources(self.window, self.later, lambda: False)
+        self.due = False
+        self.sent = []
+
+    def source(self, name, size, count=10**9):
+        left = [count]
+
+        def send():
+            left[0] -= 1
+            self.window.spend(size)
+            self.sent.append((name, size))
+            return left[0] > 0
+
+        return send
+
+    def later(self):
+        self.due = True
+
+    def run(self):
+        """What a loop does."""
+        while self.due:
+            self.due = False
+            self.sources.feed()
+
+    def close(self):
+        """Nothing goes until open()."""
+        self.window.unacked += WINDOW
+
+    def open(self):
+        self.window.unacked -= WINDOW
+        self.sources.feed()
+        self.run()
+
+    def carry(self, size):
+        """The receiver takes as much, by and by."""
+        taken = 0
+        while taken < size and self.window.unacked:
+            step = min(REPORT, self.window.unacked)
+            self.window.took(step)
+            taken += step
+            self.sources.feed()
+            self.run()
+
+    def bytes_of(self, kind):
+        return sum(size for name, size in self.sent if name.startswith(kind))
+
+
+@pytest.fixture
+def wire():
+    return Wire()
+
+
+@pytest.mark.parametrize("tunnels", [1, 2, 500])
+@pytest.mark.parametrize("size", [100, 30_000])
+def test_cut_frames_get_half_however_many_tunnels_there_are(wire, tunnels, size):
+    wire.close()
+    for number in range(tunnels):
+        wire.sources.enter(wire.source(f"tunnel {number}", size))
+    wire.sources.cut.waiting.append(wire.source("cut", frames.PART))
+    wire.open()
+    wire.carry(8 << 20)
+    assert abs(wire.bytes_of("cut") - wire.bytes_of("tunnel")) <= frames.PART + size
+
+
+def test_who_had_the_link_alone_owes_nothing_to_the_other_kind(wire):
+    wire.sources.enter(wire.source("tunnel", 10_000))
+    wire.carry(4 << 20)
+    before = len(wire.sent)
+    wire.sources.cut.waiting.append(wire.source("cut", frames.PART))
+    wire.sources.feed()
+    wire.carry(2 << 20)
+    del wire.sent[:before]
+    assert abs(wire.bytes_of("cut") - wire.bytes_of("tunnel")) <= frames.PART + 10_000
+
+
+def test_tunnels_share_their_half(wire):
+    wire.close()
+    sizes = {"tunnel a": 32_000, "tunnel b": 100, "tunnel c": 5_000}
+    for name, size in sizes.items():
+        wire.sources.enter(wire.source(name, size))
+    wire.sources.cut.waiting.append(wire.source("cut", frames.PART))
+    wire.open()
+    wire.carry(16 << 20)
+    amounts = [wire.bytes_of(name) for name in sizes]
+    assert max(amounts) - min(amounts) < 100_000 < min(amounts) / 10
+
+
+def test_all_that_was_entered_is_sent(wire):
+    for number in range(50):
+        wire.sources.enter(wire.source(f"tunnel {number}", 7_000, count=40))
+        wire.sources.cut.waiting.append(wire.source("cut", frames.PART, count=5))
+    wire.sources.feed()
+    wire.carry(1 << 30)
+    assert not len(wire.sources) and not wire.window.unacked
+    assert len(wire.sent) == 50 * 45
+
+
+def test_who_withdraws_is_not_asked_again(wire):
+    wire.close()
+    staying, going = wire.source("tunnel a", 1), wire.source("tunnel b", 1)
+    for source in (staying, going):
+        wire.sources.enter(source)
+    wire.sources.withdraw(going)
+    wire.open()
+    assert {name for name, _ in wire.sent} == {"tunnel a"} and len(wire.sources) == 1
+
+
+class Link:
+    """A window over a link of so many bytes a second, which delays them by `far` seconds."""
+
+    def __init__(self, rate, far=0.0):
+        self.now, self.rate, self.far = 0.0, rate, far
+        self.window = Window(lambda: self.now)
+        self.free = 0.0         # when the link has carried all that was sent
+        self.arriving = []      # (when, size) of reports
+        self.untold = 0
+
+    def run(self, seconds, size=10_000):
+        end = self.now + seconds
+        while self.now < end:
+            while self.window.open:
+                self.window.spend(size)
+                self.free = max(self.free, self.now) + size / self.rate
+                self.untold += size
+                if self.untold >= REPORT:
+                    self.arriving.append((self.free + self.far, self.untold))
+                    self.untold = 0
+            self.now, told = self.arriving.pop(0)
+            self.window.took(told)
+
+    @property
+    def queued(self):
+        return self.free - self.now
+
+
+@pytest.mark.parametrize("far", [0.0, 0.3])
+def test_a_fast_link_gets_the_whole_window(far):
+    link = Link(1e9, far)
+    link.run(5)
+    assert link.window.limit == WINDOW
+
+
+def test_a_slow_link_gets_a_small_window():
+    link = Link(3e5)
+    link.run(20)
+    assert link.window.limit <= LEAST + REPORT and link.queued < 1.1
+
+
+def test_a_link_that_becomes_slow_and_fast_again():
+    link = Link(1e8)
+    link.run(1)
+    assert link.window.limit == WINDOW
+    link.rate = 2e5
+    link.run(40)
+    assert link.window.limit <= LEAST + REPORT
+    link.rate = 1e8
+    link.run(1)
+    assert link.window.limit == WINDOW
+
+
+def test_pauses_and_what_is_given_back_are_no_delay():
+    link = Link(1e8)
+    link.run(1)
+    window = link.window
+    while window.unacked:
+        window.took(min(REPORT, window.unacked))
+    for _ in range(100):
+        window.spend(REPORT)
+        window.give_back(REPORT)
+        link.now += 60
+        window.spend(REPORT)
+        window.took(REPORT)
+    assert window.limit == WINDOW and not window.unacked
+
+
+def test_more_is_reported_than_was_sent():
+    window = Window()
+    window.spend(10)
+    window.took(10)
+    with pytest.raises(MalformedFrame, match="more than was sent"):
+        window.took(1)
