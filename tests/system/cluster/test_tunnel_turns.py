@@ -126,15 +126,15 @@ def test_tunnels_with_small_messages_share_the_link(once, key):
     once(lambda: behind(4e6, small)(key))
 
 
-def test_a_large_request_takes_turns_with_tunnels(once, key):
+def test_a_large_request_takes_turns_with_many_tunnels(once, key):
     async def both(server, client, sink, slow):
-        end = time.monotonic() + 2.0
-        for _ in range(3):
+        end = time.monotonic() + 2.5
+        for _ in range(40):
             client.loop.spawn(stream, client, 1_000_000, end)
-        await sleep(0.2)
+        await sleep(0.4)
         begun = time.monotonic()
         assert await client.arequest("it", bytes(500_000), timeout=LIMIT)
-        assert time.monotonic() - begun < 2.0       # four times its size, and the window
+        assert time.monotonic() - begun < 2.0       # 5 s if each had the same
 
     once(lambda: behind(4e6, both)(key))
 
