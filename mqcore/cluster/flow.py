@@ -87,8 +87,9 @@ class Flow:
         return granted
 
     def granted(self, window: int) -> None:
-        """The peer's window. A sender holds what it may send, so it takes no more than its own."""
-        self.credit = min(window, self.window)
+        """The peer's window. A sender holds what it may send, so it takes no more than its own,
+        and a receiver returns credit before a sender with a smaller window has spent all."""
+        self.window = self.credit = min(window, self.window)
 
     def credited(self, size: int) -> None:
         """The peer has returned credit. It does so in order: the first pieces have arrived. It

@@ -27,10 +27,10 @@ class Gate:
     def load(self) -> int:
         return self.running + len(self.queue)
 
-    def offer(self, job: Any, clogged: bool = False) -> str:
-        """"run", "wait" or "refuse". clogged: the requester takes no answers."""
+    def offer(self, job: Any, closed: bool = False) -> str:
+        """"run", "wait" or "refuse". closed: nothing is taken at present."""
         self.offered += 1
-        if clogged:
+        if closed:
             self.refused += 1
             return "refuse"
         if self.running < self.concurrency:

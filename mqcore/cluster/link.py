@@ -124,6 +124,7 @@ class Link:
         """Send what the other side waits for: now, or when the link has room. False: the link is
         broken."""
         if not self.usable:
+            self.links.broke_off += not self.left
             return False
         self.answers.add(frames.encode(frame))
         self.answered += 1
@@ -172,18 +173,21 @@ class Link:
     def _raw(self, data: bytes) -> None:
         if self.broken:
             return
+        full = False
         if not self.unsent:
             try:
                 self.links.socket.send_parts((self.rid, data), timeout=0)
                 return
             except SendTimeout:
-                self.links.node.loop.spawn(self._flush)
+                full = True
             except (NoSuchPeer, SocketClosed):
                 self.broken = "the connection broke"
                 self.links.ask(self)
                 return
         self.unsent.append(data)
         self.unsent_bytes += len(data)
+        if full:        # a task may begin at once, and would find nothing before
+            self.links.node.loop.spawn(self._flush)
 
     def give_up(self) -> None:
         """What waits will not be sent any more: count it."""

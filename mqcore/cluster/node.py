@@ -75,6 +75,7 @@ class Core:
         self.counts: dict[str, int] = {}
         self.rejections: dict[str, KeyRejected] = {}
         self.draining = self.begun = self.closed = False
+        self.drained = False        # adrain() has closed it, and all was finished
         self.pid = os.getpid()
         self.loop: Loop
         self.links: Links
@@ -201,11 +202,12 @@ class Core:
         self.surveys.close()
 
     async def adrain(self, timeout: float | None = 5.0) -> bool:
-        """Take no new requests and tunnels, wait for those that run, then leave.
+        """Take no new requests, broadcasts and tunnels, wait for those that run, and for requests
+        and tunnels of this node itself, then leave.
 
         Returns True if everything was finished, and has arrived, within `timeout` seconds. False
         also if a link broke before the answers over it have certainly arrived, unless its member
-        has left."""
+        has left. If another call closes the node first: its result, False for aclose()."""
         self.check()
         limit_of(timeout)
         self.draining = True
@@ -216,8 +218,9 @@ class Core:
 
         def finished() -> bool:
             self.links.confirm()
-            return not (self.requests.pending or self.links.holds
-                        or any(service.busy for service in self.services.values()))
+            return self.closed or not (
+                self.requests.pending or self.links.holds or self.tunnels.sending
+                or any(service.busy for service in self.services.values()))
 
         done = await self.until(finished, timeout)
         if done:        # and until answers have arrived, which the end of a connection may prevent
@@ -225,9 +228,10 @@ class Core:
             done = await self.links.taken(list(due), end and max(0.0, end - time.monotonic())) \
                 and not any(link.confirmed < answered and link.owes and link.member is not None
                             for link, answered in due.items())
-        done = done and self.links.broke_off == before
-        await self.aclose()
-        return done
+        if not self.closed:     # by another call
+            self.drained = done and self.links.broke_off == before
+            await self.aclose()
+        return self.drained
 
     def check(self) -> None:
         if self.pid != os.getpid():
@@ -271,9 +275,9 @@ class Core:
         self._wake()
 
     async def barrier(self) -> bool:
-        """Wait until all linked members have taken what was sent to them so far, even if a link is
-        full. False: one has not within TOLD seconds. A link that breaks is not waited for: the next
-        one to its member repeats what this node offers and subscribes to."""
+        """Wait until all linked members know what this node offers and subscribes to, even if a
+        link is full. False: one does not within TOLD seconds. A link that breaks is not waited for:
+        the next one to its member repeats what this node offers and subscribes to."""
         return await self.links.taken(
             [member.link for member in self.directory.members.values() if member.link], TOLD)
 
@@ -408,7 +412,7 @@ class Core:
             return
         self.directory.gone(member, what, reason)
         self.topics.gone(member)
-        self.tunnels.gone(member)
+        self.tunnels.gone(member, what == "left")
         dial = self.links.dials.get(member.url)
         if dial is not None and not dial.seed:
             self.links.hang_up(dial)

@@ -248,7 +248,8 @@ class Service:
         deadline = time.monotonic() + ttl / 1e6 if ttl else None
         job = Received(link, body, link.member, survey, deadline, trace.from_text(text))
         if "broadcast" in self._plain:
-            verdict = self.broadcasts.offer(job, survey is not None and link.clogged)
+            verdict = self.broadcasts.offer(job, self.draining or survey is not None
+                                            and link.clogged)
             if verdict != "refuse":
                 link.surveyed += survey is not None
             if verdict == "run":

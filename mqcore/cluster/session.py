@@ -215,10 +215,11 @@ class Session:
     def reserve(self, frame: frames.Data) -> bytes:
         """Of a tunnel, whose turn it is: for send_reserved(), or release()."""
         data = frames.encode(frame)
-        self.window.spend(len(data) + COST)
+        self.window.reserve(len(data) + COST)
         return data
 
     def send_reserved(self, data: bytes) -> None:
+        self.window.spend(len(data) + COST)
         self._seal(data)
 
     def release(self, data: bytes) -> None:
@@ -231,6 +232,7 @@ class Session:
         piece, more = left[:frames.PART], len(left) > frames.PART
         if more:
             rest.append(left[frames.PART:])
+        self.window.reserve(len(piece) + COST)
         self.window.spend(len(piece) + COST)
         self._cut_bytes -= len(piece)
         self._bulks -= not more

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from mqcore.cluster.node import Core
 
 ARRIVAL = 1.0           # seconds that aclose() waits for the other side, besides those to resume
+OTHERS = 10.0           # seconds that it waits for messages of other tasks that are being sent
 
 
 class Tunnel:
@@ -58,7 +59,8 @@ class Tunnel:
         self._readers: list[Nap] = []
         self._writers: list[Nap] = []
         self._enders: list[Nap] = []        # of who waits for the end alone
-        self._sending = False
+        self._sending = False       # a task has the turn to send
+        self._senders: deque[Nap] = deque()     # tasks that wait for it, in order
         self._message: memoryview | None = None     # what is left of the one that is being sent
         self._begun = False         # a piece of it has been sent
         self._calling = False       # asend() runs, and does not wait
@@ -88,12 +90,10 @@ class Tunnel:
         if len(view) > MESSAGE:
             raise UsageError(f"a message of {len(view)} bytes, {MESSAGE} is the limit")
         limit = ends_at(timeout)
-        while self._sending:            # one message at a time, in order
-            self._check_out()
-            await self._wait(self._writers, limit, SendTimeout("another message waits to be sent"))
-        self._check_out()
-        self._sending, self._message, self._begun = True, view, False
+        await self._line_up(limit)
         try:
+            self._check_out()
+            self._message, self._begun = view, False
             self._calling = True
             self._go()
             self._calling = False
@@ -106,10 +106,33 @@ class Tunnel:
         finally:
             self._give_back()
             unsent, self._message = self._message, None
-            self._sending = self._calling = False
+            self._calling = False
             if unsent is not None and self._begun:
                 self.reset("cancelled", "a message was given up half-way")
-            self._wake(self._writers)
+            self._hand_on()
+
+    async def _line_up(self, limit: float | None) -> None:
+        """Wait until no other task sends, first come, first served. _hand_on() is due then."""
+        if not self._sending:
+            self._sending = True
+            return
+        nap = Nap()
+        self._senders.append(nap)
+        try:
+            if not await nap.wait(limit) and nap in self._senders:
+                raise SendTimeout("another message waits to be sent")
+        except BaseException:
+            if nap in self._senders:
+                self._senders.remove(nap)
+            else:           # the turn came when it was cancelled
+                self._hand_on()
+            raise
+
+    def _hand_on(self) -> None:
+        if self._senders:
+            self._senders.popleft().wake()
+        else:
+            self._sending = False
 
     async def _turn(self, limit: float | None) -> None:
         try:
@@ -135,19 +158,24 @@ class Tunnel:
 
     async def asend_eof(self) -> None:
         """Tell the other side that nothing follows. Idempotent."""
-        while self._sending:
-            await self._wait(self._writers, None, SendTimeout())
-        if not self._flow.eof_out and self._ended is None:
-            self._flow.eof_out = True
-            if self._attached:      # else it follows what is sent again
-                self._send(frames.End(self._stream, self._opener))
-            self._maybe_over()
+        await self._asend_eof(None)
+
+    async def _asend_eof(self, limit: float | None) -> None:
+        await self._line_up(limit)
+        try:
+            if not self._flow.eof_out and self._ended is None:
+                self._flow.eof_out = True
+                if self._attached:      # else it follows what is sent again
+                    self._send(frames.End(self._stream, self._opener))
+                self._maybe_over()
+        finally:
+            self._hand_on()
 
     async def aclose(self) -> None:
-        """Send what is being sent, then close both directions. With `resume`, wait until all has
-        arrived. Idempotent."""
+        """Send what is being sent, for 10 s at most, then close both directions. With `resume`,
+        wait until all has arrived. Idempotent."""
         try:
-            await self.asend_eof()
+            await self._asend_eof(time.monotonic() + OTHERS)
             limit = time.monotonic() + self.resume + ARRIVAL
             while self.resume and self._ended is None and not self._flow.end_seen:
                 await self._wait(self._writers, limit, SendTimeout())
@@ -157,6 +185,7 @@ class Tunnel:
             self.reset()
             raise
         if self._ended is None:
+            self._unseen()
             self._end(TunnelClosed("this tunnel is closed", reason="closed"), tell=True)
 
     def reset(self, reason: str = "closed", text: str = "") -> None:
@@ -264,10 +293,22 @@ class Tunnel:
         flow = self._flow
         if flow.eof_in and flow.eof_out and self._ended is None and (
                 flow.end_seen or not self.resume):
+            self._unseen()
             self._end(TunnelClosed("both sides have sent all", reason="eof"))
 
-    def _lost(self, why: str) -> None:
+    def _unseen(self) -> None:
+        """This side is done. A node that drains has to know what has arrived, see Link.owes."""
+        if self._flow.end_seen or not self._flow.sent:
+            return
+        if self.resume:                     # it was asked, and has not said so
+            self._node.links.broke_off += 1
+        elif self._link is not None:        # the Ping that follows tells
+            self._link.answered += 1
+
+    def _lost(self, why: str, left: bool = False) -> None:
+        """left: the other node has left by itself."""
         if self._ended is None:
+            self._node.links.broke_off += not (self._opener or left)
             self._end(TunnelClosed(f"the link of the tunnel broke ({why})", reason="lost"))
 
     def _took(self, frame: frames.OfStream) -> None:

@@ -162,7 +162,7 @@ class Tunnels:
         known = not self.node.closed and member.record.id in self.node.directory.members
         for tunnel in list(link.tunnels.values()):
             if not (known and tunnel._open and tunnel.resume):
-                tunnel._lost(reason)
+                tunnel._lost(reason, link.left)
                 continue
             tunnel._detach()
             self.away.setdefault(member.record.id, set()).add(tunnel)
@@ -210,10 +210,15 @@ class Tunnels:
         else:
             self.stray += 1     # it came late, or once more: one answer to each attempt
 
-    def gone(self, member: Member) -> None:
-        """The member has left or failed."""
+    def gone(self, member: Member, left: bool) -> None:
+        """The member has left, or failed."""
         for tunnel in list(self.away.get(member.record.id, ())):
-            tunnel._lost("the member is gone")
+            tunnel._lost("the member is gone", left)
+
+    @property
+    def sending(self) -> bool:
+        """Whether a tunnel that was opened here has not sent its end."""
+        return any(tunnel._opener and not tunnel._flow.eof_out for tunnel in self.open.values())
 
     def close(self) -> None:
         for tunnel in list(self.open.values()):

@@ -31,14 +31,15 @@ GAIN = 0.25             # bytes that the window grows by for each that arrives a
 class Window:
     """`clock()`: seconds."""
 
-    __slots__ = ("_clock", "_fastest", "_marked", "_marks", "_taken", "limit", "sent",
+    __slots__ = ("_clock", "_fastest", "_marked", "_marks", "_reserved", "_taken", "limit", "sent",
                  "unacked")
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self.limit = LEAST
         self.unacked = 0        # bytes on their way
-        self.sent = 0           # bytes ever
+        self._reserved = 0      # bytes that a tunnel may send, or not
+        self.sent = 0           # bytes ever, these included
         self._taken = 0         # of them
         self._marks: deque[tuple[int, float]] = deque()     # `sent`, and when it was
         self._marked = 0        # `sent` at the last mark
@@ -46,18 +47,24 @@ class Window:
 
     @property
     def open(self) -> bool:
-        return self.unacked < self.limit
+        return self.unacked + self._reserved < self.limit
 
-    def spend(self, size: int) -> None:
-        self.unacked += size
+    def reserve(self, size: int) -> None:
+        """Of a message whose turn it is: spend() or give_back() follows."""
+        self._reserved += size
         self.sent += size
         if self.sent - self._marked >= REPORT:
             self._marked = self.sent
             self._marks.append((self.sent, self._clock()))
 
+    def spend(self, size: int) -> None:
+        """It is sent."""
+        self._reserved -= size
+        self.unacked += size
+
     def give_back(self, size: int) -> None:
         """It will not be sent."""
-        self.unacked -= size
+        self._reserved -= size
         self.sent -= size
         while self._marks and self._marks[-1][0] > self.sent:
             self._marks.pop()

@@ -23,6 +23,7 @@ class Wire:
 
         def send():
             left[0] -= 1
+            self.window.reserve(size)
             self.window.spend(size)
             self.sent.append((name, size))
             return left[0] > 0
@@ -135,6 +136,7 @@ class Link:
         end = self.now + seconds
         while self.now < end:
             while self.window.open:
+                self.window.reserve(size)
                 self.window.spend(size)
                 self.free = max(self.free, self.now) + size / self.rate
                 self.untold += size
@@ -181,9 +183,10 @@ def test_pauses_and_what_is_given_back_are_no_delay():
     while window.unacked:
         window.took(min(REPORT, window.unacked))
     for _ in range(100):
-        window.spend(REPORT)
+        window.reserve(REPORT)
         window.give_back(REPORT)
         link.now += 60
+        window.reserve(REPORT)
         window.spend(REPORT)
         window.took(REPORT)
     assert window.limit == WINDOW and not window.unacked
@@ -191,7 +194,9 @@ def test_pauses_and_what_is_given_back_are_no_delay():
 
 def test_more_is_reported_than_was_sent():
     window = Window()
+    window.reserve(10)
     window.spend(10)
     window.took(10)
+    window.reserve(10)      # and not sent
     with pytest.raises(MalformedFrame, match="more than was sent"):
         window.took(1)

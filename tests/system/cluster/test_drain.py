@@ -1,0 +1,202 @@
+"""What adrain() says, and what it waits for."""
+
+import asyncio
+
+import pytest
+
+from mqcore import cluster
+from mqcore.binding.sleep import sleep
+from mqcore.testing import SlowLink
+
+pytestmark = pytest.mark.keeps(threads=2, why="trio keeps its threads for ten seconds")
+LIMIT = 50.0
+
+
+class Work:
+    """Each method waits for `go`."""
+
+    def __init__(self):
+        self.go = asyncio.Event()
+        self.runs = 0
+
+    async def request(self, req):
+        self.runs += 1
+        await self.go.wait()
+        return req.body
+
+    broadcast = request
+
+    async def tunnel(self, tun):
+        self.runs += 1
+        await self.go.wait()
+        for _ in range(10):
+            await tun.asend(bytes(5_000))
+
+
+def linked(function):
+    """function(server, client, work, slow): the client reaches the server over a link that can be
+    cut."""
+    async def main(key):
+        work = Work()
+        async with cluster.ajoin(key, udp=False) as server, server.aserve("it", work):
+            with SlowLink(server.url) as slow:
+                async with cluster.ajoin(key, udp=False, seeds=[slow.url]) as client:
+                    await client.await_members("it", timeout=LIMIT)
+                    await function(server, client, work, slow)
+
+    return main
+
+
+@pytest.mark.parametrize("resume", [0, 0.2])
+def test_messages_of_a_tunnel_that_have_not_arrived(once, key, resume):
+    async def use(server, client, work, slow):
+        tunnel = await client.atunnel("it", timeout=LIMIT, resume=resume)
+        assert await server.until(lambda: work.runs, LIMIT)
+        slow.stall()
+        work.go.set()
+        draining = asyncio.ensure_future(server.adrain(LIMIT))
+        assert await server.until(lambda: not server.services["it"].busy, LIMIT)
+        if not resume:
+            await sleep(0.1)
+            assert not draining.done()
+        slow.shut()
+        assert await draining is False
+        tunnel.reset()
+
+    once(lambda: linked(use)(key))
+
+
+@pytest.mark.parametrize("resume", [0, 10])
+def test_messages_of_a_tunnel_that_have_arrived(once, key, resume):
+    async def use(server, client, work, slow):
+        tunnel = await client.atunnel("it", timeout=LIMIT, resume=resume)
+        work.go.set()
+        draining = asyncio.ensure_future(server.adrain(LIMIT))
+        got = [message async for message in tunnel]
+        await tunnel.aclose()
+        assert got == [bytes(5_000)] * 10 and await draining is True
+
+    once(lambda: linked(use)(key))
+
+
+@pytest.mark.parametrize("how", ["leaves", "resets"])
+def test_messages_of_a_tunnel_that_nobody_wants(once, key, how):
+    async def use(server, client, work, slow):
+        tunnel = await client.atunnel("it", timeout=LIMIT)
+        assert await server.until(lambda: work.runs, LIMIT)
+        draining = asyncio.ensure_future(server.adrain(LIMIT))
+        await sleep(0.05)
+        if how == "leaves":
+            await client.aclose()
+        else:
+            tunnel.reset("enough")
+        await sleep(0.05)
+        work.go.set()
+        assert await draining is True
+
+    once(lambda: linked(use)(key))
+
+
+@pytest.mark.parametrize("what", ["tunnel", "request", "broadcast", "own request"])
+@pytest.mark.parametrize("other", ["adrain", "aclose"])
+def test_another_call_closes_the_node_first(once, key, what, other):
+    async def use(server, client, work, slow):
+        node = client if what == "own request" else server
+        if what == "tunnel":
+            await client.atunnel("it", timeout=LIMIT)
+        elif what == "broadcast":
+            await client.abroadcast("it", b"1")
+        else:
+            asking = asyncio.ensure_future(client.arequest("it", b"1", timeout=LIMIT))
+        assert await server.until(lambda: work.runs, LIMIT)
+        draining = asyncio.ensure_future(node.adrain(LIMIT))
+        await sleep(0.05)
+        if other == "aclose":
+            await node.aclose()
+        else:
+            assert await node.adrain(0.05) is False
+        assert await draining is False
+        work.go.set()
+        if "request" in what:
+            with pytest.raises(cluster.ClusterError):
+                await asking
+
+    once(lambda: linked(use)(key))
+
+
+def test_two_calls_find_the_same(once, key):
+    async def use(server, client, work, slow):
+        asking = asyncio.ensure_future(client.arequest("it", b"1", timeout=LIMIT))
+        assert await server.until(lambda: work.runs, LIMIT)
+        drains = [asyncio.ensure_future(server.adrain(LIMIT)) for _ in range(3)]
+        await sleep(0.05)
+        work.go.set()
+        assert await asking == b"1"
+        assert await asyncio.gather(*drains) == [True] * 3
+
+    once(lambda: linked(use)(key))
+
+
+def test_a_draining_service_takes_no_new_broadcasts_and_surveys(once, key):
+    async def use(server, client, work, slow):
+        await client.abroadcast("it", b"1")
+        assert await server.until(lambda: work.runs == 1, LIMIT)
+        service = server.services["it"]
+        stopping = asyncio.ensure_future(service.astop(LIMIT))
+        await sleep(0.05)
+        [member] = client.directory.members.values()
+        for frame in (cluster.frames.Broadcast(1, "it", b"2"),
+                      cluster.frames.Survey(2, "it", 10_000_000, b"3")):
+            assert member.link.send(frame)
+        assert await server.until(lambda: service.broadcasts.refused == 2, LIMIT)
+        work.go.set()
+        assert await stopping is True and work.runs == 1
+
+    once(lambda: linked(use)(key))
+
+
+def test_an_answer_for_a_link_that_broke_meanwhile(once, key):
+    """Broken, and not yet given up: the answer is lost all the same."""
+    async def use(server, client, work, slow):
+        asking = asyncio.ensure_future(client.arequest("it", b"1", timeout=LIMIT))
+        assert await server.until(lambda: work.runs, LIMIT)
+        draining = asyncio.ensure_future(server.adrain(LIMIT))
+        await sleep(0.05)
+        [member] = server.directory.members.values()
+        member.link.broken = "the connection broke"
+        work.go.set()
+        assert await draining is False and server.counts["replies_lost"] == 1
+        slow.shut()
+        with pytest.raises(cluster.ClusterError):
+            await asking
+
+    once(lambda: linked(use)(key))
+
+
+def test_a_tunnel_of_ones_own_is_finished(once, key):
+    class Reader:
+        got = 0
+
+        async def tunnel(self, tun):
+            async for _ in tun:
+                self.got += 1
+
+    async def use(server, client, work, slow):
+        reader = Reader()
+        async with server.aserve("reader", reader):
+            await client.await_members("reader", timeout=LIMIT)
+            tunnel = await client.atunnel("reader", timeout=LIMIT)
+
+            async def send():
+                for _ in range(20):
+                    await tunnel.asend(bytes(1000))
+                    await sleep(0.01)
+                await tunnel.aclose()
+
+            sending = asyncio.ensure_future(send())
+            await sleep(0.02)
+            assert await client.adrain(LIMIT) is True
+            await sending
+            assert reader.got == 20
+
+    once(lambda: linked(use)(key))
