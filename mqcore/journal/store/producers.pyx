@@ -13,7 +13,7 @@ from mqcore.journal.store.block cimport (
 )
 from mqcore.journal.store.includes cimport getrandom
 from mqcore.journal.store.tracks cimport (
-    Track, has, lowest_known, reserve, track, track_add, track_begin, tracks_add,
+    TRACKS, Track, has, lowest_known, reserve, track, track_add, track_begin, tracks_add,
     tracks_bytes, tracks_free,
 )
 
@@ -381,9 +381,19 @@ cdef class ProducerTable:
         return b"".join([rows for _, rows in found])
 
     def load(self, const uint8_t[::1] raw, *, bint lives=True) -> None:
-        """What dump() gave; lives: not in version 2. ValueError: it did not."""
+        """What dump() gave; lives: not in version 2. ValueError: it did not, and the table is
+        empty."""
+        try:
+            self.add_rows(raw, lives)
+        except ValueError:
+            while self.all.n:
+                forget(&self.all, silent_longest(self.all.heap[0], NULL))
+            self.all.forgotten = 0
+            raise
+
+    cdef int add_rows(self, const uint8_t[::1] raw, bint lives) except -1:
         cdef size_t at = 0, size = raw.shape[0], row = ROW + LIFE if lives else ROW
-        cdef uint32_t life = 0
+        cdef uint32_t life = 0, zero = 0
         cdef uint64_t id, i
         cdef Track t
         while at < size:
@@ -394,8 +404,9 @@ cdef class ProducerTable:
             memcpy(&t.low, &raw[at + 8], 24 + sizeof(t.window))
             if lives:
                 memcpy(&life, &raw[at + ROW], 4)
+                memcpy(&zero, &raw[at + ROW + 4], 4)
             at += row
-            if id == 0 or t.low > t.highest:
+            if id == 0 or zero or not fits_in(producers_find(&self.all, id), life, &t):
                 raise ValueError("a row that cannot be")
             if reserve(&t, t.low, t.highest):
                 raise MemoryError
@@ -413,6 +424,22 @@ cdef class ProducerTable:
             if not add_track(&self.all, id, life, &t):
                 free(t.marks)
                 raise MemoryError
+        return 0
+
+
+cdef bint fits_in(Producer* one, uint32_t life, const Track* t) noexcept nogil:
+    """A track that a file tells of may be added to the ones that it has told of. NULL: none."""
+    cdef uint32_t i
+    cdef Track* other
+    if t.low > t.highest or t.offset < -1 or not has(t, t.highest):
+        return False
+    if one == NULL:
+        return True
+    for i in range(one.tracks.n):
+        other = track(&one.tracks, i)
+        if t.low <= other.highest and other.low <= t.highest:
+            return False
+    return one.tracks.n < TRACKS and one.life == life
 
 
 cdef bytes rows_of(Producer* one):

@@ -25,13 +25,20 @@ NAME = "producers"
 _HEAD = struct.Struct("<8sII16sqq")
 MAGIC, VERSION = b"MQPROD\r\n", 3
 LIFELESS = 2            # the version before, whose rows have no lives
+EVERY = (1 << 63) - 1   # an offset behind all messages
+MOST_PRODUCERS, MOST_BYTES = 1 << 24, 1 << 40       # the limits of a writer's options
 SHORT = next(number for number, words in FAULTS.items() if words.startswith("the file ends"))
 
 
 def save(folder: Path, journal: bytes, offset: int, rows: bytes) -> None:
     """Durable on return, and never half. All below offset must be durable."""
     rest = journal + struct.pack("<qq", offset, len(rows)) + rows
-    replace(folder / NAME, MAGIC + struct.pack("<II", VERSION, checksum(rest)) + rest)
+    replace(folder / NAME, MAGIC + struct.pack("<II", VERSION, _crc(VERSION, rest)) + rest)
+
+
+def _crc(version: int, rest: bytes) -> int:
+    """From version 3 on it covers the version, which says how rows are read."""
+    return checksum(rest, 0 if version == LIFELESS else checksum(struct.pack("<I", version)))
 
 
 def forget(folder: Path) -> None:
@@ -44,13 +51,11 @@ def recall(folder: Path, journal: bytes, end: int, into: ProducerTable) -> int:
     for. With the writer's lock. JournalCorrupt: a segment that must be read is damaged."""
     for half in folder.glob(f".{NAME}.*"):      # of a writer that was killed meanwhile
         half.unlink()
-    at, rows, why, lives = _load(folder, journal)
-    if at > end:                # the disk has lost what it had called durable
-        at, rows, why = 0, b"", f"tells of {at} messages, of which there are {end}"
+    at, why = _load(folder, journal, end, into)
     if why:
         _log.warning("%s %s. The stamps of all messages are read instead: a message that is sent "
-                     "again is recognized only while the journal still has it", folder / NAME, why)
-    into.load(rows, lives=lives)
+                     "again is recognized, and an older life refused, only while the journal "
+                     "still has the messages that tell of them", folder / NAME, why)
     firsts = segments(folder)
     for first, following in zip(firsts, [*firsts[1:], end], strict=True):
         if following > at:
@@ -61,28 +66,34 @@ def recall(folder: Path, journal: bytes, end: int, into: ProducerTable) -> int:
 def covered(folder: Path, journal: bytes) -> int:
     """The offset below which a writer that deduplicates needs no stamps of the segments. The file
     may not be durable yet: sync the folder."""
-    return _load(folder, journal)[0]
+    return _load(folder, journal, EVERY, ProducerTable(MOST_PRODUCERS, MOST_BYTES))[0]
 
 
-def _load(folder: Path, journal: bytes) -> tuple[int, bytes, str, bool]:
-    """Offset, rows, why the file is not believed, and whether rows have lives."""
+def _load(folder: Path, journal: bytes, end: int, into: ProducerTable) -> tuple[int, str]:
+    """The offset that the file is good for, and why it is not believed; then `into` is empty."""
     try:
         raw = read_regular(folder / NAME)
     except FileNotFoundError:
-        return 0, b"", "", True
+        return 0, ""
     if raw is None:
-        return 0, b"", "is not a regular file", True
+        return 0, "is not a regular file"
     if len(raw) < _HEAD.size:
-        return 0, b"", f"has {len(raw)} bytes, fewer than its head", True
+        return 0, f"has {len(raw)} bytes, fewer than its head"
     magic, version, crc, whose, offset, size = _HEAD.unpack_from(raw)
     rows = raw[_HEAD.size:]
     if magic != MAGIC or version not in (LIFELESS, VERSION):
-        return 0, b"", "is of another kind or version", True
-    if crc != checksum(raw[16:]) or size != len(rows):
-        return 0, b"", "does not match its CRC", True
+        return 0, "is of another kind or version"
+    if crc != _crc(version, raw[16:]) or size != len(rows):
+        return 0, "does not match its CRC"
     if whose != journal:
-        return 0, b"", "is another journal's", True
-    return offset, rows, "", version == VERSION
+        return 0, "is another journal's"
+    if not 0 <= offset <= end:      # the disk has lost what it had called durable
+        return 0, f"tells of {offset} messages, of which there are {end}"
+    try:
+        into.load(rows, lives=version == VERSION)
+    except ValueError as error:
+        return 0, f"has {error}"
+    return offset, ""
 
 
 def _learn(folder: Path, first: int, into: ProducerTable) -> None:

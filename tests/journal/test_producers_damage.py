@@ -1,0 +1,102 @@
+"""The file `producers`: rows that contradict each other, flipped bits, and what outlives it."""
+
+import struct
+
+import journal_reference as ref
+import pytest
+from journal_case import segment_files
+
+from mqcore import journal
+from mqcore.journal.store.scan import parse_segment
+
+MOST = 2**64 - 1
+FORGETS = "an older life refused, only while the journal still has"
+
+
+def message(life, sequence, producer=1):
+    return journal.stamp(producer, sequence, 1.0, life=life) + b"%d:%d:%d" % (
+        producer, life, sequence)
+
+
+def opened(where, **options):
+    return journal.open(where, "a", **{"stamps": True, "deduplicate": True, "fsync": "never",
+                                       **options})
+
+
+def row(low, highest, numbers, life=1, *, producer=1, offset=0, zero=0):
+    window = [0] * 16
+    for number in numbers:
+        window[number % 1024 // 64] |= 1 << number % 64
+    return struct.pack("<QQQq16QII", producer, low, highest, offset, *window, life, zero) \
+        + b"\1\2\3\4" * len(numbers)
+
+
+def write_rows(where, rows):
+    """Over those of a journal that was closed."""
+    [path] = where.glob("*/*/producers")
+    offset = struct.unpack_from("<q", path.read_bytes(), 32)[0]
+    head = parse_segment(segment_files(where)[0].read_bytes()[:512])
+    rest = struct.pack("<16sqq", head.journal, offset, len(rows)) + rows
+    crc = ref.crc32c(rest, ref.crc32c(struct.pack("<I", 3)))
+    path.write_bytes(b"MQPROD\r\n" + struct.pack("<II", 3, crc) + rest)
+    return path
+
+
+@pytest.mark.parametrize("rows", [
+    [row(0, 100, [50, 100])] * 9, [row(i, 100, [50, 100]) for i in range(9)],
+    [row(0, 0, [0])] * 2, [row(0, MOST, [MOST], 2**32 - 1)] * 5,
+    [row(0, 100, [100]), row(100, 200, [200])], [row(5000, 9000, [9000]), row(0, 5000, [5000])],
+    [row(0, 0, [0], 1), row(5000, 5000, [5000], 2)],
+    [row(0, 0, [0], 1), row(0, 0, [0], 1, producer=2), row(5000, 5000, [5000], 2)],
+    [row(i * 5000, i * 5000, [i * 5000]) for i in range(5)],
+    [row(0, 3, [1, 2])], [row(0, 0, [])], [row(5, 0, [0])], [row(0, 0, [0], producer=0)],
+    [row(0, 0, [0], zero=77)], [row(0, 0, [0], offset=-5)], [row(0, 0, [0])[:-1]],
+    [row(0, 0, [0])[:165]]], ids=range(17))
+def test_rows_that_contradict_each_other(tmp_path, caplog, rows):
+    """Behind a CRC that matches: the file is ignored, and nothing of it is known."""
+    with opened(tmp_path) as writer:
+        writer.append(message(3, 7, producer=9))
+    path = write_rows(tmp_path, b"".join([row(0, 0, [0], 8, producer=8), *rows]))
+    for again in range(2):
+        caplog.clear()
+        with opened(tmp_path) as writer:
+            told = [line.getMessage() for line in caplog.records]
+            assert again or [line for line in told if str(path) in line and FORGETS in line]
+            assert (writer.stats().producers, writer.stats().forgotten) == (1 + 2 * again, 0)
+            assert (writer.life_of(8), writer.life_of(9)) == (0, 3)
+            for number in (0, 100, 5000, MOST, MOST // 2):
+                for producer in (1, 2):
+                    writer.append(message(1, number, producer))
+            assert writer.next == 11
+
+
+def test_rows_that_fit(tmp_path):
+    """Also four that lie next to each other."""
+    with opened(tmp_path) as writer:
+        writer.append(b"plain")
+    write_rows(tmp_path, b"".join(row(i * 10, i * 10 + 9, [i * 10 + 9], 2) for i in range(4)))
+    with opened(tmp_path) as writer:
+        assert writer.life_of(1) == 2 and writer.stats().producers == 1
+        for number in (4, 10**6, 10**9, 10**12, 10**15):
+            writer.append(message(2, number))
+        with pytest.raises(journal.StampRefused):
+            writer.append(message(2, 39))
+
+
+def test_a_flipped_bit_in_the_file_of_producers(tmp_path, caplog):
+    """Wherever it is, the version included: the same warning, and the segments are read."""
+    with opened(tmp_path) as writer:
+        writer.append(message(1, 0))
+        writer.append(message(2, 5))
+        path = writer.path / "producers"
+    raw = path.read_bytes()
+    for bit in [*range(48 * 8), *range(48 * 8, len(raw) * 8, 13)]:
+        flipped = bytearray(raw)
+        flipped[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(flipped)
+        caplog.clear()
+        with opened(tmp_path) as writer:
+            assert (writer.life_of(1), writer.stats().producers) == (2, 1)
+            assert writer.append(message(2, 5)) == 1
+            told = [line.getMessage() for line in caplog.records]
+        assert [line for line in told if str(path) in line and FORGETS in line], bit
