@@ -100,3 +100,99 @@ def test_a_flipped_bit_in_the_file_of_producers(tmp_path, caplog):
             assert writer.append(message(2, 5)) == 1
             told = [line.getMessage() for line in caplog.records]
         assert [line for line in told if str(path) in line and FORGETS in line], bit
+
+
+# -- writers that do not deduplicate ---------------------------------------------------------------
+
+SMALL = {"segment_bytes": 4096, "block_bytes": 1024}
+PLAIN = {**SMALL, "deduplicate": False}
+
+
+def fill(writer, n=60):
+    writer.append_many([b"x" * 500] * n)
+
+
+@pytest.mark.parametrize("how", ["retain", "truncate", "reopened"])
+@pytest.mark.parametrize("codec", [None, "zstd"])
+def test_retention_of_a_plain_writer_keeps_lives(tmp_path, how, codec):
+    """With what the file told before: numbers, too, and that of a producer of before."""
+    with opened(tmp_path, **SMALL) as writer:
+        writer.append(message(4, 7, producer=2))
+        fill(writer)
+        writer.append(message(1, 0))
+    options = {**PLAIN, "compression": codec}
+    with opened(tmp_path, **options) as writer:
+        writer.append(message(2, 5))
+        fill(writer)
+        writer.append(message(3, 9, producer=3))        # it stays
+        first = writer.next
+        fill(writer, 3)
+        if how == "truncate":
+            assert writer.truncate_before(first - 5) > 62
+    if how == "reopened":
+        with opened(tmp_path, **options) as writer:
+            fill(writer)
+    if how != "truncate":
+        with opened(tmp_path, **options, retain_bytes=4096) as writer:
+            assert len(writer.retain()) > 2 and writer.retain() == []
+    with opened(tmp_path, **SMALL) as writer:
+        assert [writer.life_of(producer) for producer in (1, 2, 3)] == [2, 4, 3]
+        for life, sequence, producer in ((1, 1, 1), (3, 8, 2), (2, 0, 3)):
+            with pytest.raises(journal.ProducerFenced):
+                writer.append(message(life, sequence, producer))
+        assert writer.append(message(2, 5)) == 62 and writer.append(message(4, 7, 2)) == 0
+        with pytest.raises(journal.StampRefused):
+            writer.append(message(4, 7, producer=2) + b" other")
+
+
+def test_without_stamps_retention_of_a_plain_writer_reads_nothing(tmp_path, monkeypatch):
+    """But headers; and what the file tells of already is not read either."""
+    with opened(tmp_path, **PLAIN) as writer:
+        fill(writer)
+        assert writer.truncate_before(writer.next) == 60
+        assert not (writer.path / "producers").exists()
+    with opened(tmp_path, **SMALL) as writer:
+        writer.append(message(1, 0))
+        fill(writer)
+        writer.rotate()
+    monkeypatch.setattr(journal.store.snapshot, "_learn", None)
+    with opened(tmp_path, **PLAIN) as writer:
+        assert writer.truncate_before(writer.next) == 121
+    with opened(tmp_path, **PLAIN) as writer:
+        fill(writer)
+        with pytest.raises(TypeError):
+            writer.truncate_before(writer.next)
+
+
+def test_retention_of_a_plain_writer_goes_past_damage(tmp_path, caplog):
+    with opened(tmp_path, **PLAIN) as writer:
+        writer.append(message(2, 5))
+        fill(writer)
+        writer.append(message(3, 0, producer=2))
+        writer.rotate()
+    paths = segment_files(tmp_path)
+    for path, text in ((paths[1], b"x"), (paths[-2], b"2:3:0")):
+        raw = bytearray(path.read_bytes())
+        raw[raw.index(text)] ^= 1
+        path.write_bytes(raw)
+    with opened(tmp_path, **PLAIN) as writer:
+        assert writer.truncate_before(writer.next) == 62
+    told = [line.getMessage() for line in caplog.records]
+    assert [line for line in told if str(paths[-2]) in line and "not remembered" in line]
+    with opened(tmp_path) as writer:
+        assert (writer.life_of(1), writer.life_of(2)) == (2, 0)
+
+
+def test_a_plain_writer_keeps_within_its_limits(tmp_path):
+    """But not less than the file has."""
+    with opened(tmp_path, **SMALL) as writer:
+        writer.append_many([message(1, 0, producer) for producer in range(1, 31)])
+        fill(writer)
+    for producers in (range(31, 61), range(61, 91)):
+        with opened(tmp_path, **PLAIN, max_producers=10) as writer:
+            writer.append_many([message(1, 0, producer) for producer in producers])
+            fill(writer)
+            writer.truncate_before(writer.next)
+    with opened(tmp_path) as writer:
+        assert writer.stats().producers == 30
+        assert all(writer.life_of(producer) for producer in range(61, 91))

@@ -59,6 +59,7 @@ cdef struct Producers:
 
 cdef class ProducerTable:
     cdef Producers all
+    cdef readonly size_t learned        # stamps, by learn()
     cdef int add_rows(self, const uint8_t[::1] raw, bint lives) except -1
     cdef void learn(self, const uint8_t* at, const BlockHeader* h) noexcept nogil
 

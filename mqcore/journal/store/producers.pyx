@@ -364,6 +364,7 @@ cdef class ProducerTable:
                                column[<int> VALUES] + ends[i], ends[i + 1] - ends[i])
                 if h.flags & HAS_NULLS and not column[<int> VALUE_VALID][i // 8] >> i % 8 & 1:
                     mark = ~mark
+                self.learned += 1
                 producers_add(&self.all, 0, producers[i], 0 if lives == NULL else lives[i],
                               sequences[i], mark, h.first + (i if places == NULL else places[i]))
 
@@ -379,6 +380,11 @@ cdef class ProducerTable:
                 one = one.next
         found.sort()                    # no two were heard at the same moment
         return b"".join([rows for _, rows in found])
+
+    def bound_to(self, size_t most, size_t most_bytes) -> None:
+        """Its limits from here on, or what it has if that is more."""
+        self.all.most = max(most, self.all.n)
+        self.all.most_bytes = max(most_bytes, self.all.bytes)
 
     def load(self, const uint8_t[::1] raw, *, bint lives=True) -> None:
         """What dump() gave; lives: not in version 2. ValueError: it did not, and the table is

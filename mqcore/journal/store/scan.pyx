@@ -23,7 +23,7 @@ from libc.string cimport memcmp, memcpy
 from mqcore.journal.store.block cimport (
     ALIGN, BLOCK_BODY_CRC, BLOCK_HEADER, BLOCK_HEADER_CRC, BLOCK_MAGIC, BLOCK_NEWER, BLOCK_NONSENSE,
     BLOCK_OFFSETS, BLOCK_OK, BLOCK_ORDER, BLOCK_PACKED, BLOCK_SHORT, BLOCK_UNREADABLE, COLUMNS,
-    COMPACTED, MODERN, PACKED, PACKED_VERSION, SEGMENT_HEADER, TOPIC_MAX, VERSION, BlockHeader,
+    COMPACTED, HAS_STAMPS, MODERN, PACKED, PACKED_VERSION, SEGMENT_HEADER, TOPIC_MAX, VERSION, BlockHeader,
     SegmentHeader, aligned, block_end, body_size, check_columns, check_crc, check_header,
     column_sizes, places_size, segment_header_crc,
 )
@@ -378,7 +378,7 @@ cdef class Window:
         before `time` (us), or the first at or behind `limit`, or a fault, or the window's end.
 
         `next` is the offset that the block at pos must begin with (-1: any). into: learns the
-        stamps of the blocks passed; with verify. If compaction has removed the message `offset`,
+        stamps of the blocks passed, which are checked for that. If compaction has removed the message `offset`,
         the next one that is there is looked for instead.
         """
         cdef BlockHeader h
@@ -413,7 +413,7 @@ cdef class Window:
                 if h.count and (h.first <= offset < block_end(&h) or h.max_time >= time):
                     why = SOUGHT
                     break
-                if verify:
+                if verify or learns and h.flags & HAS_STAMPS:
                     if pos + <int64_t> h.size > end:
                         why = WINDOW_END
                         break

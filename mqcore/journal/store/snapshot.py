@@ -2,7 +2,8 @@
 deduplicate=True need not read the stamps of its whole journal. FORMAT.md has the bytes.
 
 It is written after a rotation and at a clean close, once everything below its offset is durable;
-messages behind that are read from the segments. Without the file, or with one that does not fit, of
+messages behind that are read from the segments. A writer without deduplicate=True writes it before
+it removes messages with stamps. Without the file, or with one that does not fit, of
 which the log warns, all segments are read. That takes longer, and what retention has removed is not
 known any more.
 """
@@ -14,6 +15,7 @@ import os
 import struct
 from pathlib import Path
 
+from mqcore.journal.errors import JournalCorrupt
 from mqcore.journal.store.core import checksum
 from mqcore.journal.store.place import read_regular, replace, segments
 from mqcore.journal.store.producers import ProducerTable
@@ -53,14 +55,43 @@ def recall(folder: Path, journal: bytes, end: int, into: ProducerTable) -> int:
         half.unlink()
     at, why = _load(folder, journal, end, into)
     if why:
-        _log.warning("%s %s. The stamps of all messages are read instead: a message that is sent "
-                     "again is recognized, and an older life refused, only while the journal "
-                     "still has the messages that tell of them", folder / NAME, why)
+        _warn(folder, why)
     firsts = segments(folder)
     for first, following in zip(firsts, [*firsts[1:], end], strict=True):
         if following > at:
             _learn(folder, first, into)
     return at
+
+
+def keep(folder: Path, journal: bytes, end: int, of: int, most: int, most_bytes: int) -> int:
+    """The segments below `end` are about to go: what their stamps tell, into the file, unless it
+    tells it already. Reads no other segments, and of these only blocks with stamps. of: the next
+    offset of the journal; most, most_bytes: limits of what is kept, unless the file has more. The
+    offset up to which nothing is left to do. With the writer's lock."""
+    table = ProducerTable(MOST_PRODUCERS, MOST_BYTES)
+    at, why = _load(folder, journal, of, table)
+    if at >= end:
+        return at
+    table.bound_to(most, most_bytes)
+    firsts = segments(folder)
+    for first, following in zip(firsts, firsts[1:], strict=False):
+        if at < following <= end:
+            try:
+                _learn(folder, first, table, verify=False)
+            except JournalCorrupt as error:
+                _log.warning("%s; it is removed, and the producers of the messages behind that are "
+                             "not remembered", error)
+    if table.learned:
+        if why:
+            _warn(folder, why)
+        save(folder, journal, end, table.dump())
+    return end
+
+
+def _warn(folder: Path, why: str) -> None:
+    _log.warning("%s %s. The stamps of all messages are read instead: a message that is sent again "
+                 "is recognized, and an older life refused, only while the journal still has the "
+                 "messages that tell of them", folder / NAME, why)
 
 
 def covered(folder: Path, journal: bytes) -> int:
@@ -96,13 +127,13 @@ def _load(folder: Path, journal: bytes, end: int, into: ProducerTable) -> tuple[
     return offset, ""
 
 
-def _learn(folder: Path, first: int, into: ProducerTable) -> None:
+def _learn(folder: Path, first: int, into: ProducerTable, *, verify: bool = True) -> None:
     segment = Segment(folder, first)
     try:
         size = os.fstat(segment.fd).st_size
-        walk = segment.scan(size, verify=True, into=into)
+        walk = segment.scan(size, verify=verify, into=into)
         if walk.why != SHORT or walk.pos != size:
             raise segment.corrupt(walk.pos, walk.next, walk.why,
-                                  "deduplicate=True must know what it holds")
+                                  "deduplicate=True must know what it holds" if verify else "")
     finally:
         segment.close()
