@@ -33,8 +33,7 @@ def truncate_before(where: str | os.PathLike[str], offset: int, topic: str,
     with TopicLock(folder.parent, shared=True):     # it would be made anew behind a rename
         if not folder.is_dir():
             raise not_found(where, topic, partition)
-        # what goes may be all that tells a writer that deduplicates of its producers
-        with Writer(folder, topic, partition, fsync="never", stamps=True, deduplicate=True,
+        with Writer(folder, topic, partition, fsync="never", stamps=True,
                     max_producers=MOST_PRODUCERS, max_producer_bytes=MOST_BYTES) as writer:
             return writer.truncate_before(offset)
 

@@ -196,3 +196,101 @@ def test_a_plain_writer_keeps_within_its_limits(tmp_path):
     with opened(tmp_path) as writer:
         assert writer.stats().producers == 30
         assert all(writer.life_of(producer) for producer in range(61, 91))
+
+
+# -- what is left when the messages have gone ------------------------------------------------------
+
+def damaged(where):
+    """A flipped bit in a message without a stamp."""
+    path = segment_files(where)[-1]
+    raw = bytearray(path.read_bytes())
+    raw[raw.index(b"xxx")] ^= 1
+    path.write_bytes(raw)
+
+
+def test_a_repair_keeps_the_lives_of_messages_that_are_gone(tmp_path):
+    """It drops numbers, as what is lost may be sent again; a second one, too."""
+    with opened(tmp_path, **SMALL) as writer:
+        writer.append_many([message(1, 0), message(2, 0), message(0, 0, producer=2)])
+        writer.append_many([message(5, number, 3) for number in (0, 10**6, 10**9)])
+        fill(writer)
+        assert writer.truncate_before(60) > 6
+        writer.append(message(6, 0, producer=3))
+        fill(writer, 1)
+    for _ in range(2):
+        damaged(tmp_path)
+        done = journal.repair(tmp_path)
+        assert len(done.kept) == 1 and done.lives == 2
+        with opened(tmp_path, **SMALL) as writer:
+            assert [writer.life_of(producer) for producer in (1, 2, 3)] == [2, 0, 6]
+            for life, producer in ((1, 1), (0, 1), (5, 3)):
+                with pytest.raises(journal.ProducerFenced):
+                    writer.append(message(life, 1, producer))
+            fill(writer, 1)
+    with opened(tmp_path, **SMALL) as writer:
+        offsets = [writer.append(message(2, number)) for number in (0, 0, 9 * 10**8, 0)]
+        assert offsets == [offsets[0], offsets[0], offsets[0] + 1, offsets[0]]
+    with opened(tmp_path, **SMALL) as writer:
+        assert writer.append(message(2, 0)) == offsets[0] and writer.life_of(1) == 2
+        with pytest.raises(journal.StampRefused):
+            writer.append(message(2, 0) + b" other")
+
+
+def test_a_repair_without_the_file_of_producers(tmp_path):
+    for lost in (False, True):
+        with opened(tmp_path) as writer:
+            writer.append(message(0, 0))
+            fill(writer)
+        if lost:
+            (writer.path / "producers").unlink()
+        damaged(tmp_path)
+        assert journal.repair(tmp_path).lives == 0
+        assert not (writer.path / "producers").exists()
+
+
+def test_lives_alone_in_the_file(tmp_path):
+    """One row for each producer, which is written again as it was."""
+    with opened(tmp_path) as writer:
+        writer.append(b"plain")
+    rows = row(0, 0, [], 4, offset=-1) + row(0, 0, [], 2**32 - 1, producer=2, offset=-1)
+    path = write_rows(tmp_path, rows)
+    with opened(tmp_path) as writer:
+        with pytest.raises(journal.ProducerFenced):
+            writer.append(message(3, 0))
+        assert (writer.life_of(1), writer.life_of(2)) == (4, 2**32 - 1)
+        writer.append(b"plain")
+    assert path.read_bytes()[48:] == rows
+    for wrong in (rows + rows, rows + row(5, 5, [5], 2**32 - 1, producer=2),
+                  row(0, 0, [], 0, offset=-1), row(0, 1024, [], 4, offset=-1)):
+        write_rows(tmp_path, wrong)
+        with opened(tmp_path) as writer:
+            assert writer.stats().producers == 0
+
+
+@pytest.mark.parametrize("how", ["lost", "damaged", "version 1", "version 2", "version 4"])
+def test_a_lost_file_of_producers_is_warned_of(tmp_path, how, caplog):
+    """If it was all that told of a life; the next opening says nothing."""
+    with opened(tmp_path, **SMALL) as writer:
+        writer.append_many([message(1, 0), message(2, 0)])
+        fill(writer)
+        path = writer.path / "producers"
+    for removed in (False, True):
+        with opened(tmp_path, **SMALL) as writer:
+            if removed:
+                writer.truncate_before(50)
+        raw = bytearray(path.read_bytes())
+        if how == "lost":
+            path.unlink()
+        elif how == "damaged":
+            raw[60] ^= 1
+        else:
+            raw[8] = int(how[-1])
+        if how != "lost":
+            path.write_bytes(raw)
+        for again in range(2):
+            caplog.clear()
+            with opened(tmp_path, **SMALL) as writer:
+                assert writer.life_of(1) == 2 * (not removed)
+                told = [line.getMessage() for line in caplog.records]
+            assert again == (not [line for line in told if str(path) in line and FORGETS in line]) \
+                or how == "lost" and not removed and not told

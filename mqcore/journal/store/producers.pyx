@@ -219,7 +219,7 @@ cdef int grow(Producers* p) noexcept nogil:
 
 
 cdef Producer* put(Producers* p, uint64_t owner, uint64_t id, const Track* first) noexcept nogil:
-    """One that is not there yet, with this track. NULL: no memory."""
+    """One that is not there yet, with this track, or none. NULL: no memory."""
     cdef Producer* one
     cdef size_t place
     if p.n == p.cap and grow(p):
@@ -232,8 +232,9 @@ cdef Producer* put(Producers* p, uint64_t owner, uint64_t id, const Track* first
         free(one)
         return NULL
     one.id = id
-    one.tracks.n = 1
-    one.tracks.now = first[0]
+    if first != NULL:
+        one.tracks.n = 1
+        one.tracks.now = first[0]
     place = place_of(p, id)
     one.next = p.places[place]
     p.places[place] = one
@@ -381,6 +382,23 @@ cdef class ProducerTable:
         found.sort()                    # no two were heard at the same moment
         return b"".join([rows for _, rows in found])
 
+    def forget_numbers(self) -> int:
+        """Each producer keeps its life alone; how many have one. The others are forgotten."""
+        cdef Producer* one
+        cdef Producer* next
+        cdef size_t i
+        for i in range(self.all.cap):
+            one = self.all.places[i]
+            while one != NULL:
+                next = one.next
+                if one.life:
+                    tracks_free(&one.tracks)
+                    weigh(&self.all, one)
+                else:
+                    forget(&self.all, one)
+                one = next
+        return self.all.n
+
     def bound_to(self, size_t most, size_t most_bytes) -> None:
         """Its limits from here on, or what it has if that is more."""
         self.all.most = max(most, self.all.n)
@@ -414,7 +432,7 @@ cdef class ProducerTable:
             at += row
             if id == 0 or zero or not fits_in(producers_find(&self.all, id), life, &t):
                 raise ValueError("a row that cannot be")
-            if reserve(&t, t.low, t.highest):
+            if has(&t, t.highest) and reserve(&t, t.low, t.highest):
                 raise MemoryError
             i = lowest_known(&t)
             while True:
@@ -427,7 +445,7 @@ cdef class ProducerTable:
                 if i == t.highest:
                     break
                 i += 1
-            if not add_track(&self.all, id, life, &t):
+            if not add_track(&self.all, id, life, &t if has(&t, t.highest) else NULL):
                 free(t.marks)
                 raise MemoryError
         return 0
@@ -437,10 +455,14 @@ cdef bint fits_in(Producer* one, uint32_t life, const Track* t) noexcept nogil:
     """A track that a file tells of may be added to the ones that it has told of. NULL: none."""
     cdef uint32_t i
     cdef Track* other
-    if t.low > t.highest or t.offset < -1 or not has(t, t.highest):
+    if t.low > t.highest or t.offset < -1:
         return False
+    if not has(t, t.highest):           # no number is known
+        return one == NULL and life and t.highest == 0 and t.offset == -1
     if one == NULL:
         return True
+    if one.tracks.n == 0:
+        return False
     for i in range(one.tracks.n):
         other = track(&one.tracks, i)
         if t.low <= other.highest and other.low <= t.highest:
@@ -452,13 +474,17 @@ cdef bytes rows_of(Producer* one):
     """The track used last at the end."""
     cdef int i
     cdef uint64_t k
+    cdef bytes life = (<const uint8_t*> &one.life)[:4] + bytes(LIFE - 4)
     cdef Track* t
     cdef bytearray rows = bytearray()
+    if one.tracks.n == 0:
+        return (<const uint8_t*> &one.id)[:8] + bytes(16) + b"\xff" * 8 \
+            + bytes(sizeof(t.window)) + life
     for i in range(<int> one.tracks.n - 1, -1, -1):
         t = track(&one.tracks, i)
         rows += (<const uint8_t*> &one.id)[:8]
         rows += (<const uint8_t*> &t.low)[:24 + sizeof(t.window)]
-        rows += (<const uint8_t*> &one.life)[:4] + bytes(LIFE - 4)
+        rows += life
         k = lowest_known(t)
         while True:
             if has(t, k):
@@ -470,7 +496,7 @@ cdef bytes rows_of(Producer* one):
 
 
 cdef bint add_track(Producers* p, uint64_t id, uint32_t life, Track* t) noexcept:
-    """False: no memory."""
+    """NULL: a producer of which no number is known. False: no memory."""
     cdef Producer* one = producers_find(p, id)
     if one == NULL:
         one = put(p, 0, id, t)
@@ -479,7 +505,7 @@ cdef bint add_track(Producers* p, uint64_t id, uint32_t life, Track* t) noexcept
         one.life = life
     elif track_add(&one.tracks, t):
         return False
-    if one.tracks.n > 1 or t.low != t.highest:
+    if t == NULL or one.tracks.n > 1 or t.low != t.highest:
         hear_again(p, one)
     weigh(p, one)
     return True

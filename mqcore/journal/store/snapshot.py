@@ -2,7 +2,7 @@
 deduplicate=True need not read the stamps of its whole journal. FORMAT.md has the bytes.
 
 It is written after a rotation and at a clean close, once everything below its offset is durable;
-messages behind that are read from the segments. A writer without deduplicate=True writes it before
+messages behind that are read from the segments. After a repair it has lives alone. A writer without deduplicate=True writes it before
 it removes messages with stamps. Without the file, or with one that does not fit, of
 which the log warns, all segments are read. That takes longer, and what retention has removed is not
 known any more.
@@ -43,9 +43,19 @@ def _crc(version: int, rest: bytes) -> int:
     return checksum(rest, 0 if version == LIFELESS else checksum(struct.pack("<I", version)))
 
 
-def forget(folder: Path) -> None:
-    """What is stored has changed otherwise than by appending."""
-    (folder / NAME).unlink(missing_ok=True)
+def forget_numbers(folder: Path, journal: bytes) -> int:
+    """What is stored has changed otherwise than by appending, and what is lost may be sent again.
+    Which producers were replaced stays known; how many have a life. journal: b"" for unknown."""
+    table = ProducerTable(MOST_PRODUCERS, MOST_BYTES)
+    why = _load(folder, journal, EVERY, table)[1]
+    if why:
+        _warn(folder, why)
+    lives = table.forget_numbers()
+    if lives:
+        save(folder, journal, 0, table.dump())
+    else:
+        (folder / NAME).unlink(missing_ok=True)     # the caller syncs the folder
+    return lives
 
 
 def recall(folder: Path, journal: bytes, end: int, into: ProducerTable) -> int:
@@ -54,9 +64,11 @@ def recall(folder: Path, journal: bytes, end: int, into: ProducerTable) -> int:
     for half in folder.glob(f".{NAME}.*"):      # of a writer that was killed meanwhile
         half.unlink()
     at, why = _load(folder, journal, end, into)
+    firsts = segments(folder)
+    if not at and not (folder / NAME).exists() and firsts[0] > _begin(folder, firsts[0]):
+        why = f"is missing, and the messages below {firsts[0]} were removed"
     if why:
         _warn(folder, why)
-    firsts = segments(folder)
     for first, following in zip(firsts, [*firsts[1:], end], strict=True):
         if following > at:
             _learn(folder, first, into)
@@ -125,6 +137,13 @@ def _load(folder: Path, journal: bytes, end: int, into: ProducerTable) -> tuple[
     except ValueError as error:
         return 0, f"has {error}"
     return offset, ""
+
+
+def _begin(folder: Path, first: int) -> int:
+    """The journal's first offset of all."""
+    segment = Segment(folder, first)
+    segment.close()
+    return segment.header.begin
 
 
 def _learn(folder: Path, first: int, into: ProducerTable, *, verify: bool = True) -> None:
