@@ -29,7 +29,7 @@ from mqcore.journal.store.intact cimport intact, kept
 from mqcore.journal.store.nulls cimport null_or_not, null_taken, null_trim, raise_version
 from mqcore.journal.store.packed cimport line_up, outdated, pack_block
 from mqcore.journal.store.process cimport bell_ring, log_delist, log_enlist
-from mqcore.journal.store.producers cimport mark_of, producers_add, producers_known
+from mqcore.journal.store.producers cimport mark_of, producers_add, producers_heard, producers_known
 from mqcore.journal.store.stamping cimport (
     has_stamp, life_or_not, life_taken, life_trim, with_stamps,
 )
@@ -363,6 +363,7 @@ cdef int remember(Log* log) noexcept nogil:
         mark = ~mark
     rc = producers_known(log.producers, producer, log.life, sequence, mark, &log.twin)
     if rc == STAMP_STORED:
+        producers_heard(log.producers, log.origin, producer)
         log.duplicates += 1
         return DUPLICATE
     log.fenced += rc == STAMP_FENCED

@@ -263,6 +263,33 @@ cdef Producer* producers_find(Producers* p, uint64_t id) noexcept nogil:
     return one
 
 
+cdef void charge(Producers* p, Producer* one, uint64_t id) noexcept nogil:
+    """To this connection, if it was charged to none. Without memory it stays as it is."""
+    cdef Owner* before = one.owner
+    cdef Owner* owner
+    if id == 0 or before.id != 0 or p.owners == p.cap and grow(p):
+        return
+    owner = owner_of(p, id)
+    if owner == NULL:
+        return
+    leave_line(one)
+    before.bytes -= one.bytes
+    if before.once.n + before.again.n:
+        settle(p, before)
+    else:
+        disown(p, before)
+    one.owner = owner
+    owner.bytes += one.bytes
+    join_line(p, one)
+    settle(p, owner)
+
+
+cdef void producers_heard(Producers* p, uint64_t owner, uint64_t id) noexcept nogil:
+    cdef Producer* one = p.last if p.last != NULL and p.last.id == id else producers_find(p, id)
+    if one != NULL:
+        charge(p, one, owner)
+
+
 cdef void live_again(Producer* one, uint32_t life) noexcept nogil:
     """It has no tracks any more: put one there."""
     tracks_free(&one.tracks)
@@ -276,6 +303,7 @@ cdef int producers_add(Producers* p, uint64_t owner, uint64_t id, uint32_t life,
     cdef int rc = 0
     cdef Producer* one = p.last if p.last != NULL and p.last.id == id else producers_find(p, id)
     if one != NULL and life <= one.life:
+        charge(p, one, owner)
         hear_again(p, one)
         if life == one.life:
             rc = tracks_add(&one.tracks, sequence, mark, offset)
@@ -284,6 +312,7 @@ cdef int producers_add(Producers* p, uint64_t owner, uint64_t id, uint32_t life,
     if track_begin(&first, sequence, mark, offset):
         return ENOMEM
     if one != NULL:
+        charge(p, one, owner)
         hear_again(p, one)
         live_again(one, life)
         one.tracks.now = first
