@@ -105,7 +105,8 @@ def stored_at(answer: bytes) -> tuple[int, int]:
     """(partition, offset) from a journal device's reply: the message is durable there. Offset -1:
     it was stored before, at a forgotten offset. JournalRefused: it was not stored.
     StampRefused, a subclass: because of its sequence number. ProducerFenced, another one: because
-    a newer life of its producer has begun. JournalDenied: we may not write its topic."""
+    a newer life of its producer has begun. A copy of it that was sent before may be stored even so,
+    after ProducerFenced and status 2 of StampRefused. JournalDenied: we may not write its topic."""
     if len(answer) != _ANSWER.size:
         raise JournalRefused(f"{len(answer)} bytes are no acknowledgement",
                              hint="16 are what a journal device answers: who is there?")
