@@ -12,6 +12,9 @@ from mqcore.journal.store.block cimport (
     VALUES, BlockHeader, aligned, column_sizes, is_sparse,
 )
 from mqcore.journal.store.includes cimport getrandom
+from mqcore.journal.store.owners cimport (
+    disown, join_line, leave_line, owner_of, place_of, settle, silent_longest,
+)
 from mqcore.journal.store.tracks cimport (
     TRACKS, Track, has, lowest_known, reserve, track, track_add, track_begin, tracks_add,
     tracks_bytes, tracks_free,
@@ -20,121 +23,6 @@ from mqcore.journal.store.tracks cimport (
 cdef enum:
     ROW = 160                 # bytes of a track in the file, without its checksums
     LIFE = 8                  # and of its producer's life, with zeroes behind
-
-
-cdef inline size_t place_of(const Producers* p, uint64_t id) noexcept nogil:
-    """MurmurHash3's finalizer."""
-    cdef uint64_t x = id ^ p.secret
-    x = (x ^ (x >> 33)) * <uint64_t> 0xFF51AFD7ED558CCDULL
-    x = (x ^ (x >> 33)) * <uint64_t> 0xC4CEB9FE1A85EC53ULL
-    return (x ^ (x >> 33)) & (p.cap - 1)
-
-
-# -- owners ----------------------------------------------------------------------------------------
-
-cdef inline double share_of(const Producers* p, const Owner* owner) noexcept nogil:
-    return (<double> owner.bytes / <double> p.most_bytes
-            + <double> (owner.once.n + owner.again.n) / <double> p.most)
-
-
-cdef void settle(Producers* p, Owner* owner) noexcept nogil:
-    """To its place in the heap: its share has changed."""
-    cdef size_t i = owner.rank, k
-    owner.share = share_of(p, owner)
-    while i > 0 and p.heap[(i - 1) // 2].share < owner.share:
-        p.heap[i] = p.heap[(i - 1) // 2]
-        p.heap[i].rank = i
-        i = (i - 1) // 2
-    while 2 * i + 1 < p.owners:
-        k = 2 * i + 1
-        if k + 1 < p.owners and p.heap[k].share < p.heap[k + 1].share:
-            k += 1
-        if p.heap[k].share <= owner.share:
-            break
-        p.heap[i] = p.heap[k]
-        p.heap[i].rank = i
-        i = k
-    p.heap[i] = owner
-    owner.rank = i
-
-
-cdef Owner* owner_of(Producers* p, uint64_t id) noexcept nogil:
-    """NULL: no memory."""
-    cdef size_t place = place_of(p, id)
-    cdef Owner* owner = p.homes[place]
-    while owner != NULL and owner.id != id:
-        owner = owner.next
-    if owner == NULL:
-        owner = <Owner*> calloc(1, sizeof(Owner))
-        if owner != NULL:
-            owner.id = id
-            owner.next = p.homes[place]
-            p.homes[place] = owner
-            owner.rank = p.owners
-            p.heap[p.owners] = owner
-            p.owners += 1
-    return owner
-
-
-cdef void disown(Producers* p, Owner* owner) noexcept nogil:
-    """It has no producers left."""
-    cdef Owner** at = &p.homes[place_of(p, owner.id)]
-    cdef Owner* moved
-    while at[0] != owner:
-        at = &at[0].next
-    at[0] = owner.next
-    p.owners -= 1
-    moved = p.heap[p.owners]
-    if moved != owner:
-        moved.rank = owner.rank
-        settle(p, moved)
-    free(owner)
-
-
-# -- lines -----------------------------------------------------------------------------------------
-
-cdef inline Line* line_of(Producer* one) noexcept nogil:
-    return &one.owner.again if one.again else &one.owner.once
-
-
-cdef void leave_line(Producer* one) noexcept nogil:
-    cdef Line* line = line_of(one)
-    if one.older != NULL:
-        one.older.newer = one.newer
-    else:
-        line.oldest = one.newer
-    if one.newer != NULL:
-        one.newer.older = one.older
-    else:
-        line.newest = one.older
-    line.n -= 1
-
-
-cdef void join_line(Producers* p, Producer* one) noexcept nogil:
-    """At its end."""
-    cdef Line* line = line_of(one)
-    one.older = line.newest
-    one.newer = NULL
-    if line.newest != NULL:
-        line.newest.newer = one
-    else:
-        line.oldest = one
-    line.newest = one
-    line.n += 1
-    p.clock += 1
-    one.used = p.clock
-
-
-cdef inline Producer* oldest_but(Line* line, Producer* kept) noexcept nogil:
-    return line.oldest if line.oldest != kept else kept.newer
-
-
-cdef Producer* silent_longest(Owner* owner, Producer* kept) noexcept nogil:
-    cdef Producer* once = oldest_but(&owner.once, kept) if owner.once.n else NULL
-    cdef Producer* again = oldest_but(&owner.again, kept) if owner.again.n else NULL
-    if once != NULL and (again == NULL or 3 * owner.once.n > owner.again.n):
-        return once
-    return again
 
 
 # -- the table -------------------------------------------------------------------------------------
@@ -397,6 +285,11 @@ cdef class ProducerTable:
                 self.learned += 1
                 producers_add(&self.all, 0, producers[i], 0 if lives == NULL else lives[i],
                               sequences[i], mark, h.first + (i if places == NULL else places[i]))
+
+    cdef uint32_t life_of(self, uint64_t id) noexcept:
+        """0: none. With the log's lock."""
+        cdef Producer* one = producers_find(&self.all, id)
+        return 0 if one == NULL else one.life
 
     def dump(self) -> bytes:
         """The rows of FORMAT.md, who was heard last at the end. With the log's lock."""

@@ -2,10 +2,10 @@
 deduplicate=True need not read the stamps of its whole journal. FORMAT.md has the bytes.
 
 It is written after a rotation and at a clean close, once everything below its offset is durable;
-messages behind that are read from the segments. After a repair it has lives alone. A writer without deduplicate=True writes it before
-it removes messages with stamps. Without the file, or with one that does not fit, of
-which the log warns, all segments are read. That takes longer, and what retention has removed is not
-known any more.
+messages behind that are read from the segments. A writer without deduplicate=True writes it before
+it removes messages with stamps. After a repair it has lives alone. Without the file, or with one
+that does not fit, of which the log warns, all segments are read. That takes longer, and what
+retention has removed is not known any more.
 """
 
 from __future__ import annotations
