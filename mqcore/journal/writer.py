@@ -40,7 +40,7 @@ from mqcore.journal.store.place import (
 )
 from mqcore.journal.store.producers import ProducerTable
 from mqcore.journal.store.recovery import Dropped, recover
-from mqcore.journal.store.snapshot import NAME, keep, recall, save
+from mqcore.journal.store.snapshot import NAME, kept, recall, save
 from mqcore.journal.writer_stats import WriterStats, stats_of
 
 _log = logging.getLogger("mqcore.journal")
@@ -328,10 +328,18 @@ class Writer(WriterCore):
 
     def _remove(self, doomed: list[tuple[int, int]]) -> None:
         """Segments, the oldest ones: (first, end) of each."""
-        if doomed and self._producers is None and doomed[-1][1] > self._saved:
-            self._saved = keep(self._folder, self._journal, doomed[-1][1], self.next, *self._most)
+        end, rows = doomed[-1][1] if doomed else 0, None
+        if self._producers is None and end > self._saved:
+            rows = kept(self._folder, self._journal, end, self.next, *self._most)
             self._check_open()
-        for first, _ in doomed:
+        for i, (first, _) in enumerate(doomed):
+            if rows is not None:
+                try:
+                    save(self._folder, self._journal, end, rows)
+                    self._saved, rows = end, None
+                except OSError as error:    # on a full disk the first one makes room for them
+                    if i or error.errno not in NO_ROOM:
+                        raise
             with self._lock.changing():     # compaction would bring it back
                 remove_ended(self._folder, first)
             sync_folder(self._folder)       # each: else a power cut may leave a gap between them

@@ -1,5 +1,6 @@
 """The file `producers`: rows that contradict each other, flipped bits, and what outlives it."""
 
+import errno
 import struct
 
 import journal_reference as ref
@@ -181,6 +182,30 @@ def test_retention_of_a_plain_writer_goes_past_damage(tmp_path, caplog):
     assert [line for line in told if str(paths[-2]) in line and "not remembered" in line]
     with opened(tmp_path) as writer:
         assert (writer.life_of(1), writer.life_of(2)) == (2, 0)
+
+
+@pytest.mark.parametrize("room", [True, False])
+def test_retention_makes_room_on_a_full_disk(tmp_path, monkeypatch, room):
+    """For what it saves: the first segment goes before that, and no other one."""
+    with opened(tmp_path, **PLAIN) as writer:
+        writer.append(message(2, 5))
+        fill(writer)
+        paths, replace = segment_files(tmp_path), journal.store.snapshot.replace
+
+        def full(path, raw):
+            if paths[0].exists() or not room:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            replace(path, raw)
+        monkeypatch.setattr(journal.store.snapshot, "replace", full)
+        if room:
+            assert writer.truncate_before(writer.next) == 61
+        else:
+            with pytest.raises(OSError, match="No space"):
+                writer.truncate_before(writer.next)
+            assert segment_files(tmp_path)[0] == paths[1]
+    monkeypatch.undo()
+    with opened(tmp_path) as writer:
+        assert writer.life_of(1) == 2 * room
 
 
 def test_a_plain_writer_keeps_within_its_limits(tmp_path):

@@ -75,15 +75,16 @@ def recall(folder: Path, journal: bytes, end: int, into: ProducerTable) -> int:
     return at
 
 
-def keep(folder: Path, journal: bytes, end: int, of: int, most: int, most_bytes: int) -> int:
-    """The segments below `end` are about to go: what their stamps tell, into the file, unless it
-    tells it already. Reads no other segments, and of these only blocks with stamps. of: the next
-    offset of the journal; most, most_bytes: limits of what is kept, unless the file has more. The
-    offset up to which nothing is left to do. With the writer's lock."""
+def kept(folder: Path, journal: bytes, end: int, of: int, most: int,
+         most_bytes: int) -> bytes | None:
+    """The segments below `end` are about to go: the rows to save() first, as of `end`. None: their
+    stamps tell nothing that is not in the file. Reads no other segments, and of these only blocks
+    with stamps. of: the next offset of the journal; most, most_bytes: limits of what is kept,
+    unless the file has more. With the writer's lock."""
     table = ProducerTable(MOST_PRODUCERS, MOST_BYTES)
     at, why = _load(folder, journal, of, table)
     if at >= end:
-        return at
+        return None
     table.bound_to(most, most_bytes)
     firsts = segments(folder)
     for first, following in zip(firsts, firsts[1:], strict=False):
@@ -93,11 +94,11 @@ def keep(folder: Path, journal: bytes, end: int, of: int, most: int, most_bytes:
             except JournalCorrupt as error:
                 _log.warning("%s; it is removed, and the producers of the messages behind that are "
                              "not remembered", error)
-    if table.learned:
-        if why:
-            _warn(folder, why)
-        save(folder, journal, end, table.dump())
-    return end
+    if not table.learned:
+        return None
+    if why:
+        _warn(folder, why)
+    return table.dump()
 
 
 def _warn(folder: Path, why: str) -> None:
