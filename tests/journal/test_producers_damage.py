@@ -172,7 +172,7 @@ def test_retention_of_a_plain_writer_goes_past_damage(tmp_path, caplog):
         writer.append(message(3, 0, producer=2))
         writer.rotate()
     paths = segment_files(tmp_path)
-    for path, text in ((paths[1], b"x"), (paths[-2], b"2:3:0")):
+    for path, text in ((paths[1], b"xxx"), (paths[-2], b"2:3:0")):
         raw = bytearray(path.read_bytes())
         raw[raw.index(text)] ^= 1
         path.write_bytes(raw)
