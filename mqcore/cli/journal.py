@@ -281,6 +281,9 @@ def repair(where: str, topic: str | None, partition: int) -> None:
     done = library.repair(where, topic=topic, partition=partition)
     for path in done.kept:
         click.echo(f"rewritten; the damaged file is kept as {path}")
+    if done.lives:
+        click.echo(f"the sequence numbers of {done.lives} producers with a life are forgotten; "
+                   "their lives are kept")
     if not done.kept:
         click.echo("nothing to repair")
 

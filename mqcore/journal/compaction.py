@@ -32,7 +32,6 @@ from mqcore.journal.later import np
 from mqcore.journal.listing import not_found
 from mqcore.journal.reader import Reader
 from mqcore.journal.records import bits, of_block
-from mqcore.journal.removal import MOST_BYTES, MOST_PRODUCERS
 from mqcore.journal.rewriting import KEYS, MERGED, NULLS, STAMPS, Rewriter
 from mqcore.journal.store.exclusive import CompactionLock, TopicLock, missing
 from mqcore.journal.store.horizon import advance, limit, read_horizon
@@ -48,7 +47,7 @@ from mqcore.journal.store.place import (
 from mqcore.journal.store.recovery import ORDER, SHORT, check_chain, own_segment, owner_of
 from mqcore.journal.store.scan import HEADER_SIZE, Block
 from mqcore.journal.store.segment import Segment
-from mqcore.journal.store.snapshot import covered
+from mqcore.journal.store.snapshot import MOST_BYTES, MOST_PRODUCERS, covered
 from mqcore.journal.store.sparse import forget_index
 from mqcore.journal.writer import Writer, check_limit
 

@@ -212,7 +212,8 @@ class StampRefused(JournalRefused):
 
 class ProducerFenced(JournalRefused):
     """The producer that sent this message was replaced: the journal has a message of a newer life
-    of it (status 5). Nothing is stored of the older one any more. `life` is the newest."""
+    of it (status 5). Nothing is stored of the older one any more. If the message was sent before,
+    it may have been stored then. `life` is the newest."""
 
     code = "producer_fenced"
     hint = ("another process goes on in its place, so end this one; to take over, begin the next "
@@ -233,8 +234,8 @@ def stamp_refused(status: int, taken: int = 0) -> StampRefused:
 
 
 def producer_fenced(life: int, taken: int = 0) -> ProducerFenced:
-    return ProducerFenced(f"the message was not stored: life {life} of its producer has begun",
-                          life=life, taken=taken)
+    return ProducerFenced(f"the message was refused: life {life} of its producer has begun. If it "
+                          "was sent before, it may have been stored then", life=life, taken=taken)
 
 
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}

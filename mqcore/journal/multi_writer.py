@@ -15,7 +15,7 @@ from mqcore.base.native import threading
 from mqcore.errors import Error, Forked, OptionError, UsageError
 from mqcore.journal.errors import NO_FILES, JournalBusy, JournalClosed, JournalWriteError
 from mqcore.journal.rights import writing
-from mqcore.journal.stamp import partition_of_message
+from mqcore.journal.stamp import NO_STAMP, partition_of_message, read_stamp
 from mqcore.journal.store.columns import as_bytes, nothing
 from mqcore.journal.store.many import WritersCore
 from mqcore.journal.store.place import partition_folder, partition_numbers
@@ -278,7 +278,11 @@ class MultiWriter(WritersCore):
             stamped = nothing(key)
         else:
             stamped = as_bytes(value) if self._options.get("stamps") else b""
-        number = partition_of_message(stamped, self.partitions, key)
+        return self._append_to(partition_of_message(stamped, self.partitions, key), topic, value,
+                               key, how)
+
+    def _append_to(self, number: int, topic: str, value: Any, key: bytes | None,
+                   how: dict[str, Any]) -> tuple[int, int]:
         writer = self._hold(topic, number)
         try:
             return number, writer.append(value, key=key, **how)
@@ -288,7 +292,8 @@ class MultiWriter(WritersCore):
     def append_parts(self, parts: Iterable[Any], *, key: bytes | None = None,
                      **how: Any) -> tuple[int, int]:
         """Append a message as a socket's recv_parts() gives it: with topic_from="first-part" the
-        first part is its topic. The others, joined, are the value."""
+        first part is its topic. The others, joined, are the value. A stamp lies within the first
+        of these."""
         if isinstance(parts, str | bytes | bytearray | memoryview):
             raise UsageError("append_parts takes a sequence of parts",
                              hint="append() takes one message")
@@ -298,7 +303,11 @@ class MultiWriter(WritersCore):
             if not pieces:
                 raise OptionError("a message without parts has no topic")
             topic = text_of(pieces.pop(0))
-        return self.append(b"".join(pieces), topic=topic, key=key, **how)
+        value = b"".join(pieces)
+        if self._options.get("stamps") and read_stamp(value) and not read_stamp(pieces[0]):
+            return self._append_to(partition_of_message(b"", self.partitions, key), topic,
+                                   NO_STAMP + value, key, how)
+        return self.append(value, topic=topic, key=key, **how)
 
     # -- all of them --
 
@@ -330,6 +339,27 @@ class MultiWriter(WritersCore):
                         yield writer
                 finally:
                     self._give_back(name, writer.partition)
+
+    def life_of(self, producer: int, topic: str | None = None) -> int:
+        """The newest life of a producer in any partition of the topic; 0: none. UsageError: the
+        writers do not deduplicate."""
+        topic = self.topic if topic is None else topic
+        if topic is None:
+            raise OptionError("topic is missing", hint="these writers take messages of any topic")
+        if not self._options.get("deduplicate"):
+            raise UsageError(f"the writers of {self.where} know no lives",
+                             hint="open them with stamps=True, deduplicate=True")
+        if self.topic is None and topic not in self._topics \
+                and not partition_folder(self.where, topic, 0).is_dir():
+            return 0
+        lives = []
+        for number in range(self.partitions):
+            writer = self._hold(topic, number)
+            try:
+                lives.append(writer.life_of(producer))
+            finally:
+                self._give_back(topic.encode(), number)
+        return max(lives)
 
     @property
     def duplicates(self) -> int:

@@ -17,11 +17,11 @@ from pathlib import Path
 from mqcore.journal.listing import not_found
 from mqcore.journal.store.exclusive import CompactionLock, Lock, TopicLock
 from mqcore.journal.store.place import partition_folder, partition_numbers, sync_folder
+from mqcore.journal.store.snapshot import MOST_BYTES, MOST_PRODUCERS
 from mqcore.journal.store.topic_names import NAME
 from mqcore.journal.writer import Writer
 
 GONE = ".deleted."
-MOST_PRODUCERS, MOST_BYTES = 1 << 24, 1 << 40       # the limits of both options
 
 
 def truncate_before(where: str | os.PathLike[str], offset: int, topic: str,
@@ -33,8 +33,7 @@ def truncate_before(where: str | os.PathLike[str], offset: int, topic: str,
     with TopicLock(folder.parent, shared=True):     # it would be made anew behind a rename
         if not folder.is_dir():
             raise not_found(where, topic, partition)
-        # what goes may be all that tells a writer that deduplicates of its producers
-        with Writer(folder, topic, partition, fsync="never", stamps=True, deduplicate=True,
+        with Writer(folder, topic, partition, fsync="never", stamps=True,
                     max_producers=MOST_PRODUCERS, max_producer_bytes=MOST_BYTES) as writer:
             return writer.truncate_before(offset)
 

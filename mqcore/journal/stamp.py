@@ -7,10 +7,11 @@ FORMAT.md has the bytes.
 
 from __future__ import annotations
 
+import operator
 import struct
 import time as clock
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mqcore.errors import OptionError
 from mqcore.journal.errors import (
@@ -34,6 +35,7 @@ _ANSWER = struct.Struct("<IIq")
 _LIVING = struct.Struct("<4sIQQqII")
 MAGIC = b"MQS1"
 SIZE = _FORM.size
+NO_STAMP = _FORM.pack(MAGIC, 0, 0, 0, 0)    # in front of what must not be taken for a stamp
 LIFE_MAGIC = b"MQS2"
 
 
@@ -44,6 +46,8 @@ def stamp(producer: int, sequence: int, time: float | None = None, *, key: bytes
     without gaps. time: seconds since the epoch (None: now). key: b"" for none. life: 1 to
     2**32 - 1, higher at each start of the producer; a writer with deduplicate=True refuses older
     lives than the newest one that it has (ProducerFenced)."""
+    producer = _whole("producer", producer)
+    sequence, life = _whole("sequence", sequence), _whole("life", life)
     if not 0 < producer < 1 << 64 or not 0 <= sequence < 1 << 64:
         raise OptionError(f"producer {producer}, sequence {sequence}",
                           hint="both have 64 bits, and producer 0 means that there is no stamp")
@@ -55,6 +59,17 @@ def stamp(producer: int, sequence: int, time: float | None = None, *, key: bytes
     if life:
         return _LIVING.pack(LIFE_MAGIC, len(key), producer, sequence, us, life, 0) + key
     return _FORM.pack(MAGIC, len(key), producer, sequence, us) + key
+
+
+def _whole(name: str, value: Any) -> int:
+    if type(value) is int:
+        return value
+    try:
+        if not isinstance(value, bool):
+            return operator.index(value)
+    except TypeError:
+        pass
+    raise OptionError(f"{name}={value!r}", hint="it is a whole number")
 
 
 def _size_of(message: bytes) -> int:
@@ -84,7 +99,8 @@ def read_key(message: bytes) -> bytes | None:
 
 def read_life(message: bytes) -> int:
     """The life in the stamp that a message begins with; 0: there is none."""
-    return int.from_bytes(message[SIZE:SIZE + 4], "little") if _size_of(message) > SIZE else 0
+    living = _size_of(message) > SIZE and any(message[8:16])
+    return int.from_bytes(message[SIZE:SIZE + 4], "little") if living else 0
 
 
 def partition_of_key(key: bytes, partitions: int) -> int:
@@ -105,7 +121,8 @@ def stored_at(answer: bytes) -> tuple[int, int]:
     """(partition, offset) from a journal device's reply: the message is durable there. Offset -1:
     it was stored before, at a forgotten offset. JournalRefused: it was not stored.
     StampRefused, a subclass: because of its sequence number. ProducerFenced, another one: because
-    a newer life of its producer has begun. JournalDenied: we may not write its topic."""
+    a newer life of its producer has begun. A copy of it that was sent before may be stored even so,
+    after ProducerFenced and status 2 of StampRefused. JournalDenied: we may not write its topic."""
     if len(answer) != _ANSWER.size:
         raise JournalRefused(f"{len(answer)} bytes are no acknowledgement",
                              hint="16 are what a journal device answers: who is there?")

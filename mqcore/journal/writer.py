@@ -40,7 +40,7 @@ from mqcore.journal.store.place import (
 )
 from mqcore.journal.store.producers import ProducerTable
 from mqcore.journal.store.recovery import Dropped, recover
-from mqcore.journal.store.snapshot import NAME, recall, save
+from mqcore.journal.store.snapshot import NAME, kept, recall, save
 from mqcore.journal.writer_stats import WriterStats, stats_of
 
 _log = logging.getLogger("mqcore.journal")
@@ -90,6 +90,7 @@ class Writer(WriterCore):
             if found.last == 0:         # there is nothing yet
                 found.last = begin
             self._journal = found.journal
+            self._most = max_producers, max_producer_bytes
             self._producers = ProducerTable(max_producers, max_producer_bytes) if deduplicate \
                 else None
             self._begin(found, topic, partition, fsync, block_bytes, segment_bytes, segment_age,
@@ -311,25 +312,38 @@ class Writer(WriterCore):
                 self.rotate()
             self._prepare_removal()
             firsts = segments(self._folder)
-            for first, end in zip(firsts, firsts[1:], strict=False):
-                if end > to:
-                    return first
-                self._remove_segment(first)
-            return firsts[-1]
+            whole_ones = [pair for pair in zip(firsts, firsts[1:], strict=False) if pair[1] <= to]
+            self._remove(whole_ones)
+            return firsts[len(whole_ones)]
 
     def _prepare_removal(self) -> None:
-        if self.closed:
-            raise JournalClosed(f"the writer of {self.path} is closed")
+        self._check_open()
         if self._counters()["segment"] > self._saved:
             self._save_producers()      # before the stamps that tell of them go
+        self._check_open()
+
+    def _check_open(self) -> None:
         if self.closed:             # by a signal handler; the folder may be another writer's now
             raise JournalClosed(f"the writer of {self.path} is closed")
 
-    def _remove_segment(self, first: int) -> None:
-        with self._lock.changing():     # compaction would bring it back
-            remove_ended(self._folder, first)
-        sync_folder(self._folder)       # each: else a power cut may leave a gap between them
-        self._removed += 1
+    def _remove(self, doomed: list[tuple[int, int]]) -> None:
+        """Segments, the oldest ones: (first, end) of each."""
+        end, rows = doomed[-1][1] if doomed else 0, None
+        if self._producers is None and end > self._saved:
+            rows = kept(self._folder, self._journal, end, self.next, *self._most)
+            self._check_open()
+        for i, (first, _) in enumerate(doomed):
+            if rows is not None:
+                try:
+                    save(self._folder, self._journal, end, rows)
+                    self._saved, rows = end, None
+                except OSError as error:    # on a full disk the first one makes room for them
+                    if i or error.errno not in NO_ROOM:
+                        raise
+            with self._lock.changing():     # compaction would bring it back
+                remove_ended(self._folder, first)
+            sync_folder(self._folder)       # each: else a power cut may leave a gap between them
+            self._removed += 1
 
     def _save_at_end(self) -> None:
         try:
@@ -357,7 +371,7 @@ class Writer(WriterCore):
         floor = floor_of(self._folder, groups)
         sizes = {first: (self._folder / segment_name(first)).stat() for first in firsts}
         total = sum(stat.st_size for stat in sizes.values())
-        removed: list[int] = []
+        doomed: list[tuple[int, int]] = []
         for first, end in zip(firsts, firsts[1:], strict=False):
             stat = sizes[first]
             old = age is not None and now - stat.st_mtime > age
@@ -365,12 +379,12 @@ class Writer(WriterCore):
             read = floor is None or end <= floor
             if not (read and (old or much or most is None and age is None)):
                 break
-            if groups and not removed:      # a commit that was seen may not be durable yet
-                sync_folder(groups_folder(self._folder))
-            self._remove_segment(first)
             total -= stat.st_size
-            removed.append(first)
-        return removed
+            doomed.append((first, end))
+        if groups and doomed:       # a commit that was seen may not be durable yet
+            sync_folder(groups_folder(self._folder))
+        self._remove(doomed)
+        return [first for first, _ in doomed]
 
     # -- on the flusher's thread, and on a syncer's --
 
@@ -424,7 +438,7 @@ class Writer(WriterCore):
                                       if not isinstance(error, JournalWriteError)), None)
 
     _told = True            # the file `epoch` says what is known
-    _saved = 0              # the offset up to which the file `producers` tells
+    _saved = 0              # the offset up to which the file `producers` tells what is to be kept
 
 
 def check_options(**given: Any) -> None:

@@ -198,7 +198,7 @@ def test_a_wrong_file_of_producers_is_not_believed(tmp_path, damage, why, caplog
         raw = (tmp_path / "other" / "default" / "0" / "producers").read_bytes()
     elif damage == "from the future":
         struct.pack_into("<q", raw, 32, 1000)
-        struct.pack_into("<I", raw, 12, journal.checksum(raw[16:]))
+        struct.pack_into("<I", raw, 12, journal.checksum(raw[16:], journal.checksum(raw[8:12])))
     elif damage == "old":
         struct.pack_into("<I", raw, 8, 1)
     else:

@@ -100,6 +100,25 @@ def test_a_connection_pushes_out_its_own(ctx, tmp_path, twice):
         assert writer.stats().producers == 1000
 
 
+@pytest.mark.parametrize("again", [True, False])
+def test_after_a_restart_a_connection_pushes_out_its_own(ctx, tmp_path, again):
+    """Those that were heard meanwhile, by a new message or a repeated one, are charged to their
+    connections."""
+    with opened(tmp_path, max_producers=100) as writer:
+        writer.append_many([message(who, i) for i in range(2) for who in range(1, 81)])
+    with opened(tmp_path, max_producers=100) as writer, \
+            mq.Rep(context=ctx, bind="inproc://front") as front, mq.device(front, writer):
+        for who in range(1, 81):
+            with mq.Req(context=ctx, connect="inproc://front") as honest:
+                journal.stored_at(honest.request(message(who, 1 if again else 2), timeout=10))
+        before = writer.next
+        with mq.Req(context=ctx, connect="inproc://front") as stranger:
+            for who in range(1000, 1200):
+                journal.stored_at(stranger.request(message(who, 0), timeout=10))
+        assert writer.stats().producers == 100
+        assert all(writer.append(message(who, 1)) < before for who in range(1, 81))
+
+
 def test_a_number_between_two_tracks_that_become_one(tmp_path):
     """It is stored, and from then on too old to tell, whichever track was used last."""
     with opened(tmp_path) as writer:

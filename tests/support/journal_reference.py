@@ -147,4 +147,5 @@ def producers(journal, offset, rows, version=3):
         raw += struct.pack("<II", life, 0) if version == 3 else b""
         raw += b"".join(struct.pack("<I", mark) for _, mark in numbers)
     rest = struct.pack("<16sqq", journal, offset, len(raw)) + raw
-    return b"MQPROD\r\n" + struct.pack("<II", version, crc32c(rest)) + rest
+    before = crc32c(struct.pack("<I", version)) if version > 2 else 0
+    return b"MQPROD\r\n" + struct.pack("<II", version, crc32c(rest, before)) + rest

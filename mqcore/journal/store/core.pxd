@@ -1,11 +1,18 @@
 """The writer for Python, and as a sink for message handles."""
 
+from libc.stddef cimport size_t
 from libc.stdint cimport int64_t, uint8_t
 
-from mqcore.base.message cimport Msg
-from mqcore.journal.store.log cimport Log
+from mqcore.base.message cimport (
+    MSG_ENVELOPE, MSG_GROUP, MSG_ROUTING_ID, Msg, msg_data, msg_size,
+)
+from mqcore.journal.store.log cimport Log, stamp_size
 from mqcore.journal.store.producers cimport ProducerTable
 from mqcore.spi.sink cimport Sink
+
+cdef enum:
+    # parts that say where a message came from or goes to, and are not stored
+    HIDDEN = <int> MSG_ENVELOPE | <int> MSG_ROUTING_ID | <int> MSG_GROUP
 
 cdef class WriterCore:
     cdef Log* log
@@ -34,4 +41,13 @@ cdef class WriterCore:
 # With log.lock: one message out of its parts, which are closed on 0 and DUPLICATE. Routing parts
 # are left out. 0, an errno or a Refusal.
 cdef int store(Log* log, Msg* parts, size_t n, int64_t now, int64_t* offset) noexcept nogil
+
+cdef inline bint begins_with_stamp(Msg* parts, size_t n) noexcept nogil:
+    """In the first part that is stored: what others begin with is none."""
+    cdef size_t i
+    for i in range(n):
+        if not parts[i].flags & HIDDEN:
+            return stamp_size(msg_data(&parts[i]), msg_size(&parts[i])) > 0
+    return False
+
 cdef int status_of(int rc) noexcept nogil           # of what store() returned

@@ -14,7 +14,7 @@ from libc.string cimport memcpy, memset
 from posix.unistd cimport getpid
 
 from mqcore.base.message cimport (
-    MSG_ENVELOPE, MSG_GROUP, MSG_MORE, MSG_ROUTING_ID, Msg, MsgVec, msg_close, msg_data, msg_size,
+    MSG_MORE, Msg, MsgVec, msg_close, msg_data, msg_size,
 )
 from mqcore.base.status cimport MQ_CLOSED, MQ_DROPPED, MQ_FULL, MQ_GONE, MQ_INVALID, MQ_OK, MQ_STATE
 from mqcore.journal.store.age cimport age_begin
@@ -36,7 +36,7 @@ from mqcore.journal.store.log cimport (
 )
 from mqcore.journal.store.packing cimport flag_of, packer
 from mqcore.journal.store.process cimport forks
-from mqcore.journal.store.producers cimport Producer, ProducerTable, producers_find
+from mqcore.journal.store.producers cimport ProducerTable
 from mqcore.journal.store.tracks cimport STAMP_FENCED, STAMP_OLD, STAMP_USED
 from mqcore.spi.sink cimport SINK_ABI, Sink, SinkOps
 
@@ -51,8 +51,6 @@ from mqcore.journal.store.compressors import codec
 
 cdef enum:
     DIRECT = 64 << 10         # batches from this size on are written from where they lie
-    # parts that say where a message came from or goes to, and are not stored
-    HIDDEN = <int> MSG_ENVELOPE | <int> MSG_ROUTING_ID | <int> MSG_GROUP
 
 
 # -- the sink --------------------------------------------------------------------------------------
@@ -74,8 +72,9 @@ cdef int store(Log* log, Msg* parts, size_t n, int64_t now, int64_t* offset) noe
             memcpy(place, msg_data(&parts[i]), k)
             place += k
     log.origin = parts[0].peer if n else 0
+    log.unstamped = not begins_with_stamp(parts, n)
     rc = log_take(log, size, now)
-    log.origin = 0
+    log.origin = log.unstamped = 0
     if rc == STAMP_FENCED:
         offset[0] = log.twin
     if rc and rc != DUPLICATE:
@@ -731,12 +730,13 @@ cdef class WriterCore:
         return self.log.duplicates
 
     def life_of(self, uint64_t producer) -> int:
-        """The newest life that the writer knows of a producer (deduplicate=True); 0: none."""
-        cdef Producer* one = NULL
+        """The newest life that the writer knows of a producer; 0: none. UsageError: it does not
+        deduplicate."""
+        if self.producers is None:
+            raise UsageError(f"the writer of {self.path} knows no lives",
+                             hint="open it with stamps=True, deduplicate=True")
         self.lock()
-        if self.producers is not None:
-            one = producers_find(&self.producers.all, producer)
-        life = 0 if one == NULL else one.life
+        life = self.producers.life_of(producer)
         pthread_mutex_unlock(&self.log.lock)
         return life
 

@@ -69,6 +69,7 @@ cdef struct Log:
     bint syncs                # fsync="interval": the flusher commits what is written
     bint each                 # fsync="always": a sink commits each batch it takes
     bint stamped              # take stamps off the messages and into columns
+    bint unstamped            # the message in the making has none, whatever it begins with
     bint marked               # the file ends with a checkpoint
     SegmentHeader segment
     int64_t next              # offset of the next message

@@ -6,15 +6,15 @@ from libc.stddef cimport size_t
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcpy, memmove, memset
+from libc.string cimport memcpy, memset
 
 from mqcore.base.includes cimport iovec
 from mqcore.journal.store cimport includes as system
 from mqcore.journal.store.age cimport age_begin, grown_old, too_old
 from mqcore.journal.store.block cimport (
     ALIGN, BLOCK_HEADER, COLUMNS, DATA, DATUM_ENDS, HAS_HEADERS, HAS_KEYS, HAS_LIVES, HAS_NULLS,
-    HAS_STAMPS, HEADER_ENDS, KEY_ENDS, KEY_VALID, KEYS, LIFE_STAMP, MODERN, NAME_ENDS, NAMES,
-    PACKED_VERSION, PRODUCERS, SEGMENT_HEADER, SENT, SEQUENCES, STAMP, TIMES, VALUE_ENDS, VALUE_MAX,
+    HAS_STAMPS, HEADER_ENDS, KEY_ENDS, KEY_VALID, KEYS, MODERN, NAME_ENDS, NAMES,
+    PACKED_VERSION, PRODUCERS, SEGMENT_HEADER, SENT, SEQUENCES, TIMES, VALUE_ENDS, VALUE_MAX,
     VALUES, VERSION,
     BlockHeader, block_header_crc, segment_header_crc,
 )
@@ -29,9 +29,9 @@ from mqcore.journal.store.intact cimport intact, kept
 from mqcore.journal.store.nulls cimport null_or_not, null_taken, null_trim, raise_version
 from mqcore.journal.store.packed cimport line_up, outdated, pack_block
 from mqcore.journal.store.process cimport bell_ring, log_delist, log_enlist
-from mqcore.journal.store.producers cimport mark_of, producers_add, producers_known
+from mqcore.journal.store.producers cimport mark_of, producers_add, producers_heard, producers_known
 from mqcore.journal.store.stamping cimport (
-    has_stamp, life_or_not, life_taken, life_trim, with_stamps,
+    has_key, has_stamp, life_or_not, life_taken, life_trim, take_stamp,
 )
 from mqcore.journal.store.tracks cimport STAMP_FENCED, STAMP_STORED
 from mqcore.journal.store.withheld cimport withheld_add, withheld_drop, withheld_show
@@ -281,39 +281,6 @@ cdef int log_headers_end(Log* log) noexcept nogil:
     return push_end(&log.columns[<int> HEADER_ENDS], log.columns[<int> NAME_ENDS].n // 4 - 1)
 
 
-cdef int take_stamp(Log* log, size_t start) noexcept nogil:
-    """The message from `start` on in VALUES: its stamp, if it begins with one, into the columns."""
-    cdef Buffer* values = &log.columns[<int> VALUES]
-    cdef uint8_t* at = values.at + start
-    cdef size_t front = stamp_size(at, values.n - start) if log.stamped else 0
-    cdef size_t key = stamp_key(at) if front else 0
-    cdef int i, rc = 0
-    if front == 0 and not log.flags & HAS_STAMPS:
-        return 0
-    if key and not has_key(log):
-        rc = log_key(log, at + front, key)
-    if rc == 0:
-        rc = with_stamps(log)
-    for i in range(3):
-        if rc == 0:
-            rc = (push(&log.columns[<int> PRODUCERS + i], at + 8 + 8 * i, 8) if front
-                  else push_zeros(&log.columns[<int> PRODUCERS + i], 8))
-    if rc == 0 and front:
-        if front == LIFE_STAMP:
-            memcpy(&log.life, at + STAMP, 4)
-        front += key
-        memmove(at, at + front, values.n - start - front)
-        values.n -= front
-    log.filled += 24
-    return rc
-
-
-cdef inline bint has_key(Log* log) noexcept nogil:
-    """The message in the making has been given its key."""
-    return log.flags & HAS_KEYS and \
-        log.columns[<int> KEY_ENDS].n >= 4 * (<size_t> log.count + 2)
-
-
 cdef int log_optional(Log* log, size_t start) noexcept nogil:
     """What the message that ends now has not given of the columns that the block has."""
     cdef int rc = 0
@@ -363,6 +330,7 @@ cdef int remember(Log* log) noexcept nogil:
         mark = ~mark
     rc = producers_known(log.producers, producer, log.life, sequence, mark, &log.twin)
     if rc == STAMP_STORED:
+        producers_heard(log.producers, log.origin, producer)
         log.duplicates += 1
         return DUPLICATE
     log.fenced += rc == STAMP_FENCED

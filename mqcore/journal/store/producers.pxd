@@ -3,10 +3,11 @@ duplicate. What is known of one producer is in tracks.pxd.
 
 The table is bounded by producers (`most`) and by bytes (`most_bytes`), and a peer that makes up
 producers must not push the real ones out. So each producer is charged to its owner, the connection
-that its first message came over. The owner with the largest share, of both bounds added up, gives
-one up. Of an owner's producers, those that were heard once go first, as in 2Q (Johnson
-and Shasha, VLDB 1994), unless they are less than a quarter of them; then the one that was silent
-longest. The log's lock guards all of it.
+that its first message came over. What the files tell and what calls store is charged to owner 0,
+until the producer is heard over a connection. The owner with the largest share, of both bounds
+added up, gives one up. Of an owner's producers, those that were heard once go first, as in 2Q
+(Johnson and Shasha, VLDB 1994), unless they are less than a quarter of them; then the one that was
+silent longest. The log's lock guards all of it.
 """
 
 from libc.stddef cimport size_t
@@ -34,7 +35,7 @@ cdef struct Line:             # in the order in which they were heard last
     size_t n
 
 cdef struct Owner:
-    uint64_t id               # a connection of its socket; 0: calls, and what was in the files
+    uint64_t id               # a connection of its socket; 0: none yet
     size_t bytes
     double share
     size_t rank               # in the heap
@@ -59,16 +60,22 @@ cdef struct Producers:
 
 cdef class ProducerTable:
     cdef Producers all
+    cdef readonly size_t learned        # stamps, by learn()
+    cdef int add_rows(self, const uint8_t[::1] raw, bint lives) except -1
+    cdef uint32_t life_of(self, uint64_t id) noexcept
     cdef void learn(self, const uint8_t* at, const BlockHeader* h) noexcept nogil
 
 
 cdef Producer* producers_find(Producers* p, uint64_t id) noexcept nogil     # NULL: unknown
 # The message is stored at this offset. 0, or ENOMEM and nothing has changed. owner: of a producer
-# that is new. A newer life forgets the numbers of the one before; one of an older life changes
-# nothing.
+# that is new, or has none yet. A newer life forgets the numbers of the one before; one of an older
+# life changes nothing.
 cdef int producers_add(Producers* p, uint64_t owner, uint64_t id, uint32_t life, uint64_t sequence,
                        uint32_t mark, int64_t offset) noexcept nogil
 
+
+# A message of it that is stored already came over this connection.
+cdef void producers_heard(Producers* p, uint64_t owner, uint64_t id) noexcept nogil
 
 cdef inline uint32_t mark_of(const uint8_t* key, size_t key_size, const uint8_t* value,
                              size_t size) noexcept nogil:

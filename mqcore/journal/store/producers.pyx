@@ -12,129 +12,17 @@ from mqcore.journal.store.block cimport (
     VALUES, BlockHeader, aligned, column_sizes, is_sparse,
 )
 from mqcore.journal.store.includes cimport getrandom
+from mqcore.journal.store.owners cimport (
+    disown, join_line, leave_line, owner_of, place_of, settle, silent_longest,
+)
 from mqcore.journal.store.tracks cimport (
-    Track, has, lowest_known, reserve, track, track_add, track_begin, tracks_add,
+    TRACKS, Track, has, lowest_known, reserve, track, track_add, track_begin, tracks_add,
     tracks_bytes, tracks_free,
 )
 
 cdef enum:
     ROW = 160                 # bytes of a track in the file, without its checksums
     LIFE = 8                  # and of its producer's life, with zeroes behind
-
-
-cdef inline size_t place_of(const Producers* p, uint64_t id) noexcept nogil:
-    """MurmurHash3's finalizer."""
-    cdef uint64_t x = id ^ p.secret
-    x = (x ^ (x >> 33)) * <uint64_t> 0xFF51AFD7ED558CCDULL
-    x = (x ^ (x >> 33)) * <uint64_t> 0xC4CEB9FE1A85EC53ULL
-    return (x ^ (x >> 33)) & (p.cap - 1)
-
-
-# -- owners ----------------------------------------------------------------------------------------
-
-cdef inline double share_of(const Producers* p, const Owner* owner) noexcept nogil:
-    return (<double> owner.bytes / <double> p.most_bytes
-            + <double> (owner.once.n + owner.again.n) / <double> p.most)
-
-
-cdef void settle(Producers* p, Owner* owner) noexcept nogil:
-    """To its place in the heap: its share has changed."""
-    cdef size_t i = owner.rank, k
-    owner.share = share_of(p, owner)
-    while i > 0 and p.heap[(i - 1) // 2].share < owner.share:
-        p.heap[i] = p.heap[(i - 1) // 2]
-        p.heap[i].rank = i
-        i = (i - 1) // 2
-    while 2 * i + 1 < p.owners:
-        k = 2 * i + 1
-        if k + 1 < p.owners and p.heap[k].share < p.heap[k + 1].share:
-            k += 1
-        if p.heap[k].share <= owner.share:
-            break
-        p.heap[i] = p.heap[k]
-        p.heap[i].rank = i
-        i = k
-    p.heap[i] = owner
-    owner.rank = i
-
-
-cdef Owner* owner_of(Producers* p, uint64_t id) noexcept nogil:
-    """NULL: no memory."""
-    cdef size_t place = place_of(p, id)
-    cdef Owner* owner = p.homes[place]
-    while owner != NULL and owner.id != id:
-        owner = owner.next
-    if owner == NULL:
-        owner = <Owner*> calloc(1, sizeof(Owner))
-        if owner != NULL:
-            owner.id = id
-            owner.next = p.homes[place]
-            p.homes[place] = owner
-            owner.rank = p.owners
-            p.heap[p.owners] = owner
-            p.owners += 1
-    return owner
-
-
-cdef void disown(Producers* p, Owner* owner) noexcept nogil:
-    """It has no producers left."""
-    cdef Owner** at = &p.homes[place_of(p, owner.id)]
-    cdef Owner* moved
-    while at[0] != owner:
-        at = &at[0].next
-    at[0] = owner.next
-    p.owners -= 1
-    moved = p.heap[p.owners]
-    if moved != owner:
-        moved.rank = owner.rank
-        settle(p, moved)
-    free(owner)
-
-
-# -- lines -----------------------------------------------------------------------------------------
-
-cdef inline Line* line_of(Producer* one) noexcept nogil:
-    return &one.owner.again if one.again else &one.owner.once
-
-
-cdef void leave_line(Producer* one) noexcept nogil:
-    cdef Line* line = line_of(one)
-    if one.older != NULL:
-        one.older.newer = one.newer
-    else:
-        line.oldest = one.newer
-    if one.newer != NULL:
-        one.newer.older = one.older
-    else:
-        line.newest = one.older
-    line.n -= 1
-
-
-cdef void join_line(Producers* p, Producer* one) noexcept nogil:
-    """At its end."""
-    cdef Line* line = line_of(one)
-    one.older = line.newest
-    one.newer = NULL
-    if line.newest != NULL:
-        line.newest.newer = one
-    else:
-        line.oldest = one
-    line.newest = one
-    line.n += 1
-    p.clock += 1
-    one.used = p.clock
-
-
-cdef inline Producer* oldest_but(Line* line, Producer* kept) noexcept nogil:
-    return line.oldest if line.oldest != kept else kept.newer
-
-
-cdef Producer* silent_longest(Owner* owner, Producer* kept) noexcept nogil:
-    cdef Producer* once = oldest_but(&owner.once, kept) if owner.once.n else NULL
-    cdef Producer* again = oldest_but(&owner.again, kept) if owner.again.n else NULL
-    if once != NULL and (again == NULL or 3 * owner.once.n > owner.again.n):
-        return once
-    return again
 
 
 # -- the table -------------------------------------------------------------------------------------
@@ -219,7 +107,7 @@ cdef int grow(Producers* p) noexcept nogil:
 
 
 cdef Producer* put(Producers* p, uint64_t owner, uint64_t id, const Track* first) noexcept nogil:
-    """One that is not there yet, with this track. NULL: no memory."""
+    """One that is not there yet, with this track, or none. NULL: no memory."""
     cdef Producer* one
     cdef size_t place
     if p.n == p.cap and grow(p):
@@ -232,8 +120,9 @@ cdef Producer* put(Producers* p, uint64_t owner, uint64_t id, const Track* first
         free(one)
         return NULL
     one.id = id
-    one.tracks.n = 1
-    one.tracks.now = first[0]
+    if first != NULL:
+        one.tracks.n = 1
+        one.tracks.now = first[0]
     place = place_of(p, id)
     one.next = p.places[place]
     p.places[place] = one
@@ -262,6 +151,33 @@ cdef Producer* producers_find(Producers* p, uint64_t id) noexcept nogil:
     return one
 
 
+cdef void charge(Producers* p, Producer* one, uint64_t id) noexcept nogil:
+    """To this connection, if it was charged to none. Without memory it stays as it is."""
+    cdef Owner* before = one.owner
+    cdef Owner* owner
+    if id == 0 or before.id != 0 or p.owners == p.cap and grow(p):
+        return
+    owner = owner_of(p, id)
+    if owner == NULL:
+        return
+    leave_line(one)
+    before.bytes -= one.bytes
+    if before.once.n + before.again.n:
+        settle(p, before)
+    else:
+        disown(p, before)
+    one.owner = owner
+    owner.bytes += one.bytes
+    join_line(p, one)
+    settle(p, owner)
+
+
+cdef void producers_heard(Producers* p, uint64_t owner, uint64_t id) noexcept nogil:
+    cdef Producer* one = p.last if p.last != NULL and p.last.id == id else producers_find(p, id)
+    if one != NULL:
+        charge(p, one, owner)
+
+
 cdef void live_again(Producer* one, uint32_t life) noexcept nogil:
     """It has no tracks any more: put one there."""
     tracks_free(&one.tracks)
@@ -275,6 +191,7 @@ cdef int producers_add(Producers* p, uint64_t owner, uint64_t id, uint32_t life,
     cdef int rc = 0
     cdef Producer* one = p.last if p.last != NULL and p.last.id == id else producers_find(p, id)
     if one != NULL and life <= one.life:
+        charge(p, one, owner)
         hear_again(p, one)
         if life == one.life:
             rc = tracks_add(&one.tracks, sequence, mark, offset)
@@ -283,6 +200,7 @@ cdef int producers_add(Producers* p, uint64_t owner, uint64_t id, uint32_t life,
     if track_begin(&first, sequence, mark, offset):
         return ENOMEM
     if one != NULL:
+        charge(p, one, owner)
         hear_again(p, one)
         live_again(one, life)
         one.tracks.now = first
@@ -364,8 +282,14 @@ cdef class ProducerTable:
                                column[<int> VALUES] + ends[i], ends[i + 1] - ends[i])
                 if h.flags & HAS_NULLS and not column[<int> VALUE_VALID][i // 8] >> i % 8 & 1:
                     mark = ~mark
+                self.learned += 1
                 producers_add(&self.all, 0, producers[i], 0 if lives == NULL else lives[i],
                               sequences[i], mark, h.first + (i if places == NULL else places[i]))
+
+    cdef uint32_t life_of(self, uint64_t id) noexcept:
+        """0: none. With the log's lock."""
+        cdef Producer* one = producers_find(&self.all, id)
+        return 0 if one == NULL else one.life
 
     def dump(self) -> bytes:
         """The rows of FORMAT.md, who was heard last at the end. With the log's lock."""
@@ -380,10 +304,42 @@ cdef class ProducerTable:
         found.sort()                    # no two were heard at the same moment
         return b"".join([rows for _, rows in found])
 
+    def forget_numbers(self) -> int:
+        """Each producer keeps its life alone; how many have one. The others are forgotten."""
+        cdef Producer* one
+        cdef Producer* next
+        cdef size_t i
+        for i in range(self.all.cap):
+            one = self.all.places[i]
+            while one != NULL:
+                next = one.next
+                if one.life:
+                    tracks_free(&one.tracks)
+                    weigh(&self.all, one)
+                else:
+                    forget(&self.all, one)
+                one = next
+        return self.all.n
+
+    def bound_to(self, size_t most, size_t most_bytes) -> None:
+        """Its limits from here on, or what it has if that is more."""
+        self.all.most = max(most, self.all.n)
+        self.all.most_bytes = max(most_bytes, self.all.bytes)
+
     def load(self, const uint8_t[::1] raw, *, bint lives=True) -> None:
-        """What dump() gave; lives: not in version 2. ValueError: it did not."""
+        """What dump() gave; lives: not in version 2. ValueError: it did not, and the table is
+        empty."""
+        try:
+            self.add_rows(raw, lives)
+        except ValueError:
+            while self.all.n:
+                forget(&self.all, silent_longest(self.all.heap[0], NULL))
+            self.all.forgotten = 0
+            raise
+
+    cdef int add_rows(self, const uint8_t[::1] raw, bint lives) except -1:
         cdef size_t at = 0, size = raw.shape[0], row = ROW + LIFE if lives else ROW
-        cdef uint32_t life = 0
+        cdef uint32_t life = 0, zero = 0
         cdef uint64_t id, i
         cdef Track t
         while at < size:
@@ -394,10 +350,11 @@ cdef class ProducerTable:
             memcpy(&t.low, &raw[at + 8], 24 + sizeof(t.window))
             if lives:
                 memcpy(&life, &raw[at + ROW], 4)
+                memcpy(&zero, &raw[at + ROW + 4], 4)
             at += row
-            if id == 0 or t.low > t.highest:
+            if id == 0 or zero or not fits_in(producers_find(&self.all, id), life, &t):
                 raise ValueError("a row that cannot be")
-            if reserve(&t, t.low, t.highest):
+            if has(&t, t.highest) and reserve(&t, t.low, t.highest):
                 raise MemoryError
             i = lowest_known(&t)
             while True:
@@ -410,22 +367,46 @@ cdef class ProducerTable:
                 if i == t.highest:
                     break
                 i += 1
-            if not add_track(&self.all, id, life, &t):
+            if not add_track(&self.all, id, life, &t if has(&t, t.highest) else NULL):
                 free(t.marks)
                 raise MemoryError
+        return 0
+
+
+cdef bint fits_in(Producer* one, uint32_t life, const Track* t) noexcept nogil:
+    """A track that a file tells of may be added to the ones that it has told of. NULL: none."""
+    cdef uint32_t i
+    cdef Track* other
+    if t.low > t.highest or t.offset < -1:
+        return False
+    if not has(t, t.highest):           # no number is known
+        return one == NULL and life and t.highest == 0 and t.offset == -1
+    if one == NULL:
+        return True
+    if one.tracks.n == 0:
+        return False
+    for i in range(one.tracks.n):
+        other = track(&one.tracks, i)
+        if t.low <= other.highest and other.low <= t.highest:
+            return False
+    return one.tracks.n < TRACKS and one.life == life
 
 
 cdef bytes rows_of(Producer* one):
     """The track used last at the end."""
     cdef int i
     cdef uint64_t k
+    cdef bytes life = (<const uint8_t*> &one.life)[:4] + bytes(LIFE - 4)
     cdef Track* t
     cdef bytearray rows = bytearray()
+    if one.tracks.n == 0:
+        return (<const uint8_t*> &one.id)[:8] + bytes(16) + b"\xff" * 8 \
+            + bytes(sizeof(t.window)) + life
     for i in range(<int> one.tracks.n - 1, -1, -1):
         t = track(&one.tracks, i)
         rows += (<const uint8_t*> &one.id)[:8]
         rows += (<const uint8_t*> &t.low)[:24 + sizeof(t.window)]
-        rows += (<const uint8_t*> &one.life)[:4] + bytes(LIFE - 4)
+        rows += life
         k = lowest_known(t)
         while True:
             if has(t, k):
@@ -437,7 +418,7 @@ cdef bytes rows_of(Producer* one):
 
 
 cdef bint add_track(Producers* p, uint64_t id, uint32_t life, Track* t) noexcept:
-    """False: no memory."""
+    """NULL: a producer of which no number is known. False: no memory."""
     cdef Producer* one = producers_find(p, id)
     if one == NULL:
         one = put(p, 0, id, t)
@@ -446,7 +427,7 @@ cdef bint add_track(Producers* p, uint64_t id, uint32_t life, Track* t) noexcept
         one.life = life
     elif track_add(&one.tracks, t):
         return False
-    if one.tracks.n > 1 or t.low != t.highest:
+    if t == NULL or one.tracks.n > 1 or t.low != t.highest:
         hear_again(p, one)
     weigh(p, one)
     return True

@@ -48,7 +48,7 @@ from mqcore.journal.store.recovery import (
 from mqcore.journal.store.salvage import salvaged
 from mqcore.journal.store.scan import COMPRESSED_VERSION, HEADER_SIZE, PLAIN_VERSION, Block
 from mqcore.journal.store.segment import FOREIGN, Segment
-from mqcore.journal.store.snapshot import forget
+from mqcore.journal.store.snapshot import forget_numbers
 from mqcore.journal.store.sparse import forget_index
 from mqcore.journal.store.topic_names import headers, names_of, topic_of, write_names
 
@@ -59,10 +59,13 @@ SMALLEST = 12           # bytes that a message has in a block at least: its time
 
 @dataclass
 class Repaired:
-    """What was wrong; `kept`: the damaged files, renamed to *.damaged."""
+    """What was wrong; `kept`: the damaged files, renamed to *.damaged; `lives`: how many producers
+    have kept their life from the file `producers`, while their numbers were forgotten, so that what
+    is lost may be sent again."""
 
     findings: list[Finding]
     kept: list[str] = field(default_factory=list)
+    lives: int = 0
 
 
 def repair(folder: Path, topic: str | None = None) -> Repaired:
@@ -100,7 +103,8 @@ def repair(folder: Path, topic: str | None = None) -> Repaired:
                                      path=str(path), offset=int(path.stem), fault="not a file",
                                      hint="move it out of the folder, and repair again")
         if damaged:         # first: what is lost may be sent again, and must be taken then
-            forget(folder)
+            owner = owner_of(folder, segments(folder)) or durable_id(folder) or b""
+            done.lives = forget_numbers(folder, owner)
             sync_folder(folder)
         for path in damaged:
             done.kept.append(str(_repair(folder, path, topic)))

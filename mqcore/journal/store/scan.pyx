@@ -23,9 +23,9 @@ from libc.string cimport memcmp, memcpy
 from mqcore.journal.store.block cimport (
     ALIGN, BLOCK_BODY_CRC, BLOCK_HEADER, BLOCK_HEADER_CRC, BLOCK_MAGIC, BLOCK_NEWER, BLOCK_NONSENSE,
     BLOCK_OFFSETS, BLOCK_OK, BLOCK_ORDER, BLOCK_PACKED, BLOCK_SHORT, BLOCK_UNREADABLE, COLUMNS,
-    COMPACTED, MODERN, PACKED, PACKED_VERSION, SEGMENT_HEADER, TOPIC_MAX, VERSION, BlockHeader,
-    SegmentHeader, aligned, block_end, body_size, check_columns, check_crc, check_header,
-    column_sizes, places_size, segment_header_crc,
+    COMPACTED, HAS_STAMPS, MODERN, PACKED, PACKED_VERSION, SEGMENT_HEADER, TOPIC_MAX, VERSION,
+    BlockHeader, SegmentHeader, aligned, block_end, body_size, check_columns, check_crc,
+    check_header, column_sizes, places_size, segment_header_crc,
 )
 from mqcore.journal.store.includes cimport (
     MAP_FAILED, MAP_SHARED, PROT_READ, madvise, mmap, munmap, pread,
@@ -378,8 +378,8 @@ cdef class Window:
         before `time` (us), or the first at or behind `limit`, or a fault, or the window's end.
 
         `next` is the offset that the block at pos must begin with (-1: any). into: learns the
-        stamps of the blocks passed; with verify. If compaction has removed the message `offset`,
-        the next one that is there is looked for instead.
+        stamps of the blocks passed, and those with stamps are checked. If compaction has removed
+        the message `offset`, the next one that is there is looked for instead.
         """
         cdef BlockHeader h
         cdef int64_t end = min(size, self.start + self.length)
@@ -413,7 +413,7 @@ cdef class Window:
                 if h.count and (h.first <= offset < block_end(&h) or h.max_time >= time):
                     why = SOUGHT
                     break
-                if verify:
+                if verify or learns and h.flags & HAS_STAMPS:
                     if pos + <int64_t> h.size > end:
                         why = WINDOW_END
                         break

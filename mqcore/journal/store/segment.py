@@ -281,7 +281,7 @@ class Segment:
              into: ProducerTable | None = None) -> Walk:
         """Walk all of it: to the end, which is a fault like any other, or to the first block with a
         message not before `time`. The rest of the Walk is about the whole way. into: learns the
-        stamps, with verify."""
+        stamps, of blocks that are checked for that."""
         pos, next, need = HEADER_SIZE, self.first, BLOCK_HEADER_SIZE
         blocks, low, high, marked, durable = 0, (1 << 63) - 1, -(1 << 63), False, 0
         more = {} if time is None else {"time": time}

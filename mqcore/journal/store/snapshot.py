@@ -2,9 +2,10 @@
 deduplicate=True need not read the stamps of its whole journal. FORMAT.md has the bytes.
 
 It is written after a rotation and at a clean close, once everything below its offset is durable;
-messages behind that are read from the segments. Without the file, or with one that does not fit, of
-which the log warns, all segments are read. That takes longer, and what retention has removed is not
-known any more.
+messages behind that are read from the segments. A writer without deduplicate=True writes it before
+it removes messages with stamps. After a repair it has lives alone. Without the file, or with one
+that does not fit, of which the log warns, all segments are read. That takes longer, and what
+retention has removed is not known any more.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import os
 import struct
 from pathlib import Path
 
+from mqcore.journal.errors import JournalCorrupt
 from mqcore.journal.store.core import checksum
 from mqcore.journal.store.place import read_regular, replace, segments
 from mqcore.journal.store.producers import ProducerTable
@@ -25,18 +27,35 @@ NAME = "producers"
 _HEAD = struct.Struct("<8sII16sqq")
 MAGIC, VERSION = b"MQPROD\r\n", 3
 LIFELESS = 2            # the version before, whose rows have no lives
+EVERY = (1 << 63) - 1   # an offset behind all messages
+MOST_PRODUCERS, MOST_BYTES = 1 << 24, 1 << 40       # the limits of a writer's options
 SHORT = next(number for number, words in FAULTS.items() if words.startswith("the file ends"))
 
 
 def save(folder: Path, journal: bytes, offset: int, rows: bytes) -> None:
     """Durable on return, and never half. All below offset must be durable."""
     rest = journal + struct.pack("<qq", offset, len(rows)) + rows
-    replace(folder / NAME, MAGIC + struct.pack("<II", VERSION, checksum(rest)) + rest)
+    replace(folder / NAME, MAGIC + struct.pack("<II", VERSION, _crc(VERSION, rest)) + rest)
 
 
-def forget(folder: Path) -> None:
-    """What is stored has changed otherwise than by appending."""
-    (folder / NAME).unlink(missing_ok=True)
+def _crc(version: int, rest: bytes) -> int:
+    """From version 3 on it covers the version, which says how rows are read."""
+    return checksum(rest, 0 if version == LIFELESS else checksum(struct.pack("<I", version)))
+
+
+def forget_numbers(folder: Path, journal: bytes) -> int:
+    """What is stored has changed otherwise than by appending, and what is lost may be sent again.
+    Which producers were replaced stays known; how many have a life. journal: b"" for unknown."""
+    table = ProducerTable(MOST_PRODUCERS, MOST_BYTES)
+    why = _load(folder, journal, EVERY, table)[1]
+    if why:
+        _warn(folder, why)
+    lives = table.forget_numbers()
+    if lives:
+        save(folder, journal, 0, table.dump())
+    else:
+        (folder / NAME).unlink(missing_ok=True)     # the caller syncs the folder
+    return lives
 
 
 def recall(folder: Path, journal: bytes, end: int, into: ProducerTable) -> int:
@@ -44,54 +63,97 @@ def recall(folder: Path, journal: bytes, end: int, into: ProducerTable) -> int:
     for. With the writer's lock. JournalCorrupt: a segment that must be read is damaged."""
     for half in folder.glob(f".{NAME}.*"):      # of a writer that was killed meanwhile
         half.unlink()
-    at, rows, why, lives = _load(folder, journal)
-    if at > end:                # the disk has lost what it had called durable
-        at, rows, why = 0, b"", f"tells of {at} messages, of which there are {end}"
-    if why:
-        _log.warning("%s %s. The stamps of all messages are read instead: a message that is sent "
-                     "again is recognized only while the journal still has it", folder / NAME, why)
-    into.load(rows, lives=lives)
+    at, why = _load(folder, journal, end, into)
     firsts = segments(folder)
+    if not at and not (folder / NAME).exists() and firsts[0] > _begin(folder, firsts[0]):
+        why = f"is missing, and the messages below {firsts[0]} were removed"
+    if why:
+        _warn(folder, why)
     for first, following in zip(firsts, [*firsts[1:], end], strict=True):
         if following > at:
             _learn(folder, first, into)
     return at
 
 
+def kept(folder: Path, journal: bytes, end: int, of: int, most: int,
+         most_bytes: int) -> bytes | None:
+    """The segments below `end` are about to go: the rows to save() first, as of `end`. None: their
+    stamps tell nothing that is not in the file. Reads no other segments, and of these only blocks
+    with stamps. of: the next offset of the journal; most, most_bytes: limits of what is kept,
+    unless the file has more. With the writer's lock."""
+    table = ProducerTable(MOST_PRODUCERS, MOST_BYTES)
+    at, why = _load(folder, journal, of, table)
+    if at >= end:
+        return None
+    table.bound_to(most, most_bytes)
+    firsts = segments(folder)
+    for first, following in zip(firsts, firsts[1:], strict=False):
+        if at < following <= end:
+            try:
+                _learn(folder, first, table, verify=False)
+            except JournalCorrupt as error:
+                _log.warning("%s; it is removed, and the producers of the messages behind that are "
+                             "not remembered", error)
+    if not table.learned:
+        return None
+    if why:
+        _warn(folder, why)
+    return table.dump()
+
+
+def _warn(folder: Path, why: str) -> None:
+    _log.warning("%s %s. The stamps of all messages are read instead: a message that is sent again "
+                 "is recognized, and an older life refused, only while the journal still has the "
+                 "messages that tell of them", folder / NAME, why)
+
+
 def covered(folder: Path, journal: bytes) -> int:
     """The offset below which a writer that deduplicates needs no stamps of the segments. The file
     may not be durable yet: sync the folder."""
-    return _load(folder, journal)[0]
+    return _load(folder, journal, EVERY, ProducerTable(MOST_PRODUCERS, MOST_BYTES))[0]
 
 
-def _load(folder: Path, journal: bytes) -> tuple[int, bytes, str, bool]:
-    """Offset, rows, why the file is not believed, and whether rows have lives."""
+def _load(folder: Path, journal: bytes, end: int, into: ProducerTable) -> tuple[int, str]:
+    """The offset that the file is good for, and why it is not believed; then `into` is empty."""
     try:
         raw = read_regular(folder / NAME)
     except FileNotFoundError:
-        return 0, b"", "", True
+        return 0, ""
     if raw is None:
-        return 0, b"", "is not a regular file", True
+        return 0, "is not a regular file"
     if len(raw) < _HEAD.size:
-        return 0, b"", f"has {len(raw)} bytes, fewer than its head", True
+        return 0, f"has {len(raw)} bytes, fewer than its head"
     magic, version, crc, whose, offset, size = _HEAD.unpack_from(raw)
     rows = raw[_HEAD.size:]
     if magic != MAGIC or version not in (LIFELESS, VERSION):
-        return 0, b"", "is of another kind or version", True
-    if crc != checksum(raw[16:]) or size != len(rows):
-        return 0, b"", "does not match its CRC", True
+        return 0, "is of another kind or version"
+    if crc != _crc(version, raw[16:]) or size != len(rows):
+        return 0, "does not match its CRC"
     if whose != journal:
-        return 0, b"", "is another journal's", True
-    return offset, rows, "", version == VERSION
+        return 0, "is another journal's"
+    if not 0 <= offset <= end:      # the disk has lost what it had called durable
+        return 0, f"tells of {offset} messages, of which there are {end}"
+    try:
+        into.load(rows, lives=version == VERSION)
+    except ValueError as error:
+        return 0, f"has {error}"
+    return offset, ""
 
 
-def _learn(folder: Path, first: int, into: ProducerTable) -> None:
+def _begin(folder: Path, first: int) -> int:
+    """The journal's first offset of all."""
+    segment = Segment(folder, first)
+    segment.close()
+    return segment.header.begin
+
+
+def _learn(folder: Path, first: int, into: ProducerTable, *, verify: bool = True) -> None:
     segment = Segment(folder, first)
     try:
         size = os.fstat(segment.fd).st_size
-        walk = segment.scan(size, verify=True, into=into)
+        walk = segment.scan(size, verify=verify, into=into)
         if walk.why != SHORT or walk.pos != size:
             raise segment.corrupt(walk.pos, walk.next, walk.why,
-                                  "deduplicate=True must know what it holds")
+                                  "deduplicate=True must know what it holds" if verify else "")
     finally:
         segment.close()

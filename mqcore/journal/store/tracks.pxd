@@ -38,9 +38,9 @@ cdef struct Track:            # of the numbers from low to highest
     uint32_t span             # a power of two
 
 cdef struct Tracks:
-    uint32_t n
+    uint32_t n                # 0: no number is known
     Track now                 # the one used last
-    Track* others             # n - 1, in no order; NULL: space for none
+    Track* others             # the others, in no order; NULL: space for none
 
 
 # -- a track ---------------------------------------------------------------------------------------
@@ -200,6 +200,10 @@ cdef inline int make_way(Tracks* one) noexcept nogil:
 
 cdef inline int track_add(Tracks* one, Track* fresh) noexcept nogil:
     """One more track, which is the one used last from now on."""
+    if one.n == 0:
+        one.now = fresh[0]
+        one.n = 1
+        return 0
     if one.others == NULL:
         one.others = <Track*> calloc(TRACKS - 1, sizeof(Track))
         if one.others == NULL:
