@@ -13,7 +13,6 @@ from mqcore.api.running import Running
 from mqcore.base.waits import Event
 from mqcore.errors import RecvTimeout, UsageError
 from mqcore.journal.errors import JournalClosed, JournalDiverged, JournalFenced
-from mqcore.journal.records import Records, runs
 from mqcore.journal.replicas import separate
 from mqcore.journal.server.failover import mark
 from mqcore.journal.store.epoch import Epochs, EpochsOf, newer, parting
@@ -23,6 +22,7 @@ from mqcore.journal.writer import Writer
 
 if TYPE_CHECKING:
     from mqcore.journal.reader import Reader
+    from mqcore.journal.records import Records
 
 _log = logging.getLogger("mqcore.journal")
 
@@ -171,12 +171,11 @@ class Mirror(Running):
                 self._align()
             if records.since > at == self.writer.next:
                 self._skip(at, records.since)
-            for run in runs(records):
-                self._compacted += pass_gap(self.writer, run)
-                if run.first != self.writer.next:
-                    raise UsageError(f"something else has appended to {self.writer.path}",
-                                     hint="a mirror is its writer's only user")
-                self.writer.append_records(run)
+            if not follows(self.writer, records):
+                raise UsageError(f"something else has appended to {self.writer.path}",
+                                 hint="a mirror is its writer's only user")
+            self._compacted += records.next - self.writer.next - len(records)
+            self.writer._append_in_place(records)
             at = records.next
             self._messages += len(records)
             self._bytes += records.nbytes
@@ -216,9 +215,7 @@ class Mirror(Running):
                 f"{'running' if self.running else 'ended'}>")
 
 
-def pass_gap(writer: Writer, records: Records) -> int:
-    """What compaction has removed in front of them: so many messages. The copy has a gap there."""
-    if not records.first > records.since == writer.next:
-        return 0
-    writer.skip(records.first, compacted=True)
-    return records.first - records.since
+def follows(writer: Writer, records: Records) -> bool:
+    """Whether they are what a copy goes on with. What compaction has removed in front of them is
+    a gap of the copy, too."""
+    return writer.next in (records.first, records.since)

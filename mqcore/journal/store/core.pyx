@@ -27,7 +27,7 @@ from mqcore.journal.store.includes cimport (
     crc32c, crc32c_native, crc32c_portable, pthread_mutex_lock, pthread_mutex_trylock,
     pthread_mutex_unlock,
 )
-from mqcore.journal.store.gap cimport log_pass
+from mqcore.journal.store.gap cimport log_leap, log_pass
 from mqcore.journal.store.log cimport (
     CLOSED, DUPLICATE, FENCED, FORKED, QUIET, Log, close_files, log_close, log_commit, log_error,
     log_fence, log_flush, log_free, log_make_room, log_new, log_place, log_rest,
@@ -515,9 +515,6 @@ cdef class WriterCore:
     def append_records(self, records):
         """Append a reader's batch with its times, keys, headers and stamps. Returns the offsets of
         messages that are not duplicates. Errors as in append_batch."""
-        cdef Rows rows
-        cdef int64_t first, end, life = 0, taken = 0
-        cdef int rc = 0
         try:
             columns = records._columns
         except AttributeError:
@@ -526,16 +523,41 @@ cdef class WriterCore:
         if {"key_ends", "header_ends", "producers", "value_valid"}.isdisjoint(columns):
             return self.add_columns(values_of(records.data), ends_of(records.offsets),
                                     contiguous(records._microseconds), 0, None)
+        return self.add_rows(records, None)
+
+    def _append_in_place(self, records):
+        """append_records() of a copy: each message keeps its offset, and `next` becomes that of the
+        records. There are gaps where compaction has removed messages. They become durable with
+        what follows, and readers see them with that. records: not below `next`."""
+        self._skip(records.first, True, True)
+        if records._places is None:
+            self.append_records(records)
+        else:
+            self.add_rows(records, contiguous(records._all_offsets()))
+
+    cdef add_rows(self, records, offsets):
+        """offsets: int64[] of where they belong; None: to the end, one after the other."""
+        cdef Rows rows
+        cdef const int64_t[::1] places
+        cdef const int64_t* place = NULL
+        cdef int64_t first, end, life = 0, taken = 0
+        cdef int rc = 0
         self._same_process()
-        hold = rows_of(columns, &rows)
+        hold = rows_of(records._columns, &rows)
         rows.at = records._lo
         rows.end = records._hi
+        if offsets is not None and rows.at < rows.end:
+            places = offsets
+            place = &places[0]
         self.lock()
         first = self.log.next
         rc = self.log.barred if self.log.barred in (CLOSED, FORKED, FENCED) else 0
         with nogil:
             while rc == 0 and rows.at < rows.end:
-                rc = add_row(self.log, &rows)
+                if place != NULL:
+                    rc = log_leap(self.log, place[0]) if place[0] > self.log.next else 0
+                    place += 1
+                rc = rc or add_row(self.log, &rows)
                 rc = 0 if rc == DUPLICATE else rc
                 rows.at += 1
                 taken += rc == 0
@@ -594,8 +616,8 @@ cdef class WriterCore:
         if rc:
             self._raise(rc, 0)
 
-    def _skip(self, int64_t offset, bint compacted) -> int:
-        """Writer.skip(); the offset of the next message before."""
+    def _skip(self, int64_t offset, bint compacted, bint lazily=False) -> int:
+        """Writer.skip(); the offset of the next message before. lazily: with what follows."""
         cdef int64_t next
         cdef int rc = 0
         self._same_process()
@@ -603,7 +625,8 @@ cdef class WriterCore:
         next = self.log.next
         if next < offset:
             with nogil:
-                rc = (log_pass if compacted else log_skip)(self.log, offset)
+                rc = (log_leap if lazily else log_pass if compacted else log_skip)(
+                    self.log, offset)
         pthread_mutex_unlock(&self.log.lock)
         if rc:
             self._raise(rc, 0)
