@@ -20,6 +20,7 @@ from mqcore.errors import UsageError
 from mqcore.journal.errors import JournalDiverged, JournalNotFound
 from mqcore.journal.mirror import follows
 from mqcore.journal.reader import Reader
+from mqcore.journal.remembered import take_over
 from mqcore.journal.replicas import fenced_error, separate
 from mqcore.journal.store.epoch import Epochs, new_token, newer, parting
 from mqcore.journal.store.exclusive import TopicLock
@@ -119,6 +120,7 @@ def _copy(writer: Writer, last: Writer) -> int:
                                  hint="promote the mirror without old=")
             writer._append_in_place(records)
     writer.commit()
+    take_over(writer, last)
     for name, offset in groups(last.path).items():
         set_group_offset(writer.path, name, min(offset, writer.next))
     return writer.next - start

@@ -13,7 +13,7 @@ from mqcore.journal.store.block cimport (
 )
 from mqcore.journal.store.includes cimport getrandom
 from mqcore.journal.store.tracks cimport (
-    Track, has, lowest_known, reserve, track, track_add, track_begin, tracks_add,
+    TRACKS, Track, has, lowest_known, reserve, track, track_add, track_begin, tracks_add,
     tracks_bytes, tracks_free,
 )
 
@@ -381,7 +381,8 @@ cdef class ProducerTable:
         return b"".join([rows for _, rows in found])
 
     def load(self, const uint8_t[::1] raw, *, bint lives=True) -> None:
-        """What dump() gave; lives: not in version 2. ValueError: it did not."""
+        """What dump() gave, into an empty table; lives: not in version 2. ValueError: it did
+        not."""
         cdef size_t at = 0, size = raw.shape[0], row = ROW + LIFE if lives else ROW
         cdef uint32_t life = 0
         cdef uint64_t id, i
@@ -395,7 +396,7 @@ cdef class ProducerTable:
             if lives:
                 memcpy(&life, &raw[at + ROW], 4)
             at += row
-            if id == 0 or t.low > t.highest:
+            if id == 0 or t.low > t.highest or not is_apart(&self.all, id, life, &t):
                 raise ValueError("a row that cannot be")
             if reserve(&t, t.low, t.highest):
                 raise MemoryError
@@ -434,6 +435,20 @@ cdef bytes rows_of(Producer* one):
                 break
             k += 1
     return bytes(rows)
+
+
+cdef bint is_apart(Producers* p, uint64_t id, uint32_t life, const Track* t) noexcept:
+    """Whether this may be another track of a producer."""
+    cdef Producer* one = producers_find(p, id)
+    cdef Track* other
+    cdef uint32_t i
+    if one == NULL:
+        return True
+    for i in range(one.tracks.n):
+        other = track(&one.tracks, i)
+        if other.low <= t.highest and t.low <= other.highest:
+            return False
+    return one.life == life and one.tracks.n < <uint32_t> TRACKS
 
 
 cdef bint add_track(Producers* p, uint64_t id, uint32_t life, Track* t) noexcept:

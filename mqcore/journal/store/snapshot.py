@@ -13,9 +13,11 @@ import logging
 import os
 import struct
 from pathlib import Path
+from stat import S_ISREG
+from typing import NamedTuple
 
 from mqcore.journal.store.core import checksum
-from mqcore.journal.store.place import read_regular, replace, segments
+from mqcore.journal.store.place import at_once, read_regular, replace, segments
 from mqcore.journal.store.producers import ProducerTable
 from mqcore.journal.store.scan import FAULTS
 from mqcore.journal.store.segment import Segment
@@ -26,6 +28,17 @@ _HEAD = struct.Struct("<8sII16sqq")
 MAGIC, VERSION = b"MQPROD\r\n", 3
 LIFELESS = 2            # the version before, whose rows have no lives
 SHORT = next(number for number, words in FAULTS.items() if words.startswith("the file ends"))
+
+
+class Version(NamedTuple):
+    """Which file it is: another one differs in this."""
+
+    offset: int
+    size: int
+    crc: int
+
+
+NOTHING = Version(0, 0, 0)
 
 
 def save(folder: Path, journal: bytes, offset: int, rows: bytes) -> None:
@@ -44,7 +57,7 @@ def recall(folder: Path, journal: bytes, end: int, into: ProducerTable) -> int:
     for. With the writer's lock. JournalCorrupt: a segment that must be read is damaged."""
     for half in folder.glob(f".{NAME}.*"):      # of a writer that was killed meanwhile
         half.unlink()
-    at, rows, why, lives = _load(folder, journal)
+    at, rows, why, lives = load(folder, journal)
     if at > end:                # the disk has lost what it had called durable
         at, rows, why = 0, b"", f"tells of {at} messages, of which there are {end}"
     if why:
@@ -61,10 +74,25 @@ def recall(folder: Path, journal: bytes, end: int, into: ProducerTable) -> int:
 def covered(folder: Path, journal: bytes) -> int:
     """The offset below which a writer that deduplicates needs no stamps of the segments. The file
     may not be durable yet: sync the folder."""
-    return _load(folder, journal)[0]
+    return load(folder, journal)[0]
 
 
-def _load(folder: Path, journal: bytes) -> tuple[int, bytes, str, bool]:
+def piece(folder: Path, journal: bytes, at: int, most: int) -> tuple[Version, bytes]:
+    """Bytes of the file from `at` on. NOTHING: there is none, or another journal's. It is not
+    checked: who puts the pieces together calls parsed()."""
+    try:
+        with open(folder / NAME, "rb", opener=at_once, buffering=0) as file:
+            facts, raw = os.fstat(file.fileno()), file.read(_HEAD.size) or b""
+            if S_ISREG(facts.st_mode) and len(raw) == _HEAD.size:
+                magic, _, crc, whose, offset, size = _HEAD.unpack(raw)
+                if (magic, whose, size + _HEAD.size) == (MAGIC, journal, facts.st_size):
+                    return Version(offset, facts.st_size, crc), os.pread(file.fileno(), most, at)
+    except (FileNotFoundError, IsADirectoryError):
+        pass
+    return NOTHING, b""
+
+
+def load(folder: Path, journal: bytes) -> tuple[int, bytes, str, bool]:
     """Offset, rows, why the file is not believed, and whether rows have lives."""
     try:
         raw = read_regular(folder / NAME)
@@ -72,6 +100,11 @@ def _load(folder: Path, journal: bytes) -> tuple[int, bytes, str, bool]:
         return 0, b"", "", True
     if raw is None:
         return 0, b"", "is not a regular file", True
+    return parsed(raw, journal)
+
+
+def parsed(raw: bytes, journal: bytes | None) -> tuple[int, bytes, str, bool]:
+    """load() of a file with these bytes. journal: None if it may be any."""
     if len(raw) < _HEAD.size:
         return 0, b"", f"has {len(raw)} bytes, fewer than its head", True
     magic, version, crc, whose, offset, size = _HEAD.unpack_from(raw)
@@ -80,7 +113,7 @@ def _load(folder: Path, journal: bytes) -> tuple[int, bytes, str, bool]:
         return 0, b"", "is of another kind or version", True
     if crc != checksum(raw[16:]) or size != len(rows):
         return 0, b"", "does not match its CRC", True
-    if whose != journal:
+    if journal not in (None, whose):
         return 0, b"", "is another journal's", True
     return offset, rows, "", version == VERSION
 
