@@ -13,7 +13,7 @@ from mqcore.api.running import Running
 from mqcore.base.waits import Event
 from mqcore.errors import RecvTimeout, UsageError
 from mqcore.journal.errors import JournalClosed, JournalDiverged, JournalFenced
-from mqcore.journal.records import Records, runs
+from mqcore.journal.remembered import Remembered
 from mqcore.journal.replicas import separate
 from mqcore.journal.server.failover import mark
 from mqcore.journal.store.epoch import Epochs, EpochsOf, newer, parting
@@ -23,6 +23,7 @@ from mqcore.journal.writer import Writer
 
 if TYPE_CHECKING:
     from mqcore.journal.reader import Reader
+    from mqcore.journal.records import Records
 
 _log = logging.getLogger("mqcore.journal")
 
@@ -68,6 +69,7 @@ class Mirror(Running):
                              hint="mirror it into another folder")
         self.reader, self.writer = reader, writer
         self._source = EpochsOf(Path(reader.path)) if "://" not in str(reader.path) else None
+        self._remembered = Remembered(reader, writer)
         self._align()
         end = reader.end
         if end < writer.next:
@@ -88,7 +90,7 @@ class Mirror(Running):
             if not self._going.wait(LOOK):
                 continue
             try:
-                self._copy_groups()
+                self._copy_facts()
                 self._move()
             except RecvTimeout:
                 continue
@@ -128,6 +130,7 @@ class Mirror(Running):
                 f"{self.reader.path}, whose epoch {theirs.number} began at {apart}",
                 epoch=theirs.number, first=apart, end=self.writer.next)
         self._theirs = mark(theirs.own)
+        self._remembered.forget()
         found = Epochs(theirs.own, (), True, origin or ours.origin)
         if found != ours:
             self.writer._set_epochs(found)
@@ -144,13 +147,18 @@ class Mirror(Running):
         found = self._source.look()
         return found.fenced or mark(found.own) != self._theirs
 
-    # -- consumer groups --
+    # -- consumer groups, and producers --
+
+    def _copy_facts(self) -> None:
+        if self._reachable():
+            self._copy_groups()
+            self._remembered.look()
 
     def _copy_groups(self) -> None:
         """Offsets of the source's groups, so that they go on where they were after a
         promotion."""
         now = time.monotonic()
-        if now - self._looked < GROUPS or not self._reachable():
+        if now - self._looked < GROUPS:
             return
         self._looked = now
         have = self.writer.durable
@@ -171,16 +179,17 @@ class Mirror(Running):
                 self._align()
             if records.since > at == self.writer.next:
                 self._skip(at, records.since)
-            for run in runs(records):
-                self._compacted += pass_gap(self.writer, run)
-                if run.first != self.writer.next:
-                    raise UsageError(f"something else has appended to {self.writer.path}",
-                                     hint="a mirror is its writer's only user")
-                self.writer.append_records(run)
+            if not follows(self.writer, records):
+                raise UsageError(f"something else has appended to {self.writer.path}",
+                                 hint="a mirror is its writer's only user")
+            if gaps := records.next - self.writer.next - len(records):
+                self._compacted += gaps
+                self._remembered.lacks(records.next)
+            self.writer._append_in_place(records)
             at = records.next
             self._messages += len(records)
             self._bytes += records.nbytes
-            self._copy_groups()
+            self._copy_facts()
             if self._stopping.is_set() or not self._going.is_set():
                 return
 
@@ -189,6 +198,7 @@ class Mirror(Running):
                      to - 1, self.reader.path)
         self.writer.skip(to)
         self._gone += to - at
+        self._remembered.lacks(to)
 
     def stats(self) -> MirrorStats:
         return MirrorStats(self._messages, self._bytes, self._gone, self._compacted)
@@ -209,6 +219,8 @@ class Mirror(Running):
         self._thread.join()
         if not self.writer.closed:
             self.writer.commit()
+            if not self.reader.closed and self._reachable():
+                self._remembered.finish()
         return ()
 
     def __repr__(self) -> str:
@@ -216,9 +228,7 @@ class Mirror(Running):
                 f"{'running' if self.running else 'ended'}>")
 
 
-def pass_gap(writer: Writer, records: Records) -> int:
-    """What compaction has removed in front of them: so many messages. The copy has a gap there."""
-    if not records.first > records.since == writer.next:
-        return 0
-    writer.skip(records.first, compacted=True)
-    return records.first - records.since
+def follows(writer: Writer, records: Records) -> bool:
+    """Whether they are what a copy goes on with. What compaction has removed in front of them is
+    a gap of the copy, too."""
+    return writer.next in (records.first, records.since)

@@ -18,9 +18,9 @@ from pathlib import Path
 
 from mqcore.errors import UsageError
 from mqcore.journal.errors import JournalDiverged, JournalNotFound
-from mqcore.journal.mirror import pass_gap
+from mqcore.journal.mirror import follows
 from mqcore.journal.reader import Reader
-from mqcore.journal.records import runs
+from mqcore.journal.remembered import take_over
 from mqcore.journal.replicas import fenced_error, separate
 from mqcore.journal.store.epoch import Epochs, new_token, newer, parting
 from mqcore.journal.store.exclusive import TopicLock
@@ -114,14 +114,13 @@ def _copy(writer: Writer, last: Writer) -> int:
     last.commit()
     with Reader(last.path, last.topic, last.partition) as reader:
         for records in reader.batches(start):
-            for run in runs(records):
-                pass_gap(writer, run)
-                if run.first != writer.next:
-                    raise UsageError(f"{last.path} has lost the messages {writer.next} to "
-                                     f"{run.first - 1}",
-                                     hint="promote the mirror without old=")
-                writer.append_records(run)
+            if not follows(writer, records):
+                raise UsageError(f"{last.path} has lost the messages {writer.next} to "
+                                 f"{records.first - 1}",
+                                 hint="promote the mirror without old=")
+            writer._append_in_place(records)
     writer.commit()
+    take_over(writer, last)
     for name, offset in groups(last.path).items():
         set_group_offset(writer.path, name, min(offset, writer.next))
     return writer.next - start

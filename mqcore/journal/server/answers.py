@@ -29,6 +29,7 @@ from mqcore.journal.store.commits import commit
 from mqcore.journal.store.epoch import Epochs, read_epochs
 from mqcore.journal.store.place import is_number, topic_folder
 from mqcore.journal.store.segment import ANEW
+from mqcore.journal.store.snapshot import piece
 
 PATIENCE = 0.02         # seconds that one answer waits for the commits of other processes
 LOOK = 1.0              # seconds between two looks at whether a topic is a mirror's
@@ -96,6 +97,8 @@ class Answers:
             size = min(max(1, request.bytes), allowance)
             return self.records({"id": number},
                                 read(source, request.offset, size, request), source)
+        if isinstance(request, requests.Producers):
+            return self._producers(request, source, allowance)
         fact = self._fact(request, source)
         mark = failover.mark_of(source.epochs.look(), source.id)
         return [encode({"id": number, "ok": fact, **mark})]
@@ -120,6 +123,13 @@ class Answers:
         self._counts["messages"] += len(found)
         self._counts["bytes"] += found.nbytes
         return [encode(head), body]
+
+    def _producers(self, request: requests.Producers, source: Source,
+                   allowance: int) -> list[bytes]:
+        ident = bytes.fromhex(source.id or "")
+        version, some = piece(source.path, ident, request.at, min(request.bytes, allowance))
+        mark = failover.mark_of(source.epochs.look(), source.id)
+        return [encode({"id": request.number, "producers": version._asdict(), **mark}), some]
 
     def _fact(self, request: Any, source: Source) -> Any:
         reader: Any = source.reader

@@ -20,6 +20,7 @@ from mqcore.journal.server.limits import WINDOW
 from mqcore.journal.server.remote_stream import RemoteStream
 from mqcore.journal.store.commits import Expected, check_expected
 from mqcore.journal.store.epoch import Epochs
+from mqcore.journal.store.snapshot import Version
 from mqcore.journal.waiting import Deadline
 from mqcore.journal.walking import apast, past, skips
 
@@ -134,6 +135,8 @@ class RemoteReader(Connection, Reader):
         """Offsets are those of one journal: the first answer tells which, all further questions
         are about that."""
         found = super()._answer(head, body)
+        if "producers" in head:
+            found = head["producers"], body
         origin = head.get("origin")
         if isinstance(origin, str) and "origin" not in self._about:
             self._about = {**self._about, "origin": origin}
@@ -262,6 +265,15 @@ class RemoteReader(Connection, Reader):
             return understood(self._ask("epochs"))
         except UsageError:          # a server of before there were epochs
             return Epochs()
+
+    def _producers_piece(self, at: int, most: int) -> tuple[Version, bytes]:
+        def good(answer: Any) -> bool:
+            told, some = answer
+            return all(map(is_offset, told.values())) and len(some) <= min(
+                most, max(0, Version(**told).size - at))
+
+        told, some = self._expected(self._ask("producers", at=at, bytes=most), good)
+        return Version(**told), some
 
     def groups(self) -> dict[str, int]:
         return self._table(self._ask("groups"))

@@ -65,6 +65,11 @@ class Read(OfPartition, tag="read", gc=False):
     compacted: bool = False
 
 
+class Producers(OfPartition, tag="producers", gc=False):
+    at: Number
+    bytes: Number
+
+
 class Committed(OfPartition, tag="committed", gc=False):
     group: Name
 
@@ -104,8 +109,8 @@ class Stop(Request, tag="stop", gc=False):
     stream: Number
 
 
-KINDS = (List, Ends, Durable, Groups, Epochs, At, Size, Read, Committed, Commit, Want, Stop, Beat,
-         Members)
+KINDS = (List, Ends, Durable, Groups, Epochs, At, Size, Read, Producers, Committed, Commit, Want,
+         Stop, Beat, Members)
 OPS = tuple(str(kind.__struct_config__.tag) for kind in KINDS)
 
 

@@ -21,6 +21,7 @@ cdef enum:
     VALUE_MAX = 0x7FFFFFFF    # bytes of one column of one block: its offsets are int32
     UNPACKED_MAX = 256 << 20  # bytes of the columns of a compressed block
     SPAN_MAX = 0x7FFFFFFF     # offsets that a sparse block covers
+    PIECES = 17               # columns, and the places of a sparse block
 
 cdef enum BlockFlag:
     HAS_KEYS = 1

@@ -116,6 +116,8 @@ cdef struct Log:
     bint null                 # the message in the making is one
     uint32_t lived            # of the messages: those with a life. See stamping.pxd
     uint32_t life             # of the message in the making
+    int64_t base              # with COMPACTED, the offset of the first message; and the places
+    Buffer places             # of all from there on, uint32. See gap.pxd
     size_t filled             # bytes of its columns
     int64_t block_low
     int64_t block_high

@@ -12,14 +12,15 @@ from mqcore.base.includes cimport iovec
 from mqcore.journal.store cimport includes as system
 from mqcore.journal.store.age cimport age_begin, grown_old, too_old
 from mqcore.journal.store.block cimport (
-    ALIGN, BLOCK_HEADER, COLUMNS, DATA, DATUM_ENDS, HAS_HEADERS, HAS_KEYS, HAS_LIVES, HAS_NULLS,
-    HAS_STAMPS, HEADER_ENDS, KEY_ENDS, KEY_VALID, KEYS, MODERN, NAME_ENDS, NAMES,
+    ALIGN, BLOCK_HEADER, COLUMNS, COMPACTED, DATA, DATUM_ENDS, HAS_HEADERS, HAS_KEYS, HAS_LIVES,
+    HAS_NULLS, HAS_STAMPS, HEADER_ENDS, KEY_ENDS, KEY_VALID, KEYS, MODERN, NAME_ENDS, NAMES,
     PACKED_VERSION, PRODUCERS, SEGMENT_HEADER, SENT, SEQUENCES, TIMES, VALUE_ENDS, VALUE_MAX,
     VALUES, VERSION,
-    BlockHeader, block_header_crc, segment_header_crc,
+    BlockHeader, block_end, block_header_crc, segment_header_crc,
 )
 from mqcore.journal.store.buffer cimport buffer_room, buffer_trim, push, push_end, push_zeros
 from mqcore.journal.store.disk cimport NOTHING, write_all, write_over
+from mqcore.journal.store.gap cimport gap_write, place_next, place_trim, places_into, reached
 from mqcore.journal.store.includes cimport (
     F_DUPFD_CLOEXEC, O_CLOEXEC, O_CREAT, O_EXCL, O_RDWR, crc32c, fcntl, getrandom, openat,
     pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_unlock,
@@ -108,6 +109,7 @@ cdef void log_free(Log* log) noexcept nogil:
         free(log.columns[i].at)
     free(log.withheld.at)
     free(log.packed.at)
+    free(log.places.at)
     pthread_mutex_destroy(&log.lock)
     pthread_mutex_destroy(&log.sync_lock)
     pthread_mutex_destroy(&log.flight)
@@ -146,7 +148,7 @@ cdef int log_error(Log* log) noexcept nogil:
 
 
 cdef void log_rest(Log* log, int rc, int64_t rotations) noexcept nogil:
-    cdef bint pending = log.count or log.rotations != rotations \
+    cdef bint pending = log.next > reached(log) or log.rotations != rotations \
         or log.syncs and log.durable.load() < log.written.load()
     if log.barred != 0 and log.barred != QUIET:
         log.due.store(NEVER)
@@ -170,6 +172,8 @@ cdef void log_empty(Log* log) noexcept nogil:
         buffer_trim(&log.columns[i], KEEP * log.block_bytes)
     if log.columns[<int> VALUE_ENDS].cap:
         push_end(&log.columns[<int> VALUE_ENDS], 0)     # else log_make_room() does it
+    log.places.n = 0
+    buffer_trim(&log.places, KEEP * log.block_bytes)
     log.count = 0
     log.flags = 0
     log.nulls = 0
@@ -295,6 +299,8 @@ cdef int log_optional(Log* log, size_t start) noexcept nogil:
         rc = null_or_not(log)
     if rc == 0 and (log.life or log.flags & HAS_LIVES):
         rc = life_or_not(log)
+    if rc == 0 and log.flags & COMPACTED:
+        rc = place_next(log)
     if rc == 0 and log.producers != NULL:
         rc = remember(log)
     if rc == 0:
@@ -365,7 +371,8 @@ cdef void log_trim(Log* log) noexcept nogil:
     if log.flags & HAS_NULLS:
         null_trim(log)
     life_trim(log)
-    log.filled = 0
+    place_trim(log)
+    log.filled = log.places.n
     for column in range(<int> COLUMNS):
         log.filled += log.columns[column].n
 
@@ -407,13 +414,13 @@ cdef int put(Log* log, BlockHeader* h, iovec* iov, int n) noexcept nogil:
     log.last_crc = h.crc
     log.pos += h.size
     log.marked = False
-    log.written.store(h.first + h.count)
+    log.written.store(block_end(h))
     return 0
 
 
 cdef int emit(Log* log, BlockHeader* h, Piece* pieces) noexcept nogil:
     """line_up(), and to the file."""
-    cdef iovec iov[33]
+    cdef iovec iov[35]
     cdef int rc, n = line_up(h, pieces, iov)
     if log.packs and h.count:
         n = pack_block(log, h, iov, n)
@@ -441,15 +448,13 @@ cdef int emit(Log* log, BlockHeader* h, Piece* pieces) noexcept nogil:
     return 0
 
 
-cdef int log_flush(Log* log) noexcept nogil:
+cdef int flush_block(Log* log) noexcept nogil:
+    """The block in the making, which has messages."""
     cdef BlockHeader h
-    cdef Piece pieces[16]
-    cdef int i, rc
-    if log.barred and log.barred != QUIET:
-        return log.barred
-    if log.count == 0:
-        return 0
+    cdef Piece pieces[17]
+    cdef int i, rc = 0
     memset(&h, 0, sizeof(h))
+    memset(pieces, 0, sizeof(pieces))
     h.first = log.next - log.count
     h.count = log.count
     h.flags = log.flags
@@ -458,9 +463,27 @@ cdef int log_flush(Log* log) noexcept nogil:
     for i in range(COLUMNS):
         pieces[i].at = log.columns[i].at
         pieces[i].n = log.columns[i].n
-    rc = emit(log, &h, pieces)
+    if log.flags & COMPACTED:
+        places_into(log, &h, &pieces[<int> COLUMNS])
+    if h.first > reached(log):
+        rc = gap_write(log, h.first)
+    if rc == 0:
+        rc = emit(log, &h, pieces)
     if rc == 0:
         log_empty(log)
+    return rc
+
+
+cdef int log_flush(Log* log) noexcept nogil:
+    cdef int rc = 0
+    if log.barred and log.barred != QUIET:
+        return log.barred
+    if log.next == reached(log):
+        return 0
+    if log.count:
+        rc = flush_block(log)
+    if rc == 0 and log.next > reached(log):     # a gap with no message behind it yet
+        rc = gap_write(log, log.next)
     log.stalled = rc
     return rc
 
@@ -468,7 +491,7 @@ cdef int log_flush(Log* log) noexcept nogil:
 cdef int log_direct(Log* log, const uint8_t* values, const int32_t* ends, const int64_t* times,
                     uint32_t n, int64_t now) noexcept nogil:
     cdef BlockHeader h
-    cdef Piece pieces[16]
+    cdef Piece pieces[17]
     cdef Buffer* own = &log.columns[<int> TIMES]
     cdef uint32_t i
     cdef int rc = log_flush(log)

@@ -12,7 +12,7 @@ from libc.stdint cimport uint8_t, uint32_t
 
 from mqcore.base.includes cimport iovec
 from mqcore.journal.store.block cimport (
-    BLOCK_HEADER, COLUMNS, DATA, HAS_HEADERS, KEYS, MODERN, NAME_ENDS, NAMES, PACKED_VERSION,
+    BLOCK_HEADER, DATA, HAS_HEADERS, KEYS, MODERN, NAME_ENDS, NAMES, PACKED_VERSION, PIECES,
     UNPACKED_MAX, VALUES, BlockHeader, aligned,
 )
 from mqcore.journal.store.buffer cimport push_zeros
@@ -22,7 +22,8 @@ from mqcore.journal.store.log cimport Log, Piece
 
 
 cdef inline int line_up(BlockHeader* h, Piece* pieces, iovec* iov) noexcept nogil:
-    """A block out of its columns: how many pieces it has. h: first, count, flags, times."""
+    """A block out of its columns: how many pieces it has. h: first, count, flags, span, times.
+    pieces: PIECES of them; iov has space for two each, and the header."""
     cdef size_t pad
     cdef int i, n = 1
     cdef uint32_t crc = 0
@@ -34,7 +35,7 @@ cdef inline int line_up(BlockHeader* h, Piece* pieces, iovec* iov) noexcept nogi
     h.size = BLOCK_HEADER
     iov[0].iov_base = h
     iov[0].iov_len = BLOCK_HEADER
-    for i in range(COLUMNS):
+    for i in range(PIECES):
         if pieces[i].n == 0:
             continue
         pad = aligned(pieces[i].n) - pieces[i].n

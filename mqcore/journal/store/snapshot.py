@@ -14,10 +14,12 @@ import logging
 import os
 import struct
 from pathlib import Path
+from stat import S_ISREG
+from typing import NamedTuple
 
 from mqcore.journal.errors import JournalCorrupt
 from mqcore.journal.store.core import checksum
-from mqcore.journal.store.place import read_regular, replace, segments
+from mqcore.journal.store.place import at_once, read_regular, replace, segments
 from mqcore.journal.store.producers import ProducerTable
 from mqcore.journal.store.scan import FAULTS
 from mqcore.journal.store.segment import Segment
@@ -27,9 +29,21 @@ NAME = "producers"
 _HEAD = struct.Struct("<8sII16sqq")
 MAGIC, VERSION = b"MQPROD\r\n", 3
 LIFELESS = 2            # the version before, whose rows have no lives
+HEAD = _HEAD.size
 EVERY = (1 << 63) - 1   # an offset behind all messages
 MOST_PRODUCERS, MOST_BYTES = 1 << 24, 1 << 40       # the limits of a writer's options
 SHORT = next(number for number, words in FAULTS.items() if words.startswith("the file ends"))
+
+
+class Version(NamedTuple):
+    """Which file it is: another one differs in this."""
+
+    offset: int
+    size: int
+    crc: int
+
+
+NOTHING = Version(0, 0, 0)
 
 
 def save(folder: Path, journal: bytes, offset: int, rows: bytes) -> None:
@@ -47,7 +61,7 @@ def forget_numbers(folder: Path, journal: bytes) -> int:
     """What is stored has changed otherwise than by appending, and what is lost may be sent again.
     Which producers were replaced stays known; how many have a life. journal: b"" for unknown."""
     table = ProducerTable(MOST_PRODUCERS, MOST_BYTES)
-    why = _load(folder, journal, EVERY, table)[1]
+    why = load(folder, journal, table)[1]
     if why:
         _warn(folder, why)
     lives = table.forget_numbers()
@@ -63,7 +77,7 @@ def recall(folder: Path, journal: bytes, end: int, into: ProducerTable) -> int:
     for. With the writer's lock. JournalCorrupt: a segment that must be read is damaged."""
     for half in folder.glob(f".{NAME}.*"):      # of a writer that was killed meanwhile
         half.unlink()
-    at, why = _load(folder, journal, end, into)
+    at, why = load(folder, journal, into, end)
     firsts = segments(folder)
     if not at and not (folder / NAME).exists() and firsts[0] > _begin(folder, firsts[0]):
         why = f"is missing, and the messages below {firsts[0]} were removed"
@@ -82,7 +96,7 @@ def kept(folder: Path, journal: bytes, end: int, of: int, most: int,
     with stamps. of: the next offset of the journal; most, most_bytes: limits of what is kept,
     unless the file has more. With the writer's lock."""
     table = ProducerTable(MOST_PRODUCERS, MOST_BYTES)
-    at, why = _load(folder, journal, of, table)
+    at, why = load(folder, journal, table, of)
     if at >= end:
         return None
     table.bound_to(most, most_bytes)
@@ -110,17 +124,39 @@ def _warn(folder: Path, why: str) -> None:
 def covered(folder: Path, journal: bytes) -> int:
     """The offset below which a writer that deduplicates needs no stamps of the segments. The file
     may not be durable yet: sync the folder."""
-    return _load(folder, journal, EVERY, ProducerTable(MOST_PRODUCERS, MOST_BYTES))[0]
+    return load(folder, journal, ProducerTable(MOST_PRODUCERS, MOST_BYTES))[0]
 
 
-def _load(folder: Path, journal: bytes, end: int, into: ProducerTable) -> tuple[int, str]:
-    """The offset that the file is good for, and why it is not believed; then `into` is empty."""
+def piece(folder: Path, journal: bytes, at: int, most: int) -> tuple[Version, bytes]:
+    """Bytes of the file from `at` on. NOTHING: there is none, or another journal's. It is not
+    checked: who puts the pieces together calls parsed()."""
+    try:
+        with open(folder / NAME, "rb", opener=at_once, buffering=0) as file:
+            facts, raw = os.fstat(file.fileno()), file.read(_HEAD.size) or b""
+            if S_ISREG(facts.st_mode) and len(raw) == _HEAD.size:
+                magic, _, crc, whose, offset, size = _HEAD.unpack(raw)
+                if (magic, whose, size + _HEAD.size) == (MAGIC, journal, facts.st_size):
+                    return Version(offset, facts.st_size, crc), os.pread(file.fileno(), most, at)
+    except (FileNotFoundError, IsADirectoryError):
+        pass
+    return NOTHING, b""
+
+
+def load(folder: Path, journal: bytes, into: ProducerTable, end: int = EVERY) -> tuple[int, str]:
+    """The offset that the file is good for, and why it is not believed; then `into` is empty. end:
+    the next offset of the journal."""
     try:
         raw = read_regular(folder / NAME)
     except FileNotFoundError:
         return 0, ""
     if raw is None:
         return 0, "is not a regular file"
+    return parsed(raw, journal, into, end)
+
+
+def parsed(raw: bytes, journal: bytes | None, into: ProducerTable,
+           end: int = EVERY) -> tuple[int, str]:
+    """load() of a file with these bytes. journal: None if it may be any."""
     if len(raw) < _HEAD.size:
         return 0, f"has {len(raw)} bytes, fewer than its head"
     magic, version, crc, whose, offset, size = _HEAD.unpack_from(raw)
@@ -129,7 +165,7 @@ def _load(folder: Path, journal: bytes, end: int, into: ProducerTable) -> tuple[
         return 0, "is of another kind or version"
     if crc != _crc(version, raw[16:]) or size != len(rows):
         return 0, "does not match its CRC"
-    if whose != journal:
+    if journal not in (None, whose):
         return 0, "is another journal's"
     if not 0 <= offset <= end:      # the disk has lost what it had called durable
         return 0, f"tells of {offset} messages, of which there are {end}"

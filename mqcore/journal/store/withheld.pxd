@@ -11,7 +11,7 @@ from libc.stddef cimport size_t
 from libc.stdint cimport int64_t
 
 from mqcore.base.includes cimport iovec
-from mqcore.journal.store.block cimport BLOCK_HEADER, BlockHeader
+from mqcore.journal.store.block cimport BLOCK_HEADER, BlockHeader, block_end
 from mqcore.journal.store.buffer cimport push
 from mqcore.journal.store.disk cimport write_all
 from mqcore.journal.store.log cimport Log
@@ -47,7 +47,7 @@ cdef inline int withheld_show(Log* log) noexcept nogil:
         log.last = log.pos - h[n - 1].size
         log.last_crc = h[n - 1].crc
         log.marked = False
-        log.written.store(h[n - 1].first + h[n - 1].count)
+        log.written.store(block_end(&h[n - 1]))
         log.holding = log.partly = False
         log.withheld.n = 0
         log.stalled = 0

@@ -1,6 +1,7 @@
 """Compaction, alone and beside a writer, and a copy that skips what compaction has removed."""
 
 import hashlib
+import random
 
 from crash_states.facts import Facts, check_verify, value_of
 from crash_states.scenario import SMALL, Scenario, sometimes
@@ -167,4 +168,60 @@ class Skipping(Scenario):
         check_verify(where, "default", 0, end, clean=True)
 
 
-COMPACTION = (Compacting, Skipping)
+class Mirroring(Scenario):
+    """A mirror of a compacted journal: what is left shares sparse blocks there."""
+
+    name = "compacted mirror"
+
+    def prepare(self, where, rng):
+        with journal.open(where / "a", "a", fsync="never") as writer:
+            for n in rng.choices(PARTS, k=5):
+                if writer.next:
+                    writer.rotate()
+                add(writer, n)
+        if rng.random() < 0.3:          # the mirror has some of it, which goes in the source
+            self._copy(where, lambda *_: None)
+            with journal.open(where / "a", "a", fsync="never") as writer:
+                writer.rotate()
+                add(writer, 9)
+                writer.rotate()
+                add(writer, 1)
+        journal.compact(where / "a")
+
+    def run(self, where, mark, rng):
+        mark("sent", seen(where / "a")[1])
+        self._copy(where, mark, 0.5, rng)
+
+    def _copy(self, where, mark, often=0.0, rng=random):
+        with journal.open(where / "a") as reader, \
+                journal.open(where / "b", "a", mirror=True, **SMALL) as writer:
+            mark("durable", writer.next)
+            end = reader.end
+            while writer.next < end:
+                at = writer.next
+                for records in reader.batches(at, min(at + 6, end)):
+                    writer._append_in_place(records)
+                if rng.random() < often:
+                    writer.commit()
+                    mark("durable", writer.next)
+        mark("durable", end)
+
+    def check(self, where, marks):
+        facts = Facts.of(marks)
+        whole, all_of_it = seen(where / "a")
+        try:
+            found, end = seen(where / "b")
+            check_verify(where / "b", "default", 0, 0, clean=False)
+        except journal.JournalNotFound:
+            assert facts.durable == 0
+            found, end = {}, 0
+        least = max((at + 1 for at in whole if at < facts.durable), default=0)      # no gap
+        assert least <= end <= all_of_it, f"{least} <= {end} <= {all_of_it}"
+        assert {at for at in whole if at < end} <= found.keys()     # it may know more
+        self._copy(where, lambda *_: None)
+        after, end = seen(where / "b")
+        assert (after, end) == (found | whole, all_of_it)
+        check_verify(where / "b", "default", 0, end, clean=True)
+
+
+COMPACTION = (Compacting, Skipping, Mirroring)

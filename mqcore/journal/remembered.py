@@ -1,0 +1,152 @@
+"""The file `producers` of a mirror: what its source remembers of stamps whose messages have gone.
+
+A mirror copies no message that compaction or retention has removed, so it cannot learn their stamps
+from its segments. It takes the source's table instead. That tells of all messages below an offset,
+so it becomes the mirror's own once everything below is durable there, and never before: what is not
+durable is sent again after a power cut, and must be taken then.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mqcore.errors import Error, UsageError
+from mqcore.journal.store.producers import ProducerTable
+from mqcore.journal.store.segment import journal_id
+from mqcore.journal.store.snapshot import (
+    HEAD,
+    MOST_BYTES,
+    MOST_PRODUCERS,
+    NAME,
+    NOTHING,
+    Version,
+    covered,
+    load,
+    parsed,
+    piece,
+    save,
+)
+
+if TYPE_CHECKING:
+    from mqcore.journal.reader import Reader
+    from mqcore.journal.writer import Writer
+
+_log = logging.getLogger("mqcore.journal")
+LOOK = 1.0              # seconds between two looks at the source's table
+SOON = 0.1              # the same, while the mirror lacks stamps
+PIECE = 8 << 20         # bytes that are asked for at a time
+MOST = 256 << 20        # bytes of a table that is taken
+
+
+class Remembered:
+    """What the writer of a mirror remembers. `wanted`: the source has removed messages below this
+    offset before they were copied."""
+
+    def __init__(self, reader: Reader, writer: Writer) -> None:
+        self._reader, self._writer = reader, writer
+        self._has = covered(writer.path, writer._journal)
+        self._wanted = 0
+        self._seen = NOTHING            # of the source's file, the version that was taken last
+        self._next: tuple[int, bytes] | None = None     # offset and rows, not the mirror's own yet
+        self._looked = -LOOK
+        self._old = False               # the server does not know the question
+
+    def lacks(self, below: int) -> None:
+        """The stamps of some messages below this offset, which are not there."""
+        self._wanted = max(self._wanted, below)
+
+    def forget(self) -> None:
+        """The source is in another epoch: what was taken may tell of messages that are not in it.
+        """
+        self._next, self._seen = None, NOTHING
+
+    def look(self, hurry: bool = False) -> None:
+        """Now and then. hurry: now."""
+        self._keep()
+        now = time.monotonic()
+        if hurry or now - self._looked >= (SOON if self._wanted > self._has else LOOK):
+            self._looked = now
+            if self._next is None and not self._old:
+                self._take()
+                self._keep()
+
+    def finish(self) -> None:
+        """All that was copied is durable."""
+        try:
+            self.look(hurry=self._wanted > self._has)
+        except Error as error:
+            _log.warning("the producers of %s could not be copied: %s", self._reader.path, error)
+
+    def _take(self) -> None:
+        try:
+            version, _ = self._piece(0, 0)
+            if version == self._seen or not self._is_news(version):
+                self._wanted = 0        # it has no more
+                return
+            if version.size > MOST:
+                self._seen = version
+                raise ValueError(f"it has {version.size} bytes, more than {MOST}")
+            raw = self._fetched(version)
+            if raw is not None:
+                self._seen = version
+                self._next = version.offset, _checked(raw, version)
+        except UsageError:              # a server that does not know the question
+            self._old = True
+        except ValueError as error:
+            _log.warning("the producers of %s are not copied: %s", self._reader.path, error)
+
+    def _is_news(self, version: Version) -> bool:
+        """At 0 there may be lives: the source was repaired."""
+        if version.offset == self._has == 0:
+            return version.size > HEAD
+        return version.offset > self._has
+
+    def _fetched(self, version: Version) -> bytes | None:
+        """None: it was replaced meanwhile, and the next look finds the new one."""
+        raw = bytearray()
+        while len(raw) < version.size:
+            now, some = self._piece(len(raw), PIECE)
+            if now != version or not some:
+                return None
+            raw += some
+        return bytes(raw)
+
+    def _piece(self, at: int, most: int) -> tuple[Version, bytes]:
+        remote = getattr(self._reader, "_producers_piece", None)
+        if remote is not None:
+            found: tuple[Version, bytes] = remote(at, most)
+            return found
+        path = Path(self._reader.path)
+        return piece(path, bytes.fromhex(journal_id(path) or ""), at, most)
+
+    def _keep(self) -> None:
+        if self._next is None or self._next[0] > self._writer.durable:
+            return
+        offset, rows = self._next
+        try:
+            save(self._writer.path, self._writer._journal, offset, rows)
+        except OSError as error:        # a full disk; the next look tries again
+            _log.warning("%s: %s", self._writer.path / NAME, error)
+            return
+        self._has, self._next = offset, None
+
+
+def take_over(writer: Writer, last: Writer) -> None:
+    """The table of a former primary, of which all was copied and is durable. Both locks are held.
+    """
+    table = ProducerTable(MOST_PRODUCERS, MOST_BYTES)
+    offset, why = load(last.path, last._journal, table)
+    if not why and covered(writer.path, writer._journal) < offset <= writer.durable:
+        save(writer.path, writer._journal, offset, table.dump())
+
+
+def _checked(raw: bytes, version: Version) -> bytes:
+    """Rows of the current version. ValueError: they are none, whoever has sent them."""
+    table = ProducerTable(MOST_PRODUCERS, MOST_BYTES)
+    offset, why = parsed(raw, None, table)
+    if why or offset != version.offset:
+        raise ValueError(f"the table {why or 'is of another offset'}")
+    return table.dump()
