@@ -24,6 +24,7 @@ cdef struct Rows:             # columns of a block; NULL: it has none
     const uint64_t* sequences
     const int64_t* sent
     const uint32_t* lives
+    const int64_t* offsets        # of the rows from `at` on; they rise
 
 # -- with the GIL: what Python gave, checked; UsageError -----------------------------------------
 cdef int get_buffer(object value, Py_buffer* view) except -1
@@ -37,7 +38,8 @@ cdef object contiguous(object times)
 cdef object values_of(object data)
 cdef object ends_of(object offsets)
 cdef int check_ends(const int64_t[::1] ends, int64_t size) except -1
-cdef list rows_of(dict columns, Rows* rows)
+# offsets: int64[], contiguous, where the rows from lo to hi belong; None: behind each other
+cdef list rows_of(dict columns, int64_t lo, int64_t hi, object offsets, Rows* rows)
 # -- with log.lock; 0, an errno or a Refusal. *taken: how many are in the log --------------------
 # What extras_of() has made, between log_room() and log_take(). With the GIL. null: a tombstone.
 cdef int put_extras(Log* log, tuple extras, bint null) except? 5
@@ -46,4 +48,4 @@ cdef int add_each(Log* log, const uint8_t* values, const int64_t* ends, int64_t 
                   int64_t* taken) noexcept nogil
 cdef int add_blocks(Log* log, const uint8_t* values, const int64_t* ends, int64_t n,
                     const int64_t* times, int64_t now, int64_t* taken) noexcept nogil
-cdef int add_row(Log* log, Rows* r) noexcept nogil
+cdef int add_rows(Log* log, Rows* r, int64_t* taken) noexcept nogil

@@ -14,6 +14,7 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
 from mqcore.journal.store.block cimport VALUE_MAX
+from mqcore.journal.store.gap cimport log_leap
 from mqcore.journal.store.log cimport (
     DUPLICATE, Log, log_direct, log_header, log_headers_end, log_key, log_place,
     log_room, log_take, log_trim,
@@ -279,13 +280,19 @@ cdef int add_blocks(Log* log, const uint8_t* values, const int64_t* ends, int64_
 
 # -- records of a reader ---------------------------------------------------------------------------
 
-cdef list rows_of(dict columns, Rows* rows):
+cdef list rows_of(dict columns, int64_t lo, int64_t hi, object offsets, Rows* rows):
     """Fills rows; what is returned keeps its pointers valid."""
     import numpy
     cdef const void** places[16]
     cdef int i
     cdef size_t address
-    hold = []
+    hold = [offsets]
+    rows.at = lo
+    rows.end = hi
+    rows.offsets = NULL
+    if offsets is not None:
+        address = offsets.ctypes.data
+        rows.offsets = <const int64_t*> address
     places[0] = <const void**> &rows.times
     for i in range(16):
         places[i] = places[0] + i
@@ -331,3 +338,19 @@ cdef int add_row(Log* log, Rows* r) noexcept nogil:
         log_trim(log)
         return rc
     return log_take(log, size, r.times[i])
+
+
+cdef int add_rows(Log* log, Rows* r, int64_t* taken) noexcept nogil:
+    cdef int rc = 0
+    while r.at < r.end:
+        if r.offsets != NULL:
+            if r.offsets[0] > log.next:
+                rc = log_leap(log, r.offsets[0])
+            r.offsets += 1
+        rc = rc or add_row(log, r)
+        if rc and rc != DUPLICATE:
+            return rc
+        rc = 0
+        r.at += 1
+        taken[0] += 1
+    return 0

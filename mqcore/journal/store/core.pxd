@@ -29,7 +29,7 @@ cdef class WriterCore:
     cdef int lock(self) except -1
     cdef add_columns(self, const uint8_t[::1] values, const int64_t[::1] ends, times, int64_t now,
                      keys)
-    cdef add_rows(self, records, offsets)
+    cdef add_records(self, records, offsets)
 
 
 # With log.lock: one message out of its parts, which are closed on 0 and DUPLICATE. Routing parts

@@ -7,7 +7,7 @@ No thread waits for the log's lock with the GIL, so a holder of the lock may tak
 from cpython.buffer cimport PyBuffer_Release
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
 from cpython.pycapsule cimport PyCapsule_New
-from libc.errno cimport EMSGSIZE, ESPIPE
+from libc.errno cimport EMSGSIZE
 from libc.stddef cimport size_t
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
@@ -20,7 +20,7 @@ from mqcore.base.status cimport MQ_CLOSED, MQ_DROPPED, MQ_FULL, MQ_GONE, MQ_INVA
 from mqcore.journal.store.age cimport age_begin
 from mqcore.journal.store.block cimport SEGMENT_HEADER, VERSION
 from mqcore.journal.store.columns cimport (
-    Rows, add_blocks, add_each, add_row, check_ends, contiguous, ends_of, extras_of, get_buffer,
+    Rows, add_blocks, add_each, add_rows, check_ends, contiguous, ends_of, extras_of, get_buffer,
     many_of, micros, nothing, put_extras, rows_of, times_of, values_of,
 )
 from mqcore.journal.store.includes cimport (
@@ -41,7 +41,6 @@ from mqcore.journal.store.tracks cimport STAMP_FENCED, STAMP_OLD, STAMP_USED
 from mqcore.spi.sink cimport SINK_ABI, Sink, SinkOps
 
 import os
-import stat
 
 from mqcore.errors import Forked, MessageTooLarge, UsageError
 from mqcore.journal.errors import (
@@ -164,20 +163,6 @@ JOURNAL_SINK.topic = NULL
 
 # -- for Python ------------------------------------------------------------------------------------
 
-cdef int open_shown(int folder, object path) except -1:
-    """The file `durable`. JournalWriteError, JournalFull: without it, readers would not see what is
-    durable."""
-    cdef int fd
-    try:
-        fd = os.open("durable", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644, dir_fd=folder)
-    except OSError as error:
-        raise write_error(error.errno, path) from error
-    if stat.S_ISREG(os.fstat(fd).st_mode):
-        return fd
-    os.close(fd)
-    raise write_error(ESPIPE, path)
-
-
 cdef class WriterCore:
     def __cinit__(self, *args, **kw):
         self.log = log_new()
@@ -198,6 +183,7 @@ cdef class WriterCore:
         next, low, high, checkpoint there) of the segment to go on with, or the offset to begin a
         new one at. pause: seconds until the flusher looks at what was appended. producers: whose
         messages are not stored twice; None: they are. compression: see compressors.py."""
+        from mqcore.journal.store.durable import open_shown     # which imports this module
         cdef Log* log = self.log
         cdef int rc
         log.folder = folder
@@ -217,7 +203,7 @@ cdef class WriterCore:
         self.always = log.each = fsync == "always"
         self.partition = partition
         self.topic = topic.decode()
-        log.shown = open_shown(folder, path / "durable")
+        log.shown = open_shown(folder, path)
         if isinstance(last, int):
             memcpy(&log.segment.magic[0], b"MQJSEG\r\n", 8)
             log.segment.version = VERSION
@@ -523,7 +509,7 @@ cdef class WriterCore:
         if {"key_ends", "header_ends", "producers", "value_valid"}.isdisjoint(columns):
             return self.add_columns(values_of(records.data), ends_of(records.offsets),
                                     contiguous(records._microseconds), 0, None)
-        return self.add_rows(records, None)
+        return self.add_records(records, None)
 
     def _append_in_place(self, records):
         """append_records() of a copy: each message keeps its offset, and `next` becomes that of the
@@ -533,34 +519,20 @@ cdef class WriterCore:
         if records._places is None:
             self.append_records(records)
         else:
-            self.add_rows(records, contiguous(records._all_offsets()))
+            self.add_records(records, contiguous(records._all_offsets()))
 
-    cdef add_rows(self, records, offsets):
+    cdef add_records(self, records, offsets):
         """offsets: int64[] of where they belong; None: to the end, one after the other."""
         cdef Rows rows
-        cdef const int64_t[::1] places
-        cdef const int64_t* place = NULL
         cdef int64_t first, end, life = 0, taken = 0
         cdef int rc = 0
         self._same_process()
-        hold = rows_of(records._columns, &rows)
-        rows.at = records._lo
-        rows.end = records._hi
-        if offsets is not None and rows.at < rows.end:
-            places = offsets
-            place = &places[0]
+        hold = rows_of(records._columns, records._lo, records._hi, offsets, &rows)
         self.lock()
         first = self.log.next
         rc = self.log.barred if self.log.barred in (CLOSED, FORKED, FENCED) else 0
         with nogil:
-            while rc == 0 and rows.at < rows.end:
-                if place != NULL:
-                    rc = log_leap(self.log, place[0]) if place[0] > self.log.next else 0
-                    place += 1
-                rc = rc or add_row(self.log, &rows)
-                rc = 0 if rc == DUPLICATE else rc
-                rows.at += 1
-                taken += rc == 0
+            rc = rc or add_rows(self.log, &rows, &taken)
             end = self.log.next
             life = self.log.twin
             pthread_mutex_unlock(&self.log.lock)

@@ -8,10 +8,13 @@ file is missing, torn or of another journal, the blocks' headers say the same, o
 
 from __future__ import annotations
 
+import os
 import struct
+from errno import ESPIPE
 from pathlib import Path
+from stat import S_ISREG
 
-from mqcore.journal.errors import JournalCorrupt
+from mqcore.journal.errors import JournalCorrupt, write_error
 from mqcore.journal.store.core import checksum
 from mqcore.journal.store.place import at_once, replace
 
@@ -22,6 +25,19 @@ HINT = ("bring back the segment files as they were, from a backup or a mirror; o
         "that was made with cp while a writer was running may lack its end, too")
 _FORM = struct.Struct("<16sqII")
 TRIES = 3               # the writer may be writing it
+
+
+def open_shown(folder: int, path: Path) -> int:
+    """The file, for the writer, in a folder that is open. JournalWriteError, JournalFull: without
+    it, readers would not see what is durable."""
+    try:
+        fd = os.open(NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644, dir_fd=folder)
+    except OSError as error:
+        raise write_error(error.errno or 0, path / NAME) from error
+    if S_ISREG(os.fstat(fd).st_mode):
+        return fd
+    os.close(fd)
+    raise write_error(ESPIPE, path / NAME)
 
 
 def read_durable(folder: Path, journal: bytes | None = None) -> int:
