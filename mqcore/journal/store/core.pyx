@@ -198,9 +198,8 @@ cdef class WriterCore:
         if producers is not None:
             log.producers = &producers.all
         self.path = path
-        self.fsync = fsync
+        self.fsync, self.partition = fsync, partition
         self.always = log.each = fsync == "always"
-        self.partition = partition
         self.topic = topic.decode()
         log.shown = open_shown(folder, path)
         if isinstance(last, int):
