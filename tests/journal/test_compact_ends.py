@@ -104,7 +104,7 @@ def big_blocks(where, values):
 
 def flip(path, what):
     raw = bytearray(path.read_bytes())
-    raw[raw.index(what + bytes(8))] ^= 1
+    raw[raw.index(what + bytes(1000))] ^= 1
     path.write_bytes(raw)
 
 

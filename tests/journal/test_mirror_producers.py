@@ -165,7 +165,8 @@ def test_it_is_kept_only_once_the_messages_are_durable(where, tmp_path):
         assert not (folder_of(tmp_path / "b") / "producers").exists()
         writer.commit()
         taken.look()
-        assert load(folder_of(tmp_path / "b"), writer._journal, ProducerTable(100, 1 << 20))[0] == reader.end
+        into = ProducerTable(100, 1 << 20)
+        assert load(folder_of(tmp_path / "b"), writer._journal, into)[0] == reader.end
         (folder_of(tmp_path / "b") / "producers").unlink()
         taken = remembered.Remembered(reader, writer)
         taken._take()
