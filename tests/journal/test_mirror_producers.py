@@ -17,7 +17,7 @@ from mqcore.journal.errors import ProducerFenced
 from mqcore.journal.server import requests
 from mqcore.journal.store.producers import ProducerTable
 from mqcore.journal.store.segment import journal_id
-from mqcore.journal.store.snapshot import load, piece, save
+from mqcore.journal.store.snapshot import forget_numbers, load, piece, save
 
 
 @pytest.fixture
@@ -205,6 +205,21 @@ def test_a_table_in_pieces_and_one_that_changes(where, tmp_path, source, monkeyp
 
         monkeypatch.setattr(reader, "_producers_piece", replaced)
         assert taken._fetched(version) is None
+
+
+@HOW
+def test_a_repaired_source(where, tmp_path, source, how):
+    """It knows lives and no numbers, and so does the copy."""
+    with opened(where) as log:
+        lives(log)
+    ident = bytes.fromhex(journal_id(folder_of(where)))
+    assert forget_numbers(folder_of(where), ident) == 1
+    path, options = source(how)
+    copied(path, tmp_path / "b", options)
+    into = ProducerTable(100, 1 << 20)
+    own = bytes.fromhex(journal_id(folder_of(tmp_path / "b")))
+    assert load(folder_of(tmp_path / "b"), own, into) == (0, "") and len(into) == 1
+    assert_knows(tmp_path / "b")
 
 
 def test_an_old_server(where, tmp_path, source, monkeypatch, caplog):
