@@ -150,7 +150,7 @@ class Sources:
         self.cut.forgive()
         self.tunnels.forgive()
         while len(self) and self.open:
-            kind = self.cut or self.tunnels
+            kind = self._next_kind()
             source = kind.next()
             if source():
                 kind.waiting.append(source)

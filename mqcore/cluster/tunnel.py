@@ -300,7 +300,7 @@ class Tunnel:
         """This side is done. A node that drains has to know what has arrived, see Link.owes."""
         if self._flow.end_seen or not self._flow.sent:
             return
-        if self.resume:                     # it was asked, and has not said so
+        if self.resume:                     # the other side would have said so
             self._node.links.broke_off += 1
         elif self._link is not None:        # the Ping that follows tells
             self._link.answered += 1

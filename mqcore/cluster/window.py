@@ -4,8 +4,7 @@ What is on its way stands in front of each small frame that follows, gossip incl
 a fixed window would hold that up until members take each other for dead. So the window begins with
 `LEAST` bytes, grows while what it carries arrives at once, up to `WINDOW`, and shrinks when it
 arrives more than `TARGET` seconds later than the fastest has. What is beyond the fastest is time in
-queues,
-and a queue that a sender keeps short by its own measure is the idea of LEDBAT (RFC 6817, 2.4).
+queues. That a sender keeps them short by its own measure is the idea of LEDBAT (RFC 6817, 2.4).
 
 The receiver reports what it has taken each `REPORT` bytes, see session.py.
 """

@@ -13,7 +13,7 @@ from mqcore.api.running import Running
 from mqcore.base.waits import Event
 from mqcore.errors import RecvTimeout, UsageError
 from mqcore.journal.errors import JournalClosed, JournalDiverged, JournalFenced
-from mqcore.journal.remembered import Remembered
+from mqcore.journal.remembered import Remembered, reachable
 from mqcore.journal.replicas import separate
 from mqcore.journal.server.failover import mark
 from mqcore.journal.store.epoch import Epochs, EpochsOf, newer, parting
@@ -150,15 +150,14 @@ class Mirror(Running):
     # -- consumer groups, and producers --
 
     def _copy_facts(self) -> None:
-        if self._reachable():
-            self._copy_groups()
-            self._remembered.look()
+        self._copy_groups()
+        self._remembered.look()
 
     def _copy_groups(self) -> None:
         """Offsets of the source's groups, so that they go on where they were after a
         promotion."""
         now = time.monotonic()
-        if now - self._looked < GROUPS:
+        if now - self._looked < GROUPS or not reachable(self.reader):
             return
         self._looked = now
         have = self.writer.durable
@@ -167,10 +166,6 @@ class Mirror(Running):
             if self._groups.get(name) != at:
                 set_group_offset(self.writer.path, name, at)
                 self._groups[name] = at
-
-    def _reachable(self) -> bool:
-        links = getattr(self.reader, "_linked", None)
-        return links is None or bool(links())
 
     def _move(self) -> None:
         at = self.writer.next
@@ -219,7 +214,7 @@ class Mirror(Running):
         self._thread.join()
         if not self.writer.closed:
             self.writer.commit()
-            if not self.reader.closed and self._reachable():
+            if not self.reader.closed:
                 self._remembered.finish()
         return ()
 

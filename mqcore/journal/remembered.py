@@ -64,10 +64,11 @@ class Remembered:
         self._next, self._seen = None, NOTHING
 
     def look(self, hurry: bool = False) -> None:
-        """Now and then. hurry: now."""
+        """Now and then, if the source can be reached. hurry: now."""
         self._keep()
         now = time.monotonic()
-        if hurry or now - self._looked >= (SOON if self._wanted > self._has else LOOK):
+        due = hurry or now - self._looked >= (SOON if self._wanted > self._has else LOOK)
+        if due and reachable(self._reader):
             self._looked = now
             if self._next is None and not self._old:
                 self._take()
@@ -134,6 +135,11 @@ class Remembered:
         self._has, self._next = offset, None
 
 
+def reachable(reader: Reader) -> bool:
+    links = getattr(reader, "_linked", None)
+    return links is None or bool(links())
+
+
 def take_over(writer: Writer, last: Writer) -> None:
     """The table of a former primary, of which all was copied and is durable. Both locks are held.
     """
@@ -144,7 +150,7 @@ def take_over(writer: Writer, last: Writer) -> None:
 
 
 def _checked(raw: bytes, version: Version) -> bytes:
-    """Rows of the current version. ValueError: they are none, whoever has sent them."""
+    """Rows of the current version. ValueError: a server, or a damaged file, gave something else."""
     table = ProducerTable(MOST_PRODUCERS, MOST_BYTES)
     offset, why = parsed(raw, None, table)
     if why or offset != version.offset:
