@@ -127,6 +127,10 @@ class Remembered:
         if self._next is None or self._next[0] > self._writer.durable:
             return
         offset, rows = self._next
+        own = piece(self._writer.path, self._writer._journal, 0, 0)[0].offset
+        if own > offset:        # retention of the mirror has saved more meanwhile
+            self._has, self._next = own, None
+            return
         try:
             save(self._writer.path, self._writer._journal, offset, rows)
         except OSError as error:        # a full disk; the next look tries again

@@ -222,6 +222,23 @@ def test_a_repaired_source(where, tmp_path, source, how):
     assert_knows(tmp_path / "b")
 
 
+def test_what_retention_of_the_mirror_has_saved_meanwhile(where, tmp_path):
+    """It tells of more messages than the source's table, which was taken before."""
+    with opened(where) as log:
+        lives(log)
+    with journal.open(where) as reader, journal.open(tmp_path / "b", "a", mirror=True) as writer:
+        taken = remembered.Remembered(reader, writer)
+        taken._take()
+        assert taken._next is not None
+        for records in reader.batches():
+            writer._append_in_place(records)
+        writer.append(b"one more")
+        writer.commit()
+        save(writer.path, writer._journal, writer.next, b"")
+        taken.look()
+        assert load(writer.path, writer._journal, ProducerTable(100, 1 << 20)) == (writer.next, "")
+
+
 def test_an_old_server(where, tmp_path, source, monkeypatch, caplog):
     """It does not know the question: the mirror goes on without."""
     with opened(where) as log:
