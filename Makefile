@@ -16,7 +16,7 @@ PERF ?=
 PIPELINE ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build test test-full steady late test-all test-free-threaded test-foreign test-brokers \
+.PHONY: help build test test-full test-newest newest steady late test-all test-free-threaded test-foreign test-brokers \
 	test-multicast demo pipeline tsan asan seeds stress docs lint lock perf perf-quick perf-brokers sdist \
 	wheel test-wheel clean distclean
 
@@ -35,6 +35,16 @@ test-full:  ## those that take long too: Spark's clusters, wheels, plug-ins from
 	@$(BUILD_TESTS) --extra spark --group pipeline
 	@FULL=1 sh tools/peers.sh
 	@$(RUN) tools/suite.py -m "slow or not slow" $(TESTS)
+	@$(if $(TESTS),:,$(MAKE) --no-print-directory test-newest)
+
+test-newest:  ## the tests of clusters with the newest Python of this machine
+	@python=$$($(PYTHON) tools/pythons.py --newest); version=$$($$python tools/pythons.py --version); \
+	echo "== Python $$version ($$python)"; \
+	$(MAKE) --no-print-directory newest PYTHON=$$python VENV=.venv-$$version
+
+newest:
+	@$(BUILD_TESTS)
+	@$(RUN) tools/suite.py $(or $(TESTS),tests/system/cluster)
 
 steady:  ## the tests ten times while every core is busy, and what was unsteady (RUNS=3 TESTS=...)
 	@$(BUILD_TESTS) --extra spark --group pipeline

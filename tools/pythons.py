@@ -1,7 +1,7 @@
 """Print the interpreters of this machine that mqcore supports, one a line, one for each version.
 
-Looks on PATH and in pyenv's versions. A pyenv shim that stands for no active version fails when
-it is run, and is left out.
+With --newest, only the newest with the GIL. Looks on PATH and in pyenv's versions. A pyenv shim
+that stands for no active version fails when it is run, and is left out.
 """
 
 import os
@@ -47,10 +47,18 @@ def version() -> str:
     return f"{sys.version_info.major}.{sys.version_info.minor}{free}"
 
 
+def newest(interpreters: dict[str, str]) -> str:
+    """Of those with the GIL: ".cpython-313-x86_64-linux-gnu.so" is of 3.13."""
+    abis = {suffix.split("-")[1]: path for suffix, path in interpreters.items()}
+    return abis[max((abi for abi in abis if abi.isdigit()), key=int)]
+
+
 if __name__ == "__main__":
     if "--version" in sys.argv:
         sys.exit(print(version()))
     interpreters = found()
     if not interpreters:
         sys.exit("no Python 3.11 or newer was found on PATH or under pyenv.")
+    if "--newest" in sys.argv:
+        sys.exit(print(newest(interpreters)))
     print("\n".join(path for _, path in sorted(interpreters.items())))

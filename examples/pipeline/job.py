@@ -72,7 +72,7 @@ class Count(NamedTuple):
 COUNTS = {
     "rates": Count("start seconds topic messages bytes ends unreadable sent", _rates),
     "latencies": Count("start topic us messages", tables.latencies),
-    "sequences": Count("producer block messages highest seen",
+    "sequences": Count("producer life block messages lowest highest seen",
                        lambda messages, every: tables.sequences(messages)),
     "talkers": Count("by name messages bytes", lambda messages, every: tables.talkers(
         messages, "key", "dest", "carrier")),

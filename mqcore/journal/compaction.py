@@ -49,7 +49,8 @@ from mqcore.journal.store.scan import HEADER_SIZE, Block
 from mqcore.journal.store.segment import Segment
 from mqcore.journal.store.snapshot import MOST_BYTES, MOST_PRODUCERS, covered
 from mqcore.journal.store.sparse import forget_index
-from mqcore.journal.writer import Writer, check_limit
+from mqcore.journal.writer import Writer
+from mqcore.journal.writer_options import check_limit
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

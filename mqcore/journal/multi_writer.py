@@ -15,13 +15,14 @@ from mqcore.base.native import threading
 from mqcore.errors import Error, Forked, OptionError, UsageError
 from mqcore.journal.errors import NO_FILES, JournalBusy, JournalClosed, JournalWriteError
 from mqcore.journal.rights import writing
-from mqcore.journal.stamp import NO_STAMP, partition_of_message, read_stamp
+from mqcore.journal.stamp import NO_STAMP, partition_of_message, producer_of, read_stamp
 from mqcore.journal.store.columns import as_bytes, nothing
 from mqcore.journal.store.many import WritersCore
 from mqcore.journal.store.place import partition_folder, partition_numbers
 from mqcore.journal.store.process import forks
 from mqcore.journal.store.recovery import Dropped
-from mqcore.journal.writer import Writer, check_limit, check_options
+from mqcore.journal.writer import Writer
+from mqcore.journal.writer_options import check_limit, check_options
 from mqcore.journal.writer_stats import WriterStats
 
 FIRST_PART = "first-part"
@@ -349,6 +350,7 @@ class MultiWriter(WritersCore):
         if not self._options.get("deduplicate"):
             raise UsageError(f"the writers of {self.where} know no lives",
                              hint="open them with stamps=True, deduplicate=True")
+        producer = producer_of(producer)
         if self.topic is None and topic not in self._topics \
                 and not partition_folder(self.where, topic, 0).is_dir():
             return 0

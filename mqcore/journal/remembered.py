@@ -27,7 +27,6 @@ from mqcore.journal.store.snapshot import (
     load,
     parsed,
     piece,
-    save,
 )
 
 if TYPE_CHECKING:
@@ -127,16 +126,12 @@ class Remembered:
         if self._next is None or self._next[0] > self._writer.durable:
             return
         offset, rows = self._next
-        own = piece(self._writer.path, self._writer._journal, 0, 0)[0].offset
-        if own > offset:        # retention of the mirror has saved more meanwhile
-            self._has, self._next = own, None
-            return
         try:
-            save(self._writer.path, self._writer._journal, offset, rows)
+            self._has = self._writer._adopt_producers(offset, rows)
         except OSError as error:        # a full disk; the next look tries again
             _log.warning("%s: %s", self._writer.path / NAME, error)
             return
-        self._has, self._next = offset, None
+        self._next = None
 
 
 def reachable(reader: Reader) -> bool:
@@ -149,8 +144,9 @@ def take_over(writer: Writer, last: Writer) -> None:
     """
     table = ProducerTable(MOST_PRODUCERS, MOST_BYTES)
     offset, why = load(last.path, last._journal, table)
-    if not why and covered(writer.path, writer._journal) < offset <= writer.durable:
-        save(writer.path, writer._journal, offset, table.dump())
+    rows = table.dump()
+    if not why and (rows or offset) and offset <= writer.durable:
+        writer._adopt_producers(offset, rows)
 
 
 def _checked(raw: bytes, version: Version) -> bytes:

@@ -72,6 +72,14 @@ def _whole(name: str, value: Any) -> int:
     raise OptionError(f"{name}={value!r}", hint="it is a whole number")
 
 
+def producer_of(value: Any) -> int:
+    """The number of a producer. OptionError: it cannot be one."""
+    number = _whole("producer", value)
+    if not 1 <= number < 1 << 64:
+        raise OptionError(f"producer={value!r}", hint="it has 64 bits, and 0 is for no producer")
+    return number
+
+
 def _size_of(message: bytes) -> int:
     """Of the stamp that it begins with, without the key; 0: it has none."""
     magic = bytes(message[:4])

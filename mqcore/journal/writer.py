@@ -7,7 +7,6 @@ import atexit
 import collections
 import functools
 import logging
-import operator
 import os
 import warnings
 import weakref
@@ -18,21 +17,20 @@ from typing import Any
 from mqcore.base.components import COMPONENTS, State
 from mqcore.base.native import threading, time
 from mqcore.base.waits import Released
-from mqcore.errors import Error, OptionError, UsageError
+from mqcore.errors import Error, UsageError
 from mqcore.journal.errors import NO_ROOM, JournalClosed, JournalWriteError, write_error
 from mqcore.journal.flusher import FLUSHER, NEVER
 from mqcore.journal.records import whole
 from mqcore.journal.replicas import WATCH, fenced_error, replicas_of
 from mqcore.journal.rights import writing
+from mqcore.journal.stamp import producer_of
 from mqcore.journal.store.clock import SteadyClock
-from mqcore.journal.store.compressors import codec
 from mqcore.journal.store.core import WriterCore
 from mqcore.journal.store.epoch import Epochs, History, read_epochs, write_epochs
 from mqcore.journal.store.exclusive import locked
 from mqcore.journal.store.indexing import index_ended, remove_ended
 from mqcore.journal.store.place import (
     floor_of,
-    group_file,
     groups_folder,
     segment_name,
     segments,
@@ -40,15 +38,13 @@ from mqcore.journal.store.place import (
 )
 from mqcore.journal.store.producers import ProducerTable
 from mqcore.journal.store.recovery import Dropped, recover
-from mqcore.journal.store.snapshot import NAME, kept, recall, save
+from mqcore.journal.store.snapshot import NAME, covered, kept, recall, save
+from mqcore.journal.writer_options import check_options, groups_of
 from mqcore.journal.writer_stats import WriterStats, stats_of
 
 _log = logging.getLogger("mqcore.journal")
-POLICIES = ("always", "interval", "never")
 LONGEST = 1.0           # seconds for which messages wait in memory at most
 LOOK = 60.0             # seconds between two looks at what retention gives up
-MIN_SEGMENT = 4 << 10
-MIN_BLOCK, MAX_BLOCK = 1 << 10, 256 << 20
 
 
 class Writer(WriterCore):
@@ -73,7 +69,7 @@ class Writer(WriterCore):
                       retain_bytes=retain_bytes, retain_age=retain_age, deduplicate=deduplicate,
                       max_producers=max_producers, max_producer_bytes=max_producer_bytes,
                       replica_timeout=replica_timeout, compression=compression)
-        retain_for = _groups_of(retain_for)
+        retain_for = groups_of(retain_for)
         self._replicas = replicas_of(replicas, topic, partition, replica_timeout,
                                      replica_options)
         pause = min(fsync_interval, LONGEST) if fsync != "always" else LONGEST
@@ -168,6 +164,14 @@ class Writer(WriterCore):
     def stats(self) -> WriterStats:
         """What it has done. Also after close()."""
         return stats_of(self._counters(), self._removed)
+
+    def life_of(self, producer: int) -> int:
+        """The newest life that the writer knows of a producer; 0: none. UsageError: it does not
+        deduplicate."""
+        if self._producers is None:
+            raise UsageError(f"the writer of {self.path} knows no lives",
+                             hint="open it with stamps=True, deduplicate=True")
+        return self._life_of(producer_of(producer))
 
     def skip(self, offset: int, *, compacted: bool = False) -> None:
         """Give the next message this offset. For a copy of a journal that has lost messages: who
@@ -363,6 +367,17 @@ class Writer(WriterCore):
             save(self._folder, self._journal, offset, rows)
             self._saved = offset
 
+    def _adopt_producers(self, offset: int, rows: bytes) -> int:
+        """Of the journal that this one copies: what it remembers of messages below an offset, which
+        are durable here. The offset of what is remembered from here on."""
+        with self._retaining:       # retention may save more meanwhile
+            self._check_open()
+            if (own := covered(self._folder, self._journal)) > offset:
+                return own
+            save(self._folder, self._journal, offset, rows)
+            self._saved = max(self._saved, offset)
+            return offset
+
     def _remove_old(self) -> list[int]:
         most, age, groups = self._retain
         if most is None and age is None and not groups:
@@ -439,54 +454,6 @@ class Writer(WriterCore):
 
     _told = True            # the file `epoch` says what is known
     _saved = 0              # the offset up to which the file `producers` tells what is to be kept
-
-
-def check_options(**given: Any) -> None:
-    """Some of a Writer's. OptionError; NotSupported: compression= without pyarrow."""
-    if given.get("compression") is not None:
-        codec(given["compression"])
-    if given.get("fsync", POLICIES[0]) not in POLICIES:
-        raise OptionError(f"fsync={given['fsync']!r}", hint=f"it is one of {', '.join(POLICIES)}")
-    if given.get("deduplicate") and not given.get("stamps"):
-        raise OptionError("deduplicate=True without stamps=True",
-                          hint="it is by the stamps of their senders that duplicates are known")
-    for name in FRACTIONS.keys() & given.keys():
-        check_limit(name, given[name], float, FRACTIONS)
-    for name in NUMBERS.keys() & given.keys():
-        check_limit(name, given[name], int, NUMBERS)
-
-
-def _groups_of(given: Any) -> tuple[str, ...]:
-    """retain_for. OptionError: no groups can be called that."""
-    try:
-        groups = (given,) if isinstance(given, str) else tuple(given)
-    except TypeError:
-        raise OptionError(f"retain_for={given!r}", hint="give a tuple of consumer groups") from None
-    for group in groups:
-        group_file(Path(), group)
-    return groups
-
-
-FRACTIONS: dict[str, tuple[float, float]] = {
-    "replica_timeout": (0.1, 3600),
-    "fsync_interval": (0.001, 3600), "segment_age": (0.001, 1e9), "retain_age": (0, 1e9)}
-NUMBERS: dict[str, tuple[float, float]] = {
-    "segment_bytes": (MIN_SEGMENT, 1 << 40), "begin": (0, 1 << 60),
-    "block_bytes": (MIN_BLOCK, MAX_BLOCK), "retain_bytes": (0, 1 << 62),
-    "max_producers": (1, 1 << 24), "max_producer_bytes": (1 << 16, 1 << 40)}
-
-
-def check_limit(name: str, value: Any, kind: type, limits: dict[str, tuple[float, float]]) -> None:
-    low, high = limits[name]
-    if value is None and name in ("segment_age", "retain_age", "retain_bytes"):
-        return
-    try:
-        number = operator.index(value) if kind is int else float(value)
-        good = low <= number <= high and not isinstance(value, str | bytes | bool)
-    except (TypeError, ValueError):
-        good = False
-    if not good:
-        raise OptionError(f"{name}={value!r}", hint=f"it is {low:g} to {high:g}")
 
 
 def _at_exit(ref: Callable[[], Writer | None]) -> None:

@@ -73,8 +73,8 @@ def latencies(messages: DataFrame, every: str = "10 seconds") -> DataFrame:
 
 
 def sequences(messages: DataFrame) -> DataFrame:
-    """Which sequence numbers were seen of each producer: producer, block, messages, highest, seen.
-    For `gaps`.
+    """Which sequence numbers were seen of each life of each producer: producer, life, block,
+    messages, lowest, highest, seen. For `gaps`.
 
     Exact, in any order of arrival: a bit for each number, in blocks of 32,768. State: 4 KiB for
     each block that was touched, so half a byte for each message of a dense sequence at most; blocks
@@ -83,8 +83,9 @@ def sequences(messages: DataFrame) -> DataFrame:
     """
     number = F.col("sequence") + 1      # 1 to 32,768 are a block, as Spark's bitmaps have it
     return messages.where("producer IS NOT NULL AND sequence >= 0").groupBy(
-        "producer", F.bitmap_bucket_number(number).alias("block")).agg(
-        F.count("*").alias("messages"), F.max("sequence").alias("highest"),
+        "producer", "life", F.bitmap_bucket_number(number).alias("block")).agg(
+        F.count("*").alias("messages"), F.min("sequence").alias("lowest"),
+        F.max("sequence").alias("highest"),
         F.bitmap_construct_agg(F.bitmap_bit_position(number)).alias("seen"))
 
 
@@ -131,15 +132,18 @@ def percentiles(counted: DataFrame, at: dict[str, float] | None = None) -> DataF
 
 
 def gaps(seen: DataFrame) -> DataFrame:
-    """Of `sequences`: producer, messages, missing, duplicates.
+    """Of `sequences`: producer, life, messages, missing, duplicates.
 
-    missing: numbers from 0 to the highest that never came; what is lost at the very end shows only
-    when something follows. duplicates: messages less different numbers.
+    missing: numbers up to the highest that never came, from 0 on in life 0, and in a newer life,
+    which may begin with any number, from its lowest; what is lost at the very end shows only when
+    something follows. duplicates: messages less different numbers.
     """
-    blocks = seen.groupBy("producer", "block").agg(
-        F.sum("messages").alias("messages"), F.max("highest").alias("highest"),
+    blocks = seen.groupBy("producer", "life", "block").agg(
+        F.sum("messages").alias("messages"), F.min("lowest").alias("lowest"),
+        F.max("highest").alias("highest"),
         F.bitmap_count(F.bitmap_or_agg("seen")).alias("different"))
-    return blocks.groupBy("producer").agg(
+    begin = F.when(F.col("life") == 0, 0).otherwise(F.min("lowest"))
+    return blocks.groupBy("producer", "life").agg(
         F.sum("messages").alias("messages"),
-        (F.max("highest") + 1 - F.sum("different")).alias("missing"),
+        (F.max("highest") + 1 - begin - F.sum("different")).alias("missing"),
         (F.sum("messages") - F.sum("different")).alias("duplicates"))

@@ -39,6 +39,15 @@ def test_producer_0_has_no_life(tmp_path):
         assert list(records)[0] == b"value"
 
 
+@pytest.mark.parametrize("partitions", [{}, {"partitions": 2}])
+@pytest.mark.parametrize("producer", [0, -1, 1 << 64, 7.0, "7", None, True])
+def test_what_is_no_producer(tmp_path, producer, partitions):
+    with journal.open(tmp_path, "a", topic="t", stamps=True, deduplicate=True, **partitions) as log:
+        assert log.life_of((1 << 64) - 1) == 0
+        with pytest.raises(mq.OptionError, match="producer="):
+            log.life_of(producer)
+
+
 def test_the_newest_life_of_all_partitions(tmp_path):
     how = {"stamps": True, "partitions": 3, "fsync": "never"}
     with journal.open(tmp_path, "a", topic="t", **how, deduplicate=True, max_open=1) as writers:

@@ -19,7 +19,8 @@ from mqcore.journal.queues.options import QueueLimits, QueueOptions
 from mqcore.journal.queues.replay import Replay
 from mqcore.journal.reader import Reader
 from mqcore.journal.store.place import partition_folder, segment_name, segments
-from mqcore.journal.writer import Writer, check_options
+from mqcore.journal.writer import Writer
+from mqcore.journal.writer_options import check_options
 
 TOPIC = "queues"
 GROUP = "queues"            # its offset is what the Book needs no more

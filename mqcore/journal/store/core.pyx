@@ -723,12 +723,8 @@ cdef class WriterCore:
         """Messages left out since they were stored already, since opening (deduplicate=True)."""
         return self.log.duplicates
 
-    def life_of(self, uint64_t producer) -> int:
-        """The newest life that the writer knows of a producer; 0: none. UsageError: it does not
-        deduplicate."""
-        if self.producers is None:
-            raise UsageError(f"the writer of {self.path} knows no lives",
-                             hint="open it with stamps=True, deduplicate=True")
+    def _life_of(self, uint64_t producer) -> int:
+        """The writer deduplicates."""
         self.lock()
         life = self.producers.life_of(producer)
         pthread_mutex_unlock(&self.log.lock)

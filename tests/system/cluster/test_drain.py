@@ -33,6 +33,12 @@ class Work:
             await tun.asend(bytes(5_000))
 
 
+async def begun(part):
+    """A node or a service has begun to drain."""
+    while not part.draining:
+        await asyncio.sleep(0)
+
+
 def linked(function):
     """function(server, client, work, slow): the client reaches the server over a link that can be
     cut."""
@@ -85,12 +91,12 @@ def test_messages_of_a_tunnel_that_nobody_wants(once, key, how):
         tunnel = await client.atunnel("it", timeout=LIMIT)
         assert await server.until(lambda: work.runs, LIMIT)
         draining = asyncio.ensure_future(server.adrain(LIMIT))
-        await sleep(0.05)
+        await begun(server)
         if how == "leaves":
             await client.aclose()
         else:
             tunnel.reset("enough")
-        await sleep(0.05)
+        assert await server.until(lambda: not server.tunnels.open, LIMIT)
         work.go.set()
         assert await draining is True
 
@@ -110,7 +116,7 @@ def test_another_call_closes_the_node_first(once, key, what, other):
             asking = asyncio.ensure_future(client.arequest("it", b"1", timeout=LIMIT))
         assert await server.until(lambda: work.runs, LIMIT)
         draining = asyncio.ensure_future(node.adrain(LIMIT))
-        await sleep(0.05)
+        await begun(node)
         if other == "aclose":
             await node.aclose()
         else:
@@ -129,7 +135,7 @@ def test_two_calls_find_the_same(once, key):
         asking = asyncio.ensure_future(client.arequest("it", b"1", timeout=LIMIT))
         assert await server.until(lambda: work.runs, LIMIT)
         drains = [asyncio.ensure_future(server.adrain(LIMIT)) for _ in range(3)]
-        await sleep(0.05)
+        await begun(server)
         work.go.set()
         assert await asking == b"1"
         assert await asyncio.gather(*drains) == [True] * 3
@@ -143,7 +149,7 @@ def test_a_draining_service_takes_no_new_broadcasts_and_surveys(once, key):
         assert await server.until(lambda: work.runs == 1, LIMIT)
         service = server.services["it"]
         stopping = asyncio.ensure_future(service.astop(LIMIT))
-        await sleep(0.05)
+        await begun(service)
         [member] = client.directory.members.values()
         for frame in (cluster.frames.Broadcast(1, "it", b"2"),
                       cluster.frames.Survey(2, "it", 10_000_000, b"3")):
@@ -161,7 +167,7 @@ def test_an_answer_for_a_link_that_broke_meanwhile(once, key):
         asking = asyncio.ensure_future(client.arequest("it", b"1", timeout=LIMIT))
         assert await server.until(lambda: work.runs, LIMIT)
         draining = asyncio.ensure_future(server.adrain(LIMIT))
-        await sleep(0.05)
+        await begun(server)
         [member] = server.directory.members.values()
         member.link.broken = "the connection broke"
         work.go.set()
