@@ -18,7 +18,13 @@ from mqcore.base.components import COMPONENTS, State
 from mqcore.base.native import threading, time
 from mqcore.base.waits import Released
 from mqcore.errors import Error, UsageError
-from mqcore.journal.errors import NO_ROOM, JournalClosed, JournalWriteError, write_error
+from mqcore.journal.errors import (
+    NO_ROOM,
+    JournalClosed,
+    JournalFull,
+    JournalWriteError,
+    write_error,
+)
 from mqcore.journal.flusher import FLUSHER, NEVER
 from mqcore.journal.records import whole
 from mqcore.journal.replicas import WATCH, fenced_error, replicas_of
@@ -297,7 +303,9 @@ class Writer(WriterCore):
         self._same_process()
         with self._retaining:
             self._prepare_removal()
-            return self._remove_old()
+            removed = self._remove_old()
+            self._save_producers()
+            return removed
 
     def truncate_before(self, offset: int) -> int:
         """Remove the messages below this offset, as far as whole segments hold them, and whatever
@@ -321,9 +329,14 @@ class Writer(WriterCore):
             return firsts[len(whole_ones)]
 
     def _prepare_removal(self) -> None:
+        """What is known is saved before the stamps that tell of it go. On a full disk only when the
+        first segment has gone."""
         self._check_open()
-        if self._counters()["segment"] > self._saved:
-            self._save_producers()      # before the stamps that tell of them go
+        try:
+            self._save_producers()
+        except (OSError, JournalFull) as error:
+            if error.errno not in NO_ROOM:
+                raise
         self._check_open()
 
     def _check_open(self) -> None:
@@ -332,16 +345,18 @@ class Writer(WriterCore):
 
     def _remove(self, doomed: list[tuple[int, int]]) -> None:
         """Segments, the oldest ones: (first, end) of each."""
-        end, rows = doomed[-1][1] if doomed else 0, None
-        if self._producers is None and end > self._saved:
+        end = doomed[-1][1] if doomed else 0
+        tell: Callable[[], None] | None = self._save_producers if end > self._saved else None
+        if tell and self._producers is None:
             rows = kept(self._folder, self._journal, end, self.next, *self._most)
             self._check_open()
+            tell = None if rows is None else functools.partial(self._save, end, rows)
         for i, (first, _) in enumerate(doomed):
-            if rows is not None:
+            if tell is not None:
                 try:
-                    save(self._folder, self._journal, end, rows)
-                    self._saved, rows = end, None
-                except OSError as error:    # on a full disk the first one makes room for them
+                    tell()
+                    tell = None
+                except (OSError, JournalFull) as error:     # the first one makes room for them
                     if i or error.errno not in NO_ROOM:
                         raise
             with self._lock.changing():     # compaction would bring it back
@@ -351,21 +366,24 @@ class Writer(WriterCore):
 
     def _save_at_end(self) -> None:
         try:
-            self._save_producers()
+            self._save_producers(closing=True)
         except OSError as error:    # the messages are safe; the next opening takes longer
             _log.warning("%s: %s", self._folder / NAME, error)
 
-    def _save_producers(self) -> None:
-        """What is not durable must not be in the file: after a power cut its senders send it
-        again."""
-        if self._producers is None:
+    def _save_producers(self, closing: bool = False) -> None:
+        """If it deduplicates, and since a rotation, or closing. What is not durable must not be in
+        the file: after a power cut its senders send it again."""
+        if self._producers is None or not closing and self._counters()["segment"] <= self._saved:
             return
         offset, rows = self._remembered()
         if offset > self.durable:
             self.commit()
         if offset > self._saved:
-            save(self._folder, self._journal, offset, rows)
-            self._saved = offset
+            self._save(offset, rows)
+
+    def _save(self, offset: int, rows: bytes) -> None:
+        save(self._folder, self._journal, offset, rows)
+        self._saved = offset
 
     def _adopt_producers(self, offset: int, rows: bytes) -> int:
         """Of the journal that this one copies: what it remembers of messages below an offset, which

@@ -6,6 +6,7 @@ import struct
 import journal_reference as ref
 import pytest
 from journal_case import segment_files
+from mqcore.testing.native.journal_disk import Disk
 
 from mqcore import journal
 from mqcore.journal.store.scan import parse_segment
@@ -206,6 +207,46 @@ def test_retention_makes_room_on_a_full_disk(tmp_path, monkeypatch, room):
     monkeypatch.undo()
     with opened(tmp_path) as writer:
         assert writer.life_of(1) == 2 * room
+
+
+@pytest.mark.parametrize("call", ["truncate_before", "retain"])
+@pytest.mark.parametrize("what", ["file", "messages"])
+def test_retention_of_a_writer_that_deduplicates_makes_room(tmp_path, monkeypatch, what, call):
+    """For the file `producers`, and for messages that are not written yet."""
+    disk, replace = Disk(), journal.store.snapshot.replace
+    with opened(tmp_path, **SMALL, retain_bytes=0, retain_for=("g",)) as writer:
+        [first] = segment_files(tmp_path)
+
+        def full(path, raw):
+            if what == "file" and first.exists():
+                raise OSError(errno.ENOSPC, "No space left on device")
+            replace(path, raw)
+
+        remove = journal.writer.remove_ended
+
+        def removed(*where):
+            remove(*where)
+            disk.fail(room=-1)
+        monkeypatch.setattr(journal.store.snapshot, "replace", full)
+        monkeypatch.setattr(journal.writer, "remove_ended", removed)
+        writer.append(message(2, 5))
+        if what == "messages":
+            disk.attach(writer)
+        fill(writer)
+        while what == "messages" and writer.written == writer.next:
+            writer.append(message(2, writer.next))
+        assert first.exists()
+        if what == "messages":
+            disk.fail(room=0)
+        with journal.open(tmp_path) as reader:
+            reader.commit_offset("g", writer.written)
+        if call == "retain":
+            assert writer.retain()
+        else:
+            writer.truncate_before(writer.written)
+        assert not first.exists() and writer.life_of(1) == 2
+    with opened(tmp_path) as writer:
+        assert writer.life_of(1) == 2
 
 
 def test_a_plain_writer_keeps_within_its_limits(tmp_path):

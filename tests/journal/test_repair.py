@@ -10,12 +10,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import journal_reference as ref
 import pytest
 from journal_case import segment_files
 
 from mqcore import journal
 from mqcore.journal.errors import JournalCorrupt
 from mqcore.journal.store.exclusive import Lock
+from mqcore.journal.store.scan import parse_segment
 
 MODULE = sys.modules["mqcore.journal.store.repair"]
 KILLS = int(os.environ.get("MQ_REPAIR_KILLS", "48"))
@@ -321,6 +323,28 @@ def test_no_offset_is_given_out_again_however_often_it_is_repaired(two, rng):
             end = new + 1
         with journal.open(two) as reader:
             assert reader.read(new).to_list() == [b"new"] and reader.end == end
+
+
+@pytest.mark.parametrize("n", [1, 7])
+def test_a_block_that_reaches_into_the_next_segment(tmp_path, n):
+    """Whose sum is right. Its messages have offsets that the next segment has, too."""
+    with journal.open(tmp_path, "a") as writer:
+        for _ in range(2):
+            writer.append_many([b"x"] * 10)
+            writer.commit()
+        writer.rotate()
+        writer.append(b"next")
+    path, _ = segment_files(tmp_path)
+    raw, at = path.read_bytes(), blocks_of(path)[1]
+    salt = parse_segment(raw[:512]).salt
+    path.write_bytes(raw[:at] + ref.block(10, 10, salt, [{"time": 1, "value": b"y"}] * (10 + n)))
+    [finding] = journal.verify(tmp_path).findings
+    assert (finding.position, finding.offset, finding.lost) == (at, 10, 10)
+    assert len(journal.repair(tmp_path).findings) == 1
+    assert not journal.verify(tmp_path).findings and not journal.repair(tmp_path).findings
+    with journal.open(tmp_path) as reader:
+        got = [(records.first, records.to_list()) for records in reader.batches(0, gaps="skip")]
+        assert got == [(0, [b"x"] * 10), (20, [b"next"])]
 
 
 def test_a_rotten_end_gives_no_offset_out_again(tmp_path):

@@ -417,23 +417,24 @@ def _opened(folder: Path, first: int, last: bool, owner: bytes | None) -> Segmen
             time.sleep(LOOK)
 
 
-def whole_blocks(segment: Segment, size: int,
+def whole_blocks(segment: Segment, size: int, following: int | None = None,
                  written: bool = False) -> Iterator[Block | tuple[int, int, int]]:
-    """Every intact block in order, and (position, offset, fault) where something is in the way.
-    written: a writer may be at work behind the last block. JournalCorrupt: a newer version has
-    written one, which no repair may take for damage."""
+    """Every intact block in order, and (position, offset, fault) of what is in the way. following:
+    what the next segment begins with. written: a writer may be at work behind the last block.
+    JournalCorrupt: a newer version has written one, which no repair may take for damage."""
+    end = following or 1 << 63
     pos, next = HEADER_SIZE, segment.first
     while pos < size:
         block = segment.block(pos, size)
-        if isinstance(block, Block) and (block.first == next
-                                         or block.count == 0 and block.first > next):
+        if isinstance(block, Block) and block.end <= end \
+                and (block.first == next or block.count == 0 and block.first > next):
             yield block
             pos, next = pos + block.size, block.end
             continue
         fault = block if isinstance(block, int) else ORDER
         if fault == NEWER:
             raise segment.corrupt(pos, next, fault)
-        later = _next_whole(segment, pos, next, size)
+        later = _next_whole(segment, pos, (next, end), size)
         if written and fault != ORDER and (later is None or later.durable <= next):
             longer = _written_meanwhile(segment, pos, size)
             if longer:
@@ -445,11 +446,11 @@ def whole_blocks(segment: Segment, size: int,
         pos, next = later.pos, later.first
 
 
-def _next_whole(segment: Segment, pos: int, offset: int, size: int) -> Block | None:
+def _next_whole(segment: Segment, pos: int, within: tuple[int, int], size: int) -> Block | None:
     """The first intact block behind pos that may follow."""
     for later in blocks_behind(segment, pos + ALIGNMENT, size):
         whole = segment.block(later.pos, size)
-        if isinstance(whole, Block) and whole.first >= offset:
+        if isinstance(whole, Block) and within[0] <= whole.first and whole.end <= within[1]:
             return whole
     return None
 
@@ -472,10 +473,9 @@ def _verify_segment(segment: Segment, durable: int, following: int | None,
                     found: Checked, written: bool) -> None:
     """durable: of the last segment, what the file of that name says. written: a writer may be at
     work behind its end, or hold blocks back there."""
-    size = segment.size()
-    next = segment.first
+    size, next = segment.size(), segment.first
     open_finding: tuple[int, int, int] | None = None
-    for item in whole_blocks(segment, size, written=written):
+    for item in whole_blocks(segment, size, following, written):
         if isinstance(item, tuple):
             open_finding = item
             continue

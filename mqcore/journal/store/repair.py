@@ -210,14 +210,12 @@ def _whole(segment: Segment, following: int | None) -> Iterator[bytes]:
     given: int | None = None        # offsets below have been given out, as far as can be seen
     broken = False                  # something is lost in front of the next block
     size = segment.size()
-    for block in whole_blocks(segment, size):
+    for block in whole_blocks(segment, size, following):
         if not isinstance(block, Block):
             broken = True
             if given is None:
                 given = max((other.end
                              for other in blocks_behind(segment, block[0], size)), default=0)
-            continue
-        if following is not None and block.first >= following:     # a copy of something else
             continue
         if block.first > at and (broken or not block.compacted):
             yield _checkpoint(block.first, segment.salt, low, high)
