@@ -13,6 +13,7 @@ from mqcore.cli.common import OPTION, columns, note
 from mqcore.cli.device import EVERY, watch
 from mqcore.cli.format import FORMATS, Incoming, as_text
 from mqcore.cli.journal import text_of
+from mqcore.cli.journal_live import COMPRESSION
 from mqcore.cli.keys import for_client_sockets, for_sockets
 from mqcore.cli.values import Size, Span
 from mqcore.errors import RecvTimeout
@@ -53,6 +54,7 @@ def given(**options: Any) -> dict[str, Any]:
 @click.option("--fsync", type=click.Choice(["always", "interval", "never"]), default="interval",
               show_default=True, help="What an answer promises: that the change survives a power "
               "cut (always), or the death of the server (interval: a power cut, too, after 0.1 s).")
+@COMPRESSION
 @click.option("--visibility", type=Span(), metavar="TIME",
               help="New queues: how long a consumer may hold a job.  [default: 60s]")
 @click.option("--max-attempts", type=click.IntRange(0), metavar="N",
@@ -82,7 +84,7 @@ def given(**options: Any) -> dict[str, Any]:
               help="Seconds between two lines of counters on stderr; 0 disables them.")
 @OPTION
 @for_sockets
-def serve(where: str, bind: tuple[str, ...], fsync: Any, memory: int | None,
+def serve(where: str, bind: tuple[str, ...], fsync: Any, compression: Any, memory: int | None,
           max_total_jobs: int | None, max_total_bytes: int | None, users: tuple[str, ...],
           no_configure: bool, insecure: bool, every: float, options: dict[str, Any],
           **defaults: Any) -> None:
@@ -101,7 +103,8 @@ def serve(where: str, bind: tuple[str, ...], fsync: Any, memory: int | None,
     if users and no_configure:
         raise click.UsageError("--configure and --no-configure exclude each other")
     limits = journal.QueueLimits(**given(memory=memory, jobs=max_total_jobs, bytes=max_total_bytes))
-    with journal.serve_queues(where, list(bind), fsync=fsync, insecure=insecure, limits=limits,
+    with journal.serve_queues(where, list(bind), fsync=fsync, compression=compression,
+                              insecure=insecure, limits=limits,
                               configure=users or not no_configure,
                               defaults=journal.QueueOptions(**given(**defaults)),
                               **options) as server:

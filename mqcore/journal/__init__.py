@@ -287,6 +287,7 @@ def serve(where: str | os.PathLike[str], bind: Any, *, groups: bool = False,
 def serve_queues(where: str | os.PathLike[str], bind: Any, *,
                  fsync: Literal["always", "interval", "never"] = "interval",
                  fsync_interval: float = 0.1, segment_bytes: int = 64 << 20,
+                 compression: Literal["zstd", "lz4"] | None = None,
                  insecure: bool = False, configure: bool | Iterable[str] = True,
                  limits: QueueLimits | None = None, defaults: QueueOptions | None = None,
                  **options: Any) -> QueueServer:
@@ -296,9 +297,9 @@ def serve_queues(where: str | os.PathLike[str], bind: Any, *,
     other machines reach need keys (security=) or TLS; insecure=True serves them without.
     fsync: "interval": what is answered survives kill -9, and after about fsync_interval seconds a
     power cut. "always": what is answered survives a power cut. "never": the system decides.
-    segment_bytes: the size of a file. configure: which clients may change the options of queues
-    and purge them: all (True), none (False), or users by their names, as authentication gives them
-    (`Peer.user`).
+    segment_bytes: the size of a file. compression: of its blocks, as in open(). configure: which
+    clients may change the options of queues and purge them: all (True), none (False), or users by
+    their names, as authentication gives them (`Peer.user`).
     limits: what the server refuses beyond. defaults: the options of new queues. options: those of a
     socket.
 
@@ -308,8 +309,8 @@ def serve_queues(where: str | os.PathLike[str], bind: Any, *,
     from mqcore.journal.queues.server import QueueServer
 
     return QueueServer(where, bind, fsync=fsync, fsync_interval=fsync_interval,
-                       segment_bytes=segment_bytes, insecure=insecure, configure=configure,
-                       limits=limits, defaults=defaults, **options)
+                       segment_bytes=segment_bytes, compression=compression, insecure=insecure,
+                       configure=configure, limits=limits, defaults=defaults, **options)
 
 
 def queue(url: str, name: str, *, prefetch: int = 1, timeout: float = 10.0,

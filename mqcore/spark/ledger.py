@@ -56,12 +56,14 @@ TOGETHER = 100          # writers open at a time; each has four descriptors
 Key = tuple[str, int]   # topic and partition
 
 
-def publish(path: str, query: str, batch: int, files: list[File], timeout: float) -> bool:
+def publish(path: str, query: str, batch: int, files: list[File], timeout: float,
+            compression: str | None = None) -> bool:
     """False: this batch has been published before. First, whatever a crash cut short is completed,
-    of this query, and of others in the partitions that this batch goes to."""
+    of this query, and of others in the partitions that this batch goes to. compression: of the
+    journals' writers."""
     home = home_of(path)
     with alone(home, query, timeout):
-        fresh = _publish(path, home, query, batch, files, timeout)
+        fresh = _publish(path, home, query, batch, files, timeout, compression)
         try:
             _leave(home, query)
             sweep(path, query, batch, files)
@@ -72,7 +74,7 @@ def publish(path: str, query: str, batch: int, files: list[File], timeout: float
 
 
 def _publish(path: str, home: Path, query: str, batch: int, files: list[File],
-             timeout: float) -> bool:
+             timeout: float, compression: str | None) -> bool:
     entry = load(home, query)
     if entry["state"] == "publishing":
         try:
@@ -86,7 +88,8 @@ def _publish(path: str, home: Path, query: str, batch: int, files: list[File],
         _log.info("batch %d of %s has been published before", batch, query)
         return False
     _check_staged(path, query, batch, files, "nothing was published", "run the job again")
-    entry = {**entry, "batch": batch, "state": "publishing", "files": [list(f) for f in files]}
+    entry = {**entry, "batch": batch, "state": "publishing", "files": [list(f) for f in files],
+             "compression": compression}
     if is_job(query) and _ran_before(path, home, entry, timeout):
         return False
     _finish_others(path, home, query, set(_targets(entry)), timeout)
@@ -298,10 +301,12 @@ def _mark(path: str, entry: dict[str, Any], files: list[File]) -> str:
 # -- appending -----------------------------------------------------------------------------------
 
 
-def _open(stack: ExitStack, path: str, topic: str, partition: int, timeout: float) -> Any:
+def _open(stack: ExitStack, path: str, entry: dict[str, Any], key: Key, timeout: float) -> Any:
+    topic, partition = key
+
     def attempt() -> Any:
         return journal.open(path, "a", topic=topic, partition=partition, fsync="never",
-                            stamps=True)
+                            stamps=True, compression=entry.get("compression"))
     return stack.enter_context(patient(timeout, journal.JournalLocked, attempt))
 
 
@@ -330,7 +335,7 @@ def _begin(path: str, entry: dict[str, Any], timeout: float) -> None:
         writers: dict[Key, Any] = {}
         for group in groups:
             with ExitStack() as stack:
-                writers = {key: _open(stack, path, *key, timeout) for key in group}
+                writers = {key: _open(stack, path, entry, key, timeout) for key in group}
                 entry["starts"].update({_name(*key): writers[key].next for key in group})
                 if len(groups) == 1:
                     few.push(stack.pop_all())
@@ -338,7 +343,7 @@ def _begin(path: str, entry: dict[str, Any], timeout: float) -> None:
         for group in groups:
             with ExitStack() as stack:
                 if len(groups) > 1:
-                    writers = {key: _open(stack, path, *key, timeout) for key in group}
+                    writers = {key: _open(stack, path, entry, key, timeout) for key in group}
                 _append_all(path, entry, targets, {key: writers[key] for key in group})
     _done(path, entry)
 
@@ -380,7 +385,7 @@ def _finish(path: str, entry: dict[str, Any], timeout: float, mine: set[Key] | N
 def _finish_one(path: str, entry: dict[str, Any], key: Key, files: list[File],
                 timeout: float) -> None:
     with ExitStack() as stack:
-        writer = _open(stack, path, *key, timeout)
+        writer = _open(stack, path, entry, key, timeout)
         there, total = _there(path, entry, key), sum(f.rows for f in files)
         if there < total:
             _check_staged(

@@ -199,6 +199,7 @@ TABLE: dict[str, Row] = {
     "timeoutMs": Row(_count, 10_000, EVERYWHERE, "how long peers and locks are waited for"),
     "topic": Row(_text, None, (WRITE,), "for rows without the column topic"),
     "partitions": Row(_count, 1, (WRITE,), "of a topic, for rows without the column partition"),
+    "compression": Row(_choice("none", "zstd", "lz4"), "none", (WRITE,), "of what is written"),
     "jobId": Row(_job, None, (WRITE,), "a second run of a batch job is known by it"),
     "pattern": Row(_choice(*SENDS, *HEARS), "push", (WRITE, LIVE), "of our sockets"),
     "hwm": Row(_count, 1000, (WRITE, LIVE), "messages that wait in a socket, for each peer"),

@@ -382,6 +382,19 @@ def test_the_files_stay_small(start, opened):
     assert opened(start(segment_bytes=1 << 16)).stats().delayed == 1
 
 
+def test_compressed(start, opened, tmp_path):
+    """Jobs stay what they are, also for a server without it."""
+    bodies, sizes = [b"resize %d.png to 800x600" % i * 10 for i in range(1000)], [0]
+    for name, how in (("plain", {}), ("packed", {"compression": "zstd"})):
+        server = start(**how)
+        opened(server, name).put_many(bodies, headers={"by": "me"})
+        server.stop()
+        sizes.append(sum(file.stat().st_size for file in (tmp_path / "j").rglob("*.mqj")))
+    assert sizes[2] - sizes[1] < sizes[1] / 2
+    queue = opened(start(), "packed")
+    assert [job.body for job in queue.get_many(1000, timeout=LIMIT)] == bodies
+
+
 def test_a_full_disk_is_waited_for(start, opened, monkeypatch):
     """What cannot be stored is not answered, until it is; nobody puts it twice."""
     server, disk = start(), Disk()

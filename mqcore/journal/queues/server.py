@@ -55,6 +55,7 @@ class QueueServer(Service):
 
     def __init__(self, where: str | os.PathLike[str], bind: Any, *, fsync: str = "interval",
                  fsync_interval: float = 0.1, segment_bytes: int = 64 << 20,
+                 compression: str | None = None,
                  insecure: bool = False, configure: bool | Iterable[str] = True,
                  limits: QueueLimits | None = None, defaults: QueueOptions | None = None,
                  **options: Any) -> None:
@@ -72,7 +73,8 @@ class QueueServer(Service):
         self._early: Any = None         # a message that has ended the sleep
         self._largest = 2 * requests.ROOM + self.limits.job_bytes + self.limits.header_bytes
         self._store = Store(self.where, fsync, defaults or QueueOptions(), self.limits, self._now(),
-                            segment_bytes=segment_bytes, fsync_interval=fsync_interval)
+                            segment_bytes=segment_bytes, fsync_interval=fsync_interval,
+                            compression=compression)
         try:
             self._desk = Desk(self._store.book, self._counts, may)
             self._socket = listen("queue", "tcp://127.0.0.1:5559", "take and put jobs", bind,

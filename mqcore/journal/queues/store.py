@@ -38,14 +38,14 @@ class Store:
 
     def __init__(self, where: str, fsync: str, options: QueueOptions, limits: QueueLimits,
                  now: float, *, segment_bytes: int = 64 << 20,
-                 fsync_interval: float = 0.1) -> None:
+                 fsync_interval: float = 0.1, compression: str | None = None) -> None:
         self._folder = folder = partition_folder(where, TOPIC, 0)
         self._segment_bytes = segment_bytes
         check_options(fsync=fsync)
         # with "always", settle() syncs once for many records
         self.writer = Writer(folder, TOPIC, 0, fsync="never" if fsync == "always" else fsync,
                              fsync_interval=fsync_interval, segment_bytes=segment_bytes,
-                             retain_for=(GROUP,))
+                             retain_for=(GROUP,), compression=compression)
         self._late: deque[bytes] = deque()      # records that the writer had no space for
         self._cache: OrderedDict[int, list[bytes]] = OrderedDict()
         self._snapshot = -1
