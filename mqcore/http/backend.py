@@ -230,8 +230,12 @@ class Log(Backend):
     async def send(self, message: Envelope, wait: float) -> bytes | None:
         key = message.key.encode() if message.key is not None else None
         headers = [(name, value.encode()) for name, value in message.headers.items()]
+        value = message.value
+        if value is None and key is None:
+            raise Problem(400, "envelope", "a message without a value deletes a key, and this one "
+                          "has no key", 'send {"text": null, "key": ...}')
         try:
-            offset = self.writer.append(message.body, key=key, headers=headers)
+            offset = self.writer.append(value, key=key, headers=headers)
             await self.writer.acommit()
         except (journal.JournalFull, journal.JournalWriteError) as error:
             raise Problem(503, "journal", f"the journal did not take the message: {error.text}",

@@ -13,9 +13,10 @@ Name = Annotated[str, msgspec.Meta(max_length=1024)]
 
 
 class Envelope(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """A message that a client sends. `topic` is for `pub`, `key` and `headers` for a journal."""
+    """A message that a client sends. `topic` is for `pub`, `key` and `headers` for a journal, and
+    so is a `text` that is null, a tombstone."""
 
-    text: str | None = None
+    text: str | msgspec.UnsetType | None = msgspec.UNSET
     base64: bytes | None = None
     json: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     topic: Name | None = None
@@ -23,23 +24,32 @@ class Envelope(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     headers: Annotated[dict[Name, Name], msgspec.Meta(max_length=64)] = {}
 
     @property
-    def body(self) -> bytes:
-        if self.text is not None:
-            return self.text.encode()
+    def value(self) -> bytes | None:
+        """None: a tombstone."""
         if self.base64 is not None:
             return self.base64
-        return bytes(self.json) if self.json is not msgspec.UNSET else b""
+        if self.json is not msgspec.UNSET:
+            return bytes(self.json)
+        return self.text.encode() if isinstance(self.text, str) else None
+
+    @property
+    def body(self) -> bytes:
+        """For a socket. Problem 400: it has no null value."""
+        if (value := self.value) is None:
+            raise Problem(400, "envelope", "only a journal has messages without a value",
+                          'send {"text": ""} for an empty message')
+        return value
 
 
 def decode(data: bytes | str) -> Envelope:
     """The envelope in a body. Problem 400 if it is none."""
     try:
         found = msgspec.json.decode(data, type=Envelope)
-        given = (found.text is not None) + (found.base64 is not None) \
+        given = (found.text is not msgspec.UNSET) + (found.base64 is not None) \
             + (found.json is not msgspec.UNSET)
         if given != 1:
             raise msgspec.ValidationError(f"has {given} bodies")
-        if found.text is not None:
+        if isinstance(found.text, str):
             found.text.encode()     # lone surrogates
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise Problem(400, "envelope", f"the body is no envelope: {error}",

@@ -156,11 +156,19 @@ def test_a_long_poll_waits_for_an_append(opened, tmp_path):
     b"", b"{", b"[]", b"{}", b'{"text":1}', b'{"text":"a","json":1}', b'{"txt":"a"}', b"\xff",
     b'{"base64":"?"}', b'{"text":"\\ud800"}', b"[" * 10000, b'{"text":"a","key":' + b'"' * 3,
     b'{"text":"a","headers":{"a":1}}', b'{"text":"a","topic":"' + b"x" * 2000 + b'"}',
+    b'{"text":null}', b'{"text":null,"json":1,"key":"k"}',
 ])
 def test_bad_envelopes(opened, tmp_path, body):
     server, client = opened({"/log": f"journal:{tmp_path}/j"})
     problem(client.post("/log", content=body, headers=ENVELOPE), 400, "envelope")
     assert server.stats().problems == {"envelope": 1}
+
+
+@pytest.mark.parametrize("kind", ["push", "pub", "req"])
+def test_a_socket_has_no_null(opened, url, kind):
+    server, client = opened({"/it": f"{kind}:{url}?linger=0"})
+    said = problem(client.post("/it", content=b'{"text":null}', headers=ENVELOPE), 400, "envelope")
+    assert "empty message" in said["hint"]
 
 
 def test_what_is_not_declared(opened, url):

@@ -18,6 +18,8 @@ import mqcore as mq
 from mqcore import http, journal
 from mqcore.http.route import parse
 
+ENVELOPE = {"content-type": "application/vnd.mqcore+json"}
+
 LIMIT = 60
 
 
@@ -65,6 +67,19 @@ def test_a_tombstone_is_null(opened, tmp_path):
     assert [(one["text"], one["key"]) for one in found] == [("", "k"), (None, "k"), ("x", "k")]
     with websocket(server, "/log?form=raw&from=first") as raw:
         assert [raw.recv(LIMIT) for _ in range(3)] == [b"", b"", b"x"]
+
+
+def test_a_null_is_a_tombstone(opened, tmp_path):
+    server, client = opened({"/log": f"journal:{tmp_path}/j"})
+    assert client.post("/log", json={"text": None, "key": "k"}, headers=ENVELOPE).json() == \
+        {"offset": 0}
+    with websocket(server, "/log?form=json&from=end") as both:
+        both.send('{"text": null, "key": "other"}')
+        assert json.loads(both.recv(LIMIT)) == {"offset": 1}
+    with journal.open(tmp_path / "j") as reader:
+        records = reader.read(0)
+        assert records.to_list() == [None, None]
+        assert [records.key(0), records.key(1)] == [b"k", b"other"]
 
 
 def test_a_client_that_claims_the_end_gets_what_comes(opened, tmp_path):
