@@ -23,6 +23,7 @@ from mqcore.reactor.io_thread cimport io_now
 from mqcore.sock.counters cimport undeliver
 from mqcore.sock.calls cimport sock_query
 from mqcore.sock.events cimport sock_changed, sock_pass
+from mqcore.sock.notify cimport rings_end
 from mqcore.sock.sock cimport WAIT_TIMEOUT, sock_enter, sock_free, sock_leave, sock_new
 from mqcore.sock.wait cimport sock_wait
 from mqcore.sock.watch cimport watch_open
@@ -75,6 +76,7 @@ cdef class SocketHandle:
             return
         self.let_go()
         vec_fini(&self.kept)
+        rings_end(self.s)
         # an engine or a call inside means that close() never came: leak it rather than pull it away
         if self.s.engines.load() == 0 and self.s.users.load() == 0:
             with nogil:       # it waits for an I/O thread, which may wait for the GIL

@@ -7,9 +7,17 @@ from mqcore.binding.plane cimport PlaneCore
 from mqcore.sock.sock cimport Bell, Ring, Sock
 
 
+cdef class PollEntry
+
+
 cdef class PollBell:
     cdef Bell bell
+    cdef PollEntry first
 
+    cdef void keep(self, PollEntry entry) noexcept
+    cdef void drop(self, PollEntry entry) noexcept
+    cdef void leave_all(self) noexcept
+    cdef void drop_all(self) noexcept
     cdef void shut(self) noexcept
 
 # No thread wakes us, through what we slept on, when this returns.
@@ -27,9 +35,11 @@ cdef class PollEntry:
     cdef bint pending         # the ring is armed or on the bell's stack; with the set's lock
     cdef uint32_t seen        # change, before the last look
     cdef Ring ring
-    cdef Sock* s
     cdef PlaneCore plane
     cdef PollBell bell
+    cdef PollEntry after      # PollBell.first, and behind it
+    cdef void* before         # NULL: it is the first
+    cdef bint kept            # it is one of these
     cdef object obj           # None: weakly, by `ref`
     cdef object ref
     cdef SocketCore core      # None: the object is one

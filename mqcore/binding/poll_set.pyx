@@ -106,6 +106,7 @@ cdef class PollSet:
         entry.foreign = obj is not core
         entry.at = <void*> obj
         with self.lock:
+            self.bell.keep(entry)
             if weak:
                 entry.ref = Gone(obj, gone)
                 entry.ref.entry = entry
@@ -134,8 +135,8 @@ cdef class PollSet:
         with self.lock:
             entry.wanted = wanted
             entry.want = int(wanted) if isinstance(wanted, int) else wanted.value
-            if entry.held and entry.s.armed.fetch_and(~(<uint32_t> 1 << entry.place)) & (
-                    <uint32_t> 1 << entry.place):
+            if entry.alive() is not None and entry.ring.s.armed.fetch_and(
+                    ~(<uint32_t> 1 << entry.place)) & (<uint32_t> 1 << entry.place):
                 bell_ring(&entry.ring)
             else:
                 bell_wake(&self.bell.bell)    # it is looked at, or led
@@ -147,6 +148,7 @@ cdef class PollSet:
                 return
             entry.leave()
             self.take()
+            self.bell.drop(entry)
             if entry.listed:
                 self.looks.remove(entry)
                 entry.listed = False
@@ -199,12 +201,10 @@ cdef class PollSet:
         self.end()
 
     cdef void end(self) noexcept:
-        cdef PollEntry entry
         self.closed = True
-        for entry in self.entries.values():
-            if entry.alive() is not None:
-                entry.leave()     # else the socket is going, and takes the ring away itself
+        self.bell.leave_all()
         self.take()
+        self.bell.drop_all()
         self.entries.clear()
         self.order = None
         self.looks.clear()
@@ -351,7 +351,7 @@ cdef class PollSet:
                     if obj is None:
                         led = None
                 if led is not None:
-                    s = led.s
+                    s = led.ring.s
                     s.users.fetch_add(1)
                     seen = led.seen
                     if disarm(s, led.place):  # this thread checks it when it wakes, for any reason

@@ -25,6 +25,10 @@ cdef void notify_used(Sock* s) noexcept nogil
 # Put a ring on its bell's stack, which it is not on, and wake the poller.
 cdef void bell_ring(Ring* ring) noexcept nogil
 cdef void bell_wake(Bell* bell) noexcept nogil
+# The socket that a ring is at, with a user more; NULL: it has gone. Any thread.
+cdef Sock* ring_pin(Ring* ring) noexcept nogil
+# A socket's last act: its memory goes, or is left to itself.
+cdef void rings_end(Sock* s) noexcept nogil
 
 
 cdef inline void arm(Sock* s, int place) noexcept nogil:

@@ -1,11 +1,16 @@
 """Telling loops and pollers: see notify.pxd."""
 
 from libc.stdint cimport uint32_t
+from libcpp.atomic cimport atomic
 
 from mqcore.base.includes cimport lowest_bit
 from mqcore.reactor.wakeup cimport eventfd_signal, futex_wake
 from mqcore.sock.events cimport sock_changed
-from mqcore.sock.sock cimport BELL_AWAKE, BELL_FD, BELL_FUTEX, BELL_LEADS, Notifier
+from mqcore.sock.sock cimport (
+    BELL_AWAKE, BELL_FD, BELL_FUTEX, BELL_LEADS, NOTIFIER_FREE, NOTIFIERS, Notifier,
+)
+
+cdef atomic[uint32_t] _ending     # held for some instructions: a ring and its socket end apart
 
 
 cdef inline void _tell(Sock* s, uint32_t place, bint used) noexcept nogil:
@@ -63,3 +68,30 @@ cdef void bell_wake(Bell* bell) noexcept nogil:
     elif how == BELL_LEADS:
         sock_changed(bell.led)
     bell.waking.fetch_sub(1)
+
+
+cdef Sock* ring_pin(Ring* ring) noexcept nogil:
+    cdef Sock* s
+    while _ending.exchange(1):
+        sched_yield()
+    s = ring.s
+    if s != NULL:
+        s.users.fetch_add(1)
+    _ending.store(0)
+    return s
+
+
+cdef void rings_end(Sock* s) noexcept nogil:
+    cdef int i
+    if not s.rings.load():
+        return
+    while _ending.exchange(1):
+        sched_yield()
+    for i in range(NOTIFIERS):
+        if s.notifiers[i].ring != NULL:
+            disarm(s, i)
+            s.notifiers[i].ring.s = NULL
+            s.notifiers[i].ring = NULL
+            s.notifiers[i].fd = NOTIFIER_FREE
+    s.rings.store(0)
+    _ending.store(0)

@@ -68,6 +68,7 @@ cdef struct Ring:             # such a poller's place at one socket; the poller'
     Ring* next
     Bell* bell
     void* entry
+    Sock* s                   # NULL: that socket's memory has gone
 
 cdef struct Notifier:         # a loop or poller, told once per arming: by its eventfd, or its ring
     int fd
