@@ -41,6 +41,11 @@ class Pair:
                        self.key.public_key()), critical=False)
                    .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(
                        signer.key.public_key()), critical=False))
+        if ca:      # what Python from 3.13 on asks of an authority
+            builder = builder.add_extension(x509.KeyUsage(
+                key_cert_sign=True, crl_sign=True, digital_signature=False, key_agreement=False,
+                content_commitment=False, key_encipherment=False, data_encipherment=False,
+                encipher_only=False, decipher_only=False), critical=True)
         if names:
             builder = builder.add_extension(
                 x509.SubjectAlternativeName([alternative(text) for text in names]), critical=False)

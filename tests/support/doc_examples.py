@@ -34,6 +34,7 @@ NOT_RUN = {"needs another machine",
 BROKERS = {"NATS": "nats", "RabbitMQ": "amqp", "MQTT": "mqtt", "Redis": "redis"}    # Program.kind
 NEEDS = {f"needs: {name}": kind for name, kind in {**BROKERS, "Spark": "spark"}.items()}
 RUNNER = Path(__file__).with_name("doc_runner.py")
+FORK = "ignore:This process:DeprecationWarning"     # what Python from 3.12 on says beside threads
 FENCE = re.compile(
     r"(?P<above>(?:^<!--(?:(?!-->).)*-->\n+)*)"
     r"^(?P<indent>[ ]*)(?P<ticks>```+)[ ]?(?P<kind>\w+)(?P<rest>[^\n]*)\n"
@@ -152,7 +153,7 @@ class Runner:
 
     def __init__(self) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, RUNNER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            [sys.executable, "-W", FORK, RUNNER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def run(self, found: list[Program]) -> list[str]:
         """What went wrong, a text a program."""

@@ -239,7 +239,8 @@ def test_a_forked_child_leaves_it_alone(ctx, logger):
 def debugged(code, tmp_path, value="1"):
     path = tmp_path / "program.py"
     path.write_text(code)
-    done = subprocess.run([sys.executable, path], capture_output=True, text=True, timeout=120,
+    fork = "ignore:This process:DeprecationWarning"     # what Python from 3.12 on says of each
+    done = subprocess.run([sys.executable, "-W", fork, path], capture_output=True, text=True, timeout=120,
                           env={**environment(), "MQCORE_DEBUG": value})
     assert done.returncode == 0, done.stderr
     return done.stderr.splitlines(), path
