@@ -67,6 +67,7 @@ GLOBALS: dict[tuple[str, str], str] = {
     ("mqcore/journal/store/notify.py", "_hub"): "the one inotify instance, while something follows",
     ("mqcore/journal/store/place.py", "_synced"): "folders known to be durable, at most 1000",
     ("mqcore/journal/store/place.py", "_warned"): "files that were warned of, at most 1000",
+    ("mqcore/sock/notify.pyx", "_ending"): "a ring and its socket, which may end at the same time",
     ("mqcore/journal/store/process.pyx", "SHARED"): "all logs, for forks, and the flusher's bell",
     ("mqcore/journal/store/packing.pyx", "_packing"): "how many blocks are compressed now",
     ("mqcore/journal/store/packing.pyx", "_collected"): "whether the collector was on before them",

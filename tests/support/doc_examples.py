@@ -153,7 +153,8 @@ class Runner:
 
     def __init__(self) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-W", FORK, RUNNER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            [sys.executable, "-W", FORK, RUNNER], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            text=True)
 
     def run(self, found: list[Program]) -> list[str]:
         """What went wrong, a text a program."""

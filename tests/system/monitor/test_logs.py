@@ -240,8 +240,8 @@ def debugged(code, tmp_path, value="1"):
     path = tmp_path / "program.py"
     path.write_text(code)
     fork = "ignore:This process:DeprecationWarning"     # what Python from 3.12 on says of each
-    done = subprocess.run([sys.executable, "-W", fork, path], capture_output=True, text=True, timeout=120,
-                          env={**environment(), "MQCORE_DEBUG": value})
+    done = subprocess.run([sys.executable, "-W", fork, path], capture_output=True, text=True,
+                          timeout=120, env={**environment(), "MQCORE_DEBUG": value})
     assert done.returncode == 0, done.stderr
     return done.stderr.splitlines(), path
 
