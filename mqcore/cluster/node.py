@@ -24,6 +24,7 @@ from mqcore.cluster.balance import Balancer, Budget
 from mqcore.cluster.checks import encodes, flag_of, limit_of, path_of, texts_of
 from mqcore.cluster.crypto import X25519PrivateKey
 from mqcore.cluster.directory import Directory, Event, Events, Member
+from mqcore.cluster.drain import drain
 from mqcore.cluster.errors import KeyRejected, NodeClosed
 from mqcore.cluster.identity import Identity
 from mqcore.cluster.key import Key, node_id
@@ -210,28 +211,7 @@ class Core:
         has left. If another call closes the node first: its result, False for aclose()."""
         self.check()
         limit_of(timeout)
-        self.draining = True
-        for service in self.services.values():
-            service.draining = True
-        self.announce()
-        before, end = self.links.broke_off, timeout and time.monotonic() + timeout
-
-        def finished() -> bool:
-            self.links.confirm()
-            return self.closed or not (
-                self.requests.pending or self.links.holds or self.tunnels.sending
-                or any(service.busy for service in self.services.values()))
-
-        done = await self.until(finished, timeout)
-        if done:        # and until answers have arrived, which the end of a connection may prevent
-            due = {link: link.answered for link in self.links.by_rid.values() if link.owes}
-            done = await self.links.taken(list(due), end and max(0.0, end - time.monotonic())) \
-                and not any(link.confirmed < answered and link.owes and link.member is not None
-                            for link, answered in due.items())
-        if not self.closed:     # by another call
-            self.drained = done and self.links.broke_off == before
-            await self.aclose()
-        return self.drained
+        return await drain(self, timeout)
 
     def check(self) -> None:
         if self.pid != os.getpid():
