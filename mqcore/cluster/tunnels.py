@@ -217,8 +217,9 @@ class Tunnels:
 
     @property
     def sending(self) -> bool:
-        """Whether a tunnel that was opened here has not sent its end."""
-        return any(tunnel._opener and not tunnel._flow.eof_out for tunnel in self.open.values())
+        """Whether a tunnel that was opened here has something to send, or has not heard that its
+        end has arrived."""
+        return any(tunnel._opener and not tunnel._arrived for tunnel in self.open.values())
 
     def close(self) -> None:
         for tunnel in list(self.open.values()):

@@ -10,6 +10,7 @@ from mqcore.testing import SlowLink
 
 pytestmark = pytest.mark.keeps(threads=2, why="trio keeps its threads for ten seconds")
 LIMIT = 50.0
+NOWHERE = "tcp://127.0.0.1:1"     # where nothing listens
 
 
 class Work:
@@ -41,12 +42,13 @@ async def begun(part):
 
 def linked(function):
     """function(server, client, work, slow): the client reaches the server over a link that can be
-    cut."""
+    cut, and in no other way."""
     async def main(key):
         work = Work()
-        async with cluster.ajoin(key, udp=False) as server, server.aserve("it", work):
-            with SlowLink(server.url) as slow:
-                async with cluster.ajoin(key, udp=False, seeds=[slow.url]) as client:
+        async with cluster.ajoin(key, udp=False, url=NOWHERE) as server, \
+                server.aserve("it", work):
+            with SlowLink(server.links.urls[0]) as slow:
+                async with cluster.ajoin(key, udp=False, url=NOWHERE, seeds=[slow.url]) as client:
                     await client.await_members("it", timeout=LIMIT)
                     await function(server, client, work, slow)
 
@@ -180,13 +182,6 @@ def test_an_answer_for_a_link_that_broke_meanwhile(once, key):
 
 
 def test_a_tunnel_of_ones_own_is_finished(once, key):
-    class Reader:
-        got = 0
-
-        async def tunnel(self, tun):
-            async for _ in tun:
-                self.got += 1
-
     async def use(server, client, work, slow):
         reader = Reader()
         async with server.aserve("reader", reader):
@@ -206,3 +201,139 @@ def test_a_tunnel_of_ones_own_is_finished(once, key):
             assert reader.got == 20
 
     once(lambda: linked(use)(key))
+
+
+class Reader:
+    """Counts what its tunnels bring, and keeps them and why they have ended."""
+
+    def __init__(self):
+        self.got = 0
+        self.tunnels = []
+        self.ends = []
+
+    async def tunnel(self, tun):
+        self.tunnels.append(tun)
+        try:
+            while True:
+                await tun.arecv()
+                self.got += 1
+        except cluster.TunnelClosed as closed:
+            self.ends.append(closed.reason)
+
+
+def reading(function):
+    """function(client, reader, tunnel, slow): the tunnel is the client's, to a reader at the other
+    side of a link that can be cut."""
+    def resuming(resume):
+        async def use(server, client, work, slow):
+            reader = Reader()
+            async with server.aserve("reader", reader):
+                await client.await_members("reader", timeout=LIMIT)
+                tunnel = await client.atunnel("reader", timeout=LIMIT, resume=resume)
+                await function(client, reader, tunnel, slow)
+                for tun in reader.tunnels:
+                    tun.reset()
+
+        return linked(use)
+
+    return resuming
+
+
+async def sent(tunnel, number=5):
+    """Messages that wait on their way, and the end."""
+    for _ in range(number):
+        await tunnel.asend(bytes(200))
+    await tunnel.asend_eof()
+
+
+@pytest.mark.parametrize("resume", [0, 0.2])
+def test_a_tunnel_of_ones_own_whose_messages_have_not_arrived(once, key, resume):
+    """It has sent all of them and its end."""
+    async def use(client, reader, tunnel, slow):
+        slow.stall()
+        await sent(tunnel)
+        draining = asyncio.ensure_future(client.adrain(LIMIT))
+        await begun(client)
+        assert tunnel in client.tunnels.open.values() and not tunnel._arrived
+        slow.shut()
+        assert await draining is False and reader.got == 0
+
+    once(lambda: reading(use)(resume)(key))
+
+
+@pytest.mark.parametrize("resume", [0, 10])
+def test_a_tunnel_of_ones_own_whose_messages_arrive_late(once, key, resume):
+    async def use(client, reader, tunnel, slow):
+        slow.stall()
+        await sent(tunnel)
+        draining = asyncio.ensure_future(client.adrain(LIMIT))
+        await begun(client)
+        slow.go()
+        assert await draining is True and reader.got == 5 and reader.ends == ["eof"]
+
+    once(lambda: reading(use)(resume)(key))
+
+
+@pytest.mark.parametrize("opens", [False, True])
+def test_a_tunnel_of_ones_own_that_waits_for_a_link(once, key, opens):
+    async def use(client, reader, tunnel, slow):
+        slow.stall()
+        await sent(tunnel)
+        slow.shut()
+        assert await client.until(lambda: tunnel._link is None, LIMIT)
+        draining = asyncio.ensure_future(client.adrain(LIMIT if opens else 0.2))
+        await begun(client)
+        if opens:
+            slow.go()
+            slow.open()
+        assert await draining is opens and reader.got == 5 * opens
+
+    once(lambda: reading(use)(60)(key))
+
+
+def test_a_member_fails_in_the_middle_of_a_message(once, key):
+    async def use(client, reader, tunnel, slow):
+        sending = asyncio.ensure_future(tunnel.asend(bytes(30_000_000)))
+        assert await client.until(lambda: tunnel._begun, LIMIT)
+        slow.stall()
+        draining = asyncio.ensure_future(client.adrain(LIMIT))
+        await begun(client)
+        client.buried(tunnel.peer.record.id, "failed")
+        assert await draining is False
+        with pytest.raises(cluster.TunnelClosed):
+            await sending
+
+    once(lambda: reading(use)(10)(key))
+
+
+def test_the_other_process_does_not_know_the_tunnel_any_more(once, key):
+    """What was sent to the one before is lost."""
+    async def use(client, reader, tunnel, slow):
+        slow.stall()
+        await sent(tunnel)
+        draining = asyncio.ensure_future(client.adrain(LIMIT))
+        await begun(client)
+        tunnel._took(cluster.frames.Reset(tunnel._stream, False, "lost", "who is that?"))
+        assert await draining is False
+
+    once(lambda: reading(use)(10)(key))
+
+
+def test_a_tunnel_to_the_node_itself(once, key):
+    class Answers:
+        tunnels = []
+
+        async def tunnel(self, tun):
+            self.tunnels.append(tun)
+            async for message in tun:
+                await tun.asend(message)
+
+    async def main():
+        async with cluster.ajoin(key, udp=False) as net, net.aserve("it", Answers()):
+            tunnel = await net.atunnel("it", timeout=LIMIT, resume=0)
+            await sent(tunnel)
+            assert len([message async for message in tunnel]) == 5
+            assert await net.adrain(LIMIT) is True
+            assert [tun._ended.reason for tun in Answers.tunnels] == ["eof"]
+
+    once(main)
