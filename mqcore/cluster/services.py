@@ -125,6 +125,13 @@ def _checked(body: Any) -> bytes:
     return found
 
 
+def _answered(result: Any) -> bytes | None:
+    """What broadcast() has returned, as a survey's answer carries it. None: it is no answer."""
+    if not isinstance(result, bytes | bytearray | memoryview):
+        return None
+    return bytes(result) if memoryview(result).nbytes <= frames.BODY else None
+
+
 class Service:
     """One service at this node. It begins with `async with` (or `with`), and ends there: from then
     on it takes nothing new, and requests that run are finished."""
@@ -264,20 +271,22 @@ class Service:
         try:
             if job._survey is None or not job._link.clogged:
                 with received(job.trace_context, self._named, "consumer"):
-                    answer = await self._do("broadcast", job)
+                    result = await self._do("broadcast", job)
+                if job._survey is not None:
+                    answer = _answered(result)
         finally:
             self.broadcasts.finished()
-            self._answer(job, answer)
-            self._next()
+            try:
+                self._answer(job, answer)
+            finally:        # whatever that raises, the next one's turn has come
+                self._next()
 
-    def _answer(self, job: Received, answer: Any) -> None:
-        """What the handler has returned. Only a survey wants it, and only bytes count."""
+    def _answer(self, job: Received, answer: bytes | None) -> None:
+        """Only a survey wants one."""
         if job._survey is None:
             return
         job._link.surveyed -= 1
-        body = bytes(answer) if isinstance(answer, bytes | bytearray | memoryview) \
-            and memoryview(answer).nbytes <= frames.BODY else None
-        if not job._link.answer(frames.Answer(job._survey, body)):
+        if not job._link.answer(frames.Answer(job._survey, answer)):
             self.node.count("replies_lost")
 
     # -- tunnels -----------------------------------------------------------------------------------

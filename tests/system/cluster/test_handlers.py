@@ -117,6 +117,37 @@ def test_what_cannot_be_sent(once, key, value):
     once(main)
 
 
+class Released:
+    """Returns a view of which no bytes can be taken, if it is asked for that."""
+
+    async def broadcast(self, msg):
+        if msg.body != b"bad":
+            return b"fine"
+        with memoryview(bytearray(b"abc")) as view:
+            return view
+
+    request = broadcast
+
+
+def test_a_view_that_was_released(run, key, monkeypatch):
+    monkeypatch.setattr(LOG, "propagate", False)
+
+    async def main():
+        async with cluster.ajoin(key) as one, cluster.ajoin(key, seeds=[one.url]) as two, \
+                one.aserve("it", Released(), concurrency=1) as service:
+            await two.await_members("it", timeout=LIMIT)
+            survey = two.asurvey("it", b"bad", deadline=LIMIT)
+            assert [reply async for reply in survey] == [] and survey.silent == 1
+            await two.abroadcast("it", b"bad")          # nobody wants what it returns
+            assert await one.until(lambda: service.broadcasts.done == 2, LIMIT)
+            answers = [reply.body async for reply in two.asurvey("it", b"", deadline=LIMIT)]
+            assert answers == [b"fine"] and not service.busy and one.counts == {"trouble": 1}
+            with pytest.raises(cluster.RemoteError, match="released"):
+                await two.arequest("it", b"bad", timeout=None)
+
+    run(main)
+
+
 class Hangs:
     """`go` lets all go on."""
 
